@@ -1,0 +1,38 @@
+//! Errors are for people: what is wrong, where, and what to do.
+//!
+//! The library passes [`anyhow::Error`] about. The one distinction that matters outside is whether the *request* was
+//! wrong (exit code 2) or something failed while carrying it out (exit code 1): a request error is a [`Usage`].
+
+/// A mistake in the request: a flag, a spec or an experiment file. The process exits with 2.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Returns early with a [`Usage`] error, formatted like `anyhow::bail!`.
+#[macro_export]
+macro_rules! bail_usage {
+    ($($arg:tt)*) => { return Err(anyhow::Error::new($crate::error::Usage(format!($($arg)*)))) };
+}
+
+/// The process's exit code for an error: 2 for [`Usage`] anywhere in the chain, 1 otherwise.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.chain().any(|cause| cause.is::<Usage>()) {
+        2
+    } else {
+        1
+    }
+}
+
+/// Whether the reader of stdout has gone away, as `head` does: not an error of ours.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

@@ -1,0 +1,19 @@
+//! **difftool** measures attention noise: how much attention of a transformer reaches the answer, how much is wasted on
+//! irrelevant context, and whether differential attention does better.
+//!
+//! The modules, in the order data flows through them:
+//!
+//! > An [`experiment`] makes [`prompt`]s; a prompt knows where its answer is; a [`model`] turns a prompt into heads; a
+//! > head is a *signed mixture of softmax rows* ([`attention`]); a [`probe`] looks at the rows as they pass and keeps
+//! > almost nothing; what a probe learned is a [`record`]; records are summarised ([`summary`]) and drawn ([`plot`]).
+//!
+//! [`train`] makes matched models to measure, [`ops`] holds the numerical loops of both, and [`cmd`] is the command line
+//! on top: the only module that prints.
+//!
+//! Shape letters used in comments: B batch, T query tokens, S key tokens, H output heads, J maps per head, d head width,
+//! E model width, F SwiGLU width, W vocabulary.
+
+#![warn(missing_docs)]
+
+pub mod error;
+pub mod rng;

@@ -1,0 +1,3 @@
+//! The binary; it has no commands yet.
+
+fn main() {}
