@@ -16,4 +16,5 @@
 #![warn(missing_docs)]
 
 pub mod error;
+pub mod prompt;
 pub mod rng;

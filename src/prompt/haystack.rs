@@ -1,0 +1,385 @@
+//! The haystack: prose that has nothing to do with the needles.
+//!
+//! The embedded haystack is generated from our own sentence templates (`assets/corpus`): short plain sentences over a
+//! small vocabulary, in paragraphs that stay with one topic, one person and one place, without digits, city names or
+//! a repeated sentence. A user's own text can stand in for it.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use anyhow::{bail, Context, Result};
+use sha2::{Digest, Sha256};
+
+use super::cities::lines;
+use crate::rng::Rng;
+
+/// Templates, and the lists of words that fill them.
+const SENTENCES: &str = include_str!("../../assets/corpus/sentences.txt");
+const WORDS: &str = include_str!("../../assets/corpus/words.toml");
+
+/// Sentences of one paragraph of the embedded haystack, drawn uniformly from this range (both ends included).
+const PARAGRAPH: (usize, usize) = (3, 6);
+
+/// Words of a sentence of own text; a longer one (no full stops, say) is cut, since filler is trimmed by sentences.
+const OWN_WORDS_MAX: usize = 60;
+
+/// Where filler comes from.
+#[derive(Clone, Debug)]
+pub struct Haystack {
+    source: Source,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Embedded,
+    Own { path: PathBuf, sentences: Vec<String> },
+}
+
+impl Haystack {
+    /// The haystack that comes with the tool.
+    pub fn embedded() -> Self {
+        Self { source: Source::Embedded }
+    }
+
+    /// The user's own text: a UTF-8 file, or a folder whose files are read in the order of their names.
+    ///
+    /// It is cut into sentences at line ends, after `.`, `!` or `?` before a space, and after 60 words. A sentence
+    /// that looks like a needle is left out, since it would compete with the real ones.
+    ///
+    /// # Errors
+    /// If nothing can be read at `path`, it is not UTF-8 or it holds no sentence.
+    pub fn from_path(path: &Path) -> Result<Self> {
+        let mut sentences = Vec::new();
+        for file in text_files(path)? {
+            let bytes = std::fs::read(&file).with_context(|| format!("cannot read the haystack {}", file.display()))?;
+            let Ok(text) = String::from_utf8(bytes) else { bail!("the haystack {} is not UTF-8 text", file.display()) };
+            sentences.extend(split_sentences(&text).into_iter().filter(|sentence| !looks_like_a_needle(sentence)));
+        }
+        if sentences.is_empty() {
+            bail!("the haystack {} holds no sentence", path.display());
+        }
+        Ok(Self { source: Source::Own { path: path.to_owned(), sentences } })
+    }
+
+    /// The sentences in the order that `rng` gives them, none twice.
+    ///
+    /// The embedded haystack practically never ends; own text starts at a random sentence, wraps around, and ends
+    /// when every sentence has been used once.
+    pub fn sentences(&self, mut rng: Rng) -> Sentences<'_> {
+        match &self.source {
+            Source::Embedded => Sentences::Prose(Box::new(Prose {
+                rng,
+                queue: VecDeque::new(),
+                seen: HashSet::new(),
+                corpus: Corpus::embedded(),
+            })),
+            Source::Own { sentences, .. } => {
+                let (later, earlier) = sentences.split_at(rng.below(sentences.len()));
+                Sentences::Own(earlier.iter().chain(later))
+            }
+        }
+    }
+
+    /// SHA-256 of the text that sentences are made from (for the embedded haystack its templates and words), in
+    /// hexadecimal.
+    pub fn sha256(&self) -> String {
+        let mut hash = Sha256::new();
+        match &self.source {
+            Source::Embedded => {
+                hash.update(SENTENCES);
+                hash.update(WORDS);
+            }
+            Source::Own { sentences, .. } => sentences.iter().for_each(|sentence| hash.update(format!("{sentence}\n"))),
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What to call this haystack in a message: its path, or "the embedded haystack".
+    pub fn name(&self) -> Cow<'static, str> {
+        match &self.source {
+            Source::Embedded => "the embedded haystack".into(),
+            Source::Own { path, .. } => format!("the haystack {}", path.display()).into(),
+        }
+    }
+}
+
+/// The files of a haystack path, sorted by name; hidden ones are left out.
+fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
+    let unreadable = || format!("cannot read the haystack {}", path.display());
+    if !std::fs::metadata(path).with_context(unreadable)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).with_context(unreadable)? {
+        let entry = entry.with_context(unreadable)?;
+        if entry.path().is_file() && !entry.file_name().to_string_lossy().starts_with('.') {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        bail!("the haystack {} holds no file", path.display());
+    }
+    Ok(files)
+}
+
+/// Cuts text at line ends, behind sentence marks and after [`OWN_WORDS_MAX`] words; runs of white space become one
+/// space.
+fn split_sentences(text: &str) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for line in text.lines() {
+        let mut words: Vec<&str> = Vec::new();
+        for word in line.split_whitespace() {
+            words.push(word);
+            if word.ends_with(['.', '!', '?']) || words.len() == OWN_WORDS_MAX {
+                sentences.push(words.join(" "));
+                words.clear();
+            }
+        }
+        if !words.is_empty() {
+            sentences.push(words.join(" "));
+        }
+    }
+    sentences
+}
+
+fn looks_like_a_needle(sentence: &str) -> bool {
+    let lower = sentence.to_lowercase();
+    lower.contains("special magic") || lower.contains("magic number")
+}
+
+/// The sentences of a haystack, one by one.
+pub enum Sentences<'a> {
+    /// Generated prose.
+    Prose(Box<Prose>),
+    /// The user's own text.
+    Own(std::iter::Chain<std::slice::Iter<'a, String>, std::slice::Iter<'a, String>>),
+}
+
+impl Iterator for Sentences<'_> {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        match self {
+            Sentences::Prose(prose) => prose.next(),
+            Sentences::Own(sentences) => sentences.next().cloned(),
+        }
+    }
+}
+
+/// Generated prose: paragraphs from templates, no sentence twice.
+pub struct Prose {
+    rng: Rng,
+    /// What is left of the current paragraph.
+    queue: VecDeque<String>,
+    seen: HashSet<String>,
+    corpus: &'static Corpus,
+}
+
+impl Prose {
+    fn next(&mut self) -> Option<String> {
+        // Five million different sentences: a paragraph of nothing but repeats does not happen often enough to
+        // loop for long, and a bound turns a broken corpus into an error rather than a hang.
+        for _ in 0..1000 {
+            if let Some(sentence) = self.queue.pop_front() {
+                return Some(sentence);
+            }
+            for sentence in self.corpus.paragraph(&mut self.rng) {
+                if self.seen.insert(sentence.clone()) {
+                    self.queue.push_back(sentence);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A template, parsed: literal text and slots in turn.
+enum Piece {
+    Text(&'static str),
+    Slot(&'static str),
+}
+
+struct Corpus {
+    topics: Vec<Vec<Vec<Piece>>>,
+    words: BTreeMap<String, Vec<String>>,
+}
+
+impl Corpus {
+    fn embedded() -> &'static Self {
+        static CORPUS: OnceLock<Corpus> = OnceLock::new();
+        CORPUS.get_or_init(|| {
+            let words = toml::from_str(WORDS).expect("words.toml is tested");
+            let topics = SENTENCES.split("\n## ").skip(1).map(|topic| {
+                let (_heading, templates) = topic.split_once('\n').expect("a topic has sentences");
+                lines(templates).into_iter().map(parse).collect()
+            });
+            Corpus { topics: topics.collect(), words }
+        })
+    }
+
+    /// One paragraph: a topic, a person and a place, and a few different templates.
+    fn paragraph(&self, rng: &mut Rng) -> Vec<String> {
+        let topic = rng.pick(&self.topics);
+        let (gender, pronouns) = *rng.pick(&[("she", ["She", "her", "her"]), ("he", ["He", "his", "him"])]);
+        let name = rng.pick(&self.words[gender]).clone();
+        let place = rng.pick(&self.words["place"]).clone();
+        let fixed = [("name", name.as_str()), ("He", pronouns[0]), ("his", pronouns[1]), ("him", pronouns[2])];
+        let length = PARAGRAPH.0 + rng.below(PARAGRAPH.1 - PARAGRAPH.0 + 1);
+        let templates = rng.sample(&(0..topic.len()).collect::<Vec<_>>(), length);
+        templates.into_iter().map(|i| self.sentence(&topic[i], &fixed, &place, rng)).collect()
+    }
+
+    /// Fills the slots of one template; a list gives no word twice to the same sentence.
+    fn sentence(&self, template: &[Piece], fixed: &[(&str, &str)], place: &str, rng: &mut Rng) -> String {
+        let mut sentence = String::new();
+        let mut used: Vec<&str> = Vec::new();
+        for piece in template {
+            let word = match *piece {
+                Piece::Text(text) => text,
+                Piece::Slot(slot) => match fixed.iter().find(|(name, _)| *name == slot) {
+                    Some((_, word)) => word,
+                    None if slot == "place" && !used.contains(&place) => place,
+                    None => loop {
+                        let word = rng.pick(&self.words[slot]).as_str();
+                        if !used.contains(&word) {
+                            break word;
+                        }
+                    },
+                },
+            };
+            if matches!(piece, Piece::Slot(_)) {
+                if (sentence.ends_with(" a ") || sentence == "A ") && word.starts_with(['a', 'e', 'i', 'o', 'u']) {
+                    sentence.insert(sentence.len() - 1, 'n');
+                }
+                used.push(word);
+            }
+            sentence.push_str(word);
+        }
+        // A sentence may open with a slot such as {his}.
+        sentence[..1].make_ascii_uppercase();
+        sentence
+    }
+}
+
+fn parse(template: &'static str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for (i, part) in template.split(['{', '}']).enumerate() {
+        match (i % 2, part.is_empty()) {
+            (0, true) => {}
+            (0, false) => pieces.push(Piece::Text(part)),
+            _ => pieces.push(Piece::Slot(part)),
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CitySet, Tokenizer};
+    use super::*;
+
+    fn prose(seed: u64, count: usize) -> Vec<String> {
+        Haystack::embedded().sentences(Rng::new(seed, "prose")).take(count).collect()
+    }
+
+    #[test]
+    fn a_haystack_of_64k_tokens_repeats_no_sentence() {
+        let tokenizer = Tokenizer::embedded();
+        let mut seen = HashSet::new();
+        let mut total_tok = 0;
+        for sentence in Haystack::embedded().sentences(Rng::new(0, "prose")) {
+            total_tok += tokenizer.encode(&format!(" {sentence}")).unwrap().ids.len();
+            assert!(seen.insert(sentence.clone()), "{sentence} comes twice");
+            if total_tok > 65_536 {
+                return;
+            }
+        }
+        panic!("the haystack ended after {total_tok} tokens");
+    }
+
+    #[test]
+    fn prose_is_short_plain_sentences_without_digits_cities_or_words_of_the_needle() {
+        let cities: HashSet<_> = [CitySet::Train, CitySet::HeldOut].iter().flat_map(|set| set.cities()).collect();
+        for sentence in prose(1, 20_000) {
+            let text = sentence.strip_suffix('.').unwrap();
+            assert!(text.starts_with(|first: char| first.is_ascii_uppercase()), "{sentence}");
+            assert!(text.chars().all(|c| c.is_ascii_alphabetic() || c == ' '), "{sentence}");
+            assert!((5..=16).contains(&text.split(' ').count()), "{sentence}");
+            for word in text.split(' ') {
+                assert!(!cities.contains(&word) && !["special", "magic", "number"].contains(&word), "{sentence}");
+            }
+        }
+    }
+
+    #[test]
+    fn articles_fit_the_words_behind_them() {
+        for sentence in prose(2, 20_000) {
+            let words: Vec<&str> = sentence.split(' ').collect();
+            for pair in words.windows(2) {
+                let vowel = pair[1].starts_with(['a', 'e', 'i', 'o', 'u']) || pair[1].starts_with("hour");
+                let wrong = if vowel { "a" } else { "an" };
+                assert_ne!(pair[0].to_lowercase(), wrong, "{sentence}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_corpus_is_as_large_as_promised_and_every_slot_has_its_list() {
+        let corpus = Corpus::embedded();
+        let templates: Vec<&Vec<Piece>> = corpus.topics.iter().flatten().collect();
+        assert!(templates.len() >= 250, "{} templates", templates.len());
+        assert!(corpus.topics.iter().all(|topic| topic.len() >= PARAGRAPH.1));
+        let mut used: HashSet<&str> = ["he", "she"].into();
+        for piece in templates.into_iter().flatten() {
+            if let Piece::Slot(slot) = piece {
+                assert!(["name", "He", "his", "him"].contains(slot) || corpus.words.contains_key(*slot), "{slot}");
+                used.insert(slot);
+            }
+        }
+        assert!(corpus.words.keys().all(|list| used.contains(list.as_str())));
+    }
+
+    #[test]
+    fn own_text_is_cut_into_sentences_and_its_needles_are_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("b.txt"), "Third one!  Fourth\n\n \nFifth is 5.5 long.").unwrap();
+        std::fs::write(folder.path().join("a.txt"), "First. The special magic Oslo number is: 12345. Second?").unwrap();
+        std::fs::write(folder.path().join(".hidden"), "Not this.").unwrap();
+        let haystack = Haystack::from_path(folder.path()).unwrap();
+        let drawn: Vec<String> = haystack.sentences(Rng::new(5, "prose")).collect();
+        let mut sorted = drawn.clone();
+        sorted.sort();
+        assert_eq!(sorted, ["Fifth is 5.5 long.", "First.", "Fourth", "Second?", "Third one!"]);
+        // From a random place on, around the end.
+        let text = "First. Second? Third one! Fourth Fifth is 5.5 long. ".repeat(2);
+        assert!(text.contains(&drawn.join(" ")), "{drawn:?}");
+        assert!((0..20).any(|seed| haystack.sentences(Rng::new(seed, "prose")).next() != Some(drawn[0].clone())));
+        assert_ne!(haystack.sha256(), Haystack::embedded().sha256());
+    }
+
+    #[test]
+    fn own_text_without_full_stops_is_cut_all_the_same() {
+        let sentences = split_sentences(&"word ".repeat(130));
+        assert_eq!(sentences.iter().map(|sentence| sentence.split(' ').count()).collect::<Vec<_>>(), [60, 60, 10]);
+    }
+
+    #[test]
+    fn a_haystack_that_cannot_be_used_says_why_and_which() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let message = |path: &Path| {
+            let message = format!("{:#}", Haystack::from_path(path).unwrap_err());
+            assert!(message.contains(&path.display().to_string()) && !message.contains('\n'), "{message}");
+            message
+        };
+        assert!(message(&path("none")).starts_with("cannot read the haystack"));
+        assert!(message(folder.path()).ends_with("holds no file"));
+        std::fs::write(path("empty"), " \n").unwrap();
+        assert!(message(&path("empty")).ends_with("holds no sentence"));
+        std::fs::write(path("binary"), [0xff, 0xfe, 0x00]).unwrap();
+        assert!(message(&path("binary")).ends_with("is not UTF-8 text"));
+    }
+}

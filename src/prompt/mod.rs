@@ -1,0 +1,241 @@
+//! Prompts that know where their answer is, and training documents: pure functions of a spec and a seed.
+//!
+//! A prompt is text with regions. The regions are laid down in bytes while the text is written, and become token
+//! ranges through the tokenizer's offsets; nothing is ever searched for. White space belongs to what follows it, so
+//! that a token such as " The", which holds the space before a word, belongs where the word belongs: a token lies in
+//! the region of its first visible byte, or, if it is nothing but white space, of its first byte.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+mod cities;
+pub mod document;
+pub mod haystack;
+pub mod needle;
+pub mod tokenizer;
+
+pub use cities::CitySet;
+pub use document::{document, Document, DocumentSpec};
+pub use haystack::Haystack;
+pub use needle::NeedleSpec;
+pub use tokenizer::{Encoded, Tokenizer};
+
+/// What a key token is, as seen from one asked needle. Every token of a prompt is in exactly one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Region {
+    /// The begin-of-sequence token.
+    Bos,
+    /// The instructions before the haystack.
+    Template,
+    /// Prose.
+    Filler,
+    /// The needles that hold another answer.
+    Distractor,
+    /// The sentence that holds the answer, without the answer itself.
+    Needle,
+    /// The value's tokens in that sentence.
+    Answer,
+    /// The question and everything after it.
+    Question,
+}
+
+impl Region {
+    /// All regions, in the order of their columns.
+    pub const ALL: [Region; 7] = [
+        Region::Bos,
+        Region::Template,
+        Region::Filler,
+        Region::Distractor,
+        Region::Needle,
+        Region::Answer,
+        Region::Question,
+    ];
+
+    /// The region's name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Region::Bos => "bos",
+            Region::Template => "template",
+            Region::Filler => "filler",
+            Region::Distractor => "distractor",
+            Region::Needle => "needle",
+            Region::Answer => "answer",
+            Region::Question => "question",
+        }
+    }
+}
+
+/// A needle of a prompt: a sentence that gives a city its number. Ranges count tokens from the start of the prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needle {
+    /// The key.
+    pub city: String,
+    /// The value: its digits.
+    pub value: String,
+    /// The tokens of the whole sentence.
+    pub span: Range<usize>,
+    /// The tokens of the value inside it.
+    pub answer: Range<usize>,
+}
+
+/// A question of a prompt and where its answer is. Ranges count tokens from the start of the prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    /// The city asked about.
+    pub city: String,
+    /// Its number: the expected answer.
+    pub value: String,
+    /// The tokens of the whole needle in the haystack.
+    pub needle: Range<usize>,
+    /// The tokens of the value inside the needle.
+    pub answer: Range<usize>,
+    /// The tokens of the value after the question (teacher-forced): those the model has to predict.
+    pub predicted: Range<usize>,
+    /// Whether the spec set this needle's depth; the others lie at random depths.
+    pub controlled: bool,
+    /// The depth asked for, in percent of the filler's tokens (as realised, where it was random).
+    pub depth_req_pct: f64,
+    /// The depth the needle has, in percent of the filler's tokens.
+    pub depth_real_pct: f64,
+}
+
+impl Query {
+    /// The rows of the attention map that predict the answer's tokens: those one before each.
+    pub fn rows(&self) -> Range<usize> {
+        self.predicted.start - 1..self.predicted.end - 1
+    }
+}
+
+/// A prompt with teacher-forced answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prompt {
+    /// The text, without the begin-of-sequence token.
+    pub text: String,
+    /// Token ids; the first is the begin-of-sequence token, if the tokenizer has one.
+    pub ids: Vec<u32>,
+    /// For each token the bytes of the text it stands for (an empty range for the begin-of-sequence token).
+    pub offsets: Vec<(usize, usize)>,
+    /// The questions, in the order asked.
+    pub queries: Vec<Query>,
+    /// All needles, asked for or not, in the order of the text.
+    pub needles: Vec<Needle>,
+    /// Tokens of the haystack: prose and needles.
+    pub haystack: Range<usize>,
+    /// Whether the first token is the begin-of-sequence token.
+    pub has_bos: bool,
+}
+
+impl Prompt {
+    /// The region of every token as seen from one query; other needles, asked for or not, are distractors.
+    ///
+    /// # Panics
+    /// If there is no query of this index.
+    pub fn regions(&self, query_index: usize) -> Vec<Region> {
+        let query = &self.queries[query_index];
+        let mut regions = vec![Region::Question; self.ids.len()];
+        regions[..self.haystack.start].fill(Region::Template);
+        regions[..usize::from(self.has_bos)].fill(Region::Bos);
+        regions[self.haystack.clone()].fill(Region::Filler);
+        for needle in &self.needles {
+            regions[needle.span.clone()].fill(Region::Distractor);
+        }
+        regions[query.needle.clone()].fill(Region::Needle);
+        regions[query.answer.clone()].fill(Region::Answer);
+        regions
+    }
+}
+
+/// Text in the making: every byte belongs to a part, and parts become ranges of tokens.
+#[derive(Default)]
+struct Layout {
+    text: String,
+    /// Parts in the order of the text: where each ends, in bytes, and which it is.
+    ends: Vec<(usize, Part)>,
+}
+
+/// A part of a prompt's text. Needles are numbered in the order of the text, answers in the order of the questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Template,
+    Filler,
+    Needle(usize),
+    Value(usize),
+    Question,
+    Predicted(usize),
+}
+
+impl Layout {
+    fn push(&mut self, part: Part, text: &str) {
+        self.text.push_str(text);
+        self.ends.push((self.text.len(), part));
+    }
+
+    /// A separator and a needle-like sentence, split into its value and the rest.
+    fn push_sentence(&mut self, separator: &str, city: &str, value: &str, whole: Part, inner: Part) {
+        self.push(whole, separator);
+        self.push(whole, &needle::stem(city));
+        self.push(inner, value);
+        self.push(whole, ".");
+    }
+
+    /// The part of each token, by the rule in the module's documentation.
+    fn parts(&self, offsets: &[(usize, usize)]) -> Vec<Part> {
+        let part_of = |&(start, end): &(usize, usize)| {
+            let visible = self.text.as_bytes()[start..end].iter().position(|byte| !byte.is_ascii_whitespace());
+            // Tokenizers that trim offsets leave nothing of a token of white space but its end.
+            let at = if start == end { start.saturating_sub(1) } else { start + visible.unwrap_or(0) };
+            let index = self.ends.partition_point(|&(end, _)| end <= at);
+            self.ends[index.min(self.ends.len() - 1)].1
+        };
+        offsets.iter().map(part_of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_lies_where_its_first_visible_byte_lies() {
+        let mut layout = Layout::default();
+        layout.push(Part::Template, "Find.");
+        layout.push_sentence("\n", "Oslo", "12", Part::Needle(0), Part::Value(0));
+        layout.push(Part::Filler, " A cat.");
+        let text = layout.text.clone();
+        let at = |needle: &str| text.find(needle).unwrap();
+        let (value, prose) = (at("12"), at(" A"));
+        // Tokens: "Find", ".\n", "The", " ", trimmed space, " 1", "2", ".", " A".
+        let offsets = [
+            (0, 4),
+            (4, 6),
+            (6, 9),
+            (value - 1, value),
+            (value, value),
+            (value - 1, value + 1),
+            (value + 1, value + 2),
+            (prose - 1, prose),
+            (prose, prose + 2),
+        ];
+        let expected = [
+            Part::Template,
+            Part::Template,
+            Part::Needle(0),
+            Part::Needle(0),
+            Part::Needle(0),
+            Part::Value(0),
+            Part::Value(0),
+            Part::Needle(0),
+            Part::Filler,
+        ];
+        assert_eq!(layout.parts(&offsets), expected);
+    }
+
+    #[test]
+    fn regions_have_the_names_they_are_written_with() {
+        for region in Region::ALL {
+            assert_eq!(serde_json::to_string(&region).unwrap(), format!("\"{}\"", region.name()));
+        }
+    }
+}

@@ -1,0 +1,540 @@
+//! Needle prompts: special magic numbers of cities hidden in a haystack, and questions for some of them.
+//!
+//! The protocol is that of the paper (multi-needle retrieval after LWM and Gemini 1.5), with the needle in the form
+//! that its authors published. Differences, all of them to make the score mean something: cities and values of one
+//! prompt are distinct, values have five digits, and the prompt ends with the answers (teacher-forced), so that the
+//! rows which predict them can be measured.
+
+use std::ops::Range;
+
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{CitySet, Encoded, Haystack, Layout, Needle, Part, Prompt, Query, Tokenizer};
+use crate::bail_usage;
+use crate::rng::Rng;
+
+/// The instructions before the haystack.
+pub(super) const PREAMBLE: &str =
+    "There are special magic numbers hidden in the irrelevant text below. Find them and remember them.";
+
+/// Values are uniform in this range (five digits, so that they all have the same number of tokens).
+const VALUES: (usize, usize) = (10_000, 99_999);
+
+/// What a needle prompt is to hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NeedleSpec {
+    /// The prompt's length in tokens, at most, all included; the filler ends within a sentence of it.
+    pub ctx_tok: usize,
+    /// Needles in the haystack (the paper's N).
+    pub needles: usize,
+    /// Needles asked for (the paper's R).
+    pub retrieve: usize,
+    /// Depth of the controlled needle, in percent of the filler's tokens: 0 before all filler, 100 after it.
+    pub depth_pct: f64,
+    /// Where the keys come from.
+    pub cities: CitySet,
+}
+
+impl NeedleSpec {
+    /// Checks what can be checked without a tokenizer.
+    ///
+    /// # Errors
+    /// A usage error that says what is wrong.
+    pub fn check(&self) -> Result<()> {
+        let known = self.cities.cities().len();
+        if self.needles == 0 || self.retrieve == 0 {
+            bail_usage!("a needle prompt needs at least one needle and one question");
+        }
+        if self.retrieve > self.needles {
+            bail_usage!("cannot retrieve {} of {} needles", self.retrieve, self.needles);
+        }
+        if self.needles > known {
+            bail_usage!("{} needles need as many cities; there are {known}", self.needles);
+        }
+        if !(0.0..=100.0).contains(&self.depth_pct) {
+            bail_usage!("a depth of {} % is not between 0 and 100", self.depth_pct);
+        }
+        Ok(())
+    }
+}
+
+/// The published form of a needle.
+pub fn sentence(city: &str, value: &str) -> String {
+    format!("{}{value}.", stem(city))
+}
+
+/// A needle up to its value: also the prefix of its answer.
+pub(super) fn stem(city: &str) -> String {
+    format!("The special magic {city} number is: ")
+}
+
+/// The question for cities, in the order asked.
+pub(super) fn question(cities: &[&str]) -> String {
+    match cities {
+        [city] => format!("What is the special magic {city} number?"),
+        [cities @ .., last] => format!("What are the special magic {} and {last} numbers?", cities.join(", ")),
+        [] => String::new(),
+    }
+}
+
+/// Builds the prompt of a seed: same spec, seed, tokenizer and haystack, same prompt.
+///
+/// # Errors
+/// Usage errors if the spec is inconsistent, the context too short for the needles or the haystack too short for the
+/// context; an error that names the city and the seed if the tokenizer has no boundary where a value begins.
+pub fn build(spec: &NeedleSpec, seed: u64, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Prompt> {
+    build_from(spec, seed, ["needle", "prose"], tokenizer, haystack)
+}
+
+/// [`build`] with named streams of random numbers, for the needles and for the prose, so that training and evaluation
+/// never share a prompt.
+pub(super) fn build_from(
+    spec: &NeedleSpec,
+    seed: u64,
+    streams: [&str; 2],
+    tokenizer: &Tokenizer,
+    haystack: &Haystack,
+) -> Result<Prompt> {
+    spec.check()?;
+    let plan = Plan::draw(spec, Rng::new(seed, streams[0]));
+    let mut filler = filler(&plan, spec.ctx_tok, Rng::new(seed, streams[1]), tokenizer, haystack)?;
+    loop {
+        let boundaries = plan.boundaries(&filler);
+        let (layout, order) = plan.lay_out(&filler, &boundaries);
+        let encoded = tokenizer.encode(&layout.text)?;
+        let n_tok = encoded.ids.len() + usize::from(tokenizer.bos_id().is_some());
+        // With our tokenizer sentences have as many tokens in the text as on their own; with others it may take a
+        // sentence less than planned.
+        if n_tok > spec.ctx_tok && filler.len() > 1 {
+            filler.pop();
+            continue;
+        }
+        if n_tok > spec.ctx_tok {
+            too_short(&plan, spec.ctx_tok, n_tok)?;
+        }
+        return plan.prompt(layout, &order, encoded, tokenizer).with_context(|| format!("prompt of seed {seed}"));
+    }
+}
+
+fn too_short(plan: &Plan, ctx_tok: usize, least_tok: usize) -> Result<()> {
+    let (needles, questions) = (plan.needles.len(), plan.asked.len());
+    bail_usage!(
+        "a context of {ctx_tok} tokens is too short (needles: {needles}, questions: {questions}): it takes at least \
+         {least_tok}"
+    )
+}
+
+/// A sentence of filler and its tokens.
+struct Sentence {
+    text: String,
+    n_tok: usize,
+}
+
+/// As many sentences as fit beside the needles and the questions.
+fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Vec<Sentence>> {
+    let (bare, _) = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()]);
+    let bare_tok = tokenizer.encode(&bare.text)?.ids.len() + usize::from(tokenizer.bos_id().is_some());
+    let mut filler: Vec<Sentence> = Vec::new();
+    let mut total_tok = bare_tok;
+    for text in haystack.sentences(rng) {
+        let n_tok = tokenizer.encode(&format!(" {text}"))?.ids.len();
+        total_tok += n_tok;
+        if total_tok > ctx_tok {
+            // A depth means nothing without filler.
+            if filler.is_empty() {
+                too_short(plan, ctx_tok, total_tok)?;
+            }
+            return Ok(filler);
+        }
+        filler.push(Sentence { text, n_tok });
+    }
+    let have_tok = total_tok - bare_tok;
+    bail_usage!(
+        "{} has {have_tok} tokens; a context of {ctx_tok} needs {}",
+        haystack.name(),
+        ctx_tok.saturating_sub(bare_tok)
+    )
+}
+
+/// What is drawn before the filler is known.
+struct Plan {
+    /// City and value of each needle; the first is the controlled one.
+    needles: Vec<(&'static str, String)>,
+    /// Needles asked for, in the order of the question.
+    asked: Vec<usize>,
+    depth_pct: f64,
+    /// Draws the other needles' places.
+    rng: Rng,
+}
+
+impl Plan {
+    fn draw(spec: &NeedleSpec, mut rng: Rng) -> Self {
+        let cities = rng.sample(spec.cities.cities(), spec.needles);
+        let mut values: Vec<usize> = Vec::new();
+        while values.len() < spec.needles {
+            let value = VALUES.0 + rng.below(VALUES.1 - VALUES.0 + 1);
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        let mut asked: Vec<usize> = (0..spec.retrieve).collect();
+        rng.shuffle(&mut asked);
+        let needles = cities.into_iter().zip(values.iter().map(usize::to_string)).collect();
+        Self { needles, asked, depth_pct: spec.depth_pct, rng }
+    }
+
+    /// For each needle the number of filler sentences before it, and a number that orders those at one boundary.
+    fn boundaries(&self, filler: &[Sentence]) -> Vec<(usize, u64)> {
+        let total_tok: usize = filler.iter().map(|sentence| sentence.n_tok).sum();
+        let wanted_tok = total_tok as f64 * self.depth_pct / 100.0;
+        let mut rng = self.rng.clone();
+        let mut draw = |_| (rng.below(filler.len() + 1), rng.bits());
+        let mut boundaries: Vec<(usize, u64)> = (0..self.needles.len()).map(&mut draw).collect();
+        let mut before_tok = 0;
+        let mut nearest = f64::INFINITY;
+        for count in 0..=filler.len() {
+            let distance = (before_tok as f64 - wanted_tok).abs();
+            if distance < nearest {
+                nearest = distance;
+                boundaries[0].0 = count;
+            }
+            before_tok += filler.get(count).map_or(0, |sentence| sentence.n_tok);
+        }
+        boundaries
+    }
+
+    /// Writes the text. The second result lists the needles in the order of the text.
+    fn lay_out(&self, filler: &[Sentence], boundaries: &[(usize, u64)]) -> (Layout, Vec<usize>) {
+        let mut order: Vec<usize> = (0..self.needles.len()).collect();
+        order.sort_by_key(|&i| boundaries[i]);
+        let mut layout = Layout::default();
+        layout.push(Part::Template, PREAMBLE);
+        let mut separator = "\n";
+        let mut next = 0;
+        for count in 0..=filler.len() {
+            while next < order.len() && boundaries[order[next]].0 == count {
+                let (city, value) = &self.needles[order[next]];
+                layout.push_sentence(separator, city, value, Part::Needle(next), Part::Value(next));
+                (separator, next) = (" ", next + 1);
+            }
+            if let Some(sentence) = filler.get(count) {
+                layout.push(Part::Filler, separator);
+                layout.push(Part::Filler, &sentence.text);
+                separator = " ";
+            }
+        }
+        let cities: Vec<&str> = self.asked.iter().map(|&i| self.needles[i].0).collect();
+        layout.push(Part::Question, &format!("\n{}", question(&cities)));
+        for (i, &asked) in self.asked.iter().enumerate() {
+            let (city, value) = &self.needles[asked];
+            let separator = if i == 0 { "\n" } else { " " };
+            layout.push_sentence(separator, city, value, Part::Question, Part::Predicted(i));
+        }
+        (layout, order)
+    }
+
+    /// Turns the text's parts into verified ranges of tokens.
+    fn prompt(&self, layout: Layout, order: &[usize], encoded: Encoded, tokenizer: &Tokenizer) -> Result<Prompt> {
+        let bos = tokenizer.bos_id();
+        let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids).collect();
+        let offsets: Vec<_> = bos.iter().map(|_| (0, 0)).chain(encoded.offsets).collect();
+        let mut parts = layout.parts(&offsets);
+        // The begin-of-sequence token is part of no text.
+        parts[..usize::from(bos.is_some())].fill(Part::Template);
+        let spans = Spans { parts: &parts, ids: &ids, tokenizer };
+        let mut needles = Vec::new();
+        for (place, &i) in order.iter().enumerate() {
+            let (city, value) = &self.needles[i];
+            let (whole, inner) = (Part::Needle(place), Part::Value(place));
+            let span = spans.verified(&[whole, inner], &sentence(city, value), city)?;
+            let answer = spans.verified(&[inner], value, city)?;
+            needles.push(Needle { city: (*city).to_owned(), value: value.clone(), span, answer });
+        }
+        let mut queries = Vec::new();
+        for (question, &i) in self.asked.iter().enumerate() {
+            let place = order.iter().position(|&needle| needle == i).expect("every needle is laid out");
+            let needle = &needles[place];
+            let predicted = spans.verified(&[Part::Predicted(question)], &needle.value, &needle.city)?;
+            queries.push(self.query(i == 0, needle, predicted, depth_pct(&parts, needle.span.start)));
+        }
+        let start = parts.iter().position(|&part| part != Part::Template).unwrap_or(0);
+        let end = parts.iter().position(|&part| part == Part::Question).unwrap_or(parts.len());
+        Ok(Prompt { text: layout.text, ids, offsets, queries, needles, haystack: start..end, has_bos: bos.is_some() })
+    }
+
+    fn query(&self, controlled: bool, needle: &Needle, predicted: Range<usize>, depth_real_pct: f64) -> Query {
+        Query {
+            city: needle.city.clone(),
+            value: needle.value.clone(),
+            needle: needle.span.clone(),
+            answer: needle.answer.clone(),
+            predicted,
+            controlled,
+            depth_req_pct: if controlled { self.depth_pct } else { depth_real_pct },
+            depth_real_pct,
+        }
+    }
+}
+
+/// A tokenised text, in which parts are looked up.
+struct Spans<'a> {
+    parts: &'a [Part],
+    ids: &'a [u32],
+    tokenizer: &'a Tokenizer,
+}
+
+impl Spans<'_> {
+    /// The tokens of `wanted` parts, which must stand together and read as `expected`.
+    fn verified(&self, wanted: &[Part], expected: &str, city: &str) -> Result<Range<usize>> {
+        let start = self.parts.iter().position(|part| wanted.contains(part)).unwrap_or(0);
+        let end = self.parts.iter().rposition(|part| wanted.contains(part)).map_or(0, |last| last + 1);
+        let found = self.tokenizer.decode(&self.ids[start..end])?;
+        if found.trim() != expected || !self.parts[start..end].iter().all(|part| wanted.contains(part)) {
+            bail!(
+                "{expected:?} of {city} cannot be told from its surroundings: its tokens read {found:?}, so this \
+                 tokenizer has no boundary where it begins or ends"
+            );
+        }
+        Ok(start..end)
+    }
+}
+
+/// Filler tokens before a position, in percent of all filler tokens.
+fn depth_pct(parts: &[Part], position: usize) -> f64 {
+    let count = |parts: &[Part]| parts.iter().filter(|&&part| part == Part::Filler).count();
+    100.0 * count(&parts[..position]) as f64 / count(parts).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+    use super::super::tokenizer::EMBEDDED_VOCAB_SIZE;
+    use super::super::Region;
+    use super::*;
+    use crate::error::exit_code;
+
+    const SPEC: NeedleSpec =
+        NeedleSpec { ctx_tok: 1024, needles: 4, retrieve: 2, depth_pct: 50.0, cities: CitySet::HeldOut };
+
+    fn prompt(spec: &NeedleSpec, seed: u64) -> Prompt {
+        build(spec, seed, Tokenizer::embedded(), &Haystack::embedded()).unwrap()
+    }
+
+    fn specs() -> impl Strategy<Value = NeedleSpec> {
+        let cities = prop_oneof![Just(CitySet::Train), Just(CitySet::HeldOut)];
+        let depth_pct = prop_oneof![Just(0.0), Just(25.0), Just(50.0), Just(75.0), Just(100.0), 0.0..=100.0];
+        (320usize..8192, 1usize..=8, 1usize..=3, depth_pct, cities).prop_map(
+            |(ctx_tok, needles, retrieve, depth_pct, cities)| NeedleSpec {
+                ctx_tok,
+                needles,
+                retrieve: retrieve.min(needles),
+                depth_pct,
+                cities,
+            },
+        )
+    }
+
+    /// The text of the tokens in a region.
+    fn text_of(prompt: &Prompt, regions: &[Region], region: Region) -> String {
+        let ids: Vec<u32> =
+            prompt.ids.iter().zip(regions).filter(|(_, &other)| other == region).map(|(&id, _)| id).collect();
+        Tokenizer::embedded().decode(&ids).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn regions_partition_the_prompt_and_read_as_they_should(spec in specs(), seed: u64) {
+            let prompt = prompt(&spec, seed);
+            prop_assert_eq!(prompt.queries.len(), spec.retrieve);
+            for (i, query) in prompt.queries.iter().enumerate() {
+                let regions = prompt.regions(i);
+                prop_assert_eq!(regions.len(), prompt.ids.len());
+                let text = |region| text_of(&prompt, &regions, region);
+                prop_assert_eq!(prompt.ids[0], 0);
+                prop_assert_eq!(regions.iter().filter(|&&region| region == Region::Bos).count(), 1);
+                prop_assert_eq!(text(Region::Template), PREAMBLE);
+                prop_assert_eq!(text(Region::Answer), query.value.as_str());
+                prop_assert_eq!(text(Region::Needle).trim().to_owned(), stem(&query.city) + ".");
+                let mut others: Vec<String> = prompt.needles.iter().filter(|needle| needle.city != query.city)
+                    .map(|needle| sentence(&needle.city, &needle.value)).collect();
+                prop_assert_eq!(text(Region::Distractor).trim().to_owned(), others.join(" "));
+                others.push(sentence(&query.city, &query.value));
+                let filler = text(Region::Filler);
+                prop_assert!(!filler.contains("magic") && !filler.contains(|c: char| c.is_ascii_digit()));
+                let cities: Vec<&str> = prompt.queries.iter().map(|query| query.city.as_str()).collect();
+                let answer = |query: &Query| sentence(&query.city, &query.value);
+                let answers: Vec<String> = prompt.queries.iter().map(answer).collect();
+                prop_assert_eq!(text(Region::Question), format!("\n{}\n{}", question(&cities), answers.join(" ")));
+                prop_assert!(others.iter().all(|needle| prompt.text.contains(needle)));
+            }
+        }
+
+        #[test]
+        fn the_rows_of_a_query_predict_its_value(spec in specs(), seed: u64) {
+            let prompt = prompt(&spec, seed);
+            let tokenizer = Tokenizer::embedded();
+            for query in &prompt.queries {
+                let text = |span: Range<usize>| tokenizer.decode(&prompt.ids[span]).unwrap();
+                prop_assert_eq!(text(query.predicted.clone()), query.value.as_str());
+                prop_assert_eq!(text(query.rows().start + 1..query.rows().end + 1), query.value.as_str());
+                prop_assert_eq!(query.rows().len(), 5);
+                prop_assert!(text(0..query.predicted.start).ends_with(&stem(&query.city)));
+                prop_assert!(query.answer.end < query.predicted.start);
+                prop_assert!(query.needle.start < query.answer.start && query.answer.end < query.needle.end);
+            }
+        }
+
+        #[test]
+        fn the_context_is_honoured_and_full(spec in specs(), seed: u64) {
+            let prompt = prompt(&spec, seed);
+            prop_assert!(prompt.ids.len() <= spec.ctx_tok);
+            prop_assert!(prompt.ids.len() + LONGEST_TOK > spec.ctx_tok, "{} of {}", prompt.ids.len(), spec.ctx_tok);
+        }
+
+        #[test]
+        fn the_controlled_depth_is_within_a_sentence_of_the_one_asked_for(spec in specs(), seed: u64) {
+            let prompt = prompt(&spec, seed);
+            let filler_tok = prompt.regions(0).iter().filter(|&&region| region == Region::Filler).count();
+            let controlled: Vec<&Query> = prompt.queries.iter().filter(|query| query.controlled).collect();
+            prop_assert_eq!(controlled.len(), 1);
+            let query = controlled[0];
+            prop_assert_eq!(query.depth_req_pct, spec.depth_pct);
+            let off_tok = (query.depth_real_pct - spec.depth_pct).abs() / 100.0 * filler_tok as f64;
+            prop_assert!(off_tok <= LONGEST_TOK as f64 / 2.0, "{off_tok} tokens off");
+            if spec.depth_pct == 0.0 || spec.depth_pct == 100.0 {
+                prop_assert_eq!(query.depth_real_pct, spec.depth_pct);
+            }
+        }
+
+        #[test]
+        fn cities_and_values_of_a_prompt_are_distinct_and_of_the_set(spec in specs(), seed: u64) {
+            let prompt = prompt(&spec, seed);
+            let mut cities: Vec<&str> = prompt.needles.iter().map(|needle| needle.city.as_str()).collect();
+            prop_assert!(cities.iter().all(|city| spec.cities.cities().contains(city)));
+            let mut values: Vec<usize> = prompt.needles.iter().map(|needle| needle.value.parse().unwrap()).collect();
+            prop_assert!(values.iter().all(|&value| (VALUES.0..=VALUES.1).contains(&value)));
+            cities.sort_unstable();
+            cities.dedup();
+            values.sort_unstable();
+            values.dedup();
+            prop_assert_eq!((cities.len(), values.len()), (spec.needles, spec.needles));
+        }
+    }
+
+    /// More tokens than any sentence of the embedded haystack has.
+    const LONGEST_TOK: usize = 40;
+
+    #[test]
+    fn a_seed_names_a_prompt_and_seeds_differ() {
+        for seed in 0..20 {
+            assert_eq!(prompt(&SPEC, seed), prompt(&SPEC, seed));
+            assert_ne!(prompt(&SPEC, seed).text, prompt(&SPEC, seed + 1).text);
+        }
+    }
+
+    #[test]
+    fn prompts_of_one_seed_share_their_needles_and_prose_at_all_depths() {
+        let at = |depth_pct| prompt(&NeedleSpec { depth_pct, ..SPEC }, 3);
+        let key = |prompt: &Prompt| {
+            let mut needles: Vec<_> = prompt.needles.iter().map(|n| (n.city.clone(), n.value.clone())).collect();
+            needles.sort();
+            (needles, text_of(prompt, &prompt.regions(0), Region::Filler).trim().to_owned())
+        };
+        assert_eq!(key(&at(0.0)), key(&at(100.0)));
+    }
+
+    #[test]
+    fn the_controlled_needle_takes_any_place_in_the_question() {
+        let places = |seed| prompt(&SPEC, seed).queries.iter().position(|query| query.controlled);
+        assert!((0..20).any(|seed| places(seed) == Some(0)) && (0..20).any(|seed| places(seed) == Some(1)));
+    }
+
+    #[test]
+    fn own_text_is_a_haystack_until_it_runs_out() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "Caf\u{e9} na\u{ef}ve \u{2013} a line of prose! ".repeat(40)).unwrap();
+        let own = Haystack::from_path(file.path()).unwrap();
+        let tokenizer = Tokenizer::embedded();
+        let prompt = build(&NeedleSpec { ctx_tok: 512, ..SPEC }, 1, tokenizer, &own).unwrap();
+        assert!(prompt.ids.len() <= 512 && prompt.text.contains("Caf\u{e9} na\u{ef}ve"));
+        let error = build(&NeedleSpec { ctx_tok: 65_536, ..SPEC }, 1, tokenizer, &own).unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains("tokens; a context of 65536 needs 65") && exit_code(&error) == 2, "{message}");
+        assert!(message.contains(&file.path().display().to_string()), "{message}");
+    }
+
+    #[test]
+    fn mistakes_in_a_spec_are_usage_errors_that_say_what_is_wrong() {
+        let cases = [
+            (NeedleSpec { retrieve: 5, ..SPEC }, "cannot retrieve 5 of 4 needles"),
+            (NeedleSpec { needles: 0, retrieve: 0, ..SPEC }, "at least one needle"),
+            (NeedleSpec { retrieve: 0, ..SPEC }, "at least one needle and one question"),
+            (NeedleSpec { needles: 999, ..SPEC }, "999 needles need as many cities; there are 50"),
+            (NeedleSpec { depth_pct: 101.0, ..SPEC }, "a depth of 101 % is not between 0 and 100"),
+            (NeedleSpec { depth_pct: f64::NAN, ..SPEC }, "a depth of NaN %"),
+            (
+                NeedleSpec { ctx_tok: 100, ..SPEC },
+                "100 tokens is too short (needles: 4, questions: 2): it takes at least",
+            ),
+        ];
+        for (spec, expected) in cases {
+            let error = build(&spec, 0, Tokenizer::embedded(), &Haystack::embedded()).unwrap_err();
+            assert!(error.to_string().contains(expected) && exit_code(&error) == 2, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_least_context_that_an_error_names_is_enough() {
+        let error =
+            build(&NeedleSpec { ctx_tok: 100, ..SPEC }, 0, Tokenizer::embedded(), &Haystack::embedded()).unwrap_err();
+        let least = error.to_string().rsplit(' ').next().unwrap().parse().unwrap();
+        assert_eq!(prompt(&NeedleSpec { ctx_tok: least, ..SPEC }, 0).ids.len(), least);
+    }
+
+    /// The embedded tokenizer with further merges, each of two tokens, as a user's file; digits may merge.
+    fn other_tokenizer(merges: &[[&str; 2]], bos: &str) -> Tokenizer {
+        let mut json: serde_json::Value = serde_json::from_str(Tokenizer::embedded().json()).unwrap();
+        json["pre_tokenizer"] = serde_json::to_value(ByteLevel::new(false, true, false)).unwrap();
+        for (id, [left, right]) in (EMBEDDED_VOCAB_SIZE..).zip(merges) {
+            json["model"]["merges"].as_array_mut().unwrap().push(serde_json::json!([left, right]));
+            json["model"]["vocab"][format!("{left}{right}")] = id.into();
+        }
+        let text = serde_json::to_string(&json).unwrap().replace("<bos>", bos);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Tokenizer::from_file(file.path()).unwrap()
+    }
+
+    const DIGITS: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
+
+    #[test]
+    fn a_token_that_holds_the_space_before_a_value_belongs_to_the_value() {
+        let tokenizer = other_tokenizer(&DIGITS.map(|digit| ["\u{120}", digit]), "<bos>");
+        let prompt = build(&SPEC, 0, &tokenizer, &Haystack::embedded()).unwrap();
+        let query = &prompt.queries[0];
+        assert_eq!(tokenizer.decode(&prompt.ids[query.answer.clone()]).unwrap(), format!(" {}", query.value));
+        assert_eq!(query.predicted.len(), 5);
+    }
+
+    #[test]
+    fn a_tokenizer_without_a_boundary_before_a_value_is_an_error_that_names_city_and_seed() {
+        let mut merges = vec![[":", "\u{120}"]];
+        merges.extend(DIGITS.map(|digit| [":\u{120}", digit]));
+        let error = build(&SPEC, 77, &other_tokenizer(&merges, "<bos>"), &Haystack::embedded()).unwrap_err();
+        let message = format!("{error:#}");
+        assert!(message.starts_with("prompt of seed 77: ") && message.contains("no boundary"), "{message}");
+        assert!(CitySet::HeldOut.cities().iter().any(|city| message.contains(&format!(" of {city} "))), "{message}");
+    }
+
+    #[test]
+    fn a_tokenizer_without_a_begin_token_gives_prompts_without_one() {
+        let prompt = build(&SPEC, 0, &other_tokenizer(&[], "<none>"), &Haystack::embedded()).unwrap();
+        assert!(!prompt.has_bos && prompt.regions(0)[0] == Region::Template && prompt.ids[0] > 2);
+    }
+}

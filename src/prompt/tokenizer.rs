@@ -1,0 +1,365 @@
+//! The tokenizer: text to token ids with byte offsets, and back.
+//!
+//! The embedded one (`assets/tokenizer.json`) is a byte-level BPE that [`train`] made from the embedded corpus: digits
+//! stand alone, and the space before a word belongs to the word. Anybody else's `tokenizer.json` works too.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{OnceLock, RwLock};
+
+use anyhow::{anyhow, Context, Result};
+use sha2::{Digest, Sha256};
+use tokenizers::models::bpe::{BpeTrainer, BPE};
+use tokenizers::models::TrainerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::digits::Digits;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::AddedToken;
+
+use super::cities::{made_up, CitySet};
+use super::document::WORDINGS;
+use super::haystack::Haystack;
+use super::needle;
+use crate::rng::Rng;
+
+/// The size of the embedded tokenizer's vocabulary, in tokens.
+pub const EMBEDDED_VOCAB_SIZE: usize = 1024;
+
+const EMBEDDED: &str = include_str!("../../assets/tokenizer.json");
+
+/// Names of begin-of-sequence tokens, for tokenizers that do not add theirs by themselves (as ours does not).
+const BOS_NAMES: [&str; 3] = ["<bos>", "<s>", "<|begin_of_text|>"];
+
+/// Words in the cache of [`Tokenizer::encode`]; beyond that (made-up names without end) nothing is added.
+const CACHED_WORDS_MAX: usize = 1 << 15;
+
+/// Text as tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Encoded {
+    /// Token ids, without a begin-of-sequence token.
+    pub ids: Vec<u32>,
+    /// For each token the bytes of the text it stands for; a word's token includes the space before it.
+    pub offsets: Vec<(usize, usize)>,
+}
+
+/// A tokenizer and the JSON it came from.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    json: String,
+    sha256: String,
+    bos_id: Option<u32>,
+    words: Option<WordCache>,
+}
+
+/// Ids of words of ASCII text, for a tokenizer whose tokens never cross a space or a digit.
+struct WordCache {
+    ids: RwLock<HashMap<Box<str>, Box<[u32]>>>,
+    /// Bytes of ASCII text that each token stands for, by id.
+    len_bytes: Vec<usize>,
+}
+
+impl Tokenizer {
+    /// The tokenizer that comes with the tool.
+    pub fn embedded() -> &'static Tokenizer {
+        static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
+        TOKENIZER.get_or_init(|| Self::from_json(EMBEDDED.to_owned()).expect("the embedded tokenizer is tested"))
+    }
+
+    /// A `tokenizer.json` in the format of Hugging Face.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is not such a tokenizer.
+    pub fn from_file(path: &Path) -> Result<Self> {
+        let json = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::from_json(json).with_context(|| format!("{} is not a tokenizer", path.display()))
+    }
+
+    fn from_json(json: String) -> Result<Self> {
+        let mut inner = tokenizers::Tokenizer::from_bytes(&json).map_err(|error| anyhow!(error))?;
+        // A prompt is text: "<eos>" in somebody's haystack is five characters, not the end of the sequence.
+        inner.set_encode_special_tokens(true);
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|error| anyhow!(error))?;
+        let bos_id = first_special(&inner)?.or_else(|| BOS_NAMES.iter().find_map(|name| inner.token_to_id(name)));
+        let sha256 = Sha256::digest(&json).iter().map(|byte| format!("{byte:02x}")).collect();
+        // A model that we trained has a copy of the embedded tokenizer beside it.
+        let words = (json == EMBEDDED).then(|| WordCache::new(&inner));
+        Ok(Self { inner, json, sha256, bos_id, words })
+    }
+
+    /// The tokens of `text`, without a begin-of-sequence token.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot encode the text.
+    pub fn encode(&self, text: &str) -> Result<Encoded> {
+        match &self.words {
+            Some(words) if text.is_ascii() => self.encode_words(words, text),
+            _ => self.encode_whole(text),
+        }
+    }
+
+    fn encode_whole(&self, text: &str) -> Result<Encoded> {
+        let encoding = self.inner.encode(text, false).map_err(|error| anyhow!(error))?;
+        Ok(Encoded { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().to_vec() })
+    }
+
+    /// Word by word through the cache: the same tokens as [`Self::encode_whole`] (tested), ten times as fast.
+    fn encode_words(&self, cache: &WordCache, text: &str) -> Result<Encoded> {
+        let mut encoded = Encoded::default();
+        let mut end = 0;
+        for word in words(text) {
+            let known = cache.ids.read().expect("no panic holds this lock").get(word).cloned();
+            let ids = match known {
+                Some(ids) => ids,
+                None => {
+                    let ids = self.encode_whole(word)?.ids.into_boxed_slice();
+                    let mut all = cache.ids.write().expect("no panic holds this lock");
+                    if all.len() < CACHED_WORDS_MAX {
+                        all.insert(word.into(), ids.clone());
+                    }
+                    ids
+                }
+            };
+            for &id in &ids {
+                let start = end;
+                end += cache.len_bytes[id as usize];
+                encoded.ids.push(id);
+                encoded.offsets.push((start, end));
+            }
+        }
+        Ok(encoded)
+    }
+
+    /// The text of tokens; special tokens are left out.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot decode the ids.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.inner.decode(ids, true).map_err(|error| anyhow!(error))
+    }
+
+    /// The begin-of-sequence token that every prompt starts with, if the tokenizer has one.
+    pub fn bos_id(&self) -> Option<u32> {
+        self.bos_id
+    }
+
+    /// Tokens in the vocabulary, special ones included.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// The tokenizer as JSON, to be written beside a model.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// SHA-256 of [`Self::json`], in hexadecimal.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+}
+
+impl WordCache {
+    fn new(tokenizer: &tokenizers::Tokenizer) -> Self {
+        let len_bytes = |id| tokenizer.id_to_token(id).map_or(0, |token| token.chars().count());
+        let vocab_size = tokenizer.get_vocab_size(true) as u32;
+        Self { ids: RwLock::default(), len_bytes: (0..vocab_size).map(len_bytes).collect() }
+    }
+}
+
+/// The token that a tokenizer puts before every text by itself, if any.
+fn first_special(tokenizer: &tokenizers::Tokenizer) -> Result<Option<u32>> {
+    let first = |special| tokenizer.encode("a", special).map(|encoding| encoding.get_ids().first().copied());
+    let (with, without) = (first(true).map_err(|error| anyhow!(error))?, first(false).map_err(|error| anyhow!(error))?);
+    Ok(with.filter(|_| with != without))
+}
+
+/// Cuts ASCII text where no token of ours can cross: before a space that follows something visible, and on both sides
+/// of a digit.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let bytes = text.as_bytes();
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        if start == bytes.len() {
+            return None;
+        }
+        let mut end = start + 1;
+        while end < bytes.len() {
+            let (before, after) = (bytes[end - 1], bytes[end]);
+            let digit = before.is_ascii_digit() || after.is_ascii_digit();
+            if digit || (after == b' ' && before.is_ascii_graphic()) {
+                break;
+            }
+            end += 1;
+        }
+        let word = &text[start..end];
+        start = end;
+        Some(word)
+    })
+}
+
+/// Sentences of prose in the training text of the embedded tokenizer.
+const TRAIN_PROSE: usize = 4_000;
+/// Times that each training city stands in it.
+const TRAIN_CITY_TIMES: usize = 64;
+/// Made-up names in it, each once.
+const TRAIN_MADE_UP: usize = 3_000;
+
+/// Trains the tokenizer on the embedded corpus: prose, and needles with training cities and made-up names. The same
+/// for ever: `assets/tokenizer.json` is its pretty-printed result.
+///
+/// # Errors
+/// If the trainer fails.
+pub fn train(vocab_size: usize) -> Result<tokenizers::Tokenizer> {
+    let special = ["<bos>", "<eos>", "<pad>"].map(|name| AddedToken::from(name, true));
+    let trainer = BpeTrainer::builder()
+        .vocab_size(vocab_size)
+        .show_progress(false)
+        .special_tokens(special.to_vec())
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .build();
+    let pieces = vec![Digits::new(true).into(), ByteLevel::new(false, true, true).into()];
+    let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
+    tokenizer.with_pre_tokenizer(Some(Sequence::new(pieces)));
+    tokenizer.with_decoder(Some(ByteLevel::default()));
+    let text = training_text().into_iter();
+    tokenizer.train(&mut TrainerWrapper::from(trainer), text).map_err(|error| anyhow!(error))?;
+    Ok(tokenizer)
+}
+
+/// What the embedded tokenizer is trained on; every sentence has its leading space.
+fn training_text() -> Vec<String> {
+    let mut rng = Rng::new(0, "tokenizer");
+    let mut text: Vec<String> =
+        Haystack::embedded().sentences(Rng::new(0, "tokenizer prose")).take(TRAIN_PROSE).collect();
+    let cities =
+        CitySet::Train.cities().iter().flat_map(|city| std::iter::repeat_n(String::from(*city), TRAIN_CITY_TIMES));
+    let mut names: Vec<String> = cities.collect();
+    names.extend((0..TRAIN_MADE_UP).map(|_| made_up(&mut rng)));
+    for (i, name) in names.iter().enumerate() {
+        // Half of the facts are needles.
+        let [before, between, behind] = WORDINGS[if i % 2 == 0 { 0 } else { i / 2 % WORDINGS.len() }];
+        text.push(format!("{before}{name}{between}7{behind}"));
+    }
+    let mut text: Vec<String> = text.iter().map(|sentence| format!(" {sentence}")).collect();
+    // The lines of a prompt, which begin without a space.
+    for cities in CitySet::Train.cities().chunks_exact(3) {
+        text.push(needle::PREAMBLE.to_owned());
+        text.push(needle::sentence(cities[0], "7"));
+        text.push(needle::question(&cities[..1]));
+        text.push(needle::question(cities));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn retraining_makes_the_embedded_tokenizer_byte_for_byte() {
+        let json = train(EMBEDDED_VOCAB_SIZE).unwrap().to_string(true).unwrap() + "\n";
+        if std::env::var_os("DIFFTOOL_BLESS").is_some() {
+            std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/tokenizer.json"), &json).unwrap();
+            return;
+        }
+        assert!(json == Tokenizer::embedded().json(), "set DIFFTOOL_BLESS=1 to rewrite it (and retrain all models)");
+    }
+
+    #[test]
+    fn the_special_tokens_and_the_size_are_fixed() {
+        let tokenizer = Tokenizer::embedded();
+        assert_eq!(tokenizer.vocab_size(), EMBEDDED_VOCAB_SIZE);
+        assert_eq!(tokenizer.bos_id(), Some(0));
+        let ids = ["<bos>", "<eos>", "<pad>"].map(|name| tokenizer.inner.token_to_id(name));
+        assert_eq!(ids, [Some(0), Some(1), Some(2)]);
+        assert_eq!(tokenizer.sha256().len(), 64);
+    }
+
+    #[test]
+    fn a_needle_has_one_token_a_word_and_a_digit() {
+        let tokenizer = Tokenizer::embedded();
+        let ids = tokenizer.encode(" The special magic Paris number is: 48213.").unwrap().ids;
+        let tokens: Vec<String> = ids.iter().map(|&id| tokenizer.decode(&[id]).unwrap()).collect();
+        let expected =
+            [" The", " special", " magic", " Par", "is", " number", " is", ":", " ", "4", "8", "2", "1", "3", "."];
+        assert_eq!(tokens, expected);
+    }
+
+    #[test]
+    fn any_text_survives_and_special_names_are_text() {
+        for text in ["", " ", "\n\n", "Zo\u{eb} says: <bos> 100%\t{~}", "  two  spaces ", "\u{1f600} it's 3.14"] {
+            for encode in [Tokenizer::encode, Tokenizer::encode_whole] {
+                let encoded = encode(Tokenizer::embedded(), text).unwrap();
+                assert_eq!(Tokenizer::embedded().decode(&encoded.ids).unwrap(), text);
+                assert!(encoded.ids.iter().all(|&id| id > 2));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn word_by_word_is_the_same_as_the_whole(text in "[ -~\n\t]{0,60}|([A-Za-z]{1,6}|[ .,:'0-9\n]| {2}){0,30}") {
+            let tokenizer = Tokenizer::embedded();
+            prop_assert_eq!(tokenizer.encode(&text).unwrap(), tokenizer.encode_whole(&text).unwrap());
+        }
+    }
+
+    #[test]
+    fn held_out_cities_are_new_but_made_of_pieces_seen_in_training() {
+        let tokenizer = Tokenizer::embedded();
+        let text = training_text();
+        let mut seen = vec![0; EMBEDDED_VOCAB_SIZE];
+        for sentence in &text {
+            tokenizer.encode(sentence).unwrap().ids.iter().for_each(|&id| seen[id as usize] += 1);
+        }
+        let text = text.concat();
+        // As words: a made-up name may happen to begin like a city.
+        let words: HashSet<&str> = text.split(|c: char| !c.is_ascii_alphabetic()).collect();
+        for city in CitySet::HeldOut.cities() {
+            assert!(!words.contains(city), "{city} is in the training text");
+            let ids = tokenizer.encode(&format!(" {city}")).unwrap().ids;
+            assert!((2..=3).contains(&ids.len()), "{city} has {} tokens", ids.len());
+            assert!(ids.iter().all(|&id| seen[id as usize] >= 30), "{city} has a piece hardly seen in training");
+        }
+    }
+
+    #[test]
+    fn training_cities_are_mostly_two_tokens() {
+        let tokenizer = Tokenizer::embedded();
+        let n_tok = |city: &&&str| tokenizer.encode(&format!(" {city}")).unwrap().ids.len();
+        let cities = CitySet::Train.cities();
+        assert!(cities.iter().filter(|city| n_tok(city) == 2).count() * 2 > cities.len());
+        assert!(cities.iter().filter(|city| n_tok(city) <= 3).count() * 100 > 95 * cities.len());
+    }
+
+    #[test]
+    fn a_file_that_is_no_tokenizer_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let message = |path: &Path| format!("{:#}", Tokenizer::from_file(path).err().unwrap());
+        assert!(message(&path).starts_with(&format!("cannot read {}", path.display())));
+        std::fs::write(&path, "{}").unwrap();
+        assert!(message(&path).starts_with(&format!("{} is not a tokenizer", path.display())));
+        std::fs::write(&path, Tokenizer::embedded().json()).unwrap();
+        assert_eq!(Tokenizer::from_file(&path).unwrap().sha256(), Tokenizer::embedded().sha256());
+    }
+
+    #[test]
+    fn the_begin_token_is_the_one_that_a_tokenizer_adds_by_itself() {
+        let mut json: serde_json::Value = serde_json::from_str(EMBEDDED).unwrap();
+        json["post_processor"] = serde_json::json!({
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<pad>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<pad>": {"id": "<pad>", "ids": [2], "tokens": ["<pad>"]}}
+        });
+        let tokenizer = Tokenizer::from_json(json.to_string()).unwrap();
+        assert_eq!(tokenizer.bos_id(), Some(2));
+        assert_eq!(tokenizer.encode("A cat.").unwrap(), Tokenizer::embedded().encode("A cat.").unwrap());
+    }
+}
