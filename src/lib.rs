@@ -18,3 +18,4 @@
 pub mod error;
 pub mod prompt;
 pub mod rng;
+pub mod stats;

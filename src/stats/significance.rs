@@ -1,0 +1,83 @@
+//! Tests of significance, and what many of them at once cost.
+
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+/// The exact two-sided p-value of McNemar's (1947) test for hits and misses on the same prompts, where `only_a` prompts
+/// were hit by the first model alone and `only_b` by the second alone. Prompts on which both agree say nothing.
+///
+/// If the models are equally good, the smaller count is binomial: p = min(1, 2·P(X ≤ min), X ~ B(only_a + only_b, ½)).
+pub fn mcnemar(only_a: u64, only_b: u64) -> f64 {
+    let fair = Binomial::new(0.5, only_a + only_b).expect("½ is a probability");
+    (2.0 * fair.cdf(only_a.min(only_b))).min(1.0)
+}
+
+/// Holm's (1979) step-down correction: adjusted p-values in the given order, to be compared with the level one wants
+/// for the whole family. The i-th smallest of m becomes the running maximum of (m − i + 1)·p, at most 1.
+///
+/// # Panics
+/// If a p-value is outside 0..=1.
+pub fn holm(p_values: &[f64]) -> Vec<f64> {
+    assert!(p_values.iter().all(|p| (0.0..=1.0).contains(p)), "p-values outside 0..=1: {p_values:?}");
+    let mut order: Vec<usize> = (0..p_values.len()).collect();
+    order.sort_by(|&i, &j| p_values[i].total_cmp(&p_values[j]));
+    let mut adjusted = vec![0.0; p_values.len()];
+    let mut worst = 0.0_f64;
+    for (done, &i) in order.iter().enumerate() {
+        worst = worst.max(((p_values.len() - done) as f64 * p_values[i]).min(1.0));
+        adjusted[i] = worst;
+    }
+    adjusted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn mcnemar_agrees_with_scipy() {
+        // SciPy 1.17.1: scipy.stats.binomtest(min(b, c), b + c).pvalue
+        let expected = [
+            (1, 0, 1.0),
+            (2, 9, 0.065_429_687_5),
+            (9, 2, 0.065_429_687_5),
+            (5, 5, 1.0),
+            (0, 12, 0.000_488_281_25),
+            (40, 61, 0.046_044_066_929_342_785),
+        ];
+        for (only_a, only_b, p) in expected {
+            assert!((mcnemar(only_a, only_b) - p).abs() < 1e-10, "{only_a}, {only_b}: {}", mcnemar(only_a, only_b));
+        }
+    }
+
+    #[test]
+    fn models_that_never_disagree_do_not_differ() {
+        assert_eq!(mcnemar(0, 0), 1.0);
+    }
+
+    #[test]
+    fn holm_agrees_with_statsmodels() {
+        // statsmodels 0.15.0: multipletests(p, method="holm")[1]
+        let found = holm(&[0.01, 0.04, 0.03, 0.005, 0.5]);
+        let expected = [0.04, 0.09, 0.09, 0.025, 0.5];
+        assert!(found.iter().zip(expected).all(|(f, e)| (f - e).abs() < 1e-12), "{found:?}");
+        assert_eq!(holm(&[]), Vec::<f64>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn a_correction_lies_between_the_p_value_and_bonferroni(p in prop::collection::vec(0.0..=1.0, 1..30)) {
+            for (raw, adjusted) in p.iter().zip(holm(&p)) {
+                prop_assert!((*raw..=(raw * p.len() as f64).min(1.0) + 1e-12).contains(&adjusted));
+            }
+        }
+
+        #[test]
+        fn a_correction_keeps_the_order(p in prop::collection::vec(0.0..=1.0, 2..30)) {
+            let adjusted = holm(&p);
+            for i in 1..p.len() {
+                prop_assert!(p[i - 1] > p[i] || adjusted[i - 1] <= adjusted[i]);
+            }
+        }
+    }
+}
