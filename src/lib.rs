@@ -16,6 +16,9 @@
 #![warn(missing_docs)]
 
 pub mod error;
+pub mod manifest;
 pub mod prompt;
+pub mod record;
 pub mod rng;
+pub mod runfolder;
 pub mod stats;

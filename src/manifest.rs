@@ -1,0 +1,202 @@
+//! The manifest: what was run, on what, and what came out, as `manifest.json` beside the results.
+//!
+//! Enough to run it again and to notice that something else was run: `compare` checks manifests first.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+
+/// Everything about a run but its results. Written in the order of the fields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of difftool and, where known, the commit it was built from.
+    pub tool: Tool,
+    /// The arguments as given, the program's name first.
+    pub argv: Vec<String>,
+    /// The configuration they came to, defaults filled in.
+    pub config: serde_json::Value,
+    /// The models, in the order they ran.
+    pub models: Vec<ModelInfo>,
+    /// SHA-256 of the text that the haystacks were cut from.
+    pub haystack_sha256: Option<String>,
+    /// SHA-256 of the prompts' tokens, in the order they ran.
+    pub prompts_sha256: Option<String>,
+    /// Number format of the computation.
+    pub dtype: String,
+    /// What computed: `cpu`, `cuda:0`.
+    pub device: String,
+    /// Threads of the computation. Results do not depend on it.
+    pub threads: usize,
+    /// Seeds by what they are for.
+    pub seeds: BTreeMap<String, u64>,
+    /// Start of the run in UTC, ISO 8601.
+    pub started_utc: String,
+    /// Duration of the run in seconds.
+    pub wall_s: f64,
+    /// Most memory held at once, in bytes.
+    pub peak_rss_bytes: Option<u64>,
+    /// The files of the run folder but this one.
+    pub outputs: Vec<Output>,
+}
+
+/// The program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tool {
+    /// Version of the crate.
+    pub version: String,
+    /// `git describe` of the source, when the build set `DIFFTOOL_GIT`.
+    pub git: Option<String>,
+}
+
+impl Default for Tool {
+    fn default() -> Self {
+        Self { version: env!("CARGO_PKG_VERSION").into(), git: option_env!("DIFFTOOL_GIT").map(String::from) }
+    }
+}
+
+/// A model, down to the bytes of its files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// Name in the results.
+    pub name: String,
+    /// Its folder; missing for a built-in model.
+    pub path: Option<String>,
+    /// Attention variant.
+    pub variant: String,
+    /// Number of parameters, tied ones counted once.
+    pub parameters: u64,
+    /// SHA-256 of `model.safetensors`.
+    pub weights_sha256: String,
+    /// SHA-256 of `config.json`.
+    pub config_sha256: String,
+    /// SHA-256 of `tokenizer.json`.
+    pub tokenizer_sha256: String,
+    /// Which heads pair and which keys they read, in words.
+    pub layout: String,
+    /// λ by layer, its mean where it depends on the token; empty without differential attention.
+    pub lambda: Vec<f64>,
+}
+
+/// A file that the run wrote.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Output {
+    /// Name in the run folder.
+    pub file: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Records in it, if it holds records.
+    pub rows: Option<u64>,
+    /// SHA-256 of its bytes.
+    pub sha256: String,
+}
+
+impl Output {
+    /// Describes a file of `folder` as it is now.
+    pub fn describe(folder: &Path, file: &str, rows: Option<u64>) -> Result<Self> {
+        let path = folder.join(file);
+        let bytes = path.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
+        Ok(Self { file: file.into(), bytes, rows, sha256: sha256_file(&path)? })
+    }
+}
+
+impl Manifest {
+    /// Writes the manifest to a new file, as JSON for people.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
+        let text = serde_json::to_string_pretty(self).context("the manifest cannot be written as JSON")?;
+        let mut file = File::create_new(path).with_context(cannot)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n")).with_context(cannot)
+    }
+
+    /// Reads a manifest.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{} is not a manifest of this version", path.display()))
+    }
+}
+
+/// SHA-256 of bytes, in lower-case hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(Sha256::digest(bytes).as_slice())
+}
+
+/// SHA-256 of a file, which is not read into memory as a whole.
+pub fn sha256_file(path: &Path) -> Result<String> {
+    let cannot = || format!("cannot read {}", path.display());
+    let mut file = File::open(path).with_context(cannot)?;
+    let mut hasher = Sha256::new();
+    std::io::copy(&mut file, &mut hasher).with_context(cannot)?;
+    Ok(hex(hasher.finalize().as_slice()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes everything");
+        text
+    })
+}
+
+/// The most memory this process has held so far, in bytes (`VmHWM` of Linux); `None` on other systems.
+pub fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(1024 * kib)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        let model = ModelInfo { name: "diff".into(), lambda: vec![0.2, 0.3555090675909693], ..ModelInfo::default() };
+        Manifest {
+            argv: vec!["difftool".into(), "needle".into()],
+            config: serde_json::json!({ "ctx_tok": [4096], "samples": 20 }),
+            models: vec![model],
+            seeds: BTreeMap::from([("prompts".into(), 0), ("bootstrap".into(), 1)]),
+            ..Manifest::default()
+        }
+    }
+
+    #[test]
+    fn hashes_agree_with_sha256sum() {
+        // printf abc | sha256sum
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sha256(b"abc"), abc);
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("x"), "abc").unwrap();
+        let output = Output::describe(folder.path(), "x", Some(1)).unwrap();
+        assert_eq!(output, Output { file: "x".into(), bytes: 3, rows: Some(1), sha256: abc.into() });
+    }
+
+    #[test]
+    fn a_manifest_reads_back_and_is_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("manifest.json");
+        manifest().write(&path).unwrap();
+        assert_eq!(Manifest::read(&path).unwrap(), manifest());
+        assert!(format!("{:#}", manifest().write(&path).unwrap_err()).contains("never overwritten"));
+    }
+
+    #[test]
+    fn the_fields_keep_their_order() {
+        let text = serde_json::to_string(&manifest()).unwrap();
+        let fields = ["tool", "argv", "config", "models", "dtype", "device", "threads", "seeds", "wall_s", "outputs"];
+        let places: Vec<usize> = fields.iter().map(|field| text.find(&format!("\"{field}\":")).unwrap()).collect();
+        assert!(places.is_sorted(), "{text}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_peak_of_memory_grows_with_what_is_held() {
+        let before = peak_rss_bytes().unwrap();
+        let held = std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(peak_rss_bytes().unwrap() > before, "{}", held.len());
+    }
+}

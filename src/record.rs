@@ -1,0 +1,400 @@
+//! The record: one measurement, one row of `results.csv`.
+//!
+//! Every command writes this schema and no other: long and tidy, one number per row, so that results of any two runs
+//! can be concatenated, filtered and compared. The columns are `schema`, then the fields of [`Identity`] (what was
+//! run), then those of [`Measure`] (what was found), in the order of their declarations below.
+//!
+//! The file is RFC 4180 with `\n` at the ends of lines: UTF-8, a header, commas, quotes where needed. An empty field is
+//! a missing value; `.` is the decimal point; numbers are written with the fewest digits that read back as the same
+//! number. Layers, heads and queries count from 0.
+
+use anyhow::{bail, ensure, Context, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The number of this schema. It changes when a column is added, removed, moved or given another meaning.
+pub const SCHEMA: u32 = 1;
+
+/// What was run: the model, the prompt and the question. Shared by all measurements of one question.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Name of the model: built-in, or its folder as given.
+    pub model: String,
+    /// Attention variant: `transformer`, `diff`, `diff-v2`.
+    pub variant: String,
+    /// What the prompt asks for, for example `needle`.
+    pub task: String,
+    /// Length of the whole prompt asked for, in tokens.
+    pub ctx_tok: usize,
+    /// Needles in the text (the paper's N).
+    pub needles: Option<usize>,
+    /// Needles asked for (the paper's R).
+    pub retrieve: Option<usize>,
+    /// Depth asked for, in percent of the filler: 0 is its beginning.
+    pub depth_req_pct: Option<f64>,
+    /// Depth at which the needle really begins, in percent of the filler.
+    pub depth_real_pct: Option<f64>,
+    /// Where the cities come from: `train`, or `heldout` for cities that no training document contains.
+    pub cities: Option<Cow<'static, str>>,
+    /// Global index of the sample.
+    pub sample: Option<u64>,
+    /// Seed of the prompt: the base seed + `sample`.
+    pub seed: Option<u64>,
+    /// Which of the needles asked for, in the order of the question.
+    pub query: Option<usize>,
+    /// Which query rows were measured, for example `answer`: those that predict the answer's tokens.
+    pub rows: Option<Cow<'static, str>>,
+    /// Bits of the quantised logits; missing when they were left alone.
+    pub bits: Option<u32>,
+    /// What shares one scale when quantising: `tensor`, `head` or `row`.
+    pub scope: Option<Cow<'static, str>>,
+}
+
+/// What was found: one number, or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// Layer; missing for the mean over layers.
+    pub layer: Option<usize>,
+    /// Head; missing for the mean over heads.
+    pub head: Option<usize>,
+    /// Part of the prompt that the number is about, for example `answer`.
+    pub region: Option<Cow<'static, str>>,
+    /// Name of the quantity, for example `share_abs`.
+    pub metric: Cow<'static, str>,
+    /// The number.
+    pub value: Option<f64>,
+    /// Unit of the number, for example `fraction`, `nats`; missing for pure numbers.
+    pub unit: Option<Cow<'static, str>>,
+    /// How many numbers `value` is the mean of.
+    pub n: Option<u64>,
+    /// Why there is no number: a failed cell is a record too.
+    pub error: Option<String>,
+}
+
+/// One row: a measurement and what it was made on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// What was run; shared between the records of one question.
+    pub identity: Arc<Identity>,
+    /// What was found.
+    pub measure: Measure,
+}
+
+/// The `f64` that prints like `x`: 0.1_f32 becomes 0.1 and not 0.10000000149011612. Reading it back as `f32` gives `x`.
+pub fn widen(x: f32) -> f64 {
+    x.to_string().parse().expect("a printed number can be read")
+}
+
+/// The columns of the schema, in order.
+pub fn columns() -> Vec<String> {
+    let mut columns = vec!["schema".to_string()];
+    columns.extend(fields(&Identity::default()));
+    columns.extend(fields(&Measure::default()));
+    columns
+}
+
+/// The names of a struct's fields, in the order of their declaration.
+fn fields(row: &impl Serialize) -> Vec<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.serialize(row).expect("plain structs can be written");
+    let text = writer.into_inner().expect("memory does not fail");
+    let mut reader = csv::Reader::from_reader(text.as_slice());
+    reader.headers().expect("it was just written").iter().map(String::from).collect()
+}
+
+/// Writes records to a new file.
+#[derive(Debug)]
+pub struct Writer {
+    csv: csv::Writer<File>,
+    path: PathBuf,
+    rows: u64,
+}
+
+impl Writer {
+    /// Creates the file, which must not exist, and writes the header.
+    pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let file = File::create_new(&path)
+            .with_context(|| format!("cannot create {} (results are never overwritten)", path.display()))?;
+        let csv = csv::WriterBuilder::new().has_headers(false).from_writer(file);
+        let mut writer = Self { csv, path, rows: 0 };
+        writer.csv.write_record(columns()).with_context(|| format!("cannot write {}", writer.path.display()))?;
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    /// Writes one record through to the file.
+    pub fn write(&mut self, record: &Record) -> Result<()> {
+        self.write_all(std::slice::from_ref(record))
+    }
+
+    /// Writes records through to the file: all that was written so far survives whatever comes next.
+    pub fn write_all(&mut self, records: &[Record]) -> Result<()> {
+        for Record { identity, measure } in records {
+            let row = (SCHEMA, identity.as_ref(), measure);
+            self.csv.serialize(row).with_context(|| format!("cannot write {}", self.path.display()))?;
+        }
+        self.flush()?;
+        self.rows += records.len() as u64;
+        Ok(())
+    }
+
+    /// Records written so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.csv.flush().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+/// Reads the records of a file. A row that cannot be read is an error that names its line.
+pub fn read(path: &Path) -> Result<Vec<Record>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(file).into_records();
+    let header = rows.next().with_context(|| format!("{} is empty", path.display()))?;
+    let header = header.map_err(|e| explain(&e, path))?;
+
+    let mut records: Vec<Record> = Vec::new();
+    let mut known_columns = false;
+    for row in rows {
+        let row = row.map_err(|e| explain(&e, path))?;
+        // The schema number comes before the columns: it says more about why a file cannot be read.
+        check_schema(&row, &header, path)?;
+        if !known_columns {
+            check_columns(&header, path)?;
+            known_columns = true;
+        }
+        let (_, identity, measure): (u32, Identity, Measure) = parse(&row, path)?;
+        let shared = records.last().map(|last| &last.identity).filter(|last| ***last == identity);
+        let identity = shared.cloned().unwrap_or_else(|| Arc::new(identity));
+        records.push(Record { identity, measure });
+    }
+    if !known_columns {
+        check_columns(&header, path)?;
+    }
+    Ok(records)
+}
+
+fn parse<T: DeserializeOwned>(row: &csv::StringRecord, path: &Path) -> Result<T> {
+    row.deserialize(None).map_err(|e| explain(&e, path))
+}
+
+fn check_schema(row: &csv::StringRecord, header: &csv::StringRecord, path: &Path) -> Result<()> {
+    let file = path.display();
+    ensure!(header.get(0) == Some("schema"), "{file} is not a results file: its first column is not `schema`");
+    let line = row.position().map_or(0, csv::Position::line);
+    match row.get(0).map(str::parse::<u32>) {
+        Some(Ok(SCHEMA)) => Ok(()),
+        Some(Ok(other)) => {
+            bail!("{file}, line {line}: written in schema {other}, but this version of difftool reads schema {SCHEMA}")
+        }
+        _ => bail!("{file}, line {line}, column `schema`: `{}` is not a number", row.get(0).unwrap_or_default()),
+    }
+}
+
+fn check_columns(header: &csv::StringRecord, path: &Path) -> Result<()> {
+    let columns = columns();
+    if header.iter().eq(columns.iter()) {
+        return Ok(());
+    }
+    let differing =
+        columns.iter().zip(header.iter().chain(std::iter::repeat(""))).find(|(expected, found)| expected != found);
+    match differing {
+        Some((expected, found)) => {
+            bail!("{}, line 1: column `{expected}` expected, `{found}` found", path.display())
+        }
+        None => bail!("{}, line 1: more columns than the {} of the schema", path.display(), columns.len()),
+    }
+}
+
+/// A CSV error in our words, with the file, the line and the column.
+fn explain(error: &csv::Error, path: &Path) -> anyhow::Error {
+    let line = error.position().map_or(0, csv::Position::line);
+    let place = format!("{}, line {line}", path.display());
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            anyhow::anyhow!("{place}: {len} fields where the header has {expected_len}; was the file cut off?")
+        }
+        csv::ErrorKind::Deserialize { err, .. } => {
+            let column = err.field().and_then(|i| columns().into_iter().nth(i as usize)).unwrap_or_default();
+            anyhow::anyhow!("{place}, column `{column}`: {}", err.kind())
+        }
+        csv::ErrorKind::Utf8 { .. } => anyhow::anyhow!("{place}: not UTF-8"),
+        _ => anyhow::anyhow!("{}: {error}", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn identity() -> Identity {
+        Identity {
+            model: "runs/big, \"final\"".into(),
+            variant: "diff".into(),
+            task: "needle".into(),
+            ctx_tok: 4096,
+            needles: Some(4),
+            retrieve: Some(2),
+            depth_req_pct: Some(25.0),
+            depth_real_pct: Some(24.813),
+            cities: Some("heldout".into()),
+            sample: Some(17),
+            seed: Some(u64::MAX),
+            query: Some(1),
+            rows: Some("answer".into()),
+            bits: None,
+            scope: None,
+        }
+    }
+
+    fn share(value: f64) -> Record {
+        let measure = Measure {
+            layer: Some(3),
+            head: Some(0),
+            region: Some("answer".into()),
+            metric: "share_abs".into(),
+            value: Some(value),
+            unit: Some("fraction".into()),
+            n: Some(5),
+            error: None,
+        };
+        Record { identity: Arc::new(identity()), measure }
+    }
+
+    fn failure() -> Record {
+        let measure =
+            Measure { metric: "cell".into(), error: Some("no room\nfor 6 needles".into()), ..Measure::default() };
+        Record { identity: Arc::new(Identity { task: "needle".into(), ..Identity::default() }), measure }
+    }
+
+    /// Writes `text` to a file and reads it, giving the error.
+    fn refusal(text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.csv");
+        std::fs::write(&path, text).unwrap();
+        let error = read(&path).unwrap_err();
+        format!("{error:#}").replace(&folder.path().display().to_string(), "")
+    }
+
+    /// A file with one good record.
+    fn good_text() -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.csv");
+        Writer::create(&path).unwrap().write(&share(0.25)).unwrap();
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn the_file_is_exactly_this() {
+        let expected = "\
+            schema,model,variant,task,ctx_tok,needles,retrieve,depth_req_pct,depth_real_pct,cities,sample,seed,query,\
+            rows,bits,scope,layer,head,region,metric,value,unit,n,error\n\
+            1,\"runs/big, \"\"final\"\"\",diff,needle,4096,4,2,25.0,24.813,heldout,17,18446744073709551615,1,answer,,,\
+            3,0,answer,share_abs,0.25,fraction,5,\n";
+        assert_eq!(good_text(), expected);
+    }
+
+    #[test]
+    fn records_read_back_as_they_were_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.csv");
+        let records = [share(0.1 + 0.2), failure(), share(-1e-300), share(5e-324), share(f64::MAX)];
+        let mut writer = Writer::create(&path).unwrap();
+        writer.write(&records[0]).unwrap();
+        writer.write_all(&records[1..]).unwrap();
+        assert_eq!(writer.rows(), 5);
+        assert_eq!(read(&path).unwrap(), records);
+    }
+
+    #[test]
+    fn what_was_written_is_on_disk_before_the_writer_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.csv");
+        let mut writer = Writer::create(&path).unwrap();
+        assert_eq!(read(&path).unwrap(), []);
+        writer.write(&share(1.0)).unwrap();
+        assert_eq!(read(&path).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn records_of_one_question_share_their_identity_when_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.csv");
+        Writer::create(&path).unwrap().write_all(&[share(0.1), share(0.2), failure()]).unwrap();
+        let records = read(&path).unwrap();
+        assert!(Arc::ptr_eq(&records[0].identity, &records[1].identity));
+        assert!(!Arc::ptr_eq(&records[1].identity, &records[2].identity));
+    }
+
+    #[test]
+    fn results_are_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.csv");
+        std::fs::write(&path, "precious").unwrap();
+        let error = Writer::create(&path).unwrap_err();
+        assert!(format!("{error:#}").contains("never overwritten"), "{error:#}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_broken_number_is_an_error_that_names_line_and_column() {
+        let broken = format!("{}{}", good_text(), good_text().lines().nth(1).unwrap().replace("0.25", "O.25"));
+        assert_eq!(refusal(&broken), "/results.csv, line 3, column `value`: invalid float literal");
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_is_an_error_that_names_the_line() {
+        let text = good_text();
+        let cut = &text[..text.len() - 20];
+        assert_eq!(refusal(cut), "/results.csv, line 2: 20 fields where the header has 24; was the file cut off?");
+    }
+
+    #[test]
+    fn another_schema_is_refused_by_its_number() {
+        let newer = good_text().replace("\n1,", "\n2,").replace("schema,model", "schema,llm");
+        assert_eq!(
+            refusal(&newer),
+            "/results.csv, line 2: written in schema 2, but this version of difftool reads schema 1"
+        );
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        assert_eq!(refusal(""), "/results.csv is empty");
+        assert_eq!(refusal("a,b\n1,2\n"), "/results.csv is not a results file: its first column is not `schema`");
+        let renamed = good_text().replace(",variant,", ",kind,");
+        assert_eq!(refusal(&renamed), "/results.csv, line 1: column `variant` expected, `kind` found");
+        let header_only = format!("{},extra\n", good_text().lines().next().unwrap());
+        assert_eq!(refusal(&header_only), "/results.csv, line 1: more columns than the 24 of the schema");
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_survives_the_file(
+            value in prop::option::of(prop::num::f64::NORMAL | prop::num::f64::ZERO | prop::num::f64::SUBNORMAL),
+            model in ".*", error in prop::option::of(".+"), depth in 0.0..100.0, layer in prop::option::of(0usize..99)
+        ) {
+            let identity = Identity { model, depth_real_pct: Some(depth), ..identity() };
+            let measure = Measure { layer, value, error, ..share(0.0).measure };
+            let record = Record { identity: Arc::new(identity), measure };
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("results.csv");
+            Writer::create(&path).unwrap().write(&record).unwrap();
+            prop_assert_eq!(read(&path).unwrap(), [record]);
+        }
+
+        #[test]
+        fn a_widened_number_prints_like_the_narrow_one(x in prop::num::f32::NORMAL) {
+            prop_assert_eq!(widen(x) as f32, x);
+            prop_assert_eq!(format!("{:?}", widen(x)).parse::<f32>().unwrap(), x);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The folder a run writes into: always a new one.
+
+use crate::bail_usage;
+use anyhow::{Context, Result};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A folder that belongs to this run alone, and the moment it was made.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    started: SystemTime,
+}
+
+impl RunFolder {
+    /// Makes the folder `out`, or `runs/<command>-<UTC date>-<time>` when none is given.
+    ///
+    /// A folder that the user names must not exist or be empty; one that we name gets `.2`, `.3`, … when it is taken.
+    pub fn create(out: Option<&Path>, command: &str) -> Result<Self> {
+        let started = SystemTime::now();
+        let path = match out {
+            Some(path) => claim(path)?,
+            None => invent(Path::new("runs"), command, started)?,
+        };
+        Ok(Self { path, started })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of a file in it.
+    pub fn join(&self, file: &str) -> PathBuf {
+        self.path.join(file)
+    }
+
+    /// When the run started, as in `2026-11-21T06:45:19Z`.
+    pub fn started_utc(&self) -> String {
+        let [year, month, day, hour, minute, second] = utc(self.started);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+
+    /// Seconds since the run started.
+    pub fn elapsed_s(&self) -> f64 {
+        self.started.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64())
+    }
+}
+
+/// Makes the folder the user asked for.
+fn claim(path: &Path) -> Result<PathBuf> {
+    let shown = path.display();
+    match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => bail_usage!("{shown} already holds files; results are never overwritten: name a new folder"),
+        Ok(false) => Ok(path.to_path_buf()),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            fs::create_dir_all(path).with_context(|| format!("cannot create the run folder {shown}"))?;
+            Ok(path.to_path_buf())
+        }
+        Err(e) if e.kind() == ErrorKind::NotADirectory => {
+            bail_usage!("{shown} is a file, but the results need a folder: name a new one")
+        }
+        Err(e) => Err(e).with_context(|| format!("cannot use {shown} as the run folder")),
+    }
+}
+
+/// Makes a folder under `parent` that is named after the command and the time.
+fn invent(parent: &Path, command: &str, now: SystemTime) -> Result<PathBuf> {
+    let [year, month, day, hour, minute, second] = utc(now);
+    let name = format!("{command}-{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}");
+    let advice = "cannot create a run folder here; name one with --out";
+    fs::create_dir_all(parent).context(advice)?;
+    let suffixes = std::iter::once(String::new()).chain((2..).map(|i: u32| format!(".{i}")));
+    for suffix in suffixes {
+        let path = parent.join(format!("{name}{suffix}"));
+        // create_dir fails on what exists: of two runs in the same second each gets its own folder.
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e).context(advice),
+        }
+    }
+    unreachable!("the suffixes do not end")
+}
+
+/// Year, month, day, hour, minute and second of a moment, in UTC.
+///
+/// Days to date as in Hinnant, "chrono-compatible low-level date algorithms" (`civil_from_days`): years begin in March,
+/// so that the leap day is the last of its year, and repeat every 146,097 days, an era of 400 years.
+fn utc(moment: SystemTime) -> [u64; 6] {
+    let seconds = moment.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let days = seconds / 86_400 + 719_468; // since 0000-03-01
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    [year, month, day, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::exit_code;
+    use std::time::Duration;
+
+    fn moment(unix_s: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(unix_s)
+    }
+
+    #[test]
+    fn moments_have_the_dates_of_the_calendar() {
+        // GNU date: date -u -d @<seconds> '+%Y %m %d %H %M %S'
+        assert_eq!(utc(moment(0)), [1970, 1, 1, 0, 0, 0]);
+        assert_eq!(utc(moment(951_782_399)), [2000, 2, 28, 23, 59, 59]);
+        assert_eq!(utc(moment(951_782_400)), [2000, 2, 29, 0, 0, 0]);
+        assert_eq!(utc(moment(1_709_251_199)), [2024, 2, 29, 23, 59, 59]);
+        assert_eq!(utc(moment(1_767_225_599)), [2025, 12, 31, 23, 59, 59]);
+        assert_eq!(utc(moment(4_107_542_400)), [2100, 3, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn our_folders_are_named_after_command_and_time_and_numbered_when_taken() {
+        let home = tempfile::tempdir().unwrap();
+        let runs = home.path().join("runs");
+        let names = ["needle-20240229-235959", "needle-20240229-235959.2", "needle-20240229-235959.3"];
+        for name in names {
+            assert_eq!(invent(&runs, "needle", moment(1_709_251_199)).unwrap(), runs.join(name));
+        }
+    }
+
+    #[test]
+    fn a_folder_the_user_names_is_made_with_its_parents() {
+        let home = tempfile::tempdir().unwrap();
+        let out = home.path().join("a/b/c");
+        let run = RunFolder::create(Some(&out), "needle").unwrap();
+        assert!(run.path().is_dir() && run.join("results.csv") == out.join("results.csv"));
+        // It is still empty, so it may be named again.
+        RunFolder::create(Some(&out), "needle").unwrap();
+    }
+
+    #[test]
+    fn a_folder_with_files_and_a_file_are_refused_with_advice() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("notes.txt");
+        fs::write(&file, "precious").unwrap();
+        for (out, reason) in [(home.path(), "already holds files"), (&file, "is a file")] {
+            let error = RunFolder::create(Some(out), "needle").unwrap_err();
+            assert!(error.to_string().contains(reason), "{error:#}");
+            assert_eq!(exit_code(&error), 2);
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_one_clear_line() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = RunFolder::create(Some(Path::new("/proc/difftool/run")), "needle").unwrap_err();
+        assert_eq!(exit_code(&error), 1);
+        assert!(format!("{error:#}").starts_with("cannot create the run folder /proc/difftool/run: "), "{error:#}");
+        let error = invent(&file, "needle", moment(0)).unwrap_err();
+        assert!(
+            format!("{error:#}").starts_with("cannot create a run folder here; name one with --out: "),
+            "{error:#}"
+        );
+    }
+
+    #[test]
+    fn the_start_is_written_as_iso_8601() {
+        let run = RunFolder { path: PathBuf::new(), started: moment(1_709_251_199) };
+        assert_eq!(run.started_utc(), "2024-02-29T23:59:59Z");
+    }
+}
