@@ -17,8 +17,10 @@
 
 pub mod error;
 pub mod manifest;
+pub mod plot;
 pub mod prompt;
 pub mod record;
 pub mod rng;
 pub mod runfolder;
 pub mod stats;
+pub mod table;

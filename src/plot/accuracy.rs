@@ -1,0 +1,284 @@
+//! How often the needle was found: heat-maps of exact-match accuracy by depth and context length or setting.
+
+use super::colour::{self, AXIS, FAINT_INK, MISSING};
+use super::distinct;
+use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, HEADING_HEIGHT, TICK};
+use anyhow::{ensure, Result};
+
+/// Accuracy of one model in one setting.
+#[derive(Clone, Debug)]
+pub struct AccuracyPanel {
+    /// The model.
+    pub model: String,
+    /// Needles in the text and asked for, for example `N=4 R=2`.
+    pub setting: String,
+    /// Context lengths in tokens: the columns.
+    pub ctx_tok: Vec<usize>,
+    /// Depths of the needle in percent: the rows, from the top.
+    pub depths_pct: Vec<f64>,
+    /// `accuracy[depth][context]` as a fraction; `None` where nothing was measured.
+    pub accuracy: Vec<Vec<Option<f64>>>,
+}
+
+const WIDTH: f64 = 1600.0;
+/// The heading needs this much.
+const MIN_WIDTH: f64 = 960.0;
+const LEFT: f64 = 136.0;
+/// Room for the colour bar.
+const RIGHT: f64 = 196.0;
+const BETWEEN: (f64, f64) = (56.0, 28.0);
+const PANEL_TITLE_HEIGHT: f64 = 46.0;
+/// Ticks and label below a grid.
+const BELOW: f64 = 100.0;
+const CELL_MAX_WIDTH: f64 = 168.0;
+/// A grid of few columns has wider cells, for its title's sake.
+const GRID_MIN_WIDTH: f64 = 340.0;
+const CELL_HEIGHT: f64 = 70.0;
+/// Between cells.
+const SEAM: f64 = 3.0;
+const CELL: Type = Type::new(23.0, Anchor::Middle);
+
+/// One heat-map, ready to draw.
+#[derive(Clone, Debug, PartialEq)]
+struct Grid {
+    title: String,
+    detail: String,
+    columns: Vec<String>,
+    column_label: &'static str,
+    /// `cells[row][column]`.
+    cells: Vec<Vec<Option<f64>>>,
+}
+
+/// Draws the panels: models side by side, settings below each other, or as columns when there is one context length.
+/// `subtitle` says what was measured, for example `20 prompts per cell · seed 0`.
+pub fn accuracy(panels: &[AccuracyPanel], subtitle: &str) -> Result<Figure> {
+    check(panels)?;
+    let depths = &panels[0].depths_pct;
+    let layout = if one_context(panels) { by_setting(panels) } else { by_context(panels) };
+
+    let across: Vec<usize> = widest(&layout);
+    let gaps = BETWEEN.0 * (across.len() - 1) as f64;
+    let columns = across.iter().sum::<usize>() as f64;
+    let most = CELL_MAX_WIDTH.max(GRID_MIN_WIDTH * across.len() as f64 / columns);
+    let cell_width = ((WIDTH - LEFT - RIGHT - gaps) / columns).min(most).floor();
+    let grid_height = CELL_HEIGHT * depths.len() as f64;
+    let row_height = PANEL_TITLE_HEIGHT + grid_height + BELOW + BETWEEN.1;
+    let content = cell_width * columns + gaps;
+    let width = (LEFT + content + RIGHT).max(MIN_WIDTH);
+    let mut figure = Figure::new(width, HEADING_HEIGHT + row_height * layout.len() as f64);
+
+    figure.heading("Needle retrieval: exact-match accuracy", subtitle);
+    for (i, row) in layout.iter().enumerate() {
+        let y = HEADING_HEIGHT + PANEL_TITLE_HEIGHT + row_height * i as f64;
+        draw_depths(&mut figure, y, depths);
+        let mut x = LEFT;
+        for (grid, &columns) in row.iter().zip(&across) {
+            if let Some(grid) = grid {
+                draw_grid(&mut figure, grid, (x, y), cell_width);
+            }
+            x += cell_width * columns as f64 + BETWEEN.0;
+        }
+    }
+    let bar =
+        Area { x: LEFT + content + 48.0, y: HEADING_HEIGHT + PANEL_TITLE_HEIGHT, width: 26.0, height: grid_height };
+    draw_colour_bar(&mut figure, bar);
+    Ok(figure)
+}
+
+fn check(panels: &[AccuracyPanel]) -> Result<()> {
+    ensure!(!panels.is_empty(), "no accuracies to draw");
+    for AccuracyPanel { model, setting, ctx_tok, depths_pct, accuracy } in panels {
+        ensure!(!ctx_tok.is_empty() && !depths_pct.is_empty(), "no accuracies to draw for {model}, {setting}");
+        ensure!(
+            accuracy.len() == depths_pct.len() && accuracy.iter().all(|row| row.len() == ctx_tok.len()),
+            "accuracies of {model}, {setting} are not {} depths of {} lengths",
+            depths_pct.len(),
+            ctx_tok.len()
+        );
+        ensure!(*depths_pct == panels[0].depths_pct, "{model}, {setting} has depths of its own");
+    }
+    Ok(())
+}
+
+/// Whether the context length says nothing, so that the settings may take its place along x.
+fn one_context(panels: &[AccuracyPanel]) -> bool {
+    panels.iter().all(|panel| panel.ctx_tok == panels[0].ctx_tok[..1])
+}
+
+/// Models side by side; each shows depth × setting.
+fn by_setting(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Grid>>> {
+    let settings = distinct(panels.iter().map(|panel| &panel.setting));
+    let grid = |model: &String| {
+        let column = |setting: &String| panels.iter().find(|panel| panel.model == *model && panel.setting == *setting);
+        let columns: Vec<_> = settings.iter().map(column).collect();
+        let cell =
+            |depth: usize| columns.iter().map(|panel| panel.and_then(|panel| panel.accuracy[depth][0])).collect();
+        Some(Grid {
+            title: model.clone(),
+            detail: format!("{} tokens", tokens(panels[0].ctx_tok[0])),
+            columns: settings.clone(),
+            column_label: "needles N, asked for R",
+            cells: (0..panels[0].depths_pct.len()).map(cell).collect(),
+        })
+    };
+    vec![distinct(panels.iter().map(|panel| &panel.model)).iter().map(grid).collect()]
+}
+
+/// Models side by side, settings below each other; each shows depth × context length.
+fn by_context(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Grid>>> {
+    let models = distinct(panels.iter().map(|panel| &panel.model));
+    let grid = |model: &String, setting: &String| {
+        let panel = panels.iter().find(|panel| panel.model == *model && panel.setting == *setting)?;
+        Some(Grid {
+            title: model.clone(),
+            detail: setting.clone(),
+            columns: panel.ctx_tok.iter().map(|&length| tokens(length)).collect(),
+            column_label: "context length (tokens)",
+            cells: panel.accuracy.clone(),
+        })
+    };
+    let settings = distinct(panels.iter().map(|panel| &panel.setting));
+    settings.iter().map(|setting| models.iter().map(|model| grid(model, setting)).collect()).collect()
+}
+
+/// The most columns that any grid has, for each place across.
+fn widest(layout: &[Vec<Option<Grid>>]) -> Vec<usize> {
+    let columns =
+        |place: usize| layout.iter().filter_map(move |row| row[place].as_ref()).map(|grid| grid.columns.len());
+    (0..layout[0].len()).map(|place| columns(place).max().unwrap_or(1)).collect()
+}
+
+fn draw_grid(figure: &mut Figure, grid: &Grid, (left, top): (f64, f64), cell_width: f64) {
+    let width = cell_width * grid.columns.len() as f64;
+    figure.panel_title((left, top - 28.0), &grid.title, &grid.detail, width);
+    for (i, row) in grid.cells.iter().enumerate() {
+        for (j, &accuracy) in row.iter().enumerate() {
+            let (x, y) = (left + cell_width * j as f64, top + CELL_HEIGHT * i as f64);
+            draw_cell(figure, Area { x, y, width: cell_width - SEAM, height: CELL_HEIGHT - SEAM }, accuracy);
+        }
+    }
+    draw_columns(figure, grid, (left, top + CELL_HEIGHT * grid.cells.len() as f64), cell_width);
+}
+
+/// The axis below a grid. Names of columns that are too wide are broken at their first space.
+fn draw_columns(figure: &mut Figure, grid: &Grid, (left, y): (f64, f64), cell_width: f64) {
+    let in_two = grid.columns.iter().any(|column| TICK.width(column) > cell_width - 12.0);
+    for (j, column) in grid.columns.iter().enumerate() {
+        let middle = left + cell_width * (j as f64 + 0.5) - SEAM / 2.0;
+        let (first, second) =
+            if in_two { column.split_once(' ').unwrap_or((column, "")) } else { (column.as_str(), "") };
+        figure.text((middle, y + 20.0), &TICK.fit(first, cell_width), TICK);
+        figure.text((middle, y + 48.0), &TICK.fit(second, cell_width), TICK);
+    }
+    let width = cell_width * grid.columns.len() as f64 - SEAM;
+    let label = AXIS_LABEL.fit(grid.column_label, width + BETWEEN.0 - 12.0);
+    figure.text((left + width / 2.0, y + if in_two { 84.0 } else { 56.0 }), &label, AXIS_LABEL);
+}
+
+fn draw_cell(figure: &mut Figure, area: Area, accuracy: Option<f64>) {
+    let Some(accuracy) = accuracy.filter(|accuracy| accuracy.is_finite()) else {
+        figure.fill(area, MISSING);
+        return figure.text(area.centre(), "–", CELL.in_colour(FAINT_INK));
+    };
+    let ground = colour::needle(accuracy);
+    figure.fill(area, ground);
+    // The sign only where it fits into all cells, which are of one width.
+    let sign = if CELL.width("100 %") < area.width - 24.0 { " %" } else { "" };
+    let text = format!("{:.0}{sign}", 100.0 * accuracy);
+    figure.text(area.centre(), &text, CELL.in_colour(colour::text_on(ground)));
+}
+
+/// The depth axis, left of a row of grids.
+fn draw_depths(figure: &mut Figure, top: f64, depths_pct: &[f64]) {
+    for (i, depth) in depths_pct.iter().enumerate() {
+        let middle = top + CELL_HEIGHT * (i as f64 + 0.5) - SEAM / 2.0;
+        let depth = format!("{}", (depth * 10.0).round() / 10.0);
+        figure.text((LEFT - 14.0, middle), &depth, Type { anchor: Anchor::Right, ..TICK });
+    }
+    let middle = top + CELL_HEIGHT * depths_pct.len() as f64 / 2.0;
+    figure.text((50.0, middle), "depth of the needle (%)", Type { anchor: Anchor::Upward, ..AXIS_LABEL });
+}
+
+fn draw_colour_bar(figure: &mut Figure, bar: Area) {
+    let steps = bar.height as usize;
+    for i in 0..steps {
+        let strip = Area { y: bar.bottom() - i as f64 - 1.0, height: 1.0, ..bar };
+        figure.fill(strip, colour::needle(i as f64 / (steps - 1) as f64));
+    }
+    for percent in [0, 25, 50, 75, 100] {
+        let y = bar.bottom() - bar.height * f64::from(percent) / 100.0;
+        figure.fill(Area { x: bar.right(), y: y - 0.5, width: 7.0, height: 1.5 }, AXIS);
+        figure.text((bar.right() + 14.0, y), &percent.to_string(), Type { anchor: Anchor::Left, ..TICK });
+    }
+    let label = Type { anchor: Anchor::Upward, ..AXIS_LABEL };
+    figure.text((bar.right() + 86.0, bar.centre().1), "exact match (%)", label);
+}
+
+/// A number of tokens as on the command line: 512, 4k.
+fn tokens(n: usize) -> String {
+    if n > 0 && n.is_multiple_of(1024) {
+        format!("{}k", n / 1024)
+    } else {
+        n.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel(model: &str, setting: &str, ctx_tok: &[usize]) -> AccuracyPanel {
+        AccuracyPanel {
+            model: model.into(),
+            setting: setting.into(),
+            ctx_tok: ctx_tok.into(),
+            depths_pct: vec![0.0, 50.0],
+            accuracy: vec![vec![Some(0.25); ctx_tok.len()], vec![None; ctx_tok.len()]],
+        }
+    }
+
+    #[test]
+    fn with_one_context_length_the_settings_are_the_columns() {
+        let panels = [panel("a", "N=1", &[4096]), panel("a", "N=2", &[4096]), panel("b", "N=2", &[4096])];
+        assert!(one_context(&panels));
+        let layout = by_setting(&panels);
+        let [a, b] = &layout[0][..] else { panic!("{layout:?}") };
+        assert_eq!(a.as_ref().unwrap().cells, [[Some(0.25), Some(0.25)], [None, None]]);
+        assert_eq!(b.as_ref().unwrap().cells, [[None, Some(0.25)], [None, None]]);
+        assert_eq!(b.as_ref().unwrap().columns, ["N=1", "N=2"]);
+    }
+
+    #[test]
+    fn with_several_context_lengths_the_settings_are_rows_of_panels() {
+        let panels =
+            [panel("a", "N=1", &[512, 1024]), panel("b", "N=1", &[512, 1024]), panel("a", "N=2", &[512, 1024])];
+        assert!(!one_context(&panels));
+        let layout = by_context(&panels);
+        assert_eq!((layout.len(), layout[0].len()), (2, 2));
+        assert_eq!(layout[0][0].as_ref().unwrap().columns, ["512", "1k"]);
+        assert_eq!(layout[1][1], None);
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_the_grid_are_errors() {
+        assert!(accuracy(&[], "").is_err());
+        let mut short = panel("a", "N=1", &[512, 1024]);
+        short.accuracy.pop();
+        assert!(format!("{:#}", accuracy(&[short], "").err().unwrap()).contains("2 depths of 2 lengths"));
+        let mut other = panel("b", "N=1", &[512]);
+        other.depths_pct[1] = 75.0;
+        assert!(accuracy(&[panel("a", "N=1", &[512]), other], "").is_err());
+    }
+
+    #[test]
+    fn the_same_numbers_give_the_same_picture() {
+        let folder = tempfile::tempdir().unwrap();
+        let save = |name: &str| {
+            let path = folder.path().join(name);
+            let panels = [panel("a", "N=1", &[512, 1024]), panel("b", "N=1", &[512, 1024])];
+            accuracy(&panels, "2 prompts").unwrap().save(&path, &[("seed".into(), "0".into())]).unwrap();
+            std::fs::read(path).unwrap()
+        };
+        assert_eq!(save("one.png"), save("two.png"));
+    }
+}

@@ -1,0 +1,120 @@
+//! Tables for the terminal: aligned columns, no lines, no colours, the same on a terminal and in a file.
+
+use crate::stats::Interval;
+use comfy_table::{presets, CellAlignment, ContentArrangement};
+use std::fmt;
+
+/// A heading and how its column is aligned.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    heading: &'static str,
+    alignment: CellAlignment,
+}
+
+/// A column of words.
+pub fn left(heading: &'static str) -> Column {
+    Column { heading, alignment: CellAlignment::Left }
+}
+
+/// A column of numbers.
+pub fn right(heading: &'static str) -> Column {
+    Column { heading, alignment: CellAlignment::Right }
+}
+
+/// A plain table, printed with `{}`; the last line ends without a newline.
+#[derive(Clone, Debug)]
+pub struct Table {
+    inner: comfy_table::Table,
+    width: usize,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(columns: &[Column]) -> Self {
+        let mut inner = comfy_table::Table::new();
+        inner.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        inner.set_header(columns.iter().map(|column| column.heading));
+        for (cells, column) in inner.column_iter_mut().zip(columns) {
+            cells.set_cell_alignment(column.alignment);
+            cells.set_padding((0, 2));
+        }
+        Self { inner, width: columns.len() }
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// If it has not one cell for each column.
+    pub fn row<C: ToString>(&mut self, cells: impl IntoIterator<Item = C>) {
+        let cells: Vec<String> = cells.into_iter().map(|cell| cell.to_string()).collect();
+        assert_eq!(cells.len(), self.width, "cells of a row: {cells:?}");
+        self.inner.add_row(cells);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.inner.trim_fmt())
+    }
+}
+
+/// A fraction as a percentage: `97.5`.
+pub fn percent(fraction: f64) -> String {
+    format!("{:.1}", unsigned_zero(100.0 * fraction))
+}
+
+/// A fraction with its interval, in percent: `97.5 [93.1, 99.2]`.
+pub fn percent_in(fraction: f64, interval: Interval) -> String {
+    format!("{} [{}, {}]", percent(fraction), percent(interval.lo), percent(interval.hi))
+}
+
+/// A difference of fractions with its interval, in percentage points: `+3.2 [-1.0, +5.4]`.
+pub fn points_in(difference: f64, interval: Interval) -> String {
+    let signed = |x: f64| format!("{:+.1}", unsigned_zero(100.0 * x));
+    format!("{} [{}, {}]", signed(difference), signed(interval.lo), signed(interval.hi))
+}
+
+/// What one decimal shows as -0.0, as 0.
+fn unsigned_zero(x: f64) -> f64 {
+    if x.abs() < 0.05 {
+        0.0
+    } else {
+        x
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stand_left_and_numbers_right() {
+        let mut table = Table::new(&[left("model"), left("N/R"), right("accuracy %"), right("answer %")]);
+        table.row(["transformer", "1/1", "97.5 [93.1, 99.2]", "4.1"]);
+        table.row(["diff", "6/2", "100.0 [96.4, 100.0]", "31.0"]);
+        let expected = "\
+model        N/R           accuracy %  answer %
+transformer  1/1    97.5 [93.1, 99.2]       4.1
+diff         6/2  100.0 [96.4, 100.0]      31.0";
+        assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn long_cells_are_not_wrapped() {
+        let mut table = Table::new(&[left("model"), right("n")]);
+        table.row(["m".repeat(300), "1".to_string()]);
+        assert_eq!(table.to_string().lines().count(), 2);
+    }
+
+    #[test]
+    fn percentages_have_one_decimal_and_their_interval() {
+        assert_eq!(percent_in(0.975, Interval { lo: 0.931, hi: 0.992 }), "97.5 [93.1, 99.2]");
+        assert_eq!(points_in(0.032, Interval { lo: -0.01, hi: 0.054 }), "+3.2 [-1.0, +5.4]");
+    }
+
+    #[test]
+    fn zero_has_no_minus_sign() {
+        assert_eq!(percent(-0.0001), "0.0");
+        assert_eq!(points_in(-0.0, Interval { lo: -0.0004, hi: 0.0004 }), "+0.0 [+0.0, +0.0]");
+    }
+}
