@@ -17,6 +17,7 @@
 
 pub mod error;
 pub mod manifest;
+pub mod ops;
 pub mod plot;
 pub mod prompt;
 pub mod record;

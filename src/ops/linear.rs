@@ -1,0 +1,69 @@
+//! `y = x @ w^T` as a differentiable op.
+
+use super::{multiply, multiply_add, slice, with_values, Mat, MatMut, ROWS_PER_TASK};
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use rayon::prelude::*;
+
+struct Linear;
+
+/// `x @ w^T`: x (.., E), w (F, E) -> (.., F), as `torch.nn.Linear` without bias.
+///
+/// # Errors
+/// If the inner sizes differ or an argument is not contiguous `f32` on the CPU.
+pub fn linear(x: &Tensor, w: &Tensor) -> Result<Tensor> {
+    x.apply_op2(w, Linear)
+}
+
+impl CustomOp2 for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn cpu_fwd(&self, s1: &CpuStorage, l1: &Layout, s2: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (x, w) = (slice(s1, l1, "linear")?, slice(s2, l2, "linear")?);
+        let (f, e) = l2.shape().dims2()?;
+        let mut dims = l1.shape().dims().to_vec();
+        match dims.last_mut() {
+            Some(last) if *last == e => *last = f,
+            _ => candle_core::bail!("linear: x {:?} does not fit w {:?}", l1.shape(), l2.shape()),
+        }
+        let mut y = vec![0.0; x.len() / e * f];
+        y.par_chunks_mut(ROWS_PER_TASK * f).zip(x.par_chunks(ROWS_PER_TASK * e)).for_each(|(y, x)| {
+            let rows = x.len() / e;
+            multiply(MatMut::new(y, rows, f, f), 1.0, Mat::new(x, rows, e, e), Mat::new(w, f, e, e).t());
+        });
+        Ok((CpuStorage::F32(y), Shape::from(dims)))
+    }
+
+    fn bwd(&self, x: &Tensor, w: &Tensor, _: &Tensor, dy: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let (f, e) = w.dims2()?;
+        let (dx, dw) = with_values(x, "linear", |x| {
+            with_values(w, "linear", |w| {
+                with_values(dy, "linear", |dy| (input_gradient(w, dy, f, e), weight_gradient(x, dy, f, e)))
+            })
+        })???;
+        Ok((Some(Tensor::from_vec(dx, x.shape(), x.device())?), Some(Tensor::from_vec(dw, w.shape(), w.device())?)))
+    }
+}
+
+/// dx = dy @ w.
+fn input_gradient(w: &[f32], dy: &[f32], f: usize, e: usize) -> Vec<f32> {
+    let mut dx = vec![0.0; dy.len() / f * e];
+    dx.par_chunks_mut(ROWS_PER_TASK * e).zip(dy.par_chunks(ROWS_PER_TASK * f)).for_each(|(dx, dy)| {
+        let rows = dy.len() / f;
+        multiply(MatMut::new(dx, rows, e, e), 1.0, Mat::new(dy, rows, f, f), Mat::new(w, f, e, e));
+    });
+    dx
+}
+
+/// dw = dy^T @ x, split over the rows of dw so that no sum is shared between tasks.
+fn weight_gradient(x: &[f32], dy: &[f32], f: usize, e: usize) -> Vec<f32> {
+    const OUT_ROWS: usize = 128;
+    let rows = x.len() / e;
+    let mut dw = vec![0.0; f * e];
+    dw.par_chunks_mut(OUT_ROWS * e).enumerate().for_each(|(chunk, dw)| {
+        let (start, n) = (chunk * OUT_ROWS, dw.len() / e);
+        multiply_add(MatMut::new(dw, n, e, e), 1.0, Mat::new(&dy[start..], rows, n, f).t(), Mat::new(x, rows, e, e));
+    });
+    dw
+}

@@ -1,0 +1,98 @@
+//! Matrix products on strided views, on the calling thread.
+
+use gemm::Parallelism;
+
+/// A read-only matrix view: element (r, c) is `data[r * row_stride + c * col_stride]`.
+#[derive(Clone, Copy)]
+pub struct Mat<'a> {
+    data: &'a [f32],
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+    col_stride: usize,
+}
+
+/// A writable matrix view with unit column stride.
+pub struct MatMut<'a> {
+    data: &'a mut [f32],
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+}
+
+fn last_index(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usize {
+    (rows.max(1) - 1) * row_stride + (cols.max(1) - 1) * col_stride
+}
+
+impl<'a> Mat<'a> {
+    /// A row-major view of `rows` x `cols` whose rows start `row_stride` apart.
+    ///
+    /// # Panics
+    /// If the view does not fit in `data`.
+    pub fn new(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
+        assert!(last_index(rows, cols, row_stride, 1) < data.len(), "matrix view out of bounds");
+        Self { data, rows, cols, row_stride, col_stride: 1 }
+    }
+
+    /// The transpose; nothing moves.
+    pub fn t(self) -> Self {
+        Self { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+    }
+}
+
+impl<'a> MatMut<'a> {
+    /// A row-major writable view.
+    ///
+    /// # Panics
+    /// If the view does not fit in `data` or its rows overlap.
+    pub fn new(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
+        assert!(last_index(rows, cols, row_stride, 1) < data.len(), "matrix view out of bounds");
+        assert!(rows <= 1 || row_stride >= cols, "rows of a writable matrix overlap");
+        Self { data, rows, cols, row_stride }
+    }
+}
+
+/// `dst = scale * a @ b`.
+///
+/// # Panics
+/// If the shapes do not agree.
+pub fn multiply(dst: MatMut<'_>, scale: f32, a: Mat<'_>, b: Mat<'_>) {
+    run(dst, false, scale, a, b);
+}
+
+/// `dst += scale * a @ b`.
+///
+/// # Panics
+/// If the shapes do not agree.
+pub fn multiply_add(dst: MatMut<'_>, scale: f32, a: Mat<'_>, b: Mat<'_>) {
+    run(dst, true, scale, a, b);
+}
+
+fn run(dst: MatMut<'_>, add: bool, scale: f32, a: Mat<'_>, b: Mat<'_>) {
+    assert_eq!((dst.rows, dst.cols, a.cols), (a.rows, b.cols, b.rows), "shapes of a matrix product do not agree");
+    // SAFETY: the constructors have checked that every element of the three views lies inside its slice, `dst` is
+    // borrowed mutably and so aliases neither input, and the shapes agree.
+    unsafe {
+        gemm::gemm(
+            dst.rows,
+            dst.cols,
+            a.cols,
+            dst.data.as_mut_ptr(),
+            1,
+            dst.row_stride as isize,
+            add,
+            a.data.as_ptr(),
+            a.col_stride as isize,
+            a.row_stride as isize,
+            b.data.as_ptr(),
+            b.col_stride as isize,
+            b.row_stride as isize,
+            1.0,
+            scale,
+            false,
+            false,
+            false,
+            Parallelism::None, // threads are ours to place: the split must not depend on how many there are
+        );
+    }
+}

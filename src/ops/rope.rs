@@ -1,0 +1,130 @@
+//! Rotary position embedding (Su et al. 2021) in its two layouts, as a differentiable op.
+
+use super::{slice, with_values};
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Which two channels of a head form a rotated pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RopeStyle {
+    /// Channels (i, i + d/2): Llama, Hugging Face `diffllama`.
+    Half,
+    /// Channels (2i, 2i + 1): GPT-J, Microsoft's Differential Transformer files.
+    Interleaved,
+}
+
+/// cos and sin of every position and frequency: both (positions, d/2).
+#[derive(Debug)]
+pub struct RopeTable {
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+    pairs: usize,
+}
+
+impl RopeTable {
+    /// Angles t * theta^(-2i/d) for t < `positions`, computed in `f64`.
+    pub fn new(positions: usize, head_dim: usize, theta: f64) -> Self {
+        let pairs = head_dim / 2;
+        let angles = (0..positions)
+            .flat_map(|t| (0..pairs).map(move |i| t as f64 * theta.powf(-2.0 * i as f64 / head_dim as f64)));
+        let (sin, cos) = angles.map(|a| (a.sin() as f32, a.cos() as f32)).unzip();
+        Self { cos, sin, pairs }
+    }
+
+    /// How many positions the table holds.
+    pub fn positions(&self) -> usize {
+        self.cos.len() / self.pairs
+    }
+}
+
+struct Rope {
+    table: Arc<RopeTable>,
+    style: RopeStyle,
+}
+
+/// Rotates every head of every token by its position: x (B, T, heads, d) -> same shape, positions 0..T.
+///
+/// # Errors
+/// If T exceeds the table, d differs from it, or x is not contiguous `f32` on the CPU.
+pub fn rope(x: &Tensor, table: &Arc<RopeTable>, style: RopeStyle) -> Result<Tensor> {
+    let (_, t, _, d) = x.dims4()?;
+    if t > table.positions() || d != 2 * table.pairs {
+        candle_core::bail!(
+            "rope: {t} positions of width {d}, table has {} of width {}",
+            table.positions(),
+            2 * table.pairs
+        );
+    }
+    x.apply_op1(Rope { table: table.clone(), style })
+}
+
+impl CustomOp1 for Rope {
+    fn name(&self) -> &'static str {
+        "rope"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let x = slice(storage, layout, "rope")?;
+        Ok((CpuStorage::F32(self.rotate(x, layout.shape().dims(), 1.0)), layout.shape().clone()))
+    }
+
+    fn bwd(&self, x: &Tensor, _: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+        // The gradient of a rotation is the rotation by the opposite angle.
+        let dx = with_values(dy, "rope", |dy| self.rotate(dy, x.dims(), -1.0))?;
+        Ok(Some(Tensor::from_vec(dx, x.shape(), x.device())?))
+    }
+}
+
+impl Rope {
+    fn rotate(&self, x: &[f32], dims: &[usize], direction: f32) -> Vec<f32> {
+        let (t, heads, d) = (dims[1], dims[2], dims[3]);
+        let (pairs, width) = (d / 2, heads * d);
+        let mut y = vec![0.0; x.len()];
+        y.par_chunks_mut(width).zip(x.par_chunks(width)).enumerate().with_min_len(64).for_each(|(row, (y, x))| {
+            let at = (row % t) * pairs;
+            let (cos, sin) = (&self.table.cos[at..at + pairs], &self.table.sin[at..at + pairs]);
+            match self.style {
+                RopeStyle::Half => rotate_halves(x, cos, sin, direction, y),
+                RopeStyle::Interleaved => rotate_neighbours(x, cos, sin, direction, y),
+            }
+        });
+        y
+    }
+}
+
+/// All heads of one token: (heads, d), cos and sin (d/2).
+#[pulp::with_simd(rotate_halves = pulp::Arch::new())]
+#[inline(always)]
+fn rotate_halves_simd<'a, S: pulp::Simd>(
+    _simd: S,
+    x: &'a [f32],
+    cos: &'a [f32],
+    sin: &'a [f32],
+    direction: f32,
+    y: &'a mut [f32],
+) {
+    let pairs = cos.len();
+    for (y, x) in y.chunks_exact_mut(2 * pairs).zip(x.chunks_exact(2 * pairs)) {
+        let ((x1, x2), (y1, y2)) = (x.split_at(pairs), y.split_at_mut(pairs));
+        let (x1, x2, y1, y2) = (&x1[..pairs], &x2[..pairs], &mut y1[..pairs], &mut y2[..pairs]);
+        for i in 0..pairs {
+            let s = sin[i] * direction;
+            y1[i] = x1[i] * cos[i] - x2[i] * s;
+            y2[i] = x2[i] * cos[i] + x1[i] * s;
+        }
+    }
+}
+
+fn rotate_neighbours(x: &[f32], cos: &[f32], sin: &[f32], direction: f32, y: &mut [f32]) {
+    let pairs = cos.len();
+    for (y, x) in y.chunks_exact_mut(2 * pairs).zip(x.chunks_exact(2 * pairs)) {
+        for i in 0..pairs {
+            let (a, b, s) = (x[2 * i], x[2 * i + 1], sin[i] * direction);
+            y[2 * i] = a * cos[i] - b * s;
+            y[2 * i + 1] = b * cos[i] + a * s;
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Vectorised loops: plain Rust that `pulp` compiles for AVX-512, AVX2 and a baseline, and picks from at run time.
+//!
+//! A function under `#[pulp::with_simd(name = pulp::Arch::new())]` is such an entry point; what it calls must be
+//! `#[inline(always)]` (closures are not), or it falls back to baseline code with a library call per `mul_add`.
+//!
+//! Sums run over 16 fixed lanes that are added in a fixed order, so a result depends on the instruction set (fused
+//! multiply-add or not) but never on the number of threads.
+
+const LANES: usize = 16;
+
+/// exp(x) to 2 units in the last place for x <= 88, 0 below -87.3.
+///
+/// Cody-Waite reduction to |r| <= ln(2)/2 and the degree-5 polynomial of Cephes `expf`; no branches, so that it
+/// vectorises.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    let clamped = x.clamp(-87.3, 88.0);
+    let n = (clamped * std::f32::consts::LOG2_E + 12_582_912.0) - 12_582_912.0; // round to nearest by 1.5 * 2^23
+    let r = n.mul_add(-0.693_359_375, clamped);
+    let r = n.mul_add(2.121_944_4e-4, r);
+    let mut p = 1.987_569_2e-4_f32;
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_3e-1] {
+        p = p.mul_add(r, c);
+    }
+    let y = p.mul_add(r * r, r + 1.0);
+    let scaled = y * f32::from_bits((((n as i32) + 127) as u32) << 23);
+    if x < -87.3 {
+        0.0
+    } else {
+        scaled
+    }
+}
+
+/// The logistic function.
+#[inline(always)]
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// The sum of a slice.
+#[inline(always)]
+pub fn sum(x: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (chunks, tail) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            lanes[i] += chunk[i];
+        }
+    }
+    let mut total = 0.0;
+    for lane in lanes {
+        total += lane;
+    }
+    for &value in tail {
+        total += value;
+    }
+    total
+}
+
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a {
+        b
+    } else {
+        a
+    }
+}
+
+/// The largest element, or -inf of nothing. NaNs are passed over.
+#[inline(always)]
+pub fn max(x: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, tail) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            lanes[i] = larger(lanes[i], chunk[i]);
+        }
+    }
+    let mut largest = f32::NEG_INFINITY;
+    for lane in lanes {
+        largest = larger(largest, lane);
+    }
+    for &value in tail {
+        largest = larger(largest, value);
+    }
+    largest
+}
+
+/// The dot product.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline(always)]
+pub fn dot(x: &[f32], y: &[f32]) -> f32 {
+    assert_eq!(x.len(), y.len());
+    let mut lanes = [0.0f32; LANES];
+    let ((x, x_tail), (y, y_tail)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    for (x, y) in x.iter().zip(y) {
+        for i in 0..LANES {
+            lanes[i] = x[i].mul_add(y[i], lanes[i]);
+        }
+    }
+    let mut total = sum(&lanes);
+    for (x, y) in x_tail.iter().zip(y_tail) {
+        total = x.mul_add(*y, total);
+    }
+    total
+}
+
+/// Replaces logits by their softmax and returns log(sum(exp(logits))). A row whose largest logit is -inf becomes zero.
+#[inline(always)]
+pub fn softmax(row: &mut [f32]) -> f32 {
+    let largest = max(row);
+    if largest == f32::NEG_INFINITY {
+        row.fill(0.0);
+        return largest;
+    }
+    for x in row.iter_mut() {
+        *x = exp(*x - largest);
+    }
+    let total = sum(row);
+    let inverse = 1.0 / total;
+    for x in row.iter_mut() {
+        *x *= inverse;
+    }
+    largest + total.ln()
+}
+
+/// Softmax of causal rows: row i of `tile` (`columns` wide) sees its first `first_visible + i` keys; the rest becomes
+/// zero. Writes log(sum(exp(logits))) of each row.
+#[pulp::with_simd(causal_softmax = pulp::Arch::new())]
+#[inline(always)]
+pub fn causal_softmax_simd<'a, S: pulp::Simd>(
+    _simd: S,
+    tile: &'a mut [f32],
+    columns: usize,
+    first_visible: usize,
+    log_sums: &'a mut [f32],
+) {
+    for (i, (row, log_sum)) in tile.chunks_exact_mut(columns).zip(log_sums).enumerate() {
+        let (visible, masked) = row.split_at_mut(first_visible + i);
+        *log_sum = softmax(visible);
+        masked.fill(0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_agrees_with_the_standard_library() {
+        for i in -8_700..=8_800 {
+            let x = i as f32 / 100.0;
+            let (got, want) = (exp(x), f64::from(x).exp());
+            assert!((f64::from(got) / want - 1.0).abs() < 4e-7, "exp({x}) = {got}, want {want}");
+        }
+        assert_eq!(exp(-1e9), 0.0);
+        assert_eq!(exp(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp(0.0), 1.0);
+    }
+
+    #[test]
+    fn softmax_sums_to_one_and_returns_the_log_sum() {
+        let logits: Vec<f32> = (0..1001).map(|i| ((i * 37) % 101) as f32 / 10.0 - 5.0).collect();
+        let mut row = logits.clone();
+        let lse = softmax(&mut row);
+        let want = logits.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
+        assert!((f64::from(lse) - want).abs() < 1e-5);
+        assert!((row.iter().map(|&p| f64::from(p)).sum::<f64>() - 1.0).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_fully_masked_row_becomes_zero_not_nan() {
+        let mut row = [f32::NEG_INFINITY; 3];
+        softmax(&mut row);
+        assert_eq!(row, [0.0; 3]);
+    }
+
+    #[test]
+    fn nan_is_not_swallowed_by_softmax() {
+        let mut row = [0.0, f32::NAN, 1.0];
+        softmax(&mut row);
+        assert!(row.iter().any(|x| x.is_nan()));
+    }
+}
