@@ -15,6 +15,7 @@
 
 #![warn(missing_docs)]
 
+pub mod attention;
 pub mod error;
 pub mod manifest;
 pub mod ops;

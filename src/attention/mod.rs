@@ -1,0 +1,74 @@
+//! The one seam: every attention variant is a signed mixture of softmax rows over shared values.
+//!
+//! ```text
+//! row[h,t,s] = sum_j mix[h,j,t] * softmax_s( scale * q[h,j,t] . k[h,j,s] )        s <= t
+//! out[h,t]   = finish( sum_s row[h,t,s] * v[h,s] )
+//! ```
+//!
+//! A variant's file says which heads the maps read ([`Wiring`]), what the mix is, and how the output is finished. It
+//! never sees a row: rows exist only inside the three implementations of [`Attend`].
+//!
+//! | implementation | for | memory |
+//! |---|---|---|
+//! | [`Stream`] | measuring: hands rows to probes as they pass | O(T) |
+//! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
+//! | [`Dense`] | the slow, obvious reference the other two are tested against | O(T^2) |
+
+mod dense;
+mod diff_v1;
+mod diff_v2;
+mod fused;
+mod standard;
+mod stream;
+mod wiring;
+
+pub use dense::Dense;
+pub use diff_v1::{lambda_init, DiffV1, Pairing};
+pub use diff_v2::DiffV2;
+pub use fused::Fused;
+pub use standard::wiring as standard_wiring;
+pub use stream::{Row, RowProbe, RowSink, Sighting, Stream, TILE};
+pub use wiring::Wiring;
+
+use candle_core::{Result, Tensor};
+
+/// What a variant projects one layer's input to.
+pub struct Heads<'a> {
+    /// Queries, rotated: (B, T, query heads, d).
+    pub q: Tensor,
+    /// Keys, rotated: (B, T, key heads, d).
+    pub k: Tensor,
+    /// Values in slices of the head width: (B, T, value heads, d).
+    pub v: Tensor,
+    /// Weight of the second map, subtracted: nothing for one map, one number (1), or one per token and head (B, T, H).
+    pub lambda: Option<Tensor>,
+    /// Which query, key and value heads each output head reads.
+    pub wiring: &'a Wiring,
+}
+
+impl Heads<'_> {
+    /// 1/sqrt(d), the factor on every q . k.
+    ///
+    /// # Errors
+    /// If q has not four dimensions.
+    pub fn scale(&self) -> Result<f32> {
+        Ok((1.0 / (self.q.dim(3)? as f64).sqrt()) as f32)
+    }
+}
+
+/// A way to compute the mixture, with access to what the model passes on its way.
+pub trait Attend {
+    /// The mixture of one layer before `finish`: (B, T, H, value width).
+    ///
+    /// # Errors
+    /// If shapes do not fit the wiring or the tensors are not `f32` on the CPU.
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor>;
+
+    /// Called with the residual stream (B, T, E): site 0 is the embeddings, site l + 1 the output of layer l.
+    ///
+    /// # Errors
+    /// Whatever the observer meets.
+    fn residual(&mut self, _site: usize, _x: &Tensor) -> Result<()> {
+        Ok(())
+    }
+}

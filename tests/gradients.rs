@@ -1,0 +1,231 @@
+//! Every fused op against the same formula composed of plain candle ops: values and gradients.
+
+mod common;
+
+use candle_core::{DType, Device, Result, Tensor, Var, D};
+use common::{assert_close, normal};
+use difftool::attention::{standard_wiring, Attend, Dense, DiffV2, Fused, Heads, Pairing, Stream, Wiring};
+use difftool::ops::{self, RopeStyle, RopeTable};
+use std::sync::Arc;
+
+/// Checks values and the gradient of every argument of `fused` against `composed`, under a random weighting of outputs.
+fn check(
+    label: &str,
+    shapes: &[&[usize]],
+    fused: impl Fn(&[Tensor]) -> Result<Tensor>,
+    composed: impl Fn(&[Tensor]) -> Result<Tensor>,
+) {
+    let vars: Vec<Var> =
+        shapes.iter().enumerate().map(|(i, shape)| Var::from_tensor(&normal(shape, i as u64)).unwrap()).collect();
+    let args: Vec<Tensor> = vars.iter().map(|v| v.as_tensor().clone()).collect();
+    let (got, want) = (fused(&args).unwrap(), composed(&args).unwrap());
+    assert_close(label, &got, &want, 2e-5);
+    let weight = normal(want.dims(), 99);
+    let gradients = |y: &Tensor| (y * &weight).unwrap().sum_all().unwrap().backward().unwrap();
+    let (got, want) = (gradients(&got), gradients(&want));
+    for (i, var) in vars.iter().enumerate() {
+        let (got, want) = (got.get(var).expect("a fused gradient"), want.get(var).expect("a composed gradient"));
+        let size = want.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+        assert_close(&format!("{label}: gradient of argument {i}"), got, want, 2e-5 * f64::from(size.max(1.0)));
+    }
+}
+
+#[test]
+fn linear_agrees_with_a_matrix_product() {
+    check("linear", &[&[3, 5, 16], &[7, 16]], |a| ops::linear(&a[0], &a[1]), |a| a[0].broadcast_matmul(&a[1].t()?));
+}
+
+#[test]
+fn rms_norm_agrees_with_its_formula() {
+    let composed = |a: &[Tensor]| {
+        let mean = a[0].sqr()?.mean_keepdim(D::Minus1)?;
+        a[0].broadcast_div(&(mean + 1e-5)?.sqrt()?)?.broadcast_mul(&a[1])
+    };
+    check("rms_norm", &[&[300, 24], &[24]], |a| ops::rms_norm(&a[0], &a[1], 1e-5), composed);
+}
+
+#[test]
+fn swiglu_agrees_with_its_formula() {
+    check("swiglu", &[&[5, 33], &[5, 33]], |a| ops::swiglu(&a[0], &a[1]), |a| candle_nn::ops::silu(&a[0])? * &a[1]);
+}
+
+#[test]
+fn rope_agrees_with_rotating_pairs_of_either_style() {
+    let (t, d) = (9, 8);
+    let table = Arc::new(RopeTable::new(t, d, 100.0));
+    let angle = |i: usize, p: usize| p as f32 * 100f32.powf(-2.0 * i as f32 / d as f32);
+    for style in [RopeStyle::Half, RopeStyle::Interleaved] {
+        let composed = |a: &[Tensor]| {
+            // y = cos * x + sin * x @ R, with R the matrix that swaps the channels of a pair and flips one sign
+            let mut rotation = vec![0f32; d * d];
+            let mut frequency = vec![0; d];
+            for i in 0..d / 2 {
+                let (first, second) = if style == RopeStyle::Half { (i, i + d / 2) } else { (2 * i, 2 * i + 1) };
+                rotation[second * d + first] = -1.0;
+                rotation[first * d + second] = 1.0;
+                (frequency[first], frequency[second]) = (i, i);
+            }
+            let rotated = a[0].broadcast_matmul(&Tensor::from_vec(rotation, (d, d), &Device::Cpu)?)?;
+            let per = |f: fn(f32) -> f32| {
+                let values: Vec<f32> = (0..t).flat_map(|p| frequency.iter().map(move |&i| f(angle(i, p)))).collect();
+                Tensor::from_vec(values, (1, t, 1, d), &Device::Cpu)
+            };
+            a[0].broadcast_mul(&per(f32::cos)?)? + rotated.broadcast_mul(&per(f32::sin)?)?
+        };
+        check("rope", &[&[2, t, 3, d]], |a| ops::rope(&a[0], &table, style), composed);
+    }
+}
+
+#[test]
+fn subtraction_takes_one_lambda_or_one_per_token_and_head() {
+    let shape: &[usize] = &[2, 5, 3, 8];
+    let composed = |a: &[Tensor]| {
+        let lambda = if a[2].elem_count() == 1 { a[2].reshape((1, 1, 1, 1))? } else { a[2].unsqueeze(3)? };
+        &a[0] - a[1].broadcast_mul(&lambda)?
+    };
+    for lambda in [&[1][..], &[2, 5, 3]] {
+        check("subtract", &[shape, shape, lambda], |a| ops::subtract_scaled(&a[0], &a[1], &a[2]), composed);
+    }
+}
+
+#[test]
+fn cross_entropy_agrees_with_log_softmax() {
+    let targets = vec![3u32, 0, 36, 7];
+    let weights = vec![1.0f32, 4.0, 0.0, 2.0];
+    let (t, w) = (targets.clone(), weights.clone());
+    let fused = move |a: &[Tensor]| Ok(ops::cross_entropy(&a[0], t.clone(), w.clone())?.0);
+    let composed = |a: &[Tensor]| {
+        let ids = Tensor::from_vec(targets.clone(), (4, 1), &Device::Cpu)?;
+        let nll = candle_nn::ops::log_softmax(&a[0], 1)?.gather(&ids, 1)?.squeeze(1)?.neg()?;
+        (nll * Tensor::from_vec(weights.clone(), 4, &Device::Cpu)?)?.sum_all()? / 7.0
+    };
+    check("cross_entropy", &[&[4, 37]], fused, composed);
+}
+
+#[test]
+fn cross_entropy_says_which_targets_were_hit() {
+    let logits = Tensor::new(&[[1f32, 3.0, 2.0], [5.0, 5.0, 1.0]], &Device::Cpu).unwrap();
+    let (_, scores) = ops::cross_entropy(&logits, vec![1, 0], vec![1.0; 2]).unwrap();
+    assert!(scores[0].hit);
+    assert!(!scores[1].hit, "a tie is a miss");
+}
+
+/// Attention with whole maps, in candle ops: q (B,T,QH,d), k and v (B,T,KH,d).
+fn composed_attention(wiring: &Wiring, q: &Tensor, k: &Tensor, v: &Tensor, lambda: Option<&Tensor>) -> Result<Tensor> {
+    let (_, t, _, d) = q.dims4()?;
+    let mask: Vec<f32> = (0..t * t).map(|i| if i % t > i / t { -1e30 } else { 0.0 }).collect();
+    let mask = Tensor::from_vec(mask, (1, t, t), &Device::Cpu)?;
+    let head = |x: &Tensor, h: usize| x.narrow(2, h, 1)?.squeeze(2)?.contiguous(); // B,T,d
+    let mut heads = Vec::new();
+    for h in 0..wiring.heads() {
+        let slices: Vec<Tensor> = wiring.value[h].iter().map(|&s| head(v, s)).collect::<Result<_>>()?;
+        let value = Tensor::cat(&slices, 2)?;
+        let mut maps = Vec::new();
+        for j in 0..wiring.maps() {
+            let logits = head(q, wiring.query[j][h])?.matmul(&head(k, wiring.key[j][h])?.t()?)?; // B,T,T
+            let logits = (logits / (d as f64).sqrt())?.broadcast_add(&mask)?;
+            maps.push(candle_nn::ops::softmax(&logits, 2)?.matmul(&value)?);
+        }
+        heads.push(match lambda {
+            None => maps.remove(0),
+            Some(l) if l.elem_count() == 1 => (&maps[0] - maps[1].broadcast_mul(&l.reshape((1, 1, 1))?)?)?,
+            Some(l) => (&maps[0] - maps[1].broadcast_mul(&l.narrow(2, h, 1)?)?)?,
+        });
+    }
+    Tensor::stack(&heads, 2)
+}
+
+/// Label, wiring, query heads, key heads, shape of lambda.
+fn variants(t: usize) -> Vec<(&'static str, Wiring, usize, usize, Option<Vec<usize>>)> {
+    vec![
+        ("standard", standard_wiring(4, 4), 4, 4, None),
+        ("standard GQA", standard_wiring(4, 2), 4, 2, None),
+        ("standard MQA", standard_wiring(3, 1), 3, 1, None),
+        ("V1 halves", Pairing::Halves.wiring(2, 4), 4, 4, Some(vec![1])),
+        ("V1 halves GQA", Pairing::Halves.wiring(4, 4), 8, 4, Some(vec![1])),
+        ("V1 adjacent GQA", Pairing::Adjacent.wiring(4, 4), 8, 4, Some(vec![1])),
+        ("V1 naive GQA", Pairing::AdjacentNaive.wiring(4, 4), 8, 4, Some(vec![1])),
+        ("V2", DiffV2::wiring(3, 3), 6, 3, Some(vec![2, t, 3])),
+        ("V2 GQA", DiffV2::wiring(4, 2), 8, 2, Some(vec![2, t, 4])),
+    ]
+}
+
+#[test]
+fn fused_attention_agrees_with_whole_maps_for_every_variant_and_odd_lengths() {
+    for t in [1, 63, 64, 65, 131] {
+        for (label, wiring, q_heads, kv_heads, lambda) in variants(t) {
+            let (q, kv) = (vec![2, t, q_heads, 8], vec![2, t, kv_heads, 8]);
+            let mut shapes: Vec<&[usize]> = vec![&q, &kv, &kv];
+            shapes.extend(lambda.as_deref());
+            let fused = |a: &[Tensor]| {
+                let heads = Heads {
+                    q: a[0].clone(),
+                    k: a[1].clone(),
+                    v: a[2].clone(),
+                    lambda: a.get(3).cloned(),
+                    wiring: &wiring,
+                };
+                Fused.attend(0, &heads)
+            };
+            let composed = |a: &[Tensor]| composed_attention(&wiring, &a[0], &a[1], &a[2], a.get(3));
+            check(&format!("{label}, {t} tokens"), &shapes, fused, composed);
+        }
+    }
+}
+
+#[test]
+fn streaming_and_dense_attention_agree_with_fused() {
+    for t in [1, 31, 33, 256, 289] {
+        for (label, wiring, q_heads, kv_heads, lambda) in variants(t) {
+            let lambda = lambda.map(|shape| {
+                let shape: Vec<usize> = shape.iter().map(|&n| if shape.len() == 3 && n == 2 { 1 } else { n }).collect();
+                normal(&shape, 7)
+            });
+            // With two tokens the batch and token sizes look alike; the first is always the batch.
+            let heads = Heads {
+                q: normal(&[1, t, q_heads, 8], 1),
+                k: normal(&[1, t, kv_heads, 8], 2),
+                v: normal(&[1, t, kv_heads, 8], 3),
+                lambda,
+                wiring: &wiring,
+            };
+            let want = Fused.attend(0, &heads).unwrap();
+            assert_close(&format!("stream, {label}, {t}"), &Stream::new(&[]).attend(0, &heads).unwrap(), &want, 2e-5);
+            assert_close(&format!("dense, {label}, {t}"), &Dense::default().attend(0, &heads).unwrap(), &want, 2e-5);
+        }
+    }
+}
+
+#[test]
+fn training_attention_is_bit_identical_for_any_number_of_threads() {
+    let wiring = Pairing::Adjacent.wiring(4, 4);
+    let run = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let vars: Vec<Var> = [[2, 200, 8, 8], [2, 200, 4, 8], [2, 200, 4, 8]]
+                .iter()
+                .enumerate()
+                .map(|(i, shape)| Var::from_tensor(&normal(shape, i as u64)).unwrap())
+                .collect();
+            let lambda = Tensor::new(&[0.6f32], &Device::Cpu).unwrap();
+            let [q, k, v] = [0, 1, 2].map(|i| vars[i].as_tensor().clone());
+            let out = Fused.attend(0, &Heads { q, k, v, lambda: Some(lambda), wiring: &wiring }).unwrap();
+            let grads = out.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+            let bits = |x: &Tensor| {
+                x.flatten_all().unwrap().to_vec1::<f32>().unwrap().iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+            };
+            let mut all = bits(&out);
+            vars.iter().for_each(|v| all.extend(bits(grads.get(v).unwrap())));
+            all
+        })
+    };
+    let one = run(1);
+    assert_eq!(one, run(2));
+    assert_eq!(one, run(5));
+}
+
+#[test]
+fn dtype_mistakes_are_errors_not_panics() {
+    let x = normal(&[2, 4], 0).to_dtype(DType::F64).unwrap();
+    assert!(ops::linear(&x, &x).is_err());
+}
