@@ -18,6 +18,7 @@
 pub mod attention;
 pub mod error;
 pub mod manifest;
+pub mod model;
 pub mod ops;
 pub mod plot;
 pub mod prompt;

@@ -1,0 +1,131 @@
+//! Tensors by name, in memory and in a safetensors file. Loading is strict: every tensor once, with the expected shape.
+
+use super::ModelConfig;
+use crate::rng::Rng;
+use anyhow::{bail, ensure, Context, Result};
+use candle_core::{DType, Device, Tensor};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// File name of the weights in a model folder.
+pub const TENSOR_FILE: &str = "model.safetensors";
+
+/// The tensors of a checkpoint. [`Weights::take`] hands each out once, so that a model built from them has used all.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    tensors: BTreeMap<String, Tensor>,
+    origin: String,
+}
+
+impl Weights {
+    /// Wraps tensors; `origin` is what errors call them (a path).
+    pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>, origin: &str) -> Self {
+        Self { tensors: tensors.into_iter().collect(), origin: origin.to_owned() }
+    }
+
+    /// Reads a safetensors file; every tensor becomes `f32` on the CPU.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is not a whole safetensors file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::from_bytes(&bytes, &path.display().to_string())
+    }
+
+    /// As [`Weights::read`], from memory.
+    ///
+    /// # Errors
+    /// If the bytes are not a whole safetensors file.
+    pub fn from_bytes(bytes: &[u8], origin: &str) -> Result<Self> {
+        let tensors = candle_core::safetensors::load_buffer(bytes, &Device::Cpu)
+            .with_context(|| format!("{origin}: not a complete safetensors file ({} bytes)", bytes.len()))?;
+        let to_f32 = |(name, tensor): (String, Tensor)| Ok((name, tensor.to_dtype(DType::F32)?));
+        let tensors = tensors.into_iter().map(to_f32).collect::<Result<Vec<_>>>()?;
+        Ok(Self::new(tensors, origin))
+    }
+
+    /// Compares names and shapes with what the configuration expects, and looks for numbers that are not finite.
+    ///
+    /// # Errors
+    /// Names the file, the tensor, what was expected and what was found.
+    pub fn check(&self, config: &ModelConfig) -> Result<()> {
+        let expected: HashMap<String, Vec<usize>> = config.tensors().into_iter().collect();
+        for (name, shape) in config.tensors() {
+            match self.tensors.get(&name) {
+                None => bail!("{}: tensor {name} is missing (expected shape {shape:?})", self.origin),
+                Some(found) if found.dims() != shape => {
+                    bail!("{}: tensor {name} has shape {:?}, expected {shape:?}", self.origin, found.dims())
+                }
+                Some(found) => {
+                    let broken = found.flatten_all()?.to_vec1::<f32>()?.iter().filter(|x| !x.is_finite()).count();
+                    ensure!(
+                        broken == 0,
+                        "{}: tensor {name} holds {broken} numbers that are NaN or infinite",
+                        self.origin
+                    );
+                }
+            }
+        }
+        if let Some(extra) = self.tensors.keys().find(|name| !expected.contains_key(*name)) {
+            bail!("{}: tensor {extra} {:?} is not part of the model", self.origin, self.tensors[extra].dims());
+        }
+        Ok(())
+    }
+
+    /// Removes and returns one tensor.
+    ///
+    /// # Errors
+    /// If it is not there, or was taken before.
+    pub fn take(&mut self, name: &str) -> Result<Tensor> {
+        self.tensors.remove(name).with_context(|| format!("{}: tensor {name} is missing", self.origin))
+    }
+
+    /// Names of tensors not taken yet.
+    pub fn left(&self) -> Vec<&str> {
+        self.tensors.keys().map(String::as_str).collect()
+    }
+
+    /// All tensors in name order.
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &Tensor)> {
+        self.tensors.iter()
+    }
+
+    /// Writes a safetensors file in `dtype`, in the order of names. `metadata` ends up in its header.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, path: &Path, dtype: DType, metadata: &[(&str, String)]) -> Result<()> {
+        let mut header: HashMap<String, String> = metadata.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+        header.insert("format".into(), "pt".into()); // transformers refuses a file without it
+        let cast = |(name, tensor): (&String, &Tensor)| Ok((name.clone(), tensor.to_dtype(dtype)?.contiguous()?));
+        let tensors = self.tensors.iter().map(cast).collect::<Result<Vec<_>>>()?;
+        safetensors::serialize_to_file(tensors, Some(header), path)
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Fresh weights as Llama starts: normal with deviation 0.02, projections into the residual stream divided by
+    /// sqrt(2 layers), norm gains 1, lambda vectors normal with deviation 0.1 (paper.md section 1.1).
+    ///
+    /// A tensor's numbers depend on the seed and its name alone, so variants that share a tensor start from the same
+    /// values: a larger `q_proj` starts with the rows of the smaller one.
+    ///
+    /// # Errors
+    /// If a tensor cannot be made.
+    pub fn init(config: &ModelConfig, seed: u64) -> Result<Self> {
+        let residual = 0.02 / (2.0 * config.layers as f64).sqrt();
+        let mut tensors = Vec::new();
+        for (name, shape) in config.tensors() {
+            let deviation = match name.rsplit('.').nth(1).unwrap_or_default() {
+                "o_proj" | "down_proj" => residual,
+                _ if name.contains("lambda_") && shape.len() == 1 => 0.1,
+                _ => 0.02,
+            };
+            let mut rng = Rng::new(seed, &name);
+            let n = shape.iter().product();
+            let gain = shape.len() == 1 && !name.contains("lambda_");
+            let values: Vec<f32> = (0..n).map(|_| if gain { 1.0 } else { (rng.normal() * deviation) as f32 }).collect();
+            tensors.push((name, Tensor::from_vec(values, shape, &Device::Cpu)?));
+        }
+        Ok(Self::new(tensors, "initial weights"))
+    }
+}
