@@ -25,5 +25,7 @@ pub mod prompt;
 pub mod record;
 pub mod rng;
 pub mod runfolder;
+pub mod score;
 pub mod stats;
 pub mod table;
+pub mod train;

@@ -1,0 +1,98 @@
+//! AdamW (Loshchilov & Hutter 2019) with global-norm clipping; its state can be saved.
+
+use super::spec::OptimizerSpec;
+use anyhow::{Context, Result};
+use candle_core::backprop::GradStore;
+use candle_core::{Tensor, Var};
+use std::collections::BTreeMap;
+
+/// Parameters by name with their moments.
+pub struct AdamW {
+    spec: OptimizerSpec,
+    slots: BTreeMap<String, Slot>,
+    /// Updates done.
+    pub step: u64,
+}
+
+struct Slot {
+    var: Var,
+    first: Vec<f32>,
+    second: Vec<f32>,
+}
+
+/// Keeps the division finite; PyTorch's default.
+const EPSILON: f64 = 1e-8;
+
+impl AdamW {
+    /// Zero moments for every variable.
+    pub fn new(vars: &BTreeMap<String, Var>, spec: &OptimizerSpec) -> Self {
+        let slot = |var: &Var| {
+            let zeros = vec![0.0; var.elem_count()];
+            Slot { var: var.clone(), first: zeros.clone(), second: zeros }
+        };
+        let slots = vars.iter().map(|(name, var)| (name.clone(), slot(var))).collect();
+        Self { spec: spec.clone(), slots, step: 0 }
+    }
+
+    /// One update at `rate`. Returns the gradient norm before clipping.
+    ///
+    /// # Errors
+    /// If a parameter has no gradient: then an op on the way dropped it.
+    pub fn update(&mut self, grads: &GradStore, rate: f64) -> Result<f64> {
+        let mut gradients = Vec::with_capacity(self.slots.len());
+        for (name, slot) in &self.slots {
+            let grad = grads.get(slot.var.as_tensor()).with_context(|| format!("{name} received no gradient"))?;
+            gradients.push(grad.flatten_all()?.to_vec1::<f32>()?);
+        }
+        let squares: f64 = gradients.iter().flatten().map(|&g| f64::from(g) * f64::from(g)).sum();
+        let norm = squares.sqrt();
+        let clip = if norm > self.spec.clip { self.spec.clip / norm } else { 1.0 } as f32;
+        self.step += 1;
+        let (b1, b2) = (self.spec.beta1 as f32, self.spec.beta2 as f32);
+        let first_bias = 1.0 - self.spec.beta1.powi(self.step as i32);
+        let second_bias = 1.0 - self.spec.beta2.powi(self.step as i32);
+        for (slot, gradient) in self.slots.values_mut().zip(gradients) {
+            let decay = if slot.var.rank() >= 2 { (rate * self.spec.weight_decay) as f32 } else { 0.0 };
+            let mut values = slot.var.flatten_all()?.to_vec1::<f32>()?;
+            let moments = slot.first.iter_mut().zip(&mut slot.second);
+            for ((value, gradient), (first, second)) in values.iter_mut().zip(gradient).zip(moments) {
+                let gradient = gradient * clip;
+                *first = b1 * *first + (1.0 - b1) * gradient;
+                *second = b2 * *second + (1.0 - b2) * gradient * gradient;
+                let scale = (f64::from(*second) / second_bias).sqrt() + EPSILON;
+                *value -= decay * *value + (rate * f64::from(*first) / first_bias / scale) as f32;
+            }
+            slot.var.set(&Tensor::from_vec(values, slot.var.shape(), slot.var.device())?)?;
+        }
+        Ok(norm)
+    }
+
+    /// Parameters and moments as named tensors: `NAME`, `NAME.first`, `NAME.second`.
+    ///
+    /// # Errors
+    /// If a tensor cannot be made.
+    pub fn state(&self) -> Result<Vec<(String, Tensor)>> {
+        let mut tensors = Vec::new();
+        for (name, slot) in &self.slots {
+            let like = |values: &[f32]| Tensor::from_vec(values.to_vec(), slot.var.shape(), slot.var.device());
+            tensors.push((format!("{name}.first"), like(&slot.first)?));
+            tensors.push((format!("{name}.second"), like(&slot.second)?));
+            tensors.push((name.clone(), slot.var.as_detached_tensor().copy()?));
+        }
+        Ok(tensors)
+    }
+
+    /// Takes over what [`AdamW::state`] gave.
+    ///
+    /// # Errors
+    /// If a tensor is missing or has another shape.
+    pub fn restore(&mut self, mut state: crate::model::Weights, step: u64) -> Result<()> {
+        for (name, slot) in &mut self.slots {
+            slot.var.set(&state.take(name)?)?;
+            slot.first = state.take(&format!("{name}.first"))?.flatten_all()?.to_vec1()?;
+            slot.second = state.take(&format!("{name}.second"))?.flatten_all()?.to_vec1()?;
+        }
+        self.step = step;
+        Ok(())
+    }
+}

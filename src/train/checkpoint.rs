@@ -1,0 +1,54 @@
+//! Checkpoints: parameters, optimiser moments and position, replaced atomically.
+
+use super::adamw::AdamW;
+use crate::model::Weights;
+use anyhow::{ensure, Context, Result};
+use candle_core::DType;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+const STATE: &str = "state.safetensors";
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Position {
+    /// Updates done.
+    pub step: u64,
+    /// Documents used, the global index of the next one.
+    pub documents: u64,
+    /// Tokens trained on.
+    pub tokens: usize,
+}
+
+/// Writes the state beside the old one and renames it over, so that a kill leaves one whole checkpoint.
+///
+/// # Errors
+/// If the folder cannot be written.
+pub fn save(dir: &Path, optimizer: &AdamW, position: Position) -> Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let state = Weights::new(optimizer.state()?, "checkpoint");
+    let partial = dir.join("state.partial");
+    // The position rides in the tensors' header: one file, one rename, never out of step.
+    state.write(&partial, DType::F32, &[("position", serde_json::to_string(&position)?)])?;
+    std::fs::rename(&partial, dir.join(STATE)).with_context(|| format!("cannot write {}", dir.join(STATE).display()))
+}
+
+/// Loads the state into the optimiser, if there is one.
+///
+/// # Errors
+/// If the checkpoint is damaged or belongs to another model.
+pub fn load(dir: &Path, optimizer: &mut AdamW) -> Result<Option<Position>> {
+    let path = dir.join(STATE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).with_context(|| path.display().to_string())?;
+    let position = header.metadata().as_ref().and_then(|m| m.get("position"));
+    let position = position.with_context(|| format!("{}: no position in the header", path.display()))?;
+    let position: Position = serde_json::from_str(position).with_context(|| path.display().to_string())?;
+    ensure!(position.step > 0, "{}: an empty checkpoint", path.display());
+    optimizer.restore(Weights::from_bytes(&bytes, &path.display().to_string())?, position.step)?;
+    Ok(Some(position))
+}

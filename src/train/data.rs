@@ -1,0 +1,84 @@
+//! Batches: documents by global index, with a target and a loss weight for every position.
+
+use super::spec::{LossSpec, Stage};
+use crate::prompt::{document, Haystack, Tokenizer};
+use anyhow::Result;
+
+/// One step's tokens. `targets`, `weights` and `kinds` are flat over (B, T).
+pub struct Batch {
+    /// Inputs: B rows of T ids.
+    pub inputs: Vec<Vec<u32>>,
+    /// The token after each input.
+    pub targets: Vec<u32>,
+    /// Weight of each target in the loss.
+    pub weights: Vec<f32>,
+    /// What each target is.
+    pub kinds: Vec<Kind>,
+}
+
+/// What a target token is, for weighting and for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Ordinary text.
+    Text,
+    /// A digit of a value stated for the first time.
+    NewDigit,
+    /// The n-th digit (1-based) of a value the context has stated before.
+    Recall(u8),
+}
+
+/// Makes batches for a run. The same seed gives every variant the same data in the same order.
+pub struct DataSource<'a> {
+    tokenizer: &'a Tokenizer,
+    haystack: Haystack,
+    digits: Vec<u32>,
+    seed: u64,
+}
+
+impl<'a> DataSource<'a> {
+    /// A source over the embedded haystack.
+    ///
+    /// # Errors
+    /// If the tokenizer does not make one token of a digit.
+    pub fn new(tokenizer: &'a Tokenizer, seed: u64) -> Result<Self> {
+        let digit = |d: u32| Ok(tokenizer.encode(&d.to_string())?.ids[0]);
+        let digits = (0..10).map(digit).collect::<Result<_>>()?;
+        Ok(Self { tokenizer, haystack: Haystack::embedded(), digits, seed })
+    }
+
+    /// The batch whose first document has the global index `first_document`.
+    ///
+    /// # Errors
+    /// If a document cannot be made from the stage's data spec.
+    pub fn batch(&self, stage: &Stage, loss: &LossSpec, first_document: u64) -> Result<Batch> {
+        let rows = stage.step_tok / stage.ctx_tok;
+        let mut batch = Batch { inputs: Vec::new(), targets: Vec::new(), weights: Vec::new(), kinds: Vec::new() };
+        for row in 0..rows as u64 {
+            // Documents are numbered through the whole run; the run's seed picks another sequence of them.
+            let seed = (self.seed << 32) + first_document + row;
+            let document = document(&stage.data, stage.ctx_tok, seed, self.tokenizer, &self.haystack)?;
+            let (inputs, targets) = (&document.ids[..stage.ctx_tok], &document.ids[1..]);
+            for (&target, &digit) in targets.iter().zip(&document.digit[1..]) {
+                let kind = match digit {
+                    0 if self.digits.contains(&target) => Kind::NewDigit,
+                    0 => Kind::Text,
+                    position => Kind::Recall(position),
+                };
+                batch.weights.push(weight(kind, loss));
+                batch.kinds.push(kind);
+            }
+            batch.inputs.push(inputs.to_vec());
+            batch.targets.extend(targets);
+        }
+        Ok(batch)
+    }
+}
+
+fn weight(kind: Kind, loss: &LossSpec) -> f32 {
+    match kind {
+        Kind::Text => 1.0,
+        Kind::NewDigit => loss.new_digits as f32,
+        Kind::Recall(1) => loss.first_digit as f32,
+        Kind::Recall(_) => loss.other_digits as f32,
+    }
+}

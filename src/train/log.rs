@@ -1,0 +1,141 @@
+//! What training writes down: a line of means every so many tokens, and needle evaluations.
+
+use super::data::{Batch, Kind};
+use crate::ops::TokenScores;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// One line of `log.csv`: means since the line before.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Tokens trained on.
+    pub tokens: usize,
+    /// Context length of the stage.
+    pub ctx_tok: usize,
+    /// Learning rate.
+    pub rate: f64,
+    /// Weighted loss, in nats.
+    pub loss_nats: f64,
+    /// NLL of ordinary text.
+    pub text_nats: f64,
+    /// NLL of the first digit of a recallable value; chance is ln 10 = 2.30.
+    pub digit1_nats: f64,
+    /// Share of first digits predicted.
+    pub digit1_hit: f64,
+    /// Share of second digits predicted.
+    pub digit2_hit: f64,
+    /// Share of third digits predicted.
+    pub digit3_hit: f64,
+    /// Share of all later digits predicted.
+    pub digit4up_hit: f64,
+    /// Mean gradient norm before clipping.
+    pub grad_norm: f64,
+    /// Mean of the learned lambda over layers (V1 only).
+    pub lambda: Option<f64>,
+    /// Speed. The only column that differs between two runs of one spec.
+    pub tokens_per_s: f64,
+}
+
+/// One line of `eval.csv`: unseen needle prompts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EvalLine {
+    /// Tokens trained on.
+    pub tokens: usize,
+    /// Context length of the prompts.
+    pub ctx_tok: usize,
+    /// Needles in the haystack.
+    pub needles: usize,
+    /// Needles asked for.
+    pub retrieve: usize,
+    /// `train` or `heldout` cities.
+    pub cities: String,
+    /// Numbers asked.
+    pub n: usize,
+    /// Share answered exactly.
+    pub exact: f64,
+    /// Share whose first digit was right.
+    pub first_digit: f64,
+    /// Mean log-probability of the answer, in nats.
+    pub log_prob_nats: f64,
+}
+
+/// Sums that become a [`LogLine`].
+#[derive(Default)]
+pub struct Tally {
+    steps: usize,
+    loss: f64,
+    grad_norm: f64,
+    text: (f64, usize),
+    recall_nats: f64,
+    recall: [(usize, usize); 4], // hits and count of digits 1, 2, 3, 4+
+}
+
+impl Tally {
+    /// Adds one step.
+    pub fn add(&mut self, batch: &Batch, scores: &TokenScores, loss: f64, grad_norm: f64) {
+        self.steps += 1;
+        self.loss += loss;
+        self.grad_norm += grad_norm;
+        for (kind, score) in batch.kinds.iter().zip(scores) {
+            match kind {
+                Kind::Text => {
+                    self.text.0 += f64::from(score.nll_nats);
+                    self.text.1 += 1;
+                }
+                Kind::NewDigit => {}
+                Kind::Recall(position) => {
+                    let slot = &mut self.recall[usize::from(*position).clamp(1, 4) - 1];
+                    slot.0 += usize::from(score.hit);
+                    slot.1 += 1;
+                    if *position == 1 {
+                        self.recall_nats += f64::from(score.nll_nats);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The means.
+    pub fn line(&self, tokens: usize, ctx_tok: usize, rate: f64, lambda: Option<f64>, tokens_per_s: f64) -> LogLine {
+        let mean = |sum: f64, n: usize| sum / n.max(1) as f64;
+        let hit = |i: usize| mean(self.recall[i].0 as f64, self.recall[i].1);
+        LogLine {
+            tokens,
+            ctx_tok,
+            rate,
+            loss_nats: mean(self.loss, self.steps),
+            text_nats: mean(self.text.0, self.text.1),
+            digit1_nats: mean(self.recall_nats, self.recall[0].1),
+            digit1_hit: hit(0),
+            digit2_hit: hit(1),
+            digit3_hit: hit(2),
+            digit4up_hit: hit(3),
+            grad_norm: mean(self.grad_norm, self.steps),
+            lambda,
+            tokens_per_s,
+        }
+    }
+}
+
+/// Keeps the lines of a CSV up to `tokens` and opens it for more; a resumed run repeats what came after its checkpoint.
+///
+/// # Errors
+/// If the file cannot be read or written.
+pub fn open<L>(path: &Path, tokens: usize, tokens_of: impl Fn(&L) -> usize) -> Result<csv::Writer<std::fs::File>>
+where
+    L: Serialize + for<'de> Deserialize<'de>,
+{
+    let context = || format!("cannot write {}", path.display());
+    let mut kept: Vec<L> = Vec::new();
+    if path.exists() {
+        let lines = csv::Reader::from_path(path).with_context(context)?.into_deserialize::<L>();
+        kept.extend(lines.map_while(Result::ok).take_while(|line| tokens_of(line) <= tokens));
+    }
+    let mut writer = csv::Writer::from_path(path).with_context(context)?;
+    for line in kept {
+        writer.serialize(line).with_context(context)?;
+    }
+    writer.flush().with_context(context)?;
+    Ok(writer)
+}

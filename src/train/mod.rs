@@ -1,0 +1,233 @@
+//! Training matched models: the loop, top to bottom.
+//!
+//! Every variant of a spec runs in a thread of its own with one kernel thread each, on the same documents in the same
+//! order, from the same initial values of the tensors they share.
+
+mod adamw;
+mod checkpoint;
+mod data;
+mod log;
+mod spec;
+
+pub use adamw::AdamW;
+pub use data::{Batch, DataSource, Kind};
+pub use log::{EvalLine, LogLine};
+pub use spec::*;
+
+use crate::attention::Fused;
+use crate::model::{ModelConfig, Transformer, Weights, TENSOR_FILE};
+use crate::ops::{cross_entropy, TokenScores};
+use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Tokenizer};
+use crate::score::score;
+use anyhow::{Context, Result};
+use candle_core::{DType, Tensor, Var};
+use checkpoint::Position;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// How training tells how far it is.
+pub trait Progress: Sync {
+    /// After every step of a variant.
+    fn step(&self, variant: usize, tokens: usize, message: &str);
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All tokens were used; the model folder is written.
+    Finished,
+    /// Stopped by request; a checkpoint is written.
+    Stopped,
+}
+
+/// Trains every variant of `spec` into `out/<variant>/`. With `resume`, continues from the checkpoints found there.
+///
+/// # Errors
+/// The first error of any variant; the others stop with a checkpoint.
+pub fn train(
+    spec: &TrainSpec,
+    out: &Path,
+    resume: bool,
+    stop: &AtomicBool,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let tokenizer = Tokenizer::embedded();
+    let configs = spec.configs(tokenizer.vocab_size())?;
+    let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (index, config) in configs.iter().enumerate() {
+            threads.push(scope.spawn(move || {
+                let dir = out.join(&spec.variants[index].name);
+                let run = Run { spec, config, dir: &dir, stop, tokenizer };
+                // A pool of one: the variants share the machine, not each other's kernels.
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
+                let outcome =
+                    pool.install(|| run.train(resume, &|tokens, message| progress.step(index, tokens, message)));
+                if outcome.is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                outcome.with_context(|| format!("variant {}", spec.variants[index].name))
+            }));
+        }
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| anyhow::bail!("a training thread panicked"))).collect()
+    });
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(if outcomes.contains(&Outcome::Stopped) { Outcome::Stopped } else { Outcome::Finished })
+}
+
+/// One variant's run.
+struct Run<'a> {
+    spec: &'a TrainSpec,
+    config: &'a ModelConfig,
+    dir: &'a Path,
+    stop: &'a AtomicBool,
+    tokenizer: &'a Tokenizer,
+}
+
+impl Run<'_> {
+    fn train(&self, resume: bool, report: &dyn Fn(usize, &str)) -> Result<Outcome> {
+        let (spec, watch) = (self.spec, &self.spec.watch);
+        let vars = variables(self.config, spec.seed)?;
+        let model = Transformer::build(self.config, &mut tensors(&vars))?;
+        let mut optimizer = AdamW::new(&vars, &spec.optimizer);
+        let checkpoints = self.dir.join("checkpoint");
+        let mut at = if resume { checkpoint::load(&checkpoints, &mut optimizer)? } else { None }.unwrap_or_default();
+        std::fs::create_dir_all(self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
+        let mut log = log::open(&self.dir.join("log.csv"), at.tokens, |line: &LogLine| line.tokens)?;
+        let mut evals = log::open(&self.dir.join("eval.csv"), at.tokens, |line: &EvalLine| line.tokens)?;
+        let data = DataSource::new(self.tokenizer, spec.seed)?;
+        let (mut tally, mut since, mut message) = (log::Tally::default(), (Instant::now(), at.tokens), String::new());
+        while let Some(stage) = self.stage_at(at.tokens) {
+            if self.stop.load(Ordering::Relaxed) {
+                checkpoint::save(&checkpoints, &optimizer, at)?;
+                return Ok(Outcome::Stopped);
+            }
+            let batch = data.batch(stage, &spec.loss, at.documents)?;
+            let rate = spec.optimizer.rate_at(at.tokens, spec.total_tokens());
+            let (loss, scores, norm) = step(&model, &mut optimizer, &batch, rate)?;
+            let before = at.tokens;
+            at = Position {
+                step: at.step + 1,
+                documents: at.documents + batch.inputs.len() as u64,
+                tokens: at.tokens + stage.step_tok,
+            };
+            tally.add(&batch, &scores, loss, norm);
+            let due = |every: usize| at.tokens / every > before / every;
+            let last = self.stage_at(at.tokens).is_none();
+            if due(watch.log_every_tok) || last {
+                let speed = (at.tokens - since.1) as f64 / since.0.elapsed().as_secs_f64();
+                let line = tally.line(at.tokens, stage.ctx_tok, rate, mean(&model.lambdas()?), speed);
+                message = format!("loss {:.3} digit1 {:.2} {:.0} tok/s", line.loss_nats, line.digit1_hit, speed);
+                log.serialize(line)?;
+                log.flush()?;
+                (tally, since) = (log::Tally::default(), (Instant::now(), at.tokens));
+            }
+            if due(watch.eval_every_tok) || last {
+                self.evaluate(&vars, stage.ctx_tok, at.tokens)?
+                    .into_iter()
+                    .try_for_each(|line| evals.serialize(line))?;
+                evals.flush()?;
+            }
+            if due(watch.save_every_tok) || last {
+                checkpoint::save(&checkpoints, &optimizer, at)?;
+                self.write_model(&vars)?;
+            }
+            report(at.tokens, &message);
+        }
+        Ok(Outcome::Finished)
+    }
+
+    /// The stage that trains the token after `tokens`, if any is left.
+    fn stage_at(&self, tokens: usize) -> Option<&Stage> {
+        let mut end = 0;
+        self.spec.stages.iter().find(|stage| {
+            end += stage.steps() * stage.step_tok;
+            tokens < end
+        })
+    }
+
+    /// Needle prompts nobody trained on, at the current context.
+    fn evaluate(&self, vars: &BTreeMap<String, Var>, ctx_tok: usize, tokens: usize) -> Result<Vec<EvalLine>> {
+        // Detached, so that no activations are kept for a backward pass.
+        let model = Transformer::build(self.config, &mut detached(vars)?)?;
+        let haystack = Haystack::embedded();
+        let mut lines = Vec::new();
+        for (needles, retrieve, cities) in
+            [(1, 1, CitySet::Train), (2, 2, CitySet::Train), (4, 2, CitySet::Train), (2, 2, CitySet::HeldOut)]
+        {
+            let mut scores = Vec::new();
+            for sample in 0..self.spec.watch.eval_samples as u64 {
+                let depth_pct = (sample % 5) as f64 * 25.0;
+                let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities };
+                // A short stage may not have room for every setting.
+                let Ok(prompt) = prompt::needle::build(&spec, sample, self.tokenizer, &haystack) else { break };
+                scores.extend(score(&model, &prompt, &[])?.queries);
+            }
+            let share = |hits: usize| hits as f64 / scores.len() as f64;
+            if !scores.is_empty() {
+                lines.push(EvalLine {
+                    tokens,
+                    ctx_tok,
+                    needles,
+                    retrieve,
+                    cities: if cities == CitySet::Train { "train" } else { "heldout" }.to_owned(),
+                    n: scores.len(),
+                    exact: share(scores.iter().filter(|s| s.exact).count()),
+                    first_digit: share(scores.iter().filter(|s| s.first_rank == 1).count()),
+                    log_prob_nats: scores.iter().map(|s| s.log_prob_nats).sum::<f64>() / scores.len() as f64,
+                });
+            }
+        }
+        Ok(lines)
+    }
+
+    /// An ordinary Hugging Face folder, beside the checkpoint and the logs.
+    fn write_model(&self, vars: &BTreeMap<String, Var>) -> Result<()> {
+        let write = |name: &str, text: &str| {
+            let path = self.dir.join(name);
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        write("config.json", &format!("{:#}\n", self.config.to_json()))?;
+        write("tokenizer.json", self.tokenizer.json())?;
+        detached(vars)?.write(&self.dir.join(TENSOR_FILE), DType::F16, &[])
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Fresh trainable parameters.
+///
+/// # Errors
+/// If a tensor cannot be made.
+pub fn variables(config: &ModelConfig, seed: u64) -> Result<BTreeMap<String, Var>> {
+    let init = Weights::init(config, seed)?;
+    init.iter().map(|(name, tensor)| Ok((name.clone(), Var::from_tensor(tensor)?))).collect()
+}
+
+/// The parameters as tensors that record gradients and follow updates.
+pub fn tensors(vars: &BTreeMap<String, Var>) -> Weights {
+    Weights::new(vars.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())), "parameters")
+}
+
+fn detached(vars: &BTreeMap<String, Var>) -> Result<Weights> {
+    let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.as_detached_tensor().copy()?));
+    Ok(Weights::new(vars.iter().map(copy).collect::<Result<Vec<(String, Tensor)>>>()?, "parameters"))
+}
+
+/// Forward, backward, update: the loss in nats, every target's score, the gradient norm.
+///
+/// # Errors
+/// If shapes do not fit or a parameter receives no gradient.
+pub fn step(model: &Transformer, optimizer: &mut AdamW, batch: &Batch, rate: f64) -> Result<(f64, TokenScores, f64)> {
+    let hidden = model.hidden(&batch.inputs, &mut Fused)?; // B,T,E
+    let logits = model.logits(&hidden.flatten_to(1)?)?; // B*T,W
+    let (loss, scores) = cross_entropy(&logits, batch.targets.clone(), batch.weights.clone())?;
+    let value = f64::from(loss.to_scalar::<f32>()?);
+    anyhow::ensure!(value.is_finite(), "the loss is {value}; lower optimizer.rate");
+    let norm = optimizer.update(&loss.backward()?, rate)?;
+    Ok((value, scores, norm))
+}

@@ -1,0 +1,252 @@
+//! The training spec: what is trained, on what, for how long. Unknown keys are errors.
+
+use crate::attention::Pairing;
+use crate::bail_usage;
+use crate::model::{ModelConfig, Variant};
+use crate::ops::RopeStyle;
+use crate::prompt::DocumentSpec;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// A whole training run: several variants on the same data.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainSpec {
+    /// What the run is to find out, in a sentence or two.
+    pub question: String,
+    /// Seed of the initial weights and of the data.
+    pub seed: u64,
+    /// What all variants share.
+    pub model: ModelSpec,
+    /// The variants, each trained in its own thread.
+    #[serde(rename = "variant")]
+    pub variants: Vec<VariantSpec>,
+    /// AdamW and its schedule.
+    pub optimizer: OptimizerSpec,
+    /// Weights of the loss.
+    pub loss: LossSpec,
+    /// The length curriculum, in order.
+    #[serde(rename = "stage")]
+    pub stages: Vec<Stage>,
+    /// When to look and when to save.
+    pub watch: WatchSpec,
+}
+
+/// Sizes shared by all variants.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSpec {
+    /// Residual stream width E.
+    pub width: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Attention heads of the standard variant; V1 has half as many, V2 as many with doubled queries.
+    pub heads: usize,
+    /// Key/value heads, counted as the standard variant does. Default: `heads`.
+    pub kv_heads: Option<usize>,
+    /// Head width d.
+    pub head_dim: usize,
+    /// SwiGLU hidden width.
+    pub ffn: usize,
+    /// RoPE base.
+    pub rope_theta: f64,
+    /// Longest context, in tokens.
+    pub max_ctx_tok: usize,
+}
+
+/// One variant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VariantSpec {
+    /// Folder name of the result, and the model's name in the log.
+    pub name: String,
+    /// Attention: `transformer`, `diff` or `diff-v2`.
+    pub attention: AttentionKind,
+    /// SwiGLU width where it differs, to match parameter counts.
+    pub ffn: Option<usize>,
+}
+
+/// The variants a spec can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttentionKind {
+    /// Standard softmax attention.
+    Transformer,
+    /// DIFF V1 in the Hugging Face layout, so that `transformers` loads the result as `diffllama`.
+    Diff,
+    /// DIFF V2.
+    DiffV2,
+}
+
+/// AdamW with linear warm-up and cosine decay.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptimizerSpec {
+    /// Peak learning rate.
+    pub rate: f64,
+    /// Rate at the end, as a fraction of the peak.
+    pub final_fraction: f64,
+    /// Tokens of linear warm-up.
+    pub warmup_tok: usize,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Decoupled weight decay, on matrices only.
+    pub weight_decay: f64,
+    /// Largest global gradient norm.
+    pub clip: f64,
+}
+
+/// Weights of tokens in the loss.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LossSpec {
+    /// Weight of the first digit of a value that can be recalled from the context.
+    pub first_digit: f64,
+    /// Weight of its other digits.
+    pub other_digits: f64,
+    /// Weight of digits nobody can know: a value stated for the first time.
+    pub new_digits: f64,
+}
+
+/// One stage of the length curriculum.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// Context length, in tokens.
+    pub ctx_tok: usize,
+    /// Tokens to train on.
+    pub tokens: usize,
+    /// Tokens per step (a multiple of `ctx_tok`).
+    pub step_tok: usize,
+    /// What documents look like.
+    pub data: DocumentSpec,
+}
+
+/// When to evaluate, log and save. Counts are in tokens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WatchSpec {
+    /// A log line covers this many tokens.
+    pub log_every_tok: usize,
+    /// A needle evaluation at the stage's context.
+    pub eval_every_tok: usize,
+    /// Prompts per evaluation and setting.
+    pub eval_samples: usize,
+    /// A checkpoint.
+    pub save_every_tok: usize,
+}
+
+impl TrainSpec {
+    /// Reads and checks a spec.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is not valid TOML, has unknown keys, or asks for something that cannot be.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let spec: Self = match toml::from_str(&text) {
+            Ok(spec) => spec,
+            Err(error) => bail_usage!("{}: {}", path.display(), one_line(&error)),
+        };
+        spec.check().with_context(|| path.display().to_string())?;
+        Ok(spec)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.variants.is_empty() || self.stages.is_empty() {
+            bail_usage!("a spec needs at least one [[variant]] and one [[stage]]");
+        }
+        let mut names: Vec<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.len() < self.variants.len() {
+            bail_usage!("two variants have the same name");
+        }
+        for stage in &self.stages {
+            if stage.ctx_tok == 0 || stage.step_tok % stage.ctx_tok != 0 || stage.step_tok == 0 {
+                bail_usage!("stage: step_tok {} is not a multiple of ctx_tok {}", stage.step_tok, stage.ctx_tok);
+            }
+            if stage.ctx_tok > self.model.max_ctx_tok {
+                bail_usage!("stage: ctx_tok {} exceeds model.max_ctx_tok {}", stage.ctx_tok, self.model.max_ctx_tok);
+            }
+        }
+        let m = &self.model;
+        if m.heads % 2 != 0 || m.kv_heads.is_some_and(|kv| kv == 0 || m.heads % kv != 0) {
+            bail_usage!("model: heads {} must be even and a multiple of kv_heads", m.heads);
+        }
+        Ok(())
+    }
+
+    /// The configuration of every variant, matched in size.
+    ///
+    /// # Errors
+    /// If parameter counts differ by more than 1 %.
+    pub fn configs(&self, vocab: usize) -> Result<Vec<ModelConfig>> {
+        let configs: Vec<ModelConfig> = self.variants.iter().map(|variant| self.config(variant, vocab)).collect();
+        let counts: Vec<usize> = configs.iter().map(ModelConfig::parameters).collect();
+        let (least, most) = (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
+        if most as f64 > least as f64 * 1.01 {
+            let list: Vec<String> = self.variants.iter().zip(&counts).map(|(v, n)| format!("{} {n}", v.name)).collect();
+            bail_usage!(
+                "parameter counts differ by more than 1 %: {}; set ffn of a variant to match them",
+                list.join(", ")
+            );
+        }
+        Ok(configs)
+    }
+
+    fn config(&self, variant: &VariantSpec, vocab: usize) -> ModelConfig {
+        let m = &self.model;
+        let (kind, heads) = match variant.attention {
+            AttentionKind::Transformer => (Variant::Standard, m.heads),
+            AttentionKind::Diff => (Variant::DiffV1 { pairing: Pairing::Halves, gain: false }, m.heads / 2),
+            AttentionKind::DiffV2 => (Variant::DiffV2, m.heads),
+        };
+        ModelConfig {
+            variant: kind,
+            vocab,
+            width: m.width,
+            layers: m.layers,
+            ffn: variant.ffn.unwrap_or(m.ffn),
+            heads,
+            kv_heads: m.kv_heads.unwrap_or(m.heads),
+            head_dim: m.head_dim,
+            max_ctx_tok: m.max_ctx_tok,
+            rope_theta: m.rope_theta,
+            rope_style: RopeStyle::Half,
+            norm_eps: 1e-5,
+            tied: true,
+        }
+    }
+
+    /// Tokens of the whole run, per variant.
+    pub fn total_tokens(&self) -> usize {
+        self.stages.iter().map(|stage| stage.steps() * stage.step_tok).sum()
+    }
+}
+
+impl Stage {
+    /// Whole steps in this stage.
+    pub fn steps(&self) -> usize {
+        self.tokens / self.step_tok
+    }
+}
+
+impl OptimizerSpec {
+    /// The learning rate after `done` of `total` tokens.
+    pub fn rate_at(&self, done: usize, total: usize) -> f64 {
+        if done < self.warmup_tok {
+            return self.rate * (done + 1) as f64 / self.warmup_tok as f64;
+        }
+        let progress = (done - self.warmup_tok) as f64 / (total.saturating_sub(self.warmup_tok)).max(1) as f64;
+        let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos());
+        self.rate * (self.final_fraction + (1.0 - self.final_fraction) * cosine)
+    }
+}
+
+/// toml's message without its code excerpt, on one line.
+fn one_line(error: &toml::de::Error) -> String {
+    error.message().replace('\n', " ")
+}
