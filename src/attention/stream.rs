@@ -5,7 +5,7 @@
 //! number of threads.
 
 use super::{Attend, Heads, Wiring};
-use crate::ops::simd::causal_softmax;
+use crate::ops::simd::causal_exp;
 use crate::ops::{multiply, with_values, Mat, MatMut};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
@@ -146,31 +146,29 @@ impl Pass<'_> {
     fn block(&self, layer: usize, head: usize, start: usize, probes: &[&dyn RowProbe]) -> Block {
         let end = (start + BLOCK).min(self.t);
         let width = self.wiring.value_slices() * self.d;
-        let mut out = vec![0.0; (end - start) * width];
-        let mut sinks: Vec<_> = probes.iter().map(|probe| probe.start(layer, head)).collect();
-        let mut maps = vec![vec![0.0; TILE * end]; self.wiring.maps()];
-        let mut effective = vec![0.0; end];
-        for tile in (start..end).step_by(TILE) {
-            let tile_end = (tile + TILE).min(end);
-            self.softmax_maps(head, tile, tile_end, &mut maps);
-            for query in tile..tile_end {
-                let visible = (query - tile) * tile_end..(query - tile) * tile_end + query + 1;
-                if !probes.iter().any(|probe| probe.wants(layer, head, query)) {
-                    continue;
-                }
-                let rows: Vec<&[f32]> = maps.iter().map(|map| &map[visible.clone()]).collect();
-                let mix = self.mix(head, query);
-                mixture(&rows, &mix, &mut effective[..=query]);
-                let row = Row { query, maps: &rows, mix: &mix[..rows.len()], effective: &effective[..=query] };
-                for (probe, sink) in probes.iter().zip(&mut sinks) {
-                    if probe.wants(layer, head, query) {
-                        sink.see(&row);
-                    }
+        let mut block = Block {
+            head,
+            start,
+            out: vec![0.0; (end - start) * width],
+            sinks: probes.iter().map(|probe| probe.start(layer, head)).collect(),
+        };
+        let mut tile =
+            Tile { start, end, maps: vec![vec![0.0; TILE * end]; self.wiring.maps()], sums: [[0.0; TILE]; 2] };
+        for first in (start..end).step_by(TILE) {
+            (tile.start, tile.end) = (first, (first + TILE).min(end));
+            self.exponentials(head, &mut tile);
+            for query in tile.start..tile.end {
+                let wanted = |probe: &&dyn RowProbe| probe.wants(layer, head, query);
+                if probes.iter().any(wanted) {
+                    self.show(head, query, &tile, &mut |row| {
+                        let watching = probes.iter().zip(&mut block.sinks).filter(|(probe, _)| wanted(probe));
+                        watching.for_each(|(_, sink)| sink.see(row));
+                    });
                 }
             }
-            self.weigh_values(head, tile, tile_end, &mut maps, &mut out[(tile - start) * width..]);
+            self.weigh_values(head, &mut tile, &mut block.out[(first - start) * width..]);
         }
-        Block { head, start, out, sinks }
+        block
     }
 
     fn mix(&self, head: usize, query: usize) -> [f32; 2] {
@@ -182,49 +180,75 @@ impl Pass<'_> {
         [1.0, -lambda]
     }
 
-    /// Fills `maps[j]` with softmax rows of queries start..end over keys 0..end, zero where masked.
-    fn softmax_maps(&self, head: usize, start: usize, end: usize, maps: &mut [Vec<f32>]) {
-        for (j, map) in maps.iter_mut().enumerate() {
-            let q = &self.q[start * self.q_row + self.wiring.query[j][head] * self.d..];
+    /// Fills every map with exp(logit - largest logit of the row), zero where masked, and the sums of its rows.
+    /// Dividing by the sums is left to whoever needs it: a row nobody probes is divided after weighing the values.
+    fn exponentials(&self, head: usize, tile: &mut Tile) {
+        let (rows, keys) = (tile.end - tile.start, tile.end);
+        for (j, map) in tile.maps.iter_mut().enumerate() {
+            let q = &self.q[tile.start * self.q_row + self.wiring.query[j][head] * self.d..];
             let k = &self.k[self.wiring.key[j][head] * self.d..];
-            let (q, k) = (Mat::new(q, end - start, self.d, self.q_row), Mat::new(k, end, self.d, self.kv_row));
-            multiply(MatMut::new(map, end - start, end, end), self.scale, q, k.t());
-            causal_softmax(map, end, start + 1, &mut [0.0; TILE][..end - start]);
+            let (q, k) = (Mat::new(q, rows, self.d, self.q_row), Mat::new(k, keys, self.d, self.kv_row));
+            multiply(MatMut::new(map, rows, keys, keys), self.scale, q, k.t());
+            causal_exp(map, keys, tile.start + 1, &mut tile.sums[j][..rows]);
         }
+    }
+
+    /// Lends one row to `see`, normalised and mixed.
+    fn show(&self, head: usize, query: usize, tile: &Tile, see: &mut dyn FnMut(&Row<'_>)) {
+        let at = (query - tile.start) * tile.end;
+        let normalised = |(j, map): (usize, &Vec<f32>)| {
+            let inverse = 1.0 / tile.sums[j][query - tile.start];
+            map[at..=at + query].iter().map(|x| x * inverse).collect::<Vec<f32>>()
+        };
+        let maps: Vec<Vec<f32>> = tile.maps.iter().enumerate().map(normalised).collect();
+        let mix = self.mix(head, query);
+        let mut effective = maps[0].clone();
+        if let [_, second] = maps.as_slice() {
+            add_scaled(&mut effective, 1.0, second, mix[1]);
+        }
+        let rows: Vec<&[f32]> = maps.iter().map(Vec::as_slice).collect();
+        see(&Row { query, maps: &rows, mix: &mix[..rows.len()], effective: &effective });
     }
 
     /// out = (sum_j mix_j map_j) V. The mixture overwrites the first map.
-    fn weigh_values(&self, head: usize, start: usize, end: usize, maps: &mut [Vec<f32>], out: &mut [f32]) {
-        let (rows, width) = (end - start, self.wiring.value_slices() * self.d);
-        let (first, rest) = maps.split_at_mut(1);
+    fn weigh_values(&self, head: usize, tile: &mut Tile, out: &mut [f32]) {
+        let (rows, keys, width) = (tile.end - tile.start, tile.end, self.wiring.value_slices() * self.d);
+        let (first, rest) = tile.maps.split_at_mut(1);
         if let [second] = rest {
-            for (i, query) in (start..end).enumerate() {
-                let [_, mix] = self.mix(head, query);
-                let row = i * end..(i + 1) * end;
-                add_scaled(&mut first[0][row.clone()], mix, &second[row]);
+            for i in 0..rows {
+                let [_, mix] = self.mix(head, tile.start + i);
+                let row = i * keys..(i + 1) * keys;
+                add_scaled(&mut first[0][row.clone()], 1.0 / tile.sums[0][i], &second[row], mix / tile.sums[1][i]);
             }
         }
         for (piece, &value) in self.wiring.value[head].iter().enumerate() {
-            let v = Mat::new(&self.v[value * self.d..], end, self.d, self.kv_row);
+            let v = Mat::new(&self.v[value * self.d..], keys, self.d, self.kv_row);
             let out = MatMut::new(&mut out[piece * self.d..], rows, self.d, width);
-            multiply(out, 1.0, Mat::new(&first[0], rows, end, end), v);
+            multiply(out, 1.0, Mat::new(&first[0], rows, keys, keys), v);
+        }
+        if rest.is_empty() {
+            for (row, sum) in out.chunks_exact_mut(width).zip(&tile.sums[0][..rows]) {
+                row.iter_mut().for_each(|x| *x /= sum);
+            }
         }
     }
 }
 
-/// effective = sum_j mix_j map_j, in the same arithmetic as the product with V uses.
-fn mixture(maps: &[&[f32]], mix: &[f32], effective: &mut [f32]) {
-    effective.copy_from_slice(maps[0]);
-    if let [_, second] = maps {
-        add_scaled(effective, mix[1], second);
-    }
+/// Queries start..end of one head over keys 0..end.
+struct Tile {
+    start: usize,
+    end: usize,
+    /// Exponentials of each map: (queries, keys), row-major.
+    maps: Vec<Vec<f32>>,
+    /// Their row sums.
+    sums: [[f32; TILE]; 2],
 }
 
-/// a += scale * b.
+/// a = a * scale_a + b * scale_b.
 #[pulp::with_simd(add_scaled = pulp::Arch::new())]
 #[inline(always)]
-fn add_scaled_simd<'a, S: pulp::Simd>(_simd: S, a: &'a mut [f32], scale: f32, b: &'a [f32]) {
+fn add_scaled_simd<'a, S: pulp::Simd>(_simd: S, a: &'a mut [f32], scale_a: f32, b: &'a [f32], scale_b: f32) {
     for (a, &b) in a.iter_mut().zip(b) {
-        *a = scale.mul_add(b, *a);
+        *a = scale_b.mul_add(b, *a * scale_a);
     }
 }

@@ -8,6 +8,9 @@
 
 const LANES: usize = 16;
 
+/// 1.5 * 2^23: adding it rounds a number below 2^22 to the nearest integer.
+const ROUND: f32 = 12_582_912.0;
+
 /// exp(x) to 2 units in the last place for x <= 88, 0 below -87.3.
 ///
 /// Cody-Waite reduction to |r| <= ln(2)/2 and the degree-5 polynomial of Cephes `expf`; no branches, so that it
@@ -15,7 +18,8 @@ const LANES: usize = 16;
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let clamped = x.clamp(-87.3, 88.0);
-    let n = (clamped * std::f32::consts::LOG2_E + 12_582_912.0) - 12_582_912.0; // round to nearest by 1.5 * 2^23
+    let shifted = clamped * std::f32::consts::LOG2_E + ROUND; // the integer n sits in the low bits of the mantissa
+    let n = shifted - ROUND;
     let r = n.mul_add(-0.693_359_375, clamped);
     let r = n.mul_add(2.121_944_4e-4, r);
     let mut p = 1.987_569_2e-4_f32;
@@ -23,7 +27,8 @@ pub fn exp(x: f32) -> f32 {
         p = p.mul_add(r, c);
     }
     let y = p.mul_add(r * r, r + 1.0);
-    let scaled = y * f32::from_bits((((n as i32) + 127) as u32) << 23);
+    // 2^n from those bits: an `as i32` cast saturates, and that does not vectorise.
+    let scaled = y * f32::from_bits(shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23);
     if x < -87.3 {
         0.0
     } else {
@@ -142,6 +147,43 @@ pub fn causal_softmax_simd<'a, S: pulp::Simd>(
         *log_sum = softmax(visible);
         masked.fill(0.0);
     }
+}
+
+/// As [`causal_softmax`] without the division: leaves exp(logit - largest) and writes the sum of each row.
+#[pulp::with_simd(causal_exp = pulp::Arch::new())]
+#[inline(always)]
+pub fn causal_exp_simd<'a, S: pulp::Simd>(
+    _simd: S,
+    tile: &'a mut [f32],
+    columns: usize,
+    first_visible: usize,
+    sums: &'a mut [f32],
+) {
+    for (i, (row, sum)) in tile.chunks_exact_mut(columns).zip(sums).enumerate() {
+        let (visible, masked) = row.split_at_mut(first_visible + i);
+        *sum = exp_and_sum(visible);
+        masked.fill(0.0);
+    }
+}
+
+/// One pass that exponentiates and sums, after one that finds the largest.
+#[inline(always)]
+fn exp_and_sum(row: &mut [f32]) -> f32 {
+    let largest = max(row);
+    let mut lanes = [0.0f32; LANES];
+    let (chunks, tail) = row.as_chunks_mut::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            chunk[i] = exp(chunk[i] - largest);
+            lanes[i] += chunk[i];
+        }
+    }
+    let mut total = sum(&lanes);
+    for x in tail {
+        *x = exp(*x - largest);
+        total += *x;
+    }
+    total
 }
 
 #[cfg(test)]
