@@ -1,6 +1,7 @@
 //! Checkpoints: parameters, optimiser moments and position, replaced atomically.
 
 use super::adamw::AdamW;
+use super::log::Tally;
 use crate::model::Weights;
 use anyhow::{ensure, Context, Result};
 use candle_core::DType;
@@ -10,8 +11,8 @@ use std::path::Path;
 const STATE: &str = "state.safetensors";
 
 /// Where a run stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Position {
     /// Updates done.
     pub step: u64,
@@ -19,18 +20,20 @@ pub struct Position {
     pub documents: u64,
     /// Tokens trained on.
     pub tokens: usize,
+    /// Sums of the log line in progress, so that a resumed run logs the same lines.
+    pub tally: Tally,
 }
 
 /// Writes the state beside the old one and renames it over, so that a kill leaves one whole checkpoint.
 ///
 /// # Errors
 /// If the folder cannot be written.
-pub fn save(dir: &Path, optimizer: &AdamW, position: Position) -> Result<()> {
+pub fn save(dir: &Path, optimizer: &AdamW, position: &Position) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let state = Weights::new(optimizer.state()?, "checkpoint");
     let partial = dir.join("state.partial");
     // The position rides in the tensors' header: one file, one rename, never out of step.
-    state.write(&partial, DType::F32, &[("position", serde_json::to_string(&position)?)])?;
+    state.write(&partial, DType::F32, &[("position", serde_json::to_string(position)?)])?;
     std::fs::rename(&partial, dir.join(STATE)).with_context(|| format!("cannot write {}", dir.join(STATE).display()))
 }
 

@@ -61,26 +61,44 @@ pub struct EvalLine {
 }
 
 /// Sums that become a [`LogLine`].
-#[derive(Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
     steps: usize,
-    loss: f64,
-    grad_norm: f64,
-    text: (f64, usize),
-    recall_nats: f64,
+    loss: Sum,
+    grad_norm: Sum,
+    text: (Sum, usize),
+    recall_nats: Sum,
     recall: [(usize, usize); 4], // hits and count of digits 1, 2, 3, 4+
+}
+
+/// A sum that survives a checkpoint to the last bit: JSON holds its bits, because a decimal number may be read back one
+/// unit off.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "u64", into = "u64")]
+struct Sum(f64);
+
+impl From<u64> for Sum {
+    fn from(bits: u64) -> Self {
+        Self(f64::from_bits(bits))
+    }
+}
+
+impl From<Sum> for u64 {
+    fn from(sum: Sum) -> Self {
+        sum.0.to_bits()
+    }
 }
 
 impl Tally {
     /// Adds one step.
     pub fn add(&mut self, batch: &Batch, scores: &TokenScores, loss: f64, grad_norm: f64) {
         self.steps += 1;
-        self.loss += loss;
-        self.grad_norm += grad_norm;
+        self.loss.0 += loss;
+        self.grad_norm.0 += grad_norm;
         for (kind, score) in batch.kinds.iter().zip(scores) {
             match kind {
                 Kind::Text => {
-                    self.text.0 += f64::from(score.nll_nats);
+                    self.text.0 .0 += f64::from(score.nll_nats);
                     self.text.1 += 1;
                 }
                 Kind::NewDigit => {}
@@ -89,7 +107,7 @@ impl Tally {
                     slot.0 += usize::from(score.hit);
                     slot.1 += 1;
                     if *position == 1 {
-                        self.recall_nats += f64::from(score.nll_nats);
+                        self.recall_nats.0 += f64::from(score.nll_nats);
                     }
                 }
             }
@@ -104,14 +122,14 @@ impl Tally {
             tokens,
             ctx_tok,
             rate,
-            loss_nats: mean(self.loss, self.steps),
-            text_nats: mean(self.text.0, self.text.1),
-            digit1_nats: mean(self.recall_nats, self.recall[0].1),
+            loss_nats: mean(self.loss.0, self.steps),
+            text_nats: mean(self.text.0 .0, self.text.1),
+            digit1_nats: mean(self.recall_nats.0, self.recall[0].1),
             digit1_hit: hit(0),
             digit2_hit: hit(1),
             digit3_hit: hit(2),
             digit4up_hit: hit(3),
-            grad_norm: mean(self.grad_norm, self.steps),
+            grad_norm: mean(self.grad_norm.0, self.steps),
             lambda,
             tokens_per_s,
         }

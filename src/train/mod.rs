@@ -23,9 +23,15 @@ use anyhow::{Context, Result};
 use candle_core::{DType, Tensor, Var};
 use checkpoint::Position;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+
+/// The training log of a variant: [`LogLine`]s.
+pub const LOG_FILE: &str = "log.csv";
+/// The needle evaluations of a variant: [`EvalLine`]s.
+pub const EVAL_FILE: &str = "eval.csv";
 
 /// How training tells how far it is.
 pub trait Progress: Sync {
@@ -86,57 +92,59 @@ struct Run<'a> {
     tokenizer: &'a Tokenizer,
 }
 
+/// The moving parts of a run.
+struct Session<'a> {
+    run: &'a Run<'a>,
+    vars: BTreeMap<String, Var>,
+    model: Transformer,
+    optimizer: AdamW,
+    data: DataSource<'a>,
+    log: csv::Writer<File>,
+    evals: csv::Writer<File>,
+    /// Where the run stands, with the sums of the log line in progress.
+    at: Position,
+    /// When and where the log line in progress began, for the speed.
+    since: (Instant, usize),
+    message: String,
+}
+
 impl Run<'_> {
     fn train(&self, resume: bool, report: &dyn Fn(usize, &str)) -> Result<Outcome> {
-        let (spec, watch) = (self.spec, &self.spec.watch);
-        let vars = variables(self.config, spec.seed)?;
-        let model = Transformer::build(self.config, &mut tensors(&vars))?;
-        let mut optimizer = AdamW::new(&vars, &spec.optimizer);
-        let checkpoints = self.dir.join("checkpoint");
-        let mut at = if resume { checkpoint::load(&checkpoints, &mut optimizer)? } else { None }.unwrap_or_default();
-        std::fs::create_dir_all(self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
-        let mut log = log::open(&self.dir.join("log.csv"), at.tokens, |line: &LogLine| line.tokens)?;
-        let mut evals = log::open(&self.dir.join("eval.csv"), at.tokens, |line: &EvalLine| line.tokens)?;
-        let data = DataSource::new(self.tokenizer, spec.seed)?;
-        let (mut tally, mut since, mut message) = (log::Tally::default(), (Instant::now(), at.tokens), String::new());
-        while let Some(stage) = self.stage_at(at.tokens) {
+        let mut session = self.start(resume)?;
+        while let Some(stage) = self.stage_at(session.at.tokens) {
             if self.stop.load(Ordering::Relaxed) {
-                checkpoint::save(&checkpoints, &optimizer, at)?;
+                session.save()?;
                 return Ok(Outcome::Stopped);
             }
-            let batch = data.batch(stage, &spec.loss, at.documents)?;
-            let rate = spec.optimizer.rate_at(at.tokens, spec.total_tokens());
-            let (loss, scores, norm) = step(&model, &mut optimizer, &batch, rate)?;
-            let before = at.tokens;
-            at = Position {
-                step: at.step + 1,
-                documents: at.documents + batch.inputs.len() as u64,
-                tokens: at.tokens + stage.step_tok,
-            };
-            tally.add(&batch, &scores, loss, norm);
-            let due = |every: usize| at.tokens / every > before / every;
-            let last = self.stage_at(at.tokens).is_none();
-            if due(watch.log_every_tok) || last {
-                let speed = (at.tokens - since.1) as f64 / since.0.elapsed().as_secs_f64();
-                let line = tally.line(at.tokens, stage.ctx_tok, rate, mean(&model.lambdas()?), speed);
-                message = format!("loss {:.3} digit1 {:.2} {:.0} tok/s", line.loss_nats, line.digit1_hit, speed);
-                log.serialize(line)?;
-                log.flush()?;
-                (tally, since) = (log::Tally::default(), (Instant::now(), at.tokens));
-            }
-            if due(watch.eval_every_tok) || last {
-                self.evaluate(&vars, stage.ctx_tok, at.tokens)?
-                    .into_iter()
-                    .try_for_each(|line| evals.serialize(line))?;
-                evals.flush()?;
-            }
-            if due(watch.save_every_tok) || last {
-                checkpoint::save(&checkpoints, &optimizer, at)?;
-                self.write_model(&vars)?;
-            }
-            report(at.tokens, &message);
+            session.advance(stage)?;
+            report(session.at.tokens, &session.message);
         }
         Ok(Outcome::Finished)
+    }
+
+    fn start(&self, resume: bool) -> Result<Session<'_>> {
+        let vars = variables(self.config, self.spec.seed)?;
+        let model = Transformer::build(self.config, &mut tensors(&vars))?;
+        let mut optimizer = AdamW::new(&vars, &self.spec.optimizer);
+        let saved = if resume { checkpoint::load(&self.checkpoints(), &mut optimizer)? } else { None };
+        let at = saved.unwrap_or_default();
+        std::fs::create_dir_all(self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
+        Ok(Session {
+            run: self,
+            log: log::open(&self.dir.join(LOG_FILE), at.tokens, |line: &LogLine| line.tokens)?,
+            evals: log::open(&self.dir.join(EVAL_FILE), at.tokens, |line: &EvalLine| line.tokens)?,
+            data: DataSource::new(self.tokenizer, self.spec.seed)?,
+            since: (Instant::now(), at.tokens),
+            message: String::new(),
+            vars,
+            model,
+            optimizer,
+            at,
+        })
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.dir.join("checkpoint")
     }
 
     /// The stage that trains the token after `tokens`, if any is left.
@@ -192,6 +200,54 @@ impl Run<'_> {
         write("config.json", &format!("{:#}\n", self.config.to_json()))?;
         write("tokenizer.json", self.tokenizer.json())?;
         detached(vars)?.write(&self.dir.join(TENSOR_FILE), DType::F16, &[])
+    }
+}
+
+impl Session<'_> {
+    /// One step, and whatever is due after it.
+    fn advance(&mut self, stage: &Stage) -> Result<()> {
+        let (spec, watch) = (self.run.spec, &self.run.spec.watch);
+        let batch = self.data.batch(stage, &spec.loss, self.at.documents)?;
+        let rate = spec.rate_at(self.at.tokens);
+        let (loss, scores, norm) = step(&self.model, &mut self.optimizer, &batch, rate)?;
+        self.at.tally.add(&batch, &scores, loss, norm);
+        let before = self.at.tokens;
+        self.at.tokens += stage.step_tok;
+        self.at.documents += batch.inputs.len() as u64;
+        self.at.step += 1;
+
+        let last = self.run.stage_at(self.at.tokens).is_none();
+        let due = |every: usize| last || self.at.tokens / every > before / every;
+        let (log, evaluate, save) = (due(watch.log_every_tok), due(watch.eval_every_tok), due(watch.save_every_tok));
+        if log {
+            self.log(stage, rate)?;
+        }
+        if evaluate {
+            for line in self.run.evaluate(&self.vars, stage.ctx_tok, self.at.tokens)? {
+                self.evals.serialize(line)?;
+            }
+            self.evals.flush()?;
+        }
+        if save {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, stage: &Stage, rate: f64) -> Result<()> {
+        let speed = (self.at.tokens - self.since.1) as f64 / self.since.0.elapsed().as_secs_f64();
+        let tally = std::mem::take(&mut self.at.tally);
+        let line = tally.line(self.at.tokens, stage.ctx_tok, rate, mean(&self.model.lambdas()?), speed);
+        self.message = format!("loss {:.3} digit1 {:.2} {:.0} tok/s", line.loss_nats, line.digit1_hit, speed);
+        self.since = (Instant::now(), self.at.tokens);
+        self.log.serialize(line)?;
+        Ok(self.log.flush()?)
+    }
+
+    /// A checkpoint to continue from, and the model as it is.
+    fn save(&self) -> Result<()> {
+        checkpoint::save(&self.run.checkpoints(), &self.optimizer, &self.at)?;
+        self.run.write_model(&self.vars)
     }
 }
 

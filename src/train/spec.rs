@@ -121,6 +121,9 @@ pub struct Stage {
     pub tokens: usize,
     /// Tokens per step (a multiple of `ctx_tok`).
     pub step_tok: usize,
+    /// Starts a new cosine cycle at this peak rate (a warm restart, Loshchilov & Hutter 2017). The first cycle needs
+    /// none: it peaks at `optimizer.rate`.
+    pub cycle_rate: Option<f64>,
     /// What documents look like.
     pub data: DocumentSpec,
 }
@@ -168,11 +171,25 @@ impl TrainSpec {
             if stage.ctx_tok == 0 || stage.step_tok % stage.ctx_tok != 0 || stage.step_tok == 0 {
                 bail_usage!("stage: step_tok {} is not a multiple of ctx_tok {}", stage.step_tok, stage.ctx_tok);
             }
+            stage.data.check().with_context(|| format!("stage of {} tokens", stage.ctx_tok))?;
             if stage.ctx_tok > self.model.max_ctx_tok {
                 bail_usage!("stage: ctx_tok {} exceeds model.max_ctx_tok {}", stage.ctx_tok, self.model.max_ctx_tok);
             }
         }
+        let w = &self.watch;
+        for (key, tokens) in [
+            ("log_every_tok", w.log_every_tok),
+            ("eval_every_tok", w.eval_every_tok),
+            ("save_every_tok", w.save_every_tok),
+        ] {
+            if tokens == 0 {
+                bail_usage!("watch: {key} is 0; give a number of tokens, a large one for never");
+            }
+        }
         let m = &self.model;
+        if [m.width, m.layers, m.heads, m.head_dim, m.ffn].contains(&0) {
+            bail_usage!("model: width, layers, heads, head_dim and ffn must not be 0");
+        }
         if m.heads % 2 != 0 || m.kv_heads.is_some_and(|kv| kv == 0 || m.heads % kv != 0) {
             bail_usage!("model: heads {} must be even and a multiple of kv_heads", m.heads);
         }
@@ -221,6 +238,32 @@ impl TrainSpec {
         }
     }
 
+    /// The learning rate of the step after `tokens`: linear warm-up, then a cosine from the peak of the cycle to
+    /// `final_fraction` of it over the stages of the cycle.
+    pub fn rate_at(&self, tokens: usize) -> f64 {
+        let optimizer = &self.optimizer;
+        let mut first_stage = 0;
+        let mut start = 0;
+        let mut end = 0;
+        for (i, stage) in self.stages.iter().enumerate() {
+            if stage.cycle_rate.is_some() && end <= tokens {
+                (first_stage, start) = (i, end);
+            }
+            end += stage.steps() * stage.step_tok;
+        }
+        let next_cycle = self.stages[first_stage + 1..].iter().position(|stage| stage.cycle_rate.is_some());
+        let last_stage = next_cycle.map_or(self.stages.len(), |offset| first_stage + 1 + offset);
+        let length: usize = self.stages[first_stage..last_stage].iter().map(|s| s.steps() * s.step_tok).sum();
+        match self.stages[first_stage].cycle_rate {
+            Some(peak) => optimizer.cosine(peak, tokens - start, length),
+            None if tokens < optimizer.warmup_tok => optimizer.rate * (tokens + 1) as f64 / optimizer.warmup_tok as f64,
+            None => {
+                let rest = length.saturating_sub(optimizer.warmup_tok);
+                optimizer.cosine(optimizer.rate, tokens - optimizer.warmup_tok, rest)
+            }
+        }
+    }
+
     /// Tokens of the whole run, per variant.
     pub fn total_tokens(&self) -> usize {
         self.stages.iter().map(|stage| stage.steps() * stage.step_tok).sum()
@@ -235,18 +278,37 @@ impl Stage {
 }
 
 impl OptimizerSpec {
-    /// The learning rate after `done` of `total` tokens.
-    pub fn rate_at(&self, done: usize, total: usize) -> f64 {
-        if done < self.warmup_tok {
-            return self.rate * (done + 1) as f64 / self.warmup_tok as f64;
-        }
-        let progress = (done - self.warmup_tok) as f64 / (total.saturating_sub(self.warmup_tok)).max(1) as f64;
+    fn cosine(&self, peak: f64, done: usize, length: usize) -> f64 {
+        let progress = done as f64 / length.max(1) as f64;
         let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos());
-        self.rate * (self.final_fraction + (1.0 - self.final_fraction) * cosine)
+        peak * (self.final_fraction + (1.0 - self.final_fraction) * cosine)
     }
 }
 
 /// toml's message without its code excerpt, on one line.
 fn one_line(error: &toml::de::Error) -> String {
     error.message().replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(stages: &str) -> TrainSpec {
+        let head = include_str!("../../experiments/pair-4k.toml").split("[[stage]]").next().unwrap();
+        let watch = "[watch]\nlog_every_tok = 1\neval_every_tok = 1\neval_samples = 1\nsave_every_tok = 1";
+        toml::from_str(&format!("{head}\n{stages}\n{watch}")).unwrap()
+    }
+
+    #[test]
+    fn the_rate_warms_up_falls_to_its_final_fraction_and_restarts_with_a_cycle() {
+        let stage = "[[stage]]\nctx_tok = 100\nstep_tok = 1000\ntokens = 1_000_000\ndata = {}\n";
+        let spec = spec(&format!("{stage}{stage}{stage}cycle_rate = 1e-3"));
+        assert_eq!(spec.total_tokens(), 3_000_000);
+        assert!((spec.rate_at(99_999) - 1e-3).abs() < 1e-9, "half-way up");
+        assert!((spec.rate_at(200_000) - 2e-3).abs() < 1e-9, "the peak");
+        assert!((spec.rate_at(1_999_999) - 1e-4).abs() < 1e-6, "5 % of the peak");
+        assert!((spec.rate_at(2_000_000) - 1e-3).abs() < 1e-9, "the restart");
+        assert!((spec.rate_at(2_999_999) - 5e-5).abs() < 1e-6, "5 % of the second peak");
+    }
 }
