@@ -136,7 +136,9 @@ fn composed_attention(wiring: &Wiring, q: &Tensor, k: &Tensor, v: &Tensor, lambd
 }
 
 /// Label, wiring, query heads, key heads, shape of lambda.
-fn variants(t: usize) -> Vec<(&'static str, Wiring, usize, usize, Option<Vec<usize>>)> {
+type Case = (&'static str, Wiring, usize, usize, Option<Vec<usize>>);
+
+fn variants(t: usize) -> Vec<Case> {
     vec![
         ("standard", standard_wiring(4, 4), 4, 4, None),
         ("standard GQA", standard_wiring(4, 2), 4, 2, None),

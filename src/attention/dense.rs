@@ -50,10 +50,9 @@ impl Attend for Dense {
             for query in 0..t {
                 for (h, head) in maps.iter().enumerate() {
                     for &slice in &wiring.value[h] {
-                        for c in 0..d {
-                            let weigh = |s: usize| head.effective[query * t + s] * v[b][s][slice][c];
-                            out.push((0..=query).map(weigh).sum::<f64>() as f32);
-                        }
+                        let weigh =
+                            |c: usize| (0..=query).map(|s| head.effective[query * t + s] * v[b][s][slice][c]).sum();
+                        out.extend((0..d).map(|c| -> f64 { weigh(c) }).map(|x| x as f32));
                     }
                 }
             }

@@ -196,7 +196,11 @@ impl ModelConfig {
         Ok(config)
     }
 
-    fn check(&self) -> Result<()> {
+    /// Checks the fields against each other.
+    ///
+    /// # Errors
+    /// Names the field of `config.json` that does not fit.
+    pub fn check(&self) -> Result<()> {
         for (field, n) in [("vocab_size", self.vocab), ("hidden_size", self.width), ("intermediate_size", self.ffn)] {
             ensure!(n > 0, "{field} is 0");
         }
@@ -204,7 +208,7 @@ impl ModelConfig {
             self.layers > 0 && self.head_dim > 0 && self.kv_heads > 0 && self.heads > 0,
             "a head or layer count is 0"
         );
-        ensure!(self.head_dim % 2 == 0, "head_dim {} is odd; RoPE rotates pairs of channels", self.head_dim);
+        ensure!(self.head_dim.is_multiple_of(2), "head_dim {} is odd; RoPE rotates pairs of channels", self.head_dim);
         let (q, kv) = (self.query_heads(), self.kv_heads);
         ensure!(q % kv == 0, "num_key_value_heads {kv} does not divide the {q} query heads");
         if let Variant::DiffV1 { .. } = self.variant {
@@ -307,7 +311,7 @@ impl Raw<'_> {
 
     fn variant(&self, raw_heads: usize) -> Result<(Variant, usize)> {
         let halved = || {
-            ensure!(raw_heads % 2 == 0, "num_attention_heads {raw_heads} is odd; DIFF V1 pairs them");
+            ensure!(raw_heads.is_multiple_of(2), "num_attention_heads {raw_heads} is odd; DIFF V1 pairs them");
             Ok(raw_heads / 2)
         };
         match self.str("model_type") {

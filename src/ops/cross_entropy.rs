@@ -95,7 +95,7 @@ fn score(row: &[f32], target: usize) -> TokenScore {
 /// The largest logit and log(sum(exp(logit - largest))).
 #[pulp::with_simd(largest_and_log_sum = pulp::Arch::new())]
 #[inline(always)]
-fn largest_and_log_sum_simd<'a, S: pulp::Simd>(_simd: S, row: &'a [f32]) -> (f32, f32) {
+fn largest_and_log_sum_simd<S: pulp::Simd>(_simd: S, row: &[f32]) -> (f32, f32) {
     let largest = max(row);
     let mut lanes = [0.0f32; 16];
     let (chunks, tail) = row.as_chunks::<16>();
@@ -113,7 +113,7 @@ fn largest_and_log_sum_simd<'a, S: pulp::Simd>(_simd: S, row: &'a [f32]) -> (f32
 
 #[pulp::with_simd(scaled_softmax = pulp::Arch::new())]
 #[inline(always)]
-fn scaled_softmax_simd<'a, S: pulp::Simd>(_simd: S, row: &'a mut [f32], scale: f32) {
+fn scaled_softmax_simd<S: pulp::Simd>(_simd: S, row: &mut [f32], scale: f32) {
     softmax(row);
     for p in row.iter_mut() {
         *p *= scale;

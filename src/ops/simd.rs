@@ -8,6 +8,9 @@
 
 const LANES: usize = 16;
 
+/// The upper bits of ln 2, so that n * LN2_HIGH is exact; the rest follows separately.
+const LN2_HIGH: f32 = 355.0 / 512.0;
+
 /// 1.5 * 2^23: adding it rounds a number below 2^22 to the nearest integer.
 const ROUND: f32 = 12_582_912.0;
 
@@ -20,7 +23,7 @@ pub fn exp(x: f32) -> f32 {
     let clamped = x.clamp(-87.3, 88.0);
     let shifted = clamped * std::f32::consts::LOG2_E + ROUND; // the integer n sits in the low bits of the mantissa
     let n = shifted - ROUND;
-    let r = n.mul_add(-0.693_359_375, clamped);
+    let r = n.mul_add(-LN2_HIGH, clamped);
     let r = n.mul_add(2.121_944_4e-4, r);
     let mut p = 1.987_569_2e-4_f32;
     for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_3e-1] {

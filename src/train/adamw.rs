@@ -1,7 +1,7 @@
 //! AdamW (Loshchilov & Hutter 2019) with global-norm clipping; its state can be saved.
 
 use super::spec::OptimizerSpec;
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
 use std::collections::BTreeMap;
@@ -37,7 +37,8 @@ impl AdamW {
     /// One update at `rate`. Returns the gradient norm before clipping.
     ///
     /// # Errors
-    /// If a parameter has no gradient: then an op on the way dropped it.
+    /// If a parameter has no gradient (then an op on the way dropped it), or the gradient is not finite; the parameters
+    /// are then left as they were.
     pub fn update(&mut self, grads: &GradStore, rate: f64) -> Result<f64> {
         let mut gradients = Vec::with_capacity(self.slots.len());
         for (name, slot) in &self.slots {
@@ -46,6 +47,7 @@ impl AdamW {
         }
         let squares: f64 = gradients.iter().flatten().map(|&g| f64::from(g) * f64::from(g)).sum();
         let norm = squares.sqrt();
+        ensure!(norm.is_finite(), "the gradient norm is {norm}; lower optimizer.rate");
         let clip = if norm > self.spec.clip { self.spec.clip / norm } else { 1.0 } as f32;
         self.step += 1;
         let (b1, b2) = (self.spec.beta1 as f32, self.spec.beta2 as f32);

@@ -3,7 +3,7 @@
 use super::adamw::AdamW;
 use super::log::Tally;
 use crate::model::Weights;
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 use candle_core::DType;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -51,7 +51,6 @@ pub fn load(dir: &Path, optimizer: &mut AdamW) -> Result<Option<Position>> {
     let position = header.metadata().as_ref().and_then(|m| m.get("position"));
     let position = position.with_context(|| format!("{}: no position in the header", path.display()))?;
     let position: Position = serde_json::from_str(position).with_context(|| path.display().to_string())?;
-    ensure!(position.step > 0, "{}: an empty checkpoint", path.display());
     optimizer.restore(Weights::from_bytes(&bytes, &path.display().to_string())?, position.step)?;
     Ok(Some(position))
 }

@@ -161,21 +161,6 @@ impl TrainSpec {
         if self.variants.is_empty() || self.stages.is_empty() {
             bail_usage!("a spec needs at least one [[variant]] and one [[stage]]");
         }
-        let mut names: Vec<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        if names.len() < self.variants.len() {
-            bail_usage!("two variants have the same name");
-        }
-        for stage in &self.stages {
-            if stage.ctx_tok == 0 || stage.step_tok % stage.ctx_tok != 0 || stage.step_tok == 0 {
-                bail_usage!("stage: step_tok {} is not a multiple of ctx_tok {}", stage.step_tok, stage.ctx_tok);
-            }
-            stage.data.check().with_context(|| format!("stage of {} tokens", stage.ctx_tok))?;
-            if stage.ctx_tok > self.model.max_ctx_tok {
-                bail_usage!("stage: ctx_tok {} exceeds model.max_ctx_tok {}", stage.ctx_tok, self.model.max_ctx_tok);
-            }
-        }
         let w = &self.watch;
         for (key, tokens) in [
             ("log_every_tok", w.log_every_tok),
@@ -186,14 +171,55 @@ impl TrainSpec {
                 bail_usage!("watch: {key} is 0; give a number of tokens, a large one for never");
             }
         }
+        if self.optimizer.clip.is_nan() || self.optimizer.clip <= 0.0 {
+            bail_usage!("optimizer: clip {} is not a gradient norm above 0", self.optimizer.clip);
+        }
+        self.check_model()?;
+        self.check_names()?;
+        self.stages.iter().try_for_each(|stage| self.check_stage(stage))
+    }
+
+    fn check_model(&self) -> Result<()> {
         let m = &self.model;
         if [m.width, m.layers, m.heads, m.head_dim, m.ffn].contains(&0) {
             bail_usage!("model: width, layers, heads, head_dim and ffn must not be 0");
         }
-        if m.heads % 2 != 0 || m.kv_heads.is_some_and(|kv| kv == 0 || m.heads % kv != 0) {
+        if !m.heads.is_multiple_of(2) || m.kv_heads.is_some_and(|kv| kv == 0 || !m.heads.is_multiple_of(kv)) {
             bail_usage!("model: heads {} must be even and a multiple of kv_heads", m.heads);
         }
+        for variant in &self.variants {
+            if let Err(error) = self.config(variant, 1).check() {
+                bail_usage!("variant {}: {error:#}", variant.name);
+            }
+        }
         Ok(())
+    }
+
+    /// Names become folders.
+    fn check_names(&self) -> Result<()> {
+        for (i, VariantSpec { name, .. }) in self.variants.iter().enumerate() {
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
+                bail_usage!("variant name \"{name}\": use letters, digits, - and _");
+            }
+            if self.variants[..i].iter().any(|other| other.name == *name) {
+                bail_usage!("two variants have the same name, {name}");
+            }
+        }
+        Ok(())
+    }
+
+    fn check_stage(&self, stage: &Stage) -> Result<()> {
+        let Stage { ctx_tok, step_tok, tokens, .. } = *stage;
+        if ctx_tok == 0 || step_tok == 0 || !step_tok.is_multiple_of(ctx_tok) {
+            bail_usage!("stage: step_tok {step_tok} is not a multiple of ctx_tok {ctx_tok}");
+        }
+        if tokens < step_tok {
+            bail_usage!("stage: {tokens} tokens are less than one step of {step_tok}");
+        }
+        if ctx_tok > self.model.max_ctx_tok {
+            bail_usage!("stage: ctx_tok {ctx_tok} exceeds model.max_ctx_tok {}", self.model.max_ctx_tok);
+        }
+        stage.data.check().with_context(|| format!("stage of {ctx_tok} tokens"))
     }
 
     /// The configuration of every variant, matched in size.

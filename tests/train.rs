@@ -1,0 +1,468 @@
+//! The trainer: gradients reach everything, a run can be stopped anywhere, and a wrong spec is refused on one line.
+
+mod common;
+
+use candle_core::{Tensor, Var};
+use common::assert_close;
+use difftool::attention::{Fused, Pairing};
+use difftool::error::exit_code;
+use difftool::model::{ModelConfig, Transformer, Variant, Weights, TENSOR_FILE};
+use difftool::ops::{cross_entropy, RopeStyle};
+use difftool::prompt::Tokenizer;
+use difftool::rng::Rng;
+use difftool::train::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Two small variants, two stages of 12 and 8 steps, a log line every four steps.
+const SPEC: &str = r#"
+question = "Does the trainer work?"
+seed = 3
+
+[model]
+width = 32
+layers = 2
+heads = 4
+head_dim = 8
+ffn = 48
+rope_theta = 10000.0
+max_ctx_tok = 128
+
+[[variant]]
+name = "transformer"
+attention = "transformer"
+
+[[variant]]
+name = "diff"
+attention = "diff"
+
+[optimizer]
+rate = 1e-2
+final_fraction = 0.1
+warmup_tok = 512
+beta1 = 0.9
+beta2 = 0.95
+weight_decay = 0.1
+clip = 1.0
+
+[loss]
+first_digit = 2.0
+other_digits = 2.0
+new_digits = 0.5
+
+[[stage]]
+ctx_tok = 64
+tokens = 3072
+step_tok = 256
+data = { facts = [1, 3], restate = 2.0, prose = 0.0, wordings = [1.0], exam = 0.0, synthetic = 0.5 }
+
+[[stage]]
+ctx_tok = 128
+tokens = 2048
+step_tok = 256
+data = { facts = [1, 3], restate = 2.0, prose = 0.3, wordings = [1.0], exam = 0.2, synthetic = 0.5 }
+
+[watch]
+log_every_tok = 1024
+eval_every_tok = 2048
+eval_samples = 1
+save_every_tok = 2048
+"#;
+
+fn spec() -> TrainSpec {
+    toml::from_str(SPEC).unwrap()
+}
+
+/// Raises a flag at the n-th step of all variants together.
+struct StopAfter<'a> {
+    steps: usize,
+    done: AtomicUsize,
+    stop: &'a AtomicBool,
+}
+
+impl Progress for StopAfter<'_> {
+    fn step(&self, _variant: usize, _tokens: usize, _message: &str) {
+        if self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.steps {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn run(spec: &TrainSpec, out: &Path, resume: bool, steps: usize) -> Outcome {
+    let stop = AtomicBool::new(false);
+    train(spec, out, resume, &stop, &StopAfter { steps, done: AtomicUsize::new(0), stop: &stop }).unwrap()
+}
+
+fn finish(spec: &TrainSpec, out: &Path) {
+    assert_eq!(run(spec, out, false, usize::MAX), Outcome::Finished);
+}
+
+fn bytes(folder: &Path, file: &str) -> Vec<u8> {
+    std::fs::read(folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// A CSV without its column of speeds: header and lines.
+fn lines(path: &Path) -> Vec<Vec<String>> {
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_path(path).unwrap();
+    let records: Vec<csv::StringRecord> = reader.records().collect::<Result<_, _>>().unwrap();
+    let speed = records[0].iter().position(|name| name == "tokens_per_s");
+    let keep = |record: &csv::StringRecord| {
+        record.iter().enumerate().filter(|(i, _)| Some(*i) != speed).map(|(_, field)| field.to_owned()).collect()
+    };
+    records.iter().map(keep).collect()
+}
+
+fn config(variant: Variant, heads: usize, kv_heads: usize) -> ModelConfig {
+    let rope_style = match variant {
+        Variant::DiffV1 { pairing: Pairing::Adjacent, .. } => RopeStyle::Interleaved,
+        _ => RopeStyle::Half,
+    };
+    ModelConfig {
+        variant,
+        vocab: 50,
+        width: 32,
+        layers: 2,
+        ffn: 40,
+        heads,
+        kv_heads,
+        head_dim: 8,
+        max_ctx_tok: 64,
+        rope_theta: 10_000.0,
+        rope_style,
+        norm_eps: 1e-5,
+        tied: true,
+    }
+}
+
+/// Every variant with as many key heads as query heads, and with fewer.
+fn variants() -> Vec<ModelConfig> {
+    let halves = Variant::DiffV1 { pairing: Pairing::Halves, gain: false };
+    let adjacent = Variant::DiffV1 { pairing: Pairing::Adjacent, gain: true };
+    vec![
+        config(Variant::Standard, 4, 4),
+        config(Variant::Standard, 4, 2),
+        config(halves, 2, 4),
+        config(halves, 4, 4),
+        config(adjacent, 2, 4),
+        config(adjacent, 4, 4),
+        config(Variant::DiffV2, 4, 4),
+        config(Variant::DiffV2, 4, 2),
+    ]
+}
+
+fn random_batch(vocab: usize, rows: usize, t: usize) -> Batch {
+    let mut rng = Rng::new(0, "test batch");
+    let mut ids = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.below(vocab) as u32).collect() };
+    let inputs = (0..rows).map(|_| ids(t)).collect();
+    Batch { inputs, targets: ids(rows * t), weights: vec![1.0; rows * t], kinds: vec![Kind::Text; rows * t] }
+}
+
+fn values(tensor: &Tensor) -> Vec<f32> {
+    tensor.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+#[test]
+fn every_parameter_of_every_variant_receives_a_gradient() {
+    for config in variants() {
+        let label = format!("{} with {} key heads", config.layout(), config.kv_heads);
+        let vars = variables(&config, 1).unwrap();
+        let model = Transformer::build(&config, &mut tensors(&vars)).unwrap();
+        let batch = random_batch(config.vocab, 2, 33);
+        let logits = model.logits(&model.hidden(&batch.inputs, &mut Fused).unwrap().flatten_to(1).unwrap()).unwrap();
+        let (loss, _) = cross_entropy(&logits, batch.targets, batch.weights).unwrap();
+        let grads = loss.backward().unwrap();
+        for (name, var) in &vars {
+            let gradient = values(grads.get(var).unwrap_or_else(|| panic!("{label}: {name} has no gradient")));
+            assert!(gradient.iter().all(|g| g.is_finite()), "{label}: {name}");
+            // Nothing in these models is unused, so a zero is a lost head, row or channel.
+            let zeros = gradient.iter().filter(|&&g| g == 0.0).count();
+            assert_eq!(zeros, 0, "{label}: {zeros} of {} gradients of {name} are zero", gradient.len());
+        }
+    }
+}
+
+#[test]
+fn a_step_moves_every_parameter_of_every_variant() {
+    let optimizer = spec().optimizer;
+    for config in variants() {
+        let vars = variables(&config, 1).unwrap();
+        let copy = |vars: &BTreeMap<String, Var>| -> Vec<Vec<f32>> { vars.values().map(|var| values(var)).collect() };
+        let before = copy(&vars);
+        let model = Transformer::build(&config, &mut tensors(&vars)).unwrap();
+        let (loss, scores, norm) =
+            step(&model, &mut AdamW::new(&vars, &optimizer), &random_batch(config.vocab, 2, 33), 1e-3).unwrap();
+        assert!((loss - 50f64.ln()).abs() < 0.1 && norm > 0.0, "{}: loss {loss}, norm {norm}", config.layout());
+        assert_eq!(scores.len(), 66);
+        for ((name, before), after) in vars.keys().zip(before).zip(copy(&vars)) {
+            assert!(before.iter().zip(&after).all(|(a, b)| a != b), "{}: {name} did not move", config.layout());
+        }
+    }
+}
+
+#[test]
+fn steps_on_one_batch_lower_the_loss_of_every_variant() {
+    for config in variants() {
+        let vars = variables(&config, 1).unwrap();
+        let model = Transformer::build(&config, &mut tensors(&vars)).unwrap();
+        let mut optimizer = AdamW::new(&vars, &spec().optimizer);
+        let batch = random_batch(config.vocab, 1, 20);
+        let losses: Vec<f64> = (0..60).map(|_| step(&model, &mut optimizer, &batch, 1e-2).unwrap().0).collect();
+        assert!(losses[59] < 0.5 * losses[0], "{}: {} to {}", config.layout(), losses[0], losses[59]);
+    }
+}
+
+#[test]
+fn training_lowers_the_loss_and_leaves_logs_and_loadable_models() {
+    let out = tempfile::tempdir().unwrap();
+    let spec = spec();
+    finish(&spec, out.path());
+    let configs = spec.configs(Tokenizer::embedded().vocab_size()).unwrap();
+    for (variant, config) in spec.variants.iter().zip(&configs) {
+        let dir = out.path().join(&variant.name);
+        let log = std::fs::read_to_string(dir.join("log.csv")).unwrap();
+        let columns = "tokens,ctx_tok,rate,loss_nats,text_nats,digit1_nats,digit1_hit,digit2_hit,digit3_hit,\
+                       digit4up_hit,grad_norm,lambda,tokens_per_s";
+        assert_eq!(log.lines().next(), Some(columns));
+        let log: Vec<LogLine> = csv::Reader::from_reader(log.as_bytes()).deserialize().map(Result::unwrap).collect();
+        let at: Vec<(usize, usize)> = log.iter().map(|line| (line.tokens, line.ctx_tok)).collect();
+        assert_eq!(at, [(1024, 64), (2048, 64), (3072, 64), (4096, 128), (5120, 128)]);
+        let (first, last) = (&log[0], &log[4]);
+        assert!(last.loss_nats < 0.8 * first.loss_nats, "{}: {} to {}", variant.name, first.loss_nats, last.loss_nats);
+        assert_eq!(last.lambda.is_some(), variant.name == "diff");
+
+        let eval = std::fs::read_to_string(dir.join("eval.csv")).unwrap();
+        let columns = "tokens,ctx_tok,needles,retrieve,cities,n,exact,first_digit,log_prob_nats";
+        assert_eq!(eval.lines().next(), Some(columns));
+        let eval: Vec<EvalLine> = csv::Reader::from_reader(eval.as_bytes()).deserialize().map(Result::unwrap).collect();
+        assert!(eval.iter().any(|line| line.tokens == 5120 && line.cities == "heldout"));
+        assert!(eval.iter().all(|line| line.n == line.retrieve && line.log_prob_nats < 0.0));
+        assert_reloads(&dir, config);
+    }
+}
+
+/// The folder holds the parameters of the last checkpoint, rounded to half precision.
+fn assert_reloads(dir: &Path, config: &ModelConfig) {
+    assert_eq!(&ModelConfig::read(&dir.join("config.json")).unwrap(), config);
+    let saved = Transformer::load(config, Weights::read(&dir.join(TENSOR_FILE)).unwrap()).unwrap();
+    let mut state = Weights::read(&dir.join("checkpoint/state.safetensors")).unwrap();
+    let trained: Vec<(String, Tensor)> =
+        config.tensors().into_iter().map(|(name, _)| (name.clone(), state.take(&name).unwrap())).collect();
+    let trained = Transformer::load(config, Weights::new(trained, "checkpoint")).unwrap();
+    let ids: Vec<u32> = (0..100).map(|i| (i * 37 + 3) % config.vocab as u32).collect();
+    let logits = |model: &Transformer| {
+        let hidden = model.hidden(std::slice::from_ref(&ids), &mut Fused).unwrap();
+        model.logits(&hidden).unwrap()
+    };
+    assert_close("logits of the saved model", &logits(&saved), &logits(&trained), 2e-2);
+    assert_eq!(bytes(dir, "tokenizer.json"), Tokenizer::embedded().json().as_bytes());
+}
+
+#[test]
+fn a_run_stopped_anywhere_and_resumed_equals_one_that_was_not() {
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    finish(&spec(), whole.path());
+    // Once in either stage, and between log lines. The variants stop at different steps.
+    assert_eq!(run(&spec(), parts.path(), false, 11), Outcome::Stopped);
+    assert_eq!(run(&spec(), parts.path(), true, 17), Outcome::Stopped);
+    assert_eq!(run(&spec(), parts.path(), true, usize::MAX), Outcome::Finished);
+    for variant in ["transformer", "diff"] {
+        let (whole, parts) = (whole.path().join(variant), parts.path().join(variant));
+        for file in [TENSOR_FILE, "config.json", "eval.csv", "checkpoint/state.safetensors"] {
+            assert!(bytes(&whole, file) == bytes(&parts, file), "{variant}/{file} differs");
+        }
+        assert_eq!(lines(&whole.join("log.csv")), lines(&parts.join("log.csv")), "{variant}/log.csv");
+    }
+}
+
+#[test]
+fn a_run_stopped_before_its_first_step_can_be_resumed() {
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    finish(&spec(), whole.path());
+    let stopped = AtomicBool::new(true);
+    let nobody = StopAfter { steps: 0, done: AtomicUsize::new(0), stop: &stopped };
+    assert_eq!(train(&spec(), parts.path(), false, &stopped, &nobody).unwrap(), Outcome::Stopped);
+    assert_eq!(run(&spec(), parts.path(), true, usize::MAX), Outcome::Finished);
+    assert!(bytes(&whole.path().join("diff"), TENSOR_FILE) == bytes(&parts.path().join("diff"), TENSOR_FILE));
+}
+
+#[test]
+fn a_resumed_run_repeats_what_came_after_its_checkpoint() {
+    let mut spec = spec();
+    spec.variants.truncate(1);
+    let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    finish(&spec, whole.path());
+    assert_eq!(run(&spec, killed.path(), false, 8), Outcome::Stopped);
+    // A killed process leaves a line later than its checkpoint, and one that was being written.
+    let log = |dir: &Path| dir.join("transformer/log.csv");
+    let text = std::fs::read_to_string(log(killed.path())).unwrap();
+    let later = text.lines().last().unwrap().replacen("2048", "3072", 1);
+    std::fs::write(log(killed.path()), format!("{text}{later}\n409")).unwrap();
+    assert_eq!(run(&spec, killed.path(), true, usize::MAX), Outcome::Finished);
+    assert_eq!(lines(&log(whole.path())), lines(&log(killed.path())));
+}
+
+#[test]
+fn resuming_a_finished_run_changes_nothing() {
+    let out = tempfile::tempdir().unwrap();
+    finish(&spec(), out.path());
+    let files = ["log.csv", "eval.csv", TENSOR_FILE, "checkpoint/state.safetensors"];
+    let before = files.map(|file| bytes(&out.path().join("diff"), file));
+    assert_eq!(run(&spec(), out.path(), true, usize::MAX), Outcome::Finished);
+    assert!(before == files.map(|file| bytes(&out.path().join("diff"), file)));
+}
+
+#[test]
+fn variants_of_one_kind_end_with_the_same_bytes() {
+    // Same initial values, same documents in the same order, whatever the threads do meanwhile.
+    let mut spec = spec();
+    spec.variants[1].attention = AttentionKind::Transformer;
+    let out = tempfile::tempdir().unwrap();
+    finish(&spec, out.path());
+    let [a, b] = [0, 1].map(|i| out.path().join(&spec.variants[i].name));
+    assert!(bytes(&a, TENSOR_FILE) == bytes(&b, TENSOR_FILE));
+    assert_eq!(lines(&a.join("log.csv")), lines(&b.join("log.csv")));
+    assert_eq!(lines(&a.join("eval.csv")), lines(&b.join("eval.csv")));
+}
+
+#[test]
+fn variants_start_from_the_same_values_of_the_tensors_they_share() {
+    let mut spec = spec();
+    spec.variants.push(VariantSpec { name: "diff-v2".into(), attention: AttentionKind::DiffV2, ffn: Some(38) });
+    let configs = spec.configs(1024).unwrap();
+    let [standard, v1, v2] = [0, 1, 2].map(|i| variables(&configs[i], spec.seed).unwrap());
+    for (name, var) in &standard {
+        assert_eq!(values(var), values(&v1[name]), "{name}");
+        if !name.contains("mlp") && !name.contains("q_proj") {
+            assert_eq!(values(var), values(&v2[name]), "{name}");
+        }
+    }
+    let q_proj = "model.layers.1.self_attn.q_proj.weight";
+    let (narrow, wide) = (values(&standard[q_proj]), values(&v2[q_proj]));
+    assert_eq!(narrow, wide[..narrow.len()], "the doubled query projection starts with the single one");
+    let other = variables(&configs[0], spec.seed + 1).unwrap();
+    assert_ne!(values(&standard[q_proj]), values(&other[q_proj]), "another seed, other values");
+}
+
+#[test]
+fn a_batch_depends_on_the_seed_and_the_number_of_its_first_document_alone() {
+    let spec = spec();
+    let inputs = |seed: u64, rows: usize, first: u64| {
+        let stage = Stage { step_tok: rows * spec.stages[1].ctx_tok, ..spec.stages[1].clone() };
+        DataSource::new(Tokenizer::embedded(), seed).unwrap().batch(&stage, &spec.loss, first).unwrap().inputs
+    };
+    let four = inputs(1, 4, 10);
+    assert_eq!(four, [inputs(1, 2, 10), inputs(1, 2, 12)].concat());
+    assert_ne!(four, inputs(2, 4, 10));
+    assert!(four.iter().all(|row| row.len() == 128));
+}
+
+#[test]
+fn a_batch_weighs_its_targets_by_what_they_are() {
+    let spec = spec();
+    let source = DataSource::new(Tokenizer::embedded(), 1).unwrap();
+    let batch = source.batch(&spec.stages[1], &spec.loss, 0).unwrap();
+    let next = |row: usize, t: usize| batch.inputs[row][t + 1];
+    assert!((0..2).all(|row| (0..127).all(|t| batch.targets[row * 128 + t] == next(row, t))));
+    let digit = |id: u32| Tokenizer::embedded().decode(&[id]).unwrap().trim().parse::<u8>().is_ok();
+    let mut seen = [0; 3];
+    for ((&target, &kind), &weight) in batch.targets.iter().zip(&batch.kinds).zip(&batch.weights) {
+        let (slot, want) = match kind {
+            Kind::Text => (0, 1.0),
+            Kind::NewDigit => (1, 0.5),
+            Kind::Recall(_) => (2, 2.0),
+        };
+        assert_eq!((digit(target), weight), (slot > 0, want), "{kind:?} {target}");
+        seen[slot] += 1;
+    }
+    assert!(seen.iter().all(|&n| n > 0), "{seen:?}");
+}
+
+#[test]
+fn variants_more_than_a_percent_apart_are_refused_by_name() {
+    let mut spec = spec();
+    spec.variants[1].ffn = Some(60);
+    let error = spec.configs(1024).unwrap_err();
+    let message = format!("{error:#}");
+    assert_eq!(exit_code(&error), 2);
+    assert!(message.contains("transformer ") && message.contains("diff ") && message.contains("ffn"), "{message}");
+    let out = tempfile::tempdir().unwrap();
+    let (stop, folder) = (AtomicBool::new(false), out.path().join("run"));
+    let progress = StopAfter { steps: 0, done: AtomicUsize::new(0), stop: &stop };
+    assert!(train(&spec, &folder, false, &stop, &progress).is_err());
+    assert!(!folder.exists(), "nothing is written for a spec that is refused");
+}
+
+/// A spec with one thing changed is refused as a usage error, on one line that names the file and `says`.
+#[track_caller]
+fn refused(from: &str, to: &str, says: &str) {
+    assert!(SPEC.contains(from), "{from}");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("spec.toml");
+    std::fs::write(&path, SPEC.replacen(from, to, 1)).unwrap();
+    let error = TrainSpec::read(&path).expect_err(to);
+    let message = format!("{error:#}");
+    assert_eq!(exit_code(&error), 2, "{message}");
+    assert!(!message.contains('\n') && message.contains("spec.toml") && message.contains(says), "{message}");
+}
+
+#[test]
+fn a_spec_with_unknown_keys_or_broken_toml_is_refused_on_one_line() {
+    refused("rate = 1e-2", "rate = 1e-2\nlearning_rate = 1e-2", "learning_rate");
+    refused("width = 32", "width = 32\ndropout = 0.1", "dropout");
+    refused("exam = 0.0,", "exam = 0.0, exams = 0.0,", "exams");
+    refused("attention = \"diff\"", "attention = \"diff-v3\"", "diff-v3");
+    refused("[model]", "[model", "");
+    refused("seed = 3", "seed = three", "");
+    refused("seed = 3\n", "", "seed");
+}
+
+#[test]
+fn a_spec_whose_numbers_do_not_fit_is_refused() {
+    refused("step_tok = 256", "step_tok = 100", "100 is not a multiple of ctx_tok 64");
+    refused("ctx_tok = 64", "ctx_tok = 0", "ctx_tok");
+    refused("ctx_tok = 128\ntokens", "ctx_tok = 256\ntokens", "exceeds model.max_ctx_tok 128");
+    refused("heads = 4", "heads = 5", "heads");
+    refused("heads = 4", "heads = 4\nkv_heads = 3", "kv_heads");
+    refused("name = \"diff\"", "name = \"transformer\"", "same name");
+    refused("name = \"diff\"", "name = \"../diff\"", "../diff");
+    refused("heads = 4", "heads = 0", "heads");
+    refused("head_dim = 8", "head_dim = 7", "head_dim 7 is odd");
+    refused("heads = 4", "heads = 4\nkv_heads = 1", "variant diff: num_key_value_heads 1 is odd");
+    refused("clip = 1.0", "clip = 0.0", "clip");
+    refused("log_every_tok = 1024", "log_every_tok = 0", "log_every_tok");
+    refused("tokens = 3072", "tokens = 200", "200 tokens are less than one step of 256");
+    refused("synthetic = 0.5 }\n\n[watch]", "synthetic = 5.0 }\n\n[watch]", "synthetic = 5");
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_stops_training_before_it_reaches_the_parameters() {
+    let config = config(Variant::Standard, 4, 4);
+    let vars = variables(&config, 1).unwrap();
+    let (name, broken) = vars.iter().next().unwrap();
+    let rest = vars.values().map(|var| var.sum_all().unwrap()).reduce(|a, b| (a + b).unwrap()).unwrap();
+    // d/dx sqrt(x) at 0 is infinite, though the loss is not.
+    let zero = (broken.as_tensor() - broken.as_detached_tensor()).unwrap();
+    let loss = (rest + zero.sqrt().unwrap().sum_all().unwrap()).unwrap();
+    assert!(loss.to_scalar::<f32>().unwrap().is_finite());
+    let before = values(broken);
+    let error = AdamW::new(&vars, &spec().optimizer).update(&loss.backward().unwrap(), 1e-3).unwrap_err();
+    assert!(error.to_string().contains("gradient norm"), "{error}");
+    assert_eq!(values(broken), before, "{name}");
+}
+
+#[test]
+fn the_spec_of_the_embedded_models_is_valid_and_matched() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/pair-4k.toml");
+    let configs = TrainSpec::read(&path).unwrap().configs(Tokenizer::embedded().vocab_size()).unwrap();
+    let names: Vec<&str> = configs.iter().map(|config| config.variant.name()).collect();
+    assert_eq!(names, ["transformer", "diff", "diff-v2"]);
+    assert!(configs.iter().all(|config| (900_000..4_000_000).contains(&config.parameters())));
+    assert!(configs.iter().all(|config| config.max_ctx_tok == 4096));
+}
+
+#[test]
+fn a_missing_spec_is_named() {
+    let error = TrainSpec::read(Path::new("no/such/spec.toml")).unwrap_err();
+    assert!(format!("{error:#}").contains("no/such/spec.toml"));
+}
