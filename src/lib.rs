@@ -16,16 +16,22 @@
 #![warn(missing_docs)]
 
 pub mod attention;
+pub mod cli;
+pub mod cmd;
 pub mod error;
+pub mod experiment;
 pub mod manifest;
 pub mod model;
+pub mod models;
 pub mod ops;
 pub mod plot;
+pub mod probe;
 pub mod prompt;
 pub mod record;
 pub mod rng;
 pub mod runfolder;
 pub mod score;
 pub mod stats;
+pub mod summary;
 pub mod table;
 pub mod train;

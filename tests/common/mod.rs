@@ -2,8 +2,12 @@
 #![allow(dead_code)] // every test binary uses its own part
 
 use candle_core::{DType, Device, Tensor};
+use difftool::attention::Pairing;
+use difftool::model::{ModelConfig, Variant, Weights};
+use difftool::ops::RopeStyle;
+use difftool::prompt::Tokenizer;
 use difftool::rng::Rng;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A file or folder under `tests/fixtures`.
 pub fn fixture(path: &str) -> PathBuf {
@@ -36,4 +40,44 @@ pub fn normal(shape: &[usize], seed: u64) -> Tensor {
     let mut rng = Rng::new(seed, "test tensor");
     let values: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
     Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
+}
+
+/// Writes a tiny random model in the Hugging Face format: `variant` is `transformer`, `diff` or `diff-v2`.
+pub fn tiny_model(dir: &Path, variant: &str) {
+    let config = ModelConfig {
+        variant: match variant {
+            "transformer" => Variant::Standard,
+            "diff" => Variant::DiffV1 { pairing: Pairing::Halves, gain: false },
+            "diff-v2" => Variant::DiffV2,
+            other => panic!("no variant {other}"),
+        },
+        vocab: Tokenizer::embedded().vocab_size(),
+        width: 32,
+        layers: 2,
+        ffn: 48,
+        heads: 2,
+        kv_heads: if variant == "diff" { 4 } else { 2 },
+        head_dim: 8,
+        max_ctx_tok: 1024,
+        rope_theta: 10_000.0,
+        rope_style: RopeStyle::Half,
+        norm_eps: 1e-5,
+        tied: true,
+    };
+    std::fs::create_dir_all(dir).unwrap();
+    std::fs::write(dir.join("config.json"), format!("{:#}", config.to_json())).unwrap();
+    std::fs::write(dir.join("tokenizer.json"), Tokenizer::embedded().json()).unwrap();
+    Weights::init(&config, 1).unwrap().write(&dir.join("model.safetensors"), DType::F32, &[]).unwrap();
+}
+
+/// Changes one tensor of a model folder.
+pub fn edit_tensor(dir: &Path, name: &str, edit: impl FnOnce(&mut [f32])) {
+    let path = dir.join("model.safetensors");
+    let mut tensors: Vec<(String, Tensor)> =
+        Weights::read(&path).unwrap().iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+    let slot = tensors.iter_mut().find(|(n, _)| n == name).unwrap();
+    let mut values = slot.1.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    edit(&mut values);
+    slot.1 = Tensor::from_vec(values, slot.1.shape(), &Device::Cpu).unwrap();
+    Weights::new(tensors, "edited").write(&path, DType::F32, &[]).unwrap();
 }

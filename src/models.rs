@@ -1,0 +1,128 @@
+//! Models by name: the built-in trio, or any folder in the Hugging Face format.
+
+use crate::bail_usage;
+use crate::manifest::{sha256, ModelInfo};
+use crate::model::{ModelConfig, Transformer, Weights, TENSOR_FILE};
+use crate::prompt::Tokenizer;
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// A model that is part of the binary.
+struct BuiltIn {
+    name: &'static str,
+    config: &'static str,
+    weights: &'static [u8],
+}
+
+macro_rules! built_in {
+    ($name:literal) => {
+        BuiltIn {
+            name: $name,
+            config: include_str!(concat!("../assets/models/", $name, "/config.json")),
+            weights: include_bytes!(concat!("../assets/models/", $name, "/model.safetensors")),
+        }
+    };
+}
+
+/// Trained by `difftool train experiments/pair-4k.toml`.
+const BUILT_IN: [BuiltIn; 3] = [built_in!("transformer"), built_in!("diff"), built_in!("diff-v2")];
+
+/// Names of the built-in models.
+pub fn built_in_names() -> Vec<&'static str> {
+    BUILT_IN.iter().map(|model| model.name).collect()
+}
+
+/// A model ready to measure.
+pub struct Model {
+    /// Name in the results: built-in, or the folder as given.
+    pub name: String,
+    /// The network.
+    pub transformer: Transformer,
+    /// Its tokenizer; nothing for the built-in one.
+    own_tokenizer: Option<Tokenizer>,
+    /// For the manifest.
+    pub info: ModelInfo,
+}
+
+impl Model {
+    /// The tokenizer the model was trained with.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        self.own_tokenizer.as_ref().unwrap_or_else(|| Tokenizer::embedded())
+    }
+}
+
+/// Loads models by name; `all` stands for the built-in ones, nothing for the built-in pair.
+///
+/// # Errors
+/// As [`load`], or if a model is named twice.
+pub fn load_all(names: &[String]) -> Result<Vec<Model>> {
+    let mut wanted: Vec<&str> = Vec::new();
+    match names {
+        [] => wanted.extend(["transformer", "diff"]),
+        names => names.iter().for_each(|name| match name.as_str() {
+            "all" => wanted.extend(built_in_names()),
+            name => wanted.push(name),
+        }),
+    }
+    for (i, name) in wanted.iter().enumerate() {
+        if wanted[..i].contains(name) {
+            bail_usage!("--model {name} is named twice");
+        }
+    }
+    wanted.into_iter().map(load).collect()
+}
+
+/// Loads a built-in model or a folder with `config.json`, `model.safetensors` and `tokenizer.json`.
+///
+/// # Errors
+/// If the name is neither, or the folder does not hold a model that is supported and whole.
+pub fn load(name: &str) -> Result<Model> {
+    if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
+        return assemble(name, None, built_in.config.as_bytes(), built_in.weights, None);
+    }
+    let dir = Path::new(name);
+    if !dir.is_dir() {
+        bail_usage!("--model {name}: neither a built-in model ({}) nor a folder", built_in_names().join(", "));
+    }
+    let read = |file: &str| {
+        let path = dir.join(file);
+        std::fs::read(&path).with_context(|| format!("--model {name}: cannot read {}", path.display()))
+    };
+    let (config, weights) = (read("config.json")?, read(TENSOR_FILE)?);
+    let tokenizer = Tokenizer::from_file(&dir.join("tokenizer.json"))?;
+    assemble(name, Some(dir), &config, &weights, Some(tokenizer))
+}
+
+fn assemble(
+    name: &str,
+    dir: Option<&Path>,
+    config: &[u8],
+    weights: &[u8],
+    own_tokenizer: Option<Tokenizer>,
+) -> Result<Model> {
+    let file = |file: &str| dir.map_or(format!("built-in {name}/{file}"), |dir| dir.join(file).display().to_string());
+    let parsed = serde_json::from_slice(config).with_context(|| format!("{}: not JSON", file("config.json")))?;
+    let resolved = ModelConfig::from_json(&parsed).with_context(|| file("config.json"))?;
+    let tokenizer = own_tokenizer.as_ref().unwrap_or_else(|| Tokenizer::embedded());
+    if tokenizer.vocab_size() > resolved.vocab {
+        anyhow::bail!(
+            "{}: the tokenizer has {} tokens, the model {}",
+            file("tokenizer.json"),
+            tokenizer.vocab_size(),
+            resolved.vocab
+        );
+    }
+    let transformer = Transformer::load(&resolved, Weights::from_bytes(weights, &file(TENSOR_FILE))?)?;
+    let info = ModelInfo {
+        name: name.to_owned(),
+        path: dir.map(|dir| dir.display().to_string()),
+        variant: resolved.variant.name().to_owned(),
+        parameters: resolved.parameters() as u64,
+        weights_sha256: sha256(weights),
+        config_sha256: sha256(config),
+        tokenizer_sha256: tokenizer.sha256().to_owned(),
+        layout: resolved.layout(),
+        lambda: transformer.lambdas()?,
+    };
+    Ok(Model { name: name.to_owned(), transformer, own_tokenizer, info })
+}

@@ -1,0 +1,261 @@
+//! The binary from outside: `difftool needle` on a tiny random model, and everything a user can get wrong.
+
+mod common;
+
+use assert_cmd::Command;
+use common::tiny_model;
+use difftool::record::{self, Record};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A scratch folder with a tiny model in `model/`.
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        tiny_model(&dir.path().join("model"), "transformer");
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `difftool needle` on the tiny model with a few short prompts, in the scratch folder.
+    fn needle(&self, args: &[&str]) -> Command {
+        let mut command = difftool(self.0.path());
+        command.args(["needle", "--model", "model", "--needles", "2"]).args(args);
+        // What a test gives itself is not given twice.
+        for (flag, value) in [("--ctx", "256"), ("--samples", "1")] {
+            if !args.contains(&flag) {
+                command.args([flag, value]);
+            }
+        }
+        command
+    }
+}
+
+fn difftool(dir: &Path) -> Command {
+    let mut command = Command::cargo_bin("difftool").unwrap();
+    command.current_dir(dir);
+    command
+}
+
+/// Fails with this exit code and one line on stderr that contains all of `words`, and leaves no panic message.
+#[track_caller]
+fn refuses(command: &mut Command, code: i32, words: &[&str]) {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("difftool:")).collect();
+    assert_eq!(errors.len(), 1, "{stderr}");
+    assert!(stderr.ends_with(&format!("{}\n", errors[0])), "the error is the last word: {stderr}");
+    for word in words {
+        assert!(errors[0].contains(word), "`{word}` is not in: {}", errors[0]);
+    }
+}
+
+#[test]
+fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
+    let scratch = Scratch::new();
+    let output = scratch.needle(&["--out", "run"]).assert().success().get_output().clone();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("accuracy %") && stdout.contains("noise %"), "{stdout}");
+    for file in ["results.csv", "manifest.json", "accuracy.png", "allocation.png"] {
+        assert!(fs::metadata(scratch.path("run").join(file)).unwrap().len() > 0, "{file}");
+    }
+}
+
+#[test]
+fn regions_of_every_head_are_a_partition() {
+    let scratch = Scratch::new();
+    tiny_model(&scratch.path("other"), "diff");
+    scratch.needle(&["--out", "run", "--model", "other"]).assert().success();
+    let records = record::read(&scratch.path("run/results.csv")).unwrap();
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for Record { identity, measure } in records {
+        if measure.metric.starts_with("share_") && measure.metric != "share_abs_best_head" {
+            let group = format!(
+                "{} {:?} {:?} {:?} {:?} {}",
+                identity.model, identity.seed, identity.query, measure.layer, measure.head, measure.metric
+            );
+            *sums.entry(group).or_default() += measure.value.unwrap();
+        }
+    }
+    assert!(sums.len() > 100, "only {} groups", sums.len());
+    for (group, sum) in sums {
+        assert!((sum - 1.0).abs() < 1e-4, "{group} sums to {sum}");
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads_or_the_run() {
+    let scratch = Scratch::new();
+    let bytes = |out: &str, threads: &str| {
+        scratch.needle(&["--out", out, "--threads", threads]).assert().success();
+        fs::read(scratch.path(out).join("results.csv")).unwrap()
+    };
+    let one = bytes("one", "1");
+    assert!(one == bytes("two", "2"), "1 and 2 threads");
+    assert!(one == bytes("again", "2"), "twice the same");
+    assert!(one == bytes("three", "3"), "1 and 3 threads");
+}
+
+#[test]
+fn json_is_the_only_thing_on_stdout() {
+    let scratch = Scratch::new();
+    let output = scratch.needle(&["--out", "run", "--json", "-q"]).assert().success().get_output().clone();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["rows"][0]["needles"], 2);
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_manifest_describes_the_files_beside_it() {
+    let scratch = Scratch::new();
+    scratch.needle(&["--out", "run"]).assert().success();
+    let manifest = difftool::manifest::Manifest::read(&scratch.path("run/manifest.json")).unwrap();
+    assert_eq!(manifest.models[0].variant, "transformer");
+    assert_eq!(manifest.outputs.len(), 3);
+    for output in manifest.outputs {
+        let found = difftool::manifest::sha256_file(&scratch.path("run").join(&output.file)).unwrap();
+        assert_eq!(found, output.sha256, "{}", output.file);
+    }
+    let recipe = difftool::plot::read_recipe(&scratch.path("run/accuracy.png")).unwrap();
+    assert!(recipe.iter().any(|(key, value)| key == "command" && value.contains("--ctx 256")), "{recipe:?}");
+}
+
+#[test]
+fn your_own_text_is_a_haystack() {
+    let scratch = Scratch::new();
+    let text: String = (0..400).map(|i| format!("Line {i} of my own text is here. ")).collect();
+    fs::write(scratch.path("text.txt"), text).unwrap();
+    scratch.needle(&["--out", "run", "--haystack", "text.txt"]).assert().success();
+}
+
+#[test]
+fn requests_that_cannot_be_are_usage_errors() {
+    let scratch = Scratch::new();
+    let usage = |args: &[&str], words: &[&str]| refuses(&mut scratch.needle(args), 2, words);
+    usage(&["--model", "nonesuch"], &["nonesuch", "transformer"]);
+    usage(&["--model", "model"], &["named twice"]);
+    usage(&["--ctx", "300k"], &["307200", "trained for at most"]);
+    usage(&["--ctx", "64"], &["64", "tokens"]);
+    usage(&["--retrieve", "3"], &["retrieve 3 of 2"]);
+    usage(&["--depths", "120"], &["120"]);
+    usage(&["--samples", "0"], &["nothing to run"]);
+    fs::write(scratch.path("short.txt"), "One line is not enough for a long prompt.").unwrap();
+    usage(&["--haystack", "short.txt"], &["short.txt"]);
+    assert!(!scratch.path("runs").exists(), "nothing was started");
+}
+
+#[test]
+fn clap_refuses_what_is_not_a_number() {
+    let scratch = Scratch::new();
+    for args in [["--ctx", "4q"], ["--ctx", "0"], ["--threads", "0"], ["--samples", "-1"]] {
+        scratch.needle(&args).assert().code(2);
+    }
+}
+
+#[test]
+fn damaged_models_are_named() {
+    let scratch = Scratch::new();
+    let weights = scratch.path("model/model.safetensors");
+    let whole = fs::read(&weights).unwrap();
+    fs::write(&weights, &whole[..whole.len() / 2]).unwrap();
+    refuses(&mut scratch.needle(&[]), 1, &["model.safetensors", "complete"]);
+    fs::write(&weights, b"not a model").unwrap();
+    refuses(&mut scratch.needle(&[]), 1, &["model.safetensors"]);
+    fs::remove_file(&weights).unwrap();
+    refuses(&mut scratch.needle(&[]), 1, &["model.safetensors", "cannot read"]);
+}
+
+#[test]
+fn a_wrong_shape_names_file_tensor_expected_and_found() {
+    let scratch = Scratch::new();
+    let config = scratch.path("model/config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("\"intermediate_size\": 48", "\"intermediate_size\": 40")).unwrap();
+    refuses(&mut scratch.needle(&[]), 1, &["model.safetensors", "mlp.gate_proj.weight", "[48, 32]", "[40, 32]"]);
+}
+
+#[test]
+fn weights_that_are_not_numbers_are_refused() {
+    let scratch = Scratch::new();
+    common::edit_tensor(&scratch.path("model"), "model.norm.weight", |values| values[3] = f32::NAN);
+    refuses(&mut scratch.needle(&[]), 1, &["model.safetensors", "model.norm.weight", "NaN"]);
+}
+
+#[test]
+fn weights_that_overflow_become_records_with_an_error() {
+    let scratch = Scratch::new();
+    common::edit_tensor(&scratch.path("model"), "model.norm.weight", |values| values.fill(f32::MAX));
+    refuses(&mut scratch.needle(&["--out", "run"]), 1, &["failed", "results.csv"]);
+    let records = record::read(&scratch.path("run/results.csv")).unwrap();
+    assert!(
+        !records.is_empty() && records.iter().all(|r| r.measure.error.as_deref().is_some_and(|e| e.contains("finite")))
+    );
+}
+
+#[test]
+fn files_that_cannot_be_read_or_written_are_named() {
+    let scratch = Scratch::new();
+    refuses(&mut scratch.needle(&["--haystack", "missing.txt"]), 1, &["missing.txt"]);
+    fs::write(scratch.path("binary"), [0xff, 0xfe, 0x00]).unwrap();
+    refuses(&mut scratch.needle(&["--haystack", "binary"]), 1, &["binary", "UTF-8"]);
+    fs::write(scratch.path("file"), "").unwrap();
+    refuses(&mut scratch.needle(&["--out", "file"]), 2, &["file", "folder"]);
+}
+
+#[test]
+fn results_are_never_overwritten() {
+    let scratch = Scratch::new();
+    scratch.needle(&["--out", "run"]).assert().success();
+    let before = fs::read(scratch.path("run/results.csv")).unwrap();
+    refuses(&mut scratch.needle(&["--out", "run", "--seed", "9"]), 2, &["run", "never overwritten"]);
+    assert!(before == fs::read(scratch.path("run/results.csv")).unwrap());
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_keeps_every_finished_record() {
+    let scratch = Scratch::new();
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"));
+    command.current_dir(scratch.0.path()).args(["needle", "--model", "model", "--ctx", "1k", "--samples", "100000"]);
+    let mut child = command.args(["--out", "run", "-q"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let results = scratch.path("run/results.csv");
+    while fs::metadata(&results).map_or(0, |m| m.len()) < 100_000 {
+        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        std::thread::yield_now();
+    }
+    let signal = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(signal.success());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(!record::read(&results).unwrap().is_empty(), "the file is whole");
+    let manifest = difftool::manifest::Manifest::read(&scratch.path("run/manifest.json")).unwrap();
+    assert!(manifest.outputs.iter().any(|output| output.file == "results.csv"));
+}
+
+#[test]
+fn a_closed_pipe_is_not_an_error() {
+    let scratch = Scratch::new();
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"));
+    command.current_dir(scratch.0.path()).args(["needle", "--model", "model", "--ctx", "256", "--samples", "1", "-q"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn train_refuses_a_malformed_spec_and_a_taken_folder() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("bad.toml"), "seed = [").unwrap();
+    refuses(difftool(scratch.0.path()).args(["train", "bad.toml", "--out", "new"]), 2, &["bad.toml"]);
+    assert!(!scratch.path("new").exists());
+    refuses(difftool(scratch.0.path()).args(["train", "missing.toml", "--out", "new"]), 1, &["missing.toml"]);
+    let spec = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/pair-4k.toml");
+    refuses(difftool(scratch.0.path()).args(["train", spec, "--out", "model"]), 2, &["model", "--resume"]);
+}
