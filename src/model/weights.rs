@@ -90,13 +90,18 @@ impl Weights {
         self.tensors.iter()
     }
 
-    /// Writes a safetensors file in `dtype`, in the order of names. `metadata` ends up in its header.
+    /// Writes a safetensors file in `dtype`, in the order of names. `metadata`, of one entry at most, ends up
+    /// in its header.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path, dtype: DType, metadata: &[(&str, String)]) -> Result<()> {
         let mut header: HashMap<String, String> = metadata.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
-        header.insert("format".into(), "pt".into()); // transformers refuses a file without it
+        if header.is_empty() {
+            // transformers refuses a file without it. Never beside other entries: safetensors writes them in random
+            // order, and the same tensors must give the same bytes.
+            header.insert("format".into(), "pt".into());
+        }
         let cast = |(name, tensor): (&String, &Tensor)| Ok((name.clone(), tensor.to_dtype(dtype)?.contiguous()?));
         let tensors = self.tensors.iter().map(cast).collect::<Result<Vec<_>>>()?;
         safetensors::serialize_to_file(tensors, Some(header), path)

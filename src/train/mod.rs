@@ -246,8 +246,9 @@ impl Session<'_> {
 
     /// A checkpoint to continue from, and the model as it is.
     fn save(&self) -> Result<()> {
-        checkpoint::save(&self.run.checkpoints(), &self.optimizer, &self.at)?;
-        self.run.write_model(&self.vars)
+        // In this order: the last checkpoint says that the run is finished, so its model must be there by then.
+        self.run.write_model(&self.vars)?;
+        checkpoint::save(&self.run.checkpoints(), &self.optimizer, &self.at)
     }
 }
 
