@@ -2,10 +2,12 @@
 //!
 //! `cargo bench --bench training` prints a table and writes `target/bench/training.csv`.
 //!
-//! Each side is a process of its own, so that its peak memory is its own, and the two take steps in turn (A B A B ..), so
-//! that a busy machine slows both. They start from the same weights, train on the same batch with the same optimiser
-//! ([`AdamW`] of the trainer, faster than candle's), and must agree on the first loss and gradient norm before anything
-//! is timed.
+//! Each side is a process of its own, so that its peak memory is its own, and the two take steps in turn (A B A B ..). They
+//! start from the same weights, train on the same batch with the same optimiser ([`AdamW`] of the trainer, faster than
+//! candle's), and must agree on the first loss and gradient norm before anything is timed.
+//!
+//! A second is one of CPU time. For one thread on an idle machine that is a second; on a busy one wall time says who was
+//! given the core, and the share that each step got of it is printed as a warning.
 
 use anyhow::{ensure, Context, Result};
 use candle_core::{Device, Tensor, Var, D};
@@ -41,7 +43,7 @@ fn main() -> Result<()> {
     let rounds = if args.iter().any(|arg| arg == "--bench") { 9 } else { 1 };
     let cpu = cpu_model();
     println!("{cpu}, one thread; {CTX_TOK} tokens of context, {STEP_TOK} per step; {rounds} steps of each side");
-    println!("median tokens/s and peak memory, fused and composed; speed-up: median (least to most)");
+    println!("fused and composed: median tokens/s, speed-up (least to most), peak memory");
     let rows = ["transformer", "diff"].iter().map(|variant| measure(variant, rounds)).collect::<Result<Vec<_>>>()?;
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench").join("training.csv");
     write(&path, &rows).with_context(|| format!("cannot write {}", path.display()))?;
@@ -66,6 +68,8 @@ struct Row {
     speedup_max: f64,
     fused_peak_bytes: u64,
     composed_peak_bytes: u64,
+    /// Least CPU time per wall time of a step: near 1 if the machine was idle.
+    core_share_min: f64,
 }
 
 fn measure(variant: &str, rounds: usize) -> Result<Row> {
@@ -92,6 +96,7 @@ fn measure(variant: &str, rounds: usize) -> Result<Row> {
         speedup_max: speedups[rounds - 1],
         fused_peak_bytes: last.0.peak_bytes,
         composed_peak_bytes: last.1.peak_bytes,
+        core_share_min: sorted(pairs.iter().flat_map(|(a, b)| [a, b]).map(|r| r.seconds / r.wall_s))[0],
     };
     print(&row);
     Ok(row)
@@ -116,6 +121,9 @@ fn print(row: &Row) {
         mib(row.fused_peak_bytes),
         mib(row.composed_peak_bytes),
     );
+    if row.core_share_min < 0.9 {
+        println!("{:12} a step got {:.0} % of a core: repeat on an idle machine", "", 100.0 * row.core_share_min);
+    }
 }
 
 fn write(path: &Path, rows: &[Row]) -> Result<()> {
@@ -144,7 +152,9 @@ struct Reply {
     parameters: usize,
     loss: f64,
     norm: f64,
+    /// Of CPU time.
     seconds: f64,
+    wall_s: f64,
     peak_bytes: u64,
 }
 
@@ -186,17 +196,27 @@ fn serve(side: &str, variant: &str) -> Result<()> {
     let fused = Transformer::build(&config, &mut tensors(&vars))?;
     let composed = Composed::new(&config, &vars)?;
     for _ in std::io::stdin().lines() {
-        let start = Instant::now();
+        let (start, cpu_start) = (Instant::now(), cpu_seconds());
         let (loss, norm) = match side {
             "fused" => step(&fused, &mut optimizer, &batch, spec.optimizer.rate).map(|(loss, _, norm)| (loss, norm))?,
             _ => composed.step(&mut optimizer, &batch, spec.optimizer.rate)?,
         };
-        let seconds = start.elapsed().as_secs_f64();
+        let wall_s = start.elapsed().as_secs_f64();
+        let seconds = cpu_seconds().zip(cpu_start).map_or(wall_s, |(end, start)| end - start);
         let peak_bytes = difftool::manifest::peak_rss_bytes().unwrap_or(0);
-        let reply = Reply { parameters: config.parameters(), loss, norm, seconds, peak_bytes };
+        let reply = Reply { parameters: config.parameters(), loss, norm, seconds, wall_s, peak_bytes };
         println!("{}", serde_json::to_string(&reply)?);
     }
     Ok(())
+}
+
+/// CPU time of all threads of this process, on Linux.
+fn cpu_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // Fields 14 and 15, in hundredths of a second. The second one, a name in brackets, may hold spaces.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok();
+    Some((ticks(14)? + ticks(15)?) / 100.0)
 }
 
 /// The model as one writes it with candle's own differentiable ops: all heads at once, whole maps, a causal mask.
