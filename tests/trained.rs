@@ -14,9 +14,6 @@ use std::path::PathBuf;
 
 /// Absolute, in float32; logits reach about 30.
 const TOLERANCE: f64 = 1e-3;
-/// At thousands of positions the angles of `transformers`, which are float32, are off by up to 1e-4 rad; ours are
-/// computed in float64.
-const LONG_TOLERANCE: f64 = 5e-3;
 
 /// The built-in models that have a class in `transformers`.
 const MODELS: [(&str, &str); 2] = [("transformer", "LlamaForCausalLM"), ("diff", "DiffLlamaForCausalLM")];
@@ -75,7 +72,7 @@ fn logits_agree_with_transformers() {
             let label = format!("{name}: {prompt}logits of {} tokens", ids.len());
             let got = logits(&model, ids, want.dim(1).unwrap());
             println!("{label}: differ by {:.1e}", distance(&got, want));
-            assert_close(&label, &got, want, if prompt.is_empty() { TOLERANCE } else { LONG_TOLERANCE });
+            assert_close(&label, &got, want, TOLERANCE);
         }
     }
 }
