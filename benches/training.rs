@@ -203,7 +203,7 @@ fn serve(side: &str, variant: &str) -> Result<()> {
         };
         let wall_s = start.elapsed().as_secs_f64();
         let seconds = cpu_seconds().zip(cpu_start).map_or(wall_s, |(end, start)| end - start);
-        let peak_bytes = difftool::manifest::peak_rss_bytes().unwrap_or(0);
+        let peak_bytes = difftool::memory::peak_rss_bytes().unwrap_or(0);
         let reply = Reply { parameters: config.parameters(), loss, norm, seconds, wall_s, peak_bytes };
         println!("{}", serde_json::to_string(&reply)?);
     }

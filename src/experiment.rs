@@ -4,6 +4,8 @@
 //! seed plus that number, so a prompt does not depend on which cells ran before it.
 
 use crate::bail_usage;
+use crate::manifest::hex;
+use crate::memory::available_bytes;
 use crate::models::Model;
 use crate::probe::{Allocation, AnswerProbe, AnswerSink};
 use crate::prompt::{needle, CitySet, Haystack, NeedleSpec, Prompt, Region};
@@ -114,7 +116,7 @@ impl Run<'_> {
         }
         let per_pass = self.models.iter().map(|m| m.transformer.forward_bytes(longest)).max().unwrap_or(0);
         let needed = per_pass * rayon::current_num_threads() as u64;
-        if let Some(available) = available_memory_bytes().filter(|&available| needed > available) {
+        if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
                 "--ctx {longest} needs about {:.1} GiB for {} passes at once, {:.1} GiB are free; lower --ctx or --threads",
@@ -151,7 +153,7 @@ impl Run<'_> {
             finished.cells += batch.len();
             progress(finished.cells);
         }
-        finished.prompts_sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        finished.prompts_sha256 = hex(&hash.finalize());
         Ok(finished)
     }
 
@@ -305,12 +307,4 @@ fn attention_measures(sinks: &[HeadSink], query: usize, push: &mut dyn FnMut(Mea
             push(measure("lambda", None, allocation.mean_lambda(), 1));
         }
     }
-}
-
-/// `MemAvailable` of Linux; nothing elsewhere.
-fn available_memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(1024 * kib)
 }

@@ -21,6 +21,7 @@ pub mod cmd;
 pub mod error;
 pub mod experiment;
 pub mod manifest;
+pub mod memory;
 pub mod model;
 pub mod models;
 pub mod ops;

@@ -134,19 +134,12 @@ pub fn sha256_file(path: &Path) -> Result<String> {
     Ok(hex(hasher.finalize().as_slice()))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes everything");
         text
     })
-}
-
-/// The most memory this process has held so far, in bytes (`VmHWM` of Linux); `None` on other systems.
-pub fn peak_rss_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(1024 * kib)
 }
 
 #[cfg(test)]
@@ -190,13 +183,5 @@ mod tests {
         let fields = ["tool", "argv", "config", "models", "dtype", "device", "threads", "seeds", "wall_s", "outputs"];
         let places: Vec<usize> = fields.iter().map(|field| text.find(&format!("\"{field}\":")).unwrap()).collect();
         assert!(places.is_sorted(), "{text}");
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn the_peak_of_memory_grows_with_what_is_held() {
-        let before = peak_rss_bytes().unwrap();
-        let held = std::hint::black_box(vec![1_u8; 64 << 20]);
-        assert!(peak_rss_bytes().unwrap() > before, "{}", held.len());
     }
 }

@@ -1,0 +1,32 @@
+//! Memory of this process and this machine, as Linux tells it; nothing on other systems.
+
+/// The most memory this process has held so far, in bytes (`VmHWM`).
+pub fn peak_rss_bytes() -> Option<u64> {
+    field_bytes("/proc/self/status", "VmHWM:")
+}
+
+/// Memory that can be had without swapping, in bytes (`MemAvailable`).
+pub fn available_bytes() -> Option<u64> {
+    field_bytes("/proc/meminfo", "MemAvailable:")
+}
+
+/// A line such as `VmHWM:   1234 kB`.
+fn field_bytes(file: &str, field: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(1024 * kib)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_peak_of_memory_grows_with_what_is_held() {
+        let before = peak_rss_bytes().unwrap();
+        let held = std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(peak_rss_bytes().unwrap() > before, "{}", held.len());
+    }
+}
