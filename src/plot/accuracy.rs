@@ -1,8 +1,9 @@
 //! How often the needle was found: heat-maps of exact-match accuracy by depth and context length or setting.
 
-use super::colour::{self, AXIS, FAINT_INK, MISSING};
+use super::colour::{self, FAINT_INK, MISSING};
+use super::colourbar::ColourBar;
 use super::distinct;
-use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, HEADING_HEIGHT, TICK};
+use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
 /// Accuracy of one model in one setting.
@@ -65,11 +66,11 @@ pub fn accuracy(panels: &[AccuracyPanel], subtitle: &str) -> Result<Figure> {
     let row_height = PANEL_TITLE_HEIGHT + grid_height + BELOW + BETWEEN.1;
     let content = cell_width * columns + gaps;
     let width = (LEFT + content + RIGHT).max(MIN_WIDTH);
-    let mut figure = Figure::new(width, HEADING_HEIGHT + row_height * layout.len() as f64);
+    let title = "Needle retrieval: exact-match accuracy";
+    let (mut figure, top) = Figure::headed(title, subtitle, width, row_height * layout.len() as f64)?;
 
-    figure.heading("Needle retrieval: exact-match accuracy", subtitle);
     for (i, row) in layout.iter().enumerate() {
-        let y = HEADING_HEIGHT + PANEL_TITLE_HEIGHT + row_height * i as f64;
+        let y = top + PANEL_TITLE_HEIGHT + row_height * i as f64;
         draw_depths(&mut figure, y, depths);
         let mut x = LEFT;
         for (grid, &columns) in row.iter().zip(&across) {
@@ -79,9 +80,9 @@ pub fn accuracy(panels: &[AccuracyPanel], subtitle: &str) -> Result<Figure> {
             x += cell_width * columns as f64 + BETWEEN.0;
         }
     }
-    let bar =
-        Area { x: LEFT + content + 48.0, y: HEADING_HEIGHT + PANEL_TITLE_HEIGHT, width: 26.0, height: grid_height };
-    draw_colour_bar(&mut figure, bar);
+    let area = Area { x: LEFT + content + 48.0, y: top + PANEL_TITLE_HEIGHT, width: 26.0, height: grid_height };
+    let ticks = [0, 25, 50, 75, 100].map(|percent| (f64::from(percent) / 100.0, percent.to_string()));
+    ColourBar { area, ticks: &ticks, label: "exact match (%)", note: "" }.draw(&mut figure, colour::needle);
     Ok(figure)
 }
 
@@ -197,21 +198,6 @@ fn draw_depths(figure: &mut Figure, top: f64, depths_pct: &[f64]) {
     }
     let middle = top + CELL_HEIGHT * depths_pct.len() as f64 / 2.0;
     figure.text((50.0, middle), "depth of the needle (%)", Type { anchor: Anchor::Upward, ..AXIS_LABEL });
-}
-
-fn draw_colour_bar(figure: &mut Figure, bar: Area) {
-    let steps = bar.height as usize;
-    for i in 0..steps {
-        let strip = Area { y: bar.bottom() - i as f64 - 1.0, height: 1.0, ..bar };
-        figure.fill(strip, colour::needle(i as f64 / (steps - 1) as f64));
-    }
-    for percent in [0, 25, 50, 75, 100] {
-        let y = bar.bottom() - bar.height * f64::from(percent) / 100.0;
-        figure.fill(Area { x: bar.right(), y: y - 0.5, width: 7.0, height: 1.5 }, AXIS);
-        figure.text((bar.right() + 14.0, y), &percent.to_string(), Type { anchor: Anchor::Left, ..TICK });
-    }
-    let label = Type { anchor: Anchor::Upward, ..AXIS_LABEL };
-    figure.text((bar.right() + 86.0, bar.centre().1), "exact match (%)", label);
 }
 
 /// A number of tokens as on the command line: 512, 4k.

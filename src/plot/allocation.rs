@@ -2,7 +2,7 @@
 
 use super::colour::{self, AXIS, FAINT_INK, GRID};
 use super::distinct;
-use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, HEADING_HEIGHT, TICK};
+use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
 /// The bars of one model in one setting.
@@ -56,15 +56,15 @@ pub fn allocation(panels: &[AllocationPanel], subtitle: &str) -> Result<Figure> 
     let row_height = PANEL_TITLE_HEIGHT + PANEL_HEIGHT + BELOW + BETWEEN.1;
     let content = panel_width * models.len() as f64 + gaps;
     let width = (LEFT + content + RIGHT).max(MIN_WIDTH);
-    let mut figure = Figure::new(width, HEADING_HEIGHT + row_height * settings.len() as f64);
+    let title = "Where the attention goes while the answer is predicted";
+    let (mut figure, top) = Figure::headed(title, subtitle, width, row_height * settings.len() as f64)?;
 
-    figure.heading("Where the attention goes while the answer is predicted", subtitle);
     for panel in panels {
         let place = |names: &[String], name: &String| names.iter().position(|other| other == name).unwrap_or(0) as f64;
         let column = place(&models, &panel.model);
         let area = Area {
             x: LEFT + (panel_width + BETWEEN.0) * column,
-            y: HEADING_HEIGHT + PANEL_TITLE_HEIGHT + row_height * place(&settings, &panel.setting),
+            y: top + PANEL_TITLE_HEIGHT + row_height * place(&settings, &panel.setting),
             width: panel_width,
             height: PANEL_HEIGHT,
         };
@@ -73,7 +73,7 @@ pub fn allocation(panels: &[AllocationPanel], subtitle: &str) -> Result<Figure> 
             draw_share_axis(&mut figure, area);
         }
     }
-    draw_legend(&mut figure, (LEFT + content + 44.0, HEADING_HEIGHT + PANEL_TITLE_HEIGHT), &regions(panels));
+    draw_legend(&mut figure, (LEFT + content + 44.0, top + PANEL_TITLE_HEIGHT), &regions(panels));
     Ok(figure)
 }
 

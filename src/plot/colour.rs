@@ -9,6 +9,9 @@ pub(super) const AXIS: RGBColor = RGBColor(0x99, 0x99, 0x99);
 pub(super) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 pub(super) const MISSING: RGBColor = RGBColor(0xee, 0xee, 0xee);
 
+/// Where a map has nothing: darker than [`MISSING`], to stand out from white and pale colours.
+pub(super) const MASKED: RGBColor = RGBColor(0xd8, 0xd8, 0xd8);
+
 /// Red, amber, green: the needle-in-a-haystack colours that Kamradt (2023) made familiar, as three stops over 0..=1.
 const NEEDLE: [RGBColor; 3] = [RGBColor(0xf0, 0x49, 0x6e), RGBColor(0xeb, 0xb8, 0x39), RGBColor(0x0c, 0xd7, 0x9f)];
 
@@ -22,11 +25,58 @@ const CURVES: [RGBColor; 6] = [
     RGBColor(0x56, 0xb4, 0xe9), // sky blue
 ];
 
+/// Viridis (van der Walt & Smith, 2015) at tenths: equal steps of lightness, for every kind of colour vision.
+const SEQUENTIAL: [RGBColor; 11] = [
+    RGBColor(0x44, 0x01, 0x54),
+    RGBColor(0x48, 0x24, 0x75),
+    RGBColor(0x41, 0x44, 0x87),
+    RGBColor(0x35, 0x5f, 0x8d),
+    RGBColor(0x2a, 0x78, 0x8e),
+    RGBColor(0x21, 0x91, 0x8c),
+    RGBColor(0x22, 0xa8, 0x84),
+    RGBColor(0x44, 0xbf, 0x70),
+    RGBColor(0x7a, 0xd1, 0x51),
+    RGBColor(0xbd, 0xdf, 0x26),
+    RGBColor(0xfd, 0xe7, 0x25),
+];
+
+/// Blue – white – red at sixths of either side, made in CIELAB: lightness 100 to 34 in equal steps, the same for both.
+const DIVERGING: [RGBColor; 13] = [
+    RGBColor(0x02, 0x50, 0x97),
+    RGBColor(0x18, 0x6c, 0xbd),
+    RGBColor(0x49, 0x88, 0xd5),
+    RGBColor(0x75, 0xa5, 0xe7),
+    RGBColor(0xa2, 0xc3, 0xf3),
+    RGBColor(0xd0, 0xe1, 0xfa),
+    RGBColor(0xff, 0xff, 0xff),
+    RGBColor(0xff, 0xd7, 0xd1),
+    RGBColor(0xfe, 0xac, 0xa1),
+    RGBColor(0xf6, 0x81, 0x73),
+    RGBColor(0xe1, 0x5b, 0x4d),
+    RGBColor(0xc4, 0x36, 0x2d),
+    RGBColor(0xa1, 0x0f, 0x12),
+];
+
 /// The colour of an accuracy, linear between the stops of [`NEEDLE`]; values outside 0..=1 take the nearer end.
 pub(super) fn needle(accuracy: f64) -> RGBColor {
-    let place = accuracy.clamp(0.0, 1.0) * (NEEDLE.len() - 1) as f64;
-    let below = (place as usize).min(NEEDLE.len() - 2);
-    mix(NEEDLE[below], NEEDLE[below + 1], place - below as f64)
+    between(&NEEDLE, accuracy)
+}
+
+/// The colour of a magnitude, from dark at 0 to light at 1.
+pub(super) fn sequential(place: f64) -> RGBColor {
+    between(&SEQUENTIAL, place)
+}
+
+/// The colour of a signed number, from blue at 0 over white at ½ to red at 1.
+pub(super) fn diverging(place: f64) -> RGBColor {
+    between(&DIVERGING, place)
+}
+
+/// Linear between equally spaced stops over 0..=1; places outside take the nearer end.
+fn between(stops: &[RGBColor], place: f64) -> RGBColor {
+    let place = place.clamp(0.0, 1.0) * (stops.len() - 1) as f64;
+    let below = (place as usize).min(stops.len() - 2);
+    mix(stops[below], stops[below + 1], place - below as f64)
 }
 
 /// The colour of the `i`-th curve.
@@ -94,9 +144,37 @@ mod tests {
         assert_eq!(needle(0.25), RGBColor(0xee, 0x81, 0x54));
     }
 
+    /// CIE L*, 0 for black to 100 for white.
+    fn lightness(colour: RGBColor) -> f64 {
+        let y = luminance(colour);
+        116.0 * y.cbrt() - 16.0
+    }
+
+    #[test]
+    fn equal_steps_of_a_magnitude_are_equal_steps_of_lightness() {
+        let lightness: Vec<f64> = (0..=20).map(|i| lightness(sequential(f64::from(i) / 20.0))).collect();
+        for pair in lightness.windows(2) {
+            assert!((2.5..5.0).contains(&(pair[1] - pair[0])), "{lightness:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_and_its_negative_are_equally_light() {
+        assert_eq!(diverging(0.5), PAPER);
+        let mut before = 101.0;
+        for i in 0..=24 {
+            let x = f64::from(i) / 48.0;
+            let (blue, red) = (lightness(diverging(0.5 - x)), lightness(diverging(0.5 + x)));
+            assert!((blue - red).abs() < 1.5 && red < before, "at {x}: {blue} and {red}");
+            before = red;
+        }
+    }
+
     #[test]
     fn text_reads_on_every_ground() {
-        let grounds = (0..=10).map(|i| needle(f64::from(i) / 10.0)).chain(REGIONS.map(region));
+        let tenths = || (0..=10).map(|i| f64::from(i) / 10.0);
+        let grounds = tenths().map(needle).chain(tenths().map(sequential)).chain(tenths().map(diverging));
+        let grounds = grounds.chain(REGIONS.map(region));
         for ground in grounds {
             // WCAG AA asks 4.5 of body text and 3 of large text, which ours is.
             assert!(contrast(ground, text_on(ground)) >= 4.5, "{ground:?}");

@@ -4,22 +4,35 @@
 //! [`FINE`] times as large and averaged when saved, which smooths the edges that plotters leaves jagged.
 
 use super::colour::{FAINT_INK, INK, PAPER};
-use super::font::Line;
-use anyhow::Result;
+use super::font::{Line, CAPITAL_EM};
+use super::{png, svg};
+use anyhow::{ensure, Result};
 use plotters::backend::{BitMapBackend, DrawingBackend};
 use plotters::style::{Color, RGBColor, ShapeStyle};
 use std::path::Path;
 
 /// Drawn pixels per saved pixel, in each direction.
 const FINE: u32 = 2;
+/// The largest picture in saved pixels; a larger one would take more than 400 MB while it is drawn.
+const MOST_PIXELS: f64 = 36e6;
 
 /// A picture in memory.
 #[derive(Clone)]
 pub struct Figure {
     width: u32,
     height: u32,
-    /// RGB, `FINE` times the size.
+    /// RGB, `FINE` times the size: everything but the texts.
     pixels: Vec<u8>,
+    /// On top of the pixels, so that they can be saved as what they are.
+    texts: Vec<Text>,
+}
+
+/// One line of text at a place.
+#[derive(Clone, Debug)]
+pub(super) struct Text {
+    pub(super) place: (f64, f64),
+    pub(super) text: String,
+    pub(super) kind: Type,
 }
 
 /// A rectangle.
@@ -53,6 +66,15 @@ pub(super) enum Anchor {
     Right,
     /// The middle of a text that is read from the bottom to the top.
     Upward,
+    /// The end of such a text, which hangs below the place.
+    Hanging,
+}
+
+impl Anchor {
+    /// Whether the text is read from the bottom to the top.
+    pub(super) fn is_upward(self) -> bool {
+        matches!(self, Self::Upward | Self::Hanging)
+    }
 }
 
 /// How a text looks.
@@ -82,6 +104,32 @@ impl Type {
         Line { text, em: self.em, bold: self.bold }.width()
     }
 
+    /// The text broken into lines that fit into `width`: behind a `·` if that is enough, otherwise at any space.
+    /// At least one line; a word that is too long loses its beginning.
+    pub(super) fn wrap(&self, text: &str, width: f64) -> Vec<String> {
+        let parts = text.split_inclusive(" · ").map(|part| part.trim_end_matches(' '));
+        let words = parts.flat_map(|part| {
+            let whole = self.width(part) <= width;
+            part.split(move |character| character == ' ' && !whole)
+        });
+        let mut lines = vec![String::new()];
+        for word in words {
+            let last = lines.last_mut().expect("there is a first line");
+            let longer = if last.is_empty() { word.to_string() } else { format!("{last} {word}") };
+            if last.is_empty() || self.width(&longer) <= width {
+                *last = longer;
+            } else {
+                lines.push(word.to_string());
+            }
+        }
+        lines.iter().map(|line| self.fit(line, width)).collect()
+    }
+
+    /// From the baseline up to the middle of the capitals.
+    pub(super) fn half_capital(&self) -> f64 {
+        self.em * CAPITAL_EM / 2.0
+    }
+
     /// The text, or as much of its end as fits into `width` behind an ellipsis: the end of a path says more.
     pub(super) fn fit(&self, text: &str, width: f64) -> String {
         if self.width(text) <= width {
@@ -94,8 +142,12 @@ impl Type {
 
 /// Left edge of the heading.
 const HEADING_X: f64 = 44.0;
-/// Height that [`Figure::heading`] takes at the top.
-pub(super) const HEADING_HEIGHT: f64 = 118.0;
+/// Height of a heading whose subtitle has one line.
+const HEADING_HEIGHT: f64 = 118.0;
+/// Between the lines of a subtitle.
+const SUBTITLE_STEP: f64 = 30.0;
+/// A sheet is widened up to this for the sake of its title.
+const TITLE_MAX_WIDTH: f64 = 1600.0;
 const TITLE: Type = Type::new(32.0, Anchor::Left).bold();
 const SUBTITLE: Type = Type::new(22.0, Anchor::Left).in_colour(FAINT_INK);
 /// Titles of panels.
@@ -111,14 +163,42 @@ impl Figure {
     /// A white sheet.
     pub(super) fn new(width: f64, height: f64) -> Self {
         let (width, height) = (width.round() as u32, height.round() as u32);
-        let mut figure = Self { width, height, pixels: vec![0; (3 * FINE * FINE * width * height) as usize] };
+        let samples = 3 * (FINE * width) as usize * (FINE * height) as usize;
+        let mut figure = Self { width, height, pixels: vec![0; samples], texts: Vec::new() };
         figure.fill(Area { x: 0.0, y: 0.0, width: width.into(), height: height.into() }, PAPER);
         figure
     }
 
+    /// A white sheet with the title of the figure and lines in grey that say on what it was measured. Also where the
+    /// body begins, for which there are at least `width` × `body_height` pixels.
+    pub(super) fn headed(title: &str, subtitle: &str, width: f64, body_height: f64) -> Result<(Self, f64)> {
+        let width = width.max((TITLE.width(title) + 2.0 * HEADING_X).ceil().min(TITLE_MAX_WIDTH));
+        let room = width - 2.0 * HEADING_X;
+        let lines = SUBTITLE.wrap(subtitle, room);
+        let top = HEADING_HEIGHT + SUBTITLE_STEP * (lines.len() - 1) as f64;
+        let height = top + body_height;
+        ensure!(
+            width * height <= MOST_PIXELS,
+            "a figure of {width:.0} × {height:.0} pixels is larger than {} million: draw less, or smaller panels",
+            MOST_PIXELS / 1e6
+        );
+        let mut figure = Self::new(width, height);
+        figure.text((HEADING_X, 44.0), &TITLE.fit(title, room), TITLE);
+        for (i, line) in lines.iter().enumerate() {
+            figure.text((HEADING_X, 84.0 + SUBTITLE_STEP * i as f64), line, SUBTITLE);
+        }
+        Ok((figure, top))
+    }
+
     /// Saves the picture to a new PNG file that carries `recipe`: pairs of a keyword (`command`, `seed`, …) and a text.
     pub fn save(&self, path: &Path, recipe: &[(String, String)]) -> Result<()> {
-        super::png::write(path, (self.width, self.height), &self.averaged(), recipe)
+        png::write(path, (self.width, self.height), &self.with_texts().averaged(), recipe)
+    }
+
+    /// Saves the picture to a new SVG file: its texts as text, everything else as an embedded bitmap.
+    /// `recipe` is in its `<metadata>`, one `keyword: text` a line.
+    pub fn save_svg(&self, path: &Path, recipe: &[(String, String)]) -> Result<()> {
+        svg::write(path, (self.width, self.height), &self.averaged(), &self.texts, recipe)
     }
 
     pub(super) fn fill(&mut self, area: Area, colour: RGBColor) {
@@ -149,32 +229,63 @@ impl Figure {
         }
     }
 
+    /// A filled polygon.
+    pub(super) fn polygon(&mut self, corners: &[(f64, f64)], colour: RGBColor) {
+        let corners: Vec<(i32, i32)> = corners.iter().map(|&(x, y)| (fine(x), fine(y))).collect();
+        self.sheet().fill_polygon(corners, &colour).expect("memory does not fail");
+    }
+
+    /// The marker of the `i`-th curve, `size` wide, with a rim of paper: shapes tell curves apart where colours do not.
+    pub(super) fn marker(&mut self, (x, y): (f64, f64), i: usize, size: f64, colour: RGBColor) {
+        for (half, colour) in [(size / 2.0 + 1.5, PAPER), (size / 2.0, colour)] {
+            // Angles from the top in parts of a turn; radii that give the shapes the same area, more or less.
+            let (corners, turn, radius) = match i % 4 {
+                0 => (24, 0.0, 1.1),
+                1 => (4, 0.125, 1.35),
+                2 => (3, 0.0, 1.6),
+                _ => (4, 0.0, 1.45),
+            };
+            let corner = |k: usize| {
+                let angle = (k as f64 / corners as f64 + turn) * std::f64::consts::TAU;
+                (x + half * radius * angle.sin(), y - half * radius * angle.cos())
+            };
+            let corners: Vec<_> = (0..corners).map(corner).collect();
+            self.polygon(&corners, colour);
+        }
+    }
+
     /// One line of text at a place.
     pub(super) fn text(&mut self, place: (f64, f64), text: &str, kind: Type) {
+        self.texts.push(Text { place, text: text.to_string(), kind });
+    }
+
+    /// The figure with its texts among its pixels.
+    fn with_texts(&self) -> Self {
+        let mut drawn = Self { texts: Vec::new(), ..self.clone() };
+        for text in &self.texts {
+            drawn.draw_text(text);
+        }
+        drawn
+    }
+
+    fn draw_text(&mut self, Text { place, text, kind }: &Text) {
         let scale = f64::from(FINE);
         let line = Line { text, em: kind.em * scale, bold: kind.bold };
         let left = match kind.anchor {
             Anchor::Left => 0.0,
             Anchor::Middle | Anchor::Upward => -line.width() / 2.0,
-            Anchor::Right => -line.width(),
+            Anchor::Right | Anchor::Hanging => -line.width(),
         };
         let (x, y) = (place.0 * scale, place.1 * scale);
         let mut sheet = self.sheet();
         let mut dot = |x: i32, y: i32, cover: f64| {
             sheet.draw_pixel((x, y), kind.colour.mix(cover.min(1.0)).to_backend_color()).expect("memory does not fail");
         };
-        if kind.anchor == Anchor::Upward {
+        if kind.anchor.is_upward() {
             line.draw(left - y, |along, across, cover| dot(x.round() as i32 + across, -along, cover));
         } else {
             line.draw(left + x, |along, across, cover| dot(along, y.round() as i32 + across, cover));
         }
-    }
-
-    /// The title of the figure, and a line in grey that says on what it was measured.
-    pub(super) fn heading(&mut self, title: &str, subtitle: &str) {
-        let room = f64::from(self.width) - 2.0 * HEADING_X;
-        self.text((HEADING_X, 44.0), &TITLE.fit(title, room), TITLE);
-        self.text((HEADING_X, 84.0), &SUBTITLE.fit(subtitle, room), SUBTITLE);
     }
 
     /// A panel's title in bold and its detail in grey behind it, together no wider than `room`.
@@ -219,7 +330,7 @@ mod tests {
 
     fn pixel(figure: &Figure, x: u32, y: u32) -> [u8; 3] {
         let at = 3 * (y * figure.width + x) as usize;
-        figure.averaged()[at..at + 3].try_into().unwrap()
+        figure.with_texts().averaged()[at..at + 3].try_into().unwrap()
     }
 
     #[test]
@@ -249,7 +360,7 @@ mod tests {
         let ink = |anchor: Anchor| {
             let mut figure = Figure::new(200.0, 200.0);
             figure.text((100.0, 100.0), "needle", Type::new(20.0, anchor));
-            let saved = figure.averaged();
+            let saved = figure.with_texts().averaged();
             let dark = |i: usize| saved[3 * i] < 128;
             let any = |test: fn(usize, usize) -> bool| (0..200 * 200).any(|i| test(i % 200, i / 200) && dark(i));
             [any(|x, _| x < 100), any(|x, _| x >= 100), any(|_, y| y < 80), any(|_, y| y >= 120)]
@@ -258,5 +369,24 @@ mod tests {
         assert_eq!(ink(Anchor::Right), [true, false, false, false]);
         assert_eq!(ink(Anchor::Middle), [true, true, false, false]);
         assert_eq!(ink(Anchor::Upward), [true, true, true, true]);
+        assert_eq!(ink(Anchor::Hanging), [true, true, false, true]);
+    }
+
+    #[test]
+    fn a_long_subtitle_is_broken_into_lines_and_moves_the_body_down() {
+        let (short, short_top) = Figure::headed("t", "one line", 400.0, 100.0).unwrap();
+        let (long, long_top) = Figure::headed("t", "one line ".repeat(8).trim(), 400.0, 100.0).unwrap();
+        assert!(long_top > short_top && long.height > short.height);
+        let lines = SUBTITLE.wrap("layer 2 · mean of 8 heads", 150.0);
+        assert_eq!(lines.join(" "), "layer 2 · mean of 8 heads");
+        assert!(lines.len() > 1 && lines.iter().all(|line| SUBTITLE.width(line) <= 150.0), "{lines:?}");
+        assert_eq!(SUBTITLE.wrap("layer 2 · A1 − A2", 140.0), ["layer 2 ·", "A1 − A2"]);
+        assert_eq!(SUBTITLE.wrap("", 150.0), [""]);
+    }
+
+    #[test]
+    fn a_picture_that_would_fill_the_memory_is_refused() {
+        let error = Figure::headed("t", "s", 1e5, 1e5).err().unwrap();
+        assert!(error.to_string().contains("smaller panels"), "{error}");
     }
 }

@@ -12,7 +12,7 @@ static BOLD: LazyLock<FontRef<'static>> =
     LazyLock::new(|| load(include_bytes!("../../assets/fonts/DejaVuSans-Bold.ttf")));
 
 /// Height of a capital letter in em, for centring.
-const CAPITAL_EM: f64 = 0.729;
+pub(super) const CAPITAL_EM: f64 = 0.729;
 
 fn load(bytes: &'static [u8]) -> FontRef<'static> {
     FontRef::try_from_slice(bytes).expect("the embedded font is whole")
@@ -53,7 +53,7 @@ impl Line<'_> {
         let mut pen = 0.0;
         let mut previous = None;
         for character in self.text.chars() {
-            let id = font.glyph_id(character);
+            let id = Some(font.glyph_id(character)).filter(|id| id.0 != 0).unwrap_or(font.glyph_id('?'));
             pen += previous.map_or(0.0, |previous| f64::from(font.kern(previous, id)));
             let end = pen + f64::from(font.h_advance(id));
             visit(id, pen, end);
@@ -83,12 +83,19 @@ mod tests {
 
     #[test]
     fn every_sign_a_figure_may_need_is_in_both_fonts() {
-        let signs = "0123456789 AaZz äöüßéñ λσΣαβ + − × · – — … ≥ ≤ ≈ ≠ ± % | → ↓ ∞ √ ² ³ ⁻ ₀ ₁ ½ °";
+        let signs =
+            "0123456789 AaZz äöüßéñ λσΣαβ + − × · – — ¶ ↑ … ≥ ≤ ≈ ≠ ± % | → ↓ ∞ √ ⁰ ¹ ² ³ ⁴ ⁵ ⁶ ⁷ ⁸ ⁹ ⁻ ₀ ₁ ½ °";
         for font in [&*REGULAR, &*BOLD] {
             for sign in signs.chars() {
                 assert_ne!(font.glyph_id(sign).0, 0, "{sign} is missing");
             }
         }
+    }
+
+    #[test]
+    fn a_sign_that_the_fonts_lack_becomes_a_question_mark() {
+        let width = |text| Line { text, em: 20.0, bold: false }.width();
+        assert_eq!(width("中"), width("?"));
     }
 
     #[test]

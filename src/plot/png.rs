@@ -2,7 +2,7 @@
 
 use anyhow::{ensure, Context, Result};
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Write};
 use std::path::Path;
 
 /// Writes 8-bit RGB `pixels` to a new file, with each `(keyword, text)` of the recipe as an iTXt chunk (UTF-8).
@@ -15,15 +15,20 @@ pub(super) fn write(path: &Path, size: (u32, u32), pixels: &[u8], recipe: &[(Str
     }
     let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
     let file = File::create_new(path).with_context(cannot)?;
-    let mut encoder = png::Encoder::new(BufWriter::new(file), size.0, size.1);
+    encode(BufWriter::new(file), size, pixels, recipe).with_context(cannot)
+}
+
+/// Writes 8-bit RGB `pixels` as a PNG.
+pub(super) fn encode(out: impl Write, size: (u32, u32), pixels: &[u8], recipe: &[(String, String)]) -> Result<()> {
+    let mut encoder = png::Encoder::new(out, size.0, size.1);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     for (keyword, text) in recipe {
-        encoder.add_itxt_chunk(keyword.clone(), text.clone()).with_context(cannot)?;
+        encoder.add_itxt_chunk(keyword.clone(), text.clone())?;
     }
-    let mut writer = encoder.write_header().with_context(cannot)?;
-    writer.write_image_data(pixels).with_context(cannot)?;
-    writer.finish().with_context(cannot)
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(pixels)?;
+    Ok(writer.finish()?)
 }
 
 /// The recipe that a figure of ours carries, in the order it was written.

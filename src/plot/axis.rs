@@ -1,0 +1,182 @@
+//! Axes: how numbers become places, and the round numbers that are written beside them.
+
+use super::colour::{AXIS, GRID};
+use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
+use anyhow::{ensure, Result};
+
+/// How numbers become places along an axis.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Axis {
+    pub(super) lo: f64,
+    pub(super) hi: f64,
+    log: bool,
+    /// Whether its numbers are written as powers of ten.
+    powers: bool,
+    /// Where the axis is labelled.
+    pub(super) ticks: Vec<f64>,
+}
+
+/// Decades that have numbers on one axis, at most.
+const MOST_DECADES: i32 = 7;
+
+/// The smallest and the largest of the numbers, of which there must be one.
+pub(super) fn extent(numbers: &[f64]) -> Result<(f64, f64)> {
+    ensure!(!numbers.is_empty(), "no points to draw");
+    Ok((numbers.iter().copied().fold(f64::MAX, f64::min), numbers.iter().copied().fold(f64::MIN, f64::max)))
+}
+
+/// The frame of a panel, with grid lines and numbers along both axes.
+pub(super) fn draw_axes(figure: &mut Figure, area: Area, x_axis: &Axis, y_axis: &Axis) {
+    draw_y_axis(figure, area, y_axis);
+    for &tick in &x_axis.ticks {
+        let x = area.x + area.width * x_axis.place(tick);
+        figure.fill(Area { x: x - 0.75, width: 1.5, ..area }, GRID);
+        figure.text((x, area.bottom() + 24.0), &x_axis.number(tick), TICK);
+    }
+    figure.frame(area, AXIS, 1.5);
+}
+
+/// The name of a y axis, left of its numbers.
+pub(super) fn draw_y_label(figure: &mut Figure, area: Area, label: &str) {
+    figure.text((area.x - 98.0, area.centre().1), label, Type { anchor: Anchor::Upward, ..AXIS_LABEL });
+}
+
+/// Grid lines across a panel and the numbers left of it.
+pub(super) fn draw_y_axis(figure: &mut Figure, area: Area, axis: &Axis) {
+    for &tick in &axis.ticks {
+        let y = area.bottom() - area.height * axis.place(tick);
+        figure.fill(Area { y: y - 0.75, height: 1.5, ..area }, GRID);
+        figure.text((area.x - 14.0, y), &axis.number(tick), Type { anchor: Anchor::Right, ..TICK });
+    }
+}
+
+impl Axis {
+    /// Steps of 1, 2 or 5 × 10ⁿ, some five of them; `wide` moves the ends out to whole steps.
+    pub(super) fn linear(lo: f64, hi: f64, wide: bool) -> Self {
+        Self::stepped(lo, hi, wide, 5.0)
+    }
+
+    /// The same with some `steps` steps.
+    pub(super) fn stepped(lo: f64, hi: f64, wide: bool, steps: f64) -> Self {
+        let hi = if hi > lo { hi } else { lo + lo.abs().max(1.0) };
+        let rough = (hi - lo) / steps;
+        let decade = 10_f64.powf(rough.log10().floor());
+        let step = decade * [1.0, 2.0, 5.0].into_iter().find(|step| step * decade >= rough).unwrap_or(10.0);
+        let (lo, hi) = if wide { ((lo / step).floor() * step, (hi / step).ceil() * step) } else { (lo, hi) };
+        let whole = (lo / step - 1e-9).ceil() as i64..=(hi / step + 1e-9).floor() as i64;
+        let powers = lo.abs().max(hi.abs()) < 1e-3;
+        Self { lo, hi, log: false, powers, ticks: whole.map(|i| i as f64 * step).collect() }
+    }
+
+    /// Powers of ten, with 2 and 5 between them on a short axis. Both ends are above zero.
+    pub(super) fn log(lo: f64, hi: f64) -> Self {
+        let hi = if hi > lo { hi } else { 10.0 * lo };
+        let between: &[f64] = if hi / lo < 1e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let decades = lo.log10().floor() as i32..=hi.log10().ceil() as i32;
+        let all = decades.flat_map(|decade| between.iter().map(move |step| step * 10_f64.powi(decade)));
+        // Not for large numbers, which the suffixes serve.
+        let powers = lo < 1e-3 && hi < 1e4;
+        Self { lo, hi, log: true, powers, ticks: all.filter(|tick| (lo * 0.999..=hi * 1.001).contains(tick)).collect() }
+    }
+
+    /// Whole decades with numbers at powers of ten. Both ends are above zero.
+    pub(super) fn decades(lo: f64, hi: f64) -> Self {
+        // The tolerance keeps ends that are powers of ten where they are.
+        let first = (lo.log10() + 1e-9).floor() as i32;
+        let last = ((hi.log10() - 1e-9).ceil() as i32).max(first + 1);
+        let step = (last - first + MOST_DECADES - 1) / MOST_DECADES;
+        let ticks = (first..=last).filter(|decade| decade % step == 0).map(|decade| 10_f64.powi(decade)).collect();
+        Self { lo: 10_f64.powi(first), hi: 10_f64.powi(last), log: true, powers: true, ticks }
+    }
+
+    /// The places between powers of ten: 2 to 9 of each decade.
+    pub(super) fn minor_ticks(&self) -> Vec<f64> {
+        let decades = self.lo.log10().round() as i32..self.hi.log10().round() as i32;
+        decades.flat_map(|decade| (2..10).map(move |digit| f64::from(digit) * 10_f64.powi(decade))).collect()
+    }
+
+    /// Where `x` lies, from 0 at the beginning of the axis to 1 at its end.
+    pub(super) fn place(&self, x: f64) -> f64 {
+        let scale = |x: f64| if self.log { x.ln() } else { x };
+        (scale(x) - scale(self.lo)) / (scale(self.hi) - scale(self.lo))
+    }
+
+    /// A tick in few characters: 0.25, 20, 5k, 1.5M, 10⁻⁵.
+    pub(super) fn number(&self, tick: f64) -> String {
+        if tick == 0.0 {
+            return "0".into();
+        }
+        if self.powers {
+            return power_of_ten(tick);
+        }
+        let largest = if self.log { tick } else { self.lo.abs().max(self.hi.abs()) };
+        let (unit, suffix) = match largest {
+            1e9.. => (1e9, "G"),
+            1e6.. => (1e6, "M"),
+            1e4.. => (1e3, "k"),
+            _ => (1.0, ""),
+        };
+        format!("{}{suffix}", decimal(tick / unit))
+    }
+}
+
+/// A number without what binary fractions add to it: six digits hide that.
+pub(super) fn decimal(x: f64) -> String {
+    let rounded: f64 = format!("{x:.6e}").parse().expect("a printed number can be read");
+    rounded.to_string().replace('-', "−")
+}
+
+/// A number that is not zero as 10⁻⁵ or 2·10⁻⁵.
+pub(super) fn power_of_ten(x: f64) -> String {
+    let printed = format!("{:.6e}", x.abs());
+    let (digits, exponent) = printed.split_once('e').expect("printed with an exponent");
+    let raised: String = exponent.chars().map(superscript).collect();
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    let sign = if x < 0.0 { "−" } else { "" };
+    if digits == "1" {
+        format!("{sign}10{raised}")
+    } else {
+        format!("{sign}{digits}·10{raised}")
+    }
+}
+
+fn superscript(sign: char) -> char {
+    const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    sign.to_digit(10).map_or('⁻', |digit| RAISED[digit as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(axis: &Axis) -> Vec<String> {
+        axis.ticks.iter().map(|&tick| axis.number(tick)).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        assert_eq!(numbers(&Axis::linear(0.0, 1.0, false)), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(numbers(&Axis::linear(0.31, 6.2, true)), ["0", "2", "4", "6", "8"]);
+        assert_eq!(numbers(&Axis::linear(0.0, 98e6, false)), ["0", "20M", "40M", "60M", "80M"]);
+        assert_eq!(numbers(&Axis::linear(-0.3, 0.1, true)), ["−0.3", "−0.2", "−0.1", "0", "0.1"]);
+        assert_eq!(numbers(&Axis::linear(-4e-5, 4e-5, true)), ["−4·10⁻⁵", "−2·10⁻⁵", "0", "2·10⁻⁵", "4·10⁻⁵"]);
+        assert_eq!(numbers(&Axis::log(8e4, 5e7)), ["100k", "200k", "500k", "1M", "2M", "5M", "10M", "20M", "50M"]);
+        assert_eq!(numbers(&Axis::log(1.0, 1e4)), ["1", "10", "100", "1000", "10k"]);
+        assert_eq!(numbers(&Axis::log(1e-4, 1.0)), ["10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "10⁰"]);
+    }
+
+    #[test]
+    fn many_decades_have_few_numbers() {
+        let axis = Axis::decades(3e-12, 1.0);
+        assert_eq!(numbers(&axis), ["10⁻¹²", "10⁻¹⁰", "10⁻⁸", "10⁻⁶", "10⁻⁴", "10⁻²", "10⁰"]);
+        assert_eq!(numbers(&Axis::decades(0.01, 1000.0)), ["10⁻²", "10⁻¹", "10⁰", "10¹", "10²", "10³"]);
+        assert_eq!(Axis::decades(0.1, 1.0).minor_ticks().len(), 8);
+    }
+
+    #[test]
+    fn a_logarithmic_axis_is_spaced_by_ratios() {
+        let axis = Axis::log(10.0, 1000.0);
+        assert!((axis.place(100.0) - 0.5).abs() < 1e-12);
+        assert_eq!((axis.place(10.0), axis.place(1000.0)), (0.0, 1.0));
+    }
+}

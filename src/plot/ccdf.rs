@@ -1,0 +1,158 @@
+//! Outliers: the fraction of magnitudes above each magnitude, both axes by ratios, so that rare and large ones show.
+
+use super::axis::{draw_axes, draw_y_label, extent, Axis};
+use super::colour::{self, AXIS};
+use super::distinct;
+use super::figure::{self, Area, Figure};
+use super::legend::Mark;
+use super::panelgrid::PanelGrid;
+use anyhow::{ensure, Result};
+
+/// The distributions of one quantity.
+#[derive(Clone, Debug)]
+pub struct CcdfPanel {
+    /// The quantity, for example `attention logits`.
+    pub title: String,
+    /// Its magnitude with unit, for example `|logit|`.
+    pub x_label: String,
+    /// One line for each model, which has one colour in all panels.
+    pub lines: Vec<CcdfLine>,
+}
+
+/// The distribution of one model: its complementary cumulative distribution function.
+#[derive(Clone, Debug)]
+pub struct CcdfLine {
+    /// The model.
+    pub model: String,
+    /// Magnitudes in ascending order, and the fraction (0 to 1) of all magnitudes that are larger. Points where either is
+    /// zero have no place on the axes and are left out.
+    pub points: Vec<(f64, f64)>,
+    /// Where to draw a vertical line, if anywhere.
+    pub median: Option<f64>,
+}
+
+const PANELS_ACROSS: usize = 2;
+const PANEL: (f64, f64) = (560.0, 420.0);
+const LINE: f64 = 3.0;
+const MINOR_TICK: f64 = 6.0;
+/// Length of a dash and of the space behind it.
+const DASH: f64 = 7.0;
+/// Magnitudes below the largest by more than this ratio are left out: almost-zeros go on for ever.
+const LARGEST_RATIO: f64 = 1e8;
+
+/// Draws the panels, two across.
+///
+/// # Errors
+///
+/// If there is nothing to draw, magnitudes are not in ascending order, or fractions are not between 0 and 1 and falling.
+pub fn ccdf(panels: &[CcdfPanel], title: &str, subtitle: &str) -> Result<Figure> {
+    ensure!(!panels.is_empty(), "no distributions to draw");
+    let lines = || panels.iter().flat_map(|panel| &panel.lines);
+    for panel in panels {
+        panel.lines.iter().try_for_each(|line| check(line, &panel.title))?;
+    }
+    let models = distinct(lines().map(|line| &line.model));
+    let medians = lines().any(|line| line.median.is_some());
+    let subtitle = if medians { format!("{subtitle} · dashed: median") } else { subtitle.to_string() };
+    let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL);
+    let (mut sheet, top) = grid.sheet(title, &subtitle, &models, Mark::Line)?;
+    for (i, panel) in panels.iter().enumerate() {
+        let area = grid.area(i, top);
+        draw_panel(&mut sheet, panel, area, &models)?;
+        sheet.text((area.centre().0, area.bottom() + 60.0), &panel.x_label, figure::AXIS_LABEL);
+    }
+    Ok(sheet)
+}
+
+fn check(line: &CcdfLine, title: &str) -> Result<()> {
+    let CcdfLine { model, points, .. } = line;
+    for &(magnitude, fraction) in points {
+        let fine = magnitude.is_finite() && (0.0..=1.0).contains(&fraction);
+        ensure!(fine, "{title}, {model}: no fraction {fraction} is above {magnitude}");
+    }
+    for pair in points.windows(2) {
+        let falling = pair[0].0 <= pair[1].0 && pair[0].1 >= pair[1].1;
+        ensure!(falling, "{title}, {model}: the distribution does not fall from {:?} to {:?}", pair[0], pair[1]);
+    }
+    Ok(())
+}
+
+/// The points of a line that have a place on logarithmic axes.
+fn visible(line: &CcdfLine) -> impl Iterator<Item = (f64, f64)> + '_ {
+    line.points.iter().copied().filter(|&(magnitude, fraction)| magnitude > 0.0 && fraction > 0.0)
+}
+
+fn draw_panel(figure: &mut Figure, panel: &CcdfPanel, area: Area, models: &[String]) -> Result<()> {
+    let (magnitudes, fractions): (Vec<f64>, Vec<f64>) = panel.lines.iter().flat_map(visible).unzip();
+    let (smallest, largest) = extent(&magnitudes)?;
+    let x_axis = Axis::decades(smallest.max(largest / LARGEST_RATIO), largest);
+    let y_axis = Axis::decades(extent(&fractions)?.0, 1.0);
+    figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
+    draw_axes(figure, area, &x_axis, &y_axis);
+    draw_minor_ticks(figure, area, &x_axis, &y_axis);
+    draw_y_label(figure, area, "fraction above");
+    for line in &panel.lines {
+        let model = models.iter().position(|model| *model == line.model).unwrap_or(0);
+        let inside = visible(line).filter(|(magnitude, _)| *magnitude >= x_axis.lo);
+        let places: Vec<(f64, f64)> = inside
+            .map(|(x, y)| (area.x + area.width * x_axis.place(x), area.bottom() - area.height * y_axis.place(y)))
+            .collect();
+        if let Some(median) = line.median.filter(|median| (x_axis.lo..=x_axis.hi).contains(median)) {
+            draw_median(figure, area, x_axis.place(median), model, models.len());
+        }
+        figure.line(&places, colour::curve(model), LINE);
+    }
+    Ok(())
+}
+
+fn draw_minor_ticks(figure: &mut Figure, area: Area, x_axis: &Axis, y_axis: &Axis) {
+    for tick in x_axis.minor_ticks() {
+        let x = area.x + area.width * x_axis.place(tick) - 0.5;
+        figure.fill(Area { x, width: 1.0, y: area.bottom() - MINOR_TICK, height: MINOR_TICK }, AXIS);
+    }
+    for tick in y_axis.minor_ticks() {
+        let y = area.bottom() - area.height * y_axis.place(tick) - 0.5;
+        figure.fill(Area { y, height: 1.0, width: MINOR_TICK, ..area }, AXIS);
+    }
+}
+
+/// A dashed vertical line. The dashes of one model are where others have spaces, so that equal medians are seen.
+fn draw_median(figure: &mut Figure, area: Area, place: f64, model: usize, models: usize) {
+    let period = DASH * models.max(2) as f64;
+    let mut y = area.y + DASH * model as f64;
+    while y + DASH <= area.bottom() {
+        let x = area.x + area.width * place - 1.0;
+        figure.fill(Area { x, y, width: 2.0, height: DASH }, colour::curve(model));
+        y += period;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel(points: &[(f64, f64)]) -> CcdfPanel {
+        let line = CcdfLine { model: "diff".into(), points: points.to_vec(), median: Some(1.0) };
+        CcdfPanel { title: "logits".into(), x_label: "|logit|".into(), lines: vec![line] }
+    }
+
+    #[test]
+    fn zeros_have_no_place_and_are_left_out() {
+        let zeros = panel(&[(0.0, 1.0), (0.5, 0.7), (20.0, 1e-6), (40.0, 0.0)]);
+        assert_eq!(visible(&zeros.lines[0]).count(), 2);
+        assert!(ccdf(&[zeros], "t", "s").is_ok());
+    }
+
+    #[test]
+    fn one_point_can_be_drawn() {
+        assert!(ccdf(&[panel(&[(1.0, 1.0)])], "t", "s").is_ok());
+    }
+
+    #[test]
+    fn what_is_no_distribution_is_an_error() {
+        assert!(ccdf(&[], "t", "s").is_err());
+        for points in [&[(1.0, 1.5)][..], &[(f64::NAN, 0.5)], &[(1.0, 0.5), (2.0, 0.6)], &[(0.0, 1.0)]] {
+            assert!(ccdf(&[panel(points)], "t", "s").is_err(), "{points:?}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Colour scales: which colour a number has, chosen once for all panels that are compared.
+
+use super::axis::{decimal, power_of_ten, Axis};
+use super::colour;
+use plotters::style::RGBColor;
+
+/// How the numbers of some panels become colours. The ends of the scale are taken from the numbers.
+#[derive(Clone, Debug)]
+pub struct ColourScale {
+    /// What the numbers are, with their unit, for example `attention weight (max of each bin)`.
+    pub label: String,
+    /// Whether zero is in the middle, white, between blue for negative and red for positive numbers. Otherwise the
+    /// scale begins at zero and no number may be negative.
+    pub signed: bool,
+    /// Whether colours are spaced by ratios; signed numbers linearly about zero and by ratios beyond (symmetric log).
+    pub log: bool,
+}
+
+/// The share of magnitudes that a linear scale is made for: one sink would leave no colours to all others.
+const QUANTILE: f64 = 0.995;
+/// Ratio of the ends of a logarithmic scale at most.
+const LARGEST_RATIO: f64 = 1e6;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Spacing {
+    Linear,
+    /// By ratios from this number, which has the first colour, as does everything below.
+    Log(f64),
+    /// x ↦ sign(x) ln(1 + |x| / this number).
+    SymmetricLog(f64),
+}
+
+/// A scale fitted to its numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shades {
+    signed: bool,
+    spacing: Spacing,
+    /// The magnitude with the last colour.
+    top: f64,
+    /// Whether there are larger magnitudes, or for a logarithmic scale smaller ones.
+    cut: bool,
+}
+
+impl Shades {
+    /// Fits a scale to the finite ones of the numbers.
+    pub(super) fn fit(signed: bool, log: bool, numbers: impl Iterator<Item = f64>) -> Self {
+        let mut magnitudes: Vec<f64> = numbers.filter(|x| x.is_finite()).map(f64::abs).collect();
+        magnitudes.sort_by(f64::total_cmp);
+        let largest = magnitudes.last().copied().filter(|largest| *largest > 0.0).unwrap_or(1.0);
+        if !log {
+            let top = robust_top(&magnitudes, largest);
+            return Self { signed, spacing: Spacing::Linear, top, cut: top < largest };
+        }
+        magnitudes.retain(|x| *x > 0.0);
+        let lowest = |quantile: f64| {
+            let magnitude = magnitudes.get((quantile * magnitudes.len() as f64) as usize).copied().unwrap_or(largest);
+            10_f64.powf(magnitude.max(largest / LARGEST_RATIO).log10().floor()).min(largest / 10.0)
+        };
+        if signed {
+            // Half of the magnitudes are told apart by ratios, the smaller half by differences.
+            return Self { signed, spacing: Spacing::SymmetricLog(lowest(0.5)), top: largest, cut: false };
+        }
+        let lo = lowest(1.0 - QUANTILE);
+        let cut = magnitudes.first().is_some_and(|smallest| *smallest < lo);
+        Self { signed, spacing: Spacing::Log(lo), top: largest, cut }
+    }
+
+    pub(super) fn colour(&self, number: f64) -> RGBColor {
+        self.colour_at(self.place(number))
+    }
+
+    /// The colour of a place between 0, the bottom of the colour bar, and 1, its top.
+    pub(super) fn colour_at(&self, place: f64) -> RGBColor {
+        if self.signed {
+            colour::diverging(place)
+        } else {
+            colour::sequential(place)
+        }
+    }
+
+    /// Where a number is in the colour bar, from 0 at the bottom to 1 at the top.
+    fn place(&self, number: f64) -> f64 {
+        let magnitude = match self.spacing {
+            Spacing::Linear => number.abs() / self.top,
+            Spacing::Log(lo) => (number.abs().max(lo) / lo).ln() / (self.top / lo).ln(),
+            Spacing::SymmetricLog(threshold) => (number.abs() / threshold).ln_1p() / (self.top / threshold).ln_1p(),
+        };
+        let magnitude = magnitude.min(1.0);
+        if self.signed {
+            0.5 + 0.5 * magnitude.copysign(number)
+        } else {
+            magnitude
+        }
+    }
+
+    /// Places and numbers beside a colour bar, none nearer to another than the fraction `gap` of the bar.
+    pub(super) fn ticks(&self, gap: f64) -> Vec<(f64, String)> {
+        let mut kept: Vec<(f64, String)> = Vec::new();
+        for (place, text) in self.candidates() {
+            if kept.iter().all(|(other, _)| (place - other).abs() >= gap) {
+                kept.push((place, text));
+            }
+        }
+        kept
+    }
+
+    /// Places and numbers, the more important ones first.
+    fn candidates(&self) -> Vec<(f64, String)> {
+        let sides: &[f64] = if self.signed { &[1.0, -1.0] } else { &[1.0] };
+        let (lo, axis) = match self.spacing {
+            Spacing::Linear => (0.0, Axis::stepped(0.0, self.top, false, if self.signed { 3.0 } else { 5.0 })),
+            Spacing::Log(lo) | Spacing::SymmetricLog(lo) => (lo, Axis::log(lo, self.top)),
+        };
+        let mut all = Vec::new();
+        for &side in sides {
+            let sign = if side < 0.0 { "−" } else { "" };
+            if self.spacing == Spacing::Linear && self.cut {
+                let relation = if side < 0.0 { "≤ " } else { "≥ " };
+                all.push((self.place(side * self.top), format!("{relation}{sign}{}", axis.number(self.top))));
+            }
+            if matches!(self.spacing, Spacing::Log(_)) {
+                all.push((0.0, format!("{}{}", if self.cut { "≤ " } else { "" }, axis.number(lo))));
+            }
+        }
+        if !matches!(self.spacing, Spacing::Log(_)) {
+            all.push((self.place(0.0), "0".into()));
+        }
+        for &tick in axis.ticks.iter().rev() {
+            for &side in sides {
+                let sign = if side < 0.0 { "−" } else { "" };
+                all.push((self.place(side * tick), format!("{sign}{}", axis.number(tick))));
+            }
+        }
+        all
+    }
+
+    /// What has to be known to read the colours.
+    pub(super) fn note(&self) -> String {
+        match self.spacing {
+            Spacing::Linear if self.cut => {
+                format!("end: {} % quantile of magnitudes", decimal(100.0 * QUANTILE))
+            }
+            Spacing::Linear => String::new(),
+            Spacing::Log(_) => "logarithmic".into(),
+            Spacing::SymmetricLog(threshold) => {
+                let threshold = if threshold < 1e-3 { power_of_ten(threshold) } else { decimal(threshold) };
+                format!("symmetric log: linear within ±{threshold}")
+            }
+        }
+    }
+}
+
+/// The quantile of the sorted magnitudes, to two digits upwards; the largest, if that is not much larger.
+fn robust_top(magnitudes: &[f64], largest: f64) -> f64 {
+    let rank = (QUANTILE * magnitudes.len() as f64).ceil() as usize;
+    let quantile = magnitudes.get(rank.saturating_sub(1)).copied().unwrap_or(0.0);
+    if quantile == 0.0 || largest <= 2.0 * quantile {
+        return largest;
+    }
+    let unit = 10_f64.powf(quantile.log10().floor() - 1.0);
+    ((quantile / unit - 1e-9).ceil() * unit).min(largest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(shades: &Shades, gap: f64) -> Vec<String> {
+        let mut ticks = shades.ticks(gap);
+        ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ticks.into_iter().map(|(_, text)| text).collect()
+    }
+
+    /// Numbers up to 0.01, and a sink.
+    fn with_sink() -> Vec<f64> {
+        (1..=1000).map(|i| f64::from(i) / 1e5).chain([0.9]).collect()
+    }
+
+    #[test]
+    fn one_sink_does_not_take_the_colours_of_all_others() {
+        let shades = Shades::fit(false, false, with_sink().into_iter());
+        assert!((shades.top - 0.01).abs() < 1e-9 && shades.cut, "{shades:?}");
+        assert_eq!(shades.colour(0.9), colour::sequential(1.0));
+        assert_eq!(texts(&shades, 0.08), ["0", "0.002", "0.004", "0.006", "0.008", "≥ 0.01"]);
+        assert!(shades.note().contains("99.5 %"), "{}", shades.note());
+    }
+
+    #[test]
+    fn numbers_without_outliers_have_the_whole_scale() {
+        let shades = Shades::fit(false, false, (0..=10).map(|i| f64::from(i) / 10.0));
+        assert_eq!((shades.top, shades.cut, shades.note()), (1.0, false, String::new()));
+        assert_eq!(texts(&shades, 0.08), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+    }
+
+    #[test]
+    fn a_signed_scale_is_symmetric_about_white() {
+        for log in [false, true] {
+            let shades = Shades::fit(true, log, with_sink().into_iter().map(|x| -x));
+            assert_eq!(shades.colour(0.0), colour::PAPER);
+            for x in [1e-5, 0.004, 0.5] {
+                assert!((shades.place(x) + shades.place(-x) - 1.0).abs() < 1e-12);
+            }
+            let texts = texts(&shades, 0.08);
+            assert!(texts.contains(&"0".into()) && texts[0].contains('−'), "{texts:?}");
+        }
+    }
+
+    #[test]
+    fn a_logarithmic_scale_shows_the_sink_and_the_rest() {
+        let shades = Shades::fit(false, true, with_sink().into_iter().chain([1e-9]));
+        assert!((shades.place(0.9) - 1.0).abs() < 1e-12 && shades.place(0.01) > 0.4, "{shades:?}");
+        assert_eq!(texts(&shades, 0.08), ["≤ 10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"]);
+    }
+
+    #[test]
+    fn nothing_to_show_and_zeros_have_a_scale_too() {
+        for numbers in [vec![], vec![f64::NAN, f64::INFINITY], vec![0.0; 5]] {
+            for (signed, log) in [(false, false), (true, false), (false, true), (true, true)] {
+                let shades = Shades::fit(signed, log, numbers.iter().copied());
+                assert!(shades.place(0.5).is_finite() && !shades.ticks(0.1).is_empty(), "{shades:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! One number for each head: layer × head, models side by side on one colour scale.
+
+use super::colour::{self, FAINT_INK, MISSING};
+use super::colourbar::{draw_scale, scale_width};
+use super::colourscale::Shades;
+use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
+use anyhow::{ensure, Result};
+
+/// The heads of one model.
+#[derive(Clone, Debug)]
+pub struct HeadGrid {
+    /// The model.
+    pub model: String,
+    /// What of it, for example `4k tokens · N=4 R=2`.
+    pub detail: String,
+    /// `values[layer][head]` in the unit that is to be read, for example percent; `None` where nothing was measured.
+    /// Layers may differ in their number of heads.
+    pub values: Vec<Vec<Option<f64>>>,
+}
+
+const MARGIN: f64 = 44.0;
+/// Cells of all models together, if they need not be smaller or larger than the limits.
+const WIDTH: f64 = 1300.0;
+const CELL_WIDTH: (f64, f64) = (12.0, 76.0);
+const CELL_HEIGHT: (f64, f64) = (12.0, 50.0);
+/// Height of a cell by its width.
+const CELL_SHAPE: f64 = 0.7;
+/// A model with few heads has room for its title.
+const MIN_WIDTH: f64 = 240.0;
+const TITLE_HEIGHT: f64 = 46.0;
+const DETAIL_HEIGHT: f64 = 28.0;
+const BELOW: f64 = 84.0;
+/// Axis label and numbers left of a grid, and the space before them.
+const LEFT: f64 = 84.0;
+const BETWEEN: f64 = 28.0;
+const BEFORE_BAR: f64 = 44.0;
+const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
+const DETAIL: Type = Type::new(20.0, Anchor::Left).in_colour(FAINT_INK);
+const NUMBER: Type = Type::new(19.0, Anchor::Middle);
+
+/// Draws the models side by side. `label` says what the numbers are, with their unit, for example
+/// `attention on the answer (%)`. If any number is negative, the scale is symmetric about zero.
+///
+/// # Errors
+///
+/// If there are no heads, or they make a figure that is too large.
+pub fn head_grid(grids: &[HeadGrid], title: &str, subtitle: &str, label: &str) -> Result<Figure> {
+    ensure!(!grids.is_empty(), "no heads to draw");
+    for HeadGrid { model, values, .. } in grids {
+        ensure!(values.iter().any(|heads| !heads.is_empty()), "no heads to draw of {model}");
+    }
+    let numbers = || grids.iter().flat_map(|grid| &grid.values).flatten().flatten().copied();
+    let signed = numbers().any(|number| number < 0.0);
+    let shades = Shades::fit(signed, false, numbers());
+    let cell = cell_size(grids);
+    let look = Look { cell, shades: &shades, decimals: decimals(numbers(), cell.0) };
+
+    let height = grids.iter().map(|grid| cell.1 * grid.values.len() as f64).fold(0.0, f64::max);
+    let width = |grid: &HeadGrid| (cell.0 * columns(grid) as f64).max(MIN_WIDTH);
+    let bar_x = MARGIN - BETWEEN + grids.iter().map(|grid| LEFT + width(grid) + BETWEEN).sum::<f64>() + BEFORE_BAR;
+    let bar_height = height.clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round();
+    let above = TITLE_HEIGHT + DETAIL_HEIGHT;
+    let body_height = above + (height + BELOW).max(bar_height + MARGIN);
+    let full_width = bar_x + scale_width(&shades, label, bar_height) + MARGIN / 2.0;
+    let (mut figure, top) = Figure::headed(title, subtitle, full_width, body_height)?;
+
+    let mut x = MARGIN - BETWEEN;
+    for grid in grids {
+        x += LEFT;
+        draw_title(&mut figure, grid, (x, top + 14.0), width(grid));
+        look.draw(&mut figure, grid, (x, top + above));
+        x += width(grid) + BETWEEN;
+    }
+    draw_scale(&mut figure, (bar_x, top + above), bar_height, &shades, label);
+    Ok(figure)
+}
+
+fn columns(grid: &HeadGrid) -> usize {
+    grid.values.iter().map(Vec::len).max().unwrap_or(0)
+}
+
+/// Whole pixels, the same for all models.
+fn cell_size(grids: &[HeadGrid]) -> (f64, f64) {
+    let width = WIDTH / grids.iter().map(columns).sum::<usize>() as f64;
+    let width = width.clamp(CELL_WIDTH.0, CELL_WIDTH.1).floor();
+    (width, (CELL_SHAPE * width).clamp(CELL_HEIGHT.0, CELL_HEIGHT.1).floor())
+}
+
+/// Decimals with which all numbers fit into their cells, two at most; `None` if they do not fit at all.
+fn decimals(numbers: impl Iterator<Item = f64>, cell_width: f64) -> Option<usize> {
+    let numbers: Vec<f64> = numbers.filter(|number| number.is_finite()).collect();
+    let largest = numbers.iter().fold(0.0_f64, |largest, number| largest.max(number.abs()));
+    let wanted = match largest {
+        10.0.. => 1,
+        _ => 2,
+    };
+    let fewest = if largest < 1.0 { 2 } else { 0 };
+    let fits = |decimals: &usize| numbers.iter().all(|x| NUMBER.width(&printed(*x, *decimals)) <= cell_width - 12.0);
+    (fewest..=wanted).rev().find(fits)
+}
+
+fn printed(number: f64, decimals: usize) -> String {
+    format!("{number:.decimals$}").replace('-', "−")
+}
+
+fn draw_title(figure: &mut Figure, grid: &HeadGrid, (x, y): (f64, f64), room: f64) {
+    figure.panel_title((x, y), &grid.model, "", room);
+    figure.text((x, y + 32.0), &DETAIL.fit(&grid.detail, room), DETAIL);
+}
+
+/// How the cells of all models look.
+struct Look<'a> {
+    cell: (f64, f64),
+    shades: &'a Shades,
+    /// Decimals of the numbers in the cells, if they have any.
+    decimals: Option<usize>,
+}
+
+impl Look<'_> {
+    fn draw(&self, figure: &mut Figure, grid: &HeadGrid, (left, top): (f64, f64)) {
+        let (width, height) = self.cell;
+        let seam = if width < 24.0 { 1.0 } else { 2.0 };
+        for (layer, heads) in grid.values.iter().enumerate() {
+            for (head, &value) in heads.iter().enumerate() {
+                let (x, y) = (left + width * head as f64, top + height * layer as f64);
+                self.draw_cell(figure, Area { x, y, width: width - seam, height: height - seam }, value);
+            }
+        }
+        let (layers, heads) = (grid.values.len(), columns(grid));
+        for layer in (0..layers).step_by(label_step(TICK.em + 4.0, height)) {
+            let y = top + height * (layer as f64 + 0.5);
+            figure.text((left - 12.0, y), &layer.to_string(), Type { anchor: Anchor::Right, ..TICK });
+        }
+        let bottom = top + height * layers as f64;
+        for head in (0..heads).step_by(label_step(TICK.width("00") + 12.0, width)) {
+            figure.text((left + width * (head as f64 + 0.5), bottom + 20.0), &head.to_string(), TICK);
+        }
+        figure.text((left + width * heads as f64 / 2.0, bottom + 54.0), "head", AXIS_LABEL);
+        let upward = Type { anchor: Anchor::Upward, ..AXIS_LABEL };
+        figure.text((left - 60.0, (top + bottom) / 2.0), "layer", upward);
+    }
+
+    fn draw_cell(&self, figure: &mut Figure, area: Area, value: Option<f64>) {
+        let Some(value) = value.filter(|value| value.is_finite()) else { return figure.fill(area, MISSING) };
+        let ground = self.shades.colour(value);
+        figure.fill(area, ground);
+        if let Some(decimals) = self.decimals {
+            figure.text(area.centre(), &printed(value, decimals), NUMBER.in_colour(colour::text_on(ground)));
+        }
+    }
+}
+
+/// Every how many cells there is room for a label: 1, 2, 4, 8 …
+fn label_step(room: f64, cell: f64) -> usize {
+    ((room / cell).ceil().max(1.0) as usize).next_power_of_two()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(values: Vec<Vec<Option<f64>>>) -> HeadGrid {
+        HeadGrid { model: "diff".into(), detail: "4k tokens".into(), values }
+    }
+
+    #[test]
+    fn numbers_are_printed_where_they_fit() {
+        assert_eq!(decimals([12.34, 1.0].into_iter(), 76.0), Some(1));
+        assert_eq!(decimals([12.34, 1.0].into_iter(), 40.0), Some(0));
+        assert_eq!(decimals([0.123].into_iter(), 76.0), Some(2));
+        assert_eq!(decimals([12.34].into_iter(), 20.0), None);
+    }
+
+    #[test]
+    fn models_with_different_heads_and_gaps_can_be_drawn() {
+        let small = grid(vec![vec![Some(1.0), None, Some(f64::NAN)], vec![Some(-2.0)]]);
+        assert!(head_grid(&[small, grid(vec![vec![Some(3.0); 32]; 32])], "t", "s", "share (%)").is_ok());
+    }
+
+    #[test]
+    fn no_heads_are_an_error() {
+        assert!(head_grid(&[], "t", "s", "").is_err());
+        assert!(head_grid(&[grid(vec![vec![]])], "t", "s", "").is_err());
+    }
+}

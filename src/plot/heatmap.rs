@@ -1,0 +1,314 @@
+//! Attention maps: query × key, one panel for each model, layer or map, on shared colour scales.
+
+use super::colourbar::{draw_scale, scale_width};
+use super::colourscale::{ColourScale, Shades};
+use super::distinct;
+use super::figure::Figure;
+use super::legend::Legend;
+use super::map_panel::{self, Extent};
+use anyhow::{ensure, Result};
+use std::ops::Range;
+
+/// A figure of attention maps.
+#[derive(Clone, Debug)]
+pub struct Heatmaps {
+    /// Title of the figure.
+    pub title: String,
+    /// On what it was measured: prompt, pooling, seed.
+    pub subtitle: String,
+    /// The colour scales; panels that name the same one are coloured alike and can be compared.
+    pub scales: Vec<ColourScale>,
+    /// Rows of panels, from the top; rows may differ in length.
+    pub rows: Vec<Vec<MapPanel>>,
+    /// Pixels of the longer side of a map, more or less: bins are whole pixels and tokens need room. 560 is usual.
+    pub size_px: u32,
+}
+
+/// One attention map.
+#[derive(Clone, Debug)]
+pub struct MapPanel {
+    /// The model.
+    pub title: String,
+    /// What of it, for example `layer 2 · mean of 8 heads · λ 0.41 · A1 − λA2`.
+    pub detail: String,
+    /// Index into [`Heatmaps::scales`].
+    pub scale: usize,
+    /// The map, rows along `queries` and columns along `keys`.
+    pub bins: Bins,
+    /// The rows, from the top.
+    pub queries: Tokens,
+    /// The columns.
+    pub keys: Tokens,
+    /// A curve over the same keys, drawn below the map.
+    pub profile: Option<Profile>,
+}
+
+/// A matrix of numbers, pooled from tokens: bin `i` of `n` holds the tokens from `i` / `n` of their range.
+#[derive(Clone, Debug)]
+pub struct Bins {
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of columns.
+    pub columns: usize,
+    /// Row by row; what is not finite is drawn as masked, so NaN above the causal diagonal.
+    pub values: Vec<f32>,
+}
+
+/// The tokens along one side of a map.
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    /// Their positions in the prompt.
+    pub range: Range<usize>,
+    /// Runs of tokens of one region (name and positions) in any order, drawn as a band along the side; may be empty.
+    pub regions: Vec<(String, Range<usize>)>,
+    /// The text of each token of the range, drawn if there are at most 80; or empty, for numbers only.
+    pub texts: Vec<String>,
+}
+
+/// A curve over keys, for example what the row that predicts the answer attends to.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// What it shows. Profiles with the same label share their axis.
+    pub label: String,
+    /// Values of bins of equal width over the keys; what is not finite is a gap.
+    pub values: Vec<f32>,
+    /// End of the axis, for a curve whose sink would flatten it; larger values are cut, and the largest is written there.
+    pub top: Option<f32>,
+}
+
+const MARGIN: f64 = 44.0;
+const BETWEEN: (f64, f64) = (40.0, 36.0);
+/// Between the last column and the colour bars.
+const BEFORE_BARS: f64 = 40.0;
+const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
+const BETWEEN_BARS: f64 = 48.0;
+
+/// Places of panels: all maps of a column begin at the same x, all maps and all titles of a row at the same y.
+struct Layout {
+    extents: Vec<Vec<Extent>>,
+    /// Left edge of the maps of each column.
+    lefts: Vec<f64>,
+    /// Top edge of the maps of each row, below the top of the body.
+    tops: Vec<f64>,
+    width: f64,
+    height: f64,
+}
+
+/// Draws attention maps.
+///
+/// # Errors
+///
+/// If there are no maps, more bins than pixels or tokens, numbers or texts that do not fit their bins or tokens, or
+/// negative numbers on a scale that begins at zero.
+pub fn heatmap(maps: &Heatmaps) -> Result<Figure> {
+    check(maps)?;
+    let shades = fit_scales(maps);
+    let layout = Layout::new(maps)?;
+    let used: Vec<usize> = (0..shades.len()).filter(|&i| panels(maps).any(|panel| panel.scale == i)).collect();
+
+    let bar_height = bar_height(&layout, used.len());
+    let bars = || used.iter().map(|&i| (&maps.scales[i], &shades[i]));
+    let bars_width = bars().map(|(scale, shades)| scale_width(shades, &scale.label, bar_height)).fold(0.0, f64::max);
+    let width = layout.width + BEFORE_BARS + bars_width + MARGIN / 2.0;
+    let legend = Legend::of_regions(&regions(maps), width - 2.0 * MARGIN);
+    let bars_height = layout.tops[0] + used.len() as f64 * (bar_height + BETWEEN_BARS);
+    let body_height = legend.height() + layout.height.max(bars_height);
+    let (mut figure, top) = Figure::headed(&maps.title, &maps.subtitle, width, body_height)?;
+
+    legend.draw(&mut figure, (MARGIN, top));
+    let top = top + legend.height();
+    for (r, row) in maps.rows.iter().enumerate() {
+        for (c, panel) in row.iter().enumerate() {
+            let corner = (layout.lefts[c], top + layout.tops[r]);
+            let profile_range = map_panel::profile_range(panels(maps), panel);
+            map_panel::draw(&mut figure, panel, &layout.extents[r][c], corner, &shades[panel.scale], profile_range);
+        }
+    }
+    for (i, (scale, shades)) in bars().enumerate() {
+        let y = top + layout.tops[0] + i as f64 * (bar_height + BETWEEN_BARS);
+        draw_scale(&mut figure, (layout.width + BEFORE_BARS, y), bar_height, shades, &scale.label);
+    }
+    Ok(figure)
+}
+
+fn panels(maps: &Heatmaps) -> impl Iterator<Item = &MapPanel> {
+    maps.rows.iter().flatten()
+}
+
+fn check(maps: &Heatmaps) -> Result<()> {
+    ensure!(panels(maps).next().is_some() && maps.rows.iter().all(|row| !row.is_empty()), "no attention maps to draw");
+    for panel in panels(maps) {
+        let name = format!("{} {}", panel.title, panel.detail);
+        let Some(scale) = maps.scales.get(panel.scale) else {
+            anyhow::bail!("{name}: there is no colour scale {}", panel.scale)
+        };
+        check_bins(&panel.bins, scale.signed, &name)?;
+        check_tokens(&panel.queries, panel.bins.rows, &format!("{name}: queries"))?;
+        check_tokens(&panel.keys, panel.bins.columns, &format!("{name}: keys"))?;
+        if let Some(profile) = &panel.profile {
+            ensure!(!profile.values.is_empty(), "{name}: no values of `{}` to draw", profile.label);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the numbers are as many as the bins, and of the kind that the scale can show.
+pub(super) fn check_bins(bins: &Bins, signed: bool, name: &str) -> Result<()> {
+    let Bins { rows, columns, values } = bins;
+    ensure!(*rows > 0 && *columns > 0, "{name}: no bins to draw");
+    ensure!(values.len() == rows * columns, "{name}: {} values are not {rows} × {columns} bins", values.len());
+    let negative = values.iter().find(|value| **value < 0.0 && value.is_finite());
+    if let Some(value) = negative.filter(|_| !signed) {
+        anyhow::bail!("{name}: {value} on a scale that begins at zero; a signed one can show it");
+    }
+    Ok(())
+}
+
+fn check_tokens(tokens: &Tokens, bins: usize, name: &str) -> Result<()> {
+    let Tokens { range, regions, texts } = tokens;
+    ensure!(range.len() >= bins, "{name}: {bins} bins of {} tokens", range.len());
+    ensure!(texts.is_empty() || texts.len() == range.len(), "{name}: {} texts of {} tokens", texts.len(), range.len());
+    for (region, run) in regions {
+        ensure!(run.start <= run.end, "{name}: the run {run:?} of {region} ends before it begins");
+    }
+    Ok(())
+}
+
+fn fit_scales(maps: &Heatmaps) -> Vec<Shades> {
+    let fit = |(i, scale): (usize, &ColourScale)| {
+        let panels = panels(maps).filter(|panel| panel.scale == i);
+        Shades::fit(scale.signed, scale.log, panels.flat_map(|panel| &panel.bins.values).map(|&x| f64::from(x)))
+    };
+    maps.scales.iter().enumerate().map(fit).collect()
+}
+
+/// The regions that some panel shows, in the order of their first tokens.
+fn regions(maps: &Heatmaps) -> Vec<String> {
+    let sides = panels(maps).flat_map(|panel| [&panel.keys, &panel.queries]);
+    let mut runs: Vec<&(String, Range<usize>)> =
+        sides.flat_map(|side| side.regions.iter().filter(|(_, run)| side.shown(run).is_some())).collect();
+    runs.sort_by_key(|(_, run)| run.start);
+    distinct(runs.into_iter().map(|(name, _)| name))
+}
+
+/// As high as the panels leave room for, within limits.
+fn bar_height(layout: &Layout, bars: usize) -> f64 {
+    let room = layout.height - layout.tops[0] - BETWEEN_BARS * bars as f64;
+    (room / bars as f64).clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round()
+}
+
+impl Layout {
+    fn new(maps: &Heatmaps) -> Result<Self> {
+        let extent = |panel: &MapPanel| Extent::new(panel, f64::from(maps.size_px));
+        let mut extents: Vec<Vec<Extent>> =
+            maps.rows.iter().map(|row| row.iter().map(extent).collect()).collect::<Result<_>>()?;
+        let across = extents.iter().map(Vec::len).max().unwrap_or(0);
+        let (mut lefts, mut x) = (Vec::new(), MARGIN - BETWEEN.0 / 2.0);
+        for c in 0..across {
+            let column = || extents.iter().filter_map(|row| row.get(c));
+            let left = x + column().map(|extent| extent.left).fold(0.0, f64::max);
+            lefts.push(left);
+            x = left + column().map(|extent| extent.width).fold(0.0, f64::max) + BETWEEN.0;
+        }
+        let (mut tops, mut y) = (Vec::new(), 0.0);
+        for row in &mut extents {
+            let above = row.iter().map(|extent| extent.above).fold(0.0, f64::max);
+            row.iter_mut().for_each(|extent| extent.above = above);
+            let top = y + above;
+            tops.push(top);
+            y = top + row.iter().map(|extent| extent.map.1 + extent.below).fold(0.0, f64::max) + BETWEEN.1;
+        }
+        Ok(Self { extents, lefts, tops, width: x - BETWEEN.0, height: y })
+    }
+}
+
+impl Tokens {
+    /// The part of a run that lies in the range, if any.
+    pub(super) fn shown(&self, run: &Range<usize>) -> Option<Range<usize>> {
+        let part = run.start.max(self.range.start)..run.end.min(self.range.end);
+        (!part.is_empty()).then_some(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(n: usize) -> Tokens {
+        let regions = vec![("filler".to_string(), 0..n), ("answer".to_string(), 2..3)];
+        Tokens { range: 0..n, regions, texts: vec![" magic".into(); n] }
+    }
+
+    fn panel(value: f32) -> MapPanel {
+        let values = vec![value, f32::NAN, value / 2.0, value];
+        let profile = Profile { label: "mean".into(), values: vec![value, f32::NAN, value], top: Some(value / 2.0) };
+        MapPanel {
+            title: "diff".into(),
+            detail: "layer 2".into(),
+            scale: 0,
+            bins: Bins { rows: 2, columns: 2, values },
+            queries: tokens(4),
+            keys: tokens(6),
+            profile: Some(profile),
+        }
+    }
+
+    fn maps(rows: Vec<Vec<MapPanel>>) -> Heatmaps {
+        let scale = |signed: bool| ColourScale { label: "weight".into(), signed, log: false };
+        Heatmaps {
+            title: "t".into(),
+            subtitle: "s".into(),
+            scales: vec![scale(false), scale(true)],
+            rows,
+            size_px: 100,
+        }
+    }
+
+    fn error(change: impl Fn(&mut MapPanel)) -> String {
+        let mut panel = panel(0.5);
+        change(&mut panel);
+        format!("{:#}", heatmap(&maps(vec![vec![panel]])).err().expect("this cannot be drawn"))
+    }
+
+    #[test]
+    fn panels_of_one_scale_have_the_same_colour_for_the_same_number() {
+        let both = maps(vec![vec![panel(0.25)], vec![panel(0.5)]]);
+        assert!(heatmap(&both).is_ok());
+        let together = &fit_scales(&both)[0];
+        assert_ne!(*together, fit_scales(&maps(vec![vec![panel(0.25)]]))[0]);
+        assert_eq!(*together, fit_scales(&maps(vec![vec![panel(0.5)]]))[0]);
+    }
+
+    #[test]
+    fn panels_without_anything_to_see_can_be_drawn() {
+        for value in [0.0, f32::NAN, f32::INFINITY] {
+            assert!(heatmap(&maps(vec![vec![panel(value)]])).is_ok());
+        }
+    }
+
+    #[test]
+    fn the_legend_names_the_regions_that_are_shown() {
+        let mut one = panel(0.5);
+        one.keys.regions.push(("question".into(), 50..60));
+        assert_eq!(regions(&maps(vec![vec![one]])), ["filler", "answer"]);
+    }
+
+    #[test]
+    fn maps_that_do_not_fit_their_bins_or_tokens_are_errors() {
+        assert!(heatmap(&maps(vec![])).is_err());
+        assert!(error(|panel| panel.bins.rows = 3).contains("4 values are not 3 × 2 bins"));
+        assert!(error(|panel| panel.keys = tokens(1)).contains("2 bins of 1 tokens"));
+        assert!(error(|panel| panel.keys.texts = vec!["a".into()]).contains("1 texts of 6 tokens"));
+        assert!(error(|panel| panel.scale = 7).contains("no colour scale 7"));
+        assert!(error(|panel| panel.bins.values[0] = -0.1).contains("begins at zero"));
+    }
+
+    #[test]
+    fn more_bins_than_pixels_are_an_error() {
+        let message = error(|panel| {
+            panel.bins = Bins { rows: 1, columns: 200, values: vec![0.1; 200] };
+            panel.keys = Tokens { range: 0..300, regions: vec![], texts: vec![] };
+        });
+        assert!(message.contains("200 bins do not fit into 100 pixels"), "{message}");
+    }
+}

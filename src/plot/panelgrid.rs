@@ -1,0 +1,67 @@
+//! Panels of one size in rows, read like a text, under one legend.
+
+use super::figure::{Area, Figure};
+use super::legend::{Legend, Mark};
+use anyhow::Result;
+
+const LEFT: f64 = 142.0;
+const RIGHT: f64 = 52.0;
+const BETWEEN: (f64, f64) = (154.0, 34.0);
+const TITLE_HEIGHT: f64 = 50.0;
+/// Ticks and label below a panel.
+const BELOW: f64 = 86.0;
+
+/// Where panels are.
+pub(super) struct PanelGrid {
+    across: usize,
+    down: usize,
+    /// Width and height of a panel, in pixels.
+    panel: (f64, f64),
+}
+
+impl PanelGrid {
+    /// Some panels, of which there must be one, at most `most_across` side by side.
+    pub(super) fn new(panels: usize, most_across: usize, panel: (f64, f64)) -> Self {
+        let down = panels.div_ceil(most_across);
+        // As even as may be: four as two and two, not three and one.
+        Self { across: panels.div_ceil(down), down, panel }
+    }
+
+    /// A sheet for the panels with its heading and a legend of curves, and where its panels begin.
+    pub(super) fn sheet(&self, title: &str, subtitle: &str, curves: &[String], mark: Mark) -> Result<(Figure, f64)> {
+        let content = self.panel.0 * self.across as f64 + BETWEEN.0 * (self.across - 1) as f64;
+        let legend = Legend::of_curves(curves, mark, content);
+        let body_height = legend.height() + self.row_height() * self.down as f64;
+        let (mut figure, top) = Figure::headed(title, subtitle, LEFT + content + RIGHT, body_height)?;
+        legend.draw(&mut figure, (LEFT, top));
+        Ok((figure, top + legend.height()))
+    }
+
+    /// The place of the `i`-th panel, without its title and numbers.
+    pub(super) fn area(&self, i: usize, top: f64) -> Area {
+        Area {
+            x: LEFT + (self.panel.0 + BETWEEN.0) * (i % self.across) as f64,
+            y: top + TITLE_HEIGHT + self.row_height() * (i / self.across) as f64,
+            width: self.panel.0,
+            height: self.panel.1,
+        }
+    }
+
+    fn row_height(&self) -> f64 {
+        TITLE_HEIGHT + self.panel.1 + BELOW + BETWEEN.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_as_even_as_may_be() {
+        let shape = |panels: usize| {
+            let grid = PanelGrid::new(panels, 3, (1.0, 1.0));
+            (grid.down, grid.across)
+        };
+        assert_eq!([1, 3, 4, 5, 7].map(shape), [(1, 1), (1, 3), (2, 2), (2, 3), (3, 3)]);
+    }
+}

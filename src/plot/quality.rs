@@ -1,0 +1,233 @@
+//! Quality by precision: metrics against the bits that attention logits are rounded to (Figure 8 of the Differential
+//! Transformer paper).
+
+use super::axis::{draw_y_axis, draw_y_label, extent, Axis};
+use super::colour::{self, AXIS};
+use super::distinct;
+use super::figure::{Area, Figure, AXIS_LABEL, TICK};
+use super::legend::Mark;
+use super::panelgrid::PanelGrid;
+use anyhow::{ensure, Result};
+use plotters::style::RGBColor;
+
+/// One metric of all models.
+#[derive(Clone, Debug)]
+pub struct QualityPanel {
+    /// The metric, for example `needle retrieval`.
+    pub title: String,
+    /// The metric with its unit, for example `exact match (%)`.
+    pub y_label: String,
+    /// Ends of the y axis; `None` takes them from the estimates.
+    pub y_range: Option<(f64, f64)>,
+    /// One line for each model, which has one colour and marker in all panels.
+    pub lines: Vec<QualityLine>,
+}
+
+/// A metric of one model.
+#[derive(Clone, Debug)]
+pub struct QualityLine {
+    /// The model.
+    pub model: String,
+    /// One for each category of the x axis; `None` where nothing was measured.
+    pub estimates: Vec<Option<Estimate>>,
+}
+
+/// A number and how sure it is, in the unit of the axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The estimate.
+    pub value: f64,
+    /// The 95 % interval about it, if there is one.
+    pub interval: Option<(f64, f64)>,
+}
+
+const PANELS_ACROSS: usize = 3;
+const PANEL: (f64, f64) = (420.0, 330.0);
+const LINE: f64 = 3.0;
+const MARKER: f64 = 13.0;
+const WHISKER: f64 = 2.0;
+const CAP_WIDTH: f64 = 10.0;
+/// Between neighbouring models, which stand side by side, and all of them, as fractions of the room of a category.
+const DODGE: (f64, f64) = (0.18, 0.6);
+
+/// Draws the panels, three across. `categories` are the places along x in their order, for example
+/// `none`, `16`, `8`, `6`, `4`, and `x_label` what they are, for example `bits of attention logits`.
+///
+/// # Errors
+///
+/// If there is nothing to draw, a line has not one estimate for each category, or an interval does not hold its value.
+pub fn quality(
+    panels: &[QualityPanel],
+    categories: &[String],
+    title: &str,
+    subtitle: &str,
+    x_label: &str,
+) -> Result<Figure> {
+    ensure!(!panels.is_empty() && !categories.is_empty(), "no quality to draw");
+    panels.iter().try_for_each(|panel| check(panel, categories.len()))?;
+    let models = distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.model));
+    let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL);
+    let whiskers = panels.iter().flat_map(estimates).any(|estimate| estimate.interval.is_some());
+    let subtitle = if whiskers { format!("{subtitle} · whiskers: 95 % intervals") } else { subtitle.to_string() };
+    let (mut figure, top) = grid.sheet(title, &subtitle, &models, Mark::MarkedLine)?;
+    for (i, panel) in panels.iter().enumerate() {
+        let area = grid.area(i, top);
+        draw_panel(&mut figure, panel, area, categories, &models)?;
+        figure.text((area.centre().0, area.bottom() + 60.0), x_label, AXIS_LABEL);
+    }
+    Ok(figure)
+}
+
+fn check(panel: &QualityPanel, categories: usize) -> Result<()> {
+    let QualityPanel { title, lines, y_range, .. } = panel;
+    ensure!(y_range.is_none_or(|(lo, hi)| lo < hi), "{title}: the axis ends at or before its beginning");
+    for QualityLine { model, estimates } in lines {
+        let n = estimates.len();
+        ensure!(n == categories, "{title}, {model}: {n} estimates are not {categories}");
+        for Estimate { value, interval } in estimates.iter().flatten() {
+            let Some((low, high)) = interval else { continue };
+            let holds = low <= value && value <= high && high.is_finite() && low.is_finite();
+            ensure!(holds, "{title}, {model}: {value} is not in its interval {low} to {high}");
+        }
+    }
+    Ok(())
+}
+
+/// The estimates of a panel that can be drawn.
+fn estimates(panel: &QualityPanel) -> impl Iterator<Item = &Estimate> {
+    let all = panel.lines.iter().flat_map(|line| &line.estimates).flatten();
+    all.filter(|estimate| estimate.value.is_finite())
+}
+
+fn y_axis(panel: &QualityPanel) -> Result<Axis> {
+    if let Some((lo, hi)) = panel.y_range {
+        return Ok(Axis::linear(lo, hi, false));
+    }
+    let ends = |estimate: &Estimate| {
+        let (low, high) = estimate.interval.unwrap_or((estimate.value, estimate.value));
+        [low, high]
+    };
+    let (lo, hi) = extent(&estimates(panel).flat_map(ends).collect::<Vec<f64>>())?;
+    Ok(Axis::linear(lo, hi, true))
+}
+
+fn draw_panel(
+    figure: &mut Figure,
+    panel: &QualityPanel,
+    area: Area,
+    categories: &[String],
+    models: &[String],
+) -> Result<()> {
+    let axis = y_axis(panel)?;
+    figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
+    draw_y_axis(figure, area, &axis);
+    draw_y_label(figure, area, &panel.y_label);
+    figure.frame(area, AXIS, 1.5);
+    let slot = area.width / categories.len() as f64;
+    for (i, category) in categories.iter().enumerate() {
+        figure.text((area.x + slot * (i as f64 + 0.5), area.bottom() + 24.0), &TICK.fit(category, slot - 8.0), TICK);
+    }
+    let places: Vec<(usize, Vec<Option<Place>>)> = panel
+        .lines
+        .iter()
+        .map(|line| {
+            let model = models.iter().position(|model| *model == line.model).unwrap_or(0);
+            let step = DODGE.0.min(DODGE.1 / (models.len() as f64 - 1.0).max(1.0));
+            let aside = slot * step * (model as f64 - (models.len() as f64 - 1.0) / 2.0);
+            (model, places(line, Area { x: area.x + aside, ..area }, &axis))
+        })
+        .collect();
+    draw_lines(figure, &places);
+    Ok(())
+}
+
+/// Where an estimate is drawn.
+#[derive(Clone, Copy)]
+struct Place {
+    x: f64,
+    y: f64,
+    /// Lower and upper end of the whisker.
+    whisker: Option<(f64, f64)>,
+}
+
+/// The places of a line's estimates; those outside the axis are at its ends.
+fn places(line: &QualityLine, area: Area, axis: &Axis) -> Vec<Option<Place>> {
+    let slot = area.width / line.estimates.len() as f64;
+    let y = |number: f64| area.bottom() - area.height * axis.place(number).clamp(0.0, 1.0);
+    let place = |(i, estimate): (usize, &Option<Estimate>)| {
+        let estimate = estimate.filter(|estimate| estimate.value.is_finite())?;
+        let whisker = estimate.interval.map(|(low, high)| (y(low), y(high)));
+        Some(Place { x: area.x + slot * (i as f64 + 0.5), y: y(estimate.value), whisker })
+    };
+    line.estimates.iter().enumerate().map(place).collect()
+}
+
+/// All lines, then all whiskers, then all markers, so that no line hides a marker.
+fn draw_lines(figure: &mut Figure, lines: &[(usize, Vec<Option<Place>>)]) {
+    for (model, places) in lines {
+        for run in places.split(Option::is_none) {
+            let points: Vec<(f64, f64)> = run.iter().flatten().map(|place| (place.x, place.y)).collect();
+            figure.line(&points, colour::curve(*model), LINE);
+        }
+    }
+    let all = || lines.iter().flat_map(|(model, places)| places.iter().flatten().map(move |place| (*model, place)));
+    for (model, place) in all() {
+        if let Some(ends) = place.whisker {
+            draw_whisker(figure, place.x, ends, colour::curve(model));
+        }
+    }
+    for (model, place) in all() {
+        figure.marker((place.x, place.y), model, MARKER, colour::curve(model));
+    }
+}
+
+fn draw_whisker(figure: &mut Figure, x: f64, (low, high): (f64, f64), colour: RGBColor) {
+    figure.fill(Area { x: x - WHISKER / 2.0, y: high, width: WHISKER, height: low - high }, colour);
+    for y in [low, high] {
+        figure.fill(Area { x: x - CAP_WIDTH / 2.0, y: y - WHISKER / 2.0, width: CAP_WIDTH, height: WHISKER }, colour);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel(estimates: Vec<Option<Estimate>>) -> QualityPanel {
+        QualityPanel {
+            title: "needle".into(),
+            y_label: "exact match (%)".into(),
+            y_range: None,
+            lines: vec![QualityLine { model: "diff".into(), estimates }],
+        }
+    }
+
+    fn draw(panel: QualityPanel) -> Result<Figure> {
+        quality(&[panel], &["none".into(), "4".into()], "t", "s", "bits")
+    }
+
+    fn estimate(value: f64, low: f64, high: f64) -> Option<Estimate> {
+        Some(Estimate { value, interval: Some((low, high)) })
+    }
+
+    #[test]
+    fn what_was_not_measured_is_a_gap() {
+        assert!(draw(panel(vec![estimate(80.0, 70.0, 88.0), None])).is_ok());
+        let unsure = Some(Estimate { value: 3.0, interval: None });
+        assert!(draw(panel(vec![Some(Estimate { value: f64::NAN, interval: None }), unsure])).is_ok());
+    }
+
+    #[test]
+    fn the_axis_holds_the_whiskers() {
+        let axis = y_axis(&panel(vec![estimate(80.0, 41.0, 88.0), None])).unwrap();
+        assert_eq!((axis.lo, axis.hi), (40.0, 90.0));
+    }
+
+    #[test]
+    fn estimates_that_do_not_fit_are_errors() {
+        assert!(quality(&[], &["none".into()], "", "", "").is_err());
+        assert!(draw(panel(vec![None, None])).is_err());
+        assert!(draw(panel(vec![None])).err().unwrap().to_string().contains("1 estimates are not 2"));
+        let outside = draw(panel(vec![estimate(80.0, 81.0, 88.0), None])).err().unwrap();
+        assert!(outside.to_string().contains("not in its interval"), "{outside}");
+    }
+}
