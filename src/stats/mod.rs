@@ -1,18 +1,35 @@
-//! Intervals and tests: how far a number from a few dozen prompts can be trusted.
+//! Numbers about numbers: how far a measurement of a few dozen prompts can be trusted, and what a billion logits look
+//! like.
 //!
 //! * one proportion (accuracy of a cell): [`wilson`];
 //! * two models on the same prompts: [`Paired`], a mean difference with a bootstrap interval;
 //! * hits and misses of two models on the same prompts: [`mcnemar`];
-//! * many tests at once: [`holm`].
+//! * differences of any distribution: [`wilcoxon`];
+//! * many tests at once: [`holm`] against any false alarm, [`bh`] against too large a share of them;
+//! * streams too long to keep: [`Moments`], [`Histogram`] and the exact [`Top`], together a [`Tally`]; all of them
+//!   merge.
 //!
 //! Pure functions of numbers. Whatever is random takes its seed as an argument.
 
+mod divergence;
+mod histogram;
 mod interval;
 mod moments;
 mod paired;
+mod rank;
 mod significance;
+pub(crate) mod simd;
+mod tally;
+mod top;
+mod wilcoxon;
 
+pub use divergence::Divergence;
+pub use histogram::Histogram;
 pub use interval::{bootstrap_mean, wilson, Interval, LEVEL, RESAMPLES};
 pub use moments::{mean, quantile, Moments};
 pub use paired::Paired;
-pub use significance::{holm, mcnemar};
+pub use rank::rank_stability;
+pub use significance::{bh, holm, mcnemar};
+pub use tally::{Tally, TOP};
+pub use top::{Entry, Top};
+pub use wilcoxon::{wilcoxon, Wilcoxon};

@@ -1,27 +1,78 @@
-//! Mean, variance and quantiles.
+//! Mean, variance, skewness, kurtosis and quantiles.
+
+use super::simd::{central_powers, sum};
 
 /// The mean of numbers; `None` of nothing. Exact where the sum is, unlike the running mean of [`Moments`].
 pub fn mean(numbers: &[f64]) -> Option<f64> {
     (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
 }
 
-/// Count, mean and variance of a stream of numbers in one pass (Welford 1962), without the cancellation of
-/// Σx² − (Σx)²/n.
+/// Count, mean and central moments up to the fourth of a stream of numbers in one pass (Welford 1962; Pébay 2008 for
+/// the higher ones and for merging), without the cancellation of Σx² − (Σx)²/n.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moments {
     n: u64,
     mean: f64,
     /// Σ (x − mean)².
     squares: f64,
+    /// Σ (x − mean)³.
+    cubes: f64,
+    /// Σ (x − mean)⁴.
+    fourths: f64,
 }
 
 impl Moments {
+    /// The moments of the finite ones of a slice, vectorised: the mean first, then the powers of the distances from it.
+    pub fn of_finite(numbers: &[f32]) -> Self {
+        if numbers.is_empty() {
+            return Self::default();
+        }
+        let total = sum(numbers);
+        // Finite f32 numbers cannot overflow f64, so the total tells whether there are others.
+        if !total.is_finite() {
+            return Self::of_finite(&numbers.iter().copied().filter(|x| x.is_finite()).collect::<Vec<f32>>());
+        }
+        let mean = total / numbers.len() as f64;
+        let [squares, cubes, fourths] = central_powers(numbers, mean);
+        Self { n: numbers.len() as u64, mean, squares, cubes, fourths }
+    }
+
     /// Takes in one number.
     pub fn push(&mut self, x: f64) {
-        self.n += 1;
+        let n = (self.n + 1) as f64;
         let before = x - self.mean;
-        self.mean += before / self.n as f64;
+        let (step, after) = (before / n, before * (1.0 - 1.0 / n));
+        let both = before * after;
+        self.fourths +=
+            both * step * step * (n * n - 3.0 * n + 3.0) + 6.0 * step * step * self.squares - 4.0 * step * self.cubes;
+        self.cubes += both * step * (n - 2.0) - 3.0 * step * self.squares;
+        self.n += 1;
+        self.mean += step;
         self.squares += before * (x - self.mean);
+    }
+
+    /// Adds the numbers of another (the pairwise update of Pébay 2008).
+    pub fn merge(&mut self, other: &Self) {
+        if other.n == 0 {
+            return;
+        }
+        if self.n == 0 {
+            *self = *other;
+            return;
+        }
+        let (a, b) = (self.n as f64, other.n as f64);
+        let n = a + b;
+        let step = (other.mean - self.mean) / n;
+        let square = step * step;
+        self.fourths += other.fourths
+            + a * b * (a * a - a * b + b * b) * n * square * square
+            + 6.0 * square * (a * a * other.squares + b * b * self.squares)
+            + 4.0 * step * (a * other.cubes - b * self.cubes);
+        self.cubes +=
+            other.cubes + a * b * (a - b) * n * square * step + 3.0 * step * (a * other.squares - b * self.squares);
+        self.squares += other.squares + a * b * n * square;
+        self.mean += b * step;
+        self.n += other.n;
     }
 
     /// How many numbers were taken in.
@@ -37,6 +88,21 @@ impl Moments {
     /// The sample variance Σ (x − mean)² / (n − 1); `None` of fewer than two numbers.
     pub fn variance(&self) -> Option<f64> {
         (self.n > 1).then(|| self.squares / (self.n - 1) as f64)
+    }
+
+    /// The population standard deviation √(Σ (x − mean)² / n); `None` of nothing.
+    pub fn std(&self) -> Option<f64> {
+        (self.n > 0).then(|| (self.squares / self.n as f64).sqrt())
+    }
+
+    /// The population skewness m₃ / m₂^(3/2), where m_k = Σ (x − mean)^k / n; `None` if all numbers are equal.
+    pub fn skewness(&self) -> Option<f64> {
+        (self.squares > 0.0).then(|| (self.n as f64).sqrt() * self.cubes / self.squares.powf(1.5))
+    }
+
+    /// The population kurtosis m₄ / m₂², *not* the excess: 3 for normal numbers. `None` if all numbers are equal.
+    pub fn kurtosis(&self) -> Option<f64> {
+        (self.squares > 0.0).then(|| self.n as f64 * self.fourths / (self.squares * self.squares))
     }
 }
 
@@ -96,6 +162,38 @@ mod tests {
     }
 
     #[test]
+    fn higher_moments_agree_with_scipy() {
+        // SciPy 1.17.1, NumPy 2.4.6: np.std(x), scipy.stats.skew(x), scipy.stats.kurtosis(x, fisher=False)
+        let narrow: Vec<f32> = NUMBERS.iter().map(|&x| x as f32).collect();
+        for moments in [NUMBERS.into_iter().collect(), Moments::of_finite(&narrow)] {
+            assert!((moments.std().unwrap() - 3.486_398_498_421_532_4).abs() < 1e-13);
+            assert!((moments.skewness().unwrap() - 0.374_838_849_495_964_7).abs() < 1e-13);
+            assert!((moments.kurtosis().unwrap() - 2.081_361_123_663_917_6).abs() < 1e-13);
+        }
+    }
+
+    #[test]
+    fn normal_numbers_have_kurtosis_three() {
+        let mut rng = crate::rng::Rng::new(2, "normal");
+        let numbers: Vec<f32> = (0..100_000).map(|_| rng.normal() as f32).collect();
+        let moments = Moments::of_finite(&numbers);
+        assert!((moments.kurtosis().unwrap() - 3.0).abs() < 0.05 && moments.skewness().unwrap().abs() < 0.03);
+    }
+
+    #[test]
+    fn of_a_slice_only_what_is_finite_counts() {
+        let moments = Moments::of_finite(&[f32::NAN, 1.0, f32::INFINITY, 3.0, f32::NEG_INFINITY]);
+        assert_eq!((moments.n(), moments.mean(), moments.variance()), (2, Some(2.0), Some(2.0)));
+        assert_eq!(Moments::of_finite(&[f32::NAN]), Moments::default());
+    }
+
+    #[test]
+    fn equal_numbers_have_no_shape() {
+        let moments = Moments::of_finite(&[0.1; 7]);
+        assert_eq!((moments.std(), moments.skewness(), moments.kurtosis()), (Some(0.0), None, None));
+    }
+
+    #[test]
     fn nothing_has_no_mean_and_one_number_no_variance() {
         assert_eq!(mean(&[]), None);
         assert_eq!(Moments::default().mean(), None);
@@ -104,6 +202,24 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn pushing_merging_and_slices_agree(
+            numbers in prop::collection::vec(-100.0_f32..100.0, 2..200), cut in 0.0..1.0, offset in -1e3_f32..1e3
+        ) {
+            let numbers: Vec<f32> = numbers.iter().map(|x| x + offset).collect();
+            let (head, tail) = numbers.split_at((cut * numbers.len() as f64) as usize);
+            let pushed: Moments = numbers.iter().map(|&x| f64::from(x)).collect();
+            let mut merged = Moments::of_finite(head);
+            merged.merge(&Moments::of_finite(tail));
+            prop_assert_eq!(merged.n(), pushed.n());
+            let std = pushed.std().unwrap();
+            prop_assume!(std > 1e-2);
+            prop_assert!((merged.mean().unwrap() - pushed.mean().unwrap()).abs() < 1e-9);
+            prop_assert!((merged.std().unwrap() / std - 1.0).abs() < 1e-9);
+            prop_assert!((merged.skewness().unwrap() - pushed.skewness().unwrap()).abs() < 1e-6);
+            prop_assert!((merged.kurtosis().unwrap() / pushed.kurtosis().unwrap() - 1.0).abs() < 1e-6);
+        }
+
         #[test]
         fn quantiles_rise_with_q_and_stay_within_the_data(
             mut numbers in prop::collection::vec(-1e6..1e6, 1..40), q in 0.0..1.0, step in 0.0..1.0

@@ -17,9 +17,7 @@ pub fn mcnemar(only_a: u64, only_b: u64) -> f64 {
 /// # Panics
 /// If a p-value is outside 0..=1.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
-    assert!(p_values.iter().all(|p| (0.0..=1.0).contains(p)), "p-values outside 0..=1: {p_values:?}");
-    let mut order: Vec<usize> = (0..p_values.len()).collect();
-    order.sort_by(|&i, &j| p_values[i].total_cmp(&p_values[j]));
+    let order = rising(p_values);
     let mut adjusted = vec![0.0; p_values.len()];
     let mut worst = 0.0_f64;
     for (done, &i) in order.iter().enumerate() {
@@ -27,6 +25,31 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
         adjusted[i] = worst;
     }
     adjusted
+}
+
+/// Benjamini and Hochberg's (1995) step-up correction: adjusted p-values in the given order, which hold the expected
+/// share of false discoveries below the level they are compared with, for independent or positively dependent tests.
+/// The i-th smallest of m becomes the running minimum, from the largest down, of (m / i)·p.
+///
+/// # Panics
+/// If a p-value is outside 0..=1.
+pub fn bh(p_values: &[f64]) -> Vec<f64> {
+    let order = rising(p_values);
+    let mut adjusted = vec![0.0; p_values.len()];
+    let mut least = 1.0_f64;
+    for (rank, &i) in order.iter().enumerate().rev() {
+        least = least.min(p_values.len() as f64 / (rank + 1) as f64 * p_values[i]);
+        adjusted[i] = least;
+    }
+    adjusted
+}
+
+/// The places of p-values from the smallest to the largest.
+fn rising(p_values: &[f64]) -> Vec<usize> {
+    assert!(p_values.iter().all(|p| (0.0..=1.0).contains(p)), "p-values outside 0..=1: {p_values:?}");
+    let mut order: Vec<usize> = (0..p_values.len()).collect();
+    order.sort_by(|&i, &j| p_values[i].total_cmp(&p_values[j]));
+    order
 }
 
 #[cfg(test)]
@@ -64,7 +87,23 @@ mod tests {
         assert_eq!(holm(&[]), Vec::<f64>::new());
     }
 
+    #[test]
+    fn bh_agrees_with_scipy() {
+        // SciPy 1.17.1: scipy.stats.false_discovery_control(p, method="bh")
+        let found = bh(&[0.01, 0.04, 0.03, 0.005, 0.5]);
+        let expected = [0.025, 0.05, 0.05, 0.025, 0.5];
+        assert!(found.iter().zip(expected).all(|(f, e)| (f - e).abs() < 1e-12), "{found:?}");
+        assert_eq!(bh(&[]), Vec::<f64>::new());
+    }
+
     proptest! {
+        #[test]
+        fn false_discoveries_are_corrected_less_than_by_holm(p in prop::collection::vec(0.0..=1.0, 1..30)) {
+            for ((raw, bh), holm) in p.iter().zip(bh(&p)).zip(holm(&p)) {
+                prop_assert!(*raw <= bh && bh <= holm + 1e-12);
+            }
+        }
+
         #[test]
         fn a_correction_lies_between_the_p_value_and_bonferroni(p in prop::collection::vec(0.0..=1.0, 1..30)) {
             for (raw, adjusted) in p.iter().zip(holm(&p)) {
@@ -74,9 +113,10 @@ mod tests {
 
         #[test]
         fn a_correction_keeps_the_order(p in prop::collection::vec(0.0..=1.0, 2..30)) {
-            let adjusted = holm(&p);
-            for i in 1..p.len() {
-                prop_assert!(p[i - 1] > p[i] || adjusted[i - 1] <= adjusted[i]);
+            for adjusted in [holm(&p), bh(&p)] {
+                for i in 1..p.len() {
+                    prop_assert!(p[i - 1] > p[i] || adjusted[i - 1] <= adjusted[i]);
+                }
             }
         }
     }

@@ -1,0 +1,140 @@
+//! The largest numbers of a stream, exactly.
+
+use super::simd::max_magnitude;
+
+/// Numbers looked at together: one whose largest magnitude is not large enough is passed over as a whole.
+const CHUNK: usize = 256;
+
+/// One of the largest numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entry<P> {
+    /// The number, with its sign.
+    pub value: f32,
+    /// Where it was, or whatever else came with it.
+    pub place: P,
+}
+
+/// The `k` numbers of largest magnitude of a stream, exactly. Of equal magnitudes those that came first are kept; what
+/// is not finite is passed over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Top<P> {
+    k: usize,
+    /// Falling magnitude; equal magnitudes in the order they came.
+    entries: Vec<Entry<P>>,
+}
+
+impl<P: Copy> Top<P> {
+    /// The largest `k` of nothing so far. Takes memory only as numbers come.
+    pub fn new(k: usize) -> Self {
+        Self { k, entries: Vec::new() }
+    }
+
+    /// The numbers kept so far, largest magnitude first.
+    pub fn entries(&self) -> &[Entry<P>] {
+        &self.entries
+    }
+
+    /// The `rank`-th largest magnitude, counted from 1; `None` if fewer numbers came or were kept.
+    pub fn magnitude(&self, rank: usize) -> Option<f32> {
+        self.entries.get(rank.checked_sub(1)?).map(|entry| entry.value.abs())
+    }
+
+    /// Takes in one number.
+    pub fn push(&mut self, value: f32, place: P) {
+        let magnitude = value.abs();
+        if !magnitude.is_finite() || !self.has_room_for(magnitude) {
+            return;
+        }
+        let at = self.entries.partition_point(|entry| entry.value.abs() >= magnitude);
+        if self.entries.len() == self.k {
+            self.entries.pop();
+        }
+        self.entries.insert(at, Entry { value, place });
+    }
+
+    /// Takes in numbers in order, of which the i-th is at `place(i)`.
+    pub fn push_all(&mut self, values: &[f32], place: impl Fn(usize) -> P) {
+        for (chunk, values) in values.chunks(CHUNK).enumerate() {
+            if self.has_room_for(max_magnitude(values)) {
+                for (i, &value) in values.iter().enumerate() {
+                    self.push(value, place(chunk * CHUNK + i));
+                }
+            }
+        }
+    }
+
+    /// Adds what came after. Keeps as many as `self` does.
+    pub fn merge(&mut self, later: &Self) {
+        for entry in &later.entries {
+            self.push(entry.value, entry.place);
+        }
+    }
+
+    /// The same numbers with their places written another way.
+    pub fn map<Q>(self, place: impl Fn(P) -> Q) -> Top<Q> {
+        let renamed = |entry: Entry<P>| Entry { value: entry.value, place: place(entry.place) };
+        Top { k: self.k, entries: self.entries.into_iter().map(renamed).collect() }
+    }
+
+    fn has_room_for(&self, magnitude: f32) -> bool {
+        self.k > 0 && (self.entries.len() < self.k || magnitude > self.entries[self.k - 1].value.abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values(top: &Top<usize>) -> Vec<(f32, usize)> {
+        top.entries().iter().map(|entry| (entry.value, entry.place)).collect()
+    }
+
+    #[test]
+    fn the_largest_magnitudes_keep_their_sign_and_place() {
+        let mut top = Top::new(3);
+        top.push_all(&[1.0, -5.0, 0.5, 4.0, -2.0], |i| i + 10);
+        assert_eq!(values(&top), [(-5.0, 11), (4.0, 13), (-2.0, 14)]);
+        assert_eq!((top.magnitude(1), top.magnitude(3), top.magnitude(4)), (Some(5.0), Some(2.0), None));
+        assert_eq!(top.magnitude(0), None);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_passed_over() {
+        let mut top = Top::new(2);
+        top.push_all(&[f32::NAN, 1.0, f32::INFINITY, 0.0, f32::NEG_INFINITY], |i| i);
+        assert_eq!(values(&top), [(1.0, 1), (0.0, 3)]);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_none_wanted() {
+        let mut top = Top::new(0);
+        top.push_all(&[1.0, 2.0], |i| i);
+        assert_eq!(values(&top), []);
+    }
+
+    proptest! {
+        #[test]
+        fn the_top_is_the_head_of_a_stable_sort(numbers in prop::collection::vec(-9_i8..9, 0..900), k in 0_usize..20) {
+            let numbers: Vec<f32> = numbers.into_iter().map(f32::from).collect();
+            let mut top = Top::new(k);
+            top.push_all(&numbers, |i| i);
+            let mut sorted: Vec<(f32, usize)> = numbers.iter().copied().zip(0..).collect();
+            sorted.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+            sorted.truncate(k);
+            prop_assert_eq!(values(&top), sorted);
+        }
+
+        #[test]
+        fn merging_parts_equals_the_whole(numbers in prop::collection::vec(-50_i8..50, 0..900), cut in 0.0..1.0) {
+            let numbers: Vec<f32> = numbers.into_iter().map(f32::from).collect();
+            let cut = (cut * numbers.len() as f64) as usize;
+            let (mut whole, mut first, mut second) = (Top::new(7), Top::new(7), Top::new(7));
+            whole.push_all(&numbers, |i| i);
+            first.push_all(&numbers[..cut], |i| i);
+            second.push_all(&numbers[cut..], |i| i + cut);
+            first.merge(&second);
+            prop_assert_eq!(first, whole);
+        }
+    }
+}
