@@ -1,6 +1,7 @@
 //! The command line, and nothing else.
 
-use clap::{Args, Parser, Subcommand};
+use crate::quant::Scope;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,17 +20,25 @@ pub struct Cli {
 pub enum Command {
     /// Hide needles in long prompts: are they found, and where does the attention go?
     Needle(NeedleArgs),
+    /// Attention to the answer against noise: every region, three conventions, sinks, sparsity, retrieval heads
+    Ratio(RatioArgs),
+    /// Draw attention maps: effective, both parts, logits; by layer and head, pooled to any size
+    Heatmap(HeatmapArgs),
+    /// Cut attention logits to few bits: what survives?
+    Quantize(QuantizeArgs),
+    /// The largest attention logits and hidden states, and massive activations
+    Outliers(OutliersArgs),
     /// Train matched models from a spec, side by side on the same data
     Train(TrainArgs),
 }
 
-/// `difftool needle`.
+/// Which prompts.
 #[derive(Debug, Args)]
-pub struct NeedleArgs {
+pub struct PromptArgs {
     /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k)
     #[arg(long, value_delimiter = ',', default_value = "4k", value_name = "TOKENS")]
     pub ctx: Vec<TokenRange>,
-    /// Needles in the text (the paper's N) [default: 1,2,4,6 with 1,2,2,2 asked for]
+    /// Needles in the text (the paper's N) [default: needle 1,2,4,6 with 1,2,2,2 asked for; others 1, quantize 2]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub needles: Vec<usize>,
     /// Needles asked for (the paper's R), one for each value of --needles or one for all
@@ -38,26 +47,37 @@ pub struct NeedleArgs {
     /// Depths of the answer in the text, in percent
     #[arg(long, value_delimiter = ',', default_value = "0,25,50,75,100", value_name = "PCT")]
     pub depths: Vec<f64>,
-    /// Prompts per depth
-    #[arg(long, default_value_t = 15, value_name = "N")]
-    pub samples: usize,
-    /// Prompts per depth with cities that were held out of training [default: a third of --samples]
+    /// Prompts per depth, or windows of text [default: needle and ratio 15, quantize 8, outliers as --tokens says]
+    #[arg(long, value_name = "N")]
+    pub samples: Option<usize>,
+    /// Prompts per depth with cities that were held out of training [default: needle a third of --samples, others 0]
     #[arg(long, value_name = "N")]
     pub heldout: Option<usize>,
     /// Base seed: prompt i of the grid has seed SEED + i
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+    /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
+    #[arg(long, value_name = "FILE|DIR")]
+    pub haystack: Option<PathBuf>,
+}
+
+/// Which models, what of them, and where the results go.
+#[derive(Debug, Args)]
+pub struct RunArgs {
     /// A built-in model (transformer, diff, diff-v2), `all` of them, or a Hugging Face folder; may be repeated
     /// [default: transformer and diff]
     #[arg(long, value_name = "NAME|DIR")]
     pub model: Vec<String>,
-    /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
-    #[arg(long, value_name = "FILE|DIR")]
-    pub haystack: Option<PathBuf>,
+    /// Measure only these layers, counted from 0 [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "L")]
+    pub layers: Option<Vec<usize>>,
+    /// Measure only these heads of each layer, counted from 0 [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "H")]
+    pub heads: Option<Vec<usize>>,
     /// Threads; results do not depend on it [default: all cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
-    /// Run folder, which must not hold files yet [default: runs/needle-<UTC time>]
+    /// Run folder, which must not hold files yet [default: runs/<command>-<UTC time>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the summary as JSON instead of tables
@@ -66,6 +86,167 @@ pub struct NeedleArgs {
     /// Print nothing but the result
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// `difftool needle`.
+#[derive(Debug, Args)]
+pub struct NeedleArgs {
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: PromptArgs,
+    /// Models and output.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// `difftool ratio`.
+#[derive(Debug, Args)]
+pub struct RatioArgs {
+    /// Measure the last rows of this UTF-8 text instead of needle prompts
+    #[arg(long, value_name = "FILE")]
+    pub text: Option<PathBuf>,
+    /// Heads to list, by their attention to the answer; 0 for none
+    #[arg(long, default_value_t = 8, value_name = "K")]
+    pub top: usize,
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: PromptArgs,
+    /// Models and output.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// `difftool heatmap`.
+#[derive(Debug, Args)]
+pub struct HeatmapArgs {
+    /// Draw this UTF-8 text, from its beginning, instead of a needle prompt
+    #[arg(long, value_name = "FILE")]
+    pub text: Option<PathBuf>,
+    /// Layer, counted from 0 [default: the one with the most attention to the answer; of a text, the last]
+    #[arg(long, value_name = "L")]
+    pub layer: Option<usize>,
+    /// Head of that layer, counted from 0 [default: the mean over heads]
+    #[arg(long, value_name = "H")]
+    pub head: Option<usize>,
+    /// What to draw
+    #[arg(long, value_enum, default_value_t = MapKind::Effective)]
+    pub map: MapKind,
+    /// Every layer and head as small multiples
+    #[arg(long, conflicts_with_all = ["layer", "head", "data", "full"])]
+    pub grid: bool,
+    /// How pairs of tokens share a bin: the one of largest magnitude, their mean, or their sum
+    #[arg(long, value_enum, default_value_t = PoolingArg::Max)]
+    pub pool: PoolingArg,
+    /// Longer side of a map, in pixels
+    #[arg(long, default_value_t = 560, value_name = "PIXELS")]
+    pub size: u32,
+    /// Query tokens to draw, as in 4000..4096 [default: all]
+    #[arg(long, value_name = "FROM..TO")]
+    pub query: Option<TokenSpan>,
+    /// Key tokens to draw, as in 0..80 [default: all]
+    #[arg(long, value_name = "FROM..TO")]
+    pub key: Option<TokenSpan>,
+    /// Logarithmic colours
+    #[arg(long)]
+    pub log: bool,
+    /// Also write the matrix of every map drawn: one .npy or .csv file, numbered if there are several maps
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Write --data token by token instead of pooled
+    #[arg(long, requires = "data")]
+    pub full: bool,
+    /// Also draw an SVG: bitmap inside, vector text
+    #[arg(long)]
+    pub svg: bool,
+    /// Prompt length in tokens
+    #[arg(long, default_value = "4k", value_name = "TOKENS")]
+    pub ctx: TokenRange,
+    /// Needles in the text
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub needles: usize,
+    /// Depth of the answer in the text, in percent
+    #[arg(long, default_value_t = 50.0, value_name = "PCT")]
+    pub depth: f64,
+    /// Seed of the prompt
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
+    #[arg(long, value_name = "FILE|DIR")]
+    pub haystack: Option<PathBuf>,
+    /// Models and output.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// What a heat-map shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MapKind {
+    /// What weighs the values: A1 - lambda A2, or the only map
+    Effective,
+    /// The first softmax map
+    A1,
+    /// The second softmax map
+    A2,
+    /// Scaled logits of the first map
+    Logits1,
+    /// Scaled logits of the second map
+    Logits2,
+    /// A1, A2, lambda A2 and A1 - lambda A2 in one figure
+    All,
+}
+
+/// How numbers share a bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PoolingArg {
+    /// The number of largest magnitude, with its sign
+    Max,
+    /// The mean over pairs of tokens
+    Mean,
+    /// The sum
+    Sum,
+}
+
+/// `difftool quantize`.
+#[derive(Debug, Args)]
+pub struct QuantizeArgs {
+    /// Bits per logit, 2 to 16
+    #[arg(long, value_delimiter = ',', default_value = "16,8,6,4", value_name = "BITS")]
+    pub bits: Vec<u32>,
+    /// What shares one scale: a layer's logits (our reading of the paper), one map of one head, or a row
+    #[arg(long, value_enum, default_value_t = Scope::Tensor)]
+    pub scope: Scope,
+    /// Leave attention sinks alone: their logits stay exact and do not count for the scale
+    #[arg(long)]
+    pub exempt_sinks: bool,
+    /// Measure windows of this UTF-8 text instead of needle prompts
+    #[arg(long, value_name = "FILE")]
+    pub text: Option<PathBuf>,
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: PromptArgs,
+    /// Models and output.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// `difftool outliers`.
+#[derive(Debug, Args)]
+pub struct OutliersArgs {
+    /// Tokens to pool over, at least; windows of --ctx are added until it is reached
+    #[arg(long, default_value = "100k", value_name = "TOKENS")]
+    pub tokens: TokenRange,
+    /// Your own UTF-8 text instead of embedded prose, from its beginning
+    #[arg(long, value_name = "FILE")]
+    pub text: Option<PathBuf>,
+    /// Length of a window, in tokens
+    #[arg(long, default_value = "4k", value_name = "TOKENS")]
+    pub ctx: TokenRange,
+    /// Base seed of the prose: window i has seed SEED + i
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Models and output.
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 /// `difftool train`.
@@ -82,6 +263,31 @@ pub struct TrainArgs {
     /// No progress bars
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// Token positions: `4000..4096` with the second left out, or an open `4000..`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenSpan {
+    /// First position.
+    pub start: usize,
+    /// One past the last; nothing for the end of the text.
+    pub end: Option<usize>,
+}
+
+impl FromStr for TokenSpan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is not a range of token positions such as 0..80 or 4000..");
+        let (start, end) = text.split_once("..").ok_or_else(bad)?;
+        let number = |text: &str| text.trim().parse::<usize>().map_err(|_| bad());
+        let start = if start.is_empty() { 0 } else { number(start)? };
+        let end = if end.is_empty() { None } else { Some(number(end)?) };
+        if end.is_some_and(|end| end <= start) {
+            return Err(format!("`{text}` holds no token"));
+        }
+        Ok(Self { start, end })
+    }
 }
 
 /// Token counts: `4k`, or `1k..4k:1k` with both ends.
@@ -132,6 +338,17 @@ mod tests {
             for arg in command.get_arguments() {
                 assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
             }
+        }
+    }
+
+    #[test]
+    fn token_positions_may_be_open_but_not_empty() {
+        let parse = |text: &str| text.parse::<TokenSpan>().map(|span| (span.start, span.end));
+        assert_eq!(parse("10..20"), Ok((10, Some(20))));
+        assert_eq!(parse("10.."), Ok((10, None)));
+        assert_eq!(parse("..20"), Ok((0, Some(20))));
+        for bad in ["", "10", "20..10", "5..5", "a..b"] {
+            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 

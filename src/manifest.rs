@@ -2,11 +2,10 @@
 //!
 //! Enough to run it again and to notice that something else was run: `compare` checks manifests first.
 
+use crate::hash::sha256_file;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
@@ -24,6 +23,8 @@ pub struct Manifest {
     pub models: Vec<ModelInfo>,
     /// SHA-256 of the text that the haystacks were cut from.
     pub haystack_sha256: Option<String>,
+    /// SHA-256 of the user's text, if plain text was measured.
+    pub text_sha256: Option<String>,
     /// SHA-256 of the prompts' tokens, in the order they ran.
     pub prompts_sha256: Option<String>,
     /// Number format of the computation.
@@ -120,28 +121,6 @@ impl Manifest {
     }
 }
 
-/// SHA-256 of bytes, in lower-case hexadecimal.
-pub fn sha256(bytes: &[u8]) -> String {
-    hex(Sha256::digest(bytes).as_slice())
-}
-
-/// SHA-256 of a file, which is not read into memory as a whole.
-pub fn sha256_file(path: &Path) -> Result<String> {
-    let cannot = || format!("cannot read {}", path.display());
-    let mut file = File::open(path).with_context(cannot)?;
-    let mut hasher = Sha256::new();
-    std::io::copy(&mut file, &mut hasher).with_context(cannot)?;
-    Ok(hex(hasher.finalize().as_slice()))
-}
-
-/// Bytes in lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes everything");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,7 +140,7 @@ mod tests {
     fn hashes_agree_with_sha256sum() {
         // printf abc | sha256sum
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(sha256(b"abc"), abc);
+        assert_eq!(crate::hash::sha256(b"abc"), abc);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x"), "abc").unwrap();
         let output = Output::describe(folder.path(), "x", Some(1)).unwrap();

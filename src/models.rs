@@ -1,7 +1,8 @@
 //! Models by name: the built-in trio, or any folder in the Hugging Face format.
 
 use crate::bail_usage;
-use crate::manifest::{sha256, ModelInfo};
+use crate::hash::sha256;
+use crate::manifest::ModelInfo;
 use crate::model::{ModelConfig, Transformer, Weights, TENSOR_FILE};
 use crate::prompt::Tokenizer;
 use anyhow::{Context, Result};

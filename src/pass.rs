@@ -1,4 +1,4 @@
-//! Scoring a needle prompt: one teacher-forced pass says whether greedy decoding would have answered.
+//! One forward pass over a prompt: how its questions were answered, how every token was predicted, what probes saw.
 //!
 //! Greedy decoding gives the value exactly if and only if every token of the value has the largest logit given the
 //! tokens before it, so one pass over the prompt with its answers in place is enough.
@@ -9,6 +9,9 @@ use crate::ops::{cross_entropy, TokenScores};
 use crate::prompt::Prompt;
 use anyhow::Result;
 use candle_core::Tensor;
+
+/// Positions whose logits are held at once when all tokens are scored.
+const POSITIONS: usize = 256;
 
 /// How one asked number was answered.
 #[derive(Clone, Debug)]
@@ -21,39 +24,85 @@ pub struct QueryScore {
     pub first_rank: usize,
 }
 
-/// A scored prompt with what the probes saw on the way.
-pub struct Scored {
+/// How every token of a prompt but the first was predicted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Predictions {
+    /// Negative log-likelihood of token i + 1 given those before it, in nats.
+    pub nll_nats: Vec<f32>,
+    /// The token that was most likely instead, or the same.
+    pub top: Vec<u32>,
+}
+
+/// What one pass found out.
+pub struct Passed {
     /// One per query of the prompt.
     pub queries: Vec<QueryScore>,
+    /// Every token, if asked for.
+    pub predictions: Option<Predictions>,
     /// In (layer, head, probe) order.
     pub sightings: Vec<Sighting>,
 }
 
-/// One pass over the prompt, watched by `probes`.
+/// Runs the prompt through the model and `stream`; scores its questions, and with `all_tokens` every token.
 ///
 /// # Errors
-/// If the prompt does not fit the model.
-pub fn score(model: &Transformer, prompt: &Prompt, probes: &[&dyn RowProbe]) -> Result<Scored> {
-    let mut stream = Stream::new(probes);
-    let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?; // 1,T,E
+/// If the prompt does not fit the model, or what the model predicts is not finite.
+pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_tokens: bool) -> Result<Passed> {
+    if !all_tokens && !stream.watches_residual() {
+        let mut needed = vec![false; prompt.ids.len()];
+        prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
+        stream = stream.with_needed_rows(model.config.layers - 1, needed);
+    }
+    let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
+    let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;
+    let queries = if prompt.queries.is_empty() { Vec::new() } else { answers(model, &hidden, prompt)? };
+    Ok(Passed { queries, predictions, sightings: stream.sightings })
+}
+
+/// How the questions of a prompt are answered, watched by `probes`.
+///
+/// # Errors
+/// As [`pass`].
+pub fn score(model: &Transformer, prompt: &Prompt, probes: &[&dyn RowProbe]) -> Result<Passed> {
+    pass(model, prompt, Stream::new(probes), false)
+}
+
+fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt) -> Result<Vec<QueryScore>> {
     let rows: Vec<u32> = prompt.queries.iter().flat_map(|q| q.rows()).map(|row| row as u32).collect();
     let targets: Vec<u32> = rows.iter().map(|&row| prompt.ids[row as usize + 1]).collect();
     let n = rows.len();
-    let picked = hidden.get(0)?.index_select(&Tensor::from_vec(rows, n, hidden.device())?, 0)?; // rows,E
+    let picked = hidden.index_select(&Tensor::from_vec(rows, n, hidden.device())?, 0)?; // rows,E
     let logits = model.logits(&picked)?; // rows,W
     let (_, scores) = cross_entropy(&logits, targets.clone(), vec![1.0; n])?;
     let mut first = 0;
     let mut queries = Vec::with_capacity(prompt.queries.len());
     for query in &prompt.queries {
-        let of_query: &TokenScores = &scores[first..first + query.rows().len()].to_vec();
+        let of_query = &scores[first..first + query.rows().len()];
+        let log_prob_nats = -of_query.iter().map(|s| f64::from(s.nll_nats)).sum::<f64>();
+        anyhow::ensure!(log_prob_nats.is_finite(), "the model's logits are not finite");
         let row = logits.get(first)?.to_vec1::<f32>()?;
         let logit = row[targets[first] as usize];
         queries.push(QueryScore {
             exact: of_query.iter().all(|s| s.hit),
-            log_prob_nats: -of_query.iter().map(|s| f64::from(s.nll_nats)).sum::<f64>(),
+            log_prob_nats,
             first_rank: 1 + row.iter().filter(|&&other| other > logit).count(),
         });
         first += of_query.len();
     }
-    Ok(Scored { queries, sightings: stream.sightings })
+    Ok(queries)
+}
+
+/// Scores all tokens, a few positions at a time: logits of a whole text would be T x W numbers.
+fn predictions(model: &Transformer, hidden: &Tensor, ids: &[u32]) -> Result<Predictions> {
+    let targets = &ids[1..];
+    let mut found = Predictions::default();
+    for (i, targets) in targets.chunks(POSITIONS).enumerate() {
+        let n = targets.len();
+        let logits = model.logits(&hidden.narrow(0, i * POSITIONS, n)?)?; // n,W
+        let (_, scores): (_, TokenScores) = cross_entropy(&logits, targets.to_vec(), vec![1.0; n])?;
+        found.nll_nats.extend(scores.iter().map(|score| score.nll_nats));
+        found.top.extend(logits.argmax(1)?.to_vec1::<u32>()?);
+    }
+    anyhow::ensure!(found.nll_nats.iter().all(|nll| nll.is_finite()), "the model's logits are not finite");
+    Ok(found)
 }

@@ -1,34 +1,9 @@
 //! From records to the numbers of a table: accuracy with its interval, attention shares, paired differences.
 
 use crate::record::Record;
-use crate::stats::{mean, wilson, Interval, Paired, RESAMPLES};
+use crate::stats::{bootstrap_mean, mean, wilson, Interval, Paired, RESAMPLES};
 use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// One row of the table: a model in one setting.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Model name.
-    pub model: String,
-    /// Prompt length, in tokens.
-    pub ctx_tok: usize,
-    /// Needles in the text.
-    pub needles: usize,
-    /// Needles asked for.
-    pub retrieve: usize,
-    /// Accuracy over numbers asked, cities the model was trained on.
-    pub accuracy: Proportion,
-    /// The same with held-out cities.
-    pub accuracy_heldout: Proportion,
-    /// Mean log-probability of the answer, in nats.
-    pub answer_log_prob_nats: f64,
-    /// Mean share of |attention| on the answer's tokens.
-    pub answer_share_abs: f64,
-    /// Mean share of |attention| on noise.
-    pub noise_share_abs: f64,
-    /// Mean lambda.
-    pub lambda: f64,
-}
 
 /// Hits of trials.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -58,12 +33,12 @@ impl Proportion {
     }
 }
 
-/// The paired difference of one metric between a model and the first one.
+/// A paired difference: the same prompts, measured in two ways.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
-    /// The other model.
-    pub model: String,
-    /// The first model.
+    /// What is compared, for example a model or a number of bits.
+    pub of: String,
+    /// What it is compared with.
     pub baseline: String,
     /// Prompt length, in tokens.
     pub ctx_tok: usize,
@@ -71,11 +46,11 @@ pub struct Difference {
     pub needles: usize,
     /// Needles asked for.
     pub retrieve: usize,
-    /// `exact`, `answer_share_abs` or `noise_share_abs`.
-    pub metric: &'static str,
+    /// Name of the quantity.
+    pub metric: String,
     /// Prompts compared.
     pub n: usize,
-    /// Mean of model - baseline.
+    /// Mean over prompts of this - baseline.
     pub difference: f64,
     /// Ends of the 95 % bootstrap interval.
     pub lo: f64,
@@ -83,23 +58,26 @@ pub struct Difference {
     pub hi: f64,
 }
 
-/// The three metrics that are compared: name in the summary, metric and region of the records.
-const COMPARED: [(&str, &str, Option<&str>); 3] = [
-    ("exact", "exact", None),
-    ("answer_share_abs", "share_abs", Some("answer")),
-    ("noise_share_abs", "noise_abs", None),
-];
+impl Difference {
+    /// The interval.
+    pub fn interval(&self) -> Interval {
+        Interval { lo: self.lo, hi: self.hi }
+    }
+}
 
-/// Records that are means over heads and layers, grouped for lookup. Records of single heads are not kept.
+/// Records grouped for lookup: those that are means over heads and layers, and those of single heads.
 #[derive(Default)]
 pub struct Summary {
     models: Vec<String>,
     settings: Vec<Setting>,
     values: BTreeMap<Key, Vec<(Sample, f64)>>,
+    /// Numbers of single heads of one metric and region, by model, layer and head.
+    heads: BTreeMap<(String, usize, usize), Vec<(u64, f64)>>,
+    head_metric: Option<(&'static str, &'static str)>,
 }
 
 /// Context, needles in the text, needles asked for.
-type Setting = (usize, usize, usize);
+pub type Setting = (usize, usize, usize);
 /// What identifies a number among those of one key: seed and query.
 type Sample = (u64, usize);
 
@@ -107,17 +85,92 @@ type Sample = (u64, usize);
 struct Key {
     model: String,
     setting: Setting,
+    bits: Option<u32>,
     cities: String,
     depth_millipct: u64,
     metric: String,
     region: Option<String>,
 }
 
+/// Which numbers are wanted: of one model and metric, and as narrow as is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Pick<'a> {
+    model: &'a str,
+    metric: &'a str,
+    region: Option<&'a str>,
+    setting: Option<Setting>,
+    bits: Option<u32>,
+    cities: Option<&'a str>,
+    depth_pct: Option<f64>,
+}
+
+impl<'a> Pick<'a> {
+    /// Numbers of a metric of no region, without quantisation, in all settings, with all cities, at all depths.
+    pub fn of(model: &'a str, metric: &'a str) -> Self {
+        Self { model, metric, region: None, setting: None, bits: None, cities: None, depth_pct: None }
+    }
+
+    /// Of a region.
+    pub fn region(self, region: &'a str) -> Self {
+        Self { region: Some(region), ..self }
+    }
+
+    /// In one setting.
+    pub fn setting(self, setting: Setting) -> Self {
+        Self { setting: Some(setting), ..self }
+    }
+
+    /// With logits of so many bits; nothing for those left alone.
+    pub fn bits(self, bits: Option<u32>) -> Self {
+        Self { bits, ..self }
+    }
+
+    /// With cities of one set.
+    pub fn cities(self, cities: &'a str) -> Self {
+        Self { cities: Some(cities), ..self }
+    }
+
+    /// With the controlled needle at one depth.
+    pub fn depth_pct(self, depth_pct: f64) -> Self {
+        Self { depth_pct: Some(depth_pct), ..self }
+    }
+
+    fn matches(&self, key: &Key) -> bool {
+        key.model == self.model
+            && key.metric == self.metric
+            && key.region.as_deref() == self.region
+            && key.bits == self.bits
+            && self.setting.is_none_or(|setting| key.setting == setting)
+            && self.cities.is_none_or(|cities| key.cities == cities)
+            && self.depth_pct.is_none_or(|depth| key.depth_millipct == millipct(depth))
+    }
+}
+
+fn millipct(depth_pct: f64) -> u64 {
+    (depth_pct * 1000.0).round() as u64
+}
+
 impl Summary {
+    /// A summary that also keeps this metric and region of every head.
+    pub fn with_heads(metric: &'static str, region: &'static str) -> Self {
+        Self { head_metric: Some((metric, region)), ..Self::default() }
+    }
+
     /// Takes note of a record.
     pub fn add(&mut self, record: &Record) {
         let (id, measure) = (&record.identity, &record.measure);
-        let (Some(value), None) = (measure.value, measure.layer) else { return };
+        let Some(value) = measure.value else { return };
+        if let (Some(layer), Some(head)) = (measure.layer, measure.head) {
+            let wanted = self.head_metric.is_some_and(|(metric, region)| {
+                measure.metric == metric && measure.region.as_deref() == Some(region) && id.bits.is_none()
+            });
+            if let Some(seed) = id.seed.filter(|_| wanted) {
+                self.heads.entry((id.model.clone(), layer, head)).or_default().push((seed, value));
+            }
+        }
+        if measure.layer.is_some() {
+            return;
+        }
         let setting = (id.ctx_tok, id.needles.unwrap_or(0), id.retrieve.unwrap_or(0));
         if !self.models.contains(&id.model) {
             self.models.push(id.model.clone());
@@ -128,8 +181,9 @@ impl Summary {
         let key = Key {
             model: id.model.clone(),
             setting,
+            bits: id.bits,
             cities: id.cities.as_deref().unwrap_or_default().to_owned(),
-            depth_millipct: (id.depth_req_pct.unwrap_or(0.0) * 1000.0).round() as u64,
+            depth_millipct: millipct(id.depth_req_pct.unwrap_or(0.0)),
             metric: measure.metric.to_string(),
             region: measure.region.as_deref().map(ToOwned::to_owned),
         };
@@ -146,6 +200,14 @@ impl Summary {
         &self.settings
     }
 
+    /// Metrics with their regions that occur, sorted.
+    pub fn metrics(&self) -> Vec<(String, Option<String>)> {
+        let mut metrics: Vec<_> = self.values.keys().map(|key| (key.metric.clone(), key.region.clone())).collect();
+        metrics.sort_unstable();
+        metrics.dedup();
+        metrics
+    }
+
     /// Depths that occur, in percent, from the top.
     pub fn depths_pct(&self) -> Vec<f64> {
         let mut depths: Vec<u64> = self.values.keys().map(|key| key.depth_millipct).collect();
@@ -154,88 +216,69 @@ impl Summary {
         depths.into_iter().map(|d| d as f64 / 1000.0).collect()
     }
 
-    /// Numbers of one metric with training cities, at one depth or all.
-    pub fn numbers(
-        &self,
-        model: &str,
-        setting: Setting,
-        depth_pct: Option<f64>,
-        metric: &str,
-        region: Option<&str>,
-    ) -> Vec<f64> {
-        self.select(model, setting, Some("train"), depth_pct, metric, region)
-            .into_iter()
-            .map(|(_, value)| value)
-            .collect()
+    /// The numbers of a pick.
+    pub fn numbers(&self, pick: Pick<'_>) -> Vec<f64> {
+        self.select(pick).into_iter().map(|(_, value)| value).collect()
     }
 
-    fn select(
-        &self,
-        model: &str,
-        setting: Setting,
-        cities: Option<&str>,
-        depth_pct: Option<f64>,
-        metric: &str,
-        region: Option<&str>,
-    ) -> Vec<(Sample, f64)> {
-        let depth = depth_pct.map(|d| (d * 1000.0).round() as u64);
-        let matches = |key: &&Key| {
-            key.model == model
-                && key.setting == setting
-                && cities.is_none_or(|c| key.cities == c)
-                && depth.is_none_or(|d| key.depth_millipct == d)
-                && key.metric == metric
-                && key.region.as_deref() == region
+    /// Their mean, if there are any.
+    pub fn mean(&self, pick: Pick<'_>) -> Option<f64> {
+        mean(&self.numbers(pick))
+    }
+
+    /// Means over the questions of each prompt, which are not independent, and the mean of those with its 95 % bootstrap
+    /// interval.
+    pub fn mean_in(&self, pick: Pick<'_>, seed: u64) -> Option<(f64, Interval)> {
+        let per_prompt: Vec<f64> = by_prompt(&self.select(pick)).into_values().collect();
+        Some((mean(&per_prompt)?, bootstrap_mean(&per_prompt, RESAMPLES, seed)?))
+    }
+
+    /// Hits of trials among numbers that are 0 or 1.
+    pub fn proportion(&self, pick: Pick<'_>) -> Proportion {
+        Proportion::new(&self.numbers(pick))
+    }
+
+    /// The kept numbers of single heads of a model, averaged over the questions of each prompt: (layer, head), and
+    /// prompts in the order of their seeds.
+    pub fn heads(&self, model: &str) -> Vec<((usize, usize), Vec<f64>)> {
+        let of_model = self.heads.iter().filter(|((name, ..), _)| name == model);
+        let per_prompt = |values: &[(u64, f64)]| {
+            let values: Vec<(Sample, f64)> = values.iter().map(|&(seed, value)| ((seed, 0), value)).collect();
+            by_prompt(&values).into_values().collect()
         };
-        let found = self.values.iter().filter(|(key, _)| matches(key));
+        of_model.map(|((_, layer, head), values)| ((*layer, *head), per_prompt(values))).collect()
+    }
+
+    fn select(&self, pick: Pick<'_>) -> Vec<(Sample, f64)> {
+        let found = self.values.iter().filter(|(key, _)| pick.matches(key));
         found.flat_map(|(_, values)| values.iter().copied()).collect()
     }
 
-    /// The table: settings in order, models within.
-    pub fn rows(&self) -> Vec<Row> {
-        let mut rows = Vec::new();
-        for &setting in &self.settings {
-            for model in &self.models {
-                let numbers = |metric, region| self.numbers(model, setting, None, metric, region);
-                let mean = |metric, region| mean(&numbers(metric, region)).unwrap_or(f64::NAN);
-                let heldout = self.select(model, setting, Some("heldout"), None, "exact", None);
-                rows.push(Row {
-                    model: model.clone(),
-                    ctx_tok: setting.0,
-                    needles: setting.1,
-                    retrieve: setting.2,
-                    accuracy: Proportion::new(&numbers("exact", None)),
-                    accuracy_heldout: Proportion::new(&heldout.into_iter().map(|(_, v)| v).collect::<Vec<_>>()),
-                    answer_log_prob_nats: mean("answer_log_prob", None),
-                    answer_share_abs: mean("share_abs", Some("answer")),
-                    noise_share_abs: mean("noise_abs", None),
-                    lambda: mean("lambda", None),
-                });
-            }
-        }
-        rows
+    /// The mean of b - a over prompts that both have. Numbers of one prompt are averaged first: they are not
+    /// independent.
+    pub fn paired(&self, a: Pick<'_>, b: Pick<'_>, seed: u64) -> Option<Paired> {
+        let (a, b) = (by_prompt(&self.select(a)), by_prompt(&self.select(b)));
+        let pairs: Vec<(f64, f64)> = a.iter().filter_map(|(prompt, a)| Some((*a, *b.get(prompt)?))).collect();
+        Paired::new(&pairs, RESAMPLES, seed)
     }
 
-    /// Every model against the first, on the same prompts, both city sets together. Numbers of one prompt are averaged
-    /// first: they are not independent.
-    pub fn differences(&self, seed: u64) -> Vec<Difference> {
+    /// Every model against the first, on the same prompts, both city sets together, for metrics given as (name in the
+    /// result, metric, region).
+    pub fn differences(&self, metrics: &[(&str, &str, Option<&str>)], seed: u64) -> Vec<Difference> {
         let Some((baseline, others)) = self.models.split_first() else { return Vec::new() };
         let mut list = Vec::new();
         for &setting in &self.settings {
             for model in others {
-                for (name, metric, region) in COMPARED {
-                    let per_prompt = |model: &str| by_prompt(&self.select(model, setting, None, None, metric, region));
-                    let (a, b) = (per_prompt(baseline), per_prompt(model));
-                    let pairs: Vec<(f64, f64)> =
-                        a.iter().filter_map(|(prompt, a)| Some((*a, *b.get(prompt)?))).collect();
-                    let Some(paired) = Paired::new(&pairs, RESAMPLES, seed) else { continue };
+                for &(name, metric, region) in metrics {
+                    let pick = |model| Pick { region, ..Pick::of(model, metric).setting(setting) };
+                    let Some(paired) = self.paired(pick(baseline), pick(model), seed) else { continue };
                     list.push(Difference {
-                        model: model.clone(),
+                        of: model.clone(),
                         baseline: baseline.clone(),
                         ctx_tok: setting.0,
                         needles: setting.1,
                         retrieve: setting.2,
-                        metric: name,
+                        metric: name.to_owned(),
                         n: paired.n,
                         difference: paired.diff,
                         lo: paired.lo,

@@ -68,6 +68,28 @@ pub fn percent_in(fraction: f64, interval: Interval) -> String {
     format!("{} [{}, {}]", percent(fraction), percent(interval.lo), percent(interval.hi))
 }
 
+/// A number with three significant digits or so: `0.012`, `3.14`, `251`, `3610`; `-` for none.
+pub fn short(x: Option<f64>) -> String {
+    match x {
+        None => "-".to_owned(),
+        Some(x) if x != 0.0 && x.abs() < 0.001 => format!("{x:.1e}"),
+        Some(x) if x.abs() < 1.0 => format!("{x:.3}"),
+        Some(x) if x.abs() < 10.0 => format!("{x:.2}"),
+        Some(x) if x.abs() < 100.0 => format!("{x:.1}"),
+        Some(x) => format!("{x:.0}"),
+    }
+}
+
+/// A number with its interval: `3.14 [3.01, 3.27]`.
+pub fn short_in(x: f64, interval: Interval) -> String {
+    format!("{} [{}, {}]", short(Some(x)), short(Some(interval.lo)), short(Some(interval.hi)))
+}
+
+/// A fraction as a percentage, or `-`.
+pub fn percent_or_dash(fraction: Option<f64>) -> String {
+    fraction.map_or("-".to_owned(), percent)
+}
+
 /// A difference of fractions with its interval, in percentage points: `+3.2 [-1.0, +5.4]`.
 pub fn points_in(difference: f64, interval: Interval) -> String {
     let signed = |x: f64| format!("{:+.1}", unsigned_zero(100.0 * x));
@@ -110,6 +132,13 @@ diff         6/2  100.0 [96.4, 100.0]      31.0";
     fn percentages_have_one_decimal_and_their_interval() {
         assert_eq!(percent_in(0.975, Interval { lo: 0.931, hi: 0.992 }), "97.5 [93.1, 99.2]");
         assert_eq!(points_in(0.032, Interval { lo: -0.01, hi: 0.054 }), "+3.2 [-1.0, +5.4]");
+    }
+
+    #[test]
+    fn short_numbers_keep_about_three_digits() {
+        let shown = [3608.6, 251.54, 38.84, 3.128, 0.0123, 0.00012, 0.0].map(|x| short(Some(x)));
+        assert_eq!(shown, ["3609", "252", "38.8", "3.13", "0.012", "1.2e-4", "0.000"]);
+        assert_eq!(short(None), "-");
     }
 
     #[test]

@@ -121,7 +121,7 @@ fn the_manifest_describes_the_files_beside_it() {
     assert_eq!(manifest.models[0].variant, "transformer");
     assert_eq!(manifest.outputs.len(), 3);
     for output in manifest.outputs {
-        let found = difftool::manifest::sha256_file(&scratch.path("run").join(&output.file)).unwrap();
+        let found = difftool::hash::sha256_file(&scratch.path("run").join(&output.file)).unwrap();
         assert_eq!(found, output.sha256, "{}", output.file);
     }
     let recipe = difftool::plot::read_recipe(&scratch.path("run/accuracy.png")).unwrap();

@@ -6,7 +6,7 @@ mod common;
 use candle_core::{Device, Tensor};
 use common::{assert_close, distance, fixture};
 use difftool::attention::Stream;
-use difftool::manifest::sha256;
+use difftool::hash::sha256;
 use difftool::model::{ModelConfig, Transformer, Weights, TENSOR_FILE};
 use difftool::prompt::Tokenizer;
 use std::collections::HashMap;

@@ -1,11 +1,14 @@
 //! The slow, obvious way: whole maps, plain loops, `f64` sums. The reference for the fast paths, for ever.
 
-use super::{Attend, Heads};
+use super::{Attend, Heads, Quantise};
+use crate::quant::Scope;
 use candle_core::{Result, Tensor};
 
 /// The maps of one output head.
 #[derive(Clone, Debug)]
 pub struct DenseHead {
+    /// Scaled logits of each j, quantised if they are: T x T, row-major; zero above the diagonal, where nothing is seen.
+    pub logits: Vec<Vec<f64>>,
     /// Softmax map of each j: T x T, row-major, zero above the diagonal.
     pub maps: Vec<Vec<f64>>,
     /// The effective map, sum over j of mix_j * map_j: T x T.
@@ -19,10 +22,12 @@ pub struct Dense {
     pub kept: Vec<Vec<Vec<DenseHead>>>,
     /// Residual streams by site, as [`Attend::residual`] passes them.
     pub residuals: Vec<Tensor>,
+    /// Quantises logits before their softmax.
+    pub quantise: Option<Quantise>,
 }
 
 impl Attend for Dense {
-    fn attend(&mut self, _layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let (batch, t, _, d) = heads.q.dims4()?;
         let scale = f64::from(heads.scale()?);
         let q = heads.q.to_dtype(candle_core::DType::F64)?;
@@ -38,15 +43,22 @@ impl Attend for Dense {
                 (Some(l), _) => -f64::from(l[(b * t + query) * wiring.heads() + h]),
                 (None, _) => unreachable!("a second map has a lambda"),
             };
-            let maps: Vec<DenseHead> = (0..wiring.heads())
+            // logits[h][j]: T x T
+            let mut logits: Vec<Vec<Vec<f64>>> = (0..wiring.heads())
                 .map(|h| {
-                    let maps: Vec<Vec<f64>> = (0..wiring.maps())
-                        .map(|j| softmax_map(&q[b], wiring.query[j][h], &k[b], wiring.key[j][h], scale))
-                        .collect();
-                    let effective = (0..t * t).map(|i| (0..maps.len()).map(|j| mix(h, j, i / t) * maps[j][i]).sum());
-                    DenseHead { effective: effective.collect(), maps }
+                    let of_map = |j: usize| logit_map(&q[b], wiring.query[j][h], &k[b], wiring.key[j][h], scale);
+                    (0..wiring.maps()).map(of_map).collect()
                 })
                 .collect();
+            if let Some(quantise) = &self.quantise {
+                quantise_layer(quantise, layer, t, &mut logits);
+            }
+            let head = |(h, logits): (usize, Vec<Vec<f64>>)| {
+                let maps: Vec<Vec<f64>> = logits.iter().map(|logits| softmax_map(logits, t)).collect();
+                let effective = (0..t * t).map(|i| (0..maps.len()).map(|j| mix(h, j, i / t) * maps[j][i]).sum());
+                DenseHead { effective: effective.collect(), maps, logits }
+            };
+            let maps: Vec<DenseHead> = logits.into_iter().enumerate().map(head).collect();
             for query in 0..t {
                 for (h, head) in maps.iter().enumerate() {
                     for &slice in &wiring.value[h] {
@@ -75,18 +87,63 @@ fn nested(x: &Tensor) -> Result<Nested> {
     (0..x.dim(0)?).map(|b| x.get(b)?.to_vec3::<f64>()).collect()
 }
 
-fn softmax_map(q: &[Vec<Vec<f64>>], q_head: usize, k: &[Vec<Vec<f64>>], k_head: usize, scale: f64) -> Vec<f64> {
+/// Scaled logits of the visible keys, zero elsewhere: T x T.
+fn logit_map(q: &[Vec<Vec<f64>>], q_head: usize, k: &[Vec<Vec<f64>>], k_head: usize, scale: f64) -> Vec<f64> {
     let t = q.len();
+    let mut logits = vec![0.0; t * t];
+    for query in 0..t {
+        for key in 0..=query {
+            let product: f64 = q[query][q_head].iter().zip(&k[key][k_head]).map(|(a, b)| a * b).sum();
+            logits[query * t + key] = scale * product;
+        }
+    }
+    logits
+}
+
+/// Softmax over the visible keys of each row, zero elsewhere: T x T.
+fn softmax_map(logits: &[f64], t: usize) -> Vec<f64> {
     let mut map = vec![0.0; t * t];
     for query in 0..t {
-        let logit =
-            |s: usize| -> f64 { scale * q[query][q_head].iter().zip(&k[s][k_head]).map(|(a, b)| a * b).sum::<f64>() };
-        let logits: Vec<f64> = (0..=query).map(logit).collect();
-        let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let total: f64 = logits.iter().map(|x| (x - largest).exp()).sum();
-        for (s, x) in logits.iter().enumerate() {
-            map[query * t + s] = (x - largest).exp() / total;
+        let visible = &logits[query * t..=query * t + query];
+        let largest = visible.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = visible.iter().map(|x| (x - largest).exp()).sum();
+        for (key, x) in visible.iter().enumerate() {
+            map[query * t + key] = (x - largest).exp() / total;
         }
     }
     map
+}
+
+/// Quantises all logits of a layer, `logits[h][j]`.
+fn quantise_layer(quantise: &Quantise, layer: usize, t: usize, logits: &mut [Vec<Vec<f64>>]) {
+    let counts = |h: usize, i: usize| i % t <= i / t && !quantise.exempt(layer, h).contains(&(i % t));
+    let shares_scale = |(h, j, query): (usize, usize, usize), (h2, j2, query2): (usize, usize, usize)| match quantise
+        .quantiser
+        .scope
+    {
+        Scope::Tensor => true,
+        Scope::Head => (h, j) == (h2, j2),
+        Scope::Row => (h, j, query) == (h2, j2, query2),
+    };
+    let before = logits.to_vec();
+    let absmax = |at: (usize, usize, usize)| {
+        let mut largest = 0.0f64;
+        for (h, maps) in before.iter().enumerate() {
+            for (j, map) in maps.iter().enumerate() {
+                let shared = |i: &usize| shares_scale(at, (h, j, i / t)) && counts(h, *i);
+                largest = (0..t * t).filter(shared).fold(largest, |largest, i| largest.max(map[i].abs()));
+            }
+        }
+        largest
+    };
+    for (h, maps) in logits.iter_mut().enumerate() {
+        for (j, map) in maps.iter_mut().enumerate() {
+            for query in 0..t {
+                let step = f64::from(quantise.quantiser.step(absmax((h, j, query)) as f32));
+                for i in (query * t..=query * t + query).filter(|&i| counts(h, i) && step > 0.0) {
+                    map[i] = (map[i] / step).round_ties_even() * step;
+                }
+            }
+        }
+    }
 }

@@ -20,6 +20,7 @@ mod diff_v2;
 mod fused;
 mod standard;
 mod stream;
+mod tile;
 mod wiring;
 
 pub use dense::Dense;
@@ -27,10 +28,29 @@ pub use diff_v1::{lambda_init, DiffV1, Pairing};
 pub use diff_v2::DiffV2;
 pub use fused::Fused;
 pub use standard::wiring as standard_wiring;
-pub use stream::{Row, RowProbe, RowSink, Sighting, Stream, TILE};
+pub use stream::{ResidualProbe, Row, RowProbe, RowSink, Selection, Sighting, Stream};
+pub use tile::TILE;
 pub use wiring::Wiring;
 
+use crate::quant::Quantiser;
 use candle_core::{Result, Tensor};
+use std::collections::BTreeMap;
+
+/// What is done to the logits of every map before its softmax.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quantise {
+    /// Bits and scope.
+    pub quantiser: Quantiser,
+    /// Keys by (layer, output head) that keep their logits and do not count for the scale: sinks.
+    pub exempt: BTreeMap<(usize, usize), Vec<usize>>,
+}
+
+impl Quantise {
+    /// The exempt keys of a head.
+    pub fn exempt(&self, layer: usize, head: usize) -> &[usize] {
+        self.exempt.get(&(layer, head)).map_or(&[], Vec::as_slice)
+    }
+}
 
 /// What a variant projects one layer's input to.
 pub struct Heads<'a> {

@@ -4,21 +4,27 @@
 //! probe state, and the states of a head are merged in query order, so what a probe learns does not depend on the
 //! number of threads.
 
-use super::{Attend, Heads, Wiring};
-use crate::ops::simd::causal_exp;
-use crate::ops::{multiply, with_values, Mat, MatMut};
+use super::tile::{Pass, Tile, TILE};
+use super::{Attend, Heads, Quantise};
+use crate::ops::with_values;
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::ops::Range;
 
-/// Queries per tile: J maps x 32 rows x 4,096 keys of `f32` are J x 512 KiB.
-pub const TILE: usize = 32;
-/// Queries per task and per probe state.
+/// Queries per task and per probe state, at least.
 const BLOCK: usize = 256;
+/// Tasks per head, at most: a probe may keep O(T) numbers per task.
+const BLOCKS: usize = 16;
 
 /// One row of attention of one output head, on its way past.
 pub struct Row<'a> {
     /// Position of the query token; the keys are 0..=query.
     pub query: usize,
+    /// Scaled logits of the maps as the softmax takes them, quantised if they are: each (query + 1). Nothing unless a
+    /// probe asks for them.
+    pub logits: &'a [&'a [f32]],
     /// Softmax rows of the maps j = 0, 1: each (query + 1).
     pub maps: &'a [&'a [f32]],
     /// Weight of each map: 1, or 1 and -lambda.
@@ -31,6 +37,10 @@ pub struct Row<'a> {
 pub trait RowProbe: Sync {
     /// Whether the row of this query of this head is to be seen. Rows nobody wants cost nothing.
     fn wants(&self, layer: usize, head: usize, query: usize) -> bool;
+    /// Whether it looks at [`Row::logits`], which cost a copy.
+    fn wants_logits(&self) -> bool {
+        false
+    }
     /// A fresh state for one head.
     fn start(&self, layer: usize, head: usize) -> Box<dyn RowSink>;
 }
@@ -57,9 +67,37 @@ pub struct Sighting {
     pub sink: Box<dyn RowSink>,
 }
 
+/// Looks at the residual stream as it passes.
+pub trait ResidualProbe {
+    /// Site 0 is the embeddings, site l + 1 the output of layer l; `values` is (T, E), row-major.
+    fn see(&mut self, site: usize, values: &[f32], width: usize);
+}
+
+/// The layers and heads that probes are shown; all by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Selection {
+    /// 0-based layers; nothing for all.
+    pub layers: Option<Vec<usize>>,
+    /// 0-based output heads; nothing for all.
+    pub heads: Option<Vec<usize>>,
+}
+
+impl Selection {
+    /// Whether a head of a layer is in it.
+    pub fn has(&self, layer: usize, head: usize) -> bool {
+        let within = |list: &Option<Vec<usize>>, index| list.as_ref().is_none_or(|list| list.contains(&index));
+        within(&self.layers, layer) && within(&self.heads, head)
+    }
+}
+
 /// Computes the mixture without gradients and shows its rows to probes. One prompt at a time (B = 1).
 pub struct Stream<'a> {
     probes: &'a [&'a dyn RowProbe],
+    residual: Option<&'a mut dyn ResidualProbe>,
+    selection: Selection,
+    quantise: Option<&'a Quantise>,
+    /// A layer, and for every query whether its output there is needed.
+    needed: Option<(usize, Vec<bool>)>,
     /// What was learned, in (layer, head, probe) order.
     pub sightings: Vec<Sighting>,
 }
@@ -67,70 +105,102 @@ pub struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// A stream watched by `probes`.
     pub fn new(probes: &'a [&'a dyn RowProbe]) -> Self {
-        Self { probes, sightings: Vec::new() }
+        Self {
+            probes,
+            residual: None,
+            selection: Selection::default(),
+            quantise: None,
+            needed: None,
+            sightings: Vec::new(),
+        }
+    }
+
+    /// Shows rows of these layers and heads only.
+    pub fn only(self, selection: &Selection) -> Self {
+        Self { selection: selection.clone(), ..self }
+    }
+
+    /// Shows the residual stream to `probe`.
+    pub fn with_residual(self, probe: &'a mut dyn ResidualProbe) -> Self {
+        Self { residual: Some(probe), ..self }
+    }
+
+    /// Whether something looks at the residual stream.
+    pub fn watches_residual(&self) -> bool {
+        self.residual.is_some()
+    }
+
+    /// Quantises logits before their softmax.
+    pub fn quantised(self, quantise: Option<&'a Quantise>) -> Self {
+        Self { quantise, ..self }
+    }
+
+    /// Leaves the outputs of `layer` zero for queries that are neither needed nor wanted by a probe: of the last layer
+    /// nothing is asked but the rows that predict something.
+    pub fn with_needed_rows(self, layer: usize, needed: Vec<bool>) -> Self {
+        Self { needed: Some((layer, needed)), ..self }
+    }
+
+    /// The probes that are shown rows of this head, each with its index.
+    fn watching(&self, layer: usize, head: usize) -> Vec<(usize, &'a dyn RowProbe)> {
+        let selected = self.selection.has(layer, head);
+        self.probes.iter().enumerate().filter(|_| selected).map(|(i, &probe)| (i, probe)).collect()
     }
 }
 
 impl Attend for Stream<'_> {
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
-        let (batch, t, q_heads, d) = heads.q.dims4()?;
+        let (batch, t, _, d) = heads.q.dims4()?;
         if batch != 1 {
             candle_core::bail!("streaming attention takes one prompt at a time, got {batch}");
         }
         let lambda = heads.lambda.as_ref().map(|l| l.flatten_all()?.to_vec1::<f32>()).transpose()?;
-        let (scale, wiring) = (heads.scale()?, heads.wiring);
-        let kv_row = heads.k.dim(2)? * d;
-        let blocks = t.div_ceil(BLOCK);
-        let tasks: Vec<Block> = with_values(&heads.q, "attention", |q| {
-            with_values(&heads.k, "attention", |k| {
-                with_values(&heads.v, "attention", |v| {
-                    let pass =
-                        Pass { q, k, v, lambda: lambda.as_deref(), wiring, scale, t, d, q_row: q_heads * d, kv_row };
-                    // Late blocks cost most: start with them.
-                    let run = |task: usize| {
-                        let (h, block) = (task % wiring.heads(), blocks - 1 - task / wiring.heads());
-                        pass.block(layer, h, block * BLOCK, self.probes)
-                    };
-                    (0..wiring.heads() * blocks).into_par_iter().with_max_len(1).map(run).collect()
-                })
-            })
-        })???;
+        let wiring = heads.wiring;
+        let length = t.div_ceil(BLOCKS).next_multiple_of(TILE).max(BLOCK);
+        let blocks = t.div_ceil(length);
+        let watching: Vec<_> = (0..wiring.heads()).map(|head| self.watching(layer, head)).collect();
+        let quantise = self.quantise;
+        let needed = self.needed.as_ref().filter(|(of, _)| *of == layer).map(|(_, needed)| needed.as_slice());
+        let blocks_of = |slices: [&[f32]; 3]| -> Result<Vec<Block>> {
+            let pass = Pass::new(slices, lambda.as_deref(), heads, quantise, layer)?;
+            // Late blocks cost most: start with them.
+            let run = |task: usize| {
+                let (head, block) = (task % wiring.heads(), blocks - 1 - task / wiring.heads());
+                let start = block * length;
+                Block::run(&pass, head, start..(start + length).min(t), &watching[head], needed)
+            };
+            Ok((0..wiring.heads() * blocks).into_par_iter().with_max_len(1).map(run).collect())
+        };
+        let Heads { q, k, v, .. } = heads;
+        let of = "attention";
+        // One `?` for each tensor and one for the pass.
+        let tasks = with_values(q, of, |q| with_values(k, of, |k| with_values(v, of, |v| blocks_of([q, k, v]))))????;
         let width = wiring.value_slices() * d;
         let mut out = vec![0.0; t * wiring.heads() * width];
-        let mut sinks: Vec<Vec<Option<Box<dyn RowSink>>>> =
-            (0..wiring.heads()).map(|_| self.probes.iter().map(|_| None).collect()).collect();
+        let mut sinks: Vec<BTreeMap<usize, Box<dyn RowSink>>> = (0..wiring.heads()).map(|_| BTreeMap::new()).collect();
         for block in tasks.into_iter().rev() {
             // reversed again: query order within a head
             for (i, row) in block.out.chunks_exact(width).enumerate() {
                 out[((block.start + i) * wiring.heads() + block.head) * width..][..width].copy_from_slice(row);
             }
-            for (probe, later) in block.sinks.into_iter().enumerate() {
-                match &mut sinks[block.head][probe] {
-                    Some(sink) => sink.merge(later),
-                    slot => *slot = Some(later),
+            for (probe, later) in block.sinks {
+                match sinks[block.head].entry(probe) {
+                    Entry::Occupied(mut sink) => sink.get_mut().merge(later),
+                    Entry::Vacant(slot) => _ = slot.insert(later),
                 }
             }
         }
         for (head, sinks) in sinks.into_iter().enumerate() {
-            let found = sinks.into_iter().enumerate().filter_map(|(probe, sink)| Some((probe, sink?)));
-            self.sightings.extend(found.map(|(probe, sink)| Sighting { layer, head, probe, sink }));
+            self.sightings.extend(sinks.into_iter().map(|(probe, sink)| Sighting { layer, head, probe, sink }));
         }
         Tensor::from_vec(out, (1, t, wiring.heads(), width), heads.q.device())
     }
-}
 
-/// One layer's tensors as slices.
-struct Pass<'a> {
-    q: &'a [f32],
-    k: &'a [f32],
-    v: &'a [f32],
-    lambda: Option<&'a [f32]>,
-    wiring: &'a Wiring,
-    scale: f32,
-    t: usize,
-    d: usize,
-    q_row: usize,
-    kv_row: usize,
+    fn residual(&mut self, site: usize, x: &Tensor) -> Result<()> {
+        let Some(probe) = &mut self.residual else { return Ok(()) };
+        let (_, _, width) = x.dims3()?;
+        with_values(x, "residual stream", |values| probe.see(site, values, width))
+    }
 }
 
 /// A finished block of queries of one head.
@@ -139,116 +209,45 @@ struct Block {
     start: usize,
     /// (queries, value width)
     out: Vec<f32>,
-    sinks: Vec<Box<dyn RowSink>>,
+    /// The state of each probe, with the probe's index.
+    sinks: Vec<(usize, Box<dyn RowSink>)>,
 }
 
-impl Pass<'_> {
-    fn block(&self, layer: usize, head: usize, start: usize, probes: &[&dyn RowProbe]) -> Block {
-        let end = (start + BLOCK).min(self.t);
-        let width = self.wiring.value_slices() * self.d;
-        let mut block = Block {
-            head,
-            start,
-            out: vec![0.0; (end - start) * width],
-            sinks: probes.iter().map(|probe| probe.start(layer, head)).collect(),
-        };
-        let mut tile =
-            Tile { start, end, maps: vec![vec![0.0; TILE * end]; self.wiring.maps()], sums: [[0.0; TILE]; 2] };
-        for first in (start..end).step_by(TILE) {
-            (tile.start, tile.end) = (first, (first + TILE).min(end));
-            self.exponentials(head, &mut tile);
-            for query in tile.start..tile.end {
-                let wanted = |probe: &&dyn RowProbe| probe.wants(layer, head, query);
-                if probes.iter().any(wanted) {
-                    self.show(head, query, &tile, &mut |row| {
-                        let watching = probes.iter().zip(&mut block.sinks).filter(|(probe, _)| wanted(probe));
-                        watching.for_each(|(_, sink)| sink.see(row));
+impl Block {
+    /// Computes the queries of `range`, tile by tile, and shows the rows that are wanted.
+    fn run(
+        pass: &Pass<'_>,
+        head: usize,
+        range: Range<usize>,
+        probes: &[(usize, &dyn RowProbe)],
+        needed: Option<&[bool]>,
+    ) -> Self {
+        let width = pass.value_width();
+        let mut out = vec![0.0; range.len() * width];
+        let mut sinks: Vec<_> = probes.iter().map(|(index, probe)| (*index, probe.start(pass.layer, head))).collect();
+        let mut tile = Tile::new(pass.wiring.maps(), range.end);
+        for first in range.clone().step_by(TILE) {
+            let queries = first..(first + TILE).min(range.end);
+            let wanted = |probe: &dyn RowProbe, query| probe.wants(pass.layer, head, query);
+            let idle = |query: usize| {
+                needed.is_some_and(|needed| !needed[query]) && !probes.iter().any(|(_, probe)| wanted(*probe, query))
+            };
+            if queries.clone().all(idle) {
+                continue;
+            }
+            let with_logits =
+                probes.iter().any(|(_, p)| p.wants_logits() && queries.clone().any(|query| wanted(*p, query)));
+            pass.exponentials(head, queries.clone(), with_logits, &mut tile);
+            for query in queries {
+                if probes.iter().any(|(_, probe)| wanted(*probe, query)) {
+                    pass.show(head, query, &mut tile, &mut |row| {
+                        let watching = probes.iter().zip(&mut sinks).filter(|((_, probe), _)| wanted(*probe, query));
+                        watching.for_each(|(_, (_, sink))| sink.see(row));
                     });
                 }
             }
-            self.weigh_values(head, &mut tile, &mut block.out[(first - start) * width..]);
+            pass.weigh_values(head, &mut tile, &mut out[(first - range.start) * width..]);
         }
-        block
-    }
-
-    fn mix(&self, head: usize, query: usize) -> [f32; 2] {
-        let lambda = match self.lambda {
-            None => 0.0,
-            Some([lambda]) => *lambda,
-            Some(per_token) => per_token[query * self.wiring.heads() + head],
-        };
-        [1.0, -lambda]
-    }
-
-    /// Fills every map with exp(logit - largest logit of the row), zero where masked, and the sums of its rows.
-    /// Dividing by the sums is left to whoever needs it: a row nobody probes is divided after weighing the values.
-    fn exponentials(&self, head: usize, tile: &mut Tile) {
-        let (rows, keys) = (tile.end - tile.start, tile.end);
-        for (j, map) in tile.maps.iter_mut().enumerate() {
-            let q = &self.q[tile.start * self.q_row + self.wiring.query[j][head] * self.d..];
-            let k = &self.k[self.wiring.key[j][head] * self.d..];
-            let (q, k) = (Mat::new(q, rows, self.d, self.q_row), Mat::new(k, keys, self.d, self.kv_row));
-            multiply(MatMut::new(map, rows, keys, keys), self.scale, q, k.t());
-            causal_exp(map, keys, tile.start + 1, &mut tile.sums[j][..rows]);
-        }
-    }
-
-    /// Lends one row to `see`, normalised and mixed.
-    fn show(&self, head: usize, query: usize, tile: &Tile, see: &mut dyn FnMut(&Row<'_>)) {
-        let at = (query - tile.start) * tile.end;
-        let normalised = |(j, map): (usize, &Vec<f32>)| {
-            let inverse = 1.0 / tile.sums[j][query - tile.start];
-            map[at..=at + query].iter().map(|x| x * inverse).collect::<Vec<f32>>()
-        };
-        let maps: Vec<Vec<f32>> = tile.maps.iter().enumerate().map(normalised).collect();
-        let mix = self.mix(head, query);
-        let mut effective = maps[0].clone();
-        if let [_, second] = maps.as_slice() {
-            add_scaled(&mut effective, 1.0, second, mix[1]);
-        }
-        let rows: Vec<&[f32]> = maps.iter().map(Vec::as_slice).collect();
-        see(&Row { query, maps: &rows, mix: &mix[..rows.len()], effective: &effective });
-    }
-
-    /// out = (sum_j mix_j map_j) V. The mixture overwrites the first map.
-    fn weigh_values(&self, head: usize, tile: &mut Tile, out: &mut [f32]) {
-        let (rows, keys, width) = (tile.end - tile.start, tile.end, self.wiring.value_slices() * self.d);
-        let (first, rest) = tile.maps.split_at_mut(1);
-        if let [second] = rest {
-            for i in 0..rows {
-                let [_, mix] = self.mix(head, tile.start + i);
-                let row = i * keys..(i + 1) * keys;
-                add_scaled(&mut first[0][row.clone()], 1.0 / tile.sums[0][i], &second[row], mix / tile.sums[1][i]);
-            }
-        }
-        for (piece, &value) in self.wiring.value[head].iter().enumerate() {
-            let v = Mat::new(&self.v[value * self.d..], keys, self.d, self.kv_row);
-            let out = MatMut::new(&mut out[piece * self.d..], rows, self.d, width);
-            multiply(out, 1.0, Mat::new(&first[0], rows, keys, keys), v);
-        }
-        if rest.is_empty() {
-            for (row, sum) in out.chunks_exact_mut(width).zip(&tile.sums[0][..rows]) {
-                row.iter_mut().for_each(|x| *x /= sum);
-            }
-        }
-    }
-}
-
-/// Queries start..end of one head over keys 0..end.
-struct Tile {
-    start: usize,
-    end: usize,
-    /// Exponentials of each map: (queries, keys), row-major.
-    maps: Vec<Vec<f32>>,
-    /// Their row sums.
-    sums: [[f32; TILE]; 2],
-}
-
-/// a = a * scale_a + b * scale_b.
-#[pulp::with_simd(add_scaled = pulp::Arch::new())]
-#[inline(always)]
-fn add_scaled_simd<'a, S: pulp::Simd>(_simd: S, a: &'a mut [f32], scale_a: f32, b: &'a [f32], scale_b: f32) {
-    for (a, &b) in a.iter_mut().zip(b) {
-        *a = scale_b.mul_add(b, *a * scale_a);
+        Self { head, start: range.start, out, sinks }
     }
 }

@@ -1,9 +1,17 @@
 //! One thin file per subcommand: options -> library -> presentation. Only this module and `main` print.
 
+mod heatmap;
 mod needle;
+mod outliers;
+mod quantize;
+mod ratio;
+mod session;
 mod train;
 
 use crate::cli::{Cli, Command};
+use crate::plot::{AllocationPanel, Bar};
+use crate::prompt::Region;
+use crate::summary::{Pick, Summary};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::AtomicBool;
@@ -16,6 +24,10 @@ use std::sync::Arc;
 pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Needle(args) => needle::run(&args),
+        Command::Ratio(args) => ratio::run(&args),
+        Command::Heatmap(args) => heatmap::run(&args),
+        Command::Quantize(args) => quantize::run(&args),
+        Command::Outliers(args) => outliers::run(&args),
         Command::Train(args) => train::run(&args),
     }
 }
@@ -37,4 +49,30 @@ fn progress_bar(len: usize, quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let style = ProgressStyle::with_template("{bar:32} {pos}/{len} prompts, {eta} left").expect("a valid template");
     ProgressBar::with_draw_target(Some(len as u64), target).with_style(style)
+}
+
+/// Stacked regions by depth, one panel for each model and setting; `with_ctx` names the length too.
+fn attention_panels(summary: &Summary, with_ctx: bool) -> Vec<AllocationPanel> {
+    let mut panels = Vec::new();
+    for &(ctx, needles, retrieve) in summary.settings() {
+        for model in summary.models() {
+            let share = |depth: f64, region: Region| {
+                let pick = Pick::of(model, "share_abs").region(region.name()).depth_pct(depth);
+                let share = summary.mean(pick.setting((ctx, needles, retrieve)))?;
+                Some((region.name().to_owned(), share))
+            };
+            let bar = |depth: f64| Bar {
+                label: format!("{depth:.0}"),
+                shares: Region::ALL.iter().filter_map(|&region| share(depth, region)).collect(),
+            };
+            let bars: Vec<Bar> =
+                summary.depths_pct().into_iter().map(bar).filter(|bar| !bar.shares.is_empty()).collect();
+            let setting = session::setting_name(needles, retrieve);
+            let setting = if with_ctx { format!("{setting} · {ctx}") } else { setting };
+            if !bars.is_empty() {
+                panels.push(AllocationPanel { model: model.clone(), setting, bars });
+            }
+        }
+    }
+    panels
 }

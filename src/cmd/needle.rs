@@ -1,138 +1,68 @@
 //! `difftool needle`: does the model find the needle, and where did its attention go?
 
-use super::{progress_bar, stop_on_ctrl_c};
-use crate::bail_usage;
+use super::attention_panels;
+use super::session::{self, setting_name, Defaults, Session};
 use crate::cli::NeedleArgs;
-use crate::experiment::{Finished, NeedleGrid, Run};
-use crate::manifest::{Manifest, Output};
-use crate::memory::peak_rss_bytes;
-use crate::models::{self, Model};
-use crate::plot::{accuracy, allocation, AccuracyPanel, AllocationPanel, Bar};
-use crate::prompt::{Haystack, Region};
-use crate::record::Writer;
-use crate::runfolder::RunFolder;
-use crate::stats::{mean, Interval};
-use crate::summary::{Difference, Row, Summary};
-use crate::table::{left, percent, percent_in, points_in, right, Table};
-use anyhow::{Context, Result};
+use crate::experiment::Grid;
+use crate::measure::AnswerMeasure;
+use crate::plot::{accuracy, allocation, AccuracyPanel};
+use crate::summary::{Difference, Pick, Proportion, Setting, Summary};
+use crate::table::{left, percent_in, percent_or_dash, points_in, right, Table};
+use anyhow::Result;
+use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
 
-/// Files of the run folder beside the manifest.
-const RESULTS: &str = "results.csv";
-const ACCURACY: &str = "accuracy.png";
-const ALLOCATION: &str = "allocation.png";
+const DEFAULTS: Defaults = Defaults {
+    settings: &[(1, 1), (2, 2), (4, 2), (6, 2)], // the paper's Table 2
+    samples: 15,
+    heldout: |samples| samples.div_ceil(3),
+};
+
+/// What models are compared on: name in the summary, metric and region of the records.
+const COMPARED: [(&str, &str, Option<&str>); 3] = [
+    ("exact", "exact", None),
+    ("answer_share_abs", "share_abs", Some("answer")),
+    ("noise_share_abs", "noise_abs", None),
+];
 
 /// Runs the preset.
 ///
 /// # Errors
 /// Usage errors before anything runs; afterwards only what cannot be written.
 pub fn run(args: &NeedleArgs) -> Result<()> {
-    if let Some(threads) = args.threads {
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(threads.get())
-            .build_global()
-            .context("cannot start the threads")?;
-    }
-    let grid = grid(args)?;
-    let models = models::load_all(&args.model)?;
-    let haystack = match &args.haystack {
-        Some(path) => Haystack::from_path(path)?,
-        None => Haystack::embedded(),
-    };
-    let stop = stop_on_ctrl_c()?;
-    let run = Run { models: &models, grid: &grid, haystack: &haystack, stop: &stop };
-    let memory = run.check()?;
-    let folder = RunFolder::create(args.out.as_deref(), "needle")?;
-    let mut writer = Writer::create(folder.join(RESULTS))?;
-
-    let cells = grid.cells().len();
-    if !args.quiet {
-        let names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
-        let mib = memory / (1 << 20);
-        eprintln!(
-            "{cells} prompts on {}, about {mib} MiB of activations -> {}",
-            names.join(", "),
-            folder.path().display()
-        );
-    }
-    let bar = progress_bar(cells, args.quiet);
+    let grid = session::grid(&args.prompts, None, &DEFAULTS)?;
+    let mut session = Session::open("needle", &args.run, args.prompts.haystack.as_deref(), None, grid)?;
     let mut summary = Summary::default();
-    let mut write = |records: &[crate::record::Record]| {
-        records.iter().for_each(|record| summary.add(record));
-        writer.write_all(records)
-    };
-    let finished = run.run(&mut write, &|done| bar.set_position(done as u64))?;
-    bar.finish_and_clear();
-
-    draw(&folder, &summary, &grid, &models)?;
-    manifest(&folder, &run, &finished, writer.rows())?;
-    print(&summary, &grid, args)?;
-    conclude(&finished, cells, &folder, args.quiet)
+    session.measure(&mut [&mut AnswerMeasure { by_head: true }], &mut |record| summary.add(record))?;
+    draw(&mut session, &summary)?;
+    session.manifest()?;
+    print(&summary, args)?;
+    session.conclude()
 }
 
-fn grid(args: &NeedleArgs) -> Result<NeedleGrid> {
-    let settings = match (args.needles.as_slice(), args.retrieve.as_slice()) {
-        ([], []) => vec![(1, 1), (2, 2), (4, 2), (6, 2)], // the paper's Table 2
-        (needles, []) => needles.iter().map(|&n| (n, n.min(2))).collect(),
-        ([], _) => bail_usage!("--retrieve needs --needles"),
-        (needles, [retrieve]) => needles.iter().map(|&n| (n, *retrieve)).collect(),
-        (needles, retrieve) if needles.len() == retrieve.len() => {
-            needles.iter().copied().zip(retrieve.iter().copied()).collect()
-        }
-        (needles, retrieve) => {
-            bail_usage!("--needles has {} values and --retrieve {}; they go in pairs", needles.len(), retrieve.len())
-        }
-    };
-    Ok(NeedleGrid {
-        ctx_tok: args.ctx.iter().flat_map(|range| range.0.clone()).collect(),
-        settings,
-        depths_pct: args.depths.clone(),
-        samples: args.samples,
-        heldout_samples: args.heldout.unwrap_or(args.samples.div_ceil(3)),
-        seed: args.seed,
-    })
-}
-
-fn draw(folder: &RunFolder, summary: &Summary, grid: &NeedleGrid, models: &[Model]) -> Result<()> {
-    if summary.models().is_empty() {
+fn draw(session: &mut Session<'_>, summary: &Summary) -> Result<()> {
+    let Some(panels) = accuracy_panels(summary, &session.grid) else {
         return Ok(()); // stopped before the first prompt, or nothing but failures
-    }
-    let recipe = recipe(grid, models);
-    let per = format!("{} prompts per cell · seed {}", grid.samples, grid.seed);
-    accuracy(&accuracy_panels(summary, grid), &format!("exact match · {per}"))?
-        .save(&folder.join(ACCURACY), &recipe)?;
-    let lengths: Vec<String> = grid.ctx_tok.iter().map(ToString::to_string).collect();
-    let tokens = lengths.join(", ");
-    let subtitle = format!("rows that predict the answer · mean over heads and layers · {tokens} tokens · {per}");
-    allocation(&allocation_panels(summary, grid), &subtitle)?.save(&folder.join(ALLOCATION), &recipe)
+    };
+    let caption = session.caption();
+    let figure = accuracy(&panels, &format!("exact match · {caption}"))?;
+    session.save(&figure, "accuracy.png", "mean over prompts")?;
+    let subtitle = format!("rows that predict the answer · mean over heads and layers · {caption}");
+    let figure = allocation(&attention_panels(summary, session.grid.ctx_tok().len() > 1), &subtitle)?;
+    let pooling = "mean over heads, layers and the rows that predict the answer; share of |weights|";
+    session.save(&figure, "allocation.png", pooling)
 }
 
-fn recipe(grid: &NeedleGrid, models: &[Model]) -> Vec<(String, String)> {
-    let mut recipe = vec![
-        ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
-        ("command".to_owned(), std::env::args().collect::<Vec<_>>().join(" ")),
-        ("seed".to_owned(), grid.seed.to_string()),
-        (
-            "pooling".to_owned(),
-            "mean over heads, layers and the rows that predict the answer; share of |weights|".to_owned(),
-        ),
-    ];
-    recipe.extend(models.iter().map(|m| (format!("model {}", m.name), format!("sha256 {}", m.info.weights_sha256))));
-    recipe
-}
-
-fn setting_name(needles: usize, retrieve: usize) -> String {
-    format!("N={needles} R={retrieve}")
-}
-
-fn accuracy_panels(summary: &Summary, grid: &NeedleGrid) -> Vec<AccuracyPanel> {
-    let mut panels = Vec::new();
+fn accuracy_panels(summary: &Summary, grid: &Grid) -> Option<Vec<AccuracyPanel>> {
+    let Grid::Needle(grid) = grid else { return None };
     let depths = summary.depths_pct();
+    let mut panels = Vec::new();
     for model in summary.models() {
         for &(needles, retrieve) in &grid.settings {
             let cell = |depth: f64, ctx: usize| {
-                mean(&summary.numbers(model, (ctx, needles, retrieve), Some(depth), "exact", None))
+                let pick = Pick::of(model, "exact").cities("train").depth_pct(depth);
+                summary.mean(pick.setting((ctx, needles, retrieve)))
             };
             panels.push(AccuracyPanel {
                 model: model.clone(),
@@ -143,64 +73,50 @@ fn accuracy_panels(summary: &Summary, grid: &NeedleGrid) -> Vec<AccuracyPanel> {
             });
         }
     }
-    panels
+    (!panels.is_empty()).then_some(panels)
 }
 
-fn allocation_panels(summary: &Summary, grid: &NeedleGrid) -> Vec<AllocationPanel> {
-    let mut panels = Vec::new();
-    for &(ctx, needles, retrieve) in summary.settings() {
-        for model in summary.models() {
-            let share = |depth: f64, region: Region| {
-                let numbers =
-                    summary.numbers(model, (ctx, needles, retrieve), Some(depth), "share_abs", Some(region.name()));
-                mean(&numbers).map(|share| (region.name().to_owned(), share))
-            };
-            let bar = |depth: f64| Bar {
-                label: format!("{depth:.0}"),
-                shares: Region::ALL.iter().filter_map(|&region| share(depth, region)).collect(),
-            };
-            let bars: Vec<Bar> =
-                summary.depths_pct().into_iter().map(bar).filter(|bar| !bar.shares.is_empty()).collect();
-            if !bars.is_empty() {
-                // The subtitle says how long the prompts are when they are all of one length.
-                let setting = match grid.ctx_tok.len() {
-                    1 => setting_name(needles, retrieve),
-                    _ => format!("{} · {ctx}", setting_name(needles, retrieve)),
-                };
-                panels.push(AllocationPanel { model: model.clone(), setting, bars });
-            }
+/// One row of the table: a model in one setting.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    model: String,
+    ctx_tok: usize,
+    needles: usize,
+    retrieve: usize,
+    /// Over numbers asked, cities the model was trained on.
+    accuracy: Proportion,
+    accuracy_heldout: Proportion,
+    answer_log_prob_nats: Option<f64>,
+    answer_share_abs: Option<f64>,
+    noise_share_abs: Option<f64>,
+    lambda: Option<f64>,
+}
+
+/// The table: settings in order, models within.
+fn rows(summary: &Summary) -> Vec<Row> {
+    let row = |setting: Setting, model: &String| {
+        let pick = |metric| Pick::of(model, metric).setting(setting);
+        Row {
+            model: model.clone(),
+            ctx_tok: setting.0,
+            needles: setting.1,
+            retrieve: setting.2,
+            accuracy: summary.proportion(pick("exact").cities("train")),
+            accuracy_heldout: summary.proportion(pick("exact").cities("heldout")),
+            answer_log_prob_nats: summary.mean(pick("answer_log_prob").cities("train")),
+            answer_share_abs: summary.mean(pick("share_abs").region("answer").cities("train")),
+            noise_share_abs: summary.mean(pick("noise_abs").cities("train")),
+            lambda: summary.mean(pick("lambda").cities("train")),
         }
-    }
-    panels
-}
-
-fn manifest(folder: &RunFolder, run: &Run<'_>, finished: &Finished, rows: u64) -> Result<()> {
-    let files = [(RESULTS, Some(rows)), (ACCURACY, None), (ALLOCATION, None)];
-    let written = files.into_iter().filter(|(file, _)| folder.join(file).exists());
-    let outputs = written.map(|(file, rows)| Output::describe(folder.path(), file, rows)).collect::<Result<_>>()?;
-    let manifest = Manifest {
-        argv: std::env::args().collect(),
-        config: serde_json::to_value(run.grid)?,
-        models: run.models.iter().map(|m| m.info.clone()).collect(),
-        haystack_sha256: Some(run.haystack.sha256()),
-        prompts_sha256: Some(finished.prompts_sha256.clone()),
-        dtype: "f32".into(),
-        device: "cpu".into(),
-        threads: rayon::current_num_threads(),
-        seeds: [("prompts".to_owned(), run.grid.seed), ("bootstrap".to_owned(), run.grid.seed)].into(),
-        started_utc: folder.started_utc(),
-        wall_s: folder.elapsed_s(),
-        peak_rss_bytes: peak_rss_bytes(),
-        outputs,
-        ..Manifest::default()
     };
-    manifest.write(&folder.join("manifest.json"))
+    let settings = summary.settings().iter();
+    settings.flat_map(|&setting| summary.models().iter().map(move |model| row(setting, model))).collect()
 }
 
-fn print(summary: &Summary, grid: &NeedleGrid, args: &NeedleArgs) -> Result<()> {
-    let (rows, differences) = (summary.rows(), summary.differences(grid.seed));
+fn print(summary: &Summary, args: &NeedleArgs) -> Result<()> {
+    let (rows, differences) = (rows(summary), summary.differences(&COMPARED, args.prompts.seed));
     let mut out = std::io::stdout().lock();
-    if args.json {
+    if args.run.json {
         writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences }))?;
         return Ok(());
     }
@@ -224,10 +140,8 @@ fn accuracy_table(rows: &[Row]) -> Table {
         right("noise %"),
     ]);
     for row in rows {
-        let accuracy = |p: &crate::summary::Proportion| match p.fraction {
-            Some(fraction) => percent_in(fraction, p.interval()),
-            None => "-".to_owned(),
-        };
+        let accuracy =
+            |p: &Proportion| p.fraction.map_or("-".to_owned(), |fraction| percent_in(fraction, p.interval()));
         table.row([
             row.model.clone(),
             row.ctx_tok.to_string(),
@@ -235,8 +149,8 @@ fn accuracy_table(rows: &[Row]) -> Table {
             row.retrieve.to_string(),
             accuracy(&row.accuracy),
             accuracy(&row.accuracy_heldout),
-            percent(row.answer_share_abs),
-            percent(row.noise_share_abs),
+            percent_or_dash(row.answer_share_abs),
+            percent_or_dash(row.noise_share_abs),
         ]);
     }
     table
@@ -254,17 +168,15 @@ fn difference_table(differences: &[Difference]) -> Table {
         right("answer share"),
         right("noise share"),
     ]);
-    let same_row = |a: &Difference, b: &Difference| {
-        (&a.model, a.ctx_tok, a.needles, a.retrieve) == (&b.model, b.ctx_tok, b.needles, b.retrieve)
-    };
-    for group in differences.chunk_by(same_row) {
+    let setting = |d: &Difference| (d.of.clone(), d.ctx_tok, d.needles, d.retrieve);
+    for group in differences.chunk_by(|a, b| setting(a) == setting(b)) {
         let first = &group[0];
         let points = |metric: &str| {
             let found = group.iter().find(|d| d.metric == metric);
-            found.map_or("-".to_owned(), |d| points_in(d.difference, Interval { lo: d.lo, hi: d.hi }))
+            found.map_or("-".to_owned(), |d| points_in(d.difference, d.interval()))
         };
         table.row([
-            format!("{} - {}", first.model, first.baseline),
+            format!("{} - {}", first.of, first.baseline),
             first.ctx_tok.to_string(),
             first.needles.to_string(),
             first.retrieve.to_string(),
@@ -275,23 +187,4 @@ fn difference_table(differences: &[Difference]) -> Table {
         ]);
     }
     table
-}
-
-/// Says where the results are, and fails if some are missing.
-fn conclude(finished: &Finished, cells: usize, folder: &RunFolder, quiet: bool) -> Result<()> {
-    let path = folder.path().display();
-    if finished.cells < cells {
-        anyhow::bail!("stopped after {} of {cells} prompts; what was measured is in {path}", finished.cells);
-    }
-    if finished.failures > 0 {
-        anyhow::bail!(
-            "{} prompts failed; see the error column of {}",
-            finished.failures,
-            folder.join(RESULTS).display()
-        );
-    }
-    if !quiet {
-        eprintln!("results, manifest and figures in {path} ({:.0} s)", folder.elapsed_s());
-    }
-    Ok(())
 }

@@ -1,121 +1,86 @@
-//! The experiment: a grid of needle prompts, scored and probed on every model, one record per number.
+//! The experiment: a grid of prompts, passed through every model under every condition, watched by measures.
 //!
-//! Subcommands are presets of this grid. Cells are numbered through the whole grid and the seed of a prompt is the base
-//! seed plus that number, so a prompt does not depend on which cells ran before it.
+//! Subcommands are presets of it. Cells are numbered through the whole grid and the seed of a prompt is the base seed
+//! plus that number, so a prompt does not depend on which cells ran before it.
 
+mod grid;
+
+pub use grid::{Cell, CellSpec, Condition, Grid, NeedleGrid, Sources, TextGrid};
+
+use crate::attention::{Quantise, ResidualProbe, RowProbe, Selection, Sighting, Stream};
 use crate::bail_usage;
-use crate::manifest::hex;
+use crate::hash::hex;
+use crate::measure::{Findings, Kept, Measure, Place, ResidualSink, Seen};
 use crate::memory::available_bytes;
+use crate::model::Transformer;
 use crate::models::Model;
-use crate::probe::{Allocation, AnswerProbe, AnswerSink};
-use crate::prompt::{needle, CitySet, Haystack, NeedleSpec, Prompt, Region};
-use crate::record::{widen, Identity, Measure, Record};
-use crate::score::{score, QueryScore};
-use anyhow::{ensure, Result};
+use crate::pass::{pass, Passed};
+use crate::probe::{ReceivedSink, SinkProbe};
+use crate::prompt::Prompt;
+use crate::record::{Identity, Measure as Found, Record};
+use anyhow::Result;
 use rayon::prelude::*;
-use serde::Serialize;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// A grid of needle prompts.
-#[derive(Clone, Debug, Serialize)]
-pub struct NeedleGrid {
-    /// Prompt lengths, in tokens.
-    pub ctx_tok: Vec<usize>,
-    /// Pairs (needles in the text, needles asked for): the paper's N and R.
-    pub settings: Vec<(usize, usize)>,
-    /// Depths of the controlled needle, in percent of the filler.
-    pub depths_pct: Vec<f64>,
-    /// Prompts per depth with training cities.
-    pub samples: usize,
-    /// Prompts per depth with cities held out of training.
-    pub heldout_samples: usize,
-    /// Base seed.
-    pub seed: u64,
-}
-
-/// One prompt to be.
-#[derive(Clone, Debug)]
-pub struct Cell {
-    /// Global index: the prompt's seed is the base seed plus this.
-    pub index: u64,
-    /// Index among the prompts of the same spec.
-    pub sample: u64,
-    /// What the prompt holds.
-    pub spec: NeedleSpec,
-}
-
-impl NeedleGrid {
-    /// All cells, in the order they run.
-    pub fn cells(&self) -> Vec<Cell> {
-        let mut cells = Vec::new();
-        for &(needles, retrieve) in &self.settings {
-            for &ctx_tok in &self.ctx_tok {
-                for (cities, samples) in [(CitySet::Train, self.samples), (CitySet::HeldOut, self.heldout_samples)] {
-                    for &depth_pct in &self.depths_pct {
-                        let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities };
-                        for sample in 0..samples as u64 {
-                            cells.push(Cell { index: cells.len() as u64, sample, spec: spec.clone() });
-                        }
-                    }
-                }
-            }
-        }
-        cells
-    }
-}
-
-/// Everything a run needs.
+/// Everything a run needs but the measures.
 pub struct Run<'a> {
     /// The models, measured on the same prompts.
     pub models: &'a [Model],
-    /// The grid.
-    pub grid: &'a NeedleGrid,
-    /// Where the filler comes from.
-    pub haystack: &'a Haystack,
+    /// The prompts.
+    pub grid: &'a Grid,
+    /// Where their words come from.
+    pub sources: &'a Sources,
+    /// What is done to the attention; the first is the baseline of the others.
+    pub conditions: &'a [Condition],
+    /// Layers and heads that are measured.
+    pub selection: &'a Selection,
     /// Set to end the run after the cells in flight.
     pub stop: &'a AtomicBool,
 }
 
 /// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
     /// Cells that ran, of all.
     pub cells: usize,
     /// Records that hold an error instead of a number.
     pub failures: usize,
+    /// The first of those errors.
+    pub first_error: Option<String>,
     /// SHA-256 over the token ids of all prompts, in order.
     pub prompts_sha256: String,
 }
 
 impl Run<'_> {
-    /// Checks that the run is possible: contexts fit the models, prompts fit the contexts, activations fit in memory.
-    /// Returns an estimate of the memory it takes, in bytes.
+    /// Checks that the run is possible: contexts fit the models, prompts fit the contexts, the selection selects
+    /// something, activations fit in memory. Returns an estimate of the memory it takes, in bytes.
     ///
     /// # Errors
     /// Usage errors with the numbers and what to change.
     pub fn check(&self) -> Result<u64> {
-        let longest = self.grid.ctx_tok.iter().copied().max().unwrap_or(0);
+        let longest = self.grid.ctx_tok().iter().copied().max().unwrap_or(0);
         for model in self.models {
             let limit = model.transformer.config.max_ctx_tok;
             if longest > limit {
                 bail_usage!("--ctx {longest}: {} was trained for at most {limit} tokens", model.name);
             }
+            check_selection(self.selection, model)?;
         }
-        let mut specs: Vec<NeedleSpec> = self.grid.cells().into_iter().map(|cell| cell.spec).collect();
-        specs.dedup();
-        if specs.is_empty() {
+        let cells = self.grid.cells();
+        if cells.is_empty() {
             bail_usage!("nothing to run: no prompts in the grid");
         }
         // The longest cities of a seed decide whether a short prompt fits; a few seeds find out.
-        for spec in &specs {
+        for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
             for model in self.models {
-                needle::build(spec, self.grid.seed, model.tokenizer(), self.haystack)?;
+                Cell { index: 0, ..cell.clone() }.prompt(self.grid.seed(), self.sources, model.tokenizer())?;
             }
         }
         let per_pass = self.models.iter().map(|m| m.transformer.forward_bytes(longest)).max().unwrap_or(0);
-        let needed = per_pass * rayon::current_num_threads() as u64;
+        let needed = per_pass * rayon::current_num_threads().min(cells.len()) as u64;
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
@@ -135,176 +100,237 @@ impl Run<'_> {
     ///
     /// # Errors
     /// Only what `write` meets.
-    pub fn run(&self, write: &mut dyn FnMut(&[Record]) -> Result<()>, progress: &dyn Fn(usize)) -> Result<Finished> {
+    pub fn run(
+        &self,
+        measures: &mut [&mut dyn Measure],
+        write: &mut dyn FnMut(&[Record]) -> Result<()>,
+        progress: &dyn Fn(usize),
+    ) -> Result<Finished> {
         let cells = self.grid.cells();
-        let mut finished = Finished { cells: 0, failures: 0, prompts_sha256: String::new() };
+        let mut finished = Finished::default();
         let mut hash = Sha256::new();
         // Prompts run in parallel, and a pass uses idle threads itself; neither changes a bit of the results.
         for batch in cells.chunks(2 * rayon::current_num_threads()) {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let results: Vec<CellResult> = batch.par_iter().map(|cell| self.cell(cell)).collect();
+            let results: Vec<CellResult> = {
+                let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
+                batch.par_iter().map(|cell| self.cell(cell, &measures)).collect()
+            };
             for result in results {
-                finished.failures += result.records.iter().filter(|r| r.measure.error.is_some()).count();
+                let errors: Vec<&String> = result.records.iter().filter_map(|r| r.measure.error.as_ref()).collect();
+                finished.failures += errors.len();
+                finished.first_error = finished.first_error.or_else(|| errors.first().map(|&error| error.clone()));
                 result.prompts.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
+                result.pooled.into_iter().for_each(|(measure, place, kept)| measures[measure].absorb(place, kept));
                 write(&result.records)?;
             }
             finished.cells += batch.len();
             progress(finished.cells);
         }
+        for measure in measures {
+            let records: Vec<Record> = measure.finish().into_iter().map(|found| self.pooled_record(found)).collect();
+            write(&records)?;
+        }
         finished.prompts_sha256 = hex(&hash.finalize());
         Ok(finished)
     }
 
-    fn cell(&self, cell: &Cell) -> CellResult {
-        let mut result = CellResult { records: Vec::new(), prompts: Vec::new() };
-        for model in self.models {
-            match self.measure(cell, model, &mut result.prompts) {
-                Ok(records) => result.records.extend(records),
-                Err(error) => result.records.push(Record {
-                    identity: Arc::new(self.identity(cell, model)),
-                    measure: Measure {
-                        metric: "exact".into(),
-                        error: Some(format!("{error:#}")),
-                        ..Measure::default()
-                    },
-                }),
+    fn cell(&self, cell: &Cell, measures: &[&dyn Measure]) -> CellResult {
+        let mut result = CellResult::default();
+        for (model_index, model) in self.models.iter().enumerate() {
+            let done = cell
+                .prompt(self.grid.seed(), self.sources, model.tokenizer())
+                .and_then(|prompt| self.passes(cell, model_index, &prompt, measures, &mut result));
+            if let Err(error) = done {
+                let identity = Arc::new(self.identity(cell, model, &self.conditions[0]));
+                let error = Some(format!("{error:#}"));
+                let measure = Found { metric: "cell".into(), error, ..Found::default() };
+                result.records.push(Record { identity, measure });
             }
         }
         result
     }
 
-    fn measure(&self, cell: &Cell, model: &Model, prompts: &mut Vec<Vec<u32>>) -> Result<Vec<Record>> {
-        let prompt = needle::build(&cell.spec, self.grid.seed + cell.index, model.tokenizer(), self.haystack)?;
-        prompts.push(prompt.ids.clone());
-        let probe = AnswerProbe::new(&prompt);
-        let scored = score(&model.transformer, &prompt, &[&probe])?;
-        let sinks: Vec<HeadSink> = scored
-            .sightings
-            .into_iter()
-            .map(|s| {
-                let sink = s.sink.into_any().downcast::<AnswerSink>().expect("the answer probe makes answer sinks");
-                HeadSink { layer: s.layer, head: s.head, allocations: sink.allocations }
-            })
-            .collect();
-        let mut records = Vec::new();
-        for (index, query) in scored.queries.iter().enumerate() {
-            ensure!(query.log_prob_nats.is_finite(), "the model's logits are not finite");
-            let identity = Arc::new(self.query_identity(cell, model, &prompt, index));
-            let mut push = |measure| records.push(Record { identity: identity.clone(), measure });
-            answer_measures(query, &mut push);
-            attention_measures(&sinks, index, &mut push);
+    /// One pass over the prompt for each condition.
+    fn passes(
+        &self,
+        cell: &Cell,
+        model_index: usize,
+        prompt: &Prompt,
+        measures: &[&dyn Measure],
+        result: &mut CellResult,
+    ) -> Result<()> {
+        let model = &self.models[model_index];
+        result.prompts.push(prompt.ids.clone());
+        let exempting = self.conditions.iter().any(|condition| condition.exempt_sinks);
+        let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
+        let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
+        for (index, condition) in self.conditions.iter().enumerate() {
+            let place = Place { model: model_index, condition: index };
+            let exempt = if condition.exempt_sinks { sinks.clone() } else { BTreeMap::new() };
+            let quantise = condition.quantiser.map(|quantiser| Quantise { quantiser, exempt });
+            let watched = self.watch(place, prompt, quantise.as_ref(), measures)?;
+            let Watched { passed, sightings, residual } = watched;
+            for (i, (sightings, residual)) in sightings.into_iter().zip(residual).enumerate() {
+                let mut findings = Findings::default();
+                let seen = Seen {
+                    prompt,
+                    tokenizer: model.tokenizer(),
+                    queries: &passed.queries,
+                    predictions: passed.predictions.as_ref(),
+                    sightings,
+                    residual: residual.map(ResidualSink::into_any),
+                    baseline: baseline[i].as_ref(),
+                };
+                measures[i].conclude(seen, &mut findings)?;
+                for (query, rows, measure) in findings.records {
+                    let identity = Identity {
+                        depth_real_pct: query.map(|query| prompt.queries[query].depth_real_pct),
+                        query,
+                        rows: Some(rows.into()),
+                        ..self.identity(cell, model, condition)
+                    };
+                    let identity = Arc::new(identity);
+                    result.push(Record { identity, measure });
+                }
+                result.pooled.extend(findings.pooled.map(|pooled| (i, place, pooled)));
+                if index == 0 {
+                    baseline[i] = findings.kept;
+                }
+            }
         }
-        Ok(records)
+        Ok(())
     }
 
-    fn identity(&self, cell: &Cell, model: &Model) -> Identity {
-        Identity {
+    /// A pass with the probes of all measures; deals out what they saw.
+    fn watch(
+        &self,
+        place: Place,
+        prompt: &Prompt,
+        quantise: Option<&Quantise>,
+        measures: &[&dyn Measure],
+    ) -> Result<Watched> {
+        let probes: Vec<Vec<Box<dyn RowProbe>>> =
+            measures.iter().map(|measure| measure.row_probes(place.model, prompt)).collect();
+        // The measure and its own index of every probe in the flat list that the stream knows.
+        let owners: Vec<(usize, usize)> =
+            probes.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
+        let flat: Vec<&dyn RowProbe> = probes.iter().flatten().map(|probe| &**probe).collect();
+        let mut residual = Residual(measures.iter().map(|measure| measure.residual_probe()).collect());
+        let mut stream = Stream::new(&flat).only(self.selection).quantised(quantise);
+        if residual.0.iter().any(Option::is_some) {
+            stream = stream.with_residual(&mut residual);
+        }
+        let all_tokens = measures.iter().any(|measure| measure.wants_predictions());
+        let mut passed = pass(&self.models[place.model].transformer, prompt, stream, all_tokens)?;
+        let mut sightings: Vec<Vec<Sighting>> = measures.iter().map(|_| Vec::new()).collect();
+        for sighting in std::mem::take(&mut passed.sightings) {
+            let (measure, own) = owners[sighting.probe];
+            sightings[measure].push(Sighting { probe: own, ..sighting });
+        }
+        Ok(Watched { passed, sightings, residual: residual.0 })
+    }
+
+    fn identity(&self, cell: &Cell, model: &Model, condition: &Condition) -> Identity {
+        let identity = Identity {
             model: model.name.clone(),
             variant: model.info.variant.clone(),
-            task: "needle".into(),
-            ctx_tok: cell.spec.ctx_tok,
-            needles: Some(cell.spec.needles),
-            retrieve: Some(cell.spec.retrieve),
-            depth_req_pct: Some(cell.spec.depth_pct),
-            cities: Some(match cell.spec.cities {
-                CitySet::Train => "train".into(),
-                CitySet::HeldOut => "heldout".into(),
-            }),
             sample: Some(cell.sample),
-            seed: Some(self.grid.seed + cell.index),
+            seed: Some(self.grid.seed() + cell.index),
+            bits: condition.quantiser.map(|quantiser| quantiser.bits),
+            scope: condition.scope_name().map(Into::into),
             ..Identity::default()
+        };
+        match &cell.spec {
+            CellSpec::Text(ctx_tok) => Identity { task: "text".into(), ctx_tok: *ctx_tok, ..identity },
+            CellSpec::Needle(spec) => Identity {
+                task: "needle".into(),
+                ctx_tok: spec.ctx_tok,
+                needles: Some(spec.needles),
+                retrieve: Some(spec.retrieve),
+                depth_req_pct: Some(spec.depth_pct),
+                cities: Some(spec.cities.name().into()),
+                ..identity
+            },
         }
     }
 
-    fn query_identity(&self, cell: &Cell, model: &Model, prompt: &Prompt, index: usize) -> Identity {
-        Identity {
-            depth_real_pct: Some(prompt.queries[index].depth_real_pct),
-            query: Some(index),
-            rows: Some("answer".into()),
-            ..self.identity(cell, model)
-        }
+    /// A record of what a measure pooled over all prompts.
+    fn pooled_record(&self, (place, measure): (Place, Found)) -> Record {
+        let (model, condition) = (&self.models[place.model], &self.conditions[place.condition]);
+        let cell = &self.grid.cells()[0];
+        let identity = Identity {
+            sample: None,
+            seed: None,
+            depth_req_pct: None,
+            cities: None,
+            rows: Some("all".into()),
+            ..self.identity(cell, model, condition)
+        };
+        Record { identity: Arc::new(identity), measure }
     }
 }
 
+/// What one pass showed, by measure.
+struct Watched {
+    passed: Passed,
+    sightings: Vec<Vec<Sighting>>,
+    residual: Vec<Option<Box<dyn ResidualSink>>>,
+}
+
+/// Shows the residual stream to every measure that wants it.
+struct Residual(Vec<Option<Box<dyn ResidualSink>>>);
+
+impl ResidualProbe for Residual {
+    fn see(&mut self, site: usize, values: &[f32], width: usize) {
+        self.0.iter_mut().flatten().for_each(|sink| sink.see(site, values, width));
+    }
+}
+
+#[derive(Default)]
 struct CellResult {
     records: Vec<Record>,
     prompts: Vec<Vec<u32>>,
+    /// Measure, place and what it pooled.
+    pooled: Vec<(usize, Place, Kept)>,
 }
 
-/// One head's allocations, one per query of the prompt.
-struct HeadSink {
-    layer: usize,
-    head: usize,
-    allocations: Vec<Allocation>,
+impl CellResult {
+    /// Adds a record; neighbours with the same identity share it.
+    fn push(&mut self, mut record: Record) {
+        if let Some(last) = self.records.last().filter(|last| last.identity == record.identity) {
+            record.identity = last.identity.clone();
+        }
+        self.records.push(record);
+    }
 }
 
-fn answer_measures(query: &QueryScore, push: &mut dyn FnMut(Measure)) {
-    let plain = |metric: &'static str, value: f64, unit: Option<&'static str>| Measure {
-        metric: metric.into(),
-        value: Some(value),
-        unit: unit.map(Into::into),
-        n: Some(1),
-        ..Measure::default()
-    };
-    push(plain("exact", f64::from(u8::from(query.exact)), Some("fraction")));
-    push(plain("answer_log_prob", query.log_prob_nats, Some("nats")));
-    push(plain("answer_first_rank", query.first_rank as f64, None));
+/// The sinks of every head, from a pass of its own over the prompt.
+fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize), Vec<usize>>> {
+    let probe = SinkProbe::new(prompt.ids.len(), Vec::new());
+    let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
+    let found = passed.sightings.into_iter().map(|sighting| {
+        let sink = sighting.sink.into_any().downcast::<ReceivedSink>().expect("the sink probe makes received sinks");
+        ((sighting.layer, sighting.head), sink.sinks())
+    });
+    Ok(found.collect())
 }
 
-/// What counts as noise: everything before the question that is neither BOS nor the answer's needle.
-const NOISE: [Region; 3] = [Region::Template, Region::Filler, Region::Distractor];
-
-type Share = fn(&Allocation, Region) -> f64;
-
-/// The conventions for signed rows; the first is the headline.
-const CONVENTIONS: [(&str, &str, Share); 3] = [
-    ("share_abs", "noise_abs", Allocation::share_abs),
-    ("share_signed", "noise_signed", Allocation::share_signed),
-    ("share_pos", "noise_pos", Allocation::share_pos),
-];
-
-/// Means over heads and layers in every convention, the best head, and the headline convention of every head.
-fn attention_measures(sinks: &[HeadSink], query: usize, push: &mut dyn FnMut(Measure)) {
-    let heads = sinks.len();
-    let mean =
-        |f: &dyn Fn(&Allocation) -> f64| sinks.iter().map(|s| f(&s.allocations[query])).sum::<f64>() / heads as f64;
-    let measure = |metric: &'static str, region: Option<Region>, value: f64, n: usize| Measure {
-        region: region.map(|r| r.name().into()),
-        metric: metric.into(),
-        // The sums are of f32 weights: digits beyond theirs would only fill the disk. A signed share of a row that sums
-        // to 0 is missing.
-        value: value.is_finite().then(|| widen(value as f32)),
-        unit: Some("fraction".into()),
-        n: Some(n as u64),
-        ..Measure::default()
-    };
-    for (share_name, noise_name, share) in CONVENTIONS {
-        for region in Region::ALL {
-            push(measure(share_name, Some(region), mean(&|a| share(a, region)), heads));
+/// A filter that leaves nothing of a model is an error that says what there is.
+fn check_selection(selection: &Selection, model: &Model) -> Result<()> {
+    let config = &model.transformer.config;
+    let heads = config.wiring().heads();
+    for (flag, wanted, have) in [("--layers", &selection.layers, config.layers), ("--heads", &selection.heads, heads)] {
+        let wanted = wanted.as_deref().unwrap_or(&[0]);
+        if wanted.is_empty() {
+            bail_usage!("{flag} names nothing");
         }
-        push(measure(noise_name, None, mean(&|a| NOISE.iter().map(|&r| share(a, r)).sum()), heads));
-    }
-    for region in Region::ALL {
-        push(measure("mass", Some(region), mean(&|a| a.mass(region)), heads));
-    }
-    push(measure("mass_neg", None, mean(&Allocation::mass_neg), heads));
-    let differential = sinks.iter().any(|s| s.allocations[query].differential);
-    if differential {
-        push(measure("lambda", None, mean(&Allocation::mean_lambda), heads));
-    }
-    let best = sinks.iter().map(|s| s.allocations[query].share_abs(Region::Answer)).fold(0.0, f64::max);
-    push(measure("share_abs_best_head", Some(Region::Answer), best, 1));
-    for sink in sinks {
-        let allocation = &sink.allocations[query];
-        let mut push = |m: Measure| push(Measure { layer: Some(sink.layer), head: Some(sink.head), ..m });
-        for region in Region::ALL {
-            push(measure("share_abs", Some(region), allocation.share_abs(region), 1));
-        }
-        if differential {
-            push(measure("mass_neg", None, allocation.mass_neg(), 1));
-            push(measure("lambda", None, allocation.mean_lambda(), 1));
+        if let Some(index) = wanted.iter().find(|&&index| index >= have) {
+            let what = flag.trim_start_matches('-');
+            bail_usage!("{flag} {index}: {} has {what} 0 to {}", model.name, have - 1);
         }
     }
+    Ok(())
 }

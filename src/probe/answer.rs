@@ -1,37 +1,34 @@
 //! Where the attention of the rows that predict an answer goes, by region.
 
 use crate::attention::{Row, RowProbe, RowSink};
-use crate::prompt::{Prompt, Region};
+use crate::prompt::{Region, Target};
 use std::any::Any;
 use std::ops::Range;
 
 const REGIONS: usize = Region::ALL.len();
 
-/// Watches the rows that predict the answers of one prompt.
+/// Watches the target rows of one prompt: those that predict the answers.
 pub struct AnswerProbe {
-    queries: Vec<Target>,
+    targets: Vec<TargetRuns>,
 }
 
-/// The rows of one query and the runs of keys of one region, in order.
+/// The rows of one target and the runs of keys of one region, in order.
 #[derive(Clone)]
-struct Target {
+struct TargetRuns {
     rows: Range<usize>,
     runs: Vec<(Region, Range<usize>)>,
 }
 
 impl AnswerProbe {
-    /// A probe for every query of the prompt.
-    pub fn new(prompt: &Prompt) -> Self {
-        let target = |(index, query): (usize, &crate::prompt::Query)| Target {
-            rows: query.rows(),
-            runs: runs(&prompt.regions(index)),
-        };
-        Self { queries: prompt.queries.iter().enumerate().map(target).collect() }
+    /// A probe for the targets of a prompt.
+    pub fn new(targets: &[Target]) -> Self {
+        let runs_of = |t: &Target| TargetRuns { rows: t.rows.clone(), runs: runs(&t.regions) };
+        Self { targets: targets.iter().map(runs_of).collect() }
     }
 }
 
 /// Neighbouring keys of one region, together.
-fn runs(regions: &[Region]) -> Vec<(Region, Range<usize>)> {
+pub fn runs(regions: &[Region]) -> Vec<(Region, Range<usize>)> {
     let mut runs: Vec<(Region, Range<usize>)> = Vec::new();
     for (key, &region) in regions.iter().enumerate() {
         match runs.last_mut() {
@@ -44,25 +41,25 @@ fn runs(regions: &[Region]) -> Vec<(Region, Range<usize>)> {
 
 impl RowProbe for AnswerProbe {
     fn wants(&self, _layer: usize, _head: usize, query: usize) -> bool {
-        self.queries.iter().any(|target| target.rows.contains(&query))
+        self.targets.iter().any(|target| target.rows.contains(&query))
     }
 
     fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
         Box::new(AnswerSink {
-            targets: self.queries.clone(),
-            allocations: vec![Allocation::default(); self.queries.len()],
+            targets: self.targets.clone(),
+            allocations: vec![Allocation::default(); self.targets.len()],
         })
     }
 }
 
 /// What the probe knows of one head.
 pub struct AnswerSink {
-    targets: Vec<Target>,
-    /// One per query of the prompt.
+    targets: Vec<TargetRuns>,
+    /// One per target.
     pub allocations: Vec<Allocation>,
 }
 
-/// Sums of effective weights by region, in the order of [`Region::ALL`], over the rows of one query of one head.
+/// Sums of effective weights by region, in the order of [`Region::ALL`], over the rows of one target of one head.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Allocation {
     /// Sum of the weights.
@@ -160,11 +157,11 @@ mod tests {
         use Region::*;
         let runs = runs(&[Bos, Filler, Filler, Answer, Filler, Question]);
         assert_eq!(runs.len(), 5);
-        AnswerSink { targets: vec![Target { rows: 4..6, runs }], allocations: vec![Allocation::default()] }
+        AnswerSink { targets: vec![TargetRuns { rows: 4..6, runs }], allocations: vec![Allocation::default()] }
     }
 
     fn see(sink: &mut AnswerSink, query: usize, effective: &[f32], lambda: f32) {
-        sink.see(&Row { query, maps: &[], mix: &[1.0, -lambda], effective });
+        sink.see(&Row { query, logits: &[], maps: &[], mix: &[1.0, -lambda], effective });
     }
 
     #[test]

@@ -1,5 +1,30 @@
 //! Probes: one measurement of attention rows per file. They know rows, regions and numbers, and nothing of models.
+//!
+//! | probe | what it learns of a head | rows it wants |
+//! |---|---|---|
+//! | [`AnswerProbe`] | where the answer's rows look, by region | those that predict an answer |
+//! | [`ShapeProbe`] | how spread out those rows are | those that predict an answer |
+//! | [`RowsProbe`] | those rows themselves | those that predict an answer |
+//! | [`GridProbe`] | a picture of the map, pooled to bins | a range |
+//! | [`SinkProbe`] | which keys every row looks at | some 512 over the text, and the answer's |
+//! | [`LogitProbe`] | the largest logits and their distribution | all |
+//!
+//! [`Hidden`] learns from the residual stream what [`LogitProbe`] learns from logits.
 
 mod answer;
+mod grid;
+mod hidden;
+mod logits;
+mod rows;
+mod shape;
+mod sink;
+#[cfg(test)]
+mod testing;
 
-pub use answer::{Allocation, AnswerProbe, AnswerSink};
+pub use answer::{runs, Allocation, AnswerProbe, AnswerSink};
+pub use grid::{Grid, GridMean, GridProbe, GridSink, GridSpec, Pooling, Quantity};
+pub use hidden::{Hidden, HiddenAt, Massive};
+pub use logits::{LogitAt, LogitProbe, LogitSink};
+pub use rows::{RowsProbe, RowsSink};
+pub use shape::{Shape, ShapeProbe, ShapeSink, ShapeSum};
+pub use sink::{shares_without, ReceivedSink, SinkProbe};

@@ -18,6 +18,14 @@ pub enum CitySet {
 }
 
 impl CitySet {
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            CitySet::Train => "train",
+            CitySet::HeldOut => "heldout",
+        }
+    }
+
     /// The cities of this set, sorted. No city is part of another one, in either set.
     pub fn cities(self) -> &'static [&'static str] {
         static TRAIN: OnceLock<Vec<&str>> = OnceLock::new();

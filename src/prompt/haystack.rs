@@ -93,7 +93,7 @@ impl Haystack {
             }
             Source::Own { sentences, .. } => sentences.iter().for_each(|sentence| hash.update(format!("{sentence}\n"))),
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        crate::hash::hex(&hash.finalize())
     }
 
     /// What to call this haystack in a message: its path, or "the embedded haystack".

@@ -13,12 +13,14 @@ mod cities;
 pub mod document;
 pub mod haystack;
 pub mod needle;
+pub mod text;
 pub mod tokenizer;
 
 pub use cities::CitySet;
 pub use document::{document, Document, DocumentSpec};
 pub use haystack::Haystack;
 pub use needle::NeedleSpec;
+pub use text::Text;
 pub use tokenizer::{Encoded, Tokenizer};
 
 /// What a key token is, as seen from one asked needle. Every token of a prompt is in exactly one region.
@@ -127,13 +129,47 @@ pub struct Prompt {
     pub has_bos: bool,
 }
 
+/// The rows of a prompt that are measured, and what its tokens are as seen from them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// The question whose answer the rows predict; nothing for plain text.
+    pub query: Option<usize>,
+    /// Query rows.
+    pub rows: Range<usize>,
+    /// The region of every token.
+    pub regions: Vec<Region>,
+}
+
+/// Rows of plain text that are measured: its last ones, which have seen the most.
+const TEXT_ROWS: usize = 32;
+
 impl Prompt {
-    /// The region of every token as seen from one query; other needles, asked for or not, are distractors.
+    /// What is measured: the rows that predict each answer, or the last 32 rows of plain text.
+    pub fn targets(&self) -> Vec<Target> {
+        if self.queries.is_empty() {
+            let rows = self.ids.len().saturating_sub(TEXT_ROWS)..self.ids.len();
+            return vec![Target { query: None, rows, regions: self.regions(None) }];
+        }
+        let target =
+            |(i, query): (usize, &Query)| Target { query: Some(i), rows: query.rows(), regions: self.regions(Some(i)) };
+        self.queries.iter().enumerate().map(target).collect()
+    }
+
+    /// What [`Prompt::targets`] measures, as records say it.
+    pub fn rows_name(&self) -> &'static str {
+        if self.queries.is_empty() {
+            "last32"
+        } else {
+            "answer"
+        }
+    }
+
+    /// The region of every token as seen from one query; other needles, asked for or not, are distractors. Seen from
+    /// no query, all needles are.
     ///
     /// # Panics
     /// If there is no query of this index.
-    pub fn regions(&self, query_index: usize) -> Vec<Region> {
-        let query = &self.queries[query_index];
+    pub fn regions(&self, query: Option<usize>) -> Vec<Region> {
         let mut regions = vec![Region::Question; self.ids.len()];
         regions[..self.haystack.start].fill(Region::Template);
         regions[..usize::from(self.has_bos)].fill(Region::Bos);
@@ -141,8 +177,10 @@ impl Prompt {
         for needle in &self.needles {
             regions[needle.span.clone()].fill(Region::Distractor);
         }
-        regions[query.needle.clone()].fill(Region::Needle);
-        regions[query.answer.clone()].fill(Region::Answer);
+        if let Some(query) = query.map(|i| &self.queries[i]) {
+            regions[query.needle.clone()].fill(Region::Needle);
+            regions[query.answer.clone()].fill(Region::Answer);
+        }
         regions
     }
 }

@@ -353,7 +353,7 @@ mod tests {
             let prompt = prompt(&spec, seed);
             prop_assert_eq!(prompt.queries.len(), spec.retrieve);
             for (i, query) in prompt.queries.iter().enumerate() {
-                let regions = prompt.regions(i);
+                let regions = prompt.regions(Some(i));
                 prop_assert_eq!(regions.len(), prompt.ids.len());
                 let text = |region| text_of(&prompt, &regions, region);
                 prop_assert_eq!(prompt.ids[0], 0);
@@ -400,7 +400,7 @@ mod tests {
         #[test]
         fn the_controlled_depth_is_within_a_sentence_of_the_one_asked_for(spec in specs(), seed: u64) {
             let prompt = prompt(&spec, seed);
-            let filler_tok = prompt.regions(0).iter().filter(|&&region| region == Region::Filler).count();
+            let filler_tok = prompt.regions(Some(0)).iter().filter(|&&region| region == Region::Filler).count();
             let controlled: Vec<&Query> = prompt.queries.iter().filter(|query| query.controlled).collect();
             prop_assert_eq!(controlled.len(), 1);
             let query = controlled[0];
@@ -444,7 +444,7 @@ mod tests {
         let key = |prompt: &Prompt| {
             let mut needles: Vec<_> = prompt.needles.iter().map(|n| (n.city.clone(), n.value.clone())).collect();
             needles.sort();
-            (needles, text_of(prompt, &prompt.regions(0), Region::Filler).trim().to_owned())
+            (needles, text_of(prompt, &prompt.regions(Some(0)), Region::Filler).trim().to_owned())
         };
         assert_eq!(key(&at(0.0)), key(&at(100.0)));
     }
@@ -535,6 +535,6 @@ mod tests {
     #[test]
     fn a_tokenizer_without_a_begin_token_gives_prompts_without_one() {
         let prompt = build(&SPEC, 0, &other_tokenizer(&[], "<none>"), &Haystack::embedded()).unwrap();
-        assert!(!prompt.has_bos && prompt.regions(0)[0] == Region::Template && prompt.ids[0] > 2);
+        assert!(!prompt.has_bos && prompt.regions(Some(0))[0] == Region::Template && prompt.ids[0] > 2);
     }
 }

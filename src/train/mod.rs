@@ -17,8 +17,8 @@ pub use spec::*;
 use crate::attention::Fused;
 use crate::model::{ModelConfig, Transformer, Weights, TENSOR_FILE};
 use crate::ops::{cross_entropy, TokenScores};
+use crate::pass::score;
 use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Tokenizer};
-use crate::score::score;
 use anyhow::{Context, Result};
 use candle_core::{DType, Tensor, Var};
 use checkpoint::Position;
@@ -180,7 +180,7 @@ impl Run<'_> {
                     ctx_tok,
                     needles,
                     retrieve,
-                    cities: if cities == CitySet::Train { "train" } else { "heldout" }.to_owned(),
+                    cities: cities.name().to_owned(),
                     n: scores.len(),
                     exact: share(scores.iter().filter(|s| s.exact).count()),
                     first_digit: share(scores.iter().filter(|s| s.first_rank == 1).count()),

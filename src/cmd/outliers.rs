@@ -1,0 +1,243 @@
+//! `difftool outliers`: the largest attention logits and hidden states (the paper's Table 5), and massive activations.
+
+use super::session::Session;
+use crate::bail_usage;
+use crate::cli::OutliersArgs;
+use crate::experiment::{Grid, TextGrid};
+use crate::measure::{MassiveAt, OutlierMeasure, Outliers, Place, RANKS};
+use crate::plot::{ccdf, CcdfLine, CcdfPanel};
+use crate::stats::Tally;
+use crate::table::{left, percent_or_dash, right, short, Table};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde_json::json;
+use std::io::Write;
+
+/// The paper's Table 5, printed beside ours.
+const PAPER: &str = "\
+The paper (Table 5; 3B models, 0.4M tokens): top-1, 2, 3, 10, 100, median
+  logits  Transformer  318.0  308.2  304.9  284.7  251.5  5.4    DIFF    38.8   38.8   37.3   32.0   27.4  3.3
+  hidden  Transformer 3608.6 3607.4 3603.6 3552.1 2448.2  0.6    DIFF  1688.2 1672.5 1672.1 1624.3  740.9  1.2";
+
+/// Runs the preset.
+///
+/// # Errors
+/// Usage errors before anything runs; afterwards only what cannot be written.
+pub fn run(args: &OutliersArgs) -> Result<()> {
+    let ([ctx_tok], [tokens]) = (args.ctx.0.as_slice(), args.tokens.0.as_slice()) else {
+        bail_usage!("outliers pools windows of one length: give --ctx and --tokens one number each");
+    };
+    let grid = Grid::Text(TextGrid { ctx_tok: vec![*ctx_tok], samples: tokens.div_ceil(*ctx_tok), seed: args.seed });
+    let mut session = Session::open("outliers", &args.run, None, args.text.as_deref(), grid)?;
+    let mut measure = OutlierMeasure::default();
+    session.measure(&mut [&mut measure], &mut |_| {})?;
+    let names = session.models.iter().map(|model| model.name.clone());
+    let found: Vec<(String, Outliers)> = names
+        .enumerate()
+        .filter_map(|(model, name)| Some((name, measure.pooled.get(&Place { model, condition: 0 })?.clone())))
+        .collect();
+    write_tables(&mut session, &found)?;
+    draw(&mut session, &found)?;
+    session.manifest()?;
+    print(&found, args)?;
+    session.conclude()
+}
+
+/// One row of Table 5.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    model: String,
+    /// `logits` or `hidden`.
+    of: &'static str,
+    /// Nothing for all layers together.
+    layer: Option<usize>,
+    numbers: u64,
+    top_1: Option<f32>,
+    top_2: Option<f32>,
+    top_3: Option<f32>,
+    top_10: Option<f32>,
+    top_100: Option<f32>,
+    /// Within a factor of 1 +- 2^-8.
+    median: Option<f64>,
+    top_1_over_median: Option<f64>,
+    kurtosis: Option<f64>,
+    share_beyond_6_sigma: Option<f64>,
+    /// The largest infinity norm of a token; hidden states of one layer only.
+    inf_norm_max: Option<f32>,
+    /// Massive activations; hidden states only.
+    massive: Option<usize>,
+}
+
+impl Row {
+    fn new(model: &str, of: &'static str, layer: Option<usize>, tally: &Tally<()>) -> Self {
+        let [top_1, top_2, top_3, top_10, top_100] = RANKS.map(|rank| tally.top.magnitude(rank));
+        Self {
+            model: model.to_owned(),
+            of,
+            layer,
+            numbers: tally.histogram.n(),
+            top_1,
+            top_2,
+            top_3,
+            top_10,
+            top_100,
+            median: tally.median(),
+            top_1_over_median: tally.max_over_median(),
+            kurtosis: tally.moments.kurtosis(),
+            share_beyond_6_sigma: tally.share_beyond_sigmas(6.0),
+            inf_norm_max: None,
+            massive: None,
+        }
+    }
+}
+
+/// All layers together first, then each.
+fn rows(found: &[(String, Outliers)]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (model, outliers) in found {
+        rows.push(Row::new(model, "logits", None, &outliers.all_logits()));
+    }
+    for (model, outliers) in found {
+        let massive = Some(outliers.massive.len());
+        rows.push(Row { massive, ..Row::new(model, "hidden", None, &outliers.all_hidden()) });
+    }
+    for (model, outliers) in found {
+        rows.extend(outliers.logits.iter().map(|(&layer, tally)| Row::new(model, "logits", Some(layer), tally)));
+    }
+    for (model, outliers) in found {
+        rows.extend(outliers.hidden.iter().map(|(&layer, tally)| Row {
+            inf_norm_max: outliers.inf_norm.get(&layer).copied(),
+            massive: Some(outliers.massive.iter().filter(|at| at.layer == layer).count()),
+            ..Row::new(model, "hidden", Some(layer), tally)
+        }));
+    }
+    rows
+}
+
+fn massive(found: &[(String, Outliers)]) -> Vec<MassiveAt> {
+    let of = |(model, outliers): &(String, Outliers)| {
+        let named = |at: &MassiveAt| MassiveAt { model: model.clone(), ..at.clone() };
+        outliers.massive.iter().map(named).collect::<Vec<_>>()
+    };
+    found.iter().flat_map(of).collect()
+}
+
+/// `outliers.csv` in the layout of Table 5, and `massive.csv` if there is anything to list.
+fn write_tables(session: &mut Session<'_>, found: &[(String, Outliers)]) -> Result<()> {
+    session.save_table("outliers.csv", &rows(found))?;
+    let massive = massive(found);
+    if !massive.is_empty() {
+        session.save_table("massive.csv", &massive)?;
+    }
+    Ok(())
+}
+
+fn draw(session: &mut Session<'_>, found: &[(String, Outliers)]) -> Result<()> {
+    let line = |model: &str, tally: &Tally<()>| CcdfLine {
+        model: model.to_owned(),
+        // The smallest thousandth stretches over decades that nobody asks about.
+        points: tally.histogram.ccdf().into_iter().filter(|&(_, share)| share > 0.0 && share < 0.999).collect(),
+        median: tally.median(),
+    };
+    let panel = |title: &str, x_label: &str, tally: fn(&Outliers) -> Tally<()>| CcdfPanel {
+        title: title.to_owned(),
+        x_label: x_label.to_owned(),
+        lines: found.iter().map(|(model, outliers)| line(model, &tally(outliers))).collect(),
+    };
+    if found.iter().all(|(_, outliers)| outliers.tokens == 0) {
+        return Ok(()); // stopped before the first window
+    }
+    let panels = [
+        panel("attention logits", "|logit|", Outliers::all_logits),
+        panel("hidden states", "|activation|", Outliers::all_hidden),
+    ];
+    let subtitle = format!("all maps over visible keys; the output of every layer · {}", session.caption());
+    let figure = ccdf(&panels, "How large logits and hidden states get", &subtitle)?;
+    session.save(&figure, "ccdf.png", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
+}
+
+fn print(found: &[(String, Outliers)], args: &OutliersArgs) -> Result<()> {
+    let (rows, massive) = (rows(found), massive(found));
+    let mut out = std::io::stdout().lock();
+    if args.run.json {
+        writeln!(out, "{:#}", json!({ "rows": rows, "massive": massive }))?;
+        return Ok(());
+    }
+    let tokens = found.iter().map(|(_, outliers)| outliers.tokens).max().context("no model was measured")?;
+    writeln!(out, "Magnitudes over {tokens} tokens: top-k exact, medians within 0.4 %\n")?;
+    writeln!(out, "{}", table(rows.iter().filter(|row| row.layer.is_none())))?;
+    writeln!(out, "\n{PAPER}\n\nBy layer\n\n{}", table(rows.iter().filter(|row| row.layer.is_some())))?;
+    match massive.as_slice() {
+        [] => writeln!(out, "\nNo massive activations (|x| > 100 and at least 1000 times the layer's median)")?,
+        massive => writeln!(out, "\nMassive activations (all in massive.csv)\n\n{}", massive_table(massive))?,
+    }
+    Ok(())
+}
+
+fn table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
+    let mut table = Table::new(&[
+        left("model"),
+        left("of"),
+        right("layer"),
+        right("top-1"),
+        right("2"),
+        right("3"),
+        right("10"),
+        right("100"),
+        right("median"),
+        right("top-1/median"),
+        right("kurtosis"),
+        right("beyond 6 sigma %"),
+        right("inf-norm"),
+        right("massive"),
+    ]);
+    for row in rows {
+        let top = |x: Option<f32>| short(x.map(f64::from));
+        table.row([
+            row.model.clone(),
+            row.of.to_owned(),
+            row.layer.map_or("all".to_owned(), |layer| layer.to_string()),
+            top(row.top_1),
+            top(row.top_2),
+            top(row.top_3),
+            top(row.top_10),
+            top(row.top_100),
+            short(row.median),
+            short(row.top_1_over_median),
+            short(row.kurtosis),
+            percent_or_dash(row.share_beyond_6_sigma),
+            top(row.inf_norm_max),
+            row.massive.map_or("-".to_owned(), |n| n.to_string()),
+        ]);
+    }
+    table
+}
+
+/// The largest of them, ten at most.
+fn massive_table(massive: &[MassiveAt]) -> Table {
+    let mut table = Table::new(&[
+        left("model"),
+        right("layer"),
+        right("window"),
+        right("position"),
+        left("token"),
+        right("channel"),
+        right("value"),
+        left("sink"),
+    ]);
+    let mut largest: Vec<&MassiveAt> = massive.iter().collect();
+    largest.sort_by(|a, b| b.value.abs().total_cmp(&a.value.abs()));
+    for at in largest.into_iter().take(10) {
+        table.row([
+            at.model.clone(),
+            at.layer.to_string(),
+            at.sample.to_string(),
+            at.position.to_string(),
+            format!("{:?}", at.token),
+            at.channel.to_string(),
+            short(Some(f64::from(at.value))),
+            if at.sink { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    table
+}

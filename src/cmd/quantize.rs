@@ -1,0 +1,352 @@
+//! `difftool quantize`: what survives when attention logits are cut to few bits (the paper's Figure 8)?
+
+use super::session::{self, Defaults, Session};
+use crate::bail_usage;
+use crate::cli::QuantizeArgs;
+use crate::experiment::Condition;
+use crate::measure::{AnswerMeasure, FidelityMeasure};
+use crate::plot::{quality, Estimate, QualityLine, QualityPanel};
+use crate::quant::{Quantiser, BITS};
+use crate::stats::Interval;
+use crate::summary::{Pick, Proportion, Setting, Summary};
+use crate::table::{left, percent_in, percent_or_dash, points_in, right, short, short_in, Table};
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::json;
+use std::io::Write;
+
+const DEFAULTS: Defaults = Defaults { settings: &[(2, 2)], samples: 8, heldout: |_| 0 };
+
+/// The paper's claim, printed beside our numbers.
+const PAPER: &str = "\
+The paper (Figure 8; 3B models, HellaSwag zero-shot, read off the figure to about 2 points):
+  Transformer  65 % to 8 bits, 50 % at 6, 40 % at 4;  DIFF 65 % to 6 bits, 60 % at 4: `4-bit DIFF ~ 6-bit Transformer`";
+
+/// Runs the preset.
+///
+/// # Errors
+/// Usage errors before anything runs; afterwards only what cannot be written.
+pub fn run(args: &QuantizeArgs) -> Result<()> {
+    let conditions = conditions(args)?;
+    let text = args.text.as_deref();
+    let grid = session::grid(&args.prompts, text, &DEFAULTS)?;
+    let session = Session::open("quantize", &args.run, args.prompts.haystack.as_deref(), text, grid)?;
+    let mut session = session.with_conditions(conditions.clone());
+    let mut summary = Summary::default();
+    let (mut answer, mut fidelity) = (AnswerMeasure { by_head: false }, FidelityMeasure);
+    session.measure(&mut [&mut answer, &mut fidelity], &mut |record| summary.add(record))?;
+    let bits: Vec<Option<u32>> = conditions.iter().map(|c| c.quantiser.map(|q| q.bits)).collect();
+    let report = Report { summary: &summary, bits: &bits, args };
+    report.draw(&mut session)?;
+    session.manifest()?;
+    report.print()?;
+    session.conclude()
+}
+
+/// The baseline, and one condition for each number of bits.
+fn conditions(args: &QuantizeArgs) -> Result<Vec<Condition>> {
+    let mut conditions = vec![Condition::default()];
+    for (i, &bits) in args.bits.iter().enumerate() {
+        if !BITS.contains(&bits) {
+            bail_usage!("--bits {bits}: a logit can have {} to {} bits", BITS.start(), BITS.end());
+        }
+        if args.bits[..i].contains(&bits) {
+            bail_usage!("--bits {bits} is named twice");
+        }
+        let quantiser = Some(Quantiser { bits, scope: args.scope });
+        conditions.push(Condition { quantiser, exempt_sinks: args.exempt_sinks });
+    }
+    if args.bits.is_empty() {
+        bail_usage!("--bits names nothing");
+    }
+    Ok(conditions)
+}
+
+/// One row of the table: a model in one setting with so many bits.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    model: String,
+    ctx_tok: usize,
+    needles: usize,
+    retrieve: usize,
+    /// Nothing for logits left alone.
+    bits: Option<u32>,
+    accuracy: Proportion,
+    answer_log_prob_nats: Option<f64>,
+    answer_share_abs: Option<f64>,
+    noise_share_abs: Option<f64>,
+    kl_nats: Option<f64>,
+    kl_context_nats: Option<f64>,
+    total_variation: Option<f64>,
+    top_key_flips: Option<f64>,
+    top_token_flips: Option<f64>,
+    nll_nats: Option<f64>,
+    /// See [`Report::destroyed`].
+    destroyed: bool,
+}
+
+/// A paired difference between two (model, bits).
+#[derive(Clone, Debug, Serialize)]
+struct Difference {
+    of: String,
+    baseline: String,
+    ctx_tok: usize,
+    needles: usize,
+    retrieve: usize,
+    metric: &'static str,
+    n: usize,
+    difference: f64,
+    lo: f64,
+    hi: f64,
+}
+
+/// Metrics whose differences are printed; the first is a fraction.
+const COMPARED: [(&str, &str); 3] = [("exact", "accuracy"), ("answer_log_prob", "answer log-prob"), ("nll", "NLL")];
+
+struct Report<'a> {
+    summary: &'a Summary,
+    bits: &'a [Option<u32>],
+    args: &'a QuantizeArgs,
+}
+
+/// `4 bits`, or `exact` for logits left alone.
+fn bits_name(bits: Option<u32>) -> String {
+    bits.map_or("unquantised".to_owned(), |bits| format!("{bits} bits"))
+}
+
+impl Report<'_> {
+    fn rows(&self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for &setting in self.summary.settings() {
+            for model in self.summary.models() {
+                rows.extend(self.bits.iter().map(|&bits| self.row(setting, model, bits)));
+            }
+        }
+        rows
+    }
+
+    fn row(&self, setting: Setting, model: &str, bits: Option<u32>) -> Row {
+        let pick = |metric| Pick::of(model, metric).setting(setting).bits(bits);
+        let mean = |metric| self.summary.mean(pick(metric));
+        Row {
+            model: model.to_owned(),
+            ctx_tok: setting.0,
+            needles: setting.1,
+            retrieve: setting.2,
+            bits,
+            accuracy: self.summary.proportion(pick("exact")),
+            answer_log_prob_nats: mean("answer_log_prob"),
+            answer_share_abs: self.summary.mean(pick("share_abs").region("answer")),
+            noise_share_abs: mean("noise_abs"),
+            kl_nats: mean("kl"),
+            kl_context_nats: mean("kl_context"),
+            total_variation: mean("total_variation"),
+            top_key_flips: mean("top_key_flips"),
+            top_token_flips: mean("top_token_flips"),
+            nll_nats: mean("nll"),
+            destroyed: self.destroyed(setting, model, bits),
+        }
+    }
+
+    /// Whether the model is another one with so few bits: the 95 % interval of its accuracy lies below half of the
+    /// unquantised accuracy, or, where nothing is asked, more than half of its most likely tokens have changed.
+    fn destroyed(&self, setting: Setting, model: &str, bits: Option<u32>) -> bool {
+        let pick = |metric, bits| Pick::of(model, metric).setting(setting).bits(bits);
+        let accuracy = |bits| self.summary.proportion(pick("exact", bits));
+        match (accuracy(None).fraction, accuracy(bits)) {
+            _ if bits.is_none() => false,
+            (Some(before), after) => after.hi < 0.5 * before,
+            (None, _) => self.summary.mean(pick("top_token_flips", bits)).is_some_and(|flips| flips > 0.5),
+        }
+    }
+
+    fn paired(&self, setting: Setting, a: (&str, Option<u32>), b: (&str, Option<u32>)) -> Vec<Difference> {
+        let name = |(model, bits): (&str, Option<u32>)| format!("{model} {}", bits_name(bits));
+        let seed = self.args.prompts.seed;
+        let of = |&(metric, _): &(&'static str, &str)| {
+            let pick = |(model, bits)| Pick::of(model, metric).setting(setting).bits(bits);
+            let paired = self.summary.paired(pick(a), pick(b), seed)?;
+            Some(Difference {
+                of: name(b),
+                baseline: name(a),
+                ctx_tok: setting.0,
+                needles: setting.1,
+                retrieve: setting.2,
+                metric,
+                n: paired.n,
+                difference: paired.diff,
+                lo: paired.lo,
+                hi: paired.hi,
+            })
+        };
+        COMPARED.iter().filter_map(of).collect()
+    }
+
+    /// To the unquantised passes, and of every model to the first with the same bits.
+    fn differences(&self) -> Vec<Difference> {
+        let mut list = Vec::new();
+        for &setting in self.summary.settings() {
+            for model in self.summary.models() {
+                for &bits in self.bits.iter().filter(|bits| bits.is_some()) {
+                    list.extend(self.paired(setting, (model, None), (model, bits)));
+                }
+            }
+            let Some((first, others)) = self.summary.models().split_first() else { continue };
+            for model in others {
+                for &bits in self.bits {
+                    list.extend(self.paired(setting, (first, bits), (model, bits)));
+                }
+                if self.bits.contains(&Some(4)) && self.bits.contains(&Some(6)) {
+                    list.extend(self.paired(setting, (first, Some(6)), (model, Some(4))));
+                    // the paper's claim
+                }
+            }
+        }
+        list
+    }
+
+    fn print(&self) -> Result<()> {
+        let (rows, differences) = (self.rows(), self.differences());
+        let mut out = std::io::stdout().lock();
+        if self.args.run.json {
+            writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences }))?;
+            return Ok(());
+        }
+        let sinks = if self.args.exempt_sinks { ", sinks exempt" } else { "" };
+        let scope = self.args.scope.name();
+        writeln!(out, "Dynamic absmax quantisation of attention logits, one scale per {scope}{sinks}\n")?;
+        writeln!(out, "{}", table(&rows))?;
+        if self.args.text.is_none() {
+            writeln!(out, "\n{PAPER}")?;
+        }
+        writeln!(out, "\nPaired differences on the same prompts [95 % bootstrap interval]; accuracy in points\n")?;
+        writeln!(out, "{}", difference_table(&differences))?;
+        Ok(())
+    }
+
+    fn draw(&self, session: &mut Session<'_>) -> Result<()> {
+        let Some(&setting) = self.summary.settings().first() else { return Ok(()) };
+        let categories: Vec<String> =
+            self.bits.iter().map(|bits| bits.map_or("none".to_owned(), |bits| bits.to_string())).collect();
+        let panels = [
+            ("needle accuracy", "%", "exact", None, Some((0.0, 100.0)), 100.0),
+            ("answer log-probability", "nats", "answer_log_prob", None, None, 1.0),
+            ("attention on the answer", "% of |attention|", "share_abs", Some("answer"), None, 100.0),
+            ("NLL of prose", "nats per token", "nll", None, None, 1.0),
+        ];
+        let mut drawn = Vec::new();
+        for (title, y_label, metric, region, y_range, factor) in panels {
+            let line = |model: &String| QualityLine {
+                model: model.clone(),
+                estimates: self
+                    .bits
+                    .iter()
+                    .map(|&b| self.estimate(setting, model, b, (metric, region), factor))
+                    .collect(),
+            };
+            let lines: Vec<QualityLine> = self.summary.models().iter().map(line).collect();
+            if lines.iter().any(|line| line.estimates.iter().any(Option::is_some)) {
+                let (title, y_label) = (title.to_owned(), y_label.to_owned());
+                drawn.push(QualityPanel { title, y_label, y_range, lines });
+            }
+        }
+        let scope = self.args.scope.name();
+        let asked = if setting.1 > 0 { format!("N={} R={} · ", setting.1, setting.2) } else { String::new() };
+        let subtitle = format!("one scale per {scope} · {asked}{}", session.caption());
+        let title = "What is left with few bits per attention logit";
+        let figure = quality(&drawn, &categories, title, &subtitle, "bits per attention logit")?;
+        session.save(&figure, "bits.png", "mean over prompts, 95 % intervals: Wilson for accuracy, bootstrap otherwise")
+    }
+
+    fn estimate(
+        &self,
+        setting: Setting,
+        model: &str,
+        bits: Option<u32>,
+        (metric, region): (&str, Option<&str>),
+        factor: f64,
+    ) -> Option<Estimate> {
+        let pick = Pick::of(model, metric).setting(setting).bits(bits);
+        let pick = region.map_or(pick, |region| pick.region(region));
+        let (value, interval) = if metric == "exact" {
+            let p = self.summary.proportion(pick);
+            (p.fraction?, p.interval())
+        } else {
+            self.summary.mean_in(pick, self.args.prompts.seed)?
+        };
+        let interval = Some((factor * interval.lo, factor * interval.hi));
+        Some(Estimate { value: factor * value, interval })
+    }
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new(&[
+        left("model"),
+        right("tokens"),
+        right("N"),
+        right("R"),
+        right("bits"),
+        right("accuracy % [95 %]"),
+        right("log-prob"),
+        right("answer %"),
+        right("noise %"),
+        right("KL"),
+        right("KL context"),
+        right("TV %"),
+        right("key flips %"),
+        right("token flips %"),
+        right("NLL"),
+        left(""),
+    ]);
+    for row in rows {
+        let accuracy = row.accuracy.fraction.map(|fraction| percent_in(fraction, row.accuracy.interval()));
+        table.row([
+            row.model.clone(),
+            row.ctx_tok.to_string(),
+            row.needles.to_string(),
+            row.retrieve.to_string(),
+            row.bits.map_or("none".to_owned(), |bits| bits.to_string()),
+            accuracy.unwrap_or("-".to_owned()),
+            short(row.answer_log_prob_nats),
+            percent_or_dash(row.answer_share_abs),
+            percent_or_dash(row.noise_share_abs),
+            short(row.kl_nats),
+            short(row.kl_context_nats),
+            percent_or_dash(row.total_variation),
+            percent_or_dash(row.top_key_flips),
+            percent_or_dash(row.top_token_flips),
+            short(row.nll_nats),
+            if row.destroyed { "destroyed".to_owned() } else { String::new() },
+        ]);
+    }
+    table
+}
+
+fn difference_table(differences: &[Difference]) -> Table {
+    let mut columns = vec![left("difference"), right("N"), right("R"), right("prompts")];
+    columns.extend(COMPARED.iter().map(|&(_, heading)| right(heading)));
+    let mut table = Table::new(&columns);
+    let same = |a: &Difference, b: &Difference| {
+        (&a.of, &a.baseline, a.ctx_tok, a.needles) == (&b.of, &b.baseline, b.ctx_tok, b.needles)
+    };
+    for group in differences.chunk_by(same) {
+        let first = &group[0];
+        let mut row = vec![
+            format!("{} - {}", first.of, first.baseline),
+            first.needles.to_string(),
+            first.retrieve.to_string(),
+            first.n.to_string(),
+        ];
+        row.extend(COMPARED.iter().map(|&(metric, _)| {
+            let Some(d) = group.iter().find(|d| d.metric == metric) else { return "-".to_owned() };
+            let interval = Interval { lo: d.lo, hi: d.hi };
+            if metric == "exact" {
+                points_in(d.difference, interval)
+            } else {
+                short_in(d.difference, interval)
+            }
+        }));
+        table.row(row);
+    }
+    table
+}

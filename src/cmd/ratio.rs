@@ -1,0 +1,312 @@
+//! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
+
+use super::attention_panels;
+use super::session::{self, Defaults, Session};
+use crate::cli::RatioArgs;
+use crate::measure::{AnswerMeasure, ShapeMeasure};
+use crate::plot::{allocation, head_grid, HeadGrid};
+use crate::prompt::Region;
+use crate::stats::{bootstrap_mean, mean, rank_stability, RESAMPLES};
+use crate::summary::{Difference, Pick, Setting, Summary};
+use crate::table::{left, percent_in, percent_or_dash, points_in, right, short, short_in, Column, Table};
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+const DEFAULTS: Defaults = Defaults { settings: &[(1, 1)], samples: 15, heldout: |_| 0 };
+
+/// The paper's Table 3, printed beside ours.
+const PAPER: &str = "\
+The paper (Table 3; 3B models, mean over heads and layers, depths 0, 25, 50, 75, 100 %):
+  Transformer  answer  3  3  3  7  9 %   noise 51 54 52 49 49 %
+  DIFF         answer 27 30 31 32 40 %   noise  1  2  2  2  1 %";
+
+/// What models are compared on: name, metric and region of the records, and whether it is a fraction.
+const COMPARED: [(&str, &str, Option<&str>, bool); 8] = [
+    ("answer share", "share_abs", Some("answer"), true),
+    ("noise share", "noise_abs", None, true),
+    ("BOS share", "share_abs", Some("bos"), true),
+    ("question share", "share_abs", Some("question"), true),
+    ("answer without sinks", "share_abs_no_sinks", Some("answer"), true),
+    ("noise without sinks", "noise_abs_no_sinks", None, true),
+    ("entropy (nats)", "entropy", None, false),
+    ("keys holding 90 %", "keys_90", None, false),
+];
+
+/// Runs the preset.
+///
+/// # Errors
+/// Usage errors before anything runs; afterwards only what cannot be written.
+pub fn run(args: &RatioArgs) -> Result<()> {
+    let text = args.text.as_deref();
+    let grid = session::grid(&args.prompts, text, &DEFAULTS)?;
+    let mut session = Session::open("ratio", &args.run, args.prompts.haystack.as_deref(), text, grid)?;
+    let mut summary = Summary::with_heads("share_abs", if text.is_some() { "bos" } else { "answer" });
+    let (mut answer, mut shape) = (AnswerMeasure { by_head: true }, ShapeMeasure);
+    session.measure(&mut [&mut answer, &mut shape], &mut |record| summary.add(record))?;
+    draw(&mut session, &summary, text.is_some())?;
+    session.manifest()?;
+    print(&summary, args)?;
+    session.conclude()
+}
+
+fn draw(session: &mut Session<'_>, summary: &Summary, is_text: bool) -> Result<()> {
+    if summary.models().is_empty() {
+        return Ok(()); // stopped before the first prompt, or nothing but failures
+    }
+    let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
+    let caption = session.caption();
+    let subtitle = format!("{rows} · mean over heads and layers · {caption}");
+    let figure = allocation(&attention_panels(summary, session.grid.ctx_tok().len() > 1), &subtitle)?;
+    session.save(&figure, "allocation.png", &format!("mean over heads, layers and the {rows}; share of |weights|"))?;
+    let what = if is_text { "BOS" } else { "the answer" };
+    let grids: Vec<HeadGrid> = summary.models().iter().map(|model| head_shares(summary, model)).collect();
+    let title = format!("Share of |attention| on {what}, by layer and head");
+    let figure = head_grid(&grids, &title, &format!("{rows} · {caption}"), "share of |attention| (%)")?;
+    session.save(&figure, "heads.png", &format!("mean over prompts and the {rows}; share of |weights|"))
+}
+
+/// The kept share of every head in percent: layers x heads.
+fn head_shares(summary: &Summary, model: &str) -> HeadGrid {
+    let means: BTreeMap<(usize, usize), Option<f64>> =
+        summary.heads(model).into_iter().map(|(at, values)| (at, mean(&values).map(|x| 100.0 * x))).collect();
+    let layers = means.keys().map(|at| at.0 + 1).max().unwrap_or(0);
+    let heads = means.keys().map(|at| at.1 + 1).max().unwrap_or(0);
+    let value = |layer: usize, head: usize| means.get(&(layer, head)).copied().flatten();
+    HeadGrid {
+        model: model.to_owned(),
+        detail: String::new(),
+        values: (0..layers).map(|layer| (0..heads).map(|head| value(layer, head)).collect()).collect(),
+    }
+}
+
+/// A head that attends to the answer.
+#[derive(Serialize)]
+struct TopHead {
+    model: String,
+    layer: usize,
+    head: usize,
+    /// Mean over prompts of the share of |attention| on the answer, with its 95 % bootstrap interval.
+    share_abs: f64,
+    lo: f64,
+    hi: f64,
+    /// Fraction of bootstrap resamples of the prompts in which it is among the K first.
+    in_top: f64,
+}
+
+/// The K heads of a model that attend most to the answer.
+fn top_heads(summary: &Summary, model: &str, k: usize, seed: u64) -> Vec<TopHead> {
+    let heads = summary.heads(model);
+    let values: Vec<Vec<f64>> = heads.iter().map(|(_, values)| values.clone()).collect();
+    let stability = rank_stability(&values, k, RESAMPLES, seed);
+    let mut list: Vec<TopHead> = heads
+        .iter()
+        .zip(stability)
+        .filter_map(|(((layer, head), values), in_top)| {
+            let interval = bootstrap_mean(values, RESAMPLES, seed)?;
+            let share_abs = mean(values)?;
+            let (model, (lo, hi)) = (model.to_owned(), (interval.lo, interval.hi));
+            Some(TopHead { model, layer: *layer, head: *head, share_abs, lo, hi, in_top })
+        })
+        .collect();
+    list.sort_by(|a, b| b.share_abs.total_cmp(&a.share_abs));
+    list.truncate(k);
+    list
+}
+
+fn print(summary: &Summary, args: &RatioArgs) -> Result<()> {
+    let (seed, is_text) = (args.prompts.seed, args.text.is_some());
+    let metrics: Vec<_> = COMPARED.iter().map(|&(name, metric, region, _)| (name, metric, region)).collect();
+    let differences = summary.differences(&metrics, seed);
+    let k = if is_text { 0 } else { args.top };
+    let heads: Vec<TopHead> = summary.models().iter().flat_map(|model| top_heads(summary, model, k, seed)).collect();
+    let mut out = std::io::stdout().lock();
+    if args.run.json {
+        let rows = json_rows(summary);
+        writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences, "top_heads": heads }))?;
+        return Ok(());
+    }
+    writeln!(out, "Share of |attention| by region, in %: mean over heads and layers\n\n{}", by_depth(summary))?;
+    if !is_text {
+        writeln!(out, "\n{PAPER}")?;
+    }
+    writeln!(out, "\nThree conventions for signed rows, and raw masses, in %\n\n{}", conventions(summary, is_text))?;
+    writeln!(out, "\nShape of the rows, and shares with the first token and detected sinks excluded\n")?;
+    writeln!(out, "{}", shapes(summary, is_text))?;
+    if !heads.is_empty() {
+        writeln!(out, "\nHeads that attend most to the answer [95 % bootstrap interval over prompts]\n")?;
+        writeln!(out, "{}", heads_table(&heads, k))?;
+    }
+    if !differences.is_empty() {
+        writeln!(out, "\nPaired differences on the same prompts [95 % bootstrap interval]; shares in points\n")?;
+        writeln!(out, "{}", difference_table(&differences))?;
+    }
+    Ok(())
+}
+
+/// Settings in order, models within.
+fn settings_and_models(summary: &Summary) -> Vec<(Setting, &String)> {
+    let settings = summary.settings().iter();
+    settings.flat_map(|&setting| summary.models().iter().map(move |model| (setting, model))).collect()
+}
+
+/// Rows: model x depth of the controlled needle. Columns: every region that occurs.
+fn by_depth(summary: &Summary) -> Table {
+    let share = |setting, model, depth, region: Region| {
+        summary.mean(Pick::of(model, "share_abs").region(region.name()).setting(setting).depth_pct(depth))
+    };
+    let depths = summary.depths_pct();
+    let rows = settings_and_models(summary);
+    let occurs = |region: &Region| {
+        rows.iter().any(|&(s, m)| depths.iter().any(|&d| share(s, m, d, *region).is_some_and(|x| x > 0.0)))
+    };
+    let regions: Vec<Region> = Region::ALL.into_iter().filter(occurs).collect();
+    let mut columns = vec![left("model"), right("tokens"), right("N"), right("R"), right("depth %")];
+    columns.extend(regions.iter().map(|region| right(region.name())));
+    columns.extend([right("noise"), right("best head's answer"), right("lambda")]);
+    let mut table = Table::new(&columns);
+    for &(setting, model) in &rows {
+        for &depth in &depths {
+            let pick = |metric| Pick::of(model, metric).setting(setting).depth_pct(depth);
+            let mut cells = vec![model.clone(), setting.0.to_string(), setting.1.to_string(), setting.2.to_string()];
+            cells.push(format!("{depth:.0}"));
+            cells.extend(regions.iter().map(|&region| percent_or_dash(share(setting, model, depth, region))));
+            cells.push(percent_or_dash(summary.mean(pick("noise_abs"))));
+            cells.push(percent_or_dash(summary.mean(pick("share_abs_best_head").region("answer"))));
+            cells.push(short(summary.mean(pick("lambda"))));
+            table.row(cells);
+        }
+    }
+    table
+}
+
+/// Cells of a table: heading, metric and region.
+type Cells = &'static [(&'static str, &'static str, Option<&'static str>)];
+/// Cells that are shown in one way.
+type Group = (Cells, fn(Option<f64>) -> String);
+
+fn table_of(summary: &Summary, cells: &[Group]) -> Table {
+    let mut columns: Vec<Column> = vec![left("model"), right("tokens"), right("N"), right("R")];
+    columns.extend(cells.iter().flat_map(|(cells, _)| cells.iter().map(|(heading, ..)| right(heading))));
+    let mut table = Table::new(&columns);
+    for (setting, model) in settings_and_models(summary) {
+        let mut row = vec![model.clone(), setting.0.to_string(), setting.1.to_string(), setting.2.to_string()];
+        for (cells, show) in cells {
+            row.extend(cells.iter().map(|&(_, metric, region)| {
+                let pick = Pick::of(model, metric).setting(setting);
+                show(summary.mean(region.map_or(pick, |region| pick.region(region))))
+            }));
+        }
+        table.row(row);
+    }
+    table
+}
+
+fn conventions(summary: &Summary, is_text: bool) -> Table {
+    const NEEDLE: Cells = &[
+        ("answer |a|", "share_abs", Some("answer")),
+        ("signed", "share_signed", Some("answer")),
+        ("positive", "share_pos", Some("answer")),
+        ("noise |a|", "noise_abs", None),
+        ("signed", "noise_signed", None),
+        ("positive", "noise_pos", None),
+        ("answer mass", "mass", Some("answer")),
+        ("filler mass", "mass", Some("filler")),
+        ("negative mass", "mass_neg", None),
+    ];
+    const TEXT: Cells = &[
+        ("BOS |a|", "share_abs", Some("bos")),
+        ("signed", "share_signed", Some("bos")),
+        ("positive", "share_pos", Some("bos")),
+        ("BOS mass", "mass", Some("bos")),
+        ("text mass", "mass", Some("filler")),
+        ("negative mass", "mass_neg", None),
+    ];
+    table_of(summary, &[(if is_text { TEXT } else { NEEDLE }, percent_or_dash)])
+}
+
+fn shapes(summary: &Summary, is_text: bool) -> Table {
+    const SHAPE: Cells = &[
+        ("entropy (nats)", "entropy", None),
+        ("keys for 90 %", "keys_90", None),
+        ("99 %", "keys_99", None),
+        ("sinks", "sinks", None),
+    ];
+    const SINKS: Cells =
+        &[("first token %", "sink_share_first", None), ("detected sinks %", "sink_share_detected", None)];
+    const NEEDLE: Cells =
+        &[("answer without %", "share_abs_no_sinks", Some("answer")), ("noise without %", "noise_abs_no_sinks", None)];
+    const BOOST: Cells = &[("answer boost", "boost", Some("answer")), ("filler boost", "boost", Some("filler"))];
+    let needle: [Group; 2] = [(NEEDLE, percent_or_dash), (BOOST, short)];
+    let mut cells: Vec<Group> = vec![(SHAPE, short), (SINKS, percent_or_dash)];
+    cells.extend(needle.into_iter().filter(|_| !is_text));
+    table_of(summary, &cells)
+}
+
+fn heads_table(heads: &[TopHead], k: usize) -> Table {
+    let mut table = Table::new(&[
+        left("model"),
+        right("layer"),
+        right("head"),
+        right("answer %"),
+        right(if k == 1 { "first in % of resamples" } else { "among these in % of resamples" }),
+    ]);
+    for head in heads {
+        let interval = crate::stats::Interval { lo: head.lo, hi: head.hi };
+        table.row([
+            head.model.clone(),
+            head.layer.to_string(),
+            head.head.to_string(),
+            percent_in(head.share_abs, interval),
+            format!("{:.0}", 100.0 * head.in_top),
+        ]);
+    }
+    table
+}
+
+fn difference_table(differences: &[Difference]) -> Table {
+    let mut table = Table::new(&[
+        left("difference"),
+        right("tokens"),
+        right("N"),
+        right("R"),
+        left("of"),
+        right("prompts"),
+        right("mean [95 %]"),
+    ]);
+    for d in differences {
+        let is_share = COMPARED.iter().any(|&(name, .., is_share)| name == d.metric && is_share);
+        let shown = if is_share { points_in(d.difference, d.interval()) } else { short_in(d.difference, d.interval()) };
+        table.row([
+            format!("{} - {}", d.of, d.baseline),
+            d.ctx_tok.to_string(),
+            d.needles.to_string(),
+            d.retrieve.to_string(),
+            d.metric.clone(),
+            d.n.to_string(),
+            shown,
+        ]);
+    }
+    table
+}
+
+/// Every mean of the tables: model, setting, depth, metric, region, value.
+fn json_rows(summary: &Summary) -> Vec<serde_json::Value> {
+    let mut rows = Vec::new();
+    for (setting, model) in settings_and_models(summary) {
+        for depth in summary.depths_pct() {
+            for (metric, region) in summary.metrics() {
+                let pick = Pick::of(model, &metric).setting(setting).depth_pct(depth);
+                let pick = region.as_deref().map_or(pick, |region| pick.region(region));
+                let Some(value) = summary.mean(pick) else { continue };
+                rows.push(json!({
+                    "model": model, "ctx_tok": setting.0, "needles": setting.1, "retrieve": setting.2,
+                    "depth_pct": depth, "metric": metric, "region": region, "mean": value,
+                }));
+            }
+        }
+    }
+    rows
+}

@@ -1,0 +1,172 @@
+//! What is run: prompts by their settings, each with a number that never depends on what else is run.
+
+use crate::bail_usage;
+use crate::prompt::{needle, CitySet, Haystack, NeedleSpec, Prompt, Text, Tokenizer};
+use crate::quant::Quantiser;
+use anyhow::Result;
+use serde::Serialize;
+
+/// A grid of prompts.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "task", rename_all = "lowercase")]
+pub enum Grid {
+    /// Needles in haystacks.
+    Needle(NeedleGrid),
+    /// Plain text.
+    Text(TextGrid),
+}
+
+/// A grid of needle prompts.
+#[derive(Clone, Debug, Serialize)]
+pub struct NeedleGrid {
+    /// Prompt lengths, in tokens.
+    pub ctx_tok: Vec<usize>,
+    /// Pairs (needles in the text, needles asked for): the paper's N and R.
+    pub settings: Vec<(usize, usize)>,
+    /// Depths of the controlled needle, in percent of the filler.
+    pub depths_pct: Vec<f64>,
+    /// Prompts per depth with training cities.
+    pub samples: usize,
+    /// Prompts per depth with cities held out of training.
+    pub heldout_samples: usize,
+    /// Base seed.
+    pub seed: u64,
+}
+
+/// Windows of plain text.
+#[derive(Clone, Debug, Serialize)]
+pub struct TextGrid {
+    /// Window lengths, in tokens.
+    pub ctx_tok: Vec<usize>,
+    /// Windows of each length.
+    pub samples: usize,
+    /// Base seed.
+    pub seed: u64,
+}
+
+/// One prompt to be.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Global index: the prompt's seed is the base seed plus this.
+    pub index: u64,
+    /// Index among the prompts of the same spec.
+    pub sample: u64,
+    /// What the prompt holds.
+    pub spec: CellSpec,
+}
+
+/// What a prompt holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CellSpec {
+    /// A needle prompt.
+    Needle(NeedleSpec),
+    /// A window of text of so many tokens.
+    Text(usize),
+}
+
+/// Where the words of prompts come from.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// Filler between needles.
+    pub haystack: Haystack,
+    /// Plain text.
+    pub text: Text,
+}
+
+/// What is done to the model's attention while it is measured. The first of an experiment is the baseline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Condition {
+    /// Quantisation of the logits; nothing leaves them alone.
+    pub quantiser: Option<Quantiser>,
+    /// Whether sinks found in the baseline pass keep their logits.
+    pub exempt_sinks: bool,
+}
+
+impl Condition {
+    /// The value of the `scope` column; nothing without quantisation.
+    pub fn scope_name(self) -> Option<String> {
+        let scope = self.quantiser?.scope.name();
+        Some(if self.exempt_sinks { format!("{scope}-exempt-sinks") } else { scope.to_owned() })
+    }
+}
+
+impl Grid {
+    /// All cells, in the order they run.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        let mut push = |spec: CellSpec, samples: usize| {
+            for sample in 0..samples as u64 {
+                cells.push(Cell { index: cells.len() as u64, sample, spec: spec.clone() });
+            }
+        };
+        match self {
+            Self::Text(grid) => grid.ctx_tok.iter().for_each(|&ctx_tok| push(CellSpec::Text(ctx_tok), grid.samples)),
+            Self::Needle(grid) => grid.specs(&mut |spec, samples| push(CellSpec::Needle(spec), samples)),
+        }
+        cells
+    }
+
+    /// Base seed.
+    pub fn seed(&self) -> u64 {
+        match self {
+            Self::Needle(grid) => grid.seed,
+            Self::Text(grid) => grid.seed,
+        }
+    }
+
+    /// Prompt lengths, in tokens.
+    pub fn ctx_tok(&self) -> &[usize] {
+        match self {
+            Self::Needle(grid) => &grid.ctx_tok,
+            Self::Text(grid) => &grid.ctx_tok,
+        }
+    }
+}
+
+impl NeedleGrid {
+    /// Every kind of prompt, in order, with the number of prompts.
+    fn specs(&self, push: &mut dyn FnMut(NeedleSpec, usize)) {
+        for &(needles, retrieve) in &self.settings {
+            for &ctx_tok in &self.ctx_tok {
+                for (cities, samples) in [(CitySet::Train, self.samples), (CitySet::HeldOut, self.heldout_samples)] {
+                    for &depth_pct in &self.depths_pct {
+                        push(NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities }, samples);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl TextGrid {
+    /// The grid with no more windows than the text has with any of the tokenizers.
+    ///
+    /// # Errors
+    /// Usage errors if lengths are too short; whatever a tokenizer meets.
+    pub fn within<'a>(mut self, text: &Text, tokenizers: impl Iterator<Item = &'a Tokenizer>) -> Result<Self> {
+        let shortest = self.ctx_tok.iter().copied().min().unwrap_or(0);
+        if shortest < 2 {
+            bail_usage!("--ctx {shortest}: a window of text needs at least 2 tokens");
+        }
+        for tokenizer in tokenizers {
+            for &ctx_tok in &self.ctx_tok {
+                self.samples = self.samples.min(text.windows(ctx_tok, tokenizer)?);
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl Cell {
+    /// The cell's prompt.
+    ///
+    /// # Errors
+    /// If it cannot be built; see [`needle::build`] and [`Text::window`].
+    pub fn prompt(&self, base_seed: u64, sources: &Sources, tokenizer: &Tokenizer) -> Result<Prompt> {
+        let seed = base_seed + self.index;
+        match &self.spec {
+            CellSpec::Needle(spec) => needle::build(spec, seed, tokenizer, &sources.haystack),
+            CellSpec::Text(ctx_tok) => sources.text.window(self.sample as usize, *ctx_tok, seed, tokenizer),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! SHA-256 in lower-case hexadecimal: how files, weights, texts and prompts are named.
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::Path;
+
+/// SHA-256 of bytes, in lower-case hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(Sha256::digest(bytes).as_slice())
+}
+
+/// SHA-256 of a file, which is not read into memory as a whole.
+pub fn sha256_file(path: &Path) -> Result<String> {
+    let cannot = || format!("cannot read {}", path.display());
+    let mut file = File::open(path).with_context(cannot)?;
+    let mut hasher = Sha256::new();
+    std::io::copy(&mut file, &mut hasher).with_context(cannot)?;
+    Ok(hex(hasher.finalize().as_slice()))
+}
+
+/// Bytes in lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes everything");
+        text
+    })
+}

@@ -1,0 +1,116 @@
+//! What is left of attention and of predictions under a condition, against the baseline pass over the same prompt.
+
+use super::answer::fraction;
+use super::{number, Findings, Kept, Measure, Seen};
+use crate::attention::RowProbe;
+use crate::pass::Predictions;
+use crate::probe::{RowsProbe, RowsSink};
+use crate::prompt::{Prompt, Region};
+use crate::stats::Divergence;
+use anyhow::{Context, Result};
+use std::ops::Range;
+
+/// Divergence of the target rows and flips of their top keys; negative log-likelihood and flips of the most likely token
+/// over prose.
+pub struct FidelityMeasure;
+
+/// What is kept of the baseline pass.
+struct Baseline {
+    /// One per head, in (layer, head) order.
+    heads: Vec<RowsSink>,
+    predictions: Predictions,
+}
+
+/// One head's divergence, the mean over rows.
+struct HeadDivergence {
+    layer: usize,
+    head: usize,
+    all: Means,
+    context: Means,
+}
+
+#[derive(Clone, Copy)]
+struct Means {
+    kl_nats: f64,
+    total_variation: f64,
+    flips: f64,
+}
+
+impl Measure for FidelityMeasure {
+    fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
+        vec![Box::new(RowsProbe::new(prompt.targets().into_iter().map(|target| target.rows).collect()))]
+    }
+
+    fn wants_predictions(&self) -> bool {
+        true
+    }
+
+    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
+        let predictions = seen.predictions.context("predictions were asked for")?;
+        let (mut places, mut heads) = (Vec::new(), Vec::new());
+        for sighting in seen.sightings {
+            places.push((sighting.layer, sighting.head));
+            heads.push(*sighting.sink.into_any().downcast::<RowsSink>().expect("the rows probe makes rows sinks"));
+        }
+        let prose = prose(seen.prompt);
+        let nll = prose.iter().map(|&i| f64::from(predictions.nll_nats[i])).sum::<f64>() / prose.len() as f64;
+        findings.push(None, "filler", number("nll", nll, Some("nats"), prose.len()));
+        let Some(baseline) = seen.baseline else {
+            let kept: Kept = Box::new(Baseline { heads, predictions: predictions.clone() });
+            findings.kept = Some(kept);
+            return Ok(());
+        };
+        let baseline = baseline.downcast_ref::<Baseline>().expect("this measure kept it");
+        let flips = prose.iter().filter(|&&i| predictions.top[i] != baseline.predictions.top[i]).count();
+        let flips = flips as f64 / prose.len() as f64;
+        findings.push(None, "filler", number("top_token_flips", flips, Some("fraction"), prose.len()));
+        let rows = seen.prompt.rows_name();
+        for (index, target) in seen.prompt.targets().iter().enumerate() {
+            let of_head = |(i, (layer, head)): (usize, &(usize, usize))| {
+                let (a, b) = (&baseline.heads[i].rows[index], &heads[i].rows[index]);
+                let all = means(a, b, &(0..usize::MAX))?;
+                let context = means(a, b, &seen.prompt.haystack)?;
+                Some(HeadDivergence { layer: *layer, head: *head, all, context })
+            };
+            let diverged: Vec<HeadDivergence> = places.iter().enumerate().filter_map(of_head).collect();
+            push_divergences(&diverged, &mut |found| findings.push(target.query, rows, found));
+        }
+        Ok(())
+    }
+}
+
+/// Positions whose next token is prose.
+fn prose(prompt: &Prompt) -> Vec<usize> {
+    let regions = prompt.regions(None);
+    (0..prompt.ids.len() - 1).filter(|&i| regions[i + 1] == Region::Filler).collect()
+}
+
+/// Means over rows of their divergences on some of the keys; nothing where a row has nothing there.
+fn means(a: &[Vec<f32>], b: &[Vec<f32>], keys: &Range<usize>) -> Option<Means> {
+    let part = |row: &'_ [f32]| row[keys.start.min(row.len())..keys.end.min(row.len())].to_vec();
+    let found: Vec<Divergence> = a.iter().zip(b).filter_map(|(a, b)| Divergence::of(&part(a), &part(b))).collect();
+    let mean = |f: &dyn Fn(&Divergence) -> f64| found.iter().map(f).sum::<f64>() / found.len() as f64;
+    (!found.is_empty()).then(|| Means {
+        kl_nats: mean(&|d| d.kl_nats),
+        total_variation: mean(&|d| d.total_variation),
+        flips: mean(&|d| f64::from(u8::from(d.top_flipped))),
+    })
+}
+
+fn push_divergences(heads: &[HeadDivergence], push: &mut dyn FnMut(crate::record::Measure)) {
+    let n = heads.len();
+    let mean = |f: &dyn Fn(&HeadDivergence) -> f64| heads.iter().map(f).sum::<f64>() / n as f64;
+    if n == 0 {
+        return;
+    }
+    push(number("kl", mean(&|h| h.all.kl_nats), Some("nats"), n));
+    push(number("kl_context", mean(&|h| h.context.kl_nats), Some("nats"), n));
+    push(fraction("total_variation", None, mean(&|h| h.all.total_variation), n));
+    push(fraction("total_variation_context", None, mean(&|h| h.context.total_variation), n));
+    push(fraction("top_key_flips", None, mean(&|h| h.all.flips), n));
+    push(fraction("top_key_flips_context", None, mean(&|h| h.context.flips), n));
+    for head in heads {
+        let found = fraction("total_variation", None, head.all.total_variation, 1);
+        push(crate::record::Measure { layer: Some(head.layer), head: Some(head.head), ..found });
+    }
+}

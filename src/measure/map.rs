@@ -1,0 +1,154 @@
+//! Pictures of attention maps of one prompt, pooled to bins as their rows pass.
+
+use super::{Findings, Kept, Measure, Place, Seen};
+use crate::attention::{RowProbe, Selection};
+use crate::probe::{runs, Grid, GridMean, GridProbe, GridSink, GridSpec, Pooling, Quantity};
+use crate::prompt::{Prompt, Region, Tokenizer};
+use anyhow::{bail, Result};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Token texts are kept of at most this many tokens of an axis.
+const TEXTS: usize = 80;
+
+/// Layer and head, and the picture of that head.
+type HeadMap = ((usize, usize), Grid);
+
+/// What is pictured.
+#[derive(Clone, Debug)]
+pub struct MapSpec {
+    /// What of the rows, in the order of the panels.
+    pub quantities: Vec<Quantity>,
+    /// What a bin keeps.
+    pub pooling: Pooling,
+    /// Bins in each direction, at most; nothing for one per token.
+    pub bins: Option<usize>,
+    /// First query token and one past the last, which may be open.
+    pub queries: (usize, Option<usize>),
+    /// The same of keys.
+    pub keys: (usize, Option<usize>),
+    /// Keep every head by itself instead of the mean over heads.
+    pub by_head: bool,
+}
+
+/// Pictures the chosen heads of each model.
+pub struct MapMeasure {
+    /// What is pictured.
+    pub spec: MapSpec,
+    /// The heads of each model.
+    pub heads: Vec<Selection>,
+    /// The pictures, by model.
+    pub maps: BTreeMap<usize, Maps>,
+}
+
+/// The pictures of one model.
+#[derive(Clone, Debug)]
+pub struct Maps {
+    /// One for each quantity that the model has and each (layer, head); without `by_head` the mean over heads under
+    /// the first of them.
+    pub grids: Vec<(Quantity, (usize, usize), Grid)>,
+    /// The attention of the target's rows by key bin, (layer, head) as above: one row of bins for each quantity.
+    pub profiles: Vec<(Quantity, (usize, usize), Grid)>,
+    /// Regions of the prompt as seen from its first question.
+    pub regions: Vec<(Region, Range<usize>)>,
+    /// Query tokens pictured.
+    pub queries: Range<usize>,
+    /// Key tokens pictured.
+    pub keys: Range<usize>,
+    /// Texts of the query tokens, if they are few.
+    pub query_texts: Vec<String>,
+    /// Texts of the key tokens, if they are few.
+    pub key_texts: Vec<String>,
+}
+
+impl MapMeasure {
+    /// A measure of these heads of each model.
+    pub fn new(spec: MapSpec, heads: Vec<Selection>) -> Self {
+        Self { spec, heads, maps: BTreeMap::new() }
+    }
+
+    /// One grid of the map and one of the target's rows for each quantity.
+    fn specs(&self, model: usize, prompt: &Prompt) -> Vec<GridSpec> {
+        let queries = within(self.spec.queries, prompt.ids.len());
+        let keys = within(self.spec.keys, prompt.ids.len());
+        let target = prompt.targets().first().map_or(0..0, |target| target.rows.clone());
+        let bins = self.spec.bins.unwrap_or(usize::MAX);
+        let of = |quantity: &Quantity, queries: &Range<usize>, rows: usize| GridSpec {
+            heads: self.heads[model].clone(),
+            quantity: *quantity,
+            pooling: self.spec.pooling,
+            queries: queries.clone(),
+            keys: keys.clone(),
+            rows,
+            columns: bins,
+        };
+        self.spec.quantities.iter().flat_map(|q| [of(q, &queries, bins), of(q, &target, 1)]).collect()
+    }
+}
+
+/// The tokens of a range that a prompt has.
+fn within((start, end): (usize, Option<usize>), n_tok: usize) -> Range<usize> {
+    start.min(n_tok)..end.unwrap_or(n_tok).min(n_tok)
+}
+
+impl Measure for MapMeasure {
+    fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
+        let boxed = |spec| Box::new(GridProbe::new(spec)) as Box<dyn RowProbe>;
+        self.specs(model, prompt).into_iter().map(boxed).collect()
+    }
+
+    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
+        let n_tok = seen.prompt.ids.len();
+        let (queries, keys) = (within(self.spec.queries, n_tok), within(self.spec.keys, n_tok));
+        for (flag, range) in [("--query", &queries), ("--key", &keys)] {
+            if range.is_empty() {
+                bail!("{flag}: the prompt has tokens 0 to {}, none of them in that range", n_tok - 1);
+            }
+        }
+        let mut found: BTreeMap<usize, Vec<HeadMap>> = BTreeMap::new();
+        for sighting in seen.sightings {
+            let sink = sighting.sink.into_any().downcast::<GridSink>().expect("the grid probe makes grid sinks");
+            // A model without a second map has nothing to picture there.
+            let grid = sink.grid();
+            if grid.values.iter().any(|value| !value.is_nan()) {
+                found.entry(sighting.probe).or_default().push(((sighting.layer, sighting.head), grid));
+            }
+        }
+        let (mut grids, mut profiles) = (Vec::new(), Vec::new());
+        for (probe, heads) in found {
+            let list = if probe % 2 == 0 { &mut grids } else { &mut profiles };
+            let quantity = self.spec.quantities[probe / 2];
+            let heads = if self.spec.by_head { heads } else { mean_over_heads(heads)? };
+            list.extend(heads.into_iter().map(|(at, grid)| (quantity, at, grid)));
+        }
+        let first = seen.prompt.targets().into_iter().next();
+        let regions = first.map(|target| runs(&target.regions)).unwrap_or_default();
+        let texts = |range: &Range<usize>| texts(range, &seen.prompt.ids, seen.tokenizer);
+        let (query_texts, key_texts) = (texts(&queries)?, texts(&keys)?);
+        findings.pooled =
+            Some(Box::new(Maps { grids, profiles, regions, queries, keys, query_texts, key_texts }) as Kept);
+        Ok(())
+    }
+
+    fn absorb(&mut self, place: Place, pooled: Kept) {
+        let maps = pooled.downcast::<Maps>().expect("this measure pools maps");
+        self.maps.entry(place.model).or_insert(*maps);
+    }
+}
+
+fn mean_over_heads(heads: Vec<HeadMap>) -> Result<Vec<HeadMap>> {
+    let mut mean = GridMean::default();
+    for (_, grid) in &heads {
+        mean.add(grid)?;
+    }
+    let first = heads.first().map(|(at, _)| *at);
+    Ok(first.zip(mean.grid()).into_iter().collect())
+}
+
+/// The texts of a range of tokens; nothing if there are too many to be read.
+fn texts(range: &Range<usize>, ids: &[u32], tokenizer: &Tokenizer) -> Result<Vec<String>> {
+    if range.len() > TEXTS {
+        return Ok(Vec::new());
+    }
+    ids[range.clone()].iter().map(|&id| tokenizer.decode(&[id])).collect()
+}

@@ -1,0 +1,119 @@
+//! Measures: one question each, from what it watches while a prompt passes to the records it makes of it.
+//!
+//! An experiment runs any number of measures over the same passes. A measure says which [probes](crate::probe) it
+//! needs, is handed back what they saw, and answers with [`Measure`](crate::record::Measure)s; what it has to add up over
+//! many prompts it pools, in the order of the prompts.
+
+mod answer;
+mod fidelity;
+mod map;
+mod outliers;
+mod shape;
+
+pub use answer::{AnswerMeasure, NOISE};
+pub use fidelity::FidelityMeasure;
+pub use map::{MapMeasure, MapSpec, Maps};
+pub use outliers::{MassiveAt, OutlierMeasure, Outliers, RANKS};
+pub use shape::ShapeMeasure;
+
+use crate::attention::{ResidualProbe, RowProbe, Sighting};
+use crate::pass::{Predictions, QueryScore};
+use crate::prompt::{Prompt, Tokenizer};
+use crate::record::Measure as Found;
+use anyhow::Result;
+use std::any::Any;
+
+/// What a measure needs to keep or to pool: its own type, boxed.
+pub type Kept = Box<dyn Any + Send + Sync>;
+
+/// One measurement of an experiment.
+pub trait Measure: Sync {
+    /// Probes that watch the rows of one pass over `prompt` through a model, given by its place.
+    fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>>;
+
+    /// A probe that watches the residual stream of one pass.
+    fn residual_probe(&self) -> Option<Box<dyn ResidualSink>> {
+        None
+    }
+
+    /// Whether it needs to know how every token is predicted.
+    fn wants_predictions(&self) -> bool {
+        false
+    }
+
+    /// Turns what was seen in one pass into records.
+    ///
+    /// # Errors
+    /// If what was seen cannot be measured.
+    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()>;
+
+    /// Takes in what [`Measure::conclude`] pooled of one prompt, in the order of the prompts.
+    fn absorb(&mut self, _place: Place, _pooled: Kept) {}
+
+    /// Records of what was pooled, after the last prompt.
+    fn finish(&mut self) -> Vec<(Place, Found)> {
+        Vec::new()
+    }
+}
+
+/// A residual probe that hands back what it saw.
+pub trait ResidualSink: ResidualProbe + Send {
+    /// For reading the result: `sink.into_any().downcast::<MySink>()`.
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}
+
+/// A model and a condition of the experiment, by their places in its lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Model.
+    pub model: usize,
+    /// Condition.
+    pub condition: usize,
+}
+
+/// What one measure gets to see of one pass.
+pub struct Seen<'a> {
+    /// The prompt.
+    pub prompt: &'a Prompt,
+    /// What cut it into tokens.
+    pub tokenizer: &'a Tokenizer,
+    /// How its questions were answered.
+    pub queries: &'a [QueryScore],
+    /// How every token was predicted, if the measure asked.
+    pub predictions: Option<&'a Predictions>,
+    /// What its row probes saw, in (layer, head, probe) order; [`Sighting::probe`] counts the measure's own.
+    pub sightings: Vec<Sighting>,
+    /// Its residual probe.
+    pub residual: Option<Box<dyn Any + Send>>,
+    /// What it kept of the baseline pass over this prompt; nothing in the baseline pass itself.
+    pub baseline: Option<&'a Kept>,
+}
+
+/// What a measure found in one pass.
+#[derive(Default)]
+pub struct Findings {
+    /// Records, each of a question of the prompt or of the whole prompt, with the rows it is about.
+    pub records: Vec<(Option<usize>, &'static str, Found)>,
+    /// For the passes over the same prompt under other conditions.
+    pub kept: Option<Kept>,
+    /// For [`Measure::absorb`].
+    pub pooled: Option<Kept>,
+}
+
+impl Findings {
+    /// Adds a record about `rows`.
+    pub fn push(&mut self, query: Option<usize>, rows: &'static str, found: Found) {
+        self.records.push((query, rows, found));
+    }
+}
+
+/// A number that is the mean of `n`.
+pub(crate) fn number(metric: &'static str, value: f64, unit: Option<&'static str>, n: usize) -> Found {
+    Found {
+        metric: metric.into(),
+        value: value.is_finite().then_some(value),
+        unit: unit.map(Into::into),
+        n: Some(n as u64),
+        ..Found::default()
+    }
+}

@@ -1,0 +1,208 @@
+//! The largest logits and hidden states, pooled over all prompts, in all and by layer; and massive activations.
+
+use super::{number, Findings, Kept, Measure, Place, ResidualSink, Seen};
+use crate::attention::{ResidualProbe, RowProbe};
+use crate::probe::{Hidden, LogitProbe, LogitSink, ReceivedSink, SinkProbe};
+use crate::prompt::Prompt;
+use crate::record::Measure as Found;
+use crate::stats::Tally;
+use anyhow::Result;
+use std::any::Any;
+use std::collections::BTreeMap;
+
+/// The ranks of the paper's Table 5.
+pub const RANKS: [usize; 5] = [1, 2, 3, 10, 100];
+
+/// Standard deviations beyond which a number is an outlier (Bondarenko et al. 2021).
+const SIGMAS: f64 = 6.0;
+
+/// Pools |logits| of all maps over visible keys, and |hidden states| at the output of each layer.
+#[derive(Default)]
+pub struct OutlierMeasure {
+    /// What was pooled, by model and condition.
+    pub pooled: BTreeMap<Place, Outliers>,
+}
+
+/// What is known of one model.
+#[derive(Clone, Default)]
+pub struct Outliers {
+    /// Logits of each layer that was looked at.
+    pub logits: BTreeMap<usize, Tally<()>>,
+    /// The output of each layer.
+    pub hidden: BTreeMap<usize, Tally<()>>,
+    /// The largest infinity norm of a token at the output of each layer.
+    pub inf_norm: BTreeMap<usize, f32>,
+    /// Activations that the rule calls massive.
+    pub massive: Vec<MassiveAt>,
+    /// Tokens looked at.
+    pub tokens: usize,
+    /// Prompts looked at.
+    prompts: usize,
+}
+
+/// A massive activation.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct MassiveAt {
+    /// Model; filled in by whoever writes it.
+    pub model: String,
+    /// Which prompt, in order.
+    pub sample: usize,
+    /// 0-based layer, at whose output it is.
+    pub layer: usize,
+    /// Position of its token.
+    pub position: usize,
+    /// The token's text.
+    pub token: String,
+    /// 0-based channel of the residual stream.
+    pub channel: usize,
+    /// The activation.
+    pub value: f32,
+    /// Whether the token is an attention sink of some head in some layer.
+    pub sink: bool,
+}
+
+impl Outliers {
+    /// All logits together.
+    pub fn all_logits(&self) -> Tally<()> {
+        merged(&self.logits)
+    }
+
+    /// All layers' outputs together.
+    pub fn all_hidden(&self) -> Tally<()> {
+        merged(&self.hidden)
+    }
+
+    fn absorb(&mut self, later: Outliers) {
+        let merge = |mine: &mut BTreeMap<usize, Tally<()>>, theirs: BTreeMap<usize, Tally<()>>| {
+            theirs.into_iter().for_each(|(layer, tally)| mine.entry(layer).or_default().merge(&tally));
+        };
+        merge(&mut self.logits, later.logits);
+        merge(&mut self.hidden, later.hidden);
+        for (layer, norm) in later.inf_norm {
+            let largest = self.inf_norm.entry(layer).or_default();
+            *largest = largest.max(norm);
+        }
+        self.massive.extend(later.massive.into_iter().map(|at| MassiveAt { sample: self.prompts, ..at }));
+        self.tokens += later.tokens;
+        self.prompts += later.prompts;
+    }
+
+    fn records(&self) -> Vec<Found> {
+        let mut records = Vec::new();
+        push_tally("logits", None, &self.all_logits(), &mut records);
+        push_tally("hidden", None, &self.all_hidden(), &mut records);
+        for (&layer, tally) in &self.logits {
+            push_tally("logits", Some(layer), tally, &mut records);
+        }
+        for (&layer, tally) in &self.hidden {
+            push_tally("hidden", Some(layer), tally, &mut records);
+            let norm = self.inf_norm.get(&layer).copied().unwrap_or(f32::NAN);
+            let massive = self.massive.iter().filter(|at| at.layer == layer).count();
+            for (metric, value) in [("inf_norm_max", f64::from(norm)), ("massive", massive as f64)] {
+                let found = number(metric, value, None, tally.histogram.n() as usize);
+                records.push(Found { layer: Some(layer), region: Some("hidden".into()), ..found });
+            }
+        }
+        records
+    }
+}
+
+fn merged(layers: &BTreeMap<usize, Tally<()>>) -> Tally<()> {
+    let mut all = Tally::default();
+    layers.values().for_each(|tally| all.merge(tally));
+    all
+}
+
+/// The statistics of Table 5 and more; `region` says of what they are.
+fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, records: &mut Vec<Found>) {
+    let n = tally.histogram.n() as usize;
+    let ranks: [&'static str; RANKS.len()] = ["top_1", "top_2", "top_3", "top_10", "top_100"];
+    let mut push = |metric: &'static str, value: Option<f64>| {
+        let Some(value) = value else { return };
+        records.push(Found { layer, region: Some(what.into()), ..number(metric, value, None, n) });
+    };
+    for (metric, rank) in ranks.into_iter().zip(RANKS) {
+        push(metric, tally.top.magnitude(rank).map(f64::from));
+    }
+    push("median", tally.median());
+    push("top_1_over_median", tally.max_over_median());
+    push("kurtosis", tally.moments.kurtosis());
+    push("share_beyond_6_sigma", tally.share_beyond_sigmas(SIGMAS));
+}
+
+impl Measure for OutlierMeasure {
+    fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
+        vec![Box::new(LogitProbe), Box::new(SinkProbe::new(prompt.ids.len(), Vec::new()))]
+    }
+
+    fn residual_probe(&self) -> Option<Box<dyn ResidualSink>> {
+        Some(Box::new(HiddenSink::default()))
+    }
+
+    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
+        let mut found = Outliers { tokens: seen.prompt.ids.len(), prompts: 1, ..Outliers::default() };
+        let mut sinks: Vec<usize> = Vec::new();
+        for sighting in seen.sightings {
+            match sighting.sink.into_any().downcast::<LogitSink>() {
+                Ok(sink) => found.logits.entry(sighting.layer).or_default().merge(&sink.tally.map(|_| ())),
+                Err(sink) => {
+                    let sink = sink.downcast::<ReceivedSink>().expect("the other probe is for sinks");
+                    sinks.extend(sink.sinks());
+                }
+            }
+        }
+        let hidden = seen.residual.and_then(|sink| sink.downcast::<HiddenSink>().ok()).unwrap_or_default();
+        // Site l + 1 is the output of layer l; the embeddings are no layer's output.
+        for (site, hidden) in hidden.sites.into_iter().filter(|(site, _)| *site > 0) {
+            let layer = site - 1;
+            found.inf_norm.insert(layer, hidden.max_inf_norm().unwrap_or(0.0));
+            for massive in &hidden.massive {
+                let position = massive.at.position;
+                found.massive.push(MassiveAt {
+                    model: String::new(),
+                    sample: 0,
+                    layer,
+                    position,
+                    token: seen.tokenizer.decode(&seen.prompt.ids[position..=position])?,
+                    channel: massive.at.channel,
+                    value: massive.value,
+                    sink: sinks.contains(&position),
+                });
+            }
+            found.hidden.insert(layer, hidden.tally.map(|_| ()));
+        }
+        findings.pooled = Some(Box::new(found));
+        Ok(())
+    }
+
+    fn absorb(&mut self, place: Place, pooled: Kept) {
+        let later = pooled.downcast::<Outliers>().expect("this measure pools outliers");
+        self.pooled.entry(place).or_default().absorb(*later);
+    }
+
+    fn finish(&mut self) -> Vec<(Place, Found)> {
+        let of = |(place, outliers): (&Place, &Outliers)| {
+            let place = *place;
+            outliers.records().into_iter().map(move |found| (place, found)).collect::<Vec<_>>()
+        };
+        self.pooled.iter().flat_map(of).collect()
+    }
+}
+
+/// The residual stream of one pass, by site.
+#[derive(Default)]
+struct HiddenSink {
+    sites: BTreeMap<usize, Hidden>,
+}
+
+impl ResidualProbe for HiddenSink {
+    fn see(&mut self, site: usize, values: &[f32], width: usize) {
+        self.sites.insert(site, Hidden::of(values, width));
+    }
+}
+
+impl ResidualSink for HiddenSink {
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}

@@ -1,0 +1,116 @@
+//! How spread out the target rows are, how much of them sinks take, and what is left without the sinks.
+
+use super::answer::fraction;
+use super::{number, Findings, Measure, Seen, NOISE};
+use crate::attention::RowProbe;
+use crate::probe::{shares_without, ReceivedSink, Shape, ShapeProbe, ShapeSink, SinkProbe};
+use crate::prompt::{Prompt, Region, Target};
+use crate::record::Measure as Found;
+use anyhow::Result;
+
+/// Entropy, sparsity, boost over uniform attention, sinks, and shares with sinks excluded.
+pub struct ShapeMeasure;
+
+impl Measure for ShapeMeasure {
+    fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
+        let rows: Vec<_> = prompt.targets().into_iter().map(|target| target.rows).collect();
+        vec![Box::new(ShapeProbe::new(rows.clone())), Box::new(SinkProbe::new(prompt.ids.len(), rows))]
+    }
+
+    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
+        let (mut shapes, mut received) = (Vec::new(), Vec::new());
+        for sighting in seen.sightings {
+            let at = (sighting.layer, sighting.head);
+            let sink = sighting.sink.into_any();
+            match sink.downcast::<ShapeSink>() {
+                Ok(shape) => shapes.push((at, shape)),
+                Err(sink) => received.push(sink.downcast::<ReceivedSink>().expect("the other probe is for sinks")),
+            }
+        }
+        for (index, target) in seen.prompt.targets().iter().enumerate() {
+            let heads: Vec<HeadShape> = shapes
+                .iter()
+                .zip(&received)
+                .filter_map(|((at, shape), received)| {
+                    let shape = shape.sums[index].mean()?;
+                    Some(HeadShape::new(*at, shape, received, &received.magnitudes[index], target))
+                })
+                .collect();
+            let rows = seen.prompt.rows_name();
+            if !heads.is_empty() {
+                mean_measures(&heads, target, &mut |found| findings.push(target.query, rows, found));
+                head_measures(&heads, &mut |found| findings.push(target.query, rows, found));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What one head does in the rows of one target.
+struct HeadShape {
+    at: (usize, usize),
+    shape: Shape,
+    /// Detected sinks.
+    sinks: usize,
+    /// Shares of |a|: of the first token, of detected sinks, and of each region.
+    first: f64,
+    sink_share: f64,
+    shares: [f64; Region::ALL.len()],
+    /// Shares of the regions in what is neither the first token nor a sink.
+    shares_no_sinks: [f64; Region::ALL.len()],
+}
+
+impl HeadShape {
+    fn new(at: (usize, usize), shape: Shape, received: &ReceivedSink, magnitudes: &[f32], target: &Target) -> Self {
+        let sinks = received.sinks();
+        let total: f64 = magnitudes.iter().map(|&x| f64::from(x)).sum();
+        let share = |key: usize| magnitudes.get(key).map_or(0.0, |&x| f64::from(x) / total);
+        let mut excluded = sinks.clone();
+        excluded.push(0);
+        Self {
+            at,
+            shape,
+            sinks: sinks.len(),
+            first: share(0),
+            sink_share: sinks.iter().map(|&key| share(key)).sum(),
+            shares: shares_without(magnitudes, &target.regions, &[]),
+            shares_no_sinks: shares_without(magnitudes, &target.regions, &excluded),
+        }
+    }
+}
+
+/// Means over heads and layers. `boost` is a region's share over the share it had if all keys visible to the last row
+/// weighed the same.
+fn mean_measures(heads: &[HeadShape], target: &Target, push: &mut dyn FnMut(Found)) {
+    let n = heads.len();
+    let mean = |f: &dyn Fn(&HeadShape) -> f64| heads.iter().map(f).sum::<f64>() / n as f64;
+    push(number("entropy", mean(&|h| h.shape.entropy_nats), Some("nats"), n));
+    push(number("keys_90", mean(&|h| h.shape.keys_90), Some("keys"), n));
+    push(number("keys_99", mean(&|h| h.shape.keys_99), Some("keys"), n));
+    push(fraction("weight_max", None, mean(&|h| h.shape.largest), n));
+    push(number("sinks", mean(&|h| h.sinks as f64), Some("keys"), n));
+    push(fraction("sink_share_first", None, mean(&|h| h.first), n));
+    push(fraction("sink_share_detected", None, mean(&|h| h.sink_share), n));
+    let visible = &target.regions[..target.rows.end];
+    for region in Region::ALL {
+        let tokens = visible.iter().filter(|&&other| other == region).count();
+        let uniform = tokens as f64 / visible.len() as f64;
+        if tokens > 0 {
+            let boost = number("boost", mean(&|h| h.shares[region as usize]) / uniform, None, n);
+            push(Found { region: Some(region.name().into()), ..boost });
+        }
+        push(fraction("share_abs_no_sinks", Some(region), mean(&|h| h.shares_no_sinks[region as usize]), n));
+    }
+    let noise = mean(&|h| NOISE.iter().map(|&region| h.shares_no_sinks[region as usize]).sum());
+    push(fraction("noise_abs_no_sinks", None, noise, n));
+}
+
+fn head_measures(heads: &[HeadShape], push: &mut dyn FnMut(Found)) {
+    for head in heads {
+        let mut push = |found| push(Found { layer: Some(head.at.0), head: Some(head.at.1), ..found });
+        push(number("entropy", head.shape.entropy_nats, Some("nats"), 1));
+        push(number("keys_90", head.shape.keys_90, Some("keys"), 1));
+        push(number("sinks", head.sinks as f64, Some("keys"), 1));
+        push(fraction("sink_share_detected", None, head.sink_share, 1));
+    }
+}

@@ -1,0 +1,425 @@
+//! A picture of an attention map, pooled to bins as its rows pass: the n x n map is never held.
+
+use crate::attention::{Row, RowProbe, RowSink, Selection};
+use crate::stats::simd::{add_segments, higher_peak, peak_segments};
+use anyhow::ensure;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What of a row is pictured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// The mixture.
+    Effective,
+    /// The softmax map j = 0, 1.
+    Map(usize),
+    /// What is subtracted: lambda times map 1.
+    Subtracted,
+    /// The logits of map j = 0, 1.
+    Logits(usize),
+}
+
+impl Quantity {
+    /// The numbers of a row and a factor on them; `None` where the model has no such map.
+    fn of<'a>(self, row: &Row<'a>) -> Option<(&'a [f32], f32)> {
+        match self {
+            Quantity::Effective => Some((row.effective, 1.0)),
+            Quantity::Map(map) => Some((row.maps.get(map)?, 1.0)),
+            Quantity::Subtracted => Some((row.maps.get(1)?, -*row.mix.get(1)?)),
+            Quantity::Logits(map) => Some((row.logits.get(map)?, 1.0)),
+        }
+    }
+}
+
+/// What a bin keeps of its (query, key) pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The number of largest magnitude, with its sign (of -a and a: a).
+    Max,
+    /// The mean over the visible pairs.
+    Mean,
+    /// The sum.
+    Sum,
+}
+
+/// Which part of which maps is pictured, and how finely.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GridSpec {
+    /// The heads pictured, each by itself: a grid of half a million bins for every head of a large model would fill its
+    /// memory.
+    pub heads: Selection,
+    /// What of their rows.
+    pub quantity: Quantity,
+    /// What a bin keeps.
+    pub pooling: Pooling,
+    /// Token positions of the queries.
+    pub queries: Range<usize>,
+    /// Token positions of the keys.
+    pub keys: Range<usize>,
+    /// At most this many bins of queries; as many as tokens if there are fewer of those. 1 makes a profile by key.
+    pub rows: usize,
+    /// At most this many bins of keys.
+    pub columns: usize,
+}
+
+/// Pools rows to a [`Grid`] per head.
+pub struct GridProbe {
+    plan: Arc<Plan>,
+}
+
+struct Plan {
+    spec: GridSpec,
+    row_edges: Vec<usize>,
+    column_edges: Vec<usize>,
+}
+
+impl GridProbe {
+    /// A probe for a part of the map. Of an empty range it makes a grid without bins.
+    pub fn new(spec: GridSpec) -> Self {
+        let (row_edges, column_edges) = (edges(&spec.queries, spec.rows), edges(&spec.keys, spec.columns));
+        Self { plan: Arc::new(Plan { spec, row_edges, column_edges }) }
+    }
+}
+
+/// The edges of at most `bins` bins over tokens: bin i of n over t tokens covers floor(i t / n)..floor((i + 1) t / n).
+fn edges(tokens: &Range<usize>, bins: usize) -> Vec<usize> {
+    let bins = bins.min(tokens.len());
+    (0..=bins).map(|i| tokens.start + (i * tokens.len()).checked_div(bins).unwrap_or(0)).collect()
+}
+
+impl RowProbe for GridProbe {
+    fn wants(&self, layer: usize, head: usize, query: usize) -> bool {
+        let spec = &self.plan.spec;
+        let bins = self.plan.row_edges.len() > 1 && self.plan.column_edges.len() > 1;
+        bins && spec.queries.contains(&query) && spec.heads.has(layer, head)
+    }
+
+    fn wants_logits(&self) -> bool {
+        matches!(self.plan.spec.quantity, Quantity::Logits(_))
+    }
+
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
+        Box::new(GridSink { plan: Arc::clone(&self.plan), rows: BTreeMap::new() })
+    }
+}
+
+/// The bins of one head that rows were seen of.
+pub struct GridSink {
+    plan: Arc<Plan>,
+    rows: BTreeMap<usize, BinRow>,
+}
+
+/// One row of bins, as far to the right as its queries see.
+#[derive(Default)]
+struct BinRow {
+    queries: Vec<usize>,
+    /// For [`Pooling::Mean`] and [`Pooling::Sum`].
+    sums: Vec<f64>,
+    /// For [`Pooling::Max`].
+    peaks: Vec<f32>,
+}
+
+impl BinRow {
+    fn see(&mut self, query: usize, values: &[f32], factor: f32, plan: &Plan) {
+        let edges = &plan.column_edges;
+        let visible = edges[..edges.len() - 1].partition_point(|&start| start <= query);
+        self.queries.push(query);
+        if plan.spec.pooling == Pooling::Max {
+            self.peaks.resize(visible.max(self.peaks.len()), f32::NAN);
+            peak_segments(values, edges, factor, &mut self.peaks[..visible]);
+        } else {
+            self.sums.resize(visible.max(self.sums.len()), 0.0);
+            add_segments(values, edges, f64::from(factor), &mut self.sums[..visible]);
+        }
+    }
+
+    fn merge(&mut self, later: &BinRow) {
+        self.queries.extend(&later.queries);
+        self.sums.resize(self.sums.len().max(later.sums.len()), 0.0);
+        self.sums.iter_mut().zip(&later.sums).for_each(|(mine, theirs)| *mine += theirs);
+        self.peaks.resize(self.peaks.len().max(later.peaks.len()), f32::NAN);
+        self.peaks.iter_mut().zip(&later.peaks).for_each(|(mine, theirs)| *mine = higher_peak(*mine, *theirs));
+    }
+
+    /// Visible pairs in a bin of keys.
+    fn pairs(&self, keys: Range<usize>) -> u64 {
+        self.queries.iter().map(|&query| keys.end.min(query + 1).saturating_sub(keys.start) as u64).sum()
+    }
+
+    fn value(&self, column: usize, pairs: u64, pooling: Pooling) -> f32 {
+        let sum = || self.sums.get(column).copied();
+        let value = match pooling {
+            _ if pairs == 0 => None,
+            Pooling::Max => self.peaks.get(column).copied(),
+            Pooling::Mean => sum().map(|sum| (sum / pairs as f64) as f32),
+            Pooling::Sum => sum().map(|sum| sum as f32),
+        };
+        value.unwrap_or(f32::NAN)
+    }
+}
+
+impl GridSink {
+    /// The picture of what was seen so far.
+    pub fn grid(&self) -> Grid {
+        let (row_edges, column_edges) = (self.plan.row_edges.clone(), self.plan.column_edges.clone());
+        let (rows, columns) = (row_edges.len() - 1, column_edges.len() - 1);
+        let (mut values, mut pairs) = (vec![f32::NAN; rows * columns], vec![0; rows * columns]);
+        for (&i, row) in &self.rows {
+            for (column, keys) in column_edges.windows(2).enumerate() {
+                let bin = i * columns + column;
+                pairs[bin] = row.pairs(keys[0]..keys[1]);
+                values[bin] = row.value(column, pairs[bin], self.plan.spec.pooling);
+            }
+        }
+        Grid { rows, columns, values, pairs, row_edges, column_edges }
+    }
+}
+
+impl RowSink for GridSink {
+    fn see(&mut self, row: &Row<'_>) {
+        let plan = Arc::clone(&self.plan);
+        if !plan.spec.queries.contains(&row.query) {
+            return;
+        }
+        if let Some((values, factor)) = plan.spec.quantity.of(row) {
+            let bin = plan.row_edges.partition_point(|&start| start <= row.query) - 1;
+            self.rows.entry(bin).or_default().see(row.query, values, factor, &plan);
+        }
+    }
+
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        let later = later.into_any().downcast::<GridSink>().expect("states of one probe are merged");
+        for (bin, row) in later.rows {
+            self.rows.entry(bin).or_default().merge(&row);
+        }
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// A map pooled to bins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grid {
+    /// Bins of queries.
+    pub rows: usize,
+    /// Bins of keys.
+    pub columns: usize,
+    /// (rows, columns), row-major: the pooled numbers, in the unit of the [`Quantity`]. NaN where no key of the bin is
+    /// visible to any of its queries.
+    pub values: Vec<f32>,
+    /// (rows, columns): visible (query, key) pairs of each bin, summed over the grids a mean was taken of.
+    pub pairs: Vec<u64>,
+    /// Bin i holds the queries `row_edges[i]..row_edges[i + 1]`: rows + 1 token positions.
+    pub row_edges: Vec<usize>,
+    /// Bin j holds the keys `column_edges[j]..column_edges[j + 1]`: columns + 1 token positions.
+    pub column_edges: Vec<usize>,
+}
+
+/// The mean of grids of the same bins, over heads, layers or prompts, in the order they are added. Under
+/// [`Pooling::Mean`] and [`Pooling::Sum`] it is the pooled mean of the maps; under [`Pooling::Max`] it is the mean of
+/// each head's peaks, which may lie at different keys, and not the peak of the mean map: heads pass one by one.
+#[derive(Clone, Debug, Default)]
+pub struct GridMean {
+    frame: Option<Grid>,
+    sums: Vec<f64>,
+    counts: Vec<u64>,
+}
+
+impl GridMean {
+    /// Adds a grid. A NaN leaves its bin as it was.
+    ///
+    /// # Errors
+    /// If its bins are not those of the grids before it.
+    pub fn add(&mut self, grid: &Grid) -> anyhow::Result<()> {
+        match &mut self.frame {
+            None => {
+                self.frame = Some(grid.clone());
+                (self.sums, self.counts) = (vec![0.0; grid.values.len()], vec![0; grid.values.len()]);
+            }
+            Some(frame) => {
+                let same = frame.row_edges == grid.row_edges && frame.column_edges == grid.column_edges;
+                ensure!(same, "only grids of the same bins have a mean");
+                frame.pairs.iter_mut().zip(&grid.pairs).for_each(|(mine, theirs)| *mine += theirs);
+            }
+        }
+        for (i, value) in grid.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
+            self.sums[i] += f64::from(*value);
+            self.counts[i] += 1;
+        }
+        Ok(())
+    }
+
+    /// The mean; `None` of no grids.
+    pub fn grid(&self) -> Option<Grid> {
+        let bins = self.sums.iter().zip(&self.counts);
+        // 0 / 0 is the NaN of a bin without keys.
+        let values = bins.map(|(sum, &count)| (sum / count as f64) as f32).collect();
+        self.frame.clone().map(|frame| Grid { values, ..frame })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::*;
+    use proptest::prelude::*;
+
+    const POOLINGS: [Pooling; 3] = [Pooling::Max, Pooling::Mean, Pooling::Sum];
+
+    fn spec(quantity: Quantity, pooling: Pooling, tokens: usize, bins: usize) -> GridSpec {
+        let (queries, keys) = (0..tokens, 0..tokens);
+        GridSpec { heads: Selection::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
+    }
+
+    fn grid(spec: GridSpec, rows: &[OwnRow], block: usize) -> Grid {
+        watch::<GridSink>(&GridProbe::new(spec), rows, block).grid()
+    }
+
+    /// Keys 0..4 with signs.
+    fn signed() -> Vec<OwnRow> {
+        [&[1.0][..], &[0.5, -0.5], &[0.25, -0.75, 0.5], &[-1.0, 0.25, 0.25, 0.5]].map(OwnRow::one).to_vec()
+    }
+
+    #[test]
+    fn bins_are_pooled_over_visible_keys_only() {
+        let of = |pooling| grid(spec(Quantity::Effective, pooling, 4, 2), &signed(), 9);
+        let mean = of(Pooling::Mean);
+        assert_eq!((mean.rows, mean.columns, &mean.pairs), (2, 2, &vec![3, 0, 4, 3]));
+        assert_eq!((&mean.row_edges, &mean.column_edges), (&vec![0, 2, 4], &vec![0, 2, 4]));
+        let expected = [(Pooling::Max, [1.0, -1.0, 0.5]), (Pooling::Sum, [1.0, -1.25, 1.25])];
+        for (pooling, values) in expected {
+            let found = of(pooling);
+            assert!(found.values[1].is_nan(), "nothing above the diagonal");
+            assert_eq!([found.values[0], found.values[2], found.values[3]], values);
+        }
+        assert_eq!(mean.values[2], -1.25 / 4.0);
+    }
+
+    #[test]
+    fn with_a_bin_per_token_the_grid_is_the_map() {
+        let rows = random_rows(13, 1);
+        for pooling in POOLINGS {
+            let found = grid(spec(Quantity::Effective, pooling, 13, 100), &rows, 4);
+            assert_eq!((found.rows, found.columns), (13, 13));
+            for (query, row) in rows.iter().enumerate() {
+                assert_eq!(found.values[query * 13..][..=query], row.effective(), "{pooling:?}");
+                assert!(found.values[query * 13..(query + 1) * 13][query + 1..].iter().all(|x| x.is_nan()));
+            }
+        }
+    }
+
+    #[test]
+    fn every_quantity_is_read_from_its_place() {
+        let mut row = OwnRow::two(&[0.75, 0.25], &[0.5, 0.5], 0.5);
+        row.logits = vec![vec![3.0, -4.0], vec![5.0, 6.0]];
+        let rows = [OwnRow::two(&[1.0], &[1.0], 0.5), row];
+        let expected = [
+            (Quantity::Effective, [0.5, 0.0]),
+            (Quantity::Map(0), [0.75, 0.25]),
+            (Quantity::Map(1), [0.5, 0.5]),
+            (Quantity::Subtracted, [0.25, 0.25]),
+            (Quantity::Logits(0), [3.0, -4.0]),
+            (Quantity::Logits(1), [5.0, 6.0]),
+        ];
+        for (quantity, values) in expected {
+            for pooling in POOLINGS {
+                let probe = GridProbe::new(spec(quantity, pooling, 2, 2));
+                assert_eq!(probe.wants_logits(), matches!(quantity, Quantity::Logits(_)));
+                assert_eq!(watch::<GridSink>(&probe, &rows, 2).grid().values[2..], values, "{quantity:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_map_the_model_lacks_leaves_the_grid_empty() {
+        for quantity in [Quantity::Map(1), Quantity::Subtracted, Quantity::Logits(1)] {
+            let found = grid(spec(quantity, Pooling::Mean, 4, 2), &signed(), 2);
+            assert!(found.values.iter().all(|x| x.is_nan()) && found.pairs == [0; 4]);
+        }
+    }
+
+    #[test]
+    fn a_grid_of_one_row_is_the_profile_of_its_queries() {
+        let profile = GridSpec {
+            queries: 2..4,
+            keys: 1..4,
+            rows: 1,
+            columns: 3,
+            ..spec(Quantity::Effective, Pooling::Mean, 4, 1)
+        };
+        let found = grid(profile, &signed(), 3);
+        assert_eq!(found.values, [-0.25, 0.375, 0.5]);
+        assert_eq!(found.pairs, [2, 2, 1]);
+    }
+
+    #[test]
+    fn only_chosen_heads_and_queries_are_wanted_and_nothing_of_empty_ranges() {
+        let probe = GridProbe::new(GridSpec {
+            heads: Selection { layers: Some(vec![1]), heads: Some(vec![2]) },
+            ..spec(Quantity::Effective, Pooling::Sum, 9, 3)
+        });
+        assert!(probe.wants(1, 2, 8) && !probe.wants(1, 2, 9) && !probe.wants(2, 1, 8));
+        for empty in [
+            GridSpec { keys: 3..3, ..spec(Quantity::Effective, Pooling::Sum, 4, 2) },
+            GridSpec { columns: 0, ..spec(Quantity::Effective, Pooling::Sum, 4, 2) },
+        ] {
+            let found = grid(empty, &signed(), 2);
+            assert_eq!((found.columns, found.values.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn the_mean_of_grids_passes_over_bins_without_keys_and_refuses_other_bins() {
+        let one = grid(spec(Quantity::Effective, Pooling::Sum, 4, 2), &signed(), 4);
+        let mut other = one.clone();
+        other.values.iter_mut().for_each(|value| *value *= 3.0);
+        other.values[3] = f32::NAN;
+        let mut mean = GridMean::default();
+        assert_eq!(mean.grid(), None);
+        mean.add(&one).unwrap();
+        mean.add(&other).unwrap();
+        let found = mean.grid().unwrap();
+        assert!(found.values[1].is_nan());
+        assert_eq!([found.values[0], found.values[2], found.values[3]], [2.0, -2.5, 1.25]);
+        assert_eq!(found.pairs, [6, 0, 8, 6]);
+        assert!(mean.add(&grid(spec(Quantity::Effective, Pooling::Sum, 4, 3), &signed(), 4)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn bins_partition_the_tokens(start in 0_usize..50, tokens in 0_usize..200, bins in 0_usize..60) {
+            let found = edges(&(start..start + tokens), bins);
+            prop_assert_eq!(found.len(), bins.min(tokens) + 1);
+            prop_assert_eq!(found[0], start);
+            prop_assert!(found.windows(2).all(|edge| edge[0] < edge[1]));
+            prop_assert!(found.len() == 1 || found[found.len() - 1] == start + tokens);
+        }
+
+        #[test]
+        fn merging_blocks_equals_seeing_all_rows(
+            tokens in 1_usize..40, bins in 1_usize..12, block in 1_usize..40, seed: u64
+        ) {
+            let rows = random_rows(tokens, seed);
+            for pooling in POOLINGS {
+                let spec = spec(Quantity::Effective, pooling, tokens, bins);
+                let (whole, merged) = (grid(spec.clone(), &rows, tokens), grid(spec, &rows, block));
+                prop_assert_eq!(&whole.pairs, &merged.pairs);
+                for (a, b) in whole.values.iter().zip(&merged.values) {
+                    prop_assert!((a - b).abs() < 1e-6 || (a.is_nan() && b.is_nan()), "{a} {b}");
+                }
+            }
+        }
+
+        #[test]
+        fn sums_of_bins_add_up_to_the_rows(tokens in 1_usize..40, bins in 1_usize..12, seed: u64) {
+            let rows = random_rows(tokens, seed);
+            let found = grid(spec(Quantity::Map(0), Pooling::Sum, tokens, bins), &rows, 7);
+            let total: f32 = found.values.iter().filter(|x| !x.is_nan()).sum();
+            prop_assert!((total - tokens as f32).abs() < 1e-3, "{total}");
+        }
+    }
+}

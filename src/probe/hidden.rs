@@ -1,0 +1,115 @@
+//! Outliers of the residual stream: one layer's output for a whole prompt, (T, E).
+
+use crate::stats::simd::max_magnitude;
+use crate::stats::Tally;
+
+/// Massive activations (Sun et al. 2024, "Massive activations in large language models") are larger than this, ...
+const MASSIVE: f32 = 100.0;
+/// ... and at least this many times the median magnitude of their layer.
+const TIMES_MEDIAN: f64 = 1000.0;
+
+/// Where an activation was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HiddenAt {
+    /// Position of the token.
+    pub position: usize,
+    /// 0-based channel of the residual stream.
+    pub channel: usize,
+}
+
+/// An activation that the rule calls massive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Massive {
+    /// Where it was.
+    pub at: HiddenAt,
+    /// The activation, with its sign.
+    pub value: f32,
+}
+
+/// What is known of one layer's output.
+#[derive(Clone, Debug)]
+pub struct Hidden {
+    /// Of all activations, in the order of positions and channels.
+    pub tally: Tally<HiddenAt>,
+    /// The infinity norm, max |x| over channels, of each token. NaNs are passed over.
+    pub inf_norms: Vec<f32>,
+    /// The activations with |x| > 100 and |x| >= 1000 times the layer's median |x| (Sun et al. 2024), in the order of
+    /// positions and channels. The median is that of the tally's histogram, within a factor of 1 ± 2^-8.
+    pub massive: Vec<Massive>,
+}
+
+impl Hidden {
+    /// Looks at `values`, row-major: tokens of `width` channels each.
+    pub fn of(values: &[f32], width: usize) -> Self {
+        let tokens = values.chunks(width.max(1));
+        let mut tally = Tally::default();
+        for (position, token) in tokens.clone().enumerate() {
+            tally.add(token, |channel| HiddenAt { position, channel });
+        }
+        let inf_norms: Vec<f32> = tokens.clone().map(max_magnitude).collect();
+        let limit = TIMES_MEDIAN * tally.median().unwrap_or(0.0);
+        let is_massive = |x: f32| x.is_finite() && x.abs() > MASSIVE && f64::from(x.abs()) >= limit;
+        let mut massive = Vec::new();
+        for (position, (token, _)) in tokens.zip(&inf_norms).enumerate().filter(|(_, (_, &norm))| norm > MASSIVE) {
+            let found = token.iter().enumerate().filter(|(_, &value)| is_massive(value));
+            massive.extend(found.map(|(channel, &value)| Massive { at: HiddenAt { position, channel }, value }));
+        }
+        Self { tally, inf_norms, massive }
+    }
+
+    /// The largest infinity norm of a token; `None` of no tokens.
+    pub fn max_inf_norm(&self) -> Option<f32> {
+        self.inf_norms.iter().copied().reduce(f32::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// 10 tokens of 8 channels at ±0.1.
+    fn calm() -> Vec<f32> {
+        (0..80).map(|i| if i % 3 == 0 { -0.1 } else { 0.1 }).collect()
+    }
+
+    #[test]
+    fn massive_activations_are_large_and_a_thousand_times_the_median() {
+        let mut values = calm();
+        values[2 * 8 + 5] = -150.0;
+        values[7 * 8] = 99.0;
+        values[9 * 8 + 7] = 101.5;
+        let found = Hidden::of(&values, 8);
+        let massive = |position, channel, value| Massive { at: HiddenAt { position, channel }, value };
+        assert_eq!(found.massive, [massive(2, 5, -150.0), massive(9, 7, 101.5)]);
+        assert_eq!((found.inf_norms.len(), found.inf_norms[2], found.inf_norms[3]), (10, 150.0, 0.1));
+        assert_eq!((found.max_inf_norm(), found.tally.top.entries()[0].place.channel), (Some(150.0), 5));
+        assert_eq!(found.tally.moments.n(), 80);
+    }
+
+    #[test]
+    fn large_numbers_among_large_numbers_are_not_massive() {
+        let mut values: Vec<f32> = calm().iter().map(|x| 10.0 * x).collect();
+        values[3] = 900.0;
+        assert_eq!(Hidden::of(&values, 8).massive, []);
+        values[3] = 1100.0;
+        assert_eq!(Hidden::of(&values, 8).massive.len(), 1);
+    }
+
+    #[test]
+    fn broken_numbers_and_odd_shapes_are_survived() {
+        let found = Hidden::of(&[f32::NAN, f32::INFINITY, 500.0, 0.0, 0.0, 0.0, 0.0], 3);
+        assert_eq!((found.inf_norms.len(), found.massive.len(), found.tally.histogram.non_finite()), (3, 1, 2));
+        assert_eq!(Hidden::of(&[], 0).max_inf_norm(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_largest_norm_is_the_top_of_the_tally(values in prop::collection::vec(-500.0_f32..500.0, 1..200)) {
+            let found = Hidden::of(&values, 7);
+            prop_assert_eq!(found.max_inf_norm(), found.tally.max());
+            let placed = |massive: &Massive| values[massive.at.position * 7 + massive.at.channel] == massive.value;
+            prop_assert!(found.massive.iter().all(placed));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The logits of a head before any softmax: the largest of them, their distribution and moments.
+
+use crate::attention::{Row, RowProbe, RowSink};
+use crate::stats::Tally;
+use std::any::Any;
+
+/// Watches all visible logits of all maps of every row.
+pub struct LogitProbe;
+
+/// Where a logit was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogitAt {
+    /// 0-based layer.
+    pub layer: usize,
+    /// 0-based output head.
+    pub head: usize,
+    /// Map j = 0, 1.
+    pub map: usize,
+    /// Token position of the query.
+    pub query: usize,
+    /// Token position of the key.
+    pub key: usize,
+}
+
+impl RowProbe for LogitProbe {
+    fn wants(&self, _layer: usize, _head: usize, _query: usize) -> bool {
+        true
+    }
+
+    fn wants_logits(&self) -> bool {
+        true
+    }
+
+    fn start(&self, layer: usize, head: usize) -> Box<dyn RowSink> {
+        Box::new(LogitSink { layer, head, tally: Tally::default() })
+    }
+}
+
+/// What the probe knows of one head. Tallies of heads, layers and prompts merge in turn.
+pub struct LogitSink {
+    layer: usize,
+    head: usize,
+    /// Of the logits of all maps, in the order of queries, maps and keys.
+    pub tally: Tally<LogitAt>,
+}
+
+impl RowSink for LogitSink {
+    fn see(&mut self, row: &Row<'_>) {
+        let (layer, head, query) = (self.layer, self.head, row.query);
+        for (map, logits) in row.logits.iter().enumerate() {
+            self.tally.add(logits, |key| LogitAt { layer, head, map, query, key });
+        }
+    }
+
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        let later = later.into_any().downcast::<LogitSink>().expect("states of one probe are merged");
+        self.tally.merge(&later.tally);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn row(logits: &[&[f32]]) -> OwnRow {
+        let mut row = OwnRow::two(logits[0], logits[0], 0.5);
+        row.logits = logits.iter().map(|logits| logits.to_vec()).collect();
+        row
+    }
+
+    #[test]
+    fn logits_of_every_map_and_row_are_tallied_with_their_places() {
+        let rows = [row(&[&[1.0], &[-2.0]]), row(&[&[3.0, -9.0], &[0.0, 9.0]])];
+        let probe = LogitProbe;
+        assert!(probe.wants_logits() && probe.wants(3, 4, 5));
+        let tally = watch::<LogitSink>(&probe, &rows, 1).tally;
+        let at = |map, query, key| LogitAt { layer: 0, head: 0, map, query, key };
+        let found: Vec<_> = tally.top.entries().iter().map(|entry| (entry.value, entry.place)).collect();
+        assert_eq!(found[..3], [(-9.0, at(0, 1, 1)), (9.0, at(1, 1, 1)), (3.0, at(0, 1, 0))]);
+        assert!(tally.moments.n() == 6 && (tally.moments.mean().unwrap() - 2.0 / 6.0).abs() < 1e-12);
+        assert_eq!((tally.histogram.n(), tally.histogram.zeros(), tally.max()), (6, 1, Some(9.0)));
+        // Magnitudes 0, 1, 2, 3, 9, 9.
+        assert!((tally.median().unwrap() - 2.5).abs() < 2.5 / 256.0);
+    }
+
+    #[test]
+    fn a_place_names_the_head_of_the_state() {
+        let mut sink = LogitProbe.start(3, 4);
+        row(&[&[1.0]]).show(sink.as_mut());
+        let tally = sink.into_any().downcast::<LogitSink>().unwrap().tally;
+        assert_eq!(tally.top.entries()[0].place, LogitAt { layer: 3, head: 4, map: 0, query: 0, key: 0 });
+    }
+
+    proptest! {
+        #[test]
+        fn merging_blocks_equals_seeing_all_rows(tokens in 1_usize..60, block in 1_usize..60, seed: u64) {
+            let (rows, probe) = (random_rows(tokens, seed), LogitProbe);
+            let whole = watch::<LogitSink>(&probe, &rows, tokens).tally;
+            let merged = watch::<LogitSink>(&probe, &rows, block).tally;
+            prop_assert_eq!(&whole.top, &merged.top);
+            prop_assert_eq!(&whole.histogram, &merged.histogram);
+            prop_assert_eq!(whole.moments.n(), (tokens * (tokens + 1)) as u64);
+            prop_assert!((whole.moments.std().unwrap() - merged.moments.std().unwrap()).abs() < 1e-9);
+        }
+    }
+}

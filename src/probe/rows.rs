@@ -1,0 +1,54 @@
+//! The target rows themselves, to be compared with those of another pass over the same prompt: a few rows per head.
+
+use crate::attention::{Row, RowProbe, RowSink};
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Keeps the effective rows of lists of queries.
+pub struct RowsProbe {
+    targets: Arc<[Range<usize>]>,
+}
+
+impl RowsProbe {
+    /// A probe of ranges of query positions: the [`rows`](crate::prompt::Target::rows) of a prompt's targets.
+    pub fn new(targets: Vec<Range<usize>>) -> Self {
+        Self { targets: targets.into() }
+    }
+}
+
+impl RowProbe for RowsProbe {
+    fn wants(&self, _layer: usize, _head: usize, query: usize) -> bool {
+        self.targets.iter().any(|rows| rows.contains(&query))
+    }
+
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
+        Box::new(RowsSink { targets: Arc::clone(&self.targets), rows: vec![Vec::new(); self.targets.len()] })
+    }
+}
+
+/// The rows of one head.
+pub struct RowsSink {
+    targets: Arc<[Range<usize>]>,
+    /// For each target its effective rows, in the order of queries: each (query + 1).
+    pub rows: Vec<Vec<Vec<f32>>>,
+}
+
+impl RowSink for RowsSink {
+    fn see(&mut self, row: &Row<'_>) {
+        for (target, rows) in self.targets.iter().zip(&mut self.rows) {
+            if target.contains(&row.query) {
+                rows.push(row.effective.to_vec());
+            }
+        }
+    }
+
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        let later = later.into_any().downcast::<RowsSink>().expect("states of one probe are merged");
+        self.rows.iter_mut().zip(later.rows).for_each(|(mine, theirs)| mine.extend(theirs));
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

@@ -1,0 +1,233 @@
+//! How spread out the rows that predict an answer are, whatever they look at.
+
+use crate::attention::{Row, RowProbe, RowSink};
+use crate::stats::simd::{max_magnitude, sum_magnitudes};
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Two sums that differ by less than this fraction are equal: they were rounded in different orders.
+const ROUNDING: f64 = 1e-6;
+
+/// Means over rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Shannon entropy -sum p ln p of p = |a| / sum |a|, in nats: ln n for n equal weights.
+    pub entropy_nats: f64,
+    /// The fewest keys that together hold 90 % of sum |a|.
+    pub keys_90: f64,
+    /// The fewest keys that together hold 99 % of sum |a|.
+    pub keys_99: f64,
+    /// The largest |a|.
+    pub largest: f64,
+}
+
+/// Watches the effective rows of lists of queries.
+pub struct ShapeProbe {
+    targets: Arc<[Range<usize>]>,
+}
+
+impl ShapeProbe {
+    /// A probe of ranges of query positions: the [`rows`](crate::prompt::Target::rows) of a prompt's targets.
+    pub fn new(targets: Vec<Range<usize>>) -> Self {
+        Self { targets: targets.into() }
+    }
+}
+
+impl RowProbe for ShapeProbe {
+    fn wants(&self, _layer: usize, _head: usize, query: usize) -> bool {
+        self.targets.iter().any(|rows| rows.contains(&query))
+    }
+
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
+        Box::new(ShapeSink { targets: Arc::clone(&self.targets), sums: vec![ShapeSum::default(); self.targets.len()] })
+    }
+}
+
+/// What the probe knows of one head.
+pub struct ShapeSink {
+    targets: Arc<[Range<usize>]>,
+    /// One per range of rows.
+    pub sums: Vec<ShapeSum>,
+}
+
+/// Shapes of rows, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ShapeSum {
+    entropy_nats: f64,
+    keys_90: usize,
+    keys_99: usize,
+    largest: f64,
+    /// Rows seen; those without a positive, finite sum of magnitudes have no shape and do not count.
+    pub rows: usize,
+}
+
+impl ShapeSum {
+    /// The mean over rows; `None` of no rows.
+    pub fn mean(&self) -> Option<Shape> {
+        let rows = self.rows as f64;
+        (self.rows > 0).then(|| Shape {
+            entropy_nats: self.entropy_nats / rows,
+            keys_90: self.keys_90 as f64 / rows,
+            keys_99: self.keys_99 as f64 / rows,
+            largest: self.largest / rows,
+        })
+    }
+
+    fn add(&mut self, weights: &[f32]) {
+        let total = sum_magnitudes(weights);
+        if !total.is_finite() || total <= 0.0 {
+            return;
+        }
+        let surprise = |weight: &f32| {
+            let p = f64::from(weight.abs()) / total;
+            if p > 0.0 {
+                -p * p.ln()
+            } else {
+                0.0
+            }
+        };
+        self.entropy_nats += weights.iter().map(surprise).sum::<f64>();
+        let mut magnitudes: Vec<f32> = weights.iter().map(|weight| weight.abs()).collect();
+        self.keys_90 += fewest_that_hold(&mut magnitudes, 0.9 * total);
+        self.keys_99 += fewest_that_hold(&mut magnitudes, 0.99 * total);
+        self.largest += f64::from(max_magnitude(weights));
+        self.rows += 1;
+    }
+
+    fn merge(&mut self, later: &Self) {
+        self.entropy_nats += later.entropy_nats;
+        self.keys_90 += later.keys_90;
+        self.keys_99 += later.keys_99;
+        self.largest += later.largest;
+        self.rows += later.rows;
+    }
+}
+
+/// The fewest magnitudes whose sum reaches `target` (to rounding); all of them if none do. Halves the candidates about
+/// their median, so linear in time. Reorders them.
+fn fewest_that_hold(mut magnitudes: &mut [f32], target: f64) -> usize {
+    let (mut taken, mut missing) = (0, target - ROUNDING * target);
+    while magnitudes.len() > 1 {
+        let half = magnitudes.len() / 2;
+        magnitudes.select_nth_unstable_by(half, |a, b| b.total_cmp(a));
+        let (large, small) = magnitudes.split_at_mut(half);
+        let held = sum_magnitudes(large);
+        if held >= missing {
+            magnitudes = large;
+        } else {
+            (taken, missing, magnitudes) = (taken + half, missing - held, small);
+        }
+    }
+    taken + usize::from(missing > 0.0 && !magnitudes.is_empty())
+}
+
+impl RowSink for ShapeSink {
+    fn see(&mut self, row: &Row<'_>) {
+        for (rows, sum) in self.targets.iter().zip(&mut self.sums) {
+            if rows.contains(&row.query) {
+                sum.add(row.effective);
+            }
+        }
+    }
+
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        let later = later.into_any().downcast::<ShapeSink>().expect("states of one probe are merged");
+        self.sums.iter_mut().zip(&later.sums).for_each(|(mine, theirs)| mine.merge(theirs));
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shape(weights: &[f32]) -> Shape {
+        let mut sum = ShapeSum::default();
+        sum.add(weights);
+        sum.mean().unwrap()
+    }
+
+    #[test]
+    fn equal_weights_of_either_sign_are_as_spread_out_as_can_be() {
+        let weights: Vec<f32> = (0..100).map(|i| if i % 3 == 0 { -0.1 } else { 0.1 }).collect();
+        let found = shape(&weights);
+        assert!((found.entropy_nats - 100.0_f64.ln()).abs() < 1e-9);
+        assert_eq!((found.keys_90, found.keys_99), (90.0, 99.0));
+        assert!((found.largest - 0.1).abs() < 1e-8);
+    }
+
+    #[test]
+    fn a_single_weight_has_no_entropy() {
+        let found = shape(&[0.0, -0.75, 0.0, 0.0]);
+        assert_eq!(found, Shape { entropy_nats: 0.0, keys_90: 1.0, keys_99: 1.0, largest: 0.75 });
+    }
+
+    #[test]
+    fn halves_and_quarters_have_the_entropy_of_the_textbook() {
+        let found = shape(&[0.125, 0.5, 0.125, -0.25]);
+        assert!((found.entropy_nats - 1.75 * 2.0_f64.ln()).abs() < 1e-12);
+        assert_eq!((found.keys_90, found.keys_99, found.largest), (4.0, 4.0, 0.5));
+    }
+
+    #[test]
+    fn rows_of_a_query_are_averaged_and_others_left_out() {
+        let rows = [&[1.0][..], &[0.5, 0.5], &[0.0, 1.0, 0.0], &[0.25; 4]].map(OwnRow::one);
+        let probe = ShapeProbe::new(vec![1..3, 3..4, 7..9]);
+        assert!(!probe.wants(0, 0, 0));
+        let found = watch::<ShapeSink>(&probe, &rows, 2);
+        let first = found.sums[0].mean().unwrap();
+        assert!((first.entropy_nats - 0.5 * 2.0_f64.ln()).abs() < 1e-12);
+        assert_eq!((first.keys_90, first.largest, found.sums[0].rows), (1.5, 0.75, 2));
+        assert_eq!(found.sums[1].mean().unwrap().keys_99, 4.0);
+        assert_eq!(found.sums[2].mean(), None);
+    }
+
+    #[test]
+    fn rows_without_a_sum_have_no_shape() {
+        let mut sum = ShapeSum::default();
+        sum.add(&[0.0, 0.0]);
+        sum.add(&[f32::NAN, 1.0]);
+        assert_eq!(sum.mean(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_fewest_keys_are_those_of_a_sorted_row(
+            weights in prop::collection::vec(0.0_f32..1.0, 1..200), share in 0.05..0.999
+        ) {
+            let mut sorted: Vec<f64> = weights.iter().map(|&x| f64::from(x)).collect();
+            sorted.sort_by(|a, b| b.total_cmp(a));
+            let total: f64 = sorted.iter().sum();
+            let sums = sorted.iter().scan(0.0, |held, x| { *held += x; Some(*held) });
+            let keys = 1 + sums.take_while(|held| *held < share * total * (1.0 - ROUNDING)).count();
+            prop_assume!(total > 0.0);
+            prop_assert_eq!(fewest_that_hold(&mut weights.clone(), share * total), keys);
+        }
+
+        #[test]
+        fn entropy_lies_between_zero_and_that_of_equal_weights(
+            weights in prop::collection::vec(-1.0_f32..1.0, 1..100)
+        ) {
+            prop_assume!(weights.iter().any(|&x| x != 0.0));
+            let found = shape(&weights);
+            prop_assert!((-1e-12..=(weights.len() as f64).ln() + 1e-12).contains(&found.entropy_nats));
+            prop_assert!(found.keys_90 <= found.keys_99 && found.keys_99 <= weights.len() as f64);
+        }
+
+        #[test]
+        fn merging_blocks_equals_seeing_all_rows(tokens in 2_usize..40, block in 1_usize..40, seed: u64) {
+            let (rows, probe) = (random_rows(tokens, seed), ShapeProbe::new(vec![0..tokens, 1..2]));
+            let (whole, merged) = (watch::<ShapeSink>(&probe, &rows, tokens), watch::<ShapeSink>(&probe, &rows, block));
+            for (a, b) in whole.sums.iter().zip(&merged.sums) {
+                prop_assert_eq!((a.keys_90, a.keys_99, a.rows), (b.keys_90, b.keys_99, b.rows));
+                prop_assert!((a.entropy_nats - b.entropy_nats).abs() < 1e-9 && (a.largest - b.largest).abs() < 1e-9);
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Which keys take attention from every row, found from the data and not assumed at position 0, and what the regions
+//! hold without them.
+
+use crate::attention::{Row, RowProbe, RowSink};
+use crate::prompt::Region;
+use crate::stats::simd::{add_magnitudes, sum_magnitudes};
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Rows looked at, at most, spread evenly over the text.
+const SAMPLED_ROWS: usize = 512;
+
+/// A row says nothing of the keys fewer than this many tokens before it: whatever is near is looked at.
+const GAP: usize = 16;
+
+/// A key is a sink where it receives more than this share on average: the threshold of Gu et al. (2025), "When
+/// attention sink emerges in language models".
+const SINK_SHARE: f64 = 0.3;
+
+/// Rows that a key must have been judged by to be called a sink.
+const SINK_ROWS: usize = 64;
+
+/// Watches how much every key receives from a sample of all rows, and from the rows that predict answers.
+pub struct SinkProbe {
+    plan: Arc<Plan>,
+}
+
+struct Plan {
+    /// Every stride-th row is sampled.
+    stride: usize,
+    targets: Vec<Range<usize>>,
+}
+
+impl Plan {
+    fn samples(&self, query: usize) -> bool {
+        query % self.stride == self.stride - 1
+    }
+}
+
+impl SinkProbe {
+    /// A probe for a text of `tokens` tokens and the [`rows`](crate::prompt::Target::rows) of its targets, which may be
+    /// none.
+    pub fn new(tokens: usize, targets: Vec<Range<usize>>) -> Self {
+        let stride = tokens.div_ceil(SAMPLED_ROWS).max(1);
+        Self { plan: Arc::new(Plan { stride, targets }) }
+    }
+}
+
+impl RowProbe for SinkProbe {
+    fn wants(&self, _layer: usize, _head: usize, query: usize) -> bool {
+        self.plan.samples(query) || self.plan.targets.iter().any(|rows| rows.contains(&query))
+    }
+
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
+        Box::new(ReceivedSink {
+            plan: Arc::clone(&self.plan),
+            sampled: Vec::new(),
+            received: Vec::new(),
+            magnitudes: vec![Vec::new(); self.plan.targets.len()],
+        })
+    }
+}
+
+/// What the keys of one head have received.
+pub struct ReceivedSink {
+    plan: Arc<Plan>,
+    /// The sampled rows, rising.
+    sampled: Vec<usize>,
+    /// Per key: the sum of its shares |a| / sum |a| in the sampled rows from [`GAP`] tokens after it on.
+    received: Vec<f32>,
+    /// One per range of rows, per key: the sum of |a| over those rows. As long as the last of the rows; empty before
+    /// the first.
+    pub magnitudes: Vec<Vec<f32>>,
+}
+
+impl ReceivedSink {
+    /// How many sampled rows a key was judged by.
+    pub fn rows(&self, key: usize) -> usize {
+        self.sampled.len() - self.sampled.partition_point(|&query| query < key + GAP)
+    }
+
+    /// The mean share |a| / sum |a| of a key in the sampled rows from 16 tokens after it on; `None` if there are none.
+    pub fn mean_share(&self, key: usize) -> Option<f64> {
+        let rows = self.rows(key);
+        (rows > 0).then(|| f64::from(self.received.get(key).copied().unwrap_or(0.0)) / rows as f64)
+    }
+
+    /// The keys that are attention sinks of this head, rising: their mean share exceeds 0.3, the threshold of Gu et al.
+    /// (2025), over at least 64 sampled rows. (They average over all later rows of an ordinary map; here rows are
+    /// sampled, start 16 tokens later, and the shares of a signed row are those of its magnitudes.)
+    pub fn sinks(&self) -> Vec<usize> {
+        let is_sink =
+            |&key: &usize| self.rows(key) >= SINK_ROWS && self.mean_share(key).is_some_and(|share| share > SINK_SHARE);
+        (0..self.received.len()).filter(is_sink).collect()
+    }
+
+    fn sample(&mut self, row: &Row<'_>) {
+        let total = sum_magnitudes(row.effective);
+        if !total.is_finite() || total <= 0.0 {
+            return;
+        }
+        self.sampled.push(row.query);
+        let keys = (row.query + 1).saturating_sub(GAP);
+        self.received.resize(keys.max(self.received.len()), 0.0);
+        add_magnitudes(&mut self.received[..keys], row.effective, (1.0 / total) as f32);
+    }
+}
+
+/// sum += other, after growing to its length.
+fn add(sum: &mut Vec<f32>, other: &[f32]) {
+    sum.resize(sum.len().max(other.len()), 0.0);
+    sum.iter_mut().zip(other).for_each(|(sum, x)| *sum += x);
+}
+
+impl RowSink for ReceivedSink {
+    fn see(&mut self, row: &Row<'_>) {
+        if self.plan.samples(row.query) {
+            self.sample(row);
+        }
+        for (rows, sums) in self.plan.targets.iter().zip(&mut self.magnitudes) {
+            if rows.contains(&row.query) {
+                sums.resize(sums.len().max(row.effective.len()), 0.0);
+                add_magnitudes(sums, row.effective, 1.0);
+            }
+        }
+    }
+
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        let later = later.into_any().downcast::<ReceivedSink>().expect("states of one probe are merged");
+        self.sampled.extend(&later.sampled);
+        add(&mut self.received, &later.received);
+        self.magnitudes.iter_mut().zip(&later.magnitudes).for_each(|(mine, theirs)| add(mine, theirs));
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// `share_abs` of every region, in the order of [`Region::ALL`], with the `excluded` keys taken out of region and
+/// total: their sum is 1. `magnitudes` are sums of |a| per key, `regions` the region of each key. NaN where nothing is
+/// left.
+pub fn shares_without(magnitudes: &[f32], regions: &[Region], excluded: &[usize]) -> [f64; Region::ALL.len()] {
+    let mut sums = [0.0; Region::ALL.len()];
+    for (key, (&magnitude, &region)) in magnitudes.iter().zip(regions).enumerate() {
+        if !excluded.contains(&key) {
+            sums[region as usize] += f64::from(magnitude);
+        }
+    }
+    let total: f64 = sums.iter().sum();
+    sums.map(|sum| sum / total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Rows that give `sink` a share of `share`, in negative weights, and the rest to themselves.
+    fn rows_with_sink(tokens: usize, sink: usize, share: f32) -> Vec<OwnRow> {
+        let row = |query: usize| {
+            let mut weights = vec![0.0; query + 1];
+            weights[query] = 0.5 * (1.0 - share);
+            if query > sink {
+                weights[sink] = -0.5 * share;
+            }
+            OwnRow::one(&weights)
+        };
+        (0..tokens).map(row).collect()
+    }
+
+    fn received(rows: &[OwnRow], targets: Vec<Range<usize>>, block: usize) -> Box<ReceivedSink> {
+        watch(&SinkProbe::new(rows.len(), targets), rows, block)
+    }
+
+    #[test]
+    fn a_sink_is_found_where_it_is_and_self_attention_is_none() {
+        let found = received(&rows_with_sink(120, 7, 0.4), vec![], 32);
+        assert_eq!(found.sinks(), [7]);
+        assert!((found.mean_share(7).unwrap() - 0.4).abs() < 1e-6);
+        assert_eq!((found.rows(7), found.mean_share(50)), (120 - 7 - GAP, Some(0.0)));
+        assert_eq!(found.mean_share(110), None, "no row comes long enough after it");
+        assert_eq!(received(&rows_with_sink(120, 7, 0.29), vec![], 32).sinks(), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn a_key_that_few_rows_follow_is_no_sink() {
+        let last = 120 - GAP - SINK_ROWS;
+        assert_eq!(received(&rows_with_sink(120, last, 0.9), vec![], 50).sinks(), [last]);
+        assert_eq!(received(&rows_with_sink(120, last + 1, 0.9), vec![], 50).sinks(), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn rows_are_sampled_evenly_over_a_long_text() {
+        let probe = SinkProbe::new(65_536, vec![]);
+        let sampled: Vec<usize> = (0..65_536).filter(|&query| probe.wants(0, 0, query)).collect();
+        assert_eq!((sampled.len(), sampled[0], sampled[511]), (512, 127, 65_535));
+        assert!(SinkProbe::new(0, vec![]).wants(0, 0, 0));
+    }
+
+    #[test]
+    fn rows_without_a_sum_are_not_counted() {
+        let mut rows = rows_with_sink(100, 0, 0.5);
+        rows[40] = OwnRow::one(&[0.0; 41]);
+        rows[41] = OwnRow::one(&[f32::NAN; 42]);
+        let found = received(&rows, vec![], 32);
+        assert_eq!(found.rows(0), 100 - GAP - 2);
+        assert!((found.mean_share(0).unwrap() - 0.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn shares_without_a_sink_are_those_of_the_rest() {
+        use Region::*;
+        let rows = [&[1.0][..], &[0.5, 0.5], &[0.5, -0.125, 0.375], &[0.5, 0.125, 0.25, -0.125]].map(OwnRow::one);
+        let found = received(&rows, vec![2..4, 9..12], 3);
+        assert_eq!(found.magnitudes, [vec![1.0, 0.25, 0.625, 0.125], vec![]]);
+        let regions = [Bos, Filler, Answer, Question];
+        let with = shares_without(&found.magnitudes[0], &regions, &[]);
+        let without = shares_without(&found.magnitudes[0], &regions, &[0]);
+        assert_eq!((with[Bos as usize], with[Answer as usize]), (0.5, 0.3125));
+        assert_eq!((without[Bos as usize], without[Answer as usize]), (0.0, 0.625));
+        assert_eq!((without[Filler as usize], without[Question as usize]), (0.25, 0.125));
+        assert!(shares_without(&found.magnitudes[1], &regions, &[]).iter().all(|share| share.is_nan()));
+    }
+
+    proptest! {
+        #[test]
+        fn merging_blocks_equals_seeing_all_rows(tokens in 1_usize..80, block in 1_usize..80, seed: u64) {
+            let rows = random_rows(tokens, seed);
+            let targets = vec![tokens / 2..tokens, 0..1];
+            let (whole, merged) = (received(&rows, targets.clone(), tokens), received(&rows, targets, block));
+            prop_assert_eq!(&whole.sampled, &merged.sampled);
+            let close = |a: &[f32], b: &[f32]| {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * (1.0 + a.abs()))
+            };
+            prop_assert!(close(&whole.received, &merged.received));
+            prop_assert!(whole.magnitudes.iter().zip(&merged.magnitudes).all(|(a, b)| close(a, b)));
+        }
+
+        #[test]
+        fn shares_sum_to_one_whatever_is_left_out(
+            magnitudes in prop::collection::vec(0.01_f32..1.0, 7), excluded in prop::collection::vec(0_usize..6, 0..4)
+        ) {
+            let total: f64 = shares_without(&magnitudes, &Region::ALL, &excluded).iter().sum();
+            prop_assert!((total - 1.0).abs() < 1e-12);
+        }
+    }
+}

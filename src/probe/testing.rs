@@ -1,0 +1,69 @@
+//! Rows made by hand, shown to probes as the streaming kernel shows them.
+
+use crate::attention::{Row, RowProbe, RowSink};
+use crate::rng::Rng;
+
+/// What a row borrows.
+#[derive(Clone, Debug)]
+pub struct OwnRow {
+    pub logits: Vec<Vec<f32>>,
+    pub maps: Vec<Vec<f32>>,
+    pub mix: Vec<f32>,
+}
+
+impl OwnRow {
+    /// A row of one map; the logits are the logarithms of its magnitudes.
+    pub fn one(map: &[f32]) -> Self {
+        Self::new(vec![map.to_vec()], vec![1.0])
+    }
+
+    /// A row of two maps.
+    pub fn two(first: &[f32], second: &[f32], lambda: f32) -> Self {
+        Self::new(vec![first.to_vec(), second.to_vec()], vec![1.0, -lambda])
+    }
+
+    fn new(maps: Vec<Vec<f32>>, mix: Vec<f32>) -> Self {
+        let logits = maps.iter().map(|map| map.iter().map(|x| x.abs().ln()).collect()).collect();
+        Self { logits, maps, mix }
+    }
+
+    /// The mixture.
+    pub fn effective(&self) -> Vec<f32> {
+        let at = |key: usize| self.maps.iter().zip(&self.mix).map(|(map, mix)| map[key] * mix).sum();
+        (0..self.maps[0].len()).map(at).collect()
+    }
+
+    pub fn show(&self, sink: &mut dyn RowSink) {
+        let logits: Vec<&[f32]> = self.logits.iter().map(Vec::as_slice).collect();
+        let maps: Vec<&[f32]> = self.maps.iter().map(Vec::as_slice).collect();
+        let effective = self.effective();
+        let query = effective.len() - 1;
+        sink.see(&Row { query, logits: &logits, maps: &maps, mix: &self.mix, effective: &effective });
+    }
+}
+
+/// Shows rows, of which each has the length of its query + 1, to a probe of layer 0, head 0: one state per `block` of
+/// queries, merged in query order.
+pub fn watch<S: 'static>(probe: &dyn RowProbe, rows: &[OwnRow], block: usize) -> Box<S> {
+    let state = |rows: &[OwnRow]| {
+        let mut sink = probe.start(0, 0);
+        let wanted = rows.iter().filter(|row| probe.wants(0, 0, row.maps[0].len() - 1));
+        wanted.for_each(|row| row.show(sink.as_mut()));
+        sink
+    };
+    let mut states = rows.chunks(block).map(state);
+    let mut whole = states.next().expect("rows");
+    states.for_each(|later| whole.merge(later));
+    whole.into_any().downcast().expect("the probe's state")
+}
+
+/// Differential rows 0..tokens with random softmax maps and a lambda per row.
+pub fn random_rows(tokens: usize, seed: u64) -> Vec<OwnRow> {
+    let mut rng = Rng::new(seed, "rows");
+    let mut map = |keys: usize| {
+        let weights: Vec<f32> = (0..keys).map(|_| (2.0 * rng.normal()).exp() as f32).collect();
+        let total: f32 = weights.iter().sum();
+        weights.iter().map(|x| x / total).collect::<Vec<f32>>()
+    };
+    (1..=tokens).map(|keys| OwnRow::two(&map(keys), &map(keys), 0.2 + 0.6 * map(2)[0])).collect()
+}

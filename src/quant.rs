@@ -1,0 +1,148 @@
+//! Fake quantisation of attention logits: dynamic symmetric absmax, as in the paper's section 3.6.
+//!
+//! With b bits a logit x becomes `s * round(x / s)`, s = absmax / (2^(b-1) - 1), so codes run from -(2^(b-1) - 1) to
+//! 2^(b-1) - 1 and the error is at most s / 2. What shares one absmax is the [`Scope`]; the paper does not say which it
+//! used. Only visible keys count. This file knows numbers, and nothing of attention.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What shares one scale. The absmax is always over visible keys alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// All logits of a layer in a forward call: every head, both maps. Our reading of the paper.
+    Tensor,
+    /// All logits of one map of one head.
+    Head,
+    /// Each row of each map.
+    Row,
+}
+
+impl Scope {
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tensor => "tensor",
+            Self::Head => "head",
+            Self::Row => "row",
+        }
+    }
+}
+
+/// How logits are quantised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quantiser {
+    /// Bits b of a code, 2 to 16.
+    pub bits: u32,
+    /// What shares one scale.
+    pub scope: Scope,
+}
+
+/// Bits that a [`Quantiser`] can have.
+pub const BITS: std::ops::RangeInclusive<u32> = 2..=16;
+
+impl Quantiser {
+    /// The largest code, 2^(b-1) - 1.
+    pub fn largest_code(self) -> f32 {
+        ((1u32 << (self.bits - 1)) - 1) as f32
+    }
+
+    /// Distance of two neighbouring quantised values. 0 if there is nothing to scale by: no logits, all of them zero, or
+    /// so small that the step is not a normal number.
+    pub fn step(self, absmax: f32) -> f32 {
+        let step = absmax / self.largest_code();
+        if step.is_normal() {
+            step
+        } else {
+            0.0
+        }
+    }
+}
+
+/// The largest magnitude; 0 of nothing. NaNs are passed over.
+#[pulp::with_simd(absmax = pulp::Arch::new())]
+#[inline(always)]
+pub fn absmax_simd<S: pulp::Simd>(_simd: S, logits: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; 16];
+    let (chunks, tail) = logits.as_chunks::<16>();
+    for chunk in chunks {
+        for i in 0..16 {
+            let magnitude = chunk[i].abs();
+            lanes[i] = if magnitude > lanes[i] { magnitude } else { lanes[i] };
+        }
+    }
+    lanes.iter().chain(tail).fold(0.0, |largest: f32, x| largest.max(x.abs()))
+}
+
+/// Rounds every logit to the nearest multiple of `step` (ties to even); a step of 0 leaves them alone.
+#[pulp::with_simd(quantise = pulp::Arch::new())]
+#[inline(always)]
+pub fn quantise_simd<S: pulp::Simd>(_simd: S, logits: &mut [f32], step: f32) {
+    /// 1.5 * 2^23: adding it rounds a number below 2^22 to the nearest integer.
+    const ROUND: f32 = 12_582_912.0;
+    if step == 0.0 {
+        return;
+    }
+    for x in logits {
+        // A division, not a product with 1 / step: |x| <= absmax must not become a code beyond the largest.
+        *x = ((*x / step + ROUND) - ROUND) * step;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn quantised(logits: &[f32], bits: u32) -> Vec<f32> {
+        let quantiser = Quantiser { bits, scope: Scope::Row };
+        let mut result = logits.to_vec();
+        quantise(&mut result, quantiser.step(absmax(logits)));
+        result
+    }
+
+    #[test]
+    fn four_bits_have_seven_codes_on_either_side() {
+        assert_eq!(quantised(&[7.0, -7.0, 3.4, -3.6, 0.5, 1.5, 0.2], 4), [7.0, -7.0, 3.0, -4.0, 0.0, 2.0, 0.0]);
+    }
+
+    #[test]
+    fn two_bits_keep_a_sign_at_most() {
+        assert_eq!(quantised(&[8.0, -5.0, 3.9, 0.0], 2), [8.0, -8.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn constant_empty_and_zero_rows_are_left_as_they_are() {
+        for bits in BITS {
+            assert!(quantised(&[], bits).is_empty());
+            assert_eq!(quantised(&[0.0; 5], bits), [0.0; 5]);
+            let constant = quantised(&[2.5; 5], bits);
+            assert!(constant.iter().all(|x| (x - 2.5).abs() < 1e-6), "{bits} bits: {constant:?}");
+            assert_eq!(quantised(&[1e-44; 5], bits), [1e-44; 5], "too small for a scale");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_error_is_at_most_half_a_step(
+            logits in prop::collection::vec(-400.0f32..400.0, 1..200),
+            bits in BITS,
+        ) {
+            let quantiser = Quantiser { bits, scope: Scope::Row };
+            let largest = absmax(&logits);
+            let step = quantiser.step(largest);
+            for (x, y) in logits.iter().zip(quantised(&logits, bits)) {
+                // Half a step, and the rounding of f32 on the way.
+                prop_assert!((x - y).abs() <= 0.5 * step + largest * 2e-7, "{x} became {y} with step {step}");
+                prop_assert!(y.abs() <= largest * (1.0 + 1e-6));
+                prop_assert!((y / step - (y / step).round()).abs() < 0.01, "{y} is no multiple of {step}");
+            }
+        }
+
+        #[test]
+        fn absmax_is_that_of_plain_code(logits in prop::collection::vec(-400.0f32..400.0, 0..100)) {
+            prop_assert_eq!(absmax(&logits), logits.iter().fold(0.0f32, |a, x| a.max(x.abs())));
+        }
+    }
+}
