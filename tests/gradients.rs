@@ -3,8 +3,8 @@
 mod common;
 
 use candle_core::{DType, Device, Result, Tensor, Var, D};
-use common::{assert_close, normal};
-use difftool::attention::{standard_wiring, Attend, Dense, DiffV2, Fused, Heads, Pairing, Stream, Wiring};
+use common::{assert_close, attention_variants, normal};
+use difftool::attention::{Attend, Dense, Fused, Heads, Pairing, Stream, Wiring};
 use difftool::ops::{self, RopeStyle, RopeTable};
 use std::sync::Arc;
 
@@ -135,27 +135,10 @@ fn composed_attention(wiring: &Wiring, q: &Tensor, k: &Tensor, v: &Tensor, lambd
     Tensor::stack(&heads, 2)
 }
 
-/// Label, wiring, query heads, key heads, shape of lambda.
-type Case = (&'static str, Wiring, usize, usize, Option<Vec<usize>>);
-
-fn variants(t: usize) -> Vec<Case> {
-    vec![
-        ("standard", standard_wiring(4, 4), 4, 4, None),
-        ("standard GQA", standard_wiring(4, 2), 4, 2, None),
-        ("standard MQA", standard_wiring(3, 1), 3, 1, None),
-        ("V1 halves", Pairing::Halves.wiring(2, 4), 4, 4, Some(vec![1])),
-        ("V1 halves GQA", Pairing::Halves.wiring(4, 4), 8, 4, Some(vec![1])),
-        ("V1 adjacent GQA", Pairing::Adjacent.wiring(4, 4), 8, 4, Some(vec![1])),
-        ("V1 naive GQA", Pairing::AdjacentNaive.wiring(4, 4), 8, 4, Some(vec![1])),
-        ("V2", DiffV2::wiring(3, 3), 6, 3, Some(vec![2, t, 3])),
-        ("V2 GQA", DiffV2::wiring(4, 2), 8, 2, Some(vec![2, t, 4])),
-    ]
-}
-
 #[test]
 fn fused_attention_agrees_with_whole_maps_for_every_variant_and_odd_lengths() {
     for t in [1, 63, 64, 65, 131] {
-        for (label, wiring, q_heads, kv_heads, lambda) in variants(t) {
+        for (label, wiring, q_heads, kv_heads, lambda) in attention_variants(2, t) {
             let (q, kv) = (vec![2, t, q_heads, 8], vec![2, t, kv_heads, 8]);
             let mut shapes: Vec<&[usize]> = vec![&q, &kv, &kv];
             shapes.extend(lambda.as_deref());
@@ -178,12 +161,8 @@ fn fused_attention_agrees_with_whole_maps_for_every_variant_and_odd_lengths() {
 #[test]
 fn streaming_and_dense_attention_agree_with_fused() {
     for t in [1, 31, 33, 256, 289] {
-        for (label, wiring, q_heads, kv_heads, lambda) in variants(t) {
-            let lambda = lambda.map(|shape| {
-                let shape: Vec<usize> = shape.iter().map(|&n| if shape.len() == 3 && n == 2 { 1 } else { n }).collect();
-                normal(&shape, 7)
-            });
-            // With two tokens the batch and token sizes look alike; the first is always the batch.
+        for (label, wiring, q_heads, kv_heads, lambda) in attention_variants(1, t) {
+            let lambda = lambda.map(|shape| normal(&shape, 7));
             let heads = Heads {
                 q: normal(&[1, t, q_heads, 8], 1),
                 k: normal(&[1, t, kv_heads, 8], 2),

@@ -4,9 +4,10 @@ mod common;
 
 use candle_core::{DType, Device, Tensor};
 use common::{distance, fixture};
-use difftool::attention::{Attend, Dense, Fused, Pairing, Stream};
+use difftool::attention::{Attend, Dense, Fused, Pairing, RowProbe, Selection, Stream};
 use difftool::model::{Attention, ModelConfig, Transformer, Variant, Weights};
 use difftool::ops::{RopeStyle, RopeTable};
+use difftool::probe::{GridProbe, GridSink, GridSpec, Pooling, Quantity};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -95,6 +96,56 @@ fn attention_maps_agree_with_transformers() {
                         assert_close(&format!("{name}: layer {layer} head {h} map {j}"), &got, &want, TOLERANCE);
                     }
                 }
+            }
+        }
+    }
+}
+
+/// The exact picture of a map, one bin per token, as `heatmap --data FILE --full` writes it.
+fn picture(model: &Transformer, ids: &[u32], quantity: Quantity) -> Vec<((usize, usize), Tensor)> {
+    let t = ids.len();
+    let probe = GridProbe::new(GridSpec {
+        heads: Selection::default(),
+        quantity,
+        pooling: Pooling::Max,
+        queries: 0..t,
+        keys: 0..t,
+        rows: t,
+        columns: t,
+    });
+    let probes: [&dyn RowProbe; 1] = [&probe];
+    let mut stream = Stream::new(&probes);
+    model.hidden(&[ids.to_vec()], &mut stream).unwrap();
+    let grid = |s: difftool::attention::Sighting| {
+        let grid = s.sink.into_any().downcast::<GridSink>().unwrap().grid();
+        let values: Vec<f32> = grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect();
+        ((s.layer, s.head), Tensor::from_vec(values, (t, t), &Device::Cpu).unwrap())
+    };
+    stream.sightings.into_iter().map(grid).collect()
+}
+
+#[test]
+fn pictured_maps_agree_with_transformers() {
+    for name in FOLDERS {
+        let folder = folder(name);
+        let model = Transformer::load(&folder.config, folder.weights.clone()).unwrap();
+        let (wiring, lambdas) = (folder.config.wiring(), model.lambdas().unwrap());
+        for (b, ids) in folder.ids.iter().enumerate() {
+            let raw = |layer: usize, head: usize| {
+                folder.expected[&format!("attention.{layer}")].get(b).unwrap().get(head).unwrap()
+            };
+            for j in 0..wiring.maps() {
+                for ((layer, h), got) in picture(&model, ids, Quantity::Map(j)) {
+                    let want = raw(layer, wiring.query[j][h]);
+                    assert_close(&format!("{name}: layer {layer} head {h} map {j}"), &got, &want, TOLERANCE);
+                }
+            }
+            for ((layer, h), got) in picture(&model, ids, Quantity::Effective) {
+                let mut want = raw(layer, wiring.query[0][h]);
+                if let Some(lambda) = lambdas.get(layer) {
+                    want = (want - (raw(layer, wiring.query[1][h]) * *lambda).unwrap()).unwrap();
+                }
+                assert_close(&format!("{name}: layer {layer} head {h} effective"), &got, &want, TOLERANCE);
             }
         }
     }

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // every test binary uses its own part
 
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::Pairing;
+use difftool::attention::{standard_wiring, DiffV2, Pairing, Wiring};
 use difftool::model::{ModelConfig, Variant, Weights};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
@@ -80,4 +80,22 @@ pub fn edit_tensor(dir: &Path, name: &str, edit: impl FnOnce(&mut [f32])) {
     edit(&mut values);
     slot.1 = Tensor::from_vec(values, slot.1.shape(), &Device::Cpu).unwrap();
     Weights::new(tensors, "edited").write(&path, DType::F32, &[]).unwrap();
+}
+
+/// Label, wiring, query heads, key heads, shape of lambda.
+pub type AttentionCase = (&'static str, Wiring, usize, usize, Option<Vec<usize>>);
+
+/// Every variant, with and without grouped heads, for `batch` rows of `t` tokens.
+pub fn attention_variants(batch: usize, t: usize) -> Vec<AttentionCase> {
+    vec![
+        ("standard", standard_wiring(4, 4), 4, 4, None),
+        ("standard GQA", standard_wiring(4, 2), 4, 2, None),
+        ("standard MQA", standard_wiring(3, 1), 3, 1, None),
+        ("V1 halves", Pairing::Halves.wiring(2, 4), 4, 4, Some(vec![1])),
+        ("V1 halves GQA", Pairing::Halves.wiring(4, 4), 8, 4, Some(vec![1])),
+        ("V1 adjacent GQA", Pairing::Adjacent.wiring(4, 4), 8, 4, Some(vec![1])),
+        ("V1 naive GQA", Pairing::AdjacentNaive.wiring(4, 4), 8, 4, Some(vec![1])),
+        ("V2", DiffV2::wiring(3, 3), 6, 3, Some(vec![batch, t, 3])),
+        ("V2 GQA", DiffV2::wiring(4, 2), 8, 2, Some(vec![batch, t, 4])),
+    ]
 }

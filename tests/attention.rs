@@ -1,0 +1,197 @@
+//! Quantised and probed attention: the streaming kernel against the dense reference, for every variant.
+
+mod common;
+
+use candle_core::{DType, Tensor};
+use common::{assert_close, attention_variants, normal};
+use difftool::attention::{Attend, Dense, Heads, Quantise, Row, RowProbe, RowSink, Selection, Stream};
+use difftool::quant::{Quantiser, Scope};
+use std::any::Any;
+use std::collections::BTreeMap;
+
+const D: usize = 8;
+
+/// Runs `check` on random heads of every variant. Queries are scaled up so that rows are far from uniform.
+fn for_each_variant(t: usize, check: impl Fn(&str, &Heads<'_>)) {
+    for (label, wiring, q_heads, kv_heads, lambda) in attention_variants(1, t) {
+        let heads = Heads {
+            q: (normal(&[1, t, q_heads, D], 1) * 3.0).unwrap(),
+            k: normal(&[1, t, kv_heads, D], 2),
+            v: normal(&[1, t, kv_heads, D], 3),
+            lambda: lambda.map(|shape| normal(&shape, 7)),
+            wiring: &wiring,
+        };
+        check(&format!("{label}, {t} tokens"), &heads);
+    }
+}
+
+/// A row as it was shown.
+#[derive(Clone)]
+struct Kept {
+    query: usize,
+    logits: Vec<Vec<f32>>,
+    maps: Vec<Vec<f32>>,
+    mix: Vec<f32>,
+    effective: Vec<f32>,
+}
+
+struct KeepAll;
+
+struct KeptRows(Vec<Kept>);
+
+impl RowProbe for KeepAll {
+    fn wants(&self, _: usize, _: usize, _: usize) -> bool {
+        true
+    }
+    fn wants_logits(&self) -> bool {
+        true
+    }
+    fn start(&self, _: usize, _: usize) -> Box<dyn RowSink> {
+        Box::new(KeptRows(Vec::new()))
+    }
+}
+
+impl RowSink for KeptRows {
+    fn see(&mut self, row: &Row<'_>) {
+        let owned = |rows: &[&[f32]]| rows.iter().map(|row| row.to_vec()).collect();
+        let (mix, effective) = (row.mix.to_vec(), row.effective.to_vec());
+        self.0.push(Kept { query: row.query, logits: owned(row.logits), maps: owned(row.maps), mix, effective });
+    }
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        self.0.extend(later.into_any().downcast::<KeptRows>().unwrap().0);
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// The output and all rows of each head.
+fn stream(heads: &Heads<'_>, quantise: Option<&Quantise>) -> (Tensor, Vec<Vec<Kept>>) {
+    let mut stream = Stream::new(&[&KeepAll]).quantised(quantise);
+    let out = stream.attend(0, heads).unwrap();
+    let rows = stream.sightings.into_iter().map(|s| s.sink.into_any().downcast::<KeptRows>().unwrap().0).collect();
+    (out, rows)
+}
+
+fn close(label: &str, got: &[f32], want: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), want.len(), "{label}");
+    for (key, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((f64::from(*got) - want).abs() <= tolerance, "{label}, key {key}: {got} instead of {want}");
+    }
+}
+
+fn compare(label: &str, heads: &Heads<'_>, quantise: Option<&Quantise>, tolerance: f64) {
+    let (out, rows) = stream(heads, quantise);
+    let mut dense = Dense { quantise: quantise.cloned(), ..Dense::default() };
+    assert_close(label, &out, &dense.attend(0, heads).unwrap(), 10.0 * tolerance);
+    let t = heads.q.dim(1).unwrap();
+    for (h, (rows, dense)) in rows.iter().zip(&dense.kept[0][0]).enumerate() {
+        assert_eq!(rows.iter().map(|row| row.query).collect::<Vec<_>>(), (0..t).collect::<Vec<_>>(), "{label}");
+        for row in rows {
+            let label = format!("{label}, head {h}, query {}", row.query);
+            let visible = row.query * t..row.query * t + row.query + 1;
+            for j in 0..row.maps.len() {
+                close(&label, &row.logits[j], &dense.logits[j][visible.clone()], 10.0 * tolerance);
+                close(&label, &row.maps[j], &dense.maps[j][visible.clone()], tolerance);
+            }
+            close(&label, &row.effective, &dense.effective[visible], tolerance);
+        }
+    }
+}
+
+#[test]
+fn every_row_that_a_probe_sees_is_that_of_the_dense_reference() {
+    for t in [1, 33, 289] {
+        for_each_variant(t, |label, heads| compare(label, heads, None, 1e-5));
+    }
+}
+
+#[test]
+fn quantised_rows_agree_with_the_dense_reference_for_every_variant_bits_and_scope() {
+    for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
+        for bits in [2, 3, 4, 6, 8, 16] {
+            let quantise = Quantise { quantiser: Quantiser { bits, scope }, exempt: BTreeMap::new() };
+            for_each_variant(37, |label, heads| {
+                compare(&format!("{label}, {bits} bits per {scope:?}"), heads, Some(&quantise), 2e-4);
+            });
+        }
+    }
+}
+
+#[test]
+fn exempt_keys_keep_their_logits_and_do_not_count_for_the_scale() {
+    for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
+        let exempt = BTreeMap::from([((0, 0), vec![0, 5]), ((0, 1), vec![2])]);
+        let quantise = Quantise { quantiser: Quantiser { bits: 4, scope }, exempt };
+        for_each_variant(37, |label, heads| {
+            compare(&format!("{label}, {scope:?}"), heads, Some(&quantise), 2e-4);
+            let (exact, quantised) = (stream(heads, None).1, stream(heads, Some(&quantise)).1);
+            for (before, after) in exact[0].iter().zip(&quantised[0]) {
+                assert_eq!(before.logits[0][0], after.logits[0][0], "{label}: an exempt logit changed");
+            }
+        });
+    }
+}
+
+#[test]
+fn rows_sum_to_one_minus_lambda() {
+    for_each_variant(65, |label, heads| {
+        for rows in stream(heads, None).1 {
+            for row in rows {
+                let want: f32 = row.mix.iter().sum();
+                let total: f32 = row.effective.iter().sum();
+                assert!((total - want).abs() < 1e-4, "{label}, query {}: {total} instead of {want}", row.query);
+            }
+        }
+    });
+}
+
+#[test]
+fn output_and_rows_are_bit_identical_for_any_number_of_threads() {
+    let quantise = Quantise {
+        quantiser: Quantiser { bits: 6, scope: Scope::Tensor },
+        exempt: BTreeMap::from([((0, 0), vec![0])]),
+    };
+    for_each_variant(700, |label, heads| {
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let (out, rows) = pool.install(|| stream(heads, Some(&quantise)));
+            let out = out.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            let rows: Vec<f32> = rows.into_iter().flatten().flat_map(|row| row.effective).collect();
+            out.into_iter().chain(rows).map(f32::to_bits).collect::<Vec<_>>()
+        };
+        assert!(run(1) == run(3), "{label}");
+    });
+}
+
+#[test]
+fn rows_that_are_needed_do_not_change_when_the_others_are_left_out() {
+    for_each_variant(300, |label, heads| {
+        let needed: Vec<bool> = (0..300).map(|query| query == 7 || query > 290).collect();
+        let whole = Stream::new(&[]).attend(3, heads).unwrap();
+        let partial = Stream::new(&[]).with_needed_rows(3, needed.clone()).attend(3, heads).unwrap();
+        let other_layer = Stream::new(&[]).with_needed_rows(2, needed.clone()).attend(3, heads).unwrap();
+        assert_close(label, &other_layer, &whole, 0.0);
+        for query in (0..300).filter(|&query| needed[query]) {
+            let row = |x: &Tensor| x.narrow(1, query, 1).unwrap();
+            assert_close(&format!("{label}, query {query}"), &row(&partial), &row(&whole), 0.0);
+        }
+        assert!(
+            partial.narrow(1, 64, 32).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap() == 0.0
+        );
+    });
+}
+
+#[test]
+fn only_the_selected_layers_and_heads_are_shown() {
+    for_each_variant(40, |label, heads| {
+        let selection = Selection { layers: Some(vec![1]), heads: Some(vec![1]) };
+        let shown = |layer: usize| {
+            let mut stream = Stream::new(&[&KeepAll]).only(&selection);
+            stream.attend(layer, heads).unwrap();
+            stream.sightings.iter().map(|s| (s.layer, s.head)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(0), [], "{label}");
+        assert_eq!(shown(1), [(1, 1)], "{label}");
+    });
+}

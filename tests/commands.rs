@@ -1,0 +1,300 @@
+//! The binary from outside: `ratio`, `heatmap`, `quantize` and `outliers` on tiny random models.
+
+mod common;
+
+use assert_cmd::Command;
+use candle_core::Tensor;
+use common::{edit_tensor, tiny_model};
+use difftool::record::{self, Record};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// A scratch folder with one tiny model of each variant.
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        for variant in ["transformer", "diff", "diff-v2"] {
+            tiny_model(&dir.path().join(variant), variant);
+        }
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `difftool COMMAND` on all three models unless `args` name some.
+    fn run(&self, command: &str, args: &[&str]) -> Command {
+        let mut run = Command::cargo_bin("difftool").unwrap();
+        run.current_dir(self.0.path()).arg(command).args(args);
+        if !args.contains(&"--model") {
+            run.args(["--model", "./transformer", "--model", "./diff", "--model", "./diff-v2"]);
+        }
+        run
+    }
+
+    /// Runs it and gives what it printed.
+    fn stdout(&self, command: &str, args: &[&str]) -> String {
+        let output = self.run(command, args).assert().success().get_output().clone();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn records(&self, run: &str) -> Vec<Record> {
+        record::read(&self.path(run).join("results.csv")).unwrap()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+}
+
+/// Fails with this exit code and one line on stderr that contains all of `words`, without a panic.
+#[track_caller]
+fn refuses(command: &mut Command, code: i32, words: &[&str]) {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    let error = stderr.lines().last().unwrap_or_default();
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    for word in words {
+        assert!(error.contains(word), "`{word}` is not in: {error}");
+    }
+}
+
+/// The mean of a metric over the records that are means over heads and layers, by model.
+fn means(records: &[Record], metric: &str, region: Option<&str>) -> BTreeMap<String, f64> {
+    let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for Record { identity, measure } in records {
+        if measure.metric == metric && measure.region.as_deref() == region && measure.layer.is_none() {
+            values.entry(identity.model.clone()).or_default().push(measure.value.unwrap());
+        }
+    }
+    values.into_iter().map(|(model, values)| (model, values.iter().sum::<f64>() / values.len() as f64)).collect()
+}
+
+const SHORT: [&str; 6] = ["--ctx", "256", "--samples", "1", "--depths", "0,50"];
+
+#[test]
+fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
+    let scratch = Scratch::new();
+    let stdout = scratch.stdout("ratio", &[&SHORT[..], &["--out", "run", "--top", "3"]].concat());
+    for heading in
+        ["Share of |attention|", "Three conventions", "Shape of the rows", "Heads that attend most", "Paired"]
+    {
+        assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
+    }
+    for file in ["results.csv", "manifest.json", "allocation.png", "heads.png"] {
+        assert!(fs::metadata(scratch.path("run").join(file)).unwrap().len() > 0, "{file}");
+    }
+    let records = scratch.records("run");
+    let mut regions: BTreeMap<(String, &str), f64> = BTreeMap::new();
+    for metric in ["share_abs", "share_signed", "share_pos", "share_abs_no_sinks"] {
+        for region in ["bos", "template", "filler", "distractor", "needle", "answer", "question"] {
+            for (model, mean) in means(&records, metric, Some(region)) {
+                *regions.entry((model, metric)).or_default() += mean;
+            }
+        }
+    }
+    assert_eq!(regions.len(), 12);
+    for ((model, metric), total) in regions {
+        assert!((total - 1.0).abs() < 1e-3, "{model}: {metric} of all regions is {total}");
+    }
+    for (model, entropy) in means(&records, "entropy", None) {
+        assert!(entropy > 0.0 && entropy <= 256f64.ln(), "{model}: entropy {entropy}");
+    }
+}
+
+#[test]
+fn ratio_of_a_text_needs_no_needles() {
+    let scratch = Scratch::new();
+    scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(40));
+    let stdout = scratch.stdout("ratio", &["--text", "text.txt", "--ctx", "128", "--out", "run"]);
+    assert!(!stdout.contains("answer share on"), "{stdout}");
+    let records = scratch.records("run");
+    assert!(records.iter().all(|r| r.identity.task == "text" && r.identity.rows.as_deref() == Some("last32")));
+    assert!(records.iter().all(|r| r.identity.needles.is_none()));
+}
+
+#[test]
+fn filters_measure_the_named_layers_and_heads_only() {
+    let scratch = Scratch::new();
+    scratch.stdout("ratio", &[&SHORT[..], &["--out", "run", "--layers", "1", "--heads", "0"]].concat());
+    let places = scratch.records("run").into_iter().filter_map(|r| Some((r.measure.layer?, r.measure.head?)));
+    assert_eq!(places.collect::<std::collections::BTreeSet<_>>(), [(1, 0)].into());
+}
+
+#[test]
+fn quantizing_to_16_bits_changes_next_to_nothing_and_to_2_bits_a_lot() {
+    let scratch = Scratch::new();
+    // Random models attend almost uniformly, which survives anything: larger queries make rows peaked.
+    for variant in ["transformer", "diff", "diff-v2"] {
+        for layer in 0..2 {
+            let name = format!("model.layers.{layer}.self_attn.q_proj.weight");
+            edit_tensor(&scratch.path(variant), &name, |values| values.iter_mut().for_each(|x| *x *= 300.0));
+        }
+    }
+    let stdout = scratch.stdout("quantize", &[&SHORT[..], &["--bits", "16,2", "--out", "run"]].concat());
+    assert!(stdout.contains("one scale per tensor") && stdout.contains("unquantised"), "{stdout}");
+    let records = scratch.records("run");
+    let with_bits =
+        |bits: Option<u32>| -> Vec<Record> { records.iter().filter(|r| r.identity.bits == bits).cloned().collect() };
+    for (model, variation) in means(&with_bits(Some(16)), "total_variation", None) {
+        assert!(variation < 0.01, "{model}: {variation} with 16 bits");
+    }
+    for (model, variation) in means(&with_bits(Some(2)), "total_variation", None) {
+        assert!(variation > 0.1, "{model}: {variation} with 2 bits");
+    }
+    assert_eq!(means(&with_bits(None), "exact", None), means(&with_bits(Some(16)), "exact", None));
+    let scopes: Vec<_> = with_bits(Some(16)).iter().map(|r| r.identity.scope.clone()).collect();
+    assert!(scopes.iter().all(|scope| scope.as_deref() == Some("tensor")));
+    assert!(with_bits(None).iter().all(|r| r.identity.scope.is_none()));
+}
+
+#[test]
+fn scopes_and_exempt_sinks_are_columns() {
+    let scratch = Scratch::new();
+    for (args, scope) in
+        [(&["--scope", "row"][..], "row"), (&["--scope", "head", "--exempt-sinks"][..], "head-exempt-sinks")]
+    {
+        let out = ["--bits", "4", "--out", scope, "--model", "./diff"];
+        scratch.stdout("quantize", &[&SHORT[..], args, &out].concat());
+        let records = scratch.records(scope);
+        assert!(records
+            .iter()
+            .filter(|r| r.identity.bits.is_some())
+            .all(|r| r.identity.scope.as_deref() == Some(scope)));
+    }
+}
+
+#[test]
+fn outliers_lists_magnitudes_in_the_layout_of_the_papers_table() {
+    let scratch = Scratch::new();
+    let stdout = scratch.stdout("outliers", &["--tokens", "512", "--ctx", "256", "--out", "run"]);
+    assert!(stdout.contains("512 tokens") && stdout.contains("No massive activations"), "{stdout}");
+    let table = fs::read_to_string(scratch.path("run/outliers.csv")).unwrap();
+    assert!(table.starts_with("model,of,layer,numbers,top_1,top_2,top_3,top_10,top_100,median,"), "{table}");
+    // 3 models x (logits, hidden) x (all, 2 layers)
+    assert_eq!(table.lines().count(), 1 + 3 * 2 * 3);
+    // 2 windows x 2 layers x 256 x 257 / 2 visible pairs x 2 maps of 2 heads
+    let logits = table.lines().find(|line| line.starts_with("./diff,logits,,")).unwrap();
+    assert!(logits.contains(",526336,"), "{logits}");
+    assert!(fs::metadata(scratch.path("run/ccdf.png")).unwrap().len() > 0);
+}
+
+#[test]
+fn a_massive_activation_is_found_with_its_token_and_channel() {
+    let scratch = Scratch::new();
+    // One channel of one token's embedding; with tied embeddings and pre-norm it stays in the residual stream.
+    let tokenizer = difftool::prompt::Tokenizer::embedded();
+    let river = tokenizer.encode(" river").unwrap().ids[0] as usize;
+    edit_tensor(&scratch.path("transformer"), "model.embed_tokens.weight", |values| values[river * 32 + 5] = 4000.0);
+    scratch.write("text.txt", &format!("{} river {}", "a boat ".repeat(10), "goes by ".repeat(10)));
+    let args = ["--text", "text.txt", "--ctx", "64", "--tokens", "64", "--out", "run", "--model", "./transformer"];
+    let stdout = scratch.stdout("outliers", &args);
+    assert!(stdout.contains("\" river\"") && stdout.contains("4000"), "{stdout}");
+    let massive = fs::read_to_string(scratch.path("run/massive.csv")).unwrap();
+    assert!(massive.lines().skip(1).all(|line| line.contains(" river,5,")), "{massive}");
+}
+
+#[test]
+fn heatmap_draws_every_kind_of_map() {
+    let scratch = Scratch::new();
+    for map in ["effective", "a1", "a2", "logits1", "logits2", "all"] {
+        scratch.stdout("heatmap", &["--ctx", "256", "--map", map, "--out", map, "--svg", "--size", "128"]);
+        for file in ["heatmap.png", "heatmap.svg", "manifest.json", "results.csv"] {
+            assert!(fs::metadata(scratch.path(map).join(file)).unwrap().len() > 0, "{map}: {file}");
+        }
+    }
+    scratch.stdout("heatmap", &["--ctx", "256", "--grid", "--log", "--out", "grid", "--size", "128"]);
+    assert!(scratch.path("grid/heatmap-3.png").exists());
+}
+
+#[test]
+fn the_whole_map_as_data_has_rows_that_sum_to_one() {
+    let scratch = Scratch::new();
+    let args = ["--ctx", "256", "--model", "./transformer", "--layer", "1", "--head", "0", "--full"];
+    for (name, out) in [("map.npy", "one"), ("map.csv", "two")] {
+        scratch.stdout("heatmap", &[&args[..], &["--data", name, "--out", out]].concat());
+    }
+    let map: Vec<Vec<f32>> = Tensor::read_npy(scratch.path("map.npy")).unwrap().to_vec2().unwrap();
+    for (query, row) in map.iter().enumerate() {
+        assert_eq!(row.len(), map.len());
+        assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-4, "query {query}");
+        assert!(row[query + 1..].iter().all(|&x| x == 0.0), "query {query} sees the future");
+    }
+    let csv = fs::read_to_string(scratch.path("map.csv")).unwrap();
+    assert_eq!(csv.lines().count(), map.len() + 1);
+}
+
+#[test]
+fn a_zoomed_text_can_be_drawn_token_by_token() {
+    let scratch = Scratch::new();
+    scratch.write("text.txt", "The river is wide here, and a boat goes by.");
+    let args = ["--text", "text.txt", "--query", "2..8", "--key", "0..8", "--out", "run", "--data", "map.csv"];
+    scratch.stdout("heatmap", &[&args[..], &["--model", "./diff"]].concat());
+    let csv = fs::read_to_string(scratch.path("map.csv")).unwrap();
+    assert!(csv.starts_with("query,0,1,2,3,4,5,6,7\n2,"), "{csv}");
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let scratch = Scratch::new();
+    for (command, args) in [
+        ("ratio", &SHORT[..]),
+        ("quantize", &[&SHORT[..], &["--bits", "4", "--exempt-sinks"]].concat()),
+        ("outliers", &["--tokens", "1k", "--ctx", "400"]),
+    ] {
+        let bytes = |threads: &str| {
+            let out = format!("{command}-{threads}");
+            scratch.stdout(command, &[args, &["--out", &out, "--threads", threads]].concat());
+            fs::read(scratch.path(&out).join("results.csv")).unwrap()
+        };
+        assert!(bytes("1") == bytes("3"), "{command}");
+    }
+}
+
+#[test]
+fn json_is_the_only_thing_on_stdout() {
+    let scratch = Scratch::new();
+    for (command, args, key) in [
+        ("ratio", &SHORT[..], "top_heads"),
+        ("quantize", &[&SHORT[..], &["--bits", "8"]].concat(), "differences"),
+        ("outliers", &["--tokens", "256", "--ctx", "256"], "massive"),
+    ] {
+        let stdout = scratch.stdout(command, &[args, &["--json", "-q", "--out", command]].concat());
+        let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert!(json["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{command}");
+        assert!(json.get(key).is_some(), "{command}: {key}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_with_what_there_is() {
+    let scratch = Scratch::new();
+    scratch.write("empty.txt", "  \n");
+    let cases: [(&str, &[&str], &[&str]); 14] = [
+        ("ratio", &["--ctx", "256", "--layers", "2"], &["--layers 2", "layers 0 to 1"]),
+        ("ratio", &["--ctx", "256", "--heads", "7"], &["--heads 7", "heads 0 to 1"]),
+        ("ratio", &["--text", "empty.txt"], &["empty.txt", "no token"]),
+        ("quantize", &["--ctx", "256", "--bits", "1"], &["--bits 1", "2 to 16"]),
+        ("quantize", &["--ctx", "256", "--bits", "17"], &["--bits 17", "2 to 16"]),
+        ("quantize", &["--ctx", "256", "--bits", "4,4"], &["named twice"]),
+        ("heatmap", &["--ctx", "256", "--layer", "9"], &["--layer 9", "0 to 1"]),
+        ("heatmap", &["--ctx", "256", "--head", "2"], &["--head 2", "0 to 1"]),
+        ("heatmap", &["--ctx", "256", "--map", "a2", "--model", "./transformer"], &["second map"]),
+        ("heatmap", &["--ctx", "256", "--grid", "--map", "all"], &["--grid"]),
+        ("heatmap", &["--ctx", "256", "--data", "map.txt"], &[".npy or .csv"]),
+        ("heatmap", &["--ctx", "1k,2k"], &["--ctx"]),
+        ("outliers", &["--ctx", "1", "--tokens", "10"], &["at least 2 tokens"]),
+        ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),
+    ];
+    for (command, args, words) in cases {
+        refuses(&mut scratch.run(command, args), 2, words);
+    }
+    refuses(&mut scratch.run("heatmap", &["--ctx", "256", "--query", "5000..6000"]), 1, &["tokens 0 to"]);
+    refuses(&mut scratch.run("ratio", &["--text", "nowhere.txt"]), 1, &["nowhere.txt"]);
+}
