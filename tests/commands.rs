@@ -234,8 +234,9 @@ fn the_whole_map_as_data_has_rows_that_sum_to_one() {
 fn a_zoomed_text_can_be_drawn_token_by_token() {
     let scratch = Scratch::new();
     scratch.write("text.txt", "The river is wide here, and a boat goes by.");
-    let args = ["--text", "text.txt", "--query", "2..8", "--key", "0..8", "--out", "run", "--data", "map.csv"];
-    scratch.stdout("heatmap", &[&args[..], &["--model", "./diff"]].concat());
+    let span = ["--query", "2..8", "--key", "0..8"];
+    let args = ["--text", "text.txt", "--ctx", "1k", "--out", "run", "--data", "map.csv", "--model", "./diff"];
+    scratch.stdout("heatmap", &[&args[..], &span].concat());
     let csv = fs::read_to_string(scratch.path("map.csv")).unwrap();
     assert!(csv.starts_with("query,0,1,2,3,4,5,6,7\n2,"), "{csv}");
 }
@@ -264,10 +265,12 @@ fn json_is_the_only_thing_on_stdout() {
         ("ratio", &SHORT[..], "top_heads"),
         ("quantize", &[&SHORT[..], &["--bits", "8"]].concat(), "differences"),
         ("outliers", &["--tokens", "256", "--ctx", "256"], "massive"),
+        ("heatmap", &["--ctx", "256"], "drawn"),
     ] {
         let stdout = scratch.stdout(command, &[args, &["--json", "-q", "--out", command]].concat());
         let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-        assert!(json["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{command}");
+        let rows = json.get("rows").or(json.get("drawn")).and_then(|rows| rows.as_array());
+        assert!(rows.is_some_and(|rows| !rows.is_empty()), "{command}");
         assert!(json.get(key).is_some(), "{command}: {key}");
     }
 }
@@ -288,7 +291,7 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("heatmap", &["--ctx", "256", "--map", "a2", "--model", "./transformer"], &["second map"]),
         ("heatmap", &["--ctx", "256", "--grid", "--map", "all"], &["--grid"]),
         ("heatmap", &["--ctx", "256", "--data", "map.txt"], &[".npy or .csv"]),
-        ("heatmap", &["--ctx", "1k,2k"], &["--ctx"]),
+        ("heatmap", &["--ctx", "256..512:128"], &["--ctx one number"]),
         ("outliers", &["--ctx", "1", "--tokens", "10"], &["at least 2 tokens"]),
         ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),
     ];

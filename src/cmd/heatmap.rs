@@ -9,10 +9,14 @@ use crate::measure::{AnswerMeasure, MapMeasure, MapSpec, Maps};
 use crate::memory::available_bytes;
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
 use crate::probe::{Grid, Pooling, Quantity};
+use crate::prompt::Region;
 use crate::record::Record;
-use crate::table::short;
+use crate::table::{left, percent_or_dash, right, short, Table};
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
+use serde::Serialize;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -34,11 +38,13 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
     let mut measure = MapMeasure::new(spec(args, Some(bins)), heads.selections.clone());
     let mut full = MapMeasure::new(spec(args, None), heads.selections.clone());
     let mut answer = AnswerMeasure { by_head: true };
+    let mut shares = Vec::new();
+    let mut see = |record: &Record| shares.extend(Share::of(record));
     if args.full {
         check_full(&session, args, &heads)?;
-        session.measure(&mut [&mut answer, &mut measure, &mut full], &mut |_| {})?;
+        session.measure(&mut [&mut answer, &mut measure, &mut full], &mut see)?;
     } else {
-        session.measure(&mut [&mut answer, &mut measure], &mut |_| {})?;
+        session.measure(&mut [&mut answer, &mut measure], &mut see)?;
     }
     if !measure.maps.is_empty() {
         let picture = Picture { args, heads: &heads, maps: &measure.maps };
@@ -48,7 +54,81 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
         }
     }
     session.manifest()?;
+    print(&drawn_layers(&session, &heads, &shares), args)?;
     session.conclude()
+}
+
+/// The share of |attention| of one head on one region, in the rows that are measured.
+struct Share {
+    model: String,
+    layer: usize,
+    head: usize,
+    region: String,
+    share_abs: f64,
+}
+
+impl Share {
+    fn of(record: &Record) -> Option<Self> {
+        let m = &record.measure;
+        let (layer, head, share_abs) = (m.layer?, m.head?, m.value?);
+        let region = m.region.as_deref().filter(|_| m.metric == "share_abs")?.to_owned();
+        Some(Self { model: record.identity.model.clone(), layer, head, region, share_abs })
+    }
+}
+
+/// A layer that was drawn, and where its rows that predict the answer look: means over the drawn heads.
+#[derive(Serialize)]
+struct DrawnLayer {
+    model: String,
+    layer: usize,
+    heads: Vec<usize>,
+    lambda: Option<f64>,
+    share_abs: BTreeMap<String, f64>,
+}
+
+fn drawn_layers(session: &Session<'_>, heads: &Heads, shares: &[Share]) -> Vec<DrawnLayer> {
+    let mut drawn = Vec::new();
+    for (model, selection) in session.models.iter().zip(&heads.selections) {
+        let own = |share: &&Share| share.model == model.name && selection.has(share.layer, share.head);
+        let own: Vec<&Share> = shares.iter().filter(own).collect();
+        for layer in own.iter().map(|share| share.layer).collect::<BTreeSet<_>>() {
+            let of_layer = || own.iter().filter(|share| share.layer == layer);
+            let heads_of: BTreeSet<usize> = of_layer().map(|share| share.head).collect();
+            let mut share_abs: BTreeMap<String, f64> = BTreeMap::new();
+            for share in of_layer() {
+                *share_abs.entry(share.region.clone()).or_default() += share.share_abs / heads_of.len() as f64;
+            }
+            let lambda = heads.lambda(&model.name, layer, selection);
+            let heads = heads_of.into_iter().collect();
+            drawn.push(DrawnLayer { model: model.name.clone(), layer, heads, lambda, share_abs });
+        }
+    }
+    drawn
+}
+
+fn print(drawn: &[DrawnLayer], args: &HeatmapArgs) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if args.run.json {
+        writeln!(out, "{:#}", json!({ "drawn": drawn }))?;
+        return Ok(());
+    }
+    let occurs = |region: &Region| drawn.iter().any(|d| d.share_abs.get(region.name()).is_some_and(|&x| x > 0.0));
+    let regions: Vec<Region> = Region::ALL.into_iter().filter(occurs).collect();
+    let mut columns = vec![left("model"), right("layer"), right("heads"), right("lambda")];
+    columns.extend(regions.iter().map(|region| right(region.name())));
+    let mut table = Table::new(&columns);
+    for layer in drawn {
+        let heads = match layer.heads.as_slice() {
+            [head] => format!("only {head}"),
+            heads => heads.len().to_string(),
+        };
+        let mut row = vec![layer.model.clone(), layer.layer.to_string(), heads, short(layer.lambda)];
+        row.extend(regions.iter().map(|region| percent_or_dash(layer.share_abs.get(region.name()).copied())));
+        table.row(row);
+    }
+    let rows = if args.text.is_some() { "the last 32 rows" } else { "the rows that predict the answer" };
+    writeln!(out, "What is drawn, and the share of |attention| by region in {rows}, in %\n\n{table}")?;
+    Ok(())
 }
 
 /// What clap cannot check.
