@@ -1,5 +1,6 @@
 //! The command line, and nothing else.
 
+use crate::experiment::Shard;
 use crate::quant::Scope;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::NonZeroUsize;
@@ -28,6 +29,10 @@ pub enum Command {
     Quantize(QuantizeArgs),
     /// The largest attention logits and hidden states, and massive activations
     Outliers(OutliersArgs),
+    /// Run an experiment file: any prompts, models and measures together
+    Run(ExperimentArgs),
+    /// Put the shards of an experiment together, as one run would have left them
+    Merge(MergeArgs),
     /// Train matched models from a spec, side by side on the same data
     Train(TrainArgs),
 }
@@ -74,6 +79,14 @@ pub struct RunArgs {
     /// Measure only these heads of each layer, counted from 0 [default: all]
     #[arg(long, value_delimiter = ',', value_name = "H")]
     pub heads: Option<Vec<usize>>,
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Where results go, and how.
+#[derive(Clone, Debug, Args)]
+pub struct OutputArgs {
     /// Threads; results do not depend on it [default: all cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
@@ -88,6 +101,20 @@ pub struct RunArgs {
     pub quiet: bool,
 }
 
+/// Which part of an experiment is run.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PartArgs {
+    /// Continue the unfinished run in this folder, given the same flags; a finished one is left as it is
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    pub resume: Option<PathBuf>,
+    /// Run only part I of N, to be put together by `difftool merge`; `auto` asks SLURM's or Kubernetes' variables
+    #[arg(long, value_name = "I/N|auto")]
+    pub shard: Option<Shard>,
+    /// Print the experiment file that does the same (`difftool run FILE`), and do nothing
+    #[arg(long)]
+    pub print_experiment: bool,
+}
+
 /// `difftool needle`.
 #[derive(Debug, Args)]
 pub struct NeedleArgs {
@@ -97,6 +124,9 @@ pub struct NeedleArgs {
     /// Models and output.
     #[command(flatten)]
     pub run: RunArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
 }
 
 /// `difftool ratio`.
@@ -114,6 +144,9 @@ pub struct RatioArgs {
     /// Models and output.
     #[command(flatten)]
     pub run: RunArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
 }
 
 /// `difftool heatmap`.
@@ -227,6 +260,9 @@ pub struct QuantizeArgs {
     /// Models and output.
     #[command(flatten)]
     pub run: RunArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
 }
 
 /// `difftool outliers`.
@@ -247,6 +283,44 @@ pub struct OutliersArgs {
     /// Models and output.
     #[command(flatten)]
     pub run: RunArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
+}
+
+/// `difftool run`.
+#[derive(Debug, Args)]
+pub struct ExperimentArgs {
+    /// The experiment, a TOML file (see --print-experiment of needle, ratio, quantize and outliers); with --resume, that
+    /// of the folder
+    #[arg(required_unless_present = "resume", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// List the prompts with the time and memory they will take, and run nothing
+    #[arg(long, conflicts_with_all = ["dry_run", "verify", "resume"])]
+    pub list: bool,
+    /// Load everything and check whether it can run, and run nothing
+    #[arg(long, conflicts_with_all = ["verify", "resume"])]
+    pub dry_run: bool,
+    /// Run at most two prompts per depth, and check what the file expects
+    #[arg(long, conflicts_with_all = ["resume", "shard"])]
+    pub verify: bool,
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
+}
+
+/// `difftool merge`.
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// The run folders of all shards of one experiment, in any order
+    #[arg(required = true, value_name = "DIR")]
+    pub shards: Vec<PathBuf>,
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// `difftool train`.

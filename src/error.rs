@@ -21,10 +21,25 @@ macro_rules! bail_usage {
     ($($arg:tt)*) => { return Err(anyhow::Error::new($crate::error::Usage(format!($($arg)*)))) };
 }
 
-/// The process's exit code for an error: 2 for [`Usage`] anywhere in the chain, 1 otherwise.
+/// A condition on the results that does not hold, though everything worked: `[[expect]]`, `--fail-if`. The process exits
+/// with 3.
+#[derive(Debug)]
+pub struct Unmet(pub String);
+
+impl std::fmt::Display for Unmet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unmet {}
+
+/// The process's exit code for an error: 2 for [`Usage`] anywhere in the chain, 3 for [`Unmet`], 1 otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| cause.is::<Usage>()) {
         2
+    } else if error.chain().any(|cause| cause.is::<Unmet>()) {
+        3
     } else {
         1
     }

@@ -31,6 +31,12 @@ pub struct Manifest {
     pub dtype: String,
     /// What computed: `cpu`, `cuda:0`.
     pub device: String,
+    /// Which part of the experiment this is, as in `2/8`; missing for the whole.
+    #[serde(default)]
+    pub shard: Option<String>,
+    /// Prompts that were measured before this process, which resumed or merged them. Times are this process's own.
+    #[serde(default)]
+    pub resumed_cells: u64,
     /// Threads of the computation. Results do not depend on it.
     pub threads: usize,
     /// Seeds by what they are for.

@@ -52,11 +52,11 @@ impl Model {
     }
 }
 
-/// Loads models by name; `all` stands for the built-in ones, nothing for the built-in pair.
+/// The names that are meant: `all` stands for the built-in ones, nothing for the built-in pair.
 ///
 /// # Errors
-/// As [`load`], or if a model is named twice.
-pub fn load_all(names: &[String]) -> Result<Vec<Model>> {
+/// A usage error if a model is named twice.
+pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     let mut wanted: Vec<&str> = Vec::new();
     match names {
         [] => wanted.extend(["transformer", "diff"]),
@@ -70,7 +70,15 @@ pub fn load_all(names: &[String]) -> Result<Vec<Model>> {
             bail_usage!("--model {name} is named twice");
         }
     }
-    wanted.into_iter().map(load).collect()
+    Ok(wanted.into_iter().map(str::to_owned).collect())
+}
+
+/// Loads models by name, as [`resolve`] understands it.
+///
+/// # Errors
+/// As [`resolve`] and [`load`].
+pub fn load_all(names: &[String]) -> Result<Vec<Model>> {
+    resolve(names)?.iter().map(|name| load(name)).collect()
 }
 
 /// Loads a built-in model or a folder with `config.json`, `model.safetensors` and `tokenizer.json`.

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fs::File;
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -125,6 +126,29 @@ impl Writer {
         writer.csv.write_record(columns()).with_context(|| format!("cannot write {}", writer.path.display()))?;
         writer.flush()?;
         Ok(writer)
+    }
+
+    /// Goes on with a file of which the first `bytes` hold `rows` records; cuts off the rest.
+    pub fn resume(path: impl Into<PathBuf>, bytes: u64, rows: u64) -> Result<Self> {
+        let path = path.into();
+        let cannot = || format!("cannot continue {}", path.display());
+        let mut file = File::options().write(true).open(&path).with_context(cannot)?;
+        file.set_len(bytes).and_then(|()| file.seek(SeekFrom::End(0))).with_context(cannot)?;
+        let csv = csv::WriterBuilder::new().has_headers(false).from_writer(file);
+        Ok(Self { csv, path, rows })
+    }
+
+    /// Writes `rows` records that are bytes already.
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8], rows: u64) -> Result<()> {
+        let mut file = self.csv.get_ref();
+        file.write_all(bytes).with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.rows += rows;
+        Ok(())
+    }
+
+    /// Length of the file, in bytes.
+    pub fn bytes(&self) -> Result<u64> {
+        Ok(self.csv.get_ref().metadata().with_context(|| format!("cannot read {}", self.path.display()))?.len())
     }
 
     /// Writes one record through to the file.

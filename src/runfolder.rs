@@ -27,6 +27,17 @@ impl RunFolder {
         Ok(Self { path, started })
     }
 
+    /// The folder of a run that is continued.
+    ///
+    /// # Errors
+    /// A usage error if there is no such folder.
+    pub fn reopen(path: &Path) -> Result<Self> {
+        if !path.is_dir() {
+            bail_usage!("--resume {}: no such folder", path.display());
+        }
+        Ok(Self { path: path.to_path_buf(), started: SystemTime::now() })
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -9,7 +9,7 @@ use super::{Attend, Heads, Quantise};
 use crate::ops::with_values;
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::Range;
 
@@ -74,11 +74,14 @@ pub trait ResidualProbe {
 }
 
 /// The layers and heads that probes are shown; all by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Selection {
     /// 0-based layers; nothing for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<Vec<usize>>,
     /// 0-based output heads; nothing for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heads: Option<Vec<usize>>,
 }
 

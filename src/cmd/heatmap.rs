@@ -1,10 +1,10 @@
 //! `difftool heatmap`: pictures of attention maps, pooled to any size.
 
-use super::session::Session;
+use super::session::{self, How, Session};
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::cli::{HeatmapArgs, MapKind, PoolingArg, TokenSpan};
-use crate::experiment::{Grid as Prompts, NeedleGrid, TextGrid};
+use crate::experiment::{Experiment, Grid as Prompts, NeedleGrid, Show, TextGrid};
 use crate::measure::{AnswerMeasure, MapMeasure, MapSpec, Maps};
 use crate::memory::available_bytes;
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
@@ -32,7 +32,9 @@ const SMALL: u32 = 200;
 pub fn run(args: &HeatmapArgs) -> Result<()> {
     check(args)?;
     let prompts = prompts(args)?;
-    let mut session = Session::open("heatmap", &args.run, args.haystack.as_deref(), args.text.as_deref(), prompts)?;
+    let experiment = session::experiment(Show::Heatmap, &args.run, prompts, None, args.text.as_deref())?;
+    let experiment = Experiment { haystack: args.haystack.clone(), ..experiment };
+    let mut session = Session::open(experiment, How::whole(&args.run.output))?;
     let heads = Heads::find(&session, args)?;
     let bins = (args.size as usize / if args.grid { 4 } else { PIXELS_PER_BIN }).max(1);
     let mut measure = MapMeasure::new(spec(args, Some(bins)), heads.selections.clone());
@@ -86,7 +88,7 @@ struct DrawnLayer {
     share_abs: BTreeMap<String, f64>,
 }
 
-fn drawn_layers(session: &Session<'_>, heads: &Heads, shares: &[Share]) -> Vec<DrawnLayer> {
+fn drawn_layers(session: &Session, heads: &Heads, shares: &[Share]) -> Vec<DrawnLayer> {
     let mut drawn = Vec::new();
     for (model, selection) in session.models.iter().zip(&heads.selections) {
         let own = |share: &&Share| share.model == model.name && selection.has(share.layer, share.head);
@@ -108,7 +110,7 @@ fn drawn_layers(session: &Session<'_>, heads: &Heads, shares: &[Share]) -> Vec<D
 
 fn print(drawn: &[DrawnLayer], args: &HeatmapArgs) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    if args.run.json {
+    if args.run.output.json {
         writeln!(out, "{:#}", json!({ "drawn": drawn }))?;
         return Ok(());
     }
@@ -205,7 +207,7 @@ struct Heads {
 
 impl Heads {
     /// The layer and head asked for, or every one, or the layer with the most attention to the answer.
-    fn find(session: &Session<'_>, args: &HeatmapArgs) -> Result<Self> {
+    fn find(session: &Session, args: &HeatmapArgs) -> Result<Self> {
         let mut answer: BTreeMap<(String, usize), f64> = BTreeMap::new();
         let mut lambda = BTreeMap::new();
         let mut see = |record: &Record| {
@@ -254,7 +256,7 @@ impl Heads {
 }
 
 /// Refuses whole maps that would not fit.
-fn check_full(session: &Session<'_>, args: &HeatmapArgs, heads: &Heads) -> Result<()> {
+fn check_full(session: &Session, args: &HeatmapArgs, heads: &Heads) -> Result<()> {
     let ctx_tok = session.grid.ctx_tok()[0];
     let tokens = |span: &Option<TokenSpan>| {
         span.as_ref().map_or(ctx_tok, |span| span.end.unwrap_or(ctx_tok).min(ctx_tok).saturating_sub(span.start))
@@ -288,7 +290,7 @@ struct Picture<'a> {
 }
 
 impl Picture<'_> {
-    fn draw(&self, session: &mut Session<'_>) -> Result<()> {
+    fn draw(&self, session: &mut Session) -> Result<()> {
         if self.args.grid {
             return self.draw_grids(session);
         }
@@ -316,7 +318,7 @@ impl Picture<'_> {
         self.save(session, &figure, "heatmap")
     }
 
-    fn save(&self, session: &mut Session<'_>, figure: &crate::plot::Figure, name: &str) -> Result<()> {
+    fn save(&self, session: &mut Session, figure: &crate::plot::Figure, name: &str) -> Result<()> {
         session.save(figure, &format!("{name}.png"), &self.pooling())?;
         if self.args.svg {
             session.save_svg(figure, &format!("{name}.svg"), &self.pooling())?;
@@ -351,7 +353,7 @@ impl Picture<'_> {
     }
 
     /// One colour scale for everything that can be compared: softmax maps, signed mixtures, logits.
-    fn scales(&self, session: &Session<'_>) -> Vec<ColourScale> {
+    fn scales(&self, session: &Session) -> Vec<ColourScale> {
         let signed = session.models.iter().any(|model| model.transformer.config.wiring().maps() > 1);
         let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed, log: self.args.log };
         match self.args.map {
@@ -364,7 +366,7 @@ impl Picture<'_> {
 
     fn panel(
         &self,
-        session: &Session<'_>,
+        session: &Session,
         model: usize,
         maps: &Maps,
         (quantity, (layer, _), grid): &(Quantity, (usize, usize), Grid),
@@ -409,7 +411,7 @@ impl Picture<'_> {
     }
 
     /// One figure per model: every layer and head that was asked for.
-    fn draw_grids(&self, session: &mut Session<'_>) -> Result<()> {
+    fn draw_grids(&self, session: &mut Session) -> Result<()> {
         let scale = self.scales(session).remove(0);
         let mut drawn = 0;
         for (&model, maps) in self.maps {

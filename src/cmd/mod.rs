@@ -1,5 +1,6 @@
 //! One thin file per subcommand: options -> library -> presentation. Only this module and `main` print.
 
+mod experiment;
 mod heatmap;
 mod needle;
 mod outliers;
@@ -28,6 +29,8 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Heatmap(args) => heatmap::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Outliers(args) => outliers::run(&args),
+        Command::Run(args) => experiment::run(&args),
+        Command::Merge(args) => experiment::merge(&args),
         Command::Train(args) => train::run(&args),
     }
 }

@@ -3,8 +3,7 @@
 use super::attention_panels;
 use super::session::{self, setting_name, Defaults, Session};
 use crate::cli::NeedleArgs;
-use crate::experiment::Grid;
-use crate::measure::AnswerMeasure;
+use crate::experiment::{Experiment, Grid, Show};
 use crate::plot::{accuracy, allocation, AccuracyPanel};
 use crate::summary::{Difference, Pick, Proportion, Setting, Summary};
 use crate::table::{left, percent_in, percent_or_dash, points_in, right, Table};
@@ -29,21 +28,25 @@ const COMPARED: [(&str, &str, Option<&str>); 3] = [
 /// Runs the preset.
 ///
 /// # Errors
-/// Usage errors before anything runs; afterwards only what cannot be written.
+/// As every experiment; see [`session::execute`].
 pub fn run(args: &NeedleArgs) -> Result<()> {
-    let grid = session::grid(&args.prompts, None, &DEFAULTS)?;
-    let mut session = Session::open("needle", &args.run, args.prompts.haystack.as_deref(), None, grid)?;
-    let mut summary = Summary::default();
-    session.measure(&mut [&mut AnswerMeasure { by_head: true }], &mut |record| summary.add(record))?;
-    draw(&mut session, &summary)?;
-    session.manifest()?;
-    print(&summary, args)?;
-    session.conclude()
+    session::preset(experiment(args)?, &args.run, &args.part)
 }
 
-fn draw(session: &mut Session<'_>, summary: &Summary) -> Result<()> {
+fn experiment(args: &NeedleArgs) -> Result<Experiment> {
+    session::experiment(
+        Show::Needle,
+        &args.run,
+        session::grid(&args.prompts, None, &DEFAULTS)?,
+        Some(&args.prompts),
+        None,
+    )
+}
+
+/// Draws the figures.
+pub(super) fn draw(session: &mut Session, summary: &Summary) -> Result<()> {
     let Some(panels) = accuracy_panels(summary, &session.grid) else {
-        return Ok(()); // stopped before the first prompt, or nothing but failures
+        return Ok(()); // nothing but failures
     };
     let caption = session.caption();
     let figure = accuracy(&panels, &format!("exact match · {caption}"))?;
@@ -113,10 +116,11 @@ fn rows(summary: &Summary) -> Vec<Row> {
     settings.flat_map(|&setting| summary.models().iter().map(move |model| row(setting, model))).collect()
 }
 
-fn print(summary: &Summary, args: &NeedleArgs) -> Result<()> {
-    let (rows, differences) = (rows(summary), summary.differences(&COMPARED, args.prompts.seed));
+/// Prints the tables.
+pub(super) fn print(session: &Session, summary: &Summary) -> Result<()> {
+    let (rows, differences) = (rows(summary), summary.differences(&COMPARED, session.grid.seed()));
     let mut out = std::io::stdout().lock();
-    if args.run.json {
+    if session.how.output.json {
         writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences }))?;
         return Ok(());
     }

@@ -1,14 +1,14 @@
 //! `difftool outliers`: the largest attention logits and hidden states (the paper's Table 5), and massive activations.
 
-use super::session::Session;
+use super::session::{self, Session};
 use crate::bail_usage;
 use crate::cli::OutliersArgs;
-use crate::experiment::{Grid, TextGrid};
-use crate::measure::{MassiveAt, OutlierMeasure, Outliers, Place, RANKS};
+use crate::experiment::{Experiment, Grid, Show, TextGrid};
+use crate::measure::{MassiveAt, Measures, Outliers, Place, RANKS};
 use crate::plot::{ccdf, CcdfLine, CcdfPanel};
 use crate::stats::Tally;
 use crate::table::{left, percent_or_dash, right, short, Table};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
@@ -22,25 +22,34 @@ The paper (Table 5; 3B models, 0.4M tokens): top-1, 2, 3, 10, 100, median
 /// Runs the preset.
 ///
 /// # Errors
-/// Usage errors before anything runs; afterwards only what cannot be written.
+/// As every experiment; see [`session::execute`].
 pub fn run(args: &OutliersArgs) -> Result<()> {
+    session::preset(experiment(args)?, &args.run, &args.part)
+}
+
+fn experiment(args: &OutliersArgs) -> Result<Experiment> {
     let ([ctx_tok], [tokens]) = (args.ctx.0.as_slice(), args.tokens.0.as_slice()) else {
         bail_usage!("outliers pools windows of one length: give --ctx and --tokens one number each");
     };
     let grid = Grid::Text(TextGrid { ctx_tok: vec![*ctx_tok], samples: tokens.div_ceil(*ctx_tok), seed: args.seed });
-    let mut session = Session::open("outliers", &args.run, None, args.text.as_deref(), grid)?;
-    let mut measure = OutlierMeasure::default();
-    session.measure(&mut [&mut measure], &mut |_| {})?;
+    session::experiment(Show::Outliers, &args.run, grid, None, args.text.as_deref())
+}
+
+/// What was pooled of each model.
+fn found(session: &Session, measures: &Measures) -> Vec<(String, Outliers)> {
+    let Some(measure) = &measures.outliers else { return Vec::new() };
     let names = session.models.iter().map(|model| model.name.clone());
-    let found: Vec<(String, Outliers)> = names
+    names
         .enumerate()
         .filter_map(|(model, name)| Some((name, measure.pooled.get(&Place { model, condition: 0 })?.clone())))
-        .collect();
-    write_tables(&mut session, &found)?;
-    draw(&mut session, &found)?;
-    session.manifest()?;
-    print(&found, args)?;
-    session.conclude()
+        .collect()
+}
+
+/// Draws the figure, and writes the tables as files.
+pub(super) fn draw(session: &mut Session, measures: &Measures) -> Result<()> {
+    let found = found(session, measures);
+    write_tables(session, &found)?;
+    draw_ccdf(session, &found)
 }
 
 /// One row of Table 5.
@@ -123,7 +132,7 @@ fn massive(found: &[(String, Outliers)]) -> Vec<MassiveAt> {
 }
 
 /// `outliers.csv` in the layout of Table 5, and `massive.csv` if there is anything to list.
-fn write_tables(session: &mut Session<'_>, found: &[(String, Outliers)]) -> Result<()> {
+fn write_tables(session: &mut Session, found: &[(String, Outliers)]) -> Result<()> {
     session.save_table("outliers.csv", &rows(found))?;
     let massive = massive(found);
     if !massive.is_empty() {
@@ -132,7 +141,7 @@ fn write_tables(session: &mut Session<'_>, found: &[(String, Outliers)]) -> Resu
     Ok(())
 }
 
-fn draw(session: &mut Session<'_>, found: &[(String, Outliers)]) -> Result<()> {
+fn draw_ccdf(session: &mut Session, found: &[(String, Outliers)]) -> Result<()> {
     let line = |model: &str, tally: &Tally<()>| CcdfLine {
         model: model.to_owned(),
         // The smallest thousandth stretches over decades that nobody asks about.
@@ -145,7 +154,7 @@ fn draw(session: &mut Session<'_>, found: &[(String, Outliers)]) -> Result<()> {
         lines: found.iter().map(|(model, outliers)| line(model, &tally(outliers))).collect(),
     };
     if found.iter().all(|(_, outliers)| outliers.tokens == 0) {
-        return Ok(()); // stopped before the first window
+        return Ok(()); // nothing but failures
     }
     let panels = [
         panel("attention logits", "|logit|", Outliers::all_logits),
@@ -156,14 +165,16 @@ fn draw(session: &mut Session<'_>, found: &[(String, Outliers)]) -> Result<()> {
     session.save(&figure, "ccdf.png", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
 }
 
-fn print(found: &[(String, Outliers)], args: &OutliersArgs) -> Result<()> {
-    let (rows, massive) = (rows(found), massive(found));
+/// Prints the tables.
+pub(super) fn print(session: &Session, measures: &Measures) -> Result<()> {
+    let found = found(session, measures);
+    let (rows, massive) = (rows(&found), massive(&found));
     let mut out = std::io::stdout().lock();
-    if args.run.json {
+    if session.how.output.json {
         writeln!(out, "{:#}", json!({ "rows": rows, "massive": massive }))?;
         return Ok(());
     }
-    let tokens = found.iter().map(|(_, outliers)| outliers.tokens).max().context("no model was measured")?;
+    let tokens = found.iter().map(|(_, outliers)| outliers.tokens).max().unwrap_or(0);
     writeln!(out, "Magnitudes over {tokens} tokens: top-k exact, medians within 0.4 %\n")?;
     writeln!(out, "{}", table(rows.iter().filter(|row| row.layer.is_none())))?;
     writeln!(out, "\n{PAPER}\n\nBy layer\n\n{}", table(rows.iter().filter(|row| row.layer.is_some())))?;

@@ -1,12 +1,9 @@
 //! `difftool quantize`: what survives when attention logits are cut to few bits (the paper's Figure 8)?
 
 use super::session::{self, Defaults, Session};
-use crate::bail_usage;
 use crate::cli::QuantizeArgs;
-use crate::experiment::Condition;
-use crate::measure::{AnswerMeasure, FidelityMeasure};
-use crate::plot::{quality, Estimate, QualityLine, QualityPanel};
-use crate::quant::{Quantiser, BITS};
+use crate::experiment::{Experiment, Grid, Quantisation, Show};
+use crate::plot::{quality, Estimate, Figure, QualityLine, QualityPanel};
 use crate::stats::Interval;
 use crate::summary::{Pick, Proportion, Setting, Summary};
 use crate::table::{left, percent_in, percent_or_dash, points_in, right, short, short_in, Table};
@@ -25,41 +22,36 @@ The paper (Figure 8; 3B models, HellaSwag zero-shot, read off the figure to abou
 /// Runs the preset.
 ///
 /// # Errors
-/// Usage errors before anything runs; afterwards only what cannot be written.
+/// As every experiment; see [`session::execute`].
 pub fn run(args: &QuantizeArgs) -> Result<()> {
-    let conditions = conditions(args)?;
-    let text = args.text.as_deref();
-    let grid = session::grid(&args.prompts, text, &DEFAULTS)?;
-    let session = Session::open("quantize", &args.run, args.prompts.haystack.as_deref(), text, grid)?;
-    let mut session = session.with_conditions(conditions.clone());
-    let mut summary = Summary::default();
-    let (mut answer, mut fidelity) = (AnswerMeasure { by_head: false }, FidelityMeasure);
-    session.measure(&mut [&mut answer, &mut fidelity], &mut |record| summary.add(record))?;
-    let bits: Vec<Option<u32>> = conditions.iter().map(|c| c.quantiser.map(|q| q.bits)).collect();
-    let report = Report { summary: &summary, bits: &bits, args };
-    report.draw(&mut session)?;
-    session.manifest()?;
-    report.print()?;
-    session.conclude()
+    session::preset(experiment(args)?, &args.run, &args.part)
 }
 
-/// The baseline, and one condition for each number of bits.
-fn conditions(args: &QuantizeArgs) -> Result<Vec<Condition>> {
-    let mut conditions = vec![Condition::default()];
-    for (i, &bits) in args.bits.iter().enumerate() {
-        if !BITS.contains(&bits) {
-            bail_usage!("--bits {bits}: a logit can have {} to {} bits", BITS.start(), BITS.end());
-        }
-        if args.bits[..i].contains(&bits) {
-            bail_usage!("--bits {bits} is named twice");
-        }
-        let quantiser = Some(Quantiser { bits, scope: args.scope });
-        conditions.push(Condition { quantiser, exempt_sinks: args.exempt_sinks });
-    }
-    if args.bits.is_empty() {
-        bail_usage!("--bits names nothing");
-    }
-    Ok(conditions)
+fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
+    let grid = session::grid(&args.prompts, args.text.as_deref(), &DEFAULTS)?;
+    let experiment = session::experiment(Show::Quantize, &args.run, grid, Some(&args.prompts), args.text.as_deref())?;
+    let quantise = Quantisation { bits: args.bits.clone(), scope: args.scope, exempt_sinks: args.exempt_sinks };
+    let experiment = Experiment { quantise: Some(quantise), ..experiment };
+    experiment.conditions()?;
+    Ok(experiment)
+}
+
+/// Draws the figure.
+pub(super) fn draw(session: &mut Session, summary: &Summary) -> Result<()> {
+    let bits = bits(session);
+    let report = Report { summary, bits: &bits, session };
+    let Some((figure, pooling)) = report.figure()? else { return Ok(()) };
+    session.save(&figure, "bits.png", pooling)
+}
+
+/// Prints the tables.
+pub(super) fn print(session: &Session, summary: &Summary) -> Result<()> {
+    Report { summary, bits: &bits(session), session }.print()
+}
+
+/// Bits of the conditions, in order.
+fn bits(session: &Session) -> Vec<Option<u32>> {
+    session.conditions.iter().map(|condition| condition.quantiser.map(|quantiser| quantiser.bits)).collect()
 }
 
 /// One row of the table: a model in one setting with so many bits.
@@ -106,7 +98,7 @@ const COMPARED: [(&str, &str); 3] = [("exact", "accuracy"), ("answer_log_prob", 
 struct Report<'a> {
     summary: &'a Summary,
     bits: &'a [Option<u32>],
-    args: &'a QuantizeArgs,
+    session: &'a Session,
 }
 
 /// `4 bits`, or `exact` for logits left alone.
@@ -162,7 +154,7 @@ impl Report<'_> {
 
     fn paired(&self, setting: Setting, a: (&str, Option<u32>), b: (&str, Option<u32>)) -> Vec<Difference> {
         let name = |(model, bits): (&str, Option<u32>)| format!("{model} {}", bits_name(bits));
-        let seed = self.args.prompts.seed;
+        let seed = self.session.grid.seed();
         let of = |&(metric, _): &(&'static str, &str)| {
             let pick = |(model, bits)| Pick::of(model, metric).setting(setting).bits(bits);
             let paired = self.summary.paired(pick(a), pick(b), seed)?;
@@ -208,15 +200,17 @@ impl Report<'_> {
     fn print(&self) -> Result<()> {
         let (rows, differences) = (self.rows(), self.differences());
         let mut out = std::io::stdout().lock();
-        if self.args.run.json {
+        if self.session.how.output.json {
             writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences }))?;
             return Ok(());
         }
-        let sinks = if self.args.exempt_sinks { ", sinks exempt" } else { "" };
-        let scope = self.args.scope.name();
-        writeln!(out, "Dynamic absmax quantisation of attention logits, one scale per {scope}{sinks}\n")?;
+        if let Some(quantise) = &self.session.experiment.quantise {
+            let sinks = if quantise.exempt_sinks { ", sinks exempt" } else { "" };
+            let scope = quantise.scope.name();
+            writeln!(out, "Dynamic absmax quantisation of attention logits, one scale per {scope}{sinks}\n")?;
+        }
         writeln!(out, "{}", table(&rows))?;
-        if self.args.text.is_none() {
+        if matches!(self.session.grid, Grid::Needle(_)) {
             writeln!(out, "\n{PAPER}")?;
         }
         writeln!(out, "\nPaired differences on the same prompts [95 % bootstrap interval]; accuracy in points\n")?;
@@ -224,8 +218,9 @@ impl Report<'_> {
         Ok(())
     }
 
-    fn draw(&self, session: &mut Session<'_>) -> Result<()> {
-        let Some(&setting) = self.summary.settings().first() else { return Ok(()) };
+    /// The figure and how its numbers were pooled; nothing if there are none.
+    fn figure(&self) -> Result<Option<(Figure, &'static str)>> {
+        let Some(&setting) = self.summary.settings().first() else { return Ok(None) };
         let categories: Vec<String> =
             self.bits.iter().map(|bits| bits.map_or("none".to_owned(), |bits| bits.to_string())).collect();
         let panels = [
@@ -250,12 +245,12 @@ impl Report<'_> {
                 drawn.push(QualityPanel { title, y_label, y_range, lines });
             }
         }
-        let scope = self.args.scope.name();
+        let scope = self.session.experiment.quantise.as_ref().map_or("none", |quantise| quantise.scope.name());
         let asked = if setting.1 > 0 { format!("N={} R={} · ", setting.1, setting.2) } else { String::new() };
-        let subtitle = format!("one scale per {scope} · {asked}{}", session.caption());
+        let subtitle = format!("one scale per {scope} · {asked}{}", self.session.caption());
         let title = "What is left with few bits per attention logit";
         let figure = quality(&drawn, &categories, title, &subtitle, "bits per attention logit")?;
-        session.save(&figure, "bits.png", "mean over prompts, 95 % intervals: Wilson for accuracy, bootstrap otherwise")
+        Ok(Some((figure, "mean over prompts, 95 % intervals: Wilson for accuracy, bootstrap otherwise")))
     }
 
     fn estimate(
@@ -272,7 +267,7 @@ impl Report<'_> {
             let p = self.summary.proportion(pick);
             (p.fraction?, p.interval())
         } else {
-            self.summary.mean_in(pick, self.args.prompts.seed)?
+            self.summary.mean_in(pick, self.session.grid.seed())?
         };
         let interval = Some((factor * interval.lo, factor * interval.hi));
         Some(Estimate { value: factor * value, interval })

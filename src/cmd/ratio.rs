@@ -3,7 +3,7 @@
 use super::attention_panels;
 use super::session::{self, Defaults, Session};
 use crate::cli::RatioArgs;
-use crate::measure::{AnswerMeasure, ShapeMeasure};
+use crate::experiment::{Experiment, Grid, Show};
 use crate::plot::{allocation, head_grid, HeadGrid};
 use crate::prompt::Region;
 use crate::stats::{bootstrap_mean, mean, rank_stability, RESAMPLES};
@@ -35,26 +35,32 @@ const COMPARED: [(&str, &str, Option<&str>, bool); 8] = [
     ("keys holding 90 %", "keys_90", None, false),
 ];
 
+/// Heads that are listed if nobody says how many.
+const TOP: usize = 8;
+
 /// Runs the preset.
 ///
 /// # Errors
-/// Usage errors before anything runs; afterwards only what cannot be written.
+/// As every experiment; see [`session::execute`].
 pub fn run(args: &RatioArgs) -> Result<()> {
-    let text = args.text.as_deref();
-    let grid = session::grid(&args.prompts, text, &DEFAULTS)?;
-    let mut session = Session::open("ratio", &args.run, args.prompts.haystack.as_deref(), text, grid)?;
-    let mut summary = Summary::with_heads("share_abs", if text.is_some() { "bos" } else { "answer" });
-    let (mut answer, mut shape) = (AnswerMeasure { by_head: true }, ShapeMeasure);
-    session.measure(&mut [&mut answer, &mut shape], &mut |record| summary.add(record))?;
-    draw(&mut session, &summary, text.is_some())?;
-    session.manifest()?;
-    print(&summary, args)?;
-    session.conclude()
+    session::preset(experiment(args)?, &args.run, &args.part)
 }
 
-fn draw(session: &mut Session<'_>, summary: &Summary, is_text: bool) -> Result<()> {
+fn experiment(args: &RatioArgs) -> Result<Experiment> {
+    let grid = session::grid(&args.prompts, args.text.as_deref(), &DEFAULTS)?;
+    let experiment = session::experiment(Show::Ratio, &args.run, grid, Some(&args.prompts), args.text.as_deref())?;
+    Ok(Experiment { top: Some(args.top), ..experiment })
+}
+
+fn is_text(session: &Session) -> bool {
+    matches!(session.grid, Grid::Text(_))
+}
+
+/// Draws the figures.
+pub(super) fn draw(session: &mut Session, summary: &Summary) -> Result<()> {
+    let is_text = is_text(session);
     if summary.models().is_empty() {
-        return Ok(()); // stopped before the first prompt, or nothing but failures
+        return Ok(()); // nothing but failures
     }
     let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
     let caption = session.caption();
@@ -116,14 +122,15 @@ fn top_heads(summary: &Summary, model: &str, k: usize, seed: u64) -> Vec<TopHead
     list
 }
 
-fn print(summary: &Summary, args: &RatioArgs) -> Result<()> {
-    let (seed, is_text) = (args.prompts.seed, args.text.is_some());
+/// Prints the tables.
+pub(super) fn print(session: &Session, summary: &Summary) -> Result<()> {
+    let (seed, is_text) = (session.grid.seed(), is_text(session));
     let metrics: Vec<_> = COMPARED.iter().map(|&(name, metric, region, _)| (name, metric, region)).collect();
     let differences = summary.differences(&metrics, seed);
-    let k = if is_text { 0 } else { args.top };
+    let k = if is_text { 0 } else { session.experiment.top.unwrap_or(TOP) };
     let heads: Vec<TopHead> = summary.models().iter().flat_map(|model| top_heads(summary, model, k, seed)).collect();
     let mut out = std::io::stdout().lock();
-    if args.run.json {
+    if session.how.output.json {
         let rows = json_rows(summary);
         writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences, "top_heads": heads }))?;
         return Ok(());

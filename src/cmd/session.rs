@@ -1,65 +1,185 @@
 //! What every measuring command does around its measures: load, check, run, write, say where it went.
 
-use super::{progress_bar, stop_on_ctrl_c};
+use super::{needle, outliers, progress_bar, quantize, ratio, stop_on_ctrl_c};
 use crate::attention::Selection;
 use crate::bail_usage;
-use crate::cli::{PromptArgs, RunArgs};
-use crate::experiment::{Condition, Finished, Grid, NeedleGrid, Run, Sources, TextGrid};
+use crate::cli::{OutputArgs, PartArgs, PromptArgs, RunArgs};
+use crate::error::Unmet;
+use crate::experiment::{
+    cells_of, check_experiment, merge, Condition, Experiment, Grid, NeedleGrid, Run, Shard, Show, Sources, Store,
+    TextGrid, EXPERIMENT, MANIFEST, RESULTS,
+};
 use crate::manifest::{Manifest, Output};
-use crate::measure::Measure;
+use crate::measure::{Measure, Measures};
 use crate::memory::peak_rss_bytes;
 use crate::models::{self, Model};
 use crate::plot::Figure;
 use crate::prompt::{Haystack, Text};
-use crate::record::{Record, Writer};
+use crate::record::Record;
 use crate::runfolder::RunFolder;
+use crate::summary::Summary;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-/// The records of a run folder.
-const RESULTS: &str = "results.csv";
+/// Where an experiment begins.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Start {
+    /// With nothing.
+    #[default]
+    New,
+    /// Where the run in this folder ended.
+    Resume(PathBuf),
+    /// With all that these shards have measured.
+    Shards(Vec<PathBuf>),
+}
+
+/// How an experiment is run.
+#[derive(Clone, Debug)]
+pub(super) struct How {
+    pub(super) output: OutputArgs,
+    pub(super) start: Start,
+    pub(super) shard: Option<Shard>,
+}
+
+impl How {
+    /// From the beginning, all of it.
+    pub(super) fn whole(output: &OutputArgs) -> Self {
+        Self { output: output.clone(), start: Start::New, shard: None }
+    }
+
+    /// As flags say.
+    pub(super) fn new(output: &OutputArgs, part: &PartArgs) -> Self {
+        let start = part.resume.clone().map_or(Start::New, Start::Resume);
+        Self { output: output.clone(), start, shard: part.shard }
+    }
+}
+
+/// Runs a preset, or prints it.
+///
+/// # Errors
+/// As [`execute`].
+pub(super) fn preset(experiment: Experiment, run: &RunArgs, part: &PartArgs) -> Result<()> {
+    if part.print_experiment {
+        return print_experiment(&experiment);
+    }
+    execute(experiment, How::new(&run.output, part))
+}
+
+/// Prints an experiment as the file that reproduces it.
+pub(super) fn print_experiment(experiment: &Experiment) -> Result<()> {
+    use std::io::Write as _;
+    write!(std::io::stdout().lock(), "{}", experiment.to_toml()?)?;
+    Ok(())
+}
+
+/// Runs an experiment and shows it.
+///
+/// # Errors
+/// Usage errors before anything runs; afterwards what cannot be written, prompts that failed, and [`Unmet`] expectations.
+pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
+    if let Start::Resume(folder) = &how.start {
+        check_experiment(folder, &experiment.to_toml()?)?;
+        if folder.join(MANIFEST).exists() {
+            if !how.output.quiet {
+                eprintln!("the run in {} is finished: nothing to resume", folder.display());
+            }
+            return Ok(());
+        }
+    }
+    let mut session = Session::open(experiment, how)?;
+    let mut measures = Measures::new(&session.experiment.measure_names());
+    let show = session.experiment.show;
+    let mut summary = match (show, &session.grid) {
+        (Show::Ratio, Grid::Text(_)) => Summary::with_heads("share_abs", "bos"),
+        (Show::Ratio, _) => Summary::with_heads("share_abs", "answer"),
+        _ => Summary::default(),
+    };
+    session.measure(&mut measures.list(), &mut |record| summary.add(record))?;
+    let whole = session.how.shard.is_none();
+    if session.is_complete() {
+        if whole {
+            match show {
+                Show::Needle => needle::draw(&mut session, &summary)?,
+                Show::Ratio => ratio::draw(&mut session, &summary)?,
+                Show::Quantize => quantize::draw(&mut session, &summary)?,
+                Show::Outliers => outliers::draw(&mut session, &measures)?,
+                Show::Heatmap => unreachable!("maps are drawn by their own command"),
+            }
+        }
+        session.manifest()?;
+    }
+    if whole {
+        match show {
+            Show::Needle => needle::print(&session, &summary)?,
+            Show::Ratio => ratio::print(&session, &summary)?,
+            Show::Quantize => quantize::print(&session, &summary)?,
+            Show::Outliers => outliers::print(&session, &measures)?,
+            Show::Heatmap => unreachable!("maps are drawn by their own command"),
+        }
+    }
+    session.conclude()?;
+    if whole {
+        session.check_expectations(&summary)?;
+    }
+    Ok(())
+}
 
 /// A measuring command under way.
-pub(super) struct Session<'a> {
+pub(super) struct Session {
     pub(super) models: Vec<Model>,
     pub(super) grid: Grid,
+    pub(super) experiment: Experiment,
+    pub(super) how: How,
     sources: Sources,
-    conditions: Vec<Condition>,
-    selection: Selection,
-    args: &'a RunArgs,
+    pub(super) conditions: Vec<Condition>,
     stop: Arc<AtomicBool>,
     /// Nothing until the checks have passed.
     folder: Option<RunFolder>,
-    command: &'static str,
     files: Vec<(String, Option<u64>)>,
-    finished: Option<Finished>,
+    progress: Progress,
 }
 
-impl<'a> Session<'a> {
-    /// Loads the models and the texts. `conditions` start with the baseline.
-    pub(super) fn open(
-        command: &'static str,
-        args: &'a RunArgs,
-        haystack: Option<&Path>,
-        text: Option<&Path>,
-        grid: Grid,
-    ) -> Result<Self> {
-        if let Some(threads) = args.threads {
+/// How far a run came.
+#[derive(Default)]
+struct Progress {
+    /// Cells to run, the finished ones included.
+    cells: usize,
+    finished: usize,
+    resumed: usize,
+    prompts_sha256: String,
+    /// Records that hold an error instead of a number.
+    failures: usize,
+    first_error: Option<String>,
+}
+
+impl Progress {
+    fn see(&mut self, record: &Record) {
+        if let Some(error) = &record.measure.error {
+            self.failures += 1;
+            self.first_error.get_or_insert_with(|| error.clone());
+        }
+    }
+}
+
+impl Session {
+    /// Loads the models and the texts.
+    pub(super) fn open(experiment: Experiment, how: How) -> Result<Self> {
+        if let Some(threads) = how.output.threads {
             rayon::ThreadPoolBuilder::new()
                 .num_threads(threads.get())
                 .build_global()
                 .context("cannot start the threads")?;
         }
-        let models = models::load_all(&args.model)?;
+        let models = models::load_all(&experiment.models)?;
         let sources = Sources {
-            haystack: haystack.map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?,
-            text: text.map_or_else(|| Ok(Text::Prose), Text::from_path)?,
+            haystack: experiment.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?,
+            text: experiment.text.as_deref().map_or_else(|| Ok(Text::Prose), Text::from_path)?,
         };
-        let grid = match grid {
+        let grid = match experiment.grid.clone() {
             Grid::Text(grid) => Grid::Text(grid.within(&sources.text, models.iter().map(Model::tokenizer))?),
             grid => grid,
         };
@@ -67,95 +187,151 @@ impl<'a> Session<'a> {
             models,
             grid,
             sources,
-            conditions: vec![Condition::default()],
-            selection: Selection { layers: args.layers.clone(), heads: args.heads.clone() },
-            args,
+            conditions: experiment.conditions()?,
+            experiment,
+            how,
             stop: stop_on_ctrl_c()?,
             folder: None,
-            command,
             files: Vec::new(),
-            finished: None,
+            progress: Progress::default(),
         })
     }
 
-    /// Measures under these conditions, the first being the baseline.
-    pub(super) fn with_conditions(self, conditions: Vec<Condition>) -> Self {
-        Self { conditions, ..self }
-    }
-
-    fn run_of(&self) -> Run<'_> {
+    /// The run of it.
+    pub(super) fn run(&self) -> Run<'_> {
         Run {
             models: &self.models,
             grid: &self.grid,
             sources: &self.sources,
             conditions: &self.conditions,
-            selection: &self.selection,
+            selection: &self.experiment.select,
             stop: &self.stop,
         }
     }
 
     /// Runs the measures without writing anything: to find out what to look at.
-    pub(super) fn look(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<Finished> {
-        let run = self.run_of();
+    pub(super) fn look(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
+        let run = self.run();
         run.check()?;
-        let mut write = |records: &[Record]| {
-            records.iter().for_each(&mut *see);
+        let mut done = |_: &_, finding: &crate::experiment::Finding<'_>| {
+            finding.records.iter().for_each(&mut *see);
             Ok(())
         };
-        run.run(measures, &mut write, &|_| {})
+        run.run(&self.grid.cells(), measures, &mut done).map(|_| ())
     }
 
-    /// Runs the measures, writes their records and shows them to `see`.
+    /// Runs the measures, or goes on with them, writes their records and shows them to `see`.
     pub(super) fn measure(&mut self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
-        let run = self.run_of();
+        let run = self.run();
         let memory = run.check()?;
-        let folder = RunFolder::create(self.args.out.as_deref(), self.command)?;
-        let mut writer = Writer::create(folder.join(RESULTS))?;
-        let cells = self.grid.cells().len();
-        if !self.args.quiet {
-            let names: Vec<&str> = self.models.iter().map(|m| m.name.as_str()).collect();
-            let prompts = if cells == 1 { "prompt" } else { "prompts" };
-            let mib = memory / (1 << 20);
-            eprintln!(
-                "{cells} {prompts} on {}, about {mib} MiB of activations -> {}",
-                names.join(", "),
-                folder.path().display()
-            );
+        let cells = cells_of(self.grid.cells(), self.how.shard);
+        let keys = run.keys(&cells, &self.experiment.measure_names());
+        let (folder, mut store) = self.store(cells.iter().map(|cell| cell.index).zip(keys.clone()).collect())?;
+        let mut progress = Progress { cells: cells.len(), resumed: store.finished.len(), ..Progress::default() };
+        if !self.how.output.quiet {
+            self.announce(&progress, memory, &folder);
         }
-        let bar = progress_bar(cells, self.args.quiet);
-        let mut write = |records: &[Record]| {
-            records.iter().for_each(&mut *see);
-            writer.write_all(records)
+        let mut see = |record: &Record| {
+            progress.see(record);
+            see(record);
         };
-        let finished = run.run(measures, &mut write, &|done| bar.set_position(done as u64))?;
+        store.replay(measures, &mut see)?;
+        let bar = progress_bar(cells.len(), self.how.output.quiet);
+        bar.set_position(store.finished.len() as u64);
+        bar.reset_eta();
+        let left = store.finished.len()..;
+        let mut keys = keys[left.clone()].iter();
+        run.run(&cells[left], measures, &mut |cell, finding| {
+            store.add(cell, keys.next().expect("a key for each cell").clone(), finding)?;
+            finding.records.iter().for_each(&mut see);
+            bar.inc(1);
+            Ok(())
+        })?;
         bar.finish_and_clear();
-        self.files.push((RESULTS.to_owned(), Some(writer.rows())));
-        self.finished = Some(finished);
+        if store.finished.len() == cells.len() && self.how.shard.is_none() {
+            let pooled = run.pooled(measures);
+            pooled.iter().for_each(&mut see);
+            store.conclude(&pooled)?;
+        }
+        progress.finished = store.finished.len();
+        progress.prompts_sha256 = store.prompts_sha256();
+        self.files.push((RESULTS.to_owned(), Some(store.rows())));
+        self.progress = progress;
         self.folder = Some(folder);
         Ok(())
+    }
+
+    /// The folder and the files to go on with.
+    fn store(&self, keys: Vec<(u64, String)>) -> Result<(RunFolder, Store)> {
+        let name = self.experiment.show.name();
+        let out = self.how.output.out.as_deref();
+        match &self.how.start {
+            Start::New => {
+                let folder = RunFolder::create(out, name)?;
+                // Maps are no experiment that a file could repeat.
+                let experiment =
+                    (self.experiment.show != Show::Heatmap).then(|| self.experiment.to_toml()).transpose()?;
+                let store = Store::create(folder.path(), experiment.as_deref())?;
+                Ok((folder, store))
+            }
+            Start::Resume(path) => Ok((RunFolder::reopen(path)?, Store::resume(path, &keys)?)),
+            Start::Shards(shards) => {
+                let folder = RunFolder::create(out, name)?;
+                merge(shards, folder.path(), &self.experiment.to_toml()?, keys.len() as u64)?;
+                let store = Store::resume(folder.path(), &keys)?;
+                Ok((folder, store))
+            }
+        }
+    }
+
+    fn announce(&self, progress: &Progress, memory: u64, folder: &RunFolder) {
+        let names: Vec<&str> = self.models.iter().map(|m| m.name.as_str()).collect();
+        let shard = self.how.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
+        let resumed = if progress.resumed > 0 { format!(", {} of them done", progress.resumed) } else { String::new() };
+        eprintln!(
+            "{}{shard} on {}{resumed}, about {} MiB of activations -> {}",
+            plural(progress.cells, "prompt"),
+            names.join(", "),
+            memory / (1 << 20),
+            folder.path().display()
+        );
+    }
+
+    /// Whether every prompt was measured, or failed.
+    pub(super) fn is_complete(&self) -> bool {
+        self.progress.finished == self.progress.cells
     }
 
     fn folder(&self) -> &RunFolder {
         self.folder.as_ref().expect("files are saved after measuring")
     }
 
+    /// The path of a new file of the run. A run that is continued may have been killed while it wrote its figures.
+    fn place(&self, file: &str) -> PathBuf {
+        let path = self.folder().join(file);
+        if matches!(self.how.start, Start::Resume(_)) {
+            let _ = std::fs::remove_file(&path);
+        }
+        path
+    }
+
     /// Saves a figure with its recipe.
     pub(super) fn save(&mut self, figure: &Figure, file: &str, pooling: &str) -> Result<()> {
-        figure.save(&self.folder().join(file), &self.recipe(pooling))?;
+        figure.save(&self.place(file), &self.recipe(pooling))?;
         self.files.push((file.to_owned(), None));
         Ok(())
     }
 
     /// Saves a figure as SVG with its recipe.
     pub(super) fn save_svg(&mut self, figure: &Figure, file: &str, pooling: &str) -> Result<()> {
-        figure.save_svg(&self.folder().join(file), &self.recipe(pooling))?;
+        figure.save_svg(&self.place(file), &self.recipe(pooling))?;
         self.files.push((file.to_owned(), None));
         Ok(())
     }
 
     /// Saves rows as a CSV file of their own layout.
     pub(super) fn save_table<T: Serialize>(&mut self, file: &str, rows: &[T]) -> Result<()> {
-        let path = self.folder().join(file);
+        let path = self.place(file);
         let cannot = || format!("cannot write {}", path.display());
         let mut csv = csv::Writer::from_path(&path).with_context(cannot)?;
         for row in rows {
@@ -196,10 +372,16 @@ impl<'a> Session<'a> {
     pub(super) fn manifest(&self) -> Result<()> {
         let folder = self.folder();
         let outputs = self.files.iter().map(|(file, rows)| Output::describe(folder.path(), file, *rows));
+        let experiment = &self.experiment;
         let config = json!({
+            "question": experiment.question,
+            "analysis": experiment.analysis,
+            "show": experiment.show,
+            "measures": experiment.measure_names(),
             "grid": self.grid,
             "conditions": self.conditions,
-            "selection": self.selection,
+            "selection": experiment.select,
+            "expect": experiment.expect,
         });
         let seed = self.grid.seed();
         let manifest = Manifest {
@@ -208,9 +390,11 @@ impl<'a> Session<'a> {
             models: self.models.iter().map(|m| m.info.clone()).collect(),
             haystack_sha256: Some(self.sources.haystack.sha256()),
             text_sha256: self.sources.text.sha256(),
-            prompts_sha256: self.finished.as_ref().map(|finished| finished.prompts_sha256.clone()),
+            prompts_sha256: Some(self.progress.prompts_sha256.clone()),
             dtype: "f32".into(),
             device: "cpu".into(),
+            shard: self.how.shard.map(|shard| shard.to_string()),
+            resumed_cells: self.progress.resumed as u64,
             threads: rayon::current_num_threads(),
             seeds: [("prompts".to_owned(), seed), ("bootstrap".to_owned(), seed)].into(),
             started_utc: folder.started_utc(),
@@ -219,29 +403,59 @@ impl<'a> Session<'a> {
             outputs: outputs.collect::<Result<_>>()?,
             ..Manifest::default()
         };
-        manifest.write(&folder.join("manifest.json"))
+        manifest.write(&folder.join(MANIFEST))
     }
 
     /// Says where the results are, and fails if some are missing.
     pub(super) fn conclude(&self) -> Result<()> {
-        let (folder, cells) = (self.folder(), self.grid.cells().len());
+        let (folder, progress) = (self.folder(), &self.progress);
         let path = folder.path().display();
-        let finished = self.finished.as_ref().expect("a run is concluded after measuring");
-        if finished.cells < cells {
-            anyhow::bail!("stopped after {} of {cells} prompts; what was measured is in {path}", finished.cells);
+        if !self.is_complete() {
+            let resume = if folder.join(EXPERIMENT).exists() {
+                format!("; the same command with --resume {path} goes on, instead of --out")
+            } else {
+                String::new()
+            };
+            let (finished, cells) = (progress.finished, progress.cells);
+            anyhow::bail!("stopped after {finished} of {cells} prompts; what was measured is in {path}{resume}");
         }
-        if finished.failures > 0 {
+        if progress.failures > 0 {
             anyhow::bail!(
                 "{} failed ({}); see the error column of {}",
-                plural(finished.failures, "prompt"),
-                finished.first_error.as_deref().unwrap_or("no reason given"),
+                plural(progress.failures, "prompt"),
+                progress.first_error.as_deref().unwrap_or("no reason given"),
                 folder.join(RESULTS).display()
             );
         }
-        if !self.args.quiet {
-            eprintln!("results, manifest and figures in {path} ({:.0} s)", folder.elapsed_s());
+        if !self.how.output.quiet {
+            let seconds = folder.elapsed_s();
+            match self.how.shard {
+                Some(shard) => {
+                    eprintln!("shard {shard} is in {path} ({seconds:.0} s); `difftool merge` needs all of them")
+                }
+                None => eprintln!("results, manifest and figures in {path} ({seconds:.0} s)"),
+            }
         }
         Ok(())
+    }
+
+    /// Says on stderr what became of the expectations.
+    fn check_expectations(&self, summary: &Summary) -> Result<()> {
+        let outcomes = self.experiment.outcomes(summary);
+        let mut unmet = Vec::new();
+        for outcome in &outcomes {
+            let found = outcome.found.map_or("nothing was measured".to_owned(), |x| format!("found {x:.4}"));
+            if !self.how.output.quiet {
+                eprintln!("{} {}: {found}", if outcome.holds { "holds  " } else { "UNMET  " }, outcome.expected);
+            }
+            if !outcome.holds {
+                unmet.push(format!("{}: {found}", outcome.expected));
+            }
+        }
+        match unmet.as_slice() {
+            [] => Ok(()),
+            unmet => Err(Unmet(format!("expectations not met: {}", unmet.join("; "))).into()),
+        }
     }
 }
 
@@ -258,6 +472,25 @@ pub(super) struct Defaults {
     pub(super) samples: usize,
     /// Prompts per depth with held-out cities, from those with training cities.
     pub(super) heldout: fn(usize) -> usize,
+}
+
+/// The experiment that flags ask for.
+///
+/// # Errors
+/// A usage error if a model is named twice.
+pub(super) fn experiment(
+    show: Show,
+    run: &RunArgs,
+    grid: Grid,
+    prompts: Option<&PromptArgs>,
+    text: Option<&Path>,
+) -> Result<Experiment> {
+    Ok(Experiment {
+        haystack: prompts.and_then(|prompts| prompts.haystack.clone()),
+        text: text.map(Path::to_owned),
+        select: Selection { layers: run.layers.clone(), heads: run.heads.clone() },
+        ..Experiment::new(show, models::resolve(&run.model)?, grid)
+    })
 }
 
 /// The grid of needle prompts, or of text if there is one, that flags ask for.

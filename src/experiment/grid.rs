@@ -4,10 +4,10 @@ use crate::bail_usage;
 use crate::prompt::{needle, CitySet, Haystack, NeedleSpec, Prompt, Text, Tokenizer};
 use crate::quant::Quantiser;
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A grid of prompts.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "task", rename_all = "lowercase")]
 pub enum Grid {
     /// Needles in haystacks.
@@ -17,7 +17,8 @@ pub enum Grid {
 }
 
 /// A grid of needle prompts.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NeedleGrid {
     /// Prompt lengths, in tokens.
     pub ctx_tok: Vec<usize>,
@@ -34,7 +35,8 @@ pub struct NeedleGrid {
 }
 
 /// Windows of plain text.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TextGrid {
     /// Window lengths, in tokens.
     pub ctx_tok: Vec<usize>,
@@ -56,12 +58,22 @@ pub struct Cell {
 }
 
 /// What a prompt holds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum CellSpec {
     /// A needle prompt.
     Needle(NeedleSpec),
     /// A window of text of so many tokens.
     Text(usize),
+}
+
+impl CellSpec {
+    /// Length of the prompt, in tokens.
+    pub fn ctx_tok(&self) -> usize {
+        match self {
+            Self::Needle(spec) => spec.ctx_tok,
+            Self::Text(ctx_tok) => *ctx_tok,
+        }
+    }
 }
 
 /// Where the words of prompts come from.

@@ -4,22 +4,29 @@
 //! plus that number, so a prompt does not depend on which cells ran before it.
 
 mod grid;
+mod shard;
+mod spec;
+mod store;
 
 pub use grid::{Cell, CellSpec, Condition, Grid, NeedleGrid, Sources, TextGrid};
+pub use shard::Shard;
+pub use spec::{Expectation, Experiment, Outcome, Quantisation, Show};
+pub use store::{cells_of, check_experiment, merge, Store, EXPERIMENT, MANIFEST, POOLED, RESULTS};
 
 use crate::attention::{Quantise, ResidualProbe, RowProbe, Selection, Sighting, Stream};
 use crate::bail_usage;
-use crate::hash::hex;
-use crate::measure::{Findings, Kept, Measure, Place, ResidualSink, Seen};
+use crate::hash::{hex, sha256};
+use crate::measure::{Findings, Kept, Measure, MeasureName, Place, ResidualSink, Seen};
 use crate::memory::available_bytes;
 use crate::model::Transformer;
 use crate::models::Model;
 use crate::pass::{pass, Passed};
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::Prompt;
-use crate::record::{Identity, Measure as Found, Record};
+use crate::record::{Identity, Measure as Found, Record, SCHEMA};
 use anyhow::Result;
 use rayon::prelude::*;
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,17 +48,14 @@ pub struct Run<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// How a run ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Finished {
-    /// Cells that ran, of all.
-    pub cells: usize,
-    /// Records that hold an error instead of a number.
-    pub failures: usize,
-    /// The first of those errors.
-    pub first_error: Option<String>,
-    /// SHA-256 over the token ids of all prompts, in order.
+/// What was found of one cell.
+pub struct Finding<'a> {
+    /// Its records.
+    pub records: &'a [Record],
+    /// SHA-256 over the token ids of its prompts, one for each model.
     pub prompts_sha256: String,
+    /// What its measures pooled, as far as it can be kept: measure, model and condition, bytes.
+    pub pooled: &'a [(usize, Place, Vec<u8>)],
 }
 
 impl Run<'_> {
@@ -93,24 +97,36 @@ impl Run<'_> {
         Ok(needed)
     }
 
-    /// Runs all cells and hands each cell's records to `write`, in order. `progress` is called after every batch of
-    /// cells with the number done.
-    ///
-    /// A cell that fails becomes a record with an error; the run goes on.
+    /// A hash for each cell of all that its records depend on: weights, tokenizers, corpus, conditions, selection,
+    /// measures, prompt, seed, and the schema of the records.
+    pub fn keys(&self, cells: &[Cell], measures: &[MeasureName]) -> Vec<String> {
+        let model = |Model { name, info, .. }: &Model| {
+            json!([name, info.weights_sha256, info.config_sha256, info.tokenizer_sha256])
+        };
+        let models: Vec<_> = self.models.iter().map(model).collect();
+        let sources = [Some(self.sources.haystack.sha256()), self.sources.text.sha256()];
+        let common = json!([SCHEMA, models, sources, self.conditions, self.selection, measures]).to_string();
+        let key = |cell: &Cell| {
+            let own = json!([cell.spec, cell.index, cell.sample, self.grid.seed()]);
+            sha256(format!("{common}{own}").as_bytes())
+        };
+        cells.iter().map(key).collect()
+    }
+
+    /// Runs cells and hands what was found of each to `done`, in order. A cell that fails is found as a record with an
+    /// error; the run goes on. Returns the number of cells that ran, which is less than asked for only if it was stopped.
     ///
     /// # Errors
-    /// Only what `write` meets.
+    /// Only what `done` meets.
     pub fn run(
         &self,
+        cells: &[Cell],
         measures: &mut [&mut dyn Measure],
-        write: &mut dyn FnMut(&[Record]) -> Result<()>,
-        progress: &dyn Fn(usize),
-    ) -> Result<Finished> {
-        let cells = self.grid.cells();
-        let mut finished = Finished::default();
-        let mut hash = Sha256::new();
+        done: &mut dyn FnMut(&Cell, &Finding<'_>) -> Result<()>,
+    ) -> Result<usize> {
+        let mut ran = 0;
         // Prompts run in parallel, and a pass uses idle threads itself; neither changes a bit of the results.
-        for batch in cells.chunks(2 * rayon::current_num_threads()) {
+        for batch in cells.chunks(rayon::current_num_threads()) {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -118,23 +134,26 @@ impl Run<'_> {
                 let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
                 batch.par_iter().map(|cell| self.cell(cell, &measures)).collect()
             };
-            for result in results {
-                let errors: Vec<&String> = result.records.iter().filter_map(|r| r.measure.error.as_ref()).collect();
-                finished.failures += errors.len();
-                finished.first_error = finished.first_error.or_else(|| errors.first().map(|&error| error.clone()));
+            for (cell, result) in batch.iter().zip(results) {
+                let mut hash = Sha256::new();
                 result.prompts.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
-                result.pooled.into_iter().for_each(|(measure, place, kept)| measures[measure].absorb(place, kept));
-                write(&result.records)?;
+                let mut pooled = Vec::new();
+                for (measure, place, kept) in result.pooled {
+                    pooled.extend(measures[measure].encode(&kept)?.map(|bytes| (measure, place, bytes)));
+                    measures[measure].absorb(place, kept);
+                }
+                let prompts_sha256 = hex(&hash.finalize());
+                done(cell, &Finding { records: &result.records, prompts_sha256, pooled: &pooled })?;
             }
-            finished.cells += batch.len();
-            progress(finished.cells);
+            ran += batch.len();
         }
-        for measure in measures {
-            let records: Vec<Record> = measure.finish().into_iter().map(|found| self.pooled_record(found)).collect();
-            write(&records)?;
-        }
-        finished.prompts_sha256 = hex(&hash.finalize());
-        Ok(finished)
+        Ok(ran)
+    }
+
+    /// The records of what measures pooled over all cells, after the last.
+    pub fn pooled(&self, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
+        let found = measures.iter_mut().flat_map(|measure| measure.finish());
+        found.map(|found| self.pooled_record(found)).collect()
     }
 
     fn cell(&self, cell: &Cell, measures: &[&dyn Measure]) -> CellResult {

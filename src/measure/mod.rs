@@ -8,12 +8,14 @@ mod answer;
 mod fidelity;
 mod map;
 mod outliers;
+mod set;
 mod shape;
 
 pub use answer::{AnswerMeasure, NOISE};
 pub use fidelity::FidelityMeasure;
 pub use map::{MapMeasure, MapSpec, Maps};
 pub use outliers::{MassiveAt, OutlierMeasure, Outliers, RANKS};
+pub use set::{MeasureName, Measures};
 pub use shape::ShapeMeasure;
 
 use crate::attention::{ResidualProbe, RowProbe, Sighting};
@@ -21,6 +23,7 @@ use crate::pass::{Predictions, QueryScore};
 use crate::prompt::{Prompt, Tokenizer};
 use crate::record::Measure as Found;
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use std::any::Any;
 
 /// What a measure needs to keep or to pool: its own type, boxed.
@@ -50,6 +53,22 @@ pub trait Measure: Sync {
     /// Takes in what [`Measure::conclude`] pooled of one prompt, in the order of the prompts.
     fn absorb(&mut self, _place: Place, _pooled: Kept) {}
 
+    /// What was pooled of one prompt as bytes, for a run that is continued later; nothing if it cannot be.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn encode(&self, _pooled: &Kept) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    /// What was encoded.
+    ///
+    /// # Errors
+    /// If the bytes are not those of [`Measure::encode`].
+    fn decode(&self, _bytes: &[u8]) -> Result<Kept> {
+        anyhow::bail!("this measure pools nothing that can be read back")
+    }
+
     /// Records of what was pooled, after the last prompt.
     fn finish(&mut self) -> Vec<(Place, Found)> {
         Vec::new()
@@ -63,7 +82,7 @@ pub trait ResidualSink: ResidualProbe + Send {
 }
 
 /// A model and a condition of the experiment, by their places in its lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     /// Model.
     pub model: usize,

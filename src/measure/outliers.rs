@@ -6,7 +6,8 @@ use crate::probe::{Hidden, LogitProbe, LogitSink, ReceivedSink, SinkProbe};
 use crate::prompt::Prompt;
 use crate::record::Measure as Found;
 use crate::stats::Tally;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ pub struct OutlierMeasure {
 }
 
 /// What is known of one model.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outliers {
     /// Logits of each layer that was looked at.
     pub logits: BTreeMap<usize, Tally<()>>,
@@ -41,7 +42,7 @@ pub struct Outliers {
 }
 
 /// A massive activation.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MassiveAt {
     /// Model; filled in by whoever writes it.
     pub model: String,
@@ -178,6 +179,16 @@ impl Measure for OutlierMeasure {
     fn absorb(&mut self, place: Place, pooled: Kept) {
         let later = pooled.downcast::<Outliers>().expect("this measure pools outliers");
         self.pooled.entry(place).or_default().absorb(*later);
+    }
+
+    fn encode(&self, pooled: &Kept) -> Result<Option<Vec<u8>>> {
+        let outliers = pooled.downcast_ref::<Outliers>().expect("this measure pools outliers");
+        postcard::to_stdvec(outliers).map(Some).context("outliers cannot be written")
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<Kept> {
+        let outliers: Outliers = postcard::from_bytes(bytes).context("what was pooled cannot be read")?;
+        Ok(Box::new(outliers))
     }
 
     fn finish(&mut self) -> Vec<(Place, Found)> {

@@ -120,6 +120,15 @@ impl Transformer {
         4 * (per_token * ctx_tok + tile) as u64
     }
 
+    /// Multiplications and additions of one forward pass over `ctx_tok` tokens, about: two for each weight and token, and
+    /// of the attention the causal half.
+    pub fn forward_flops(&self, ctx_tok: usize) -> f64 {
+        let c = &self.config;
+        let per_pair = c.query_heads() * c.head_dim + c.attention_width();
+        let tokens = ctx_tok as f64;
+        2.0 * tokens * c.parameters() as f64 + tokens * tokens * (c.layers * per_pair) as f64
+    }
+
     /// The learned lambda of every layer: one number per layer for V1, nothing otherwise (V2's depends on the token).
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Counts of numbers by sign and magnitude, fine enough for medians and tails, small enough to keep one per head.
 
+use serde::{Deserialize, Serialize};
+
 /// Mantissa bits that tell bins apart: 128 bins in each doubling.
 const MANTISSA_BITS: u32 = 7;
 /// Smallest and one past the largest binary exponent that has bins of its own.
@@ -25,7 +27,7 @@ const CHUNK: usize = 256;
 /// A magnitude read from it is the middle of its bin and so within a factor of 1 ± 2^-8 of the number that was counted.
 /// Magnitudes below 2^-30 (zeros are known apart) and from 2^20 on share a slot each; NaNs and infinities are counted
 /// but belong to no quantile and no share. Takes its 100 KiB when it sees the first number.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
     /// Positive numbers, then negative ones; empty before the first number.
     counts: Vec<u64>,

@@ -1,6 +1,7 @@
 //! Mean, variance, skewness, kurtosis and quantiles.
 
 use super::simd::{central_powers, sum};
+use serde::{Deserialize, Serialize};
 
 /// The mean of numbers; `None` of nothing. Exact where the sum is, unlike the running mean of [`Moments`].
 pub fn mean(numbers: &[f64]) -> Option<f64> {
@@ -9,7 +10,7 @@ pub fn mean(numbers: &[f64]) -> Option<f64> {
 
 /// Count, mean and central moments up to the fourth of a stream of numbers in one pass (Welford 1962; Pébay 2008 for
 /// the higher ones and for merging), without the cancellation of Σx² − (Σx)²/n.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moments {
     n: u64,
     mean: f64,

@@ -1,6 +1,7 @@
 //! What outliers are looked for in: one pass over a stream of numbers too long to keep.
 
 use super::{Histogram, Moments, Top};
+use serde::{Deserialize, Serialize};
 
 /// How many of the largest numbers a tally keeps by default.
 pub const TOP: usize = 100;
@@ -8,7 +9,7 @@ pub const TOP: usize = 100;
 /// The largest numbers, the distribution and the moments of a stream. Tallies of parts merge, in the order of the
 /// stream, to the tally of the whole (to rounding, in the moments). What is not finite is counted by the histogram and
 /// otherwise left out.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tally<P> {
     /// The numbers of largest magnitude, exactly.
     pub top: Top<P>,

@@ -1,12 +1,13 @@
 //! The largest numbers of a stream, exactly.
 
 use super::simd::max_magnitude;
+use serde::{Deserialize, Serialize};
 
 /// Numbers looked at together: one whose largest magnitude is not large enough is passed over as a whole.
 const CHUNK: usize = 256;
 
 /// One of the largest numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry<P> {
     /// The number, with its sign.
     pub value: f32,
@@ -16,7 +17,7 @@ pub struct Entry<P> {
 
 /// The `k` numbers of largest magnitude of a stream, exactly. Of equal magnitudes those that came first are kept; what
 /// is not finite is passed over.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Top<P> {
     k: usize,
     /// Falling magnitude; equal magnitudes in the order they came.

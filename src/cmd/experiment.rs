@@ -1,0 +1,142 @@
+//! `difftool run` and `difftool merge`: experiments from files, and from shards.
+
+use super::session::{execute, print_experiment, How, Session, Start};
+use crate::bail_usage;
+use crate::cli::{ExperimentArgs, MergeArgs};
+use crate::experiment::{cells_of, Cell, CellSpec, Experiment, EXPERIMENT};
+use crate::measure::Measures;
+use crate::table::{left, right, short, Table};
+use anyhow::Result;
+use std::io::Write as _;
+use std::time::Instant;
+
+/// Runs an experiment file.
+///
+/// # Errors
+/// As [`execute`].
+pub fn run(args: &ExperimentArgs) -> Result<()> {
+    let experiment = match (&args.file, &args.part.resume) {
+        (Some(file), _) => Experiment::read(file)?,
+        (None, Some(folder)) => Experiment::read(&folder.join(EXPERIMENT))?,
+        (None, None) => bail_usage!("name an experiment file"),
+    };
+    let how = How::new(&args.output, &args.part);
+    if args.part.print_experiment {
+        print_experiment(&experiment)
+    } else if args.list {
+        list(&Session::open(experiment, how)?)
+    } else if args.dry_run {
+        dry_run(&Session::open(experiment, how)?)
+    } else if args.verify {
+        execute(experiment.small(), how)
+    } else {
+        execute(experiment, how)
+    }
+}
+
+/// Puts shards together.
+///
+/// # Errors
+/// As [`execute`], and usage errors if the shards are not those of one experiment.
+pub fn merge(args: &MergeArgs) -> Result<()> {
+    let Some(first) = args.shards.first() else { bail_usage!("name the folders of the shards") };
+    let experiment = Experiment::read(&first.join(EXPERIMENT))?;
+    execute(experiment, How { start: Start::Shards(args.shards.clone()), ..How::whole(&args.output) })
+}
+
+/// Checks everything that can be checked without running.
+fn dry_run(session: &Session) -> Result<()> {
+    let memory = session.run().check()?;
+    let cells = cells_of(session.grid.cells(), session.how.shard).len();
+    let names: Vec<&str> = session.models.iter().map(|model| model.name.as_str()).collect();
+    writeln!(
+        std::io::stdout().lock(),
+        "can run: {cells} prompts on {} under {} conditions, about {} MiB of activations",
+        names.join(", "),
+        session.conditions.len(),
+        memory / (1 << 20)
+    )?;
+    Ok(())
+}
+
+/// Prompts of one kind.
+struct Kind {
+    first: u64,
+    last: u64,
+    spec: CellSpec,
+    seconds: f64,
+    mib: u64,
+}
+
+/// Lists the prompts by kind. Times are scaled from one prompt of the shortest kind, which is measured now.
+fn list(session: &Session) -> Result<()> {
+    session.run().check()?;
+    let cells = cells_of(session.grid.cells(), session.how.shard);
+    let Some(shortest) = cells.iter().min_by_key(|cell| cell.spec.ctx_tok()) else {
+        bail_usage!("no prompt belongs to this shard");
+    };
+    let seconds_per_flop = seconds_per_flop(session, shortest)?;
+    let threads = rayon::current_num_threads().min(cells.len()) as f64;
+    let flops = |ctx_tok: usize| session.models.iter().map(|m| m.transformer.forward_flops(ctx_tok)).sum::<f64>();
+    let bytes = |ctx_tok| session.models.iter().map(|m| m.transformer.forward_bytes(ctx_tok)).max().unwrap_or(0);
+    let kinds: Vec<Kind> = cells
+        .chunk_by(|a, b| a.spec == b.spec)
+        .map(|alike| Kind {
+            first: alike[0].index,
+            last: alike[alike.len() - 1].index,
+            spec: alike[0].spec.clone(),
+            seconds: alike.len() as f64 * flops(alike[0].spec.ctx_tok()) * seconds_per_flop / threads,
+            mib: bytes(alike[0].spec.ctx_tok()) / (1 << 20),
+        })
+        .collect();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", table(&kinds))?;
+    let seconds: f64 = kinds.iter().map(|kind| kind.seconds).sum();
+    writeln!(out, "\n{} prompts, about {seconds:.0} s on {threads} threads", cells.len())?;
+    Ok(())
+}
+
+/// Seconds of one thread for one operation of a forward pass, from one prompt under all conditions with all measures.
+fn seconds_per_flop(session: &Session, cell: &Cell) -> Result<f64> {
+    let mut measures = Measures::new(&session.experiment.measure_names());
+    let start = Instant::now();
+    let one = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
+    let cells = [cell.clone()];
+    one.install(|| session.run().run(&cells, &mut measures.list(), &mut |_, _| Ok(())))?;
+    let ctx_tok = cell.spec.ctx_tok();
+    Ok(start.elapsed().as_secs_f64() / session.models.iter().map(|m| m.transformer.forward_flops(ctx_tok)).sum::<f64>())
+}
+
+fn table(kinds: &[Kind]) -> Table {
+    let mut table = Table::new(&[
+        left("prompts"),
+        left("task"),
+        right("tokens"),
+        right("N"),
+        right("R"),
+        right("depth %"),
+        left("cities"),
+        right("seconds"),
+        right("MiB"),
+    ]);
+    for kind in kinds {
+        let mut row = vec![format!("{}-{}", kind.first, kind.last)];
+        row.extend(match &kind.spec {
+            CellSpec::Text(ctx_tok) => {
+                let none = || "-".to_owned();
+                ["text".to_owned(), ctx_tok.to_string(), none(), none(), none(), none()]
+            }
+            CellSpec::Needle(spec) => [
+                "needle".to_owned(),
+                spec.ctx_tok.to_string(),
+                spec.needles.to_string(),
+                spec.retrieve.to_string(),
+                format!("{:.0}", spec.depth_pct),
+                spec.cities.name().to_owned(),
+            ],
+        });
+        row.extend([short(Some(kind.seconds)), kind.mib.to_string()]);
+        table.row(row);
+    }
+    table
+}

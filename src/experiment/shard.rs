@@ -1,0 +1,99 @@
+//! Shards: one experiment, cut into parts that run anywhere.
+
+use super::Cell;
+use std::fmt;
+use std::str::FromStr;
+
+/// Part `index` of `count`: every cell whose number leaves `index - 1` when divided by `count`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// From 1 to `count`.
+    pub index: u64,
+    /// Number of parts.
+    pub count: u64,
+}
+
+impl Shard {
+    /// Whether a cell belongs to it.
+    pub fn has(self, cell: &Cell) -> bool {
+        cell.index % self.count == self.index - 1
+    }
+
+    /// The part that the environment of an array job asks for: `SLURM_ARRAY_TASK_ID` of `SLURM_ARRAY_TASK_COUNT`, counted
+    /// from `SLURM_ARRAY_TASK_MIN`; or Kubernetes' `JOB_COMPLETION_INDEX` of `JOB_COMPLETIONS`, which the job has to set.
+    fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let number = |name: &str| -> Result<Option<u64>, String> {
+            let Some(text) = variable(name) else { return Ok(None) };
+            text.trim().parse().map(Some).map_err(|_| format!("{name} is `{text}`, not a number"))
+        };
+        let needs = |name: &str, why: &str| format!("{why} is set, but not {name}; give --shard I/N");
+        if let Some(id) = number("SLURM_ARRAY_TASK_ID")? {
+            let count = number("SLURM_ARRAY_TASK_COUNT")?;
+            let count = count.ok_or_else(|| needs("SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_ID"))?;
+            let first = number("SLURM_ARRAY_TASK_MIN")?.unwrap_or(0);
+            let index = id.checked_sub(first).ok_or("SLURM_ARRAY_TASK_ID is below SLURM_ARRAY_TASK_MIN")?;
+            return Self::new(index.saturating_add(1), count);
+        }
+        if let Some(index) = number("JOB_COMPLETION_INDEX")? {
+            let count = number("JOB_COMPLETIONS")?;
+            let count = count.ok_or_else(|| needs("JOB_COMPLETIONS", "JOB_COMPLETION_INDEX"))?;
+            return Self::new(index.saturating_add(1), count);
+        }
+        Err("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; give --shard I/N".into())
+    }
+
+    fn new(index: u64, count: u64) -> Result<Self, String> {
+        if index == 0 || index > count {
+            return Err(format!("{index}/{count}: shards are counted from 1 to their number"));
+        }
+        Ok(Self { index, count })
+    }
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Self::of_environment(|name| std::env::var(name).ok());
+        }
+        let bad = || format!("`{text}` is not a shard such as 2/8, or auto");
+        let (index, count) = text.split_once('/').ok_or_else(bad)?;
+        Self::new(index.parse().map_err(|_| bad())?, count.parse().map_err(|_| bad())?)
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index, self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<String, String> {
+        let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        Shard::of_environment(get).map(|shard| shard.to_string())
+    }
+
+    #[test]
+    fn shards_are_counted_from_one() {
+        assert_eq!("2/8".parse(), Ok(Shard { index: 2, count: 8 }));
+        for bad in ["0/8", "9/8", "2", "2/", "/8", "-1/8", "a/b", ""] {
+            assert!(bad.parse::<Shard>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn array_jobs_know_their_shard() {
+        let slurm = [("SLURM_ARRAY_TASK_ID", "7"), ("SLURM_ARRAY_TASK_COUNT", "4"), ("SLURM_ARRAY_TASK_MIN", "5")];
+        assert_eq!(of(&slurm), Ok("3/4".into()));
+        assert_eq!(of(&[("JOB_COMPLETION_INDEX", "0"), ("JOB_COMPLETIONS", "4")]), Ok("1/4".into()));
+        assert!(of(&slurm[..1]).unwrap_err().contains("SLURM_ARRAY_TASK_COUNT"));
+        assert!(of(&[("JOB_COMPLETION_INDEX", "4"), ("JOB_COMPLETIONS", "4")]).is_err());
+        assert!(of(&[("JOB_COMPLETION_INDEX", "x")]).unwrap_err().contains("not a number"));
+        assert!(of(&[]).unwrap_err().contains("neither"));
+    }
+}

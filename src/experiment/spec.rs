@@ -1,0 +1,374 @@
+//! The experiment file: everything that decides what is measured, as TOML.
+//!
+//! Every measuring command but `heatmap` is such an experiment; `--print-experiment` prints it. A run folder holds its
+//! own as `experiment.toml`.
+
+use super::{Condition, Grid};
+use crate::attention::Selection;
+use crate::bail_usage;
+use crate::measure::MeasureName;
+use crate::quant::{Quantiser, Scope, BITS};
+use crate::summary::{Pick, Summary};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// What to measure, on what, and what to make of it. Unknown keys are errors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// What is asked, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub question: String,
+    /// How the answer is to be read, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub analysis: String,
+    /// Which tables and figures are made of the records.
+    pub show: Show,
+    /// Built-in names or folders, the baseline first.
+    pub models: Vec<String>,
+    /// What is measured; nothing for what the tables of `show` need.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measures: Vec<MeasureName>,
+    /// Own filler text instead of the embedded prose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub haystack: Option<PathBuf>,
+    /// Own text instead of prose, where text is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<PathBuf>,
+    /// Heads to list, for `show = "ratio"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top: Option<usize>,
+    /// The prompts.
+    pub grid: Grid,
+    /// Layers and heads to measure; all by default.
+    #[serde(default, skip_serializing_if = "is_all")]
+    pub select: Selection,
+    /// Numbers of bits that the same prompts are measured with besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantise: Option<Quantisation>,
+    /// What has to come out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expect: Vec<Expectation>,
+}
+
+/// Which tables and figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Show {
+    /// Accuracy, answer and noise share.
+    Needle,
+    /// Where attention goes.
+    Ratio,
+    /// What is left with few bits.
+    Quantize,
+    /// The largest logits and hidden states.
+    Outliers,
+    /// Maps, which are no records: not to be had from a file.
+    #[serde(skip_deserializing)]
+    Heatmap,
+}
+
+impl Show {
+    /// The name of its command.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Needle => "needle",
+            Self::Ratio => "ratio",
+            Self::Quantize => "quantize",
+            Self::Outliers => "outliers",
+            Self::Heatmap => "heatmap",
+        }
+    }
+
+    fn measures(self) -> Vec<MeasureName> {
+        match self {
+            Self::Needle => vec![MeasureName::AnswerByHead],
+            Self::Ratio => vec![MeasureName::AnswerByHead, MeasureName::Shape],
+            Self::Quantize => vec![MeasureName::Answer, MeasureName::Fidelity],
+            Self::Outliers => vec![MeasureName::Outliers],
+            Self::Heatmap => Vec::new(),
+        }
+    }
+}
+
+/// Quantisation of the attention logits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quantisation {
+    /// Bits per logit, each 2 to 16.
+    pub bits: Vec<u32>,
+    /// What shares one scale.
+    pub scope: Scope,
+    /// Whether sinks found in the baseline pass keep their logits.
+    #[serde(default)]
+    pub exempt_sinks: bool,
+}
+
+/// Something that has to come out: the mean of a metric within bounds, for every model that it is about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// Name of the quantity.
+    pub metric: String,
+    /// Region of the prompt that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// One model; nothing for each of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Bits; nothing for logits left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits: Option<u32>,
+    /// Least value of the mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
+    /// Largest value of the mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<f64>,
+}
+
+/// What became of an expectation for one model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// `exact of diff at least 0.9`.
+    pub expected: String,
+    /// The mean, if there is one.
+    pub found: Option<f64>,
+    /// Whether it is within the bounds.
+    pub holds: bool,
+}
+
+fn is_all(selection: &Selection) -> bool {
+    *selection == Selection::default()
+}
+
+impl Experiment {
+    /// An experiment that shows `show` of these models and prompts.
+    pub fn new(show: Show, models: Vec<String>, grid: Grid) -> Self {
+        Self {
+            question: String::new(),
+            analysis: String::new(),
+            show,
+            models,
+            measures: Vec::new(),
+            haystack: None,
+            text: None,
+            top: None,
+            grid,
+            select: Selection::default(),
+            quantise: None,
+            expect: Vec::new(),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read; usage errors with the line if it is not an experiment.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads an experiment; `name` is for messages.
+    ///
+    /// # Errors
+    /// Usage errors with the line.
+    pub fn parse(text: &str, name: &str) -> Result<Self> {
+        let experiment: Self = match toml::from_str(text) {
+            Ok(experiment) => experiment,
+            Err(error) => {
+                let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+                bail_usage!("{name}, line {line}: {}", error.message().lines().collect::<Vec<_>>().join(" "));
+            }
+        };
+        experiment.check(name)?;
+        Ok(experiment)
+    }
+
+    /// What the types cannot say.
+    fn check(&self, name: &str) -> Result<()> {
+        if self.models.is_empty() {
+            bail_usage!("{name}: `models` names nothing");
+        }
+        self.conditions()?;
+        for expectation in &self.expect {
+            if expectation.at_least.is_none() && expectation.at_most.is_none() {
+                bail_usage!("{name}: the expectation of `{}` needs at_least or at_most", expectation.metric);
+            }
+            if let Some(model) = expectation.model.as_ref().filter(|model| !self.models.contains(model)) {
+                bail_usage!("{name}: an expectation is about `{model}`, which is not among the models");
+            }
+        }
+        Ok(())
+    }
+
+    /// The file that says the same.
+    ///
+    /// # Errors
+    /// If a number does not fit TOML's 64 bits with a sign.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).context("the experiment cannot be written as TOML: a seed or a path is beyond it")
+    }
+
+    /// What is measured.
+    pub fn measure_names(&self) -> Vec<MeasureName> {
+        if self.measures.is_empty() {
+            self.show.measures()
+        } else {
+            self.measures.clone()
+        }
+    }
+
+    /// The baseline, and one condition for each number of bits.
+    ///
+    /// # Errors
+    /// Usage errors for numbers of bits that cannot be.
+    pub fn conditions(&self) -> Result<Vec<Condition>> {
+        let mut conditions = vec![Condition::default()];
+        let Some(quantise) = &self.quantise else { return Ok(conditions) };
+        for (i, &bits) in quantise.bits.iter().enumerate() {
+            if !BITS.contains(&bits) {
+                bail_usage!("--bits {bits}: a logit can have {} to {} bits", BITS.start(), BITS.end());
+            }
+            if quantise.bits[..i].contains(&bits) {
+                bail_usage!("--bits {bits} is named twice");
+            }
+            let quantiser = Some(Quantiser { bits, scope: quantise.scope });
+            conditions.push(Condition { quantiser, exempt_sinks: quantise.exempt_sinks });
+        }
+        if quantise.bits.is_empty() {
+            bail_usage!("--bits names nothing");
+        }
+        Ok(conditions)
+    }
+
+    /// The same with at most two prompts per depth: to see whether it works at all.
+    pub fn small(mut self) -> Self {
+        match &mut self.grid {
+            Grid::Needle(grid) => {
+                grid.samples = grid.samples.min(2);
+                grid.heldout_samples = grid.heldout_samples.min(1);
+            }
+            Grid::Text(grid) => grid.samples = grid.samples.min(2),
+        }
+        self
+    }
+
+    /// What became of the expectations.
+    pub fn outcomes(&self, summary: &Summary) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for expectation in &self.expect {
+            let about = |model: &&String| expectation.model.as_ref().is_none_or(|wanted| wanted == *model);
+            outcomes.extend(self.models.iter().filter(about).map(|model| expectation.outcome(model, summary)));
+        }
+        outcomes
+    }
+}
+
+impl Expectation {
+    fn outcome(&self, model: &str, summary: &Summary) -> Outcome {
+        let pick = Pick::of(model, &self.metric).bits(self.bits);
+        let found = summary.mean(self.region.as_deref().map_or(pick, |region| pick.region(region)));
+        let within = |x: f64| self.at_least.is_none_or(|least| x >= least) && self.at_most.is_none_or(|most| x <= most);
+        let mut expected = self.metric.clone();
+        let mut add = |text: std::fmt::Arguments<'_>| expected.write_fmt(text).expect("a string takes everything");
+        if let Some(region) = &self.region {
+            add(format_args!("[{region}]"));
+        }
+        add(format_args!(" of {model}"));
+        if let Some(bits) = self.bits {
+            add(format_args!(" with {bits} bits"));
+        }
+        if let Some(least) = self.at_least {
+            add(format_args!(" at least {least}"));
+        }
+        if let Some(most) = self.at_most {
+            add(format_args!(" at most {most}"));
+        }
+        Outcome { expected, found, holds: found.is_some_and(within) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::NeedleGrid;
+    use proptest::prelude::*;
+
+    const FILE: &str = r#"
+question = "Does it?"
+show = "quantize"
+models = ["transformer", "diff"]
+
+[grid]
+task = "needle"
+ctx_tok = [512]
+settings = [[2, 2], [4, 2]]
+depths_pct = [0.0, 50.0]
+samples = 3
+heldout_samples = 0
+seed = 7
+
+[quantise]
+bits = [8, 4]
+scope = "head"
+
+[[expect]]
+metric = "exact"
+model = "diff"
+bits = 8
+at_least = 0.5
+"#;
+
+    fn refusal(from: &str, to: &str) -> String {
+        let text = FILE.replacen(from, to, 1);
+        assert_ne!(text, FILE, "nothing to replace");
+        Experiment::parse(&text, "x.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_file_reads_back_as_it_was_written() {
+        let experiment = Experiment::parse(FILE, "x.toml").unwrap();
+        assert_eq!(experiment.conditions().unwrap().len(), 3);
+        assert_eq!(experiment.measure_names(), [MeasureName::Answer, MeasureName::Fidelity]);
+        let Grid::Needle(grid) = &experiment.grid else { panic!("a needle grid") };
+        assert_eq!(grid.settings, [(2, 2), (4, 2)]);
+        assert_eq!(Experiment::parse(&experiment.to_toml().unwrap(), "y.toml").unwrap(), experiment);
+    }
+
+    #[test]
+    fn mistakes_name_the_line_and_what_there_is() {
+        assert!(refusal("samples = 3", "sample = 3").contains("unknown field `sample`"));
+        assert!(refusal("show = \"quantize\"", "show = \"heatmap\"").starts_with("x.toml, line 3: unknown variant"));
+        assert!(refusal("bits = [8, 4]", "bits = [8, 1]").contains("--bits 1: a logit can have 2 to 16 bits"));
+        assert!(refusal("at_least = 0.5\n", "").contains("needs at_least or at_most"));
+        assert!(refusal("model = \"diff\"", "model = \"dif\"").contains("`dif`, which is not among the models"));
+        assert!(refusal("models = [\"transformer\", \"diff\"]", "models = []").contains("names nothing"));
+        assert!(refusal("seed = 7", "seed = seven").starts_with("x.toml, line "));
+    }
+
+    #[test]
+    fn the_small_version_differs_in_the_number_of_prompts_only() {
+        let experiment = Experiment::parse(FILE, "x.toml").unwrap();
+        let small = experiment.clone().small();
+        let Grid::Needle(grid) = experiment.grid.clone() else { panic!("a needle grid") };
+        let expected = Grid::Needle(NeedleGrid { samples: 2, ..grid });
+        assert_eq!(small, Experiment { grid: expected, ..experiment });
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {
+            let _ = Experiment::parse(&text, "x.toml");
+        }
+
+        #[test]
+        fn no_damage_to_a_file_makes_the_reader_panic(at in 0..FILE.len(), junk in "\\PC{0,5}") {
+            let _ = Experiment::parse(&format!("{}{junk}{}", &FILE[..at], &FILE[at..]), "x.toml");
+            let _ = Experiment::parse(&FILE[..at], "x.toml");
+        }
+    }
+}

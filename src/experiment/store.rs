@@ -1,0 +1,349 @@
+//! A run on disk, so that it can be continued: records, and a journal of the cells that are finished.
+//!
+//! A cell's records go to `results.csv`, what its measures pool to `pooled.bin`, and then one line to `cells.csv`: its key,
+//! and where both files ended. Whatever lies beyond the last line of the journal was being written when the run was
+//! killed, and is cut off when it is continued.
+
+use super::{Cell, Finding, Shard};
+use crate::bail_usage;
+use crate::measure::{Measure, Place};
+use crate::record::{self, Record, Writer};
+use anyhow::{ensure, Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// The records.
+pub const RESULTS: &str = "results.csv";
+/// The journal.
+pub const CELLS: &str = "cells.csv";
+/// The experiment.
+pub const EXPERIMENT: &str = "experiment.toml";
+/// What measures pooled of each cell: nothing to read, but what a resumed or merged run goes on with.
+pub const POOLED: &str = "pooled.bin";
+/// There when the run is finished.
+pub const MANIFEST: &str = "manifest.json";
+
+/// The first line of the journal.
+const HEADER: [&str; 6] = ["cell", "key", "prompts_sha256", "rows", "results_end", "pooled_end"];
+
+/// A line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    /// Number of the cell in the whole grid.
+    pub cell: u64,
+    /// Hash of all that its records depend on.
+    pub key: String,
+    /// SHA-256 over the token ids of its prompts, one for each model.
+    pub prompts_sha256: String,
+    /// Records of it.
+    pub rows: u64,
+    /// Length of `results.csv` after them, in bytes.
+    pub results_end: u64,
+    /// Length of `pooled.bin` after it, in bytes.
+    pub pooled_end: u64,
+}
+
+/// The files of a run under way.
+pub struct Store {
+    folder: PathBuf,
+    writer: Writer,
+    journal: csv::Writer<File>,
+    /// Cells that are finished, in order.
+    pub finished: Vec<Finished>,
+}
+
+impl Store {
+    /// Begins in an empty folder.
+    ///
+    /// # Errors
+    /// If a file cannot be made.
+    pub fn create(folder: &Path, experiment: Option<&str>) -> Result<Self> {
+        if let Some(experiment) = experiment {
+            let path = folder.join(EXPERIMENT);
+            fs::write(&path, experiment).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let journal = folder.join(CELLS);
+        let cannot = || format!("cannot create {}", journal.display());
+        let mut journal =
+            csv::WriterBuilder::new().has_headers(false).from_writer(File::create_new(&journal).with_context(cannot)?);
+        journal.write_record(HEADER)?;
+        journal.flush()?;
+        let writer = Writer::create(folder.join(RESULTS))?;
+        Ok(Self { folder: folder.to_owned(), writer, journal, finished: Vec::new() })
+    }
+
+    /// Continues in a folder, of which `keys` names the cells in order: cuts off what was being written when the run ended.
+    ///
+    /// # Errors
+    /// Usage errors if the folder holds another experiment or other cells than `keys` says, in order; if a file cannot be
+    /// read.
+    pub fn resume(folder: &Path, keys: &[(u64, String)]) -> Result<Self> {
+        let (finished, journal_end) = read_journal(folder)?;
+        for (i, line) in finished.iter().enumerate() {
+            let Some((cell, key)) = keys.get(i).filter(|(cell, _)| *cell == line.cell) else {
+                bail_usage!("{}: cell {} is not of this shard; give the same --shard", folder.display(), line.cell);
+            };
+            if *key != line.key {
+                bail_usage!(
+                    "{}: cell {cell} was measured with other weights, another tokenizer or corpus, or by another \
+                     version of difftool; begin a new run",
+                    folder.display()
+                );
+            }
+        }
+        let results_end = finished.last().map(|line| line.results_end);
+        let rows = finished.iter().map(|line| line.rows).sum();
+        let writer = match results_end {
+            Some(end) => Writer::resume(folder.join(RESULTS), end, rows)?,
+            None => {
+                let path = folder.join(RESULTS);
+                let _ = fs::remove_file(&path); // at most a header and records of a cell that is run again
+                Writer::create(path)?
+            }
+        };
+        if let Some(file) = open_to_append(&folder.join(POOLED))? {
+            file.set_len(finished.last().map_or(0, |line| line.pooled_end))?;
+        }
+        let path = folder.join(CELLS);
+        let mut journal =
+            OpenOptions::new().write(true).open(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        journal.set_len(journal_end)?;
+        journal.seek(SeekFrom::End(0))?;
+        let mut journal = csv::WriterBuilder::new().has_headers(false).from_writer(journal);
+        if journal_end == 0 {
+            journal.write_record(HEADER)?;
+            journal.flush()?;
+        }
+        Ok(Self { folder: folder.to_owned(), writer, journal, finished })
+    }
+
+    /// Hands the records of the finished cells to `see`, and to the measures what they pooled.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn replay(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
+        if self.finished.is_empty() {
+            return Ok(());
+        }
+        record::read(&self.folder.join(RESULTS))?.iter().for_each(see);
+        let Some(mut file) = open_to_append(&self.folder.join(POOLED))? else { return Ok(()) };
+        file.rewind()?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let mut start = 0;
+        for line in &self.finished {
+            let end = line.pooled_end as usize;
+            let part = bytes.get(start..end).context("pooled.bin is shorter than cells.csv says")?;
+            if !part.is_empty() {
+                let pooled: Pooled = postcard::from_bytes(part).context("pooled.bin cannot be read")?;
+                for (measure, place, bytes) in pooled {
+                    let measure = measures.get_mut(measure).context("pooled.bin is of other measures")?;
+                    let kept = measure.decode(&bytes)?;
+                    measure.absorb(place, kept);
+                }
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Adds a finished cell.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn add(&mut self, cell: &Cell, key: String, finding: &Finding<'_>) -> Result<()> {
+        self.writer.write_all(finding.records)?;
+        let pooled = match finding.pooled {
+            [] => Vec::new(),
+            pooled => postcard::to_stdvec(pooled).context("what was pooled cannot be written")?,
+        };
+        let pooled_end = self.pool(&pooled)?;
+        let line = Finished {
+            cell: cell.index,
+            key,
+            prompts_sha256: finding.prompts_sha256.clone(),
+            rows: finding.records.len() as u64,
+            results_end: self.writer.bytes()?,
+            pooled_end,
+        };
+        self.push(line)
+    }
+
+    /// Adds what was pooled of a cell; gives the length of the file after it.
+    fn pool(&self, bytes: &[u8]) -> Result<u64> {
+        let end = self.finished.last().map_or(0, |line| line.pooled_end);
+        if !bytes.is_empty() {
+            let path = self.folder.join(POOLED);
+            let cannot = || format!("cannot write {}", path.display());
+            let mut file = OpenOptions::new().create(true).append(true).open(&path).with_context(cannot)?;
+            file.write_all(bytes).with_context(cannot)?;
+        }
+        Ok(end + bytes.len() as u64)
+    }
+
+    fn push(&mut self, line: Finished) -> Result<()> {
+        let cannot = || format!("cannot write {}", self.folder.join(CELLS).display());
+        self.journal.serialize(&line).with_context(cannot)?;
+        self.journal.flush().with_context(cannot)?;
+        self.finished.push(line);
+        Ok(())
+    }
+
+    /// Adds what was pooled over all cells, after the last.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn conclude(&mut self, records: &[Record]) -> Result<()> {
+        self.writer.write_all(records)
+    }
+
+    /// Records written.
+    pub fn rows(&self) -> u64 {
+        self.writer.rows()
+    }
+
+    /// SHA-256 over the hashes of the prompts, in order.
+    pub fn prompts_sha256(&self) -> String {
+        let hashes: String = self.finished.iter().map(|line| line.prompts_sha256.as_str()).collect();
+        crate::hash::sha256(hashes.as_bytes())
+    }
+}
+
+/// Measure, model and condition, and what was pooled.
+pub(super) type Pooled = Vec<(usize, Place, Vec<u8>)>;
+
+fn open_to_append(path: &Path) -> Result<Option<File>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let cannot = || format!("cannot open {}", path.display());
+    OpenOptions::new().read(true).append(true).open(path).map(Some).with_context(cannot)
+}
+
+/// The journal's whole lines that describe what the other files hold, and their length in bytes.
+fn read_journal(folder: &Path) -> Result<(Vec<Finished>, u64)> {
+    let path = folder.join(CELLS);
+    let text = fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}: not the folder of a run that can be continued", path.display()))?;
+    let length = |file: &str| fs::metadata(folder.join(file)).map_or(0, |file| file.len());
+    let (results, pooled) = (length(RESULTS), length(POOLED));
+    let mut finished: Vec<Finished> = Vec::new();
+    let mut end = 0;
+    for (number, line) in text.split_inclusive('\n').enumerate().filter(|(_, line)| line.ends_with('\n')) {
+        if number > 0 {
+            let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(line.as_bytes());
+            let row = reader.deserialize().next();
+            let row: Finished = match row {
+                Some(row) => row.with_context(|| format!("{}, line {}", path.display(), number + 1))?,
+                None => anyhow::bail!("{}, line {}: empty", path.display(), number + 1),
+            };
+            if row.results_end > results || row.pooled_end > pooled {
+                break;
+            }
+            finished.push(row);
+        }
+        end += line.len() as u64;
+    }
+    Ok((finished, end))
+}
+
+/// Whether `folder` holds a run of `experiment`, and if not, the first line that differs.
+///
+/// # Errors
+/// A usage error that shows the difference; if the folder holds no experiment.
+pub fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
+    let path = folder.join(EXPERIMENT);
+    let there = fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}: not the folder of a run that can be continued", path.display()))?;
+    if there == experiment {
+        return Ok(());
+    }
+    let end = std::iter::repeat("(nothing)");
+    let pairs = there.lines().chain(end.clone()).zip(experiment.lines().chain(end));
+    let (theirs, ours) = pairs.into_iter().find(|(a, b)| a != b).unwrap_or_default();
+    bail_usage!("{} is another experiment: it has `{theirs}` where these flags say `{ours}`", path.display())
+}
+
+/// A finished cell of a shard, and where its records and what was pooled of it lie in the shard's files.
+struct Part {
+    shard: usize,
+    results: Range<u64>,
+    pooled: Range<u64>,
+    line: Finished,
+}
+
+/// Puts the shards of an experiment together in a new folder, as one run would have left them before its end. `count` is
+/// the number of cells of the whole grid.
+///
+/// # Errors
+/// Usage errors if the shards are not of one experiment, overlap or leave cells out.
+pub fn merge(shards: &[PathBuf], folder: &Path, experiment: &str, count: u64) -> Result<()> {
+    let mut parts = Vec::new();
+    for (shard, path) in shards.iter().enumerate() {
+        check_experiment(path, experiment)?;
+        parts.extend(parts_of(shard, path)?);
+    }
+    parts.sort_by_key(|part| part.line.cell);
+    check_parts(&parts, shards, count)?;
+    let mut store = Store::create(folder, Some(experiment))?;
+    let open = |path: &PathBuf| File::open(path.join(RESULTS)).map(|file| (file, File::open(path.join(POOLED)).ok()));
+    let mut sources = shards.iter().map(open).collect::<std::io::Result<Vec<_>>>()?;
+    for Part { shard, results, pooled, line } in parts {
+        let (results_file, pooled_file) = &mut sources[shard];
+        store.writer.write_bytes(&read_part(results_file, &results)?, line.rows)?;
+        let bytes = pooled_file.as_mut().map_or(Ok(Vec::new()), |file| read_part(file, &pooled))?;
+        let pooled_end = store.pool(&bytes)?;
+        let results_end = store.writer.bytes()?;
+        store.push(Finished { results_end, pooled_end, ..line })?;
+    }
+    Ok(())
+}
+
+fn parts_of(shard: usize, path: &Path) -> Result<Vec<Part>> {
+    let (mut results, mut pooled) = (header_len(&path.join(RESULTS))?, 0);
+    let part = |line: Finished| {
+        let part = Part { shard, results: results..line.results_end, pooled: pooled..line.pooled_end, line };
+        (results, pooled) = (part.results.end, part.pooled.end);
+        part
+    };
+    Ok(read_journal(path)?.0.into_iter().map(part).collect())
+}
+
+/// Whether sorted parts are every cell, once.
+fn check_parts(parts: &[Part], shards: &[PathBuf], count: u64) -> Result<()> {
+    if let Some(pair) = parts.windows(2).find(|pair| pair[0].line.cell == pair[1].line.cell) {
+        let (a, b) = (shards[pair[0].shard].display(), shards[pair[1].shard].display());
+        bail_usage!("{a} and {b} both hold cell {}", pair[0].line.cell);
+    }
+    let missing: Vec<u64> =
+        (0..count).filter(|cell| parts.binary_search_by_key(cell, |part| part.line.cell).is_err()).collect();
+    if let Some(first) = missing.first() {
+        bail_usage!(
+            "{} of {count} cells are missing, the first is {first}; finish the shards with --resume, or name all of them",
+            missing.len()
+        );
+    }
+    Ok(())
+}
+
+fn header_len(path: &Path) -> Result<u64> {
+    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let end = text.iter().position(|&byte| byte == b'\n').with_context(|| format!("{} is empty", path.display()))?;
+    Ok(end as u64 + 1)
+}
+
+fn read_part(file: &mut File, part: &Range<u64>) -> Result<Vec<u8>> {
+    ensure!(part.end >= part.start, "cells.csv is damaged: a cell ends before it begins");
+    let mut bytes = vec![0; (part.end - part.start) as usize];
+    file.seek(SeekFrom::Start(part.start))?;
+    file.read_exact(&mut bytes).context("a shard is shorter than its cells.csv says")?;
+    Ok(bytes)
+}
+
+/// The cells of a shard, or all.
+pub fn cells_of(cells: Vec<Cell>, shard: Option<Shard>) -> Vec<Cell> {
+    cells.into_iter().filter(|cell| shard.is_none_or(|shard| shard.has(cell))).collect()
+}

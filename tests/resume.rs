@@ -1,0 +1,284 @@
+//! The binary from outside: runs that are killed, cut into shards, resumed and merged leave the bytes of one run.
+
+mod common;
+
+use assert_cmd::Command;
+use common::tiny_model;
+use difftool::manifest::Manifest;
+use proptest::prelude::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Needle prompts: 2 settings x 2 depths x 2 samples = 8 cells.
+const NEEDLE: [&str; 10] =
+    ["needle", "--ctx", "256", "--needles", "1,2", "--depths", "0,100", "--samples", "2", "--heldout=0"];
+/// 5 windows, of which something is pooled.
+const OUTLIERS: [&str; 5] = ["outliers", "--ctx", "100", "--tokens", "500"];
+
+/// A scratch folder with two tiny models.
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        for variant in ["transformer", "diff"] {
+            tiny_model(&dir.path().join(variant), variant);
+        }
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::cargo_bin("difftool").unwrap();
+        command.current_dir(self.0.path()).args(args);
+        command
+    }
+
+    /// A measuring command on both models.
+    fn measure(&self, preset: &[&str], args: &[&str]) -> Command {
+        let mut command = self.command(preset);
+        command.args(["--model", "./transformer", "--model", "./diff", "-q"]).args(args);
+        command
+    }
+
+    fn run(&self, preset: &[&str], args: &[&str]) {
+        self.measure(preset, args).assert().success();
+    }
+
+    fn read(&self, file: &str) -> Vec<u8> {
+        fs::read(self.path(file)).unwrap()
+    }
+
+    /// Whether the data of two run folders are the same bytes.
+    #[track_caller]
+    fn same(&self, a: &str, b: &str) {
+        for file in ["results.csv", "cells.csv", "experiment.toml"] {
+            assert!(self.read(&format!("{a}/{file}")) == self.read(&format!("{b}/{file}")), "{file} of {a} and {b}");
+        }
+        let prompts = |run: &str| Manifest::read(&self.path(run).join("manifest.json")).unwrap().prompts_sha256;
+        assert_eq!(prompts(a), prompts(b));
+    }
+
+    #[track_caller]
+    fn refuses(&self, args: &[&str], code: i32, words: &str) {
+        let output = self.command(args).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(words) && !stderr.contains("panicked"), "{stderr}");
+    }
+}
+
+/// A finished run, as it was on disk when it was killed: the journal cut at `journal` of its bytes, the other files
+/// somewhere between what it says and their ends.
+fn kill(finished: &Path, killed: &Path, journal: f64, others: f64) {
+    fs::create_dir(killed).unwrap();
+    fs::copy(finished.join("experiment.toml"), killed.join("experiment.toml")).unwrap();
+    let text = fs::read(finished.join("cells.csv")).unwrap();
+    let cut = &text[..(journal * text.len() as f64) as usize];
+    fs::write(killed.join("cells.csv"), cut).unwrap();
+    let last = String::from_utf8_lossy(cut).into_owned();
+    let last = last.split_inclusive('\n').rfind(|line| line.ends_with('\n')).unwrap_or_default();
+    let ends: Vec<usize> = last.trim_end().split(',').rev().take(2).map(|end| end.parse().unwrap_or(0)).collect();
+    for (file, index) in [("pooled.bin", 0), ("results.csv", 1)] {
+        let Ok(bytes) = fs::read(finished.join(file)) else { continue };
+        let written = ends.get(index).copied().unwrap_or(0);
+        let length = written + (others * (bytes.len() - written) as f64) as usize;
+        fs::write(killed.join(file), &bytes[..length]).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_run_killed_anywhere_and_resumed_leaves_the_bytes_of_one_run(
+        journal in 0.0..=1.0f64, others in 0.0..=1.0f64, pooling in any::<bool>(), threads in 1..4usize
+    ) {
+        let scratch = Scratch::new();
+        let preset: &[&str] = if pooling { &OUTLIERS } else { &NEEDLE };
+        scratch.run(preset, &["--out", "whole"]);
+        kill(&scratch.path("whole"), &scratch.path("killed"), journal, others);
+        scratch.run(preset, &["--resume", "killed", "--threads", &threads.to_string()]);
+        scratch.same("whole", "killed");
+    }
+
+    #[test]
+    fn a_run_killed_while_it_began_is_begun_again(bytes in 0..60usize) {
+        let scratch = Scratch::new();
+        scratch.run(&NEEDLE, &["--out", "whole"]);
+        kill(&scratch.path("whole"), &scratch.path("killed"), 0.0, 0.0);
+        fs::write(scratch.path("killed/cells.csv"), &scratch.read("whole/cells.csv")[..bytes]).unwrap();
+        scratch.run(&NEEDLE, &["--resume", "killed"]);
+        scratch.same("whole", "killed");
+    }
+
+    #[test]
+    fn any_split_into_shards_merges_to_the_bytes_of_one_run(shards in 1..6usize, pooling in any::<bool>()) {
+        let scratch = Scratch::new();
+        let preset: &[&str] = if pooling { &OUTLIERS } else { &NEEDLE };
+        scratch.run(preset, &["--out", "whole"]);
+        let folders: Vec<String> = (1..=shards).map(|i| format!("part{i}")).collect();
+        for (i, folder) in folders.iter().enumerate() {
+            let shard = format!("{}/{shards}", i + 1);
+            scratch.run(preset, &["--out", folder, "--shard", &shard]);
+        }
+        let mut args = vec!["merge", "-q", "--out", "merged"];
+        args.extend(folders.iter().rev().map(String::as_str));
+        scratch.command(&args).assert().success();
+        scratch.same("whole", "merged");
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
+    let scratch = Scratch::new();
+    let many = ["needle", "--ctx", "512", "--needles", "1", "--samples", "20", "--heldout=0"];
+    scratch.run(&many, &["--out", "whole"]);
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"))
+        .current_dir(scratch.0.path())
+        .args(many)
+        .args(["--model", "./transformer", "--model", "./diff", "-q", "--out", "killed", "--threads", "1"])
+        .spawn()
+        .unwrap();
+    let cells = scratch.path("killed/cells.csv");
+    while fs::read_to_string(&cells).map_or(0, |text| text.lines().count()) < 3 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it could be killed");
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!scratch.path("killed/manifest.json").exists(), "it was too quick to be killed");
+    scratch.run(&many, &["--resume", "killed"]);
+    scratch.same("whole", "killed");
+    let manifest = Manifest::read(&scratch.path("killed/manifest.json")).unwrap();
+    assert!(manifest.resumed_cells >= 2 && manifest.resumed_cells < 100, "{}", manifest.resumed_cells);
+}
+
+#[test]
+fn a_finished_run_is_left_as_it_is() {
+    let scratch = Scratch::new();
+    scratch.run(&NEEDLE, &["--out", "run"]);
+    let before = scratch.read("run/manifest.json");
+    scratch.run(&NEEDLE, &["--resume", "run"]);
+    scratch.command(&["run", "-q", "--resume", "run"]).assert().success();
+    assert_eq!(scratch.read("run/manifest.json"), before);
+}
+
+#[test]
+fn a_run_is_resumed_only_as_what_it_was() {
+    let scratch = Scratch::new();
+    scratch.run(&NEEDLE, &["--out", "whole"]);
+    kill(&scratch.path("whole"), &scratch.path("killed"), 0.5, 0.5);
+    let models = ["--model", "./transformer", "--model", "./diff", "-q", "--resume", "killed"];
+    let other_seed: Vec<&str> = NEEDLE.iter().chain(&models).copied().chain(["--seed", "3"]).collect();
+    scratch.refuses(&other_seed, 2, "has `seed = 0` where these flags say `seed = 3`");
+    let shard: Vec<&str> = NEEDLE.iter().chain(&models).copied().chain(["--shard", "2/2"]).collect();
+    scratch.refuses(&shard, 2, "is not of this shard");
+    tiny_model(&scratch.path("diff"), "diff-v2");
+    let same: Vec<&str> = NEEDLE.iter().chain(&models).copied().collect();
+    scratch.refuses(&same, 2, "other weights");
+    scratch.refuses(&["run", "--resume", "nowhere"], 1, "nowhere");
+}
+
+#[test]
+fn shards_that_are_not_one_experiment_are_not_merged() {
+    let scratch = Scratch::new();
+    for (folder, args) in [
+        ("a", ["--shard", "1/3", "--seed", "0"]),
+        ("b", ["--shard", "2/3", "--seed", "0"]),
+        ("other", ["--shard", "3/3", "--seed", "1"]),
+    ] {
+        scratch.run(&NEEDLE, &[&args[..], &["--out", folder]].concat());
+    }
+    scratch.refuses(&["merge", "a", "b", "--out", "m1"], 2, "2 of 8 cells are missing, the first is 2");
+    scratch.refuses(&["merge", "a", "b", "a", "--out", "m2"], 2, "both hold cell 0");
+    scratch.refuses(&["merge", "a", "b", "other", "--out", "m3"], 2, "is another experiment");
+    scratch.refuses(&["merge", "a", "nowhere", "--out", "m4"], 1, "nowhere");
+    assert!(!scratch.path("m1/results.csv").exists());
+}
+
+#[test]
+fn a_preset_printed_as_an_experiment_gives_the_same_results() {
+    let scratch = Scratch::new();
+    for preset in [
+        &NEEDLE[..],
+        &OUTLIERS,
+        &["ratio", "--ctx", "256", "--samples", "1", "--layers", "1"],
+        &["quantize", "--ctx", "256", "--samples", "1", "--bits", "8,3", "--scope", "row", "--exempt-sinks"],
+    ] {
+        let name = preset[0];
+        scratch.run(preset, &["--out", &format!("{name}-flags")]);
+        let printed = scratch.measure(preset, &["--print-experiment"]).output().unwrap();
+        assert!(printed.status.success());
+        fs::write(scratch.path("x.toml"), &printed.stdout).unwrap();
+        let out = format!("{name}-file");
+        scratch.command(&["run", "x.toml", "-q", "--out", &out]).assert().success();
+        scratch.same(&format!("{name}-flags"), &out);
+        let (flags, file) = (scratch.path(&format!("{name}-flags")), scratch.path(&out));
+        let count = |folder: PathBuf| fs::read_dir(folder).unwrap().count();
+        assert_eq!(count(flags), count(file), "{name}: the same figures");
+    }
+}
+
+const EXPERIMENT: &str = r#"
+question = "Do tiny random models find anything?"
+show = "needle"
+models = ["./transformer", "./diff"]
+measures = ["answer", "shape", "outliers"]
+
+[grid]
+task = "needle"
+ctx_tok = [256]
+settings = [[1, 1]]
+depths_pct = [0.0, 100.0]
+samples = 4
+heldout_samples = 0
+seed = 0
+
+[[expect]]
+metric = "exact"
+at_most = 0.5
+"#;
+
+#[test]
+fn an_experiment_file_combines_measures_and_checks_what_it_expects() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("x.toml"), EXPERIMENT).unwrap();
+    let output = scratch.command(&["run", "x.toml", "--out", "run"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("holds   exact of ./diff at most 0.5"), "{stderr}");
+    let results = String::from_utf8(scratch.read("run/results.csv")).unwrap();
+    for metric in [",exact,", ",entropy,", ",top_100,"] {
+        assert!(results.contains(metric), "{metric}");
+    }
+    let stricter = EXPERIMENT.replace("at_most = 0.5", "at_least = 0.5");
+    fs::write(scratch.path("y.toml"), stricter).unwrap();
+    scratch.refuses(&["run", "y.toml", "--verify", "--out", "small"], 3, "exact of ./diff at least 0.5: found 0");
+    let rows = |run: &str| scratch.read(&format!("{run}/cells.csv")).iter().filter(|&&byte| byte == b'\n').count();
+    assert_eq!((rows("run"), rows("small")), (1 + 8, 1 + 4));
+}
+
+#[test]
+fn an_experiment_is_listed_and_tried_without_running() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("x.toml"), EXPERIMENT).unwrap();
+    let stdout = |args: &[&str]| {
+        let output = scratch.command(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let list = stdout(&["run", "x.toml", "--list"]);
+    assert!(list.contains("8 prompts, about") && list.contains("0-3") && list.contains("4-7"), "{list}");
+    assert!(stdout(&["run", "x.toml", "--dry-run"]).starts_with("can run: 8 prompts on ./transformer, ./diff"));
+    assert!(!scratch.path("runs").exists());
+    let typo = EXPERIMENT.replace("seed = 0", "sed = 0");
+    fs::write(scratch.path("typo.toml"), typo).unwrap();
+    scratch.refuses(&["run", "typo.toml"], 2, "typo.toml, line");
+    scratch.refuses(&["run", "nowhere.toml"], 1, "nowhere.toml");
+    scratch.refuses(&["run"], 2, "FILE");
+}
