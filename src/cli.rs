@@ -1,5 +1,6 @@
 //! The command line, and nothing else.
 
+use crate::compare::{Column, Condition, Correction, Where};
 use crate::experiment::Shard;
 use crate::quant::Scope;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -33,6 +34,8 @@ pub enum Command {
     Run(ExperimentArgs),
     /// Put the shards of an experiment together, as one run would have left them
     Merge(MergeArgs),
+    /// What differs between runs, or within one, on the same prompts?
+    Compare(CompareArgs),
     /// Train matched models from a spec, side by side on the same data
     Train(TrainArgs),
 }
@@ -321,6 +324,65 @@ pub struct MergeArgs {
     /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// `difftool compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Run folders or results files; all are compared with the first. One alone needs --by
+    #[arg(required = true, value_name = "RUN|CSV")]
+    pub inputs: Vec<PathBuf>,
+    /// Compare the values of this column (model, bits, scope, cities, ctx_tok, …) over all inputs
+    #[arg(long, value_name = "COLUMN")]
+    pub by: Option<Column>,
+    /// Value of the --by column to compare the others with; `none` for a missing one [default: the first]
+    #[arg(long, requires = "by", value_name = "VALUE")]
+    pub baseline: Option<String>,
+    /// Metrics, with a region if only one is wanted, as in `exact,share_abs[answer]`; `all` for every one
+    /// [default: the headline ones that were measured]
+    #[arg(long, value_delimiter = ',', value_name = "METRIC")]
+    pub metric: Vec<String>,
+    /// Only records with this value (`none` for a missing one); may be repeated, values of one column are alternatives
+    #[arg(long = "where", value_name = "COLUMN=VALUE")]
+    pub wheres: Vec<Where>,
+    /// A row for each value of these columns; layer and head bring in the records of layers and heads
+    #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
+    pub group_by: Vec<Column>,
+    /// How p-values are corrected for the number of rows
+    #[arg(long, value_enum, default_value_t = Correction::Holm)]
+    pub correction: Correction,
+    /// Seed of the bootstrap
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Compare runs of different prompts too, cell by cell
+    #[arg(long)]
+    pub allow_different_prompts: bool,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Also draw the differences: a new PNG file
+    #[arg(long, value_name = "FILE.png")]
+    pub plot: Option<PathBuf>,
+    /// Exit with 3 if a difference is so, as in 'exact < -0.05'; of METRIC.lo and .hi the ends of its interval, of
+    /// METRIC.baseline and .other the means; may be repeated
+    #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
+    pub fail_if: Vec<Condition>,
+    /// Print nothing but the result
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// How the rows of a comparison are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Aligned columns
+    Table,
+    /// All numbers in full, with a header
+    Csv,
+    /// Rows, what was paired with what, and all cells of one side only
+    Json,
+    /// A table for a README
+    Markdown,
 }
 
 /// `difftool train`.

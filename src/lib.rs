@@ -5,7 +5,8 @@
 //!
 //! > An [`experiment`] makes [`prompt`]s; a prompt knows where its answer is; a [`model`] turns a prompt into heads; a
 //! > head is a *signed mixture of softmax rows* ([`attention`]); a [`probe`] looks at the rows as they pass and keeps
-//! > almost nothing; what a probe learned is a [`record`]; records are summarised ([`summary`]) and drawn ([`plot`]).
+//! > almost nothing; what a probe learned is a [`record`]; records are summarised ([`summary`]), drawn ([`plot`]) and
+//! > compared ([`compare`]).
 //!
 //! [`train`] makes matched models to measure, [`ops`] holds the numerical loops of both, and [`cmd`] is the command line
 //! on top: the only module that prints.
@@ -18,6 +19,7 @@
 pub mod attention;
 pub mod cli;
 pub mod cmd;
+pub mod compare;
 pub mod error;
 pub mod experiment;
 pub mod hash;

@@ -1,5 +1,6 @@
 //! One thin file per subcommand: options -> library -> presentation. Only this module and `main` print.
 
+mod compare;
 mod experiment;
 mod heatmap;
 mod needle;
@@ -31,6 +32,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Outliers(args) => outliers::run(&args),
         Command::Run(args) => experiment::run(&args),
         Command::Merge(args) => experiment::merge(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Train(args) => train::run(&args),
     }
 }

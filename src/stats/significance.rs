@@ -120,4 +120,32 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn equal_p_values_are_corrected_alike_as_by_statsmodels() {
+        // statsmodels 0.15.0: multipletests(p, method="holm")[1] and method="fdr_bh"
+        let p = [0.02, 0.02, 0.001, 0.8, 0.04, 0.04, 1.0, 0.0003];
+        let close =
+            |found: Vec<f64>, expected: [f64; 8]| found.iter().zip(expected).all(|(f, e)| (f - e).abs() < 1e-12);
+        assert!(close(holm(&p), [0.12, 0.12, 0.007, 1.0, 0.16, 0.16, 1.0, 0.0024]), "{:?}", holm(&p));
+        let expected = [
+            0.04,
+            0.04,
+            0.004,
+            0.914_285_714_285_714_4,
+            0.053_333_333_333_333_34,
+            0.053_333_333_333_333_34,
+            1.0,
+            0.0024,
+        ];
+        assert!(close(bh(&p), expected), "{:?}", bh(&p));
+    }
+
+    #[test]
+    fn mcnemar_agrees_with_statsmodels() {
+        // statsmodels 0.15.0: mcnemar([[30, b], [c, 5]], exact=True).pvalue
+        for (b, c, p) in [(2, 9, 0.065_429_687_5), (40, 61, 0.046_044_066_929_342_785)] {
+            assert!((mcnemar(b, c) - p).abs() < 1e-12, "{b} {c}: {}", mcnemar(b, c));
+        }
+    }
 }

@@ -1,0 +1,133 @@
+//! `difftool compare`: what differs between runs, or within one, on the same prompts?
+
+mod draw;
+mod print;
+
+use crate::bail_usage;
+use crate::cli::CompareArgs;
+use crate::compare::{compare, Column, Comparison, Condition, Metrics, Pairing, Request, Row};
+use crate::error::{is_broken_pipe, Unmet};
+use anyhow::Result;
+use draw::draw;
+use print::{equation, print};
+use std::io::Write as _;
+use std::path::Path;
+
+/// Cells without another half that are shown; `--format json` has all.
+const FIRST_FEW: usize = 3;
+
+/// Compares.
+///
+/// # Errors
+/// As [`compare`]; [`Unmet`] if a condition of `--fail-if` holds.
+pub(super) fn run(args: &CompareArgs) -> Result<()> {
+    args.plot.as_deref().map_or(Ok(()), check_plot)?;
+    let comparison = compare(&Request {
+        inputs: args.inputs.clone(),
+        by: args.by,
+        baseline: args.baseline.clone(),
+        metrics: Metrics::parse(&args.metric)?,
+        wheres: args.wheres.clone(),
+        group_by: args.group_by.clone(),
+        correction: args.correction,
+        seed: args.seed,
+        allow_different_prompts: args.allow_different_prompts,
+    })?;
+    let failures = failures(&args.fail_if, &comparison)?;
+    if !args.quiet {
+        // A reader of stderr who has gone away is no reason to stop.
+        let _ = std::io::stderr().write_all(talk(&comparison).as_bytes());
+    }
+    // Nor is one of stdout: `| head` must not hide that a condition holds.
+    print(&comparison, args).or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })?;
+    if let Some(path) = &args.plot {
+        draw(&comparison, args, path)?;
+    }
+    match failures.as_slice() {
+        [] => Ok(()),
+        failures => Err(Unmet(format!("--fail-if {}", failures.join("; "))).into()),
+    }
+}
+
+/// Refuses a figure that could not be saved before anything is worked out.
+fn check_plot(path: &Path) -> Result<()> {
+    let shown = path.display();
+    if path.exists() {
+        bail_usage!("--plot {shown}: it exists, and figures are never overwritten; name a new file");
+    }
+    if !path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
+        bail_usage!("--plot {shown}: figures are PNG files; name it FILE.png");
+    }
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        Some(folder) => bail_usage!("--plot {shown}: there is no folder {}", folder.display()),
+        None => Ok(()),
+    }
+}
+
+/// One line for each condition and row that it holds for.
+fn failures(conditions: &[Condition], comparison: &Comparison) -> Result<Vec<String>> {
+    let mut failures = Vec::new();
+    for condition in conditions {
+        for row in condition.met(&comparison.rows)? {
+            let (name, of) = (row.name(), subject(row, &comparison.groups));
+            failures.push(format!("'{condition}' holds for {name} of {of}: {}", equation(row)));
+        }
+    }
+    Ok(failures)
+}
+
+/// `diff - transformer (ctx_tok=4096)`.
+fn subject(row: &Row, groups: &[Column]) -> String {
+    let values: Vec<String> = groups.iter().filter_map(|column| group_value(row, *column)).collect();
+    let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(" ")) };
+    format!("{} - {}{values}", row.other, row.baseline)
+}
+
+/// What a row is of in one of its groups: words speak for themselves (`diff`), numbers do not (`ctx_tok=4096`).
+fn group_value(row: &Row, column: Column) -> Option<String> {
+    let value = row.group.get(column.name())?;
+    Some(if column.is_text() && value != "none" { value.clone() } else { format!("{column}={value}") })
+}
+
+/// What a reader should know besides the rows: in what the runs differ, what was compared with what, notes.
+fn talk(comparison: &Comparison) -> String {
+    let mut lines = Vec::new();
+    let first = comparison.inputs.first().map_or("", |(input, _)| &input.name);
+    for (name, differences) in &comparison.differences {
+        if differences.is_empty() {
+            lines.push(format!("{first} and {name}: the manifests agree"));
+        } else {
+            lines.push(format!("{first} and {name} differ in"));
+            lines.extend(differences.iter().map(|difference| format!("  {difference}")));
+        }
+    }
+    for (input, counts) in &comparison.inputs {
+        let left_out = match (counts.errors, counts.missing) {
+            (0, 0) => String::new(),
+            (errors, missing) => format!("; left out: {errors} that failed, {missing} without a number"),
+        };
+        lines.push(format!("{}: {} of {} records compared{left_out}", input.name, counts.kept, counts.records));
+    }
+    comparison.pairings.iter().for_each(|pairing| lines.extend(talk_of_pairing(pairing)));
+    lines.extend(comparison.notes.iter().map(|note| format!("note: {note}")));
+    lines.join("\n") + "\n"
+}
+
+fn talk_of_pairing(pairing: &Pairing) -> Vec<String> {
+    let Pairing { baseline, other, regardless_of, pairs, .. } = pairing;
+    let mut lines =
+        vec![format!("{other} is compared with {baseline}: {pairs} pairs of cells, regardless of {regardless_of}")];
+    for (name, unpaired) in [(baseline, &pairing.only_baseline), (other, &pairing.only_other)] {
+        let cells = &unpaired.cells;
+        if cells.is_empty() {
+            continue;
+        }
+        let metrics: Vec<String> = unpaired.by_metric.iter().map(|(metric, n)| format!("{n} {metric}")).collect();
+        lines.push(format!("  {} cells only in {name} ({})", cells.len(), metrics.join(", ")));
+        lines.extend(cells.iter().take(FIRST_FEW).map(|cell| format!("    {cell}")));
+        if cells.len() > FIRST_FEW {
+            lines.push(format!("    … and {} more, all listed by --format json", cells.len() - FIRST_FEW));
+        }
+    }
+    lines
+}

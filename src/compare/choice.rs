@@ -1,0 +1,274 @@
+//! Which records are compared: metrics, conditions on columns, layers and heads.
+
+use super::cells::Cells;
+use super::column::{names, Column, Value};
+use crate::bail_usage;
+use crate::record::{Identity, Record};
+use anyhow::Result;
+use std::str::FromStr;
+
+/// What is compared unless something else is asked for, as far as it was measured.
+const HEADLINE: [(&str, Option<&str>); 12] = [
+    ("exact", None),
+    ("answer_log_prob", None),
+    ("share_abs", Some("answer")),
+    ("noise_abs", None),
+    ("noise_abs_no_sinks", None),
+    ("entropy", None),
+    ("sink_share_detected", None),
+    ("nll", None),
+    ("top_token_flips", None),
+    ("total_variation", None),
+    ("top_1_over_median", None),
+    ("kurtosis", None),
+];
+
+/// A metric, or one region of it: `exact`, `share_abs[answer]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricName {
+    /// Name of the quantity.
+    pub metric: String,
+    /// Part of the prompt; nothing for all of them.
+    pub region: Option<String>,
+}
+
+impl MetricName {
+    /// Whether a metric and region are meant.
+    pub fn covers(&self, metric: &str, region: Option<&str>) -> bool {
+        self.metric == metric && self.region.as_deref().is_none_or(|wanted| region == Some(wanted))
+    }
+}
+
+impl FromStr for MetricName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let (metric, region) = match text.split_once('[') {
+            None => (text, None),
+            Some((metric, rest)) => {
+                let region = rest.strip_suffix(']').ok_or_else(|| format!("`{text}` lacks its `]`"))?;
+                (metric.trim_end(), Some(region.trim().to_owned()))
+            }
+        };
+        if metric.is_empty() {
+            return Err(format!("`{text}` does not name a metric, as exact or share_abs[answer] do"));
+        }
+        Ok(Self { metric: metric.to_owned(), region })
+    }
+}
+
+/// Which metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Metrics {
+    /// The headline ones that were measured.
+    Headline,
+    /// Every one.
+    All,
+    /// These, in this order.
+    Named(Vec<MetricName>),
+}
+
+impl Metrics {
+    /// The metrics of a list; nothing for the headline ones, `all` for every one.
+    ///
+    /// # Errors
+    /// Usage errors if one cannot be read.
+    pub fn parse(list: &[String]) -> Result<Self> {
+        match list {
+            [] => Ok(Self::Headline),
+            list if list.iter().any(|name| name == "all") => Ok(Self::All),
+            list => list
+                .iter()
+                .map(|name| name.parse().or_else(|e: String| bail_usage!("--metric {name}: {e}")))
+                .collect::<Result<_>>()
+                .map(Self::Named),
+        }
+    }
+
+    /// The place of a metric among those chosen; nothing if it is not. `any_region` takes all regions of the headline.
+    pub(super) fn rank(&self, metric: &str, region: Option<&str>, any_region: bool) -> Option<usize> {
+        let headline = HEADLINE.iter().position(|(name, part)| {
+            *name == metric && (any_region || part.is_none_or(|wanted| region == Some(wanted)))
+        });
+        match self {
+            Self::Headline => headline,
+            Self::All => Some(headline.unwrap_or(HEADLINE.len())),
+            Self::Named(names) => names.iter().position(|name| name.covers(metric, region)),
+        }
+    }
+}
+
+/// `COLUMN=VALUE`: only records with that value. Several of one column let any of their values pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Where {
+    column: Column,
+    value: Option<Value>,
+    /// As it was given.
+    text: String,
+}
+
+impl FromStr for Where {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (column, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not COLUMN=VALUE"))?;
+        let column: Column = column.parse()?;
+        if column == Column::Metric {
+            return Err("metrics are chosen with --metric".into());
+        }
+        Ok(Self { column, value: column.parse(value)?, text: text.to_owned() })
+    }
+}
+
+/// Everything that decides whether a record is compared.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    pub(super) metrics: Metrics,
+    pub(super) wheres: Vec<Where>,
+    pub(super) by: Option<Column>,
+    pub(super) group_by: Vec<Column>,
+}
+
+impl Choice {
+    /// Whether a column is spoken of anywhere: layers and heads are left out unless they are.
+    fn mentions(&self, column: Column) -> bool {
+        self.by == Some(column)
+            || self.group_by.contains(&column)
+            || self.wheres.iter().any(|condition| condition.column == column)
+    }
+
+    fn passes(&self, column: Column, value: Option<Value>) -> bool {
+        let mut conditions = self.wheres.iter().filter(|condition| condition.column == column).peekable();
+        conditions.peek().is_none() || conditions.any(|condition| condition.value == value)
+    }
+
+    /// Whether an identity meets the conditions.
+    pub(super) fn identity(&self, identity: &Identity) -> bool {
+        Column::ALL.into_iter().all(|column| match column {
+            Column::Layer | Column::Head | Column::Metric | Column::Region => true,
+            // Logits that were left alone have no scope, and are what `--by bits` compares with.
+            Column::Scope if self.by == Some(Column::Bits) && identity.bits.is_none() => true,
+            column => self.passes(column, column.of_identity(identity)),
+        })
+    }
+
+    /// Whether a measure is one of those asked for.
+    pub(super) fn measure(&self, record: &Record) -> bool {
+        let (layer, head) = (record.measure.layer, record.measure.head);
+        let level = match (self.mentions(Column::Layer), self.mentions(Column::Head)) {
+            (false, false) => layer.is_none() && head.is_none(),
+            (true, false) => layer.is_some(),
+            (_, true) => layer.is_some() && head.is_some(),
+        };
+        level
+            && self.rank(&record.measure.metric, record.measure.region.as_deref()).is_some()
+            && [Column::Layer, Column::Head, Column::Region].iter().all(|c| self.passes(*c, c.of(record)))
+    }
+
+    /// The place of a metric and region among those chosen.
+    pub(super) fn rank(&self, metric: &str, region: Option<&str>) -> Option<usize> {
+        self.metrics.rank(metric, region, self.by == Some(Column::Region))
+    }
+
+    /// Names what was asked for but does not occur.
+    ///
+    /// # Errors
+    /// A usage error with what does occur.
+    pub(super) fn check(&self, cells: &Cells) -> Result<()> {
+        for Where { column, value, text } in &self.wheres {
+            if cells.number(*column, value.as_ref()).is_none() {
+                bail_usage!("--where {text}: no record has it; {column} is one of {}", cells.all_values(*column));
+            }
+        }
+        let Metrics::Named(names) = &self.metrics else { return Ok(()) };
+        for MetricName { metric, region } in names {
+            let known = |column, text: &str| cells.number(column, Some(&Value::text(text))).is_some();
+            if !known(Column::Metric, metric) {
+                bail_usage!("--metric {metric}: not measured; there are {}", cells.all_values(Column::Metric));
+            }
+            if let Some(region) = region.as_ref().filter(|region| !known(Column::Region, region)) {
+                bail_usage!("--metric {metric}[{region}]: regions are {}", cells.all_values(Column::Region));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses columns that cannot be used as they are asked for.
+    ///
+    /// # Errors
+    /// A usage error with those that can.
+    pub(super) fn check_columns(&self) -> Result<()> {
+        if let Some(by) = self.by.filter(|by| !by.can_be_compared()) {
+            bail_usage!("--by {by}: cells can be compared by {}", names(Column::can_be_compared));
+        }
+        match self.group_by.iter().find(|column| !column.can_group()) {
+            Some(Column::DepthRealPct) => bail_usage!("--group-by depth_real_pct: group by depth_req_pct instead"),
+            Some(column) => bail_usage!("--group-by {column}: metrics and regions have rows of their own anyway"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Measure;
+    use std::sync::Arc;
+
+    fn choice(wheres: &[&str], group_by: &[Column]) -> Choice {
+        Choice {
+            metrics: Metrics::Headline,
+            wheres: wheres.iter().map(|text| text.parse().unwrap()).collect(),
+            by: None,
+            group_by: group_by.to_vec(),
+        }
+    }
+
+    fn share(layer: Option<usize>, head: Option<usize>, region: &str) -> Record {
+        let metric = "share_abs".into();
+        let measure = Measure { layer, head, metric, region: Some(region.to_owned().into()), ..Measure::default() };
+        Record { identity: Arc::default(), measure }
+    }
+
+    #[test]
+    fn layers_and_heads_are_left_out_unless_somebody_speaks_of_them() {
+        let (all, layer, head) = ((None, None), (Some(2), None), (Some(2), Some(1)));
+        let passes = |choice: &Choice, (layer, head)| choice.measure(&share(layer, head, "answer"));
+        let chosen = |choice: &Choice| [all, layer, head].map(|level| passes(choice, level));
+        assert_eq!(chosen(&choice(&[], &[])), [true, false, false]);
+        assert_eq!(chosen(&choice(&["layer=2"], &[])), [false, true, true]);
+        assert_eq!(chosen(&choice(&["layer=3"], &[])), [false, false, false]);
+        assert_eq!(chosen(&choice(&[], &[Column::Layer, Column::Head])), [false, false, true]);
+    }
+
+    #[test]
+    fn conditions_on_one_column_are_alternatives_and_on_several_all_hold() {
+        let id = |ctx_tok, bits| Identity { ctx_tok, bits, ..Identity::default() };
+        let choice = choice(&["ctx_tok=512", "ctx_tok=1024", "bits=none"], &[]);
+        assert!(choice.identity(&id(512, None)) && choice.identity(&id(1024, None)));
+        assert!(!choice.identity(&id(2048, None)) && !choice.identity(&id(512, Some(8))));
+    }
+
+    #[test]
+    fn a_scope_spares_the_unquantised_baseline_when_bits_are_compared() {
+        let choice = Choice { by: Some(Column::Bits), ..choice(&["scope=row"], &[]) };
+        let id =
+            |bits, scope: Option<&'static str>| Identity { bits, scope: scope.map(Into::into), ..Identity::default() };
+        assert!(choice.identity(&id(None, None)) && choice.identity(&id(Some(4), Some("row"))));
+        assert!(!choice.identity(&id(Some(4), Some("tensor"))));
+    }
+
+    #[test]
+    fn the_headline_of_attention_is_the_answer() {
+        let choice = choice(&[], &[]);
+        assert!(choice.measure(&share(None, None, "answer")) && !choice.measure(&share(None, None, "filler")));
+    }
+
+    #[test]
+    fn metrics_may_name_a_region() {
+        let name: MetricName = " share_abs [answer] ".parse().unwrap();
+        assert!(name.covers("share_abs", Some("answer")) && !name.covers("share_abs", None));
+        assert!("share_abs[answer".parse::<MetricName>().is_err() && "[answer]".parse::<MetricName>().is_err());
+    }
+}

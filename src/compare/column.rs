@@ -1,0 +1,301 @@
+//! The columns of a record that say what was measured, and their values.
+
+use crate::record::{Identity, Record};
+use std::fmt;
+use std::str::FromStr;
+
+/// A column that takes part in naming a cell. The order of the declaration is the order in which cells are sorted: the
+/// prompt first, then what was asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Column {
+    /// Name of the model.
+    Model,
+    /// Attention variant.
+    Variant,
+    /// What the prompt asks for.
+    Task,
+    /// Prompt length in tokens.
+    CtxTok,
+    /// Needles in the text.
+    Needles,
+    /// Needles asked for.
+    Retrieve,
+    /// Depth asked for, in percent.
+    DepthReqPct,
+    /// Where the cities come from.
+    Cities,
+    /// Global index of the sample.
+    Sample,
+    /// Seed of the prompt.
+    Seed,
+    /// Which of the needles asked for.
+    Query,
+    /// Which query rows were measured.
+    Rows,
+    /// Bits of the logits.
+    Bits,
+    /// What shares one scale.
+    Scope,
+    /// Layer.
+    Layer,
+    /// Head.
+    Head,
+    /// Name of the quantity.
+    Metric,
+    /// Part of the prompt.
+    Region,
+    /// Realised depth, in percent: a finding, which never tells cells apart.
+    DepthRealPct,
+}
+
+use Column::{
+    Bits, Cities, CtxTok, DepthRealPct, DepthReqPct, Head, Layer, Metric, Model, Needles, Query, Region, Retrieve,
+    Rows, Sample, Scope, Seed, Task, Variant,
+};
+
+/// How many columns there are.
+pub(super) const COLUMNS: usize = 19;
+
+impl Column {
+    /// All columns, in order.
+    pub const ALL: [Self; COLUMNS] = [
+        Model,
+        Variant,
+        Task,
+        CtxTok,
+        Needles,
+        Retrieve,
+        DepthReqPct,
+        Cities,
+        Sample,
+        Seed,
+        Query,
+        Rows,
+        Bits,
+        Scope,
+        Layer,
+        Head,
+        Metric,
+        Region,
+        DepthRealPct,
+    ];
+
+    /// Those that say which prompt it is (and which model, which is the same for all cells of a row).
+    pub(super) const PROMPT: usize = Seed as usize + 1;
+
+    /// Its name in `results.csv`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Model => "model",
+            Variant => "variant",
+            Task => "task",
+            CtxTok => "ctx_tok",
+            Needles => "needles",
+            Retrieve => "retrieve",
+            DepthReqPct => "depth_req_pct",
+            Cities => "cities",
+            Sample => "sample",
+            Seed => "seed",
+            Query => "query",
+            Rows => "rows",
+            Bits => "bits",
+            Scope => "scope",
+            Layer => "layer",
+            Head => "head",
+            Metric => "metric",
+            Region => "region",
+            DepthRealPct => "depth_real_pct",
+        }
+    }
+
+    /// Whether the cells of a pair may differ in `other` when this column is compared.
+    pub(super) fn frees(self, other: Self) -> bool {
+        match other {
+            // The variant is a property of the model.
+            Model | Variant => matches!(self, Model | Variant),
+            // Unquantised logits have neither bits nor a scope.
+            Scope => matches!(self, Bits | Scope),
+            Seed => self.makes_prompts(),
+            other => self == other,
+        }
+    }
+
+    /// Whether two values of it are two prompts, which have two seeds.
+    pub(super) fn makes_prompts(self) -> bool {
+        matches!(self, Task | CtxTok | Needles | Retrieve | DepthReqPct | Cities)
+    }
+
+    /// Whether a missing value is a value like others: logits that were left alone.
+    pub(super) fn missing_counts(self) -> bool {
+        self == Bits
+    }
+
+    /// Whether cells can be put side by side by it (`--by`): not by what only tells prompts of one kind apart.
+    pub fn can_be_compared(self) -> bool {
+        !matches!(self, Metric | Sample | Seed | DepthRealPct)
+    }
+
+    /// Whether rows can be made for each value of it (`--group-by`).
+    pub fn can_group(self) -> bool {
+        !matches!(self, Metric | Region | DepthRealPct)
+    }
+
+    /// Whether its values are words rather than numbers.
+    pub fn is_text(self) -> bool {
+        matches!(self, Model | Variant | Task | Cities | Rows | Scope | Metric | Region)
+    }
+
+    /// The values of a record's identity, without those of its measure.
+    pub(super) fn of_identity(self, id: &Identity) -> Option<Value> {
+        match self {
+            Model => Some(Value::text(&id.model)),
+            Variant => Some(Value::text(&id.variant)),
+            Task => Some(Value::text(&id.task)),
+            CtxTok => Some(Value::Int(id.ctx_tok as u64)),
+            Needles => id.needles.map(|n| Value::Int(n as u64)),
+            Retrieve => id.retrieve.map(|n| Value::Int(n as u64)),
+            DepthReqPct => id.depth_req_pct.map(Value::real),
+            DepthRealPct => id.depth_real_pct.map(Value::real),
+            Cities => id.cities.as_deref().map(Value::text),
+            Sample => id.sample.map(Value::Int),
+            Seed => id.seed.map(Value::Int),
+            Query => id.query.map(|n| Value::Int(n as u64)),
+            Rows => id.rows.as_deref().map(Value::text),
+            Bits => id.bits.map(|n| Value::Int(n.into())),
+            Scope => id.scope.as_deref().map(Value::text),
+            Layer | Head | Metric | Region => None,
+        }
+    }
+
+    /// The value of a record.
+    pub(super) fn of(self, record: &Record) -> Option<Value> {
+        let measure = &record.measure;
+        match self {
+            Layer => measure.layer.map(|n| Value::Int(n as u64)),
+            Head => measure.head.map(|n| Value::Int(n as u64)),
+            Metric => Some(Value::text(&measure.metric)),
+            Region => measure.region.as_deref().map(Value::text),
+            _ => self.of_identity(&record.identity),
+        }
+    }
+
+    /// A value of this column as somebody would type it; nothing for `none`, a missing value.
+    ///
+    /// # Errors
+    /// If it cannot be a value of this column.
+    pub(super) fn parse(self, text: &str) -> Result<Option<Value>, String> {
+        let text = text.trim();
+        if text.is_empty() || text == "none" {
+            return Ok(None);
+        }
+        let bad = || format!("`{text}` is not a number, as {} is", self.name());
+        match self {
+            _ if self.is_text() => Ok(Some(Value::text(text))),
+            DepthReqPct | DepthRealPct => text.parse().map(|x| Some(Value::real(x))).map_err(|_| bad()),
+            _ => text.parse().map(|n| Some(Value::Int(n))).map_err(|_| bad()),
+        }
+    }
+}
+
+/// Names of the columns that pass a test, separated by commas.
+pub(super) fn names(test: impl Fn(Column) -> bool) -> String {
+    let names: Vec<&str> = Column::ALL.into_iter().filter(|&column| test(column)).map(Column::name).collect();
+    names.join(", ")
+}
+
+impl FromStr for Column {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|column| column.name() == text.trim());
+        found.ok_or_else(|| format!("`{text}` is not a column; there are {}", names(|_| true)))
+    }
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A value of a column: sorts like what it means.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Value {
+    Int(u64),
+    /// A real number by [`real_order`].
+    Real(u64),
+    Text(String),
+}
+
+impl Value {
+    pub(super) fn text(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+
+    pub(super) fn real(x: f64) -> Self {
+        Self::Real(real_order(x))
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(n) => write!(f, "{n}"),
+            Self::Real(order) => write!(f, "{}", from_real_order(*order)),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// The sign bit of an `f64`.
+const SIGN: u64 = 1 << 63;
+
+/// A number's bits, turned so that they sort like the number (as `f64::total_cmp` does). Both zeros are one.
+fn real_order(x: f64) -> u64 {
+    let bits = (x + 0.0).to_bits();
+    if bits & SIGN == 0 {
+        bits | SIGN
+    } else {
+        !bits
+    }
+}
+
+fn from_real_order(order: u64) -> f64 {
+    f64::from_bits(if order & SIGN == 0 { !order } else { order ^ SIGN })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_those_of_the_record_that_are_not_findings() {
+        let findings = ["schema", "value", "unit", "n", "error"];
+        let mut expected: Vec<String> =
+            crate::record::columns().into_iter().filter(|name| !findings.contains(&name.as_str())).collect();
+        let mut found: Vec<String> = Column::ALL.iter().map(ToString::to_string).collect();
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected);
+        assert!(Column::ALL.iter().enumerate().all(|(i, &column)| column as usize == i));
+    }
+
+    #[test]
+    fn numbers_sort_by_size_and_read_back() {
+        let numbers = [f64::NEG_INFINITY, -2.5, -0.0, 1e-300, 24.813, 100.0];
+        let values = numbers.map(Value::real);
+        assert!(values.is_sorted());
+        assert_eq!(values[4].to_string(), "24.813");
+        assert_eq!(values[1].to_string(), "-2.5");
+        assert_eq!(Value::real(0.0), Value::real(-0.0));
+    }
+
+    #[test]
+    fn values_are_read_as_the_column_writes_them() {
+        assert_eq!(DepthReqPct.parse("25"), Ok(Some(Value::real(25.0))));
+        assert_eq!(Bits.parse("none"), Ok(None));
+        assert_eq!(Seed.parse("18446744073709551615"), Ok(Some(Value::Int(u64::MAX))));
+        assert_eq!(CtxTok.parse("long"), Err("`long` is not a number, as ctx_tok is".into()));
+        assert!("depth".parse::<Column>().unwrap_err().contains("depth_req_pct"));
+    }
+}

@@ -1,0 +1,109 @@
+//! Inputs: run folders, or results files with the manifest beside them if there is one.
+
+use crate::bail_usage;
+use crate::hash::sha256_file;
+use crate::manifest::Manifest;
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+
+/// Names in a run folder.
+const RESULTS: &str = "results.csv";
+const MANIFEST: &str = "manifest.json";
+
+/// One thing to compare.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// As it was given.
+    pub name: String,
+    /// The records.
+    pub results: PathBuf,
+    /// What is known of the run.
+    pub manifest: Option<Manifest>,
+}
+
+impl Input {
+    /// Finds the records and reads the manifest.
+    ///
+    /// # Errors
+    /// If there are no records, or the manifest cannot be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        let name = shown.to_string().trim_end_matches('/').to_owned();
+        let results = if path.is_dir() { path.join(RESULTS) } else { path.to_path_buf() };
+        if !path.exists() {
+            bail_usage!("{shown}: there is no such file or run folder");
+        }
+        if !results.is_file() {
+            bail_usage!("{shown} holds no {RESULTS}, so it is not a run folder");
+        }
+        // The manifest of a run folder is of its results, not of other files that somebody put there.
+        let beside = results.with_file_name(MANIFEST);
+        let manifest = match results.ends_with(RESULTS) && beside.is_file() {
+            true => Some(Manifest::read(&beside).with_context(|| {
+                format!("{shown}: its manifest cannot be checked; copy {RESULTS} elsewhere to compare by cells only")
+            })?),
+            false => None,
+        };
+        Ok(Self { name, results, manifest })
+    }
+
+    /// Whether the results are no longer those that the manifest describes; `false` where it does not describe any.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(super) fn was_edited(&self) -> Result<bool> {
+        let mut outputs = self.manifest.iter().flat_map(|manifest| &manifest.outputs);
+        match outputs.find(|output| output.file == RESULTS) {
+            Some(described) => Ok(sha256_file(&self.results)? != described.sha256),
+            None => Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Output;
+    use std::fs;
+
+    #[test]
+    fn a_folder_means_its_results_and_a_file_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(RESULTS), "schema\n").unwrap();
+        let (of_folder, of_file) =
+            (Input::open(folder.path()).unwrap(), Input::open(&folder.path().join(RESULTS)).unwrap());
+        assert_eq!(of_folder.results, of_file.results);
+        assert!(of_folder.manifest.is_none() && !of_folder.was_edited().unwrap());
+    }
+
+    #[test]
+    fn results_that_were_edited_are_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let results = folder.path().join(RESULTS);
+        fs::write(&results, "schema\n").unwrap();
+        let outputs = vec![Output::describe(folder.path(), RESULTS, None).unwrap()];
+        Manifest { outputs, ..Manifest::default() }.write(&folder.path().join(MANIFEST)).unwrap();
+        assert!(!Input::open(folder.path()).unwrap().was_edited().unwrap());
+        fs::write(&results, "schema,model\n").unwrap();
+        assert!(Input::open(folder.path()).unwrap().was_edited().unwrap());
+    }
+
+    #[test]
+    fn another_file_in_a_run_folder_is_not_what_the_manifest_is_of() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("mine.csv"), "schema\n").unwrap();
+        Manifest::default().write(&folder.path().join(MANIFEST)).unwrap();
+        assert!(Input::open(&folder.path().join("mine.csv")).unwrap().manifest.is_none());
+    }
+
+    #[test]
+    fn what_is_not_a_run_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let refusal = |path: &Path| format!("{:#}", Input::open(path).unwrap_err());
+        assert!(refusal(&folder.path().join("nonesuch")).contains("no such file"));
+        assert!(refusal(folder.path()).contains("holds no results.csv"));
+        fs::write(folder.path().join(RESULTS), "").unwrap();
+        fs::write(folder.path().join(MANIFEST), "{}").unwrap();
+        assert!(refusal(folder.path()).contains("manifest.json is not a manifest"));
+    }
+}

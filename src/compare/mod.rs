@@ -1,0 +1,275 @@
+//! Comparing runs, cell by cell.
+//!
+//! Two measurements are of the same *cell* if everything that was asked for is the same but what is compared: for two
+//! models the same prompt (its settings and its seed), the same question, rows, bits, layer, head, metric and region.
+//! Such cells are paired, and what is reported is the difference within pairs; cells without another half are listed
+//! and left out. The way from records to rows:
+//!
+//! 1. [`Input`]s are found and their manifests compared: other prompts are refused, all else that differs is said.
+//! 2. Records become cells, without those that failed, of layers and heads that nobody asked for, or that do not meet
+//!    the conditions.
+//! 3. A plan says which cells are put side by side. Between two inputs of one model each, models are compared with each
+//!    other; otherwise inputs are compared model by model. With a column to compare by, all inputs are one heap of
+//!    cells, and every value of the column is compared with the first.
+//! 4. Cells are joined; a cell that is there twice is an error.
+//! 5. Pairs become [`Row`]s, one for each metric, region and group. Several questions of one prompt are not
+//!    independent, so means, differences and intervals are over prompts, each the mean of its questions. The test of hits
+//!    and misses is McNemar's, over questions; that of anything else is Wilcoxon's, over prompts. All p-values are
+//!    corrected together.
+//!
+//! Nothing depends on the order of records but which value of a column is the baseline when none is named: the first.
+
+mod cells;
+mod choice;
+mod column;
+mod condition;
+mod input;
+mod join;
+mod manifests;
+mod plan;
+mod rows;
+
+pub use cells::Counts;
+pub use choice::{MetricName, Metrics, Where};
+pub use column::Column;
+pub use condition::Condition;
+pub use input::Input;
+pub use manifests::Difference;
+pub use rows::{Correction, Level, Row, Test};
+
+use crate::bail_usage;
+use crate::record;
+use crate::stats::RESAMPLES;
+use anyhow::Result;
+use cells::{Cells, Collector, Key};
+use choice::Choice;
+use join::Joined;
+use manifests::Prompts;
+use plan::Plan;
+use rows::Settings;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Below so many prompts bootstrap intervals are too narrow.
+const FEW_PROMPTS: usize = 20;
+
+/// What to compare, and how.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Run folders or results files; all are compared with the first.
+    pub inputs: Vec<PathBuf>,
+    /// Compare the values of this column instead, over all inputs.
+    pub by: Option<Column>,
+    /// The value of that column that others are compared with; the first one if none is named.
+    pub baseline: Option<String>,
+    /// What is compared.
+    pub metrics: Metrics,
+    /// Only these records.
+    pub wheres: Vec<Where>,
+    /// One row for each value of these.
+    pub group_by: Vec<Column>,
+    /// For the p-values.
+    pub correction: Correction,
+    /// Of the bootstrap.
+    pub seed: u64,
+    /// Pair cells even if their prompts are not the same.
+    pub allow_different_prompts: bool,
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// What was compared, and how many records it had.
+    pub inputs: Vec<(Input, Counts)>,
+    /// What the manifests of each input but the first differ in from that of the first, where both have one.
+    pub differences: Vec<(String, Vec<Difference>)>,
+    /// What was paired with what.
+    pub pairings: Vec<Pairing>,
+    /// Columns that there is a row for each value of.
+    pub groups: Vec<Column>,
+    /// The differences.
+    pub rows: Vec<Row>,
+    /// What a reader should know besides, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Two sets of cells that were joined.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Pairing {
+    /// What is compared with.
+    pub baseline: String,
+    /// What is compared.
+    pub other: String,
+    /// Columns in which the cells of a pair may differ.
+    pub regardless_of: String,
+    /// Pairs of cells.
+    pub pairs: usize,
+    /// Cells of the baseline that the other does not have.
+    pub only_baseline: Unpaired,
+    /// Cells of the other that the baseline does not have.
+    pub only_other: Unpaired,
+}
+
+/// Cells without another half.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Unpaired {
+    /// How many of each metric.
+    pub by_metric: BTreeMap<String, usize>,
+    /// All of them, in words.
+    pub cells: Vec<String>,
+}
+
+/// Compares.
+///
+/// # Errors
+/// Usage errors if the request is not possible, or the prompts are not the same; others if a file cannot be read or
+/// holds a cell twice.
+pub fn compare(request: &Request) -> Result<Comparison> {
+    let choice = Choice {
+        metrics: request.metrics.clone(),
+        wheres: request.wheres.clone(),
+        by: request.by,
+        group_by: request.group_by.clone(),
+    };
+    choice.check_columns()?;
+    let inputs = request.inputs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
+    let mut notes = Vec::new();
+    let checked = check_manifests(&inputs, request, &mut notes)?;
+    let (cells, counts) = read(&inputs, &choice)?;
+    choice.check(&cells)?;
+    let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
+    let mut plans = plan::plans(&cells, &choice, &names, request.baseline.as_deref())?;
+    if checked.by_cell_only {
+        plans.iter_mut().for_each(|plan| plan.free[Column::Seed as usize] = true);
+    }
+    let joined = plans.iter().map(|plan| join::join(&cells, plan, &names)).collect::<Result<Vec<_>>>()?;
+    let groups = plan::groups(&choice, &plans, &joined)?;
+    let settings = Settings { resamples: RESAMPLES, seed: request.seed, correction: request.correction };
+    let rows = rows::rows(&cells, &choice, &plans, &joined, &groups, settings)?;
+    note_pairs(&plans, &joined, request, &mut notes);
+    note_rows(&rows, &choice, &groups, &mut notes);
+    let pairings = plans.iter().zip(&joined).map(|(plan, joined)| pairing(&cells, plan, joined)).collect();
+    let inputs = inputs.into_iter().zip(counts).collect();
+    Ok(Comparison { inputs, differences: checked.differences, pairings, groups, rows, notes })
+}
+
+/// What the manifests say.
+struct Checked {
+    differences: Vec<(String, Vec<Difference>)>,
+    /// Whether seeds do not tell prompts apart: those of a cell are not the same anyway.
+    by_cell_only: bool,
+}
+
+/// Compares the manifest of every input with that of the first.
+fn check_manifests(inputs: &[Input], request: &Request, notes: &mut Vec<String>) -> Result<Checked> {
+    for input in inputs {
+        if input.manifest.is_none() && inputs.len() > 1 {
+            notes.push(format!("{} has no manifest.json: what its run differed in is not known", input.name));
+        }
+        if input.was_edited()? {
+            notes.push(format!(
+                "{} is not the file that its manifest describes: it was changed",
+                input.results.display()
+            ));
+        }
+        if request.by == Some(Column::Model) && input.manifest.as_ref().is_some_and(manifests::mixes_tokenizers) {
+            notes.push(format!("{}: its models cut the same text into different tokens", input.name));
+        }
+    }
+    let mut checked = Checked { differences: Vec::new(), by_cell_only: false };
+    let Some((first, others)) = inputs.split_first() else { bail_usage!("nothing to compare: name runs or results") };
+    for other in others {
+        let prompts = match (&first.manifest, &other.manifest) {
+            (Some(a), Some(b)) => {
+                checked.differences.push((other.name.clone(), manifests::differences(a, b)));
+                manifests::prompts(a, b)
+            }
+            _ => Prompts::Unknown("a manifest is missing"),
+        };
+        match prompts {
+            Prompts::Same => {}
+            Prompts::Different(reason) if !request.allow_different_prompts => bail_usage!(
+                "{} and {} are of different prompts, so their cells are not pairs: {reason}; \
+                 --allow-different-prompts compares them nevertheless, cell by cell",
+                first.name,
+                other.name
+            ),
+            Prompts::Different(_) => checked.by_cell_only = true,
+            Prompts::Unknown(_) if request.allow_different_prompts => checked.by_cell_only = true,
+            Prompts::Unknown(why) => notes.push(format!(
+                "{} and {}: {why}, so prompts are taken as the same where settings and seeds are",
+                first.name, other.name
+            )),
+        }
+    }
+    Ok(checked)
+}
+
+/// Reads the inputs one after the other; only their cells stay in memory.
+fn read(inputs: &[Input], choice: &Choice) -> Result<(Cells, Vec<Counts>)> {
+    let mut collector = Collector::new(choice);
+    let mut counts = Vec::new();
+    for (i, input) in inputs.iter().enumerate() {
+        counts.push(collector.add_all(i, &input.results.display().to_string(), &record::read(&input.results)?)?);
+    }
+    Ok((collector.finish(), counts))
+}
+
+fn pairing(cells: &Cells, plan: &Plan, joined: &Joined) -> Pairing {
+    let unpaired = |keys: &[Key]| {
+        let mut by_metric = BTreeMap::new();
+        keys.iter().for_each(|key| *by_metric.entry(cells.name(key, Column::Metric)).or_insert(0) += 1);
+        Unpaired { by_metric, cells: keys.iter().map(|key| cells.describe(key, &plan.free)).collect() }
+    };
+    Pairing {
+        baseline: plan.baseline.label.clone(),
+        other: plan.other.label.clone(),
+        regardless_of: plan.free_names(),
+        pairs: joined.pairs.len(),
+        only_baseline: unpaired(&joined.only_baseline),
+        only_other: unpaired(&joined.only_other),
+    }
+}
+
+/// Says when pairs are not pairs of the same prompt.
+fn note_pairs(plans: &[Plan], joined: &[Joined], request: &Request, notes: &mut Vec<String>) {
+    match request.by {
+        Some(by) if by.makes_prompts() => notes.push(format!(
+            "prompts of another {by} are others: cells are paired by their sample, which takes nothing out of the noise"
+        )),
+        _ if plans.iter().any(|plan| plan.free[Column::Seed as usize]) => {
+            notes.push("different prompts: the pairing is by cell only, which takes nothing out of the noise".into());
+        }
+        _ => {
+            for (plan, joined) in plans.iter().zip(joined).filter(|(_, joined)| joined.moved > 0) {
+                notes.push(format!(
+                    "{} and {}: in {} of {} pairs the needle is at other depths: other tokenizers, or other prompts",
+                    plan.baseline.label,
+                    plan.other.label,
+                    joined.moved,
+                    joined.pairs.len()
+                ));
+            }
+        }
+    }
+}
+
+fn note_rows(rows: &[Row], choice: &Choice, groups: &[Column], notes: &mut Vec<String>) {
+    let kinds: Vec<&str> =
+        groups.iter().filter(|column| !choice.group_by.contains(column)).map(|column| column.name()).collect();
+    if !kinds.is_empty() {
+        notes.push(format!("a row for each {}: their values are not averaged", kinds.join(", ")));
+    }
+    if rows.iter().any(|row| row.n == 1) {
+        notes.push("a single prompt has neither interval nor test: it says nothing about others".into());
+    }
+    if let Some(least) = rows.iter().map(|row| row.n).filter(|n| (2..FEW_PROMPTS).contains(n)).min() {
+        notes.push(format!("n below {FEW_PROMPTS}, down to {least}: bootstrap intervals are too narrow"));
+    }
+    if rows.iter().any(|row| row.test == Some(Test::Mcnemar)) {
+        notes.push("mcnemar: wins, ties and losses count questions; n, means and intervals are over prompts".into());
+    }
+}
+
+#[cfg(test)]
+mod tests;

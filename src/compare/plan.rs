@@ -1,0 +1,198 @@
+//! What is put side by side: two inputs, or the cells of two values of a column.
+
+use super::cells::{Cell, Cells, Mask};
+use super::choice::Choice;
+use super::column::{names, Column};
+use super::join::Joined;
+use crate::bail_usage;
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Values of one column that are compared at once, at most.
+const MOST_SIDES: usize = 64;
+
+/// Columns whose values are different kinds of measurement, never to be averaged over.
+const KINDS: [Column; 5] = [Column::Model, Column::Task, Column::Rows, Column::Bits, Column::Scope];
+
+/// Two sets of cells and how they are joined.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) baseline: Side,
+    pub(super) other: Side,
+    /// Columns in which two cells of a pair may differ.
+    pub(super) free: Mask,
+}
+
+/// A set of cells.
+#[derive(Clone, Debug)]
+pub(super) struct Side {
+    /// What it is called in tables.
+    pub(super) label: String,
+    filter: Filter,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Filter {
+    Input(usize),
+    Value(Column, u32),
+}
+
+impl Side {
+    pub(super) fn holds(&self, cell: &Cell) -> bool {
+        match self.filter {
+            Filter::Input(input) => cell.input as usize == input,
+            Filter::Value(column, value) => cell.key[column as usize] == value,
+        }
+    }
+}
+
+impl Plan {
+    /// Columns in which the cells of a pair may differ, as words.
+    pub(super) fn free_names(&self) -> String {
+        names(|column| self.free[column as usize])
+    }
+}
+
+/// Every value of `by` against the first, or every input against the first.
+///
+/// # Errors
+/// Usage errors if there are no two of them.
+pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline: Option<&str>) -> Result<Vec<Plan>> {
+    for (input, name) in inputs.iter().enumerate() {
+        if !cells.cells.iter().any(|cell| cell.input as usize == input) {
+            bail_usage!("{name}: no records left to compare; see --metric, --where and --group-by");
+        }
+    }
+    match (choice.by, inputs) {
+        (Some(by), _) => by_column(cells, by, baseline),
+        (None, [name]) => {
+            bail_usage!("{name} alone can be compared with itself only --by a column: {}", varying(cells))
+        }
+        (None, _) if baseline.is_some() => bail_usage!("--baseline needs --by; inputs are compared with the first one"),
+        (None, inputs) => (1..inputs.len()).map(|other| two_inputs(cells, inputs, other)).collect(),
+    }
+}
+
+/// Columns of more than one value, with these values.
+fn varying(cells: &Cells) -> String {
+    let counts = |column: Column| cells.cells.iter().map(|c| c.key[column as usize]).collect::<BTreeSet<_>>();
+    let found: Vec<String> = Column::ALL
+        .into_iter()
+        .filter(|column| column.can_be_compared())
+        .filter_map(|column| {
+            let values = counts(column);
+            let shown: Vec<String> = values.iter().map(|&value| cells.value_name(column, value)).collect();
+            (shown.len() > 1).then(|| format!("{column} ({})", shown.join(", ")))
+        })
+        .collect();
+    if found.is_empty() {
+        return "but none of its columns has two values".into();
+    }
+    found.join(", ")
+}
+
+fn by_column(cells: &Cells, by: Column, baseline: Option<&str>) -> Result<Vec<Plan>> {
+    let mut values: Vec<u32> = Vec::new();
+    for number in cells.cells.iter().map(|cell| cell.key[by as usize]) {
+        if !values.contains(&number) && (number != 0 || by.missing_counts()) {
+            values.push(number);
+            if values.len() > MOST_SIDES {
+                bail_usage!("--by {by}: more than {MOST_SIDES} values; narrow them down with --where {by}=…");
+            }
+        }
+    }
+    let listed: Vec<String> = values.iter().map(|&value| cells.value_name(by, value)).collect();
+    if let Some(text) = baseline {
+        let wanted = by.parse(text).ok().and_then(|value| cells.number(by, value.as_ref()));
+        match values.iter().position(|&value| wanted == Some(value)) {
+            Some(place) => values[..=place].rotate_right(1),
+            None => bail_usage!("--baseline {text}: {by} is one of {}", listed.join(", ")),
+        }
+    }
+    if values.len() < 2 {
+        let only = listed.first().map_or("no values", String::as_str);
+        bail_usage!("--by {by}: there is nothing to compare {only} with; {}", varying(cells));
+    }
+    let side = |value: u32| {
+        let name = cells.value_name(by, value);
+        let label = if by == Column::Model || by == Column::Variant { name } else { format!("{by}={name}") };
+        Side { label, filter: Filter::Value(by, value) }
+    };
+    let free = free(Some(by));
+    let (first, others) = values.split_first().expect("there are two values");
+    Ok(others.iter().map(|&other| Plan { baseline: side(*first), other: side(other), free }).collect())
+}
+
+/// Columns in which cells of a pair may differ when `compared` is compared: also realised depths, a finding.
+fn free(compared: Option<Column>) -> Mask {
+    let frees = |column| column == Column::DepthRealPct || compared.is_some_and(|compared| compared.frees(column));
+    Column::ALL.map(frees)
+}
+
+/// The first input against another: their models against each other where each has only one, model by model otherwise.
+fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
+    let values = |input: usize, column: Column| -> BTreeSet<u32> {
+        let of_input = cells.cells.iter().filter(|cell| cell.input as usize == input);
+        of_input.map(|cell| cell.key[column as usize]).collect()
+    };
+    let models: Vec<BTreeSet<u32>> = (0..inputs.len()).map(|input| values(input, Column::Model)).collect();
+    let (a, b) = (&models[0], &models[other]);
+    let across = a.len() == 1 && b.len() == 1 && a != b;
+    if !across && a.is_disjoint(b) {
+        let list = |models: &BTreeSet<u32>| {
+            let names: Vec<String> = models.iter().map(|&model| cells.value_name(Column::Model, model)).collect();
+            names.join(", ")
+        };
+        bail_usage!(
+            "{} holds {} and {} holds {}: no model in common, and not one each; leave one each with --where model=…",
+            inputs[0],
+            list(a),
+            inputs[other],
+            list(b)
+        );
+    }
+    let mut free = free(across.then_some(Column::Model));
+    // A folder of the same name may hold another model now.
+    free[Column::Variant as usize] |= values(0, Column::Variant) != values(other, Column::Variant);
+    // Two runs that quantise with one scope each: the scope is what is compared.
+    let scopes =
+        [0, other].map(|input| values(input, Column::Scope).into_iter().filter(|&s| s != 0).collect::<Vec<_>>());
+    free[Column::Scope as usize] = scopes[0].len() == 1 && scopes[1].len() == 1 && scopes[0] != scopes[1];
+    // A model's name says more than a path, if it says which input is meant.
+    let label = |input: usize| {
+        let alone = models[input].len() == 1 && models.iter().filter(|set| **set == models[input]).count() == 1;
+        match models[input].first() {
+            Some(&model) if across && alone => cells.value_name(Column::Model, model),
+            _ => inputs[input].clone(),
+        }
+    };
+    let side = |input: usize| Side { label: label(input), filter: Filter::Input(input) };
+    Ok(Plan { baseline: side(0), other: side(other), free })
+}
+
+/// Columns that rows are made for: those asked for, and those whose values are different kinds of measurement.
+///
+/// # Errors
+/// A usage error if one is what is compared.
+pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Result<Vec<Column>> {
+    for &column in &choice.group_by {
+        if plans.iter().any(|plan| plan.free[column as usize]) {
+            bail_usage!("--group-by {column}: it is what is compared, or a property of it");
+        }
+    }
+    // Metrics have rows of their own anyway, so what differs between metrics only needs no column.
+    let varies = |column: Column| {
+        let mut first = BTreeMap::new();
+        let mut keys = joined.iter().flat_map(|joined| &joined.pairs).map(|pair| pair.key);
+        keys.any(|key| {
+            *first.entry(key[Column::Metric as usize]).or_insert(key[column as usize]) != key[column as usize]
+        })
+    };
+    let mut groups: Vec<Column> = KINDS.into_iter().filter(|&c| !choice.group_by.contains(&c) && varies(c)).collect();
+    for &column in &choice.group_by {
+        if !groups.contains(&column) {
+            groups.push(column);
+        }
+    }
+    Ok(groups)
+}

@@ -1,0 +1,376 @@
+//! From pairs of cells to rows: means, differences with their intervals, tests, and what many tests at once cost.
+
+use super::cells::{Cells, Key};
+use super::choice::Choice;
+use super::column::Column;
+use super::join::{Joined, Pair};
+use super::plan::Plan;
+use crate::stats::{bh, holm, mcnemar, mean, wilcoxon, Paired};
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How p-values are corrected for the number of tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Correction {
+    /// Against any false alarm among all rows
+    #[default]
+    Holm,
+    /// Against too large a share of false alarms (Benjamini and Hochberg)
+    Bh,
+    /// Not at all
+    None,
+}
+
+impl Correction {
+    fn apply(self, p_values: &[f64]) -> Vec<f64> {
+        match self {
+            Self::Holm => holm(p_values),
+            Self::Bh => bh(p_values),
+            Self::None => p_values.to_vec(),
+        }
+    }
+}
+
+/// The metric whose numbers are hits (1) and misses (0).
+const HITS: &str = "exact";
+
+/// A test of the hypothesis that nothing differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Test {
+    /// McNemar's exact test, of hits and misses: each question counts.
+    Mcnemar,
+    /// Wilcoxon's signed-rank test, of means over the questions of each prompt.
+    Wilcoxon,
+}
+
+impl Test {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mcnemar => "mcnemar",
+            Self::Wilcoxon => "wilcoxon",
+        }
+    }
+}
+
+/// Whether numbers are of the whole model, of layers or of heads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Means over layers and heads, or quantities that know of neither.
+    #[default]
+    Model,
+    /// Of layers.
+    Layer,
+    /// Of single heads.
+    Head,
+}
+
+impl Level {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Layer => "layer",
+            Self::Head => "head",
+        }
+    }
+
+    fn of(key: &Key) -> Self {
+        match (key[Column::Layer as usize], key[Column::Head as usize]) {
+            (0, 0) => Self::Model,
+            (_, 0) => Self::Layer,
+            _ => Self::Head,
+        }
+    }
+}
+
+/// How `other` differs from `baseline` in one metric of one group. Differences are `other` − `baseline`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// What is compared with.
+    pub baseline: String,
+    /// What is compared.
+    pub other: String,
+    /// Columns and their values, in the order of [`Comparison::groups`](super::Comparison::groups); a missing value is
+    /// `none`.
+    pub group: BTreeMap<String, String>,
+    /// Name of the quantity.
+    pub metric: String,
+    /// Part of the prompt.
+    pub region: Option<String>,
+    /// What the numbers are of.
+    pub level: Level,
+    /// Unit of the means and of the difference.
+    pub unit: Option<String>,
+    /// Prompts: what is independent, and what means and interval are over.
+    pub n: usize,
+    /// Pairs of cells: more than prompts, where a prompt has several questions.
+    pub cells: usize,
+    /// Mean of the baseline, over prompts.
+    pub mean_baseline: f64,
+    /// Mean of the other.
+    pub mean_other: f64,
+    /// Mean over prompts of the difference.
+    pub diff: f64,
+    /// Lower end of the 95 % bootstrap interval of `diff`; missing of a single prompt.
+    pub lo: Option<f64>,
+    /// Upper end.
+    pub hi: Option<f64>,
+    /// Where the other is larger: questions of McNemar's test, prompts otherwise.
+    pub wins: usize,
+    /// Where both are equal.
+    pub ties: usize,
+    /// Where the other is smaller.
+    pub losses: usize,
+    /// Which test `p` is of; missing of a single prompt.
+    pub test: Option<Test>,
+    /// Two-sided p-value.
+    pub p: Option<f64>,
+    /// The p-value corrected over all rows.
+    pub p_adjusted: Option<f64>,
+}
+
+impl Row {
+    /// Metric and region: `share_abs[answer]`.
+    pub fn name(&self) -> String {
+        let region = self.region.as_ref().map(|region| format!("[{region}]")).unwrap_or_default();
+        format!("{}{region}", self.metric)
+    }
+}
+
+/// How rows are worked out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) resamples: usize,
+    pub(super) seed: u64,
+    pub(super) correction: Correction,
+}
+
+/// Place among the chosen metrics, metric, region, level, group, comparison: what a row is of, in the order of rows.
+type RowKey = (usize, u32, u32, Level, Vec<u32>, usize);
+
+/// One row for each metric, region, group and comparison.
+///
+/// # Errors
+/// If numbers are so large that their mean overflows.
+pub(super) fn rows(
+    cells: &Cells,
+    choice: &Choice,
+    plans: &[Plan],
+    joined: &[Joined],
+    groups: &[Column],
+    settings: Settings,
+) -> Result<Vec<Row>> {
+    let mut pairs: BTreeMap<RowKey, Vec<Pair>> = BTreeMap::new();
+    for (index, pair) in joined.iter().enumerate().flat_map(|(i, j)| j.pairs.iter().map(move |pair| (i, pair))) {
+        let (metric, region) = (cells.name(&pair.key, Column::Metric), cells.text(&pair.key, Column::Region));
+        let rank = choice.rank(&metric, region.as_deref()).unwrap_or(usize::MAX);
+        let group = groups.iter().map(|&column| pair.key[column as usize]).collect();
+        let of = |column: Column| pair.key[column as usize];
+        let key = (rank, of(Column::Metric), of(Column::Region), Level::of(&pair.key), group, index);
+        pairs.entry(key).or_default().push(*pair);
+    }
+    let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
+        let metric = cells.value_name(Column::Metric, key.1);
+        let row = compared(pairs, metric == HITS, settings);
+        let row = row.with_context(|| format!("{metric}: its numbers are too large to be averaged"))?;
+        Ok(named(row, cells, key, &plans[key.5], groups))
+    };
+    let mut rows = pairs.par_iter().map(row).collect::<Result<Vec<Row>>>()?;
+    correct(&mut rows, settings.correction);
+    Ok(rows)
+}
+
+/// The numbers of a row, without its names; nothing if they overflow. Pairs come in the order of their keys.
+fn compared(pairs: &[Pair], hits: bool, settings: Settings) -> Option<Row> {
+    let prompts: Vec<(f64, f64)> = by_prompt(pairs, Column::PROMPT).iter().map(|group| means(group)).collect();
+    let paired = Paired::new(&prompts, settings.resamples, settings.seed)?;
+    if ![paired.diff, paired.lo, paired.hi].iter().all(|x| x.is_finite()) {
+        return None;
+    }
+    // One prompt says nothing about others.
+    let several = paired.n > 1;
+    let mut row = Row {
+        n: paired.n,
+        cells: pairs.len(),
+        mean_baseline: paired.mean_a,
+        mean_other: paired.mean_b,
+        diff: paired.diff,
+        lo: several.then_some(paired.lo),
+        hi: several.then_some(paired.hi),
+        wins: paired.wins,
+        ties: paired.ties,
+        losses: paired.losses,
+        ..Row::default()
+    };
+    let binary = hits && pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0);
+    // Only one pair for each question may count: those of several heads are not independent.
+    let questions = by_prompt(pairs, Column::Query as usize + 1).len();
+    if binary && questions == pairs.len() {
+        row.wins = pairs.iter().filter(|pair| pair.b > pair.a).count();
+        row.losses = pairs.iter().filter(|pair| pair.b < pair.a).count();
+        row.ties = pairs.len() - row.wins - row.losses;
+        row.p = several.then(|| mcnemar(row.losses as u64, row.wins as u64));
+        row.test = several.then_some(Test::Mcnemar);
+    } else {
+        let differences: Vec<f64> = prompts.iter().map(|(a, b)| b - a).collect();
+        row.p = wilcoxon(&differences).map(|found| found.p).filter(|_| several);
+        row.test = several.then_some(Test::Wilcoxon);
+    }
+    Some(row)
+}
+
+/// Pairs that agree in the first `columns`, which are neighbours.
+fn by_prompt(pairs: &[Pair], columns: usize) -> Vec<&[Pair]> {
+    pairs.chunk_by(|a, b| a.key[..columns] == b.key[..columns]).collect()
+}
+
+fn means(pairs: &[Pair]) -> (f64, f64) {
+    let of = |f: fn(&Pair) -> f64| mean(&pairs.iter().map(f).collect::<Vec<f64>>()).unwrap_or(f64::NAN);
+    (of(|pair| pair.a), of(|pair| pair.b))
+}
+
+fn named(row: Row, cells: &Cells, key: &RowKey, plan: &Plan, groups: &[Column]) -> Row {
+    let (_, metric, region, level, group, _) = key;
+    let named = |(column, value): (&Column, &u32)| (column.to_string(), cells.value_name(*column, *value));
+    Row {
+        baseline: plan.baseline.label.clone(),
+        other: plan.other.label.clone(),
+        group: groups.iter().zip(group).map(named).collect(),
+        metric: cells.value_name(Column::Metric, *metric),
+        region: cells.value_text(Column::Region, *region),
+        level: *level,
+        unit: cells.unit(*metric).map(String::from),
+        ..row
+    }
+}
+
+/// All rows are one family: whoever reads the table looks at all of them.
+fn correct(rows: &mut [Row], correction: Correction) {
+    let adjusted = correction.apply(&rows.iter().filter_map(|row| row.p).collect::<Vec<f64>>());
+    for (row, adjusted) in rows.iter_mut().filter(|row| row.p.is_some()).zip(adjusted) {
+        row.p_adjusted = Some(adjusted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::column::COLUMNS;
+    use super::*;
+    use crate::rng::Rng;
+
+    const SETTINGS: Settings = Settings { resamples: 400, seed: 0, correction: Correction::Holm };
+
+    /// The pair of one question of one prompt.
+    fn pair(prompt: u32, query: u32, (a, b): (f64, f64)) -> Pair {
+        let mut key = [0; COLUMNS];
+        key[Column::Seed as usize] = prompt + 1;
+        key[Column::Query as usize] = query + 1;
+        Pair { key, a, b }
+    }
+
+    #[test]
+    fn questions_of_a_prompt_are_averaged_before_prompts_are() {
+        let pairs = [pair(0, 0, (0.0, 0.25)), pair(0, 1, (0.0, 0.75)), pair(1, 0, (1.0, 1.0)), pair(1, 1, (1.0, 1.0))];
+        let row = compared(&pairs, false, SETTINGS).unwrap();
+        assert_eq!((row.n, row.cells, row.diff, row.mean_other), (2, 4, 0.25, 0.75));
+        assert_eq!((row.wins, row.ties, row.losses, row.test), (1, 1, 0, Some(Test::Wilcoxon)));
+    }
+
+    #[test]
+    fn hits_and_misses_are_tested_question_by_question_and_estimated_prompt_by_prompt() {
+        let gained = |prompt: u32| [pair(prompt, 0, (0.0, 1.0)), pair(prompt, 1, (1.0, 1.0))];
+        let pairs: Vec<Pair> = (0..6).flat_map(gained).collect();
+        let row = compared(&pairs, true, SETTINGS).unwrap();
+        assert_eq!((row.n, row.cells, row.diff), (6, 12, 0.5));
+        assert_eq!((row.wins, row.ties, row.losses, row.test), (6, 6, 0, Some(Test::Mcnemar)));
+        // 2 · ½⁶
+        assert!((row.p.unwrap() - 0.03125).abs() < 1e-12, "{row:?}");
+    }
+
+    #[test]
+    fn hits_of_several_heads_are_not_counted_as_questions() {
+        let mut second = pair(0, 0, (0.0, 1.0));
+        second.key[Column::Head as usize] = 1;
+        let row = compared(&[pair(0, 0, (0.0, 1.0)), second, pair(1, 0, (1.0, 1.0))], true, SETTINGS).unwrap();
+        assert_eq!((row.n, row.test), (2, Some(Test::Wilcoxon)));
+    }
+
+    #[test]
+    fn numbers_that_are_not_hits_are_tested_by_rank_whatever_they_are_called() {
+        let pairs: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 0.5))).collect();
+        assert_eq!(compared(&pairs, true, SETTINGS).unwrap().test, Some(Test::Wilcoxon));
+        let zeros: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 0.0))).collect();
+        assert_eq!(compared(&zeros, false, SETTINGS).unwrap().test, Some(Test::Wilcoxon));
+    }
+
+    #[test]
+    fn numbers_that_overflow_have_no_difference() {
+        assert_eq!(compared(&[pair(0, 0, (f64::MIN, f64::MAX))], false, SETTINGS), None);
+        assert_eq!(compared(&[pair(0, 0, (0.0, f64::MAX)), pair(0, 1, (0.0, f64::MAX))], false, SETTINGS), None);
+    }
+
+    #[test]
+    fn one_prompt_has_a_difference_but_neither_interval_nor_test() {
+        let row = compared(&[pair(0, 0, (0.5, 0.75))], false, SETTINGS).unwrap();
+        assert_eq!((row.diff, row.lo, row.hi, row.p, row.test), (0.25, None, None, None, None));
+    }
+
+    #[test]
+    fn wilcoxon_agrees_with_scipy_through_a_row() {
+        // SciPy 1.17.1: scipy.stats.wilcoxon([1.5, -0.5, 2.0, 3.0, -1.0, 4.0]).pvalue
+        let differences = [1.5, -0.5, 2.0, 3.0, -1.0, 4.0];
+        let pairs: Vec<Pair> = differences.iter().zip(0..).map(|(d, prompt)| pair(prompt, 0, (7.0, 7.0 + d))).collect();
+        assert!((compared(&pairs, false, SETTINGS).unwrap().p.unwrap() - 0.15625).abs() < 1e-12);
+    }
+
+    #[test]
+    fn all_rows_are_one_family() {
+        let row = |p: Option<f64>| Row { p, ..Row::default() };
+        let mut rows = [row(Some(0.01)), row(None), row(Some(0.04)), row(Some(0.03))];
+        correct(&mut rows, Correction::Holm);
+        // statsmodels 0.15.0: multipletests([0.01, 0.04, 0.03], method="holm")[1]
+        let found: Vec<f64> = rows.iter().filter_map(|row| row.p_adjusted).collect();
+        assert!(found.iter().zip([0.03, 0.06, 0.06]).all(|(f, e)| (f - e).abs() < 1e-12), "{found:?}");
+        correct(&mut rows, Correction::None);
+        assert_eq!(rows[2].p_adjusted, Some(0.04));
+    }
+
+    /// How often the interval of 1,500 experiments holds the truth. Each has 100 prompts of two questions, which share
+    /// the luck of their prompt, and both models its difficulty. `as_one`: the questions are known to be of one prompt.
+    fn coverage(as_one: bool, truth: f64) -> f64 {
+        let mut rng = Rng::new(31, "prompts");
+        let mut experiment = |seed| {
+            let mut pairs = Vec::new();
+            for prompt in 0..100 {
+                let (difficulty, luck) = (3.0 * rng.normal(), rng.normal());
+                for query in 0..2 {
+                    let a = difficulty + 0.3 * rng.normal();
+                    let seen_as = if as_one { prompt } else { 2 * prompt + query };
+                    pairs.push(pair(seen_as, query, (a, a + truth + luck + 0.3 * rng.normal())));
+                }
+            }
+            compared(&pairs, false, Settings { seed, ..SETTINGS }).unwrap()
+        };
+        let covers = |row: &Row| row.lo.unwrap() <= truth && truth <= row.hi.unwrap();
+        (0..1500).filter(|&seed| covers(&experiment(seed))).count() as f64 / 1500.0
+    }
+
+    #[test]
+    fn intervals_of_the_paired_difference_cover_the_truth_as_often_as_they_say() {
+        let found = coverage(true, 0.4);
+        assert!((0.93..=0.97).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn questions_taken_as_prompts_of_their_own_would_not() {
+        let found = coverage(false, 0.4);
+        assert!(found < 0.88, "{found}");
+    }
+}

@@ -1,0 +1,190 @@
+//! Forest plot: differences with their intervals, one below the other, about a line at zero.
+
+use super::axis::{extent, Axis};
+use super::colour::{self, AXIS, FAINT_INK, GRID, INK};
+use super::distinct;
+use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
+use super::legend::{Legend, Mark};
+use super::quality::Estimate;
+use anyhow::{ensure, Result};
+
+/// Differences in one quantity, which share an axis.
+#[derive(Clone, Debug)]
+pub struct ForestPanel {
+    /// The quantity, for example `share_abs[answer]`.
+    pub title: String,
+    /// Its unit; empty for pure numbers.
+    pub unit: String,
+    /// From the top down.
+    pub rows: Vec<ForestRow>,
+}
+
+/// A difference.
+#[derive(Clone, Debug)]
+pub struct ForestRow {
+    /// What stands left of it, for example `ctx_tok=4096`.
+    pub label: String,
+    /// What is compared, for example `diff`: has one colour and marker in all panels.
+    pub series: String,
+    /// The difference and its interval.
+    pub difference: Estimate,
+    /// What stands right of it, for example the numbers.
+    pub text: String,
+}
+
+const LEFT: f64 = 44.0;
+const RIGHT: f64 = 44.0;
+const PLOT_WIDTH: f64 = 620.0;
+/// Between the plot and what stands beside it.
+const GAP: f64 = 22.0;
+const LABEL_MAX_WIDTH: f64 = 460.0;
+const TEXT_MAX_WIDTH: f64 = 520.0;
+const TITLE_HEIGHT: f64 = 50.0;
+const ROW: f64 = 38.0;
+/// Above the first row and below the last.
+const PADDING: f64 = 8.0;
+/// Numbers and label below a panel, and the gap to the next.
+const BELOW: f64 = 104.0;
+const WHISKER: f64 = 3.0;
+const CAP_HEIGHT: f64 = 12.0;
+const MARKER: f64 = 13.0;
+
+const LABEL: Type = Type { anchor: Anchor::Right, ..TICK };
+const TEXT: Type = Type { anchor: Anchor::Left, ..TICK }.in_colour(FAINT_INK);
+
+/// Draws the panels one below the other. `x_label` says which way the differences are, for example
+/// `difference from transformer`.
+///
+/// # Errors
+///
+/// If there is nothing to draw, a number is not finite, an interval does not hold its value, or the sheet is too large.
+pub fn forest(panels: &[ForestPanel], title: &str, subtitle: &str, x_label: &str) -> Result<Figure> {
+    ensure!(panels.iter().any(|panel| !panel.rows.is_empty()), "no differences to draw");
+    panels.iter().try_for_each(check)?;
+    let rows = || panels.iter().flat_map(|panel| &panel.rows);
+    let widest = |kind: Type, text: fn(&ForestRow) -> &str, most: f64| {
+        rows().map(|row| kind.width(text(row))).fold(0.0, f64::max).min(most)
+    };
+    let label_width = widest(LABEL, |row| &row.label, LABEL_MAX_WIDTH);
+    let text_width = widest(TEXT, |row| &row.text, TEXT_MAX_WIDTH);
+    let x = LEFT + label_width + GAP;
+    let width = x + PLOT_WIDTH + GAP + text_width + RIGHT;
+    let series = distinct(rows().map(|row| &row.series));
+    let names: &[String] = if series.len() > 1 { &series } else { &[] };
+    let legend = Legend::of_curves(names, Mark::MarkedLine, width - LEFT - RIGHT);
+    let height = legend.height() + panels.iter().map(height).sum::<f64>();
+    let (mut figure, top) = Figure::headed(title, subtitle, width, height)?;
+    legend.draw(&mut figure, (LEFT, top));
+    let mut y = top + legend.height();
+    for panel in panels {
+        let body = ROW * panel.rows.len() as f64 + 2.0 * PADDING;
+        let area = Area { x, y: y + TITLE_HEIGHT, width: PLOT_WIDTH, height: body };
+        draw_panel(&mut figure, panel, area, &series, x_label)?;
+        y += height_of(body);
+    }
+    Ok(figure)
+}
+
+fn height(panel: &ForestPanel) -> f64 {
+    height_of(ROW * panel.rows.len() as f64 + 2.0 * PADDING)
+}
+
+fn height_of(body: f64) -> f64 {
+    TITLE_HEIGHT + body + BELOW
+}
+
+fn check(panel: &ForestPanel) -> Result<()> {
+    for ForestRow { label, difference: Estimate { value, interval }, .. } in &panel.rows {
+        let (low, high) = interval.unwrap_or((*value, *value));
+        let holds = low <= *value && *value <= high && low.is_finite() && high.is_finite();
+        ensure!(holds, "{}, {label}: {value} is not in its interval {low} to {high}", panel.title);
+    }
+    Ok(())
+}
+
+/// An axis with zero and everything that is drawn on it.
+fn x_axis(panel: &ForestPanel) -> Result<Axis> {
+    let ends = |row: &ForestRow| {
+        let (low, high) = row.difference.interval.unwrap_or((row.difference.value, row.difference.value));
+        [low, high]
+    };
+    let mut numbers: Vec<f64> = panel.rows.iter().flat_map(ends).collect();
+    numbers.push(0.0);
+    let (lo, hi) = extent(&numbers)?;
+    // Nothing but zeros: an axis about them.
+    let (lo, hi) = if lo == hi { (-1.0, 1.0) } else { (lo, hi) };
+    Ok(Axis::linear(lo, hi, true))
+}
+
+fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &[String], x_label: &str) -> Result<()> {
+    let axis = x_axis(panel)?;
+    let across = |number: f64| area.x + area.width * axis.place(number);
+    figure.panel_title((area.x, area.y - 26.0), &panel.title, &panel.unit, area.width);
+    for &tick in &axis.ticks {
+        figure.fill(Area { x: across(tick) - 0.75, width: 1.5, ..area }, GRID);
+        figure.text((across(tick), area.bottom() + 24.0), &axis.number(tick), TICK);
+    }
+    figure.frame(area, AXIS, 1.5);
+    figure.fill(Area { x: across(0.0) - 1.25, width: 2.5, ..area }, INK);
+    figure.text((area.centre().0, area.bottom() + 58.0), x_label, AXIS_LABEL);
+    for (i, row) in panel.rows.iter().enumerate() {
+        let y = area.y + PADDING + ROW * (i as f64 + 0.5);
+        let place = series.iter().position(|name| *name == row.series).unwrap_or(0);
+        let colour = colour::curve(place);
+        figure.text((area.x - GAP, y), &LABEL.fit(&row.label, LABEL_MAX_WIDTH), LABEL);
+        figure.text((area.right() + GAP, y), &TEXT.fit(&row.text, TEXT_MAX_WIDTH), TEXT);
+        if let Some((low, high)) = row.difference.interval {
+            let (low, high) = (across(low), across(high));
+            figure.fill(Area { x: low, y: y - WHISKER / 2.0, width: high - low, height: WHISKER }, colour);
+            for x in [low, high] {
+                let cap = Area { x: x - WHISKER / 2.0, y: y - CAP_HEIGHT / 2.0, width: WHISKER, height: CAP_HEIGHT };
+                figure.fill(cap, colour);
+            }
+        }
+        figure.marker((across(row.difference.value), y), place, MARKER, colour);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel(differences: &[(f64, Option<(f64, f64)>)]) -> ForestPanel {
+        let row = |&(value, interval): &(f64, Option<(f64, f64)>)| ForestRow {
+            label: "ctx_tok=4096".into(),
+            series: "diff".into(),
+            difference: Estimate { value, interval },
+            text: "+0.1".into(),
+        };
+        ForestPanel { title: "exact".into(), unit: "fraction".into(), rows: differences.iter().map(row).collect() }
+    }
+
+    #[test]
+    fn the_axis_holds_zero_and_the_whiskers() {
+        let axis = x_axis(&panel(&[(0.3, Some((0.12, 0.48)))])).unwrap();
+        assert_eq!((axis.lo, axis.hi), (0.0, 0.5));
+        let axis = x_axis(&panel(&[(-0.3, None)])).unwrap();
+        assert!(axis.lo <= -0.3 && axis.hi == 0.0, "{axis:?}");
+    }
+
+    #[test]
+    fn zeros_are_drawn_in_the_middle() {
+        assert_eq!(x_axis(&panel(&[(0.0, Some((0.0, 0.0)))])).unwrap().place(0.0), 0.5);
+    }
+
+    #[test]
+    fn a_panel_for_each_quantity_is_drawn_below_the_other() {
+        let panels = [panel(&[(0.3, Some((0.1, 0.5)))]), panel(&[(-2.0, None), (1.0, Some((0.0, 2.0)))])];
+        assert!(forest(&panels, "t", "s", "difference").is_ok());
+    }
+
+    #[test]
+    fn differences_that_cannot_be_drawn_are_errors() {
+        let refusal = |panels: &[ForestPanel]| forest(panels, "", "", "").err().unwrap().to_string();
+        assert!(refusal(&[]).contains("no differences") && refusal(&[panel(&[])]).contains("no differences"));
+        assert!(refusal(&[panel(&[(f64::NAN, None)])]).contains("not in its interval"));
+        assert!(refusal(&[panel(&[(0.3, Some((0.4, 0.5)))])]).contains("not in its interval"));
+        assert!(refusal(&[panel(&[(0.3, None); 200_000])]).contains("larger than"));
+    }
+}

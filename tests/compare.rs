@@ -1,0 +1,633 @@
+//! `difftool compare` from outside, on small results with known differences.
+
+use assert_cmd::Command;
+use difftool::compare::{compare, Column, Condition, Correction, MetricName, Metrics, Request, Where};
+use difftool::manifest::{Manifest, ModelInfo, Output};
+use difftool::plot::read_recipe;
+use difftool::record::{Identity, Measure, Record, Writer};
+use proptest::prelude::*;
+use serde_json::{json, Value};
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// What the small runs are of.
+#[derive(Clone)]
+struct Run {
+    model: &'static str,
+    prompts: u64,
+    seed: u64,
+    bits: Option<u32>,
+    scope: Option<&'static str>,
+    /// Added to every share.
+    shift: f64,
+}
+
+const RUN: Run = Run { model: "transformer", prompts: 30, seed: 0, bits: None, scope: None, shift: 0.0 };
+
+impl Run {
+    fn identity(&self, prompt: u64, query: usize) -> Identity {
+        Identity {
+            model: self.model.into(),
+            variant: self.model.into(),
+            task: "needle".into(),
+            ctx_tok: if prompt.is_multiple_of(2) { 512 } else { 1024 },
+            needles: Some(2),
+            retrieve: Some(2),
+            depth_req_pct: Some(50.0),
+            depth_real_pct: Some(49.5),
+            cities: Some("train".into()),
+            sample: Some(prompt / 2),
+            seed: Some(self.seed + prompt),
+            query: Some(query),
+            rows: Some("answer".into()),
+            bits: self.bits,
+            scope: self.scope.map(Into::into),
+        }
+    }
+
+    /// Two questions of every prompt: a hit or miss, and the answer's share of the whole model and of two layers.
+    fn records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (prompt, query) in (0..self.prompts).flat_map(|prompt| [(prompt, 0), (prompt, 1)]) {
+            let identity = Arc::new(self.identity(prompt, query));
+            let mut add = |metric: &'static str, region: Option<&'static str>, layer, value| {
+                let (region, unit, value) = (region.map(Into::into), Some("fraction".into()), Some(value));
+                let measure = Measure { metric: metric.into(), region, layer, value, unit, ..Measure::default() };
+                records.push(Record { identity: identity.clone(), measure });
+            };
+            // The transformer misses every third prompt, other models none.
+            let hit = self.model != "transformer" || prompt % 3 != 0;
+            add("exact", None, None, f64::from(u8::from(hit)));
+            let share = 0.2 + 0.01 * prompt as f64 + self.shift;
+            add("share_abs", Some("answer"), None, share);
+            (0..2).for_each(|layer| add("share_abs", Some("answer"), Some(layer), share + layer as f64));
+        }
+        records
+    }
+
+    fn manifest(&self) -> Manifest {
+        let info = ModelInfo {
+            name: self.model.into(),
+            weights_sha256: format!("weights of {}", self.model),
+            tokenizer_sha256: "tokenizer".into(),
+            ..ModelInfo::default()
+        };
+        Manifest {
+            models: vec![info],
+            prompts_sha256: Some(format!("prompts {} from {}", self.prompts, self.seed)),
+            seeds: [("prompts".to_owned(), self.seed)].into(),
+            config: json!({
+                "grid": { "seed": self.seed, "samples": self.prompts },
+                "conditions": [{ "quantiser": { "bits": self.bits, "scope": self.scope } }],
+            }),
+            ..Manifest::default()
+        }
+    }
+}
+
+/// A folder to work in.
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A run folder.
+    fn run(&self, name: &str, run: &Run) {
+        self.folder(name, &run.records(), &run.manifest());
+    }
+
+    fn folder(&self, name: &str, records: &[Record], manifest: &Manifest) {
+        let folder = self.path(name);
+        fs::create_dir(&folder).unwrap();
+        Writer::create(folder.join("results.csv")).unwrap().write_all(records).unwrap();
+        let outputs = vec![Output::describe(&folder, "results.csv", Some(records.len() as u64)).unwrap()];
+        Manifest { outputs, ..manifest.clone() }.write(&folder.join("manifest.json")).unwrap();
+    }
+
+    /// `difftool compare ARGS`, where arguments are separated by blanks.
+    fn compare(&self, args: &str) -> Command {
+        let mut command = Command::cargo_bin("difftool").unwrap();
+        command.current_dir(self.0.path()).arg("compare").args(args.split_whitespace());
+        command
+    }
+
+    fn stdout(&self, args: &str) -> String {
+        let output = self.compare(args).assert().success().get_output().clone();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn stderr(&self, args: &str) -> String {
+        let output = self.compare(args).assert().success().get_output().clone();
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn json(&self, args: &str) -> Value {
+        serde_json::from_str(&self.stdout(&format!("{args} --format json"))).unwrap()
+    }
+}
+
+/// Fails with this exit code and one line on stderr that contains all of `words`, with nothing on stdout.
+#[track_caller]
+fn refuses(command: &mut Command, code: i32, words: &[&str]) {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.starts_with("difftool: ") && stderr.trim_end().lines().count() == 1, "{stderr}");
+    assert!(words.iter().all(|word| stderr.contains(word)), "{words:?} in {stderr}");
+    assert!(output.stdout.is_empty());
+}
+
+/// The row of a metric.
+fn row<'a>(json: &'a Value, metric: &str) -> &'a Value {
+    json["rows"].as_array().unwrap().iter().find(|row| row["metric"] == metric).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap()
+}
+
+#[test]
+fn the_same_run_twice_differs_by_nothing_in_every_cell() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &RUN);
+    for pair in ["a a", "a b", "a/results.csv b"] {
+        let json = scratch.json(pair);
+        assert_eq!(json["manifests_differ"][0]["in"], json!([]));
+        assert_eq!(json["rows"].as_array().unwrap().len(), 2);
+        for row in json["rows"].as_array().unwrap() {
+            assert_eq!((row["n"].as_u64(), row["cells"].as_u64()), (Some(30), Some(60)), "{row}");
+            assert!(["diff", "lo", "hi"].iter().all(|name| number(&row[name]) == 0.0), "{row}");
+            assert_eq!((row["wins"].as_u64(), row["losses"].as_u64()), (Some(0), Some(0)), "{row}");
+            assert_eq!((number(&row["p"]), row["mean_baseline"].clone()), (1.0, row["mean_other"].clone()), "{row}");
+        }
+        assert_eq!(json["pairings"][0]["pairs"], 120);
+    }
+    assert!(scratch.stderr("a b").contains("a and b: the manifests agree"));
+}
+
+#[test]
+fn differences_are_those_that_were_put_in() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &Run { model: "diff", shift: 0.125, ..RUN });
+    let json = scratch.json("a b");
+    let (exact, share) = (row(&json, "exact"), row(&json, "share_abs"));
+    // Ten of thirty prompts are missed, with both questions.
+    assert!((number(&exact["diff"]) - 1.0 / 3.0).abs() < 1e-12);
+    assert_eq!([&exact["wins"], &exact["ties"], &exact["losses"]], [20, 40, 0]);
+    assert_eq!((&exact["test"], &share["test"]), (&json!("mcnemar"), &json!("wilcoxon")));
+    // 2 · ½²⁰, and twice that for two rows by Holm; all thirty shares grew, so the other p is 2 · ½³⁰.
+    assert!((number(&exact["p"]) / 2_f64.powi(-19) - 1.0).abs() < 1e-9, "{exact}");
+    assert!((number(&share["p"]) / 2_f64.powi(-29) - 1.0).abs() < 1e-9, "{share}");
+    assert_eq!(number(&exact["p_adjusted"]), number(&exact["p"]));
+    assert_eq!(number(&share["p_adjusted"]), 2.0 * number(&share["p"]));
+    let [diff, lo, hi] = ["diff", "lo", "hi"].map(|name| number(&share[name]));
+    assert!([diff, lo, hi].iter().all(|x| (x - 0.125).abs() < 1e-9), "{share}");
+    assert_eq!([&share["wins"], &share["ties"], &share["losses"]], [30, 0, 0]);
+    let (lo, hi) = (number(&exact["lo"]), number(&exact["hi"]));
+    assert!(0.1 < lo && lo < 1.0 / 3.0 && 1.0 / 3.0 < hi && hi < 0.6, "{exact}");
+}
+
+#[test]
+fn runs_of_other_prompts_are_refused_with_the_reason() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &Run { seed: 7, ..RUN });
+    let reason = ["a and b are of different prompts", "seeds.prompts: 0 and 7", "--allow-different-prompts"];
+    refuses(&mut scratch.compare("a b"), 2, &reason);
+    let stderr = scratch.stderr("a b --allow-different-prompts");
+    assert!(stderr.contains("different prompts: the pairing is by cell only"), "{stderr}");
+}
+
+#[test]
+fn files_without_manifests_are_refused_if_their_seeds_differ() {
+    let scratch = Scratch::new();
+    for (name, seed) in [("a.csv", 0), ("b.csv", 100)] {
+        Writer::create(scratch.path(name)).unwrap().write_all(&Run { seed, ..RUN }.records()).unwrap();
+    }
+    refuses(&mut scratch.compare("a.csv b.csv"), 2, &["no cell in common", "seed", "--allow-different-prompts"]);
+    assert_eq!(scratch.json("a.csv b.csv --allow-different-prompts")["pairings"][0]["pairs"], 120);
+    assert!(scratch.stderr("a.csv a.csv").contains("a.csv has no manifest.json"));
+}
+
+#[test]
+fn what_the_manifests_differ_in_is_said_first() {
+    let scratch = Scratch::new();
+    let (a, b) =
+        (Run { bits: Some(4), scope: Some("tensor"), ..RUN }, Run { bits: Some(4), scope: Some("row"), ..RUN });
+    scratch.run("a", &a);
+    let mut manifest = b.manifest();
+    manifest.models[0].weights_sha256 = "other weights".into();
+    manifest.tool.version = "99.0.0".into();
+    manifest.seeds.insert("bootstrap".into(), 5);
+    scratch.folder("b", &b.records(), &manifest);
+    let stderr = scratch.stderr("a b");
+    let version = format!("tool.version: {} and 99.0.0", env!("CARGO_PKG_VERSION"));
+    let differences = [
+        "a and b differ in",
+        &version,
+        "models.transformer.weights_sha256: weights of t and other weight",
+        "seeds.bootstrap: none and 5",
+        "config.conditions.0.quantiser.scope: tensor and row",
+    ];
+    assert!(stderr.starts_with(differences[0]), "{stderr}");
+    assert!(differences.iter().all(|difference| stderr.contains(difference)), "{stderr}");
+    assert_eq!(scratch.json("a b")["manifests_differ"][0]["in"].as_array().unwrap().len(), 4);
+    assert!(scratch.compare("a b --quiet").output().unwrap().stderr.is_empty());
+}
+
+#[test]
+fn results_that_were_edited_are_noticed() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    let path = scratch.path("a/results.csv");
+    let edited = fs::read_to_string(&path).unwrap().replace("exact,0.0", "exact,1.0");
+    fs::write(&path, edited).unwrap();
+    assert!(scratch.stderr("a a").contains("is not the file that its manifest describes"));
+}
+
+#[test]
+fn models_of_one_file_are_compared_by_name() {
+    let scratch = Scratch::new();
+    let records = [RUN.records(), Run { model: "diff", shift: 0.125, ..RUN }.records()].concat();
+    Writer::create(scratch.path("both.csv")).unwrap().write_all(&records).unwrap();
+    let json = scratch.json("both.csv --by model");
+    assert_eq!((&json["rows"][0]["baseline"], &json["rows"][0]["other"]), (&json!("transformer"), &json!("diff")));
+    assert!(number(&row(&json, "share_abs")["diff"]) > 0.0);
+    let turned = scratch.json("both.csv --by model --baseline diff");
+    assert_eq!(number(&row(&turned, "share_abs")["diff"]), -number(&row(&json, "share_abs")["diff"]));
+    refuses(&mut scratch.compare("both.csv"), 2, &["both.csv alone", "--by", "model (diff, transformer)"]);
+    refuses(&mut scratch.compare("both.csv --by model --baseline gpt"), 2, &["gpt", "transformer, diff"]);
+}
+
+#[test]
+fn bits_are_compared_with_logits_that_were_left_alone() {
+    let scratch = Scratch::new();
+    let quantised = |bits, shift| Run { bits: Some(bits), scope: Some("row"), shift, ..RUN }.records();
+    let records = [RUN.records(), quantised(8, -0.01), quantised(4, -0.1)].concat();
+    Writer::create(scratch.path("bits.csv")).unwrap().write_all(&records).unwrap();
+    let json = scratch.json("bits.csv --by bits --metric share_abs --where scope=row");
+    let rows = json["rows"].as_array().unwrap();
+    let named: Vec<_> = rows.iter().map(|row| (row["baseline"].as_str(), row["other"].as_str())).collect();
+    assert_eq!(named, [(Some("bits=none"), Some("bits=8")), (Some("bits=none"), Some("bits=4"))]);
+    assert!((number(&rows[1]["diff"]) + 0.1).abs() < 1e-9);
+}
+
+#[test]
+fn every_input_is_compared_with_the_first() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &Run { model: "diff", shift: 0.1, ..RUN });
+    scratch.run("c", &Run { model: "diff-v2", shift: 0.2, ..RUN });
+    let json = scratch.json("a b c --metric share_abs");
+    let rows = json["rows"].as_array().unwrap();
+    let found: Vec<_> = rows.iter().map(|row| (row["baseline"].as_str(), row["other"].as_str())).collect();
+    assert_eq!(found, [(Some("transformer"), Some("diff")), (Some("transformer"), Some("diff-v2"))]);
+    assert!((number(&rows[1]["diff"]) - 0.2).abs() < 1e-9);
+}
+
+#[test]
+fn cells_of_one_side_only_are_listed() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    let (run, mut records) = (Run { model: "diff", ..RUN }, Run { model: "diff", ..RUN }.records());
+    records.retain(|record| record.identity.seed != Some(5) && record.measure.layer.is_none());
+    scratch.folder("b", &records, &run.manifest());
+    let json = scratch.json("a b");
+    let cells = json["pairings"][0]["only_baseline"]["cells"].as_array().unwrap();
+    assert_eq!((cells.len(), row(&json, "exact")["n"].as_u64()), (4, Some(29)));
+    assert!(cells.iter().all(|cell| cell.as_str().unwrap().contains("seed=5")), "{cells:?}");
+    assert_eq!(json["pairings"][0]["only_other"]["cells"], json!([]));
+    let stderr = scratch.stderr("a b");
+    assert!(stderr.contains("4 cells only in transformer (2 exact, 2 share_abs)"), "{stderr}");
+    assert!(stderr.contains("exact · task=needle ctx_tok=1024") && stderr.contains("and 1 more"), "{stderr}");
+}
+
+#[test]
+fn failures_and_missing_numbers_are_left_out_and_counted() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    let mut records = RUN.records();
+    records[0].measure.value = None;
+    records[0].measure.error = Some("no room\nfor it".into());
+    records[1].measure.value = None;
+    scratch.folder("b", &records, &RUN.manifest());
+    assert!(scratch.stderr("a b").contains("left out: 1 that failed, 1 without a number"));
+    assert_eq!(row(&scratch.json("a b"), "exact")["cells"], 59);
+}
+
+#[test]
+fn a_cell_that_is_there_twice_is_an_error_that_says_where() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    let records = [RUN.records(), vec![RUN.records()[4].clone()]].concat();
+    Writer::create(scratch.path("b.csv")).unwrap().write_all(&records).unwrap();
+    refuses(&mut scratch.compare("a b.csv"), 1, &["the same cell twice", "record 5 of b.csv and record 241 of b.csv"]);
+    refuses(&mut scratch.compare("a a --by ctx_tok"), 1, &["the same cell twice", "a file given twice?"]);
+    let scopes = ["row", "head"].map(|scope| Run { bits: Some(4), scope: Some(scope), ..RUN }.records()).concat();
+    Writer::create(scratch.path("c.csv")).unwrap().write_all(&[RUN.records(), scopes].concat()).unwrap();
+    refuses(&mut scratch.compare("c.csv --by bits"), 1, &["differ in scope", "--where scope="]);
+}
+
+#[test]
+fn mixed_schemas_and_other_files_are_refused() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    let text = fs::read_to_string(scratch.path("a/results.csv")).unwrap();
+    fs::write(scratch.path("newer.csv"), text.replace("\n1,", "\n2,")).unwrap();
+    fs::write(scratch.path("mixed.csv"), text.clone() + &text.lines().nth(1).unwrap().replacen('1', "2", 1)).unwrap();
+    fs::write(scratch.path("other.csv"), "x,y\n1,2\n").unwrap();
+    for (name, words) in [
+        ("newer.csv", ["line 2", "schema 2"]),
+        ("mixed.csv", ["line 242", "schema 2"]),
+        ("other.csv", ["not a results file", "schema"]),
+    ] {
+        refuses(&mut scratch.compare(&format!("a {name}")), 1, &[name, words[0], words[1]]);
+    }
+    refuses(&mut scratch.compare("a nonesuch"), 2, &["nonesuch", "no such file or run folder"]);
+    fs::write(scratch.path("a/manifest.json"), "{\"tool\": 3").unwrap();
+    refuses(&mut scratch.compare("a a"), 1, &["manifest.json is not a manifest"]);
+}
+
+#[test]
+fn two_units_of_one_metric_are_refused() {
+    let scratch = Scratch::new();
+    let mut records = RUN.records();
+    records[4].measure.unit = Some("percent".into());
+    Writer::create(scratch.path("a.csv")).unwrap().write_all(&records).unwrap();
+    refuses(&mut scratch.compare("a.csv a.csv"), 1, &["a.csv, record 5", "exact is in percent here, but in fraction"]);
+}
+
+#[test]
+fn rows_are_made_for_groups_and_of_what_meets_the_conditions() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &Run { model: "diff", shift: 0.1, ..RUN });
+    let json = scratch.json("a b --metric share_abs --group-by layer,ctx_tok --where ctx_tok=512 --where ctx_tok=1024");
+    let groups: Vec<_> = json["rows"].as_array().unwrap().iter().map(|row| row["group"].clone()).collect();
+    let group = |layer: &str, ctx: &str| json!({ "layer": layer, "ctx_tok": ctx });
+    assert_eq!(groups, [group("0", "512"), group("0", "1024"), group("1", "512"), group("1", "1024")]);
+    assert_eq!(json["rows"][0]["level"], "layer");
+    assert_eq!(json["rows"][0]["n"], 15);
+    let one = scratch.json("a b --where ctx_tok=512 --where query=1 --metric exact");
+    assert_eq!((one["rows"][0]["n"].as_u64(), one["rows"][0]["cells"].as_u64()), (Some(15), Some(15)));
+}
+
+#[test]
+fn all_formats_show_the_same_rows() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &Run { model: "diff", shift: 0.125, ..RUN });
+    let expected = "\
+metric             compared            unit       n  cells  baseline   other           difference [95 %]";
+    let table = scratch.stdout("a b");
+    assert!(table.starts_with(expected) && table.lines().count() == 3, "{table}");
+    let csv = scratch.stdout("a b --format csv");
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let header = reader.headers().unwrap().clone();
+    let field = |row: &csv::StringRecord, name: &str| {
+        let place = header.iter().position(|heading| heading == name).unwrap();
+        row[place].to_owned()
+    };
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    let json = scratch.json("a b");
+    for row in json["rows"].as_array().unwrap() {
+        let same = rows.iter().find(|found| row["metric"] == field(found, "metric")).unwrap();
+        for name in ["mean_baseline", "mean_other", "diff", "lo", "hi", "p", "p_adjusted"] {
+            // serde_json reads numbers to their last digit but one.
+            let found = field(same, name).parse::<f64>().unwrap();
+            assert!((found - number(&row[name])).abs() <= 1e-12 * found.abs(), "{name}: {found}");
+        }
+    }
+    let markdown = scratch.stdout("a b --format markdown");
+    assert!(markdown.starts_with("| metric | compared |") && markdown.contains("\n| :-- |"), "{markdown}");
+    assert_eq!(markdown.lines().count(), 4);
+}
+
+#[test]
+fn a_seed_gives_the_same_bytes_again_and_moves_nothing_but_intervals() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    let mut records = RUN.records();
+    records.iter_mut().zip(0..).for_each(|(record, i)| record.measure.value = Some(f64::from(i * i % 97)));
+    scratch.folder("b", &records, &RUN.manifest());
+    let printed = |seed: &str| scratch.stdout(&format!("a b --format csv --seed {seed}"));
+    assert_eq!(printed("3"), printed("3"));
+    let [three, four] = ["3", "4"].map(|seed| scratch.json(&format!("a b --seed {seed}"))["rows"][0].clone());
+    assert_eq!((&three["diff"], &three["p"]), (&four["diff"], &four["p"]));
+    assert_ne!((&three["lo"], &three["hi"]), (&four["lo"], &four["hi"]));
+}
+
+#[test]
+fn p_values_are_corrected_as_asked() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &Run { model: "diff", shift: 0.125, ..RUN });
+    let share = |correction: &str| {
+        let json = scratch.json(&format!("a b --correction {correction}"));
+        let row = row(&json, "share_abs").clone();
+        number(&row["p_adjusted"]) / number(&row["p"])
+    };
+    assert_eq!(["none", "bh", "holm"].map(share), [1.0, 2.0, 2.0]);
+}
+
+#[test]
+fn conditions_that_hold_exit_with_3_behind_the_table() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &Run { model: "diff", shift: -0.125, ..RUN });
+    let fail_if = |condition: &str| {
+        let mut command = scratch.compare("a b --quiet --fail-if");
+        command.arg(condition).output().unwrap()
+    };
+    for holds in ["share_abs[answer] < -0.1", "share_abs.hi<0", "exact > 0", "exact.baseline < 0.9"] {
+        let output = fail_if(holds);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        assert!(stderr.contains("holds for") && stderr.contains("diff - transformer"), "{stderr}");
+        assert!(!output.stdout.is_empty());
+    }
+    for not in ["share_abs < -0.2", "exact.lo < 0", "exact.other < 1"] {
+        assert_eq!(fail_if(not).status.code(), Some(0), "{not}");
+    }
+    for wrong in ["nll < 0", "exact", "exact < much", "share_abs[filler] < 0"] {
+        assert_eq!(fail_if(wrong).status.code(), Some(2), "{wrong}");
+    }
+}
+
+#[test]
+fn a_figure_is_a_new_file_with_its_recipe() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &Run { model: "diff", shift: 0.125, ..RUN });
+    scratch.stdout("a b --plot forest.png");
+    let recipe = read_recipe(&scratch.path("forest.png")).unwrap();
+    let of = |keyword: &str| &recipe.iter().find(|(name, _)| name == keyword).unwrap().1;
+    assert!(of("command").ends_with("compare a b --plot forest.png"));
+    assert!(of("input 1").starts_with("a sha256 ") && of("input 2").starts_with("b sha256 "));
+    let before = fs::read(scratch.path("forest.png")).unwrap();
+    refuses(&mut scratch.compare("a b --plot forest.png"), 2, &["forest.png", "never overwritten"]);
+    assert_eq!(fs::read(scratch.path("forest.png")).unwrap(), before);
+    refuses(&mut scratch.compare("a b --plot forest.pdf"), 2, &["forest.pdf", "PNG"]);
+    refuses(&mut scratch.compare("a b --plot nowhere/forest.png"), 2, &["there is no folder nowhere"]);
+}
+
+#[test]
+fn mistakes_are_answered_with_what_there_is() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    for (args, words) in [
+        ("a a --metric nll", ["--metric nll", "exact, share_abs"]),
+        ("a a --metric share_abs[filler]", ["regions are", "answer"]),
+        ("a a --where ctx_tok=99", ["--where ctx_tok=99", "512, 1024"]),
+        ("a a --by seed", ["--by seed", "model"]),
+        ("a a --group-by metric", ["--group-by metric", "anyway"]),
+        ("a a --baseline diff --by model", ["--baseline diff", "transformer"]),
+        ("a --by model", ["nothing to compare transformer with", "ctx_tok (512, 1024)"]),
+        ("a a --metric exact --group-by layer", ["no records left", "--group-by"]),
+    ] {
+        refuses(&mut scratch.compare(args), 2, &words);
+    }
+    for (args, word) in
+        [("a a --where ctx", "COLUMN=VALUE"), ("a a --by depth", "depth_req_pct"), ("a a --where bits=few", "bits")]
+    {
+        let output = scratch.compare(args).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && stderr.contains(word), "{stderr}");
+    }
+}
+
+#[test]
+fn a_reader_who_has_enough_is_no_error_but_hides_no_condition_either() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &Run { model: "diff", ..RUN });
+    for (args, code) in [(&[][..], 0), (&["--fail-if", "exact > 0"], 3)] {
+        for format in ["table", "csv", "json", "markdown"] {
+            let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("difftool"));
+            command.current_dir(scratch.0.path()).args(["compare", "a", "b", "--format", format]).args(args);
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            drop(child.stdout.take());
+            let mut stderr = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(code), "{format}: {stderr}");
+            assert!(!stderr.contains("panicked"), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_coloured_with_or_without_no_color() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    let printed = |set: bool| {
+        let mut command = scratch.compare("a a");
+        let command = if set { command.env("NO_COLOR", "1") } else { command.env_remove("NO_COLOR") };
+        let output = command.output().unwrap();
+        [output.stdout, output.stderr].concat()
+    };
+    assert_eq!(printed(true), printed(false));
+    assert!(!printed(false).contains(&0x1b));
+}
+
+/// The request `difftool compare A B` makes.
+fn request(a: &Path, b: &Path) -> Request {
+    Request {
+        inputs: vec![a.to_path_buf(), b.to_path_buf()],
+        by: None,
+        baseline: None,
+        metrics: Metrics::All,
+        wheres: Vec::new(),
+        group_by: vec![Column::CtxTok],
+        correction: Correction::Bh,
+        seed: 0,
+        allow_different_prompts: true,
+    }
+}
+
+/// A field of a record, some of them beyond what any run writes.
+fn field() -> impl Strategy<Value = String> {
+    let odd =
+        ["", "1", "-1", "NaN", "inf", "1e308", "-1.7976931348623157e308", "99999999999999999999", "a\nb", "\"", "é,"];
+    prop_oneof![prop::sample::select(odd.to_vec()).prop_map(String::from), "[a-z0-9.]{0,4}"]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn any_fields_in_any_place_are_compared_or_refused(
+        changes in prop::collection::vec((1_usize..9, 0_usize..24, field()), 1..6)
+    ) {
+        let scratch = Scratch::new();
+        scratch.run("a", &Run { prompts: 3, ..RUN });
+        let mut rows: Vec<Vec<String>> = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .from_path(scratch.path("a/results.csv"))
+            .unwrap()
+            .records()
+            .map(|row| row.unwrap().iter().map(String::from).collect())
+            .collect();
+        changes.into_iter().for_each(|(row, column, text)| rows[row][column] = text);
+        let mut writer = csv::Writer::from_path(scratch.path("b.csv")).unwrap();
+        rows.iter().for_each(|row| writer.write_record(row).unwrap());
+        writer.flush().unwrap();
+        if let Ok(comparison) = compare(&request(&scratch.path("a"), &scratch.path("b.csv"))) {
+            prop_assert!(comparison.rows.iter().all(|row| row.diff.is_finite() && row.n > 0));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_refused_as_results(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let scratch = Scratch::new();
+        scratch.run("a", &Run { prompts: 2, ..RUN });
+        fs::write(scratch.path("b.csv"), bytes).unwrap();
+        prop_assert!(compare(&request(&scratch.path("a"), &scratch.path("b.csv"))).is_err());
+    }
+
+    #[test]
+    fn damaged_manifests_are_read_or_refused(place in 0.0..1.0, byte: u8, cut in 0.0..1.2) {
+        let scratch = Scratch::new();
+        for name in ["a", "b"] {
+            scratch.run(name, &Run { prompts: 2, ..RUN });
+        }
+        let path = scratch.path("b/manifest.json");
+        let mut bytes = fs::read(&path).unwrap();
+        let end = bytes.len() as f64;
+        bytes[(place * end) as usize] = byte;
+        bytes.truncate((cut * end) as usize);
+        fs::write(&path, bytes).unwrap();
+        let comparison = compare(&request(&scratch.path("a"), &scratch.path("b")));
+        prop_assert!(cut >= 1.0 || comparison.is_err());
+    }
+
+    #[test]
+    fn any_configuration_is_told_from_another(depth in 0_usize..4, text in ".*", number in prop::num::f64::ANY) {
+        let scratch = Scratch::new();
+        let nest = |inner: Value, i: usize| if i == 1 { json!([inner]) } else { json!({ "x": inner }) };
+        let nested = (0..depth).fold(json!([text, number]), nest);
+        let run = Run { prompts: 2, ..RUN };
+        scratch.run("a", &run);
+        scratch.folder("b", &run.records(), &Manifest { config: nested, ..run.manifest() });
+        let comparison = compare(&request(&scratch.path("a"), &scratch.path("b"))).unwrap();
+        prop_assert!(!comparison.differences[0].1.is_empty());
+    }
+
+    #[test]
+    fn any_words_are_read_or_refused(text in "\\PC*") {
+        prop_assert!(text.parse::<Condition>().is_err() || text.contains(['<', '>']));
+        prop_assert!(text.parse::<MetricName>().is_err() || !text.trim().is_empty());
+        prop_assert!(text.parse::<Where>().is_err() || text.contains('='));
+    }
+}
