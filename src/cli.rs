@@ -36,8 +36,14 @@ pub enum Command {
     Merge(MergeArgs),
     /// What differs between runs, or within one, on the same prompts?
     Compare(CompareArgs),
+    /// Show a needle prompt with its regions marked, or write prompts as JSON lines
+    Prompt(ShowPromptArgs),
     /// Train matched models from a spec, side by side on the same data
     Train(TrainArgs),
+    /// Print a script that completes commands and flags
+    Completions(CompletionsArgs),
+    /// Print the manual page of a command, or write all of them
+    Man(ManArgs),
 }
 
 /// Which prompts.
@@ -383,6 +389,44 @@ pub enum Format {
     Json,
     /// A table for a README
     Markdown,
+}
+
+/// `difftool prompt`.
+#[derive(Debug, Args)]
+pub struct ShowPromptArgs {
+    /// Prompts; the same as those of `difftool needle` with the same flags.
+    #[command(flatten)]
+    pub prompts: PromptArgs,
+    /// Which prompt of the grid to show, counted from 0
+    #[arg(long, default_value_t = 0, value_name = "I", conflicts_with = "jsonl")]
+    pub index: usize,
+    /// Which of its questions the regions are seen from, counted from 0
+    #[arg(long, default_value_t = 0, value_name = "Q", conflicts_with = "jsonl")]
+    pub query: usize,
+    /// Write every prompt of the grid as one line of JSON: text, token ids, offsets, regions, answers; `-` for stdout
+    #[arg(long, value_name = "FILE|-")]
+    pub jsonl: Option<PathBuf>,
+    /// The model whose tokenizer cuts the text
+    #[arg(long, default_value = "transformer", value_name = "NAME|DIR")]
+    pub model: String,
+}
+
+/// `difftool completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `difftool man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The command, as in `difftool man needle`; difftool itself if none is named
+    pub command: Option<String>,
+    /// Write the pages of all commands into this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub out: Option<PathBuf>,
 }
 
 /// `difftool train`.

@@ -3,8 +3,10 @@
 mod compare;
 mod experiment;
 mod heatmap;
+mod manual;
 mod needle;
 mod outliers;
+mod prompt;
 mod quantize;
 mod ratio;
 mod session;
@@ -33,7 +35,10 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Run(args) => experiment::run(&args),
         Command::Merge(args) => experiment::merge(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Prompt(args) => prompt::run(&args),
         Command::Train(args) => train::run(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
 
-const DEFAULTS: Defaults = Defaults {
+pub(super) const DEFAULTS: Defaults = Defaults {
     settings: &[(1, 1), (2, 2), (4, 2), (6, 2)], // the paper's Table 2
     samples: 15,
     heldout: |samples| samples.div_ceil(3),

@@ -1,0 +1,189 @@
+//! `difftool prompt`: needle prompts as the models get them, with their regions marked, or as JSON lines.
+
+use super::needle::DEFAULTS;
+use super::session;
+use crate::bail_usage;
+use crate::cli::ShowPromptArgs;
+use crate::experiment::{Cell, CellSpec, Grid, Sources};
+use crate::models;
+use crate::prompt::{Haystack, Prompt, Region, Text, Tokenizer};
+use anstyle::{AnsiColor, Style};
+use anyhow::{Context, Result};
+use serde_json::{json, Value};
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::Path;
+
+/// Shows one prompt, or writes all.
+///
+/// # Errors
+/// Usage errors if there is no such prompt or question; if a prompt cannot be built or a file not be written.
+pub fn run(args: &ShowPromptArgs) -> Result<()> {
+    let grid = session::grid(&args.prompts, None, &DEFAULTS)?;
+    let model = models::load(&args.model)?;
+    let haystack = args.prompts.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?;
+    let source = Source { sources: Sources { haystack, text: Text::Prose }, tokenizer: model.tokenizer(), grid: &grid };
+    match &args.jsonl {
+        None => show(&source, args.index, args.query),
+        Some(path) if path.as_os_str() == "-" => source.write(&mut std::io::stdout().lock()),
+        Some(path) => write_file(&source, path),
+    }
+}
+
+/// Where prompts come from.
+struct Source<'a> {
+    sources: Sources,
+    tokenizer: &'a Tokenizer,
+    grid: &'a Grid,
+}
+
+impl Source<'_> {
+    fn prompt(&self, cell: &Cell) -> Result<Prompt> {
+        cell.prompt(self.grid.seed(), &self.sources, self.tokenizer)
+    }
+
+    fn write(&self, out: &mut dyn Write) -> Result<()> {
+        for cell in self.grid.cells() {
+            writeln!(out, "{}", json_line(&cell, self.grid.seed(), &self.prompt(&cell)?))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_file(source: &Source<'_>, path: &Path) -> Result<()> {
+    let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
+    let mut out = BufWriter::new(File::create_new(path).with_context(cannot)?);
+    source.write(&mut out)?;
+    Ok(out.flush()?)
+}
+
+/// Neighbouring tokens of one region.
+fn runs(regions: &[Region]) -> Vec<(Region, std::ops::Range<usize>)> {
+    let mut start = 0;
+    let run = |alike: &[Region]| {
+        let run = (alike[0], start..start + alike.len());
+        start = run.1.end;
+        run
+    };
+    regions.chunk_by(|a, b| a == b).map(run).collect()
+}
+
+fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {
+    let targets = prompt.targets();
+    let queries = targets.iter().filter_map(|target| Some((&prompt.queries[target.query?], target)));
+    let queries: Vec<Value> = queries
+        .map(|(query, target)| {
+            let regions: Vec<Value> = runs(&target.regions)
+                .into_iter()
+                .map(|(region, tokens)| json!([region, tokens.start, tokens.end]))
+                .collect();
+            json!({
+                "city": query.city, "answer": query.value,
+                "needle_tokens": [query.needle.start, query.needle.end],
+                "answer_tokens": [query.answer.start, query.answer.end],
+                "predicted_tokens": [query.predicted.start, query.predicted.end],
+                "depth_req_pct": query.depth_req_pct, "depth_real_pct": query.depth_real_pct,
+                "regions": regions,
+            })
+        })
+        .collect();
+    let CellSpec::Needle(spec) = &cell.spec else { unreachable!("the grid is one of needles") };
+    json!({
+        "index": cell.index, "seed": base_seed + cell.index, "ctx_tok": spec.ctx_tok, "needles": spec.needles,
+        "retrieve": spec.retrieve, "cities": spec.cities, "text": prompt.text, "ids": prompt.ids,
+        "offsets": prompt.offsets, "queries": queries,
+    })
+}
+
+fn show(source: &Source<'_>, index: usize, query: usize) -> Result<()> {
+    let cells = source.grid.cells();
+    let Some(cell) = cells.get(index) else {
+        bail_usage!("--index {index}: the grid has prompts 0 to {}", cells.len().saturating_sub(1));
+    };
+    let prompt = source.prompt(cell)?;
+    let targets = prompt.targets();
+    let Some(target) = targets.get(query) else {
+        bail_usage!("--query {query}: the prompt has questions 0 to {}", targets.len() - 1);
+    };
+    let stdout = std::io::stdout();
+    let coloured = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let asked = &prompt.queries[query];
+    let mut out = stdout.lock();
+    writeln!(out, "{}\n", marked(&prompt, &target.regions, if coloured { in_colour } else { in_brackets }))?;
+    if coloured {
+        let legend: Vec<String> = Region::ALL.into_iter().map(|region| in_colour(region, region.name())).collect();
+        writeln!(out, "{}", legend.join(" "))?;
+    }
+    writeln!(
+        out,
+        "prompt {index} of {}, seed {}: {} tokens; the answer for {} is {}, tokens {} to {}, at {:.1} % of the haystack",
+        cells.len(),
+        source.grid.seed() + cell.index,
+        prompt.ids.len(),
+        asked.city,
+        asked.value,
+        asked.answer.start,
+        asked.answer.end - 1,
+        asked.depth_real_pct
+    )?;
+    Ok(())
+}
+
+/// The text with every region but filler marked.
+fn marked(prompt: &Prompt, regions: &[Region], mark: fn(Region, &str) -> String) -> String {
+    let mut end = 0;
+    let mut text = |tokens: &std::ops::Range<usize>| {
+        let start = end; // tokenizers may trim the space between tokens
+        end = prompt.offsets[tokens.end - 1].1;
+        prompt.text.get(start..end).unwrap_or_default()
+    };
+    let mut marked = String::new();
+    for (region, tokens) in runs(regions) {
+        match text(&tokens) {
+            "" => {}
+            text => marked += &mark(region, text),
+        }
+    }
+    marked
+}
+
+fn in_brackets(region: Region, text: &str) -> String {
+    match region {
+        Region::Filler => text.to_owned(),
+        region => format!("[{}|{text}]", region.name()),
+    }
+}
+
+fn in_colour(region: Region, text: &str) -> String {
+    let colour = match region {
+        Region::Filler => return text.to_owned(),
+        Region::Bos | Region::Template => AnsiColor::BrightBlack,
+        Region::Distractor => AnsiColor::Yellow,
+        Region::Needle => AnsiColor::Green,
+        Region::Answer => AnsiColor::BrightGreen,
+        Region::Question => AnsiColor::Cyan,
+    };
+    let style = Style::new().fg_color(Some(colour.into()));
+    let style = if region == Region::Answer { style.bold().underline() } else { style };
+    format!("{style}{text}{style:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_the_tokens_in_order() {
+        use Region::{Bos, Filler, Needle};
+        assert_eq!(runs(&[Bos, Filler, Filler, Needle]), [(Bos, 0..1), (Filler, 1..3), (Needle, 3..4)]);
+        assert_eq!(runs(&[]), []);
+    }
+
+    #[test]
+    fn a_mark_surrounds_its_text() {
+        assert_eq!(in_brackets(Region::Answer, "48213"), "[answer|48213]");
+        assert_eq!(in_brackets(Region::Filler, "It rains."), "It rains.");
+        let coloured = in_colour(Region::Answer, "48213");
+        assert!(coloured.starts_with("\u{1b}[") && coloured.contains("48213") && coloured.ends_with("\u{1b}[0m"));
+    }
+}

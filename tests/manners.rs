@@ -1,0 +1,102 @@
+//! The binary from outside: prompts to look at, completions, manual pages, pipes.
+
+use assert_cmd::Command;
+use std::fs;
+use std::process::Stdio;
+use tempfile::TempDir;
+
+fn difftool(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("difftool").unwrap();
+    command.args(args);
+    command
+}
+
+fn stdout(args: &[&str]) -> String {
+    String::from_utf8(difftool(args).assert().success().get_output().stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_prompt_is_shown_with_its_regions_in_brackets() {
+    let shown = stdout(&["prompt", "--ctx", "256", "--needles", "2", "--retrieve", "1", "--depths", "50"]);
+    for region in ["[template|", "[needle|", "[answer|", "[distractor|", "[question|"] {
+        assert!(shown.contains(region), "{region} is not in {shown}");
+    }
+    assert!(!shown.contains('\u{1b}') && !shown.contains("[filler|"), "{shown}");
+    let answer = shown.split("[answer|").nth(1).unwrap().split(']').next().unwrap().trim().to_owned();
+    assert!(shown.contains(&format!(" is {answer}, tokens ")), "{answer}: {shown}");
+}
+
+#[test]
+fn prompts_as_json_lines_hold_what_was_tokenized_and_where_the_answer_is() {
+    let lines =
+        stdout(&["prompt", "--ctx", "256", "--needles", "2", "--samples", "1", "--heldout", "0", "--jsonl", "-"]);
+    assert_eq!(lines.lines().count(), 5, "five depths");
+    for line in lines.lines() {
+        let prompt: serde_json::Value = serde_json::from_str(line).unwrap();
+        let text = prompt["text"].as_str().unwrap();
+        let offsets = prompt["offsets"].as_array().unwrap();
+        assert_eq!(offsets.len(), prompt["ids"].as_array().unwrap().len());
+        for query in prompt["queries"].as_array().unwrap() {
+            let end = |field: &str, i: usize| query[field][i].as_u64().unwrap() as usize;
+            let byte = |token: usize, i: usize| offsets[token][i].as_u64().unwrap() as usize;
+            let (first, last) = (end("answer_tokens", 0), end("answer_tokens", 1) - 1);
+            assert_eq!(text[byte(first, 0)..byte(last, 1)].trim(), query["answer"].as_str().unwrap());
+            let regions = query["regions"].as_array().unwrap();
+            assert_eq!(regions[0][1], 0);
+            assert_eq!(regions.last().unwrap()[2].as_u64().unwrap() as usize, offsets.len(), "a partition");
+            assert!(regions.windows(2).all(|pair| pair[0][2] == pair[1][1]), "without gaps");
+        }
+    }
+}
+
+#[test]
+fn prompts_are_written_to_new_files_only() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("prompts.jsonl");
+    let args = ["prompt", "--ctx", "256", "--needles", "1", "--jsonl", file.to_str().unwrap()];
+    difftool(&args).assert().success();
+    let before = fs::read(&file).unwrap();
+    difftool(&args).assert().code(1);
+    assert_eq!(fs::read(&file).unwrap(), before);
+}
+
+#[test]
+fn a_prompt_that_is_not_there_is_refused_with_what_there_is() {
+    for (args, words) in [
+        (&["--index", "9"][..], "prompts 0 to 4"),
+        (&["--query", "1"], "questions 0 to 0"),
+        (&["--model", "nowhere"], "nowhere"),
+    ] {
+        let common = ["prompt", "--ctx", "256", "--needles", "1", "--samples", "1", "--heldout", "0"];
+        let output = difftool(&[&common[..], args].concat()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && stderr.contains(words), "{stderr}");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_command() {
+    let commands = ["needle", "ratio", "heatmap", "quantize", "outliers", "run", "merge", "compare", "prompt", "train"];
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = stdout(&["completions", shell]);
+        assert!(commands.iter().all(|command| script.contains(command)), "{shell}");
+    }
+    let page = stdout(&["man"]);
+    assert!(page.contains(".TH") && commands.iter().all(|command| page.contains(command)), "{page}");
+    assert!(stdout(&["man", "needle"]).contains("heldout"));
+    difftool(&["man", "nothing"]).assert().code(2);
+    let dir = TempDir::new().unwrap();
+    difftool(&["man", "--out", dir.path().to_str().unwrap()]).assert().success();
+    assert!(dir.path().join("difftool-needle.1").exists());
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    for args in [&["man", "needle"][..], &["completions", "bash"], &["prompt", "--ctx", "1k", "--jsonl", "-"]] {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"));
+        let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");
+    }
+}
