@@ -282,3 +282,36 @@ fn an_experiment_is_listed_and_tried_without_running() {
     scratch.refuses(&["run", "nowhere.toml"], 1, "nowhere.toml");
     scratch.refuses(&["run"], 2, "FILE");
 }
+
+#[test]
+#[cfg(unix)]
+fn the_script_for_gnu_parallel_runs_resumes_and_merges_shards() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("x.toml"), EXPERIMENT).unwrap();
+    scratch.command(&["run", "x.toml", "-q", "--out", "whole"]).assert().success();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/shards/parallel.sh");
+    let run = || {
+        std::process::Command::new("sh")
+            .args([script, "x.toml", "sharded", "3"])
+            .current_dir(scratch.0.path())
+            .env("DIFFTOOL", assert_cmd::cargo::cargo_bin("difftool"))
+            .output()
+            .unwrap()
+    };
+    let output = run();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    scratch.same("whole", "sharded/merged");
+    // As after a crash of one shard: the others are finished, and the whole is merged anew.
+    fs::remove_dir_all(scratch.path("sharded/merged")).unwrap();
+    fs::remove_dir_all(scratch.path("sharded/part-2")).unwrap();
+    assert!(run().status.success());
+    scratch.same("whole", "sharded/merged");
+}
+
+#[test]
+fn the_experiments_that_come_with_it_can_be_read() {
+    for file in ["noise-4k.toml"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments").join(file);
+        difftool::experiment::Experiment::read(&path).unwrap();
+    }
+}
