@@ -36,6 +36,8 @@ pub enum Command {
     Merge(MergeArgs),
     /// What differs between runs, or within one, on the same prompts?
     Compare(CompareArgs),
+    /// Run folders as one page: results with intervals, figures, recipe
+    Report(ReportArgs),
     /// Show a needle prompt with its regions marked, or write prompts as JSON lines
     Prompt(ShowPromptArgs),
     /// Train matched models from a spec, side by side on the same data
@@ -388,6 +390,39 @@ pub enum Format {
     /// Rows, what was paired with what, and all cells of one side only
     Json,
     /// A table for a README
+    Markdown,
+}
+
+/// `difftool report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Run folders, in the order of the report
+    #[arg(required = true, value_name = "DIR")]
+    pub runs: Vec<PathBuf>,
+    /// A new file, or - for stdout [default: stdout]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "splice")]
+    pub out: Option<PathBuf>,
+    /// What to write [default: html; markdown with --splice]
+    #[arg(long, value_enum)]
+    pub format: Option<ReportFormat>,
+    /// Rewrite what this file, such as README.md, has between `<!-- difftool report DIR -->` and
+    /// `<!-- end difftool report -->`: command and main tables, or the tables named as in `DIR: accuracy, heads`
+    #[arg(long, value_name = "FILE")]
+    pub splice: Option<PathBuf>,
+    /// Title of the page [default: what was run]
+    #[arg(long, conflicts_with = "splice")]
+    pub title: Option<String>,
+    /// Print nothing but the result
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// What a report is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// One self-contained page
+    Html,
+    /// The tables for a README or an issue
     Markdown,
 }
 

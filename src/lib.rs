@@ -5,8 +5,8 @@
 //!
 //! > An [`experiment`] makes [`prompt`]s; a prompt knows where its answer is; a [`model`] turns a prompt into heads; a
 //! > head is a *signed mixture of softmax rows* ([`attention`]); a [`probe`] looks at the rows as they pass and keeps
-//! > almost nothing; what a probe learned is a [`record`]; records are summarised ([`summary`]), drawn ([`plot`]) and
-//! > compared ([`compare`]).
+//! > almost nothing; what a probe learned is a [`record`]; records are summarised ([`summary`]), drawn ([`plot`]),
+//! > compared ([`compare`]) and told ([`report`]).
 //!
 //! [`train`] makes matched models to measure, [`ops`] holds the numerical loops of both, and [`cmd`] is the command line
 //! on top: the only module that prints.
@@ -35,6 +35,7 @@ pub mod probe;
 pub mod prompt;
 pub mod quant;
 pub mod record;
+pub mod report;
 pub mod rng;
 pub mod runfolder;
 pub mod stats;

@@ -9,6 +9,7 @@ mod outliers;
 mod prompt;
 mod quantize;
 mod ratio;
+mod report;
 mod session;
 mod train;
 
@@ -35,6 +36,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Run(args) => experiment::run(&args),
         Command::Merge(args) => experiment::merge(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Prompt(args) => prompt::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Completions(args) => manual::completions(&args),

@@ -1,0 +1,220 @@
+//! The records of a run, grouped so that a table can ask for its cells.
+
+use super::sheet::{Cell, Kind};
+use crate::record::Record;
+use crate::summary::{Pick, Setting, Summary};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was done to the attention logits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Condition {
+    /// Nothing for logits left alone.
+    pub(super) bits: Option<u32>,
+    /// What shares one scale.
+    pub(super) scope: Option<String>,
+}
+
+/// What one row of a table is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Case {
+    pub(super) setting: Setting,
+    pub(super) model: String,
+    pub(super) condition: Condition,
+}
+
+/// A quantity of the records and how it is shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Quantity<'a> {
+    pub(super) heading: &'a str,
+    pub(super) metric: &'a str,
+    pub(super) region: Option<&'a str>,
+    pub(super) kind: Kind,
+}
+
+/// Which prompts: the numbers of a case are narrowed to them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Prompts<'a> {
+    pub(super) cities: Option<&'a str>,
+    pub(super) depth_pct: Option<f64>,
+}
+
+/// The records of a run. What was pooled over prompts instead of measured on each is kept apart.
+#[derive(Default)]
+pub(super) struct Data<'a> {
+    pub(super) models: Vec<String>,
+    pub(super) settings: Vec<Setting>,
+    /// In the order they first appeared.
+    pub(super) conditions: Vec<Condition>,
+    /// Regions of attention shares, in the order they first appeared.
+    pub(super) regions: Vec<String>,
+    /// Where cities come from, in the order they first appeared.
+    pub(super) cities: Vec<String>,
+    pub(super) depths_pct: Vec<f64>,
+    /// Metrics of single prompts with their unit, in the order they first appeared.
+    pub(super) metrics: Vec<(String, Option<String>, Option<String>)>,
+    pub(super) pooled: Vec<&'a Record>,
+    pub(super) failures: Vec<&'a Record>,
+    /// One for each scope, which has the unquantised records too: a [`Summary`] does not tell scopes apart.
+    summaries: BTreeMap<Option<String>, Summary>,
+    /// Seeds of the prompts of a case, by cities and depth.
+    prompts: BTreeMap<(Case, String, u64), BTreeSet<u64>>,
+    /// Seed of the bootstrap.
+    pub(super) seed: u64,
+}
+
+impl<'a> Data<'a> {
+    /// Groups records; `seed` is that of the bootstrap.
+    pub(super) fn new(records: &'a [Record], seed: u64) -> Self {
+        let mut data = Self { seed, ..Self::default() };
+        let scopes: BTreeSet<Option<String>> = records.iter().map(|record| condition(record).scope).collect();
+        data.summaries = scopes.into_iter().map(|scope| (scope, Summary::with_heads("share_abs", "answer"))).collect();
+        records.iter().for_each(|record| data.add(record));
+        data.depths_pct.sort_by(f64::total_cmp);
+        data
+    }
+
+    fn add(&mut self, record: &'a Record) {
+        let (id, measure) = (&record.identity, &record.measure);
+        if measure.error.is_some() {
+            self.failures.push(record);
+        }
+        if measure.value.is_none() {
+            return;
+        }
+        let Some(seed) = id.seed else {
+            self.pooled.push(record);
+            return;
+        };
+        let condition = condition(record);
+        for (scope, summary) in &mut self.summaries {
+            if condition.scope.is_none() || condition.scope == *scope {
+                summary.add(record);
+            }
+        }
+        if measure.layer.is_some() {
+            return;
+        }
+        let region = measure.region.as_deref().map(ToOwned::to_owned);
+        let setting = (id.ctx_tok, id.needles.unwrap_or(0), id.retrieve.unwrap_or(0));
+        note(&mut self.models, &id.model);
+        note(&mut self.settings, &setting);
+        note(&mut self.conditions, &condition);
+        id.depth_req_pct.iter().for_each(|depth| note(&mut self.depths_pct, depth));
+        id.cities.iter().for_each(|cities| note(&mut self.cities, &cities.to_string()));
+        if measure.metric == "share_abs" {
+            region.iter().for_each(|region| note(&mut self.regions, region));
+        }
+        note(&mut self.metrics, &(measure.metric.to_string(), region, measure.unit.as_deref().map(ToOwned::to_owned)));
+        let case = Case { setting, model: id.model.clone(), condition };
+        let cities = id.cities.as_deref().unwrap_or_default().to_owned();
+        self.prompts.entry((case, cities, millipct(id.depth_req_pct))).or_default().insert(seed);
+    }
+
+    /// What was measured on prompts: settings in order, models within, conditions within.
+    pub(super) fn cases(&self) -> Vec<Case> {
+        let known: BTreeSet<&Case> = self.prompts.keys().map(|(case, ..)| case).collect();
+        let mut cases = Vec::new();
+        for &setting in &self.settings {
+            for model in &self.models {
+                for condition in &self.conditions {
+                    let case = Case { setting, model: model.clone(), condition: condition.clone() };
+                    cases.extend(known.contains(&case).then_some(case));
+                }
+            }
+        }
+        cases
+    }
+
+    /// Prompts of a case.
+    pub(super) fn count(&self, case: &Case, of: Prompts<'_>) -> usize {
+        let counts = |cities: &str, depth: u64| {
+            of.cities.is_none_or(|wanted| wanted == cities)
+                && of.depth_pct.is_none_or(|wanted| millipct(Some(wanted)) == depth)
+        };
+        let found = self.prompts.iter().filter(|((at, cities, depth), _)| at == case && counts(cities, *depth));
+        found.map(|(_, seeds)| seeds.len()).sum()
+    }
+
+    /// Prompts that any model was measured on.
+    pub(super) fn prompts(&self) -> usize {
+        self.prompts.values().flatten().collect::<BTreeSet<_>>().len()
+    }
+
+    /// The cities that means are over: those of training where both were asked for, as in `difftool needle`.
+    pub(super) fn usual_cities(&self) -> Option<&str> {
+        (self.cities.len() > 1)
+            .then(|| self.cities.iter().find(|cities| *cities == "train"))
+            .flatten()
+            .map(String::as_str)
+    }
+
+    /// The summary that knows a condition.
+    pub(super) fn summary(&self, condition: &Condition) -> &Summary {
+        &self.summaries[&condition.scope]
+    }
+
+    /// The pick of a quantity in a case.
+    pub(super) fn pick<'p>(case: &'p Case, quantity: Quantity<'p>, of: Prompts<'p>) -> Pick<'p> {
+        let pick = Pick::of(&case.model, quantity.metric).setting(case.setting).bits(case.condition.bits);
+        let pick = quantity.region.map_or(pick, |region| pick.region(region));
+        let pick = of.cities.map_or(pick, |cities| pick.cities(cities));
+        of.depth_pct.map_or(pick, |depth| pick.depth_pct(depth))
+    }
+
+    /// A quantity in a case, with its 95 % interval: Wilson for hits, bootstrap over prompts otherwise.
+    pub(super) fn estimate(&self, case: &Case, quantity: Quantity<'_>, of: Prompts<'_>) -> Cell {
+        let (summary, pick) = (self.summary(&case.condition), Self::pick(case, quantity, of));
+        if quantity.kind == Kind::Hits {
+            let p = summary.proportion(pick);
+            return p.fraction.map_or_else(Cell::none, |x| Cell::estimate(quantity.kind, x, Some(p.interval())));
+        }
+        let Some((mean, interval)) = summary.mean_in(pick, self.seed) else { return Cell::none() };
+        // Of one prompt the bootstrap knows nothing: it would show an interval without width.
+        let several = self.count(case, of) > 1;
+        Cell::estimate(quantity.kind, mean, several.then_some(interval))
+    }
+}
+
+/// The condition of a record.
+pub(super) fn condition(record: &Record) -> Condition {
+    let id = &record.identity;
+    Condition { bits: id.bits, scope: id.scope.as_deref().map(ToOwned::to_owned) }
+}
+
+impl Condition {
+    /// `4 bits`, or `unquantised`; with the scope where there are several.
+    pub(super) fn name(&self, with_scope: bool) -> String {
+        let bits = self.bits.map_or("unquantised".to_owned(), |bits| format!("{bits} bits"));
+        let scope = self.scope.as_deref().filter(|_| with_scope);
+        scope.map_or(bits.clone(), |scope| format!("{bits} per {scope}"))
+    }
+}
+
+/// The scopes that occur.
+pub(super) fn scopes(conditions: &[Condition]) -> Vec<&str> {
+    let mut scopes: Vec<&str> = conditions.iter().filter_map(|condition| condition.scope.as_deref()).collect();
+    scopes.dedup();
+    scopes.sort_unstable();
+    scopes.dedup();
+    scopes
+}
+
+/// The record's word for a set of cities, for people.
+pub(super) fn cities_name(cities: &str) -> &str {
+    match cities {
+        "train" => "training",
+        "heldout" => "held-out",
+        other => other,
+    }
+}
+
+/// Depth as a key, in thousandths of a percent.
+fn millipct(depth_pct: Option<f64>) -> u64 {
+    depth_pct.map_or(u64::MAX, |depth| (depth * 1000.0).round() as u64)
+}
+
+fn note<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
+    if !list.contains(item) {
+        list.push(item.clone());
+    }
+}

@@ -1,0 +1,242 @@
+//! What was run, on what, and how: everything of a section that is no result.
+
+use super::data::{cities_name, scopes, Data};
+use super::input::Run;
+use super::sheet::{numbers, words, Cell, Sheet};
+use crate::table::short;
+use std::path::Path;
+
+/// Failed cells listed; the results file has all.
+const FAILURES: usize = 100;
+
+/// One line of a recipe.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Fact {
+    pub(super) name: String,
+    pub(super) value: String,
+    /// Whether it is to be copied: a hash or a path.
+    pub(super) code: bool,
+}
+
+fn fact(name: impl Into<String>, value: impl Into<String>) -> Fact {
+    Fact { name: name.into(), value: value.into(), code: false }
+}
+
+fn code(name: impl Into<String>, value: impl Into<String>) -> Fact {
+    Fact { code: true, ..fact(name, value) }
+}
+
+/// A string of the manifest's configuration, if it is there and says something.
+pub(super) fn config<'a>(run: &'a Run, key: &str) -> Option<&'a str> {
+    run.manifest.config.get(key)?.as_str().map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// The preset that the run is shown as, or the subcommand that made it.
+pub(super) fn name(run: &Run) -> String {
+    let subcommand = run.manifest.argv.get(1).map(String::as_str).filter(|word| !word.starts_with('-'));
+    config(run, "show").or(subcommand).unwrap_or("run").to_owned()
+}
+
+/// The command that made the run, as a shell takes it; the program without its folder.
+pub(super) fn command(run: &Run) -> String {
+    let mut argv = run.manifest.argv.iter();
+    let program =
+        argv.next().map_or("difftool", |path| Path::new(path).file_name().and_then(|f| f.to_str()).unwrap_or(path));
+    let words = std::iter::once(program).chain(argv.map(String::as_str));
+    words.map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a POSIX shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// What was run, in one sentence, from the records.
+pub(super) fn sentence(run: &Run, data: &Data<'_>) -> String {
+    let models: Vec<&str> = run.manifest.models.iter().map(|model| model.name.as_str()).collect();
+    let mut lengths: Vec<usize> = run.records.iter().map(|record| record.identity.ctx_tok).filter(|&n| n > 0).collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
+    let prompts = Some(data.prompts()).filter(|&n| n > 0).or_else(|| windows(run));
+    let what =
+        if run.records.iter().any(|record| record.identity.task == "text") { "window of text" } else { "prompt" };
+    let plural = if prompts == Some(1) {
+        what.to_owned()
+    } else {
+        what.replace("window", "windows").replace("prompt", "prompts")
+    };
+    let count = prompts.map(|n| format!("{n} ")).unwrap_or_default();
+    let tokens = if lengths.is_empty() { String::new() } else { format!(" of {} tokens", list(&lengths)) };
+    let mut parts = vec![format!("{} on {count}{plural}{tokens}", list(&models))];
+    parts.extend(needles(data));
+    parts.extend(quantisation(data));
+    parts.extend(run.manifest.shard.as_ref().map(|shard| format!("only shard {shard} of the experiment")));
+    format!("{}.", parts.join("; "))
+}
+
+/// Windows of text asked for, of all lengths.
+fn windows(run: &Run) -> Option<usize> {
+    let grid = run.manifest.config.get("grid")?;
+    let (samples, lengths) = (grid.get("samples")?.as_u64()?, grid.get("ctx_tok")?.as_array()?.len());
+    usize::try_from(samples).ok()?.checked_mul(lengths)
+}
+
+fn needles(data: &Data<'_>) -> Option<String> {
+    let mut settings: Vec<String> =
+        data.settings.iter().filter(|s| s.1 > 0).map(|s| format!("N={} R={}", s.1, s.2)).collect();
+    settings.dedup();
+    let settings = (!settings.is_empty()).then(|| list(&settings))?;
+    let depths: Vec<String> = data.depths_pct.iter().map(|depth| format!("{depth}")).collect();
+    let depths = if depths.is_empty() { String::new() } else { format!(", answer at {} % of the text", list(&depths)) };
+    let cities: Vec<&str> = data.cities.iter().map(|cities| cities_name(cities)).collect();
+    let cities = if cities.is_empty() { String::new() } else { format!(", cities: {}", list(&cities)) };
+    Some(format!("{settings} (N needles in the text, R asked for){depths}{cities}"))
+}
+
+fn quantisation(data: &Data<'_>) -> Option<String> {
+    let mut bits: Vec<String> = data.conditions.iter().filter_map(|c| c.bits).map(|bits| bits.to_string()).collect();
+    bits.dedup();
+    let scopes = scopes(&data.conditions);
+    let scale = if scopes.is_empty() { String::new() } else { format!(", one scale per {}", list(&scopes)) };
+    (!bits.is_empty()).then(|| format!("attention logits in {} bits{scale}", list(&bits)))
+}
+
+/// `a, b and c`.
+fn list<T: AsRef<str>>(items: &[T]) -> String {
+    let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
+    match items.as_slice() {
+        [] => "no model".to_owned(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// Version, seeds and hashes: what it takes to run it again.
+pub(super) fn recipe(run: &Run) -> Vec<Fact> {
+    let manifest = &run.manifest;
+    let git = manifest.tool.git.as_ref().map(|git| format!(" ({git})")).unwrap_or_default();
+    let mut facts = vec![fact("difftool", format!("{}{git}", manifest.tool.version))];
+    facts.extend(manifest.seeds.iter().map(|(of, seed)| fact(format!("seed of {of}"), seed.to_string())));
+    let hashes = [
+        ("prompts, SHA-256", &manifest.prompts_sha256),
+        ("haystack, SHA-256", &manifest.haystack_sha256),
+        ("text, SHA-256", &manifest.text_sha256),
+    ];
+    facts.extend(hashes.into_iter().filter_map(|(name, hash)| Some(code(name, hash.as_deref()?))));
+    for model in &manifest.models {
+        let parts = [
+            ("weights", &model.weights_sha256),
+            ("config", &model.config_sha256),
+            ("tokenizer", &model.tokenizer_sha256),
+        ];
+        facts.extend(parts.map(|(part, hash)| code(format!("{}: {part}, SHA-256", model.name), hash)));
+    }
+    facts.extend(manifest.outputs.iter().map(|output| code(format!("{}, SHA-256", output.file), &output.sha256)));
+    facts
+}
+
+/// The machine's side of the run.
+pub(super) fn environment(run: &Run) -> Vec<Fact> {
+    let manifest = &run.manifest;
+    let mut facts = vec![
+        fact("device", &manifest.device),
+        fact("number format", &manifest.dtype),
+        fact("threads", manifest.threads.to_string()),
+        fact("started (UTC)", &manifest.started_utc),
+        fact("duration", duration(manifest.wall_s)),
+    ];
+    let resumed = (manifest.resumed_cells > 0).then(|| manifest.resumed_cells.to_string());
+    facts.extend(resumed.map(|cells| fact("prompts taken over on resuming or merging", cells)));
+    facts.extend(manifest.peak_rss_bytes.map(|bytes| fact("peak memory", format!("{} MiB", bytes >> 20))));
+    facts
+}
+
+/// `3.7 s`, `12 min 5 s`, `2 h 31 min`.
+fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..60 => format!("{seconds:.1} s"),
+        60..3_600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3_600, whole / 60 % 60),
+    }
+}
+
+/// The models, down to how their heads are wired.
+pub(super) fn models(run: &Run) -> Option<Sheet> {
+    let row = |model: &crate::manifest::ModelInfo| {
+        let path = model.path.as_deref().unwrap_or("built in");
+        let words = [&model.name, &model.variant, &model.layout, path].map(Cell::words);
+        let [name, variant, layout, path] = words;
+        vec![name, variant, Cell::count(Some(model.parameters)), layout, path]
+    };
+    let columns = vec![words("model"), words("variant"), numbers("parameters"), words("layout"), words("folder")];
+    let rows = run.manifest.models.iter().map(row).collect();
+    Sheet { id: "models", title: "Models", note: String::new(), columns, rows, detail: true }.trimmed()
+}
+
+/// λ of each differential model, a row for each layer.
+pub(super) fn lambda(run: &Run) -> Option<Sheet> {
+    let models: Vec<_> = run.manifest.models.iter().filter(|model| !model.lambda.is_empty()).collect();
+    let layers = models.iter().map(|model| model.lambda.len()).max()?;
+    let mut columns = vec![numbers("layer")];
+    columns.extend(models.iter().map(|model| numbers(&model.name)));
+    let cell = |x: Option<&f64>| x.map_or_else(Cell::none, |&x| Cell { exact: Some(x), ..Cell::words(short(Some(x))) });
+    let row = |layer: usize| {
+        let mut cells = vec![Cell::count(Some(layer))];
+        cells.extend(models.iter().map(|model| cell(model.lambda.get(layer))));
+        cells
+    };
+    let note = "Weight of the second map, by layer; its mean where it depends on the token.".to_owned();
+    Sheet { id: "lambda", title: "λ by layer", note, columns, rows: (0..layers).map(row).collect(), detail: false }
+        .trimmed()
+}
+
+/// Records that say why there is no number.
+pub(super) fn failures(data: &Data<'_>) -> Option<Sheet> {
+    let columns = ["model", "tokens", "N", "R", "depth %", "seed", "bits", "metric", "error"];
+    let columns =
+        columns.map(
+            |heading| if ["model", "metric", "error"].contains(&heading) { words(heading) } else { numbers(heading) },
+        );
+    let row = |record: &&crate::record::Record| {
+        let (id, measure) = (&record.identity, &record.measure);
+        vec![
+            Cell::words(&id.model),
+            Cell::count(Some(id.ctx_tok)),
+            Cell::count(id.needles),
+            Cell::count(id.retrieve),
+            Cell::count(id.depth_req_pct),
+            Cell::count(id.seed),
+            Cell::count(id.bits),
+            Cell::words(measure.metric.as_ref()),
+            Cell::words(measure.error.as_deref().unwrap_or_default()),
+        ]
+    };
+    let all = data.failures.len();
+    let shown =
+        if all > FAILURES { format!(" The first {FAILURES} are listed; results.csv has all.") } else { String::new() };
+    let note = format!("{all} of the measurements failed.{shown}");
+    let rows = data.failures.iter().take(FAILURES).map(row).collect();
+    Sheet { id: "failures", title: "Failures", note, columns: columns.to_vec(), rows, detail: false }.trimmed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_split_or_expand_them() {
+        let words = ["--ctx", "1k..4k:1k", "runs/a b", "it's", "$HOME", ""];
+        assert_eq!(words.map(quoted), ["--ctx", "1k..4k:1k", "'runs/a b'", r"'it'\''s'", "'$HOME'", "''"]);
+    }
+
+    #[test]
+    fn durations_are_for_people() {
+        assert_eq!([3.70, 725.0, 9_061.0].map(duration), ["3.7 s", "12 min 5 s", "2 h 31 min"]);
+    }
+}

@@ -1,0 +1,86 @@
+//! A run folder, read back: its manifest, its records, its figures.
+
+use super::figure::Figure;
+use crate::bail_usage;
+use crate::experiment::{EXPERIMENT, MANIFEST, RESULTS};
+use crate::hash::sha256_file;
+use crate::manifest::{Manifest, Output};
+use crate::record::{self, Record};
+use anyhow::{ensure, Context, Result};
+use std::path::{Path, PathBuf};
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Run {
+    /// The folder as it was named.
+    pub folder: PathBuf,
+    /// What was run, on what.
+    pub manifest: Manifest,
+    /// What was measured; empty if the run has no results file.
+    pub records: Vec<Record>,
+    /// The experiment file that says what was run, if the folder holds it.
+    pub(super) experiment: Option<String>,
+    /// The PNG files, in the order they were drawn.
+    pub(super) figures: Vec<Figure>,
+}
+
+impl Run {
+    /// Reads the folder.
+    ///
+    /// # Errors
+    /// Usage errors if it is not a run folder; others if a file cannot be read, or is not the one that the manifest
+    /// describes: a report on changed results would name the wrong recipe.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let shown = folder.display();
+        if folder.is_file() {
+            bail_usage!("{shown} is a file; name the run folder that it is in");
+        }
+        if !folder.is_dir() {
+            bail_usage!("there is no run folder {shown}");
+        }
+        if !folder.join(MANIFEST).is_file() {
+            bail_usage!(
+                "{shown} has no {MANIFEST}, which a run writes when it ends: is it a run folder, and has the run ended?"
+            );
+        }
+        let manifest = Manifest::read(&folder.join(MANIFEST))?;
+        let (mut records, mut figures) = (Vec::new(), Vec::new());
+        for output in &manifest.outputs {
+            if output.file == RESULTS {
+                records = record::read(&checked(folder, output)?)?;
+            } else if has_extension(&output.file, "png") {
+                figures.push(Figure::read(&checked(folder, output)?, &output.file)?);
+            }
+        }
+        Ok(Self { experiment: experiment(folder)?, folder: folder.to_owned(), manifest, records, figures })
+    }
+}
+
+fn experiment(folder: &Path) -> Result<Option<String>> {
+    let path = folder.join(EXPERIMENT);
+    let read = || std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()));
+    path.is_file().then(read).transpose()
+}
+
+fn has_extension(file: &str, extension: &str) -> bool {
+    Path::new(file).extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
+}
+
+/// The path of an output that is what the manifest says it is.
+fn checked(folder: &Path, output: &Output) -> Result<PathBuf> {
+    let manifest = folder.join(MANIFEST);
+    ensure!(
+        Path::new(&output.file).file_name().is_some_and(|name| name == output.file.as_str()),
+        "{}: the output `{}` is not a file of this folder",
+        manifest.display(),
+        output.file
+    );
+    let path = folder.join(&output.file);
+    ensure!(
+        sha256_file(&path)? == output.sha256,
+        "{} is not the file that {} describes (its SHA-256 differs): it was changed after the run, or the run goes on",
+        path.display(),
+        manifest.display()
+    );
+    Ok(path)
+}

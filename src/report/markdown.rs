@@ -1,0 +1,115 @@
+//! Sections as GitHub Markdown.
+
+use super::sheet::{Cell, Sheet};
+use super::Section;
+use std::fmt::Write as _;
+
+/// All sections with all their tables.
+pub fn markdown(title: &str, sections: &[Section]) -> String {
+    let mut text = format!("# {}\n", escaped(title));
+    for section in sections {
+        let folder = escaped(&section.folder.display().to_string());
+        let _ = write!(text, "\n## {} ({folder})\n", escaped(&section.name));
+        let prose = section.question.iter().chain(&section.analysis).chain(std::iter::once(&section.sentence));
+        for paragraph in prose {
+            let _ = write!(text, "\n{}\n", escaped(paragraph));
+        }
+        let _ = write!(text, "\n{}", command(section));
+        for sheet in section.failures.iter().chain(section.tables(false)).chain(section.tables(true)) {
+            let _ = write!(text, "\n### {}\n\n{}", sheet.title, table(sheet));
+        }
+    }
+    text
+}
+
+/// What goes between the markers of a README: the command, and the tables that the first look is for or those named.
+pub(super) fn excerpt(section: &Section, tables: &[String]) -> Result<String, String> {
+    let all = || section.failures.iter().chain(section.tables(false)).chain(section.tables(true));
+    let mut text = command(section);
+    let chosen: Vec<&Sheet> = if tables.is_empty() {
+        section.failures.iter().chain(section.results.iter().filter(|sheet| !sheet.detail)).collect()
+    } else {
+        let known = || all().map(|sheet| sheet.id).collect::<Vec<_>>().join(", ");
+        let find = |id: &String| {
+            all().find(|sheet| sheet.id == id).ok_or_else(|| format!("the run has no table `{id}`; it has {}", known()))
+        };
+        tables.iter().map(find).collect::<Result<_, _>>()?
+    };
+    for sheet in chosen {
+        let _ = write!(text, "\n**{}.** {}", sheet.title, table(sheet));
+    }
+    Ok(text)
+}
+
+/// The command in a block that a command with backticks of its own cannot end.
+fn command(section: &Section) -> String {
+    let ticks = section.command.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(3.max(ticks + 1));
+    format!("{fence}sh\n{}\n{fence}\n", section.command)
+}
+
+/// The note and the table.
+fn table(sheet: &Sheet) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let mut text = if sheet.note.is_empty() { String::new() } else { format!("{}\n\n", sheet.note) };
+    if sheet.note.is_empty() {
+        text.push('\n');
+    }
+    text += &line(sheet.columns.iter().map(|column| escaped(&column.heading)).collect());
+    text += &line(sheet.columns.iter().map(|column| if column.number { "--:" } else { "---" }.to_owned()).collect());
+    for row in &sheet.rows {
+        text += &line(row.iter().map(cell).collect());
+    }
+    text
+}
+
+fn cell(cell: &Cell) -> String {
+    let text = escaped(&cell.text);
+    if cell.aside.is_empty() {
+        text
+    } else {
+        format!("{text} {}", cell.aside)
+    }
+}
+
+/// Text that stays text: on one line, without markup of its own, and never the end of a comment.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.trim().chars() {
+        match c {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '\n' | '\r' | '\t' => safe.push(' '),
+            '\\' | '`' | '*' | '_' | '|' | '[' | ']' | '~' | '#' | '$' => safe.extend(['\\', c]),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sheet::{numbers, words};
+    use super::*;
+
+    #[test]
+    fn text_is_never_markup() {
+        assert_eq!(escaped("a|b\n<!-- x --> `*_[l](u)"), r"a\|b &lt;!-- x --&gt; \`\*\_\[l\](u)");
+    }
+
+    #[test]
+    fn a_table_has_its_numbers_to_the_right_and_its_intervals_behind_them() {
+        let accuracy = Cell { text: "97.5".into(), aside: "[93.1, 99.2]".into(), exact: Some(0.975) };
+        let sheet = Sheet {
+            id: "accuracy",
+            title: "Answers",
+            note: "Notes.".into(),
+            columns: vec![words("model"), numbers("accuracy %")],
+            rows: vec![vec![Cell::words("diff"), accuracy]],
+            detail: false,
+        };
+        let expected = "Notes.\n\n| model | accuracy % |\n| --- | --: |\n| diff | 97.5 [93.1, 99.2] |\n";
+        assert_eq!(table(&sheet), expected);
+    }
+}

@@ -1,0 +1,96 @@
+//! Runs, read back as a page for people: what was asked, what came out and how sure it is, and how to run it again.
+//!
+//! A [`Run`] is read from its folder and becomes a [`Section`]: tables of its records, its figures, its recipe.
+//! Sections are written as one self-contained HTML file ([`html()`]) or as Markdown ([`markdown()`]), and [`splice()`]
+//! puts the latter between markers of a README. Everything on the page comes from the folder: nothing is measured or
+//! made up here.
+
+mod data;
+mod differences;
+mod facts;
+mod figure;
+mod heads;
+mod html;
+mod input;
+mod markdown;
+mod means;
+mod pooled;
+mod sheet;
+mod splice;
+
+pub use html::html;
+pub use input::Run;
+pub use markdown::markdown;
+pub use splice::splice;
+
+use data::Data;
+use facts::Fact;
+use figure::Figure;
+use sheet::Sheet;
+use std::path::PathBuf;
+
+/// One run on a page.
+#[derive(Debug)]
+pub struct Section {
+    folder: PathBuf,
+    /// What the run is called: its preset or subcommand.
+    name: String,
+    question: Option<String>,
+    /// Paragraphs.
+    analysis: Vec<String>,
+    /// What was run.
+    sentence: String,
+    command: String,
+    failures: Option<Sheet>,
+    /// Tables of results.
+    results: Vec<Sheet>,
+    figures: Vec<Figure>,
+    lambda: Option<Sheet>,
+    models: Option<Sheet>,
+    recipe: Vec<Fact>,
+    /// The experiment file.
+    experiment: Option<String>,
+    environment: Vec<Fact>,
+}
+
+impl Section {
+    /// The section of a run. Its bootstrap intervals have the seed that the run had, so they are those it printed.
+    pub fn new(run: Run) -> Self {
+        let data = Data::new(&run.records, run.manifest.seeds.get("bootstrap").copied().unwrap_or(0));
+        let mut results = means::sheets(&data);
+        results.extend(differences::sheet(&data));
+        results.extend(pooled::sheets(&data));
+        results.extend(heads::sheet(&data));
+        let paragraphs = facts::config(&run, "analysis").unwrap_or_default().split("\n\n").map(str::trim);
+        Self {
+            name: facts::name(&run),
+            question: facts::config(&run, "question").map(ToOwned::to_owned),
+            analysis: paragraphs.filter(|text| !text.is_empty()).map(ToOwned::to_owned).collect(),
+            sentence: facts::sentence(&run, &data),
+            command: facts::command(&run),
+            failures: facts::failures(&data),
+            results,
+            lambda: facts::lambda(&run),
+            models: facts::models(&run),
+            recipe: facts::recipe(&run),
+            environment: facts::environment(&run),
+            experiment: run.experiment,
+            figures: run.figures,
+            folder: run.folder,
+        }
+    }
+
+    /// Tables that the first look is for, and those for the second.
+    fn tables(&self, detail: bool) -> impl Iterator<Item = &Sheet> {
+        let lambda = self.lambda.iter().filter(move |_| !detail);
+        let models = self.models.iter().filter(move |_| detail);
+        self.results.iter().filter(move |sheet| sheet.detail == detail).chain(lambda).chain(models)
+    }
+}
+
+/// What the report is called if nobody says: the runs by name.
+pub fn title(sections: &[Section]) -> String {
+    let mut names: Vec<&str> = sections.iter().map(|section| section.name.as_str()).collect();
+    names.dedup();
+    format!("difftool {}", names.join(", "))
+}

@@ -1,0 +1,561 @@
+//! The binary from outside: `difftool report` on run folders made here, and everything a user can get wrong.
+
+use assert_cmd::Command;
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine as _;
+use difftool::manifest::{Manifest, ModelInfo, Output};
+use difftool::record::{Identity, Measure, Record, Writer};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const HOSTILE: &str = "<script>alert('x')</script>|`a`\" & <!-- end difftool report -->";
+
+/// A run to be.
+struct Fixture {
+    models: [&'static str; 2],
+    config: serde_json::Value,
+    records: Vec<Record>,
+}
+
+impl Fixture {
+    /// Two models on ten prompts each: the first finds 8 of 10 needles, the second all.
+    fn needle() -> Self {
+        let mut fixture = Self { models: ["transformer", "diff"], config: json!({}), records: Vec::new() };
+        fixture.add(None, [8, 10], [0.25, 0.4]);
+        fixture
+    }
+
+    /// The same, and with 4 bits.
+    fn quantised() -> Self {
+        let mut fixture = Self::needle();
+        fixture.add(Some(4), [2, 9], [0.125, 0.375]);
+        fixture
+    }
+
+    fn add(&mut self, bits: Option<u32>, hits: [u64; 2], shares: [f64; 2]) {
+        for (model, (hits, share)) in self.models.into_iter().zip(hits.into_iter().zip(shares)) {
+            for seed in 0..10 {
+                let identity = Arc::new(identity(model, seed, bits));
+                let record = |metric: &'static str, region: Option<&'static str>, value: f64| Record {
+                    identity: identity.clone(),
+                    measure: Measure { region: region.map(Into::into), ..measure(metric, value) },
+                };
+                self.records.push(record("exact", None, f64::from(u8::from(seed < hits))));
+                self.records.push(record("share_abs", Some("answer"), share));
+                self.records.push(record("noise_abs", None, 1.0 - share));
+            }
+        }
+    }
+
+    /// Writes the run folder.
+    fn write(&self, folder: &Path) {
+        fs::create_dir_all(folder).unwrap();
+        let mut writer = Writer::create(folder.join("results.csv")).unwrap();
+        writer.write_all(&self.records).unwrap();
+        figure(&folder.join("accuracy.png"));
+        let model = |(i, name): (usize, &&str)| ModelInfo {
+            name: (*name).into(),
+            variant: ["transformer", "diff"][i].into(),
+            parameters: 922_752,
+            weights_sha256: format!("{i}").repeat(64),
+            layout: "DIFF V1".into(),
+            lambda: if i == 0 { Vec::new() } else { vec![0.25, 0.3555090675909693] },
+            ..ModelInfo::default()
+        };
+        let output = |file: &str| Output::describe(folder, file, None).unwrap();
+        let manifest = Manifest {
+            argv: ["/opt/bin/difftool", "needle", "--out", "runs/a b"].map(String::from).to_vec(),
+            config: self.config.clone(),
+            models: self.models.iter().enumerate().map(model).collect(),
+            prompts_sha256: Some("ab".repeat(32)),
+            device: "cpu".into(),
+            dtype: "f32".into(),
+            threads: 2,
+            seeds: [("bootstrap".to_owned(), 7)].into(),
+            wall_s: 725.0,
+            peak_rss_bytes: Some(130 << 20),
+            outputs: vec![output("results.csv"), output("accuracy.png")],
+            ..Manifest::default()
+        };
+        manifest.write(&folder.join("manifest.json")).unwrap();
+    }
+}
+
+fn identity(model: &str, seed: u64, bits: Option<u32>) -> Identity {
+    Identity {
+        model: model.into(),
+        variant: "diff".into(),
+        task: "needle".into(),
+        ctx_tok: 4096,
+        needles: Some(1),
+        retrieve: Some(1),
+        depth_req_pct: Some([0.0, 50.0][(seed % 2) as usize]),
+        cities: Some("train".into()),
+        sample: Some(seed),
+        seed: Some(seed),
+        query: Some(0),
+        bits,
+        scope: bits.map(|_| "tensor".into()),
+        ..Identity::default()
+    }
+}
+
+fn measure(metric: &'static str, value: f64) -> Measure {
+    Measure { metric: metric.into(), value: Some(value), n: Some(1), ..Measure::default() }
+}
+
+/// A PNG of one pixel with a recipe.
+fn figure(path: &Path) {
+    let mut encoder = png::Encoder::new(fs::File::create_new(path).unwrap(), 1, 1);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.add_itxt_chunk("pooling".into(), "mean over <prompts>".into()).unwrap();
+    encoder.write_header().unwrap().write_image_data(&[1, 2, 3]).unwrap();
+}
+
+/// A scratch folder with a run in `run/`.
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new(fixture: &Fixture) -> Self {
+        let dir = TempDir::new().unwrap();
+        fixture.write(&dir.path().join("run"));
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn report(&self, args: &[&str]) -> Command {
+        let mut command = Command::cargo_bin("difftool").unwrap();
+        command.current_dir(self.0.path()).arg("report").args(args);
+        command
+    }
+
+    /// What it prints.
+    fn stdout(&self, args: &[&str]) -> String {
+        String::from_utf8(self.report(args).assert().success().get_output().stdout.clone()).unwrap()
+    }
+
+    /// Fails with this exit code and one line on stderr that contains all of `words`.
+    #[track_caller]
+    fn refuses(&self, args: &[&str], code: i32, words: &[&str]) {
+        let output = self.report(args).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.starts_with("difftool: ") && !stderr.contains("panicked"), "{stderr}");
+        for word in words {
+            assert!(stderr.contains(word), "`{word}` is not in: {stderr}");
+        }
+        assert!(output.stdout.is_empty());
+    }
+}
+
+/// The rows of a Markdown table under a heading, without head and rule.
+fn rows<'a>(markdown: &'a str, heading: &str) -> Vec<&'a str> {
+    let (_, after) = markdown.split_once(&format!("### {heading}\n")).unwrap_or_else(|| panic!("no {heading}"));
+    let table = after.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    table.skip(2).collect()
+}
+
+#[test]
+fn a_page_asks_for_nothing_outside_itself() {
+    let scratch = Scratch::new(&Fixture::needle());
+    let page = scratch.stdout(&["run", "-o", "-"]);
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    assert!(
+        !page.contains("http:") && !page.contains("https:") && !page.contains("<link") && !page.contains("@import")
+    );
+    assert_eq!(page.matches("<script").count(), 1);
+    assert!(page.contains("<script>") && !page.contains(" onclick"));
+    for attribute in ["src=\"", "href=\""] {
+        for value in page.split(attribute).skip(1) {
+            assert!(value.starts_with("data:image/png;base64,") || value.starts_with('#'), "{value:.60}");
+        }
+    }
+    assert!(page.contains("Content-Security-Policy\" content=\"default-src 'none';"));
+}
+
+#[test]
+fn a_page_shows_tables_figures_lambda_recipe_and_environment() {
+    let mut fixture = Fixture::needle();
+    fixture.config = json!({ "question": "Is it found?", "analysis": "First.\n\nSecond.", "show": "ratio" });
+    let scratch = Scratch::new(&fixture);
+    let page = scratch.stdout(&["run"]);
+    let figure = STANDARD.encode(fs::read(scratch.path("run/accuracy.png")).unwrap());
+    let weights = "1".repeat(64);
+    for shown in [
+        "<h1>difftool ratio</h1>",
+        "Is it found?",
+        "<p>First.</p>",
+        "<p>Second.</p>",
+        "transformer and diff on 10 prompts of 4096 tokens; N=1 R=1",
+        "difftool needle --out &#39;runs/a b&#39;",
+        "data-value=\"0.8\">80.0 <span class=\"interval\">[49.0, 94.3]</span>",
+        figure.as_str(),
+        "mean over &#60;prompts&#62;",
+        "data-value=\"0.3555090675909693\">0.356<",
+        weights.as_str(),
+        "12 min 5 s",
+        "130 MiB",
+        "<dt>seed of bootstrap</dt><dd>7</dd>",
+    ] {
+        assert!(page.contains(shown), "{shown}");
+    }
+}
+
+#[test]
+fn the_experiment_file_and_what_is_partial_about_a_run_are_shown() {
+    let scratch = Scratch::new(&Fixture::needle());
+    fs::write(scratch.path("run/experiment.toml"), "show = \"<b>\"\n").unwrap();
+    edit(&scratch, |manifest| {
+        manifest["shard"] = json!("1/2");
+        manifest["resumed_cells"] = json!(4);
+    });
+    let page = scratch.stdout(&["run"]);
+    for shown in ["show = &#34;&#60;b&#62;&#34;", "; only shard 1/2 of the experiment.", "<dd>4</dd>"] {
+        assert!(page.contains(shown), "{shown}");
+    }
+}
+
+#[test]
+fn what_the_inputs_do_not_say_is_not_on_the_page() {
+    let scratch = Scratch::new(&Fixture::needle());
+    let page = scratch.stdout(&["run"]);
+    for absent in [
+        "class=\"question\"",
+        "class=\"failures\"",
+        "haystack, SHA-256",
+        "quantisation",
+        "Outliers",
+        "held-out",
+        "Experiment file",
+        "shard",
+        "resuming",
+    ] {
+        assert!(!page.contains(absent), "{absent}");
+    }
+}
+
+#[test]
+fn tables_hold_the_numbers_of_the_records() {
+    let scratch = Scratch::new(&Fixture::needle());
+    let markdown = scratch.stdout(&["run", "--format", "markdown"]);
+    // scipy.stats.binomtest(8, 10).proportion_ci(0.95, "wilson") = (0.4902, 0.9433); of (10, 10) = (0.7225, 1).
+    assert_eq!(
+        rows(&markdown, "Answers"),
+        [
+            "| transformer | 4096 | 1 | 1 | 10 | 80.0 [49.0, 94.3] |",
+            "| diff | 4096 | 1 | 1 | 10 | 100.0 [72.2, 100.0] |"
+        ]
+    );
+    assert_eq!(
+        rows(&markdown, "Where the attention goes"),
+        [
+            "| transformer | 4096 | 1 | 1 | 10 | 25.0 [25.0, 25.0] | 75.0 [75.0, 75.0] |",
+            "| diff | 4096 | 1 | 1 | 10 | 40.0 [40.0, 40.0] | 60.0 [60.0, 60.0] |"
+        ]
+    );
+    // Two of ten differ by 1: the bootstrap mean of ten is a tenth of a binomial(10, 0.2), whose quantiles are 0 and 5.
+    assert_eq!(
+        rows(&markdown, "Differences"),
+        [concat!(
+            "| diff - transformer | 4096 | 1 | 1 | 10 ",
+            "| +20.0 [+0.0, +50.0] | +15.0 [+15.0, +15.0] | -15.0 [-15.0, -15.0] |"
+        )]
+    );
+    assert_eq!(rows(&markdown, "λ by layer"), ["| 0 | 0.250 |", "| 1 | 0.356 |"]);
+    assert_eq!(rows(&markdown, "By depth").len(), 4);
+    assert!(rows(&markdown, "By depth")[0].starts_with("| transformer | 4096 | 1 | 1 | 0 | 5 | 80.0 "));
+}
+
+#[test]
+fn numbers_of_bits_have_rows_and_differences_of_their_own() {
+    let scratch = Scratch::new(&Fixture::quantised());
+    let markdown = scratch.stdout(&["run", "--format", "markdown"]);
+    let answers = rows(&markdown, "Answers");
+    assert_eq!(answers.len(), 4);
+    assert!(answers[0].starts_with("| transformer | 4096 | 1 | 1 | none | 10 | 80.0 "), "{}", answers[0]);
+    assert!(answers[3].starts_with("| diff | 4096 | 1 | 1 | 4 | 10 | 90.0 "), "{}", answers[3]);
+    let names: Vec<&str> = rows(&markdown, "Differences").iter().map(|row| row.split(" | ").next().unwrap()).collect();
+    let expected = [
+        "| transformer 4 bits - transformer unquantised",
+        "| diff 4 bits - diff unquantised",
+        "| diff unquantised - transformer unquantised",
+        "| diff 4 bits - transformer 4 bits",
+    ];
+    assert_eq!(names, expected);
+    assert!(rows(&markdown, "Differences")[0].contains("| -60.0 ["));
+    assert!(markdown.contains("attention logits in 4 bits, one scale per tensor."));
+}
+
+#[test]
+fn scopes_are_told_apart() {
+    let mut fixture = Fixture::quantised();
+    let by_row = |record: &Record| {
+        let identity = Identity { scope: Some("row".into()), ..(*record.identity).clone() };
+        let value = if record.measure.metric == "exact" { Some(1.0) } else { record.measure.value };
+        Record { identity: Arc::new(identity), measure: Measure { value, ..record.measure.clone() } }
+    };
+    let records: Vec<Record> = fixture.records.iter().filter(|r| r.identity.bits.is_some()).map(by_row).collect();
+    fixture.records.extend(records);
+    let markdown = Scratch::new(&fixture).stdout(&["run", "--format", "markdown"]);
+    let answers = rows(&markdown, "Answers");
+    assert_eq!(answers.len(), 6);
+    assert!(answers[1].starts_with("| transformer | 4096 | 1 | 1 | 4 | tensor | 10 | 20.0 "), "{}", answers[1]);
+    assert!(answers[2].starts_with("| transformer | 4096 | 1 | 1 | 4 | row | 10 | 100.0 "), "{}", answers[2]);
+    assert!(markdown.contains("| transformer 4 bits per row - transformer unquantised |"));
+}
+
+#[test]
+fn what_was_pooled_over_prompts_is_a_table_without_intervals() {
+    let mut fixture = Fixture::needle();
+    fixture.records.clear();
+    for (layer, metric, value) in [(None, "top_1", 38.8), (None, "median", 2.12), (Some(0), "top_1", 36.9)] {
+        let identity = Identity { sample: None, seed: None, task: "text".into(), ..identity("diff", 0, None) };
+        let measure = Measure { layer, region: Some("logits".into()), ..measure(metric, value) };
+        fixture.records.push(Record { identity: Arc::new(identity), measure });
+    }
+    let markdown = Scratch::new(&fixture).stdout(&["run", "--format", "markdown"]);
+    assert_eq!(rows(&markdown, "Outliers"), ["| diff | 4096 | logits | 38.8 | 2.12 |"]);
+    assert_eq!(rows(&markdown, "Outliers by layer"), ["| diff | 4096 | logits | 0 | 36.9 |"]);
+}
+
+#[test]
+fn measures_that_the_report_does_not_know_are_shown_too() {
+    let mut fixture = Fixture::needle();
+    let known = fixture.records[0].clone();
+    let unit = Some("keys".into());
+    fixture.records.push(Record { measure: Measure { unit, ..measure("novelty", 7.5) }, ..known });
+    let markdown = Scratch::new(&fixture).stdout(&["run", "--format", "markdown"]);
+    let row = &rows(&markdown, "Other measures")[0];
+    assert!(
+        row.starts_with("| transformer | 4096 | 1 | 1 | novelty |") && row.contains("| keys |") && row.contains("7.50")
+    );
+}
+
+#[test]
+fn failures_are_listed() {
+    let mut fixture = Fixture::needle();
+    let identity = Arc::new(identity("diff", 3, None));
+    let error = Some("no room\nfor <6> needles".into());
+    fixture.records.push(Record { identity, measure: Measure { metric: "cell".into(), error, ..Measure::default() } });
+    let scratch = Scratch::new(&fixture);
+    let page = scratch.stdout(&["run"]);
+    assert!(page.contains("1 of the measurements failed.") && page.contains("for &#60;6&#62; needles"));
+    let markdown = scratch.stdout(&["run", "--format", "markdown"]);
+    assert_eq!(
+        rows(&markdown, "Failures"),
+        ["| diff | 4096 | 1 | 1 | 50 | 3 | cell | no room for &lt;6&gt; needles |"]
+    );
+}
+
+#[test]
+fn hostile_names_and_prose_stay_text() {
+    let mut fixture =
+        Fixture { models: [HOSTILE, "diff"], config: json!({ "question": HOSTILE }), records: Vec::new() };
+    fixture.add(None, [8, 10], [0.25, 0.4]);
+    let scratch = Scratch::new(&fixture);
+    let page = scratch.stdout(&["run", "--title", HOSTILE]);
+    assert_eq!(page.matches("<script").count(), 1, "only ours");
+    assert!(!page.contains("alert('x')") && page.contains("&#60;script&#62;alert"));
+    let markdown = scratch.stdout(&["run", "--format", "markdown"]);
+    assert!(!markdown.contains("<script>") && markdown.contains(r"&lt;/script&gt;\|\`a\`"));
+}
+
+#[test]
+fn several_runs_are_sections_in_the_order_given() {
+    let scratch = Scratch::new(&Fixture::needle());
+    Fixture::quantised().write(&scratch.path("again"));
+    let page = scratch.stdout(&["run", "again"]);
+    let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text}"));
+    assert!(place("id=\"run-1\"") < place("id=\"run-2\""));
+    assert!(place("<span class=\"muted\">run</span></h2>") < place("<span class=\"muted\">again</span></h2>"));
+    assert!(page.contains("href=\"#run-2\""));
+    let mut ids: Vec<&str> = page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "ids are unique");
+}
+
+#[test]
+fn a_report_is_the_same_twice() {
+    let scratch = Scratch::new(&Fixture::quantised());
+    assert_eq!(scratch.stdout(&["run"]), scratch.stdout(&["run"]));
+}
+
+#[test]
+fn a_file_that_exists_is_not_overwritten() {
+    let scratch = Scratch::new(&Fixture::needle());
+    scratch.report(&["run", "-o", "report.html"]).assert().success().stdout("");
+    let page = fs::read_to_string(scratch.path("report.html")).unwrap();
+    assert!(page.ends_with("</html>\n"));
+    scratch.refuses(&["run", "-o", "report.html"], 2, &["report.html", "name a new file"]);
+    assert_eq!(fs::read_to_string(scratch.path("report.html")).unwrap(), page);
+    scratch.refuses(&["run", "-o", "nowhere/report.html"], 1, &["cannot create nowhere/report.html"]);
+}
+
+#[test]
+fn folders_that_are_no_runs_are_refused_with_a_reason() {
+    let scratch = Scratch::new(&Fixture::needle());
+    fs::create_dir(scratch.path("empty")).unwrap();
+    scratch.refuses(&["nope"], 2, &["there is no run folder nope"]);
+    scratch.refuses(&["run/results.csv"], 2, &["is a file", "run folder"]);
+    scratch.refuses(&["empty"], 2, &["empty has no manifest.json"]);
+    scratch.refuses(&["run", "run"], 2, &["run is named twice"]);
+    scratch.refuses(&["run", "--splice", "x", "--format", "html"], 2, &["--splice writes Markdown"]);
+}
+
+#[test]
+fn broken_runs_are_errors_that_name_the_file() {
+    let breaks: [(&str, &str, &[&str]); 4] = [
+        ("manifest.json", "{}", &["manifest.json is not a manifest"]),
+        ("manifest.json", "\u{0}", &["manifest.json is not a manifest"]),
+        ("results.csv", "schema,model\n", &["results.csv is not the file that", "was changed after the run"]),
+        ("accuracy.png", "no PNG", &["accuracy.png is not the file that"]),
+    ];
+    for (file, text, words) in breaks {
+        let scratch = Scratch::new(&Fixture::needle());
+        fs::write(scratch.path("run").join(file), text).unwrap();
+        scratch.refuses(&["run"], 1, words);
+    }
+    let scratch = Scratch::new(&Fixture::needle());
+    fs::remove_file(scratch.path("run/results.csv")).unwrap();
+    scratch.refuses(&["run"], 1, &["cannot read run/results.csv"]);
+}
+
+/// Rewrites the manifest's JSON.
+fn edit(scratch: &Scratch, change: impl FnOnce(&mut serde_json::Value)) {
+    let path = scratch.path("run/manifest.json");
+    let mut manifest = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    change(&mut manifest);
+    fs::write(path, manifest.to_string()).unwrap();
+}
+
+#[test]
+fn files_outside_the_run_folder_are_not_read() {
+    let scratch = Scratch::new(&Fixture::needle());
+    figure(&scratch.path("secret.png"));
+    let outside = Output::describe(&scratch.path("run"), "../secret.png", None).unwrap();
+    edit(&scratch, |manifest| manifest["outputs"] = json!([outside]));
+    scratch.refuses(&["run"], 1, &["`../secret.png` is not a file of this folder"]);
+}
+
+#[test]
+fn a_png_that_cannot_be_read_is_an_error_even_if_the_manifest_knows_it() {
+    let scratch = Scratch::new(&Fixture::needle());
+    fs::write(scratch.path("run/accuracy.png"), "no PNG").unwrap();
+    let output = Output::describe(&scratch.path("run"), "accuracy.png", None).unwrap();
+    edit(&scratch, |manifest| manifest["outputs"] = json!([output]));
+    scratch.refuses(&["run"], 1, &["accuracy.png is not a PNG that can be read"]);
+}
+
+#[test]
+fn a_manifest_that_says_little_or_nonsense_gives_a_short_page() {
+    let odd = [
+        json!(null),
+        json!({ "question": 5, "analysis": [], "show": {}, "grid": "x" }),
+        json!({ "grid": { "samples": -1 } }),
+    ];
+    for config in odd {
+        let scratch = Scratch::new(&Fixture { models: ["a", "b"], config, records: Vec::new() });
+        edit(&scratch, |manifest| {
+            manifest["argv"] = json!([]);
+            manifest["models"] = json!([]);
+            manifest["wall_s"] = json!(-1.0);
+        });
+        assert!(scratch.stdout(&["run"]).contains("The results hold no numbers."));
+        assert!(scratch.stdout(&["run", "--format", "markdown"]).starts_with("# difftool run\n"));
+    }
+}
+
+const README: &str =
+    "# Title\n\nbefore\n\n<!-- difftool report run -->\nold\n<!-- end difftool report -->\n\nafter, no newline";
+
+#[test]
+fn a_splice_changes_what_is_between_the_markers_and_nothing_else_and_only_once() {
+    let scratch = Scratch::new(&Fixture::needle());
+    fs::write(scratch.path("README.md"), README).unwrap();
+    scratch.report(&["run", "--splice", "README.md"]).assert().success().stdout("");
+    let once = fs::read_to_string(scratch.path("README.md")).unwrap();
+    let (before, rest) = README.split_once("old\n").unwrap();
+    assert!(once.starts_with(before) && once.ends_with(rest), "{once}");
+    assert!(once.contains("```sh\ndifftool needle --out 'runs/a b'\n```"));
+    assert!(once.contains("| transformer | 4096 | 1 | 1 | 10 | 80.0 [49.0, 94.3] |"));
+    assert!(!once.contains("old\n") && !once.contains("**By depth.**"));
+    scratch.report(&["./run/", "--format", "markdown", "--splice", "README.md"]).assert().success();
+    assert_eq!(fs::read_to_string(scratch.path("README.md")).unwrap(), once);
+    assert_eq!(fs::read_dir(scratch.0.path()).unwrap().count(), 2, "no temporary file is left");
+}
+
+#[test]
+fn a_marker_chooses_tables() {
+    let scratch = Scratch::new(&Fixture::needle());
+    fs::write(scratch.path("README.md"), README.replace("report run", "report run: depth, lambda")).unwrap();
+    scratch.report(&["run", "--splice", "README.md"]).assert().success();
+    let text = fs::read_to_string(scratch.path("README.md")).unwrap();
+    assert!(text.contains("**By depth.**") && text.contains("**λ by layer.**") && !text.contains("**Answers.**"));
+    fs::write(scratch.path("README.md"), README.replace("report run", "report run: depht")).unwrap();
+    scratch.refuses(&["run", "--splice", "README.md"], 1, &["line 5", "no table `depht`", "accuracy, attention"]);
+}
+
+#[test]
+fn line_endings_of_the_file_are_kept() {
+    let scratch = Scratch::new(&Fixture::needle());
+    fs::write(scratch.path("README.md"), README.replace('\n', "\r\n")).unwrap();
+    scratch.report(&["run", "--splice", "README.md"]).assert().success();
+    let text = fs::read_to_string(scratch.path("README.md")).unwrap();
+    assert_eq!(text.matches('\n').count(), text.matches("\r\n").count());
+}
+
+#[test]
+fn hostile_names_cannot_end_the_block() {
+    let mut fixture = Fixture { models: [HOSTILE, "diff"], config: json!({}), records: Vec::new() };
+    fixture.add(None, [8, 10], [0.25, 0.4]);
+    let scratch = Scratch::new(&fixture);
+    fs::write(scratch.path("README.md"), README).unwrap();
+    scratch.report(&["run", "--splice", "README.md"]).assert().success();
+    assert_eq!(fs::read_to_string(scratch.path("README.md")).unwrap().matches("<!-- end").count(), 1);
+    let marker = "<!-- end difftool report -->";
+    edit(&scratch, |manifest| manifest["argv"] = json!(["difftool", format!("a\n{marker}\nb")]));
+    scratch.refuses(&["run", "--splice", "README.md"], 1, &["holds a line that is a marker"]);
+}
+
+#[test]
+fn markers_that_do_not_fit_are_named_and_the_file_stays_as_it_is() {
+    let scratch = Scratch::new(&Fixture::needle());
+    let begin = "<!-- difftool report run -->\n";
+    let end = "<!-- end difftool report -->\n";
+    let other = format!("{begin}{end}<!-- difftool report elsewhere -->\n{end}");
+    let cases: [(String, &[&str]); 5] = [
+        ("no markers\n".into(), &["no marker for run", "<!-- difftool report run -->"]),
+        (format!("a\n{begin}"), &["line 2: the marker has no end"]),
+        (format!("a\n{end}"), &["line 2", "without a beginning"]),
+        (format!("{begin}{begin}{end}"), &["line 2: a marker begins before"]),
+        (other, &["line 3: the marker names elsewhere"]),
+    ];
+    for (text, words) in cases {
+        fs::write(scratch.path("README.md"), &text).unwrap();
+        scratch.refuses(&["run", "--splice", "README.md"], 1, words);
+        assert_eq!(fs::read_to_string(scratch.path("README.md")).unwrap(), text);
+    }
+    scratch.refuses(&["run", "--splice", "missing.md"], 1, &["cannot read missing.md"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_splice_keeps_permissions_and_links() {
+    use std::os::unix::fs::{symlink, PermissionsExt as _};
+    let scratch = Scratch::new(&Fixture::needle());
+    fs::write(scratch.path("real.md"), README).unwrap();
+    fs::set_permissions(scratch.path("real.md"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("real.md", scratch.path("README.md")).unwrap();
+    scratch.report(&["run", "--splice", "README.md"]).assert().success();
+    assert!(scratch.path("README.md").is_symlink());
+    assert_eq!(fs::metadata(scratch.path("real.md")).unwrap().permissions().mode() & 0o777, 0o640);
+    assert!(fs::read_to_string(scratch.path("real.md")).unwrap().contains("80.0 [49.0, 94.3]"));
+}
