@@ -14,7 +14,7 @@ use std::io::Write;
 
 pub(super) const DEFAULTS: Defaults = Defaults {
     settings: &[(1, 1), (2, 2), (4, 2), (6, 2)], // the paper's Table 2
-    samples: 15,
+    samples: 12,
     heldout: |samples| samples.div_ceil(3),
 };
 
