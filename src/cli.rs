@@ -63,7 +63,7 @@ pub struct PromptArgs {
     /// Depths of the answer in the text, in percent
     #[arg(long, value_delimiter = ',', default_value = "0,25,50,75,100", value_name = "PCT")]
     pub depths: Vec<f64>,
-    /// Prompts per depth, or windows of text [default: needle 12, ratio 15, quantize 8]
+    /// Prompts per depth, or windows of text [default: needle 12, ratio 15, quantize 7]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
     /// Prompts per depth with cities that were held out of training [default: needle a third of --samples, others 0]
