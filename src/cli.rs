@@ -282,6 +282,9 @@ pub struct OutliersArgs {
     /// Tokens to pool over, at least; windows of --ctx are added until it is reached
     #[arg(long, default_value = "100k", value_name = "TOKENS")]
     pub tokens: TokenRange,
+    /// Windows to pool over, instead of --tokens
+    #[arg(long, value_name = "N", conflicts_with = "tokens")]
+    pub samples: Option<usize>,
     /// Your own UTF-8 text instead of embedded prose, from its beginning
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,

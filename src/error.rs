@@ -45,6 +45,14 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
+/// The usage error for a file that is not the TOML it has to be: its name, the line, and toml's message on one line.
+pub fn bad_toml(name: &str, text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let message: Vec<&str> = error.message().lines().collect();
+    anyhow::Error::new(Usage(format!("{name}, line {line}: {}", message.join(" "))))
+}
+
 /// Whether the reader of stdout has gone away, as `head` does: not an error of ours.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {

@@ -382,6 +382,35 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_schema_1_stays_readable_for_ever() {
+        // Rows of real runs of version 0.1.0; never to be written anew, only to be read.
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/results-schema-1.csv");
+        let records = read(&path).unwrap();
+        let metrics: Vec<&str> = records.iter().map(|record| &*record.measure.metric).collect();
+        let expected = [
+            "exact",
+            "answer_log_prob",
+            "answer_first_rank",
+            "exact",
+            "exact",
+            "kl",
+            "kl_context",
+            "kl",
+            "top_1",
+            "top_1",
+            "share_abs",
+            "share_abs",
+            "cell",
+        ];
+        assert_eq!(metrics, expected);
+        assert_eq!(records[1].measure.value, Some(-1.102_758_407_592_773_4));
+        assert_eq!((records[5].identity.bits, records[5].identity.scope.as_deref()), (Some(16), Some("tensor")));
+        assert_eq!((records[10].measure.layer, records[10].measure.head), (Some(3), Some(7)));
+        assert_eq!((records[8].identity.task.as_str(), records[8].identity.needles), ("text", None));
+        assert!(records[12].measure.error.as_deref().unwrap().starts_with("--ctx 100: too short"));
+    }
+
+    #[test]
     fn another_schema_is_refused_by_its_number() {
         let newer = good_text().replace("\n1,", "\n2,").replace("schema,model", "schema,llm");
         assert_eq!(

@@ -264,7 +264,7 @@ fn json_is_the_only_thing_on_stdout() {
     for (command, args, key) in [
         ("ratio", &SHORT[..], "top_heads"),
         ("quantize", &[&SHORT[..], &["--bits", "8"]].concat(), "differences"),
-        ("outliers", &["--tokens", "256", "--ctx", "256"], "massive"),
+        ("outliers", &["--samples", "1", "--ctx", "256"], "massive"),
         ("heatmap", &["--ctx", "256"], "drawn"),
     ] {
         let stdout = scratch.stdout(command, &[args, &["--json", "-q", "--out", command]].concat());

@@ -31,7 +31,8 @@ fn experiment(args: &OutliersArgs) -> Result<Experiment> {
     let ([ctx_tok], [tokens]) = (args.ctx.0.as_slice(), args.tokens.0.as_slice()) else {
         bail_usage!("outliers pools windows of one length: give --ctx and --tokens one number each");
     };
-    let grid = Grid::Text(TextGrid { ctx_tok: vec![*ctx_tok], samples: tokens.div_ceil(*ctx_tok), seed: args.seed });
+    let samples = args.samples.unwrap_or(tokens.div_ceil(*ctx_tok));
+    let grid = Grid::Text(TextGrid { ctx_tok: vec![*ctx_tok], samples, seed: args.seed });
     session::experiment(Show::Outliers, &args.run, grid, None, args.text.as_deref())
 }
 

@@ -6,6 +6,7 @@
 use super::{Condition, Grid};
 use crate::attention::Selection;
 use crate::bail_usage;
+use crate::error::bad_toml;
 use crate::measure::MeasureName;
 use crate::quant::{Quantiser, Scope, BITS};
 use crate::summary::{Pick, Summary};
@@ -177,13 +178,7 @@ impl Experiment {
     /// # Errors
     /// Usage errors with the line.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
-        let experiment: Self = match toml::from_str(text) {
-            Ok(experiment) => experiment,
-            Err(error) => {
-                let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-                bail_usage!("{name}, line {line}: {}", error.message().lines().collect::<Vec<_>>().join(" "));
-            }
-        };
+        let experiment: Self = toml::from_str(text).map_err(|error| bad_toml(name, text, &error))?;
         experiment.check(name)?;
         Ok(experiment)
     }

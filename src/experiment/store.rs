@@ -347,3 +347,50 @@ fn read_part(file: &mut File, part: &Range<u64>) -> Result<Vec<u8>> {
 pub fn cells_of(cells: Vec<Cell>, shard: Option<Shard>) -> Vec<Cell> {
     cells.into_iter().filter(|cell| shard.is_none_or(|shard| shard.has(cell))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINE: &str = "0,aa,bb,3,120,0\n1,ab,bc,2,200,40\n";
+
+    /// A folder with this journal, and results and pooled files of 200 and 40 bytes.
+    fn folder(cells: &[u8]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(CELLS), cells).unwrap();
+        fs::write(folder.path().join(RESULTS), vec![b'x'; 200]).unwrap();
+        fs::write(folder.path().join(POOLED), vec![b'x'; 40]).unwrap();
+        folder
+    }
+
+    fn journal(text: &str) -> Result<(Vec<Finished>, u64)> {
+        read_journal(folder(text.as_bytes()).path())
+    }
+
+    #[test]
+    fn a_half_written_line_does_not_count() {
+        let whole = format!("{}\n{LINE}", HEADER.join(","));
+        let (finished, end) = journal(&whole).unwrap();
+        assert_eq!((finished.len(), end), (2, whole.len() as u64));
+        let (finished, end) = journal(&whole[..whole.len() - 1]).unwrap();
+        assert_eq!((finished.len(), end), (1, whole.len() as u64 - 17));
+    }
+
+    #[test]
+    fn lines_about_what_never_reached_the_disk_do_not_count() {
+        let whole = format!("{}\n{}", HEADER.join(","), LINE.replace("200", "201"));
+        assert_eq!(journal(&whole).unwrap().0.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_journal_makes_a_resumed_run_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0..60usize) {
+            let mut damaged = format!("{}\n{LINE}", HEADER.join(",")).into_bytes();
+            damaged.splice(at..at, bytes);
+            let folder = folder(&damaged);
+            let _ = Store::resume(folder.path(), &[(0, "aa".into()), (1, "ab".into())])
+                .and_then(|store| store.replay(&mut [], &mut |_| {}));
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::attention::Pairing;
 use crate::bail_usage;
+use crate::error::bad_toml;
 use crate::model::{ModelConfig, Variant};
 use crate::ops::RopeStyle;
 use crate::prompt::DocumentSpec;
@@ -149,10 +150,7 @@ impl TrainSpec {
     /// If the file cannot be read, is not valid TOML, has unknown keys, or asks for something that cannot be.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let spec: Self = match toml::from_str(&text) {
-            Ok(spec) => spec,
-            Err(error) => bail_usage!("{}: {}", path.display(), one_line(&error)),
-        };
+        let spec: Self = toml::from_str(&text).map_err(|error| bad_toml(&path.display().to_string(), &text, &error))?;
         spec.check().with_context(|| path.display().to_string())?;
         Ok(spec)
     }
@@ -309,11 +307,6 @@ impl OptimizerSpec {
         let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos());
         peak * (self.final_fraction + (1.0 - self.final_fraction) * cosine)
     }
-}
-
-/// toml's message without its code excerpt, on one line.
-fn one_line(error: &toml::de::Error) -> String {
-    error.message().replace('\n', " ")
 }
 
 #[cfg(test)]
