@@ -59,7 +59,8 @@ fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>> {
 /// A bar on stderr with the time left; silent when stderr is not a terminal.
 fn progress_bar(len: usize, quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let style = ProgressStyle::with_template("{bar:32} {pos}/{len} prompts, {eta} left").expect("a valid template");
+    let style =
+        ProgressStyle::with_template("{bar:32} {pos}/{len} prompts, {eta} left{msg}").expect("a valid template");
     ProgressBar::with_draw_target(Some(len as u64), target).with_style(style)
 }
 

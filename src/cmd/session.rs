@@ -154,6 +154,8 @@ struct Progress {
     /// Records that hold an error instead of a number.
     failures: usize,
     first_error: Option<String>,
+    /// Numbers asked for, and of them those that were found, by model; unquantised.
+    found: Vec<(String, usize, usize)>,
 }
 
 impl Progress {
@@ -162,6 +164,26 @@ impl Progress {
             self.failures += 1;
             self.first_error.get_or_insert_with(|| error.clone());
         }
+        if let (Some(value), "exact", None) = (record.measure.value, &*record.measure.metric, record.identity.bits) {
+            let model = &record.identity.model;
+            if !self.found.iter().any(|(name, ..)| name == model) {
+                self.found.push((model.clone(), 0, 0));
+            }
+            for (_, asked, found) in self.found.iter_mut().filter(|(name, ..)| name == model) {
+                *asked += 1;
+                *found += usize::from(value == 1.0);
+            }
+        }
+    }
+
+    /// What has been found so far, for the progress bar: `, found so far: transformer 92 %, diff 97 %`.
+    fn so_far(&self) -> String {
+        let share = |(model, asked, found): &(String, usize, usize)| format!("{model} {} %", 100 * found / asked);
+        let shares: Vec<String> = self.found.iter().map(share).collect();
+        if shares.is_empty() {
+            return String::new();
+        }
+        format!("; found so far: {}", shares.join(", "))
     }
 }
 
@@ -231,11 +253,10 @@ impl Session {
         if !self.how.output.quiet {
             self.announce(&progress, memory, &folder);
         }
-        let mut see = |record: &Record| {
+        store.replay(measures, &mut |record| {
             progress.see(record);
             see(record);
-        };
-        store.replay(measures, &mut see)?;
+        })?;
         let bar = progress_bar(cells.len(), self.how.output.quiet);
         bar.set_position(store.finished.len() as u64);
         bar.reset_eta();
@@ -243,14 +264,18 @@ impl Session {
         let mut keys = keys[left.clone()].iter();
         run.run(&cells[left], measures, &mut |cell, finding| {
             store.add(cell, keys.next().expect("a key for each cell").clone(), finding)?;
-            finding.records.iter().for_each(&mut see);
+            finding.records.iter().for_each(|record| {
+                progress.see(record);
+                see(record);
+            });
             bar.inc(1);
+            bar.set_message(progress.so_far());
             Ok(())
         })?;
         bar.finish_and_clear();
         if store.finished.len() == cells.len() && self.how.shard.is_none() {
             let pooled = run.pooled(measures);
-            pooled.iter().for_each(&mut see);
+            pooled.iter().for_each(&mut *see);
             store.conclude(&pooled)?;
         }
         progress.finished = store.finished.len();
