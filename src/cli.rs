@@ -508,6 +508,9 @@ impl FromStr for TokenSpan {
     }
 }
 
+/// Lengths of one range, at most.
+const MOST_LENGTHS: usize = 10_000;
+
 /// Token counts: `4k`, or `1k..4k:1k` with both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRange(pub Vec<usize>);
@@ -521,6 +524,9 @@ impl FromStr for TokenRange {
         let (from, to, step) = (tokens(from)?, tokens(to)?, tokens(step)?);
         if to < from {
             return Err(format!("{to} is less than {from}"));
+        }
+        if (to - from) / step >= MOST_LENGTHS {
+            return Err(format!("more than {MOST_LENGTHS} lengths"));
         }
         Ok(Self((from..=to).step_by(step).collect()))
     }

@@ -6,9 +6,9 @@ use crate::hash::sha256_file;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
+use tempfile::NamedTempFile;
 
 /// Everything about a run but its results. Written in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -112,12 +112,13 @@ impl Output {
 }
 
 impl Manifest {
-    /// Writes the manifest to a new file, as JSON for people.
+    /// Writes the manifest to a new file, as JSON for people. The file is there whole or not at all.
     pub fn write(&self, path: &Path) -> Result<()> {
         let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
         let text = serde_json::to_string_pretty(self).context("the manifest cannot be written as JSON")?;
-        let mut file = File::create_new(path).with_context(cannot)?;
-        file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n")).with_context(cannot)
+        let mut file = new_file_beside(path).with_context(cannot)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n")).with_context(cannot)?;
+        file.persist_noclobber(path).map(|_| ()).map_err(|error| error.error).with_context(cannot)
     }
 
     /// Reads a manifest.
@@ -125,6 +126,14 @@ impl Manifest {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_str(&text).with_context(|| format!("{} is not a manifest of this version", path.display()))
     }
+}
+
+/// A temporary file in the folder of `path`, as readable as other files are.
+fn new_file_beside(path: &Path) -> std::io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less what umask takes
+    builder.tempfile_in(path.parent().unwrap_or(Path::new(".")))
 }
 
 #[cfg(test)]

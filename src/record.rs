@@ -107,6 +107,18 @@ fn fields(row: &impl Serialize) -> Vec<String> {
     reader.headers().expect("it was just written").iter().map(String::from).collect()
 }
 
+/// Records as the lines of a file.
+///
+/// # Errors
+/// If a record cannot be written as CSV.
+pub fn to_bytes(records: &[Record]) -> Result<Vec<u8>> {
+    let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    for Record { identity, measure } in records {
+        csv.serialize((SCHEMA, identity.as_ref(), measure))?;
+    }
+    csv.into_inner().context("memory cannot be written")
+}
+
 /// Writes records to a new file.
 #[derive(Debug)]
 pub struct Writer {
@@ -158,13 +170,7 @@ impl Writer {
 
     /// Writes records through to the file: all that was written so far survives whatever comes next.
     pub fn write_all(&mut self, records: &[Record]) -> Result<()> {
-        for Record { identity, measure } in records {
-            let row = (SCHEMA, identity.as_ref(), measure);
-            self.csv.serialize(row).with_context(|| format!("cannot write {}", self.path.display()))?;
-        }
-        self.flush()?;
-        self.rows += records.len() as u64;
-        Ok(())
+        self.write_bytes(&to_bytes(records)?, records.len() as u64)
     }
 
     /// Records written so far.

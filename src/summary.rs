@@ -70,6 +70,8 @@ impl Difference {
 pub struct Summary {
     models: Vec<String>,
     settings: Vec<Setting>,
+    /// Whether there are other cities than held-out ones.
+    usual: bool,
     values: BTreeMap<Key, Vec<(Sample, f64)>>,
     /// Numbers of single heads of one metric and region, by model, layer and head.
     heads: BTreeMap<(String, usize, usize), Vec<(u64, f64)>>,
@@ -105,7 +107,8 @@ pub struct Pick<'a> {
 }
 
 impl<'a> Pick<'a> {
-    /// Numbers of a metric of no region, without quantisation, in all settings, with all cities, at all depths.
+    /// Numbers of a metric of no region, without quantisation, in all settings, at all depths; without held-out cities
+    /// unless there are no others.
     pub fn of(model: &'a str, metric: &'a str) -> Self {
         Self { model, metric, region: None, setting: None, bits: None, cities: None, depth_pct: None }
     }
@@ -135,13 +138,14 @@ impl<'a> Pick<'a> {
         Self { depth_pct: Some(depth_pct), ..self }
     }
 
-    fn matches(&self, key: &Key) -> bool {
+    /// `usual`: whether held-out cities count only where they are asked for.
+    fn matches(&self, key: &Key, usual: bool) -> bool {
         key.model == self.model
             && key.metric == self.metric
             && key.region.as_deref() == self.region
             && key.bits == self.bits
             && self.setting.is_none_or(|setting| key.setting == setting)
-            && self.cities.is_none_or(|cities| key.cities == cities)
+            && self.cities.map_or(!usual || key.cities != "heldout", |cities| key.cities == cities)
             && self.depth_pct.is_none_or(|depth| key.depth_millipct == millipct(depth))
     }
 }
@@ -178,6 +182,7 @@ impl Summary {
         if !self.settings.contains(&setting) {
             self.settings.push(setting);
         }
+        self.usual |= id.cities.as_deref() != Some("heldout");
         let key = Key {
             model: id.model.clone(),
             setting,
@@ -250,7 +255,7 @@ impl Summary {
     }
 
     fn select(&self, pick: Pick<'_>) -> Vec<(Sample, f64)> {
-        let found = self.values.iter().filter(|(key, _)| pick.matches(key));
+        let found = self.values.iter().filter(|(key, _)| pick.matches(key, self.usual));
         found.flat_map(|(_, values)| values.iter().copied()).collect()
     }
 

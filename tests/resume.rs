@@ -82,7 +82,8 @@ fn kill(finished: &Path, killed: &Path, journal: f64, others: f64) {
     fs::write(killed.join("cells.csv"), cut).unwrap();
     let last = String::from_utf8_lossy(cut).into_owned();
     let last = last.split_inclusive('\n').rfind(|line| line.ends_with('\n')).unwrap_or_default();
-    let ends: Vec<usize> = last.trim_end().split(',').rev().take(2).map(|end| end.parse().unwrap_or(0)).collect();
+    let ends = last.trim_end().split(',').rev().skip(1).take(2);
+    let ends: Vec<usize> = ends.map(|end| end.parse().unwrap_or(0)).collect();
     for (file, index) in [("pooled.bin", 0), ("results.csv", 1)] {
         let Ok(bytes) = fs::read(finished.join(file)) else { continue };
         let written = ends.get(index).copied().unwrap_or(0);
@@ -149,6 +150,7 @@ fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it could be killed");
         std::thread::yield_now();
     }
+    scratch.refuses(&["run", "--resume", "killed"], 1, "another process is writing into killed");
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!scratch.path("killed/manifest.json").exists(), "it was too quick to be killed");
@@ -165,6 +167,7 @@ fn a_finished_run_is_left_as_it_is() {
     let before = scratch.read("run/manifest.json");
     scratch.run(&NEEDLE, &["--resume", "run"]);
     scratch.command(&["run", "-q", "--resume", "run"]).assert().success();
+    scratch.refuses(&["run", "--resume", "run", "--shard", "1/2"], 2, "holds no shard, shard 1/2 is asked for");
     assert_eq!(scratch.read("run/manifest.json"), before);
 }
 
@@ -175,9 +178,9 @@ fn a_run_is_resumed_only_as_what_it_was() {
     kill(&scratch.path("whole"), &scratch.path("killed"), 0.5, 0.5);
     let models = ["--model", "./transformer", "--model", "./diff", "-q", "--resume", "killed"];
     let other_seed: Vec<&str> = NEEDLE.iter().chain(&models).copied().chain(["--seed", "3"]).collect();
-    scratch.refuses(&other_seed, 2, "has `seed = 0` where these flags say `seed = 3`");
+    scratch.refuses(&other_seed, 2, "has `seed = 0` where `seed = 3` is asked for");
     let shard: Vec<&str> = NEEDLE.iter().chain(&models).copied().chain(["--shard", "2/2"]).collect();
-    scratch.refuses(&shard, 2, "is not of this shard");
+    scratch.refuses(&shard, 2, "is not what comes next");
     tiny_model(&scratch.path("diff"), "diff-v2");
     let same: Vec<&str> = NEEDLE.iter().chain(&models).copied().collect();
     scratch.refuses(&same, 2, "other weights");
@@ -199,6 +202,26 @@ fn shards_that_are_not_one_experiment_are_not_merged() {
     scratch.refuses(&["merge", "a", "b", "other", "--out", "m3"], 2, "is another experiment");
     scratch.refuses(&["merge", "a", "nowhere", "--out", "m4"], 1, "nowhere");
     assert!(!scratch.path("m1/results.csv").exists());
+}
+
+#[test]
+fn data_that_were_changed_are_neither_resumed_nor_merged() {
+    for (preset, file) in [(&NEEDLE[..], "results.csv"), (&OUTLIERS, "pooled.bin")] {
+        let scratch = Scratch::new();
+        scratch.run(preset, &["--out", "whole"]);
+        scratch.run(preset, &["--out", "a", "--shard", "1/2"]);
+        scratch.run(preset, &["--out", "b", "--shard", "2/2"]);
+        kill(&scratch.path("whole"), &scratch.path("killed"), 0.99, 0.0);
+        for run in ["killed", "a"] {
+            let path = scratch.path(run).join(file);
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[400] ^= 1;
+            fs::write(path, bytes).unwrap();
+        }
+        scratch.refuses(&["run", "--resume", "killed"], 1, "is not what was written");
+        scratch.refuses(&["merge", "a", "b", "--out", "merged"], 1, "is not what was written");
+        assert!(!scratch.path("merged/manifest.json").exists());
+    }
 }
 
 #[test]
@@ -259,6 +282,7 @@ fn an_experiment_file_combines_measures_and_checks_what_it_expects() {
     let stricter = EXPERIMENT.replace("at_most = 0.5", "at_least = 0.5");
     fs::write(scratch.path("y.toml"), stricter).unwrap();
     scratch.refuses(&["run", "y.toml", "--verify", "--out", "small"], 3, "exact of ./diff at least 0.5: found 0");
+    scratch.refuses(&["run", "--resume", "small"], 3, "exact of ./diff at least 0.5: found 0");
     let rows = |run: &str| scratch.read(&format!("{run}/cells.csv")).iter().filter(|&&byte| byte == b'\n').count();
     assert_eq!((rows("run"), rows("small")), (1 + 8, 1 + 4));
 }

@@ -55,7 +55,9 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
             write_data(path, if args.full { &full.maps } else { &measure.maps }, args.full)?;
         }
     }
-    session.manifest()?;
+    if session.is_complete() {
+        session.manifest()?;
+    }
     print(&drawn_layers(&session, &heads, &shares), args)?;
     session.conclude()
 }
@@ -135,6 +137,23 @@ fn print(drawn: &[DrawnLayer], args: &HeatmapArgs) -> Result<()> {
 
 /// What clap cannot check.
 fn check(args: &HeatmapArgs) -> Result<()> {
+    if let (Some(layer), Some(layers)) = (args.layer, &args.run.layers) {
+        if !layers.contains(&layer) {
+            bail_usage!("--layer {layer} is not among --layers");
+        }
+    }
+    let [ctx_tok] = args.ctx.0.as_slice() else { bail_usage!("heatmap draws one prompt: give --ctx one number") };
+    for (flag, span) in [("--query", &args.query), ("--key", &args.key)] {
+        if let Some(span) = span.as_ref().filter(|span| span.start >= *ctx_tok) {
+            bail_usage!("{flag} {}..: the prompt has tokens 0 to {}", span.start, ctx_tok - 1);
+        }
+    }
+    let last_query = args.query.as_ref().and_then(|span| span.end);
+    if let (Some(end), Some(key)) = (last_query, &args.key) {
+        if key.start >= end {
+            bail_usage!("--key {}..: no query before token {end} sees these keys", key.start);
+        }
+    }
     if args.grid && args.map == MapKind::All {
         bail_usage!("--grid draws one kind of map: give --map effective, a1, a2, logits1 or logits2");
     }
@@ -156,8 +175,7 @@ fn check(args: &HeatmapArgs) -> Result<()> {
 }
 
 fn prompts(args: &HeatmapArgs) -> Result<Prompts> {
-    let [ctx_tok] = args.ctx.0.as_slice() else { bail_usage!("heatmap draws one prompt: give --ctx one number") };
-    let ctx_tok = vec![*ctx_tok];
+    let ctx_tok = args.ctx.0.clone();
     Ok(match args.text {
         Some(_) => Prompts::Text(TextGrid { ctx_tok, samples: 1, seed: args.seed }),
         None => Prompts::Needle(NeedleGrid {
@@ -303,7 +321,7 @@ impl Picture<'_> {
         }
         rows.retain(|row| !row.is_empty());
         if rows.is_empty() {
-            bail_usage!("none of these models has a second map to draw: leave --map {:?} out", self.args.map);
+            bail_usage!("{}", self.nothing());
         }
         if self.args.map != MapKind::All {
             rows = vec![rows.concat()]; // models side by side
@@ -336,6 +354,14 @@ impl Picture<'_> {
             MapKind::All => "Both maps and their difference",
         };
         what.to_owned()
+    }
+
+    /// Why there is nothing to draw.
+    fn nothing(&self) -> String {
+        match self.args.map {
+            MapKind::A2 | MapKind::Logits2 => "none of these models has a second map: give another --map".to_owned(),
+            _ => "nothing to draw: no query in --query sees a key in --key".to_owned(),
+        }
     }
 
     fn pooling(&self) -> String {
@@ -434,7 +460,7 @@ impl Picture<'_> {
             self.save(session, &figure, &format!("heatmap-{}", model + 1))?;
         }
         if drawn == 0 {
-            bail_usage!("none of these models has a second map to draw: leave --map {:?} out", self.args.map);
+            bail_usage!("{}", self.nothing());
         }
         Ok(())
     }

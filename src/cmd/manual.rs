@@ -27,6 +27,10 @@ pub fn man(args: &ManArgs) -> Result<()> {
     if let Some(folder) = &args.out {
         let cannot = || format!("cannot write manual pages into {}", folder.display());
         std::fs::create_dir_all(folder).with_context(cannot)?;
+        let page = folder.join("difftool.1");
+        if page.exists() {
+            bail_usage!("{} exists, and nothing is overwritten: name a new folder", page.display());
+        }
         return clap_mangen::generate_to(cli, folder).with_context(cannot);
     }
     let command = match &args.command {

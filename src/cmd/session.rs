@@ -6,7 +6,7 @@ use crate::bail_usage;
 use crate::cli::{OutputArgs, PartArgs, PromptArgs, RunArgs};
 use crate::error::Unmet;
 use crate::experiment::{
-    cells_of, check_experiment, merge, Condition, Experiment, Grid, NeedleGrid, Run, Shard, Show, Sources, Store,
+    cells_of, check_experiment, Condition, Experiment, Grid, NeedleGrid, Run, Shard, Shards, Show, Sources, Store,
     TextGrid, EXPERIMENT, MANIFEST, RESULTS,
 };
 use crate::manifest::{Manifest, Output};
@@ -15,7 +15,7 @@ use crate::memory::peak_rss_bytes;
 use crate::models::{self, Model};
 use crate::plot::Figure;
 use crate::prompt::{Haystack, Text};
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::runfolder::RunFolder;
 use crate::summary::Summary;
 use anyhow::{Context, Result};
@@ -24,6 +24,12 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
+
+/// More prompts than anybody has the time for; each takes some memory before the run begins.
+const MOST_PROMPTS: usize = 10_000_000;
+
+/// More threads than any machine has.
+const MOST_THREADS: usize = 4096;
 
 /// Where an experiment begins.
 #[derive(Clone, Debug, Default)]
@@ -84,10 +90,7 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     if let Start::Resume(folder) = &how.start {
         check_experiment(folder, &experiment.to_toml()?)?;
         if folder.join(MANIFEST).exists() {
-            if !how.output.quiet {
-                eprintln!("the run in {} is finished: nothing to resume", folder.display());
-            }
-            return Ok(());
+            return finished(&experiment, &how, folder);
         }
     }
     let mut session = Session::open(experiment, how)?;
@@ -123,9 +126,29 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     }
     session.conclude()?;
     if whole {
-        session.check_expectations(&summary)?;
+        check_expectations(&session.experiment, &summary, session.how.output.quiet)?;
     }
     Ok(())
+}
+
+/// What is left to do of a run that is finished: to look at its expectations.
+fn finished(experiment: &Experiment, how: &How, folder: &Path) -> Result<()> {
+    let manifest = Manifest::read(&folder.join(MANIFEST))?;
+    let shard = how.shard.map(|shard| shard.to_string());
+    if manifest.shard != shard {
+        let name =
+            |shard: &Option<String>| shard.as_ref().map_or("no shard".to_owned(), |shard| format!("shard {shard}"));
+        bail_usage!("{} holds {}, {} is asked for", folder.display(), name(&manifest.shard), name(&shard));
+    }
+    if !how.output.quiet {
+        eprintln!("the run in {} is finished: nothing to resume", folder.display());
+    }
+    if shard.is_some() || experiment.expect.is_empty() {
+        return Ok(());
+    }
+    let mut summary = Summary::default();
+    record::read(&folder.join(RESULTS))?.iter().for_each(|record| summary.add(record));
+    check_expectations(experiment, &summary, how.output.quiet)
 }
 
 /// A measuring command under way.
@@ -191,6 +214,9 @@ impl Session {
     /// Loads the models and the texts.
     pub(super) fn open(experiment: Experiment, how: How) -> Result<Self> {
         if let Some(threads) = how.output.threads {
+            if threads.get() > MOST_THREADS {
+                bail_usage!("--threads {threads}: at most {MOST_THREADS}");
+            }
             rayon::ThreadPoolBuilder::new()
                 .num_threads(threads.get())
                 .build_global()
@@ -205,6 +231,9 @@ impl Session {
             Grid::Text(grid) => Grid::Text(grid.within(&sources.text, models.iter().map(Model::tokenizer))?),
             grid => grid,
         };
+        if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
+            bail_usage!("more than {MOST_PROMPTS} prompts: lower --samples, or cut --ctx into several runs");
+        }
         Ok(Self {
             models,
             grid,
@@ -301,8 +330,10 @@ impl Session {
             }
             Start::Resume(path) => Ok((RunFolder::reopen(path)?, Store::resume(path, &keys)?)),
             Start::Shards(shards) => {
+                let experiment = self.experiment.to_toml()?;
+                let shards = Shards::check(shards, &experiment, &keys)?;
                 let folder = RunFolder::create(out, name)?;
-                merge(shards, folder.path(), &self.experiment.to_toml()?, keys.len() as u64)?;
+                shards.merge(folder.path(), &experiment)?;
                 let store = Store::resume(folder.path(), &keys)?;
                 Ok((folder, store))
             }
@@ -463,24 +494,23 @@ impl Session {
         }
         Ok(())
     }
+}
 
-    /// Says on stderr what became of the expectations.
-    fn check_expectations(&self, summary: &Summary) -> Result<()> {
-        let outcomes = self.experiment.outcomes(summary);
-        let mut unmet = Vec::new();
-        for outcome in &outcomes {
-            let found = outcome.found.map_or("nothing was measured".to_owned(), |x| format!("found {x:.4}"));
-            if !self.how.output.quiet {
-                eprintln!("{} {}: {found}", if outcome.holds { "holds  " } else { "UNMET  " }, outcome.expected);
-            }
-            if !outcome.holds {
-                unmet.push(format!("{}: {found}", outcome.expected));
-            }
+/// Says on stderr what became of the expectations.
+fn check_expectations(experiment: &Experiment, summary: &Summary, quiet: bool) -> Result<()> {
+    let mut unmet = Vec::new();
+    for outcome in experiment.outcomes(summary) {
+        let found = outcome.found.map_or("nothing was measured".to_owned(), |x| format!("found {x:.4}"));
+        if !quiet {
+            eprintln!("{} {}: {found}", if outcome.holds { "holds  " } else { "UNMET  " }, outcome.expected);
         }
-        match unmet.as_slice() {
-            [] => Ok(()),
-            unmet => Err(Unmet(format!("expectations not met: {}", unmet.join("; "))).into()),
+        if !outcome.holds {
+            unmet.push(format!("{}: {found}", outcome.expected));
         }
+    }
+    match unmet.as_slice() {
+        [] => Ok(()),
+        unmet => Err(Unmet(format!("expectations not met: {}", unmet.join("; "))).into()),
     }
 }
 
@@ -523,6 +553,16 @@ pub(super) fn grid(args: &PromptArgs, text: Option<&Path>, defaults: &Defaults) 
     let ctx_tok = args.ctx.iter().flat_map(|range| range.0.clone()).collect();
     let samples = args.samples.unwrap_or(defaults.samples);
     if text.is_some() {
+        for (flag, given) in [
+            ("--needles", !args.needles.is_empty()),
+            ("--retrieve", !args.retrieve.is_empty()),
+            ("--heldout", args.heldout.is_some()),
+            ("--haystack", args.haystack.is_some()),
+        ] {
+            if given {
+                bail_usage!("{flag} is about needle prompts, --text measures plain text: leave one of them out");
+            }
+        }
         return Ok(Grid::Text(TextGrid { ctx_tok, samples, seed: args.seed }));
     }
     Ok(Grid::Needle(NeedleGrid {

@@ -118,6 +118,19 @@ impl Grid {
         cells
     }
 
+    /// Number of cells; nothing if it is too large for a number.
+    pub fn count(&self) -> Option<usize> {
+        match self {
+            Self::Text(grid) => grid.ctx_tok.len().checked_mul(grid.samples),
+            Self::Needle(grid) => grid
+                .samples
+                .checked_add(grid.heldout_samples)?
+                .checked_mul(grid.depths_pct.len())?
+                .checked_mul(grid.ctx_tok.len())?
+                .checked_mul(grid.settings.len()),
+        }
+    }
+
     /// Base seed.
     pub fn seed(&self) -> u64 {
         match self {
@@ -151,11 +164,18 @@ impl NeedleGrid {
 }
 
 impl TextGrid {
-    /// The grid with no more windows than the text has with any of the tokenizers.
+    /// The grid with no more and no longer windows than the text has with any of the tokenizers.
     ///
     /// # Errors
     /// Usage errors if lengths are too short; whatever a tokenizer meets.
     pub fn within<'a>(mut self, text: &Text, tokenizers: impl Iterator<Item = &'a Tokenizer>) -> Result<Self> {
+        let tokenizers: Vec<&Tokenizer> = tokenizers.collect();
+        for tokenizer in &tokenizers {
+            if let Some(length) = text.tokens(tokenizer)? {
+                self.ctx_tok.iter_mut().for_each(|ctx_tok| *ctx_tok = length.min(*ctx_tok));
+            }
+        }
+        self.ctx_tok.dedup();
         let shortest = self.ctx_tok.iter().copied().min().unwrap_or(0);
         if shortest < 2 {
             bail_usage!("--ctx {shortest}: a window of text needs at least 2 tokens");

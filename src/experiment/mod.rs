@@ -11,7 +11,7 @@ mod store;
 pub use grid::{Cell, CellSpec, Condition, Grid, NeedleGrid, Sources, TextGrid};
 pub use shard::Shard;
 pub use spec::{Expectation, Experiment, Outcome, Quantisation, Show};
-pub use store::{cells_of, check_experiment, merge, Store, EXPERIMENT, MANIFEST, POOLED, RESULTS};
+pub use store::{cells_of, check_experiment, Shards, Store, EXPERIMENT, MANIFEST, POOLED, RESULTS};
 
 use crate::attention::{Quantise, ResidualProbe, RowProbe, Selection, Sighting, Stream};
 use crate::bail_usage;

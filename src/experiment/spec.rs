@@ -189,9 +189,22 @@ impl Experiment {
             bail_usage!("{name}: `models` names nothing");
         }
         self.conditions()?;
+        let names = self.measure_names();
+        let answers = names.contains(&MeasureName::Answer) || names.contains(&MeasureName::AnswerByHead);
+        if self.show == Show::Outliers && !names.contains(&MeasureName::Outliers) {
+            bail_usage!("{name}: show = \"outliers\" needs the measure \"outliers\"");
+        }
+        if self.show != Show::Outliers && !answers {
+            bail_usage!("{name}: show = \"{}\" needs the measure \"answer\" or \"answer-by-head\"", self.show.name());
+        }
+        if self.text.is_some() && matches!(self.grid, Grid::Needle(_)) {
+            bail_usage!("{name}: `text` is for grids of task = \"text\"");
+        }
         for expectation in &self.expect {
-            if expectation.at_least.is_none() && expectation.at_most.is_none() {
-                bail_usage!("{name}: the expectation of `{}` needs at_least or at_most", expectation.metric);
+            expectation.check(name)?;
+            let quantised = self.quantise.as_ref().map_or(&[][..], |quantise| &quantise.bits);
+            if let Some(bits) = expectation.bits.filter(|bits| !quantised.contains(bits)) {
+                bail_usage!("{name}: an expectation is about {bits} bits, which are not among those of [quantise]");
             }
             if let Some(model) = expectation.model.as_ref().filter(|model| !self.models.contains(model)) {
                 bail_usage!("{name}: an expectation is about `{model}`, which is not among the models");
@@ -264,6 +277,18 @@ impl Experiment {
 }
 
 impl Expectation {
+    fn check(&self, name: &str) -> Result<()> {
+        let metric = &self.metric;
+        let (least, most) = match (self.at_least, self.at_most) {
+            (None, None) => bail_usage!("{name}: the expectation of `{metric}` needs at_least or at_most"),
+            (least, most) => (least.unwrap_or(f64::NEG_INFINITY), most.unwrap_or(f64::INFINITY)),
+        };
+        if least.is_nan() || most.is_nan() || least > most {
+            bail_usage!("{name}: nothing can be at least {least} and at most {most}, as `{metric}` is expected to be");
+        }
+        Ok(())
+    }
+
     fn outcome(&self, model: &str, summary: &Summary) -> Outcome {
         let pick = Pick::of(model, &self.metric).bits(self.bits);
         let found = summary.mean(self.region.as_deref().map_or(pick, |region| pick.region(region)));
@@ -342,6 +367,11 @@ at_least = 0.5
         assert!(refusal("at_least = 0.5\n", "").contains("needs at_least or at_most"));
         assert!(refusal("model = \"diff\"", "model = \"dif\"").contains("`dif`, which is not among the models"));
         assert!(refusal("models = [\"transformer\", \"diff\"]", "models = []").contains("names nothing"));
+        assert!(refusal("at_least = 0.5", "at_least = nan").contains("nothing can be at least"));
+        assert!(refusal("bits = 8\n", "bits = 5\n").contains("5 bits, which are not among"));
+        assert!(
+            refusal("show = \"quantize\"", "show = \"ratio\"\nmeasures = [\"shape\"]").contains("needs the measure")
+        );
         assert!(refusal("seed = 7", "seed = seven").starts_with("x.toml, line "));
     }
 

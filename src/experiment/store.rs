@@ -27,7 +27,7 @@ pub const POOLED: &str = "pooled.bin";
 pub const MANIFEST: &str = "manifest.json";
 
 /// The first line of the journal.
-const HEADER: [&str; 6] = ["cell", "key", "prompts_sha256", "rows", "results_end", "pooled_end"];
+const HEADER: [&str; 7] = ["cell", "key", "prompts_sha256", "rows", "results_end", "pooled_end", "sha256"];
 
 /// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,8 @@ pub struct Finished {
     pub results_end: u64,
     /// Length of `pooled.bin` after it, in bytes.
     pub pooled_end: u64,
+    /// SHA-256 of its bytes in both files, one after the other.
+    pub sha256: String,
 }
 
 /// The files of a run under way.
@@ -66,9 +68,9 @@ impl Store {
             fs::write(&path, experiment).with_context(|| format!("cannot write {}", path.display()))?;
         }
         let journal = folder.join(CELLS);
-        let cannot = || format!("cannot create {}", journal.display());
-        let mut journal =
-            csv::WriterBuilder::new().has_headers(false).from_writer(File::create_new(&journal).with_context(cannot)?);
+        let journal = File::create_new(&journal).with_context(|| format!("cannot create {}", journal.display()))?;
+        lock(&journal, folder)?;
+        let mut journal = csv::WriterBuilder::new().has_headers(false).from_writer(journal);
         journal.write_record(HEADER)?;
         journal.flush()?;
         let writer = Writer::create(folder.join(RESULTS))?;
@@ -79,37 +81,38 @@ impl Store {
     ///
     /// # Errors
     /// Usage errors if the folder holds another experiment or other cells than `keys` says, in order; if a file cannot be
-    /// read.
+    /// read, was changed since, or is being written by another process.
     pub fn resume(folder: &Path, keys: &[(u64, String)]) -> Result<Self> {
         let (finished, journal_end) = read_journal(folder)?;
         for (i, line) in finished.iter().enumerate() {
-            let Some((cell, key)) = keys.get(i).filter(|(cell, _)| *cell == line.cell) else {
-                bail_usage!("{}: cell {} is not of this shard; give the same --shard", folder.display(), line.cell);
-            };
-            if *key != line.key {
+            if keys.get(i).is_none_or(|(cell, _)| *cell != line.cell) {
                 bail_usage!(
-                    "{}: cell {cell} was measured with other weights, another tokenizer or corpus, or by another \
-                     version of difftool; begin a new run",
-                    folder.display()
+                    "{}: cell {} is not what comes next; give the --shard that the run was begun with",
+                    folder.display(),
+                    line.cell
                 );
             }
+            check_key(folder, line, &keys[i].1)?;
         }
-        let results_end = finished.last().map(|line| line.results_end);
-        let rows = finished.iter().map(|line| line.rows).sum();
-        let writer = match results_end {
-            Some(end) => Writer::resume(folder.join(RESULTS), end, rows)?,
+        let path = folder.join(CELLS);
+        let cannot = || format!("cannot write {}", path.display());
+        let mut journal = OpenOptions::new().write(true).open(&path).with_context(cannot)?;
+        lock(&journal, folder)?;
+        if !finished.is_empty() {
+            let mut files = Files::open(folder)?;
+            parts_of(0, folder)?.iter().try_for_each(|part| files.read(part).map(|_| ()))?;
+        }
+        let results = folder.join(RESULTS);
+        let writer = match finished.last() {
+            Some(last) => Writer::resume(results, last.results_end, finished.iter().map(|line| line.rows).sum())?,
             None => {
-                let path = folder.join(RESULTS);
-                let _ = fs::remove_file(&path); // at most a header and records of a cell that is run again
-                Writer::create(path)?
+                let _ = fs::remove_file(&results); // at most a header and records of a cell that is run again
+                Writer::create(results)?
             }
         };
         if let Some(file) = open_to_append(&folder.join(POOLED))? {
             file.set_len(finished.last().map_or(0, |line| line.pooled_end))?;
         }
-        let path = folder.join(CELLS);
-        let mut journal =
-            OpenOptions::new().write(true).open(&path).with_context(|| format!("cannot write {}", path.display()))?;
         journal.set_len(journal_end)?;
         journal.seek(SeekFrom::End(0))?;
         let mut journal = csv::WriterBuilder::new().has_headers(false).from_writer(journal);
@@ -129,23 +132,16 @@ impl Store {
             return Ok(());
         }
         record::read(&self.folder.join(RESULTS))?.iter().for_each(see);
-        let Some(mut file) = open_to_append(&self.folder.join(POOLED))? else { return Ok(()) };
-        file.rewind()?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let mut start = 0;
-        for line in &self.finished {
-            let end = line.pooled_end as usize;
-            let part = bytes.get(start..end).context("pooled.bin is shorter than cells.csv says")?;
-            if !part.is_empty() {
-                let pooled: Pooled = postcard::from_bytes(part).context("pooled.bin cannot be read")?;
-                for (measure, place, bytes) in pooled {
-                    let measure = measures.get_mut(measure).context("pooled.bin is of other measures")?;
-                    let kept = measure.decode(&bytes)?;
-                    measure.absorb(place, kept);
-                }
+        let mut files = Files::open(&self.folder)?;
+        let damaged = || format!("{} cannot be read", self.folder.join(POOLED).display());
+        for part in parts_of(0, &self.folder)?.iter().filter(|part| !part.pooled.is_empty()) {
+            let (_, bytes) = files.read(part)?;
+            let pooled: Pooled = postcard::from_bytes(&bytes).with_context(damaged)?;
+            for (measure, place, bytes) in pooled {
+                let measure = measures.get_mut(measure).with_context(damaged)?;
+                let kept = measure.decode(&bytes).with_context(damaged)?;
+                measure.absorb(place, kept);
             }
-            start = end;
         }
         Ok(())
     }
@@ -155,20 +151,28 @@ impl Store {
     /// # Errors
     /// If a file cannot be written.
     pub fn add(&mut self, cell: &Cell, key: String, finding: &Finding<'_>) -> Result<()> {
-        self.writer.write_all(finding.records)?;
+        let results = record::to_bytes(finding.records)?;
+        let rows = finding.records.len() as u64;
         let pooled = match finding.pooled {
             [] => Vec::new(),
             pooled => postcard::to_stdvec(pooled).context("what was pooled cannot be written")?,
         };
-        let pooled_end = self.pool(&pooled)?;
-        let line = Finished {
+        self.write(&results, &pooled, |results_end, pooled_end| Finished {
             cell: cell.index,
             key,
             prompts_sha256: finding.prompts_sha256.clone(),
-            rows: finding.records.len() as u64,
-            results_end: self.writer.bytes()?,
+            rows,
+            results_end,
             pooled_end,
-        };
+            sha256: sha256_of(&results, &pooled),
+        })
+    }
+
+    /// Writes the bytes of a cell, and then the line about it.
+    fn write(&mut self, results: &[u8], pooled: &[u8], line: impl FnOnce(u64, u64) -> Finished) -> Result<()> {
+        let pooled_end = self.pool(pooled)?;
+        let line = line(self.writer.bytes()? + results.len() as u64, pooled_end);
+        self.writer.write_bytes(results, line.rows)?;
         self.push(line)
     }
 
@@ -214,6 +218,62 @@ impl Store {
 
 /// Measure, model and condition, and what was pooled.
 pub(super) type Pooled = Vec<(usize, Place, Vec<u8>)>;
+
+fn sha256_of(results: &[u8], pooled: &[u8]) -> String {
+    crate::hash::sha256(&[results, pooled].concat())
+}
+
+/// Keeps other processes from writing into the folder for as long as the file is open.
+fn lock(journal: &File, folder: &Path) -> Result<()> {
+    match journal.try_lock() {
+        Err(std::fs::TryLockError::WouldBlock) => {
+            anyhow::bail!("another process is writing into {}", folder.display())
+        }
+        // Not every file system has locks.
+        Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+/// Whether a finished cell is the one that would be measured now.
+fn check_key(folder: &Path, line: &Finished, key: &str) -> Result<()> {
+    if line.key != key {
+        bail_usage!(
+            "{}: cell {} was measured with other weights, another tokenizer, text or corpus, or other settings; begin a \
+             new run",
+            folder.display(),
+            line.cell
+        );
+    }
+    Ok(())
+}
+
+/// The files of a run, to read cells from.
+struct Files {
+    folder: PathBuf,
+    results: File,
+    pooled: Option<File>,
+}
+
+impl Files {
+    fn open(folder: &Path) -> Result<Self> {
+        let results = folder.join(RESULTS);
+        let results = File::open(&results).with_context(|| format!("cannot read {}", results.display()))?;
+        Ok(Self { folder: folder.to_owned(), results, pooled: File::open(folder.join(POOLED)).ok() })
+    }
+
+    /// The bytes of a cell in both files, which must be those that were written.
+    fn read(&mut self, part: &Part) -> Result<(Vec<u8>, Vec<u8>)> {
+        let results = read_part(&mut self.results, &part.results)?;
+        let pooled = self.pooled.as_mut().map_or(Ok(Vec::new()), |file| read_part(file, &part.pooled))?;
+        ensure!(
+            sha256_of(&results, &pooled) == part.line.sha256,
+            "{}: what it holds of cell {} is not what was written; begin a new run",
+            self.folder.display(),
+            part.line.cell
+        );
+        Ok((results, pooled))
+    }
+}
 
 fn open_to_append(path: &Path) -> Result<Option<File>> {
     if !path.exists() {
@@ -261,10 +321,13 @@ pub fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
     if there == experiment {
         return Ok(());
     }
-    let end = std::iter::repeat("(nothing)");
-    let pairs = there.lines().chain(end.clone()).zip(experiment.lines().chain(end));
-    let (theirs, ours) = pairs.into_iter().find(|(a, b)| a != b).unwrap_or_default();
-    bail_usage!("{} is another experiment: it has `{theirs}` where these flags say `{ours}`", path.display())
+    fn lines(text: &str) -> impl Iterator<Item = &str> {
+        text.lines().filter(|line| !line.is_empty()).chain(std::iter::repeat("(nothing)"))
+    }
+    let longest = there.lines().count().max(experiment.lines().count());
+    let differ = lines(&there).zip(lines(experiment)).take(longest).find(|(a, b)| a != b);
+    let (theirs, ours) = differ.unwrap_or_default();
+    bail_usage!("{} is another experiment: it has `{theirs}` where `{ours}` is asked for", path.display())
 }
 
 /// A finished cell of a shard, and where its records and what was pooled of it lie in the shard's files.
@@ -275,56 +338,75 @@ struct Part {
     line: Finished,
 }
 
-/// Puts the shards of an experiment together in a new folder, as one run would have left them before its end. `count` is
-/// the number of cells of the whole grid.
-///
-/// # Errors
-/// Usage errors if the shards are not of one experiment, overlap or leave cells out.
-pub fn merge(shards: &[PathBuf], folder: &Path, experiment: &str, count: u64) -> Result<()> {
-    let mut parts = Vec::new();
-    for (shard, path) in shards.iter().enumerate() {
-        check_experiment(path, experiment)?;
-        parts.extend(parts_of(shard, path)?);
+/// Shards that are known to be every cell of one experiment.
+pub struct Shards {
+    folders: Vec<PathBuf>,
+    parts: Vec<Part>,
+}
+
+impl Shards {
+    /// Checks that shards are those of one experiment, of which `keys` names all cells in order.
+    ///
+    /// # Errors
+    /// Usage errors if they are of several experiments, overlap or leave cells out.
+    pub fn check(folders: &[PathBuf], experiment: &str, keys: &[(u64, String)]) -> Result<Self> {
+        let mut parts = Vec::new();
+        for (shard, folder) in folders.iter().enumerate() {
+            check_experiment(folder, experiment)?;
+            parts.extend(parts_of(shard, folder)?);
+        }
+        parts.sort_by_key(|part| part.line.cell);
+        check_parts(&parts, folders, keys)?;
+        Ok(Self { folders: folders.to_vec(), parts })
     }
-    parts.sort_by_key(|part| part.line.cell);
-    check_parts(&parts, shards, count)?;
-    let mut store = Store::create(folder, Some(experiment))?;
-    let open = |path: &PathBuf| File::open(path.join(RESULTS)).map(|file| (file, File::open(path.join(POOLED)).ok()));
-    let mut sources = shards.iter().map(open).collect::<std::io::Result<Vec<_>>>()?;
-    for Part { shard, results, pooled, line } in parts {
-        let (results_file, pooled_file) = &mut sources[shard];
-        store.writer.write_bytes(&read_part(results_file, &results)?, line.rows)?;
-        let bytes = pooled_file.as_mut().map_or(Ok(Vec::new()), |file| read_part(file, &pooled))?;
-        let pooled_end = store.pool(&bytes)?;
-        let results_end = store.writer.bytes()?;
-        store.push(Finished { results_end, pooled_end, ..line })?;
+
+    /// Puts them together in a new folder, as one run would have left them before its end.
+    ///
+    /// # Errors
+    /// If a shard was changed since it was written, or a file cannot be read or written.
+    pub fn merge(self, folder: &Path, experiment: &str) -> Result<()> {
+        let mut store = Store::create(folder, Some(experiment))?;
+        let mut files = self.folders.iter().map(|folder| Files::open(folder)).collect::<Result<Vec<_>>>()?;
+        for part in self.parts {
+            let (results, pooled) = files[part.shard].read(&part)?;
+            let line = part.line;
+            store.write(&results, &pooled, |results_end, pooled_end| Finished { results_end, pooled_end, ..line })?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn parts_of(shard: usize, path: &Path) -> Result<Vec<Part>> {
+    let finished = read_journal(path)?.0;
+    if finished.is_empty() {
+        return Ok(Vec::new());
+    }
     let (mut results, mut pooled) = (header_len(&path.join(RESULTS))?, 0);
     let part = |line: Finished| {
         let part = Part { shard, results: results..line.results_end, pooled: pooled..line.pooled_end, line };
         (results, pooled) = (part.results.end, part.pooled.end);
         part
     };
-    Ok(read_journal(path)?.0.into_iter().map(part).collect())
+    Ok(finished.into_iter().map(part).collect())
 }
 
 /// Whether sorted parts are every cell, once.
-fn check_parts(parts: &[Part], shards: &[PathBuf], count: u64) -> Result<()> {
+fn check_parts(parts: &[Part], shards: &[PathBuf], keys: &[(u64, String)]) -> Result<()> {
     if let Some(pair) = parts.windows(2).find(|pair| pair[0].line.cell == pair[1].line.cell) {
         let (a, b) = (shards[pair[0].shard].display(), shards[pair[1].shard].display());
         bail_usage!("{a} and {b} both hold cell {}", pair[0].line.cell);
     }
-    let missing: Vec<u64> =
-        (0..count).filter(|cell| parts.binary_search_by_key(cell, |part| part.line.cell).is_err()).collect();
+    let has = |cell: &u64| parts.binary_search_by_key(cell, |part| part.line.cell).is_ok();
+    let missing: Vec<u64> = keys.iter().map(|(cell, _)| *cell).filter(|cell| !has(cell)).collect();
     if let Some(first) = missing.first() {
         bail_usage!(
-            "{} of {count} cells are missing, the first is {first}; finish the shards with --resume, or name all of them",
-            missing.len()
+            "{} of {} cells are missing, the first is {first}; finish the shards with --resume, or name all of them",
+            missing.len(),
+            keys.len()
         );
+    }
+    for (part, (_, key)) in parts.iter().zip(keys) {
+        check_key(&shards[part.shard], &part.line, key)?;
     }
     Ok(())
 }
@@ -353,7 +435,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LINE: &str = "0,aa,bb,3,120,0\n1,ab,bc,2,200,40\n";
+    const LINE: &str = "0,aa,bb,3,120,0,cc\n1,ab,bc,2,200,40,cd\n";
 
     /// A folder with this journal, and results and pooled files of 200 and 40 bytes.
     fn folder(cells: &[u8]) -> tempfile::TempDir {
@@ -374,7 +456,7 @@ mod tests {
         let (finished, end) = journal(&whole).unwrap();
         assert_eq!((finished.len(), end), (2, whole.len() as u64));
         let (finished, end) = journal(&whole[..whole.len() - 1]).unwrap();
-        assert_eq!((finished.len(), end), (1, whole.len() as u64 - 17));
+        assert_eq!((finished.len(), end), (1, whole.len() as u64 - 20));
     }
 
     #[test]

@@ -13,6 +13,9 @@ use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Map, Value};
 use std::path::Path;
 
+/// More layers than any model has: a larger number is a mistake, and would take memory before it is noticed.
+const MOST_LAYERS: usize = 10_000;
+
 /// How a layer makes its attention rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -181,7 +184,7 @@ impl ModelConfig {
             variant,
             vocab: raw.usize("vocab_size")?,
             width,
-            layers: raw.usize("num_hidden_layers")?,
+            layers: raw.layers()?,
             ffn: raw.usize("intermediate_size")?,
             heads,
             kv_heads: raw.optional_usize("num_key_value_heads")?.unwrap_or(raw_heads),
@@ -278,6 +281,12 @@ impl Raw<'_> {
                 None => bail!("{field} is {value}, expected a whole number"),
             },
         }
+    }
+
+    fn layers(&self) -> Result<usize> {
+        let layers = self.usize("num_hidden_layers")?;
+        ensure!(layers <= MOST_LAYERS, "num_hidden_layers is {layers}, expected at most {MOST_LAYERS}");
+        Ok(layers)
     }
 
     fn usize(&self, field: &str) -> Result<usize> {

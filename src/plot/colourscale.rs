@@ -143,7 +143,10 @@ impl Shades {
             Spacing::Linear => String::new(),
             Spacing::Log(_) => "logarithmic".into(),
             Spacing::SymmetricLog(threshold) => {
-                let threshold = if threshold < 1e-3 { power_of_ten(threshold) } else { decimal(threshold) };
+                // Nobody reads more than two digits of it.
+                let digits = 10f64.powi(1 - threshold.abs().log10().floor() as i32);
+                let rounded = (threshold * digits).round() / digits;
+                let threshold = if threshold < 1e-3 { power_of_ten(threshold) } else { decimal(rounded) };
                 format!("symmetric log: linear within ±{threshold}")
             }
         }

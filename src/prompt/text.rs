@@ -55,6 +55,17 @@ impl Text {
         }
     }
 
+    /// Tokens of the user's whole text, the begin-of-sequence token included; nothing for prose, which never ends.
+    ///
+    /// # Errors
+    /// If it cannot be cut into tokens.
+    pub fn tokens(&self, tokenizer: &Tokenizer) -> Result<Option<usize>> {
+        match self {
+            Self::Prose => Ok(None),
+            Self::Own { text, .. } => Ok(Some(tokenizer.encode(text)?.ids.len() + 1 - room(1, tokenizer))),
+        }
+    }
+
     /// Windows of `ctx_tok` tokens (the begin-of-sequence token included) that the text has; prose never ends.
     ///
     /// # Errors
