@@ -299,6 +299,10 @@ fn an_experiment_is_listed_and_tried_without_running() {
     let list = stdout(&["run", "x.toml", "--list"]);
     assert!(list.contains("8 prompts, about") && list.contains("0-3") && list.contains("4-7"), "{list}");
     assert!(stdout(&["run", "x.toml", "--dry-run"]).starts_with("can run: 8 prompts on ./transformer, ./diff"));
+    for flag in ["--list", "--dry-run"] {
+        let json: serde_json::Value = serde_json::from_str(&stdout(&["run", "x.toml", flag, "--json"])).unwrap();
+        assert_eq!(json["cells"], 8, "{flag}");
+    }
     assert!(!scratch.path("runs").exists());
     let typo = EXPERIMENT.replace("seed = 0", "sed = 0");
     fs::write(scratch.path("typo.toml"), typo).unwrap();

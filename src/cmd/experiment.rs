@@ -7,6 +7,8 @@ use crate::experiment::{cells_of, Cell, CellSpec, Experiment, EXPERIMENT};
 use crate::measure::Measures;
 use crate::table::{left, right, short, Table};
 use anyhow::Result;
+use serde::Serialize;
+use serde_json::json;
 use std::io::Write as _;
 use std::time::Instant;
 
@@ -49,22 +51,31 @@ fn dry_run(session: &Session) -> Result<()> {
     let memory = session.run().check()?;
     let cells = cells_of(session.grid.cells(), session.how.shard).len();
     let names: Vec<&str> = session.models.iter().map(|model| model.name.as_str()).collect();
+    let mut out = std::io::stdout().lock();
+    let (conditions, mib) = (session.conditions.len(), memory / (1 << 20));
+    if session.how.output.json {
+        let plan = json!({ "cells": cells, "models": names, "conditions": conditions, "activations_mib": mib });
+        writeln!(out, "{plan:#}")?;
+        return Ok(());
+    }
     writeln!(
-        std::io::stdout().lock(),
-        "can run: {cells} prompts on {} under {} conditions, about {} MiB of activations",
-        names.join(", "),
-        session.conditions.len(),
-        memory / (1 << 20)
+        out,
+        "can run: {cells} prompts on {} under {conditions} conditions, about {mib} MiB of activations",
+        names.join(", ")
     )?;
     Ok(())
 }
 
-/// Prompts of one kind.
+/// Prompts of one kind, with estimates.
+#[derive(Serialize)]
 struct Kind {
+    /// Numbers of the first and the last of them.
     first: u64,
     last: u64,
     spec: CellSpec,
+    /// Of all of them together.
     seconds: f64,
+    /// Of one of them.
     mib: u64,
 }
 
@@ -90,8 +101,12 @@ fn list(session: &Session) -> Result<()> {
         })
         .collect();
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", table(&kinds))?;
     let seconds: f64 = kinds.iter().map(|kind| kind.seconds).sum();
+    if session.how.output.json {
+        writeln!(out, "{:#}", json!({ "prompts": kinds, "cells": cells.len(), "seconds": seconds }))?;
+        return Ok(());
+    }
+    writeln!(out, "{}", table(&kinds))?;
     writeln!(out, "\n{} prompts, about {seconds:.0} s on {threads} threads", cells.len())?;
     Ok(())
 }
