@@ -137,7 +137,7 @@ proptest! {
 #[test]
 fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
     let scratch = Scratch::new();
-    let many = ["needle", "--ctx", "512", "--needles", "1", "--samples", "20", "--heldout=0"];
+    let many = ["needle", "--ctx", "1k", "--needles", "1", "--samples", "80", "--heldout=0"];
     scratch.run(&many, &["--out", "whole"]);
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"))
         .current_dir(scratch.0.path())
@@ -157,7 +157,7 @@ fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
     scratch.run(&many, &["--resume", "killed"]);
     scratch.same("whole", "killed");
     let manifest = Manifest::read(&scratch.path("killed/manifest.json")).unwrap();
-    assert!(manifest.resumed_cells >= 2 && manifest.resumed_cells < 100, "{}", manifest.resumed_cells);
+    assert!(manifest.resumed_cells >= 2 && manifest.resumed_cells < 400, "{}", manifest.resumed_cells);
 }
 
 #[test]
