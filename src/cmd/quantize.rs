@@ -128,8 +128,9 @@ impl Report<'_> {
             bits,
             accuracy: self.summary.proportion(pick("exact")),
             answer_log_prob_nats: mean("answer_log_prob"),
-            answer_share_abs: self.summary.mean(pick("share_abs").region("answer")),
-            noise_share_abs: mean("noise_abs"),
+            // Plain text has no answer, and so no noise.
+            answer_share_abs: self.summary.mean(pick("share_abs").region("answer")).filter(|_| setting.1 > 0),
+            noise_share_abs: mean("noise_abs").filter(|_| setting.1 > 0),
             kl_nats: mean("kl"),
             kl_context_nats: mean("kl_context"),
             total_variation: mean("total_variation"),
@@ -230,7 +231,8 @@ impl Report<'_> {
             ("NLL of prose", "nats per token", "nll", None, None, 1.0),
         ];
         let mut drawn = Vec::new();
-        for (title, y_label, metric, region, y_range, factor) in panels {
+        let of_setting = |&(_, _, _, region, _, _): &(_, _, _, Option<&str>, _, _)| setting.1 > 0 || region.is_none();
+        for (title, y_label, metric, region, y_range, factor) in panels.into_iter().filter(of_setting) {
             let line = |model: &String| QualityLine {
                 model: model.clone(),
                 estimates: self

@@ -35,6 +35,9 @@ const COMPARED: [(&str, &str, Option<&str>, bool); 8] = [
     ("keys holding 90 %", "keys_90", None, false),
 ];
 
+/// Those of them that plain text has.
+const OF_TEXT: [&str; 3] = ["BOS share", "entropy (nats)", "keys holding 90 %"];
+
 /// Heads that are listed if nobody says how many.
 const TOP: usize = 8;
 
@@ -64,9 +67,16 @@ pub(super) fn draw(session: &mut Session, summary: &Summary) -> Result<()> {
     }
     let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
     let caption = session.caption();
-    let subtitle = format!("{rows} · mean over heads and layers · {caption}");
-    let figure = allocation(&attention_panels(summary, session.grid.ctx_tok().len() > 1), &subtitle)?;
-    session.save(&figure, "allocation.png", &format!("mean over heads, layers and the {rows}; share of |weights|"))?;
+    // Text has no depths and no regions but BOS and itself: nothing to stack.
+    if !is_text {
+        let subtitle = format!("{rows} · mean over heads and layers · {caption}");
+        let figure = allocation(&attention_panels(summary, session.grid.ctx_tok().len() > 1), &subtitle)?;
+        session.save(
+            &figure,
+            "allocation.png",
+            &format!("mean over heads, layers and the {rows}; share of |weights|"),
+        )?;
+    }
     let what = if is_text { "BOS" } else { "the answer" };
     let grids: Vec<HeadGrid> = summary.models().iter().map(|model| head_shares(summary, model)).collect();
     let title = format!("Share of |attention| on {what}, by layer and head");
@@ -125,7 +135,8 @@ fn top_heads(summary: &Summary, model: &str, k: usize, seed: u64) -> Vec<TopHead
 /// Prints the tables.
 pub(super) fn print(session: &Session, summary: &Summary) -> Result<()> {
     let (seed, is_text) = (session.grid.seed(), is_text(session));
-    let metrics: Vec<_> = COMPARED.iter().map(|&(name, metric, region, _)| (name, metric, region)).collect();
+    let compared = COMPARED.iter().filter(|(name, ..)| !is_text || OF_TEXT.contains(name));
+    let metrics: Vec<_> = compared.map(|&(name, metric, region, _)| (name, metric, region)).collect();
     let differences = summary.differences(&metrics, seed);
     let k = if is_text { 0 } else { session.experiment.top.unwrap_or(TOP) };
     let heads: Vec<TopHead> = summary.models().iter().flat_map(|model| top_heads(summary, model, k, seed)).collect();
@@ -135,7 +146,11 @@ pub(super) fn print(session: &Session, summary: &Summary) -> Result<()> {
         writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences, "top_heads": heads }))?;
         return Ok(());
     }
-    writeln!(out, "Share of |attention| by region, in %: mean over heads and layers\n\n{}", by_depth(summary))?;
+    writeln!(
+        out,
+        "Share of |attention| by region, in %: mean over heads and layers\n\n{}",
+        by_depth(summary, is_text)
+    )?;
     if !is_text {
         writeln!(out, "\n{PAPER}")?;
     }
@@ -148,7 +163,7 @@ pub(super) fn print(session: &Session, summary: &Summary) -> Result<()> {
     }
     if !differences.is_empty() {
         writeln!(out, "\nPaired differences on the same prompts [95 % bootstrap interval]; shares in points\n")?;
-        writeln!(out, "{}", difference_table(&differences))?;
+        writeln!(out, "{}", difference_table(&differences, is_text))?;
     }
     Ok(())
 }
@@ -159,8 +174,19 @@ fn settings_and_models(summary: &Summary) -> Vec<(Setting, &String)> {
     settings.flat_map(|&setting| summary.models().iter().map(move |model| (setting, model))).collect()
 }
 
+/// What says which setting a row is of; plain text has no needles.
+fn setting_columns(is_text: bool) -> Vec<Column> {
+    let needles = [right("N"), right("R")];
+    std::iter::once(right("tokens")).chain(needles.into_iter().filter(|_| !is_text)).collect()
+}
+
+fn setting_cells((ctx_tok, needles, retrieve): Setting, is_text: bool) -> Vec<String> {
+    let asked = [needles, retrieve].into_iter().filter(|_| !is_text);
+    std::iter::once(ctx_tok).chain(asked).map(|n| n.to_string()).collect()
+}
+
 /// Rows: model x depth of the controlled needle. Columns: every region that occurs.
-fn by_depth(summary: &Summary) -> Table {
+fn by_depth(summary: &Summary, is_text: bool) -> Table {
     let share = |setting, model, depth, region: Region| {
         summary.mean(Pick::of(model, "share_abs").region(region.name()).setting(setting).depth_pct(depth))
     };
@@ -170,18 +196,24 @@ fn by_depth(summary: &Summary) -> Table {
         rows.iter().any(|&(s, m)| depths.iter().any(|&d| share(s, m, d, *region).is_some_and(|x| x > 0.0)))
     };
     let regions: Vec<Region> = Region::ALL.into_iter().filter(occurs).collect();
-    let mut columns = vec![left("model"), right("tokens"), right("N"), right("R"), right("depth %")];
+    let mut columns = vec![left("model")];
+    columns.extend(setting_columns(is_text));
+    columns.extend((!is_text).then(|| right("depth %")));
     columns.extend(regions.iter().map(|region| right(region.name())));
-    columns.extend([right("noise"), right("best head's answer"), right("lambda")]);
+    columns.extend((!is_text).then(|| [right("noise"), right("best head's answer")]).into_iter().flatten());
+    columns.push(right("lambda"));
     let mut table = Table::new(&columns);
     for &(setting, model) in &rows {
         for &depth in &depths {
             let pick = |metric| Pick::of(model, metric).setting(setting).depth_pct(depth);
-            let mut cells = vec![model.clone(), setting.0.to_string(), setting.1.to_string(), setting.2.to_string()];
-            cells.push(format!("{depth:.0}"));
+            let mut cells = vec![model.clone()];
+            cells.extend(setting_cells(setting, is_text));
+            cells.extend((!is_text).then(|| format!("{depth:.0}")));
             cells.extend(regions.iter().map(|&region| percent_or_dash(share(setting, model, depth, region))));
-            cells.push(percent_or_dash(summary.mean(pick("noise_abs"))));
-            cells.push(percent_or_dash(summary.mean(pick("share_abs_best_head").region("answer"))));
+            if !is_text {
+                cells.push(percent_or_dash(summary.mean(pick("noise_abs"))));
+                cells.push(percent_or_dash(summary.mean(pick("share_abs_best_head").region("answer"))));
+            }
             cells.push(short(summary.mean(pick("lambda"))));
             table.row(cells);
         }
@@ -194,12 +226,14 @@ type Cells = &'static [(&'static str, &'static str, Option<&'static str>)];
 /// Cells that are shown in one way.
 type Group = (Cells, fn(Option<f64>) -> String);
 
-fn table_of(summary: &Summary, cells: &[Group]) -> Table {
-    let mut columns: Vec<Column> = vec![left("model"), right("tokens"), right("N"), right("R")];
+fn table_of(summary: &Summary, cells: &[Group], is_text: bool) -> Table {
+    let mut columns: Vec<Column> = vec![left("model")];
+    columns.extend(setting_columns(is_text));
     columns.extend(cells.iter().flat_map(|(cells, _)| cells.iter().map(|(heading, ..)| right(heading))));
     let mut table = Table::new(&columns);
     for (setting, model) in settings_and_models(summary) {
-        let mut row = vec![model.clone(), setting.0.to_string(), setting.1.to_string(), setting.2.to_string()];
+        let mut row = vec![model.clone()];
+        row.extend(setting_cells(setting, is_text));
         for (cells, show) in cells {
             row.extend(cells.iter().map(|&(_, metric, region)| {
                 let pick = Pick::of(model, metric).setting(setting);
@@ -231,7 +265,7 @@ fn conventions(summary: &Summary, is_text: bool) -> Table {
         ("text mass", "mass", Some("filler")),
         ("negative mass", "mass_neg", None),
     ];
-    table_of(summary, &[(if is_text { TEXT } else { NEEDLE }, percent_or_dash)])
+    table_of(summary, &[(if is_text { TEXT } else { NEEDLE }, percent_or_dash)], is_text)
 }
 
 fn shapes(summary: &Summary, is_text: bool) -> Table {
@@ -249,7 +283,7 @@ fn shapes(summary: &Summary, is_text: bool) -> Table {
     let needle: [Group; 2] = [(NEEDLE, percent_or_dash), (BOOST, short)];
     let mut cells: Vec<Group> = vec![(SHAPE, short), (SINKS, percent_or_dash)];
     cells.extend(needle.into_iter().filter(|_| !is_text));
-    table_of(summary, &cells)
+    table_of(summary, &cells, is_text)
 }
 
 fn heads_table(heads: &[TopHead], k: usize) -> Table {
@@ -273,28 +307,18 @@ fn heads_table(heads: &[TopHead], k: usize) -> Table {
     table
 }
 
-fn difference_table(differences: &[Difference]) -> Table {
-    let mut table = Table::new(&[
-        left("difference"),
-        right("tokens"),
-        right("N"),
-        right("R"),
-        left("of"),
-        right("prompts"),
-        right("mean [95 %]"),
-    ]);
+fn difference_table(differences: &[Difference], is_text: bool) -> Table {
+    let mut columns = vec![left("difference")];
+    columns.extend(setting_columns(is_text));
+    columns.extend([left("of"), right("prompts"), right("mean [95 %]")]);
+    let mut table = Table::new(&columns);
     for d in differences {
         let is_share = COMPARED.iter().any(|&(name, .., is_share)| name == d.metric && is_share);
         let shown = if is_share { points_in(d.difference, d.interval()) } else { short_in(d.difference, d.interval()) };
-        table.row([
-            format!("{} - {}", d.of, d.baseline),
-            d.ctx_tok.to_string(),
-            d.needles.to_string(),
-            d.retrieve.to_string(),
-            d.metric.clone(),
-            d.n.to_string(),
-            shown,
-        ]);
+        let mut row = vec![format!("{} - {}", d.of, d.baseline)];
+        row.extend(setting_cells((d.ctx_tok, d.needles, d.retrieve), is_text));
+        row.extend([d.metric.clone(), d.n.to_string(), shown]);
+        table.row(row);
     }
     table
 }
