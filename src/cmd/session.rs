@@ -189,17 +189,15 @@ impl Progress {
         }
         if let (Some(value), "exact", None) = (record.measure.value, &*record.measure.metric, record.identity.bits) {
             let model = &record.identity.model;
-            if !self.found.iter().any(|(name, ..)| name == model) {
-                self.found.push((model.clone(), 0, 0));
-            }
-            for (_, asked, found) in self.found.iter_mut().filter(|(name, ..)| name == model) {
-                *asked += 1;
-                *found += usize::from(value == 1.0);
+            let hit = usize::from(value == 1.0);
+            match self.found.iter_mut().find(|(name, ..)| name == model) {
+                Some((_, asked, found)) => (*asked, *found) = (*asked + 1, *found + hit),
+                None => self.found.push((model.clone(), 1, hit)),
             }
         }
     }
 
-    /// What has been found so far, for the progress bar: `, found so far: transformer 92 %, diff 97 %`.
+    /// What has been found so far, for the progress bar: `; found so far: transformer 92 %, diff 97 %`.
     fn so_far(&self) -> String {
         let share = |(model, asked, found): &(String, usize, usize)| format!("{model} {} %", 100 * found / asked);
         let shares: Vec<String> = self.found.iter().map(share).collect();
@@ -277,7 +275,7 @@ impl Session {
         let memory = run.check()?;
         let cells = cells_of(self.grid.cells(), self.how.shard);
         let keys = run.keys(&cells, &self.experiment.measure_names());
-        let (folder, mut store) = self.store(cells.iter().map(|cell| cell.index).zip(keys.clone()).collect())?;
+        let (folder, mut store) = self.store(&keys)?;
         let mut progress = Progress { cells: cells.len(), resumed: store.finished.len(), ..Progress::default() };
         if !self.how.output.quiet {
             self.announce(&progress, memory, &folder);
@@ -289,10 +287,10 @@ impl Session {
         let bar = progress_bar(cells.len(), self.how.output.quiet);
         bar.set_position(store.finished.len() as u64);
         bar.reset_eta();
-        let left = store.finished.len()..;
-        let mut keys = keys[left.clone()].iter();
-        run.run(&cells[left], measures, &mut |cell, finding| {
-            store.add(cell, keys.next().expect("a key for each cell").clone(), finding)?;
+        let todo = &cells[store.finished.len()..];
+        run.run(todo, measures, &mut |cell, finding| {
+            let (_, key) = &keys[store.finished.len()];
+            store.add(cell, key.clone(), finding)?;
             finding.records.iter().for_each(|record| {
                 progress.see(record);
                 see(record);
@@ -316,7 +314,7 @@ impl Session {
     }
 
     /// The folder and the files to go on with.
-    fn store(&self, keys: Vec<(u64, String)>) -> Result<(RunFolder, Store)> {
+    fn store(&self, keys: &[(u64, String)]) -> Result<(RunFolder, Store)> {
         let name = self.experiment.show.name();
         let out = self.how.output.out.as_deref();
         match &self.how.start {
@@ -328,13 +326,13 @@ impl Session {
                 let store = Store::create(folder.path(), experiment.as_deref())?;
                 Ok((folder, store))
             }
-            Start::Resume(path) => Ok((RunFolder::reopen(path)?, Store::resume(path, &keys)?)),
+            Start::Resume(path) => Ok((RunFolder::reopen(path)?, Store::resume(path, keys)?)),
             Start::Shards(shards) => {
                 let experiment = self.experiment.to_toml()?;
-                let shards = Shards::check(shards, &experiment, &keys)?;
+                let shards = Shards::check(shards, &experiment, keys)?;
                 let folder = RunFolder::create(out, name)?;
                 shards.merge(folder.path(), &experiment)?;
-                let store = Store::resume(folder.path(), &keys)?;
+                let store = Store::resume(folder.path(), keys)?;
                 Ok((folder, store))
             }
         }
@@ -410,7 +408,7 @@ impl Session {
         recipe
     }
 
-    /// `15 prompts per cell · seed 0`, for the subtitles of figures.
+    /// `4096 tokens · 15 prompts per depth · seed 0`, for the subtitles of figures.
     pub(super) fn caption(&self) -> String {
         let tokens: Vec<String> = self.grid.ctx_tok().iter().map(ToString::to_string).collect();
         let what = match &self.grid {

@@ -9,9 +9,9 @@ mod spec;
 mod store;
 
 pub use grid::{Cell, CellSpec, Condition, Grid, NeedleGrid, Sources, TextGrid};
-pub use shard::Shard;
+pub use shard::{cells_of, Shard};
 pub use spec::{Expectation, Experiment, Outcome, Quantisation, Show};
-pub use store::{cells_of, check_experiment, Shards, Store, EXPERIMENT, MANIFEST, POOLED, RESULTS};
+pub use store::{check_experiment, Shards, Store, EXPERIMENT, MANIFEST, RESULTS};
 
 use crate::attention::{Quantise, ResidualProbe, RowProbe, Selection, Sighting, Stream};
 use crate::bail_usage;
@@ -97,9 +97,9 @@ impl Run<'_> {
         Ok(needed)
     }
 
-    /// A hash for each cell of all that its records depend on: weights, tokenizers, corpus, conditions, selection,
+    /// The number of each cell, and a hash of all that its records depend on: weights, tokenizers, corpus, conditions, selection,
     /// measures, prompt, seed, and the schema of the records.
-    pub fn keys(&self, cells: &[Cell], measures: &[MeasureName]) -> Vec<String> {
+    pub fn keys(&self, cells: &[Cell], measures: &[MeasureName]) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
             json!([name, info.weights_sha256, info.config_sha256, info.tokenizer_sha256])
         };
@@ -108,7 +108,7 @@ impl Run<'_> {
         let common = json!([SCHEMA, models, sources, self.conditions, self.selection, measures]).to_string();
         let key = |cell: &Cell| {
             let own = json!([cell.spec, cell.index, cell.sample, self.grid.seed()]);
-            sha256(format!("{common}{own}").as_bytes())
+            (cell.index, sha256(format!("{common}{own}").as_bytes()))
         };
         cells.iter().map(key).collect()
     }

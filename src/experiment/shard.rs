@@ -69,6 +69,11 @@ impl fmt::Display for Shard {
     }
 }
 
+/// The cells of a shard, or all.
+pub fn cells_of(cells: Vec<Cell>, shard: Option<Shard>) -> Vec<Cell> {
+    cells.into_iter().filter(|cell| shard.is_none_or(|shard| shard.has(cell))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

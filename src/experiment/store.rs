@@ -4,14 +4,14 @@
 //! and where both files ended. Whatever lies beyond the last line of the journal was being written when the run was
 //! killed, and is cut off when it is continued.
 
-use super::{Cell, Finding, Shard};
+use super::{Cell, Finding};
 use crate::bail_usage;
 use crate::measure::{Measure, Place};
 use crate::record::{self, Record, Writer};
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write as _};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -83,6 +83,11 @@ impl Store {
     /// Usage errors if the folder holds another experiment or other cells than `keys` says, in order; if a file cannot be
     /// read, was changed since, or is being written by another process.
     pub fn resume(folder: &Path, keys: &[(u64, String)]) -> Result<Self> {
+        let path = folder.join(CELLS);
+        let not_a_run = || not_a_run(&path);
+        let mut journal = OpenOptions::new().read(true).write(true).open(&path).with_context(not_a_run)?;
+        // First of all: what another process is about to write must not be read half.
+        lock(&journal, folder)?;
         let (finished, journal_end) = read_journal(folder)?;
         for (i, line) in finished.iter().enumerate() {
             if keys.get(i).is_none_or(|(cell, _)| *cell != line.cell) {
@@ -94,13 +99,11 @@ impl Store {
             }
             check_key(folder, line, &keys[i].1)?;
         }
-        let path = folder.join(CELLS);
-        let cannot = || format!("cannot write {}", path.display());
-        let mut journal = OpenOptions::new().write(true).open(&path).with_context(cannot)?;
-        lock(&journal, folder)?;
         if !finished.is_empty() {
             let mut files = Files::open(folder)?;
-            parts_of(0, folder)?.iter().try_for_each(|part| files.read(part).map(|_| ()))?;
+            for part in parts_of(0, folder, &finished)? {
+                files.read(&part)?;
+            }
         }
         let results = folder.join(RESULTS);
         let writer = match finished.last() {
@@ -110,8 +113,11 @@ impl Store {
                 Writer::create(results)?
             }
         };
-        if let Some(file) = open_to_append(&folder.join(POOLED))? {
-            file.set_len(finished.last().map_or(0, |line| line.pooled_end))?;
+        let pooled = folder.join(POOLED);
+        if pooled.exists() {
+            let cannot = || format!("cannot write {}", pooled.display());
+            let file = OpenOptions::new().write(true).open(&pooled).with_context(cannot)?;
+            file.set_len(finished.last().map_or(0, |line| line.pooled_end)).with_context(cannot)?;
         }
         journal.set_len(journal_end)?;
         journal.seek(SeekFrom::End(0))?;
@@ -132,10 +138,19 @@ impl Store {
             return Ok(());
         }
         record::read(&self.folder.join(RESULTS))?.iter().for_each(see);
-        let mut files = Files::open(&self.folder)?;
-        let damaged = || format!("{} cannot be read", self.folder.join(POOLED).display());
-        for part in parts_of(0, &self.folder)?.iter().filter(|part| !part.pooled.is_empty()) {
-            let (_, bytes) = files.read(part)?;
+        let path = self.folder.join(POOLED);
+        if !path.exists() {
+            return Ok(());
+        }
+        let damaged = || format!("{} cannot be read", path.display());
+        let mut file = File::open(&path).with_context(damaged)?;
+        let mut start = 0;
+        for line in &self.finished {
+            let bytes = read_part(&mut file, &(start..line.pooled_end))?;
+            start = line.pooled_end;
+            if bytes.is_empty() {
+                continue;
+            }
             let pooled: Pooled = postcard::from_bytes(&bytes).with_context(damaged)?;
             for (measure, place, bytes) in pooled {
                 let measure = measures.get_mut(measure).with_context(damaged)?;
@@ -275,19 +290,14 @@ impl Files {
     }
 }
 
-fn open_to_append(path: &Path) -> Result<Option<File>> {
-    if !path.exists() {
-        return Ok(None);
-    }
-    let cannot = || format!("cannot open {}", path.display());
-    OpenOptions::new().read(true).append(true).open(path).map(Some).with_context(cannot)
+fn not_a_run(path: &Path) -> String {
+    format!("cannot read {}: not the folder of a run that can be continued", path.display())
 }
 
 /// The journal's whole lines that describe what the other files hold, and their length in bytes.
 fn read_journal(folder: &Path) -> Result<(Vec<Finished>, u64)> {
     let path = folder.join(CELLS);
-    let text = fs::read_to_string(&path)
-        .with_context(|| format!("cannot read {}: not the folder of a run that can be continued", path.display()))?;
+    let text = fs::read_to_string(&path).with_context(|| not_a_run(&path))?;
     let length = |file: &str| fs::metadata(folder.join(file)).map_or(0, |file| file.len());
     let (results, pooled) = (length(RESULTS), length(POOLED));
     let mut finished: Vec<Finished> = Vec::new();
@@ -316,8 +326,7 @@ fn read_journal(folder: &Path) -> Result<(Vec<Finished>, u64)> {
 /// A usage error that shows the difference; if the folder holds no experiment.
 pub fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
     let path = folder.join(EXPERIMENT);
-    let there = fs::read_to_string(&path)
-        .with_context(|| format!("cannot read {}: not the folder of a run that can be continued", path.display()))?;
+    let there = fs::read_to_string(&path).with_context(|| not_a_run(&path))?;
     if there == experiment {
         return Ok(());
     }
@@ -353,7 +362,7 @@ impl Shards {
         let mut parts = Vec::new();
         for (shard, folder) in folders.iter().enumerate() {
             check_experiment(folder, experiment)?;
-            parts.extend(parts_of(shard, folder)?);
+            parts.extend(parts_of(shard, folder, &read_journal(folder)?.0)?);
         }
         parts.sort_by_key(|part| part.line.cell);
         check_parts(&parts, folders, keys)?;
@@ -376,18 +385,19 @@ impl Shards {
     }
 }
 
-fn parts_of(shard: usize, path: &Path) -> Result<Vec<Part>> {
-    let finished = read_journal(path)?.0;
+/// Where the cells of a journal lie in the files beside it.
+fn parts_of(shard: usize, folder: &Path, finished: &[Finished]) -> Result<Vec<Part>> {
     if finished.is_empty() {
         return Ok(Vec::new());
     }
-    let (mut results, mut pooled) = (header_len(&path.join(RESULTS))?, 0);
-    let part = |line: Finished| {
+    let (mut results, mut pooled) = (header_len(&folder.join(RESULTS))?, 0);
+    let part = |line: &Finished| {
+        let line = line.clone();
         let part = Part { shard, results: results..line.results_end, pooled: pooled..line.pooled_end, line };
         (results, pooled) = (part.results.end, part.pooled.end);
         part
     };
-    Ok(finished.into_iter().map(part).collect())
+    Ok(finished.iter().map(part).collect())
 }
 
 /// Whether sorted parts are every cell, once.
@@ -412,9 +422,12 @@ fn check_parts(parts: &[Part], shards: &[PathBuf], keys: &[(u64, String)]) -> Re
 }
 
 fn header_len(path: &Path) -> Result<u64> {
-    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let end = text.iter().position(|&byte| byte == b'\n').with_context(|| format!("{} is empty", path.display()))?;
-    Ok(end as u64 + 1)
+    let cannot = || format!("cannot read {}", path.display());
+    let file = File::open(path).with_context(cannot)?;
+    let mut header = Vec::new();
+    BufReader::new(file).read_until(b'\n', &mut header).with_context(cannot)?;
+    ensure!(header.ends_with(b"\n"), "{} is empty", path.display());
+    Ok(header.len() as u64)
 }
 
 fn read_part(file: &mut File, part: &Range<u64>) -> Result<Vec<u8>> {
@@ -423,11 +436,6 @@ fn read_part(file: &mut File, part: &Range<u64>) -> Result<Vec<u8>> {
     file.seek(SeekFrom::Start(part.start))?;
     file.read_exact(&mut bytes).context("a shard is shorter than its cells.csv says")?;
     Ok(bytes)
-}
-
-/// The cells of a shard, or all.
-pub fn cells_of(cells: Vec<Cell>, shard: Option<Shard>) -> Vec<Cell> {
-    cells.into_iter().filter(|cell| shard.is_none_or(|shard| shard.has(cell))).collect()
 }
 
 #[cfg(test)]
