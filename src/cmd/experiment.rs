@@ -1,6 +1,7 @@
 //! `difftool run` and `difftool merge`: experiments from files, and from shards.
 
-use super::session::{execute, print_experiment, How, Session, Start};
+use super::execute::{execute, print_experiment};
+use super::session::{How, Session, Start};
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
 use crate::experiment::{cells_of, Cell, CellSpec, Experiment, EXPERIMENT};

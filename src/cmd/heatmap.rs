@@ -1,6 +1,7 @@
 //! `difftool heatmap`: pictures of attention maps, pooled to any size.
 
-use super::session::{self, How, Session};
+use super::flags;
+use super::session::{How, Session};
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::cli::{HeatmapArgs, MapKind, PoolingArg, TokenSpan};
@@ -32,7 +33,7 @@ const SMALL: u32 = 200;
 pub fn run(args: &HeatmapArgs) -> Result<()> {
     check(args)?;
     let prompts = prompts(args)?;
-    let experiment = session::experiment(Show::Heatmap, &args.run, prompts, None, args.text.as_deref())?;
+    let experiment = flags::experiment(Show::Heatmap, &args.run, prompts, None, args.text.as_deref())?;
     let experiment = Experiment { haystack: args.haystack.clone(), ..experiment };
     let mut session = Session::open(experiment, How::whole(&args.run.output))?;
     let heads = Heads::find(&session, args)?;

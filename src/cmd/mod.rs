@@ -1,7 +1,9 @@
 //! One thin file per subcommand: options -> library -> presentation. Only this module and `main` print.
 
 mod compare;
+mod execute;
 mod experiment;
+mod flags;
 mod heatmap;
 mod manual;
 mod needle;
@@ -80,7 +82,7 @@ fn attention_panels(summary: &Summary, with_ctx: bool) -> Vec<AllocationPanel> {
             };
             let bars: Vec<Bar> =
                 summary.depths_pct().into_iter().map(bar).filter(|bar| !bar.shares.is_empty()).collect();
-            let setting = session::setting_name(needles, retrieve);
+            let setting = setting_name(needles, retrieve);
             let setting = if with_ctx { format!("{setting} · {ctx}") } else { setting };
             if !bars.is_empty() {
                 panels.push(AllocationPanel { model: model.clone(), setting, bars });
@@ -88,4 +90,19 @@ fn attention_panels(summary: &Summary, with_ctx: bool) -> Vec<AllocationPanel> {
         }
     }
     panels
+}
+
+/// `N=4 R=2`.
+fn setting_name(needles: usize, retrieve: usize) -> String {
+    format!("N={needles} R={retrieve}")
+}
+
+/// What every figure says of how it was made.
+fn recipe(seed: u64, pooling: &str) -> Vec<(String, String)> {
+    vec![
+        ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
+        ("command".to_owned(), std::env::args().collect::<Vec<_>>().join(" ")),
+        ("seed".to_owned(), seed.to_string()),
+        ("pooling".to_owned(), pooling.to_owned()),
+    ]
 }

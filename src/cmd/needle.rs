@@ -1,7 +1,10 @@
 //! `difftool needle`: does the model find the needle, and where did its attention go?
 
 use super::attention_panels;
-use super::session::{self, setting_name, Defaults, Session};
+use super::execute::{self, Found};
+use super::flags::{self, Defaults};
+use super::session::Session;
+use super::setting_name;
 use crate::cli::NeedleArgs;
 use crate::experiment::{Experiment, Grid, Show};
 use crate::plot::{accuracy, allocation, AccuracyPanel};
@@ -28,23 +31,18 @@ const COMPARED: [(&str, &str, Option<&str>); 3] = [
 /// Runs the preset.
 ///
 /// # Errors
-/// As every experiment; see [`session::execute`].
+/// As every experiment; see [`execute::execute`].
 pub fn run(args: &NeedleArgs) -> Result<()> {
-    session::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run, &args.part)
 }
 
 fn experiment(args: &NeedleArgs) -> Result<Experiment> {
-    session::experiment(
-        Show::Needle,
-        &args.run,
-        session::grid(&args.prompts, None, &DEFAULTS)?,
-        Some(&args.prompts),
-        None,
-    )
+    flags::experiment(Show::Needle, &args.run, flags::grid(&args.prompts, None, &DEFAULTS)?, Some(&args.prompts), None)
 }
 
 /// Draws the figures.
-pub(super) fn draw(session: &mut Session, summary: &Summary) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
+    let summary = &found.summary;
     let Some(panels) = accuracy_panels(summary, &session.grid) else {
         return Ok(()); // nothing but failures
     };
@@ -117,7 +115,8 @@ fn rows(summary: &Summary) -> Vec<Row> {
 }
 
 /// Prints the tables.
-pub(super) fn print(session: &Session, summary: &Summary) -> Result<()> {
+pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
+    let summary = &found.summary;
     let (rows, differences) = (rows(summary), summary.differences(&COMPARED, session.grid.seed()));
     let mut out = std::io::stdout().lock();
     if session.how.output.json {

@@ -1,10 +1,12 @@
 //! `difftool outliers`: the largest attention logits and hidden states (the paper's Table 5), and massive activations.
 
-use super::session::{self, Session};
+use super::execute::{self, Found};
+use super::flags;
+use super::session::Session;
 use crate::bail_usage;
 use crate::cli::OutliersArgs;
 use crate::experiment::{Experiment, Grid, Show, TextGrid};
-use crate::measure::{MassiveAt, Measures, Outliers, Place, RANKS};
+use crate::measure::{MassiveAt, Outliers, Place, RANKS};
 use crate::plot::{ccdf, CcdfLine, CcdfPanel};
 use crate::stats::Tally;
 use crate::table::{left, percent_or_dash, right, short, Table};
@@ -22,9 +24,9 @@ The paper (Table 5; 3B models, 0.4M tokens): top-1, 2, 3, 10, 100, median
 /// Runs the preset.
 ///
 /// # Errors
-/// As every experiment; see [`session::execute`].
+/// As every experiment; see [`execute::execute`].
 pub fn run(args: &OutliersArgs) -> Result<()> {
-    session::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run, &args.part)
 }
 
 fn experiment(args: &OutliersArgs) -> Result<Experiment> {
@@ -33,12 +35,12 @@ fn experiment(args: &OutliersArgs) -> Result<Experiment> {
     };
     let samples = args.samples.unwrap_or(tokens.div_ceil(*ctx_tok));
     let grid = Grid::Text(TextGrid { ctx_tok: vec![*ctx_tok], samples, seed: args.seed });
-    session::experiment(Show::Outliers, &args.run, grid, None, args.text.as_deref())
+    flags::experiment(Show::Outliers, &args.run, grid, None, args.text.as_deref())
 }
 
 /// What was pooled of each model.
-fn found(session: &Session, measures: &Measures) -> Vec<(String, Outliers)> {
-    let Some(measure) = &measures.outliers else { return Vec::new() };
+fn by_model(session: &Session, found: &Found) -> Vec<(String, Outliers)> {
+    let Some(measure) = &found.measures.outliers else { return Vec::new() };
     let names = session.models.iter().map(|model| model.name.clone());
     names
         .enumerate()
@@ -47,8 +49,8 @@ fn found(session: &Session, measures: &Measures) -> Vec<(String, Outliers)> {
 }
 
 /// Draws the figure, and writes the tables as files.
-pub(super) fn draw(session: &mut Session, measures: &Measures) -> Result<()> {
-    let found = found(session, measures);
+pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
+    let found = by_model(session, found);
     write_tables(session, &found)?;
     draw_ccdf(session, &found)
 }
@@ -167,8 +169,8 @@ fn draw_ccdf(session: &mut Session, found: &[(String, Outliers)]) -> Result<()> 
 }
 
 /// Prints the tables.
-pub(super) fn print(session: &Session, measures: &Measures) -> Result<()> {
-    let found = found(session, measures);
+pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
+    let found = by_model(session, found);
     let (rows, massive) = (rows(&found), massive(&found));
     let mut out = std::io::stdout().lock();
     if session.how.output.json {

@@ -1,7 +1,7 @@
 //! `difftool prompt`: needle prompts as the models get them, with their regions marked, or as JSON lines.
 
+use super::flags;
 use super::needle::DEFAULTS;
-use super::session;
 use crate::bail_usage;
 use crate::cli::ShowPromptArgs;
 use crate::experiment::{Cell, CellSpec, Grid, Sources};
@@ -19,7 +19,7 @@ use std::path::Path;
 /// # Errors
 /// Usage errors if there is no such prompt or question; if a prompt cannot be built or a file not be written.
 pub fn run(args: &ShowPromptArgs) -> Result<()> {
-    let grid = session::grid(&args.prompts, None, &DEFAULTS)?;
+    let grid = flags::grid(&args.prompts, None, &DEFAULTS)?;
     let model = models::load(&args.model)?;
     let haystack = args.prompts.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?;
     let source = Source { sources: Sources { haystack, text: Text::Prose }, tokenizer: model.tokenizer(), grid: &grid };

@@ -1,6 +1,8 @@
 //! `difftool quantize`: what survives when attention logits are cut to few bits (the paper's Figure 8)?
 
-use super::session::{self, Defaults, Session};
+use super::execute::{self, Found};
+use super::flags::{self, Defaults};
+use super::session::Session;
 use crate::cli::QuantizeArgs;
 use crate::experiment::{Experiment, Grid, Quantisation, Show};
 use crate::plot::{quality, Estimate, Figure, QualityLine, QualityPanel};
@@ -22,14 +24,14 @@ The paper (Figure 8; 3B models, HellaSwag zero-shot, read off the figure to abou
 /// Runs the preset.
 ///
 /// # Errors
-/// As every experiment; see [`session::execute`].
+/// As every experiment; see [`execute::execute`].
 pub fn run(args: &QuantizeArgs) -> Result<()> {
-    session::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run, &args.part)
 }
 
 fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
-    let grid = session::grid(&args.prompts, args.text.as_deref(), &DEFAULTS)?;
-    let experiment = session::experiment(Show::Quantize, &args.run, grid, Some(&args.prompts), args.text.as_deref())?;
+    let grid = flags::grid(&args.prompts, args.text.as_deref(), &DEFAULTS)?;
+    let experiment = flags::experiment(Show::Quantize, &args.run, grid, Some(&args.prompts), args.text.as_deref())?;
     let quantise = Quantisation { bits: args.bits.clone(), scope: args.scope, exempt_sinks: args.exempt_sinks };
     let experiment = Experiment { quantise: Some(quantise), ..experiment };
     experiment.conditions()?;
@@ -37,7 +39,8 @@ fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
 }
 
 /// Draws the figure.
-pub(super) fn draw(session: &mut Session, summary: &Summary) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
+    let summary = &found.summary;
     let bits = bits(session);
     let report = Report { summary, bits: &bits, session };
     let Some((figure, pooling)) = report.figure()? else { return Ok(()) };
@@ -45,8 +48,8 @@ pub(super) fn draw(session: &mut Session, summary: &Summary) -> Result<()> {
 }
 
 /// Prints the tables.
-pub(super) fn print(session: &Session, summary: &Summary) -> Result<()> {
-    Report { summary, bits: &bits(session), session }.print()
+pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
+    Report { summary: &found.summary, bits: &bits(session), session }.print()
 }
 
 /// Bits of the conditions, in order.

@@ -1,7 +1,9 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
 use super::attention_panels;
-use super::session::{self, Defaults, Session};
+use super::execute::{self, Found};
+use super::flags::{self, Defaults};
+use super::session::Session;
 use crate::cli::RatioArgs;
 use crate::experiment::{Experiment, Grid, Show};
 use crate::plot::{allocation, head_grid, HeadGrid};
@@ -44,14 +46,14 @@ const TOP: usize = 8;
 /// Runs the preset.
 ///
 /// # Errors
-/// As every experiment; see [`session::execute`].
+/// As every experiment; see [`execute::execute`].
 pub fn run(args: &RatioArgs) -> Result<()> {
-    session::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run, &args.part)
 }
 
 fn experiment(args: &RatioArgs) -> Result<Experiment> {
-    let grid = session::grid(&args.prompts, args.text.as_deref(), &DEFAULTS)?;
-    let experiment = session::experiment(Show::Ratio, &args.run, grid, Some(&args.prompts), args.text.as_deref())?;
+    let grid = flags::grid(&args.prompts, args.text.as_deref(), &DEFAULTS)?;
+    let experiment = flags::experiment(Show::Ratio, &args.run, grid, Some(&args.prompts), args.text.as_deref())?;
     Ok(Experiment { top: Some(args.top), ..experiment })
 }
 
@@ -60,7 +62,8 @@ fn is_text(session: &Session) -> bool {
 }
 
 /// Draws the figures.
-pub(super) fn draw(session: &mut Session, summary: &Summary) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
+    let summary = &found.summary;
     let is_text = is_text(session);
     if summary.models().is_empty() {
         return Ok(()); // nothing but failures
@@ -133,7 +136,8 @@ fn top_heads(summary: &Summary, model: &str, k: usize, seed: u64) -> Vec<TopHead
 }
 
 /// Prints the tables.
-pub(super) fn print(session: &Session, summary: &Summary) -> Result<()> {
+pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
+    let summary = &found.summary;
     let (seed, is_text) = (session.grid.seed(), is_text(session));
     let compared = COMPARED.iter().filter(|(name, ..)| !is_text || OF_TEXT.contains(name));
     let metrics: Vec<_> = compared.map(|&(name, metric, region, _)| (name, metric, region)).collect();

@@ -1,27 +1,23 @@
 //! What every measuring command does around its measures: load, check, run, write, say where it went.
 
-use super::{needle, outliers, progress_bar, quantize, ratio, stop_on_ctrl_c};
-use crate::attention::Selection;
+use super::{progress_bar, stop_on_ctrl_c};
 use crate::bail_usage;
-use crate::cli::{OutputArgs, PartArgs, PromptArgs, RunArgs};
-use crate::error::Unmet;
+use crate::cli::{OutputArgs, PartArgs};
 use crate::experiment::{
-    cells_of, check_experiment, Condition, Experiment, Grid, NeedleGrid, Run, Shard, Shards, Show, Sources, Store,
-    TextGrid, EXPERIMENT, MANIFEST, RESULTS,
+    cells_of, Condition, Experiment, Grid, Run, Shard, Shards, Show, Sources, Store, EXPERIMENT, MANIFEST, RESULTS,
 };
 use crate::manifest::{Manifest, Output};
-use crate::measure::{Measure, Measures};
+use crate::measure::Measure;
 use crate::memory::peak_rss_bytes;
 use crate::models::{self, Model};
 use crate::plot::Figure;
 use crate::prompt::{Haystack, Text};
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::runfolder::RunFolder;
-use crate::summary::Summary;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
@@ -62,93 +58,6 @@ impl How {
         let start = part.resume.clone().map_or(Start::New, Start::Resume);
         Self { output: output.clone(), start, shard: part.shard }
     }
-}
-
-/// Runs a preset, or prints it.
-///
-/// # Errors
-/// As [`execute`].
-pub(super) fn preset(experiment: Experiment, run: &RunArgs, part: &PartArgs) -> Result<()> {
-    if part.print_experiment {
-        return print_experiment(&experiment);
-    }
-    execute(experiment, How::new(&run.output, part))
-}
-
-/// Prints an experiment as the file that reproduces it.
-pub(super) fn print_experiment(experiment: &Experiment) -> Result<()> {
-    use std::io::Write as _;
-    write!(std::io::stdout().lock(), "{}", experiment.to_toml()?)?;
-    Ok(())
-}
-
-/// Runs an experiment and shows it.
-///
-/// # Errors
-/// Usage errors before anything runs; afterwards what cannot be written, prompts that failed, and [`Unmet`] expectations.
-pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
-    if let Start::Resume(folder) = &how.start {
-        check_experiment(folder, &experiment.to_toml()?)?;
-        if folder.join(MANIFEST).exists() {
-            return finished(&experiment, &how, folder);
-        }
-    }
-    let mut session = Session::open(experiment, how)?;
-    let mut measures = Measures::new(&session.experiment.measure_names());
-    let show = session.experiment.show;
-    let mut summary = match (show, &session.grid) {
-        (Show::Ratio, Grid::Text(_)) => Summary::with_heads("share_abs", "bos"),
-        (Show::Ratio, _) => Summary::with_heads("share_abs", "answer"),
-        _ => Summary::default(),
-    };
-    session.measure(&mut measures.list(), &mut |record| summary.add(record))?;
-    let whole = session.how.shard.is_none();
-    if session.is_complete() {
-        if whole {
-            match show {
-                Show::Needle => needle::draw(&mut session, &summary)?,
-                Show::Ratio => ratio::draw(&mut session, &summary)?,
-                Show::Quantize => quantize::draw(&mut session, &summary)?,
-                Show::Outliers => outliers::draw(&mut session, &measures)?,
-                Show::Heatmap => unreachable!("maps are drawn by their own command"),
-            }
-        }
-        session.manifest()?;
-    }
-    if whole {
-        match show {
-            Show::Needle => needle::print(&session, &summary)?,
-            Show::Ratio => ratio::print(&session, &summary)?,
-            Show::Quantize => quantize::print(&session, &summary)?,
-            Show::Outliers => outliers::print(&session, &measures)?,
-            Show::Heatmap => unreachable!("maps are drawn by their own command"),
-        }
-    }
-    session.conclude()?;
-    if whole {
-        check_expectations(&session.experiment, &summary, session.how.output.quiet)?;
-    }
-    Ok(())
-}
-
-/// What is left to do of a run that is finished: to look at its expectations.
-fn finished(experiment: &Experiment, how: &How, folder: &Path) -> Result<()> {
-    let manifest = Manifest::read(&folder.join(MANIFEST))?;
-    let shard = how.shard.map(|shard| shard.to_string());
-    if manifest.shard != shard {
-        let name =
-            |shard: &Option<String>| shard.as_ref().map_or("no shard".to_owned(), |shard| format!("shard {shard}"));
-        bail_usage!("{} holds {}, {} is asked for", folder.display(), name(&manifest.shard), name(&shard));
-    }
-    if !how.output.quiet {
-        eprintln!("the run in {} is finished: nothing to resume", folder.display());
-    }
-    if shard.is_some() || experiment.expect.is_empty() {
-        return Ok(());
-    }
-    let mut summary = Summary::default();
-    record::read(&folder.join(RESULTS))?.iter().for_each(|record| summary.add(record));
-    check_expectations(experiment, &summary, how.output.quiet)
 }
 
 /// A measuring command under way.
@@ -397,12 +306,7 @@ impl Session {
     }
 
     fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
-        let mut recipe = vec![
-            ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
-            ("command".to_owned(), std::env::args().collect::<Vec<_>>().join(" ")),
-            ("seed".to_owned(), self.grid.seed().to_string()),
-            ("pooling".to_owned(), pooling.to_owned()),
-        ];
+        let mut recipe = super::recipe(self.grid.seed(), pooling);
         let hash = |m: &Model| (format!("model {}", m.name), format!("sha256 {}", m.info.weights_sha256));
         recipe.extend(self.models.iter().map(hash));
         recipe
@@ -494,102 +398,7 @@ impl Session {
     }
 }
 
-/// Says on stderr what became of the expectations.
-fn check_expectations(experiment: &Experiment, summary: &Summary, quiet: bool) -> Result<()> {
-    let mut unmet = Vec::new();
-    for outcome in experiment.outcomes(summary) {
-        let found = outcome.found.map_or("nothing was measured".to_owned(), |x| format!("found {x:.4}"));
-        if !quiet {
-            eprintln!("{} {}: {found}", if outcome.holds { "holds  " } else { "UNMET  " }, outcome.expected);
-        }
-        if !outcome.holds {
-            unmet.push(format!("{}: {found}", outcome.expected));
-        }
-    }
-    match unmet.as_slice() {
-        [] => Ok(()),
-        unmet => Err(Unmet(format!("expectations not met: {}", unmet.join("; "))).into()),
-    }
-}
-
 /// `1 window`, `2 windows`.
 fn plural(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
-/// What a command fills in where a flag was not given.
-pub(super) struct Defaults {
-    /// Needles in the text and asked for.
-    pub(super) settings: &'static [(usize, usize)],
-    /// Prompts per depth.
-    pub(super) samples: usize,
-    /// Prompts per depth with held-out cities, from those with training cities.
-    pub(super) heldout: fn(usize) -> usize,
-}
-
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// A usage error if a model is named twice.
-pub(super) fn experiment(
-    show: Show,
-    run: &RunArgs,
-    grid: Grid,
-    prompts: Option<&PromptArgs>,
-    text: Option<&Path>,
-) -> Result<Experiment> {
-    Ok(Experiment {
-        haystack: prompts.and_then(|prompts| prompts.haystack.clone()),
-        text: text.map(Path::to_owned),
-        select: Selection { layers: run.layers.clone(), heads: run.heads.clone() },
-        ..Experiment::new(show, models::resolve(&run.model)?, grid)
-    })
-}
-
-/// The grid of needle prompts, or of text if there is one, that flags ask for.
-pub(super) fn grid(args: &PromptArgs, text: Option<&Path>, defaults: &Defaults) -> Result<Grid> {
-    let ctx_tok = args.ctx.iter().flat_map(|range| range.0.clone()).collect();
-    let samples = args.samples.unwrap_or(defaults.samples);
-    if text.is_some() {
-        for (flag, given) in [
-            ("--needles", !args.needles.is_empty()),
-            ("--retrieve", !args.retrieve.is_empty()),
-            ("--heldout", args.heldout.is_some()),
-            ("--haystack", args.haystack.is_some()),
-        ] {
-            if given {
-                bail_usage!("{flag} is about needle prompts, --text measures plain text: leave one of them out");
-            }
-        }
-        return Ok(Grid::Text(TextGrid { ctx_tok, samples, seed: args.seed }));
-    }
-    Ok(Grid::Needle(NeedleGrid {
-        ctx_tok,
-        settings: settings(&args.needles, &args.retrieve, defaults.settings)?,
-        depths_pct: args.depths.clone(),
-        samples,
-        heldout_samples: args.heldout.unwrap_or((defaults.heldout)(samples)),
-        seed: args.seed,
-    }))
-}
-
-/// Pairs of needles and questions.
-fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -> Result<Vec<(usize, usize)>> {
-    Ok(match (needles, retrieve) {
-        ([], []) => default.to_vec(),
-        (needles, []) => needles.iter().map(|&n| (n, n.min(2))).collect(),
-        ([], _) => bail_usage!("--retrieve needs --needles"),
-        (needles, [retrieve]) => needles.iter().map(|&n| (n, *retrieve)).collect(),
-        (needles, retrieve) if needles.len() == retrieve.len() => {
-            needles.iter().copied().zip(retrieve.iter().copied()).collect()
-        }
-        (needles, retrieve) => {
-            bail_usage!("--needles has {} values and --retrieve {}; they go in pairs", needles.len(), retrieve.len())
-        }
-    })
-}
-
-/// `N=4 R=2`.
-pub(super) fn setting_name(needles: usize, retrieve: usize) -> String {
-    format!("N={needles} R={retrieve}")
 }

@@ -65,12 +65,8 @@ fn forest_row(row: &Row, groups: &[Column]) -> ForestRow {
 
 /// What was run to get the figure.
 fn recipe(comparison: &Comparison, args: &CompareArgs) -> Result<Vec<(String, String)>> {
-    let mut recipe = vec![
-        ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
-        ("command".to_owned(), std::env::args().collect::<Vec<_>>().join(" ")),
-        ("seed".to_owned(), args.seed.to_string()),
-        ("pooling".to_owned(), format!("means over prompts; bootstrap of {RESAMPLES} resamples")),
-    ];
+    let pooling = format!("means over prompts; bootstrap of {RESAMPLES} resamples");
+    let mut recipe = crate::cmd::recipe(args.seed, &pooling);
     for (place, (input, _)) in comparison.inputs.iter().enumerate() {
         let hash = sha256_file(&input.results)?;
         recipe.push((format!("input {}", place + 1), format!("{} sha256 {hash}", input.name)));

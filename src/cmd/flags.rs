@@ -1,0 +1,81 @@
+//! From the flags that presets share to the experiment they ask for.
+
+use crate::attention::Selection;
+use crate::bail_usage;
+use crate::cli::{PromptArgs, RunArgs};
+use crate::experiment::{Experiment, Grid, NeedleGrid, Show, TextGrid};
+use crate::models;
+use anyhow::Result;
+use std::path::Path;
+
+/// What a command fills in where a flag was not given.
+pub(super) struct Defaults {
+    /// Needles in the text and asked for.
+    pub(super) settings: &'static [(usize, usize)],
+    /// Prompts per depth.
+    pub(super) samples: usize,
+    /// Prompts per depth with held-out cities, from those with training cities.
+    pub(super) heldout: fn(usize) -> usize,
+}
+
+/// The experiment that flags ask for.
+///
+/// # Errors
+/// A usage error if a model is named twice.
+pub(super) fn experiment(
+    show: Show,
+    run: &RunArgs,
+    grid: Grid,
+    prompts: Option<&PromptArgs>,
+    text: Option<&Path>,
+) -> Result<Experiment> {
+    Ok(Experiment {
+        haystack: prompts.and_then(|prompts| prompts.haystack.clone()),
+        text: text.map(Path::to_owned),
+        select: Selection { layers: run.layers.clone(), heads: run.heads.clone() },
+        ..Experiment::new(show, models::resolve(&run.model)?, grid)
+    })
+}
+
+/// The grid of needle prompts, or of text if there is one, that flags ask for.
+pub(super) fn grid(args: &PromptArgs, text: Option<&Path>, defaults: &Defaults) -> Result<Grid> {
+    let ctx_tok = args.ctx.iter().flat_map(|range| range.0.clone()).collect();
+    let samples = args.samples.unwrap_or(defaults.samples);
+    if text.is_some() {
+        for (flag, given) in [
+            ("--needles", !args.needles.is_empty()),
+            ("--retrieve", !args.retrieve.is_empty()),
+            ("--heldout", args.heldout.is_some()),
+            ("--haystack", args.haystack.is_some()),
+        ] {
+            if given {
+                bail_usage!("{flag} is about needle prompts, --text measures plain text: leave one of them out");
+            }
+        }
+        return Ok(Grid::Text(TextGrid { ctx_tok, samples, seed: args.seed }));
+    }
+    Ok(Grid::Needle(NeedleGrid {
+        ctx_tok,
+        settings: settings(&args.needles, &args.retrieve, defaults.settings)?,
+        depths_pct: args.depths.clone(),
+        samples,
+        heldout_samples: args.heldout.unwrap_or((defaults.heldout)(samples)),
+        seed: args.seed,
+    }))
+}
+
+/// Pairs of needles and questions.
+fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -> Result<Vec<(usize, usize)>> {
+    Ok(match (needles, retrieve) {
+        ([], []) => default.to_vec(),
+        (needles, []) => needles.iter().map(|&n| (n, n.min(2))).collect(),
+        ([], _) => bail_usage!("--retrieve needs --needles"),
+        (needles, [retrieve]) => needles.iter().map(|&n| (n, *retrieve)).collect(),
+        (needles, retrieve) if needles.len() == retrieve.len() => {
+            needles.iter().copied().zip(retrieve.iter().copied()).collect()
+        }
+        (needles, retrieve) => {
+            bail_usage!("--needles has {} values and --retrieve {}; they go in pairs", needles.len(), retrieve.len())
+        }
+    })
+}
