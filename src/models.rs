@@ -73,14 +73,6 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     Ok(wanted.into_iter().map(str::to_owned).collect())
 }
 
-/// Loads models by name, as [`resolve`] understands it.
-///
-/// # Errors
-/// As [`resolve`] and [`load`].
-pub fn load_all(names: &[String]) -> Result<Vec<Model>> {
-    resolve(names)?.iter().map(|name| load(name)).collect()
-}
-
 /// Loads a built-in model or a folder with `config.json`, `model.safetensors` and `tokenizer.json`.
 ///
 /// # Errors

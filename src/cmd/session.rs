@@ -129,7 +129,7 @@ impl Session {
                 .build_global()
                 .context("cannot start the threads")?;
         }
-        let models = models::load_all(&experiment.models)?;
+        let models = experiment.models.iter().map(|name| models::load(name)).collect::<Result<Vec<_>>>()?;
         let sources = Sources {
             haystack: experiment.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?,
             text: experiment.text.as_deref().map_or_else(|| Ok(Text::Prose), Text::from_path)?,

@@ -8,6 +8,7 @@ use crate::attention::Selection;
 use crate::bail_usage;
 use crate::error::bad_toml;
 use crate::measure::MeasureName;
+use crate::models;
 use crate::quant::{Quantiser, Scope, BITS};
 use crate::summary::{Pick, Summary};
 use anyhow::{Context, Result};
@@ -178,16 +179,17 @@ impl Experiment {
     /// # Errors
     /// Usage errors with the line.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
-        let experiment: Self = toml::from_str(text).map_err(|error| bad_toml(name, text, &error))?;
+        let mut experiment: Self = toml::from_str(text).map_err(|error| bad_toml(name, text, &error))?;
+        if experiment.models.is_empty() {
+            bail_usage!("{name}: `models` names nothing");
+        }
+        experiment.models = models::resolve(&experiment.models)?;
         experiment.check(name)?;
         Ok(experiment)
     }
 
     /// What the types cannot say.
     fn check(&self, name: &str) -> Result<()> {
-        if self.models.is_empty() {
-            bail_usage!("{name}: `models` names nothing");
-        }
         self.conditions()?;
         let names = self.measure_names();
         let answers = names.contains(&MeasureName::Answer) || names.contains(&MeasureName::AnswerByHead);
@@ -373,6 +375,14 @@ at_least = 0.5
             refusal("show = \"quantize\"", "show = \"ratio\"\nmeasures = [\"shape\"]").contains("needs the measure")
         );
         assert!(refusal("seed = 7", "seed = seven").starts_with("x.toml, line "));
+    }
+
+    #[test]
+    fn all_stands_for_the_built_in_models_that_expectations_are_about() {
+        let all = FILE.replacen("[\"transformer\", \"diff\"]", "[\"all\"]", 1);
+        let experiment = Experiment::parse(&all, "x.toml").unwrap();
+        assert_eq!(experiment.models, ["transformer", "diff", "diff-v2"]);
+        assert_eq!(experiment.outcomes(&Summary::default()).len(), 1, "of the one model that is named");
     }
 
     #[test]
