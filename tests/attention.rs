@@ -4,7 +4,7 @@ mod common;
 
 use candle_core::{DType, Tensor};
 use common::{assert_close, attention_variants, normal};
-use difftool::attention::{Attend, Dense, Heads, Quantise, Row, RowProbe, RowSink, Selection, Stream};
+use difftool::attention::{Attend, Dense, Heads, LogitRule, Quantise, Row, RowProbe, RowSink, Selection, Stream};
 use difftool::quant::{Quantiser, Scope};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,6 +20,7 @@ fn for_each_variant(t: usize, check: impl Fn(&str, &Heads<'_>)) {
             v: normal(&[1, t, kv_heads, D], 3),
             lambda: lambda.map(|shape| normal(&shape, 7)),
             wiring: &wiring,
+            rule: LogitRule::plain(D),
         };
         check(&format!("{label}, {t} tokens"), &heads);
     }

@@ -4,7 +4,7 @@ mod common;
 
 use candle_core::{DType, Device, Result, Tensor, Var, D};
 use common::{assert_close, attention_variants, normal};
-use difftool::attention::{Attend, Dense, Fused, Heads, Pairing, Stream, Wiring};
+use difftool::attention::{Attend, Dense, Fused, Heads, LogitRule, Pairing, Stream, Wiring};
 use difftool::ops::{self, RopeStyle, RopeTable};
 use std::sync::Arc;
 
@@ -149,6 +149,7 @@ fn fused_attention_agrees_with_whole_maps_for_every_variant_and_odd_lengths() {
                     v: a[2].clone(),
                     lambda: a.get(3).cloned(),
                     wiring: &wiring,
+                    rule: LogitRule::plain(8),
                 };
                 Fused.attend(0, &heads)
             };
@@ -169,6 +170,7 @@ fn streaming_and_dense_attention_agree_with_fused() {
                 v: normal(&[1, t, kv_heads, 8], 3),
                 lambda,
                 wiring: &wiring,
+                rule: LogitRule::plain(8),
             };
             let want = Fused.attend(0, &heads).unwrap();
             assert_close(&format!("stream, {label}, {t}"), &Stream::new(&[]).attend(0, &heads).unwrap(), &want, 2e-5);
@@ -190,7 +192,9 @@ fn training_attention_is_bit_identical_for_any_number_of_threads() {
                 .collect();
             let lambda = Tensor::new(&[0.6f32], &Device::Cpu).unwrap();
             let [q, k, v] = [0, 1, 2].map(|i| vars[i].as_tensor().clone());
-            let out = Fused.attend(0, &Heads { q, k, v, lambda: Some(lambda), wiring: &wiring }).unwrap();
+            let out = Fused
+                .attend(0, &Heads { q, k, v, lambda: Some(lambda), wiring: &wiring, rule: LogitRule::plain(8) })
+                .unwrap();
             let grads = out.sqr().unwrap().sum_all().unwrap().backward().unwrap();
             let bits = |x: &Tensor| {
                 x.flatten_all().unwrap().to_vec1::<f32>().unwrap().iter().map(|v| v.to_bits()).collect::<Vec<_>>()

@@ -1,6 +1,6 @@
 //! The slow, obvious way: whole maps, plain loops, `f64` sums. The reference for the fast paths, for ever.
 
-use super::{Attend, Heads, Quantise};
+use super::{Attend, Heads, LogitRule, Quantise};
 use crate::quant::Scope;
 use candle_core::{Result, Tensor};
 
@@ -29,7 +29,6 @@ pub struct Dense {
 impl Attend for Dense {
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let (batch, t, _, d) = heads.q.dims4()?;
-        let scale = f64::from(heads.scale()?);
         let q = heads.q.to_dtype(candle_core::DType::F64)?;
         let (q, k, v) = (nested(&q)?, nested(&heads.k)?, nested(&heads.v)?);
         let lambda = heads.lambda.as_ref().map(|l| l.flatten_all()?.to_vec1::<f32>()).transpose()?;
@@ -46,15 +45,15 @@ impl Attend for Dense {
             // logits[h][j]: T x T
             let mut logits: Vec<Vec<Vec<f64>>> = (0..wiring.heads())
                 .map(|h| {
-                    let of_map = |j: usize| logit_map(&q[b], wiring.query[j][h], &k[b], wiring.key[j][h], scale);
+                    let of_map = |j: usize| logit_map(&q[b], wiring.query[j][h], &k[b], wiring.key[j][h], &heads.rule);
                     (0..wiring.maps()).map(of_map).collect()
                 })
                 .collect();
             if let Some(quantise) = &self.quantise {
-                quantise_layer(quantise, layer, t, &mut logits);
+                quantise_layer(quantise, layer, t, &heads.rule, &mut logits);
             }
             let head = |(h, logits): (usize, Vec<Vec<f64>>)| {
-                let maps: Vec<Vec<f64>> = logits.iter().map(|logits| softmax_map(logits, t)).collect();
+                let maps: Vec<Vec<f64>> = logits.iter().map(|logits| softmax_map(logits, t, &heads.rule)).collect();
                 let effective = (0..t * t).map(|i| (0..maps.len()).map(|j| mix(h, j, i / t) * maps[j][i]).sum());
                 DenseHead { effective: effective.collect(), maps, logits }
             };
@@ -87,36 +86,39 @@ fn nested(x: &Tensor) -> Result<Nested> {
     (0..x.dim(0)?).map(|b| x.get(b)?.to_vec3::<f64>()).collect()
 }
 
-/// Scaled logits of the visible keys, zero elsewhere: T x T.
-fn logit_map(q: &[Vec<Vec<f64>>], q_head: usize, k: &[Vec<Vec<f64>>], k_head: usize, scale: f64) -> Vec<f64> {
+/// Scaled and capped logits of the visible keys, zero elsewhere: T x T.
+fn logit_map(q: &[Vec<Vec<f64>>], q_head: usize, k: &[Vec<Vec<f64>>], k_head: usize, rule: &LogitRule) -> Vec<f64> {
     let t = q.len();
     let mut logits = vec![0.0; t * t];
     for query in 0..t {
-        for key in 0..=query {
+        for key in rule.first_visible(query)..=query {
             let product: f64 = q[query][q_head].iter().zip(&k[key][k_head]).map(|(a, b)| a * b).sum();
-            logits[query * t + key] = scale * product;
+            let scaled = f64::from(rule.scale) * product;
+            let capped = rule.softcap.map_or(scaled, |cap| f64::from(cap) * (scaled / f64::from(cap)).tanh());
+            logits[query * t + key] = capped;
         }
     }
     logits
 }
 
 /// Softmax over the visible keys of each row, zero elsewhere: T x T.
-fn softmax_map(logits: &[f64], t: usize) -> Vec<f64> {
+fn softmax_map(logits: &[f64], t: usize, rule: &LogitRule) -> Vec<f64> {
     let mut map = vec![0.0; t * t];
     for query in 0..t {
-        let visible = &logits[query * t..=query * t + query];
-        let largest = visible.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let total: f64 = visible.iter().map(|x| (x - largest).exp()).sum();
-        for (key, x) in visible.iter().enumerate() {
-            map[query * t + key] = (x - largest).exp() / total;
+        let visible = query * t + rule.first_visible(query)..=query * t + query;
+        let largest = logits[visible.clone()].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = logits[visible.clone()].iter().map(|x| (x - largest).exp()).sum();
+        for i in visible {
+            map[i] = (logits[i] - largest).exp() / total;
         }
     }
     map
 }
 
 /// Quantises all logits of a layer, `logits[h][j]`.
-fn quantise_layer(quantise: &Quantise, layer: usize, t: usize, logits: &mut [Vec<Vec<f64>>]) {
-    let counts = |h: usize, i: usize| i % t <= i / t && !quantise.exempt(layer, h).contains(&(i % t));
+fn quantise_layer(quantise: &Quantise, layer: usize, t: usize, rule: &LogitRule, logits: &mut [Vec<Vec<f64>>]) {
+    let visible = |i: usize| (rule.first_visible(i / t)..=i / t).contains(&(i % t));
+    let counts = |h: usize, i: usize| visible(i) && !quantise.exempt(layer, h).contains(&(i % t));
     let shares_scale = |(h, j, query): (usize, usize, usize), (h2, j2, query2): (usize, usize, usize)| match quantise
         .quantiser
         .scope

@@ -1,7 +1,7 @@
 //! Attention for training: one differentiable op per map, which keeps only the log-sum-exp of each row and recomputes
 //! maps tile by tile in the backward pass. A differential head is two calls that share V.
 
-use super::{Attend, Heads, Wiring};
+use super::{Attend, Heads, LogitRule, Wiring};
 use crate::ops::simd::{causal_softmax, dot, exp};
 use crate::ops::{multiply, multiply_add, slice, subtract_scaled, with_values, Mat, MatMut};
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
@@ -16,7 +16,9 @@ pub struct Fused;
 
 impl Attend for Fused {
     fn attend(&mut self, _layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
-        let scale = heads.scale()?;
+        let LogitRule { scale, softcap: None, window: None } = heads.rule else {
+            candle_core::bail!("soft-capped or windowed attention cannot be trained");
+        };
         let map = |j: usize| {
             let op = OneMap { wiring: Arc::new(heads.wiring.clone()), j, scale, log_sums: OnceLock::new() };
             heads.q.apply_op3(&heads.k, &heads.v, op)
@@ -41,7 +43,8 @@ struct OneMap {
 struct Sizes {
     t: usize,
     q_heads: usize,
-    kv_heads: usize,
+    k_heads: usize,
+    v_heads: usize,
     heads: usize,
     slices: usize,
     d: usize,
@@ -49,18 +52,21 @@ struct Sizes {
 
 impl Sizes {
     fn of(q: &Shape, k: &Shape, v: &Shape, wiring: &Wiring) -> Result<(usize, Self)> {
-        let ((b, t, q_heads, d), kv) = (q.dims4()?, k.dims4()?);
-        if v != k || kv.0 != b || kv.1 != t || kv.3 != d {
+        let ((b, t, q_heads, d), (_, _, k_heads, _), (_, _, v_heads, _)) = (q.dims4()?, k.dims4()?, v.dims4()?);
+        if k.dims() != [b, t, k_heads, d] || v.dims() != [b, t, v_heads, d] {
             candle_core::bail!("attention: q {q:?}, k {k:?} and v {v:?} do not fit");
         }
-        let sizes = Self { t, q_heads, kv_heads: kv.2, heads: wiring.heads(), slices: wiring.value_slices(), d };
+        let sizes = Self { t, q_heads, k_heads, v_heads, heads: wiring.heads(), slices: wiring.value_slices(), d };
         Ok((b, sizes))
     }
     fn q_row(&self) -> usize {
         self.q_heads * self.d
     }
-    fn kv_row(&self) -> usize {
-        self.kv_heads * self.d
+    fn k_row(&self) -> usize {
+        self.k_heads * self.d
+    }
+    fn v_row(&self) -> usize {
+        self.v_heads * self.d
     }
     fn value_width(&self) -> usize {
         self.slices * self.d
@@ -81,7 +87,7 @@ impl HeadView<'_> {
     fn logits(&self, start: usize, end: usize, tile: &mut [f32]) {
         let s = &self.size;
         let q = Mat::new(&self.q[start * s.q_row()..], end - start, s.d, s.q_row());
-        let k = Mat::new(self.k, end, s.d, s.kv_row());
+        let k = Mat::new(self.k, end, s.d, s.k_row());
         multiply(MatMut::new(tile, end - start, end, end), self.scale, q, k.t());
     }
 
@@ -94,14 +100,14 @@ impl HeadView<'_> {
             causal_softmax(&mut tile, end, start + 1, &mut log_sums[start..end]);
             for (piece, v) in self.v.iter().enumerate() {
                 let out = MatMut::new(&mut out[start * width + piece * d..], end - start, d, width);
-                multiply(out, 1.0, Mat::new(&tile, end - start, end, end), Mat::new(v, end, d, self.size.kv_row()));
+                multiply(out, 1.0, Mat::new(&tile, end - start, end, end), Mat::new(v, end, d, self.size.v_row()));
             }
         }
     }
 
     /// Gradients of q (T, d), k (T, d) and the value slices (T, value width) of this head alone.
     fn backward(&self, dout: &[f32], delta: &[f32], log_sums: &[f32]) -> [Vec<f32>; 3] {
-        let (t, d, width, kv_row) = (self.size.t, self.size.d, self.size.value_width(), self.size.kv_row());
+        let (t, d, width) = (self.size.t, self.size.d, self.size.value_width());
         let out_row = self.size.heads * width;
         let (mut dq, mut dk, mut dv) = (vec![0.0; t * d], vec![0.0; t * d], vec![0.0; t * width]);
         let (mut p, mut ds) = (vec![0.0; TILE.min(t) * t], vec![0.0; TILE.min(t) * t]);
@@ -112,7 +118,7 @@ impl HeadView<'_> {
             for (piece, v) in self.v.iter().enumerate() {
                 // dP = dOut V^T, summed over value slices
                 let dout = Mat::new(&dout[start * out_row + piece * d..], n, d, out_row);
-                let v = Mat::new(v, end, d, kv_row).t();
+                let v = Mat::new(v, end, d, self.size.v_row()).t();
                 let product = if piece == 0 { multiply } else { multiply_add };
                 product(MatMut::new(&mut ds, n, end, end), 1.0, dout, v);
             }
@@ -123,7 +129,7 @@ impl HeadView<'_> {
             let (p, ds) = (Mat::new(&p, n, end, end), Mat::new(&ds, n, end, end));
             let (q, k) = (
                 Mat::new(&self.q[start * self.size.q_row()..], n, d, self.size.q_row()),
-                Mat::new(self.k, end, d, kv_row),
+                Mat::new(self.k, end, d, self.size.k_row()),
             );
             multiply(MatMut::new(&mut dq[start * d..], n, d, d), self.scale, ds, k);
             multiply_add(MatMut::new(&mut dk, end, d, d), self.scale, ds.t(), q);
@@ -175,11 +181,12 @@ fn row_dots_simd<'a, S: pulp::Simd>(
 impl OneMap {
     fn view<'a>(&self, size: Sizes, b: usize, h: usize, q: &'a [f32], k: &'a [f32], v: &'a [f32]) -> HeadView<'a> {
         let q_at = b * size.t * size.q_row() + self.wiring.query[self.j][h] * size.d;
-        let kv_at = |head: usize| b * size.t * size.kv_row() + head * size.d;
+        let k_at = b * size.t * size.k_row() + self.wiring.key[self.j][h] * size.d;
+        let v_at = |head: usize| b * size.t * size.v_row() + head * size.d;
         HeadView {
             q: &q[q_at..],
-            k: &k[kv_at(self.wiring.key[self.j][h])..],
-            v: self.wiring.value[h].iter().map(|&head| &v[kv_at(head)..]).collect(),
+            k: &k[k_at..],
+            v: self.wiring.value[h].iter().map(|&head| &v[v_at(head)..]).collect(),
             size,
             scale: self.scale,
         }
@@ -259,8 +266,8 @@ impl OneMap {
         let batch = q.len() / (t * size.q_row());
         let (mut dq, mut dk, mut dv) = (vec![0.0; q.len()], vec![0.0; k.len()], vec![0.0; v.len()]);
         // One batch entry at a time: its heads in parallel, their gradients added in order.
-        let entries = dq.par_chunks_mut(t * size.q_row()).zip(dk.par_chunks_mut(t * size.kv_row()));
-        entries.zip(dv.par_chunks_mut(t * size.kv_row())).enumerate().take(batch).for_each(|(b, ((dq, dk), dv))| {
+        let entries = dq.par_chunks_mut(t * size.q_row()).zip(dk.par_chunks_mut(t * size.k_row()));
+        entries.zip(dv.par_chunks_mut(t * size.v_row())).enumerate().take(batch).for_each(|(b, ((dq, dk), dv))| {
             let parts: Vec<[Vec<f32>; 3]> = (0..heads)
                 .into_par_iter()
                 .map(|h| {
@@ -273,9 +280,9 @@ impl OneMap {
                 .collect();
             for (h, [part_q, part_k, part_v]) in parts.iter().enumerate() {
                 add_head(dq, size.q_row(), self.wiring.query[self.j][h] * d, part_q, d, 0, d);
-                add_head(dk, size.kv_row(), self.wiring.key[self.j][h] * d, part_k, d, 0, d);
+                add_head(dk, size.k_row(), self.wiring.key[self.j][h] * d, part_k, d, 0, d);
                 for (piece, &head) in self.wiring.value[h].iter().enumerate() {
-                    add_head(dv, size.kv_row(), head * d, part_v, width, piece * d, d);
+                    add_head(dv, size.v_row(), head * d, part_v, width, piece * d, d);
                 }
             }
         });

@@ -1,9 +1,11 @@
 //! The one seam: every attention variant is a signed mixture of softmax rows over shared values.
 //!
 //! ```text
-//! row[h,t,s] = sum_j mix[h,j,t] * softmax_s( scale * q[h,j,t] . k[h,j,s] )        s <= t
+//! row[h,t,s] = sum_j mix[h,j,t] * softmax_s( scale * q[h,j,t] . k[h,j,s] )        t - window < s <= t
 //! out[h,t]   = finish( sum_s row[h,t,s] * v[h,s] )
 //! ```
+//!
+//! Some families cap the logits or hide keys beyond a window: a [`LogitRule`].
 //!
 //! A variant's file says which heads the maps read ([`Wiring`]), what the mix is, and how the output is finished. It
 //! never sees a row: rows exist only inside the three implementations of [`Attend`].
@@ -52,28 +54,43 @@ impl Quantise {
     }
 }
 
+/// How q . k becomes a logit, and which keys a query sees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogitRule {
+    /// Factor on every q . k, mostly 1/sqrt(d).
+    pub scale: f32,
+    /// Soft cap c of the scaled logits: c tanh(x / c) (Gemma 2).
+    pub softcap: Option<f32>,
+    /// Number of keys a query sees, itself included; nothing for all before it.
+    pub window: Option<usize>,
+}
+
+impl LogitRule {
+    /// Scale 1/sqrt(d), no cap, no window.
+    pub fn plain(head_dim: usize) -> Self {
+        Self { scale: (1.0 / (head_dim as f64).sqrt()) as f32, softcap: None, window: None }
+    }
+
+    /// The first key that `query` sees; the last is the query itself.
+    pub fn first_visible(&self, query: usize) -> usize {
+        self.window.map_or(0, |window| (query + 1).saturating_sub(window))
+    }
+}
+
 /// What a variant projects one layer's input to.
 pub struct Heads<'a> {
     /// Queries, rotated: (B, T, query heads, d).
     pub q: Tensor,
     /// Keys, rotated: (B, T, key heads, d).
     pub k: Tensor,
-    /// Values in slices of the head width: (B, T, value heads, d).
+    /// Values in slices of the head width: (B, T, value heads, d). Not always as many heads as keys.
     pub v: Tensor,
     /// Weight of the second map, subtracted: nothing for one map, one number (1), or one per token and head (B, T, H).
     pub lambda: Option<Tensor>,
     /// Which query, key and value heads each output head reads.
     pub wiring: &'a Wiring,
-}
-
-impl Heads<'_> {
-    /// 1/sqrt(d), the factor on every q . k.
-    ///
-    /// # Errors
-    /// If q has not four dimensions.
-    pub fn scale(&self) -> Result<f32> {
-        Ok((1.0 / (self.q.dim(3)? as f64).sqrt()) as f32)
-    }
+    /// How logits are made of queries and keys.
+    pub rule: LogitRule,
 }
 
 /// A way to compute the mixture, with access to what the model passes on its way.

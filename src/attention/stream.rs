@@ -22,8 +22,10 @@ const BLOCKS: usize = 16;
 pub struct Row<'a> {
     /// Position of the query token; the keys are 0..=query.
     pub query: usize,
-    /// Scaled logits of the maps as the softmax takes them, quantised if they are: each (query + 1). Nothing unless a
-    /// probe asks for them.
+    /// The first key it sees: 0 without a window. Weights before it are 0, and logits there mean nothing.
+    pub first_visible: usize,
+    /// Scaled logits of the maps as the softmax takes them, soft-capped and quantised if they are: each (query + 1).
+    /// Nothing unless a probe asks for them.
     pub logits: &'a [&'a [f32]],
     /// Softmax rows of the maps j = 0, 1: each (query + 1).
     pub maps: &'a [&'a [f32]],

@@ -23,7 +23,8 @@ pub(super) struct Pass<'a> {
     t: usize,
     d: usize,
     q_row: usize,
-    kv_row: usize,
+    k_row: usize,
+    v_row: usize,
     quantise: Option<&'a Quantise>,
     /// Quantisation steps of every map j of every head; without numbers if each row has its own.
     steps: [Vec<f32>; 2],
@@ -78,11 +79,12 @@ impl<'a> Pass<'a> {
             lambda,
             layer,
             wiring: heads.wiring,
-            scale: heads.scale()?,
+            scale: heads.rule.scale,
             t,
             d,
             q_row: q_heads * d,
-            kv_row: heads.k.dim(2)? * d,
+            k_row: heads.k.dim(2)? * d,
+            v_row: heads.v.dim(2)? * d,
             quantise,
             steps: [Vec::new(), Vec::new()],
         };
@@ -142,7 +144,7 @@ impl<'a> Pass<'a> {
         let (rows, keys) = (queries.len(), queries.end);
         let q = &self.q[queries.start * self.q_row + self.wiring.query[j][head] * self.d..];
         let k = &self.k[self.wiring.key[j][head] * self.d..];
-        let (q, k) = (Mat::new(q, rows, self.d, self.q_row), Mat::new(k, keys, self.d, self.kv_row));
+        let (q, k) = (Mat::new(q, rows, self.d, self.q_row), Mat::new(k, keys, self.d, self.k_row));
         multiply(MatMut::new(out, rows, keys, keys), self.scale, q, k.t());
     }
 
@@ -195,7 +197,8 @@ impl<'a> Pass<'a> {
         }
         let maps: Vec<&[f32]> = tile.rows.iter().map(Vec::as_slice).collect();
         let logits: Vec<&[f32]> = tile.logits.iter().map(|logits| &logits[visible.clone()]).collect();
-        see(&Row { query, logits: &logits, maps: &maps, mix: &mix[..maps.len()], effective: &tile.effective });
+        let (mix, effective) = (&mix[..maps.len()], tile.effective.as_slice());
+        see(&Row { query, first_visible: 0, logits: &logits, maps: &maps, mix, effective });
     }
 
     /// out = (sum_j mix_j map_j) V. The mixture overwrites the first map.
@@ -210,7 +213,7 @@ impl<'a> Pass<'a> {
             }
         }
         for (piece, &value) in self.wiring.value[head].iter().enumerate() {
-            let v = Mat::new(&self.v[value * self.d..], keys, self.d, self.kv_row);
+            let v = Mat::new(&self.v[value * self.d..], keys, self.d, self.v_row);
             let out = MatMut::new(&mut out[piece * self.d..], rows, self.d, width);
             multiply(out, 1.0, Mat::new(&first[0], rows, keys, keys), v);
         }

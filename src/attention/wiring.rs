@@ -32,11 +32,11 @@ impl Wiring {
     ///
     /// # Panics
     /// If an index is out of range or the tables disagree in length.
-    pub fn check(&self, query_heads: usize, key_heads: usize) {
+    pub fn check(&self, query_heads: usize, key_heads: usize, value_heads: usize) {
         let inside = |table: &Vec<usize>, n: usize| table.len() == self.heads() && table.iter().all(|&i| i < n);
         assert!(self.query.iter().all(|table| inside(table, query_heads)), "query wiring out of range");
         assert!(self.key.iter().all(|table| inside(table, key_heads)), "key wiring out of range");
         let slices = self.value_slices();
-        assert!(self.value.iter().all(|s| s.len() == slices && s.iter().all(|&i| i < key_heads)), "value wiring");
+        assert!(self.value.iter().all(|s| s.len() == slices && s.iter().all(|&i| i < value_heads)), "value wiring");
     }
 }

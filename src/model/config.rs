@@ -90,7 +90,7 @@ impl ModelConfig {
             Variant::DiffV1 { pairing, .. } => pairing.wiring(self.heads, self.kv_heads),
             Variant::DiffV2 => DiffV2::wiring(self.heads, self.kv_heads),
         };
-        wiring.check(self.query_heads(), self.kv_heads);
+        wiring.check(self.query_heads(), self.kv_heads, self.kv_heads);
         wiring
     }
 

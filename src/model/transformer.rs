@@ -1,7 +1,7 @@
 //! The whole decoder, top to bottom: pre-norm blocks of attention and SwiGLU on a residual stream (Llama's shape).
 
 use super::{ModelConfig, Variant, Weights};
-use crate::attention::{lambda_init, Attend, DiffV1, DiffV2, Heads, Wiring};
+use crate::attention::{lambda_init, Attend, DiffV1, DiffV2, Heads, LogitRule, Wiring};
 use crate::ops::{linear, rms_norm, rope, swiglu, RopeTable};
 use anyhow::{ensure, Result};
 use candle_core::{DType, Device, Tensor};
@@ -225,6 +225,7 @@ impl Attention {
                 Kind::V2(v2) => Some(v2.lambda(x)?),
             },
             wiring: &self.wiring,
+            rule: LogitRule::plain(d),
         };
         let mixture = attend.attend(layer, &heads)?; // B,T,H,value width
         let finished = match &self.kind {

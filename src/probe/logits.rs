@@ -48,7 +48,8 @@ impl RowSink for LogitSink {
     fn see(&mut self, row: &Row<'_>) {
         let (layer, head, query) = (self.layer, self.head, row.query);
         for (map, logits) in row.logits.iter().enumerate() {
-            self.tally.add(logits, |key| LogitAt { layer, head, map, query, key });
+            let first = row.first_visible;
+            self.tally.add(&logits[first..], |i| LogitAt { layer, head, map, query, key: first + i });
         }
     }
 

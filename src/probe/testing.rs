@@ -38,7 +38,8 @@ impl OwnRow {
         let maps: Vec<&[f32]> = self.maps.iter().map(Vec::as_slice).collect();
         let effective = self.effective();
         let query = effective.len() - 1;
-        sink.see(&Row { query, logits: &logits, maps: &maps, mix: &self.mix, effective: &effective });
+        let (mix, effective) = (self.mix.as_slice(), effective.as_slice());
+        sink.see(&Row { query, first_visible: 0, logits: &logits, maps: &maps, mix, effective });
     }
 }
 
