@@ -9,11 +9,11 @@
 //! A second is one of CPU time. For one thread on an idle machine that is a second; on a busy one wall time says who was
 //! given the core, and the share that each step got of it is printed as a warning.
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use candle_core::{Device, Tensor, Var, D};
 use candle_nn::ops::{log_softmax, silu, softmax};
 use difftool::attention::lambda_init;
-use difftool::model::{ModelConfig, Transformer, Variant};
+use difftool::model::{ModelConfig, Positions, Transformer, Variant};
 use difftool::prompt::Tokenizer;
 use difftool::train::{step, tensors, variables, AdamW, Batch, DataSource, TrainSpec};
 use serde::{Deserialize, Serialize};
@@ -233,7 +233,9 @@ impl<'a> Composed<'a> {
     fn new(config: &'a ModelConfig, vars: &'a BTreeMap<String, Var>) -> Result<Self> {
         ensure!(config.kv_heads == config.query_heads(), "the composed model repeats no key heads");
         let pairs = config.head_dim / 2;
-        let angle = |t: usize, i: usize| t as f64 * config.rope_theta.powf(-(i as f64) / pairs as f64);
+        let Positions::Rotary { embeddings, .. } = &config.positions else { bail!("the composed model is rotary") };
+        let frequencies = embeddings[0].frequencies();
+        let angle = |t: usize, i: usize| t as f64 * frequencies[i];
         let table = |f: fn(f64) -> f64| {
             let values = (0..CTX_TOK * pairs).map(|at| f(angle(at / pairs, at % pairs)) as f32).collect();
             Tensor::from_vec(values, (CTX_TOK, pairs), &Device::Cpu)
@@ -257,7 +259,7 @@ impl<'a> Composed<'a> {
         let flat = Tensor::from_vec(ids.concat(), ids.len() * CTX_TOK, &Device::Cpu)?;
         let embed = self.var("model.embed_tokens");
         let mut x = embed.index_select(&flat, 0)?.reshape((ids.len(), CTX_TOK, self.config.width))?; // B,T,E
-        for layer in 0..self.config.layers {
+        for layer in 0..self.config.layers.len() {
             let at = |name: &str| format!("model.layers.{layer}.{name}");
             let normed = self.norm(&x, &at("input_layernorm"))?;
             x = (x + self.attention(&normed, layer, &at("self_attn"))?)?;

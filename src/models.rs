@@ -3,7 +3,7 @@
 use crate::bail_usage;
 use crate::hash::sha256;
 use crate::manifest::ModelInfo;
-use crate::model::{ModelConfig, Transformer, Weights, TENSOR_FILE};
+use crate::model::{Checkpoint, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::Tokenizer;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -79,7 +79,8 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
 /// If the name is neither, or the folder does not hold a model that is supported and whole.
 pub fn load(name: &str) -> Result<Model> {
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
-        return assemble(name, None, built_in.config.as_bytes(), built_in.weights, None);
+        let weights = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
+        return assemble(name, None, built_in.config.as_bytes(), &weights, None);
     }
     let dir = Path::new(name);
     if !dir.is_dir() {
@@ -89,21 +90,21 @@ pub fn load(name: &str) -> Result<Model> {
         let path = dir.join(file);
         std::fs::read(&path).with_context(|| format!("--model {name}: cannot read {}", path.display()))
     };
-    let (config, weights) = (read("config.json")?, read(TENSOR_FILE)?);
+    let config = read("config.json")?;
     let tokenizer = Tokenizer::from_file(&dir.join("tokenizer.json"))?;
-    assemble(name, Some(dir), &config, &weights, Some(tokenizer))
+    assemble(name, Some(dir), &config, &Checkpoint::open(dir)?, Some(tokenizer))
 }
 
 fn assemble(
     name: &str,
     dir: Option<&Path>,
     config: &[u8],
-    weights: &[u8],
+    weights: &Checkpoint,
     own_tokenizer: Option<Tokenizer>,
 ) -> Result<Model> {
     let file = |file: &str| dir.map_or(format!("built-in {name}/{file}"), |dir| dir.join(file).display().to_string());
     let parsed = serde_json::from_slice(config).with_context(|| format!("{}: not JSON", file("config.json")))?;
-    let resolved = ModelConfig::from_json(&parsed).with_context(|| file("config.json"))?;
+    let resolved = ModelConfig::from_json(&parsed, None).with_context(|| file("config.json"))?;
     let tokenizer = own_tokenizer.as_ref().unwrap_or_else(|| Tokenizer::embedded());
     if tokenizer.vocab_size() > resolved.vocab {
         anyhow::bail!(
@@ -113,13 +114,13 @@ fn assemble(
             resolved.vocab
         );
     }
-    let transformer = Transformer::load(&resolved, Weights::from_bytes(weights, &file(TENSOR_FILE))?)?;
+    let transformer = Transformer::load(&resolved, weights.load(&resolved)?)?;
     let info = ModelInfo {
         name: name.to_owned(),
         path: dir.map(|dir| dir.display().to_string()),
         variant: resolved.variant.name().to_owned(),
         parameters: resolved.parameters() as u64,
-        weights_sha256: sha256(weights),
+        weights_sha256: weights.sha256(),
         config_sha256: sha256(config),
         tokenizer_sha256: tokenizer.sha256().to_owned(),
         layout: resolved.layout(),

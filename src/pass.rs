@@ -51,7 +51,7 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
     if !all_tokens && !stream.watches_residual() {
         let mut needed = vec![false; prompt.ids.len()];
         prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
-        stream = stream.with_needed_rows(model.config.layers - 1, needed);
+        stream = stream.with_needed_rows(model.config.layers.len() - 1, needed);
     }
     let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
     let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;

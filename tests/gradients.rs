@@ -50,9 +50,24 @@ fn swiglu_agrees_with_its_formula() {
 }
 
 #[test]
+fn rope_starts_at_any_position_and_leaves_other_channels_alone() {
+    let table = Arc::new(RopeTable::new(9, &[1.0, 0.1], 1.0));
+    let x = normal(&[1, 9, 2, 6], 1);
+    for style in [RopeStyle::Half, RopeStyle::Interleaved] {
+        let whole = ops::rope(&x, &table, style, 0).unwrap();
+        let tail = ops::rope(&x.narrow(1, 4, 5).unwrap().contiguous().unwrap(), &table, style, 4).unwrap();
+        assert_close("from position 4", &tail, &whole.narrow(1, 4, 5).unwrap(), 0.0);
+        assert_close("channels 4 and 5", &whole.narrow(3, 4, 2).unwrap(), &x.narrow(3, 4, 2).unwrap(), 0.0);
+        let narrow = ops::rope(&x.narrow(3, 0, 4).unwrap().contiguous().unwrap(), &table, style, 0).unwrap();
+        assert_close("channels 0 to 3", &whole.narrow(3, 0, 4).unwrap(), &narrow, 0.0);
+    }
+}
+
+#[test]
 fn rope_agrees_with_rotating_pairs_of_either_style() {
     let (t, d) = (9, 8);
-    let table = Arc::new(RopeTable::new(t, d, 100.0));
+    let frequencies: Vec<f64> = (0..d / 2).map(|i| 100f64.powf(-2.0 * i as f64 / d as f64)).collect();
+    let table = Arc::new(RopeTable::new(t, &frequencies, 1.0));
     let angle = |i: usize, p: usize| p as f32 * 100f32.powf(-2.0 * i as f32 / d as f32);
     for style in [RopeStyle::Half, RopeStyle::Interleaved] {
         let composed = |a: &[Tensor]| {
@@ -72,7 +87,7 @@ fn rope_agrees_with_rotating_pairs_of_either_style() {
             };
             a[0].broadcast_mul(&per(f32::cos)?)? + rotated.broadcast_mul(&per(f32::sin)?)?
         };
-        check("rope", &[&[2, t, 3, d]], |a| ops::rope(&a[0], &table, style), composed);
+        check("rope", &[&[2, t, 3, d]], |a| ops::rope(&a[0], &table, style, 0), composed);
     }
 }
 

@@ -6,7 +6,7 @@ use candle_core::{Tensor, Var};
 use common::assert_close;
 use difftool::attention::{Fused, Pairing};
 use difftool::error::exit_code;
-use difftool::model::{ModelConfig, Transformer, Variant, Weights, TENSOR_FILE};
+use difftool::model::{ModelConfig, Sizes, Transformer, Variant, Weights, TENSOR_FILE};
 use difftool::ops::{cross_entropy, RopeStyle};
 use difftool::prompt::Tokenizer;
 use difftool::rng::Rng;
@@ -118,21 +118,8 @@ fn config(variant: Variant, heads: usize, kv_heads: usize) -> ModelConfig {
         Variant::DiffV1 { pairing: Pairing::Adjacent, .. } => RopeStyle::Interleaved,
         _ => RopeStyle::Half,
     };
-    ModelConfig {
-        variant,
-        vocab: 50,
-        width: 32,
-        layers: 2,
-        ffn: 40,
-        heads,
-        kv_heads,
-        head_dim: 8,
-        max_ctx_tok: 64,
-        rope_theta: 10_000.0,
-        rope_style,
-        norm_eps: 1e-5,
-        tied: true,
-    }
+    let sizes = Sizes { vocab: 50, width: 32, layers: 2, ffn: 40, heads, kv_heads, head_dim: 8, max_ctx_tok: 64 };
+    ModelConfig::llama(variant, sizes, 10_000.0, rope_style)
 }
 
 /// Every variant with as many key heads as query heads, and with fewer.
@@ -148,6 +135,7 @@ fn variants() -> Vec<ModelConfig> {
         config(adjacent, 4, 4),
         config(Variant::DiffV2, 4, 4),
         config(Variant::DiffV2, 4, 2),
+        config(Variant::Scalar, 4, 2),
     ]
 }
 

@@ -7,7 +7,7 @@ use candle_core::{Device, Tensor};
 use common::{assert_close, distance, fixture};
 use difftool::attention::Stream;
 use difftool::hash::sha256;
-use difftool::model::{ModelConfig, Transformer, Weights, TENSOR_FILE};
+use difftool::model::{ModelConfig, Positions, Transformer, Weights, TENSOR_FILE};
 use difftool::prompt::Tokenizer;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -83,7 +83,9 @@ fn another_rope_base_does_not_pass() {
     for (name, _) in MODELS {
         let expected = expected(name);
         let config = ModelConfig::read(&assets(name).join("config.json")).unwrap();
-        let config = ModelConfig { rope_theta: 0.5 * config.rope_theta, ..config };
+        let Positions::Rotary { style, mut embeddings } = config.positions.clone() else { panic!("rotary") };
+        embeddings[0].theta *= 0.5;
+        let config = ModelConfig { positions: Positions::Rotary { style, embeddings }, ..config };
         let weights = Weights::read(&assets(name).join(TENSOR_FILE)).unwrap();
         let model = Transformer::load(&config, weights).unwrap();
         let (ids, want) = (expected.ids("input_ids"), &expected.tensors["logits"]);

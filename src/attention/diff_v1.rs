@@ -69,6 +69,9 @@ pub struct DiffV1 {
 }
 
 impl DiffV1 {
+    /// Names of the lambda vectors, in the order of [`DiffV1::vectors`].
+    pub const VECTORS: [&'static str; 4] = ["lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"];
+
     /// lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_init, one number per layer: (1).
     ///
     /// # Errors

@@ -244,7 +244,7 @@ impl Heads {
         for model in &session.models {
             let config = &model.transformer.config;
             let heads = config.wiring().heads();
-            for (flag, asked, have) in [("--layer", args.layer, config.layers), ("--head", args.head, heads)] {
+            for (flag, asked, have) in [("--layer", args.layer, config.layers.len()), ("--head", args.head, heads)] {
                 if let Some(index) = asked.filter(|&index| index >= have) {
                     let what = &flag[2..];
                     bail_usage!("{flag} {index}: {} has {what}s 0 to {}", model.name, have - 1);
@@ -253,7 +253,7 @@ impl Heads {
             let of_layer = |layer: &usize| answer.get(&(model.name.clone(), *layer)).copied().unwrap_or(0.0);
             let allowed = |layer: &usize| args.run.layers.as_ref().is_none_or(|layers| layers.contains(layer));
             // Of a text, where nothing is the answer, the last layer.
-            let most = (0..config.layers).filter(allowed).max_by(|a, b| of_layer(a).total_cmp(&of_layer(b)));
+            let most = (0..config.layers.len()).filter(allowed).max_by(|a, b| of_layer(a).total_cmp(&of_layer(b)));
             selections.push(if args.grid {
                 Selection { layers: args.run.layers.clone(), heads: args.run.heads.clone() }
             } else {

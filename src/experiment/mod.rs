@@ -341,7 +341,9 @@ fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize)
 fn check_selection(selection: &Selection, model: &Model) -> Result<()> {
     let config = &model.transformer.config;
     let heads = config.wiring().heads();
-    for (flag, wanted, have) in [("--layers", &selection.layers, config.layers), ("--heads", &selection.heads, heads)] {
+    for (flag, wanted, have) in
+        [("--layers", &selection.layers, config.layers.len()), ("--heads", &selection.heads, heads)]
+    {
         let wanted = wanted.as_deref().unwrap_or(&[0]);
         if wanted.is_empty() {
             bail_usage!("{flag} names nothing");

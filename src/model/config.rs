@@ -1,20 +1,15 @@
-//! `config.json` as Hugging Face writes it, and the description the model is built from.
+//! The description a decoder is built from, whatever family it comes from.
 //!
-//! | `model_type` | variant | heads counted by `num_attention_heads` |
-//! |---|---|---|
-//! | `llama` | standard | output heads |
-//! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain | raw heads, 2H |
-//! | `difftool_diff_v1` (ours) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` may say otherwise | raw heads, 2H |
-//! | `difftool_diff_v2` (ours) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E), adjacent pairs; RoPE as `rope_style` says | output heads, H |
+//! [`ModelConfig`] is data: which norm stands where, what is rotated, what a query sees. `families.rs` fills it in from
+//! a `config.json`, `names.rs` says where each tensor is found in the files of that family, `transformer.rs` reads it.
 
-use crate::attention::{standard_wiring, DiffV2, Pairing, Wiring};
+use super::rotary::{RopeScaling, Rotary};
+use crate::attention::{standard_wiring, DiffV1, DiffV2, LogitRule, Pairing, ScalarDiff, Wiring};
 use crate::ops::RopeStyle;
-use anyhow::{bail, ensure, Context, Result};
-use serde_json::{json, Map, Value};
+use anyhow::{ensure, Context, Result};
+use serde::Serialize;
+use serde_json::{json, Value};
 use std::path::Path;
-
-/// More layers than any model has: a larger number is a mistake, and would take memory before it is noticed.
-const MOST_LAYERS: usize = 10_000;
 
 /// How a layer makes its attention rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,56 +25,237 @@ pub enum Variant {
     },
     /// Differential Transformer V2.
     DiffV2,
+    /// One trainable lambda per layer, pairs by halves, one norm over all heads ("simplified V2").
+    Scalar,
 }
 
 impl Variant {
-    /// The short name used in tables and records: `transformer`, `diff`, `diff-v2`.
+    /// The short name used in tables and records: `transformer`, `diff`, `diff-v2`, `diff-scalar`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Standard => "transformer",
             Self::DiffV1 { .. } => "diff",
             Self::DiffV2 => "diff-v2",
+            Self::Scalar => "diff-scalar",
         }
     }
+}
+
+/// Whose names the tensors have, and which conventions come with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Llama's names, shared by most: also Mistral, Qwen, Gemma, OLMo 2, SmolLM 3, DiffLlama and ours.
+    Llama,
+    /// GPT-2.
+    Gpt2,
+    /// GPT-NeoX: Pythia.
+    GptNeox,
+    /// OPT.
+    Opt,
+    /// Phi 3, which fuses projections.
+    Phi3,
+}
+
+/// What a norm does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// RMSNorm with a gain.
+    Rms,
+    /// RMSNorm whose gain is 1 + weight (Gemma).
+    RmsPlusOne,
+    /// LayerNorm with gain and bias.
+    Layer,
+}
+
+/// Where the norms of a block stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormPlace {
+    /// Before attention and MLP.
+    Before,
+    /// On what attention and MLP add (OLMo 2).
+    After,
+    /// Both (Gemma 2 and 3).
+    Both,
+}
+
+/// A norm on queries and keys before they are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// Over each head (Qwen 3, Gemma 3): logits are bounded by the gains.
+    Head,
+    /// Over the whole projection (OLMo 2).
+    Projection,
+}
+
+/// The function between the two matrices of an MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activation {
+    /// x sigmoid(x).
+    Silu,
+    /// x Phi(x), with the error function.
+    Gelu,
+    /// Its approximation with tanh.
+    GeluTanh,
+    /// max(x, 0).
+    Relu,
+}
+
+/// Which projections have a bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Biases {
+    /// Queries, keys and values.
+    pub qkv: bool,
+    /// The output of attention.
+    pub out: bool,
+    /// The MLP.
+    pub mlp: bool,
+}
+
+/// How a token knows its place.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Positions {
+    /// Queries and keys are rotated; a layer names one of these embeddings, or none.
+    Rotary {
+        /// Which channels are rotated together.
+        style: RopeStyle,
+        /// The embeddings, of which most models have one.
+        embeddings: Vec<Rotary>,
+    },
+    /// A learned vector per position is added to the embedding.
+    Learned {
+        /// Rows of the table before that of position 0 (OPT: 2).
+        offset: usize,
+    },
+}
+
+/// What differs from layer to layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Layer {
+    /// Scale, soft cap and window of the logits.
+    pub rule: LogitRule,
+    /// Index of the rotary embedding; nothing for a layer without.
+    pub rotary: Option<usize>,
 }
 
 /// A resolved description of a decoder: every field has been checked against the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
+    /// `model_type`.
+    pub model_type: String,
+    /// Names of the tensors.
+    pub family: Family,
     /// Attention variant and its layout.
     pub variant: Variant,
     /// Vocabulary size W.
     pub vocab: usize,
     /// Model width E.
     pub width: usize,
-    /// Number of layers.
-    pub layers: usize,
-    /// SwiGLU hidden width.
+    /// Hidden width of the MLP.
     pub ffn: usize,
     /// Output heads H: half the raw heads for V1.
     pub heads: usize,
-    /// Key/value heads, raw (both maps counted for V1).
+    /// Key/value heads as `config.json` counts them: raw (both maps counted) for V1, one map's for the others.
     pub kv_heads: usize,
     /// Head width d of queries and keys.
     pub head_dim: usize,
     /// Longest context the model was trained for, in tokens.
     pub max_ctx_tok: usize,
-    /// RoPE base.
-    pub rope_theta: f64,
-    /// Which channels RoPE rotates together.
-    pub rope_style: RopeStyle,
-    /// Epsilon of every RMSNorm.
+    /// What norms do.
+    pub norm: NormKind,
+    /// Epsilon of every norm.
     pub norm_eps: f64,
+    /// Where norms stand.
+    pub norm_place: NormPlace,
+    /// Whether attention and MLP read the same residual stream (GPT-NeoX).
+    pub parallel: bool,
+    /// Norm on queries and keys.
+    pub qk_norm: Option<QkNorm>,
+    /// Function of the MLP.
+    pub activation: Activation,
+    /// Whether the MLP multiplies `activation(gate)` with a second projection.
+    pub gated: bool,
+    /// Which projections have a bias.
+    pub bias: Biases,
+    /// Rotary or learned positions.
+    pub positions: Positions,
+    /// Factor on the embeddings (Gemma: sqrt(E)).
+    pub embed_scale: f64,
+    /// Soft cap c of the output logits: c tanh(x / c).
+    pub final_softcap: Option<f64>,
     /// Whether the output head is the embedding matrix.
     pub tied: bool,
+    /// One entry per layer.
+    pub layers: Vec<Layer>,
+}
+
+/// The sizes of a decoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Vocabulary size W.
+    pub vocab: usize,
+    /// Model width E.
+    pub width: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Hidden width of the MLP.
+    pub ffn: usize,
+    /// Output heads H.
+    pub heads: usize,
+    /// See [`ModelConfig::kv_heads`].
+    pub kv_heads: usize,
+    /// Head width d.
+    pub head_dim: usize,
+    /// Longest context, in tokens.
+    pub max_ctx_tok: usize,
 }
 
 impl ModelConfig {
+    /// A decoder of Llama's shape: RMSNorm before attention and a SwiGLU, tied, no bias, rotary positions.
+    pub fn llama(variant: Variant, sizes: Sizes, theta: f64, style: RopeStyle) -> Self {
+        let Sizes { vocab, width, layers, ffn, heads, kv_heads, head_dim, max_ctx_tok } = sizes;
+        let rotary = Rotary { theta, channels: head_dim, scaling: RopeScaling::None };
+        let config = Self {
+            model_type: String::new(),
+            family: Family::Llama,
+            variant,
+            vocab,
+            width,
+            ffn,
+            heads,
+            kv_heads,
+            head_dim,
+            max_ctx_tok,
+            norm: NormKind::Rms,
+            norm_eps: 1e-5,
+            norm_place: NormPlace::Before,
+            parallel: false,
+            qk_norm: None,
+            activation: Activation::Silu,
+            gated: true,
+            bias: Biases::default(),
+            positions: Positions::Rotary { style, embeddings: vec![rotary] },
+            embed_scale: 1.0,
+            final_softcap: None,
+            tied: true,
+            layers: vec![Layer { rule: LogitRule::plain(head_dim), rotary: Some(0) }; layers],
+        };
+        Self { model_type: config.own_model_type().to_owned(), ..config }
+    }
+
     /// Query heads that are projected: maps x output heads.
     pub fn query_heads(&self) -> usize {
         match self.variant {
             Variant::Standard => self.heads,
-            Variant::DiffV1 { .. } | Variant::DiffV2 => 2 * self.heads,
+            Variant::DiffV1 { .. } | Variant::DiffV2 | Variant::Scalar => 2 * self.heads,
+        }
+    }
+
+    /// Key heads that are projected.
+    pub fn key_heads(&self) -> usize {
+        match self.variant {
+            Variant::Scalar => 2 * self.kv_heads,
+            _ => self.kv_heads,
         }
     }
 
@@ -89,8 +265,9 @@ impl ModelConfig {
             Variant::Standard => standard_wiring(self.heads, self.kv_heads),
             Variant::DiffV1 { pairing, .. } => pairing.wiring(self.heads, self.kv_heads),
             Variant::DiffV2 => DiffV2::wiring(self.heads, self.kv_heads),
+            Variant::Scalar => ScalarDiff::wiring(self.heads, self.kv_heads),
         };
-        wiring.check(self.query_heads(), self.kv_heads, self.kv_heads);
+        wiring.check(self.query_heads(), self.key_heads(), self.kv_heads);
         wiring
     }
 
@@ -99,59 +276,134 @@ impl ModelConfig {
         self.heads * self.wiring().value_slices() * self.head_dim
     }
 
-    /// The layout in one line, as `inspect` and the manifest print it.
+    /// The layout of the attention in one line, as `inspect` and the manifest print it.
     pub fn layout(&self) -> String {
-        let rope = match self.rope_style {
-            RopeStyle::Half => "half-rotation RoPE",
-            RopeStyle::Interleaved => "interleaved RoPE",
+        let positions = match &self.positions {
+            Positions::Learned { .. } => "learned positions",
+            Positions::Rotary { .. } if self.layers.iter().all(|layer| layer.rotary.is_none()) => "no positions",
+            Positions::Rotary { style: RopeStyle::Half, .. } => "half-rotation RoPE",
+            Positions::Rotary { style: RopeStyle::Interleaved, .. } => "interleaved RoPE",
         };
         match self.variant {
-            Variant::Standard => format!("standard, {rope}"),
+            Variant::Standard => format!("standard, {positions}"),
             Variant::DiffV1 { pairing, gain } => {
                 let pairs = match pairing {
                     Pairing::Halves => "pairs (i, i+H)",
                     Pairing::Adjacent => "pairs (2i, 2i+1)",
                     Pairing::AdjacentNaive => "pairs (2i, 2i+1), keys as in the naive file",
                 };
-                format!("DIFF V1, {pairs}, {rope}, head norm {} gain", if gain { "with" } else { "without" })
+                format!("DIFF V1, {pairs}, {positions}, head norm {} gain", if gain { "with" } else { "without" })
             }
-            Variant::DiffV2 => format!("DIFF V2, pairs (2i, 2i+1) on one key head, {rope}"),
+            Variant::DiffV2 => format!("DIFF V2, pairs (2i, 2i+1) on one key head, {positions}"),
+            Variant::Scalar => format!("scalar lambda, pairs (i, i+H), {positions}, one norm over all heads"),
         }
     }
 
-    /// Every tensor of the checkpoint with its shape, in file order.
+    /// Which numbers are called logits, where a family changes what they are: `QK-norm, soft-capped at 50`. Nothing for
+    /// scaled products of queries and keys.
+    pub fn logit_tap(&self) -> Option<String> {
+        let norm = self.qk_norm.map(|norm| match norm {
+            QkNorm::Head => "queries and keys normed per head".to_owned(),
+            QkNorm::Projection => "queries and keys normed over all heads".to_owned(),
+        });
+        let cap = self.layers.iter().find_map(|layer| layer.rule.softcap);
+        let cap = cap.map(|cap| format!("after the soft cap at {cap}"));
+        let parts: Vec<String> = norm.into_iter().chain(cap).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// Every tensor of the model by our name (Llama's, as far as they go) with its shape. Where a family stores them
+    /// otherwise is said by `names.rs`.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let (e, d, kv) = (self.width, self.head_dim, self.kv_heads * self.head_dim);
-        let mut list = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, e])];
-        for layer in 0..self.layers {
-            let mut add = |name: &str, shape: Vec<usize>| list.push((format!("model.layers.{layer}.{name}"), shape));
-            add("input_layernorm.weight", vec![e]);
-            add("self_attn.q_proj.weight", vec![self.query_heads() * d, e]);
-            add("self_attn.k_proj.weight", vec![kv, e]);
-            add("self_attn.v_proj.weight", vec![kv, e]);
-            add("self_attn.o_proj.weight", vec![e, self.attention_width()]);
-            match self.variant {
-                Variant::Standard => {}
-                Variant::DiffV1 { gain, .. } => {
-                    for name in ["lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"] {
-                        add(&format!("self_attn.{name}"), vec![d]);
-                    }
-                    if gain {
-                        add("self_attn.subln.weight", vec![2 * d]);
-                    }
-                }
-                Variant::DiffV2 => add("self_attn.lambda_proj.weight", vec![self.heads, e]),
-            }
-            add("post_attention_layernorm.weight", vec![e]);
-            add("mlp.gate_proj.weight", vec![self.ffn, e]);
-            add("mlp.up_proj.weight", vec![self.ffn, e]);
-            add("mlp.down_proj.weight", vec![e, self.ffn]);
+        let mut list = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, self.width])];
+        if let Positions::Learned { offset } = self.positions {
+            list.push(("model.embed_positions.weight".into(), vec![self.max_ctx_tok + offset, self.width]));
         }
-        list.push(("model.norm.weight".to_owned(), vec![e]));
+        for layer in 0..self.layers.len() {
+            let mut add = |name: &str, shape: Vec<usize>| list.push((format!("model.layers.{layer}.{name}"), shape));
+            let (before, after) = (self.norm_place != NormPlace::After, self.norm_place != NormPlace::Before);
+            let names = self.norm_names();
+            if before {
+                self.add_norm(names.before_attention, &mut add);
+            }
+            self.add_attention(&mut add);
+            if after {
+                self.add_norm(names.after_attention, &mut add);
+            }
+            if before {
+                self.add_norm(names.before_mlp, &mut add);
+            }
+            if self.gated {
+                self.add_linear("mlp.gate_proj", [self.ffn, self.width], self.bias.mlp, &mut add);
+            }
+            self.add_linear("mlp.up_proj", [self.ffn, self.width], self.bias.mlp, &mut add);
+            self.add_linear("mlp.down_proj", [self.width, self.ffn], self.bias.mlp, &mut add);
+            if after {
+                self.add_norm(names.after_mlp, &mut add);
+            }
+        }
+        self.add_norm("model.norm", &mut |name, shape| list.push((name.to_owned(), shape)));
         if !self.tied {
-            list.push(("lm_head.weight".to_owned(), vec![self.vocab, e]));
+            list.push(("lm_head.weight".to_owned(), vec![self.vocab, self.width]));
         }
         list
+    }
+
+    fn add_attention(&self, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        let (e, d) = (self.width, self.head_dim);
+        let (q, k, v) = (self.query_heads() * d, self.key_heads() * d, self.kv_heads * d);
+        self.add_linear("self_attn.q_proj", [q, e], self.bias.qkv, add);
+        self.add_linear("self_attn.k_proj", [k, e], self.bias.qkv, add);
+        self.add_linear("self_attn.v_proj", [v, e], self.bias.qkv, add);
+        self.add_linear("self_attn.o_proj", [e, self.attention_width()], self.bias.out, add);
+        if let Some(norm) = self.qk_norm {
+            let (q, k) = if norm == QkNorm::Head { (d, d) } else { (q, k) };
+            add("self_attn.q_norm.weight", vec![q]);
+            add("self_attn.k_norm.weight", vec![k]);
+        }
+        match self.variant {
+            Variant::Standard => {}
+            Variant::DiffV1 { gain, .. } => {
+                DiffV1::VECTORS.iter().for_each(|name| add(&format!("self_attn.{name}"), vec![d]));
+                if gain {
+                    add("self_attn.subln.weight", vec![2 * d]);
+                }
+            }
+            Variant::DiffV2 => add("self_attn.lambda_proj.weight", vec![self.heads, e]),
+            Variant::Scalar => {
+                add("self_attn.lambda", vec![1]);
+                add("self_attn.norm.weight", vec![self.attention_width()]);
+            }
+        }
+    }
+
+    fn add_linear(&self, name: &str, shape: [usize; 2], bias: bool, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        add(&format!("{name}.weight"), shape.to_vec());
+        if bias {
+            add(&format!("{name}.bias"), vec![shape[0]]);
+        }
+    }
+
+    fn add_norm(&self, name: &str, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        add(&format!("{name}.weight"), vec![self.width]);
+        if self.norm == NormKind::Layer {
+            add(&format!("{name}.bias"), vec![self.width]);
+        }
+    }
+
+    /// Llama calls the norm before the MLP `post_attention_layernorm`; where there is one after attention, that has
+    /// the name.
+    pub(super) fn norm_names(&self) -> NormNames {
+        let before_mlp = match self.norm_place {
+            NormPlace::Before => "post_attention_layernorm",
+            NormPlace::After | NormPlace::Both => "pre_feedforward_layernorm",
+        };
+        NormNames {
+            before_attention: "input_layernorm",
+            after_attention: "post_attention_layernorm",
+            before_mlp,
+            after_mlp: "post_feedforward_layernorm",
+        }
     }
 
     /// Number of trained numbers.
@@ -166,37 +418,7 @@ impl ModelConfig {
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let value: Value = serde_json::from_str(&text).with_context(|| format!("{}: not JSON", path.display()))?;
-        Self::from_json(&value).with_context(|| path.display().to_string())
-    }
-
-    /// Resolves a parsed `config.json`.
-    ///
-    /// # Errors
-    /// As [`ModelConfig::read`].
-    pub fn from_json(value: &Value) -> Result<Self> {
-        let raw = Raw(value.as_object().context("a model configuration is a JSON object")?);
-        raw.refuse_unsupported()?;
-        let raw_heads = raw.usize("num_attention_heads")?;
-        let width = raw.usize("hidden_size")?;
-        ensure!(raw_heads > 0, "num_attention_heads is 0");
-        let (variant, heads) = raw.variant(raw_heads)?;
-        let config = Self {
-            variant,
-            vocab: raw.usize("vocab_size")?,
-            width,
-            layers: raw.layers()?,
-            ffn: raw.usize("intermediate_size")?,
-            heads,
-            kv_heads: raw.optional_usize("num_key_value_heads")?.unwrap_or(raw_heads),
-            head_dim: raw.optional_usize("head_dim")?.unwrap_or(width / raw_heads),
-            max_ctx_tok: raw.usize("max_position_embeddings")?,
-            rope_theta: raw.rope_theta()?,
-            rope_style: raw.rope_style(variant)?,
-            norm_eps: raw.f64("rms_norm_eps")?,
-            tied: raw.0.get("tie_word_embeddings").and_then(Value::as_bool).unwrap_or(false),
-        };
-        config.check()?;
-        Ok(config)
+        Self::from_json(&value, None).with_context(|| path.display().to_string())
     }
 
     /// Checks the fields against each other.
@@ -204,33 +426,70 @@ impl ModelConfig {
     /// # Errors
     /// Names the field of `config.json` that does not fit.
     pub fn check(&self) -> Result<()> {
-        for (field, n) in [("vocab_size", self.vocab), ("hidden_size", self.width), ("intermediate_size", self.ffn)] {
-            ensure!(n > 0, "{field} is 0");
-        }
-        ensure!(
-            self.layers > 0 && self.head_dim > 0 && self.kv_heads > 0 && self.heads > 0,
-            "a head or layer count is 0"
-        );
-        ensure!(self.head_dim.is_multiple_of(2), "head_dim {} is odd; RoPE rotates pairs of channels", self.head_dim);
         let (q, kv) = (self.query_heads(), self.kv_heads);
-        ensure!(q % kv == 0, "num_key_value_heads {kv} does not divide the {q} query heads");
+        match self.variant {
+            Variant::Scalar => {
+                ensure!(
+                    self.heads.is_multiple_of(kv),
+                    "num_key_value_heads {kv} does not divide the {} heads",
+                    self.heads
+                );
+            }
+            _ => ensure!(q % kv == 0, "num_key_value_heads {kv} does not divide the {q} query heads"),
+        }
         if let Variant::DiffV1 { .. } = self.variant {
             ensure!(
                 kv % 2 == 0,
                 "num_key_value_heads {kv} is odd; a differential pair needs a key head for each of its maps"
             );
         }
+        if let Variant::DiffV2 = self.variant {
+            ensure!(
+                (q / kv).is_multiple_of(2),
+                "num_key_value_heads {kv}: a differential pair would straddle two groups of the {q} query heads"
+            );
+        }
+        if let Positions::Rotary { embeddings, .. } = &self.positions {
+            for rotary in embeddings {
+                ensure!(
+                    rotary.channels > 0 && rotary.channels.is_multiple_of(2) && rotary.channels <= self.head_dim,
+                    "head_dim {}: RoPE rotates pairs of channels, {} of them are asked for",
+                    self.head_dim,
+                    rotary.channels
+                );
+                ensure!(rotary.theta > 1.0 && rotary.theta.is_finite(), "rope_theta is {}", rotary.theta);
+            }
+        }
+        ensure!(self.norm_eps > 0.0 && self.norm_eps < 1.0, "the epsilon of the norms is {}", self.norm_eps);
         Ok(())
     }
 
-    /// The `config.json` this model is saved with; [`ModelConfig::from_json`] reads it back.
+    /// The `model_type` that a decoder of Llama's shape is saved with.
+    fn own_model_type(&self) -> &'static str {
+        match self.variant {
+            Variant::Standard => "llama",
+            Variant::DiffV1 { pairing: Pairing::Halves, gain: false } => "diffllama",
+            Variant::DiffV1 { .. } => "difftool_diff_v1",
+            Variant::DiffV2 => "difftool_diff_v2",
+            Variant::Scalar => "difftool_diff_scalar",
+        }
+    }
+
+    /// The `config.json` that a model of Llama's shape, as we train them, is saved with; [`ModelConfig::from_json`] reads it
+    /// back.
+    ///
+    /// # Panics
+    /// If the model has learned positions or no rotary embedding.
     pub fn to_json(&self) -> Value {
-        let (model_type, architecture) = match self.variant {
-            Variant::Standard => ("llama", "LlamaForCausalLM"),
-            Variant::DiffV1 { pairing: Pairing::Halves, gain: false } => ("diffllama", "DiffLlamaForCausalLM"),
-            Variant::DiffV1 { .. } => ("difftool_diff_v1", "DifftoolDiffV1"),
-            Variant::DiffV2 => ("difftool_diff_v2", "DifftoolDiffV2"),
+        let model_type = self.own_model_type();
+        let architecture = match model_type {
+            "llama" => "LlamaForCausalLM",
+            "diffllama" => "DiffLlamaForCausalLM",
+            "difftool_diff_v1" => "DifftoolDiffV1",
+            "difftool_diff_v2" => "DifftoolDiffV2",
+            _ => "DifftoolDiffScalar",
         };
+        let Positions::Rotary { style, embeddings } = &self.positions else { panic!("our models are rotary") };
         let raw_heads = if matches!(self.variant, Variant::DiffV1 { .. }) { 2 * self.heads } else { self.heads };
         let mut config = json!({
             "architectures": [architecture],
@@ -247,16 +506,16 @@ impl ModelConfig {
             "mlp_bias": false,
             "model_type": model_type,
             "num_attention_heads": raw_heads,
-            "num_hidden_layers": self.layers,
+            "num_hidden_layers": self.layers.len(),
             "num_key_value_heads": self.kv_heads,
             "rms_norm_eps": self.norm_eps,
-            "rope_theta": self.rope_theta,
+            "rope_theta": embeddings[0].theta,
             "tie_word_embeddings": self.tied,
             "torch_dtype": "float16",
             "vocab_size": self.vocab,
         });
         if model_type.starts_with("difftool") {
-            config["rope_style"] = json!(self.rope_style);
+            config["rope_style"] = json!(style);
         }
         if let Variant::DiffV1 { pairing, gain } = self.variant {
             config["lambda_std_dev"] = json!(0.1);
@@ -269,153 +528,10 @@ impl ModelConfig {
     }
 }
 
-/// Accessors that name the field in their errors.
-struct Raw<'a>(&'a Map<String, Value>);
-
-impl Raw<'_> {
-    fn optional_usize(&self, field: &str) -> Result<Option<usize>> {
-        match self.0.get(field) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => match value.as_u64() {
-                Some(n) => Ok(Some(n as usize)),
-                None => bail!("{field} is {value}, expected a whole number"),
-            },
-        }
-    }
-
-    fn layers(&self) -> Result<usize> {
-        let layers = self.usize("num_hidden_layers")?;
-        ensure!(layers <= MOST_LAYERS, "num_hidden_layers is {layers}, expected at most {MOST_LAYERS}");
-        Ok(layers)
-    }
-
-    fn usize(&self, field: &str) -> Result<usize> {
-        self.optional_usize(field)?.with_context(|| format!("{field} is missing"))
-    }
-
-    fn f64(&self, field: &str) -> Result<f64> {
-        let value = self.0.get(field).with_context(|| format!("{field} is missing"))?;
-        value.as_f64().with_context(|| format!("{field} is {value}, expected a number"))
-    }
-
-    fn str(&self, field: &str) -> Option<&str> {
-        self.0.get(field).and_then(Value::as_str)
-    }
-
-    /// transformers 5 writes `rope_parameters`, earlier versions `rope_theta` and `rope_scaling`.
-    fn rope_theta(&self) -> Result<f64> {
-        for field in ["rope_parameters", "rope_scaling"] {
-            let Some(Value::Object(rope)) = self.0.get(field) else { continue };
-            let kind = rope.get("rope_type").or(rope.get("type")).and_then(Value::as_str).unwrap_or("default");
-            ensure!(kind == "default", "{field}.rope_type \"{kind}\" is not supported; only \"default\" is");
-            if let Some(theta) = rope.get("rope_theta").and_then(Value::as_f64) {
-                return Ok(theta);
-            }
-        }
-        match self.0.get("rope_theta") {
-            None => Ok(10_000.0),
-            Some(_) => self.f64("rope_theta"),
-        }
-    }
-
-    fn variant(&self, raw_heads: usize) -> Result<(Variant, usize)> {
-        let halved = || {
-            ensure!(raw_heads.is_multiple_of(2), "num_attention_heads {raw_heads} is odd; DIFF V1 pairs them");
-            Ok(raw_heads / 2)
-        };
-        match self.str("model_type") {
-            Some("llama") => Ok((Variant::Standard, raw_heads)),
-            Some("diffllama") => Ok((Variant::DiffV1 { pairing: Pairing::Halves, gain: false }, halved()?)),
-            Some("difftool_diff_v1") => {
-                let pairing = match self.0.get("diff_pairing") {
-                    None => Pairing::Adjacent,
-                    Some(value) => serde_json::from_value(value.clone()).with_context(|| {
-                        format!("diff_pairing is {value}; it is halves, adjacent or adjacent-naive")
-                    })?,
-                };
-                let gain = self.0.get("diff_norm_gain").and_then(Value::as_bool).unwrap_or(true);
-                Ok((Variant::DiffV1 { pairing, gain }, halved()?))
-            }
-            Some("difftool_diff_v2") => Ok((Variant::DiffV2, raw_heads)),
-            Some(other) => bail!(
-                "model_type \"{other}\" is not supported; llama, diffllama, difftool_diff_v1 and difftool_diff_v2 are"
-            ),
-            None => bail!("model_type is missing"),
-        }
-    }
-
-    fn rope_style(&self, variant: Variant) -> Result<RopeStyle> {
-        match (self.str("rope_style"), self.str("model_type")) {
-            (Some("half"), _) => Ok(RopeStyle::Half),
-            (Some("interleaved"), _) => Ok(RopeStyle::Interleaved),
-            (Some(other), _) => bail!("rope_style \"{other}\" is not supported; half and interleaved are"),
-            (None, Some("llama" | "diffllama")) => Ok(RopeStyle::Half),
-            (None, _) => {
-                debug_assert!(variant != Variant::Standard);
-                Ok(RopeStyle::Interleaved)
-            }
-        }
-    }
-
-    fn refuse_unsupported(&self) -> Result<()> {
-        for field in ["attention_bias", "mlp_bias"] {
-            ensure!(
-                self.0.get(field).and_then(Value::as_bool) != Some(true),
-                "{field} is true, which is not supported"
-            );
-        }
-        if let Some(act) = self.str("hidden_act") {
-            ensure!(act == "silu", "hidden_act \"{act}\" is not supported; only \"silu\" is");
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tiny(variant: Variant) -> ModelConfig {
-        ModelConfig {
-            variant,
-            vocab: 50,
-            width: 32,
-            layers: 2,
-            ffn: 48,
-            heads: 2,
-            kv_heads: 2,
-            head_dim: 8,
-            max_ctx_tok: 64,
-            rope_theta: 10_000.0,
-            rope_style: if variant == Variant::Standard { RopeStyle::Half } else { RopeStyle::Interleaved },
-            norm_eps: 1e-5,
-            tied: true,
-        }
-    }
-
-    #[test]
-    fn a_saved_configuration_reads_back_unchanged() {
-        let v1 = |pairing, gain| Variant::DiffV1 { pairing, gain };
-        for variant in
-            [Variant::Standard, v1(Pairing::Adjacent, true), v1(Pairing::AdjacentNaive, false), Variant::DiffV2]
-        {
-            let config = tiny(variant);
-            assert_eq!(ModelConfig::from_json(&config.to_json()).unwrap(), config);
-        }
-        let config = ModelConfig { rope_style: RopeStyle::Half, ..tiny(v1(Pairing::Halves, false)) };
-        assert_eq!(ModelConfig::from_json(&config.to_json()).unwrap(), config);
-    }
-
-    #[test]
-    fn an_unsupported_field_is_named() {
-        let mut json = tiny(Variant::Standard).to_json();
-        json["hidden_act"] = json!("gelu");
-        assert!(ModelConfig::from_json(&json).unwrap_err().to_string().contains("hidden_act"));
-        let mut json = tiny(Variant::Standard).to_json();
-        json["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0});
-        assert!(ModelConfig::from_json(&json).unwrap_err().to_string().contains("yarn"));
-        let mut json = tiny(Variant::Standard).to_json();
-        json["model_type"] = json!("mamba");
-        assert!(ModelConfig::from_json(&json).unwrap_err().to_string().contains("mamba"));
-    }
+/// Names of the norms of a block.
+pub(super) struct NormNames {
+    pub(super) before_attention: &'static str,
+    pub(super) after_attention: &'static str,
+    pub(super) before_mlp: &'static str,
+    pub(super) after_mlp: &'static str,
 }

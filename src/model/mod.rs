@@ -1,9 +1,19 @@
-//! The transformer: configuration, weights on disk, and the forward pass on one page.
+//! The transformer: description, weights on disk, and the forward pass on one page.
 
+mod checkpoint;
 mod config;
+mod families;
+mod names;
+mod raw;
+mod rotary;
 mod transformer;
 mod weights;
 
-pub use config::{ModelConfig, Variant};
-pub use transformer::{Attention, Transformer};
-pub use weights::{Weights, TENSOR_FILE};
+pub use checkpoint::{Audit, Checkpoint, INDEX_FILE, TENSOR_FILE};
+pub use config::{
+    Activation, Biases, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Sizes, Variant,
+};
+pub use families::Layout;
+pub use rotary::{RopeScaling, Rotary};
+pub use transformer::{At, Attention, Transformer};
+pub use weights::Weights;

@@ -1,9 +1,11 @@
-//! The whole decoder, top to bottom: pre-norm blocks of attention and SwiGLU on a residual stream (Llama's shape).
+//! The whole decoder, top to bottom: blocks of attention and MLP on a residual stream, as a [`ModelConfig`] describes them.
 
-use super::{ModelConfig, Variant, Weights};
-use crate::attention::{lambda_init, Attend, DiffV1, DiffV2, Heads, LogitRule, Wiring};
-use crate::ops::{linear, rms_norm, rope, swiglu, RopeTable};
-use anyhow::{ensure, Result};
+use super::config::Layer;
+use super::rotary::GrowingTable;
+use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Variant, Weights};
+use crate::attention::{lambda_init, Attend, DiffV1, DiffV2, Heads, ScalarDiff, Wiring};
+use crate::ops::{gelu, gelu_tanh, layer_norm, linear, relu, rms_norm, rope, silu, swiglu, RopeStyle, RopeTable};
+use anyhow::{bail, ensure, Result};
 use candle_core::{DType, Device, Tensor};
 use std::sync::Arc;
 
@@ -13,33 +15,65 @@ pub struct Transformer {
     /// What it was built from.
     pub config: ModelConfig,
     embed: Tensor,
+    /// Learned positions: (positions, E).
+    positions: Option<Tensor>,
+    rotary: Vec<Arc<GrowingTable>>,
     blocks: Vec<Block>,
-    norm: Tensor,
+    norm: Norm,
     head: Tensor,
-    rope: Arc<RopeTable>,
 }
 
 #[derive(Clone)]
 struct Block {
-    attention_norm: Tensor,
     attention: Attention,
-    mlp_norm: Tensor,
-    gate: Tensor,
-    up: Tensor,
-    down: Tensor,
+    mlp: Mlp,
+    attention_norms: Norms,
+    mlp_norms: Norms,
+    parallel: bool,
+}
+
+/// The norms around a sublayer.
+#[derive(Clone)]
+struct Norms {
+    before: Option<Norm>,
+    after: Option<Norm>,
+}
+
+#[derive(Clone)]
+struct Norm {
+    gain: Tensor,
+    bias: Option<Tensor>,
     eps: f64,
+}
+
+/// A projection, with or without bias.
+#[derive(Clone)]
+struct Linear {
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+#[derive(Clone)]
+struct Mlp {
+    gate: Option<Linear>,
+    up: Linear,
+    down: Linear,
+    activation: Activation,
 }
 
 /// One attention layer: projections, wiring and what its variant adds.
 #[derive(Clone)]
 pub struct Attention {
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    o: Tensor,
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    o: Linear,
+    qk_norm: Option<(QkNorm, [Norm; 2])>,
     kind: Kind,
     wiring: Arc<Wiring>,
-    config: ModelConfig,
+    layer: Layer,
+    style: RopeStyle,
+    head_dim: usize,
 }
 
 #[derive(Clone)]
@@ -47,36 +81,42 @@ enum Kind {
     Standard,
     V1(DiffV1),
     V2(DiffV2),
+    Scalar(ScalarDiff),
 }
 
 impl Transformer {
     /// Builds the model, taking every tensor once.
     ///
     /// # Errors
-    /// If a tensor is missing, misshapen, not finite or left over; see [`Weights::check`].
+    /// If a tensor is missing or left over.
     pub fn load(config: &ModelConfig, mut weights: Weights) -> Result<Self> {
-        weights.check(config)?;
         Self::build(config, &mut weights)
     }
 
-    /// As [`Transformer::load`] without looking at the values, for weights that are being trained.
+    /// As [`Transformer::load`], for weights that are being trained.
     ///
     /// # Errors
     /// If a tensor is missing or left over.
     pub fn build(config: &ModelConfig, weights: &mut Weights) -> Result<Self> {
         let embed = weights.take("model.embed_tokens.weight")?;
-        let blocks = (0..config.layers).map(|l| Block::load(config, l, weights)).collect::<Result<_>>()?;
-        let norm = weights.take("model.norm.weight")?;
+        let (positions, rotary) = match &config.positions {
+            Positions::Learned { .. } => (Some(weights.take("model.embed_positions.weight")?), Vec::new()),
+            Positions::Rotary { embeddings, .. } => {
+                (None, embeddings.iter().map(|rotary| Arc::new(GrowingTable::new(rotary))).collect())
+            }
+        };
+        let blocks = (0..config.layers.len()).map(|l| Block::load(config, l, weights)).collect::<Result<_>>()?;
+        let norm = Norm::load(config, "model.norm", weights)?;
         let head = if config.tied { embed.clone() } else { weights.take("lm_head.weight")? };
         ensure!(weights.left().is_empty(), "tensors {:?} are not part of the model", weights.left());
-        let rope = Arc::new(RopeTable::new(config.max_ctx_tok, config.head_dim, config.rope_theta));
-        Ok(Self { config: config.clone(), embed, blocks, norm, head, rope })
+        Ok(Self { config: config.clone(), embed, positions, rotary, blocks, norm, head })
     }
 
-    /// A copy whose positions reach `ctx_tok`, for measuring beyond the trained context.
+    /// A copy that takes up to `ctx_tok` tokens, for measuring rotary models beyond the trained context.
     pub fn with_context(&self, ctx_tok: usize) -> Self {
-        let rope = Arc::new(RopeTable::new(ctx_tok, self.config.head_dim, self.config.rope_theta));
-        Self { rope, ..self.clone() }
+        let mut longer = self.clone();
+        longer.config.max_ctx_tok = ctx_tok;
+        longer
     }
 
     /// The final normed residual stream of token ids: (B, T, E).
@@ -84,21 +124,51 @@ impl Transformer {
     /// # Errors
     /// If an id is outside the vocabulary or T exceeds the context.
     pub fn hidden(&self, ids: &[Vec<u32>], attend: &mut dyn Attend) -> Result<Tensor> {
+        self.hidden_from(ids, 0, attend)
+    }
+
+    /// As [`Transformer::hidden`] for tokens of which the first stands at position `start`: `attend` knows the keys and
+    /// values before it.
+    ///
+    /// # Errors
+    /// As [`Transformer::hidden`].
+    pub fn hidden_from(&self, ids: &[Vec<u32>], start: usize, attend: &mut dyn Attend) -> Result<Tensor> {
+        let end = start + ids.first().map_or(0, Vec::len);
+        let mut x = self.embedded(ids, start)?; // B,T,E
+        attend.residual(0, &x)?;
+        let tables: Vec<Arc<RopeTable>> = self.rotary.iter().map(|table| table.reaching(end)).collect();
+        for (layer, block) in self.blocks.iter().enumerate() {
+            x = block.forward(&x, layer, &At { tables: &tables, start }, attend)?;
+            attend.residual(layer + 1, &x)?;
+        }
+        self.norm.forward(&x)
+    }
+
+    /// What the first layer reads: (B, T, E).
+    fn embedded(&self, ids: &[Vec<u32>], start: usize) -> Result<Tensor> {
         let (b, t) = (ids.len(), ids.first().map_or(0, Vec::len));
         ensure!(t > 0 && ids.iter().all(|row| row.len() == t), "a batch needs rows of one length");
-        ensure!(t <= self.rope.positions(), "{t} tokens exceed the model's context of {}", self.rope.positions());
+        let limit = self.config.max_ctx_tok;
+        ensure!(start + t <= limit, "{} tokens exceed the model's context of {limit}", start + t);
         let flat: Vec<u32> = ids.concat();
         if let Some(id) = flat.iter().find(|&&id| id as usize >= self.config.vocab) {
-            anyhow::bail!("token id {id} is outside the vocabulary of {}", self.config.vocab);
+            bail!("token id {id} is outside the vocabulary of {}", self.config.vocab);
         }
         let flat = Tensor::from_vec(flat, b * t, &Device::Cpu)?;
         let mut x = self.embed.index_select(&flat, 0)?.reshape((b, t, self.config.width))?; // B,T,E
-        attend.residual(0, &x)?;
-        for (layer, block) in self.blocks.iter().enumerate() {
-            x = block.forward(&x, layer, &self.rope, attend)?;
-            attend.residual(layer + 1, &x)?;
+        if self.config.embed_scale != 1.0 {
+            x = (x * self.config.embed_scale)?;
         }
-        Ok(rms_norm(&x, &self.norm, self.config.norm_eps)?)
+        if let (Some(positions), Positions::Learned { offset }) = (&self.positions, &self.config.positions) {
+            ensure!(
+                start + t + offset <= positions.dim(0)?,
+                "{} tokens exceed the model's {} learned positions",
+                start + t,
+                positions.dim(0)? - offset
+            );
+            x = x.broadcast_add(&positions.narrow(0, start + offset, t)?)?;
+        }
+        Ok(x)
     }
 
     /// Logits of hidden states: (.., E) -> (.., W).
@@ -106,65 +176,171 @@ impl Transformer {
     /// # Errors
     /// If the width differs.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        Ok(linear(&hidden.contiguous()?, &self.head)?)
+        let logits = linear(&hidden.contiguous()?, &self.head)?;
+        match self.config.final_softcap {
+            None => Ok(logits),
+            Some(cap) => Ok(((logits / cap)?.tanh()? * cap)?),
+        }
     }
 
     /// Memory of one forward pass over `ctx_tok` tokens beside the weights, in bytes: what is alive at its widest point,
-    /// the projections of an attention layer or the hidden layer of the SwiGLU, and one tile of softmax rows per map.
+    /// the projections of an attention layer or the hidden layer of the MLP, and one tile of softmax rows per map.
     pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
         let c = &self.config;
         // Projections exist before and after rotation; head outputs before and after the norm.
-        let attention = 2 * (c.query_heads() + 2 * c.kv_heads) * c.head_dim + 3 * c.attention_width();
-        let per_token = 3 * c.width + attention.max(3 * c.ffn);
+        let projected = c.query_heads() + c.key_heads() + c.kv_heads;
+        let attention = 2 * projected * c.head_dim + 3 * c.attention_width();
+        let mlp = if c.gated { 3 * c.ffn } else { 2 * c.ffn };
+        let per_token = 3 * c.width + attention.max(mlp);
         let tile = 2 * crate::attention::TILE * ctx_tok;
         4 * (per_token * ctx_tok + tile) as u64
     }
 
     /// Multiplications and additions of one forward pass over `ctx_tok` tokens, about: two for each weight and token, and
-    /// of the attention the causal half.
+    /// of the attention the causal half, or the window.
     pub fn forward_flops(&self, ctx_tok: usize) -> f64 {
         let c = &self.config;
-        let per_pair = c.query_heads() * c.head_dim + c.attention_width();
+        let per_pair = (c.query_heads() * c.head_dim + c.attention_width()) as f64;
         let tokens = ctx_tok as f64;
-        2.0 * tokens * c.parameters() as f64 + tokens * tokens * (c.layers * per_pair) as f64
+        let pairs = |layer: &Layer| match layer.rule.window {
+            Some(window) if window < ctx_tok => tokens * window as f64,
+            _ => tokens * tokens / 2.0,
+        };
+        2.0 * tokens * c.parameters() as f64 + 2.0 * per_pair * c.layers.iter().map(pairs).sum::<f64>()
     }
 
-    /// The learned lambda of every layer: one number per layer for V1, nothing otherwise (V2's depends on the token).
+    /// The learned lambda of every layer: one number per layer for V1 and the scalar layout, nothing otherwise (V2's
+    /// depends on the token).
     ///
     /// # Errors
     /// If it cannot be computed.
     pub fn lambdas(&self) -> Result<Vec<f64>> {
-        let v1 = self.blocks.iter().filter_map(|block| match &block.attention.kind {
-            Kind::V1(v1) => Some(v1),
-            _ => None,
-        });
-        v1.map(|v1| Ok(f64::from(v1.lambda()?.to_vec1::<f32>()?[0]))).collect()
+        let mut lambdas = Vec::new();
+        for block in &self.blocks {
+            let lambda = match &block.attention.kind {
+                Kind::V1(v1) => v1.lambda()?,
+                Kind::Scalar(scalar) => scalar.lambda.clone(),
+                Kind::Standard | Kind::V2(_) => continue,
+            };
+            lambdas.push(f64::from(lambda.to_vec1::<f32>()?[0]));
+        }
+        Ok(lambdas)
     }
 }
 
 impl Block {
     fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("model.layers.{layer}");
+        let names = config.norm_names();
+        let (before, after) = (config.norm_place != NormPlace::After, config.norm_place != NormPlace::Before);
+        let mut norms = |before_name: &str, after_name: &str| -> Result<Norms> {
+            let mut norm = |name: &str| Norm::load(config, &format!("{prefix}.{name}"), weights);
+            Ok(Norms {
+                before: before.then(|| norm(before_name)).transpose()?,
+                after: after.then(|| norm(after_name)).transpose()?,
+            })
+        };
+        let attention_norms = norms(names.before_attention, names.after_attention)?;
+        let mlp_norms = norms(names.before_mlp, names.after_mlp)?;
         let attention = Attention::load(config, layer, &format!("{prefix}.self_attn"), weights)?;
-        let mut take = |name: &str| weights.take(&format!("{prefix}.{name}.weight"));
-        Ok(Self {
-            attention_norm: take("input_layernorm")?,
-            attention,
-            mlp_norm: take("post_attention_layernorm")?,
-            gate: take("mlp.gate_proj")?,
-            up: take("mlp.up_proj")?,
-            down: take("mlp.down_proj")?,
-            eps: config.norm_eps,
-        })
+        let mut linear = |name: &str| Linear::load(&format!("{prefix}.mlp.{name}"), config.bias.mlp, weights);
+        let mlp = Mlp {
+            gate: config.gated.then(|| linear("gate_proj")).transpose()?,
+            up: linear("up_proj")?,
+            down: linear("down_proj")?,
+            activation: config.activation,
+        };
+        Ok(Self { attention, mlp, attention_norms, mlp_norms, parallel: config.parallel })
     }
 
-    fn forward(&self, x: &Tensor, layer: usize, rope: &Arc<RopeTable>, attend: &mut dyn Attend) -> Result<Tensor> {
-        let normed = rms_norm(x, &self.attention_norm, self.eps)?;
-        let x = (x + self.attention.forward(&normed, layer, rope, attend)?)?;
-        let normed = rms_norm(&x, &self.mlp_norm, self.eps)?;
-        let hidden = swiglu(&linear(&normed, &self.gate)?, &linear(&normed, &self.up)?)?; // B,T,F
-        Ok((x + linear(&hidden, &self.down)?)?)
+    /// (B, T, E) -> (B, T, E).
+    fn forward(&self, x: &Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
+        let attention = |x: &Tensor| self.attention.forward(x, layer, at, attend);
+        let attended = self.attention_norms.around(x, attention)?;
+        if self.parallel {
+            let mlp = self.mlp_norms.around(x, |x| self.mlp.forward(x))?;
+            return Ok(((attended + mlp)? + x)?);
+        }
+        let x = (x + attended)?;
+        let mlp = self.mlp_norms.around(&x, |x| self.mlp.forward(x))?;
+        Ok((x + mlp)?)
     }
+}
+
+impl Norms {
+    /// What a sublayer adds to the residual stream.
+    fn around(&self, x: &Tensor, sublayer: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let y = match &self.before {
+            Some(norm) => sublayer(&norm.forward(x)?)?,
+            None => sublayer(x)?,
+        };
+        match &self.after {
+            Some(norm) => norm.forward(&y),
+            None => Ok(y),
+        }
+    }
+}
+
+impl Norm {
+    fn load(config: &ModelConfig, name: &str, weights: &mut Weights) -> Result<Self> {
+        let gain = weights.take(&format!("{name}.weight"))?;
+        let gain = if config.norm == NormKind::RmsPlusOne { (gain + 1.0)? } else { gain };
+        let bias = (config.norm == NormKind::Layer).then(|| weights.take(&format!("{name}.bias"))).transpose()?;
+        Ok(Self { gain, bias, eps: config.norm_eps })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(match &self.bias {
+            None => rms_norm(x, &self.gain, self.eps)?,
+            Some(bias) => layer_norm(x, &self.gain, bias, self.eps)?,
+        })
+    }
+}
+
+impl Linear {
+    fn load(name: &str, bias: bool, weights: &mut Weights) -> Result<Self> {
+        let weight = weights.take(&format!("{name}.weight"))?;
+        let bias = bias.then(|| weights.take(&format!("{name}.bias"))).transpose()?;
+        Ok(Self { weight, bias })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = linear(x, &self.weight)?;
+        Ok(match &self.bias {
+            None => y,
+            Some(bias) => y.broadcast_add(bias)?,
+        })
+    }
+}
+
+impl Mlp {
+    /// (B, T, E) -> (B, T, E).
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let up = self.up.forward(x)?; // B,T,F
+        let hidden = match (&self.gate, self.activation) {
+            (None, _) => self.activate(&up)?,
+            (Some(gate), Activation::Silu) => swiglu(&gate.forward(x)?, &up)?,
+            (Some(gate), _) => (self.activate(&gate.forward(x)?)? * up)?,
+        };
+        self.down.forward(&hidden)
+    }
+
+    fn activate(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(match self.activation {
+            Activation::Silu => silu(x)?,
+            Activation::Gelu => gelu(x)?,
+            Activation::GeluTanh => gelu_tanh(x)?,
+            Activation::Relu => relu(x)?,
+        })
+    }
+}
+
+/// Where tokens stand, and how far the rotary embeddings turn there.
+pub struct At<'a> {
+    /// One table per rotary embedding of the model.
+    pub tables: &'a [Arc<RopeTable>],
+    /// Position of the first token.
+    pub start: usize,
 }
 
 impl Attention {
@@ -173,65 +349,94 @@ impl Attention {
     /// # Errors
     /// If one is missing.
     pub fn load(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<Self> {
+        let mut linear = |name: &str, bias| Linear::load(&format!("{prefix}.{name}"), bias, weights);
+        let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(name, config.bias.qkv));
+        let (q, k, v, o) = (q?, k?, v?, linear("o_proj", config.bias.out)?);
+        let qk_norm = match config.qk_norm {
+            None => None,
+            Some(kind) => {
+                let mut norm = |name: &str| Norm::load(config, &format!("{prefix}.{name}"), weights);
+                Some((kind, [norm("q_norm")?, norm("k_norm")?]))
+            }
+        };
         let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
         let kind = match config.variant {
             Variant::Standard => Kind::Standard,
-            Variant::DiffV1 { gain, .. } => Kind::V1(DiffV1 {
-                vectors: [take("lambda_q1")?, take("lambda_k1")?, take("lambda_q2")?, take("lambda_k2")?],
-                lambda_init: lambda_init(layer),
-                gain: if gain {
-                    take("subln.weight")?
-                } else {
-                    Tensor::ones(2 * config.head_dim, DType::F32, &Device::Cpu)?
-                },
-                // Microsoft's files fix 1e-5; Hugging Face uses the model's epsilon.
-                eps: if gain { 1e-5 } else { config.norm_eps },
-            }),
+            Variant::DiffV1 { gain, .. } => {
+                let [q1, k1, q2, k2] = DiffV1::VECTORS.map(&mut take);
+                Kind::V1(DiffV1 {
+                    vectors: [q1?, k1?, q2?, k2?],
+                    lambda_init: lambda_init(layer),
+                    gain: if gain {
+                        take("subln.weight")?
+                    } else {
+                        Tensor::ones(2 * config.head_dim, DType::F32, &Device::Cpu)?
+                    },
+                    // Microsoft's files fix 1e-5; Hugging Face uses the model's epsilon.
+                    eps: if gain { 1e-5 } else { config.norm_eps },
+                })
+            }
             Variant::DiffV2 => Kind::V2(DiffV2 { lambda_proj: take("lambda_proj.weight")? }),
+            Variant::Scalar => Kind::Scalar(ScalarDiff { lambda: take("lambda")?, gain: take("norm.weight")? }),
         };
-        Ok(Self {
-            q: take("q_proj.weight")?,
-            k: take("k_proj.weight")?,
-            v: take("v_proj.weight")?,
-            o: take("o_proj.weight")?,
-            kind,
-            wiring: Arc::new(config.wiring()),
-            config: config.clone(),
-        })
+        let style = match config.positions {
+            Positions::Rotary { style, .. } => style,
+            Positions::Learned { .. } => RopeStyle::Half,
+        };
+        let wiring = Arc::new(config.wiring());
+        Ok(Self { q, k, v, o, qk_norm, kind, wiring, layer: config.layers[layer], style, head_dim: config.head_dim })
     }
 
-    /// The layer's output for its normed input: (B, T, E) -> (B, T, E).
+    /// The layer's output for its (normed) input: (B, T, E) -> (B, T, E).
     ///
     /// # Errors
     /// If shapes do not fit.
-    pub fn forward(
-        &self,
-        x: &Tensor,
-        layer: usize,
-        rope_table: &Arc<RopeTable>,
-        attend: &mut dyn Attend,
-    ) -> Result<Tensor> {
-        let (b, t, _) = x.dims3()?;
-        let d = self.config.head_dim;
-        let split = |w: &Tensor, heads: usize| linear(x, w)?.reshape((b, t, heads, d)); // B,T,heads,d
-        let rotate = |x: Tensor| rope(&x, rope_table, self.config.rope_style);
+    pub fn forward(&self, x: &Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
+        let [q_norm, k_norm] = match &self.qk_norm {
+            None => [None, None],
+            Some((kind, [q, k])) => [Some((*kind, q)), Some((*kind, k))],
+        };
         let heads = Heads {
-            q: rotate(split(&self.q, self.config.query_heads())?)?,
-            k: rotate(split(&self.k, self.config.kv_heads)?)?,
-            v: split(&self.v, self.config.kv_heads)?,
+            q: self.rotated(self.heads(self.q.forward(x)?, q_norm)?, at)?,
+            k: self.rotated(self.heads(self.k.forward(x)?, k_norm)?, at)?,
+            v: self.heads(self.v.forward(x)?, None)?,
             lambda: match &self.kind {
                 Kind::Standard => None,
                 Kind::V1(v1) => Some(v1.lambda()?),
                 Kind::V2(v2) => Some(v2.lambda(x)?),
+                Kind::Scalar(scalar) => Some(scalar.lambda.clone()),
             },
             wiring: &self.wiring,
-            rule: LogitRule::plain(d),
+            rule: self.layer.rule,
         };
         let mixture = attend.attend(layer, &heads)?; // B,T,H,value width
         let finished = match &self.kind {
             Kind::V1(v1) => v1.finish(&mixture)?,
+            Kind::Scalar(scalar) => scalar.finish(&mixture)?,
             Kind::Standard | Kind::V2(_) => mixture,
         };
-        Ok(linear(&finished.flatten_from(2)?, &self.o)?)
+        self.o.forward(&finished.flatten_from(2)?)
+    }
+
+    /// A projection cut into heads, normed: (B, T, heads d) -> (B, T, heads, d).
+    fn heads(&self, x: Tensor, norm: Option<(QkNorm, &Norm)>) -> Result<Tensor> {
+        let (b, t, width) = x.dims3()?;
+        let x = match norm {
+            Some((QkNorm::Projection, norm)) => norm.forward(&x)?,
+            _ => x,
+        };
+        let x = x.reshape((b, t, width / self.head_dim, self.head_dim))?; // B,T,heads,d
+        match norm {
+            Some((QkNorm::Head, norm)) => norm.forward(&x),
+            _ => Ok(x),
+        }
+    }
+
+    /// Queries or keys turned by their positions.
+    fn rotated(&self, x: Tensor, at: &At<'_>) -> Result<Tensor> {
+        match self.layer.rotary {
+            None => Ok(x),
+            Some(embedding) => Ok(rope(&x, &at.tables[embedding], self.style, at.start)?),
+        }
     }
 }

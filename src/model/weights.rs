@@ -1,14 +1,11 @@
-//! Tensors by name, in memory and in a safetensors file. Loading is strict: every tensor once, with the expected shape.
+//! Tensors by name in memory, and how fresh ones start.
 
 use super::ModelConfig;
 use crate::rng::Rng;
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{Context, Result};
 use candle_core::{DType, Device, Tensor};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-
-/// File name of the weights in a model folder.
-pub const TENSOR_FILE: &str = "model.safetensors";
 
 /// The tensors of a checkpoint. [`Weights::take`] hands each out once, so that a model built from them has used all.
 #[derive(Clone, Debug)]
@@ -23,7 +20,8 @@ impl Weights {
         Self { tensors: tensors.into_iter().collect(), origin: origin.to_owned() }
     }
 
-    /// Reads a safetensors file; every tensor becomes `f32` on the CPU.
+    /// Reads a safetensors file as it is; every tensor becomes `f32` on the CPU. Models are read by a
+    /// [`Checkpoint`](super::Checkpoint).
     ///
     /// # Errors
     /// If the file cannot be read or is not a whole safetensors file.
@@ -42,34 +40,6 @@ impl Weights {
         let to_f32 = |(name, tensor): (String, Tensor)| Ok((name, tensor.to_dtype(DType::F32)?));
         let tensors = tensors.into_iter().map(to_f32).collect::<Result<Vec<_>>>()?;
         Ok(Self::new(tensors, origin))
-    }
-
-    /// Compares names and shapes with what the configuration expects, and looks for numbers that are not finite.
-    ///
-    /// # Errors
-    /// Names the file, the tensor, what was expected and what was found.
-    pub fn check(&self, config: &ModelConfig) -> Result<()> {
-        let expected: HashMap<String, Vec<usize>> = config.tensors().into_iter().collect();
-        for (name, shape) in config.tensors() {
-            match self.tensors.get(&name) {
-                None => bail!("{}: tensor {name} is missing (expected shape {shape:?})", self.origin),
-                Some(found) if found.dims() != shape => {
-                    bail!("{}: tensor {name} has shape {:?}, expected {shape:?}", self.origin, found.dims())
-                }
-                Some(found) => {
-                    let broken = found.flatten_all()?.to_vec1::<f32>()?.iter().filter(|x| !x.is_finite()).count();
-                    ensure!(
-                        broken == 0,
-                        "{}: tensor {name} holds {broken} numbers that are NaN or infinite",
-                        self.origin
-                    );
-                }
-            }
-        }
-        if let Some(extra) = self.tensors.keys().find(|name| !expected.contains_key(*name)) {
-            bail!("{}: tensor {extra} {:?} is not part of the model", self.origin, self.tensors[extra].dims());
-        }
-        Ok(())
     }
 
     /// Removes and returns one tensor.
@@ -117,7 +87,7 @@ impl Weights {
     /// # Errors
     /// If a tensor cannot be made.
     pub fn init(config: &ModelConfig, seed: u64) -> Result<Self> {
-        let residual = 0.02 / (2.0 * config.layers as f64).sqrt();
+        let residual = 0.02 / (2.0 * config.layers.len() as f64).sqrt();
         let mut tensors = Vec::new();
         for (name, shape) in config.tensors() {
             let deviation = match name.rsplit('.').nth(1).unwrap_or_default() {
@@ -127,8 +97,14 @@ impl Weights {
             };
             let mut rng = Rng::new(seed, &name);
             let n = shape.iter().product();
-            let gain = shape.len() == 1 && !name.contains("lambda_");
-            let values: Vec<f32> = (0..n).map(|_| if gain { 1.0 } else { (rng.normal() * deviation) as f32 }).collect();
+            let constant = match shape.len() {
+                1 if name.ends_with(".bias") => Some(0.0),
+                1 if name.ends_with(".lambda") => Some(0.5),
+                1 if !name.contains("lambda_") => Some(1.0),
+                _ => None,
+            };
+            let value = |_| constant.unwrap_or_else(|| (rng.normal() * deviation) as f32);
+            let values: Vec<f32> = (0..n).map(value).collect();
             tensors.push((name, Tensor::from_vec(values, shape, &Device::Cpu)?));
         }
         Ok(Self::new(tensors, "initial weights"))

@@ -4,7 +4,9 @@
 //! pieces write to the same number, so results are bit-identical for any number of threads. candle's own fused ops are
 //! not used: they drop gradients silently (candle issues 2168, 3569).
 
+mod activation;
 mod cross_entropy;
+mod layer_norm;
 mod linear;
 mod matrix;
 mod rms_norm;
@@ -13,7 +15,9 @@ pub mod simd;
 mod subtract;
 mod swiglu;
 
+pub use activation::{gelu, gelu_tanh, relu, silu};
 pub use cross_entropy::{cross_entropy, TokenScores};
+pub use layer_norm::layer_norm;
 pub use linear::linear;
 pub use matrix::{multiply, multiply_add, Mat, MatMut};
 pub use rms_norm::rms_norm;

@@ -16,7 +16,7 @@ pub enum RopeStyle {
     Interleaved,
 }
 
-/// cos and sin of every position and frequency: both (positions, d/2).
+/// cos and sin of every position and frequency: both (positions, frequencies).
 #[derive(Debug)]
 pub struct RopeTable {
     cos: Vec<f32>,
@@ -25,13 +25,11 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// Angles t * theta^(-2i/d) for t < `positions`, computed in `f64`.
-    pub fn new(positions: usize, head_dim: usize, theta: f64) -> Self {
-        let pairs = head_dim / 2;
-        let angles = (0..positions)
-            .flat_map(|t| (0..pairs).map(move |i| t as f64 * theta.powf(-2.0 * i as f64 / head_dim as f64)));
-        let (sin, cos) = angles.map(|a| (a.sin() as f32, a.cos() as f32)).unzip();
-        Self { cos, sin, pairs }
+    /// Angles t * frequency for t < `positions`, computed in `f64`; cos and sin are multiplied by `amplitude`.
+    pub fn new(positions: usize, frequencies: &[f64], amplitude: f64) -> Self {
+        let angles = (0..positions).flat_map(|t| frequencies.iter().map(move |f| t as f64 * f));
+        let (sin, cos) = angles.map(|a| ((amplitude * a.sin()) as f32, (amplitude * a.cos()) as f32)).unzip();
+        Self { cos, sin, pairs: frequencies.len() }
     }
 
     /// How many positions the table holds.
@@ -43,22 +41,25 @@ impl RopeTable {
 struct Rope {
     table: Arc<RopeTable>,
     style: RopeStyle,
+    start: usize,
 }
 
-/// Rotates every head of every token by its position: x (B, T, heads, d) -> same shape, positions 0..T.
+/// Rotates every head of every token by its position: x (B, T, heads, d) -> same shape, positions start..start + T.
+/// Channels beyond two for each frequency of the table are left alone.
 ///
 /// # Errors
-/// If T exceeds the table, d differs from it, or x is not contiguous `f32` on the CPU.
-pub fn rope(x: &Tensor, table: &Arc<RopeTable>, style: RopeStyle) -> Result<Tensor> {
+/// If the positions exceed the table, d is too small for it, or x is not contiguous `f32` on the CPU.
+pub fn rope(x: &Tensor, table: &Arc<RopeTable>, style: RopeStyle, start: usize) -> Result<Tensor> {
     let (_, t, _, d) = x.dims4()?;
-    if t > table.positions() || d != 2 * table.pairs {
+    if start + t > table.positions() || d < 2 * table.pairs {
         candle_core::bail!(
-            "rope: {t} positions of width {d}, table has {} of width {}",
+            "rope: {} positions of width {d}, table has {} of width {}",
+            start + t,
             table.positions(),
             2 * table.pairs
         );
     }
-    x.apply_op1(Rope { table: table.clone(), style })
+    x.apply_op1(Rope { table: table.clone(), style, start })
 }
 
 impl CustomOp1 for Rope {
@@ -81,33 +82,35 @@ impl CustomOp1 for Rope {
 impl Rope {
     fn rotate(&self, x: &[f32], dims: &[usize], direction: f32) -> Vec<f32> {
         let (t, heads, d) = (dims[1], dims[2], dims[3]);
-        let (pairs, width) = (d / 2, heads * d);
+        let (pairs, width) = (self.table.pairs, heads * d);
         let mut y = vec![0.0; x.len()];
         y.par_chunks_mut(width).zip(x.par_chunks(width)).enumerate().with_min_len(64).for_each(|(row, (y, x))| {
-            let at = (row % t) * pairs;
+            let at = (self.start + row % t) * pairs;
             let (cos, sin) = (&self.table.cos[at..at + pairs], &self.table.sin[at..at + pairs]);
             match self.style {
-                RopeStyle::Half => rotate_halves(x, cos, sin, direction, y),
-                RopeStyle::Interleaved => rotate_neighbours(x, cos, sin, direction, y),
+                RopeStyle::Half => rotate_halves(x, d, cos, sin, direction, y),
+                RopeStyle::Interleaved => rotate_neighbours(x, d, cos, sin, direction, y),
             }
         });
         y
     }
 }
 
-/// All heads of one token: (heads, d), cos and sin (d/2).
+/// All heads of one token: (heads, d), cos and sin (frequencies).
 #[pulp::with_simd(rotate_halves = pulp::Arch::new())]
 #[inline(always)]
 fn rotate_halves_simd<'a, S: pulp::Simd>(
     _simd: S,
     x: &'a [f32],
+    d: usize,
     cos: &'a [f32],
     sin: &'a [f32],
     direction: f32,
     y: &'a mut [f32],
 ) {
     let pairs = cos.len();
-    for (y, x) in y.chunks_exact_mut(2 * pairs).zip(x.chunks_exact(2 * pairs)) {
+    for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
+        y[2 * pairs..].copy_from_slice(&x[2 * pairs..]);
         let ((x1, x2), (y1, y2)) = (x.split_at(pairs), y.split_at_mut(pairs));
         let (x1, x2, y1, y2) = (&x1[..pairs], &x2[..pairs], &mut y1[..pairs], &mut y2[..pairs]);
         for i in 0..pairs {
@@ -118,9 +121,10 @@ fn rotate_halves_simd<'a, S: pulp::Simd>(
     }
 }
 
-fn rotate_neighbours(x: &[f32], cos: &[f32], sin: &[f32], direction: f32, y: &mut [f32]) {
+fn rotate_neighbours(x: &[f32], d: usize, cos: &[f32], sin: &[f32], direction: f32, y: &mut [f32]) {
     let pairs = cos.len();
-    for (y, x) in y.chunks_exact_mut(2 * pairs).zip(x.chunks_exact(2 * pairs)) {
+    for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
+        y[2 * pairs..].copy_from_slice(&x[2 * pairs..]);
         for i in 0..pairs {
             let (a, b, s) = (x[2 * i], x[2 * i + 1], sin[i] * direction);
             y[2 * i] = a * cos[i] - b * s;

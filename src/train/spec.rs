@@ -3,7 +3,7 @@
 use crate::attention::Pairing;
 use crate::bail_usage;
 use crate::error::bad_toml;
-use crate::model::{ModelConfig, Variant};
+use crate::model::{ModelConfig, Sizes, Variant};
 use crate::ops::RopeStyle;
 use crate::prompt::DocumentSpec;
 use anyhow::{Context, Result};
@@ -245,8 +245,7 @@ impl TrainSpec {
             AttentionKind::Diff => (Variant::DiffV1 { pairing: Pairing::Halves, gain: false }, m.heads / 2),
             AttentionKind::DiffV2 => (Variant::DiffV2, m.heads),
         };
-        ModelConfig {
-            variant: kind,
+        let sizes = Sizes {
             vocab,
             width: m.width,
             layers: m.layers,
@@ -255,11 +254,8 @@ impl TrainSpec {
             kv_heads: m.kv_heads.unwrap_or(m.heads),
             head_dim: m.head_dim,
             max_ctx_tok: m.max_ctx_tok,
-            rope_theta: m.rope_theta,
-            rope_style: RopeStyle::Half,
-            norm_eps: 1e-5,
-            tied: true,
-        }
+        };
+        ModelConfig::llama(kind, sizes, m.rope_theta, RopeStyle::Half)
     }
 
     /// The learning rate of the step after `tokens`: linear warm-up, then a cosine from the peak of the cycle to

@@ -3,7 +3,7 @@
 
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{standard_wiring, DiffV2, Pairing, Wiring};
-use difftool::model::{ModelConfig, Variant, Weights};
+use difftool::model::{ModelConfig, Sizes, Variant, Weights};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
 use difftool::rng::Rng;
@@ -42,15 +42,17 @@ pub fn normal(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
 }
 
-/// Writes a tiny random model in the Hugging Face format: `variant` is `transformer`, `diff` or `diff-v2`.
+/// Writes a tiny random model in the Hugging Face format: `variant` is `transformer`, `diff`, `diff-v2` or
+/// `diff-scalar`.
 pub fn tiny_model(dir: &Path, variant: &str) {
-    let config = ModelConfig {
-        variant: match variant {
-            "transformer" => Variant::Standard,
-            "diff" => Variant::DiffV1 { pairing: Pairing::Halves, gain: false },
-            "diff-v2" => Variant::DiffV2,
-            other => panic!("no variant {other}"),
-        },
+    let kind = match variant {
+        "transformer" => Variant::Standard,
+        "diff" => Variant::DiffV1 { pairing: Pairing::Halves, gain: false },
+        "diff-v2" => Variant::DiffV2,
+        "diff-scalar" => Variant::Scalar,
+        other => panic!("no variant {other}"),
+    };
+    let sizes = Sizes {
         vocab: Tokenizer::embedded().vocab_size(),
         width: 32,
         layers: 2,
@@ -59,11 +61,8 @@ pub fn tiny_model(dir: &Path, variant: &str) {
         kv_heads: if variant == "diff" { 4 } else { 2 },
         head_dim: 8,
         max_ctx_tok: 1024,
-        rope_theta: 10_000.0,
-        rope_style: RopeStyle::Half,
-        norm_eps: 1e-5,
-        tied: true,
     };
+    let config = ModelConfig::llama(kind, sizes, 10_000.0, RopeStyle::Half);
     std::fs::create_dir_all(dir).unwrap();
     std::fs::write(dir.join("config.json"), format!("{:#}", config.to_json())).unwrap();
     std::fs::write(dir.join("tokenizer.json"), Tokenizer::embedded().json()).unwrap();

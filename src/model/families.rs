@@ -1,0 +1,545 @@
+//! From a `config.json` of any supported family to the description a decoder is built from.
+//!
+//! | `model_type` | what it adds to Llama's shape |
+//! |---|---|
+//! | `llama` | biases; linear, Llama 3 and YaRN scaling of RoPE |
+//! | `mistral` | a sliding window in all layers |
+//! | `qwen2` | biases of q, k, v; a window from `max_window_layers` on |
+//! | `qwen3` | a norm on queries and keys of each head |
+//! | `gemma2` | norms before and after, soft caps, windows in every other layer, scaled embeddings |
+//! | `gemma3_text` | the same without caps, QK-norm, two rotary embeddings |
+//! | `phi3` | fused projections, partial rotation, a window |
+//! | `olmo2` | norms after only, QK-norm over the whole projection |
+//! | `smollm3` | layers without RoPE |
+//! | `gpt2`, `opt` | LayerNorm, learned positions, a plain MLP, biases |
+//! | `gpt_neox` | LayerNorm, parallel residual, partial rotation, fused projections |
+//! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain; raw heads counted |
+//! | `difftool_diff_v1` (ours) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` may say otherwise; raw heads counted |
+//! | `difftool_diff_v2` (ours) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E), adjacent pairs; output heads counted |
+//! | `difftool_diff_scalar` (ours) | one scalar lambda per layer, halves, a norm over all heads; output heads counted |
+//!
+//! The defaults of absent fields are those of transformers 5.23. A field that asks for something else is an error which
+//! names it.
+
+use super::config::{
+    Activation, Biases, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Sizes, Variant,
+};
+use super::raw::{Raw, Rope, RotaryDefaults};
+use super::rotary::{RopeScaling, Rotary};
+use crate::attention::{LogitRule, Pairing};
+use crate::ops::RopeStyle;
+use anyhow::{bail, ensure, Context, Result};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use serde_json::{json, Map, Value};
+
+/// Which heads make a map, where a configuration does not say so or says it wrongly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// One map per head
+    Standard,
+    /// DIFF V1 as Hugging Face has it: pairs (i, i+H), half-rotation RoPE, head norm without gain
+    Diffllama,
+    /// DIFF V1 as in Microsoft's flash files: pairs (2i, 2i+1), interleaved RoPE, head norm with gain
+    MicrosoftV1,
+    /// The same with the keys of Microsoft's naive file, another function under grouped heads
+    MicrosoftV1Naive,
+    /// DIFF V2 as in Microsoft's file: pairs (2i, 2i+1) on one key head, lambda per token and head
+    MicrosoftV2,
+    /// One scalar lambda per layer, pairs (i, i+H), one norm over all heads
+    Scalar,
+}
+
+/// What every supported model type is called.
+const MODEL_TYPES: &str = "llama, mistral, qwen2, qwen3, gpt2, gpt_neox, opt, gemma2, gemma3_text, phi3, olmo2, \
+    smollm3, diffllama, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
+
+impl ModelConfig {
+    /// Resolves a parsed `config.json`; `layout` overrides what it says about differential heads.
+    ///
+    /// # Errors
+    /// If a field is missing, contradictory or not supported; the field is named.
+    pub fn from_json(value: &Value, layout: Option<Layout>) -> Result<Self> {
+        let raw = Raw(value.as_object().context("a model configuration is a JSON object")?);
+        let model_type = raw.text("model_type")?.context("model_type is missing")?;
+        raw.only("quantization_config", Value::Null)?;
+        let llama = || Self::of_llama(&raw, layout);
+        let mut config = match model_type {
+            "llama" | "diffllama" | "difftool_diff_v1" | "difftool_diff_v2" | "difftool_diff_scalar" => llama(),
+            "mistral" => llama().and_then(|config| config.with_mistral(&raw)),
+            "qwen2" => llama().and_then(|config| config.with_qwen2(&raw)),
+            "qwen3" => llama().and_then(|config| config.with_qwen3(&raw)),
+            "gemma2" => llama().and_then(|config| config.with_gemma2(&raw)),
+            "gemma3_text" => llama().and_then(|config| config.with_gemma3(&raw)),
+            "phi3" => llama().and_then(|config| config.with_phi3(&raw)),
+            "olmo2" => {
+                llama().map(|config| Self { norm_place: NormPlace::After, qk_norm: Some(QkNorm::Projection), ..config })
+            }
+            "smollm3" => llama().and_then(|config| config.with_smollm3(&raw)),
+            "gpt2" => Self::of_gpt2(&raw),
+            "gpt_neox" => Self::of_gpt_neox(&raw),
+            "opt" => Self::of_opt(&raw),
+            other => bail!("model_type \"{other}\" is not supported; {MODEL_TYPES} are"),
+        }?;
+        if layout.is_some_and(|layout| layout != Layout::Standard) && config.family != Family::Llama {
+            bail!("--layout: a {model_type} has no differential heads");
+        }
+        config.model_type = model_type.to_owned();
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What all families with Llama's names share.
+    fn of_llama(raw: &Raw<'_>, layout: Option<Layout>) -> Result<Self> {
+        let model_type = raw.text("model_type")?.unwrap_or_default();
+        let counted = raw.size("num_attention_heads")?;
+        let layout = Resolved::new(raw, model_type, layout)?;
+        let heads = if let Variant::DiffV1 { .. } = layout.variant {
+            ensure!(counted.is_multiple_of(2), "num_attention_heads {counted} is odd; DIFF V1 pairs them");
+            counted / 2
+        } else {
+            counted
+        };
+        let width = raw.size("hidden_size")?;
+        let head_dim = match raw.optional_size("head_dim")? {
+            Some(head_dim) => head_dim,
+            None if model_type == "qwen3" => 128,
+            None if model_type.starts_with("gemma") => 256,
+            None => {
+                ensure!(
+                    width.is_multiple_of(counted),
+                    "head_dim is missing, and num_attention_heads {counted} does not divide hidden_size {width}"
+                );
+                width / counted
+            }
+        };
+        let sizes = Sizes {
+            vocab: raw.tokens("vocab_size")?,
+            width,
+            layers: raw.layers("num_hidden_layers")?,
+            ffn: raw.size("intermediate_size")?,
+            heads,
+            kv_heads: raw.kv_heads(model_type, counted)?,
+            head_dim,
+            max_ctx_tok: raw.tokens("max_position_embeddings")?,
+        };
+        let (theta, tied) = match model_type {
+            "smollm3" => (2_000_000.0, true),
+            "gemma2" | "gemma3_text" => (10_000.0, true),
+            _ => (10_000.0, false),
+        };
+        let style = layout.style.unwrap_or(RopeStyle::Half);
+        let mut config = Self::llama(layout.variant, sizes, theta, style);
+        if layout.style.is_none() {
+            config.layers.iter_mut().for_each(|layer| layer.rotary = None);
+        }
+        if model_type != "gemma3_text" {
+            let part_field = (model_type == "phi3").then_some("partial_rotary_factor");
+            let rotary = raw.rotary(head_dim, RotaryDefaults { part_field, ..RotaryDefaults::whole(theta) })?;
+            config.positions = Positions::Rotary { style, embeddings: vec![rotary] };
+        }
+        let attention_bias = raw.flag("attention_bias")?.unwrap_or(false);
+        config.bias = Biases { qkv: attention_bias, out: attention_bias, mlp: raw.flag("mlp_bias")?.unwrap_or(false) };
+        config.activation = raw.activation("hidden_act", Activation::Silu)?;
+        let default_eps = if matches!(model_type, "phi3" | "olmo2" | "diffllama") { 1e-5 } else { 1e-6 };
+        config.norm_eps = raw.positive("rms_norm_eps")?.unwrap_or(default_eps);
+        config.tied = raw.flag("tie_word_embeddings")?.unwrap_or(tied);
+        Ok(config)
+    }
+
+    fn with_mistral(self, raw: &Raw<'_>) -> Result<Self> {
+        raw.only("layer_types", Value::Null)?;
+        let window = if raw.has("sliding_window") { raw.optional_tokens("sliding_window")? } else { Some(4096) };
+        Ok(self.windowed(window, |_| true))
+    }
+
+    fn with_qwen2(self, raw: &Raw<'_>) -> Result<Self> {
+        raw.only("use_mrope", json!(false))?;
+        let config = self.with_qwen_windows(raw)?;
+        Ok(Self { bias: Biases { qkv: true, ..config.bias }, ..config })
+    }
+
+    fn with_qwen3(self, raw: &Raw<'_>) -> Result<Self> {
+        Ok(Self { qk_norm: Some(QkNorm::Head), ..self.with_qwen_windows(raw)? })
+    }
+
+    fn with_qwen_windows(self, raw: &Raw<'_>) -> Result<Self> {
+        if raw.flag("use_sliding_window")? != Some(true) {
+            return Ok(self);
+        }
+        let window = raw.optional_tokens("sliding_window")?;
+        // 0 is a number here, unlike in every size.
+        let first = raw.number("max_window_layers")?.unwrap_or(28.0);
+        let sliding = raw.sliding(self.layers.len(), |layer| layer as f64 >= first)?;
+        Ok(self.windowed(window, |layer| sliding[layer]))
+    }
+
+    fn with_smollm3(mut self, raw: &Raw<'_>) -> Result<Self> {
+        let layers = self.layers.len();
+        let interval = raw.size("no_rope_layer_interval").unwrap_or(4);
+        let has_rope: Vec<bool> = match raw.per_layer("no_rope_layers", layers)? {
+            Some(list) => list.iter().map(|value| value.as_u64() != Some(0)).collect(),
+            None => (1..=layers).map(|layer| !layer.is_multiple_of(interval)).collect(),
+        };
+        for (layer, &has_rope) in self.layers.iter_mut().zip(&has_rope) {
+            layer.rotary = layer.rotary.filter(|_| has_rope);
+        }
+        if raw.flag("use_sliding_window")? != Some(true) {
+            return Ok(self);
+        }
+        let window = raw.optional_tokens("sliding_window")?;
+        let sliding = raw.sliding(layers, |layer| !has_rope[layer])?;
+        Ok(self.windowed(window, |layer| sliding[layer]))
+    }
+
+    fn with_phi3(self, raw: &Raw<'_>) -> Result<Self> {
+        if let Positions::Rotary { embeddings, .. } = &self.positions {
+            // transformers takes every other name for longrope.
+            ensure!(embeddings[0].scaling == RopeScaling::None, "rope_scaling of phi3 is not supported");
+        }
+        let window = raw.optional_tokens("sliding_window")?;
+        Ok(Self { family: Family::Phi3, ..self.windowed(window, |_| true) })
+    }
+
+    /// What Gemma 2 and 3 share.
+    fn with_gemma(mut self, raw: &Raw<'_>, sliding: &[bool]) -> Result<Self> {
+        raw.only("use_bidirectional_attention", json!(false))?;
+        let scalar = raw.positive("query_pre_attn_scalar")?.unwrap_or(256.0);
+        let window = if raw.has("sliding_window") { raw.optional_tokens("sliding_window")? } else { Some(4096) };
+        for layer in &mut self.layers {
+            layer.rule.scale = (1.0 / scalar.sqrt()) as f32;
+        }
+        let config = Self {
+            norm: NormKind::RmsPlusOne,
+            norm_place: NormPlace::Both,
+            activation: raw.activation("hidden_activation", Activation::GeluTanh)?,
+            embed_scale: (self.width as f64).sqrt(),
+            ..self
+        };
+        Ok(config.windowed(window, |layer| sliding[layer]))
+    }
+
+    fn with_gemma2(self, raw: &Raw<'_>) -> Result<Self> {
+        let cap = |field, default| if raw.has(field) { raw.positive(field) } else { Ok(Some(default)) };
+        let sliding = raw.sliding(self.layers.len(), |layer| layer % 2 == 0)?;
+        let mut config = self.with_gemma(raw, &sliding)?;
+        let softcap = cap("attn_logit_softcapping", 50.0)?.map(|cap| cap as f32);
+        config.layers.iter_mut().for_each(|layer| layer.rule.softcap = softcap);
+        config.final_softcap = cap("final_logit_softcapping", 30.0)?;
+        Ok(config)
+    }
+
+    fn with_gemma3(self, raw: &Raw<'_>) -> Result<Self> {
+        // transformers reads this field and does not use it.
+        raw.only("attn_logit_softcapping", Value::Null)?;
+        let pattern = raw.size("sliding_window_pattern").unwrap_or(6);
+        let sliding = raw.sliding(self.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
+        let mut config = self.with_gemma(raw, &sliding)?;
+        config.qk_norm = Some(QkNorm::Head);
+        config.final_softcap = raw.positive("final_logit_softcapping")?;
+        let embeddings = raw.gemma3_rotary(config.head_dim)?;
+        config.positions = Positions::Rotary { style: RopeStyle::Half, embeddings };
+        for (layer, &sliding) in config.layers.iter_mut().zip(&sliding) {
+            layer.rotary = Some(usize::from(sliding));
+        }
+        Ok(config)
+    }
+
+    /// Gives the layers that `slide` a window.
+    fn windowed(mut self, window: Option<usize>, slides: impl Fn(usize) -> bool) -> Self {
+        for (i, layer) in self.layers.iter_mut().enumerate() {
+            layer.rule.window = window.filter(|_| slides(i));
+        }
+        self
+    }
+
+    fn of_gpt2(raw: &Raw<'_>) -> Result<Self> {
+        raw.only("add_cross_attention", json!(false))?;
+        raw.only("scale_attn_weights", json!(true))?;
+        let (width, heads) = (raw.size("n_embd")?, raw.size("n_head")?);
+        ensure!(width.is_multiple_of(heads), "n_head {heads} does not divide n_embd {width}");
+        let sizes = Sizes {
+            vocab: raw.tokens("vocab_size")?,
+            width,
+            layers: raw.layers("n_layer")?,
+            ffn: raw.optional_size("n_inner")?.unwrap_or(4 * width),
+            heads,
+            kv_heads: heads,
+            head_dim: width / heads,
+            max_ctx_tok: raw.tokens("n_positions")?,
+        };
+        let config = Self {
+            family: Family::Gpt2,
+            positions: Positions::Learned { offset: 0 },
+            activation: raw.activation("activation_function", Activation::GeluTanh)?,
+            norm_eps: raw.positive("layer_norm_epsilon")?.unwrap_or(1e-5),
+            tied: raw.flag("tie_word_embeddings")?.unwrap_or(true),
+            ..Self::with_layer_norm(sizes)
+        };
+        let inverse = raw.flag("scale_attn_by_inverse_layer_idx")?.unwrap_or(false);
+        let scale = |(i, layer): (usize, Layer)| Layer {
+            rule: LogitRule {
+                scale: if inverse { layer.rule.scale / (i + 1) as f32 } else { layer.rule.scale },
+                ..layer.rule
+            },
+            rotary: None,
+        };
+        Ok(Self { layers: config.layers.iter().copied().enumerate().map(scale).collect(), ..config })
+    }
+
+    fn of_opt(raw: &Raw<'_>) -> Result<Self> {
+        raw.only("do_layer_norm_before", json!(true))?;
+        raw.only("_remove_final_layer_norm", json!(false))?;
+        raw.only("enable_bias", json!(true))?;
+        raw.only("layer_norm_elementwise_affine", json!(true))?;
+        let (width, heads) = (raw.size("hidden_size")?, raw.size("num_attention_heads")?);
+        raw.only("word_embed_proj_dim", json!(width))?;
+        ensure!(width.is_multiple_of(heads), "num_attention_heads {heads} does not divide hidden_size {width}");
+        let sizes = Sizes {
+            vocab: raw.tokens("vocab_size")?,
+            width,
+            layers: raw.layers("num_hidden_layers")?,
+            ffn: raw.size("ffn_dim")?,
+            heads,
+            kv_heads: heads,
+            head_dim: width / heads,
+            max_ctx_tok: raw.tokens("max_position_embeddings")?,
+        };
+        let mut config = Self {
+            family: Family::Opt,
+            positions: Positions::Learned { offset: 2 },
+            activation: raw.activation("activation_function", Activation::Relu)?,
+            tied: raw.flag("tie_word_embeddings")?.unwrap_or(true),
+            ..Self::with_layer_norm(sizes)
+        };
+        config.layers.iter_mut().for_each(|layer| layer.rotary = None);
+        Ok(config)
+    }
+
+    fn of_gpt_neox(raw: &Raw<'_>) -> Result<Self> {
+        raw.only("attention_bias", json!(true))?;
+        let (width, heads) = (raw.size("hidden_size")?, raw.size("num_attention_heads")?);
+        ensure!(width.is_multiple_of(heads), "num_attention_heads {heads} does not divide hidden_size {width}");
+        let sizes = Sizes {
+            vocab: raw.tokens("vocab_size")?,
+            width,
+            layers: raw.layers("num_hidden_layers")?,
+            ffn: raw.size("intermediate_size")?,
+            heads,
+            kv_heads: heads,
+            head_dim: width / heads,
+            max_ctx_tok: raw.tokens("max_position_embeddings")?,
+        };
+        let defaults = RotaryDefaults { theta: 10_000.0, part: 0.25, part_field: Some("rotary_pct") };
+        let rotary = raw.rotary(sizes.head_dim, defaults)?;
+        Ok(Self {
+            family: Family::GptNeox,
+            positions: Positions::Rotary { style: RopeStyle::Half, embeddings: vec![rotary] },
+            activation: raw.activation("hidden_act", Activation::Gelu)?,
+            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
+            parallel: raw.flag("use_parallel_residual")?.unwrap_or(true),
+            tied: raw.flag("tie_word_embeddings")?.unwrap_or(false),
+            ..Self::with_layer_norm(sizes)
+        })
+    }
+
+    /// What GPT-2, GPT-NeoX and OPT share: LayerNorm, a plain MLP, biases everywhere.
+    fn with_layer_norm(sizes: Sizes) -> Self {
+        Self {
+            norm: NormKind::Layer,
+            gated: false,
+            bias: Biases { qkv: true, out: true, mlp: true },
+            ..Self::llama(Variant::Standard, sizes, 10_000.0, RopeStyle::Half)
+        }
+    }
+}
+
+/// The differential layout that a configuration, or its override, stands for.
+struct Resolved {
+    variant: Variant,
+    /// Nothing for attention without positions.
+    style: Option<RopeStyle>,
+}
+
+impl Resolved {
+    fn new(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Self> {
+        let detected = match model_type {
+            "diffllama" => Layout::Diffllama,
+            "difftool_diff_v1" => Layout::MicrosoftV1,
+            "difftool_diff_v2" => Layout::MicrosoftV2,
+            "difftool_diff_scalar" => Layout::Scalar,
+            _ => Layout::Standard,
+        };
+        // What the file says about the layout in detail is about its own.
+        let own = layout.is_none_or(|layout| layout == detected);
+        let layout = layout.unwrap_or(detected);
+        let pairing = match layout {
+            Layout::Diffllama => Pairing::Halves,
+            Layout::MicrosoftV1Naive => Pairing::AdjacentNaive,
+            _ if own => raw.pairing()?.unwrap_or(Pairing::Adjacent),
+            _ => Pairing::Adjacent,
+        };
+        let gain = match layout {
+            Layout::Diffllama => false,
+            _ => raw.flag("diff_norm_gain")?.unwrap_or(true),
+        };
+        let variant = match layout {
+            Layout::Standard => Variant::Standard,
+            Layout::Diffllama | Layout::MicrosoftV1 | Layout::MicrosoftV1Naive => Variant::DiffV1 { pairing, gain },
+            Layout::MicrosoftV2 => Variant::DiffV2,
+            Layout::Scalar => Variant::Scalar,
+        };
+        let style = match (raw.text("rope_style")?.filter(|_| own), layout) {
+            (Some("half"), _) => Some(RopeStyle::Half),
+            (Some("interleaved"), _) => Some(RopeStyle::Interleaved),
+            (Some("none"), _) => None,
+            (Some(other), _) => bail!("rope_style \"{other}\" is not supported; half, interleaved and none are"),
+            (None, Layout::Standard | Layout::Diffllama) => Some(RopeStyle::Half),
+            (None, Layout::Scalar) => None,
+            (None, _) => Some(RopeStyle::Interleaved),
+        };
+        Ok(Self { variant, style })
+    }
+}
+
+impl Raw<'_> {
+    /// Key heads: as many as query heads if the field is null, and in most families also if it is missing.
+    fn kv_heads(&self, model_type: &str, heads: usize) -> Result<usize> {
+        let fixed = ["mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "smollm3"];
+        if !self.has("num_key_value_heads") && fixed.contains(&model_type) {
+            bail!("num_key_value_heads is missing");
+        }
+        Ok(self.optional_size("num_key_value_heads")?.unwrap_or(heads))
+    }
+
+    fn pairing(&self) -> Result<Option<Pairing>> {
+        let Some(name) = self.text("diff_pairing")? else { return Ok(None) };
+        let known = serde_json::from_value(json!(name));
+        known.map(Some).with_context(|| format!("diff_pairing is \"{name}\"; it is halves, adjacent or adjacent-naive"))
+    }
+
+    /// Which layers have a window: as `layer_types` says, or by the family's rule.
+    fn sliding(&self, layers: usize, rule: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
+        let Some(list) = self.per_layer("layer_types", layers)? else {
+            return Ok((0..layers).map(rule).collect());
+        };
+        let kind = |value: &Value| match value.as_str() {
+            Some("sliding_attention") => Ok(true),
+            Some("full_attention") => Ok(false),
+            _ => bail!("layer_types {value} is not supported; full_attention and sliding_attention are"),
+        };
+        list.iter().map(kind).collect()
+    }
+
+    /// The rotary embeddings of layers that see everything and of those with a window.
+    fn gemma3_rotary(&self, width: usize) -> Result<Vec<Rotary>> {
+        let (empty, scaling) = (Map::new(), self.0.get("rope_scaling").and_then(Value::as_object));
+        let nested = self.0.get("rope_parameters").and_then(Value::as_object);
+        let of = |kind: &str| nested.and_then(|nested| nested.get(kind)).and_then(Value::as_object);
+        let full = of("full_attention").or(scaling).unwrap_or(&empty);
+        let full = Rope { field: "rope_parameters.full_attention", raw: Raw(full) };
+        let sliding = of("sliding_attention").unwrap_or(&empty);
+        let sliding = Rope { field: "rope_parameters.sliding_attention", raw: Raw(sliding) };
+        let theta = self.positive("rope_theta")?.unwrap_or(1_000_000.0);
+        let local = self.positive("rope_local_base_freq")?.unwrap_or(10_000.0);
+        Ok(vec![full.resolve(width, theta, self)?, sliding.resolve(width, local, self)?])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiny(variant: Variant, style: RopeStyle) -> ModelConfig {
+        let sizes =
+            Sizes { vocab: 50, width: 32, layers: 2, ffn: 48, heads: 2, kv_heads: 2, head_dim: 8, max_ctx_tok: 64 };
+        ModelConfig::llama(variant, sizes, 10_000.0, style)
+    }
+
+    fn read(json: &Value) -> Result<ModelConfig> {
+        ModelConfig::from_json(json, None)
+    }
+
+    #[test]
+    fn a_saved_configuration_reads_back_unchanged() {
+        let v1 = |pairing, gain| Variant::DiffV1 { pairing, gain };
+        let both = [RopeStyle::Half, RopeStyle::Interleaved];
+        for (variant, styles) in [
+            (Variant::Standard, &both[..1]),
+            (v1(Pairing::Halves, false), &both[..1]),
+            (v1(Pairing::Adjacent, true), &both),
+            (v1(Pairing::AdjacentNaive, false), &both),
+            (Variant::DiffV2, &both),
+            (Variant::Scalar, &both),
+        ] {
+            for &style in styles {
+                let config = tiny(variant, style);
+                assert_eq!(read(&config.to_json()).unwrap(), config);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn assert_refused(edit: impl FnOnce(&mut Value), named: &str) {
+        let mut json = tiny(Variant::Standard, RopeStyle::Half).to_json();
+        edit(&mut json);
+        let message = format!("{:#}", read(&json).unwrap_err());
+        assert!(message.contains(named), "{message}");
+    }
+
+    #[test]
+    fn what_is_not_supported_is_an_error_that_names_the_field() {
+        assert_refused(|json| json["hidden_act"] = json!("quick_gelu"), "hidden_act");
+        assert_refused(|json| json["rope_scaling"] = json!({"rope_type": "dynamic", "factor": 4.0}), "dynamic");
+        assert_refused(|json| json["rope_scaling"] = json!({"rope_type": "linear"}), "factor");
+        assert_refused(|json| json["model_type"] = json!("mamba"), "mamba");
+        assert_refused(|json| json["quantization_config"] = json!({"bits": 4}), "quantization_config");
+        assert_refused(|json| json["rms_norm_eps"] = json!(-1), "rms_norm_eps");
+        assert_refused(|json| json["rope_theta"] = json!(0), "rope_theta");
+    }
+
+    #[test]
+    fn absurd_numbers_are_refused_before_they_overflow_or_take_memory() {
+        let huge = json!(u64::MAX);
+        for field in ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim"] {
+            assert_refused(|json| json[field] = huge.clone(), field);
+            assert_refused(|json| json[field] = json!(0), field);
+            assert_refused(|json| json[field] = json!("many"), field);
+        }
+        assert_refused(|json| json["max_position_embeddings"] = huge.clone(), "max_position_embeddings");
+        assert_refused(|json| json["num_key_value_heads"] = json!(3), "num_key_value_heads");
+        assert_refused(|json| json["head_dim"] = json!(7), "head_dim");
+    }
+
+    #[test]
+    fn a_layout_overrides_what_the_file_says() {
+        let config = tiny(Variant::DiffV1 { pairing: Pairing::Halves, gain: false }, RopeStyle::Half).to_json();
+        let layout = |layout| ModelConfig::from_json(&config, Some(layout)).map(|config| config.layout());
+        assert_eq!(
+            layout(Layout::Diffllama).unwrap(),
+            "DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without gain"
+        );
+        assert_eq!(
+            layout(Layout::MicrosoftV1).unwrap(),
+            "DIFF V1, pairs (2i, 2i+1), interleaved RoPE, head norm with gain"
+        );
+        assert_eq!(layout(Layout::Standard).unwrap(), "standard, half-rotation RoPE");
+        let gpt2 =
+            json!({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8, "vocab_size": 9});
+        assert!(ModelConfig::from_json(&gpt2, Some(Layout::MicrosoftV2)).unwrap_err().to_string().contains("--layout"));
+    }
+
+    #[test]
+    fn what_counts_as_a_logit_is_said_where_a_family_changes_it() {
+        let base = tiny(Variant::Standard, RopeStyle::Half).to_json();
+        let tap = |model_type: &str| {
+            let mut json = base.clone();
+            json["model_type"] = json!(model_type);
+            read(&json).unwrap().logit_tap()
+        };
+        assert_eq!(tap("llama"), None);
+        assert_eq!(tap("qwen3").unwrap(), "queries and keys normed per head");
+        assert_eq!(tap("gemma2").unwrap(), "after the soft cap at 50");
+    }
+}

@@ -1,0 +1,210 @@
+//! A `config.json` as it was read: accessors that name the field in their errors and refuse numbers no model has.
+
+use super::config::Activation;
+use super::rotary::{RopeScaling, Rotary};
+use anyhow::{bail, ensure, Context, Result};
+use serde_json::{Map, Value};
+
+/// Larger sizes are mistakes, and would take memory (or overflow a product of three) before they are noticed.
+const LARGEST_SIZE: u64 = 1 << 20;
+/// More layers or heads than any model has.
+pub(super) const MOST_LAYERS: u64 = 10_000;
+/// More tokens than any model has in its vocabulary or context.
+const MOST_TOKENS: u64 = 1 << 28;
+
+/// The fields of a configuration.
+pub(super) struct Raw<'a>(pub(super) &'a Map<String, Value>);
+
+impl Raw<'_> {
+    /// The field, unless it is missing or null.
+    fn get(&self, field: &str) -> Option<&Value> {
+        self.0.get(field).filter(|value| !value.is_null())
+    }
+
+    /// Whether the field is there, be it null.
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.0.contains_key(field)
+    }
+
+    fn whole(&self, field: &str, most: u64) -> Result<Option<usize>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let n = value.as_u64().with_context(|| format!("{field} is {value}, expected a whole number"))?;
+        ensure!(n > 0, "{field} is 0");
+        ensure!(n <= most, "{field} is {n}, expected at most {most}");
+        Ok(Some(n as usize))
+    }
+
+    /// A width or a count of heads.
+    pub(super) fn optional_size(&self, field: &str) -> Result<Option<usize>> {
+        self.whole(field, LARGEST_SIZE)
+    }
+
+    pub(super) fn size(&self, field: &str) -> Result<usize> {
+        self.optional_size(field)?.with_context(|| format!("{field} is missing"))
+    }
+
+    /// A count of layers.
+    pub(super) fn layers(&self, field: &str) -> Result<usize> {
+        self.whole(field, MOST_LAYERS)?.with_context(|| format!("{field} is missing"))
+    }
+
+    /// A count of tokens: vocabulary, context, window.
+    pub(super) fn tokens(&self, field: &str) -> Result<usize> {
+        self.optional_tokens(field)?.with_context(|| format!("{field} is missing"))
+    }
+
+    pub(super) fn optional_tokens(&self, field: &str) -> Result<Option<usize>> {
+        self.whole(field, MOST_TOKENS)
+    }
+
+    pub(super) fn number(&self, field: &str) -> Result<Option<f64>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let x = value.as_f64().with_context(|| format!("{field} is {value}, expected a number"))?;
+        ensure!(x.is_finite(), "{field} is {value}, expected a number");
+        Ok(Some(x))
+    }
+
+    /// A number above 0.
+    pub(super) fn positive(&self, field: &str) -> Result<Option<f64>> {
+        let x = self.number(field)?;
+        ensure!(x.is_none_or(|x| x > 0.0), "{field} is {}, expected more than 0", x.unwrap_or_default());
+        Ok(x)
+    }
+
+    pub(super) fn flag(&self, field: &str) -> Result<Option<bool>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_bool().map(Some).with_context(|| format!("{field} is {value}, expected true or false"))
+    }
+
+    pub(super) fn text(&self, field: &str) -> Result<Option<&str>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_str().map(Some).with_context(|| format!("{field} is {value}, expected a string"))
+    }
+
+    /// A list with one entry per layer.
+    pub(super) fn per_layer(&self, field: &str, layers: usize) -> Result<Option<&Vec<Value>>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let list = value.as_array().with_context(|| format!("{field} is {value}, expected a list"))?;
+        ensure!(list.len() == layers, "{field} has {} entries for {layers} layers", list.len());
+        Ok(Some(list))
+    }
+
+    /// Fails unless the field is missing, null or the only value that is supported.
+    pub(super) fn only(&self, field: &str, supported: Value) -> Result<()> {
+        match self.get(field) {
+            Some(value) if *value != supported => {
+                bail!("{field} {value} is not supported; only {supported} is")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The function of the MLP.
+    pub(super) fn activation(&self, field: &str, default: Activation) -> Result<Activation> {
+        Ok(match self.text(field)? {
+            None => default,
+            Some("silu" | "swish") => Activation::Silu,
+            Some("gelu") => Activation::Gelu,
+            Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast") => Activation::GeluTanh,
+            Some("relu") => Activation::Relu,
+            Some(other) => bail!("{field} \"{other}\" is not supported; silu, gelu, gelu_new and relu are"),
+        })
+    }
+
+    /// The rotary embedding of `width` channels. transformers 5 writes `rope_parameters`, earlier versions `rope_theta`,
+    /// `rope_scaling` and a factor of their own for partial rotation.
+    pub(super) fn rotary(&self, width: usize, defaults: RotaryDefaults<'_>) -> Result<Rotary> {
+        let found = [("rope_parameters", self.get("rope_parameters")), ("rope_scaling", self.get("rope_scaling"))];
+        let rope = found.into_iter().find_map(|(field, value)| Some((field, value?)));
+        let theta = self.number("rope_theta")?.or(self.number("rotary_emb_base")?);
+        let part = defaults.part_field.map(|field| self.number(field)).transpose()?.flatten();
+        let empty = Map::new();
+        let (field, rope) = match rope {
+            None => ("rope_parameters", &empty),
+            Some((field, value)) => {
+                let rope = value.as_object().with_context(|| format!("{field} is {value}, expected an object"))?;
+                (field, rope)
+            }
+        };
+        let rope = Rope { field, raw: Raw(rope) };
+        let part = rope.raw.number("partial_rotary_factor")?.or(part).unwrap_or(defaults.part);
+        ensure!(
+            part > 0.0 && part <= 1.0 && (part == 1.0 || defaults.part_field.is_some()),
+            "a partial_rotary_factor of {part} is not supported by this model_type"
+        );
+        rope.resolve((width as f64 * part) as usize, theta.unwrap_or(defaults.theta), self)
+    }
+}
+
+/// What a family assumes where its configuration says nothing.
+pub(super) struct RotaryDefaults<'a> {
+    pub(super) theta: f64,
+    /// Share of the head width that is rotated.
+    pub(super) part: f64,
+    /// The field of older configurations that says so, if the family has one.
+    pub(super) part_field: Option<&'a str>,
+}
+
+impl RotaryDefaults<'_> {
+    /// Whole heads.
+    pub(super) fn whole(theta: f64) -> Self {
+        Self { theta, part: 1.0, part_field: None }
+    }
+}
+
+/// The object that describes one rotary embedding, with the field it was found in.
+pub(super) struct Rope<'a> {
+    pub(super) field: &'a str,
+    pub(super) raw: Raw<'a>,
+}
+
+impl Rope<'_> {
+    /// The embedding of `channels` channels; `config` knows the context.
+    pub(super) fn resolve(&self, channels: usize, theta: f64, config: &Raw<'_>) -> Result<Rotary> {
+        let scaling = self.scaling(config).with_context(|| self.field.to_owned())?;
+        Ok(Rotary { theta: self.raw.positive("rope_theta")?.unwrap_or(theta), channels, scaling })
+    }
+
+    fn scaling(&self, config: &Raw<'_>) -> Result<RopeScaling> {
+        let raw = &self.raw;
+        let kind = raw.text("rope_type")?.or(raw.text("type")?).unwrap_or("default");
+        if kind == "default" {
+            return Ok(RopeScaling::None);
+        }
+        let factor = || raw.positive("factor")?.context("factor is missing");
+        let original = || match raw.optional_tokens("original_max_position_embeddings")? {
+            Some(n) => Ok(n),
+            None => config.tokens("max_position_embeddings"),
+        };
+        match kind {
+            "linear" => Ok(RopeScaling::Linear { factor: factor()? }),
+            "llama3" => {
+                let (low, high) = (raw.positive("low_freq_factor")?, raw.positive("high_freq_factor")?);
+                let (low, high) = low.zip(high).context("low_freq_factor or high_freq_factor is missing")?;
+                ensure!(high > low, "high_freq_factor {high} is not above low_freq_factor {low}");
+                Ok(RopeScaling::Llama3 { factor: factor()?, low, high, original_ctx_tok: original()? })
+            }
+            "yarn" => self.yarn(factor()?, original()?),
+            other => bail!("rope_type \"{other}\" is not supported; default, linear, llama3 and yarn are"),
+        }
+    }
+
+    fn yarn(&self, factor: f64, original_ctx_tok: usize) -> Result<RopeScaling> {
+        let raw = &self.raw;
+        let logarithmic = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
+        let amplitude = match (raw.positive("attention_factor")?, raw.number("mscale")?, raw.number("mscale_all_dim")?)
+        {
+            (Some(amplitude), ..) => amplitude,
+            (None, Some(scale), Some(all)) if scale != 0.0 && all != 0.0 => logarithmic(scale) / logarithmic(all),
+            _ => logarithmic(1.0),
+        };
+        Ok(RopeScaling::Yarn {
+            factor,
+            beta_fast: raw.positive("beta_fast")?.unwrap_or(32.0),
+            beta_slow: raw.positive("beta_slow")?.unwrap_or(1.0),
+            original_ctx_tok,
+            amplitude,
+            truncate: raw.flag("truncate")?.unwrap_or(true),
+        })
+    }
+}

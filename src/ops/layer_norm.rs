@@ -1,0 +1,69 @@
+//! LayerNorm over the last dimension (Ba et al. 2016). For measuring only: it has no gradient, and says so when asked.
+
+use super::simd::{dot, sum};
+use super::{slice, ROWS_PER_TASK};
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use rayon::prelude::*;
+
+struct LayerNorm {
+    eps: f32,
+}
+
+/// `(x - mean) / sqrt(variance + eps) * gain + bias` over the last dimension: x (.., E), gain (E), bias (E) -> (.., E).
+///
+/// # Errors
+/// If the sizes differ or an argument is not contiguous `f32` on the CPU.
+pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
+    x.apply_op3(gain, bias, LayerNorm { eps: eps as f32 })
+}
+
+impl CustomOp3 for LayerNorm {
+    fn name(&self) -> &'static str {
+        "layer-norm"
+    }
+
+    fn cpu_fwd(
+        &self,
+        s1: &CpuStorage,
+        l1: &Layout,
+        s2: &CpuStorage,
+        l2: &Layout,
+        s3: &CpuStorage,
+        l3: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let x = slice(s1, l1, "layer-norm")?;
+        let (gain, bias) = (slice(s2, l2, "layer-norm")?, slice(s3, l3, "layer-norm")?);
+        let e = gain.len();
+        if l1.shape().dims().last() != Some(&e) || bias.len() != e {
+            candle_core::bail!("layer-norm: x {:?} does not fit gain of {e} and bias of {}", l1.shape(), bias.len());
+        }
+        let mut y = vec![0.0; x.len()];
+        y.par_chunks_mut(ROWS_PER_TASK * e).zip(x.par_chunks(ROWS_PER_TASK * e)).for_each(|(y, x)| {
+            forward_rows(x, gain, bias, self.eps, y);
+        });
+        Ok((CpuStorage::F32(y), l1.shape().clone()))
+    }
+}
+
+#[pulp::with_simd(forward_rows = pulp::Arch::new())]
+#[inline(always)]
+fn forward_rows_simd<'a, S: pulp::Simd>(
+    _simd: S,
+    x: &'a [f32],
+    gain: &'a [f32],
+    bias: &'a [f32],
+    eps: f32,
+    y: &'a mut [f32],
+) {
+    let e = gain.len();
+    for (y, x) in y.chunks_exact_mut(e).zip(x.chunks_exact(e)) {
+        let mean = sum(x) / e as f32;
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = x - mean;
+        }
+        let inverse = 1.0 / (dot(y, y) / e as f32 + eps).sqrt();
+        for ((y, &gain), &bias) in y.iter_mut().zip(gain).zip(bias) {
+            *y = *y * inverse * gain + bias;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Single attention layers of every differential layout against their original implementations (see
+//! tests/fixtures/README.md).
+
+mod common;
+
+use candle_core::{Device, Tensor};
+use common::{assert_close, distance, fixture};
+use difftool::attention::{Attend, Dense, Fused, Pairing, Stream};
+use difftool::model::{At, Attention, ModelConfig, Positions, Sizes, Variant, Weights};
+use difftool::ops::{RopeStyle, RopeTable};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const TOLERANCE: f64 = 1e-5;
+
+/// One attention module of Microsoft's code: configuration, layer index (depth), tensors.
+fn microsoft(name: &str) -> (ModelConfig, usize, HashMap<String, Tensor>) {
+    let path = fixture(&format!("microsoft/{name}.safetensors"));
+    let bytes = std::fs::read(&path).unwrap();
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let metadata = header.metadata().clone().unwrap();
+    let number = |key: &str| metadata.get(key).map(|n| n.parse::<usize>().unwrap());
+    let v2 = name.starts_with("v2");
+    let pairing = if name.contains("naive") { Pairing::AdjacentNaive } else { Pairing::Adjacent };
+    let kv_heads = number("num_kv_heads").unwrap();
+    let width = number(if v2 { "d_model" } else { "embed_dim" }).unwrap();
+    let layer = number("depth").unwrap_or(0);
+    let sizes = Sizes {
+        vocab: 1,
+        width,
+        layers: layer + 3,
+        ffn: 1,
+        heads: number("num_heads").unwrap(),
+        kv_heads: if v2 { kv_heads } else { 2 * kv_heads }, // V1 files count pairs
+        head_dim: number("head_dim").unwrap(),
+        max_ctx_tok: 64,
+    };
+    let variant = if v2 { Variant::DiffV2 } else { Variant::DiffV1 { pairing, gain: true } };
+    let config = ModelConfig::llama(variant, sizes, 10_000.0, RopeStyle::Interleaved);
+    let tensors = candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).unwrap();
+    let rename = |name: String| if name == "out_proj.weight" { "o_proj.weight".into() } else { name };
+    (config, layer, tensors.into_iter().map(|(n, t)| (rename(n), t)).collect())
+}
+
+fn attention_output(
+    config: &ModelConfig,
+    layer: usize,
+    tensors: &HashMap<String, Tensor>,
+    attend: &mut dyn Attend,
+) -> Tensor {
+    let mut weights = Weights::new(tensors.iter().map(|(n, t)| (format!("a.{n}"), t.clone())), "fixture");
+    let attention = Attention::load(config, layer, "a", &mut weights).unwrap();
+    let mut left = weights.left();
+    left.sort_unstable();
+    let given = ["a.cos", "a.effective", "a.sin", "a.x", "a.y"];
+    assert!(left.iter().all(|name| given.contains(name)), "every weight is used: {left:?}");
+    let Positions::Rotary { embeddings, .. } = &config.positions else { panic!("rotary") };
+    let tables = [Arc::new(RopeTable::new(config.max_ctx_tok, &embeddings[0].frequencies(), 1.0))];
+    attention.forward(&tensors["x"], layer, &At { tables: &tables, start: 0 }, attend).unwrap()
+}
+
+const MICROSOFT: [&str; 8] =
+    ["v1_mha", "v1_gqa", "v1_mqa", "v1_naive_mha", "v1_naive_gqa", "v2_mha", "v2_gqa", "v2_wide"];
+
+#[test]
+fn attention_modules_agree_with_microsofts_files() {
+    for name in MICROSOFT {
+        let (config, layer, tensors) = microsoft(name);
+        let fused = attention_output(&config, layer, &tensors, &mut Fused);
+        assert_close(&format!("{name}, fused"), &fused, &tensors["y"], TOLERANCE);
+        let dense = attention_output(&config, layer, &tensors, &mut Dense::default());
+        assert_close(&format!("{name}, dense"), &dense, &tensors["y"], TOLERANCE);
+    }
+}
+
+#[test]
+fn a_wrong_layout_of_a_microsoft_module_is_noticed() {
+    let differs = |what: &str, config: &ModelConfig, layer: usize, tensors: &HashMap<String, Tensor>| {
+        let distance = distance(&attention_output(config, layer, tensors, &mut Fused), &tensors["y"]);
+        assert!(distance > 1e-3, "{what} went unnoticed: {distance:.1e}");
+    };
+    for name in MICROSOFT {
+        let (config, layer, tensors) = microsoft(name);
+        let Positions::Rotary { embeddings, .. } = config.positions.clone() else { panic!("rotary") };
+        let positions = Positions::Rotary { style: RopeStyle::Half, embeddings };
+        differs("rotary style", &ModelConfig { positions, ..config.clone() }, layer, &tensors);
+        if name.starts_with("v1") {
+            let halves = Variant::DiffV1 { pairing: Pairing::Halves, gain: true };
+            differs("pairing", &ModelConfig { variant: halves, ..config.clone() }, layer, &tensors);
+            differs("lambda_init of another layer", &config, layer + 2, &tensors);
+        }
+    }
+    let (config, layer, tensors) = microsoft("v1_naive_gqa");
+    let flash = Variant::DiffV1 { pairing: Pairing::Adjacent, gain: true };
+    differs("flash keys under grouped heads", &ModelConfig { variant: flash, ..config }, layer, &tensors);
+}
+
+#[test]
+fn a_differential_row_sums_to_one_minus_lambda() {
+    let (config, layer, tensors) = microsoft("v2_gqa");
+    let mut dense = Dense::default();
+    attention_output(&config, layer, &tensors, &mut dense);
+    let t = tensors["x"].dim(1).unwrap();
+    let lambda =
+        candle_nn::ops::sigmoid(&tensors["x"].broadcast_matmul(&tensors["lambda_proj.weight"].t().unwrap()).unwrap());
+    let lambda = lambda.unwrap().to_vec3::<f32>().unwrap(); // B,T,H
+    for (b, heads) in dense.kept[0].iter().enumerate() {
+        for (h, head) in heads.iter().enumerate() {
+            for (query, lambda) in lambda[b].iter().enumerate() {
+                let sum: f64 = head.effective[query * t..(query + 1) * t].iter().sum();
+                assert!((sum - (1.0 - f64::from(lambda[h]))).abs() < 1e-6);
+            }
+        }
+    }
+}
+
+/// One attention module of the scalar-lambda layout, from its formula in float64.
+fn scalar(name: &str) -> (ModelConfig, HashMap<String, Tensor>) {
+    let bytes = std::fs::read(fixture(&format!("scalar/{name}.safetensors"))).unwrap();
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let metadata = header.metadata().clone().unwrap();
+    let number = |key: &str| metadata[key].parse::<usize>().unwrap();
+    let sizes = Sizes {
+        vocab: 1,
+        width: number("width"),
+        layers: 1,
+        ffn: 1,
+        heads: number("heads"),
+        kv_heads: number("kv_heads"),
+        head_dim: number("head_dim"),
+        max_ctx_tok: 64,
+    };
+    let mut config = ModelConfig::llama(Variant::Scalar, sizes, 10_000.0, RopeStyle::Half);
+    config.layers[0].rotary = None;
+    (config, candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).unwrap())
+}
+
+#[test]
+fn scalar_lambda_modules_agree_with_their_formula() {
+    for name in ["mha", "gqa"] {
+        let (config, tensors) = scalar(name);
+        let mut dense = Dense::default();
+        assert_close(name, &attention_output(&config, 0, &tensors, &mut dense), &tensors["y"], TOLERANCE);
+        let fused = attention_output(&config, 0, &tensors, &mut Fused);
+        assert_close(&format!("{name}, fused"), &fused, &tensors["y"], TOLERANCE);
+        let first = |x: &Tensor| x.narrow(0, 0, 1).unwrap();
+        let one: HashMap<String, Tensor> =
+            tensors.iter().map(|(n, t)| (n.clone(), if n == "x" { first(t) } else { t.clone() })).collect();
+        let streamed = attention_output(&config, 0, &one, &mut Stream::new(&[]));
+        assert_close(&format!("{name}, streamed"), &streamed, &first(&tensors["y"]), TOLERANCE);
+        let t = tensors["x"].dim(1).unwrap();
+        for (b, heads) in dense.kept[0].iter().enumerate() {
+            for (h, head) in heads.iter().enumerate() {
+                let got = Tensor::from_slice(&head.effective, (t, t), &Device::Cpu).unwrap();
+                let want = tensors["effective"].get(b).unwrap().get(h).unwrap();
+                assert_close(&format!("{name}: effective map of head {h}"), &got, &want, TOLERANCE);
+            }
+        }
+    }
+}
