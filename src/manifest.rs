@@ -81,7 +81,7 @@ pub struct ModelInfo {
     pub weights_sha256: String,
     /// SHA-256 of `config.json`.
     pub config_sha256: String,
-    /// SHA-256 of `tokenizer.json`.
+    /// SHA-256 of `tokenizer.json`; empty if the folder has none.
     pub tokenizer_sha256: String,
     /// Which heads pair and which keys they read, in words.
     pub layout: String,

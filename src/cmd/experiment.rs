@@ -138,9 +138,9 @@ fn table(kinds: &[Kind]) -> Table {
     for kind in kinds {
         let mut row = vec![format!("{}-{}", kind.first, kind.last)];
         row.extend(match &kind.spec {
-            CellSpec::Text(ctx_tok) => {
+            CellSpec::Text(windows) => {
                 let none = || "-".to_owned();
-                ["text".to_owned(), ctx_tok.to_string(), none(), none(), none(), none()]
+                ["text".to_owned(), windows.ctx_tok.to_string(), none(), none(), none(), none()]
             }
             CellSpec::Needle(spec) => [
                 "needle".to_owned(),

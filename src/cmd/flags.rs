@@ -52,7 +52,7 @@ pub(super) fn grid(args: &PromptArgs, text: Option<&Path>, defaults: &Defaults) 
                 bail_usage!("{flag} is about needle prompts, --text measures plain text: leave one of them out");
             }
         }
-        return Ok(Grid::Text(TextGrid { ctx_tok, samples, seed: args.seed }));
+        return Ok(Grid::Text(TextGrid { ctx_tok, samples, stride: None, seed: args.seed }));
     }
     Ok(Grid::Needle(NeedleGrid {
         ctx_tok,

@@ -178,7 +178,7 @@ fn check(args: &HeatmapArgs) -> Result<()> {
 fn prompts(args: &HeatmapArgs) -> Result<Prompts> {
     let ctx_tok = args.ctx.0.clone();
     Ok(match args.text {
-        Some(_) => Prompts::Text(TextGrid { ctx_tok, samples: 1, seed: args.seed }),
+        Some(_) => Prompts::Text(TextGrid { ctx_tok, samples: 1, stride: None, seed: args.seed }),
         None => Prompts::Needle(NeedleGrid {
             ctx_tok,
             settings: vec![(args.needles, 1)],

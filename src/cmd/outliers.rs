@@ -34,7 +34,7 @@ fn experiment(args: &OutliersArgs) -> Result<Experiment> {
         bail_usage!("outliers pools windows of one length: give --ctx and --tokens one number each");
     };
     let samples = args.samples.unwrap_or(tokens.div_ceil(*ctx_tok));
-    let grid = Grid::Text(TextGrid { ctx_tok: vec![*ctx_tok], samples, seed: args.seed });
+    let grid = Grid::Text(TextGrid { ctx_tok: vec![*ctx_tok], samples, stride: None, seed: args.seed });
     flags::experiment(Show::Outliers, &args.run, grid, None, args.text.as_deref())
 }
 

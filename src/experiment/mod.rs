@@ -22,7 +22,7 @@ use crate::model::Transformer;
 use crate::models::Model;
 use crate::pass::{pass, Passed};
 use crate::probe::{ReceivedSink, SinkProbe};
-use crate::prompt::Prompt;
+use crate::prompt::{Prompt, Text};
 use crate::record::{Identity, Measure as Found, Record, SCHEMA};
 use anyhow::Result;
 use rayon::prelude::*;
@@ -72,6 +72,9 @@ impl Run<'_> {
                 bail_usage!("--ctx {longest}: {} was trained for at most {limit} tokens", model.name);
             }
             check_selection(self.selection, model)?;
+            if let Text::Ids(ids) = &self.sources.text {
+                ids.check(&model.name, model.transformer.config.vocab)?;
+            }
         }
         let cells = self.grid.cells();
         if cells.is_empty() {
@@ -195,8 +198,10 @@ impl Run<'_> {
             for (i, (sightings, residual)) in sightings.into_iter().zip(residual).enumerate() {
                 let mut findings = Findings::default();
                 let seen = Seen {
+                    place,
+                    sample: cell.sample,
                     prompt,
-                    tokenizer: model.tokenizer(),
+                    tokenizer: model.tokenizer().ok(),
                     queries: &passed.queries,
                     predictions: passed.predictions.as_ref(),
                     sightings,
@@ -263,7 +268,7 @@ impl Run<'_> {
             ..Identity::default()
         };
         match &cell.spec {
-            CellSpec::Text(ctx_tok) => Identity { task: "text".into(), ctx_tok: *ctx_tok, ..identity },
+            CellSpec::Text(windows) => Identity { task: "text".into(), ctx_tok: windows.ctx_tok, ..identity },
             CellSpec::Needle(spec) => Identity {
                 task: "needle".into(),
                 ctx_tok: spec.ctx_tok,

@@ -92,10 +92,14 @@ pub struct Place {
 
 /// What one measure gets to see of one pass.
 pub struct Seen<'a> {
+    /// Model and condition.
+    pub place: Place,
+    /// Which prompt, among those of the same spec.
+    pub sample: u64,
     /// The prompt.
     pub prompt: &'a Prompt,
-    /// What cut it into tokens.
-    pub tokenizer: &'a Tokenizer,
+    /// What cut it into tokens; nothing if they were given as ids.
+    pub tokenizer: Option<&'a Tokenizer>,
     /// How its questions were answered.
     pub queries: &'a [QueryScore],
     /// How every token was predicted, if the measure asked.
@@ -135,4 +139,9 @@ pub(crate) fn number(metric: &'static str, value: f64, unit: Option<&'static str
         n: Some(n as u64),
         ..Found::default()
     }
+}
+
+/// What a token says, or its number if nobody knows.
+pub(crate) fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> Result<String> {
+    tokenizer.map_or_else(|| Ok(format!("#{id}")), |tokenizer| tokenizer.decode(&[id]))
 }
