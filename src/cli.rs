@@ -2,6 +2,7 @@
 
 use crate::compare::{Column, Condition, Correction, Where};
 use crate::experiment::Shard;
+use crate::measure::AR_MAX_COUNT;
 use crate::quant::Scope;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::NonZeroUsize;
@@ -30,6 +31,8 @@ pub enum Command {
     Quantize(QuantizeArgs),
     /// The largest attention logits and hidden states, and massive activations
     Outliers(OutliersArgs),
+    /// Negative log-likelihood of a text by position: does more context help, and with what?
+    Nll(NllArgs),
     /// Run an experiment file: any prompts, models and measures together
     Run(ExperimentArgs),
     /// Put the shards of an experiment together, as one run would have left them
@@ -302,10 +305,49 @@ pub struct OutliersArgs {
     pub part: PartArgs,
 }
 
+/// `difftool nll`.
+#[derive(Debug, Args)]
+pub struct NllArgs {
+    /// Your own UTF-8 text instead of embedded prose: windows slide over it to its end, and every token is scored once
+    #[arg(long, value_name = "FILE", conflicts_with = "ids")]
+    pub text: Option<PathBuf>,
+    /// The same for token ids, whole numbers separated by white space, taken as they are; the model's folder needs no
+    /// tokenizer then
+    #[arg(long, value_name = "FILE")]
+    pub ids: Option<PathBuf>,
+    /// Length of a window, in tokens [default: 4k, or what all models can take if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// Tokens from the beginning of a window to that of the next: a window scores only what the one before has not, so
+    /// each token has at least ctx - stride tokens of context but in the first window [default: half of --ctx]
+    #[arg(long, value_name = "TOKENS")]
+    pub stride: Option<TokenRange>,
+    /// Windows, at most [default: 25 of embedded prose, each another prose; of a text all]
+    #[arg(long, value_name = "N")]
+    pub samples: Option<usize>,
+    /// How often a bigram may occur in 200k tokens of embedded prose and still make AR hits (tokens that complete a
+    /// bigram seen earlier in the window); 0 for any number
+    #[arg(long, value_name = "N", default_value_t = AR_MAX_COUNT)]
+    pub ar_max_count: u64,
+    /// Base seed of the prose: window i has seed SEED + i
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// A built-in model (transformer, diff, diff-v2), `all` of them, or a Hugging Face folder; may be repeated
+    /// [default: transformer and diff]
+    #[arg(long, value_name = "NAME|DIR")]
+    pub model: Vec<String>,
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
+}
+
 /// `difftool run`.
 #[derive(Debug, Args)]
 pub struct ExperimentArgs {
-    /// The experiment, a TOML file (see --print-experiment of needle, ratio, quantize and outliers); with --resume, that
+    /// The experiment, a TOML file (see --print-experiment of needle, ratio, quantize, outliers and nll); with --resume, that
     /// of the folder
     #[arg(required_unless_present = "resume", value_name = "FILE")]
     pub file: Option<PathBuf>,

@@ -33,7 +33,7 @@ const COMPARED: [(&str, &str, Option<&str>); 3] = [
 /// # Errors
 /// As every experiment; see [`execute::execute`].
 pub fn run(args: &NeedleArgs) -> Result<()> {
-    execute::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run.output, &args.part)
 }
 
 fn experiment(args: &NeedleArgs) -> Result<Experiment> {

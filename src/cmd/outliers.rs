@@ -26,7 +26,7 @@ The paper (Table 5; 3B models, 0.4M tokens): top-1, 2, 3, 10, 100, median
 /// # Errors
 /// As every experiment; see [`execute::execute`].
 pub fn run(args: &OutliersArgs) -> Result<()> {
-    execute::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run.output, &args.part)
 }
 
 fn experiment(args: &OutliersArgs) -> Result<Experiment> {

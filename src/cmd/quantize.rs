@@ -26,7 +26,7 @@ The paper (Figure 8; 3B models, HellaSwag zero-shot, read off the figure to abou
 /// # Errors
 /// As every experiment; see [`execute::execute`].
 pub fn run(args: &QuantizeArgs) -> Result<()> {
-    execute::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run.output, &args.part)
 }
 
 fn experiment(args: &QuantizeArgs) -> Result<Experiment> {

@@ -48,7 +48,7 @@ const TOP: usize = 8;
 /// # Errors
 /// As every experiment; see [`execute::execute`].
 pub fn run(args: &RatioArgs) -> Result<()> {
-    execute::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run.output, &args.part)
 }
 
 fn experiment(args: &RatioArgs) -> Result<Experiment> {

@@ -101,14 +101,15 @@ impl Run<'_> {
     }
 
     /// The number of each cell, and a hash of all that its records depend on: weights, tokenizers, corpus, conditions, selection,
-    /// measures, prompt, seed, and the schema of the records.
-    pub fn keys(&self, cells: &[Cell], measures: &[MeasureName]) -> Vec<(u64, String)> {
+    /// measures with their settings, prompt, seed, and the schema of the records.
+    pub fn keys(&self, cells: &[Cell], measures: &[MeasureName], ar_max_count: Option<u64>) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
             json!([name, info.weights_sha256, info.config_sha256, info.tokenizer_sha256])
         };
         let models: Vec<_> = self.models.iter().map(model).collect();
         let sources = [Some(self.sources.haystack.sha256()), self.sources.text.sha256()];
-        let common = json!([SCHEMA, models, sources, self.conditions, self.selection, measures]).to_string();
+        let mut common = json!([SCHEMA, models, sources, self.conditions, self.selection, measures]).to_string();
+        common.extend(ar_max_count.map(|count| format!("ar_max_count {count}")));
         let key = |cell: &Cell| {
             let own = json!([cell.spec, cell.index, cell.sample, self.grid.seed()]);
             (cell.index, sha256(format!("{common}{own}").as_bytes()))

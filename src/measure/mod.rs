@@ -7,6 +7,7 @@
 mod answer;
 mod fidelity;
 mod map;
+mod nll;
 mod outliers;
 mod set;
 mod shape;
@@ -14,6 +15,10 @@ mod shape;
 pub use answer::{AnswerMeasure, NOISE};
 pub use fidelity::FidelityMeasure;
 pub use map::{MapMeasure, MapSpec, Maps};
+pub use nll::{
+    ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, Bigrams, Bin, Estimate,
+    NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
+};
 pub use outliers::{MassiveAt, OutlierMeasure, Outliers, RANKS};
 pub use set::{MeasureName, Measures};
 pub use shape::ShapeMeasure;
