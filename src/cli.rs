@@ -2,6 +2,8 @@
 
 use crate::compare::{Column, Condition, Correction, Where};
 use crate::experiment::Shard;
+use crate::measure::AR_MAX_COUNT;
+use crate::model::Layout;
 use crate::quant::Scope;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::NonZeroUsize;
@@ -30,6 +32,8 @@ pub enum Command {
     Quantize(QuantizeArgs),
     /// The largest attention logits and hidden states, and massive activations
     Outliers(OutliersArgs),
+    /// Negative log-likelihood of a text by position: does more context help, and with what?
+    Nll(NllArgs),
     /// Run an experiment file: any prompts, models and measures together
     Run(ExperimentArgs),
     /// Put the shards of an experiment together, as one run would have left them
@@ -51,8 +55,9 @@ pub enum Command {
 /// Which prompts.
 #[derive(Debug, Args)]
 pub struct PromptArgs {
-    /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k)
-    #[arg(long, value_delimiter = ',', default_value = "4k", value_name = "TOKENS")]
+    /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k) [default: 4k, or what all
+    /// models can take if that is less]
+    #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
     pub ctx: Vec<TokenRange>,
     /// Needles in the text (the paper's N) [default: needle 1,2,4,6 with 1,2,2,2 asked for; others 1, quantize 2]
     #[arg(long, value_delimiter = ',', value_name = "N")]
@@ -84,6 +89,9 @@ pub struct RunArgs {
     /// [default: transformer and diff]
     #[arg(long, value_name = "NAME|DIR")]
     pub model: Vec<String>,
+    /// How folders are read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
     /// Measure only these layers, counted from 0 [default: all]
     #[arg(long, value_delimiter = ',', value_name = "L")]
     pub layers: Option<Vec<usize>>,
@@ -93,6 +101,14 @@ pub struct RunArgs {
     /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// How model folders are read.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct ReadingArgs {
+    /// Which heads make a map, instead of what config.json says
+    #[arg(long, value_enum, value_name = "LAYOUT")]
+    pub layout: Option<Layout>,
 }
 
 /// Where results go, and how.
@@ -202,9 +218,9 @@ pub struct HeatmapArgs {
     /// Also draw an SVG: bitmap inside, vector text
     #[arg(long)]
     pub svg: bool,
-    /// Prompt length in tokens
-    #[arg(long, default_value = "4k", value_name = "TOKENS")]
-    pub ctx: TokenRange,
+    /// Prompt length in tokens [default: 4k, or what all models can take if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
     /// Needles in the text
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub needles: usize,
@@ -288,9 +304,9 @@ pub struct OutliersArgs {
     /// Your own UTF-8 text instead of embedded prose, from its beginning
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Length of a window, in tokens
-    #[arg(long, default_value = "4k", value_name = "TOKENS")]
-    pub ctx: TokenRange,
+    /// Length of a window, in tokens [default: 4k, or what all models can take if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
     /// Base seed of the prose: window i has seed SEED + i
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -302,10 +318,52 @@ pub struct OutliersArgs {
     pub part: PartArgs,
 }
 
+/// `difftool nll`.
+#[derive(Debug, Args)]
+pub struct NllArgs {
+    /// Your own UTF-8 text instead of embedded prose: windows slide over it to its end, and every token is scored once
+    #[arg(long, value_name = "FILE", conflicts_with = "ids")]
+    pub text: Option<PathBuf>,
+    /// The same for token ids, whole numbers separated by white space, taken as they are; the model's folder needs no
+    /// tokenizer then
+    #[arg(long, value_name = "FILE")]
+    pub ids: Option<PathBuf>,
+    /// Length of a window, in tokens [default: 4k, or what all models can take if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// Tokens from the beginning of a window to that of the next: a window scores only what the one before has not, so
+    /// each token has at least ctx - stride tokens of context but in the first window [default: half of --ctx]
+    #[arg(long, value_name = "TOKENS")]
+    pub stride: Option<TokenRange>,
+    /// Windows, at most [default: 25 of embedded prose, each another prose; of a text all]
+    #[arg(long, value_name = "N")]
+    pub samples: Option<usize>,
+    /// How often a bigram may occur in 200k tokens of embedded prose and still make AR hits (tokens that complete a
+    /// bigram seen earlier in the window); 0 for any number
+    #[arg(long, value_name = "N", default_value_t = AR_MAX_COUNT)]
+    pub ar_max_count: u64,
+    /// Base seed of the prose: window i has seed SEED + i
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// A built-in model (transformer, diff, diff-v2), `all` of them, or a Hugging Face folder; may be repeated
+    /// [default: transformer and diff]
+    #[arg(long, value_name = "NAME|DIR")]
+    pub model: Vec<String>,
+    /// How folders are read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// Output.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
+}
+
 /// `difftool run`.
 #[derive(Debug, Args)]
 pub struct ExperimentArgs {
-    /// The experiment, a TOML file (see --print-experiment of needle, ratio, quantize and outliers); with --resume, that
+    /// The experiment, a TOML file (see --print-experiment of needle, ratio, quantize, outliers and nll); with --resume, that
     /// of the folder
     #[arg(required_unless_present = "resume", value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -447,6 +505,9 @@ pub struct ShowPromptArgs {
     /// The model whose tokenizer cuts the text
     #[arg(long, default_value = "transformer", value_name = "NAME|DIR")]
     pub model: String,
+    /// How its folder is read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
 }
 
 /// `difftool completions`.

@@ -73,18 +73,27 @@ pub struct ModelInfo {
     pub name: String,
     /// Its folder; missing for a built-in model.
     pub path: Option<String>,
+    /// `model_type` of its configuration.
+    #[serde(default)]
+    pub model_type: String,
     /// Attention variant.
     pub variant: String,
     /// Number of parameters, tied ones counted once.
     pub parameters: u64,
-    /// SHA-256 of `model.safetensors`.
+    /// Number types of the weights on disk; they are computed with as `f32`.
+    #[serde(default)]
+    pub weights_dtype: String,
+    /// SHA-256 of `model.safetensors`; of weights in several files, of their hashes.
     pub weights_sha256: String,
     /// SHA-256 of `config.json`.
     pub config_sha256: String,
-    /// SHA-256 of `tokenizer.json`.
+    /// SHA-256 of `tokenizer.json`; empty if the folder has none.
     pub tokenizer_sha256: String,
     /// Which heads pair and which keys they read, in words.
     pub layout: String,
+    /// What its logits are, where that is not scaled products of queries and keys: `after the soft cap at 50`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logit_tap: Option<String>,
     /// λ by layer, its mean where it depends on the token; empty without differential attention.
     pub lambda: Vec<f64>,
 }

@@ -3,10 +3,11 @@
 use crate::bail_usage;
 use crate::hash::sha256;
 use crate::manifest::ModelInfo;
-use crate::model::{Checkpoint, ModelConfig, Transformer, TENSOR_FILE};
+use crate::model::{Checkpoint, Layout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::Tokenizer;
-use anyhow::{Context, Result};
-use std::path::Path;
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 
 /// A model that is part of the binary.
 struct BuiltIn {
@@ -39,16 +40,43 @@ pub struct Model {
     pub name: String,
     /// The network.
     pub transformer: Transformer,
-    /// Its tokenizer; nothing for the built-in one.
-    own_tokenizer: Option<Tokenizer>,
+    vocabulary: Vocabulary,
     /// For the manifest.
     pub info: ModelInfo,
 }
 
+/// Where a model's tokenizer is.
+enum Vocabulary {
+    BuiltIn,
+    Own(Box<Tokenizer>),
+    /// The file that is not there.
+    Missing(PathBuf),
+}
+
+impl Vocabulary {
+    fn tokenizer(&self) -> Option<&Tokenizer> {
+        match self {
+            Self::BuiltIn => Some(Tokenizer::embedded()),
+            Self::Own(tokenizer) => Some(tokenizer),
+            Self::Missing(_) => None,
+        }
+    }
+}
+
 impl Model {
     /// The tokenizer the model was trained with.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        self.own_tokenizer.as_ref().unwrap_or_else(|| Tokenizer::embedded())
+    ///
+    /// # Errors
+    /// If its folder has none: token ids are all it can be given.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        if let Vocabulary::Missing(path) = &self.vocabulary {
+            bail!(
+                "--model {}: cannot read {}, and without it only token ids can be measured (`difftool nll --ids FILE`)",
+                self.name,
+                path.display()
+            );
+        }
+        Ok(self.vocabulary.tokenizer().expect("it is not missing"))
     }
 }
 
@@ -73,58 +101,110 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     Ok(wanted.into_iter().map(str::to_owned).collect())
 }
 
-/// Loads a built-in model or a folder with `config.json`, `model.safetensors` and `tokenizer.json`.
+/// How folders are read, where their own files do not decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Reading {
+    /// Overrides which heads make a map.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
+}
+
+/// A model whose files are open, but whose weights have not been read.
+pub struct Opened {
+    /// Built-in, or the folder as given.
+    pub name: String,
+    /// Its folder; nothing for a built-in model.
+    pub dir: Option<PathBuf>,
+    /// What `config.json` describes.
+    pub config: ModelConfig,
+    /// The weights on disk.
+    pub checkpoint: Checkpoint,
+    vocabulary: Vocabulary,
+    config_sha256: String,
+}
+
+/// Opens a built-in model or a folder with `config.json`, weights in safetensors and, unless only token ids are
+/// measured, `tokenizer.json`.
 ///
 /// # Errors
-/// If the name is neither, or the folder does not hold a model that is supported and whole.
-pub fn load(name: &str) -> Result<Model> {
+/// If the name is neither, or a file is missing, incomplete or not supported.
+pub fn open(name: &str, reading: Reading) -> Result<Opened> {
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
-        let weights = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
-        return assemble(name, None, built_in.config.as_bytes(), &weights, None);
+        let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
+        return Opened::new(name, None, built_in.config.as_bytes(), checkpoint, Vocabulary::BuiltIn, reading);
     }
     let dir = Path::new(name);
     if !dir.is_dir() {
         bail_usage!("--model {name}: neither a built-in model ({}) nor a folder", built_in_names().join(", "));
     }
-    let read = |file: &str| {
-        let path = dir.join(file);
-        std::fs::read(&path).with_context(|| format!("--model {name}: cannot read {}", path.display()))
+    let path = dir.join("config.json");
+    let config = std::fs::read(&path).with_context(|| format!("--model {name}: cannot read {}", path.display()))?;
+    let path = dir.join("tokenizer.json");
+    let vocabulary = match path.exists() {
+        true => Vocabulary::Own(Box::new(Tokenizer::from_file(&path)?)),
+        false => Vocabulary::Missing(path),
     };
-    let config = read("config.json")?;
-    let tokenizer = Tokenizer::from_file(&dir.join("tokenizer.json"))?;
-    assemble(name, Some(dir), &config, &Checkpoint::open(dir)?, Some(tokenizer))
+    Opened::new(name, Some(dir.to_owned()), &config, Checkpoint::open(dir)?, vocabulary, reading)
 }
 
-fn assemble(
-    name: &str,
-    dir: Option<&Path>,
-    config: &[u8],
-    weights: &Checkpoint,
-    own_tokenizer: Option<Tokenizer>,
-) -> Result<Model> {
-    let file = |file: &str| dir.map_or(format!("built-in {name}/{file}"), |dir| dir.join(file).display().to_string());
-    let parsed = serde_json::from_slice(config).with_context(|| format!("{}: not JSON", file("config.json")))?;
-    let resolved = ModelConfig::from_json(&parsed, None).with_context(|| file("config.json"))?;
-    let tokenizer = own_tokenizer.as_ref().unwrap_or_else(|| Tokenizer::embedded());
-    if tokenizer.vocab_size() > resolved.vocab {
-        anyhow::bail!(
-            "{}: the tokenizer has {} tokens, the model {}",
-            file("tokenizer.json"),
-            tokenizer.vocab_size(),
-            resolved.vocab
-        );
+/// [`open`], then [`Opened::load`].
+///
+/// # Errors
+/// As these.
+pub fn load(name: &str, reading: Reading) -> Result<Model> {
+    open(name, reading)?.load()
+}
+
+impl Opened {
+    fn new(
+        name: &str,
+        dir: Option<PathBuf>,
+        config: &[u8],
+        checkpoint: Checkpoint,
+        vocabulary: Vocabulary,
+        reading: Reading,
+    ) -> Result<Self> {
+        let path = dir
+            .as_ref()
+            .map_or(format!("built-in {name}/config.json"), |dir| dir.join("config.json").display().to_string());
+        let parsed = serde_json::from_slice(config).with_context(|| format!("{path}: not JSON"))?;
+        let resolved = ModelConfig::from_json(&parsed, reading.layout).with_context(|| path)?;
+        let config_sha256 = sha256(config);
+        let opened = Self { name: name.to_owned(), dir, config: resolved, checkpoint, vocabulary, config_sha256 };
+        let vocab = opened.config.vocab;
+        if let Some(size) = opened.tokenizer().map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
+            bail!("--model {name}: tokenizer.json has {size} tokens, the model {vocab}");
+        }
+        Ok(opened)
     }
-    let transformer = Transformer::load(&resolved, weights.load(&resolved)?)?;
-    let info = ModelInfo {
-        name: name.to_owned(),
-        path: dir.map(|dir| dir.display().to_string()),
-        variant: resolved.variant.name().to_owned(),
-        parameters: resolved.parameters() as u64,
-        weights_sha256: weights.sha256(),
-        config_sha256: sha256(config),
-        tokenizer_sha256: tokenizer.sha256().to_owned(),
-        layout: resolved.layout(),
-        lambda: transformer.lambdas()?,
-    };
-    Ok(Model { name: name.to_owned(), transformer, own_tokenizer, info })
+
+    /// The tokenizer, unless the folder has none.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.vocabulary.tokenizer()
+    }
+
+    /// Reads the weights.
+    ///
+    /// # Errors
+    /// If a tensor is missing, misshapen, not a number, or not part of the model.
+    pub fn load(self) -> Result<Model> {
+        let Self { name, dir, config, checkpoint, vocabulary, config_sha256 } = self;
+        let transformer = Transformer::load(&config, checkpoint.load(&config)?)?;
+        let info = ModelInfo {
+            name: name.clone(),
+            path: dir.map(|dir| dir.display().to_string()),
+            model_type: config.model_type.clone(),
+            variant: config.variant.name().to_owned(),
+            parameters: config.parameters() as u64,
+            weights_dtype: checkpoint.dtypes()?,
+            weights_sha256: checkpoint.sha256(),
+            config_sha256,
+            tokenizer_sha256: vocabulary.tokenizer().map_or("", Tokenizer::sha256).to_owned(),
+            layout: config.layout(),
+            logit_tap: config.logit_tap(),
+            lambda: transformer.lambdas()?,
+        };
+        Ok(Model { name, transformer, vocabulary, info })
+    }
 }

@@ -2,9 +2,9 @@
 //! expected.
 
 use super::session::{How, Session, Start};
-use super::{needle, outliers, quantize, ratio};
+use super::{needle, nll, outliers, quantize, ratio};
 use crate::bail_usage;
-use crate::cli::{PartArgs, RunArgs};
+use crate::cli::{OutputArgs, PartArgs};
 use crate::error::Unmet;
 use crate::experiment::{check_experiment, Experiment, Grid, Show, MANIFEST, RESULTS};
 use crate::manifest::Manifest;
@@ -18,11 +18,11 @@ use std::path::Path;
 ///
 /// # Errors
 /// As [`execute`].
-pub(super) fn preset(experiment: Experiment, run: &RunArgs, part: &PartArgs) -> Result<()> {
+pub(super) fn preset(experiment: Experiment, output: &OutputArgs, part: &PartArgs) -> Result<()> {
     if part.print_experiment {
         return print_experiment(&experiment);
     }
-    execute(experiment, How::new(&run.output, part))
+    execute(experiment, How::new(output, part))
 }
 
 /// Prints an experiment as the file that reproduces it.
@@ -45,7 +45,7 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     }
     let (draw, print) = presentation(experiment.show);
     let mut session = Session::open(experiment, how)?;
-    let mut found = Found::new(&session);
+    let mut found = Found::new(&session)?;
     session.measure(&mut found.measures.list(), &mut |record| found.summary.add(record))?;
     let whole = session.how.shard.is_none();
     if session.is_complete() {
@@ -71,13 +71,13 @@ pub(super) struct Found {
 }
 
 impl Found {
-    fn new(session: &Session) -> Self {
+    fn new(session: &Session) -> Result<Self> {
         let summary = match (session.experiment.show, &session.grid) {
             (Show::Ratio, Grid::Text(_)) => Summary::with_heads("share_abs", "bos"),
             (Show::Ratio, _) => Summary::with_heads("share_abs", "answer"),
             _ => Summary::default(),
         };
-        Self { summary, measures: Measures::new(&session.experiment.measure_names()) }
+        Ok(Self { summary, measures: session.measures()? })
     }
 }
 
@@ -93,6 +93,7 @@ fn presentation(show: Show) -> (Draw, Print) {
         Show::Ratio => (ratio::draw, ratio::print),
         Show::Quantize => (quantize::draw, quantize::print),
         Show::Outliers => (outliers::draw, outliers::print),
+        Show::Nll => (nll::draw, nll::print),
         Show::Heatmap => unreachable!("maps are drawn by their own command"),
     }
 }

@@ -5,7 +5,6 @@ use super::session::{How, Session, Start};
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
 use crate::experiment::{cells_of, Cell, CellSpec, Experiment, EXPERIMENT};
-use crate::measure::Measures;
 use crate::table::{left, right, short, Table};
 use anyhow::Result;
 use serde::Serialize;
@@ -114,7 +113,7 @@ fn list(session: &Session) -> Result<()> {
 
 /// Seconds of one thread for one operation of a forward pass, from one prompt under all conditions with all measures.
 fn seconds_per_flop(session: &Session, cell: &Cell) -> Result<f64> {
-    let mut measures = Measures::new(&session.experiment.measure_names());
+    let mut measures = session.measures()?;
     let start = Instant::now();
     let one = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
     let cells = [cell.clone()];
@@ -138,9 +137,9 @@ fn table(kinds: &[Kind]) -> Table {
     for kind in kinds {
         let mut row = vec![format!("{}-{}", kind.first, kind.last)];
         row.extend(match &kind.spec {
-            CellSpec::Text(ctx_tok) => {
+            CellSpec::Text(windows) => {
                 let none = || "-".to_owned();
-                ["text".to_owned(), ctx_tok.to_string(), none(), none(), none(), none()]
+                ["text".to_owned(), windows.ctx_tok.to_string(), none(), none(), none(), none()]
             }
             CellSpec::Needle(spec) => [
                 "needle".to_owned(),

@@ -2,11 +2,14 @@
 
 use crate::attention::Selection;
 use crate::bail_usage;
-use crate::cli::{PromptArgs, RunArgs};
+use crate::cli::{PromptArgs, ReadingArgs, RunArgs, TokenRange};
 use crate::experiment::{Experiment, Grid, NeedleGrid, Show, TextGrid};
-use crate::models;
+use crate::models::{self, Reading};
 use anyhow::Result;
 use std::path::Path;
+
+/// Tokens of a prompt or window if nobody says how many.
+const CTX_TOK: usize = 4096;
 
 /// What a command fills in where a flag was not given.
 pub(super) struct Defaults {
@@ -32,14 +35,51 @@ pub(super) fn experiment(
     Ok(Experiment {
         haystack: prompts.and_then(|prompts| prompts.haystack.clone()),
         text: text.map(Path::to_owned),
+        reading: reading(&run.reading),
         select: Selection { layers: run.layers.clone(), heads: run.heads.clone() },
         ..Experiment::new(show, models::resolve(&run.model)?, grid)
     })
 }
 
+/// Lengths as they are given; without one, the usual length or as much as all models can take.
+pub(super) fn ctx_tok(ctx: &[TokenRange], models: &[String], read: &ReadingArgs) -> Result<Vec<usize>> {
+    if !ctx.is_empty() {
+        return Ok(ctx.iter().flat_map(|range| range.0.clone()).collect());
+    }
+    let mut longest = CTX_TOK;
+    for name in models::resolve(models)? {
+        longest = longest.min(models::open(&name, reading(read))?.config.max_ctx_tok);
+    }
+    Ok(vec![longest])
+}
+
+/// The one length that a command can do with.
+pub(super) fn one_ctx_tok(
+    ctx: Option<&TokenRange>,
+    models: &[String],
+    read: &ReadingArgs,
+    what: &str,
+) -> Result<usize> {
+    match ctx_tok(ctx.map_or(&[], std::slice::from_ref), models, read)?.as_slice() {
+        [ctx_tok] => Ok(*ctx_tok),
+        _ => bail_usage!("{what}: give --ctx one number"),
+    }
+}
+
+/// How folders are read.
+pub(super) fn reading(args: &ReadingArgs) -> Reading {
+    Reading { layout: args.layout }
+}
+
 /// The grid of needle prompts, or of text if there is one, that flags ask for.
-pub(super) fn grid(args: &PromptArgs, text: Option<&Path>, defaults: &Defaults) -> Result<Grid> {
-    let ctx_tok = args.ctx.iter().flat_map(|range| range.0.clone()).collect();
+pub(super) fn grid(
+    args: &PromptArgs,
+    models: &[String],
+    read: &ReadingArgs,
+    text: Option<&Path>,
+    defaults: &Defaults,
+) -> Result<Grid> {
+    let ctx_tok = ctx_tok(&args.ctx, models, read)?;
     let samples = args.samples.unwrap_or(defaults.samples);
     if text.is_some() {
         for (flag, given) in [
@@ -52,7 +92,7 @@ pub(super) fn grid(args: &PromptArgs, text: Option<&Path>, defaults: &Defaults) 
                 bail_usage!("{flag} is about needle prompts, --text measures plain text: leave one of them out");
             }
         }
-        return Ok(Grid::Text(TextGrid { ctx_tok, samples, seed: args.seed }));
+        return Ok(Grid::Text(TextGrid { ctx_tok, samples, stride: None, seed: args.seed }));
     }
     Ok(Grid::Needle(NeedleGrid {
         ctx_tok,

@@ -31,8 +31,10 @@ const SMALL: u32 = 200;
 /// # Errors
 /// Usage errors before anything runs; afterwards only what cannot be written.
 pub fn run(args: &HeatmapArgs) -> Result<()> {
-    check(args)?;
-    let prompts = prompts(args)?;
+    let run = &args.run;
+    let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &run.model, &run.reading, "heatmap draws one prompt")?;
+    check(args, ctx_tok)?;
+    let prompts = prompts(args, ctx_tok);
     let experiment = flags::experiment(Show::Heatmap, &args.run, prompts, None, args.text.as_deref())?;
     let experiment = Experiment { haystack: args.haystack.clone(), ..experiment };
     let mut session = Session::open(experiment, How::whole(&args.run.output))?;
@@ -137,15 +139,14 @@ fn print(drawn: &[DrawnLayer], args: &HeatmapArgs) -> Result<()> {
 }
 
 /// What clap cannot check.
-fn check(args: &HeatmapArgs) -> Result<()> {
+fn check(args: &HeatmapArgs, ctx_tok: usize) -> Result<()> {
     if let (Some(layer), Some(layers)) = (args.layer, &args.run.layers) {
         if !layers.contains(&layer) {
             bail_usage!("--layer {layer} is not among --layers");
         }
     }
-    let [ctx_tok] = args.ctx.0.as_slice() else { bail_usage!("heatmap draws one prompt: give --ctx one number") };
     for (flag, span) in [("--query", &args.query), ("--key", &args.key)] {
-        if let Some(span) = span.as_ref().filter(|span| span.start >= *ctx_tok) {
+        if let Some(span) = span.as_ref().filter(|span| span.start >= ctx_tok) {
             bail_usage!("{flag} {}..: the prompt has tokens 0 to {}", span.start, ctx_tok - 1);
         }
     }
@@ -175,10 +176,10 @@ fn check(args: &HeatmapArgs) -> Result<()> {
     Ok(())
 }
 
-fn prompts(args: &HeatmapArgs) -> Result<Prompts> {
-    let ctx_tok = args.ctx.0.clone();
-    Ok(match args.text {
-        Some(_) => Prompts::Text(TextGrid { ctx_tok, samples: 1, seed: args.seed }),
+fn prompts(args: &HeatmapArgs, ctx_tok: usize) -> Prompts {
+    let ctx_tok = vec![ctx_tok];
+    match args.text {
+        Some(_) => Prompts::Text(TextGrid { ctx_tok, samples: 1, stride: None, seed: args.seed }),
         None => Prompts::Needle(NeedleGrid {
             ctx_tok,
             settings: vec![(args.needles, 1)],
@@ -187,7 +188,7 @@ fn prompts(args: &HeatmapArgs) -> Result<Prompts> {
             heldout_samples: 0,
             seed: args.seed,
         }),
-    })
+    }
 }
 
 fn spec(args: &HeatmapArgs, bins: Option<usize>) -> MapSpec {

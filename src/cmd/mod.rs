@@ -7,6 +7,7 @@ mod flags;
 mod heatmap;
 mod manual;
 mod needle;
+mod nll;
 mod outliers;
 mod prompt;
 mod quantize;
@@ -35,6 +36,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Heatmap(args) => heatmap::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Outliers(args) => outliers::run(&args),
+        Command::Nll(args) => nll::run(&args),
         Command::Run(args) => experiment::run(&args),
         Command::Merge(args) => experiment::merge(&args),
         Command::Compare(args) => compare::run(&args),

@@ -33,11 +33,12 @@ const COMPARED: [(&str, &str, Option<&str>); 3] = [
 /// # Errors
 /// As every experiment; see [`execute::execute`].
 pub fn run(args: &NeedleArgs) -> Result<()> {
-    execute::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run.output, &args.part)
 }
 
 fn experiment(args: &NeedleArgs) -> Result<Experiment> {
-    flags::experiment(Show::Needle, &args.run, flags::grid(&args.prompts, None, &DEFAULTS)?, Some(&args.prompts), None)
+    let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
+    flags::experiment(Show::Needle, &args.run, grid, Some(&args.prompts), None)
 }
 
 /// Draws the figures.

@@ -26,15 +26,16 @@ The paper (Table 5; 3B models, 0.4M tokens): top-1, 2, 3, 10, 100, median
 /// # Errors
 /// As every experiment; see [`execute::execute`].
 pub fn run(args: &OutliersArgs) -> Result<()> {
-    execute::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run.output, &args.part)
 }
 
 fn experiment(args: &OutliersArgs) -> Result<Experiment> {
-    let ([ctx_tok], [tokens]) = (args.ctx.0.as_slice(), args.tokens.0.as_slice()) else {
-        bail_usage!("outliers pools windows of one length: give --ctx and --tokens one number each");
-    };
-    let samples = args.samples.unwrap_or(tokens.div_ceil(*ctx_tok));
-    let grid = Grid::Text(TextGrid { ctx_tok: vec![*ctx_tok], samples, seed: args.seed });
+    let run = &args.run;
+    let what = "outliers pools windows of one length";
+    let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &run.model, &run.reading, what)?;
+    let [tokens] = args.tokens.0.as_slice() else { bail_usage!("{what}: give --tokens one number") };
+    let samples = args.samples.unwrap_or(tokens.div_ceil(ctx_tok.max(1)));
+    let grid = Grid::Text(TextGrid { ctx_tok: vec![ctx_tok], samples, stride: None, seed: args.seed });
     flags::experiment(Show::Outliers, &args.run, grid, None, args.text.as_deref())
 }
 

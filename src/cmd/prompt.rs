@@ -19,10 +19,11 @@ use std::path::Path;
 /// # Errors
 /// Usage errors if there is no such prompt or question; if a prompt cannot be built or a file not be written.
 pub fn run(args: &ShowPromptArgs) -> Result<()> {
-    let grid = flags::grid(&args.prompts, None, &DEFAULTS)?;
-    let model = models::load(&args.model)?;
+    let grid = flags::grid(&args.prompts, std::slice::from_ref(&args.model), &args.reading, None, &DEFAULTS)?;
+    let model = models::load(&args.model, flags::reading(&args.reading))?;
     let haystack = args.prompts.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?;
-    let source = Source { sources: Sources { haystack, text: Text::Prose }, tokenizer: model.tokenizer(), grid: &grid };
+    let source =
+        Source { sources: Sources { haystack, text: Text::Prose }, tokenizer: model.tokenizer()?, grid: &grid };
     match &args.jsonl {
         None => show(&source, args.index, args.query),
         Some(path) if path.as_os_str() == "-" => source.write(&mut std::io::stdout().lock()),
@@ -39,7 +40,7 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn prompt(&self, cell: &Cell) -> Result<Prompt> {
-        cell.prompt(self.grid.seed(), &self.sources, self.tokenizer)
+        cell.prompt(self.grid.seed(), &self.sources, Ok(self.tokenizer))
     }
 
     fn write(&self, out: &mut dyn Write) -> Result<()> {

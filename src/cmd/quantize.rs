@@ -26,11 +26,11 @@ The paper (Figure 8; 3B models, HellaSwag zero-shot, read off the figure to abou
 /// # Errors
 /// As every experiment; see [`execute::execute`].
 pub fn run(args: &QuantizeArgs) -> Result<()> {
-    execute::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run.output, &args.part)
 }
 
 fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
-    let grid = flags::grid(&args.prompts, args.text.as_deref(), &DEFAULTS)?;
+    let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, args.text.as_deref(), &DEFAULTS)?;
     let experiment = flags::experiment(Show::Quantize, &args.run, grid, Some(&args.prompts), args.text.as_deref())?;
     let quantise = Quantisation { bits: args.bits.clone(), scope: args.scope, exempt_sinks: args.exempt_sinks };
     let experiment = Experiment { quantise: Some(quantise), ..experiment };

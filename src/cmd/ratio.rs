@@ -48,11 +48,11 @@ const TOP: usize = 8;
 /// # Errors
 /// As every experiment; see [`execute::execute`].
 pub fn run(args: &RatioArgs) -> Result<()> {
-    execute::preset(experiment(args)?, &args.run, &args.part)
+    execute::preset(experiment(args)?, &args.run.output, &args.part)
 }
 
 fn experiment(args: &RatioArgs) -> Result<Experiment> {
-    let grid = flags::grid(&args.prompts, args.text.as_deref(), &DEFAULTS)?;
+    let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, args.text.as_deref(), &DEFAULTS)?;
     let experiment = flags::experiment(Show::Ratio, &args.run, grid, Some(&args.prompts), args.text.as_deref())?;
     Ok(Experiment { top: Some(args.top), ..experiment })
 }

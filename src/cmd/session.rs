@@ -7,11 +7,11 @@ use crate::experiment::{
     cells_of, Condition, Experiment, Grid, Run, Shard, Shards, Show, Sources, Store, EXPERIMENT, MANIFEST, RESULTS,
 };
 use crate::manifest::{Manifest, Output};
-use crate::measure::Measure;
+use crate::measure::{Measure, MeasureName, Measures, AR_MAX_COUNT};
 use crate::memory::peak_rss_bytes;
 use crate::models::{self, Model};
 use crate::plot::Figure;
-use crate::prompt::{Haystack, Text};
+use crate::prompt::{Haystack, Text, TokenIds};
 use crate::record::Record;
 use crate::runfolder::RunFolder;
 use anyhow::{Context, Result};
@@ -129,10 +129,15 @@ impl Session {
                 .build_global()
                 .context("cannot start the threads")?;
         }
-        let models = experiment.models.iter().map(|name| models::load(name)).collect::<Result<Vec<_>>>()?;
+        let models =
+            experiment.models.iter().map(|name| models::load(name, experiment.reading)).collect::<Result<Vec<_>>>()?;
         let sources = Sources {
             haystack: experiment.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?,
-            text: experiment.text.as_deref().map_or_else(|| Ok(Text::Prose), Text::from_path)?,
+            text: match (&experiment.text, &experiment.ids) {
+                (Some(path), _) => Text::from_path(path)?,
+                (None, Some(path)) => Text::Ids(TokenIds::read(path)?),
+                (None, None) => Text::Prose,
+            },
         };
         let grid = match experiment.grid.clone() {
             Grid::Text(grid) => Grid::Text(grid.within(&sources.text, models.iter().map(Model::tokenizer))?),
@@ -167,6 +172,21 @@ impl Session {
         }
     }
 
+    /// The measures, ready to run.
+    pub(super) fn measures(&self) -> Result<Measures> {
+        let mut measures = Measures::new(&self.experiment.measure_names());
+        if let Some(nll) = &mut measures.nll {
+            let tokenizers: Vec<_> = self.models.iter().map(|model| model.tokenizer().ok()).collect();
+            nll.leave_out_frequent(&tokenizers, self.ar_max_count())?;
+        }
+        Ok(measures)
+    }
+
+    /// How often a bigram may occur in the reference prose and still make AR hits.
+    pub(super) fn ar_max_count(&self) -> u64 {
+        self.experiment.ar_max_count.unwrap_or(AR_MAX_COUNT)
+    }
+
     /// Runs the measures without writing anything: to find out what to look at.
     pub(super) fn look(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
         let run = self.run();
@@ -183,7 +203,9 @@ impl Session {
         let run = self.run();
         let memory = run.check()?;
         let cells = cells_of(self.grid.cells(), self.how.shard);
-        let keys = run.keys(&cells, &self.experiment.measure_names());
+        let names = self.experiment.measure_names();
+        let ar_max_count = names.contains(&MeasureName::Nll).then(|| self.ar_max_count());
+        let keys = run.keys(&cells, &names, ar_max_count);
         let (folder, mut store) = self.store(&keys)?;
         let mut progress = Progress { cells: cells.len(), resumed: store.finished.len(), ..Progress::default() };
         if !self.how.output.quiet {
@@ -321,7 +343,11 @@ impl Session {
             }
             Grid::Needle(grid) if grid.samples == 1 => "1 prompt per depth".to_owned(),
             Grid::Needle(grid) => format!("{} prompts per depth", grid.samples),
-            Grid::Text(grid) => format!("{} of {}", plural(grid.samples, "window"), self.sources.text.name()),
+            Grid::Text(grid) => {
+                let stride = grid.stride.filter(|_| grid.samples > 1);
+                let stride = stride.map_or(String::new(), |stride| format!(" {stride} tokens apart"));
+                format!("{}{stride} of {}", plural(grid.samples, "window"), self.sources.text.name())
+            }
         };
         format!("{} tokens · {what} · seed {}", tokens.join(", "), self.grid.seed())
     }
@@ -331,7 +357,7 @@ impl Session {
         let folder = self.folder();
         let outputs = self.files.iter().map(|(file, rows)| Output::describe(folder.path(), file, *rows));
         let experiment = &self.experiment;
-        let config = json!({
+        let mut config = json!({
             "question": experiment.question,
             "analysis": experiment.analysis,
             "show": experiment.show,
@@ -341,6 +367,9 @@ impl Session {
             "selection": experiment.select,
             "expect": experiment.expect,
         });
+        if let Some(count) = experiment.ar_max_count {
+            config["ar_max_count"] = count.into();
+        }
         let seed = self.grid.seed();
         let manifest = Manifest {
             argv: std::env::args().collect(),

@@ -59,12 +59,12 @@ fn draw(spec: &TrainSpec, out: &Path) -> Result<()> {
     let evals = names().map(|name| read(&out.join(name).join(EVAL_FILE))).collect::<Result<Vec<Vec<EvalLine>>>>()?;
     let logged = |y: fn(&LogLine) -> f64| {
         let points = |lines: &Vec<LogLine>| lines.iter().map(|line| (line.tokens as f64, y(line))).collect();
-        names().zip(&logs).map(|(name, lines)| Curve { name, points: points(lines) }).collect()
+        names().zip(&logs).map(|(name, lines)| Curve { name, points: points(lines), band: Vec::new() }).collect()
     };
     let evaluated = |needles: usize| {
         let wanted = move |line: &&EvalLine| line.needles == needles && line.cities == "train";
         let points = |lines: &Vec<EvalLine>| lines.iter().filter(wanted).map(|l| (l.tokens as f64, l.exact)).collect();
-        names().zip(&evals).map(|(name, lines)| Curve { name, points: points(lines) }).collect()
+        names().zip(&evals).map(|(name, lines)| Curve { name, points: points(lines), band: Vec::new() }).collect()
     };
     let panel = |title: &str, y_label: &str, y_range, curves| CurvePanel {
         title: title.to_owned(),

@@ -8,7 +8,7 @@ use anyhow::Result;
 use std::str::FromStr;
 
 /// What is compared unless something else is asked for, as far as it was measured.
-const HEADLINE: [(&str, Option<&str>); 12] = [
+const HEADLINE: [(&str, Option<&str>); 14] = [
     ("exact", None),
     ("answer_log_prob", None),
     ("share_abs", Some("answer")),
@@ -17,6 +17,8 @@ const HEADLINE: [(&str, Option<&str>); 12] = [
     ("entropy", None),
     ("sink_share_detected", None),
     ("nll", None),
+    ("nll_ar_hit", None),
+    ("nll_other", None),
     ("top_token_flips", None),
     ("total_variation", None),
     ("top_1_over_median", None),

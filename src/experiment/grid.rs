@@ -1,7 +1,7 @@
 //! What is run: prompts by their settings, each with a number that never depends on what else is run.
 
 use crate::bail_usage;
-use crate::prompt::{needle, CitySet, Haystack, NeedleSpec, Prompt, Text, Tokenizer};
+use crate::prompt::{needle, CitySet, Haystack, Length, NeedleSpec, Prompt, Text, Tokenizer, Windows};
 use crate::quant::Quantiser;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -40,8 +40,11 @@ pub struct NeedleGrid {
 pub struct TextGrid {
     /// Window lengths, in tokens.
     pub ctx_tok: Vec<usize>,
-    /// Windows of each length.
+    /// Windows of each length, at most: a text has no more than it has.
     pub samples: usize,
+    /// Tokens from the beginning of a window to that of the next, where windows slide over a text; side by side without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stride: Option<usize>,
     /// Base seed.
     pub seed: u64,
 }
@@ -62,8 +65,8 @@ pub struct Cell {
 pub enum CellSpec {
     /// A needle prompt.
     Needle(NeedleSpec),
-    /// A window of text of so many tokens.
-    Text(usize),
+    /// A window of text.
+    Text(Windows),
 }
 
 impl CellSpec {
@@ -71,7 +74,7 @@ impl CellSpec {
     pub fn ctx_tok(&self) -> usize {
         match self {
             Self::Needle(spec) => spec.ctx_tok,
-            Self::Text(ctx_tok) => *ctx_tok,
+            Self::Text(windows) => windows.ctx_tok,
         }
     }
 }
@@ -112,7 +115,7 @@ impl Grid {
             }
         };
         match self {
-            Self::Text(grid) => grid.ctx_tok.iter().for_each(|&ctx_tok| push(CellSpec::Text(ctx_tok), grid.samples)),
+            Self::Text(grid) => grid.windows().for_each(|windows| push(CellSpec::Text(windows), grid.samples)),
             Self::Needle(grid) => grid.specs(&mut |spec, samples| push(CellSpec::Needle(spec), samples)),
         }
         cells
@@ -164,41 +167,63 @@ impl NeedleGrid {
 }
 
 impl TextGrid {
+    /// A kind of windows for each length.
+    fn windows(&self) -> impl Iterator<Item = Windows> + '_ {
+        self.ctx_tok.iter().map(|&ctx_tok| Windows { ctx_tok, stride: self.stride })
+    }
+
     /// The grid with no more and no longer windows than the text has with any of the tokenizers.
     ///
     /// # Errors
-    /// Usage errors if lengths are too short; whatever a tokenizer meets.
-    pub fn within<'a>(mut self, text: &Text, tokenizers: impl Iterator<Item = &'a Tokenizer>) -> Result<Self> {
-        let tokenizers: Vec<&Tokenizer> = tokenizers.collect();
-        for tokenizer in &tokenizers {
-            if let Some(length) = text.tokens(tokenizer)? {
-                self.ctx_tok.iter_mut().for_each(|ctx_tok| *ctx_tok = length.min(*ctx_tok));
+    /// Usage errors if lengths, strides or the text are too short; whatever a tokenizer meets.
+    pub fn within<'a>(mut self, text: &Text, tokenizers: impl Iterator<Item = Result<&'a Tokenizer>>) -> Result<Self> {
+        self.check(text)?;
+        let mut lengths: Vec<Length> = Vec::new();
+        for tokenizer in tokenizers {
+            lengths.extend(text.length(tokenizer)?);
+        }
+        for length in &lengths {
+            if length.tokens < 2 {
+                let name = text.name();
+                bail_usage!("{name} has {} token; it takes 2 to predict one from another", length.tokens);
             }
+            self.ctx_tok.iter_mut().for_each(|ctx_tok| *ctx_tok = (length.tokens + length.bos).min(*ctx_tok));
         }
         self.ctx_tok.dedup();
+        for length in lengths {
+            let most = self.windows().map(|windows| windows.count(length)).min();
+            self.samples = most.map_or(self.samples, |most| self.samples.min(most));
+        }
+        Ok(self)
+    }
+
+    /// Whether windows of these lengths can be cut.
+    fn check(&self, text: &Text) -> Result<()> {
         let shortest = self.ctx_tok.iter().copied().min().unwrap_or(0);
         if shortest < 2 {
             bail_usage!("--ctx {shortest}: a window of text needs at least 2 tokens");
         }
-        for tokenizer in tokenizers {
-            for &ctx_tok in &self.ctx_tok {
-                self.samples = self.samples.min(text.windows(ctx_tok, tokenizer)?);
-            }
+        let Some(stride) = self.stride else { return Ok(()) };
+        if matches!(text, Text::Prose) {
+            bail_usage!("--stride {stride}: only a text of yours is slid over, embedded prose is new in every window");
         }
-        Ok(self)
+        if stride == 0 || stride >= shortest {
+            bail_usage!("--stride {stride}: windows of {shortest} tokens can slide by 1 to {}", shortest - 1);
+        }
+        Ok(())
     }
 }
 
 impl Cell {
-    /// The cell's prompt.
+    /// The cell's prompt. Without a tokenizer only one of token ids can be built.
     ///
     /// # Errors
     /// If it cannot be built; see [`needle::build`] and [`Text::window`].
-    pub fn prompt(&self, base_seed: u64, sources: &Sources, tokenizer: &Tokenizer) -> Result<Prompt> {
+    pub fn prompt(&self, base_seed: u64, sources: &Sources, tokenizer: Result<&Tokenizer>) -> Result<Prompt> {
         let seed = base_seed + self.index;
         match &self.spec {
-            CellSpec::Needle(spec) => needle::build(spec, seed, tokenizer, &sources.haystack),
-            CellSpec::Text(ctx_tok) => sources.text.window(self.sample as usize, *ctx_tok, seed, tokenizer),
+            CellSpec::Needle(spec) => needle::build(spec, seed, tokenizer?, &sources.haystack),
+            CellSpec::Text(windows) => sources.text.window(self.sample as usize, *windows, seed, tokenizer),
         }
     }
 }

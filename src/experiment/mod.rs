@@ -22,7 +22,7 @@ use crate::model::Transformer;
 use crate::models::Model;
 use crate::pass::{pass, Passed};
 use crate::probe::{ReceivedSink, SinkProbe};
-use crate::prompt::Prompt;
+use crate::prompt::{Prompt, Text};
 use crate::record::{Identity, Measure as Found, Record, SCHEMA};
 use anyhow::Result;
 use rayon::prelude::*;
@@ -72,6 +72,9 @@ impl Run<'_> {
                 bail_usage!("--ctx {longest}: {} was trained for at most {limit} tokens", model.name);
             }
             check_selection(self.selection, model)?;
+            if let Text::Ids(ids) = &self.sources.text {
+                ids.check(&model.name, model.transformer.config.vocab)?;
+            }
         }
         let cells = self.grid.cells();
         if cells.is_empty() {
@@ -98,14 +101,15 @@ impl Run<'_> {
     }
 
     /// The number of each cell, and a hash of all that its records depend on: weights, tokenizers, corpus, conditions, selection,
-    /// measures, prompt, seed, and the schema of the records.
-    pub fn keys(&self, cells: &[Cell], measures: &[MeasureName]) -> Vec<(u64, String)> {
+    /// measures with their settings, prompt, seed, and the schema of the records.
+    pub fn keys(&self, cells: &[Cell], measures: &[MeasureName], ar_max_count: Option<u64>) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
-            json!([name, info.weights_sha256, info.config_sha256, info.tokenizer_sha256])
+            json!([name, info.weights_sha256, info.config_sha256, info.layout, info.tokenizer_sha256])
         };
         let models: Vec<_> = self.models.iter().map(model).collect();
         let sources = [Some(self.sources.haystack.sha256()), self.sources.text.sha256()];
-        let common = json!([SCHEMA, models, sources, self.conditions, self.selection, measures]).to_string();
+        let mut common = json!([SCHEMA, models, sources, self.conditions, self.selection, measures]).to_string();
+        common.extend(ar_max_count.map(|count| format!("ar_max_count {count}")));
         let key = |cell: &Cell| {
             let own = json!([cell.spec, cell.index, cell.sample, self.grid.seed()]);
             (cell.index, sha256(format!("{common}{own}").as_bytes()))
@@ -195,8 +199,10 @@ impl Run<'_> {
             for (i, (sightings, residual)) in sightings.into_iter().zip(residual).enumerate() {
                 let mut findings = Findings::default();
                 let seen = Seen {
+                    place,
+                    sample: cell.sample,
                     prompt,
-                    tokenizer: model.tokenizer(),
+                    tokenizer: model.tokenizer().ok(),
                     queries: &passed.queries,
                     predictions: passed.predictions.as_ref(),
                     sightings,
@@ -263,7 +269,7 @@ impl Run<'_> {
             ..Identity::default()
         };
         match &cell.spec {
-            CellSpec::Text(ctx_tok) => Identity { task: "text".into(), ctx_tok: *ctx_tok, ..identity },
+            CellSpec::Text(windows) => Identity { task: "text".into(), ctx_tok: windows.ctx_tok, ..identity },
             CellSpec::Needle(spec) => Identity {
                 task: "needle".into(),
                 ctx_tok: spec.ctx_tok,

@@ -8,7 +8,7 @@ use crate::attention::Selection;
 use crate::bail_usage;
 use crate::error::bad_toml;
 use crate::measure::MeasureName;
-use crate::models;
+use crate::models::{self, Reading};
 use crate::quant::{Quantiser, Scope, BITS};
 use crate::summary::{Pick, Summary};
 use anyhow::{Context, Result};
@@ -39,13 +39,23 @@ pub struct Experiment {
     /// Own text instead of prose, where text is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<PathBuf>,
+    /// Own token ids instead of a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<PathBuf>,
+    /// How often a bigram may occur in the reference prose and still make AR hits, for the measure `nll`; 0 for any
+    /// number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ar_max_count: Option<u64>,
     /// Heads to list, for `show = "ratio"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<usize>,
+    /// How the models' folders are read.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reading: Reading,
     /// The prompts.
     pub grid: Grid,
     /// Layers and heads to measure; all by default.
-    #[serde(default, skip_serializing_if = "is_all")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub select: Selection,
     /// Numbers of bits that the same prompts are measured with besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,6 +77,8 @@ pub enum Show {
     Quantize,
     /// The largest logits and hidden states.
     Outliers,
+    /// How well text is predicted, by position.
+    Nll,
     /// Maps, which are no records: not to be had from a file.
     #[serde(skip_deserializing)]
     Heatmap,
@@ -80,6 +92,7 @@ impl Show {
             Self::Ratio => "ratio",
             Self::Quantize => "quantize",
             Self::Outliers => "outliers",
+            Self::Nll => "nll",
             Self::Heatmap => "heatmap",
         }
     }
@@ -90,6 +103,7 @@ impl Show {
             Self::Ratio => vec![MeasureName::AnswerByHead, MeasureName::Shape],
             Self::Quantize => vec![MeasureName::Answer, MeasureName::Fidelity],
             Self::Outliers => vec![MeasureName::Outliers],
+            Self::Nll => vec![MeasureName::Nll],
             Self::Heatmap => Vec::new(),
         }
     }
@@ -142,8 +156,8 @@ pub struct Outcome {
     pub holds: bool,
 }
 
-fn is_all(selection: &Selection) -> bool {
-    *selection == Selection::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Experiment {
@@ -157,7 +171,10 @@ impl Experiment {
             measures: Vec::new(),
             haystack: None,
             text: None,
+            ids: None,
+            ar_max_count: None,
             top: None,
+            reading: Reading::default(),
             grid,
             select: Selection::default(),
             quantise: None,
@@ -191,16 +208,23 @@ impl Experiment {
     /// What the types cannot say.
     fn check(&self, name: &str) -> Result<()> {
         self.conditions()?;
-        let names = self.measure_names();
-        let answers = names.contains(&MeasureName::Answer) || names.contains(&MeasureName::AnswerByHead);
-        if self.show == Show::Outliers && !names.contains(&MeasureName::Outliers) {
-            bail_usage!("{name}: show = \"outliers\" needs the measure \"outliers\"");
+        self.check_measures(name)?;
+        let ctx_tok = match &self.grid {
+            Grid::Text(grid) => Some(&grid.ctx_tok),
+            Grid::Needle(_) => None,
+        };
+        for (key, given) in [("text", self.text.is_some()), ("ids", self.ids.is_some())] {
+            if given && ctx_tok.is_none() {
+                bail_usage!("{name}: `{key}` is for grids of task = \"text\"");
+            }
         }
-        if self.show != Show::Outliers && !answers {
-            bail_usage!("{name}: show = \"{}\" needs the measure \"answer\" or \"answer-by-head\"", self.show.name());
+        if self.text.is_some() && self.ids.is_some() {
+            bail_usage!("{name}: `text` and `ids` are two texts: leave one of them out");
         }
-        if self.text.is_some() && matches!(self.grid, Grid::Needle(_)) {
-            bail_usage!("{name}: `text` is for grids of task = \"text\"");
+        if self.show == Show::Nll && ctx_tok.is_none_or(|ctx_tok| ctx_tok.len() != 1) {
+            bail_usage!(
+                "{name}: show = \"nll\" pools windows of one length: grids of task = \"text\" with one ctx_tok"
+            );
         }
         for expectation in &self.expect {
             expectation.check(name)?;
@@ -213,6 +237,21 @@ impl Experiment {
             }
         }
         Ok(())
+    }
+
+    /// Whether what is shown is measured.
+    fn check_measures(&self, name: &str) -> Result<()> {
+        let (show, names) = (self.show.name(), self.measure_names());
+        let needed: &[MeasureName] = match self.show {
+            Show::Outliers => &[MeasureName::Outliers],
+            Show::Nll => &[MeasureName::Nll],
+            _ => &[MeasureName::Answer, MeasureName::AnswerByHead],
+        };
+        match self.show {
+            _ if needed.iter().any(|measure| names.contains(measure)) => Ok(()),
+            Show::Outliers | Show::Nll => bail_usage!("{name}: show = \"{show}\" needs the measure \"{show}\""),
+            _ => bail_usage!("{name}: show = \"{show}\" needs the measure \"answer\" or \"answer-by-head\""),
+        }
     }
 
     /// The file that says the same.

@@ -5,7 +5,7 @@ use super::{number, Findings, Kept, Measure, Seen};
 use crate::attention::RowProbe;
 use crate::pass::Predictions;
 use crate::probe::{RowsProbe, RowsSink};
-use crate::prompt::{Prompt, Region};
+use crate::prompt::Prompt;
 use crate::stats::Divergence;
 use anyhow::{Context, Result};
 use std::ops::Range;
@@ -52,7 +52,8 @@ impl Measure for FidelityMeasure {
             places.push((sighting.layer, sighting.head));
             heads.push(*sighting.sink.into_any().downcast::<RowsSink>().expect("the rows probe makes rows sinks"));
         }
-        let prose = prose(seen.prompt);
+        // How token i is predicted is found at i - 1.
+        let prose: Vec<usize> = seen.prompt.scored().into_iter().map(|token| token - 1).collect();
         let nll = prose.iter().map(|&i| f64::from(predictions.nll_nats[i])).sum::<f64>() / prose.len() as f64;
         findings.push(None, "filler", number("nll", nll, Some("nats"), prose.len()));
         let Some(baseline) = seen.baseline else {
@@ -77,12 +78,6 @@ impl Measure for FidelityMeasure {
         }
         Ok(())
     }
-}
-
-/// Positions whose next token is prose.
-fn prose(prompt: &Prompt) -> Vec<usize> {
-    let regions = prompt.regions(None);
-    (0..prompt.ids.len() - 1).filter(|&i| regions[i + 1] == Region::Filler).collect()
 }
 
 /// Means over rows of their divergences on some of the keys; nothing where a row has nothing there.

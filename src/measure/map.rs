@@ -1,6 +1,6 @@
 //! Pictures of attention maps of one prompt, pooled to bins as their rows pass.
 
-use super::{Findings, Kept, Measure, Place, Seen};
+use super::{token_text, Findings, Kept, Measure, Place, Seen};
 use crate::attention::{RowProbe, Selection};
 use crate::probe::{runs, Grid, GridMean, GridProbe, GridSink, GridSpec, Pooling, Quantity};
 use crate::prompt::{Prompt, Region, Tokenizer};
@@ -146,9 +146,9 @@ fn mean_over_heads(heads: Vec<HeadMap>) -> Result<Vec<HeadMap>> {
 }
 
 /// The texts of a range of tokens; nothing if there are too many to be read.
-fn texts(range: &Range<usize>, ids: &[u32], tokenizer: &Tokenizer) -> Result<Vec<String>> {
+fn texts(range: &Range<usize>, ids: &[u32], tokenizer: Option<&Tokenizer>) -> Result<Vec<String>> {
     if range.len() > TEXTS {
         return Ok(Vec::new());
     }
-    ids[range.clone()].iter().map(|&id| tokenizer.decode(&[id])).collect()
+    ids[range.clone()].iter().map(|&id| token_text(tokenizer, id)).collect()
 }

@@ -7,6 +7,7 @@
 mod answer;
 mod fidelity;
 mod map;
+mod nll;
 mod outliers;
 mod set;
 mod shape;
@@ -14,6 +15,10 @@ mod shape;
 pub use answer::{AnswerMeasure, NOISE};
 pub use fidelity::FidelityMeasure;
 pub use map::{MapMeasure, MapSpec, Maps};
+pub use nll::{
+    ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, Bigrams, Bin, Estimate,
+    NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
+};
 pub use outliers::{MassiveAt, OutlierMeasure, Outliers, RANKS};
 pub use set::{MeasureName, Measures};
 pub use shape::ShapeMeasure;
@@ -92,10 +97,14 @@ pub struct Place {
 
 /// What one measure gets to see of one pass.
 pub struct Seen<'a> {
+    /// Model and condition.
+    pub place: Place,
+    /// Which prompt, among those of the same spec.
+    pub sample: u64,
     /// The prompt.
     pub prompt: &'a Prompt,
-    /// What cut it into tokens.
-    pub tokenizer: &'a Tokenizer,
+    /// What cut it into tokens; nothing if they were given as ids.
+    pub tokenizer: Option<&'a Tokenizer>,
     /// How its questions were answered.
     pub queries: &'a [QueryScore],
     /// How every token was predicted, if the measure asked.
@@ -135,4 +144,9 @@ pub(crate) fn number(metric: &'static str, value: f64, unit: Option<&'static str
         n: Some(n as u64),
         ..Found::default()
     }
+}
+
+/// What a token says, or its number if nobody knows.
+pub(crate) fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> Result<String> {
+    tokenizer.map_or_else(|| Ok(format!("#{id}")), |tokenizer| tokenizer.decode(&[id]))
 }

@@ -1,6 +1,6 @@
 //! The largest logits and hidden states, pooled over all prompts, in all and by layer; and massive activations.
 
-use super::{number, Findings, Kept, Measure, Place, ResidualSink, Seen};
+use super::{number, token_text, Findings, Kept, Measure, Place, ResidualSink, Seen};
 use crate::attention::{ResidualProbe, RowProbe};
 use crate::probe::{Hidden, LogitProbe, LogitSink, ReceivedSink, SinkProbe};
 use crate::prompt::Prompt;
@@ -164,7 +164,7 @@ impl Measure for OutlierMeasure {
                     sample: 0,
                     layer,
                     position,
-                    token: seen.tokenizer.decode(&seen.prompt.ids[position..=position])?,
+                    token: token_text(seen.tokenizer, seen.prompt.ids[position])?,
                     channel: massive.at.channel,
                     value: massive.value,
                     sink: sinks.contains(&position),

@@ -1,4 +1,4 @@
-//! Training curves: one panel per metric, one line per model.
+//! Curves: one panel per metric, one line per model, with bands where something is unsure.
 
 use super::axis::{draw_axes, draw_y_label, extent, Axis};
 use super::colour;
@@ -28,11 +28,15 @@ pub struct Curve {
     pub name: String,
     /// Points (x, y) in the order they are joined; those that are not finite are left out.
     pub points: Vec<(f64, f64)>,
+    /// Intervals (x, lower end, upper end) about them, drawn as a band; empty for none.
+    pub band: Vec<(f64, f64, f64)>,
 }
 
 const PANELS_ACROSS: usize = 2;
 const PANEL: (f64, f64) = (616.0, 400.0);
 const LINE: f64 = 3.5;
+/// How much of a band's colour is seen.
+const BAND_OPACITY: f64 = 0.2;
 
 /// Draws the panels, two across, over one kind of x (`x_label`, for example `tokens seen`), which `log_x` spaces by
 /// ratios.
@@ -62,7 +66,9 @@ fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, x_axis: &Axis
     let y_axis = match panel.y_range {
         Some((lo, hi)) => Axis::linear(lo, hi, false),
         None => {
-            let ys: Vec<f64> = panel.curves.iter().flat_map(visible).map(|(_, y)| y).collect();
+            let points = panel.curves.iter().flat_map(visible).map(|(_, y)| y);
+            let ends = panel.curves.iter().flat_map(|curve| &curve.band).flat_map(|&(_, lo, hi)| [lo, hi]);
+            let ys: Vec<f64> = points.chain(ends).collect();
             let (lo, hi) = extent(&ys)?;
             Axis::linear(lo, hi, true)
         }
@@ -70,16 +76,21 @@ fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, x_axis: &Axis
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
     draw_axes(figure, area, x_axis, &y_axis);
     draw_y_label(figure, area, &panel.y_label);
+    let place = |x: f64, y: f64| {
+        let up = y_axis.place(y).clamp(0.0, 1.0);
+        (area.x + area.width * x_axis.place(x), area.bottom() - area.height * up)
+    };
+    let colour = |curve: &Curve| colour::curve(names.iter().position(|name| *name == curve.name).unwrap_or(0));
+    // All bands lie below all lines.
     for curve in &panel.curves {
-        let colour = colour::curve(names.iter().position(|name| *name == curve.name).unwrap_or(0));
+        let inside = || curve.band.iter().filter(|(x, ..)| *x >= x_axis.lo);
+        let upper = inside().map(|&(x, _, hi)| place(x, hi));
+        let lower = inside().rev().map(|&(x, lo, _)| place(x, lo));
+        figure.tint(&upper.chain(lower).collect::<Vec<_>>(), colour(curve), BAND_OPACITY);
+    }
+    for curve in &panel.curves {
         let inside = visible(curve).filter(|(x, _)| *x >= x_axis.lo);
-        let places: Vec<(f64, f64)> = inside
-            .map(|(x, y)| {
-                let up = y_axis.place(y).clamp(0.0, 1.0);
-                (area.x + area.width * x_axis.place(x), area.bottom() - area.height * up)
-            })
-            .collect();
-        figure.line(&places, colour, LINE);
+        figure.line(&inside.map(|(x, y)| place(x, y)).collect::<Vec<_>>(), colour(curve), LINE);
     }
     Ok(())
 }
@@ -95,7 +106,11 @@ mod tests {
 
     #[test]
     fn a_constant_curve_and_gaps_can_be_drawn() {
-        let flat = Curve { name: "flat".into(), points: vec![(0.0, 2.0), (5.0, 2.0), (6.0, f64::NAN), (7.0, 2.0)] };
+        let flat = Curve {
+            name: "flat".into(),
+            points: vec![(0.0, 2.0), (5.0, 2.0), (6.0, f64::NAN), (7.0, 2.0)],
+            band: vec![],
+        };
         let panel = CurvePanel { title: "loss".into(), y_label: "nats".into(), y_range: None, curves: vec![flat] };
         for log_x in [false, true] {
             assert!(curves(std::slice::from_ref(&panel), "t", "s", "tokens", log_x).is_ok());

@@ -231,8 +231,15 @@ impl Figure {
 
     /// A filled polygon.
     pub(super) fn polygon(&mut self, corners: &[(f64, f64)], colour: RGBColor) {
+        self.tint(corners, colour, 1.0);
+    }
+
+    /// A polygon filled with a colour that lets through what is below it, but for the part `opacity`.
+    pub(super) fn tint(&mut self, corners: &[(f64, f64)], colour: RGBColor, opacity: f64) {
         let corners: Vec<(i32, i32)> = corners.iter().map(|&(x, y)| (fine(x), fine(y))).collect();
-        self.sheet().fill_polygon(corners, &colour).expect("memory does not fail");
+        if corners.len() > 2 {
+            self.sheet().fill_polygon(corners, &colour.mix(opacity)).expect("memory does not fail");
+        }
     }
 
     /// The marker of the `i`-th curve, `size` wide, with a rim of paper: shapes tell curves apart where colours do not.

@@ -6,7 +6,7 @@
 //! * [`head_grid`]: one number for each layer and head;
 //! * [`quality`]: metrics by the precision of attention logits (the paper's Figure 8);
 //! * [`ccdf`]: how large and how rare outliers are;
-//! * [`curves`]: training curves.
+//! * [`curves`]: training curves, and NLL by position (the paper's Figure 4).
 //!
 //! Each makes a [`Figure`], to be saved with its recipe: what was run to get it, in text chunks of the PNG
 //! ([`read_recipe`]) or the metadata of the SVG. A figure depends on its data alone: the same data give the same bytes.

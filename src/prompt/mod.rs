@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 mod cities;
 pub mod document;
 pub mod haystack;
+pub mod ids;
 pub mod needle;
 pub mod text;
 pub mod tokenizer;
@@ -19,8 +20,9 @@ pub mod tokenizer;
 pub use cities::CitySet;
 pub use document::{document, Document, DocumentSpec};
 pub use haystack::Haystack;
+pub use ids::TokenIds;
 pub use needle::NeedleSpec;
-pub use text::Text;
+pub use text::{Length, Text, Windows};
 pub use tokenizer::{Encoded, Tokenizer};
 
 /// What a key token is, as seen from one asked needle. Every token of a prompt is in exactly one region.
@@ -127,6 +129,17 @@ pub struct Prompt {
     pub haystack: Range<usize>,
     /// Whether the first token is the begin-of-sequence token.
     pub has_bos: bool,
+    /// Where the prompt lies in a text of several windows; at the beginning of its own text otherwise.
+    pub window: Window,
+}
+
+/// Where a window lies in its text. Counts tokens of text, without the begin-of-sequence token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Place in the text of the window's first token.
+    pub start: usize,
+    /// Tokens at its beginning that the window before had too: context here, scored there.
+    pub overlap: usize,
 }
 
 /// The rows of a prompt that are measured, and what its tokens are as seen from them.
@@ -162,6 +175,13 @@ impl Prompt {
         } else {
             "answer"
         }
+    }
+
+    /// The tokens that are scored as prose, ascending: filler with a token before it, less what the window before scored.
+    pub fn scored(&self) -> Vec<usize> {
+        let regions = self.regions(None);
+        let first = (usize::from(self.has_bos) + self.window.overlap).max(1);
+        (first..self.ids.len()).filter(|&i| regions[i] == Region::Filler).collect()
     }
 
     /// The region of every token as seen from one query; other needles, asked for or not, are distractors. Seen from

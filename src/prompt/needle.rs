@@ -10,7 +10,7 @@ use std::ops::Range;
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{CitySet, Encoded, Haystack, Layout, Needle, Part, Prompt, Query, Tokenizer};
+use super::{CitySet, Encoded, Haystack, Layout, Needle, Part, Prompt, Query, Tokenizer, Window};
 use crate::bail_usage;
 use crate::rng::Rng;
 
@@ -261,7 +261,16 @@ impl Plan {
         }
         let start = parts.iter().position(|&part| part != Part::Template).unwrap_or(0);
         let end = parts.iter().position(|&part| part == Part::Question).unwrap_or(parts.len());
-        Ok(Prompt { text: layout.text, ids, offsets, queries, needles, haystack: start..end, has_bos: bos.is_some() })
+        Ok(Prompt {
+            text: layout.text,
+            ids,
+            offsets,
+            queries,
+            needles,
+            haystack: start..end,
+            has_bos: bos.is_some(),
+            window: Window::default(),
+        })
     }
 
     fn query(&self, controlled: bool, needle: &Needle, predicted: Range<usize>, depth_real_pct: f64) -> Query {

@@ -1,18 +1,22 @@
 //! Plain text as a prompt: no needle, no question, all filler.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use serde::{Serialize, Serializer};
 
-use super::{Encoded, Haystack, Prompt, Tokenizer};
+use super::{Encoded, Haystack, Prompt, TokenIds, Tokenizer, Window};
 use crate::bail_usage;
 use crate::rng::Rng;
 
 /// Where plain text comes from.
 #[derive(Clone, Debug)]
 pub enum Text {
-    /// Prose of the embedded haystack, other for every seed; not that of training documents or needle prompts.
+    /// Prose of the embedded haystack, other for every seed. Its random numbers are a stream of their own, so that no
+    /// window is that of a training document or a needle prompt; but all are made from the same templates and words,
+    /// and single sentences come again by chance.
     Prose,
     /// The user's own file, from its beginning.
     Own {
@@ -21,6 +25,61 @@ pub enum Text {
         /// All of it.
         text: String,
     },
+    /// The user's own tokens, from their beginning, without a begin-of-sequence token.
+    Ids(TokenIds),
+}
+
+/// How windows are cut from a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Tokens of a window, the begin-of-sequence token included.
+    pub ctx_tok: usize,
+    /// Tokens from the beginning of a window to that of the next, less than `ctx_tok`; nothing for windows side by side.
+    pub stride: Option<usize>,
+}
+
+/// A bare number for windows side by side: the keys of their runs were made of that before windows could slide.
+impl Serialize for Windows {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.stride {
+            None => self.ctx_tok.serialize(serializer),
+            Some(stride) => (self.ctx_tok, stride).serialize(serializer),
+        }
+    }
+}
+
+/// How long a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length {
+    /// Its tokens, without a begin-of-sequence token.
+    pub tokens: usize,
+    /// Begin-of-sequence tokens of a window: 0 or 1.
+    pub bos: usize,
+}
+
+impl Windows {
+    /// Windows that a text has.
+    pub fn count(self, length: Length) -> usize {
+        let rest = length.tokens.saturating_sub(self.room(length.bos));
+        1 + rest.div_ceil(self.step(length.bos))
+    }
+
+    /// The tokens of text of a window, and what it shares with the one before; nothing beyond the end.
+    fn cut(self, index: usize, length: Length) -> Option<(Range<usize>, Window)> {
+        let (room, step) = (self.room(length.bos), self.step(length.bos));
+        let start = index.checked_mul(step).filter(|_| index < self.count(length))?;
+        let overlap = if index == 0 { 0 } else { room - step };
+        Some((start..(start + room).min(length.tokens), Window { start, overlap }))
+    }
+
+    /// Tokens of text in a window.
+    fn room(self, bos: usize) -> usize {
+        self.ctx_tok.saturating_sub(bos).max(1)
+    }
+
+    fn step(self, bos: usize) -> usize {
+        self.stride.unwrap_or(usize::MAX).clamp(1, self.room(bos))
+    }
 }
 
 impl Text {
@@ -39,11 +98,12 @@ impl Text {
         Ok(Self::Own { path: path.to_owned(), text })
     }
 
-    /// SHA-256 of the user's text, in hexadecimal; nothing for prose, which the haystack's hash covers.
+    /// SHA-256 of the user's text or tokens, in hexadecimal; nothing for prose, which the haystack's hash covers.
     pub fn sha256(&self) -> Option<String> {
         match self {
             Self::Prose => None,
             Self::Own { text, .. } => Some(crate::hash::sha256(text.as_bytes())),
+            Self::Ids(ids) => Some(ids.sha256()),
         }
     }
 
@@ -52,81 +112,88 @@ impl Text {
         match self {
             Self::Prose => "prose of the embedded haystack".into(),
             Self::Own { path, .. } => path.display().to_string().into(),
+            Self::Ids(ids) => ids.path.display().to_string().into(),
         }
     }
 
-    /// Tokens of the user's whole text, the begin-of-sequence token included; nothing for prose, which never ends.
+    /// Length of the user's whole text; nothing for prose, which never ends. A tokenizer is asked for only where there is
+    /// text to be cut.
     ///
     /// # Errors
-    /// If it cannot be cut into tokens.
-    pub fn tokens(&self, tokenizer: &Tokenizer) -> Result<Option<usize>> {
+    /// If there is no tokenizer, or it fails.
+    pub fn length(&self, tokenizer: Result<&Tokenizer>) -> Result<Option<Length>> {
         match self {
             Self::Prose => Ok(None),
-            Self::Own { text, .. } => Ok(Some(tokenizer.encode(text)?.ids.len() + 1 - room(1, tokenizer))),
-        }
-    }
-
-    /// Windows of `ctx_tok` tokens (the begin-of-sequence token included) that the text has; prose never ends.
-    ///
-    /// # Errors
-    /// If the tokenizer fails.
-    pub fn windows(&self, ctx_tok: usize, tokenizer: &Tokenizer) -> Result<usize> {
-        match self {
-            Self::Prose => Ok(usize::MAX),
-            Self::Own { text, .. } => Ok(tokenizer.encode(text)?.ids.len().div_ceil(room(ctx_tok, tokenizer))),
+            Self::Ids(ids) => Ok(Some(Length { tokens: ids.ids.len(), bos: 0 })),
+            Self::Own { text, .. } => {
+                let tokenizer = tokenizer?;
+                Ok(Some(Length { tokens: tokenizer.encode(text)?.ids.len(), bos: bos(tokenizer) }))
+            }
         }
     }
 
     /// Window `index` of the text, or the prose of `seed`.
     ///
     /// # Errors
-    /// If the text has no such window or the tokenizer fails.
-    pub fn window(&self, index: usize, ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
-        let room = room(ctx_tok, tokenizer);
+    /// If the text has no such window, there is no tokenizer where one is needed, or it fails.
+    pub fn window(&self, index: usize, windows: Windows, seed: u64, tokenizer: Result<&Tokenizer>) -> Result<Prompt> {
         match self {
-            Self::Prose => {
-                let mut text = String::new();
-                let mut n_tok = 0;
-                for sentence in Haystack::embedded().sentences(Rng::new(seed, "text prose")) {
-                    let separator = if text.is_empty() { "" } else { " " };
-                    text.push_str(separator);
-                    text.push_str(&sentence);
-                    n_tok += tokenizer.encode(&format!("{separator}{sentence}"))?.ids.len();
-                    if n_tok >= room + MARGIN_TOK {
-                        break;
-                    }
-                }
-                Ok(prompt(&text, tokenizer.encode(&text)?, 0, room, tokenizer))
-            }
+            Self::Prose => prose(windows.ctx_tok, seed, tokenizer?),
             Self::Own { text, path } => {
+                let tokenizer = tokenizer?;
                 let encoded = tokenizer.encode(text)?;
-                let start = index * room;
-                if start >= encoded.ids.len() {
-                    let n_tok = encoded.ids.len();
-                    bail_usage!("{} has {n_tok} tokens, no window {index} of {ctx_tok}", path.display());
-                }
-                Ok(prompt(text, encoded, start, room, tokenizer))
+                let length = Length { tokens: encoded.ids.len(), bos: bos(tokenizer) };
+                let cut = windows.cut(index, length).with_context(|| no_window(path, index, windows, length))?;
+                Ok(prompt(text, &encoded, cut, tokenizer))
+            }
+            Self::Ids(ids) => {
+                let length = Length { tokens: ids.ids.len(), bos: 0 };
+                let (span, window) =
+                    windows.cut(index, length).with_context(|| no_window(&ids.path, index, windows, length))?;
+                Ok(of_ids(ids.ids[span].to_vec(), window))
             }
         }
     }
 }
 
+fn no_window(path: &Path, index: usize, windows: Windows, length: Length) -> String {
+    format!("{} has {} tokens, no window {index} of {}", path.display(), length.tokens, windows.ctx_tok)
+}
+
 /// Tokens of prose beyond the window, in case other tokenizers join sentences into fewer tokens.
 const MARGIN_TOK: usize = 64;
 
-/// Tokens of text in a window.
-fn room(ctx_tok: usize, tokenizer: &Tokenizer) -> usize {
-    (ctx_tok - usize::from(tokenizer.bos_id().is_some()).min(ctx_tok - 1)).max(1)
+fn bos(tokenizer: &Tokenizer) -> usize {
+    usize::from(tokenizer.bos_id().is_some())
 }
 
-/// At most `room` tokens from `start` on, behind the begin-of-sequence token.
-fn prompt(text: &str, encoded: Encoded, start: usize, room: usize, tokenizer: &Tokenizer) -> Prompt {
+/// The prose of a seed.
+fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
+    let windows = Windows { ctx_tok, stride: None };
+    let room = windows.room(bos(tokenizer));
+    let mut text = String::new();
+    let mut n_tok = 0;
+    for sentence in Haystack::embedded().sentences(Rng::new(seed, "text prose")) {
+        let separator = if text.is_empty() { "" } else { " " };
+        text.push_str(separator);
+        text.push_str(&sentence);
+        n_tok += tokenizer.encode(&format!("{separator}{sentence}"))?.ids.len();
+        if n_tok >= room + MARGIN_TOK {
+            break;
+        }
+    }
+    let encoded = tokenizer.encode(&text)?;
+    let end = room.min(encoded.ids.len());
+    Ok(prompt(&text, &encoded, (0..end, Window::default()), tokenizer))
+}
+
+/// The tokens of a span, behind the begin-of-sequence token.
+fn prompt(text: &str, encoded: &Encoded, (span, window): (Range<usize>, Window), tokenizer: &Tokenizer) -> Prompt {
     let bos = tokenizer.bos_id();
-    let end = (start + room).min(encoded.ids.len());
-    let begin_byte = encoded.offsets[start].0;
-    let end_byte = encoded.offsets[end - 1].1;
-    let shifted = encoded.offsets[start..end].iter().map(|&(a, b)| (a - begin_byte, b.max(a) - begin_byte));
-    let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids[start..end].iter().copied()).collect();
+    let begin_byte = encoded.offsets[span.start].0;
+    let end_byte = encoded.offsets[span.end - 1].1;
+    let shifted = encoded.offsets[span.clone()].iter().map(|&(a, b)| (a - begin_byte, b.max(a) - begin_byte));
+    let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids[span].iter().copied()).collect();
     let has_bos = bos.is_some();
     Prompt {
         text: text[begin_byte..end_byte].to_owned(),
@@ -136,39 +203,113 @@ fn prompt(text: &str, encoded: Encoded, start: usize, room: usize, tokenizer: &T
         haystack: usize::from(has_bos)..ids.len(),
         ids,
         has_bos,
+        window,
+    }
+}
+
+/// Tokens of which nobody knows the text.
+fn of_ids(ids: Vec<u32>, window: Window) -> Prompt {
+    Prompt {
+        text: String::new(),
+        offsets: vec![(0, 0); ids.len()],
+        queries: Vec::new(),
+        needles: Vec::new(),
+        haystack: 0..ids.len(),
+        ids,
+        has_bos: false,
+        window,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    const RIVER: &str = "The river is wide here. A boat goes by, and nobody waves from it.";
 
     fn own(text: &str) -> Text {
         Text::Own { path: "notes.txt".into(), text: text.into() }
     }
 
+    fn windows(ctx_tok: usize, stride: Option<usize>) -> Windows {
+        Windows { ctx_tok, stride }
+    }
+
     #[test]
     fn the_windows_of_a_text_are_its_tokens_in_order() {
         let tokenizer = Tokenizer::embedded();
-        let text = own("The river is wide here. A boat goes by, and nobody waves from it.");
-        let all = tokenizer.encode("The river is wide here. A boat goes by, and nobody waves from it.").unwrap().ids;
-        let n = text.windows(6, tokenizer).unwrap();
+        let text = own(RIVER);
+        let all = tokenizer.encode(RIVER).unwrap().ids;
+        let cut = windows(6, None);
+        let n = cut.count(text.length(Ok(tokenizer)).unwrap().unwrap());
         assert_eq!(n, all.len().div_ceil(5));
         let mut joined = Vec::new();
         for index in 0..n {
-            let prompt = text.window(index, 6, 0, tokenizer).unwrap();
+            let prompt = text.window(index, cut, 0, Ok(tokenizer)).unwrap();
             assert_eq!(prompt.ids[0], tokenizer.bos_id().unwrap());
             assert_eq!(tokenizer.decode(&prompt.ids[1..]).unwrap(), prompt.text);
             assert_eq!(prompt.ids.len(), prompt.offsets.len());
             joined.extend_from_slice(&prompt.ids[1..]);
         }
         assert_eq!(joined, all);
-        assert!(text.window(n, 6, 0, tokenizer).is_err());
+        assert!(text.window(n, cut, 0, Ok(tokenizer)).is_err());
+    }
+
+    #[test]
+    fn the_first_of_the_sliding_windows_is_the_window_that_stands_alone() {
+        let (text, tokenizer) = (own(RIVER), Tokenizer::embedded());
+        let first = |stride| text.window(0, windows(8, stride), 0, Ok(tokenizer)).unwrap();
+        assert_eq!(first(Some(3)), first(None));
+    }
+
+    proptest! {
+        #[test]
+        fn sliding_windows_score_every_token_once_with_the_context_that_was_promised(
+            tokens in 2..300usize, ctx_tok in 2..100usize, stride in 1..100usize, bos in 0..2usize
+        ) {
+            prop_assume!(stride < ctx_tok);
+            let (cut, length) = (windows(ctx_tok, Some(stride)), Length { tokens, bos });
+            let mut scored = Vec::new();
+            for index in 0..cut.count(length) {
+                let (span, window) = cut.cut(index, length).unwrap();
+                prop_assert_eq!(span.start, index * stride);
+                prop_assert!(bos + span.len() <= ctx_tok && !span.is_empty());
+                let first = (window.overlap + bos).max(1) - bos;
+                prop_assert!(index == 0 || first + bos >= ctx_tok - stride, "context");
+                prop_assert!(first < span.len(), "a window that scores nothing");
+                scored.extend(span.start + first..span.end);
+            }
+            prop_assert_eq!(cut.cut(cut.count(length), length), None);
+            // Nothing predicts the first token where there is no begin-of-sequence token.
+            prop_assert_eq!(scored, (1 - bos..tokens).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_prompt_of_ids_is_the_ids() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ids.txt");
+        std::fs::write(&path, "5 6 7 8 9 10 11").unwrap();
+        let text = Text::Ids(TokenIds::read(&path).unwrap());
+        let no_tokenizer = || Err(anyhow::anyhow!("not to be asked for"));
+        assert_eq!(text.length(no_tokenizer()).unwrap(), Some(Length { tokens: 7, bos: 0 }));
+        let second = text.window(1, windows(4, Some(2)), 0, no_tokenizer()).unwrap();
+        assert_eq!((&second.ids[..], second.scored()), (&[7, 8, 9, 10][..], vec![2, 3]));
+        let first = text.window(0, windows(4, Some(2)), 0, no_tokenizer()).unwrap();
+        assert_eq!((&first.ids[..], first.scored()), (&[5, 6, 7, 8][..], vec![1, 2, 3]));
+        assert!(own(RIVER).window(0, windows(4, None), 0, no_tokenizer()).is_err());
+    }
+
+    #[test]
+    fn windows_side_by_side_are_written_as_they_always_were() {
+        assert_eq!(serde_json::to_string(&windows(4096, None)).unwrap(), "4096");
+        assert_eq!(serde_json::to_string(&windows(4096, Some(2048))).unwrap(), "[4096,2048]");
     }
 
     #[test]
     fn prose_fills_its_window_and_differs_between_seeds() {
-        let window = |seed| Text::Prose.window(0, 300, seed, Tokenizer::embedded()).unwrap();
+        let window = |seed| Text::Prose.window(0, windows(300, None), seed, Ok(Tokenizer::embedded())).unwrap();
         assert_eq!(window(1).ids.len(), 300);
         assert_eq!(window(1), window(1));
         assert_ne!(window(1).ids, window(2).ids);

@@ -134,7 +134,8 @@ pub(super) fn recipe(run: &Run) -> Vec<Fact> {
             ("config", &model.config_sha256),
             ("tokenizer", &model.tokenizer_sha256),
         ];
-        facts.extend(parts.map(|(part, hash)| code(format!("{}: {part}, SHA-256", model.name), hash)));
+        let there = parts.into_iter().filter(|(_, hash)| !hash.is_empty());
+        facts.extend(there.map(|(part, hash)| code(format!("{}: {part}, SHA-256", model.name), hash)));
     }
     facts.extend(manifest.outputs.iter().map(|output| code(format!("{}, SHA-256", output.file), &output.sha256)));
     facts

@@ -50,24 +50,32 @@ pub fn wilson(hits: usize, n: usize) -> Interval {
 }
 
 /// The percentile bootstrap interval (Efron 1979) of a mean: `resamples` times as many numbers are drawn with
-/// replacement, and the middle [`LEVEL`] of their means is the interval. `None` of no numbers.
+/// replacement, and the middle [`LEVEL`] of their means is the interval. `None` of no numbers or resamples.
 ///
 /// It is as narrow as the numbers are alike, down to zero width when all are equal, and too narrow below some twenty of
 /// them; the same seed gives the same interval.
-///
-/// # Panics
-/// If there are no resamples.
 pub fn bootstrap_mean(numbers: &[f64], resamples: usize, seed: u64) -> Option<Interval> {
-    if numbers.is_empty() {
+    let ones: Vec<(f64, f64)> = numbers.iter().map(|&number| (number, 1.0)).collect();
+    bootstrap_ratio(&ones, resamples, seed)
+}
+
+/// The same of a mean over groups of unequal size, each given by the sum and the number of its members: whole groups are
+/// drawn, since members of one group are not independent, and the mean is the sum of sums over the sum of numbers.
+/// `None` of no members or resamples.
+pub fn bootstrap_ratio(groups: &[(f64, f64)], resamples: usize, seed: u64) -> Option<Interval> {
+    if !groups.iter().any(|&(_, n)| n > 0.0) {
         return None;
     }
     let mut rng = Rng::new(seed, "bootstrap");
-    let mut means: Vec<f64> = (0..resamples)
-        .map(|_| (0..numbers.len()).map(|_| *rng.pick(numbers)).sum::<f64>() / numbers.len() as f64)
-        .collect();
+    let mut mean = |_| {
+        let drawn = (0..groups.len()).map(|_| *rng.pick(groups));
+        let (sum, n) = drawn.fold((0.0, 0.0), |(sums, ns), (sum, n)| (sums + sum, ns + n));
+        (n > 0.0).then(|| sum / n) // nothing if only groups without members were drawn
+    };
+    let mut means: Vec<f64> = (0..resamples).filter_map(&mut mean).collect();
     means.sort_by(f64::total_cmp);
     let tail = (1.0 - LEVEL) / 2.0;
-    Some(Interval { lo: quantile(&means, tail), hi: quantile(&means, 1.0 - tail) })
+    (!means.is_empty()).then(|| Interval { lo: quantile(&means, tail), hi: quantile(&means, 1.0 - tail) })
 }
 
 #[cfg(test)]
@@ -130,6 +138,16 @@ mod tests {
         let found = bootstrap_mean(&numbers, RESAMPLES, 0).unwrap();
         assert!((found.lo - (moments.mean().unwrap() - half)).abs() < 0.05 * half, "{found:?}");
         assert!((found.hi - (moments.mean().unwrap() + half)).abs() < 0.05 * half, "{found:?}");
+    }
+
+    #[test]
+    fn groups_weigh_as_much_as_they_have_members() {
+        // Groups of one and of many members about the same mean: the many decide.
+        let groups = [(1.0, 1.0), (50.0, 100.0), (52.0, 100.0), (48.0, 100.0), (51.0, 100.0)];
+        let found = bootstrap_ratio(&groups, 2000, 0).unwrap();
+        assert!(found.contains(202.0 / 401.0) && found.hi < 0.53, "{found:?}");
+        assert_eq!(bootstrap_ratio(&[(0.0, 0.0), (3.0, 2.0)], 500, 0), Some(Interval { lo: 1.5, hi: 1.5 }));
+        assert_eq!(bootstrap_ratio(&[(0.0, 0.0)], 500, 0), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! like.
 //!
 //! * one proportion (accuracy of a cell): [`wilson`];
+//! * a mean of prompts, or of groups of unequal size: [`bootstrap_mean`], [`bootstrap_ratio`];
 //! * two models on the same prompts: [`Paired`], a mean difference with a bootstrap interval;
 //! * hits and misses of two models on the same prompts: [`mcnemar`];
 //! * differences of any distribution: [`wilcoxon`];
@@ -25,7 +26,7 @@ mod wilcoxon;
 
 pub use divergence::Divergence;
 pub use histogram::Histogram;
-pub use interval::{bootstrap_mean, wilson, Interval, LEVEL, RESAMPLES};
+pub use interval::{bootstrap_mean, bootstrap_ratio, wilson, Interval, LEVEL, RESAMPLES};
 pub use moments::{mean, quantile, Moments};
 pub use paired::Paired;
 pub use rank::rank_stability;

@@ -1,0 +1,84 @@
+//! Which tokens can be recalled from their context: AR hits, after Arora et al. 2023 ("Zoology").
+//!
+//! A token is an AR hit if it completes a bigram (the token before it, and itself) that came earlier in its window, and
+//! that is not frequent in general. Zoology calls a bigram frequent that occurs more than some 1,250 times in the
+//! training data. The training data of a model from a folder are not ours to count, so frequency is counted in a fixed
+//! sample of the embedded prose, cut by the model's tokenizer. For the embedded models that is a sample of what the
+//! prose of their training documents was made from; for other models merely of plain English.
+
+use crate::prompt::{Haystack, Tokenizer};
+use crate::rng::Rng;
+use anyhow::Result;
+use std::collections::{HashMap, HashSet};
+
+/// How often a bigram may occur in the reference prose and still make AR hits, unless somebody says so.
+pub const AR_MAX_COUNT: u64 = 20;
+
+/// Sentences of the reference prose: 200 thousand tokens of the embedded tokenizer.
+const REFERENCE_SENTENCES: usize = 15_000;
+
+/// A set of pairs of neighbouring tokens.
+pub type Bigrams = HashSet<(u32, u32)>;
+
+/// Bigrams that occur more than `max_count` times in the reference prose; none for a `max_count` of 0.
+///
+/// # Errors
+/// If the tokenizer fails.
+pub fn frequent(tokenizer: &Tokenizer, max_count: u64) -> Result<Bigrams> {
+    if max_count == 0 {
+        return Ok(Bigrams::new());
+    }
+    let haystack = Haystack::embedded();
+    let sentences: Vec<String> = haystack.sentences(Rng::new(0, "reference prose")).take(REFERENCE_SENTENCES).collect();
+    let ids = tokenizer.encode(&sentences.join(" "))?.ids;
+    let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
+    for pair in ids.windows(2) {
+        *counts.entry((pair[0], pair[1])).or_default() += 1;
+    }
+    Ok(counts.into_iter().filter(|&(_, count)| count > max_count).map(|(bigram, _)| bigram).collect())
+}
+
+/// For each token whether it is an AR hit.
+pub fn ar_hits(ids: &[u32], frequent: &Bigrams) -> Vec<bool> {
+    let mut seen = Bigrams::new();
+    let hit = |pair: &[u32]| {
+        let bigram = (pair[0], pair[1]);
+        !seen.insert(bigram) && !frequent.contains(&bigram)
+    };
+    // Nothing comes before the first.
+    std::iter::once(false).take(ids.len()).chain(ids.windows(2).map(hit)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_completes_a_bigram_seen_before_is_a_hit() {
+        //             a  b  c  a  b  d  a  c  a  b
+        let ids = [1, 2, 3, 1, 2, 4, 1, 3, 1, 2];
+        let hits = |frequent: &Bigrams| {
+            let hits = ar_hits(&ids, frequent);
+            (0..ids.len()).filter(|&i| hits[i]).collect::<Vec<_>>()
+        };
+        // "a b" twice again, "c a" once again.
+        assert_eq!(hits(&Bigrams::new()), [4, 8, 9]);
+        assert_eq!(hits(&Bigrams::from([(1, 2)])), [8]);
+        assert_eq!(ar_hits(&[7, 7, 7], &Bigrams::new()), [false, false, true]);
+        assert_eq!(ar_hits(&[], &Bigrams::new()), [] as [bool; 0]);
+        assert_eq!(ar_hits(&[7], &Bigrams::new()), [false]);
+    }
+
+    #[test]
+    fn what_is_frequent_depends_on_the_count_that_is_allowed() {
+        let tokenizer = Tokenizer::embedded();
+        let counts = [1, AR_MAX_COUNT, 1000].map(|max_count| frequent(tokenizer, max_count).unwrap());
+        assert!(counts[1].is_subset(&counts[0]) && counts[2].is_subset(&counts[1]) && !counts[2].is_empty());
+        let of_the = |text: &str| {
+            let ids = tokenizer.encode(text).unwrap().ids;
+            (ids[ids.len() - 2], ids[ids.len() - 1])
+        };
+        assert!(counts[1].contains(&of_the("at the end of the")));
+        assert!(frequent(tokenizer, 0).unwrap().is_empty(), "0 turns the rule off");
+    }
+}

@@ -1,0 +1,185 @@
+//! From scored tokens to means with intervals: over all of them, by position, and between models.
+
+use super::{ScoredToken, ScoredWindow};
+use crate::stats::{bootstrap_ratio, Interval, RESAMPLES};
+
+/// Tokens of a block, where there are too few windows to draw from.
+pub const BLOCK_TOK: usize = 256;
+
+/// Windows that are enough for the bootstrap: its intervals are too narrow below some twenty numbers.
+const ENOUGH_WINDOWS: usize = 20;
+
+/// Groups that must have a token of a kind for its mean to have an interval.
+const FEWEST_GROUPS: usize = 5;
+
+/// Neighbouring positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bin {
+    /// First position.
+    pub first: u32,
+    /// Last position, included.
+    pub last: u32,
+}
+
+impl Bin {
+    /// Whether a position is among them.
+    pub fn holds(self, position: u32) -> bool {
+        (self.first..=self.last).contains(&position)
+    }
+
+    /// The middle, by ratios.
+    pub fn centre(self) -> f64 {
+        (f64::from(self.first) * f64::from(self.last)).sqrt()
+    }
+}
+
+/// The bin of a position: from a power of two to the last before the next one. 0 is a bin of its own.
+pub fn bin_of(position: u32) -> Bin {
+    match position.checked_ilog2() {
+        None => Bin { first: 0, last: 0 },
+        Some(power) => Bin { first: 1 << power, last: (1 << power) - 1 + (1 << power) },
+    }
+}
+
+/// The bins of these positions, in order.
+pub fn bins(positions: impl Iterator<Item = u32>) -> Vec<Bin> {
+    positions.map(bin_of).collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+}
+
+/// What is drawn from for intervals: windows if there are twenty, otherwise blocks of 256 scored tokens of them.
+pub fn groups(windows: &[ScoredWindow]) -> Vec<&[ScoredToken]> {
+    let size = if windows.len() < ENOUGH_WINDOWS { BLOCK_TOK } else { usize::MAX };
+    windows.iter().flat_map(|window| window.tokens.chunks(size)).collect()
+}
+
+/// A mean over tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean, every token counting alike.
+    pub mean: f64,
+    /// Tokens.
+    pub n: usize,
+    /// 95 % bootstrap interval over groups; nothing of too few groups.
+    pub interval: Option<Interval>,
+}
+
+/// The mean NLL of the tokens that `keep` keeps, in nats; nothing of none.
+pub fn estimate(groups: &[&[ScoredToken]], keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<Estimate> {
+    let sums = groups.iter().map(|group| {
+        let kept = group.iter().filter(|token| keep(token));
+        kept.fold((0.0, 0.0), |(sum, n), token| (sum + f64::from(token.nll_nats), n + 1.0))
+    });
+    of_sums(&sums.collect::<Vec<_>>(), seed)
+}
+
+/// The mean of b - a over the tokens that `keep` keeps of `a`; the groups must be [`comparable`].
+pub fn difference(
+    a: &[&[ScoredToken]],
+    b: &[&[ScoredToken]],
+    keep: &dyn Fn(&ScoredToken) -> bool,
+    seed: u64,
+) -> Option<Estimate> {
+    let sums = a.iter().zip(b).map(|(a, b)| {
+        let kept = a.iter().zip(*b).filter(|(a, _)| keep(a));
+        kept.fold((0.0, 0.0), |(sum, n), (a, b)| (sum + f64::from(b.nll_nats) - f64::from(a.nll_nats), n + 1.0))
+    });
+    of_sums(&sums.collect::<Vec<_>>(), seed)
+}
+
+fn of_sums(sums: &[(f64, f64)], seed: u64) -> Option<Estimate> {
+    let (sum, n) = sums.iter().fold((0.0, 0.0), |(sums, ns), (sum, n)| (sums + sum, ns + n));
+    let enough = sums.iter().filter(|&&(_, n)| n > 0.0).count() >= FEWEST_GROUPS;
+    let interval = || bootstrap_ratio(sums, RESAMPLES, seed);
+    (n > 0.0).then(|| Estimate { mean: sum / n, n: n as usize, interval: enough.then(interval).flatten() })
+}
+
+/// Whether two models were scored on the same tokens.
+pub fn comparable(a: &[ScoredWindow], b: &[ScoredWindow]) -> bool {
+    let same =
+        |a: &ScoredToken, b: &ScoredToken| (a.text_position, a.position, a.id) == (b.text_position, b.position, b.id);
+    let tokens = |windows: &'_ [ScoredWindow]| windows.iter().map(|window| window.tokens.len()).collect::<Vec<_>>();
+    let all = |windows| <[ScoredWindow]>::iter(windows).flat_map(|window| &window.tokens);
+    tokens(a) == tokens(b) && all(a).zip(all(b)).all(|(a, b)| same(a, b))
+}
+
+/// The mean NLL of positions up to each, each position counting once with its mean over windows: (position, nats).
+pub fn cumulative(windows: &[ScoredWindow]) -> Vec<(u32, f64)> {
+    let longest = windows.iter().flat_map(|window| &window.tokens).map(|token| token.position as usize).max();
+    let mut sums = vec![(0.0, 0.0); longest.map_or(0, |longest| longest + 1)];
+    for token in windows.iter().flat_map(|window| &window.tokens) {
+        let (sum, n) = &mut sums[token.position as usize];
+        (*sum, *n) = (*sum + f64::from(token.nll_nats), *n + 1.0);
+    }
+    let (mut total, mut positions) = (0.0, 0.0);
+    let reached = |(position, &(sum, n)): (usize, &(f64, f64))| {
+        total += sum / n;
+        positions += 1.0;
+        (position as u32, total / positions)
+    };
+    sums.iter().enumerate().filter(|(_, &(_, n))| n > 0.0).map(reached).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(sample: u64, nll: &[f32]) -> ScoredWindow {
+        let token = |(i, &nll_nats): (usize, &f32)| ScoredToken {
+            text_position: i as u64,
+            position: i as u32 + 1,
+            id: i as u32,
+            nll_nats,
+            ar_hit: i % 2 == 1,
+        };
+        ScoredWindow { sample, tokens: nll.iter().enumerate().map(token).collect(), bytes: 0 }
+    }
+
+    #[test]
+    fn bins_are_powers_of_two_and_hold_every_position_once() {
+        let ends: Vec<(u32, u32)> = bins(0..=9).into_iter().map(|bin| (bin.first, bin.last)).collect();
+        assert_eq!(ends, [(0, 0), (1, 1), (2, 3), (4, 7), (8, 15)]);
+        for position in [0, 1, 2, 255, 256, 4095, 1 << 31, u32::MAX] {
+            assert!(bin_of(position).holds(position), "{position}");
+        }
+        assert_eq!(bin_of(256), Bin { first: 256, last: 511 });
+    }
+
+    #[test]
+    fn every_token_counts_alike_however_windows_are_cut() {
+        let windows = [window(0, &[1.0, 2.0, 3.0]), window(1, &[6.0])];
+        let all = estimate(&groups(&windows), &|_| true, 0).unwrap();
+        assert_eq!((all.mean, all.n, all.interval), (3.0, 4, None), "two windows are too few");
+        let hits = estimate(&groups(&windows), &|token| token.ar_hit, 0).unwrap();
+        assert_eq!((hits.mean, hits.n), (2.0, 1));
+        assert_eq!(estimate(&groups(&windows), &|token| token.position > 7, 0), None);
+    }
+
+    #[test]
+    fn one_window_is_drawn_from_in_blocks() {
+        let one = [window(0, &vec![1.5; 6 * BLOCK_TOK])];
+        assert_eq!(groups(&one).len(), 6);
+        let interval = estimate(&groups(&one), &|_| true, 0).unwrap().interval.unwrap();
+        assert_eq!((interval.lo, interval.hi), (1.5, 1.5));
+        let many: Vec<ScoredWindow> =
+            (0..ENOUGH_WINDOWS as u64).map(|i| window(i, &vec![1.0; 2 * BLOCK_TOK])).collect();
+        assert_eq!(groups(&many).len(), ENOUGH_WINDOWS);
+    }
+
+    #[test]
+    fn differences_are_those_of_the_same_tokens() {
+        let (a, b) = ([window(0, &[1.0, 2.0, 3.0])], [window(0, &[2.0, 2.0, 5.0])]);
+        assert!(comparable(&a, &b));
+        let found = difference(&groups(&a), &groups(&b), &|_| true, 0).unwrap();
+        assert_eq!((found.mean, found.n), (1.0, 3));
+        let mut other = b.clone();
+        other[0].tokens[1].id = 77;
+        assert!(!comparable(&a, &other) && !comparable(&a, &[]));
+    }
+
+    #[test]
+    fn the_cumulative_mean_counts_every_position_once() {
+        // Position 1 twice with the mean 2, position 2 once.
+        assert_eq!(cumulative(&[window(0, &[1.0, 5.0]), window(1, &[3.0])]), [(1, 2.0), (2, 3.5)]);
+        assert_eq!(cumulative(&[]), []);
+    }
+}
