@@ -42,6 +42,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// Run folders as one page: results with intervals, figures, recipe
     Report(ReportArgs),
+    /// What a model is: family, layout, lambda, memory, and whether its tensors fit
+    Inspect(InspectArgs),
     /// Show a needle prompt with its regions marked, or write prompts as JSON lines
     Prompt(ShowPromptArgs),
     /// Train matched models from a spec, side by side on the same data
@@ -508,6 +510,23 @@ pub struct ShowPromptArgs {
     /// How its folder is read.
     #[command(flatten)]
     pub reading: ReadingArgs,
+}
+
+/// `difftool inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// A built-in model (transformer, diff, diff-v2), or a Hugging Face folder
+    #[arg(value_name = "NAME|DIR")]
+    pub model: String,
+    /// Prompt length that memory is estimated for, in tokens [default: 4k, or what the model can take if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// How the folder is read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `difftool completions`.

@@ -2,23 +2,24 @@
 
 use crate::stats::Interval;
 use comfy_table::{presets, CellAlignment, ContentArrangement};
+use std::borrow::Cow;
 use std::fmt;
 
 /// A heading and how its column is aligned.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Column {
-    heading: &'static str,
+    heading: Cow<'static, str>,
     alignment: CellAlignment,
 }
 
 /// A column of words.
-pub fn left(heading: &'static str) -> Column {
-    Column { heading, alignment: CellAlignment::Left }
+pub fn left(heading: impl Into<Cow<'static, str>>) -> Column {
+    Column { heading: heading.into(), alignment: CellAlignment::Left }
 }
 
 /// A column of numbers.
-pub fn right(heading: &'static str) -> Column {
-    Column { heading, alignment: CellAlignment::Right }
+pub fn right(heading: impl Into<Cow<'static, str>>) -> Column {
+    Column { heading: heading.into(), alignment: CellAlignment::Right }
 }
 
 /// A plain table, printed with `{}`; the last line ends without a newline.
@@ -33,7 +34,7 @@ impl Table {
     pub fn new(columns: &[Column]) -> Self {
         let mut inner = comfy_table::Table::new();
         inner.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        inner.set_header(columns.iter().map(|column| column.heading));
+        inner.set_header(columns.iter().map(|column| column.heading.as_ref()));
         for (cells, column) in inner.column_iter_mut().zip(columns) {
             cells.set_cell_alignment(column.alignment);
             cells.set_padding((0, 2));

@@ -77,9 +77,16 @@ impl DiffV1 {
     /// # Errors
     /// If the vectors differ in length.
     pub fn lambda(&self) -> Result<Tensor> {
-        let [q1, k1, q2, k2] = &self.vectors;
+        Self::lambda_of(&self.vectors, self.lambda_init)
+    }
+
+    /// As [`DiffV1::lambda`], of vectors alone.
+    ///
+    /// # Errors
+    /// If the vectors differ in length.
+    pub fn lambda_of([q1, k1, q2, k2]: &[Tensor; 4], lambda_init: f64) -> Result<Tensor> {
         let exp_dot = |q: &Tensor, k: &Tensor| linear(&q.unsqueeze(0)?, &k.unsqueeze(0)?)?.flatten_all()?.exp();
-        (exp_dot(q1, k1)? - exp_dot(q2, k2)?)? + self.lambda_init
+        (exp_dot(q1, k1)? - exp_dot(q2, k2)?)? + lambda_init
     }
 
     /// RMSNorm over the value width of each head, times gain, times (1 - lambda_init): (B, T, H, 2d) -> same shape.

@@ -88,8 +88,9 @@ fn list(session: &Session) -> Result<()> {
     };
     let seconds_per_flop = seconds_per_flop(session, shortest)?;
     let threads = rayon::current_num_threads().min(cells.len()) as f64;
-    let flops = |ctx_tok: usize| session.models.iter().map(|m| m.transformer.forward_flops(ctx_tok)).sum::<f64>();
-    let bytes = |ctx_tok| session.models.iter().map(|m| m.transformer.forward_bytes(ctx_tok)).max().unwrap_or(0);
+    let flops =
+        |ctx_tok: usize| session.models.iter().map(|m| m.transformer.config.forward_flops(ctx_tok)).sum::<f64>();
+    let bytes = |ctx_tok| session.models.iter().map(|m| m.transformer.config.forward_bytes(ctx_tok)).max().unwrap_or(0);
     let kinds: Vec<Kind> = cells
         .chunk_by(|a, b| a.spec == b.spec)
         .map(|alike| Kind {
@@ -119,7 +120,8 @@ fn seconds_per_flop(session: &Session, cell: &Cell) -> Result<f64> {
     let cells = [cell.clone()];
     one.install(|| session.run().run(&cells, &mut measures.list(), &mut |_, _| Ok(())))?;
     let ctx_tok = cell.spec.ctx_tok();
-    Ok(start.elapsed().as_secs_f64() / session.models.iter().map(|m| m.transformer.forward_flops(ctx_tok)).sum::<f64>())
+    Ok(start.elapsed().as_secs_f64()
+        / session.models.iter().map(|m| m.transformer.config.forward_flops(ctx_tok)).sum::<f64>())
 }
 
 fn table(kinds: &[Kind]) -> Table {

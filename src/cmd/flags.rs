@@ -9,7 +9,7 @@ use anyhow::Result;
 use std::path::Path;
 
 /// Tokens of a prompt or window if nobody says how many.
-const CTX_TOK: usize = 4096;
+pub(super) const CTX_TOK: usize = 4096;
 
 /// What a command fills in where a flag was not given.
 pub(super) struct Defaults {

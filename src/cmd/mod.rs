@@ -5,6 +5,7 @@ mod execute;
 mod experiment;
 mod flags;
 mod heatmap;
+mod inspect;
 mod manual;
 mod needle;
 mod nll;
@@ -41,6 +42,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Merge(args) => experiment::merge(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Prompt(args) => prompt::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Completions(args) => manual::completions(&args),

@@ -233,7 +233,7 @@ type Group = (Cells, fn(Option<f64>) -> String);
 fn table_of(summary: &Summary, cells: &[Group], is_text: bool) -> Table {
     let mut columns: Vec<Column> = vec![left("model")];
     columns.extend(setting_columns(is_text));
-    columns.extend(cells.iter().flat_map(|(cells, _)| cells.iter().map(|(heading, ..)| right(heading))));
+    columns.extend(cells.iter().flat_map(|(cells, _)| cells.iter().map(|(heading, ..)| right(*heading))));
     let mut table = Table::new(&columns);
     for (setting, model) in settings_and_models(summary) {
         let mut row = vec![model.clone()];

@@ -86,7 +86,7 @@ impl Run<'_> {
                 Cell { index: 0, ..cell.clone() }.prompt(self.grid.seed(), self.sources, model.tokenizer())?;
             }
         }
-        let per_pass = self.models.iter().map(|m| m.transformer.forward_bytes(longest)).max().unwrap_or(0);
+        let per_pass = self.models.iter().map(|m| m.transformer.config.forward_bytes(longest)).max().unwrap_or(0);
         let needed = per_pass * rayon::current_num_threads().min(cells.len()) as u64;
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;

@@ -100,6 +100,11 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    /// Size of the files, in bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.bytes().len() as u64).sum()
+    }
+
     /// SHA-256 of the file; of several, of their hashes in the order of their names.
     pub fn sha256(&self) -> String {
         match self.shards.as_slice() {
@@ -170,6 +175,14 @@ impl Checkpoint {
     /// # Errors
     /// Names the file and the tensor that is missing, misshapen, not a number, or not part of the model.
     pub fn load(&self, config: &ModelConfig) -> Result<Weights> {
+        self.load_some(config, |_| true)
+    }
+
+    /// As [`Checkpoint::load`] for the tensors that are `wanted` by our names; all others are checked, not read.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`].
+    pub fn load_some(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
         let origin = &self.shards[0].origin;
         let audit = self.audit(config)?;
         if let Some((name, shape)) = audit.missing.first() {
@@ -190,7 +203,8 @@ impl Checkpoint {
             let values = decode(view).with_context(|| format!("{origin}: tensor {found}"))?;
             Ok((name, Tensor::from_vec(pick(values, &source, &shape), shape, &Device::Cpu)?))
         };
-        let weights = config.tensors().into_iter().map(read).collect::<Result<Vec<_>>>()?;
+        let wanted = config.tensors().into_iter().filter(|(name, _)| wanted(name));
+        let weights = wanted.map(read).collect::<Result<Vec<_>>>()?;
         Ok(Weights::new(weights, origin))
     }
 }

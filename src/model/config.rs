@@ -276,42 +276,6 @@ impl ModelConfig {
         self.heads * self.wiring().value_slices() * self.head_dim
     }
 
-    /// The layout of the attention in one line, as `inspect` and the manifest print it.
-    pub fn layout(&self) -> String {
-        let positions = match &self.positions {
-            Positions::Learned { .. } => "learned positions",
-            Positions::Rotary { .. } if self.layers.iter().all(|layer| layer.rotary.is_none()) => "no positions",
-            Positions::Rotary { style: RopeStyle::Half, .. } => "half-rotation RoPE",
-            Positions::Rotary { style: RopeStyle::Interleaved, .. } => "interleaved RoPE",
-        };
-        match self.variant {
-            Variant::Standard => format!("standard, {positions}"),
-            Variant::DiffV1 { pairing, gain } => {
-                let pairs = match pairing {
-                    Pairing::Halves => "pairs (i, i+H)",
-                    Pairing::Adjacent => "pairs (2i, 2i+1)",
-                    Pairing::AdjacentNaive => "pairs (2i, 2i+1), keys as in the naive file",
-                };
-                format!("DIFF V1, {pairs}, {positions}, head norm {} gain", if gain { "with" } else { "without" })
-            }
-            Variant::DiffV2 => format!("DIFF V2, pairs (2i, 2i+1) on one key head, {positions}"),
-            Variant::Scalar => format!("scalar lambda, pairs (i, i+H), {positions}, one norm over all heads"),
-        }
-    }
-
-    /// Which numbers are called logits, where a family changes what they are: `QK-norm, soft-capped at 50`. Nothing for
-    /// scaled products of queries and keys.
-    pub fn logit_tap(&self) -> Option<String> {
-        let norm = self.qk_norm.map(|norm| match norm {
-            QkNorm::Head => "queries and keys normed per head".to_owned(),
-            QkNorm::Projection => "queries and keys normed over all heads".to_owned(),
-        });
-        let cap = self.layers.iter().find_map(|layer| layer.rule.softcap);
-        let cap = cap.map(|cap| format!("after the soft cap at {cap}"));
-        let parts: Vec<String> = norm.into_iter().chain(cap).collect();
-        (!parts.is_empty()).then(|| parts.join(", "))
-    }
-
     /// Every tensor of the model by our name (Llama's, as far as they go) with its shape. Where a family stores them
     /// otherwise is said by `names.rs`.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {

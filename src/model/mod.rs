@@ -2,6 +2,8 @@
 
 mod checkpoint;
 mod config;
+mod cost;
+mod describe;
 mod families;
 mod names;
 mod raw;

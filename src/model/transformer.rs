@@ -183,32 +183,6 @@ impl Transformer {
         }
     }
 
-    /// Memory of one forward pass over `ctx_tok` tokens beside the weights, in bytes: what is alive at its widest point,
-    /// the projections of an attention layer or the hidden layer of the MLP, and one tile of softmax rows per map.
-    pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
-        let c = &self.config;
-        // Projections exist before and after rotation; head outputs before and after the norm.
-        let projected = c.query_heads() + c.key_heads() + c.kv_heads;
-        let attention = 2 * projected * c.head_dim + 3 * c.attention_width();
-        let mlp = if c.gated { 3 * c.ffn } else { 2 * c.ffn };
-        let per_token = 3 * c.width + attention.max(mlp);
-        let tile = 2 * crate::attention::TILE * ctx_tok;
-        4 * (per_token * ctx_tok + tile) as u64
-    }
-
-    /// Multiplications and additions of one forward pass over `ctx_tok` tokens, about: two for each weight and token, and
-    /// of the attention the causal half, or the window.
-    pub fn forward_flops(&self, ctx_tok: usize) -> f64 {
-        let c = &self.config;
-        let per_pair = (c.query_heads() * c.head_dim + c.attention_width()) as f64;
-        let tokens = ctx_tok as f64;
-        let pairs = |layer: &Layer| match layer.rule.window {
-            Some(window) if window < ctx_tok => tokens * window as f64,
-            _ => tokens * tokens / 2.0,
-        };
-        2.0 * tokens * c.parameters() as f64 + 2.0 * per_pair * c.layers.iter().map(pairs).sum::<f64>()
-    }
-
     /// The learned lambda of every layer: one number per layer for V1 and the scalar layout, nothing otherwise (V2's
     /// depends on the token).
     ///

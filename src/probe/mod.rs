@@ -8,12 +8,14 @@
 //! | [`GridProbe`] | a picture of the map, pooled to bins | a range |
 //! | [`SinkProbe`] | which keys every row looks at | some 512 over the text, and the answer's |
 //! | [`LogitProbe`] | the largest logits and their distribution | all |
+//! | [`LambdaProbe`] | the weight of its second map | all |
 //!
 //! [`Hidden`] learns from the residual stream what [`LogitProbe`] learns from logits.
 
 mod answer;
 mod grid;
 mod hidden;
+mod lambda;
 mod logits;
 mod rows;
 mod shape;
@@ -24,6 +26,7 @@ mod testing;
 pub use answer::{runs, Allocation, AnswerProbe, AnswerSink};
 pub use grid::{Grid, GridMean, GridProbe, GridSink, GridSpec, Pooling, Quantity};
 pub use hidden::{Hidden, HiddenAt, Massive};
+pub use lambda::{LambdaProbe, LambdaSink};
 pub use logits::{LogitAt, LogitProbe, LogitSink};
 pub use rows::{RowsProbe, RowsSink};
 pub use shape::{Shape, ShapeProbe, ShapeSink, ShapeSum};

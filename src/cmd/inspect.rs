@@ -1,0 +1,151 @@
+//! `difftool inspect`: what a model is, before anything is measured on it.
+
+use super::flags;
+use crate::cli::InspectArgs;
+use crate::inspect::{Inspection, LayerLambda};
+use crate::models;
+use crate::table::{left, right, Table};
+use anyhow::{bail, Result};
+
+/// Prints what is in a folder.
+///
+/// # Errors
+/// If a file cannot be read, or the tensors are not those of the architecture.
+pub fn run(args: &InspectArgs) -> Result<()> {
+    let opened = models::open(&args.model, flags::reading(&args.reading))?;
+    let ctx_tok = match &args.ctx {
+        Some(_) => flags::one_ctx_tok(args.ctx.as_ref(), &[], &args.reading, "inspect looks at one length")?,
+        None => opened.config.max_ctx_tok.min(flags::CTX_TOK),
+    };
+    let inspection = Inspection::new(opened, ctx_tok)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&inspection)?);
+    } else {
+        println!("{}", facts(&inspection));
+        if !inspection.lambda.is_empty() {
+            println!("\n{}", lambdas(&inspection.lambda));
+        }
+        tensors(&inspection);
+    }
+    if !inspection.is_loadable() {
+        let weights = &inspection.weights;
+        bail!(
+            "--model {}: {} tensors are missing, {} do not fit and {} are not part of the model; it cannot be measured",
+            inspection.name,
+            weights.missing.len(),
+            weights.misfits.len(),
+            weights.unused.len()
+        );
+    }
+    Ok(())
+}
+
+fn facts(found: &Inspection) -> Table {
+    let mut table = Table::new(&[left("model"), left(found.name.clone())]);
+    let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+    row("family", found.model_type.clone());
+    row("attention", found.layout.clone());
+    if let Some(tap) = &found.logit_tap {
+        row("logits", tap.clone());
+    }
+    row("parameters", thousands(found.parameters));
+    row("layers", found.layers.to_string());
+    let maps = if found.maps == 1 { String::new() } else { format!(" of {} maps", found.maps) };
+    let Inspection { heads, key_heads, value_heads, head_dim, .. } = found;
+    row("heads", format!("{heads}{maps}, {key_heads} key heads, {value_heads} value heads, {head_dim} wide"));
+    row("width", format!("{}, MLP {}", found.width, found.mlp));
+    row("blocks", found.block.clone());
+    row("biases", found.biases.clone());
+    row("positions", found.positions.join("; "));
+    row("a query sees", found.sees.clone());
+    row("context", format!("{} tokens", found.max_ctx_tok));
+    row("vocabulary", format!("{}{}", found.vocab, if found.tied { ", output head tied" } else { "" }));
+    row("tokenizer", tokenizer(found));
+    row("weights", format!("{}, {} on disk", found.weights.dtype, mib(found.weights.bytes)));
+    let memory = &found.memory;
+    row(
+        "memory",
+        format!(
+            "{} for the weights, {} for a pass over {} tokens",
+            mib(memory.weights_bytes),
+            mib(memory.pass_bytes),
+            memory.ctx_tok
+        ),
+    );
+    table
+}
+
+fn tokenizer(found: &Inspection) -> String {
+    match &found.tokenizer {
+        None => "none: only token ids can be measured".to_owned(),
+        Some(tokenizer) => {
+            let bos = tokenizer
+                .bos_id
+                .map_or("no begin-of-sequence token".to_owned(), |id| format!("prompts begin with token {id}"));
+            format!("{} tokens, {bos}", tokenizer.vocab)
+        }
+    }
+}
+
+/// Lambda by layer: one number, or where its values lie.
+fn lambdas(layers: &[LayerLambda]) -> Table {
+    let number = |x: Option<f64>| x.map_or(String::new(), |x| format!("{x:.4}"));
+    if layers.iter().any(|layer| layer.over_tokens.is_some()) {
+        let headings = ["layer", "lambda", "std", "5 %", "median", "95 %", "n"];
+        let mut table = Table::new(&headings.map(right));
+        for layer in layers {
+            let Some(d) = layer.over_tokens else { continue };
+            let numbers = [d.mean, d.std, d.p5, d.median, d.p95].map(|x| format!("{x:.4}"));
+            let cells = std::iter::once(layer.layer.to_string()).chain(numbers).chain([d.n.to_string()]);
+            table.row(cells);
+        }
+        return table;
+    }
+    let mut table = Table::new(&[right("layer"), right("lambda_init"), right("lambda")]);
+    for layer in layers {
+        table.row([layer.layer.to_string(), number(layer.init), number(layer.learned)]);
+    }
+    table
+}
+
+/// What does not fit.
+fn tensors(found: &Inspection) {
+    let weights = &found.weights;
+    let shapes = |title: &str, list: &[(String, Vec<usize>)]| {
+        for (name, shape) in list {
+            println!("{title} {name} {shape:?}");
+        }
+    };
+    if !found.is_loadable() {
+        println!();
+    }
+    shapes("missing", &weights.missing);
+    weights.misfits.iter().for_each(|misfit| println!("misfit {misfit}"));
+    shapes("unused", &weights.unused);
+}
+
+/// `1 234 567`.
+fn thousands(n: usize) -> String {
+    let digits = n.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|g| std::str::from_utf8(g).expect("digits")).collect();
+    groups.join(" ")
+}
+
+fn mib(bytes: u64) -> String {
+    match bytes >> 20 {
+        0 => format!("{} KiB", bytes.div_ceil(1024)),
+        mib => format!("{mib} MiB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_numbers_are_grouped() {
+        assert_eq!(thousands(7), "7");
+        assert_eq!(thousands(1_234_567), "1 234 567");
+    }
+}

@@ -1,0 +1,258 @@
+//! What a model folder holds: its architecture in words, lambda by layer, the memory it takes, and whether its tensors are
+//! those of the architecture.
+
+use crate::attention::{lambda_init, DiffV1, Stream};
+use crate::model::{ModelConfig, Variant};
+use crate::models::{Model, Opened};
+use crate::pass::pass;
+use crate::probe::{LambdaProbe, LambdaSink};
+use crate::prompt::{Text, Windows};
+use crate::stats::{quantile, Moments};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Tokens of prose that lambda is looked at over, where it depends on the token.
+const LAMBDA_TOK: usize = 512;
+
+/// Everything `inspect` says.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// Built-in, or the folder as given.
+    pub name: String,
+    /// `model_type` of its configuration.
+    pub model_type: String,
+    /// Attention variant.
+    pub variant: &'static str,
+    /// Which heads make a map.
+    pub layout: String,
+    /// What its logits are, where that is not scaled products of queries and keys.
+    pub logit_tap: Option<String>,
+    /// Number of parameters, tied ones counted once.
+    pub parameters: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Output heads of a layer.
+    pub heads: usize,
+    /// Softmax maps of each.
+    pub maps: usize,
+    /// Key heads of a layer.
+    pub key_heads: usize,
+    /// Value heads of a layer, in slices of the head width.
+    pub value_heads: usize,
+    /// Width of queries and keys.
+    pub head_dim: usize,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// The MLP in words.
+    pub mlp: String,
+    /// Norms and residual stream in words.
+    pub block: String,
+    /// Projections with a bias.
+    pub biases: String,
+    /// How tokens know their place.
+    pub positions: Vec<String>,
+    /// What a query sees.
+    pub sees: String,
+    /// Longest context the model was trained for, in tokens.
+    pub max_ctx_tok: usize,
+    /// Vocabulary of the model.
+    pub vocab: usize,
+    /// Whether the output head is the embedding matrix.
+    pub tied: bool,
+    /// What cuts its text.
+    pub tokenizer: Option<TokenizerInfo>,
+    /// The weights on disk.
+    pub weights: WeightsInfo,
+    /// Memory for one prompt.
+    pub memory: MemoryInfo,
+    /// Lambda of every layer; empty without differential attention, or if the weights cannot be read.
+    pub lambda: Vec<LayerLambda>,
+}
+
+/// A tokenizer.
+#[derive(Clone, Debug, Serialize)]
+pub struct TokenizerInfo {
+    /// Tokens it knows, special ones included.
+    pub vocab: usize,
+    /// Id of the begin-of-sequence token that prompts start with.
+    pub bos_id: Option<u32>,
+}
+
+/// Weights on disk.
+#[derive(Clone, Debug, Serialize)]
+pub struct WeightsInfo {
+    /// Number types.
+    pub dtype: String,
+    /// Size of the files.
+    pub bytes: u64,
+    /// Tensors of the model that are in no file, with the shape they should have.
+    pub missing: Vec<(String, Vec<usize>)>,
+    /// Tensors of another shape or number type than expected.
+    pub misfits: Vec<String>,
+    /// Tensors that are not part of the model.
+    pub unused: Vec<(String, Vec<usize>)>,
+}
+
+/// Memory of one forward pass.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MemoryInfo {
+    /// Length of the prompt.
+    pub ctx_tok: usize,
+    /// Weights in `f32`.
+    pub weights_bytes: u64,
+    /// Activations.
+    pub pass_bytes: u64,
+}
+
+/// Lambda of one layer.
+#[derive(Clone, Debug, Serialize)]
+pub struct LayerLambda {
+    /// 0-based layer.
+    pub layer: usize,
+    /// Where it started, for V1.
+    pub init: Option<f64>,
+    /// What it is, where one number holds for the layer.
+    pub learned: Option<f64>,
+    /// How it is distributed over tokens and heads, for V2.
+    pub over_tokens: Option<Distribution>,
+}
+
+/// Where numbers lie.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Distribution {
+    /// How many.
+    pub n: usize,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub std: f64,
+    /// 5 % are smaller.
+    pub p5: f64,
+    /// Half are.
+    pub median: f64,
+    /// 95 % are.
+    pub p95: f64,
+}
+
+impl Inspection {
+    /// Looks at a model and at what prompts of `ctx_tok` tokens take.
+    ///
+    /// # Errors
+    /// If a file cannot be read. Tensors that do not fit the architecture are part of what is found.
+    pub fn new(opened: Opened, ctx_tok: usize) -> Result<Self> {
+        let config = &opened.config;
+        let audit = opened.checkpoint.audit(config)?;
+        let weights = WeightsInfo {
+            dtype: opened.checkpoint.dtypes()?,
+            bytes: opened.checkpoint.len_bytes(),
+            missing: audit.missing.clone(),
+            misfits: audit.misfits.clone(),
+            unused: audit.unused.clone(),
+        };
+        let tokenizer = opened
+            .tokenizer()
+            .map(|tokenizer| TokenizerInfo { vocab: tokenizer.vocab_size(), bos_id: tokenizer.bos_id() });
+        let memory = MemoryInfo {
+            ctx_tok,
+            weights_bytes: 4 * config.parameters() as u64,
+            pass_bytes: config.forward_bytes(ctx_tok),
+        };
+        Ok(Self {
+            name: opened.name.clone(),
+            model_type: config.model_type.clone(),
+            variant: config.variant.name(),
+            layout: config.layout(),
+            logit_tap: config.logit_tap(),
+            parameters: config.parameters(),
+            layers: config.layers.len(),
+            heads: config.heads,
+            maps: config.wiring().maps(),
+            key_heads: config.key_heads(),
+            value_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            width: config.width,
+            mlp: config.mlp(),
+            block: config.block(),
+            biases: config.biases(),
+            positions: config.positions(),
+            sees: config.windows(),
+            max_ctx_tok: config.max_ctx_tok,
+            vocab: config.vocab,
+            tied: config.tied,
+            tokenizer,
+            weights,
+            memory,
+            lambda: if audit.is_clean() { lambdas(opened)? } else { Vec::new() },
+        })
+    }
+
+    /// Whether the weights are those of the architecture.
+    pub fn is_loadable(&self) -> bool {
+        let WeightsInfo { missing, misfits, unused, .. } = &self.weights;
+        missing.is_empty() && misfits.is_empty() && unused.is_empty()
+    }
+}
+
+fn lambdas(opened: Opened) -> Result<Vec<LayerLambda>> {
+    let config = opened.config.clone();
+    let layers = 0..config.layers.len();
+    let layer = |layer| LayerLambda { layer, init: None, learned: None, over_tokens: None };
+    match config.variant {
+        Variant::Standard => Ok(Vec::new()),
+        Variant::DiffV1 { .. } => {
+            let learned = learned(&opened, &config)?;
+            let of = |(l, learned)| LayerLambda { init: Some(lambda_init(l)), learned: Some(learned), ..layer(l) };
+            Ok(layers.zip(learned).map(of).collect())
+        }
+        Variant::Scalar => {
+            let learned = learned(&opened, &config)?;
+            Ok(layers.zip(learned).map(|(l, learned)| LayerLambda { learned: Some(learned), ..layer(l) }).collect())
+        }
+        Variant::DiffV2 if opened.tokenizer().is_none() => Ok(Vec::new()),
+        Variant::DiffV2 => {
+            let found = over_tokens(&opened.load()?)?;
+            Ok(found.into_iter().map(|(l, found)| LayerLambda { over_tokens: Some(found), ..layer(l) }).collect())
+        }
+    }
+}
+
+/// The number of every layer, from its own few tensors.
+fn learned(opened: &Opened, config: &ModelConfig) -> Result<Vec<f64>> {
+    let mut weights = opened.checkpoint.load_some(config, |name| name.contains("self_attn.lambda"))?;
+    let mut of_layer = |l: usize| -> Result<f64> {
+        let mut take = |name: &str| weights.take(&format!("model.layers.{l}.self_attn.{name}"));
+        let lambda = match config.variant {
+            Variant::Scalar => take("lambda")?,
+            _ => {
+                let [q1, k1, q2, k2] = DiffV1::VECTORS.map(&mut take);
+                DiffV1::lambda_of(&[q1?, k1?, q2?, k2?], lambda_init(l))?
+            }
+        };
+        Ok(f64::from(lambda.to_vec1::<f32>()?[0]))
+    };
+    (0..config.layers.len()).map(&mut of_layer).collect()
+}
+
+/// Lambda of every token and head over embedded prose, by layer.
+fn over_tokens(model: &Model) -> Result<BTreeMap<usize, Distribution>> {
+    let ctx_tok = LAMBDA_TOK.min(model.transformer.config.max_ctx_tok);
+    let prompt = Text::Prose.window(0, Windows { ctx_tok, stride: None }, 0, model.tokenizer())?;
+    let passed = pass(&model.transformer, &prompt, Stream::new(&[&LambdaProbe]), true)?;
+    let mut layers: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for sighting in passed.sightings {
+        let sink = sighting.sink.into_any().downcast::<LambdaSink>().expect("the lambda probe makes lambda sinks");
+        layers.entry(sighting.layer).or_default().extend(sink.lambdas.iter().map(|&lambda| f64::from(lambda)));
+    }
+    layers.into_iter().map(|(layer, lambdas)| Ok((layer, Distribution::of(lambdas)?))).collect()
+}
+
+impl Distribution {
+    fn of(mut numbers: Vec<f64>) -> Result<Self> {
+        numbers.sort_by(f64::total_cmp);
+        let moments: Moments = numbers.iter().copied().collect();
+        let (mean, std) = moments.mean().zip(moments.std()).context("lambda of fewer than two tokens")?;
+        let at = |q| quantile(&numbers, q);
+        Ok(Self { n: numbers.len(), mean, std, p5: at(0.05), median: at(0.5), p95: at(0.95) })
+    }
+}

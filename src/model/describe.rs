@@ -1,0 +1,110 @@
+//! A decoder in words, as `inspect` and the manifest print it.
+
+use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Variant};
+use crate::attention::Pairing;
+use crate::ops::RopeStyle;
+
+impl ModelConfig {
+    /// The layout of the attention in one line, as `inspect` and the manifest print it.
+    pub fn layout(&self) -> String {
+        let positions = match &self.positions {
+            Positions::Learned { .. } => "learned positions",
+            Positions::Rotary { .. } if self.layers.iter().all(|layer| layer.rotary.is_none()) => "no positions",
+            Positions::Rotary { style: RopeStyle::Half, .. } => "half-rotation RoPE",
+            Positions::Rotary { style: RopeStyle::Interleaved, .. } => "interleaved RoPE",
+        };
+        match self.variant {
+            Variant::Standard => format!("standard, {positions}"),
+            Variant::DiffV1 { pairing, gain } => {
+                let pairs = match pairing {
+                    Pairing::Halves => "pairs (i, i+H)",
+                    Pairing::Adjacent => "pairs (2i, 2i+1)",
+                    Pairing::AdjacentNaive => "pairs (2i, 2i+1), keys as in the naive file",
+                };
+                format!("DIFF V1, {pairs}, {positions}, head norm {} gain", if gain { "with" } else { "without" })
+            }
+            Variant::DiffV2 => format!("DIFF V2, pairs (2i, 2i+1) on one key head, {positions}"),
+            Variant::Scalar => format!("scalar lambda, pairs (i, i+H), {positions}, one norm over all heads"),
+        }
+    }
+
+    /// Which numbers are called logits, where a family changes what they are: `QK-norm, soft-capped at 50`. Nothing for
+    /// scaled products of queries and keys.
+    pub fn logit_tap(&self) -> Option<String> {
+        let norm = self.qk_norm.map(|norm| match norm {
+            QkNorm::Head => "queries and keys normed per head".to_owned(),
+            QkNorm::Projection => "queries and keys normed over all heads".to_owned(),
+        });
+        let cap = self.layers.iter().find_map(|layer| layer.rule.softcap);
+        let cap = cap.map(|cap| format!("after the soft cap at {cap}"));
+        let parts: Vec<String> = norm.into_iter().chain(cap).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// Norms and residual stream: `RMSNorm before attention and MLP`.
+    pub fn block(&self) -> String {
+        let norm = match self.norm {
+            NormKind::Rms => "RMSNorm",
+            NormKind::RmsPlusOne => "RMSNorm (gain 1 + weight)",
+            NormKind::Layer => "LayerNorm",
+        };
+        let place = match self.norm_place {
+            NormPlace::Before => "before",
+            NormPlace::After => "after",
+            NormPlace::Both => "before and after",
+        };
+        let parallel = if self.parallel { ", in parallel" } else { "" };
+        format!("{norm} {place} attention and MLP{parallel}, eps {:e}", self.norm_eps)
+    }
+
+    /// The MLP: `344 wide, gated, silu`.
+    pub fn mlp(&self) -> String {
+        let activation = match self.activation {
+            Activation::Silu => "silu",
+            Activation::Gelu => "gelu",
+            Activation::GeluTanh => "gelu (tanh)",
+            Activation::Relu => "relu",
+        };
+        format!("{} wide, {activation}{}", self.ffn, if self.gated { ", gated" } else { "" })
+    }
+
+    /// Projections with a bias: `q, k, v, MLP`.
+    pub fn biases(&self) -> String {
+        let parts = [("q, k, v", self.bias.qkv), ("attention output", self.bias.out), ("MLP", self.bias.mlp)];
+        let with: Vec<&str> = parts.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
+        if with.is_empty() {
+            return "none".to_owned();
+        }
+        with.join(", ")
+    }
+
+    /// How tokens know their place, one line for each embedding.
+    pub fn positions(&self) -> Vec<String> {
+        let Positions::Rotary { embeddings, .. } = &self.positions else { return vec!["learned".to_owned()] };
+        let describe = |(i, rotary): (usize, &super::Rotary)| {
+            let layers = self.layers.iter().filter(|layer| layer.rotary == Some(i)).count();
+            let part = if rotary.channels < self.head_dim {
+                format!(", {} of {} channels", rotary.channels, self.head_dim)
+            } else {
+                String::new()
+            };
+            let of = if layers < self.layers.len() { format!(", in {layers} of {} layers", self.layers.len()) } else { String::new() };
+            format!("RoPE, base {}{part}{}{of}", rotary.theta, rotary.scaling.describe())
+        };
+        let mut lines: Vec<String> = embeddings.iter().enumerate().map(describe).collect();
+        let without = self.layers.iter().filter(|layer| layer.rotary.is_none()).count();
+        if without > 0 {
+            lines.push(format!("none in {without} of {} layers", self.layers.len()));
+        }
+        lines
+    }
+
+    /// What a query sees: `all before it`, or how many keys in how many layers.
+    pub fn windows(&self) -> String {
+        let windows: Vec<usize> = self.layers.iter().filter_map(|layer| layer.rule.window).collect();
+        match windows.first() {
+            None => "all before it".to_owned(),
+            Some(window) => format!("the last {window} tokens in {} of {} layers", windows.len(), self.layers.len()),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The weight of the second map where it depends on the token: lambda of every row of a head.
+
+use crate::attention::{Row, RowProbe, RowSink};
+use std::any::Any;
+
+/// Watches the mix of all rows of differential heads.
+pub struct LambdaProbe;
+
+impl RowProbe for LambdaProbe {
+    fn wants(&self, _layer: usize, _head: usize, _query: usize) -> bool {
+        true
+    }
+
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
+        Box::new(LambdaSink { lambdas: Vec::new() })
+    }
+}
+
+/// Lambda of the rows of one head, in the order of queries.
+pub struct LambdaSink {
+    /// One number per row; nothing for heads of one map.
+    pub lambdas: Vec<f32>,
+}
+
+impl RowSink for LambdaSink {
+    fn see(&mut self, row: &Row<'_>) {
+        self.lambdas.extend(row.mix.get(1).map(|mix| -mix));
+    }
+
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        let later = later.into_any().downcast::<LambdaSink>().expect("states of one probe are merged");
+        self.lambdas.extend(later.lambdas);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{random_rows, watch};
+    use super::*;
+
+    #[test]
+    fn lambda_of_every_row_is_kept_in_order_whatever_the_blocks() {
+        let rows = random_rows(9, 1);
+        let want: Vec<f32> = rows.iter().map(|row| -row.mix[1]).collect();
+        for block in [1, 4, 9] {
+            assert_eq!(watch::<LambdaSink>(&LambdaProbe, &rows, block).lambdas, want);
+        }
+    }
+}
