@@ -11,8 +11,8 @@ use crate::rng::Rng;
 use anyhow::Result;
 use std::collections::{HashMap, HashSet};
 
-/// How often a bigram may occur in the reference prose and still make AR hits, unless somebody says so: as often as not
-/// even to be expected once in 4,096 tokens.
+/// How often a bigram may occur in the reference prose and still make AR hits, unless somebody says so: about once in
+/// 4,096 tokens.
 pub const AR_MAX_COUNT: u64 = 50;
 
 /// Sentences of the reference prose: 200 thousand tokens of the embedded tokenizer.
