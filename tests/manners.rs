@@ -76,7 +76,8 @@ fn a_prompt_that_is_not_there_is_refused_with_what_there_is() {
 
 #[test]
 fn completions_and_manual_pages_name_every_command() {
-    let commands = ["needle", "ratio", "heatmap", "quantize", "outliers", "run", "merge", "compare", "prompt", "train"];
+    let commands =
+        ["needle", "ratio", "heatmap", "quantize", "outliers", "nll", "run", "merge", "compare", "prompt", "train"];
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = stdout(&["completions", shell]);
         assert!(commands.iter().all(|command| script.contains(command)), "{shell}");

@@ -1,6 +1,12 @@
 //! `difftool nll`: how well text is predicted, by position in the window (the paper's Figure 4), and with or without the
 //! help of what was read before (its Table 6).
 
+mod draw;
+mod print;
+
+pub(super) use draw::draw;
+pub(super) use print::print;
+
 use super::execute::{self, Found};
 use super::flags;
 use super::session::Session;
@@ -8,16 +14,12 @@ use crate::bail_usage;
 use crate::cli::NllArgs;
 use crate::experiment::{Experiment, Grid, Show, TextGrid};
 use crate::measure::{
-    bins, comparable, cumulative, difference, estimate, groups, Bin, Estimate, Place, ScoredToken, ScoredWindow,
-    BLOCK_TOK,
+    bins, comparable, difference, estimate, groups, Bin, Estimate, Place, ScoredToken, ScoredWindow, BLOCK_TOK,
 };
 use crate::models;
-use crate::plot::{curves, Curve, CurvePanel};
-use crate::table::{left, percent, right, Table};
 use anyhow::Result;
 use serde::{Serialize, Serializer};
 use serde_json::json;
-use std::io::Write;
 
 /// Windows of prose if nobody says how many: 100k tokens of 4k windows.
 const WINDOWS: usize = 25;
@@ -190,10 +192,24 @@ impl<'a> Report<'a> {
         others.filter_map(move |other| Some((first?, other))).filter(|(a, b)| comparable(a.windows, b.windows))
     }
 
+    fn is_first(&self, scored: &Scored<'_>) -> bool {
+        self.scored.first().is_some_and(|first| first.place == scored.place)
+    }
+
     /// What a model differs from the first by.
     fn to_first(&self, other: &Scored<'_>, keep: &dyn Fn(&ScoredToken) -> bool) -> Option<Estimate> {
         let (first, other) = self.others().find(|(_, b)| b.place == other.place)?;
         difference(&groups(first.windows), &groups(other.windows), keep, self.seed)
+    }
+
+    /// What intervals are drawn from.
+    fn drawn_from(&self) -> String {
+        let blocks = self.scored.iter().any(|scored| groups(scored.windows).len() != scored.windows.len());
+        if blocks {
+            format!("blocks of {BLOCK_TOK} tokens")
+        } else {
+            "windows".to_owned()
+        }
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -245,231 +261,4 @@ impl<'a> Report<'a> {
         };
         self.scored.iter().flat_map(of).collect()
     }
-}
-
-/// A line of `tokens.csv`.
-#[derive(Serialize)]
-struct TokenRow<'a> {
-    model: &'a str,
-    bits: Option<u32>,
-    /// Which window.
-    sample: u64,
-    text_position: u64,
-    position: u32,
-    token_id: u32,
-    nll_nats: f32,
-    ar_hit: u8,
-}
-
-/// Draws the figure, and writes every token's NLL.
-pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
-    let report = Report::new(session, found);
-    let mut rows = Vec::new();
-    for scored in &report.scored {
-        for window in scored.windows {
-            rows.extend(window.tokens.iter().map(|token| TokenRow {
-                model: &scored.name,
-                bits: scored.bits,
-                sample: window.sample,
-                text_position: token.text_position,
-                position: token.position,
-                token_id: token.id,
-                nll_nats: token.nll_nats,
-                ar_hit: token.ar_hit.into(),
-            }));
-        }
-    }
-    session.save_table("tokens.csv", &rows)?;
-    let panels = report.panels();
-    if panels.iter().all(|panel| panel.curves.iter().all(|curve| curve.points.is_empty())) {
-        return Ok(()); // nothing but failures
-    }
-    let drawn = |panel: &CurvePanel| panel.curves.iter().any(|curve| !curve.points.is_empty());
-    let panels: Vec<CurvePanel> = panels.into_iter().filter(drawn).collect();
-    let subtitle = format!("{} · bands: 95 % bootstrap over {}", session.caption(), report.drawn_from());
-    let title = "Does more context predict the next token better?";
-    let figure = curves(&panels, title, &subtitle, "position in the window (tokens of context)", true)?;
-    let pooling =
-        "cumulative: mean over positions of the mean over windows; by position: mean over tokens in powers of two";
-    session.save(&figure, "nll.png", pooling)
-}
-
-/// Points of a cumulative curve for each doubling of the position.
-const PER_DOUBLING: f64 = 16.0;
-
-impl Report<'_> {
-    /// What intervals are drawn from.
-    fn drawn_from(&self) -> String {
-        let blocks = self.scored.iter().any(|scored| groups(scored.windows).len() != scored.windows.len());
-        if blocks {
-            format!("blocks of {BLOCK_TOK} tokens")
-        } else {
-            "windows".to_owned()
-        }
-    }
-
-    fn panels(&self) -> Vec<CurvePanel> {
-        let panel = |title: &str, y_label: &str, curve: &dyn Fn(&Scored<'_>) -> Curve| CurvePanel {
-            title: title.to_owned(),
-            y_label: y_label.to_owned(),
-            y_range: None,
-            curves: self.scored.iter().map(curve).collect(),
-        };
-        let first = self.scored.first().map(Scored::label).unwrap_or_default();
-        let mut panels = vec![
-            panel("cumulative mean", "NLL (nats per token)", &cumulative_curve),
-            panel("by position", "NLL (nats per token)", &|scored| {
-                binned(scored, &|bin| self.estimate(scored, &|token| bin.holds(token.position)))
-            }),
-        ];
-        if self.others().next().is_some() {
-            let title = format!("difference to {first}");
-            panels.extend([Of::All, Of::ArHit].map(|of| {
-                panel(&format!("{title}: {}", of.name()), "difference (nats)", &|scored| {
-                    let keep = |bin: Bin| move |token: &ScoredToken| bin.holds(token.position) && of.holds(token);
-                    binned(scored, &|bin| self.to_first(scored, &keep(bin)))
-                })
-            }));
-        }
-        panels
-    }
-}
-
-/// The cumulative mean at positions spaced by ratios.
-fn cumulative_curve(scored: &Scored<'_>) -> Curve {
-    let mut points: Vec<(f64, f64)> = Vec::new();
-    let all = cumulative(scored.windows);
-    for (i, &(position, mean)) in all.iter().enumerate() {
-        let x = f64::from(position);
-        let far = points.last().is_none_or(|&(last, _)| x >= last * 2f64.powf(1.0 / PER_DOUBLING));
-        if far || i + 1 == all.len() {
-            points.push((x, mean));
-        }
-    }
-    Curve { name: scored.label(), points, band: Vec::new() }
-}
-
-/// Means at the middles of bins, with their intervals.
-fn binned(scored: &Scored<'_>, estimate: &dyn Fn(Bin) -> Option<Estimate>) -> Curve {
-    let mut curve = Curve { name: scored.label(), points: Vec::new(), band: Vec::new() };
-    for bin in scored.bins() {
-        let Some(found) = estimate(bin) else { continue };
-        curve.points.push((bin.centre(), found.mean));
-        curve.band.extend(found.interval.map(|interval| (bin.centre(), interval.lo, interval.hi)));
-    }
-    curve
-}
-
-/// Prints the tables.
-pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
-    let report = Report::new(session, found);
-    let (rows, differences, positions) = (report.rows(), report.differences(), report.positions());
-    let mut out = std::io::stdout().lock();
-    if session.how.output.json {
-        let ar_max_count = session.ar_max_count();
-        let all =
-            json!({ "models": rows, "differences": differences, "positions": positions, "ar_max_count": ar_max_count });
-        writeln!(out, "{all:#}")?;
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "Negative log-likelihood of the next token in nats [95 % bootstrap interval over {}]\n",
-        report.drawn_from()
-    )?;
-    writeln!(out, "{}\n\n{}", table(&rows), ar_hit_rule(session))?;
-    if !differences.is_empty() {
-        writeln!(out, "\nPaired differences on the same tokens\n\n{}", difference_table(&differences))?;
-    }
-    if report.others().count() + 1 < report.scored.len() {
-        writeln!(out, "\nModels with other tokens than the first have no paired differences; compare bits per byte")?;
-    }
-    writeln!(out, "\nBy position in the window\n\n{}", position_table(&positions))?;
-    Ok(())
-}
-
-/// What counts as an AR hit.
-fn ar_hit_rule(session: &Session) -> String {
-    let rule = "AR hits complete a bigram seen earlier in their window";
-    let count = session.ar_max_count();
-    if count == 0 {
-        return format!("{rule}, however frequent it is");
-    }
-    let without = session.models.iter().filter(|model| model.tokenizer().is_err());
-    let without: Vec<&str> = without.map(|model| model.name.as_str()).collect();
-    let but = match without.as_slice() {
-        [] => String::new(),
-        names => format!(" (not left out for {}, without tokenizer)", names.join(", ")),
-    };
-    format!("{rule} that occurs at most {count} times in 200k tokens of reference prose{but}")
-}
-
-/// `0.838 [0.835, 0.841]`.
-fn nats(found: Option<Estimate>) -> String {
-    let Some(Estimate { mean, interval, .. }) = found else { return "-".to_owned() };
-    let interval = interval.map_or(String::new(), |i| format!(" [{:.3}, {:.3}]", i.lo, i.hi));
-    format!("{mean:.3}{interval}")
-}
-
-/// `+0.0021 [-0.0003, +0.0045]`.
-fn difference_nats(found: Option<Estimate>) -> String {
-    let Some(Estimate { mean, interval, .. }) = found else { return "-".to_owned() };
-    let interval = interval.map_or(String::new(), |i| format!(" [{:+.4}, {:+.4}]", i.lo, i.hi));
-    format!("{mean:+.4}{interval}")
-}
-
-fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new(&[
-        left("model"),
-        right("windows"),
-        right("tokens"),
-        right("NLL"),
-        right("perplexity"),
-        right("bits/byte"),
-        right("AR hits %"),
-        right("NLL of AR hits"),
-        right("NLL of others"),
-    ]);
-    for row in rows {
-        table.row([
-            row.label.clone(),
-            row.windows.to_string(),
-            row.tokens.to_string(),
-            nats(row.nll_nats),
-            row.perplexity.map_or("-".to_owned(), |x| format!("{x:.3}")),
-            row.bits_per_byte.map_or("-".to_owned(), |x| format!("{x:.3}")),
-            row.ar_hit_share.map_or("-".to_owned(), percent),
-            nats(row.ar_hit_nll_nats),
-            nats(row.other_nll_nats),
-        ]);
-    }
-    table
-}
-
-fn difference_table(differences: &[Difference]) -> Table {
-    let mut table = Table::new(&[left("difference"), left("of"), right("tokens"), right("NLL")]);
-    for found in differences {
-        table.row([
-            format!("{} - {}", found.of, found.baseline),
-            found.tokens.name().to_owned(),
-            found.nll_nats.map_or("-".to_owned(), |nll| nll.n.to_string()),
-            difference_nats(found.nll_nats),
-        ]);
-    }
-    table
-}
-
-fn position_table(positions: &[Position]) -> Table {
-    let headings = [left("model"), right("positions"), right("tokens"), right("NLL"), right("minus the first model")];
-    let mut table = Table::new(&headings);
-    for at in positions {
-        table.row([
-            at.model.clone(),
-            format!("{}-{}", at.first, at.last),
-            at.nll_nats.map_or("-".to_owned(), |nll| nll.n.to_string()),
-            nats(at.nll_nats),
-            difference_nats(at.difference_nats),
-        ]);
-    }
-    table
 }

@@ -1,0 +1,256 @@
+//! The binary from outside: `nll` on a tiny model of `transformers` with the logits that it has there, and on tiny
+//! random models.
+
+mod common;
+
+use assert_cmd::Command;
+use candle_core::{DType, Device};
+use common::{fixture, tiny_model};
+use difftool::record;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// A scratch folder.
+struct Scratch(TempDir);
+
+/// A line of `tokens.csv`.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+struct Token {
+    model: String,
+    sample: u64,
+    text_position: usize,
+    position: usize,
+    token_id: u32,
+    nll_nats: f64,
+    ar_hit: u8,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    /// With a standard and a differential model.
+    fn with_models() -> Self {
+        let scratch = Self::new();
+        for variant in ["transformer", "diff"] {
+            tiny_model(&scratch.path(variant), variant);
+        }
+        scratch
+    }
+
+    /// With `llama`, a model without a tokenizer. Gives ids and what `transformers` says about them: the NLL of every
+    /// token but the first, in nats.
+    fn with_llama() -> (Self, Vec<u32>, Vec<f64>) {
+        let (scratch, from) = (Self::new(), fixture("transformers/llama_mha"));
+        fs::create_dir(scratch.path("llama")).unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(from.join(file), scratch.path("llama").join(file)).unwrap();
+        }
+        let expected: HashMap<_, _> =
+            candle_core::safetensors::load(from.join("expected.safetensors"), &Device::Cpu).unwrap();
+        let ids = expected["input_ids"].to_dtype(DType::U32).unwrap().to_vec2::<u32>().unwrap().remove(0);
+        let logits = expected["logits"].to_dtype(DType::F64).unwrap().to_vec3::<f64>().unwrap().remove(0);
+        // -log softmax, written out.
+        let nll = |(i, logits): (usize, &Vec<f64>)| {
+            logits.iter().map(|logit| logit.exp()).sum::<f64>().ln() - logits[ids[i + 1] as usize]
+        };
+        let nll = logits[..ids.len() - 1].iter().enumerate().map(nll).collect();
+        (scratch, ids, nll)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    fn write_ids(&self, name: &str, ids: &[u32]) {
+        self.write(name, &ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::cargo_bin("difftool").unwrap();
+        command.current_dir(self.0.path()).args(args);
+        command
+    }
+
+    fn stdout(&self, args: &[&str]) -> String {
+        let output = self.command(args).assert().success().get_output().clone();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.path(file)).unwrap()
+    }
+
+    fn tokens(&self, run: &str) -> Vec<Token> {
+        csv::Reader::from_path(self.path(run).join("tokens.csv")).unwrap().deserialize().map(Result::unwrap).collect()
+    }
+
+    #[track_caller]
+    fn refuses(&self, args: &[&str], code: i32, words: &str) {
+        let output = self.command(args).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(words) && !stderr.contains("panicked"), "`{words}` is not in: {stderr}");
+    }
+}
+
+const LLAMA: [&str; 5] = ["nll", "--ids", "ids.txt", "--model", "./llama"];
+const BOTH: [&str; 5] = ["nll", "--model", "./transformer", "--model", "./diff"];
+
+#[test]
+fn every_token_of_ids_has_the_probability_that_transformers_gives_it() {
+    let (scratch, ids, expected) = Scratch::with_llama();
+    scratch.write_ids("ids.txt", &ids);
+    let stdout = scratch.stdout(&[&LLAMA[..], &["--out", "run"]].concat());
+    let tokens = scratch.tokens("run");
+    assert_eq!(tokens.iter().map(|token| token.text_position).collect::<Vec<_>>(), (1..ids.len()).collect::<Vec<_>>());
+    for (token, expected) in tokens.iter().zip(&expected) {
+        assert_eq!((token.token_id, token.position), (ids[token.text_position], token.text_position));
+        assert!((token.nll_nats - expected).abs() < 1e-4, "{token:?}: {expected} expected");
+    }
+    let mean = expected.iter().sum::<f64>() / expected.len() as f64;
+    assert!(stdout.contains(&format!("{mean:.3}")), "{mean}: {stdout}");
+    assert!(stdout.contains("not left out for ./llama, without tokenizer"), "{stdout}");
+}
+
+#[test]
+fn sliding_windows_score_every_token_once_and_the_first_is_a_plain_pass() {
+    let (scratch, ids, expected) = Scratch::with_llama();
+    scratch.write_ids("ids.txt", &ids);
+    scratch.write_ids("first.txt", &ids[..10]);
+    scratch.stdout(&[&LLAMA[..], &["--ctx", "10", "--stride", "4", "--out", "sliding"]].concat());
+    scratch.stdout(&["nll", "--ids", "first.txt", "--model", "./llama", "--out", "plain"]);
+    let (sliding, plain) = (scratch.tokens("sliding"), scratch.tokens("plain"));
+    assert_eq!(sliding.iter().map(|token| token.text_position).collect::<Vec<_>>(), (1..ids.len()).collect::<Vec<_>>());
+    assert_eq!(sliding[..9], plain[..]);
+    for token in &sliding[9..] {
+        assert_eq!(token.position, token.text_position - 4 * token.sample as usize, "window i begins at token 4 i");
+        assert!((6..10).contains(&token.position), "context: {token:?}");
+    }
+    // Less context is another prediction.
+    assert!((sliding[12].nll_nats - expected[12]).abs() > 1e-3);
+}
+
+#[test]
+fn ar_hits_complete_a_bigram_of_their_own_window() {
+    let (scratch, ..) = Scratch::with_llama();
+    scratch.write("ids.txt", "1 2 3 1 2 4\n1 3 1 2");
+    let hits = |out: &str, args: &[&str]| {
+        let stdout = scratch.stdout(&[&LLAMA[..], &["--ar-max-count", "0", "--out", out], args].concat());
+        assert!(stdout.contains("however frequent"), "{stdout}");
+        let hits = scratch.tokens(out).into_iter().filter(|token| token.ar_hit == 1);
+        hits.map(|token| token.text_position).collect::<Vec<_>>()
+    };
+    assert_eq!(hits("whole", &[]), [4, 8, 9]);
+    // In windows of 5, only the fifth token still sees its bigram.
+    assert_eq!(hits("short", &["--ctx", "5", "--stride", "1"]), [4]);
+    let records = record::read(&scratch.path("whole/results.csv")).unwrap();
+    let of = |metric: &str| {
+        let mut found = records.iter().filter(|record| record.measure.metric == metric);
+        found.next().map(|record| (record.measure.value.unwrap(), record.measure.n.unwrap()))
+    };
+    assert_eq!(of("ar_hit_share"), Some((3.0 / 9.0, 9)));
+    let (hit, other, all) = (of("nll_ar_hit").unwrap(), of("nll_other").unwrap(), of("nll").unwrap());
+    assert_eq!((hit.1, other.1, all.1), (3, 6, 9));
+    assert!(((3.0 * hit.0 + 6.0 * other.0) / 9.0 - all.0).abs() < 1e-12);
+    assert_eq!(of("nll_pos_4_7").map(|(_, n)| n), Some(4));
+}
+
+#[test]
+fn ids_that_cannot_be_scored_are_refused_with_their_file_and_line() {
+    let (scratch, ..) = Scratch::with_llama();
+    for (text, words) in [
+        ("1 2\nx 4", "ids.txt, line 2: `x` is not a token id"),
+        (
+            "1 2 3\n4 131 5",
+            "ids.txt, line 2: token id 131 is outside the vocabulary of ./llama, which has ids 0 to 130",
+        ),
+        ("", "ids.txt, line 1: no token id"),
+        ("7\n", "ids.txt has 1 token; it takes 2"),
+    ] {
+        scratch.write("ids.txt", text);
+        scratch.refuses(&LLAMA, 2, words);
+    }
+    scratch.write("ids.txt", "1 2 3 4 5 6 7 8");
+    scratch.refuses(
+        &[&LLAMA[..], &["--ctx", "4", "--stride", "4"]].concat(),
+        2,
+        "windows of 4 tokens can slide by 1 to 3",
+    );
+    scratch.refuses(&[&LLAMA[..], &["--text", "ids.txt"]].concat(), 2, "cannot be used with");
+    scratch.refuses(&["nll", "--ids", "nowhere.txt", "--model", "./llama"], 1, "nowhere.txt");
+    assert!(!scratch.path("runs").exists(), "nothing was begun");
+}
+
+#[test]
+fn a_text_needs_a_tokenizer_and_two_tokens() {
+    let (scratch, ..) = Scratch::with_llama();
+    scratch.write("text.txt", "The river is wide here.");
+    scratch.refuses(&["nll", "--text", "text.txt", "--model", "./llama"], 1, "tokenizer.json");
+    scratch.refuses(&["nll", "--model", "./llama"], 1, "tokenizer.json");
+    let scratch = Scratch::with_models();
+    scratch.write("one.txt", "a");
+    scratch.write("empty.txt", " \n");
+    scratch.refuses(&[&BOTH[..], &["--text", "one.txt"]].concat(), 2, "one.txt has 1 token; it takes 2");
+    scratch.refuses(&[&BOTH[..], &["--text", "empty.txt"]].concat(), 2, "empty.txt holds no token");
+    scratch.refuses(&[&BOTH[..], &["--stride", "100"]].concat(), 2, "--stride 100: only a text of yours");
+    scratch.refuses(&[&BOTH[..], &["--ctx", "1k..2k:1k"]].concat(), 2, "--ctx: nll pools windows of one length");
+}
+
+#[test]
+fn models_are_compared_token_by_token_whatever_the_number_of_threads() {
+    let scratch = Scratch::with_models();
+    scratch.write("text.txt", &"The river is wide here, and a boat goes by. Nobody waves from it. ".repeat(60));
+    let args = |out| [&BOTH[..], &["--text", "text.txt", "--ctx", "128", "--out", out]].concat();
+    let stdout = scratch.stdout(&[&args("one")[..], &["--threads", "1"]].concat());
+    for heading in ["perplexity", "bits/byte", "./diff - ./transformer", "AR hits", "By position", "64-127"] {
+        assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
+    }
+    let json = scratch.stdout(&[&args("three")[..], &["--threads", "3", "--json"]].concat());
+    for file in ["results.csv", "tokens.csv", "cells.csv", "pooled.bin"] {
+        let read = |run: &str| fs::read(scratch.path(run).join(file)).unwrap();
+        assert!(read("one") == read("three"), "{file}");
+    }
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let tokens = scratch.tokens("one");
+    for model in json["models"].as_array().unwrap() {
+        let of_model: Vec<&Token> = tokens.iter().filter(|token| token.model == model["model"]).collect();
+        let mean = of_model.iter().map(|token| token.nll_nats).sum::<f64>() / of_model.len() as f64;
+        assert_eq!(model["tokens"], of_model.len());
+        assert!((model["nll_nats"]["mean"].as_f64().unwrap() - mean).abs() < 1e-4, "{model}");
+        assert!(model["nll_nats"]["lo"].as_f64().unwrap() < mean, "{model}");
+        // With a begin-of-sequence token every token is scored.
+        let places: Vec<usize> = of_model.iter().map(|token| token.text_position).collect();
+        assert_eq!(places, (0..places.len()).collect::<Vec<_>>());
+    }
+    assert!(scratch.path("one/nll.png").exists());
+}
+
+#[test]
+fn its_runs_can_be_compared_reported_and_made_from_files() {
+    let scratch = Scratch::with_models();
+    scratch.stdout(&[&BOTH[..], &["--ctx", "64", "--samples", "3", "--ar-max-count", "0", "--out", "run"]].concat());
+    let compared = scratch.stdout(&["compare", "run", "--by", "model"]);
+    assert!(compared.contains("nll_ar_hit") && compared.contains("nll_other"), "{compared}");
+    let report = scratch.stdout(&["report", "run", "--format", "markdown"]);
+    assert!(report.contains("NLL of AR hits"), "{report}");
+    let file = scratch.read("run/experiment.toml");
+    assert!(file.contains("ar_max_count = 0") && !file.contains("stride"), "{file}");
+    scratch.write("bits.toml", &format!("{file}\n[quantise]\nbits = [4]\nscope = \"row\"\n"));
+    let stdout = scratch.stdout(&["run", "bits.toml", "--out", "bits"]);
+    assert!(stdout.contains("./diff 4 bits") && stdout.contains("./transformer 4 bits - ./transformer"), "{stdout}");
+    scratch.write("two.toml", &file.replace("[64]", "[64, 128]"));
+    scratch.refuses(&["run", "two.toml"], 2, "windows of one length");
+    scratch.write("none.toml", &file.replace("show", "measures = [\"shape\"]\nshow"));
+    scratch.refuses(&["run", "none.toml"], 2, "needs the measure \"nll\"");
+    scratch.write("texts.toml", &file.replace("show", "text = \"a\"\nids = \"b\"\nshow"));
+    scratch.refuses(&["run", "texts.toml"], 2, "`text` and `ids` are two texts");
+}
