@@ -170,7 +170,7 @@ fn damaged_models_are_named() {
     fs::write(&weights, b"not a model").unwrap();
     refuses(&mut scratch.needle(&[]), 1, &["model.safetensors"]);
     fs::remove_file(&weights).unwrap();
-    refuses(&mut scratch.needle(&[]), 1, &["model.safetensors", "cannot read"]);
+    refuses(&mut scratch.needle(&[]), 1, &["neither model.safetensors nor", "index.json"]);
 }
 
 #[test]

@@ -88,7 +88,11 @@ impl ModelConfig {
             } else {
                 String::new()
             };
-            let of = if layers < self.layers.len() { format!(", in {layers} of {} layers", self.layers.len()) } else { String::new() };
+            let of = if layers < self.layers.len() {
+                format!(", in {layers} of {} layers", self.layers.len())
+            } else {
+                String::new()
+            };
             format!("RoPE, base {}{part}{}{of}", rotary.theta, rotary.scaling.describe())
         };
         let mut lines: Vec<String> = embeddings.iter().enumerate().map(describe).collect();

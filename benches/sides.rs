@@ -1,0 +1,98 @@
+//! What the benches share: sides that are processes of their own and take turns, and the machine they ran on.
+#![allow(dead_code)] // every bench uses its own part
+
+use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A process that does its work once for every line it is sent, answers with a line of JSON, and ends with its input.
+pub struct Side {
+    child: Child,
+    requests: Option<ChildStdin>,
+    replies: BufReader<ChildStdout>,
+}
+
+impl Side {
+    /// Starts it with `threads` threads.
+    pub fn start(command: &mut Command, threads: usize) -> Result<Self> {
+        let threads = threads.to_string();
+        command.env("CANDLE_NUM_THREADS", &threads).env("RAYON_NUM_THREADS", &threads);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let replies = BufReader::new(child.stdout.take().context("stdout is piped")?);
+        Ok(Self { requests: child.stdin.take(), replies, child })
+    }
+
+    /// Has it work once.
+    pub fn step<T: DeserializeOwned>(&mut self) -> Result<T> {
+        self.requests.as_mut().context("stdin is piped")?.write_all(b"step\n")?;
+        let mut line = String::new();
+        self.replies.read_line(&mut line)?;
+        serde_json::from_str(&line).context("a side ended early; its error is above")
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.requests = None; // closes the pipe, which ends the child
+        let _ = self.child.wait();
+    }
+}
+
+/// A Python with torch and transformers: `--python PATH`, or python3 if it has them; says so if there is none.
+pub fn python(args: &[String]) -> Option<PathBuf> {
+    let given = args.iter().position(|arg| arg == "--python").and_then(|i| args.get(i + 1));
+    let python = PathBuf::from(given.map_or("python3", String::as_str));
+    let found = Command::new(&python).args(["-c", "import torch, transformers"]).stderr(Stdio::null()).status();
+    if found.is_ok_and(|status| status.success()) {
+        return Some(python);
+    }
+    println!(
+        "{}: no torch and transformers, so no comparison with them (--python PATH names another)",
+        python.display()
+    );
+    None
+}
+
+/// The file that Python runs.
+pub fn peers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers.py")
+}
+
+/// Ascending.
+pub fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The middle one.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let values = sorted(values);
+    values[values.len() / 2]
+}
+
+/// A folder for what benches write.
+pub fn bench_dir() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench")
+}
+
+/// Writes the table as `target/bench/FILE`, and says so.
+pub fn write<T: Serialize>(file: &str, rows: &[T]) -> Result<()> {
+    let path = bench_dir().join(file);
+    std::fs::create_dir_all(bench_dir())?;
+    let mut csv = csv::Writer::from_path(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    rows.iter().try_for_each(|row| csv.serialize(row))?;
+    csv.flush()?;
+    println!("written to {}", path.display());
+    Ok(())
+}
+
+/// The name of the processor.
+pub fn cpu_model() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    model.map_or("unknown CPU", |(_, name)| name).to_owned()
+}
