@@ -23,6 +23,7 @@ pub mod compare;
 pub mod error;
 pub mod experiment;
 pub mod hash;
+pub mod hub;
 pub mod manifest;
 pub mod measure;
 pub mod memory;
