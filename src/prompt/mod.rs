@@ -9,13 +9,16 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+mod chat;
 mod cities;
 pub mod document;
 pub mod haystack;
 pub mod needle;
 pub mod text;
 pub mod tokenizer;
+mod tokenizer_config;
 
+pub use chat::ChatTemplate;
 pub use cities::CitySet;
 pub use document::{document, Document, DocumentSpec};
 pub use haystack::Haystack;
