@@ -4,6 +4,7 @@ use crate::compare::{Column, Condition, Correction, Where};
 use crate::experiment::Shard;
 use crate::measure::AR_MAX_COUNT;
 use crate::model::Layout;
+use crate::prompt::BosChoice;
 use crate::quant::Scope;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::NonZeroUsize;
@@ -111,6 +112,15 @@ pub struct ReadingArgs {
     /// Which heads make a map, instead of what config.json says
     #[arg(long, value_enum, value_name = "LAYOUT")]
     pub layout: Option<Layout>,
+    /// Put needle prompts into the model's chat template, the answer at the beginning of its reply
+    #[arg(long)]
+    pub chat_template: bool,
+    /// The begin-of-sequence token: as the model's files say, put before every prompt, or left out
+    #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
+    pub bos: BosChoice,
+    /// Allow prompts that begin with two begin-of-sequence tokens
+    #[arg(long)]
+    pub allow_double_bos: bool,
 }
 
 /// Where results go, and how.

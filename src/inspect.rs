@@ -6,7 +6,7 @@ use crate::model::{ModelConfig, Variant};
 use crate::models::{Model, Opened};
 use crate::pass::pass;
 use crate::probe::{LambdaProbe, LambdaSink};
-use crate::prompt::{Text, Windows};
+use crate::prompt::{BosPolicy, Text, Windows};
 use crate::stats::{quantile, Moments};
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -75,8 +75,10 @@ pub struct Inspection {
 pub struct TokenizerInfo {
     /// Tokens it knows, special ones included.
     pub vocab: usize,
-    /// Id of the begin-of-sequence token that prompts start with.
-    pub bos_id: Option<u32>,
+    /// The token that prompts begin with and who says so.
+    pub bos: BosPolicy,
+    /// Whether prompts stand in a chat template.
+    pub chat: bool,
 }
 
 /// Weights on disk.
@@ -150,9 +152,11 @@ impl Inspection {
             misfits: audit.misfits.clone(),
             unused: audit.unused.clone(),
         };
-        let tokenizer = opened
-            .tokenizer()
-            .map(|tokenizer| TokenizerInfo { vocab: tokenizer.vocab_size(), bos_id: tokenizer.bos_id() });
+        let tokenizer = opened.tokenizer().map(|tokenizer| TokenizerInfo {
+            vocab: tokenizer.vocab_size(),
+            bos: tokenizer.bos().clone(),
+            chat: tokenizer.chat().is_some(),
+        });
         let memory = MemoryInfo {
             ctx_tok,
             weights_bytes: 4 * config.parameters() as u64,

@@ -23,6 +23,7 @@ pub mod compare;
 pub mod error;
 pub mod experiment;
 pub mod hash;
+pub mod hub;
 pub mod inspect;
 pub mod manifest;
 pub mod measure;

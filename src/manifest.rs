@@ -89,6 +89,12 @@ pub struct ModelInfo {
     pub config_sha256: String,
     /// SHA-256 of `tokenizer.json`; empty if the folder has none.
     pub tokenizer_sha256: String,
+    /// The token that needle prompts begin with and who says so: `<s> (config)`, `none (template)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bos: Option<String>,
+    /// SHA-256 of the chat template that needle prompts stand in, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template_sha256: Option<String>,
     /// Which heads pair and which keys they read, in words.
     pub layout: String,
     /// What its logits are, where that is not scaled products of queries and keys: `after the soft cap at 50`.

@@ -2,12 +2,13 @@
 
 use crate::bail_usage;
 use crate::hash::sha256;
+use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::model::{Checkpoint, Layout, ModelConfig, Transformer, TENSOR_FILE};
-use crate::prompt::Tokenizer;
+use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A model that is part of the binary.
 struct BuiltIn {
@@ -108,6 +109,18 @@ pub struct Reading {
     /// Overrides which heads make a map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
+    /// Puts needle prompts into the model's chat template.
+    pub chat_template: bool,
+    /// What to do about the begin-of-sequence token.
+    pub bos: BosChoice,
+    /// Allows prompts that begin with two of them.
+    pub allow_double_bos: bool,
+}
+
+impl Reading {
+    fn tokenizer(self) -> TokenizerOptions {
+        TokenizerOptions { chat: self.chat_template, bos: self.bos, allow_double_bos: self.allow_double_bos }
+    }
 }
 
 /// A model whose files are open, but whose weights have not been read.
@@ -131,21 +144,26 @@ pub struct Opened {
 /// If the name is neither, or a file is missing, incomplete or not supported.
 pub fn open(name: &str, reading: Reading) -> Result<Opened> {
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
+        if reading.chat_template {
+            bail_usage!("--chat-template: the built-in {name} is no instruct model");
+        }
         let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
         return Opened::new(name, None, built_in.config.as_bytes(), checkpoint, Vocabulary::BuiltIn, reading);
     }
-    let dir = Path::new(name);
+    let dir = if hub::is_spec(name) { hub::resolve(name, false)? } else { PathBuf::from(name) };
     if !dir.is_dir() {
-        bail_usage!("--model {name}: neither a built-in model ({}) nor a folder", built_in_names().join(", "));
+        let built_in = built_in_names().join(", ");
+        bail_usage!("--model {name}: neither a built-in model ({built_in}) nor a folder, nor hf:org/name");
     }
     let path = dir.join("config.json");
     let config = std::fs::read(&path).with_context(|| format!("--model {name}: cannot read {}", path.display()))?;
     let path = dir.join("tokenizer.json");
     let vocabulary = match path.exists() {
-        true => Vocabulary::Own(Box::new(Tokenizer::from_file(&path)?)),
+        true => Vocabulary::Own(Box::new(Tokenizer::open(&dir, &reading.tokenizer())?)),
         false => Vocabulary::Missing(path),
     };
-    Opened::new(name, Some(dir.to_owned()), &config, Checkpoint::open(dir)?, vocabulary, reading)
+    let checkpoint = Checkpoint::open(&dir)?;
+    Opened::new(name, Some(dir), &config, checkpoint, vocabulary, reading)
 }
 
 /// [`open`], then [`Opened::load`].
@@ -201,6 +219,8 @@ impl Opened {
             weights_sha256: checkpoint.sha256(),
             config_sha256,
             tokenizer_sha256: vocabulary.tokenizer().map_or("", Tokenizer::sha256).to_owned(),
+            bos: vocabulary.tokenizer().map(|tokenizer| tokenizer.bos().to_string()),
+            chat_template_sha256: vocabulary.tokenizer().and_then(|t| Some(t.chat()?.template().sha256())),
             layout: config.layout(),
             logit_tap: config.logit_tap(),
             lambda: transformer.lambdas()?,

@@ -68,7 +68,12 @@ pub(super) fn one_ctx_tok(
 
 /// How folders are read.
 pub(super) fn reading(args: &ReadingArgs) -> Reading {
-    Reading { layout: args.layout }
+    Reading {
+        layout: args.layout,
+        chat_template: args.chat_template,
+        bos: args.bos,
+        allow_double_bos: args.allow_double_bos,
+    }
 }
 
 /// The grid of needle prompts, or of text if there is one, that flags ask for.

@@ -79,10 +79,8 @@ fn tokenizer(found: &Inspection) -> String {
     match &found.tokenizer {
         None => "none: only token ids can be measured".to_owned(),
         Some(tokenizer) => {
-            let bos = tokenizer
-                .bos_id
-                .map_or("no begin-of-sequence token".to_owned(), |id| format!("prompts begin with token {id}"));
-            format!("{} tokens, {bos}", tokenizer.vocab)
+            let chat = if tokenizer.chat { ", in its chat template" } else { "" };
+            format!("{} tokens; prompts begin with {}{chat}", tokenizer.vocab, tokenizer.bos)
         }
     }
 }

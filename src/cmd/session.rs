@@ -280,6 +280,12 @@ impl Session {
             memory / (1 << 20),
             folder.path().display()
         );
+        for info in self.models.iter().map(|model| &model.info).filter(|info| info.path.is_some()) {
+            if let Some(bos) = &info.bos {
+                let chat = if info.chat_template_sha256.is_some() { ", in its chat template" } else { "" };
+                eprintln!("{}: {}; prompts begin with {bos}{chat}", info.name, info.layout);
+            }
+        }
     }
 
     /// Whether every prompt was measured, or failed.

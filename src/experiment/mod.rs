@@ -72,6 +72,9 @@ impl Run<'_> {
                 bail_usage!("--ctx {longest}: {} was trained for at most {limit} tokens", model.name);
             }
             check_selection(self.selection, model)?;
+            if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
+                bail_usage!("--chat-template: it is for needle prompts, and plain text is not put into it");
+            }
             if let Text::Ids(ids) = &self.sources.text {
                 ids.check(&model.name, model.transformer.config.vocab)?;
             }
@@ -104,7 +107,8 @@ impl Run<'_> {
     /// measures with their settings, prompt, seed, and the schema of the records.
     pub fn keys(&self, cells: &[Cell], measures: &[MeasureName], ar_max_count: Option<u64>) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
-            json!([name, info.weights_sha256, info.config_sha256, info.layout, info.tokenizer_sha256])
+            let read_as = json!([info.layout, info.bos, info.chat_template_sha256]);
+            json!([name, info.weights_sha256, info.config_sha256, info.tokenizer_sha256, read_as])
         };
         let models: Vec<_> = self.models.iter().map(model).collect();
         let sources = [Some(self.sources.haystack.sha256()), self.sources.text.sha256()];

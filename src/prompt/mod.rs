@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+mod bos;
+mod chat;
 mod cities;
 pub mod document;
 pub mod haystack;
@@ -16,14 +18,19 @@ pub mod ids;
 pub mod needle;
 pub mod text;
 pub mod tokenizer;
+mod tokenizer_config;
+mod wrapping;
 
+pub use bos::{BosChoice, BosPolicy, BosSource};
+pub use chat::ChatTemplate;
 pub use cities::CitySet;
 pub use document::{document, Document, DocumentSpec};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
 pub use needle::NeedleSpec;
 pub use text::{Length, Text, Windows};
-pub use tokenizer::{Encoded, Tokenizer};
+pub use tokenizer::{Encoded, Tokenizer, TokenizerOptions};
+pub use wrapping::Wrapping;
 
 /// What a key token is, as seen from one asked needle. Every token of a prompt is in exactly one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -115,9 +122,9 @@ impl Query {
 /// A prompt with teacher-forced answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
-    /// The text, without the begin-of-sequence token.
+    /// The text, without the begin-of-sequence token, unless a chat template writes it.
     pub text: String,
-    /// Token ids; the first is the begin-of-sequence token, if the tokenizer has one.
+    /// Token ids; the first is the begin-of-sequence token, if prompts have one.
     pub ids: Vec<u32>,
     /// For each token the bytes of the text it stands for (an empty range for the begin-of-sequence token).
     pub offsets: Vec<(usize, usize)>,
@@ -211,6 +218,8 @@ struct Layout {
     text: String,
     /// Parts in the order of the text: where each ends, in bytes, and which it is.
     ends: Vec<(usize, Part)>,
+    /// Bytes that a chat template wrote, in which the names of special tokens are special tokens.
+    markup: Vec<Range<usize>>,
 }
 
 /// A part of a prompt's text. Needles are numbered in the order of the text, answers in the order of the questions.
@@ -228,6 +237,13 @@ impl Layout {
     fn push(&mut self, part: Part, text: &str) {
         self.text.push_str(text);
         self.ends.push((self.text.len(), part));
+    }
+
+    /// Text of a chat template.
+    fn push_markup(&mut self, part: Part, text: &str) {
+        let start = self.text.len();
+        self.push(part, text);
+        self.markup.push(start..self.text.len());
     }
 
     /// A separator and a needle-like sentence, split into its value and the rest.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{CitySet, Encoded, Haystack, Layout, Needle, Part, Prompt, Query, Tokenizer, Window};
+use super::{CitySet, Encoded, Haystack, Layout, Needle, Part, Prompt, Query, Tokenizer, Window, Wrapping};
 use crate::bail_usage;
 use crate::rng::Rng;
 
@@ -102,9 +102,9 @@ pub(super) fn build_from(
     let mut filler = filler(&plan, spec.ctx_tok, Rng::new(seed, streams[1]), tokenizer, haystack)?;
     loop {
         let boundaries = plan.boundaries(&filler);
-        let (layout, order) = plan.lay_out(&filler, &boundaries);
-        let encoded = tokenizer.encode(&layout.text)?;
-        let n_tok = encoded.ids.len() + usize::from(tokenizer.bos_id().is_some());
+        let (layout, order) = plan.lay_out(&filler, &boundaries, tokenizer.chat());
+        let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
+        let n_tok = encoded.ids.len() + usize::from(tokenizer.prompt_bos_id().is_some());
         // With our tokenizer sentences have as many tokens in the text as on their own; with others it may take a
         // sentence less than planned.
         if n_tok > spec.ctx_tok && filler.len() > 1 {
@@ -134,8 +134,9 @@ struct Sentence {
 
 /// As many sentences as fit beside the needles and the questions.
 fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Vec<Sentence>> {
-    let (bare, _) = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()]);
-    let bare_tok = tokenizer.encode(&bare.text)?.ids.len() + usize::from(tokenizer.bos_id().is_some());
+    let (bare, _) = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()], tokenizer.chat());
+    let bare_tok =
+        tokenizer.encode_prompt(&bare.text, &bare.markup)?.ids.len() + usize::from(tokenizer.prompt_bos_id().is_some());
     let mut filler: Vec<Sentence> = Vec::new();
     let mut total_tok = bare_tok;
     for text in haystack.sentences(rng) {
@@ -205,11 +206,20 @@ impl Plan {
         boundaries
     }
 
-    /// Writes the text. The second result lists the needles in the order of the text.
-    fn lay_out(&self, filler: &[Sentence], boundaries: &[(usize, u64)]) -> (Layout, Vec<usize>) {
+    /// Writes the text, in a chat the answers as what the assistant says. The second result lists the needles in the
+    /// order of the text.
+    fn lay_out(
+        &self,
+        filler: &[Sentence],
+        boundaries: &[(usize, u64)],
+        chat: Option<&Wrapping>,
+    ) -> (Layout, Vec<usize>) {
         let mut order: Vec<usize> = (0..self.needles.len()).collect();
         order.sort_by_key(|&i| boundaries[i]);
         let mut layout = Layout::default();
+        if let Some(chat) = chat {
+            layout.push_markup(Part::Template, chat.before());
+        }
         layout.push(Part::Template, PREAMBLE);
         let mut separator = "\n";
         let mut next = 0;
@@ -227,17 +237,22 @@ impl Plan {
         }
         let cities: Vec<&str> = self.asked.iter().map(|&i| self.needles[i].0).collect();
         layout.push(Part::Question, &format!("\n{}", question(&cities)));
+        let mut separator = "\n";
+        if let Some(chat) = chat {
+            layout.push_markup(Part::Question, chat.after());
+            separator = "";
+        }
         for (i, &asked) in self.asked.iter().enumerate() {
             let (city, value) = &self.needles[asked];
-            let separator = if i == 0 { "\n" } else { " " };
             layout.push_sentence(separator, city, value, Part::Question, Part::Predicted(i));
+            separator = " ";
         }
         (layout, order)
     }
 
     /// Turns the text's parts into verified ranges of tokens.
     fn prompt(&self, layout: Layout, order: &[usize], encoded: Encoded, tokenizer: &Tokenizer) -> Result<Prompt> {
-        let bos = tokenizer.bos_id();
+        let bos = tokenizer.prompt_bos_id();
         let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids).collect();
         let offsets: Vec<_> = bos.iter().map(|_| (0, 0)).chain(encoded.offsets).collect();
         let mut parts = layout.parts(&offsets);
@@ -261,6 +276,8 @@ impl Plan {
         }
         let start = parts.iter().position(|&part| part != Part::Template).unwrap_or(0);
         let end = parts.iter().position(|&part| part == Part::Question).unwrap_or(parts.len());
+        // A chat template may have written it.
+        let has_bos = tokenizer.bos().id.is_some_and(|id| ids.first() == Some(&id));
         Ok(Prompt {
             text: layout.text,
             ids,
@@ -268,7 +285,7 @@ impl Plan {
             queries,
             needles,
             haystack: start..end,
-            has_bos: bos.is_some(),
+            has_bos,
             window: Window::default(),
         })
     }

@@ -4,6 +4,7 @@
 //! stand alone, and the space before a word belongs to the word. Anybody else's `tokenizer.json` works too.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{OnceLock, RwLock};
 
@@ -16,19 +17,21 @@ use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::AddedToken;
 
+use super::bos::{BosChoice, BosPolicy};
+use super::chat::ChatTemplate;
 use super::cities::{made_up, CitySet};
 use super::document::WORDINGS;
 use super::haystack::Haystack;
 use super::needle;
+use super::tokenizer_config::TokenizerConfig;
+use super::wrapping::Wrapping;
+use crate::bail_usage;
 use crate::rng::Rng;
 
 /// The size of the embedded tokenizer's vocabulary, in tokens.
 pub const EMBEDDED_VOCAB_SIZE: usize = 1024;
 
 const EMBEDDED: &str = include_str!("../../assets/tokenizer.json");
-
-/// Names of begin-of-sequence tokens, for tokenizers that do not add theirs by themselves (as ours does not).
-const BOS_NAMES: [&str; 3] = ["<bos>", "<s>", "<|begin_of_text|>"];
 
 /// Words in the cache of [`Tokenizer::encode`]; beyond that (made-up names without end) nothing is added.
 const CACHED_WORDS_MAX: usize = 1 << 15;
@@ -42,13 +45,34 @@ pub struct Encoded {
     pub offsets: Vec<(usize, usize)>,
 }
 
+/// How prompts are made of text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenizerOptions {
+    /// Put needle prompts into the model's chat template.
+    pub chat: bool,
+    /// What to do about the begin-of-sequence token.
+    pub bos: BosChoice,
+    /// Allow prompts that begin with two of them.
+    pub allow_double_bos: bool,
+}
+
 /// A tokenizer and the JSON it came from.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     json: String,
     sha256: String,
-    bos_id: Option<u32>,
+    text_bos: BosPolicy,
+    chat: Option<Chat>,
     words: Option<WordCache>,
+}
+
+/// What becomes of needle prompts in a chat template.
+struct Chat {
+    wrapping: Wrapping,
+    /// What they begin with.
+    bos: BosPolicy,
+    /// The token that is put before the template, which does not write it itself.
+    added_id: Option<u32>,
 }
 
 /// Ids of words of ASCII text, for a tokenizer whose tokens never cross a space or a digit.
@@ -62,29 +86,62 @@ impl Tokenizer {
     /// The tokenizer that comes with the tool.
     pub fn embedded() -> &'static Tokenizer {
         static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
-        TOKENIZER.get_or_init(|| Self::from_json(EMBEDDED.to_owned()).expect("the embedded tokenizer is tested"))
+        TOKENIZER.get_or_init(|| {
+            let inner = parse(EMBEDDED).expect("the embedded tokenizer is tested");
+            Self::new(inner, EMBEDDED.to_owned(), &TokenizerConfig::default(), BosChoice::Auto).expect("as is this")
+        })
     }
 
-    /// A `tokenizer.json` in the format of Hugging Face.
+    /// A `tokenizer.json` in the format of Hugging Face; `tokenizer_config.json` beside it, if there is one, says how
+    /// texts begin.
     ///
     /// # Errors
-    /// If the file cannot be read or is not such a tokenizer.
+    /// If a file cannot be read or is not what it has to be.
     pub fn from_file(path: &Path) -> Result<Self> {
-        let json = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Self::from_json(json).with_context(|| format!("{} is not a tokenizer", path.display()))
+        Self::read(path, path.parent().unwrap_or(Path::new("")), &TokenizerOptions::default())
     }
 
-    fn from_json(json: String) -> Result<Self> {
-        let mut inner = tokenizers::Tokenizer::from_bytes(&json).map_err(|error| anyhow!(error))?;
-        // A prompt is text: "<eos>" in somebody's haystack is five characters, not the end of the sequence.
-        inner.set_encode_special_tokens(true);
-        inner.with_padding(None);
-        inner.with_truncation(None).map_err(|error| anyhow!(error))?;
-        let bos_id = first_special(&inner)?.or_else(|| BOS_NAMES.iter().find_map(|name| inner.token_to_id(name)));
+    /// The tokenizer of a model's folder, with its chat template if that is wanted.
+    ///
+    /// # Errors
+    /// Those of [`Self::from_file`] and of [`ChatTemplate::around`]; usage errors if there is no chat template, or if
+    /// prompts would begin with two begin-of-sequence tokens and that is not allowed.
+    pub fn open(folder: &Path, options: &TokenizerOptions) -> Result<Self> {
+        Self::read(&folder.join("tokenizer.json"), folder, options)
+    }
+
+    fn read(path: &Path, folder: &Path, options: &TokenizerOptions) -> Result<Self> {
+        let json = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let config = TokenizerConfig::read(folder)?;
+        let inner = parse(&json).with_context(|| format!("{} is not a tokenizer", path.display()))?;
+        let tokenizer = Self::new(inner, json, &config, options.bos)?;
+        if !options.chat {
+            return Ok(tokenizer);
+        }
+        match ChatTemplate::read_with(folder, &config)? {
+            Some(template) => tokenizer.with_chat(template, &config, options),
+            None => bail_usage!(
+                "--chat-template: {} has none, neither chat_template.jinja nor chat_template in tokenizer_config.json: \
+                 it is no instruct model",
+                folder.display()
+            ),
+        }
+    }
+
+    fn new(inner: tokenizers::Tokenizer, json: String, config: &TokenizerConfig, bos: BosChoice) -> Result<Self> {
+        let text_bos = BosPolicy::of_text(&inner, config, bos)?;
         let sha256 = Sha256::digest(&json).iter().map(|byte| format!("{byte:02x}")).collect();
         // A model that we trained has a copy of the embedded tokenizer beside it.
         let words = (json == EMBEDDED).then(|| WordCache::new(&inner));
-        Ok(Self { inner, json, sha256, bos_id, words })
+        Ok(Self { inner, json, sha256, text_bos, chat: None, words })
+    }
+
+    fn with_chat(self, template: ChatTemplate, config: &TokenizerConfig, options: &TokenizerOptions) -> Result<Self> {
+        let wrapping = Wrapping::new(template, &self.inner)?;
+        let begin = wrapping.encode_before()?.ids;
+        let (bos, added_id) = BosPolicy::of_chat(&self.inner, config, options.bos, &begin, options.allow_double_bos)
+            .with_context(|| wrapping.template().path().display().to_string())?;
+        Ok(Self { chat: Some(Chat { wrapping, bos, added_id }), ..self })
     }
 
     /// The tokens of `text`, without a begin-of-sequence token.
@@ -95,6 +152,18 @@ impl Tokenizer {
         match &self.words {
             Some(words) if text.is_ascii() => self.encode_words(words, text),
             _ => self.encode_whole(text),
+        }
+    }
+
+    /// The tokens of a needle prompt's text, in which special tokens count only inside `markup`, the chat template's
+    /// part of it.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot encode the text.
+    pub(super) fn encode_prompt(&self, text: &str, markup: &[Range<usize>]) -> Result<Encoded> {
+        match &self.chat {
+            Some(chat) => chat.wrapping.encode(text, markup),
+            None => self.encode(text),
         }
     }
 
@@ -138,9 +207,29 @@ impl Tokenizer {
         self.inner.decode(ids, true).map_err(|error| anyhow!(error))
     }
 
-    /// The begin-of-sequence token that every prompt starts with, if the tokenizer has one.
+    /// The begin-of-sequence token that every plain text starts with, if there is one.
     pub fn bos_id(&self) -> Option<u32> {
-        self.bos_id
+        self.text_bos.id
+    }
+
+    /// What plain text begins with, and who says so.
+    pub fn text_bos(&self) -> &BosPolicy {
+        &self.text_bos
+    }
+
+    /// What needle prompts begin with, and who says so; the same as for plain text unless there is a chat template.
+    pub fn bos(&self) -> &BosPolicy {
+        self.chat.as_ref().map_or(&self.text_bos, |chat| &chat.bos)
+    }
+
+    /// The token that is put before the text of a needle prompt: [`Self::bos`], unless the text has it already.
+    pub(super) fn prompt_bos_id(&self) -> Option<u32> {
+        self.chat.as_ref().map_or(self.text_bos.id, |chat| chat.added_id)
+    }
+
+    /// The chat template around needle prompts.
+    pub fn chat(&self) -> Option<&Wrapping> {
+        self.chat.as_ref().map(|chat| &chat.wrapping)
     }
 
     /// Tokens in the vocabulary, special ones included.
@@ -159,19 +248,22 @@ impl Tokenizer {
     }
 }
 
+/// Reads a `tokenizer.json`.
+fn parse(json: &str) -> Result<tokenizers::Tokenizer> {
+    let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(|error| anyhow!(error))?;
+    // A prompt is text: "<eos>" in somebody's haystack is five characters, not the end of the sequence.
+    inner.set_encode_special_tokens(true);
+    inner.with_padding(None);
+    inner.with_truncation(None).map_err(|error| anyhow!(error))?;
+    Ok(inner)
+}
+
 impl WordCache {
     fn new(tokenizer: &tokenizers::Tokenizer) -> Self {
         let len_bytes = |id| tokenizer.id_to_token(id).map_or(0, |token| token.chars().count());
         let vocab_size = tokenizer.get_vocab_size(true) as u32;
         Self { ids: RwLock::default(), len_bytes: (0..vocab_size).map(len_bytes).collect() }
     }
-}
-
-/// The token that a tokenizer puts before every text by itself, if any.
-fn first_special(tokenizer: &tokenizers::Tokenizer) -> Result<Option<u32>> {
-    let first = |special| tokenizer.encode("a", special).map(|encoding| encoding.get_ids().first().copied());
-    let (with, without) = (first(true).map_err(|error| anyhow!(error))?, first(false).map_err(|error| anyhow!(error))?);
-    Ok(with.filter(|_| with != without))
 }
 
 /// Cuts ASCII text where no token of ours can cross: before a space that follows something visible, and on both sides
@@ -358,8 +450,11 @@ mod tests {
             "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
             "special_tokens": {"<pad>": {"id": "<pad>", "ids": [2], "tokens": ["<pad>"]}}
         });
-        let tokenizer = Tokenizer::from_json(json.to_string()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+        let tokenizer = Tokenizer::open(folder.path(), &TokenizerOptions::default()).unwrap();
         assert_eq!(tokenizer.bos_id(), Some(2));
+        assert_eq!(tokenizer.bos().to_string(), "<pad> (post-processor)");
         assert_eq!(tokenizer.encode("A cat.").unwrap(), Tokenizer::embedded().encode("A cat.").unwrap());
     }
 }

@@ -1,0 +1,295 @@
+//! A whole model in the cache: what is missing, and getting it.
+//!
+//! All files of a snapshot are of one commit, even if the branch moves meanwhile. They are linked into the snapshot's
+//! folder only when all of them are here and checked, so a folder that looks whole is whole.
+
+use super::cache::{create_parent, Cache};
+use super::client::{Client, Meta};
+use super::files::{shards, INDEX, OPTIONAL, REQUIRED, WEIGHTS};
+use super::spec::Spec;
+use crate::bail_usage;
+use anyhow::{bail, Context, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Where models come from unless `HF_ENDPOINT` says otherwise.
+const ENDPOINT: &str = "https://huggingface.co";
+
+/// A Hub and the cache in front of it.
+pub struct Hub {
+    /// Address of the Hub or of a mirror.
+    pub endpoint: String,
+    /// The folder that holds `models--org--name`.
+    pub cache: PathBuf,
+    /// Use nothing but the cache.
+    pub offline: bool,
+    /// For models that are gated or private.
+    pub token: Option<String>,
+}
+
+impl Hub {
+    /// As the environment says, by the rules of the Python library.
+    ///
+    /// # Errors
+    /// If nothing says where the cache is.
+    pub fn from_env() -> Result<Self> {
+        Self::from_vars(&|name| std::env::var(name).ok(), std::env::home_dir())
+    }
+
+    /// [`Self::from_env`] with other variables than those of this process.
+    ///
+    /// # Errors
+    /// If nothing says where the cache is.
+    pub fn from_vars(var: &dyn Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Result<Self> {
+        let var = |name: &str| var(name).filter(|value| !value.trim().is_empty());
+        let is_on = |name: &str| {
+            var(name).is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&&*value.trim().to_uppercase()))
+        };
+        let cache = if let Some(hub) = var("HF_HUB_CACHE").or_else(|| var("HUGGINGFACE_HUB_CACHE")) {
+            PathBuf::from(hub)
+        } else if let Some(hf) = var("HF_HOME") {
+            Path::new(&hf).join("hub")
+        } else if let Some(cache) = var("XDG_CACHE_HOME") {
+            Path::new(&cache).join("huggingface/hub")
+        } else if let Some(home) = home {
+            home.join(".cache/huggingface/hub")
+        } else {
+            bail!("no home folder: say with HF_HOME where models are to be kept");
+        };
+        Ok(Self {
+            endpoint: var("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned()),
+            cache,
+            offline: is_on("HF_HUB_OFFLINE"),
+            token: var("HF_TOKEN").map(|token| token.trim().to_owned()),
+        })
+    }
+
+    /// See [`super::resolve`].
+    ///
+    /// # Errors
+    /// Those of [`super::resolve`].
+    pub fn resolve(&self, spec: &str, quiet: bool) -> Result<PathBuf> {
+        let spec = Spec::parse(spec)?;
+        let cache = Cache::new(&self.cache, &spec);
+        let known = cache.commit(&spec);
+        let missing = match &known {
+            Some(commit) => missing(&cache, commit).with_context(|| format!("--model {spec}"))?,
+            None => vec![format!("every file of revision {}", spec.revision)],
+        };
+        if self.offline && !missing.is_empty() {
+            bail!(
+                "--model {spec}: the cache {} lacks {}, and HF_HUB_OFFLINE forbids to download: unset it, or copy \
+                 the model there",
+                self.cache.display(),
+                missing.join(", ")
+            );
+        }
+        let client = Client::new(&self.endpoint, self.token.clone());
+        let download = Download { spec: &spec, cache: &cache, client: &client, quiet };
+        match known {
+            Some(commit) if missing.is_empty() => {
+                // Python may have left files out that say how prompts begin. Without a Hub, what is here must do.
+                if !self.offline && OPTIONAL.iter().any(|file| !settled(&cache, &commit, file)) {
+                    let _ = download.run(&commit);
+                }
+                Ok(cache.snapshot(&commit))
+            }
+            Some(commit) => download.run(&commit),
+            None => {
+                let Some(meta) = client.meta(&spec, &spec.revision, REQUIRED[0])? else {
+                    bail_usage!("--model {spec}: it has no {} at revision {}", REQUIRED[0], spec.revision);
+                };
+                download.run(&meta.commit)
+            }
+        }
+    }
+}
+
+/// Whether it is known whether a commit has a file.
+fn settled(cache: &Cache, commit: &str, file: &str) -> bool {
+    cache.has(commit, file) || cache.lacks(commit, file)
+}
+
+/// Files that a model cannot do without and that are not in the cache.
+fn missing(cache: &Cache, commit: &str) -> Result<Vec<String>> {
+    let mut wanted: Vec<String> = REQUIRED.map(str::to_owned).to_vec();
+    if !cache.has(commit, WEIGHTS) && cache.has(commit, INDEX) {
+        let path = cache.snapshot(commit).join(INDEX);
+        let index = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        wanted.extend(shards(&index).with_context(|| path.display().to_string())?);
+    } else {
+        wanted.push(WEIGHTS.to_owned());
+    }
+    wanted.retain(|file| !cache.has(commit, file));
+    Ok(wanted)
+}
+
+/// Where a file of a commit is.
+enum Look {
+    /// In the snapshot.
+    Here,
+    /// On the Hub.
+    Hub(Meta),
+    /// Not in the commit.
+    Nowhere,
+}
+
+impl Look {
+    /// What there is to get of it.
+    fn into_get(self, file: &str) -> Option<(String, Meta)> {
+        match self {
+            Look::Hub(meta) => Some((file.to_owned(), meta)),
+            Look::Here | Look::Nowhere => None,
+        }
+    }
+}
+
+/// One model on its way into the cache.
+struct Download<'a> {
+    spec: &'a Spec,
+    cache: &'a Cache,
+    client: &'a Client,
+    quiet: bool,
+}
+
+impl Download<'_> {
+    /// Completes the snapshot of a commit.
+    fn run(&self, commit: &str) -> Result<PathBuf> {
+        // The index comes first: nothing else does if it names what it must not.
+        let mut files = self.weights(commit)?;
+        for file in REQUIRED {
+            match self.look(commit, file)? {
+                Look::Nowhere => return self.lacking(file, commit),
+                look => files.extend(look.into_get(file)),
+            }
+        }
+        let mut lacking = Vec::new();
+        for file in OPTIONAL {
+            match self.look(commit, file)? {
+                Look::Nowhere => lacking.push(file),
+                look => files.extend(look.into_get(file)),
+            }
+        }
+        // Weights last: without them a snapshot does not look whole.
+        files.reverse();
+        let bar = self.bar(files.iter().filter_map(|(_, meta)| meta.len).sum());
+        for (file, meta) in &files {
+            bar.set_message(file.clone());
+            self.blob(file, meta, &bar)?;
+        }
+        bar.finish_and_clear();
+        for file in lacking {
+            self.cache.set_lacking(commit, file)?;
+        }
+        for (file, meta) in &files {
+            self.cache.link(commit, file, &meta.etag)?;
+        }
+        self.cache.set_commit(self.spec, commit)?;
+        Ok(self.cache.snapshot(commit))
+    }
+
+    /// The files of weights that are not here yet, and their index.
+    fn weights(&self, commit: &str) -> Result<Vec<(String, Meta)>> {
+        let single = self.look(commit, WEIGHTS)?;
+        if !matches!(single, Look::Nowhere) {
+            return Ok(single.into_get(WEIGHTS).into_iter().collect());
+        }
+        let index = self.look(commit, INDEX)?;
+        let path = match &index {
+            Look::Nowhere => {
+                return self.lacking(&format!("{WEIGHTS} or {INDEX} (other formats are not read)"), commit)
+            }
+            Look::Here => self.cache.snapshot(commit).join(INDEX),
+            Look::Hub(meta) => self.blob(INDEX, meta, &ProgressBar::hidden())?,
+        };
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut files: Vec<(String, Meta)> = index.into_get(INDEX).into_iter().collect();
+        for file in shards(&bytes).with_context(|| format!("--model {}: {INDEX}", self.spec))? {
+            match self.look(commit, &file)? {
+                Look::Nowhere => return self.lacking(&file, commit),
+                look => files.extend(look.into_get(&file)),
+            }
+        }
+        Ok(files)
+    }
+
+    fn look(&self, commit: &str, file: &str) -> Result<Look> {
+        if self.cache.has(commit, file) {
+            return Ok(Look::Here);
+        }
+        if self.cache.lacks(commit, file) {
+            return Ok(Look::Nowhere);
+        }
+        let Some(meta) = self.client.meta(self.spec, commit, file)? else { return Ok(Look::Nowhere) };
+        if meta.commit != commit {
+            bail!("--model {}: asked for {file} at {commit}, the Hub answers with {}", self.spec, meta.commit);
+        }
+        Ok(Look::Hub(meta))
+    }
+
+    fn lacking<T>(&self, file: &str, commit: &str) -> Result<T> {
+        bail_usage!("--model {}: {} has no {file} at revision {commit}", self.spec, self.spec.repo)
+    }
+
+    /// The bytes of a file: those in the cache, or those of the Hub, checked.
+    fn blob(&self, file: &str, meta: &Meta, bar: &ProgressBar) -> Result<PathBuf> {
+        let lock = self.cache.lock(&meta.etag)?;
+        let path = self.cache.blob(&meta.etag);
+        if fs::metadata(&path).is_ok_and(|found| meta.len.is_none_or(|len| found.len() == len)) {
+            bar.inc(meta.len.unwrap_or(0));
+            return Ok(path);
+        }
+        create_parent(&path)?;
+        let partial = path.with_extension("incomplete");
+        let before = bar.position();
+        let mut to = File::options().create(true).append(true).open(&partial)?;
+        let here = to.metadata()?.len();
+        // Without a length nobody knows whether what is here is the beginning.
+        if meta.len.is_none_or(|len| here > len) {
+            to.set_len(0)?;
+        }
+        if meta.len.is_none_or(|len| here != len) {
+            self.client.fetch(self.spec, meta, file, &mut to, &mut |n| bar.inc(n))?;
+        }
+        to.sync_all()?;
+        drop(to);
+        self.check(file, meta, &partial)?;
+        bar.set_position(before + meta.len.unwrap_or(0));
+        fs::rename(&partial, &path).with_context(|| format!("cannot write {}", path.display()))?;
+        drop(lock);
+        Ok(path)
+    }
+
+    /// Whether what came is what was promised.
+    fn check(&self, file: &str, meta: &Meta, partial: &Path) -> Result<()> {
+        let here = fs::metadata(partial)?.len();
+        if let Some(len) = meta.len.filter(|&len| here < len) {
+            bail!(
+                "--model {}: {file} broke off after {here} of {len} bytes; run the command again to go on from there",
+                self.spec
+            );
+        }
+        let longer = meta.len.is_some_and(|len| here > len);
+        if longer || meta.sha256().is_some_and(|wanted| sha256(partial).is_ok_and(|found| found != wanted)) {
+            fs::remove_file(partial)?;
+            bail!("--model {}: {file} is not what the Hub announced and was removed; run the command again", self.spec);
+        }
+        Ok(())
+    }
+
+    fn bar(&self, len: u64) -> ProgressBar {
+        let target = if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let style = ProgressStyle::with_template("{bar:32} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left: {msg}")
+            .expect("a valid template");
+        ProgressBar::with_draw_target(Some(len), target).with_style(style)
+    }
+}
+
+/// SHA-256 of a file of any length, in hexadecimal.
+fn sha256(path: &Path) -> Result<String> {
+    let mut hasher = Sha256::new();
+    std::io::copy(&mut File::open(path)?, &mut hasher)?;
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}

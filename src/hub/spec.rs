@@ -1,0 +1,143 @@
+//! The name of a model on the Hub, checked before it becomes a path or an address.
+
+use super::PREFIX;
+use crate::bail_usage;
+use anyhow::Result;
+
+/// The branch that is meant if none is named.
+const MAIN: &str = "main";
+
+/// Longest `org/name` that the Hub allows, in bytes.
+const REPO_MAX: usize = 96;
+
+/// A model and which version of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// `org/name`.
+    pub repo: String,
+    /// A branch, a tag or a commit.
+    pub revision: String,
+}
+
+impl Spec {
+    /// Reads `hf:org/name[@revision]`.
+    ///
+    /// # Errors
+    /// A usage error if it is not of that form, by the rules that the Hub has for names.
+    pub fn parse(spec: &str) -> Result<Self> {
+        let name = spec.strip_prefix(PREFIX).unwrap_or(spec);
+        let (repo, revision) = name.split_once('@').unwrap_or((name, MAIN));
+        let Some((org, name)) = repo.split_once('/') else {
+            bail_usage!("--model {spec}: a model on the Hub is {PREFIX}org/name or {PREFIX}org/name@revision");
+        };
+        for part in [org, name] {
+            if let Some(fault) = fault(part, "-._") {
+                bail_usage!("--model {spec}: {part:?} {fault}; a model on the Hub is {PREFIX}org/name");
+            }
+        }
+        if repo.len() > REPO_MAX {
+            bail_usage!("--model {spec}: {repo:?} has more than {REPO_MAX} characters");
+        }
+        // A cached revision is a file below `refs`: no part of it may leave that folder.
+        for part in revision.split('/') {
+            if let Some(fault) = fault(part, "-._+") {
+                bail_usage!("--model {spec}: the revision {revision:?} is no branch, tag or commit: {part:?} {fault}");
+            }
+        }
+        Ok(Self { repo: repo.to_owned(), revision: revision.to_owned() })
+    }
+
+    /// Whether the revision is a full commit, which never moves.
+    pub fn is_pinned(&self) -> bool {
+        is_commit(&self.revision)
+    }
+}
+
+impl std::fmt::Display for Spec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{PREFIX}{}", self.repo)?;
+        if self.revision == MAIN {
+            return Ok(());
+        }
+        write!(f, "@{}", self.revision)
+    }
+}
+
+/// Whether it is a full git commit.
+pub(super) fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// What is wrong with a part of a name. The cache writes `/` as `--`, hence no `--`.
+fn fault(part: &str, punctuation: &str) -> Option<&'static str> {
+    let known = |c: char| c.is_ascii_alphanumeric() || punctuation.contains(c);
+    if part.is_empty() {
+        Some("is empty")
+    } else if !part.chars().all(known) {
+        Some("has a character other than letters, digits, '-', '.' and '_'")
+    } else if part.contains("..") || part.contains("--") {
+        Some("has \"..\" or \"--\"")
+    } else if part.starts_with(['-', '.']) || part.ends_with(['-', '.']) {
+        Some("begins or ends with '-' or '.'")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::exit_code;
+
+    #[test]
+    fn a_spec_is_read_and_written_back() {
+        for (text, repo, revision) in [
+            ("hf:HuggingFaceTB/SmolLM2-135M", "HuggingFaceTB/SmolLM2-135M", "main"),
+            ("hf:org/name@v1.0", "org/name", "v1.0"),
+            ("hf:org/name@refs/pr/1", "org/name", "refs/pr/1"),
+            (
+                "hf:org/a.b_c-d@0123456789abcdef0123456789abcdef01234567",
+                "org/a.b_c-d",
+                &"0123456789abcdef".repeat(3)[..40],
+            ),
+        ] {
+            let spec = Spec::parse(text).unwrap();
+            assert_eq!((&*spec.repo, &*spec.revision), (repo, revision));
+            assert_eq!(spec.to_string(), text);
+        }
+        assert!(Spec::parse("hf:a/b@0123456789abcdef0123456789abcdef01234567").unwrap().is_pinned());
+        assert!(!Spec::parse("hf:a/b@0123456789").unwrap().is_pinned());
+    }
+
+    #[test]
+    fn what_could_leave_the_cache_or_is_no_name_is_a_usage_error_that_quotes_it() {
+        let long = format!("hf:org/{}", "n".repeat(93));
+        for (text, words) in [
+            ("hf:", "hf:org/name"),
+            ("hf:gpt2", "hf:org/name"),
+            ("hf:/name", "\"\" is empty"),
+            ("hf:org/", "\"\" is empty"),
+            ("hf:../name", "\"..\" has"),
+            ("hf:org/..", "\"..\" has"),
+            ("hf:org/a..b", "\"a..b\" has"),
+            ("hf:org/a--b", "\"a--b\" has"),
+            ("hf:org/.git", "\".git\" begins"),
+            ("hf:org/name/more", "\"name/more\" has a character"),
+            ("hf:org/na me", "\"na me\" has a character"),
+            ("hf:org\\x/name", "has a character"),
+            ("hf:org/name?x", "has a character"),
+            ("hf:org/name@", "the revision \"\""),
+            ("hf:org/name@../../x", "the revision \"../../x\""),
+            ("hf:org/name@/x", "the revision \"/x\""),
+            ("hf:org/name@a//b", "the revision \"a//b\""),
+            ("hf:org/name@a#b", "the revision \"a#b\""),
+            ("hf:org/name@a@b", "the revision \"a@b\""),
+            (&long, "more than 96"),
+        ] {
+            let error = Spec::parse(text).unwrap_err();
+            let message = error.to_string();
+            assert!(message.contains(words) && message.contains(text), "{text}: {message}");
+            assert_eq!(exit_code(&error), 2, "{text}");
+        }
+    }
+}

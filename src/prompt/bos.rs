@@ -1,0 +1,285 @@
+//! Which token a prompt begins with, and who says so.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{anyhow, bail, Result};
+use serde::{Deserialize, Serialize};
+
+use super::tokenizer_config::TokenizerConfig;
+use crate::bail_usage;
+
+/// Names of begin-of-sequence tokens, for tokenizers that do not add theirs by themselves (as ours does not) and that
+/// have no `tokenizer_config.json`.
+const NAMES: [&str; 3] = ["<bos>", "<s>", "<|begin_of_text|>"];
+
+/// Who says whether there is a begin-of-sequence token, by precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BosSource {
+    /// The user.
+    Asked,
+    /// The chat template, which writes it, or does not.
+    Template,
+    /// The tokenizer's post-processor, which puts it before every text.
+    PostProcessor,
+    /// `add_bos_token` of `tokenizer_config.json`; no token if it is not there.
+    Config,
+    /// A well-known name in the vocabulary, without a `tokenizer_config.json`.
+    Name,
+    /// Nobody: there is no token of such a name.
+    Nothing,
+}
+
+impl BosSource {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Template => "template",
+            Self::PostProcessor => "post-processor",
+            Self::Config => "config",
+            Self::Name => "name",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+/// The begin-of-sequence token of a tokenizer's prompts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BosPolicy {
+    /// The token that prompts begin with; nothing if they begin with text.
+    pub id: Option<u32>,
+    /// Its name in the vocabulary.
+    pub token: Option<String>,
+    /// Who says so.
+    pub source: BosSource,
+}
+
+impl fmt::Display for BosPolicy {
+    /// `<s> (config)`, `none (template)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.token.as_deref().unwrap_or("none"), self.source.name())
+    }
+}
+
+/// What the user wants of the begin-of-sequence token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BosChoice {
+    /// What the model's files say.
+    #[default]
+    Auto,
+    /// Put it before every prompt.
+    Add,
+    /// Put nothing before a prompt; what a chat template writes stays.
+    Omit,
+}
+
+impl FromStr for BosChoice {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "add" => Ok(Self::Add),
+            "omit" => Ok(Self::Omit),
+            other => bail_usage!("{other:?} is not auto, add or omit"),
+        }
+    }
+}
+
+impl BosPolicy {
+    fn new(inner: &tokenizers::Tokenizer, id: Option<u32>, source: BosSource) -> Self {
+        Self { id, token: id.and_then(|id| inner.id_to_token(id)), source }
+    }
+
+    /// What plain text begins with.
+    ///
+    /// # Errors
+    /// If the configuration contradicts the tokenizer; a usage error if a token is asked for that nobody knows.
+    pub(super) fn of_text(inner: &tokenizers::Tokenizer, config: &TokenizerConfig, choice: BosChoice) -> Result<Self> {
+        if choice == BosChoice::Omit {
+            return Ok(Self::new(inner, None, BosSource::Asked));
+        }
+        let auto = Self::auto(inner, config)?;
+        if choice == BosChoice::Auto {
+            return Ok(auto);
+        }
+        match auto.id.or_else(|| known(inner, config, None)) {
+            Some(id) => Ok(Self::new(inner, Some(id), BosSource::Asked)),
+            None => bail_usage!(
+                "--bos add: the tokenizer has no begin-of-sequence token: neither bos_token in {} nor one of {}",
+                config.path.display(),
+                NAMES.join(", ")
+            ),
+        }
+    }
+
+    fn auto(inner: &tokenizers::Tokenizer, config: &TokenizerConfig) -> Result<Self> {
+        if let Some(id) = first_special(inner)? {
+            return Ok(Self::new(inner, Some(id), BosSource::PostProcessor));
+        }
+        if !config.exists {
+            let id = NAMES.iter().find_map(|name| inner.token_to_id(name));
+            return Ok(Self::new(inner, id, if id.is_some() { BosSource::Name } else { BosSource::Nothing }));
+        }
+        if config.add_bos_token != Some(true) {
+            return Ok(Self::new(inner, None, BosSource::Config));
+        }
+        let path = config.path.display();
+        let Some(token) = config.bos_token() else {
+            bail!("{path}: add_bos_token is true, but there is no bos_token");
+        };
+        match inner.token_to_id(token) {
+            Some(id) => Ok(Self::new(inner, Some(id), BosSource::Config)),
+            None => bail!("{path}: the bos_token {token:?} is not in the vocabulary of tokenizer.json"),
+        }
+    }
+
+    /// What prompts in a chat template begin with, by the tokens that the template begins with. As in
+    /// `apply_chat_template`, the template alone says whether there is a begin-of-sequence token, unless the user does.
+    /// The second result is the token to put before it.
+    pub(super) fn of_chat(
+        inner: &tokenizers::Tokenizer,
+        config: &TokenizerConfig,
+        choice: BosChoice,
+        template: &[u32],
+        allow_double: bool,
+    ) -> Result<(Self, Option<u32>)> {
+        let text = Self::of_text(inner, config, choice)?;
+        let added = text.id.filter(|_| choice == BosChoice::Add);
+        let Some(bos) = added.or_else(|| known(inner, config, text.id)) else {
+            return Ok((Self::new(inner, None, BosSource::Template), None));
+        };
+        let begin: Vec<u32> = added.into_iter().chain(template.iter().copied()).take(2).collect();
+        if begin == [bos, bos] && !allow_double {
+            let by = if added.is_some() { ", one of them by --bos add" } else { "" };
+            let token = inner.id_to_token(bos).unwrap_or_default();
+            bail_usage!(
+                "prompts would begin with two begin-of-sequence tokens, {token}{token}{by}: the chat template writes \
+                 it itself; use --bos auto, or --allow-double-bos if that is what you want to measure"
+            );
+        }
+        let source = if added.is_some() { BosSource::Asked } else { BosSource::Template };
+        Ok((Self::new(inner, Some(bos).filter(|bos| begin.first() == Some(bos)), source), added))
+    }
+}
+
+/// The begin-of-sequence token, whether or not prompts begin with it: the one in the configuration, the one that text
+/// begins with, or one of a well-known name.
+fn known(inner: &tokenizers::Tokenizer, config: &TokenizerConfig, of_text: Option<u32>) -> Option<u32> {
+    let configured = config.bos_token().and_then(|token| inner.token_to_id(token));
+    configured.or(of_text).or_else(|| NAMES.iter().find_map(|name| inner.token_to_id(name)))
+}
+
+/// The token that a tokenizer puts before every text by itself, if any.
+fn first_special(tokenizer: &tokenizers::Tokenizer) -> Result<Option<u32>> {
+    let first = |special| {
+        let encoding = tokenizer.encode("a", special).map_err(|error| anyhow!(error))?;
+        Ok::<_, anyhow::Error>(encoding.get_ids().first().copied())
+    };
+    let (with, without) = (first(true)?, first(false)?);
+    Ok(with.filter(|_| with != without))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::{Tokenizer, TokenizerOptions};
+    use super::*;
+    use crate::error::exit_code;
+
+    /// The embedded tokenizer in a folder with these files beside it.
+    fn open(files: &[(&str, &str)], options: TokenizerOptions) -> Result<Tokenizer> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("tokenizer.json"), Tokenizer::embedded().json()).unwrap();
+        for (file, text) in files {
+            fs::write(folder.path().join(file), text).unwrap();
+        }
+        Tokenizer::open(folder.path(), &options)
+    }
+
+    fn policy(config: &str, bos: BosChoice) -> Result<String> {
+        let files = [("tokenizer_config.json", config)];
+        let files = if config.is_empty() { &files[..0] } else { &files[..] };
+        let tokenizer = open(files, TokenizerOptions { bos, ..TokenizerOptions::default() })?;
+        assert_eq!(tokenizer.bos(), tokenizer.text_bos());
+        assert_eq!(tokenizer.bos_id(), tokenizer.bos().id);
+        Ok(tokenizer.bos().to_string())
+    }
+
+    #[test]
+    fn the_configuration_decides_before_a_well_known_name_does() {
+        for (config, expected) in [
+            ("", "<bos> (name)"),
+            ("{}", "none (config)"),
+            (r#"{"bos_token": "<bos>"}"#, "none (config)"),
+            (r#"{"bos_token": "<bos>", "add_bos_token": false}"#, "none (config)"),
+            (r#"{"bos_token": "<bos>", "add_bos_token": true}"#, "<bos> (config)"),
+            (r#"{"bos_token": {"content": "<eos>"}, "add_bos_token": true}"#, "<eos> (config)"),
+        ] {
+            assert_eq!(policy(config, BosChoice::Auto).unwrap(), expected, "{config}");
+        }
+    }
+
+    #[test]
+    fn the_user_decides_before_the_configuration_does() {
+        let other = r#"{"bos_token": "<eos>", "add_bos_token": false}"#;
+        assert_eq!(policy(other, BosChoice::Add).unwrap(), "<eos> (asked)");
+        assert_eq!(policy("", BosChoice::Add).unwrap(), "<bos> (asked)");
+        assert_eq!(policy("", BosChoice::Omit).unwrap(), "none (asked)");
+        assert_eq!("omit".parse::<BosChoice>().unwrap(), BosChoice::Omit);
+        assert_eq!(exit_code(&"always".parse::<BosChoice>().unwrap_err()), 2);
+    }
+
+    #[test]
+    fn a_configuration_that_contradicts_the_tokenizer_is_an_error_that_names_it() {
+        for (config, words) in [
+            (r#"{"add_bos_token": true}"#, "no bos_token"),
+            (r#"{"add_bos_token": true, "bos_token": "<begin>"}"#, "\"<begin>\" is not in the vocabulary"),
+        ] {
+            let error = format!("{:#}", policy(config, BosChoice::Auto).unwrap_err());
+            assert!(error.contains("tokenizer_config.json: ") && error.contains(words), "{error}");
+        }
+    }
+
+    /// What chat prompts begin with: the policy, and the token before the template.
+    fn chat(before: &str, bos: BosChoice, allow_double_bos: bool) -> Result<(String, Option<u32>)> {
+        let template = format!("{before}{{{{ messages[0].content }}}}");
+        let config = r#"{"bos_token": "<bos>"}"#;
+        let files = [("tokenizer_config.json", config), ("chat_template.jinja", &*template)];
+        let tokenizer = open(&files, TokenizerOptions { chat: true, bos, allow_double_bos })?;
+        Ok((tokenizer.bos().to_string(), tokenizer.prompt_bos_id()))
+    }
+
+    #[test]
+    fn a_chat_template_alone_decides_unless_the_user_does() {
+        let auto = |before| chat(before, BosChoice::Auto, false).unwrap();
+        assert_eq!(auto("{{ bos_token }}A: "), ("<bos> (template)".to_owned(), None));
+        assert_eq!(auto("<bos>A: "), ("<bos> (template)".to_owned(), None));
+        assert_eq!(auto("A: "), ("none (template)".to_owned(), None));
+        assert_eq!(chat("A: ", BosChoice::Add, false).unwrap(), ("<bos> (asked)".to_owned(), Some(0)));
+        assert_eq!(chat("{{ bos_token }}", BosChoice::Omit, false).unwrap(), ("<bos> (template)".to_owned(), None));
+    }
+
+    #[test]
+    fn two_begin_tokens_are_refused_unless_they_are_allowed() {
+        for (before, bos) in [("{{ bos_token }}", BosChoice::Add), ("<bos>{{ bos_token }}", BosChoice::Auto)] {
+            let error = chat(before, bos, false).unwrap_err();
+            let message = format!("{error:#}");
+            for words in ["chat_template.jinja", "<bos><bos>", "--allow-double-bos"] {
+                assert!(message.contains(words), "{message}");
+            }
+            assert_eq!(exit_code(&error), 2);
+            assert!(chat(before, bos, true).unwrap().0.starts_with("<bos> "));
+        }
+    }
+
+    #[test]
+    fn a_model_without_a_template_is_a_usage_error_that_names_the_folder() {
+        let error = open(&[], TokenizerOptions { chat: true, ..TokenizerOptions::default() }).err().unwrap();
+        assert!(error.to_string().starts_with("--chat-template: ") && exit_code(&error) == 2, "{error}");
+    }
+}

@@ -1,0 +1,416 @@
+//! Chat templates: the Jinja that an instruct model brings, rendered as Hugging Face's `apply_chat_template` does.
+//!
+//! A prompt is the content of one user message. What a template writes around it is found by rendering a message whose
+//! content is a mark that no template contains: the text before the mark and the text behind it, which ends with the
+//! generation prompt, so that the assistant's answer can follow.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{anyhow, bail, Context, Result};
+use minijinja::value::{Kwargs, Value};
+use minijinja::{context, AutoEscape, Environment, Error, ErrorKind};
+use serde::Serialize;
+
+use super::tokenizer_config::TokenizerConfig;
+use crate::hash::sha256;
+
+/// Stands for the user's content. It has what a template might escape, trim inside, split or change the case of.
+const MARK: &str = "Content of the USER's \"message\" <begin> & \\n\n\n  \u{e9} {{ end }}. ?";
+
+/// Steps that a template may take; ours take some hundreds. It came from somebody else and must not run for ever.
+const FUEL: u64 = 1_000_000;
+
+/// The file that holds nothing but the template.
+const TEMPLATE_FILE: &str = "chat_template.jinja";
+
+/// A chat template and the special tokens it may write.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    /// Where it was read, for messages.
+    name: String,
+    path: PathBuf,
+    source: String,
+    tokens: Vec<(String, String)>,
+}
+
+impl ChatTemplate {
+    /// The template of a model's folder: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`, of which
+    /// the one named `default` is taken if there are several. Nothing if there is none.
+    ///
+    /// # Errors
+    /// If a file that is there cannot be read or is not what it has to be.
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        Self::read_with(folder, &TokenizerConfig::read(folder)?)
+    }
+
+    pub(super) fn read_with(folder: &Path, config: &TokenizerConfig) -> Result<Option<Self>> {
+        let tokens = config.tokens.clone().into_iter().collect();
+        let path = folder.join(TEMPLATE_FILE);
+        if path.exists() {
+            let source = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            return Ok(Some(Self { name: path.display().to_string(), path, source, tokens }));
+        }
+        let name = format!("{}, chat_template", config.path.display());
+        let source = match &config.chat_template {
+            None => return Ok(None),
+            Some(serde_json::Value::String(source)) => source.clone(),
+            Some(list) => default_of(list).with_context(|| name.clone())?,
+        };
+        Ok(Some(Self { name, path: config.path.clone(), source, tokens }))
+    }
+
+    /// The text before and after the content of one user message. The second ends with the generation prompt.
+    ///
+    /// # Errors
+    /// If the template is not valid, raises an exception, or does not write the content exactly once and unchanged.
+    pub fn around(&self) -> Result<(String, String)> {
+        let text = self.render(MARK).map_err(|error| self.explained(&error))?;
+        let Some((before, after)) = text.split_once(MARK) else {
+            bail!("{}: the template changes or drops the content of a user message", self.name);
+        };
+        if after.contains(MARK) {
+            bail!("{}: the template writes the content of a user message more than once", self.name);
+        }
+        Ok((before.to_owned(), after.to_owned()))
+    }
+
+    /// The file it was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// SHA-256 of the template, in hexadecimal.
+    pub fn sha256(&self) -> String {
+        sha256(self.source.as_bytes())
+    }
+
+    fn render(&self, content: &str) -> Result<String, Error> {
+        // Jinja reads every end of a line as "\n".
+        let source = without_generation_tags(&self.source.replace("\r\n", "\n").replace('\r', "\n"));
+        let mut environment = environment();
+        environment.add_template("chat", &source)?;
+        let message = context! { role => "user", content => content };
+        let tokens = Value::from_pairs(self.tokens.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+        let variables = context! {
+            messages => vec![message],
+            tools => (),
+            documents => (),
+            add_generation_prompt => true,
+            ..tokens
+        };
+        environment.get_template("chat")?.render(variables)
+    }
+
+    fn explained(&self, error: &Error) -> anyhow::Error {
+        let line = error.line().map(|line| format!(", line {line}")).unwrap_or_default();
+        let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+        anyhow!("{}{line}: {what}", self.name)
+    }
+}
+
+/// The template named `default` in a list of `{name, template}`.
+fn default_of(list: &serde_json::Value) -> Result<String> {
+    let Some(list) = list.as_array() else {
+        bail!("neither a template nor a list of named templates");
+    };
+    let name = |entry: &serde_json::Value| entry.get("name")?.as_str().map(str::to_owned);
+    let default = list.iter().find(|entry| name(entry).as_deref() == Some("default"));
+    match default.and_then(|entry| entry.get("template")?.as_str()) {
+        Some(source) => Ok(source.to_owned()),
+        None => {
+            let names: Vec<String> = list.iter().filter_map(name).collect();
+            bail!("none of the templates is named \"default\": {}", names.join(", "))
+        }
+    }
+}
+
+/// Jinja as `transformers` sets it up.
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    let syntax = minijinja::syntax::SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.expect("the delimiters are Jinja's own"));
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_fuel(Some(FUEL));
+    environment.add_filter("tojson", to_json);
+    environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, format!("the template refuses: {message}")))
+    });
+    environment.add_function("strftime_now", strftime);
+    environment
+}
+
+/// The day that templates take for today: prompts must not depend on when they are made. It is the one that Llama's
+/// templates fall back to themselves.
+const TODAY: [(char, &str); 12] = [
+    ('d', "26"),
+    ('b', "Jul"),
+    ('B', "July"),
+    ('m', "07"),
+    ('Y', "2024"),
+    ('y', "24"),
+    ('a', "Fri"),
+    ('A', "Friday"),
+    ('j', "208"),
+    ('H', "00"),
+    ('M', "00"),
+    ('S', "00"),
+];
+
+/// Python's `strftime` on 26 July 2024.
+fn strftime(format: &str) -> Result<String, Error> {
+    let mut text = String::new();
+    let mut chars = format.chars();
+    while let Some(char) = chars.next() {
+        if char != '%' {
+            text.push(char);
+            continue;
+        }
+        let directive = chars.next();
+        match TODAY.iter().find(|(known, _)| Some(*known) == directive) {
+            Some((_, part)) => text.push_str(part),
+            None if directive == Some('%') => text.push('%'),
+            None => {
+                let message =
+                    format!("strftime_now({format:?}): only %d %b %B %m %Y %y %a %A %j %H %M %S %% are known");
+                return Err(Error::new(ErrorKind::InvalidOperation, message));
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// `transformers` marks what an assistant says with tags of its own, which write nothing: they become ones that do
+/// nothing.
+fn without_generation_tags(source: &str) -> String {
+    let mut text = String::new();
+    let mut rest = source;
+    while let Some((before, tag)) = rest.split_once("{%") {
+        let Some((inside, after)) = tag.split_once("%}") else { break };
+        let word = inside.trim_matches(|c: char| c.is_whitespace() || "-+".contains(c));
+        let inside = match word {
+            "generation" => inside.replacen(word, "if true", 1),
+            "endgeneration" => inside.replacen(word, "endif", 1),
+            _ => inside.to_owned(),
+        };
+        text += &format!("{before}{{%{inside}%}}");
+        rest = after;
+    }
+    text + rest
+}
+
+/// Python's `json.dumps(..., ensure_ascii=False)`, with its spaces and without escapes for HTML.
+fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<String, Error> {
+    let indent: Option<usize> = indent.map_or_else(|| options.get("indent"), |indent| Ok(Some(indent)))?;
+    let failed = |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
+    let mut bytes = Vec::new();
+    match indent.map(|indent| " ".repeat(indent)) {
+        Some(indent) => {
+            let pretty = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
+            value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, pretty)).map_err(failed)?;
+        }
+        None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, Spaced)).map_err(failed)?,
+    }
+    Ok(String::from_utf8(bytes).expect("JSON is UTF-8"))
+}
+
+/// JSON on one line with a space behind `,` and `:`.
+struct Spaced;
+
+impl serde_json::ser::Formatter for Spaced {
+    fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
+        out.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
+        out.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W) -> std::io::Result<()> {
+        out.write_all(b": ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// ChatML with a default system message, as Qwen has it.
+    const CHATML: &str = "\
+{%- if messages[0]['role'] == 'system' %}
+    {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
+{%- else %}
+    {{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == 'user') or (message.role == 'system' and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+";
+
+    /// Llama 3: BOS, headers, a date.
+    const LLAMA: &str = "\
+{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- if strftime_now is defined %}
+        {%- set date_string = strftime_now('%d %b %Y') %}
+    {%- else %}
+        {%- set date_string = '1 Jan 1970' %}
+    {%- endif %}
+{%- endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content'].strip() %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = '' %}
+{%- endif %}
+{{- '<|start_header_id|>system<|end_header_id|>\\n\\n' }}
+{%- if tools is not none %}
+    {{- tools | tojson(indent=4) }}
+{%- endif %}
+{{- 'Today Date: ' + date_string + '\\n\\n' }}
+{{- system_message }}
+{{- '<|eot_id|>' }}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}
+";
+
+    /// Gemma: BOS, no system role, roles in turn, blocks that are trimmed.
+    const GEMMA: &str = "\
+{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}\
+{% for message in messages %}\
+{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate') }}{% endif %}\
+{% if (message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}\
+{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}
+{% if add_generation_prompt %}{{'<start_of_turn>model\n'}}{% endif %}";
+
+    /// Mistral: BOS, a namespace, no generation prompt.
+    const MISTRAL: &str = "\
+{%- set ns = namespace(index=0) %}
+{{- bos_token }}
+{%- for message in messages | selectattr('role', 'ne', 'system') %}
+    {%- if message['role'] == 'user' %}
+        {{- '[INST] ' + message['content'] + '[/INST]' }}
+    {%- elif message['role'] == 'assistant' %}
+        {%- generation %}{{- ' ' + message['content'] + eos_token }}{%- endgeneration %}
+    {%- endif %}
+    {%- set ns.index = ns.index + 1 %}
+{%- endfor %}
+";
+
+    const TOKENS: &str = r#""bos_token": "<s>", "eos_token": {"content": "</s>"}"#;
+
+    /// The template of a folder with these files.
+    fn read(files: &[(&str, &str)]) -> Result<Option<ChatTemplate>> {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, text) in files {
+            fs::write(folder.path().join(file), text).unwrap();
+        }
+        ChatTemplate::read(folder.path())
+    }
+
+    fn around(template: &str) -> Result<(String, String)> {
+        let config = format!("{{{TOKENS}}}");
+        read(&[("chat_template.jinja", template), ("tokenizer_config.json", &config)]).unwrap().unwrap().around()
+    }
+
+    #[test]
+    fn templates_of_the_known_families_are_rendered_as_transformers_does() {
+        // Expected by jinja2 3.1 with the options of transformers.
+        for (template, before, after) in [
+            (
+                CHATML,
+                "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n",
+                "<|im_end|>\n<|im_start|>assistant\n",
+            ),
+            (
+                LLAMA,
+                "<s><|start_header_id|>system<|end_header_id|>\n\nToday Date: 26 Jul 2024\n\n<|eot_id|>\
+                 <|start_header_id|>user<|end_header_id|>\n\n",
+                "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+            ),
+            (GEMMA, "<s><start_of_turn>user\n", "<end_of_turn>\n<start_of_turn>model\n"),
+            (MISTRAL, "<s>[INST] ", "[/INST]"),
+        ] {
+            let expected = (before.to_owned(), after.to_owned());
+            assert_eq!(around(template).unwrap(), expected, "{template}");
+            assert_eq!(around(&template.replace('\n', "\r\n")).unwrap(), expected, "{template}");
+        }
+    }
+
+    #[test]
+    fn the_template_is_found_in_either_file_and_the_jinja_file_wins() {
+        let source = |files: &[(&str, &str)]| read(files).unwrap().map(|template| template.source);
+        let one = (r#"{"chat_template": "one"}"#, "one");
+        let list =
+            r#"{"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]}"#;
+        assert_eq!(source(&[]), None);
+        assert_eq!(source(&[("tokenizer_config.json", r#"{"chat_template": null}"#)]), None);
+        assert_eq!(source(&[("tokenizer_config.json", one.0)]).as_deref(), Some(one.1));
+        assert_eq!(source(&[("tokenizer_config.json", list)]).as_deref(), Some("d"));
+        assert_eq!(source(&[("chat_template.jinja", "j"), ("tokenizer_config.json", one.0)]).as_deref(), Some("j"));
+        let list = r#"{"chat_template": [{"name": "rag", "template": "t"}]}"#;
+        let error = format!("{:#}", read(&[("tokenizer_config.json", list)]).unwrap_err());
+        assert!(
+            error.contains("tokenizer_config.json") && error.contains("default") && error.ends_with("rag"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_line() {
+        for (template, words) in [
+            ("a\n{% if %}", ["chat_template.jinja, line 2: ", "end of block"]),
+            ("a\nb\n{{ raise_exception('no users') }}", ["chat_template.jinja, line 3: ", "refuses: no users"]),
+            ("{{ messages[0].content.nope() }}", ["chat_template.jinja, line 1: ", "nope"]),
+            ("\n{{ strftime_now('%U') }}", ["chat_template.jinja, line 2: ", "only %d"]),
+            ("{% for i in range(9999) %}{% for j in range(9999) %}x{% endfor %}{% endfor %}", ["line 1: ", "fuel"]),
+        ] {
+            let error = around(template).unwrap_err().to_string();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+        let template = read(&[("tokenizer_config.json", "{\"chat_template\": \"\\n{{ x.y.z }}\"}")]).unwrap().unwrap();
+        let error = template.around().unwrap_err().to_string();
+        assert!(error.contains("tokenizer_config.json, chat_template, line 2: "), "{error}");
+    }
+
+    #[test]
+    fn a_template_that_does_not_keep_the_content_is_refused() {
+        for (template, words) in [
+            ("hello", "changes or drops"),
+            ("{{ messages[0].content | upper }}", "changes or drops"),
+            ("{{ messages[0].content | tojson }}", "changes or drops"),
+            ("{{ messages[0].content.split('\\n')[0] }}", "changes or drops"),
+            ("{{ messages[0].content }}{{ messages[0].content }}", "more than once"),
+        ] {
+            let error = around(template).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains("chat_template.jinja"), "{template}: {error}");
+        }
+        assert!(around("{{ messages[0].content | trim }}").is_ok());
+    }
+
+    #[test]
+    fn json_is_written_as_python_does() {
+        let json = |template: &str| around(&format!("{template}{{{{ messages[0].content }}}}")).unwrap().0;
+        assert_eq!(json("{{ {'a': [1, '<é>'], 'b': none} | tojson }}"), r#"{"a": [1, "<é>"], "b": null}"#);
+        assert_eq!(json("{{ {'a': '<'} | tojson(ensure_ascii=False) }}"), r#"{"a": "<"}"#);
+        assert_eq!(json("{{ {'a': [1]} | tojson(2) }}"), json("{{ {'a': [1]} | tojson(indent=2) }}"));
+        assert_eq!(json("{{ {'a': [1]} | tojson(indent=2) }}"), "{\n  \"a\": [\n    1\n  ]\n}");
+    }
+
+    #[test]
+    fn the_date_is_always_the_same() {
+        let date = |format: &str| around(&format!("{{{{ strftime_now('{format}') }}}}{{{{ messages[0].content }}}}"));
+        assert_eq!(date("%A, %d %B %Y %H:%M %%").unwrap().0, "Friday, 26 July 2024 00:00 %");
+    }
+}
