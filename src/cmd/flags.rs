@@ -62,7 +62,7 @@ pub(super) fn one_ctx_tok(
 ) -> Result<usize> {
     match ctx_tok(ctx.map_or(&[], std::slice::from_ref), models, read)?.as_slice() {
         [ctx_tok] => Ok(*ctx_tok),
-        _ => bail_usage!("{what}: give --ctx one number"),
+        _ => bail_usage!("--ctx: {what}; give it one number"),
     }
 }
 

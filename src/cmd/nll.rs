@@ -42,7 +42,7 @@ fn experiment(args: &NllArgs) -> Result<Experiment> {
     let own = args.text.is_some() || args.ids.is_some();
     let stride = match args.stride.as_ref().map(|range| range.0.as_slice()) {
         Some([stride]) => Some(*stride),
-        Some(_) => bail_usage!("{what}: give --stride one number"),
+        Some(_) => bail_usage!("--stride: {what}; give it one number"),
         None => own.then_some((ctx_tok / 2).max(1)),
     };
     let samples = args.samples.unwrap_or(if own { ALL_WINDOWS } else { WINDOWS });

@@ -33,7 +33,7 @@ fn experiment(args: &OutliersArgs) -> Result<Experiment> {
     let run = &args.run;
     let what = "outliers pools windows of one length";
     let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &run.model, &run.reading, what)?;
-    let [tokens] = args.tokens.0.as_slice() else { bail_usage!("{what}: give --tokens one number") };
+    let [tokens] = args.tokens.0.as_slice() else { bail_usage!("--tokens: {what}; give it one number") };
     let samples = args.samples.unwrap_or(tokens.div_ceil(ctx_tok.max(1)));
     let grid = Grid::Text(TextGrid { ctx_tok: vec![ctx_tok], samples, stride: None, seed: args.seed });
     flags::experiment(Show::Outliers, &args.run, grid, None, args.text.as_deref())

@@ -415,11 +415,11 @@ impl ModelConfig {
         }
         if let Positions::Rotary { embeddings, .. } = &self.positions {
             for rotary in embeddings {
+                let (channels, d) = (rotary.channels, self.head_dim);
+                ensure!(channels < d || d.is_multiple_of(2), "head_dim {d} is odd; RoPE rotates pairs of channels");
                 ensure!(
-                    rotary.channels > 0 && rotary.channels.is_multiple_of(2) && rotary.channels <= self.head_dim,
-                    "head_dim {}: RoPE rotates pairs of channels, {} of them are asked for",
-                    self.head_dim,
-                    rotary.channels
+                    channels > 0 && channels <= d && channels.is_multiple_of(2),
+                    "{channels} of {d} channels (head_dim) are to be rotated; RoPE rotates pairs"
                 );
                 ensure!(rotary.theta > 1.0 && rotary.theta.is_finite(), "rope_theta is {}", rotary.theta);
             }
