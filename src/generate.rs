@@ -80,7 +80,7 @@ pub struct Generation {
 /// If the prompt does not fit the model, what it predicts is not finite, or tokens cannot be decoded.
 pub fn generate(model: &Transformer, tokenizer: &Tokenizer, prompt: &[u32], until: &Until<'_>) -> Result<Generation> {
     let limit = model.config.max_ctx_tok;
-    let mut decoder = Decoder::new(model, limit.min(prompt.len() + until.max_new));
+    let mut decoder = Decoder::new(model, limit.min(prompt.len().saturating_add(until.max_new)));
     let mut next = most_likely(&decoder.read(prompt)?)?;
     let (mut ids, mut text) = (Vec::new(), String::new());
     let stop = loop {
@@ -164,6 +164,16 @@ mod tests {
             assert_eq!(is_answered(text, &until), answered, "{text:?}");
         }
         assert!(!is_answered("\n", &Until { numbers: 0, ..until }), "nothing was asked for");
+    }
+
+    #[test]
+    fn what_is_remembered_counts_keys_and_values_within_the_window() {
+        let model = crate::models::load("transformer").unwrap();
+        let mut config = model.transformer.config;
+        let per_token = 4 * config.layers.len() * 2 * config.kv_heads * config.head_dim;
+        assert_eq!(memory_bytes(&config, 1000), 1000 * per_token as u64);
+        config.layers.iter_mut().for_each(|layer| layer.rule.window = Some(100));
+        assert_eq!(memory_bytes(&config, 1000), 100 * per_token as u64);
     }
 
     #[test]

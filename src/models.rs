@@ -6,6 +6,7 @@ use crate::manifest::ModelInfo;
 use crate::model::{Checkpoint, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::Tokenizer;
 use anyhow::{Context, Result};
+use serde_json::Value;
 use std::path::Path;
 
 /// A model that is part of the binary.
@@ -41,6 +42,7 @@ pub struct Model {
     pub transformer: Transformer,
     /// Its tokenizer; nothing for the built-in one.
     own_tokenizer: Option<Tokenizer>,
+    eos_ids: Vec<u32>,
     /// For the manifest.
     pub info: ModelInfo,
 }
@@ -50,6 +52,29 @@ impl Model {
     pub fn tokenizer(&self) -> &Tokenizer {
         self.own_tokenizer.as_ref().unwrap_or_else(|| Tokenizer::embedded())
     }
+
+    /// The tokens that end a text: `eos_token_id` of `generation_config.json`, or of `config.json` where that file says
+    /// nothing about it.
+    pub fn eos_ids(&self) -> &[u32] {
+        &self.eos_ids
+    }
+}
+
+/// See [`Model::eos_ids`]; `config` is the text of `config.json`.
+fn eos_ids(dir: Option<&Path>, config: &Value) -> Result<Vec<u32>> {
+    let path = dir.map(|dir| dir.join("generation_config.json")).filter(|path| path.exists());
+    let generation: Value = match &path {
+        None => Value::Null,
+        Some(path) => {
+            let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+            serde_json::from_slice(&text).with_context(|| format!("{}: not JSON", path.display()))?
+        }
+    };
+    let said = [&generation, config, &config["text_config"]].map(|file| &file["eos_token_id"]);
+    let Some(eos) = said.into_iter().find(|eos| !eos.is_null()) else { return Ok(Vec::new()) };
+    let ids = eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice);
+    let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+    ids.iter().map(id).collect::<Option<_>>().with_context(|| format!("eos_token_id is {eos}, which names no tokens"))
 }
 
 /// The names that are meant: `all` stands for the built-in ones, nothing for the built-in pair.
@@ -126,5 +151,6 @@ fn assemble(
         layout: resolved.layout(),
         lambda: transformer.lambdas()?,
     };
-    Ok(Model { name: name.to_owned(), transformer, own_tokenizer, info })
+    let eos_ids = eos_ids(dir, &parsed).with_context(|| format!("--model {name}"))?;
+    Ok(Model { name: name.to_owned(), transformer, own_tokenizer, eos_ids, info })
 }

@@ -1,6 +1,6 @@
 //! Measures by name, for experiment files.
 
-use super::{AnswerMeasure, FidelityMeasure, Measure, OutlierMeasure, ShapeMeasure};
+use super::{AnswerMeasure, FidelityMeasure, GenerationMeasure, Measure, OutlierMeasure, ShapeMeasure};
 use serde::{Deserialize, Serialize};
 
 /// The name of a measure.
@@ -17,6 +17,8 @@ pub enum MeasureName {
     Fidelity,
     /// The largest logits and hidden states, pooled over all prompts.
     Outliers,
+    /// What the model answers when it is left to speak.
+    Generation,
 }
 
 /// The measures of an experiment.
@@ -27,6 +29,8 @@ pub struct Measures {
     fidelity: Option<FidelityMeasure>,
     /// What it pooled is shown as tables of their own.
     pub outliers: Option<OutlierMeasure>,
+    /// What it pooled is written as JSON lines.
+    pub generation: Option<GenerationMeasure>,
 }
 
 impl Measures {
@@ -39,6 +43,7 @@ impl Measures {
             shape: has(MeasureName::Shape).then_some(ShapeMeasure),
             fidelity: has(MeasureName::Fidelity).then_some(FidelityMeasure),
             outliers: has(MeasureName::Outliers).then(OutlierMeasure::default),
+            generation: has(MeasureName::Generation).then(GenerationMeasure::default),
         }
     }
 
@@ -49,6 +54,7 @@ impl Measures {
         list.extend(self.shape.as_mut().map(|measure| measure as &mut dyn Measure));
         list.extend(self.fidelity.as_mut().map(|measure| measure as &mut dyn Measure));
         list.extend(self.outliers.as_mut().map(|measure| measure as &mut dyn Measure));
+        list.extend(self.generation.as_mut().map(|measure| measure as &mut dyn Measure));
         list
     }
 }

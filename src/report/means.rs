@@ -24,7 +24,13 @@ pub(super) const NLL: Quantity<'static> = number("NLL of prose (nats)", "nll", N
 pub(super) const ENTROPY: Quantity<'static> = number("entropy (nats)", "entropy", None);
 pub(super) const KEYS_90: Quantity<'static> = number("keys for 90 %", "keys_90", None);
 
-const ANSWERS: &[Quantity<'static>] = &[LOG_PROB, number("rank of first token", "answer_first_rank", None), NLL];
+const ANSWERS: &[Quantity<'static>] = &[
+    hits("generated exact %", "generated_exact"),
+    hits("generated contains %", "generated_contains"),
+    LOG_PROB,
+    number("rank of first token", "answer_first_rank", None),
+    NLL,
+];
 
 const CONVENTIONS: &[Quantity<'static>] = &[
     share("answer, signed %", "share_signed", Some("answer")),
