@@ -15,6 +15,22 @@ const NEEDLE: [&str; 10] =
     ["needle", "--ctx", "256", "--needles", "1,2", "--depths", "0,100", "--samples", "2", "--heldout=0"];
 /// 5 windows, of which something is pooled.
 const OUTLIERS: [&str; 5] = ["outliers", "--ctx", "100", "--tokens", "500"];
+/// 4 needle prompts, of which generated text is pooled.
+const GENERATE: [&str; 11] = [
+    "needle",
+    "--ctx",
+    "256",
+    "--needles",
+    "2",
+    "--depths",
+    "0,100",
+    "--samples=2",
+    "--heldout=0",
+    "--generate",
+    "--max-new=5",
+];
+/// One that pools nothing, and two that do.
+const PRESETS: [&[&str]; 3] = [&NEEDLE, &OUTLIERS, &GENERATE];
 
 /// A scratch folder with two tiny models.
 struct Scratch(TempDir);
@@ -59,6 +75,8 @@ impl Scratch {
         for file in ["results.csv", "cells.csv", "experiment.toml"] {
             assert!(self.read(&format!("{a}/{file}")) == self.read(&format!("{b}/{file}")), "{file} of {a} and {b}");
         }
+        let generated = |run: &str| fs::read(self.path(run).join("generations.jsonl")).ok();
+        assert!(generated(a) == generated(b), "generations.jsonl of {a} and {b}");
         let prompts = |run: &str| Manifest::read(&self.path(run).join("manifest.json")).unwrap().prompts_sha256;
         assert_eq!(prompts(a), prompts(b));
     }
@@ -97,10 +115,10 @@ proptest! {
 
     #[test]
     fn a_run_killed_anywhere_and_resumed_leaves_the_bytes_of_one_run(
-        journal in 0.0..=1.0f64, others in 0.0..=1.0f64, pooling in any::<bool>(), threads in 1..4usize
+        journal in 0.0..=1.0f64, others in 0.0..=1.0f64, preset in 0..PRESETS.len(), threads in 1..4usize
     ) {
         let scratch = Scratch::new();
-        let preset: &[&str] = if pooling { &OUTLIERS } else { &NEEDLE };
+        let preset = PRESETS[preset];
         scratch.run(preset, &["--out", "whole"]);
         kill(&scratch.path("whole"), &scratch.path("killed"), journal, others);
         scratch.run(preset, &["--resume", "killed", "--threads", &threads.to_string()]);
@@ -118,9 +136,9 @@ proptest! {
     }
 
     #[test]
-    fn any_split_into_shards_merges_to_the_bytes_of_one_run(shards in 1..6usize, pooling in any::<bool>()) {
+    fn any_split_into_shards_merges_to_the_bytes_of_one_run(shards in 1..6usize, preset in 0..PRESETS.len()) {
         let scratch = Scratch::new();
-        let preset: &[&str] = if pooling { &OUTLIERS } else { &NEEDLE };
+        let preset = PRESETS[preset];
         scratch.run(preset, &["--out", "whole"]);
         let folders: Vec<String> = (1..=shards).map(|i| format!("part{i}")).collect();
         for (i, folder) in folders.iter().enumerate() {
@@ -227,13 +245,17 @@ fn data_that_were_changed_are_neither_resumed_nor_merged() {
 #[test]
 fn a_preset_printed_as_an_experiment_gives_the_same_results() {
     let scratch = Scratch::new();
-    for preset in [
+    for (i, preset) in [
         &NEEDLE[..],
         &OUTLIERS,
+        &GENERATE,
         &["ratio", "--ctx", "256", "--samples", "1", "--layers", "1"],
         &["quantize", "--ctx", "256", "--samples", "1", "--bits", "8,3", "--scope", "row", "--exempt-sinks"],
-    ] {
-        let name = preset[0];
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("{}-{i}", preset[0]);
         scratch.run(preset, &["--out", &format!("{name}-flags")]);
         let printed = scratch.measure(preset, &["--print-experiment"]).output().unwrap();
         assert!(printed.status.success());
