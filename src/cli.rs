@@ -2,6 +2,7 @@
 
 use crate::compare::{Column, Condition, Correction, Where};
 use crate::experiment::Shard;
+use crate::generate::MAX_NEW;
 use crate::measure::AR_MAX_COUNT;
 use crate::model::Layout;
 use crate::prompt::BosChoice;
@@ -157,6 +158,12 @@ pub struct PartArgs {
 /// `difftool needle`.
 #[derive(Debug, Args)]
 pub struct NeedleArgs {
+    /// Also let the models answer by themselves, greedily, and score what they say (generations.jsonl)
+    #[arg(long)]
+    pub generate: bool,
+    /// New tokens that an answer may have
+    #[arg(long, requires = "generate", default_value_t = MAX_NEW, value_name = "N")]
+    pub max_new: NonZeroUsize,
     /// Prompts.
     #[command(flatten)]
     pub prompts: PromptArgs,

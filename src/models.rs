@@ -8,7 +8,8 @@ use crate::model::{Checkpoint, Layout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 
 /// A model that is part of the binary.
 struct BuiltIn {
@@ -42,6 +43,7 @@ pub struct Model {
     /// The network.
     pub transformer: Transformer,
     vocabulary: Vocabulary,
+    eos_ids: Vec<u32>,
     /// For the manifest.
     pub info: ModelInfo,
 }
@@ -79,6 +81,29 @@ impl Model {
         }
         Ok(self.vocabulary.tokenizer().expect("it is not missing"))
     }
+
+    /// The tokens that end a text: `eos_token_id` of `generation_config.json`, or of `config.json` where that file says
+    /// nothing about it.
+    pub fn eos_ids(&self) -> &[u32] {
+        &self.eos_ids
+    }
+}
+
+/// See [`Model::eos_ids`]; `config` is the text of `config.json`.
+fn eos_ids(dir: Option<&Path>, config: &Value) -> Result<Vec<u32>> {
+    let path = dir.map(|dir| dir.join("generation_config.json")).filter(|path| path.exists());
+    let generation: Value = match &path {
+        None => Value::Null,
+        Some(path) => {
+            let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+            serde_json::from_slice(&text).with_context(|| format!("{}: not JSON", path.display()))?
+        }
+    };
+    let said = [&generation, config, &config["text_config"]].map(|file| &file["eos_token_id"]);
+    let Some(eos) = said.into_iter().find(|eos| !eos.is_null()) else { return Ok(Vec::new()) };
+    let ids = eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice);
+    let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+    ids.iter().map(id).collect::<Option<_>>().with_context(|| format!("eos_token_id is {eos}, which names no tokens"))
 }
 
 /// The names that are meant: `all` stands for the built-in ones, nothing for the built-in pair.
@@ -134,6 +159,7 @@ pub struct Opened {
     /// The weights on disk.
     pub checkpoint: Checkpoint,
     vocabulary: Vocabulary,
+    eos_ids: Vec<u32>,
     config_sha256: String,
 }
 
@@ -188,8 +214,10 @@ impl Opened {
             .map_or(format!("built-in {name}/config.json"), |dir| dir.join("config.json").display().to_string());
         let parsed = serde_json::from_slice(config).with_context(|| format!("{path}: not JSON"))?;
         let resolved = ModelConfig::from_json(&parsed, reading.layout).with_context(|| path)?;
+        let eos_ids = eos_ids(dir.as_deref(), &parsed).with_context(|| format!("--model {name}"))?;
         let config_sha256 = sha256(config);
-        let opened = Self { name: name.to_owned(), dir, config: resolved, checkpoint, vocabulary, config_sha256 };
+        let opened =
+            Self { name: name.to_owned(), dir, config: resolved, checkpoint, vocabulary, eos_ids, config_sha256 };
         let vocab = opened.config.vocab;
         if let Some(size) = opened.tokenizer().map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
             bail!("--model {name}: tokenizer.json has {size} tokens, the model {vocab}");
@@ -207,7 +235,7 @@ impl Opened {
     /// # Errors
     /// If a tensor is missing, misshapen, not a number, or not part of the model.
     pub fn load(self) -> Result<Model> {
-        let Self { name, dir, config, checkpoint, vocabulary, config_sha256 } = self;
+        let Self { name, dir, config, checkpoint, vocabulary, eos_ids, config_sha256 } = self;
         let transformer = Transformer::load(&config, checkpoint.load(&config)?)?;
         let info = ModelInfo {
             name: name.clone(),
@@ -225,6 +253,6 @@ impl Opened {
             logit_tap: config.logit_tap(),
             lambda: transformer.lambdas()?,
         };
-        Ok(Model { name, transformer, vocabulary, info })
+        Ok(Model { name, transformer, vocabulary, eos_ids, info })
     }
 }

@@ -17,7 +17,22 @@ const NEEDLE: [&str; 10] =
 const OUTLIERS: [&str; 5] = ["outliers", "--ctx", "100", "--tokens", "500"];
 /// 6 windows that slide over a text, all tokens of which are pooled.
 const NLL: [&str; 7] = ["nll", "--text", "text.txt", "--ctx", "100", "--stride", "30"];
-const PRESETS: [&[&str]; 3] = [&NEEDLE, &OUTLIERS, &NLL];
+/// 4 needle prompts, of which generated text is pooled.
+const GENERATE: [&str; 11] = [
+    "needle",
+    "--ctx",
+    "256",
+    "--needles",
+    "2",
+    "--depths",
+    "0,100",
+    "--samples=2",
+    "--heldout=0",
+    "--generate",
+    "--max-new=5",
+];
+/// One that pools nothing, and three that do.
+const PRESETS: [&[&str]; 4] = [&NEEDLE, &OUTLIERS, &NLL, &GENERATE];
 
 /// A scratch folder with two tiny models.
 struct Scratch(TempDir);
@@ -65,6 +80,8 @@ impl Scratch {
         }
         let tokens = |run: &str| fs::read(self.path(run).join("tokens.csv")).ok();
         assert!(tokens(a) == tokens(b), "tokens.csv of {a} and {b}");
+        let generated = |run: &str| fs::read(self.path(run).join("generations.jsonl")).ok();
+        assert!(generated(a) == generated(b), "generations.jsonl of {a} and {b}");
         let prompts = |run: &str| Manifest::read(&self.path(run).join("manifest.json")).unwrap().prompts_sha256;
         assert_eq!(prompts(a), prompts(b));
     }
@@ -233,14 +250,18 @@ fn data_that_were_changed_are_neither_resumed_nor_merged() {
 #[test]
 fn a_preset_printed_as_an_experiment_gives_the_same_results() {
     let scratch = Scratch::new();
-    for preset in [
+    for (i, preset) in [
         &NEEDLE[..],
         &OUTLIERS,
         &NLL,
+        &GENERATE,
         &["ratio", "--ctx", "256", "--samples", "1", "--layers", "1"],
         &["quantize", "--ctx", "256", "--samples", "1", "--bits", "8,3", "--scope", "row", "--exempt-sinks"],
-    ] {
-        let name = preset[0];
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("{}-{i}", preset[0]);
         scratch.run(preset, &["--out", &format!("{name}-flags")]);
         let printed = scratch.measure(preset, &["--print-experiment"]).output().unwrap();
         assert!(printed.status.success());

@@ -8,14 +8,16 @@
 //! Some families cap the logits or hide keys beyond a window: a [`LogitRule`].
 //!
 //! A variant's file says which heads the maps read ([`Wiring`]), what the mix is, and how the output is finished. It
-//! never sees a row: rows exist only inside the three implementations of [`Attend`].
+//! never sees a row: rows exist only inside the implementations of [`Attend`].
 //!
 //! | implementation | for | memory |
 //! |---|---|---|
 //! | [`Stream`] | measuring: hands rows to probes as they pass | O(T) |
+//! | [`Cached`] | decoding: remembers keys and values, and attends from one token at a time | O(T) |
 //! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
-//! | [`Dense`] | the slow, obvious reference the other two are tested against | O(T^2) |
+//! | [`Dense`] | the slow, obvious reference the others are tested against | O(T^2) |
 
+mod cached;
 mod dense;
 mod diff_v1;
 mod diff_v2;
@@ -26,6 +28,7 @@ mod stream;
 mod tile;
 mod wiring;
 
+pub use cached::Cached;
 pub use dense::Dense;
 pub use diff_v1::{lambda_init, DiffV1, Pairing};
 pub use diff_v2::DiffV2;

@@ -14,6 +14,9 @@ use crate::summary::Summary;
 use anyhow::Result;
 use std::path::Path;
 
+/// What models said by themselves: one JSON object per prompt and model.
+const GENERATIONS: &str = "generations.jsonl";
+
 /// Runs a preset, or prints it.
 ///
 /// # Errors
@@ -51,6 +54,9 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     if session.is_complete() {
         if whole {
             draw(&mut session, &found)?;
+            if let Some(generation) = &found.measures.generation {
+                session.save_lines(GENERATIONS, &generation.pooled)?;
+            }
         }
         session.manifest()?;
     }

@@ -90,7 +90,6 @@ fn list(session: &Session) -> Result<()> {
     let threads = rayon::current_num_threads().min(cells.len()) as f64;
     let flops =
         |ctx_tok: usize| session.models.iter().map(|m| m.transformer.config.forward_flops(ctx_tok)).sum::<f64>();
-    let bytes = |ctx_tok| session.models.iter().map(|m| m.transformer.config.forward_bytes(ctx_tok)).max().unwrap_or(0);
     let kinds: Vec<Kind> = cells
         .chunk_by(|a, b| a.spec == b.spec)
         .map(|alike| Kind {
@@ -98,7 +97,7 @@ fn list(session: &Session) -> Result<()> {
             last: alike[alike.len() - 1].index,
             spec: alike[0].spec.clone(),
             seconds: alike.len() as f64 * flops(alike[0].spec.ctx_tok()) * seconds_per_flop / threads,
-            mib: bytes(alike[0].spec.ctx_tok()) / (1 << 20),
+            mib: session.run().cell_bytes(alike[0].spec.ctx_tok()) / (1 << 20),
         })
         .collect();
     let mut out = std::io::stdout().lock();

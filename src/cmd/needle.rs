@@ -6,7 +6,7 @@ use super::flags::{self, Defaults};
 use super::session::Session;
 use super::setting_name;
 use crate::cli::NeedleArgs;
-use crate::experiment::{Experiment, Grid, Show};
+use crate::experiment::{Experiment, Generate, Grid, Show};
 use crate::plot::{accuracy, allocation, AccuracyPanel};
 use crate::summary::{Difference, Pick, Proportion, Setting, Summary};
 use crate::table::{left, percent_in, percent_or_dash, points_in, right, Table};
@@ -22,8 +22,9 @@ pub(super) const DEFAULTS: Defaults = Defaults {
 };
 
 /// What models are compared on: name in the summary, metric and region of the records.
-const COMPARED: [(&str, &str, Option<&str>); 3] = [
+const COMPARED: [(&str, &str, Option<&str>); 4] = [
     ("exact", "exact", None),
+    ("generated_exact", "generated_exact", None),
     ("answer_share_abs", "share_abs", Some("answer")),
     ("noise_share_abs", "noise_abs", None),
 ];
@@ -38,7 +39,8 @@ pub fn run(args: &NeedleArgs) -> Result<()> {
 
 fn experiment(args: &NeedleArgs) -> Result<Experiment> {
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
-    flags::experiment(Show::Needle, &args.run, grid, Some(&args.prompts), None)
+    let generate = args.generate.then_some(Generate { max_new: args.max_new });
+    Ok(Experiment { generate, ..flags::experiment(Show::Needle, &args.run, grid, Some(&args.prompts), None)? })
 }
 
 /// Draws the figures.
@@ -88,6 +90,11 @@ struct Row {
     /// Over numbers asked, cities the model was trained on.
     accuracy: Proportion,
     accuracy_heldout: Proportion,
+    /// What it says by itself, if it was left to: see the measure `generation`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generated_exact: Option<Proportion>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generated_contains: Option<Proportion>,
     answer_log_prob_nats: Option<f64>,
     answer_share_abs: Option<f64>,
     noise_share_abs: Option<f64>,
@@ -98,6 +105,7 @@ struct Row {
 fn rows(summary: &Summary) -> Vec<Row> {
     let row = |setting: Setting, model: &String| {
         let pick = |metric| Pick::of(model, metric).setting(setting);
+        let generated = |metric| Some(summary.proportion(pick(metric).cities("train"))).filter(|found| found.n > 0);
         Row {
             model: model.clone(),
             ctx_tok: setting.0,
@@ -105,6 +113,8 @@ fn rows(summary: &Summary) -> Vec<Row> {
             retrieve: setting.2,
             accuracy: summary.proportion(pick("exact").cities("train")),
             accuracy_heldout: summary.proportion(pick("exact").cities("heldout")),
+            generated_exact: generated("generated_exact"),
+            generated_contains: generated("generated_contains"),
             answer_log_prob_nats: summary.mean(pick("answer_log_prob").cities("train")),
             answer_share_abs: summary.mean(pick("share_abs").region("answer").cities("train")),
             noise_share_abs: summary.mean(pick("noise_abs").cities("train")),
@@ -132,46 +142,38 @@ pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     Ok(())
 }
 
+/// With two columns more if models were left to answer by themselves.
 fn accuracy_table(rows: &[Row]) -> Table {
-    let mut table = Table::new(&[
-        left("model"),
-        right("tokens"),
-        right("N"),
-        right("R"),
-        right("accuracy % [95 %]"),
-        right("held-out cities %"),
-        right("answer %"),
-        right("noise %"),
-    ]);
+    let generated = rows.iter().any(|row| row.generated_exact.is_some());
+    let mut columns = vec![left("model"), right("tokens"), right("N"), right("R")];
+    columns.extend([right("accuracy % [95 %]"), right("held-out cities %")]);
+    if generated {
+        columns.extend([right("generated exact %"), right("generated contains %")]);
+    }
+    columns.extend([right("answer %"), right("noise %")]);
+    let mut table = Table::new(&columns);
+    let accuracy = |p: &Proportion| p.fraction.map_or("-".to_owned(), |fraction| percent_in(fraction, p.interval()));
     for row in rows {
-        let accuracy =
-            |p: &Proportion| p.fraction.map_or("-".to_owned(), |fraction| percent_in(fraction, p.interval()));
-        table.row([
-            row.model.clone(),
-            row.ctx_tok.to_string(),
-            row.needles.to_string(),
-            row.retrieve.to_string(),
-            accuracy(&row.accuracy),
-            accuracy(&row.accuracy_heldout),
-            percent_or_dash(row.answer_share_abs),
-            percent_or_dash(row.noise_share_abs),
-        ]);
+        let mut cells = vec![row.model.clone()];
+        cells.extend([row.ctx_tok, row.needles, row.retrieve].map(|number| number.to_string()));
+        cells.extend([&row.accuracy, &row.accuracy_heldout].map(accuracy));
+        if generated {
+            let found = [&row.generated_exact, &row.generated_contains];
+            cells.extend(found.map(|found| found.as_ref().map_or("-".to_owned(), accuracy)));
+        }
+        cells.extend([row.answer_share_abs, row.noise_share_abs].map(percent_or_dash));
+        table.row(cells);
     }
     table
 }
 
-/// Three differences per row: accuracy, answer share, noise share.
+/// A column for each of what was measured: accuracy, generated accuracy, answer share, noise share.
 fn difference_table(differences: &[Difference]) -> Table {
-    let mut table = Table::new(&[
-        left("difference"),
-        right("tokens"),
-        right("N"),
-        right("R"),
-        right("prompts"),
-        right("accuracy"),
-        right("answer share"),
-        right("noise share"),
-    ]);
+    let headings = ["accuracy", "generated exact", "answer share", "noise share"].into_iter().zip(COMPARED);
+    let shown: Vec<_> = headings.filter(|(_, (name, ..))| differences.iter().any(|d| d.metric == *name)).collect();
+    let mut columns = vec![left("difference"), right("tokens"), right("N"), right("R"), right("prompts")];
+    columns.extend(shown.iter().map(|(heading, _)| right(*heading)));
+    let mut table = Table::new(&columns);
     let setting = |d: &Difference| (d.of.clone(), d.ctx_tok, d.needles, d.retrieve);
     for group in differences.chunk_by(|a, b| setting(a) == setting(b)) {
         let first = &group[0];
@@ -179,16 +181,10 @@ fn difference_table(differences: &[Difference]) -> Table {
             let found = group.iter().find(|d| d.metric == metric);
             found.map_or("-".to_owned(), |d| points_in(d.difference, d.interval()))
         };
-        table.row([
-            format!("{} - {}", first.of, first.baseline),
-            first.ctx_tok.to_string(),
-            first.needles.to_string(),
-            first.retrieve.to_string(),
-            first.n.to_string(),
-            points("exact"),
-            points("answer_share_abs"),
-            points("noise_share_abs"),
-        ]);
+        let mut cells = vec![format!("{} - {}", first.of, first.baseline)];
+        cells.extend([first.ctx_tok, first.needles, first.retrieve, first.n].map(|number| number.to_string()));
+        cells.extend(shown.iter().map(|(_, (name, ..))| points(name)));
+        table.row(cells);
     }
     table
 }

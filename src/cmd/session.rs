@@ -168,6 +168,7 @@ impl Session {
             sources: &self.sources,
             conditions: &self.conditions,
             selection: &self.experiment.select,
+            max_new: self.experiment.max_new(),
             stop: &self.stop,
         }
     }
@@ -333,6 +334,19 @@ impl Session {
         Ok(())
     }
 
+    /// Saves rows as JSON, one on each line.
+    pub(super) fn save_lines<T: Serialize>(&mut self, file: &str, rows: &[T]) -> Result<()> {
+        let path = self.place(file);
+        let mut lines = Vec::new();
+        for row in rows {
+            serde_json::to_writer(&mut lines, row)?;
+            lines.push(b'\n');
+        }
+        std::fs::write(&path, lines).with_context(|| format!("cannot write {}", path.display()))?;
+        self.files.push((file.to_owned(), Some(rows.len() as u64)));
+        Ok(())
+    }
+
     fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
         let mut recipe = super::recipe(self.grid.seed(), pooling);
         let hash = |m: &Model| (format!("model {}", m.name), format!("sha256 {}", m.info.weights_sha256));
@@ -375,6 +389,9 @@ impl Session {
         });
         if let Some(count) = experiment.ar_max_count {
             config["ar_max_count"] = count.into();
+        }
+        if let Some(max_new) = experiment.max_new() {
+            config["max_new"] = json!(max_new);
         }
         let seed = self.grid.seed();
         let manifest = Manifest {

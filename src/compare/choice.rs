@@ -8,8 +8,9 @@ use anyhow::Result;
 use std::str::FromStr;
 
 /// What is compared unless something else is asked for, as far as it was measured.
-const HEADLINE: [(&str, Option<&str>); 14] = [
+const HEADLINE: [(&str, Option<&str>); 15] = [
     ("exact", None),
+    ("generated_exact", None),
     ("answer_log_prob", None),
     ("share_abs", Some("answer")),
     ("noise_abs", None),

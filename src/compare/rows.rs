@@ -35,8 +35,8 @@ impl Correction {
     }
 }
 
-/// The metric whose numbers are hits (1) and misses (0).
-const HITS: &str = "exact";
+/// Metrics whose numbers are hits (1) and misses (0).
+const HITS: [&str; 3] = ["exact", "generated_exact", "generated_contains"];
 
 /// A test of the hypothesis that nothing differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -178,7 +178,7 @@ pub(super) fn rows(
     }
     let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
         let metric = cells.value_name(Column::Metric, key.1);
-        let row = compared(pairs, metric == HITS, settings);
+        let row = compared(pairs, HITS.contains(&metric.as_str()), settings);
         let row = row.with_context(|| format!("{metric}: its numbers are too large to be averaged"))?;
         Ok(named(row, cells, key, &plans[key.5], groups))
     };

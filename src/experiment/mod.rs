@@ -10,11 +10,12 @@ mod store;
 
 pub use grid::{Cell, CellSpec, Condition, Grid, NeedleGrid, Sources, TextGrid};
 pub use shard::{cells_of, Shard};
-pub use spec::{Expectation, Experiment, Outcome, Quantisation, Show};
+pub use spec::{Expectation, Experiment, Generate, Outcome, Quantisation, Show};
 pub use store::{check_experiment, Shards, Store, EXPERIMENT, MANIFEST, RESULTS};
 
 use crate::attention::{Quantise, ResidualProbe, RowProbe, Selection, Sighting, Stream};
 use crate::bail_usage;
+use crate::generate::{self, generate, Generation, Until};
 use crate::hash::{hex, sha256};
 use crate::measure::{Findings, Kept, Measure, MeasureName, Place, ResidualSink, Seen};
 use crate::memory::available_bytes;
@@ -44,6 +45,8 @@ pub struct Run<'a> {
     pub conditions: &'a [Condition],
     /// Layers and heads that are measured.
     pub selection: &'a Selection,
+    /// Tokens that a model says by itself at most; nothing if it is not left to speak.
+    pub max_new: Option<usize>,
     /// Set to end the run after the cells in flight.
     pub stop: &'a AtomicBool,
 }
@@ -89,8 +92,7 @@ impl Run<'_> {
                 Cell { index: 0, ..cell.clone() }.prompt(self.grid.seed(), self.sources, model.tokenizer())?;
             }
         }
-        let per_pass = self.models.iter().map(|m| m.transformer.config.forward_bytes(longest)).max().unwrap_or(0);
-        let needed = per_pass * rayon::current_num_threads().min(cells.len()) as u64;
+        let needed = self.cell_bytes(longest) * rayon::current_num_threads().min(cells.len()) as u64;
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
@@ -101,6 +103,17 @@ impl Run<'_> {
             );
         }
         Ok(needed)
+    }
+
+    /// Memory that one prompt of `ctx_tok` tokens takes beside the weights, in bytes.
+    pub fn cell_bytes(&self, ctx_tok: usize) -> u64 {
+        let remembered = |model: &Model| {
+            let config = &model.transformer.config;
+            let most = |max_new| config.max_ctx_tok.min(ctx_tok.saturating_add(max_new));
+            self.max_new.map_or(0, |max_new| generate::memory_bytes(config, most(max_new)))
+        };
+        let bytes = |model: &Model| model.transformer.config.forward_bytes(ctx_tok) + remembered(model);
+        self.models.iter().map(bytes).max().unwrap_or(0)
     }
 
     /// The number of each cell, and a hash of all that its records depend on: weights, tokenizers, corpus, conditions, selection,
@@ -114,6 +127,10 @@ impl Run<'_> {
         let sources = [Some(self.sources.haystack.sha256()), self.sources.text.sha256()];
         let mut common = json!([SCHEMA, models, sources, self.conditions, self.selection, measures]).to_string();
         common.extend(ar_max_count.map(|count| format!("ar_max_count {count}")));
+        if let Some(max_new) = self.max_new {
+            let eos: Vec<_> = self.models.iter().map(Model::eos_ids).collect();
+            common += &json!({ "max_new": max_new, "eos": eos }).to_string();
+        }
         let key = |cell: &Cell| {
             let own = json!([cell.spec, cell.index, cell.sample, self.grid.seed()]);
             (cell.index, sha256(format!("{common}{own}").as_bytes()))
@@ -200,30 +217,26 @@ impl Run<'_> {
             let quantise = condition.quantiser.map(|quantiser| Quantise { quantiser, exempt });
             let watched = self.watch(place, prompt, quantise.as_ref(), measures)?;
             let Watched { passed, sightings, residual } = watched;
+            let wanted = index == 0 && measures.iter().any(|measure| measure.wants_generation());
+            let generation = if wanted { self.generation(model, prompt)? } else { None };
+            let identity = self.identity(cell, model, condition);
             for (i, (sightings, residual)) in sightings.into_iter().zip(residual).enumerate() {
                 let mut findings = Findings::default();
                 let seen = Seen {
                     place,
                     sample: cell.sample,
+                    identity: &identity,
                     prompt,
                     tokenizer: model.tokenizer().ok(),
                     queries: &passed.queries,
                     predictions: passed.predictions.as_ref(),
+                    generation: generation.as_ref(),
                     sightings,
                     residual: residual.map(ResidualSink::into_any),
                     baseline: baseline[i].as_ref(),
                 };
                 measures[i].conclude(seen, &mut findings)?;
-                for (query, rows, measure) in findings.records {
-                    let identity = Identity {
-                        depth_real_pct: query.map(|query| prompt.queries[query].depth_real_pct),
-                        query,
-                        rows: Some(rows.into()),
-                        ..self.identity(cell, model, condition)
-                    };
-                    let identity = Arc::new(identity);
-                    result.push(Record { identity, measure });
-                }
+                result.add(&identity, prompt, findings.records);
                 result.pooled.extend(findings.pooled.map(|pooled| (i, place, pooled)));
                 if index == 0 {
                     baseline[i] = findings.kept;
@@ -231,6 +244,18 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What the model says by itself where the first answer of the prompt begins.
+    fn generation(&self, model: &Model, prompt: &Prompt) -> Result<Option<Generation>> {
+        let Some(max_new) = self.max_new else { return Ok(None) };
+        let until = Until {
+            max_new,
+            eos: model.eos_ids(),
+            numbers: prompt.queries.len(),
+            digits: prompt.queries.iter().map(|query| query.value.len()).min().unwrap_or(0),
+        };
+        generate(&model.transformer, model.tokenizer()?, prompt.unanswered(), &until).map(Some)
     }
 
     /// A pass with the probes of all measures; deals out what they saw.
@@ -327,6 +352,19 @@ struct CellResult {
 }
 
 impl CellResult {
+    /// Adds records of a prompt, each of a question or of the whole prompt, with the rows it is about.
+    fn add(&mut self, identity: &Identity, prompt: &Prompt, records: Vec<(Option<usize>, &'static str, Found)>) {
+        for (query, rows, measure) in records {
+            let identity = Identity {
+                depth_real_pct: query.map(|query| prompt.queries[query].depth_real_pct),
+                query,
+                rows: Some(rows.into()),
+                ..identity.clone()
+            };
+            self.push(Record { identity: Arc::new(identity), measure });
+        }
+    }
+
     /// Adds a record; neighbours with the same identity share it.
     fn push(&mut self, mut record: Record) {
         if let Some(last) = self.records.last().filter(|last| last.identity == record.identity) {

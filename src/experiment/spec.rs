@@ -7,6 +7,7 @@ use super::{Condition, Grid};
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::error::bad_toml;
+use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
 use crate::models::{self, Reading};
 use crate::quant::{Quantiser, Scope, BITS};
@@ -14,6 +15,7 @@ use crate::summary::{Pick, Summary};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 /// What to measure, on what, and what to make of it. Unknown keys are errors.
@@ -60,6 +62,9 @@ pub struct Experiment {
     /// Numbers of bits that the same prompts are measured with besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantise: Option<Quantisation>,
+    /// Leaves the models to answer by themselves too, without quantisation: the measure `generation` and its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generate: Option<Generate>,
     /// What has to come out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expect: Vec<Expectation>,
@@ -122,6 +127,14 @@ pub struct Quantisation {
     pub exempt_sinks: bool,
 }
 
+/// How much a model may say by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Generate {
+    /// New tokens at most.
+    pub max_new: NonZeroUsize,
+}
+
 /// Something that has to come out: the mean of a metric within bounds, for every model that it is about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -178,6 +191,7 @@ impl Experiment {
             grid,
             select: Selection::default(),
             quantise: None,
+            generate: None,
             expect: Vec::new(),
         }
     }
@@ -226,6 +240,9 @@ impl Experiment {
                 "{name}: show = \"nll\" pools windows of one length: grids of task = \"text\" with one ctx_tok"
             );
         }
+        if self.max_new().is_some() && matches!(self.grid, Grid::Text(_)) {
+            bail_usage!("{name}: plain text asks for nothing: `generate` is for grids of task = \"needle\"");
+        }
         for expectation in &self.expect {
             expectation.check(name)?;
             let quantised = self.quantise.as_ref().map_or(&[][..], |quantise| &quantise.bits);
@@ -264,11 +281,17 @@ impl Experiment {
 
     /// What is measured.
     pub fn measure_names(&self) -> Vec<MeasureName> {
-        if self.measures.is_empty() {
-            self.show.measures()
-        } else {
-            self.measures.clone()
+        let mut names = if self.measures.is_empty() { self.show.measures() } else { self.measures.clone() };
+        if self.generate.is_some() && !names.contains(&MeasureName::Generation) {
+            names.push(MeasureName::Generation);
         }
+        names
+    }
+
+    /// Tokens that models say by themselves at most; nothing if they are not left to.
+    pub fn max_new(&self) -> Option<usize> {
+        let generates = self.measure_names().contains(&MeasureName::Generation);
+        generates.then(|| self.generate.map_or(MAX_NEW, |generate| generate.max_new).get())
     }
 
     /// The baseline, and one condition for each number of bits.
@@ -398,6 +421,18 @@ at_least = 0.5
         let Grid::Needle(grid) = &experiment.grid else { panic!("a needle grid") };
         assert_eq!(grid.settings, [(2, 2), (4, 2)]);
         assert_eq!(Experiment::parse(&experiment.to_toml().unwrap(), "y.toml").unwrap(), experiment);
+    }
+
+    #[test]
+    fn generating_is_a_measure_and_a_number_of_tokens() {
+        let parse = |text: &str| Experiment::parse(text, "x.toml").unwrap();
+        let asked = parse(&FILE.replacen("[[expect]]", "[generate]\nmax_new = 7\n\n[[expect]]", 1));
+        assert_eq!(asked.max_new(), Some(7));
+        assert_eq!(asked.measure_names(), [MeasureName::Answer, MeasureName::Fidelity, MeasureName::Generation]);
+        assert_eq!(parse(&asked.to_toml().unwrap()), asked);
+        let named = parse(&format!("measures = [\"answer\", \"generation\"]\n{FILE}"));
+        assert_eq!(named.max_new(), Some(MAX_NEW.get()));
+        assert_eq!(parse(FILE).max_new(), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod answer;
 mod fidelity;
+mod generation;
 mod map;
 mod nll;
 mod outliers;
@@ -14,6 +15,7 @@ mod shape;
 
 pub use answer::{AnswerMeasure, NOISE};
 pub use fidelity::FidelityMeasure;
+pub use generation::{Generated, GenerationMeasure};
 pub use map::{MapMeasure, MapSpec, Maps};
 pub use nll::{
     ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, Bigrams, Bin, Estimate,
@@ -24,9 +26,10 @@ pub use set::{MeasureName, Measures};
 pub use shape::ShapeMeasure;
 
 use crate::attention::{ResidualProbe, RowProbe, Sighting};
+use crate::generate::Generation;
 use crate::pass::{Predictions, QueryScore};
 use crate::prompt::{Prompt, Tokenizer};
-use crate::record::Measure as Found;
+use crate::record::{Identity, Measure as Found};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -46,6 +49,11 @@ pub trait Measure: Sync {
 
     /// Whether it needs to know how every token is predicted.
     fn wants_predictions(&self) -> bool {
+        false
+    }
+
+    /// Whether it needs to know what the model says by itself.
+    fn wants_generation(&self) -> bool {
         false
     }
 
@@ -101,6 +109,8 @@ pub struct Seen<'a> {
     pub place: Place,
     /// Which prompt, among those of the same spec.
     pub sample: u64,
+    /// What its records say about model, prompt and condition, as far as it is the same for all of them.
+    pub identity: &'a Identity,
     /// The prompt.
     pub prompt: &'a Prompt,
     /// What cut it into tokens; nothing if they were given as ids.
@@ -109,6 +119,8 @@ pub struct Seen<'a> {
     pub queries: &'a [QueryScore],
     /// How every token was predicted, if the measure asked.
     pub predictions: Option<&'a Predictions>,
+    /// What the model said by itself, if a measure asked; nothing but in the baseline.
+    pub generation: Option<&'a Generation>,
     /// What its row probes saw, in (layer, head, probe) order; [`Sighting::probe`] counts the measure's own.
     pub sightings: Vec<Sighting>,
     /// Its residual probe.

@@ -1,6 +1,6 @@
 //! Measures by name, for experiment files.
 
-use super::{AnswerMeasure, FidelityMeasure, Measure, NllMeasure, OutlierMeasure, ShapeMeasure};
+use super::{AnswerMeasure, FidelityMeasure, GenerationMeasure, Measure, NllMeasure, OutlierMeasure, ShapeMeasure};
 use serde::{Deserialize, Serialize};
 
 /// The name of a measure.
@@ -19,6 +19,8 @@ pub enum MeasureName {
     Outliers,
     /// Negative log-likelihood of prose by position, of AR hits and of other tokens.
     Nll,
+    /// What the model answers when it is left to speak.
+    Generation,
 }
 
 /// The measures of an experiment.
@@ -31,6 +33,8 @@ pub struct Measures {
     pub outliers: Option<OutlierMeasure>,
     /// What it pooled is written token by token.
     pub nll: Option<NllMeasure>,
+    /// What it pooled is written as JSON lines.
+    pub generation: Option<GenerationMeasure>,
 }
 
 impl Measures {
@@ -44,6 +48,7 @@ impl Measures {
             fidelity: has(MeasureName::Fidelity).then_some(FidelityMeasure),
             outliers: has(MeasureName::Outliers).then(OutlierMeasure::default),
             nll: has(MeasureName::Nll).then(NllMeasure::default),
+            generation: has(MeasureName::Generation).then(GenerationMeasure::default),
         }
     }
 
@@ -55,6 +60,7 @@ impl Measures {
         list.extend(self.fidelity.as_mut().map(|measure| measure as &mut dyn Measure));
         list.extend(self.outliers.as_mut().map(|measure| measure as &mut dyn Measure));
         list.extend(self.nll.as_mut().map(|measure| measure as &mut dyn Measure));
+        list.extend(self.generation.as_mut().map(|measure| measure as &mut dyn Measure));
         list
     }
 }

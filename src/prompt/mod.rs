@@ -175,6 +175,11 @@ impl Prompt {
         self.queries.iter().enumerate().map(target).collect()
     }
 
+    /// The tokens up to where the first answer begins: what a model gets that is left to answer by itself.
+    pub fn unanswered(&self) -> &[u32] {
+        &self.ids[..self.queries.first().map_or(self.ids.len(), |query| query.predicted.start)]
+    }
+
     /// What [`Prompt::targets`] measures, as records say it.
     pub fn rows_name(&self) -> &'static str {
         if self.queries.is_empty() {

@@ -25,6 +25,8 @@ pub(super) const ENTROPY: Quantity<'static> = number("entropy (nats)", "entropy"
 pub(super) const KEYS_90: Quantity<'static> = number("keys for 90 %", "keys_90", None);
 
 const ANSWERS: &[Quantity<'static>] = &[
+    hits("generated exact %", "generated_exact"),
+    hits("generated contains %", "generated_contains"),
     LOG_PROB,
     number("rank of first token", "answer_first_rank", None),
     NLL,

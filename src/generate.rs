@@ -1,0 +1,184 @@
+//! Greedy decoding: what a model says when it is left to speak, with a memory of what was said.
+
+use crate::attention::Cached;
+use crate::model::{ModelConfig, Transformer};
+use crate::prompt::Tokenizer;
+use anyhow::{ensure, Result};
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
+/// New tokens at most, where nothing else is asked for.
+pub const MAX_NEW: NonZeroUsize = NonZeroUsize::new(48).expect("it is not 0");
+
+/// A model in the middle of a text.
+pub struct Decoder<'a> {
+    model: &'a Transformer,
+    memory: Cached,
+    position: usize,
+}
+
+impl<'a> Decoder<'a> {
+    /// Before the first token of a text of about `tokens`, prompt included.
+    pub fn new(model: &'a Transformer, tokens: usize) -> Self {
+        Self { model, memory: Cached::new(model.config.layers.len(), tokens), position: 0 }
+    }
+
+    /// Reads on: a whole prompt first, then one token at a time. Gives the logits (W) of the token that comes next.
+    ///
+    /// # Errors
+    /// If an id is outside the vocabulary, or the text exceeds the model's context.
+    pub fn read(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+        let hidden = self.model.hidden_from(&[ids.to_vec()], self.position, &mut self.memory)?; // 1,T,E
+        self.position += ids.len();
+        let last = hidden.narrow(1, ids.len() - 1, 1)?; // 1,1,E
+        Ok(self.model.logits(&last)?.flatten_all()?.to_vec1()?)
+    }
+}
+
+/// When a model has said enough.
+#[derive(Clone, Copy, Debug)]
+pub struct Until<'a> {
+    /// New tokens at most.
+    pub max_new: usize,
+    /// Tokens that end a text.
+    pub eos: &'a [u32],
+    /// Numbers it was asked for: it is done at the first line break after so many.
+    pub numbers: usize,
+    /// Digits that such a number has at least; shorter ones number the lines of a list, or are beside the point.
+    pub digits: usize,
+}
+
+/// Why a text ends where it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// The model said that it was finished.
+    Eos,
+    /// A line break after the numbers that were asked for.
+    LineBreak,
+    /// All the tokens that were allowed.
+    MaxNew,
+    /// The model's context is full.
+    Context,
+}
+
+/// What a model said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Token ids, without the one that ends the text.
+    pub ids: Vec<u32>,
+    /// What they say; special tokens say nothing.
+    pub text: String,
+    /// Why it ends.
+    pub stop: Stop,
+}
+
+/// Continues a prompt with the most likely token, again and again; of equally likely ones, the first.
+///
+/// # Errors
+/// If the prompt does not fit the model, what it predicts is not finite, or tokens cannot be decoded.
+pub fn generate(model: &Transformer, tokenizer: &Tokenizer, prompt: &[u32], until: &Until<'_>) -> Result<Generation> {
+    let limit = model.config.max_ctx_tok;
+    let mut decoder = Decoder::new(model, limit.min(prompt.len().saturating_add(until.max_new)));
+    let mut next = most_likely(&decoder.read(prompt)?)?;
+    let (mut ids, mut text) = (Vec::new(), String::new());
+    let stop = loop {
+        if until.eos.contains(&next) {
+            break Stop::Eos;
+        }
+        ids.push(next);
+        text = tokenizer.decode(&ids)?;
+        if is_answered(&text, until) {
+            break Stop::LineBreak;
+        }
+        if ids.len() >= until.max_new {
+            break Stop::MaxNew;
+        }
+        // What is predicted last stands behind the last position.
+        if decoder.position >= limit {
+            break Stop::Context;
+        }
+        next = most_likely(&decoder.read(&[next])?)?;
+    };
+    Ok(Generation { ids, text, stop })
+}
+
+/// Memory of the keys and values of `tokens` tokens, in bytes.
+pub fn memory_bytes(config: &ModelConfig, tokens: usize) -> u64 {
+    let per_token = (config.key_heads() + config.kv_heads) * config.head_dim;
+    let remembered: usize = config.layers.iter().map(|layer| Cached::remembered(&layer.rule, tokens)).sum();
+    4 * (per_token * remembered) as u64
+}
+
+/// The first of the largest logits.
+fn most_likely(logits: &[f32]) -> Result<u32> {
+    ensure!(logits.iter().all(|logit| logit.is_finite()), "the model's logits are not finite");
+    let mut best = 0;
+    for (id, &logit) in logits.iter().enumerate() {
+        if logit > logits[best] {
+            best = id;
+        }
+    }
+    Ok(best as u32)
+}
+
+/// Whether a line break follows the numbers that were asked for.
+fn is_answered(text: &str, until: &Until<'_>) -> bool {
+    let mut long = numbers(text).into_iter().filter(|number| number.len() >= until.digits);
+    let last = until.numbers.checked_sub(1).and_then(|before| long.nth(before));
+    last.is_some_and(|number| text[number.end..].contains('\n'))
+}
+
+/// Where the numbers of a text are, in bytes: runs of digits, as long as they go. Whatever stands between digits, a comma
+/// or a space for thousands too, ends a number.
+pub fn numbers(text: &str) -> Vec<Range<usize>> {
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let starts = (0..bytes.len()).filter(|&at| digit(at) && (at == 0 || !digit(at - 1)));
+    starts.map(|start| start..(start..).find(|&at| !digit(at)).unwrap_or(bytes.len())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_whole_runs_of_digits() {
+        let found = |text: &str| numbers(text).into_iter().map(|at| text[at].to_owned()).collect::<Vec<_>>();
+        assert_eq!(found("51234, 1,234 and 7."), ["51234", "1", "234", "7"]);
+        assert_eq!(found("99"), ["99"]);
+        assert!(found("none \u{e9}").is_empty() && found("").is_empty());
+    }
+
+    #[test]
+    fn a_line_break_counts_after_the_numbers_that_were_asked_for() {
+        let until = Until { max_new: 9, eos: &[], numbers: 2, digits: 5 };
+        for (text, answered) in [
+            ("12345\n", false),
+            ("12345\n54321", false),
+            ("12345\n54321.\n", true),
+            ("1. Paris: 12345\n2. Rome: 5", false),
+            ("1. Paris: 12345\n2. Rome: 54321\n", true),
+        ] {
+            assert_eq!(is_answered(text, &until), answered, "{text:?}");
+        }
+        assert!(!is_answered("\n", &Until { numbers: 0, ..until }), "nothing was asked for");
+    }
+
+    #[test]
+    fn what_is_remembered_counts_keys_and_values_within_the_window() {
+        let model = crate::models::load("transformer", crate::models::Reading::default()).unwrap();
+        let mut config = model.transformer.config;
+        let per_token = 4 * config.layers.len() * 2 * config.kv_heads * config.head_dim;
+        assert_eq!(memory_bytes(&config, 1000), 1000 * per_token as u64);
+        config.layers.iter_mut().for_each(|layer| layer.rule.window = Some(100));
+        assert_eq!(memory_bytes(&config, 1000), 100 * per_token as u64);
+    }
+
+    #[test]
+    fn the_first_of_equal_logits_is_taken_and_nan_is_an_error() {
+        assert_eq!(most_likely(&[0.0, 2.0, 2.0, -1.0]).unwrap(), 1);
+        assert!(most_likely(&[0.0, f32::NAN]).is_err());
+    }
+}
