@@ -291,7 +291,7 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("heatmap", &["--ctx", "256", "--map", "a2", "--model", "./transformer"], &["second map"]),
         ("heatmap", &["--ctx", "256", "--grid", "--map", "all"], &["--grid"]),
         ("heatmap", &["--ctx", "256", "--data", "map.txt"], &[".npy or .csv"]),
-        ("heatmap", &["--ctx", "256..512:128"], &["--ctx one number"]),
+        ("heatmap", &["--ctx", "256..512:128"], &["--ctx: heatmap draws one prompt; give it one number"]),
         ("outliers", &["--ctx", "1", "--tokens", "10"], &["at least 2 tokens"]),
         ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),
     ];
