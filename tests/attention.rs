@@ -11,18 +11,29 @@ use std::collections::BTreeMap;
 
 const D: usize = 8;
 
-/// Runs `check` on random heads of every variant. Queries are scaled up so that rows are far from uniform.
+/// Plain, windowed, soft-capped, and both with a scale of its own.
+fn rules() -> [LogitRule; 4] {
+    let plain = LogitRule::plain(D);
+    let (windowed, capped) = (LogitRule { window: Some(11), ..plain }, LogitRule { softcap: Some(3.0), ..plain });
+    [plain, windowed, capped, LogitRule { scale: 0.5, softcap: Some(2.0), window: Some(40) }]
+}
+
+/// Runs `check` on random heads of every variant and rule. Queries are scaled up so that rows are far from uniform, and
+/// values have a head that nobody reads, so that they are not as many as keys.
 fn for_each_variant(t: usize, check: impl Fn(&str, &Heads<'_>)) {
-    for (label, wiring, q_heads, kv_heads, lambda) in attention_variants(1, t) {
-        let heads = Heads {
-            q: (normal(&[1, t, q_heads, D], 1) * 3.0).unwrap(),
-            k: normal(&[1, t, kv_heads, D], 2),
-            v: normal(&[1, t, kv_heads, D], 3),
-            lambda: lambda.map(|shape| normal(&shape, 7)),
-            wiring: &wiring,
-            rule: LogitRule::plain(D),
-        };
-        check(&format!("{label}, {t} tokens"), &heads);
+    for (label, mut wiring, q_heads, kv_heads, lambda) in attention_variants(1, t) {
+        wiring.value.iter_mut().flatten().for_each(|head| *head += 1);
+        for rule in rules() {
+            let heads = Heads {
+                q: (normal(&[1, t, q_heads, D], 1) * 3.0).unwrap(),
+                k: normal(&[1, t, kv_heads, D], 2),
+                v: normal(&[1, t, kv_heads + 1, D], 3),
+                lambda: lambda.as_ref().map(|shape| normal(shape, 7)),
+                wiring: &wiring,
+                rule,
+            };
+            check(&format!("{label}, {t} tokens, {rule:?}"), &heads);
+        }
     }
 }
 
@@ -30,6 +41,7 @@ fn for_each_variant(t: usize, check: impl Fn(&str, &Heads<'_>)) {
 #[derive(Clone)]
 struct Kept {
     query: usize,
+    first_visible: usize,
     logits: Vec<Vec<f32>>,
     maps: Vec<Vec<f32>>,
     mix: Vec<f32>,
@@ -56,7 +68,8 @@ impl RowSink for KeptRows {
     fn see(&mut self, row: &Row<'_>) {
         let owned = |rows: &[&[f32]]| rows.iter().map(|row| row.to_vec()).collect();
         let (mix, effective) = (row.mix.to_vec(), row.effective.to_vec());
-        self.0.push(Kept { query: row.query, logits: owned(row.logits), maps: owned(row.maps), mix, effective });
+        let (logits, maps) = (owned(row.logits), owned(row.maps));
+        self.0.push(Kept { query: row.query, first_visible: row.first_visible, logits, maps, mix, effective });
     }
     fn merge(&mut self, later: Box<dyn RowSink>) {
         self.0.extend(later.into_any().downcast::<KeptRows>().unwrap().0);
@@ -90,9 +103,12 @@ fn compare(label: &str, heads: &Heads<'_>, quantise: Option<&Quantise>, toleranc
         assert_eq!(rows.iter().map(|row| row.query).collect::<Vec<_>>(), (0..t).collect::<Vec<_>>(), "{label}");
         for row in rows {
             let label = format!("{label}, head {h}, query {}", row.query);
+            assert_eq!(row.first_visible, heads.rule.first_visible(row.query), "{label}");
             let visible = row.query * t..row.query * t + row.query + 1;
             for j in 0..row.maps.len() {
-                close(&label, &row.logits[j], &dense.logits[j][visible.clone()], 10.0 * tolerance);
+                let (logits, want) = (&row.logits[j], &dense.logits[j][visible.clone()]);
+                assert_eq!(logits.len(), want.len(), "{label}");
+                close(&label, &logits[row.first_visible..], &want[row.first_visible..], 10.0 * tolerance);
                 close(&label, &row.maps[j], &dense.maps[j][visible.clone()], tolerance);
             }
             close(&label, &row.effective, &dense.effective[visible], tolerance);
@@ -127,11 +143,46 @@ fn exempt_keys_keep_their_logits_and_do_not_count_for_the_scale() {
         for_each_variant(37, |label, heads| {
             compare(&format!("{label}, {scope:?}"), heads, Some(&quantise), 2e-4);
             let (exact, quantised) = (stream(heads, None).1, stream(heads, Some(&quantise)).1);
-            for (before, after) in exact[0].iter().zip(&quantised[0]) {
+            for (before, after) in exact[0].iter().zip(&quantised[0]).filter(|(row, _)| row.first_visible == 0) {
                 assert_eq!(before.logits[0][0], after.logits[0][0], "{label}: an exempt logit changed");
             }
         });
     }
+}
+
+#[test]
+fn keys_before_the_window_weigh_nothing_and_change_nothing() {
+    let t = 300;
+    let quantise = Quantise { quantiser: Quantiser { bits: 8, scope: Scope::Row }, exempt: BTreeMap::new() };
+    for_each_variant(t, |label, heads| {
+        let Some(window) = heads.rule.window else { return };
+        // Other keys and values for the first 200 tokens: rows from 199 + window on see none of them.
+        let other = |x: &Tensor| {
+            let (early, late) = (x.narrow(1, 0, 200).unwrap(), x.narrow(1, 200, t - 200).unwrap());
+            Tensor::cat(&[(early * 7.0).unwrap(), late], 1).unwrap()
+        };
+        let changed = Heads {
+            k: other(&heads.k),
+            v: other(&heads.v),
+            q: heads.q.clone(),
+            lambda: heads.lambda.clone(),
+            ..*heads
+        };
+        for quantise in [None, Some(&quantise)] {
+            let ((out, rows), (changed_out, changed_rows)) = (stream(heads, quantise), stream(&changed, quantise));
+            let first = 199 + window;
+            let late = |out: &Tensor| out.narrow(1, first, t - first).unwrap();
+            assert_close(label, &late(&out), &late(&changed_out), 0.0);
+            for (row, changed) in rows.iter().flatten().zip(changed_rows.iter().flatten()) {
+                assert!(row
+                    .maps
+                    .iter()
+                    .chain([&row.effective])
+                    .all(|row_of| row_of[..row.first_visible].iter().all(|&x| x == 0.0)));
+                assert!(row.query < first || row.effective == changed.effective, "{label}");
+            }
+        }
+    });
 }
 
 #[test]

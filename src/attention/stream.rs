@@ -230,7 +230,7 @@ impl Block {
         let width = pass.value_width();
         let mut out = vec![0.0; range.len() * width];
         let mut sinks: Vec<_> = probes.iter().map(|(index, probe)| (*index, probe.start(pass.layer, head))).collect();
-        let mut tile = Tile::new(pass.wiring.maps(), range.end);
+        let mut tile = Tile::new(pass.wiring.maps(), pass.most_keys(&range));
         for first in range.clone().step_by(TILE) {
             let queries = first..(first + TILE).min(range.end);
             let wanted = |probe: &dyn RowProbe, query| probe.wants(pass.layer, head, query);

@@ -1,7 +1,7 @@
 //! One tile of queries of one head: logits, quantisation, exponentials, rows for probes, the weighing of values.
 
-use super::{Heads, Quantise, Row, Wiring};
-use crate::ops::simd::causal_exp;
+use super::{Heads, LogitRule, Quantise, Row, Wiring};
+use crate::ops::simd::{soft_cap, windowed_exp};
 use crate::ops::{multiply, Mat, MatMut};
 use crate::quant::{absmax, quantise, Scope};
 use candle_core::Result;
@@ -19,7 +19,7 @@ pub(super) struct Pass<'a> {
     lambda: Option<&'a [f32]>,
     pub(super) layer: usize,
     pub(super) wiring: &'a Wiring,
-    scale: f32,
+    rule: LogitRule,
     t: usize,
     d: usize,
     q_row: usize,
@@ -30,17 +30,19 @@ pub(super) struct Pass<'a> {
     steps: [Vec<f32>; 2],
 }
 
-/// Queries of one head over the keys up to the last of them.
+/// Queries of one head over all keys that any of them sees.
 pub(super) struct Tile {
     queries: Range<usize>,
-    /// Exponentials of each map: (queries, keys), row-major, `queries.end` keys.
+    keys: Range<usize>,
+    /// Exponentials of each map: (queries, keys), row-major.
     maps: Vec<Vec<f32>>,
     /// Logits of each map, of the same shape; nothing if no probe wants them.
     logits: Vec<Vec<f32>>,
     /// Sums of the exponentials' rows.
     sums: [[f32; TILE]; 2],
-    /// Room for one row of each map and for the effective row.
+    /// Room for one row of each map, of its logits, and for the effective row.
     rows: Vec<Vec<f32>>,
+    logit_rows: Vec<Vec<f32>>,
     effective: Vec<f32>,
 }
 
@@ -49,17 +51,22 @@ impl Tile {
     pub(super) fn new(maps: usize, keys: usize) -> Self {
         Self {
             queries: 0..0,
+            keys: 0..0,
             maps: vec![vec![0.0; TILE * keys]; maps],
             logits: Vec::new(),
             sums: [[0.0; TILE]; 2],
-            rows: vec![Vec::with_capacity(keys); maps],
-            effective: Vec::with_capacity(keys),
+            rows: vec![Vec::new(); maps],
+            logit_rows: vec![Vec::new(); maps],
+            effective: Vec::new(),
         }
     }
+}
 
-    fn keys(&self) -> usize {
-        self.queries.end
-    }
+/// A row of a (queries, keys) tile from key 0 to the query itself: zeros stand for keys before the tile's.
+fn whole_row(row: &mut Vec<f32>, tile: &[f32], keys: &Range<usize>, i: usize, query: usize) {
+    row.clear();
+    row.resize(keys.start, 0.0);
+    row.extend_from_slice(&tile[i * keys.len()..][..query + 1 - keys.start]);
 }
 
 impl<'a> Pass<'a> {
@@ -72,6 +79,9 @@ impl<'a> Pass<'a> {
         layer: usize,
     ) -> Result<Self> {
         let (_, t, q_heads, d) = heads.q.dims4()?;
+        if heads.rule.window == Some(0) {
+            candle_core::bail!("a window of no keys");
+        }
         let mut pass = Self {
             q,
             k,
@@ -79,7 +89,7 @@ impl<'a> Pass<'a> {
             lambda,
             layer,
             wiring: heads.wiring,
-            scale: heads.rule.scale,
+            rule: heads.rule,
             t,
             d,
             q_row: q_heads * d,
@@ -98,19 +108,36 @@ impl<'a> Pass<'a> {
         self.wiring.value_slices() * self.d
     }
 
+    /// The keys that any of `queries` sees.
+    pub(super) fn keys(&self, queries: &Range<usize>) -> Range<usize> {
+        self.rule.first_visible(queries.start)..queries.end
+    }
+
+    /// The most keys that a tile of `queries` sees.
+    pub(super) fn most_keys(&self, queries: &Range<usize>) -> usize {
+        self.rule.window.map_or(queries.end, |window| queries.end.min(window.saturating_add(TILE)))
+    }
+
+    /// The keys that `query` sees, as positions in a row of a tile over `keys`.
+    fn visible(&self, query: usize, keys: &Range<usize>) -> Range<usize> {
+        self.rule.first_visible(query) - keys.start..query + 1 - keys.start
+    }
+
     /// One step for each map and head, from a sweep over all their logits.
     fn shared_steps(&self, quantise: &Quantise) -> [Vec<f32>; 2] {
         let (heads, tiles) = (self.wiring.heads(), self.t.div_ceil(TILE));
         let largest_of = |task: usize| {
             let (head, first) = (task % heads, task / heads * TILE);
             let queries = first..(first + TILE).min(self.t);
-            let mut tile = vec![0.0; TILE * queries.end];
+            let keys = self.keys(&queries);
+            let mut tile = vec![0.0; queries.len() * keys.len()];
             let mut largest = [0.0f32; 2];
             for (j, largest) in largest.iter_mut().enumerate().take(self.wiring.maps()) {
                 self.logits(j, head, queries.clone(), &mut tile);
-                for (query, row) in queries.clone().zip(tile.chunks_exact_mut(queries.end)) {
-                    let visible = &mut row[..=query];
-                    take_out(visible, quantise.exempt(self.layer, head));
+                for (query, row) in queries.clone().zip(tile.chunks_exact_mut(keys.len())) {
+                    let visible = self.visible(query, &keys);
+                    take_out(&mut row[visible.clone()], keys.start + visible.start, quantise.exempt(self.layer, head));
+                    let visible = &row[visible];
                     *largest = largest.max(absmax(visible));
                 }
             }
@@ -139,56 +166,66 @@ impl<'a> Pass<'a> {
         [1.0, -lambda]
     }
 
-    /// scale * Q_j K_j^T of `queries` against keys 0..queries.end, masked ones included.
+    /// Soft-capped scale * Q_j K_j^T of `queries` against all keys that any of them sees.
     fn logits(&self, j: usize, head: usize, queries: Range<usize>, out: &mut [f32]) {
-        let (rows, keys) = (queries.len(), queries.end);
+        let keys = self.keys(&queries);
         let q = &self.q[queries.start * self.q_row + self.wiring.query[j][head] * self.d..];
-        let k = &self.k[self.wiring.key[j][head] * self.d..];
+        let k = &self.k[keys.start * self.k_row + self.wiring.key[j][head] * self.d..];
+        let (rows, keys) = (queries.len(), keys.len());
         let (q, k) = (Mat::new(q, rows, self.d, self.q_row), Mat::new(k, keys, self.d, self.k_row));
-        multiply(MatMut::new(out, rows, keys, keys), self.scale, q, k.t());
+        let out = &mut out[..rows * keys];
+        multiply(MatMut::new(out, rows, keys, keys), self.rule.scale, q, k.t());
+        if let Some(cap) = self.rule.softcap {
+            soft_cap(out, cap);
+        }
     }
 
     /// Quantises the visible keys of a tile of logits of map j.
     fn quantise(&self, quantise_by: &Quantise, j: usize, head: usize, queries: Range<usize>, logits: &mut [f32]) {
-        for (query, row) in queries.clone().zip(logits.chunks_exact_mut(queries.end)) {
-            let visible = &mut row[..=query];
-            let kept = take_out(visible, quantise_by.exempt(self.layer, head));
+        let keys = self.keys(&queries);
+        for (query, row) in queries.zip(logits.chunks_exact_mut(keys.len())) {
+            let visible = &mut row[self.visible(query, &keys)];
+            let first = query + 1 - visible.len();
+            let kept = take_out(visible, first, quantise_by.exempt(self.layer, head));
             let step = match self.steps[j].get(head) {
                 Some(&step) => step,
                 None => quantise_by.quantiser.step(absmax(visible)),
             };
             quantise(visible, step);
-            kept.into_iter().for_each(|(key, logit)| visible[key] = logit);
+            kept.into_iter().for_each(|(at, logit)| visible[at] = logit);
         }
     }
 
     /// Fills every map with exp(logit - largest logit of the row), zero where masked, and the sums of its rows.
     /// Dividing by the sums is left to whoever needs it: a row nobody probes is divided after weighing the values.
     pub(super) fn exponentials(&self, head: usize, queries: Range<usize>, keep_logits: bool, tile: &mut Tile) {
-        let (rows, keys) = (queries.len(), queries.end);
+        let keys = self.keys(&queries);
         tile.queries = queries.clone();
+        tile.keys = keys.clone();
         tile.logits.clear();
         for (j, map) in tile.maps.iter_mut().enumerate() {
             self.logits(j, head, queries.clone(), map);
-            let map = &mut map[..rows * keys];
+            let map = &mut map[..queries.len() * keys.len()];
             if let Some(quantise) = self.quantise {
                 self.quantise(quantise, j, head, queries.clone(), map);
             }
             if keep_logits {
                 tile.logits.push(map.to_vec());
             }
-            causal_exp(map, keys, queries.start + 1, &mut tile.sums[j][..rows]);
+            let (first_end, window) = (queries.start + 1 - keys.start, self.rule.window.unwrap_or(usize::MAX));
+            windowed_exp(map, keys.len(), first_end, window, &mut tile.sums[j][..queries.len()]);
         }
     }
 
     /// Lends one row of the tile to `see`, normalised and mixed.
     pub(super) fn show(&self, head: usize, query: usize, tile: &mut Tile, see: &mut dyn FnMut(&Row<'_>)) {
         let i = query - tile.queries.start;
-        let visible = i * tile.keys()..i * tile.keys() + query + 1;
         for (j, (row, map)) in tile.rows.iter_mut().zip(&tile.maps).enumerate() {
-            row.clear();
-            row.extend_from_slice(&map[visible.clone()]);
-            scale(row, 1.0 / tile.sums[j][i]);
+            whole_row(row, map, &tile.keys, i, query);
+            scale(&mut row[tile.keys.start..], 1.0 / tile.sums[j][i]);
+        }
+        for (row, logits) in tile.logit_rows.iter_mut().zip(&tile.logits) {
+            whole_row(row, logits, &tile.keys, i, query);
         }
         let mix = self.mix(head, query);
         tile.effective.clone_from(&tile.rows[0]);
@@ -196,14 +233,21 @@ impl<'a> Pass<'a> {
             add_scaled(&mut tile.effective, 1.0, second, mix[1]);
         }
         let maps: Vec<&[f32]> = tile.rows.iter().map(Vec::as_slice).collect();
-        let logits: Vec<&[f32]> = tile.logits.iter().map(|logits| &logits[visible.clone()]).collect();
+        let logits: Vec<&[f32]> = tile.logit_rows[..tile.logits.len()].iter().map(Vec::as_slice).collect();
         let (mix, effective) = (&mix[..maps.len()], tile.effective.as_slice());
-        see(&Row { query, first_visible: 0, logits: &logits, maps: &maps, mix, effective });
+        see(&Row {
+            query,
+            first_visible: self.rule.first_visible(query),
+            logits: &logits,
+            maps: &maps,
+            mix,
+            effective,
+        });
     }
 
     /// out = (sum_j mix_j map_j) V. The mixture overwrites the first map.
     pub(super) fn weigh_values(&self, head: usize, tile: &mut Tile, out: &mut [f32]) {
-        let (rows, keys, width) = (tile.queries.len(), tile.keys(), self.value_width());
+        let (rows, keys, width) = (tile.queries.len(), tile.keys.len(), self.value_width());
         let (first, rest) = tile.maps.split_at_mut(1);
         if let [second] = rest {
             for i in 0..rows {
@@ -213,7 +257,7 @@ impl<'a> Pass<'a> {
             }
         }
         for (piece, &value) in self.wiring.value[head].iter().enumerate() {
-            let v = Mat::new(&self.v[value * self.d..], keys, self.d, self.v_row);
+            let v = Mat::new(&self.v[tile.keys.start * self.v_row + value * self.d..], keys, self.d, self.v_row);
             let out = MatMut::new(&mut out[piece * self.d..], rows, self.d, width);
             multiply(out, 1.0, Mat::new(&first[0], rows, keys, keys), v);
         }
@@ -225,9 +269,11 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Sets the logits of `keys` to 0 and gives back what they were; keys beyond the row are not visible.
-fn take_out(row: &mut [f32], keys: &[usize]) -> Vec<(usize, f32)> {
-    keys.iter().filter_map(|&key| Some((key, std::mem::take(row.get_mut(key)?)))).collect()
+/// Sets the logits of `keys` to 0 in a row that starts at key `first`, and gives back where they were and what; keys
+/// outside the row are not visible.
+fn take_out(row: &mut [f32], first: usize, keys: &[usize]) -> Vec<(usize, f32)> {
+    let at = |key: &usize| key.checked_sub(first);
+    keys.iter().filter_map(at).filter_map(|at| Some((at, std::mem::take(row.get_mut(at)?)))).collect()
 }
 
 /// a = a * scale_a + b * scale_b.

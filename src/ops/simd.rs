@@ -45,6 +45,24 @@ pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
+/// tanh(x) to 2 units in the last place: the minimax polynomial of Cephes `tanhf` near 0, where the other formula
+/// cancels, and 1 - 2 / (exp(2|x|) + 1) beyond.
+#[inline(always)]
+pub fn tanh(x: f32) -> f32 {
+    let (magnitude, square) = (x.abs(), x * x);
+    let mut p = -5.704_988_7e-3_f32;
+    for c in [2.063_908_8e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1] {
+        p = p.mul_add(square, c);
+    }
+    let near = (p * square).mul_add(x, x);
+    let far = (1.0 - 2.0 / (exp(2.0 * magnitude) + 1.0)).copysign(x);
+    if magnitude < 0.625 {
+        near
+    } else {
+        far
+    }
+}
+
 /// The sum of a slice.
 #[inline(always)]
 pub fn sum(x: &[f32]) -> f32 {
@@ -152,20 +170,33 @@ pub fn causal_softmax_simd<'a, S: pulp::Simd>(
     }
 }
 
-/// As [`causal_softmax`] without the division: leaves exp(logit - largest) and writes the sum of each row.
-#[pulp::with_simd(causal_exp = pulp::Arch::new())]
+/// exp(logit - largest logit of the row) of rows that see a window of keys, and the sum of each row: row i of `tile`
+/// (`columns` wide) sees the `window` keys that end before `first_end + i`; the rest becomes zero.
+#[pulp::with_simd(windowed_exp = pulp::Arch::new())]
 #[inline(always)]
-pub fn causal_exp_simd<'a, S: pulp::Simd>(
+pub fn windowed_exp_simd<'a, S: pulp::Simd>(
     _simd: S,
     tile: &'a mut [f32],
     columns: usize,
-    first_visible: usize,
+    first_end: usize,
+    window: usize,
     sums: &'a mut [f32],
 ) {
     for (i, (row, sum)) in tile.chunks_exact_mut(columns).zip(sums).enumerate() {
-        let (visible, masked) = row.split_at_mut(first_visible + i);
-        *sum = exp_and_sum(visible);
-        masked.fill(0.0);
+        let end = first_end + i;
+        let start = end.saturating_sub(window);
+        row[..start].fill(0.0);
+        *sum = exp_and_sum(&mut row[start..end]);
+        row[end..].fill(0.0);
+    }
+}
+
+/// Replaces every x by cap * tanh(x / cap).
+#[pulp::with_simd(soft_cap = pulp::Arch::new())]
+#[inline(always)]
+pub fn soft_cap_simd<S: pulp::Simd>(_simd: S, row: &mut [f32], cap: f32) {
+    for x in row {
+        *x = cap * tanh(*x / cap);
     }
 }
 
@@ -203,6 +234,17 @@ mod tests {
         assert_eq!(exp(-1e9), 0.0);
         assert_eq!(exp(f32::NEG_INFINITY), 0.0);
         assert_eq!(exp(0.0), 1.0);
+    }
+
+    #[test]
+    fn tanh_agrees_with_the_standard_library() {
+        for i in -12_000..=12_000 {
+            let x = i as f32 / 1000.0;
+            let (got, want) = (f64::from(tanh(x)), f64::from(x).tanh());
+            assert!((got - want).abs() <= 2e-7 * want.abs(), "tanh({x}) = {got}, want {want}");
+        }
+        assert_eq!([tanh(1e9), tanh(f32::NEG_INFINITY), tanh(1e-20)], [1.0, -1.0, 1e-20]);
+        assert!(tanh(f32::NAN).is_nan());
     }
 
     #[test]

@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn see(sink: &mut AnswerSink, query: usize, effective: &[f32], lambda: f32) {
-        sink.see(&Row { query, logits: &[], maps: &[], mix: &[1.0, -lambda], effective });
+        sink.see(&Row { query, first_visible: 0, logits: &[], maps: &[], mix: &[1.0, -lambda], effective });
     }
 
     #[test]
