@@ -20,6 +20,7 @@ mod dense;
 mod diff_v1;
 mod diff_v2;
 mod fused;
+mod pass;
 mod standard;
 mod stream;
 mod tile;

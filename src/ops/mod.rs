@@ -7,6 +7,7 @@
 mod cross_entropy;
 mod linear;
 mod matrix;
+mod panels;
 mod rms_norm;
 mod rope;
 pub mod simd;
@@ -16,6 +17,7 @@ mod swiglu;
 pub use cross_entropy::{cross_entropy, TokenScores};
 pub use linear::linear;
 pub use matrix::{multiply, multiply_add, Mat, MatMut};
+pub use panels::{multiply_panel, Line, Panels, PANEL};
 pub use rms_norm::rms_norm;
 pub use rope::{rope, RopeStyle, RopeTable};
 pub use subtract::subtract_scaled;

@@ -6,6 +6,8 @@
 //! Sums run over 16 fixed lanes that are added in a fixed order, so a result depends on the instruction set (fused
 //! multiply-add or not) but never on the number of threads.
 
+use std::ops::Range;
+
 const LANES: usize = 16;
 
 /// The upper bits of ln 2, so that n * LN2_HIGH is exact; the rest follows separately.
@@ -170,24 +172,29 @@ pub fn causal_softmax_simd<'a, S: pulp::Simd>(
     }
 }
 
-/// exp(logit - largest logit of the row) of rows that see a window of keys, and the sum of each row: row i of `tile`
-/// (`columns` wide) sees the `window` keys that end before `first_end + i`; the rest becomes zero.
-#[pulp::with_simd(windowed_exp = pulp::Arch::new())]
+/// One block of keys of an online softmax. Row i of `block` (`columns` wide) holds logits in `visible[i]`. They become
+/// exp(logit - largest[i]), where largest[i] has first grown to the largest of them, and the rest of the row becomes
+/// zero. sums[i] is the sum of such exponentials so far, and grown[i] what those of earlier blocks must be multiplied by.
+#[pulp::with_simd(softmax_block = pulp::Arch::new())]
 #[inline(always)]
-pub fn windowed_exp_simd<'a, S: pulp::Simd>(
+pub fn softmax_block_simd<'a, S: pulp::Simd>(
     _simd: S,
-    tile: &'a mut [f32],
+    block: &'a mut [f32],
     columns: usize,
-    first_end: usize,
-    window: usize,
+    visible: &'a [Range<usize>],
+    largest: &'a mut [f32],
     sums: &'a mut [f32],
+    grown: &'a mut [f32],
 ) {
-    for (i, (row, sum)) in tile.chunks_exact_mut(columns).zip(sums).enumerate() {
-        let end = first_end + i;
-        let start = end.saturating_sub(window);
+    for (i, row) in block.chunks_exact_mut(columns).enumerate() {
+        let Range { start, end } = visible[i];
         row[..start].fill(0.0);
-        *sum = exp_and_sum(&mut row[start..end]);
         row[end..].fill(0.0);
+        let row = &mut row[start..end];
+        let before = largest[i];
+        largest[i] = larger(before, max(row));
+        grown[i] = exp(before - largest[i]);
+        sums[i] = sums[i] * grown[i] + exp_and_sum(row, largest[i]);
     }
 }
 
@@ -200,10 +207,9 @@ pub fn soft_cap_simd<S: pulp::Simd>(_simd: S, row: &mut [f32], cap: f32) {
     }
 }
 
-/// One pass that exponentiates and sums, after one that finds the largest.
+/// Replaces every x by exp(x - largest) and returns their sum.
 #[inline(always)]
-fn exp_and_sum(row: &mut [f32]) -> f32 {
-    let largest = max(row);
+fn exp_and_sum(row: &mut [f32], largest: f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (chunks, tail) = row.as_chunks_mut::<LANES>();
     for chunk in chunks {
