@@ -1,6 +1,7 @@
 //! The streaming attention kernel against the machine's peak and against the dense reference, one thread.
 //!
-//! `cargo bench --bench kernel` prints a table and writes `target/bench/kernel.csv`.
+//! `cargo bench --bench kernel` prints a table and writes `target/bench/kernel.csv`. `cargo bench --bench kernel -- 64/4096`
+//! measures only lines of that name: variant/head width/tokens.
 //!
 //! Flops are useful ones: the products of each query with the keys it sees (2 d for the logits of each map, 2 per value
 //! channel), whatever the kernel computes besides. The peak is `gemm`'s rate for 1024 x 1024 x 1024, timed in turn with the
@@ -34,7 +35,9 @@ fn answer_keys(t: usize) -> Range<usize> {
 
 fn main() -> Result<()> {
     // `cargo test --benches` passes no `--bench`: one short round is enough to see that the kernel is right.
-    let full = std::env::args().any(|arg| arg == "--bench");
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let full = args.iter().any(|arg| arg == "--bench");
+    let asked = |name: &str| args.iter().filter(|arg| !arg.starts_with("--")).all(|arg| name.contains(arg.as_str()));
     let (rounds, lengths): (usize, &[usize]) = if full { (9, &[1024, 4096, 16384]) } else { (1, &[1024]) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
     println!("{}, one thread; best of up to {rounds} rounds; cargo bench --bench kernel", cpu_model());
@@ -43,8 +46,8 @@ fn main() -> Result<()> {
         let mut lines = Vec::new();
         for d in [32, 64, 128] {
             for variant in ["transformer", "diff", "diff-v2"] {
-                agree(variant, d, 1024)?;
-                for &t in lengths {
+                for &t in lengths.iter().filter(|t| asked(&format!("{variant}/{d}/{t}"))) {
+                    agree(variant, d, 1024)?;
                     lines.push(measure(variant, d, t, rounds)?);
                 }
             }

@@ -1,7 +1,7 @@
 //! One layer as the streaming kernel reads it: keys and values packed, logits a block of keys at a time.
 
 use super::{Heads, LogitRule, Quantise, Wiring, TILE};
-use crate::ops::simd::soft_cap;
+use crate::ops::simd::{copy_scaled, soft_cap};
 use crate::ops::{multiply_panel, Mat, MatMut, Panels, PANEL};
 use crate::quant::{absmax, quantise, Scope};
 use candle_core::Result;
@@ -107,10 +107,12 @@ impl<'a> Pass<'a> {
     }
 
     /// scale * Q_j of some queries of a head: (queries, d).
-    pub(super) fn scaled_queries(&self, j: usize, head: usize, queries: &Range<usize>) -> Vec<f32> {
+    pub(super) fn scaled_queries(&self, (j, head): (usize, usize), queries: &Range<usize>, q: &mut Vec<f32>) {
         let first = self.wiring.query[j][head] * self.d;
-        let rows = queries.clone().map(|query| &self.q[query * self.q_row + first..][..self.d]);
-        rows.flatten().map(|x| self.rule.scale * x).collect()
+        q.resize(queries.len() * self.d, 0.0);
+        for (query, row) in queries.clone().zip(q.chunks_exact_mut(self.d)) {
+            copy_scaled(row, &self.q[query * self.q_row + first..][..self.d], self.rule.scale);
+        }
     }
 
     /// Soft-capped scale * Q_j K_j^T of the queries `q`, as [`Self::scaled_queries`] gives them, against a block of keys:
@@ -231,10 +233,10 @@ impl<'a> Pass<'a> {
         let largest_of = |task: usize| {
             let (head, first) = (task % heads, task / heads * TILE);
             let queries = first..(first + TILE).min(self.t);
-            let mut room = vec![0.0; queries.len() * KEYS];
+            let (mut q, mut room) = (Vec::new(), vec![0.0; queries.len() * KEYS]);
             let mut largest = [0.0_f32; 2];
             for (j, largest) in largest.iter_mut().enumerate().take(self.wiring.maps()) {
-                let q = self.scaled_queries(j, head, &queries);
+                self.scaled_queries((j, head), &queries, &mut q);
                 let of_rows = self.largest_of_rows(quantise, (j, head), &q, &queries, &mut room);
                 *largest = of_rows.into_iter().fold(0.0, f32::max);
             }

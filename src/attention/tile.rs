@@ -2,7 +2,7 @@
 
 use super::pass::{Pass, KEYS};
 use super::Row;
-use crate::ops::simd::{exp, softmax_block};
+use crate::ops::simd::{copy_scaled, softmax_block};
 use std::ops::Range;
 
 /// Queries per tile.
@@ -14,6 +14,10 @@ pub(super) struct Tile {
     queries: Range<usize>,
     blocks: Range<usize>,
     maps: Vec<Map>,
+    /// Scaled queries of a map: (queries, d).
+    q: Vec<f32>,
+    /// What each query sees of a block.
+    visible: Vec<Range<usize>>,
     /// Weighed values: (queries, padded width).
     out: Vec<f32>,
     /// Room for an effective row of two maps.
@@ -50,7 +54,7 @@ impl Map {
 
     /// What makes exponentials of the given block probabilities in row i.
     fn factor(&self, slot: usize, i: usize) -> f32 {
-        exp(self.largest_then[slot * self.largest.len() + i] - self.largest[i]) / self.sums[i]
+        (self.largest_then[slot * self.largest.len() + i] - self.largest[i]).exp() / self.sums[i]
     }
 }
 
@@ -79,18 +83,19 @@ impl Tile {
             if map.weights.len() < slots * rows * KEYS {
                 map.weights.resize(slots * rows * KEYS, 0.0);
             }
-            let q = pass.scaled_queries(j, head, &queries);
-            let row_steps = pass.row_steps((j, head), &q, &queries, &mut map.weights);
+            pass.scaled_queries((j, head), &queries, &mut self.q);
+            let row_steps = pass.row_steps((j, head), &self.q, &queries, &mut map.weights);
             for (slot, block) in self.blocks.clone().enumerate() {
                 let at = if kept { slot * rows * KEYS } else { 0 };
                 let weights = &mut map.weights[at..][..rows * KEYS];
-                pass.logits((j, head), &q, &queries, block, weights);
+                pass.logits((j, head), &self.q, &queries, block, weights);
                 pass.quantise((j, head), &queries, block, &row_steps, weights);
                 if keep_logits {
                     map.logits.extend_from_slice(weights);
                 }
-                let visible: Vec<Range<usize>> = queries.clone().map(|query| pass.visible(query, block)).collect();
-                softmax_block(weights, KEYS, &visible, &mut map.largest, &mut map.sums, &mut grown);
+                self.visible.clear();
+                self.visible.extend(queries.clone().map(|query| pass.visible(query, block)));
+                softmax_block(weights, KEYS, &self.visible, &mut map.largest, &mut map.sums, &mut grown);
                 map.largest_then.extend_from_slice(&map.largest);
                 if maps == 1 {
                     scale_rows(&mut self.out, width, &grown);
@@ -178,15 +183,6 @@ fn scale_rows_simd<'a, S: pulp::Simd>(_simd: S, rows: &'a mut [f32], width: usiz
         for x in row {
             *x *= factor;
         }
-    }
-}
-
-/// to = from * factor.
-#[pulp::with_simd(copy_scaled = pulp::Arch::new())]
-#[inline(always)]
-fn copy_scaled_simd<'a, S: pulp::Simd>(_simd: S, to: &'a mut [f32], from: &'a [f32], factor: f32) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = from * factor;
     }
 }
 
