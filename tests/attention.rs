@@ -87,33 +87,45 @@ fn stream(heads: &Heads<'_>, quantise: Option<&Quantise>) -> (Tensor, Vec<Vec<Ke
     (out, rows)
 }
 
-fn close(label: &str, got: &[f32], want: &[f64], tolerance: f64) {
-    assert_eq!(got.len(), want.len(), "{label}");
-    for (key, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((f64::from(*got) - want).abs() <= tolerance, "{label}, key {key}: {got} instead of {want}");
-    }
+fn differ(got: &[f32], want: &[f64], tolerance: f64) -> usize {
+    assert_eq!(got.len(), want.len());
+    got.iter().zip(want).filter(|(got, want)| !((f64::from(**got) - **want).abs() <= tolerance)).count()
 }
 
+/// The output and all rows of each head against the dense reference. A logit half-way between two codes may become either:
+/// of quantised rows, one in a hundred may have such a logit, and is left out then.
 fn compare(label: &str, heads: &Heads<'_>, quantise: Option<&Quantise>, tolerance: f64) {
     let (out, rows) = stream(heads, quantise);
     let mut dense = Dense { quantise: quantise.cloned(), ..Dense::default() };
-    assert_close(label, &out, &dense.attend(0, heads).unwrap(), 10.0 * tolerance);
+    let want = dense.attend(0, heads).unwrap();
     let t = heads.q.dim(1).unwrap();
+    let mut half_way = 0;
     for (h, (rows, dense)) in rows.iter().zip(&dense.kept[0][0]).enumerate() {
         assert_eq!(rows.iter().map(|row| row.query).collect::<Vec<_>>(), (0..t).collect::<Vec<_>>(), "{label}");
         for row in rows {
             let label = format!("{label}, head {h}, query {}", row.query);
             assert_eq!(row.first_visible, heads.rule.first_visible(row.query), "{label}");
             let visible = row.query * t..row.query * t + row.query + 1;
-            for j in 0..row.maps.len() {
+            let logits = (0..row.maps.len()).map(|j| {
                 let (logits, want) = (&row.logits[j], &dense.logits[j][visible.clone()]);
                 assert_eq!(logits.len(), want.len(), "{label}");
-                close(&label, &logits[row.first_visible..], &want[row.first_visible..], 10.0 * tolerance);
-                close(&label, &row.maps[j], &dense.maps[j][visible.clone()], tolerance);
+                differ(&logits[row.first_visible..], &want[row.first_visible..], 10.0 * tolerance)
+            });
+            let other_logits: usize = logits.sum();
+            if quantise.is_some() && other_logits == 1 {
+                half_way += 1;
+                continue;
             }
-            close(&label, &row.effective, &dense.effective[visible], tolerance);
+            assert_eq!(other_logits, 0, "{label}: logits differ");
+            for j in 0..row.maps.len() {
+                assert_eq!(differ(&row.maps[j], &dense.maps[j][visible.clone()], tolerance), 0, "{label}, map {j}");
+            }
+            assert_eq!(differ(&row.effective, &dense.effective[visible], tolerance), 0, "{label}");
+            let of_row = |out: &Tensor| out.narrow(1, row.query, 1).unwrap().narrow(2, h, 1).unwrap();
+            assert_close(&label, &of_row(&out), &of_row(&want), 10.0 * tolerance);
         }
     }
+    assert!(half_way * 100 <= t * rows.len(), "{label}: {half_way} rows have other logits");
 }
 
 #[test]

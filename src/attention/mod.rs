@@ -22,6 +22,7 @@ mod dense;
 mod diff_v1;
 mod diff_v2;
 mod fused;
+mod pass;
 mod scalar;
 mod standard;
 mod stream;

@@ -4,7 +4,8 @@
 //! probe state, and the states of a head are merged in query order, so what a probe learns does not depend on the
 //! number of threads.
 
-use super::tile::{Pass, Tile, TILE};
+use super::pass::Pass;
+use super::tile::{Tile, TILE};
 use super::{Attend, Heads, Quantise};
 use crate::ops::with_values;
 use candle_core::{Result, Tensor};
@@ -12,6 +13,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::Range;
+use std::sync::Mutex;
 
 /// Queries per task and per probe state, at least.
 const BLOCK: usize = 256;
@@ -166,36 +168,48 @@ impl Attend for Stream<'_> {
         let watching: Vec<_> = (0..wiring.heads()).map(|head| self.watching(layer, head)).collect();
         let quantise = self.quantise;
         let needed = self.needed.as_ref().filter(|(of, _)| *of == layer).map(|(_, needed)| needed.as_slice());
-        let blocks_of = |slices: [&[f32]; 3]| -> Result<Vec<Block>> {
+        let blocks_of = |slices: [&[f32]; 3]| -> Result<Blocks> {
             let pass = Pass::new(slices, lambda.as_deref(), heads, quantise, layer)?;
+            // As many tiles as threads have asked for at once.
+            let tiles = Mutex::new(Vec::new());
             // Late blocks cost most: start with them.
             let run = |task: usize| {
                 let (head, block) = (task % wiring.heads(), blocks - 1 - task / wiring.heads());
                 let start = block * length;
-                Block::run(&pass, head, start..(start + length).min(t), &watching[head], needed)
+                let mut tile = tiles.lock().expect("no task has panicked").pop().unwrap_or_default();
+                let queries = start..(start + length).min(t);
+                let finished = run_block(&pass, head, queries, &watching[head], needed, &mut tile);
+                tiles.lock().expect("no task has panicked").push(tile);
+                finished
             };
-            Ok((0..wiring.heads() * blocks).into_par_iter().with_max_len(1).map(run).collect())
+            Ok((0..wiring.heads() * blocks).into_par_iter().with_max_len(1).map(run).unzip())
         };
         let Heads { q, k, v, .. } = heads;
         let of = "attention";
         // One `?` for each tensor and one for the pass.
-        let tasks = with_values(q, of, |q| with_values(k, of, |k| with_values(v, of, |v| blocks_of([q, k, v]))))????;
-        let width = wiring.value_slices() * d;
-        let mut out = vec![0.0; t * wiring.heads() * width];
-        let mut sinks: Vec<BTreeMap<usize, Box<dyn RowSink>>> = (0..wiring.heads()).map(|_| BTreeMap::new()).collect();
-        for block in tasks.into_iter().rev() {
-            // reversed again: query order within a head
-            for (i, row) in block.out.chunks_exact(width).enumerate() {
-                out[((block.start + i) * wiring.heads() + block.head) * width..][..width].copy_from_slice(row);
+        let (outs, sinks) =
+            with_values(q, of, |q| with_values(k, of, |k| with_values(v, of, |v| blocks_of([q, k, v]))))????;
+        let (heads_of, width) = (wiring.heads(), wiring.value_slices() * d);
+        let mut out = vec![0.0; t * heads_of * width];
+        // The outputs of all heads of a block lie together: (queries, H, value width).
+        let in_order = outs.par_chunks(heads_of).rev();
+        out.par_chunks_mut(length * heads_of * width).zip(in_order).for_each(|(out, of_heads)| {
+            for (head, of_head) in of_heads.iter().enumerate() {
+                let rows = out.chunks_exact_mut(heads_of * width).zip(of_head.chunks_exact(width));
+                rows.for_each(|(out, row)| out[head * width..][..width].copy_from_slice(row));
             }
-            for (probe, later) in block.sinks {
-                match sinks[block.head].entry(probe) {
+        });
+        let mut merged: Vec<BTreeMap<usize, Box<dyn RowSink>>> = (0..heads_of).map(|_| BTreeMap::new()).collect();
+        for (task, sinks) in sinks.into_iter().enumerate().rev() {
+            // reversed again: query order within a head
+            for (probe, later) in sinks {
+                match merged[task % heads_of].entry(probe) {
                     Entry::Occupied(mut sink) => sink.get_mut().merge(later),
                     Entry::Vacant(slot) => _ = slot.insert(later),
                 }
             }
         }
-        for (head, sinks) in sinks.into_iter().enumerate() {
+        for (head, sinks) in merged.into_iter().enumerate() {
             self.sightings.extend(sinks.into_iter().map(|(probe, sink)| Sighting { layer, head, probe, sink }));
         }
         Tensor::from_vec(out, (1, t, wiring.heads(), width), heads.q.device())
@@ -208,51 +222,41 @@ impl Attend for Stream<'_> {
     }
 }
 
-/// A finished block of queries of one head.
-struct Block {
-    head: usize,
-    start: usize,
-    /// (queries, value width)
-    out: Vec<f32>,
-    /// The state of each probe, with the probe's index.
-    sinks: Vec<(usize, Box<dyn RowSink>)>,
-}
+/// The state of each probe after a block of queries of one head, with the probe's index.
+type Sinks = Vec<(usize, Box<dyn RowSink>)>;
 
-impl Block {
-    /// Computes the queries of `range`, tile by tile, and shows the rows that are wanted.
-    fn run(
-        pass: &Pass<'_>,
-        head: usize,
-        range: Range<usize>,
-        probes: &[(usize, &dyn RowProbe)],
-        needed: Option<&[bool]>,
-    ) -> Self {
-        let width = pass.value_width();
-        let mut out = vec![0.0; range.len() * width];
-        let mut sinks: Vec<_> = probes.iter().map(|(index, probe)| (*index, probe.start(pass.layer, head))).collect();
-        let mut tile = Tile::new(pass.wiring.maps(), pass.most_keys(&range));
-        for first in range.clone().step_by(TILE) {
-            let queries = first..(first + TILE).min(range.end);
-            let wanted = |probe: &dyn RowProbe, query| probe.wants(pass.layer, head, query);
-            let idle = |query: usize| {
-                needed.is_some_and(|needed| !needed[query]) && !probes.iter().any(|(_, probe)| wanted(*probe, query))
-            };
-            if queries.clone().all(idle) {
-                continue;
-            }
-            let with_logits =
-                probes.iter().any(|(_, p)| p.wants_logits() && queries.clone().any(|query| wanted(*p, query)));
-            pass.exponentials(head, queries.clone(), with_logits, &mut tile);
-            for query in queries {
-                if probes.iter().any(|(_, probe)| wanted(*probe, query)) {
-                    pass.show(head, query, &mut tile, &mut |row| {
-                        let watching = probes.iter().zip(&mut sinks).filter(|((_, probe), _)| wanted(*probe, query));
-                        watching.for_each(|(_, (_, sink))| sink.see(row));
-                    });
-                }
-            }
-            pass.weigh_values(head, &mut tile, &mut out[(first - range.start) * width..]);
+/// The outputs (queries, value width) and the probes' states of all tasks.
+type Blocks = (Vec<Vec<f32>>, Vec<Sinks>);
+
+/// Computes a block of queries of a head, tile by tile, and shows the rows that are wanted.
+fn run_block(
+    pass: &Pass<'_>,
+    head: usize,
+    block: Range<usize>,
+    probes: &[(usize, &dyn RowProbe)],
+    needed: Option<&[bool]>,
+    tile: &mut Tile,
+) -> (Vec<f32>, Sinks) {
+    let width = pass.value_width();
+    let mut out = vec![0.0; block.len() * width];
+    let mut sinks: Sinks = probes.iter().map(|(index, probe)| (*index, probe.start(pass.layer, head))).collect();
+    let wants = |probe: &dyn RowProbe, query| probe.wants(pass.layer, head, query);
+    for first in block.clone().step_by(TILE) {
+        let queries = first..(first + TILE).min(block.end);
+        let wanted: Vec<usize> =
+            queries.clone().filter(|&query| probes.iter().any(|(_, probe)| wants(*probe, query))).collect();
+        // From the first to the last that anybody asks for: a row is the same in any tile.
+        let asked = |query: &usize| needed.is_none_or(|needed| needed[*query]) || wanted.contains(query);
+        let (Some(start), Some(last)) = (queries.clone().find(asked), queries.rev().find(asked)) else { continue };
+        let keep_logits = probes.iter().any(|(_, p)| p.wants_logits() && wanted.iter().any(|&query| wants(*p, query)));
+        tile.compute(pass, head, start..last + 1, !wanted.is_empty(), keep_logits);
+        for query in wanted {
+            tile.show(pass, head, query, &mut |row| {
+                let watching = probes.iter().zip(&mut sinks).filter(|((_, probe), _)| wants(*probe, query));
+                watching.for_each(|(_, (_, sink))| sink.see(row));
+            });
         }
-        Self { head, start: range.start, out, sinks }
+        tile.output(pass, head, &mut out[(start - block.start) * width..(last + 1 - block.start) * width]);
     }
+    (out, sinks)
 }

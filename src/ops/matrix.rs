@@ -5,19 +5,19 @@ use gemm::Parallelism;
 /// A read-only matrix view: element (r, c) is `data[r * row_stride + c * col_stride]`.
 #[derive(Clone, Copy)]
 pub struct Mat<'a> {
-    data: &'a [f32],
-    rows: usize,
-    cols: usize,
-    row_stride: usize,
-    col_stride: usize,
+    pub(super) data: &'a [f32],
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) row_stride: usize,
+    pub(super) col_stride: usize,
 }
 
 /// A writable matrix view with unit column stride.
 pub struct MatMut<'a> {
-    data: &'a mut [f32],
-    rows: usize,
-    cols: usize,
-    row_stride: usize,
+    pub(super) data: &'a mut [f32],
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) row_stride: usize,
 }
 
 fn last_index(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usize {

@@ -6,6 +6,9 @@
 //! Sums run over 16 fixed lanes that are added in a fixed order, so a result depends on the instruction set (fused
 //! multiply-add or not) but never on the number of threads.
 
+use pulp::Simd;
+use std::ops::Range;
+
 const LANES: usize = 16;
 
 /// The upper bits of ln 2, so that n * LN2_HIGH is exact; the rest follows separately.
@@ -170,24 +173,85 @@ pub fn causal_softmax_simd<'a, S: pulp::Simd>(
     }
 }
 
-/// exp(logit - largest logit of the row) of rows that see a window of keys, and the sum of each row: row i of `tile`
-/// (`columns` wide) sees the `window` keys that end before `first_end + i`; the rest becomes zero.
-#[pulp::with_simd(windowed_exp = pulp::Arch::new())]
+/// One block of keys of an online softmax. Row i of `block` (`columns` wide, whole chunks of 16) holds logits in
+/// `visible[i]`. They become exp(logit - largest[i]), where largest[i] has first grown to the largest of them, and the
+/// rest of the row becomes zero. sums[i] is the sum of such exponentials so far, and grown[i] what those of earlier blocks
+/// must be multiplied by.
+#[pulp::with_simd(softmax_block = pulp::Arch::new())]
 #[inline(always)]
-pub fn windowed_exp_simd<'a, S: pulp::Simd>(
-    _simd: S,
-    tile: &'a mut [f32],
+pub fn softmax_block_simd<'a, S: Simd>(
+    simd: S,
+    block: &'a mut [f32],
     columns: usize,
-    first_end: usize,
-    window: usize,
+    visible: &'a [Range<usize>],
+    largest: &'a mut [f32],
     sums: &'a mut [f32],
+    grown: &'a mut [f32],
 ) {
-    for (i, (row, sum)) in tile.chunks_exact_mut(columns).zip(sums).enumerate() {
-        let end = first_end + i;
-        let start = end.saturating_sub(window);
-        row[..start].fill(0.0);
-        *sum = exp_and_sum(&mut row[start..end]);
-        row[end..].fill(0.0);
+    for (i, row) in block.chunks_exact_mut(columns).enumerate() {
+        let Range { start, end } = visible[i];
+        // Whole chunks, in which -inf stands for what is not visible: its exponential is 0.
+        let (first, last) = (start / LANES * LANES, end.next_multiple_of(LANES));
+        row[..first].fill(0.0);
+        row[last.max(first)..].fill(0.0);
+        grown[i] = 1.0;
+        if start == end {
+            row[first..last.max(first)].fill(0.0);
+            continue;
+        }
+        row[first..start].fill(f32::NEG_INFINITY);
+        row[end..last].fill(f32::NEG_INFINITY);
+        let row = row[first..last].as_chunks_mut::<LANES>().0;
+        let before = largest[i];
+        largest[i] = larger(before, max_of_chunks(simd, row));
+        grown[i] = exp(before - largest[i]);
+        for chunk in row.iter_mut() {
+            for x in chunk {
+                *x = exp(*x - largest[i]);
+            }
+        }
+        sums[i] = sums[i] * grown[i] + sum_of_chunks(simd, row);
+    }
+}
+
+/// The largest of all, in four registers that do not wait for each other.
+#[inline(always)]
+fn max_of_chunks<S: Simd>(simd: S, row: &[[f32; LANES]]) -> f32 {
+    let (fours, rest) = S::as_simd_f32s(row.as_flattened()).0.as_chunks::<4>();
+    let mut lanes = [simd.splat_f32s(f32::NEG_INFINITY); 4];
+    for four in fours {
+        for i in 0..4 {
+            lanes[i] = simd.max_f32s(four[i], lanes[i]);
+        }
+    }
+    for &x in rest {
+        lanes[0] = simd.max_f32s(x, lanes[0]);
+    }
+    simd.reduce_max_f32s(simd.max_f32s(simd.max_f32s(lanes[0], lanes[1]), simd.max_f32s(lanes[2], lanes[3])))
+}
+
+/// The sum of all, likewise.
+#[inline(always)]
+fn sum_of_chunks<S: Simd>(simd: S, row: &[[f32; LANES]]) -> f32 {
+    let (fours, rest) = S::as_simd_f32s(row.as_flattened()).0.as_chunks::<4>();
+    let mut lanes = [simd.splat_f32s(0.0); 4];
+    for four in fours {
+        for i in 0..4 {
+            lanes[i] = simd.add_f32s(four[i], lanes[i]);
+        }
+    }
+    for &x in rest {
+        lanes[0] = simd.add_f32s(x, lanes[0]);
+    }
+    simd.reduce_sum_f32s(simd.add_f32s(simd.add_f32s(lanes[0], lanes[1]), simd.add_f32s(lanes[2], lanes[3])))
+}
+
+/// to = from * factor.
+#[pulp::with_simd(copy_scaled = pulp::Arch::new())]
+#[inline(always)]
+pub fn copy_scaled_simd<'a, S: pulp::Simd>(_simd: S, to: &'a mut [f32], from: &'a [f32], factor: f32) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = from * factor;
     }
 }
 
@@ -198,26 +262,6 @@ pub fn soft_cap_simd<S: pulp::Simd>(_simd: S, row: &mut [f32], cap: f32) {
     for x in row {
         *x = cap * tanh(*x / cap);
     }
-}
-
-/// One pass that exponentiates and sums, after one that finds the largest.
-#[inline(always)]
-fn exp_and_sum(row: &mut [f32]) -> f32 {
-    let largest = max(row);
-    let mut lanes = [0.0f32; LANES];
-    let (chunks, tail) = row.as_chunks_mut::<LANES>();
-    for chunk in chunks {
-        for i in 0..LANES {
-            chunk[i] = exp(chunk[i] - largest);
-            lanes[i] += chunk[i];
-        }
-    }
-    let mut total = sum(&lanes);
-    for x in tail {
-        *x = exp(*x - largest);
-        total += *x;
-    }
-    total
 }
 
 #[cfg(test)]

@@ -1,0 +1,315 @@
+//! The streaming attention kernel against the machine's peak and against the dense reference, one thread.
+//!
+//! `cargo bench --bench kernel` prints a table and writes `target/bench/kernel.csv`. `cargo bench --bench kernel -- 64/4096`
+//! measures only lines of that name: variant/head width/tokens.
+//!
+//! Flops are useful ones: the products of each query with the keys it sees (2 d for the logits of each map, 2 per value
+//! channel), whatever the kernel computes besides. The peak is `gemm`'s rate for 1024 x 1024 x 1024, timed in turn with the
+//! kernel in this process. Seconds are the thread's own (CPU time), and the best of all rounds: nobody else's work counts.
+//! Before anything is timed, kernel and reference must agree on the output and on the mass of the answer to 1e-4.
+
+use anyhow::{ensure, Context, Result};
+use candle_core::{Device, Tensor};
+use difftool::attention::{
+    standard_wiring, Attend, Dense, DiffV2, Heads, LogitRule, Pairing, Row, RowProbe, RowSink, Stream, Wiring,
+};
+use difftool::ops::simd::{max, sum};
+use difftool::ops::{multiply, Mat, MatMut};
+use difftool::rng::Rng;
+use serde::Serialize;
+use std::any::Any;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Instant;
+
+/// As in `main.rs`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Rows that predict an answer: the last ones.
+const ANSWER_ROWS: usize = 8;
+/// Keys of the answer: the second tenth of a prompt.
+fn answer_keys(t: usize) -> Range<usize> {
+    t / 10..t / 5
+}
+
+fn main() -> Result<()> {
+    // `cargo test --benches` passes no `--bench`: one short round is enough to see that the kernel is right.
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let full = args.iter().any(|arg| arg == "--bench");
+    let asked = |name: &str| args.iter().filter(|arg| !arg.starts_with("--")).all(|arg| name.contains(arg.as_str()));
+    let (rounds, lengths): (usize, &[usize]) = if full { (9, &[1024, 4096, 16384]) } else { (1, &[1024]) };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
+    println!("{}, one thread; best of up to {rounds} rounds; cargo bench --bench kernel", cpu_model());
+    println!("probing costs: the last {ANSWER_ROWS} rows, and all rows for their sums and extrema");
+    let lines = pool.install(|| -> Result<Vec<Line>> {
+        let mut lines = Vec::new();
+        for d in [32, 64, 128] {
+            for variant in ["transformer", "diff", "diff-v2"] {
+                for &t in lengths.iter().filter(|t| asked(&format!("{variant}/{d}/{t}"))) {
+                    agree(variant, d, 1024)?;
+                    lines.push(measure(variant, d, t, rounds)?);
+                }
+            }
+        }
+        Ok(lines)
+    })?;
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench").join("kernel.csv");
+    std::fs::create_dir_all(path.parent().context("a file has a folder")?)?;
+    let mut csv = csv::Writer::from_path(&path)?;
+    lines.iter().try_for_each(|line| csv.serialize(line))?;
+    csv.flush()?;
+    println!("written to {}", path.display());
+    Ok(())
+}
+
+/// Two output heads of a variant, random. Queries are scaled up so that rows are far from uniform.
+fn random_heads(variant: &str, wiring: &Wiring, d: usize, t: usize) -> Result<Tensors> {
+    let (q_heads, kv_heads) = head_counts(variant);
+    let random = |name: &str, shape: &[usize], scale: f64| {
+        let mut rng = Rng::new(1, name);
+        let values: Vec<f32> = (0..shape.iter().product()).map(|_| (scale * rng.normal()) as f32).collect();
+        Tensor::from_vec(values, shape, &Device::Cpu)
+    };
+    let lambda = match variant {
+        "transformer" => None,
+        "diff" => Some(Tensor::new(&[0.5_f32], &Device::Cpu)?),
+        _ => Some((random("lambda", &[1, t, wiring.heads()], 0.1)? + 0.5)?),
+    };
+    let q = random("q", &[1, t, q_heads, d], 2.0)?;
+    Ok((q, random("k", &[1, t, kv_heads, d], 1.0)?, random("v", &[1, t, kv_heads, d], 1.0)?, lambda))
+}
+
+/// q, k, v, lambda.
+type Tensors = (Tensor, Tensor, Tensor, Option<Tensor>);
+
+fn head_counts(variant: &str) -> (usize, usize) {
+    match variant {
+        "transformer" => (2, 2),
+        "diff" => (4, 4),
+        _ => (4, 2),
+    }
+}
+
+fn wiring(variant: &str) -> Wiring {
+    match variant {
+        "transformer" => standard_wiring(2, 2),
+        "diff" => Pairing::Adjacent.wiring(2, 4),
+        _ => DiffV2::wiring(2, 2),
+    }
+}
+
+/// Checks the kernel against the reference.
+fn agree(variant: &str, d: usize, t: usize) -> Result<()> {
+    let wiring = wiring(variant);
+    let (q, k, v, lambda) = random_heads(variant, &wiring, d, t)?;
+    let heads = Heads { q, k, v, lambda, wiring: &wiring, rule: LogitRule::plain(d) };
+    let (mut dense, probe) = (Dense::default(), Sums { from: t - ANSWER_ROWS, t });
+    let watched: [&dyn RowProbe; 1] = [&probe];
+    let mut stream = Stream::new(&watched);
+    let difference = (stream.attend(0, &heads)? - dense.attend(0, &heads)?)?;
+    let difference = difference.abs()?.max_all()?.to_scalar::<f32>()?;
+    ensure!(difference < 1e-4, "{variant}, width {d}: outputs differ by {difference}");
+    for (sighting, reference) in stream.sightings.into_iter().zip(&dense.kept[0][0]) {
+        let got = sighting.sink.into_any().downcast::<SumsSink>().ok().context("the probe's state")?.answer;
+        let row = |query: usize| &reference.effective[query * t..][answer_keys(t)];
+        let want = (t - ANSWER_ROWS..t).map(|query| row(query).iter().sum::<f64>()).sum::<f64>();
+        ensure!((got - want).abs() < 1e-4, "{variant}, width {d}: answer mass {got} instead of {want}");
+    }
+    Ok(())
+}
+
+/// A line of the table and of the CSV.
+#[derive(Serialize)]
+struct Line {
+    variant: String,
+    maps: usize,
+    head_dim: usize,
+    ctx_tok: usize,
+    heads: usize,
+    threads: usize,
+    rounds: usize,
+    cpu: String,
+    seconds: f64,
+    gflop_per_s: f64,
+    peak_gflop_per_s: f64,
+    /// Of the best times.
+    percent_of_peak: f64,
+    /// Median and extremes of the rounds' own ratios.
+    percent_of_peak_median: f64,
+    percent_of_peak_min: f64,
+    percent_of_peak_max: f64,
+    /// What the dense reference takes times as long; empty where it was not run.
+    dense_slowdown: Option<f64>,
+    answer_rows_percent: f64,
+    all_rows_percent: f64,
+}
+
+fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
+    let wiring = wiring(variant);
+    let (q, k, v, lambda) = random_heads(variant, &wiring, d, t)?;
+    let heads = Heads { q, k, v, lambda, wiring: &wiring, rule: LogitRule::plain(d) };
+    let per_pair = 2 * d * (wiring.maps() + wiring.value_slices());
+    let flops = (wiring.heads() * per_pair) as f64 * (t * (t + 1) / 2) as f64;
+    let (answer, all) = (Sums { from: t - ANSWER_ROWS, t }, Sums { from: 0, t });
+    let time = |probes: &[&dyn RowProbe]| -> Result<f64> {
+        let start = cpu_seconds();
+        std::hint::black_box(Stream::new(probes).attend(0, &heads)?);
+        Ok(cpu_seconds() - start)
+    };
+    let mut peak = Peak::new();
+    // Short kernels more often, so that a round has undisturbed ones.
+    let repeat = (4e9 / flops).ceil() as usize;
+    let (mut seconds, mut ratios) = ([f64::INFINITY; 4], Vec::new());
+    let begin = Instant::now();
+    while ratios.len() < rounds && (ratios.len() < 3 || begin.elapsed().as_secs_f64() < 4.0) {
+        let mut of_round = [f64::INFINITY; 4];
+        for _ in 0..repeat {
+            let times = [time(&[])?, time(&[&answer])?, time(&[&all])?, peak.seconds()];
+            of_round = std::array::from_fn(|i| of_round[i].min(times[i]));
+        }
+        ratios.push(100.0 * flops / of_round[0] / (Peak::FLOPS / of_round[3]));
+        seconds = std::array::from_fn(|i| seconds[i].min(of_round[i]));
+    }
+    ratios.sort_by(f64::total_cmp);
+    let rounds = ratios.len();
+    let dense_slowdown = (t <= 1024).then(|| -> Result<f64> {
+        let start = cpu_seconds();
+        std::hint::black_box(Dense::default().attend(0, &heads)?);
+        Ok((cpu_seconds() - start) / seconds[0])
+    });
+    let percent_more = |time: f64| 100.0 * (time / seconds[0] - 1.0);
+    let line = Line {
+        variant: variant.to_owned(),
+        maps: wiring.maps(),
+        head_dim: d,
+        ctx_tok: t,
+        heads: wiring.heads(),
+        threads: 1,
+        rounds,
+        cpu: cpu_model(),
+        seconds: seconds[0],
+        gflop_per_s: flops / seconds[0] / 1e9,
+        peak_gflop_per_s: Peak::FLOPS / seconds[3] / 1e9,
+        percent_of_peak: 100.0 * flops / seconds[0] / (Peak::FLOPS / seconds[3]),
+        percent_of_peak_median: ratios[rounds / 2],
+        percent_of_peak_min: ratios[0],
+        percent_of_peak_max: ratios[rounds - 1],
+        dense_slowdown: dense_slowdown.transpose()?,
+        answer_rows_percent: percent_more(seconds[1]),
+        all_rows_percent: percent_more(seconds[2]),
+    };
+    println!(
+        "{variant:12} d {d:3} {t:5} tokens: {:7.2} ms, {:3.0} of {:3.0} GFLOP/s, {:2.0} % of peak ({:.0} to {:.0}); \
+         probing {:+.1} %, {:+.1} %{}",
+        1e3 * line.seconds,
+        line.gflop_per_s,
+        line.peak_gflop_per_s,
+        line.percent_of_peak,
+        line.percent_of_peak_min,
+        line.percent_of_peak_max,
+        line.answer_rows_percent,
+        line.all_rows_percent,
+        line.dense_slowdown.map_or(String::new(), |x| format!("; dense {x:.0} times slower")),
+    );
+    Ok(line)
+}
+
+/// A large matrix product.
+struct Peak {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    c: Vec<f32>,
+}
+
+impl Peak {
+    const N: usize = 1024;
+    const FLOPS: f64 = 2.0 * (Self::N * Self::N * Self::N) as f64;
+
+    fn new() -> Self {
+        let random =
+            |from: usize| (0..Self::N * Self::N).map(move |i| ((i + from) * 7919 % 1013) as f32 / 1013.0 - 0.5);
+        Self { a: random(0).collect(), b: random(500).collect(), c: vec![0.0; Self::N * Self::N] }
+    }
+
+    fn seconds(&mut self) -> f64 {
+        let n = Self::N;
+        let start = cpu_seconds();
+        multiply(MatMut::new(&mut self.c, n, n, n), 1.0, Mat::new(&self.a, n, n, n), Mat::new(&self.b, n, n, n));
+        std::hint::black_box(&self.c);
+        cpu_seconds() - start
+    }
+}
+
+/// Sums and extrema of the rows from a query on.
+struct Sums {
+    from: usize,
+    t: usize,
+}
+
+struct SumsSink {
+    t: usize,
+    total: f64,
+    answer: f64,
+    largest: f32,
+}
+
+impl RowProbe for Sums {
+    fn wants(&self, _: usize, _: usize, query: usize) -> bool {
+        query >= self.from
+    }
+    fn start(&self, _: usize, _: usize) -> Box<dyn RowSink> {
+        Box::new(SumsSink { t: self.t, total: 0.0, answer: 0.0, largest: 0.0 })
+    }
+}
+
+/// The sum and the largest of a row, and the sum of a part of it.
+#[pulp::with_simd(look_at = pulp::Arch::new())]
+#[inline(always)]
+fn look_at_simd<'a, S: pulp::Simd>(_simd: S, row: &'a [f32], part: &'a [f32]) -> [f32; 3] {
+    [sum(row), max(row), sum(part)]
+}
+
+impl RowSink for SumsSink {
+    fn see(&mut self, row: &Row<'_>) {
+        let (keys, last) = (answer_keys(self.t), row.effective.len());
+        let answer = &row.effective[keys.start.min(last)..keys.end.min(last)];
+        let [total, largest, answer] = look_at(row.effective, answer);
+        self.total += f64::from(total);
+        self.answer += f64::from(answer);
+        self.largest = self.largest.max(largest);
+    }
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        if let Ok(later) = later.into_any().downcast::<Self>() {
+            self.total += later.total;
+            self.answer += later.answer;
+            self.largest = self.largest.max(later.largest);
+        }
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// CPU time of this thread.
+#[cfg(unix)]
+fn cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes to the struct it is given, and nothing else.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    assert_eq!(failed, 0, "a thread has a clock");
+    time.tv_sec as f64 + 1e-9 * time.tv_nsec as f64
+}
+
+/// Wall time, where CPU time is not to be had.
+#[cfg(not(unix))]
+fn cpu_seconds() -> f64 {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_secs_f64()
+}
+
+fn cpu_model() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    model.map_or("unknown CPU", |(_, name)| name).to_owned()
+}

@@ -1,0 +1,265 @@
+//! One layer as the streaming kernel reads it: keys and values packed, logits a block of keys at a time.
+
+use super::{Heads, LogitRule, Quantise, Wiring, TILE};
+use crate::ops::simd::{copy_scaled, soft_cap};
+use crate::ops::{multiply_panel, Mat, MatMut, Panels, PANEL};
+use crate::quant::{absmax, quantise, Scope};
+use candle_core::Result;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Keys per block. Blocks are counted from key 0, whoever looks: the order of a row's sums is the same in any tile. With
+/// its keys, its values and a tile of logits a block stays in a core's second-level cache.
+pub(super) const KEYS: usize = 256;
+
+/// Rows whose values are weighed together: they share one range of keys, of which the first and the last of them see
+/// all but these many.
+const GROUP: usize = 16;
+
+/// The queries, keys and values of a layer, and what is done to their logits.
+pub(super) struct Pass<'a> {
+    q: &'a [f32],
+    /// K^T of every key head: (d, T).
+    k: Vec<Panels>,
+    /// V of every value head: (T, d).
+    v: Vec<Panels>,
+    lambda: Option<&'a [f32]>,
+    pub(super) layer: usize,
+    pub(super) wiring: &'a Wiring,
+    rule: LogitRule,
+    t: usize,
+    d: usize,
+    q_row: usize,
+    pub(super) quantise: Option<&'a Quantise>,
+    /// Quantisation steps of every map j of every head; without numbers if each row has its own.
+    steps: [Vec<f32>; 2],
+}
+
+impl<'a> Pass<'a> {
+    /// Packs the slices q, k, v of `heads`; with a quantiser, its steps are measured first.
+    pub(super) fn new(
+        [q, k, v]: [&'a [f32]; 3],
+        lambda: Option<&'a [f32]>,
+        heads: &Heads<'a>,
+        quantise: Option<&'a Quantise>,
+        layer: usize,
+    ) -> Result<Self> {
+        let (_, t, q_heads, d) = heads.q.dims4()?;
+        if heads.rule.window == Some(0) {
+            candle_core::bail!("a window of no keys");
+        }
+        let head_of = |x: &'a [f32], head: usize, heads: usize| Mat::new(&x[head * d..], t, d, heads * d);
+        let (k_heads, v_heads) = (heads.k.dim(2)?, heads.v.dim(2)?);
+        let mut pass = Self {
+            q,
+            k: (0..k_heads).into_par_iter().map(|head| Panels::new(head_of(k, head, k_heads).t())).collect(),
+            v: (0..v_heads).into_par_iter().map(|head| Panels::new(head_of(v, head, v_heads))).collect(),
+            lambda,
+            layer,
+            wiring: heads.wiring,
+            rule: heads.rule,
+            t,
+            d,
+            q_row: q_heads * d,
+            quantise,
+            steps: [Vec::new(), Vec::new()],
+        };
+        if let Some(quantise) = quantise.filter(|q| q.quantiser.scope != Scope::Row) {
+            pass.steps = pass.shared_steps(quantise);
+        }
+        Ok(pass)
+    }
+
+    /// Channels of an output head.
+    pub(super) fn value_width(&self) -> usize {
+        self.wiring.value_slices() * self.d
+    }
+
+    /// Channels of an output head where each slice of the head width fills whole panels.
+    pub(super) fn padded_width(&self) -> usize {
+        self.wiring.value_slices() * self.d.next_multiple_of(PANEL)
+    }
+
+    /// Weights of the maps.
+    pub(super) fn mix(&self, head: usize, query: usize) -> [f32; 2] {
+        let lambda = match self.lambda {
+            None => 0.0,
+            Some([lambda]) => *lambda,
+            Some(per_token) => per_token[query * self.wiring.heads() + head],
+        };
+        [1.0, -lambda]
+    }
+
+    /// The first key that a query sees.
+    pub(super) fn first_visible(&self, query: usize) -> usize {
+        self.rule.first_visible(query)
+    }
+
+    /// The blocks of keys that any of `queries` sees a part of.
+    pub(super) fn blocks(&self, queries: &Range<usize>) -> Range<usize> {
+        self.first_visible(queries.start) / KEYS..queries.end.div_ceil(KEYS)
+    }
+
+    /// The keys of a block that `query` sees, as positions in the block.
+    pub(super) fn visible(&self, query: usize, block: usize) -> Range<usize> {
+        let within = |key: usize| key.saturating_sub(block * KEYS).min(KEYS);
+        within(self.first_visible(query))..within(query + 1)
+    }
+
+    /// scale * Q_j of some queries of a head: (queries, d).
+    pub(super) fn scaled_queries(&self, (j, head): (usize, usize), queries: &Range<usize>, q: &mut Vec<f32>) {
+        let first = self.wiring.query[j][head] * self.d;
+        q.resize(queries.len() * self.d, 0.0);
+        for (query, row) in queries.clone().zip(q.chunks_exact_mut(self.d)) {
+            copy_scaled(row, &self.q[query * self.q_row + first..][..self.d], self.rule.scale);
+        }
+    }
+
+    /// Soft-capped scale * Q_j K_j^T of the queries `q`, as [`Self::scaled_queries`] gives them, against a block of keys:
+    /// (queries, [`KEYS`]). What nobody sees is undefined.
+    pub(super) fn logits(
+        &self,
+        (j, head): (usize, usize),
+        q: &[f32],
+        queries: &Range<usize>,
+        block: usize,
+        out: &mut [f32],
+    ) {
+        let k = &self.k[self.wiring.key[j][head]];
+        let keys = block * KEYS..((block + 1) * KEYS).min(queries.end);
+        for first in keys.clone().step_by(PANEL) {
+            // Queries before the panel's first key do not see it, nor do those whose window starts after its last.
+            let after = self.rule.window.map_or(queries.end, |window| queries.end.min(first + PANEL - 1 + window));
+            let seeing = first.max(queries.start)..after;
+            if seeing.is_empty() {
+                continue;
+            }
+            let row = seeing.start - queries.start;
+            let out = MatMut::new(&mut out[row * KEYS + first - keys.start..], seeing.len(), PANEL, KEYS);
+            let q = Mat::new(&q[row * self.d..], seeing.len(), self.d, self.d);
+            multiply_panel(out, false, q, k.rows(first / PANEL, 0..self.d));
+        }
+        if let Some(cap) = self.rule.softcap {
+            for (query, row) in queries.clone().zip(out.chunks_exact_mut(KEYS)) {
+                soft_cap(&mut row[self.visible(query, block)], cap);
+            }
+        }
+    }
+
+    /// out += weights V of a block, with weights (queries, [`KEYS`]) and out (queries, padded width).
+    pub(super) fn weigh(&self, head: usize, queries: &Range<usize>, block: usize, weights: &[f32], out: &mut [f32]) {
+        let width = self.padded_width();
+        let panels = self.d.div_ceil(PANEL);
+        for column in 0..self.wiring.value_slices() * panels {
+            let v = &self.v[self.wiring.value[head][column / panels]];
+            for first in (0..queries.len()).step_by(GROUP) {
+                let rows = first..queries.len().min(first + GROUP);
+                // All keys that any of these rows sees; a weight of zero stands where another does not.
+                let keys = self.visible(queries.start + rows.start, block).start
+                    ..self.visible(queries.start + rows.end - 1, block).end;
+                if keys.is_empty() {
+                    continue;
+                }
+                let out = MatMut::new(&mut out[first * width + column * PANEL..], rows.len(), PANEL, width);
+                let weights = Mat::new(&weights[first * KEYS + keys.start..], rows.len(), keys.len(), KEYS);
+                let keys = block * KEYS + keys.start..block * KEYS + keys.end;
+                multiply_panel(out, true, weights, v.rows(column % panels, keys));
+            }
+        }
+    }
+
+    /// Quantises what is visible of a block of logits of map j. Row i has `row_steps[i]` if steps are not shared.
+    pub(super) fn quantise(
+        &self,
+        (j, head): (usize, usize),
+        queries: &Range<usize>,
+        block: usize,
+        row_steps: &[f32],
+        logits: &mut [f32],
+    ) {
+        let Some(quantise_by) = self.quantise else { return };
+        for (i, (query, row)) in queries.clone().zip(logits.chunks_exact_mut(KEYS)).enumerate() {
+            let visible = self.visible(query, block);
+            let first = block * KEYS + visible.start;
+            let row = &mut row[visible];
+            let kept = take_out(row, first, quantise_by.exempt(self.layer, head));
+            quantise(row, self.steps[j].get(head).copied().unwrap_or_else(|| row_steps[i]));
+            kept.into_iter().for_each(|(at, logit)| row[at] = logit);
+        }
+    }
+
+    /// The step of each row of map j, if rows have steps of their own: one sweep over their logits.
+    pub(super) fn row_steps(
+        &self,
+        at: (usize, usize),
+        q: &[f32],
+        queries: &Range<usize>,
+        room: &mut [f32],
+    ) -> Vec<f32> {
+        match self.quantise.filter(|q| q.quantiser.scope == Scope::Row) {
+            None => Vec::new(),
+            Some(quantise) => {
+                let largest = self.largest_of_rows(quantise, at, q, queries, room);
+                largest.into_iter().map(|x| quantise.quantiser.step(x)).collect()
+            }
+        }
+    }
+
+    /// The largest |logit| of each row of map j, without exempt keys. `room` holds a block.
+    fn largest_of_rows(
+        &self,
+        quantise: &Quantise,
+        (j, head): (usize, usize),
+        q: &[f32],
+        queries: &Range<usize>,
+        room: &mut [f32],
+    ) -> Vec<f32> {
+        let mut largest = vec![0.0_f32; queries.len()];
+        for block in self.blocks(queries) {
+            self.logits((j, head), q, queries, block, room);
+            for ((query, row), largest) in queries.clone().zip(room.chunks_exact_mut(KEYS)).zip(&mut largest) {
+                let visible = self.visible(query, block);
+                let first = block * KEYS + visible.start;
+                take_out(&mut row[visible.clone()], first, quantise.exempt(self.layer, head));
+                *largest = largest.max(absmax(&row[visible]));
+            }
+        }
+        largest
+    }
+
+    /// One step for each map and head, from a sweep over all their logits.
+    fn shared_steps(&self, quantise: &Quantise) -> [Vec<f32>; 2] {
+        let (heads, tiles) = (self.wiring.heads(), self.t.div_ceil(TILE));
+        let largest_of = |task: usize| {
+            let (head, first) = (task % heads, task / heads * TILE);
+            let queries = first..(first + TILE).min(self.t);
+            let (mut q, mut room) = (Vec::new(), vec![0.0; queries.len() * KEYS]);
+            let mut largest = [0.0_f32; 2];
+            for (j, largest) in largest.iter_mut().enumerate().take(self.wiring.maps()) {
+                self.scaled_queries((j, head), &queries, &mut q);
+                let of_rows = self.largest_of_rows(quantise, (j, head), &q, &queries, &mut room);
+                *largest = of_rows.into_iter().fold(0.0, f32::max);
+            }
+            (head, largest)
+        };
+        let found: Vec<_> = (0..heads * tiles).into_par_iter().with_max_len(1).map(largest_of).collect();
+        let mut largest = [vec![0.0_f32; heads], vec![0.0_f32; heads]];
+        for (head, of_tile) in found {
+            for j in 0..2 {
+                largest[j][head] = largest[j][head].max(of_tile[j]);
+            }
+        }
+        if quantise.quantiser.scope == Scope::Tensor {
+            let of_all = largest.iter().flatten().fold(0.0_f32, |a, &b| a.max(b));
+            largest.iter_mut().flatten().for_each(|x| *x = of_all);
+        }
+        largest.map(|of_heads| of_heads.into_iter().map(|x| quantise.quantiser.step(x)).collect())
+    }
+}
+
+/// Sets the logits of `keys` to 0 in a row that starts at key `first`, and gives back where they were and what; keys
+/// outside the row are not visible.
+fn take_out(row: &mut [f32], first: usize, keys: &[usize]) -> Vec<(usize, f32)> {
+    let at = |key: &usize| key.checked_sub(first);
+    keys.iter().filter_map(at).filter_map(|at| Some((at, std::mem::take(row.get_mut(at)?)))).collect()
+}

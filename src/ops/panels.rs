@@ -1,0 +1,152 @@
+//! Matrix products whose right-hand side is packed once and read many times.
+//!
+//! A general product packs its operands on every call. Attention multiplies small tiles by the same keys and values
+//! again and again, where packing would cost as much as multiplying.
+
+use super::{Mat, MatMut};
+use pulp::Simd;
+use std::ops::Range;
+
+/// Columns of a panel: two AVX-512 registers.
+pub const PANEL: usize = 32;
+
+/// One row of a panel. Aligned, so that no register is loaded from two cache lines.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub struct Line([f32; PANEL]);
+
+/// A matrix cut into panels of [`PANEL`] columns, each stored row after row; the last one is filled up with zeros.
+pub struct Panels {
+    lines: Vec<Line>,
+    rows: usize,
+}
+
+impl Panels {
+    /// Packs a matrix.
+    pub fn new(matrix: Mat<'_>) -> Self {
+        let (rows, cols) = (matrix.rows, matrix.cols);
+        let mut lines = vec![Line([0.0; PANEL]); rows * cols.div_ceil(PANEL)];
+        for (panel, lines) in lines.chunks_exact_mut(rows).enumerate() {
+            let first = panel * PANEL;
+            let width = PANEL.min(cols - first);
+            // Along what lies together in memory.
+            if matrix.col_stride == 1 {
+                for (row, line) in lines.iter_mut().enumerate() {
+                    line.0[..width].copy_from_slice(&matrix.data[row * matrix.row_stride + first..][..width]);
+                }
+            } else {
+                for col in 0..width {
+                    for (row, line) in lines.iter_mut().enumerate() {
+                        line.0[col] = matrix.data[row * matrix.row_stride + (first + col) * matrix.col_stride];
+                    }
+                }
+            }
+        }
+        Self { lines, rows }
+    }
+
+    /// Some rows of a panel.
+    pub fn rows(&self, panel: usize, rows: Range<usize>) -> &[Line] {
+        &self.lines[panel * self.rows..(panel + 1) * self.rows][rows]
+    }
+}
+
+/// `dst = a @ panel` or, to `add`, `dst += a @ panel`. `dst` has [`PANEL`] columns.
+///
+/// Every number is a sum in the order of the panel's rows, so no row of `dst` depends on which others are computed with
+/// it.
+///
+/// # Panics
+/// If the shapes do not agree or the rows of `a` are not contiguous.
+#[pulp::with_simd(multiply_panel = pulp::Arch::new())]
+#[inline(always)]
+pub fn multiply_panel_simd<'a, S: Simd>(simd: S, dst: MatMut<'a>, add: bool, a: Mat<'a>, panel: &'a [Line]) {
+    assert!((dst.rows, dst.cols, a.cols, a.col_stride) == (a.rows, PANEL, panel.len(), 1), "panel product's shapes");
+    let mut row = 0;
+    while row < a.rows {
+        let (dst_rows, a_rows) = (&mut dst.data[row * dst.row_stride..], &a.data[row * a.row_stride..]);
+        let strides = (dst.row_stride, a.row_stride);
+        // As many rows as registers hold the sums of.
+        row += match a.rows - row {
+            8.. if S::REGISTER_COUNT >= 32 => multiply_rows::<S, 8>(simd, dst_rows, add, a_rows, strides, panel),
+            4.. => multiply_rows::<S, 4>(simd, dst_rows, add, a_rows, strides, panel),
+            2.. => multiply_rows::<S, 2>(simd, dst_rows, add, a_rows, strides, panel),
+            _ => multiply_rows::<S, 1>(simd, dst_rows, add, a_rows, strides, panel),
+        };
+    }
+}
+
+/// The first M rows, with M x 2 registers of sums. Returns M.
+#[inline(always)]
+fn multiply_rows<S: Simd, const M: usize>(
+    simd: S,
+    dst: &mut [f32],
+    add: bool,
+    a: &[f32],
+    (dst_stride, a_stride): (usize, usize),
+    panel: &[Line],
+) -> usize {
+    let mut rows: [&[f32]; M] = [&[]; M];
+    for i in 0..M {
+        rows[i] = &a[i * a_stride..][..panel.len()];
+    }
+    for at in (0..PANEL / S::F32_LANES).step_by(2) {
+        let mut sums = [[simd.splat_f32s(0.0); 2]; M];
+        for k in 0..panel.len() {
+            let line = S::as_simd_f32s(&panel[k].0).0;
+            let (left, right) = (line[at], line[at + 1]);
+            for i in 0..M {
+                let x = simd.splat_f32s(rows[i][k]);
+                sums[i] = [simd.mul_add_e_f32s(x, left, sums[i][0]), simd.mul_add_e_f32s(x, right, sums[i][1])];
+            }
+        }
+        for i in 0..M {
+            let dst = S::as_mut_simd_f32s(&mut dst[i * dst_stride..][..PANEL]).0;
+            for n in 0..2 {
+                dst[at + n] = if add { simd.add_f32s(dst[at + n], sums[i][n]) } else { sums[i][n] };
+            }
+        }
+    }
+    M
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::multiply;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_panel_product_is_a_matrix_product_and_no_row_depends_on_the_others(
+            rows in 1_usize..20, inner in 1_usize..70, cols in 1_usize..70, add: bool, transposed: bool, seed: u64
+        ) {
+            let mut rng = crate::rng::Rng::new(seed, "panels");
+            let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
+            let (a, b, before) = (random(rows * inner), random(inner * cols), random(rows * cols));
+            let b = if transposed { Mat::new(&b, cols, inner, inner).t() } else { Mat::new(&b, inner, cols, cols) };
+            let panels = Panels::new(b);
+            let width = cols.next_multiple_of(PANEL);
+            let mut dst = vec![0.0; rows * width];
+            dst.chunks_mut(width).zip(before.chunks(cols)).for_each(|(dst, row)| dst[..cols].copy_from_slice(row));
+            let mut by_row = dst.clone();
+            for panel in 0..width / PANEL {
+                let lines = panels.rows(panel, 0..inner);
+                let of_panel = MatMut::new(&mut dst[panel * PANEL..], rows, PANEL, width);
+                multiply_panel(of_panel, add, Mat::new(&a, rows, inner, inner), lines);
+                for row in 0..rows {
+                    let of_row = MatMut::new(&mut by_row[row * width + panel * PANEL..], 1, PANEL, width);
+                    multiply_panel(of_row, add, Mat::new(&a[row * inner..], 1, inner, inner), lines);
+                }
+            }
+            let mut want = vec![0.0; rows * cols];
+            multiply(MatMut::new(&mut want, rows, cols, cols), 1.0, Mat::new(&a, rows, inner, inner), b);
+            for i in 0..rows * cols {
+                let want = want[i] + if add { before[i] } else { 0.0 };
+                let got = dst[i / cols * width + i % cols];
+                prop_assert!((got - want).abs() < 1e-4, "{got} instead of {want}");
+            }
+            prop_assert!(dst.iter().zip(&by_row).all(|(x, y)| x.to_bits() == y.to_bits()));
+        }
+    }
+}
