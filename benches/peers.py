@@ -21,6 +21,7 @@ import transformers
 from transformers import AutoModelForCausalLM
 
 transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
 
 
 def load(folder, attention):
