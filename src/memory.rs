@@ -5,6 +5,11 @@ pub fn peak_rss_bytes() -> Option<u64> {
     field_bytes("/proc/self/status", "VmHWM:")
 }
 
+/// The memory this process holds now, in bytes (`VmRSS`).
+pub fn rss_bytes() -> Option<u64> {
+    field_bytes("/proc/self/status", "VmRSS:")
+}
+
 /// Memory that can be had without swapping, in bytes (`MemAvailable`).
 pub fn available_bytes() -> Option<u64> {
     field_bytes("/proc/meminfo", "MemAvailable:")

@@ -4,6 +4,7 @@ use crate::bail_usage;
 use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
+use crate::memory::available_bytes;
 use crate::model::{Checkpoint, Layout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use anyhow::{bail, Context, Result};
@@ -236,6 +237,15 @@ impl Opened {
     /// If a tensor is missing, misshapen, not a number, or not part of the model.
     pub fn load(self) -> Result<Model> {
         let Self { name, dir, config, checkpoint, vocabulary, eos_ids, config_sha256 } = self;
+        let needed = 4 * config.parameters() as u64;
+        if let Some(available) = available_bytes().filter(|&available| needed > available) {
+            let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+            bail_usage!(
+                "--model {name}: its weights take {:.1} GiB as f32, {:.1} GiB are free",
+                gib(needed),
+                gib(available)
+            );
+        }
         let transformer = Transformer::load(&config, checkpoint.load(&config)?)?;
         let info = ModelInfo {
             name: name.clone(),

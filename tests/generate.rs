@@ -295,7 +295,7 @@ fn what_is_remembered_counts_in_the_estimate_of_memory() {
         std::fs::write(scratch.path("x.toml"), printed + generate).unwrap();
         let output = scratch.run(&["run", "x.toml", "--dry-run", "--json"]);
         let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        plan["activations_mib"].as_u64().unwrap()
+        plan["memory_mib"].as_u64().unwrap()
     };
     // Up to the context of 4,096 tokens, where it ends.
     assert!(mib("[generate]\nmax_new = 100000\n") > mib("") + 10);

@@ -56,7 +56,7 @@ fn attention_output(
     assert!(left.iter().all(|name| given.contains(name)), "every weight is used: {left:?}");
     let Positions::Rotary { embeddings, .. } = &config.positions else { panic!("rotary") };
     let tables = [Arc::new(RopeTable::new(config.max_ctx_tok, &embeddings[0].frequencies(), 1.0))];
-    attention.forward(&tensors["x"], layer, &At { tables: &tables, start: 0 }, attend).unwrap()
+    attention.forward(tensors["x"].clone(), layer, &At { tables: &tables, start: 0 }, attend).unwrap()
 }
 
 const MICROSOFT: [&str; 8] =

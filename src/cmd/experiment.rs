@@ -4,13 +4,12 @@ use super::execute::{execute, print_experiment};
 use super::session::{How, Session, Start};
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
-use crate::experiment::{cells_of, Cell, CellSpec, Experiment, EXPERIMENT};
+use crate::experiment::{cells_of, CellSpec, Experiment, Pace, EXPERIMENT};
 use crate::table::{left, right, short, Table};
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 use std::io::Write as _;
-use std::time::Instant;
 
 /// Runs an experiment file.
 ///
@@ -54,13 +53,13 @@ fn dry_run(session: &Session) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let (conditions, mib) = (session.conditions.len(), memory / (1 << 20));
     if session.how.output.json {
-        let plan = json!({ "cells": cells, "models": names, "conditions": conditions, "activations_mib": mib });
+        let plan = json!({ "cells": cells, "models": names, "conditions": conditions, "memory_mib": mib });
         writeln!(out, "{plan:#}")?;
         return Ok(());
     }
     writeln!(
         out,
-        "can run: {cells} prompts on {} under {conditions} conditions, about {mib} MiB of activations",
+        "can run: {cells} prompts on {} under {conditions} conditions, about {mib} MiB of memory",
         names.join(", ")
     )?;
     Ok(())
@@ -79,24 +78,23 @@ struct Kind {
     mib: u64,
 }
 
-/// Lists the prompts by kind. Times are scaled from one prompt of the shortest kind, which is measured now.
+/// Lists the prompts by kind. Times are scaled from a prompt of the longest kind, or two shorter ones, run now.
 fn list(session: &Session) -> Result<()> {
     session.run().check()?;
     let cells = cells_of(session.grid.cells(), session.how.shard);
-    let Some(shortest) = cells.iter().min_by_key(|cell| cell.spec.ctx_tok()) else {
+    let Some(longest) = cells.iter().max_by_key(|cell| cell.spec.ctx_tok()) else {
         bail_usage!("no prompt belongs to this shard");
     };
-    let seconds_per_flop = seconds_per_flop(session, shortest)?;
+    let run = session.run();
+    let pace = Pace::measure(&run, longest, &mut session.measures()?.list())?;
     let threads = rayon::current_num_threads().min(cells.len()) as f64;
-    let flops =
-        |ctx_tok: usize| session.models.iter().map(|m| m.transformer.config.forward_flops(ctx_tok)).sum::<f64>();
     let kinds: Vec<Kind> = cells
         .chunk_by(|a, b| a.spec == b.spec)
         .map(|alike| Kind {
             first: alike[0].index,
             last: alike[alike.len() - 1].index,
             spec: alike[0].spec.clone(),
-            seconds: alike.len() as f64 * flops(alike[0].spec.ctx_tok()) * seconds_per_flop / threads,
+            seconds: alike.len() as f64 * pace.seconds(run.flops(alike[0].spec.ctx_tok())) / threads,
             mib: session.run().cell_bytes(alike[0].spec.ctx_tok()) / (1 << 20),
         })
         .collect();
@@ -109,18 +107,6 @@ fn list(session: &Session) -> Result<()> {
     writeln!(out, "{}", table(&kinds))?;
     writeln!(out, "\n{} prompts, about {seconds:.0} s on {threads} threads", cells.len())?;
     Ok(())
-}
-
-/// Seconds of one thread for one operation of a forward pass, from one prompt under all conditions with all measures.
-fn seconds_per_flop(session: &Session, cell: &Cell) -> Result<f64> {
-    let mut measures = session.measures()?;
-    let start = Instant::now();
-    let one = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
-    let cells = [cell.clone()];
-    one.install(|| session.run().run(&cells, &mut measures.list(), &mut |_, _| Ok(())))?;
-    let ctx_tok = cell.spec.ctx_tok();
-    Ok(start.elapsed().as_secs_f64()
-        / session.models.iter().map(|m| m.transformer.config.forward_flops(ctx_tok)).sum::<f64>())
 }
 
 fn table(kinds: &[Kind]) -> Table {

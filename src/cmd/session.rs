@@ -4,11 +4,13 @@ use super::{progress_bar, stop_on_ctrl_c};
 use crate::bail_usage;
 use crate::cli::{OutputArgs, PartArgs};
 use crate::experiment::{
-    cells_of, Condition, Experiment, Grid, Run, Shard, Shards, Show, Sources, Store, EXPERIMENT, MANIFEST, RESULTS,
+    cells_of, Cell, Condition, Experiment, Grid, Pace, Run, Shard, Shards, Show, Sources, Store, EXPERIMENT, MANIFEST,
+    RESULTS,
 };
 use crate::manifest::{Manifest, Output};
 use crate::measure::{Measure, MeasureName, Measures, AR_MAX_COUNT};
 use crate::memory::peak_rss_bytes;
+use crate::model::Flops;
 use crate::models::{self, Model};
 use crate::plot::Figure;
 use crate::prompt::{Haystack, Text, TokenIds};
@@ -23,6 +25,9 @@ use std::sync::Arc;
 
 /// More prompts than anybody has the time for; each takes some memory before the run begins.
 const MOST_PROMPTS: usize = 10_000_000;
+
+/// Work of a few seconds on one core: less is not worth a prompt to time first.
+const WORTH_PACING_FLOP: f64 = 1e12;
 
 /// More threads than any machine has.
 const MOST_THREADS: usize = 4096;
@@ -210,7 +215,8 @@ impl Session {
         let (folder, mut store) = self.store(&keys)?;
         let mut progress = Progress { cells: cells.len(), resumed: store.finished.len(), ..Progress::default() };
         if !self.how.output.quiet {
-            self.announce(&progress, memory, &folder);
+            let seconds = self.seconds(&cells[store.finished.len()..])?;
+            self.announce(&progress, seconds, memory, &folder);
         }
         store.replay(measures, &mut |record| {
             progress.see(record);
@@ -270,14 +276,27 @@ impl Session {
         }
     }
 
-    fn announce(&self, progress: &Progress, memory: u64, folder: &RunFolder) {
+    /// How long these cells will take; nothing if that is shorter than finding out is worth.
+    fn seconds(&self, cells: &[Cell]) -> Result<Option<f64>> {
+        let run = self.run();
+        let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + run.flops(cell.spec.ctx_tok()));
+        let Some(longest) = cells.iter().max_by_key(|cell| cell.spec.ctx_tok()) else { return Ok(None) };
+        if flops.linear + flops.attention < WORTH_PACING_FLOP || self.experiment.show == Show::Heatmap {
+            return Ok(None);
+        }
+        let pace = Pace::measure(&run, longest, &mut self.measures()?.list())?;
+        Ok(Some(pace.seconds(flops) / rayon::current_num_threads() as f64))
+    }
+
+    fn announce(&self, progress: &Progress, seconds: Option<f64>, memory: u64, folder: &RunFolder) {
         let names: Vec<&str> = self.models.iter().map(|m| m.name.as_str()).collect();
         let shard = self.how.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
         let resumed = if progress.resumed > 0 { format!(", {} of them done", progress.resumed) } else { String::new() };
         eprintln!(
-            "{}{shard} on {}{resumed}, about {} MiB of activations -> {}",
+            "{}{shard} on {}{resumed}: {}about {} MiB of memory -> {}",
             plural(progress.cells, "prompt"),
             names.join(", "),
+            seconds.map_or(String::new(), |seconds| format!("about {seconds:.0} s, ")),
             memory / (1 << 20),
             folder.path().display()
         );

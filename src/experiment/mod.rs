@@ -4,11 +4,13 @@
 //! plus that number, so a prompt does not depend on which cells ran before it.
 
 mod grid;
+mod pace;
 mod shard;
 mod spec;
 mod store;
 
 pub use grid::{Cell, CellSpec, Condition, Grid, NeedleGrid, Sources, TextGrid};
+pub use pace::Pace;
 pub use shard::{cells_of, Shard};
 pub use spec::{Expectation, Experiment, Generate, Outcome, Quantisation, Show};
 pub use store::{check_experiment, Shards, Store, EXPERIMENT, MANIFEST, RESULTS};
@@ -18,8 +20,8 @@ use crate::bail_usage;
 use crate::generate::{self, generate, Generation, Until};
 use crate::hash::{hex, sha256};
 use crate::measure::{Findings, Kept, Measure, MeasureName, Place, ResidualSink, Seen};
-use crate::memory::available_bytes;
-use crate::model::Transformer;
+use crate::memory::{available_bytes, rss_bytes};
+use crate::model::{Flops, Transformer};
 use crate::models::Model;
 use crate::pass::{pass, Passed};
 use crate::probe::{ReceivedSink, SinkProbe};
@@ -63,7 +65,7 @@ pub struct Finding<'a> {
 
 impl Run<'_> {
     /// Checks that the run is possible: contexts fit the models, prompts fit the contexts, the selection selects
-    /// something, activations fit in memory. Returns an estimate of the memory it takes, in bytes.
+    /// something, activations fit in memory. Returns an estimate of the most memory the process will hold, in bytes.
     ///
     /// # Errors
     /// Usage errors with the numbers and what to change.
@@ -92,17 +94,24 @@ impl Run<'_> {
                 Cell { index: 0, ..cell.clone() }.prompt(self.grid.seed(), self.sources, model.tokenizer())?;
             }
         }
-        let needed = self.cell_bytes(longest) * rayon::current_num_threads().min(cells.len()) as u64;
+        let passes = rayon::current_num_threads().min(cells.len());
+        let needed = self.cell_bytes(longest) * passes as u64;
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
-                "--ctx {longest} needs about {:.1} GiB for {} passes at once, {:.1} GiB are free; lower --ctx or --threads",
+                "--ctx {longest} needs about {:.1} GiB for {passes} passes at once, {:.1} GiB are free; lower --ctx or --threads",
                 gib(needed),
-                rayon::current_num_threads(),
                 gib(available)
             );
         }
-        Ok(needed)
+        Ok(rss_bytes().unwrap_or(0) + needed)
+    }
+
+    /// Work of a prompt of `ctx_tok` tokens: a pass for every model and condition.
+    pub fn flops(&self, ctx_tok: usize) -> Flops {
+        let passes = self.models.iter().map(|model| model.transformer.config.forward_flops(ctx_tok));
+        let once = passes.fold(Flops::default(), |sum, flops| sum + flops);
+        self.conditions.iter().fold(Flops::default(), |sum, _| sum + once)
     }
 
     /// Memory that one prompt of `ctx_tok` tokens takes beside the weights, in bytes.

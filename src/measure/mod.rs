@@ -38,7 +38,7 @@ use std::any::Any;
 pub type Kept = Box<dyn Any + Send + Sync>;
 
 /// One measurement of an experiment.
-pub trait Measure: Sync {
+pub trait Measure: Send + Sync {
     /// Probes that watch the rows of one pass over `prompt` through a model, given by its place.
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>>;
 

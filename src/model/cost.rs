@@ -1,29 +1,51 @@
 //! What a forward pass costs, before it is made.
 
-use super::ModelConfig;
+use super::transformer::MLP_ROWS;
+use super::{Layer, ModelConfig};
+
+/// Multiplications and additions of forward passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Flops {
+    /// That grow with the tokens: weights.
+    pub linear: f64,
+    /// That grow with the pairs of tokens a layer looks at: attention.
+    pub attention: f64,
+}
+
+impl std::ops::Add for Flops {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { linear: self.linear + other.linear, attention: self.attention + other.attention }
+    }
+}
 
 impl ModelConfig {
-    /// Memory of one forward pass over `ctx_tok` tokens beside the weights, in bytes: what is alive at its widest point,
-    /// the projections of an attention layer or the hidden layer of the MLP, and one tile of softmax rows per map.
+    /// Memory of one forward pass over `ctx_tok` tokens beside the weights, in bytes: what is alive at its widest point. That
+    /// is while attention reads queries, keys and values, the latter two also packed, and writes its outputs; or the
+    /// hidden layer of the MLP, for as many rows as pass at once.
     pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
-        // Projections exist before and after rotation; head outputs before and after the norm.
-        let projected = self.query_heads() + self.key_heads() + self.kv_heads;
-        let attention = 2 * projected * self.head_dim + 3 * self.attention_width();
-        let mlp = if self.gated { 3 * self.ffn } else { 2 * self.ffn };
-        let per_token = 3 * self.width + attention.max(mlp);
-        let tile = 2 * crate::attention::TILE * ctx_tok;
-        4 * (per_token * ctx_tok + tile) as u64
+        let kv = (self.key_heads() + self.kv_heads) * self.head_dim;
+        let attention = self.width + self.query_heads() * self.head_dim + 2 * kv + self.attention_width();
+        let rows = ctx_tok.min(MLP_ROWS);
+        let hidden = if self.gated { 3 * self.ffn } else { 2 * self.ffn };
+        let mlp = 2 * self.width * ctx_tok + (hidden + self.width) * rows;
+        4 * (attention * ctx_tok).max(mlp) as u64
     }
 
-    /// Multiplications and additions of one forward pass over `ctx_tok` tokens, about: two for each weight and token, and
-    /// of the attention the causal half, or the window.
-    pub fn forward_flops(&self, ctx_tok: usize) -> f64 {
-        let per_pair = (self.query_heads() * self.head_dim + self.attention_width()) as f64;
+    /// Work of one forward pass over `ctx_tok` tokens, about: two operations for each weight and token; of the attention
+    /// the causal half, or the window. The embedding is looked up, and few rows pass the output head: they are left out.
+    pub fn forward_flops(&self, ctx_tok: usize) -> Flops {
         let tokens = ctx_tok as f64;
-        let pairs = |layer: &super::Layer| match layer.rule.window {
+        let embedding = self.vocab * self.width * if self.tied { 1 } else { 2 };
+        let per_pair = (self.query_heads() * self.head_dim + self.attention_width()) as f64;
+        let pairs = |layer: &Layer| match layer.rule.window {
             Some(window) if window < ctx_tok => tokens * window as f64,
             _ => tokens * tokens / 2.0,
         };
-        2.0 * tokens * self.parameters() as f64 + 2.0 * per_pair * self.layers.iter().map(pairs).sum::<f64>()
+        Flops {
+            linear: 2.0 * tokens * (self.parameters() - embedding) as f64,
+            attention: 2.0 * per_pair * self.layers.iter().map(pairs).sum::<f64>(),
+        }
     }
 }

@@ -15,6 +15,7 @@ pub use checkpoint::{Audit, Checkpoint, INDEX_FILE, TENSOR_FILE};
 pub use config::{
     Activation, Biases, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Sizes, Variant,
 };
+pub use cost::Flops;
 pub use families::Layout;
 pub use rotary::{RopeScaling, Rotary};
 pub use transformer::{At, Attention, Transformer};

@@ -9,6 +9,9 @@ use anyhow::{bail, ensure, Result};
 use candle_core::{DType, Device, Tensor};
 use std::sync::Arc;
 
+/// Rows that an MLP works on at once.
+pub(super) const MLP_ROWS: usize = 4096;
+
 /// A decoder-only transformer. Cheap to clone: tensors are shared.
 #[derive(Clone)]
 pub struct Transformer {
@@ -229,24 +232,38 @@ impl Block {
 
     /// (B, T, E) -> (B, T, E).
     fn forward(&self, x: &Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
-        let attention = |x: &Tensor| self.attention.forward(x, layer, at, attend);
+        let attention = |x: Tensor| self.attention.forward(x, layer, at, attend);
         let attended = self.attention_norms.around(x, attention)?;
         if self.parallel {
-            let mlp = self.mlp_norms.around(x, |x| self.mlp.forward(x))?;
-            return Ok(((attended + mlp)? + x)?);
+            return Ok(((attended + self.mlp(x)?)? + x)?);
         }
         let x = (x + attended)?;
-        let mlp = self.mlp_norms.around(&x, |x| self.mlp.forward(x))?;
+        let mlp = self.mlp(&x)?;
         Ok((x + mlp)?)
+    }
+
+    /// What the MLP adds, a few rows at a time: no row needs another, and the hidden layer of a long text would be the
+    /// largest tensor of the pass.
+    fn mlp(&self, x: &Tensor) -> Result<Tensor> {
+        let t = x.dim(1)?;
+        let rows = |start: usize| -> Result<Tensor> {
+            let x = x.narrow(1, start, MLP_ROWS.min(t - start))?.contiguous()?; // B,rows,E
+            self.mlp_norms.around(&x, |x| self.mlp.forward(&x))
+        };
+        if t <= MLP_ROWS {
+            return rows(0);
+        }
+        let parts = (0..t).step_by(MLP_ROWS).map(rows).collect::<Result<Vec<_>>>()?;
+        Ok(Tensor::cat(&parts, 1)?) // B,T,E
     }
 }
 
 impl Norms {
     /// What a sublayer adds to the residual stream.
-    fn around(&self, x: &Tensor, sublayer: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    fn around(&self, x: &Tensor, sublayer: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let y = match &self.before {
-            Some(norm) => sublayer(&norm.forward(x)?)?,
-            None => sublayer(x)?,
+            Some(norm) => sublayer(norm.forward(x)?)?,
+            None => sublayer(x.clone())?,
         };
         match &self.after {
             Some(norm) => norm.forward(&y),
@@ -365,25 +382,27 @@ impl Attention {
     ///
     /// # Errors
     /// If shapes do not fit.
-    pub fn forward(&self, x: &Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
+    pub fn forward(&self, x: Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
         let [q_norm, k_norm] = match &self.qk_norm {
             None => [None, None],
             Some((kind, [q, k])) => [Some((*kind, q)), Some((*kind, k))],
         };
         let heads = Heads {
-            q: self.rotated(self.heads(self.q.forward(x)?, q_norm)?, at)?,
-            k: self.rotated(self.heads(self.k.forward(x)?, k_norm)?, at)?,
-            v: self.heads(self.v.forward(x)?, None)?,
+            q: self.rotated(self.heads(self.q.forward(&x)?, q_norm)?, at)?,
+            k: self.rotated(self.heads(self.k.forward(&x)?, k_norm)?, at)?,
+            v: self.heads(self.v.forward(&x)?, None)?,
             lambda: match &self.kind {
                 Kind::Standard => None,
                 Kind::V1(v1) => Some(v1.lambda()?),
-                Kind::V2(v2) => Some(v2.lambda(x)?),
+                Kind::V2(v2) => Some(v2.lambda(&x)?),
                 Kind::Scalar(scalar) => Some(scalar.lambda.clone()),
             },
             wiring: &self.wiring,
             rule: self.layer.rule,
         };
+        drop(x); // the rows of a long text are large, and attention needs room of its own
         let mixture = attend.attend(layer, &heads)?; // B,T,H,value width
+        drop(heads);
         let finished = match &self.kind {
             Kind::V1(v1) => v1.finish(&mixture)?,
             Kind::Scalar(scalar) => scalar.finish(&mixture)?,

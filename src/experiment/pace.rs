@@ -1,0 +1,89 @@
+//! How long a run will take, from short prompts that are run before it.
+
+use super::{Cell, CellSpec, Run};
+use crate::measure::Measure;
+use crate::model::Flops;
+use anyhow::Result;
+use std::time::Instant;
+
+/// Lengths of the two prompts that tell the work per token from that per pair of tokens.
+const LENGTHS: [usize; 2] = [1024, 4096];
+
+/// Seconds of one thread for an operation, for all models, conditions and measures together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// In the work that grows with the tokens.
+    per_linear: f64,
+    /// In the work that grows with the pairs of tokens.
+    per_attention: f64,
+}
+
+impl Pace {
+    /// Measures it on a prompt like `cell`, or two if it is long. What the measures pool is lost.
+    ///
+    /// # Errors
+    /// If the prompts cannot be run.
+    pub fn measure(run: &Run<'_>, cell: &Cell, measures: &mut [&mut dyn Measure]) -> Result<Self> {
+        let one = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
+        let mut seconds = |ctx_tok: usize| -> Result<f64> {
+            let cells = [Cell { spec: with_ctx(&cell.spec, ctx_tok), ..cell.clone() }];
+            let start = Instant::now();
+            one.install(|| run.run(&cells, measures, &mut |_, _| Ok(())))?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        let ctx_tok = cell.spec.ctx_tok();
+        let [short, long] = LENGTHS;
+        if ctx_tok <= long {
+            return Ok(Self::of_one(run.flops(ctx_tok), seconds(ctx_tok)?));
+        }
+        seconds(short)?; // warms up
+        Ok(Self::of_two([(run.flops(short), seconds(short)?), (run.flops(long), seconds(long)?)]))
+    }
+
+    fn of_one(flops: Flops, seconds: f64) -> Self {
+        let per_flop = seconds / (flops.linear + flops.attention);
+        Self { per_linear: per_flop, per_attention: per_flop }
+    }
+
+    /// Two equations for two numbers; the longer prompt alone if their difference is lost in noise.
+    fn of_two([(short, short_s), (long, long_s)]: [(Flops, f64); 2]) -> Self {
+        let determinant = short.linear * long.attention - long.linear * short.attention;
+        let per_linear = (short_s * long.attention - long_s * short.attention) / determinant;
+        let per_attention = (long_s * short.linear - short_s * long.linear) / determinant;
+        if per_linear > 0.0 && per_attention > 0.0 {
+            Self { per_linear, per_attention }
+        } else {
+            Self::of_one(long, long_s)
+        }
+    }
+
+    /// Seconds of one thread for this much work.
+    pub fn seconds(self, flops: Flops) -> f64 {
+        self.per_linear * flops.linear + self.per_attention * flops.attention
+    }
+}
+
+fn with_ctx(spec: &CellSpec, ctx_tok: usize) -> CellSpec {
+    let mut spec = spec.clone();
+    match &mut spec {
+        CellSpec::Needle(needle) => needle.ctx_tok = ctx_tok,
+        CellSpec::Text(windows) => windows.ctx_tok = ctx_tok,
+    }
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_lengths_tell_work_per_token_from_work_per_pair() {
+        let flops = |tokens: f64| Flops { linear: 100.0 * tokens, attention: tokens * tokens };
+        let pace = Pace { per_linear: 3e-3, per_attention: 5e-3 };
+        let known = [flops(10.0), flops(40.0)].map(|flops| (flops, pace.seconds(flops)));
+        let found = Pace::of_two(known);
+        assert!((found.seconds(flops(640.0)) / pace.seconds(flops(640.0)) - 1.0).abs() < 1e-9);
+        let noisy = Pace::of_two([(flops(10.0), 9.0), (flops(40.0), 10.0)]);
+        assert_eq!(noisy, Pace::of_one(flops(40.0), 10.0));
+    }
+}
