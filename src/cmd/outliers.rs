@@ -62,6 +62,8 @@ struct Row {
     model: String,
     /// `logits` or `hidden`.
     of: &'static str,
+    /// What the logits are, where that is not scaled products of queries and keys.
+    tap: Option<String>,
     /// Nothing for all layers together.
     layer: Option<usize>,
     numbers: u64,
@@ -87,6 +89,7 @@ impl Row {
         Self {
             model: model.to_owned(),
             of,
+            tap: None,
             layer,
             numbers: tally.histogram.n(),
             top_1,
@@ -105,7 +108,7 @@ impl Row {
 }
 
 /// All layers together first, then each.
-fn rows(found: &[(String, Outliers)]) -> Vec<Row> {
+fn rows(session: &Session, found: &[(String, Outliers)]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (model, outliers) in found {
         rows.push(Row::new(model, "logits", None, &outliers.all_logits()));
@@ -124,7 +127,15 @@ fn rows(found: &[(String, Outliers)]) -> Vec<Row> {
             ..Row::new(model, "hidden", Some(layer), tally)
         }));
     }
+    for row in rows.iter_mut().filter(|row| row.of == "logits") {
+        row.tap = taps(session).find(|(model, _)| *model == row.model).map(|(_, tap)| tap.to_owned());
+    }
     rows
+}
+
+/// Models whose logits are something else than scaled products of queries and keys, and what.
+fn taps(session: &Session) -> impl Iterator<Item = (&str, &str)> {
+    session.models.iter().filter_map(|model| Some((model.name.as_str(), model.info.logit_tap.as_deref()?)))
 }
 
 fn massive(found: &[(String, Outliers)]) -> Vec<MassiveAt> {
@@ -137,7 +148,7 @@ fn massive(found: &[(String, Outliers)]) -> Vec<MassiveAt> {
 
 /// `outliers.csv` in the layout of Table 5, and `massive.csv` if there is anything to list.
 fn write_tables(session: &mut Session, found: &[(String, Outliers)]) -> Result<()> {
-    session.save_table("outliers.csv", &rows(found))?;
+    session.save_table("outliers.csv", &rows(session, found))?;
     let massive = massive(found);
     if !massive.is_empty() {
         session.save_table("massive.csv", &massive)?;
@@ -172,7 +183,7 @@ fn draw_ccdf(session: &mut Session, found: &[(String, Outliers)]) -> Result<()> 
 /// Prints the tables.
 pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     let found = by_model(session, found);
-    let (rows, massive) = (rows(&found), massive(&found));
+    let (rows, massive) = (rows(session, &found), massive(&found));
     let mut out = std::io::stdout().lock();
     if session.how.output.json {
         writeln!(out, "{:#}", json!({ "rows": rows, "massive": massive }))?;
@@ -181,6 +192,9 @@ pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     let tokens = found.iter().map(|(_, outliers)| outliers.tokens).max().unwrap_or(0);
     writeln!(out, "Magnitudes over {tokens} tokens: top-k exact, medians within 0.4 %\n")?;
     writeln!(out, "{}", table(rows.iter().filter(|row| row.layer.is_none())))?;
+    for (model, tap) in taps(session) {
+        writeln!(out, "\nLogits of {model}: {tap}")?;
+    }
     writeln!(out, "\n{PAPER}\n\nBy layer\n\n{}", table(rows.iter().filter(|row| row.layer.is_some())))?;
     match massive.as_slice() {
         [] => writeln!(out, "\nNo massive activations (|x| > 100 and at least 1000 times the layer's median)")?,
