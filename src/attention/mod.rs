@@ -12,7 +12,7 @@
 //!
 //! | implementation | for | memory |
 //! |---|---|---|
-//! | [`Stream`] | measuring: hands rows to probes as they pass | O(T) |
+//! | [`Stream`] | measuring: hands rows to probes as they pass, which changes no output | O(T) |
 //! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
 //! | [`Dense`] | the slow, obvious reference the other two are tested against | O(T^2) |
 
