@@ -87,9 +87,11 @@ fn stream(heads: &Heads<'_>, quantise: Option<&Quantise>) -> (Tensor, Vec<Vec<Ke
     (out, rows)
 }
 
+/// How many numbers differ; a NaN does.
 fn differ(got: &[f32], want: &[f64], tolerance: f64) -> usize {
     assert_eq!(got.len(), want.len());
-    got.iter().zip(want).filter(|(got, want)| !((f64::from(**got) - **want).abs() <= tolerance)).count()
+    let close = |got: f32, want: f64| (f64::from(got) - want).abs() <= tolerance;
+    got.iter().zip(want).filter(|&(&got, &want)| !close(got, want)).count()
 }
 
 /// The output and all rows of each head against the dense reference. A logit half-way between two codes may become either:
@@ -130,7 +132,7 @@ fn compare(label: &str, heads: &Heads<'_>, quantise: Option<&Quantise>, toleranc
 
 #[test]
 fn every_row_that_a_probe_sees_is_that_of_the_dense_reference() {
-    for t in [1, 33, 289] {
+    for t in [1, 33, 289, 577] {
         for_each_variant(t, |label, heads| compare(label, heads, None, 1e-5));
     }
 }
@@ -243,6 +245,46 @@ fn rows_that_are_needed_do_not_change_when_the_others_are_left_out() {
         assert!(
             partial.narrow(1, 64, 32).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap() == 0.0
         );
+    });
+}
+
+/// Wants a few rows, and no logits.
+struct KeepSome;
+
+impl RowProbe for KeepSome {
+    fn wants(&self, _: usize, _: usize, query: usize) -> bool {
+        query == 5 || query > 690
+    }
+    fn start(&self, _: usize, _: usize) -> Box<dyn RowSink> {
+        Box::new(KeptRows(Vec::new()))
+    }
+}
+
+#[test]
+fn watching_changes_neither_the_output_nor_what_others_see() {
+    let t = 700; // more than one block of keys
+    let quantise = Quantise {
+        quantiser: Quantiser { bits: 8, scope: Scope::Row },
+        exempt: BTreeMap::from([((0, 1), vec![0, 600])]),
+    };
+    for_each_variant(t, |label, heads| {
+        for quantise in [None, Some(&quantise)] {
+            let unwatched = Stream::new(&[]).quantised(quantise).attend(0, heads).unwrap();
+            let (watched, all_rows) = stream(heads, quantise);
+            assert_close(label, &watched, &unwatched, 0.0);
+            let needed = (0..t).map(|query| query == 300).collect();
+            let mut some = Stream::new(&[&KeepSome]).quantised(quantise).with_needed_rows(0, needed);
+            let partial = some.attend(0, heads).unwrap();
+            for query in [5, 300, 691, 699] {
+                let of_query = |out: &Tensor| out.narrow(1, query, 1).unwrap();
+                assert_close(label, &of_query(&partial), &of_query(&unwatched), 0.0);
+            }
+            for (sighting, all) in some.sightings.into_iter().zip(&all_rows) {
+                for row in sighting.sink.into_any().downcast::<KeptRows>().unwrap().0 {
+                    assert!(row.maps == all[row.query].maps && row.effective == all[row.query].effective, "{label}");
+                }
+            }
+        }
     });
 }
 

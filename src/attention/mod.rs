@@ -12,7 +12,7 @@
 //!
 //! | implementation | for | memory |
 //! |---|---|---|
-//! | [`Stream`] | measuring: hands rows to probes as they pass | O(T) |
+//! | [`Stream`] | measuring: hands rows to probes as they pass, which changes no output | O(T) |
 //! | [`Cached`] | decoding: remembers keys and values, and attends from one token at a time | O(T) |
 //! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
 //! | [`Dense`] | the slow, obvious reference the others are tested against | O(T^2) |

@@ -8,12 +8,11 @@ use candle_core::Result;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Keys per block. Blocks are counted from key 0, whoever looks: the order of a row's sums is the same in any tile. With
-/// its keys, its values and a tile of logits a block stays in a core's second-level cache.
-pub(super) const KEYS: usize = 256;
+/// Keys per block, counted from key 0 whoever looks: so a row's sums have the same order in any tile. A tile's logits of a
+/// block are 128 KiB, and the block's keys and values as many for a head width of 64: a second-level cache holds them.
+pub(super) const KEYS: usize = 512;
 
-/// Rows whose values are weighed together: they share one range of keys, of which the first and the last of them see
-/// all but these many.
+/// Rows whose values are weighed together, over the keys that any of them sees. Fewer waste less of the diagonal.
 const GROUP: usize = 16;
 
 /// The queries, keys and values of a layer, and what is done to their logits.

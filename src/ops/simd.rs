@@ -54,7 +54,7 @@ pub fn sigmoid(x: f32) -> f32 {
 pub fn tanh(x: f32) -> f32 {
     let (magnitude, square) = (x.abs(), x * x);
     let mut p = -5.704_988_7e-3_f32;
-    for c in [2.063_908_8e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1] {
+    for c in [2.063_908_8e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
         p = p.mul_add(square, c);
     }
     let near = (p * square).mul_add(x, x);
