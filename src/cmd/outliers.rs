@@ -62,8 +62,6 @@ struct Row {
     model: String,
     /// `logits` or `hidden`.
     of: &'static str,
-    /// What the logits are, where that is not scaled products of queries and keys.
-    tap: Option<String>,
     /// Nothing for all layers together.
     layer: Option<usize>,
     numbers: u64,
@@ -81,6 +79,8 @@ struct Row {
     inf_norm_max: Option<f32>,
     /// Massive activations; hidden states only.
     massive: Option<usize>,
+    /// What the logits are, where that is not scaled products of queries and keys.
+    tap: Option<String>,
 }
 
 impl Row {
@@ -89,7 +89,6 @@ impl Row {
         Self {
             model: model.to_owned(),
             of,
-            tap: None,
             layer,
             numbers: tally.histogram.n(),
             top_1,
@@ -103,6 +102,7 @@ impl Row {
             share_beyond_6_sigma: tally.share_beyond_sigmas(6.0),
             inf_norm_max: None,
             massive: None,
+            tap: None,
         }
     }
 }

@@ -22,14 +22,14 @@ impl std::ops::Add for Flops {
 
 impl ModelConfig {
     /// Memory of one forward pass over `ctx_tok` tokens beside the weights, in bytes: what is alive at its widest point. That
-    /// is while attention reads queries, keys and values, the latter two also packed, and writes its outputs; or the
-    /// hidden layer of the MLP, for as many rows as pass at once.
+    /// is while attention reads queries, keys and values, the latter two also packed, and its outputs are put in order; or
+    /// the hidden layer of the MLP, for as many rows as pass at once. Two residual streams are there at any time.
     pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
         let kv = (self.key_heads() + self.kv_heads) * self.head_dim;
-        let attention = self.width + self.query_heads() * self.head_dim + 2 * kv + self.attention_width();
+        let attention = 2 * self.width + self.query_heads() * self.head_dim + 2 * kv + 2 * self.attention_width();
         let rows = ctx_tok.min(MLP_ROWS);
         let hidden = if self.gated { 3 * self.ffn } else { 2 * self.ffn };
-        let mlp = 2 * self.width * ctx_tok + (hidden + self.width) * rows;
+        let mlp = 3 * self.width * ctx_tok + (hidden + self.width) * rows;
         4 * (attention * ctx_tok).max(mlp) as u64
     }
 

@@ -5,6 +5,7 @@
 
 use super::{Mat, MatMut};
 use pulp::Simd;
+use rayon::prelude::*;
 use std::ops::Range;
 
 /// Columns of a panel: two AVX-512 registers.
@@ -26,7 +27,7 @@ impl Panels {
     pub fn new(matrix: Mat<'_>) -> Self {
         let (rows, cols) = (matrix.rows, matrix.cols);
         let mut lines = vec![Line([0.0; PANEL]); rows * cols.div_ceil(PANEL)];
-        for (panel, lines) in lines.chunks_exact_mut(rows).enumerate() {
+        lines.par_chunks_exact_mut(rows).enumerate().with_min_len(4).for_each(|(panel, lines)| {
             let first = panel * PANEL;
             let width = PANEL.min(cols - first);
             // Along what lies together in memory.
@@ -41,7 +42,7 @@ impl Panels {
                     }
                 }
             }
-        }
+        });
         Self { lines, rows }
     }
 
