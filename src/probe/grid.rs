@@ -114,7 +114,8 @@ pub struct GridSink {
 /// One row of bins, as far to the right as its queries see.
 #[derive(Default)]
 struct BinRow {
-    queries: Vec<usize>,
+    /// The keys that each query sees.
+    seen: Vec<Range<usize>>,
     /// For [`Pooling::Mean`] and [`Pooling::Sum`].
     sums: Vec<f64>,
     /// For [`Pooling::Max`].
@@ -122,10 +123,13 @@ struct BinRow {
 }
 
 impl BinRow {
-    fn see(&mut self, query: usize, values: &[f32], factor: f32, plan: &Plan) {
-        let edges = &plan.column_edges;
-        let visible = edges[..edges.len() - 1].partition_point(|&start| start <= query);
-        self.queries.push(query);
+    fn see(&mut self, seen: Range<usize>, values: &[f32], factor: f32, plan: &Plan) {
+        let all = &plan.column_edges;
+        // What lies before a window belongs to no bin.
+        let clipped = (seen.start > 0).then(|| all.iter().map(|&edge| edge.max(seen.start)).collect::<Vec<_>>());
+        let edges = clipped.as_ref().unwrap_or(all);
+        let visible = all[..all.len() - 1].partition_point(|&start| start < seen.end);
+        self.seen.push(seen);
         if plan.spec.pooling == Pooling::Max {
             self.peaks.resize(visible.max(self.peaks.len()), f32::NAN);
             peak_segments(values, edges, factor, &mut self.peaks[..visible]);
@@ -136,7 +140,7 @@ impl BinRow {
     }
 
     fn merge(&mut self, later: &BinRow) {
-        self.queries.extend(&later.queries);
+        self.seen.extend(later.seen.iter().cloned());
         self.sums.resize(self.sums.len().max(later.sums.len()), 0.0);
         self.sums.iter_mut().zip(&later.sums).for_each(|(mine, theirs)| *mine += theirs);
         self.peaks.resize(self.peaks.len().max(later.peaks.len()), f32::NAN);
@@ -145,7 +149,8 @@ impl BinRow {
 
     /// Visible pairs in a bin of keys.
     fn pairs(&self, keys: Range<usize>) -> u64 {
-        self.queries.iter().map(|&query| keys.end.min(query + 1).saturating_sub(keys.start) as u64).sum()
+        let overlap = |seen: &Range<usize>| keys.end.min(seen.end).saturating_sub(keys.start.max(seen.start));
+        self.seen.iter().map(|seen| overlap(seen) as u64).sum()
     }
 
     fn value(&self, column: usize, pairs: u64, pooling: Pooling) -> f32 {
@@ -185,7 +190,7 @@ impl RowSink for GridSink {
         }
         if let Some((values, factor)) = plan.spec.quantity.of(row) {
             let bin = plan.row_edges.partition_point(|&start| start <= row.query) - 1;
-            self.rows.entry(bin).or_default().see(row.query, values, factor, &plan);
+            self.rows.entry(bin).or_default().see(row.first_visible..row.query + 1, values, factor, &plan);
         }
     }
 
@@ -354,6 +359,18 @@ mod tests {
         let found = grid(profile, &signed(), 3);
         assert_eq!(found.values, [-0.25, 0.375, 0.5]);
         assert_eq!(found.pairs, [2, 2, 1]);
+    }
+
+    #[test]
+    fn what_lies_before_a_window_is_in_no_bin() {
+        let probe = GridProbe::new(spec(Quantity::Logits(0), Pooling::Max, 4, 4));
+        let mut sink = probe.start(0, 0);
+        let (logits, map): (&[f32], &[f32]) = (&[9.0, 9.0, 1.0, 2.0], &[0.0, 0.0, 0.3, 0.7]);
+        let row = Row { query: 3, first_visible: 2, logits: &[logits], maps: &[map], mix: &[1.0], effective: map };
+        sink.see(&row);
+        let found = sink.into_any().downcast::<GridSink>().unwrap().grid();
+        assert!(found.values[12..14].iter().all(|x| x.is_nan()), "{:?}", found.values);
+        assert_eq!((&found.values[14..], &found.pairs[12..]), (&[1.0, 2.0][..], &[0, 0, 1, 1][..]));
     }
 
     #[test]

@@ -65,8 +65,8 @@ impl RowProbe for SinkProbe {
 /// What the keys of one head have received.
 pub struct ReceivedSink {
     plan: Arc<Plan>,
-    /// The sampled rows, rising.
-    sampled: Vec<usize>,
+    /// The first key and the query of the sampled rows, both rising.
+    sampled: Vec<(usize, usize)>,
     /// Per key: the sum of its shares |a| / sum |a| in the sampled rows from [`GAP`] tokens after it on.
     received: Vec<f32>,
     /// One per range of rows, per key: the sum of |a| over those rows. As long as the last of the rows; empty before
@@ -75,9 +75,10 @@ pub struct ReceivedSink {
 }
 
 impl ReceivedSink {
-    /// How many sampled rows a key was judged by.
+    /// How many sampled rows a key was judged by: those far enough behind it that see it.
     pub fn rows(&self, key: usize) -> usize {
-        self.sampled.len() - self.sampled.partition_point(|&query| query < key + GAP)
+        let seeing = self.sampled.partition_point(|&(first, _)| first <= key);
+        seeing.saturating_sub(self.sampled.partition_point(|&(_, query)| query < key + GAP))
     }
 
     /// The mean share |a| / sum |a| of a key in the sampled rows from 16 tokens after it on; `None` if there are none.
@@ -100,7 +101,7 @@ impl ReceivedSink {
         if !total.is_finite() || total <= 0.0 {
             return;
         }
-        self.sampled.push(row.query);
+        self.sampled.push((row.first_visible, row.query));
         let keys = (row.query + 1).saturating_sub(GAP);
         self.received.resize(keys.max(self.received.len()), 0.0);
         add_magnitudes(&mut self.received[..keys], row.effective, (1.0 / total) as f32);
