@@ -35,6 +35,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
+/// Memory of passes beside each other for that of the same passes alone, as measured: what one has freed, the allocator
+/// does not lend to the other at once.
+const BESIDE: f64 = 1.35;
+
 /// Everything a run needs but the measures.
 pub struct Run<'a> {
     /// The models, measured on the same prompts.
@@ -95,7 +99,8 @@ impl Run<'_> {
             }
         }
         let passes = rayon::current_num_threads().min(cells.len());
-        let needed = self.cell_bytes(longest) * passes as u64;
+        let alone = self.cell_bytes(longest) * passes as u64;
+        let needed = if passes > 1 { (BESIDE * alone as f64) as u64 } else { alone };
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(

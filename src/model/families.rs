@@ -257,18 +257,7 @@ impl ModelConfig {
     fn of_gpt2(raw: &Raw<'_>) -> Result<Self> {
         raw.only("add_cross_attention", json!(false))?;
         raw.only("scale_attn_weights", json!(true))?;
-        let (width, heads) = (raw.size("n_embd")?, raw.size("n_head")?);
-        ensure!(width.is_multiple_of(heads), "n_head {heads} does not divide n_embd {width}");
-        let sizes = Sizes {
-            vocab: raw.tokens("vocab_size")?,
-            width,
-            layers: raw.layers("n_layer")?,
-            ffn: raw.optional_size("n_inner")?.unwrap_or(4 * width),
-            heads,
-            kv_heads: heads,
-            head_dim: width / heads,
-            max_ctx_tok: raw.tokens("n_positions")?,
-        };
+        let sizes = raw.sizes(["n_embd", "n_layer", "n_head", "n_inner", "n_positions"])?;
         let config = Self {
             family: Family::Gpt2,
             positions: Positions::Learned { offset: 0 },
@@ -293,19 +282,14 @@ impl ModelConfig {
         raw.only("_remove_final_layer_norm", json!(false))?;
         raw.only("enable_bias", json!(true))?;
         raw.only("layer_norm_elementwise_affine", json!(true))?;
-        let (width, heads) = (raw.size("hidden_size")?, raw.size("num_attention_heads")?);
-        raw.only("word_embed_proj_dim", json!(width))?;
-        ensure!(width.is_multiple_of(heads), "num_attention_heads {heads} does not divide hidden_size {width}");
-        let sizes = Sizes {
-            vocab: raw.tokens("vocab_size")?,
-            width,
-            layers: raw.layers("num_hidden_layers")?,
-            ffn: raw.size("ffn_dim")?,
-            heads,
-            kv_heads: heads,
-            head_dim: width / heads,
-            max_ctx_tok: raw.tokens("max_position_embeddings")?,
-        };
+        raw.only("word_embed_proj_dim", json!(raw.size("hidden_size")?))?;
+        let sizes = raw.sizes([
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "ffn_dim",
+            "max_position_embeddings",
+        ])?;
         let mut config = Self {
             family: Family::Opt,
             positions: Positions::Learned { offset: 2 },
@@ -319,18 +303,13 @@ impl ModelConfig {
 
     fn of_gpt_neox(raw: &Raw<'_>) -> Result<Self> {
         raw.only("attention_bias", json!(true))?;
-        let (width, heads) = (raw.size("hidden_size")?, raw.size("num_attention_heads")?);
-        ensure!(width.is_multiple_of(heads), "num_attention_heads {heads} does not divide hidden_size {width}");
-        let sizes = Sizes {
-            vocab: raw.tokens("vocab_size")?,
-            width,
-            layers: raw.layers("num_hidden_layers")?,
-            ffn: raw.size("intermediate_size")?,
-            heads,
-            kv_heads: heads,
-            head_dim: width / heads,
-            max_ctx_tok: raw.tokens("max_position_embeddings")?,
-        };
+        let sizes = raw.sizes([
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+        ])?;
         let defaults = RotaryDefaults { theta: 10_000.0, part: 0.25, part_field: Some("rotary_pct") };
         let rotary = raw.rotary(sizes.head_dim, defaults)?;
         Ok(Self {
@@ -411,6 +390,24 @@ impl Raw<'_> {
             bail!("num_key_value_heads is missing");
         }
         Ok(self.optional_size("num_key_value_heads")?.unwrap_or(heads))
+    }
+
+    /// The sizes of families without grouped heads, whose heads share the width. The hidden layer of the MLP is four times
+    /// as wide if nothing is said about it.
+    fn sizes(&self, [width, layers, heads, ffn, ctx]: [&str; 5]) -> Result<Sizes> {
+        let (heads_field, width_field) = (heads, width);
+        let (width, heads) = (self.size(width)?, self.size(heads)?);
+        ensure!(width.is_multiple_of(heads), "{heads_field} {heads} does not divide {width_field} {width}");
+        Ok(Sizes {
+            vocab: self.tokens("vocab_size")?,
+            width,
+            layers: self.layers(layers)?,
+            ffn: self.optional_size(ffn)?.unwrap_or(4 * width),
+            heads,
+            kv_heads: heads,
+            head_dim: width / heads,
+            max_ctx_tok: self.tokens(ctx)?,
+        })
     }
 
     fn pairing(&self) -> Result<Option<Pairing>> {
