@@ -89,7 +89,8 @@ pub struct PromptArgs {
 /// Which models, what of them, and where the results go.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// A built-in model (transformer, diff, diff-v2), `all` of them, or a Hugging Face folder; may be repeated
+    /// A built-in model (transformer, diff, diff-v2), `all` of them, a Hugging Face folder, or hf:org/name with
+    /// the feature hub; may be repeated
     /// [default: transformer and diff]
     #[arg(long, value_name = "NAME|DIR")]
     pub model: Vec<String>,
@@ -116,7 +117,8 @@ pub struct ReadingArgs {
     /// Put needle prompts into the model's chat template, the answer at the beginning of its reply
     #[arg(long)]
     pub chat_template: bool,
-    /// The begin-of-sequence token: as the model's files say, put before every prompt, or left out
+    /// The begin-of-sequence token: as the model's files say, put before every prompt, or left out (what a chat template
+    /// writes stays)
     #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
     pub bos: BosChoice,
     /// Allow prompts that begin with two begin-of-sequence tokens
@@ -364,7 +366,8 @@ pub struct NllArgs {
     /// Base seed of the prose: window i has seed SEED + i
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// A built-in model (transformer, diff, diff-v2), `all` of them, or a Hugging Face folder; may be repeated
+    /// A built-in model (transformer, diff, diff-v2), `all` of them, a Hugging Face folder, or hf:org/name with
+    /// the feature hub; may be repeated
     /// [default: transformer and diff]
     #[arg(long, value_name = "NAME|DIR")]
     pub model: Vec<String>,
@@ -532,7 +535,7 @@ pub struct ShowPromptArgs {
 /// `difftool inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A built-in model (transformer, diff, diff-v2), or a Hugging Face folder
+    /// A built-in model (transformer, diff, diff-v2), a Hugging Face folder, or hf:org/name with the feature hub
     #[arg(value_name = "NAME|DIR")]
     pub model: String,
     /// Prompt length that memory is estimated for, in tokens [default: 4k, or what the model can take if that is less]

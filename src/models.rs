@@ -174,6 +174,9 @@ pub fn open(name: &str, reading: Reading) -> Result<Opened> {
         if reading.chat_template {
             bail_usage!("--chat-template: the built-in {name} is no instruct model");
         }
+        if reading.bos != BosChoice::Auto {
+            bail_usage!("--bos: the built-in {name} takes prompts as it was trained on them, and no other");
+        }
         let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
         return Opened::new(name, None, built_in.config.as_bytes(), checkpoint, Vocabulary::BuiltIn, reading);
     }
@@ -222,6 +225,9 @@ impl Opened {
         let vocab = opened.config.vocab;
         if let Some(size) = opened.tokenizer().map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
             bail!("--model {name}: tokenizer.json has {size} tokens, the model {vocab}");
+        }
+        if let Some(id) = opened.tokenizer().and_then(Tokenizer::largest_id).filter(|&id| id as usize >= vocab) {
+            bail!("--model {name}: tokenizer.json has a token {id}, the model {vocab} tokens");
         }
         Ok(opened)
     }

@@ -2,10 +2,11 @@
 
 use super::flags;
 use crate::cli::InspectArgs;
-use crate::inspect::{Inspection, LayerLambda};
+use crate::inspect::{Inspection, LayerLambda, WeightsInfo};
 use crate::models;
 use crate::table::{left, right, Table};
 use anyhow::{bail, Result};
+use std::io::Write;
 
 /// Prints what is in a folder.
 ///
@@ -18,23 +19,23 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         None => opened.config.max_ctx_tok.min(flags::CTX_TOK),
     };
     let inspection = Inspection::new(opened, ctx_tok)?;
+    let mut out = std::io::stdout().lock();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&inspection)?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&inspection)?)?;
     } else {
-        println!("{}", facts(&inspection));
+        writeln!(out, "{}", facts(&inspection))?;
         if !inspection.lambda.is_empty() {
-            println!("\n{}", lambdas(&inspection.lambda));
+            writeln!(out, "\n{}", lambdas(&inspection.lambda))?;
         }
-        tensors(&inspection);
+        tensors(&inspection, &mut out)?;
     }
     if !inspection.is_loadable() {
-        let weights = &inspection.weights;
+        let WeightsInfo { missing, misfits, unused, .. } = &inspection.weights;
+        let [missing, misfits, unused] = [missing.len(), misfits.len(), unused.len()];
         bail!(
-            "--model {}: {} tensors are missing, {} do not fit and {} are not part of the model; it cannot be measured",
-            inspection.name,
-            weights.missing.len(),
-            weights.misfits.len(),
-            weights.unused.len()
+            "{}: the tensors are not those of the architecture ({missing} missing, {misfits} of another shape or type, \
+             {unused} left over); it cannot be measured",
+            inspection.name
         );
     }
     Ok(())
@@ -66,10 +67,11 @@ fn facts(found: &Inspection) -> Table {
     row(
         "memory",
         format!(
-            "{} for the weights, {} for a pass over {} tokens",
+            "{} for the weights, {} for a pass over {} tokens{}",
             mib(memory.weights_bytes),
             mib(memory.pass_bytes),
-            memory.ctx_tok
+            memory.ctx_tok,
+            if memory.ctx_tok > found.max_ctx_tok { ", more than its context" } else { "" }
         ),
     );
     table
@@ -107,19 +109,21 @@ fn lambdas(layers: &[LayerLambda]) -> Table {
 }
 
 /// What does not fit.
-fn tensors(found: &Inspection) {
-    let weights = &found.weights;
-    let shapes = |title: &str, list: &[(String, Vec<usize>)]| {
-        for (name, shape) in list {
-            println!("{title} {name} {shape:?}");
-        }
-    };
+fn tensors(found: &Inspection, out: &mut dyn Write) -> Result<()> {
+    let WeightsInfo { missing, misfits, unused, .. } = &found.weights;
     if !found.is_loadable() {
-        println!();
+        writeln!(out)?;
     }
-    shapes("missing", &weights.missing);
-    weights.misfits.iter().for_each(|misfit| println!("misfit {misfit}"));
-    shapes("unused", &weights.unused);
+    for (name, shape) in missing {
+        writeln!(out, "missing {name} {shape:?}")?;
+    }
+    for misfit in misfits {
+        writeln!(out, "misfit {misfit}")?;
+    }
+    for (name, shape) in unused {
+        writeln!(out, "unused {name} {shape:?}")?;
+    }
+    Ok(())
 }
 
 /// `1 234 567`.

@@ -17,6 +17,7 @@ use crate::measure::{
     bins, comparable, difference, estimate, groups, Bin, Estimate, Place, ScoredToken, ScoredWindow, BLOCK_TOK,
 };
 use crate::models;
+use crate::prompt::BosChoice;
 use anyhow::Result;
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -37,6 +38,9 @@ pub fn run(args: &NllArgs) -> Result<()> {
 
 fn experiment(args: &NllArgs) -> Result<Experiment> {
     let models = models::resolve(&args.model)?;
+    if args.ids.is_some() && args.reading.bos != BosChoice::Auto {
+        bail_usage!("--bos: token ids are taken as they are; leave out --bos or --ids");
+    }
     let what = "nll pools windows of one length";
     let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &args.model, &args.reading, what)?;
     let own = args.text.is_some() || args.ids.is_some();

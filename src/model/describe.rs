@@ -95,7 +95,8 @@ impl ModelConfig {
             };
             format!("RoPE, base {}{part}{}{of}", rotary.theta, rotary.scaling.describe())
         };
-        let mut lines: Vec<String> = embeddings.iter().enumerate().map(describe).collect();
+        let used = |(i, _): &(usize, &super::Rotary)| self.layers.iter().any(|layer| layer.rotary == Some(*i));
+        let mut lines: Vec<String> = embeddings.iter().enumerate().filter(used).map(describe).collect();
         let without = self.layers.iter().filter(|layer| layer.rotary.is_none()).count();
         if without > 0 {
             lines.push(format!("none in {without} of {} layers", self.layers.len()));

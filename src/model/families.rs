@@ -27,6 +27,7 @@ use super::config::{
 use super::raw::{Raw, Rope, RotaryDefaults};
 use super::rotary::{RopeScaling, Rotary};
 use crate::attention::{LogitRule, Pairing};
+use crate::bail_usage;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use clap::ValueEnum;
@@ -83,7 +84,7 @@ impl ModelConfig {
             other => bail!("model_type \"{other}\" is not supported; {MODEL_TYPES} are"),
         }?;
         if layout.is_some_and(|layout| layout != Layout::Standard) && config.family != Family::Llama {
-            bail!("--layout: a {model_type} has no differential heads");
+            bail_usage!("--layout: a {model_type} has no differential heads");
         }
         config.model_type = model_type.to_owned();
         config.check()?;
@@ -359,6 +360,9 @@ impl Resolved {
             _ if own => raw.pairing()?.unwrap_or(Pairing::Adjacent),
             _ => Pairing::Adjacent,
         };
+        if model_type == "diffllama" && own {
+            raw.only("diff_pairing", json!("halves"))?;
+        }
         let gain = match layout {
             Layout::Diffllama => false,
             _ => raw.flag("diff_norm_gain")?.unwrap_or(true),

@@ -115,6 +115,9 @@ impl Raw<'_> {
     /// `rope_scaling` and a factor of their own for partial rotation.
     pub(super) fn rotary(&self, width: usize, defaults: RotaryDefaults<'_>) -> Result<Rotary> {
         let found = [("rope_parameters", self.get("rope_parameters")), ("rope_scaling", self.get("rope_scaling"))];
+        if let [(_, Some(parameters)), (_, Some(scaling))] = found {
+            ensure!(parameters == scaling, "rope_parameters and rope_scaling are both there, and differ");
+        }
         let rope = found.into_iter().find_map(|(field, value)| Some((field, value?)));
         let theta = self.number("rope_theta")?.or(self.number("rotary_emb_base")?);
         let part = defaults.part_field.map(|field| self.number(field)).transpose()?.flatten();
@@ -162,7 +165,14 @@ impl Rope<'_> {
     /// The embedding of `channels` channels; `config` knows the context.
     pub(super) fn resolve(&self, channels: usize, theta: f64, config: &Raw<'_>) -> Result<Rotary> {
         let scaling = self.scaling(config).with_context(|| self.field.to_owned())?;
-        Ok(Rotary { theta: self.raw.positive("rope_theta")?.unwrap_or(theta), channels, scaling })
+        let own = self.raw.positive("rope_theta")?;
+        ensure!(
+            own.is_none_or(|own| own == theta || !config.has("rope_theta") || self.field.contains('.')),
+            "rope_theta is {theta}, and {} in {}",
+            own.unwrap_or_default(),
+            self.field
+        );
+        Ok(Rotary { theta: own.unwrap_or(theta), channels, scaling })
     }
 
     fn scaling(&self, config: &Raw<'_>) -> Result<RopeScaling> {

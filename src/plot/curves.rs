@@ -7,6 +7,7 @@ use super::figure::{Area, Figure, AXIS_LABEL};
 use super::legend::Mark;
 use super::panelgrid::PanelGrid;
 use anyhow::{ensure, Result};
+use plotters::style::RGBColor;
 
 /// The curves of one metric.
 #[derive(Clone, Debug)]
@@ -35,6 +36,9 @@ pub struct Curve {
 const PANELS_ACROSS: usize = 2;
 const PANEL: (f64, f64) = (616.0, 400.0);
 const LINE: f64 = 3.5;
+/// A curve of no more points than this is drawn as points.
+const MARKED_POINTS: usize = 2;
+const MARK_SIZE: f64 = 9.0;
 /// How much of a band's colour is seen.
 const BAND_OPACITY: f64 = 0.2;
 
@@ -90,9 +94,27 @@ fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, x_axis: &Axis
     }
     for curve in &panel.curves {
         let inside = visible(curve).filter(|(x, _)| *x >= x_axis.lo);
-        figure.line(&inside.map(|(x, y)| place(x, y)).collect::<Vec<_>>(), colour(curve), LINE);
+        let points: Vec<(f64, f64)> = inside.map(|(x, y)| place(x, y)).collect();
+        figure.line(&points, colour(curve), LINE);
+        if points.len() <= MARKED_POINTS {
+            draw_marks(figure, curve, &points, colour(curve), &place);
+        }
     }
     Ok(())
+}
+
+/// Points with their intervals, where they are too few to make a line with a band.
+fn draw_marks(
+    figure: &mut Figure,
+    curve: &Curve,
+    points: &[(f64, f64)],
+    colour: RGBColor,
+    place: &dyn Fn(f64, f64) -> (f64, f64),
+) {
+    for &(x, lo, hi) in &curve.band {
+        figure.line(&[place(x, lo), place(x, hi)], colour, LINE);
+    }
+    points.iter().for_each(|&point| figure.marker(point, 0, MARK_SIZE, colour));
 }
 
 /// The points of a curve that can be drawn.

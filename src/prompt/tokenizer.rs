@@ -232,6 +232,11 @@ impl Tokenizer {
         self.chat.as_ref().map(|chat| &chat.wrapping)
     }
 
+    /// The largest id in the vocabulary, which may have gaps.
+    pub fn largest_id(&self) -> Option<u32> {
+        self.inner.get_vocab(true).into_values().max()
+    }
+
     /// Tokens in the vocabulary, special ones included.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)

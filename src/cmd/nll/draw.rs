@@ -47,7 +47,8 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &Found) -> Result<()> {
         return Ok(()); // nothing but failures
     }
     let drawn_from = report.drawn_from();
-    let subtitle = format!("{} · from position {from} on · bands: 95 % bootstrap over {drawn_from}", session.caption());
+    let subtitle =
+        format!("{} · from position {from} on · 95 % bootstrap intervals over {drawn_from}", session.caption());
     let title = "Does more context predict the next token better?";
     let figure = curves(&panels, title, &subtitle, "position in the window (tokens of context)", true)?;
     let pooling =
@@ -124,7 +125,7 @@ fn binned(scored: &Scored<'_>, from: u32, estimate: &dyn Fn(Bin) -> Option<Estim
         curve.band.extend(found.interval.map(|interval| (bin.centre(), interval.lo, interval.hi)));
     }
     // The mean of a few tokens beside means that are known well would only stretch the axis.
-    if !curve.band.is_empty() {
+    if curve.band.len() > 2 {
         curve.points.retain(|(x, _)| curve.band.iter().any(|(known, ..)| known == x));
     }
     curve
