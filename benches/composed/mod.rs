@@ -5,7 +5,7 @@ use candle_core::{Device, Tensor, Var, D};
 use candle_nn::ops::{log_softmax, silu, softmax};
 use difftool::attention::lambda_init;
 use difftool::model::{ModelConfig, Positions, Variant};
-use difftool::train::{AdamW, Batch};
+use difftool::train::{AdamW, Batch, Gradients};
 use std::collections::BTreeMap;
 
 /// The model, and what depends on the context alone.
@@ -49,7 +49,9 @@ impl<'a> Composed<'a> {
         let log_probs = log_softmax(&self.logits(&batch.inputs)?, 1)?.gather(&targets, 1)?.squeeze(1)?;
         let loss = ((log_probs * &weights)?.sum_all()?.neg()? / f64::from(weights.sum_all()?.to_scalar::<f32>()?))?;
         let value = f64::from(loss.to_scalar::<f32>()?);
-        Ok((value, optimizer.update(&loss.backward()?, rate)?))
+        let mut gradients = Gradients::new();
+        optimizer.collect(&loss.backward()?, &mut gradients)?;
+        Ok((value, optimizer.update(&gradients, rate)?))
     }
 
     fn logits(&self, ids: &[Vec<u32>]) -> Result<Tensor> {

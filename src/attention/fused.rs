@@ -110,8 +110,12 @@ impl Sizes {
     }
     /// One of the heads of x (B, T, heads, d) by itself, times `factor`: (T, d).
     fn scaled(&self, x: &[f32], heads: usize, entry: usize, head: usize, factor: f32) -> Vec<f32> {
-        let rows = x[entry * self.t * heads * self.d..].chunks(heads * self.d).take(self.t);
-        rows.flat_map(|row| &row[head * self.d..][..self.d]).map(|x| factor * x).collect()
+        let mut scaled = vec![0.0; self.t * self.d];
+        let rows = x[(entry * self.t * heads + head) * self.d..].chunks(heads * self.d);
+        for (to, from) in scaled.chunks_exact_mut(self.d).zip(rows) {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = factor * from);
+        }
+        scaled
     }
     /// Every head of x (B, T, heads, d) packed: (T, d), or transposed (d, T).
     fn pack(&self, x: &[f32], heads: usize, transposed: bool) -> Vec<Panels> {
@@ -159,14 +163,28 @@ fn join(size: &Sizes, heads: usize, shares: &[Share<'_>]) -> Vec<f32> {
     joined.par_chunks_mut(size.t * row).enumerate().for_each(|(entry, joined)| {
         joined.par_chunks_mut(ROWS_PER_TASK * row).enumerate().for_each(|(chunk, rows)| {
             for share in shares.iter().filter(|share| share.entry == entry) {
-                let from = share.values[chunk * ROWS_PER_TASK * share.stride..].chunks(share.stride);
-                for (to, from) in rows.chunks_exact_mut(row).zip(from) {
-                    to[share.head * d..][..d].iter_mut().zip(&from[..d]).for_each(|(to, from)| *to += from);
-                }
+                let from = &share.values[chunk * ROWS_PER_TASK * share.stride..];
+                add_rows(&mut rows[share.head * d..], row, from, share.stride, d);
             }
         });
     });
     joined
+}
+
+/// Adds rows of d numbers that start `from_row` apart to others that start `to_row` apart.
+#[pulp::with_simd(add_rows = pulp::Arch::new())]
+#[inline(always)]
+fn add_rows_simd<'a, S: pulp::Simd>(
+    _simd: S,
+    to: &'a mut [f32],
+    to_row: usize,
+    from: &'a [f32],
+    from_row: usize,
+    d: usize,
+) {
+    for (to, from) in to.chunks_mut(to_row).zip(from.chunks(from_row)) {
+        to[..d].iter_mut().zip(&from[..d]).for_each(|(to, from)| *to += from);
+    }
 }
 
 /// The dot product of every row of a and b, both (rows, width).
@@ -203,7 +221,8 @@ impl CustomOp3 for Mixture {
         let (q, k, v) = (slice(s1, l1, "attention")?, slice(s2, l2, "attention")?, slice(s3, l3, "attention")?);
         let size = Sizes::of(l1.shape(), l2.shape(), l3.shape(), &self.wiring)?;
         let forward = Forward::new(self, size, q, k, v);
-        let (outs, log_sums): (Vec<Vec<Vec<f32>>>, Vec<_>) = size.tasks().map(|(b, h)| forward.head(b, h)).unzip();
+        let (outs, log_sums): (Vec<Vec<Vec<f32>>>, Vec<_>) =
+            size.tasks().map_init(Default::default, |room, task| forward.head(room, task)).unzip();
         let joined = |j: usize| {
             let share = |i: usize| {
                 let (task, piece) = (i / size.slices, i % size.slices);

@@ -35,7 +35,7 @@ struct Parts {
     v: Vec<f32>,
 }
 
-/// A task's blocks, each (queries, KEYS), used again and again.
+/// Blocks that are used again and again, each (queries, KEYS).
 struct Room {
     /// Gradient of the mixed map.
     dp: Vec<f32>,
@@ -43,6 +43,13 @@ struct Room {
     mixed: Vec<f32>,
     /// Logits of one map, then their gradient.
     ds: Vec<f32>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        let block = || vec![0.0; QUERIES * KEYS];
+        Self { dp: block(), mixed: block(), ds: block() }
+    }
 }
 
 /// What the rows of a tile need to know of one map.
@@ -79,7 +86,7 @@ impl<'a> Backward<'a> {
 
     pub(super) fn gradients(&self) -> Gradients {
         let (size, wiring) = (&self.size, &self.op.wiring);
-        let parts: Vec<Parts> = size.tasks().map(|(entry, head)| self.head(entry, head)).collect();
+        let parts: Vec<Parts> = size.tasks().map_init(Room::default, |room, task| self.head(room, task)).collect();
         let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
         for (task, parts) in parts.iter().enumerate() {
             let (entry, h) = (task / size.heads, task % size.heads);
@@ -94,18 +101,16 @@ impl<'a> Backward<'a> {
         Gradients { q: join(size, size.q_heads, &q), k: join(size, size.k_heads, &k), v: join(size, size.v_heads, &v) }
     }
 
-    fn head(&self, entry: usize, head: usize) -> Parts {
+    fn head(&self, room: &mut Room, (entry, head): (usize, usize)) -> Parts {
         let (size, maps) = (&self.size, self.op.wiring.maps());
         let zeros = |width: usize| vec![0.0; size.t * width];
         let of_maps = |width: usize| (0..maps).map(|_| zeros(width)).collect::<Vec<_>>();
         let mut parts = Parts { q: of_maps(size.padded()), k: of_maps(size.d), v: zeros(size.width()) };
-        let block = || vec![0.0; QUERIES * KEYS];
-        let mut room = Room { dp: block(), mixed: block(), ds: block() };
         let maps: Vec<Map> = (0..maps).map(|j| self.map(entry, head, j)).collect();
         for block in pieces(size.t, KEYS) {
             for tile in size.tiles().filter(|tile| tile.end > block.start) {
                 let keys = block.start..block.end.min(tile.end);
-                self.block((entry, head), &maps, &mut room, &tile, &keys, &mut parts);
+                self.block((entry, head), &maps, room, &tile, &keys, &mut parts);
             }
         }
         parts.q.iter_mut().flatten().for_each(|dq| *dq *= self.op.scale);

@@ -16,8 +16,8 @@ pub(super) struct Forward<'a> {
     v: Vec<Panels>,
 }
 
-/// A task's buffers, used again for every tile.
-struct Room {
+/// Buffers that are used again and again.
+pub(super) struct Room {
     /// Scaled queries of a map: (T, d).
     q: Vec<f32>,
     /// Logits of a block, then exponentials: (queries, KEYS).
@@ -35,15 +35,14 @@ impl<'a> Forward<'a> {
 
     /// The output of a head and, of two maps, that of the second one alone, both (T, padded value width); and the log-sums
     /// of each map (T).
-    pub(super) fn head(&self, entry: usize, head: usize) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+    pub(super) fn head(&self, room: &mut Room, (entry, head): (usize, usize)) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
         let (size, width) = (&self.size, self.size.slices * self.size.padded());
-        let mut room = Room::new();
         let mut of_map = |j: usize| {
             room.q = size.scaled(self.q, size.q_heads, entry, self.op.wiring.query[j][head], self.op.scale);
             let (mut out, mut log_sums) = (vec![0.0; size.t * width], vec![0.0; size.t]);
             for tile in size.tiles() {
                 let rows = &mut out[tile.start * width..tile.end * width];
-                self.tile(&mut room, (entry, head, j), &tile, rows, &mut log_sums[tile.clone()]);
+                self.tile(room, (entry, head, j), &tile, rows, &mut log_sums[tile.clone()]);
             }
             (out, log_sums)
         };
@@ -96,8 +95,8 @@ impl<'a> Forward<'a> {
     }
 }
 
-impl Room {
-    fn new() -> Self {
+impl Default for Room {
+    fn default() -> Self {
         let rows = || vec![0.0; QUERIES];
         let weights = vec![0.0; QUERIES * KEYS];
         Self { q: Vec::new(), weights, visible: Vec::new(), largest: rows(), sums: rows(), factors: rows() }
