@@ -87,9 +87,10 @@ impl<'a> Forward<'a> {
                 multiply_panels(out, true, Mat::new(&room.weights, n, keys.len(), KEYS), v, keys.clone(), 0..size.d);
             }
         }
-        for i in 0..n {
-            log_sums[i] = room.largest[i] + room.sums[i].ln();
-            room.factors[i] = 1.0 / room.sums[i];
+        let rows = log_sums.iter_mut().zip(&mut room.factors);
+        for ((log_sum, factor), (largest, sum)) in rows.zip(room.largest.iter().zip(&room.sums)) {
+            *log_sum = largest + sum.ln();
+            *factor = 1.0 / sum;
         }
         scale_rows(out, width, &room.factors);
     }
