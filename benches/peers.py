@@ -8,7 +8,7 @@ Started by these, one process per side; does its work once for every line of std
     peers.py train FOLDER BATCH THREADS     training step: forward, backward, clip, AdamW
 
 PROMPT is {"ids": [...], "rows": [first, last], "answer": [first, last]}, last exclusive; BATCH is {"ids": [[...], ...],
-"rate": x}. All in float32 on the CPU. Written for torch 2.15 and transformers 5.23.
+"optimizer": {"rate": x, ...}}, the latter as in a training spec. All in float32 on the CPU. Written for torch 2.15 and transformers 5.23.
 """
 
 import json
@@ -55,17 +55,23 @@ def forward(model, prompt, attentions):
 
 
 def trainer(folder, batch):
+    # SDPA, the default for these models and the faster one; eager in PyTorch's sense, that is not compiled.
     model = load(folder, "sdpa").train()
     ids = torch.tensor(batch["ids"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=batch["rate"], betas=(0.9, 0.95), weight_decay=0.1)
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    spec = batch["optimizer"]
+    settings = dict(lr=spec["rate"], betas=(spec["beta1"], spec["beta2"]), eps=1e-8, weight_decay=spec["weight_decay"])
+    optimizer = torch.optim.AdamW(groups, fused=True, **settings)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        loss = model(ids, labels=ids, use_cache=False).loss
+        loss = model(ids, labels=ids, use_cache=False).loss  # shifts the labels: the last token predicts nothing
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec["clip"])
         optimizer.step()
-        return {"loss": loss.item()}
+        return {"loss": loss.item(), "norm": norm.item()}
 
     return step
 
@@ -81,9 +87,10 @@ def main():
         model = load(folder, mode).eval()
         work = lambda: {"shares": forward(model, given, mode == "eager")}
     for _ in sys.stdin:
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         reply = work()
         reply["seconds"] = time.perf_counter() - start
+        reply["cpu_s"] = time.process_time() - cpu_start
         reply["peak_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(json.dumps(reply), flush=True)
 

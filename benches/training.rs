@@ -1,328 +1,374 @@
-//! The trainer's step against the same model written with composed candle ops: tokens/s and peak memory, one thread.
+//! The trainer's step against the same model in PyTorch and in composed candle ops: tokens/s and peak memory.
 //!
-//! `cargo bench --bench training` prints a table and writes `target/bench/training.csv`.
+//! `cargo bench --bench training -- --python PATH` prints a table and writes `target/bench/training.csv`; without Python
+//! PyTorch is left out. `--all` runs every case: 256, 1,024 and 4,096 tokens of context; about 1 and 5 million parameters;
+//! one thread, two threads, and a standard and a differential model side by side on one thread each, which is how
+//! `difftool train` uses two cores. `--rounds N` takes more or fewer steps.
 //!
-//! Each side is a process of its own, so that its peak memory is its own, and the two take steps in turn (A B A B ..). They
-//! start from the same weights, train on the same batch with the same optimiser ([`AdamW`] of the trainer, faster than
-//! candle's), and must agree on the first loss and gradient norm before anything is timed.
+//! Each side is a process of its own, so that its peak memory is its own, and all take steps in turn. They start from the
+//! same weights, train on the same batch with the same optimiser, and must agree on the first loss and gradient norm before
+//! anything is timed. PyTorch is `transformers` in float32 as it comes, not compiled, with SDPA attention and the fused AdamW:
+//! the fastest it has without compiling. Its gradient is that of the whole batch at once, ours is summed over parts.
 //!
-//! A second is one of CPU time. For one thread on an idle machine that is a second; on a busy one wall time says who was
-//! given the core, and the share that each step got of it is printed as a warning.
+//! One thread is timed in CPU time, which is wall time on an idle machine, and on a busy one does not depend on who was given
+//! the core. Everything else is wall time, for which the machine must be idle.
 
-use anyhow::{bail, ensure, Context, Result};
-use candle_core::{Device, Tensor, Var, D};
-use candle_nn::ops::{log_softmax, silu, softmax};
-use difftool::attention::lambda_init;
-use difftool::model::{ModelConfig, Positions, Transformer, Variant};
+mod composed;
+mod sides;
+
+use anyhow::{ensure, Context, Result};
+use candle_core::{DType, Var};
+use composed::Composed;
+use difftool::model::{Checkpoint, ModelConfig, Transformer, Weights};
 use difftool::prompt::Tokenizer;
-use difftool::train::{step, tensors, variables, AdamW, Batch, DataSource, TrainSpec};
+use difftool::train::{step, tensors, AdamW, Batch, DataSource, OptimizerSpec, TrainSpec};
 use serde::{Deserialize, Serialize};
+use sides::{bench_dir, cpu_model, cpu_seconds, median, peers, python, spread, write, Side};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 /// As in `main.rs`; the composed side gains most from it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The embedded models' sizes, and their data at this context.
+/// The embedded models' sizes, data and optimiser.
 const SPEC: &str = "experiments/pair-4k.toml";
-const CTX_TOK: usize = 1024;
 const STEP_TOK: usize = 4096;
+const VARIANTS: [&str; 2] = ["transformer", "diff"];
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
-    if let [_, flag, side, variant] = args.as_slice() {
+    if let [_, flag, side, folder, batch, threads] = args.as_slice() {
         if flag == "--side" {
-            return serve(side, variant);
+            return serve(side, Path::new(folder), Path::new(batch), threads.parse()?);
         }
     }
-    // `cargo test --benches` passes no `--bench`: once is enough to see that the two sides agree.
-    let rounds = if args.iter().any(|arg| arg == "--bench") { 9 } else { 1 };
-    let cpu = cpu_model();
-    println!("{cpu}, one thread; {CTX_TOK} tokens of context, {STEP_TOK} per step; {rounds} steps of each side");
-    println!("fused and composed: median tokens/s, speed-up (least to most), peak memory");
-    let rows = ["transformer", "diff"].iter().map(|variant| measure(variant, rounds)).collect::<Result<Vec<_>>>()?;
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench").join("training.csv");
-    write(&path, &rows).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("written to {}", path.display());
-    Ok(())
+    let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    let rounds = args.iter().position(|arg| arg == "--rounds").and_then(|i| args.get(i + 1));
+    let rounds = rounds.map_or(Ok(5), |n| n.parse()).context("--rounds takes a number")?;
+    // `cargo test --benches` passes no `--bench`: once is enough to see that the sides agree.
+    let bench = Bench {
+        rounds: if has("--bench") { rounds } else { 1 },
+        python: if has("--bench") { python(&args) } else { None },
+    };
+    println!("{}; {STEP_TOK} tokens per step; {} steps of each side in turn", cpu_model(), bench.rounds);
+    println!("tokens/s; how many times as long the others take (least to most); peak memory");
+    let mut rows = Vec::new();
+    for case in cases(has("--all"), has("--bench")) {
+        rows.extend(bench.measure(&case)?);
+    }
+    write("training.csv", &rows)
 }
 
-/// A line of the table and of the CSV.
+/// What is run.
+struct Case {
+    /// About how many million parameters.
+    millions: usize,
+    ctx_tok: usize,
+    mode: Mode,
+    /// Whether candle's composed ops are run as well, where memory suffices.
+    composed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Mode {
+    OneThread,
+    TwoThreads,
+    /// A standard and a differential model at the same time, one thread each.
+    SideBySide,
+}
+
+impl Mode {
+    fn threads(self) -> usize {
+        if self == Self::TwoThreads {
+            2
+        } else {
+            1
+        }
+    }
+    fn name(self) -> &'static str {
+        match self {
+            Self::OneThread => "one thread",
+            Self::TwoThreads => "two threads",
+            Self::SideBySide => "both side by side, one thread each",
+        }
+    }
+}
+
+/// All, or those that take a few minutes, or the smallest one.
+fn cases(all: bool, real: bool) -> Vec<Case> {
+    use Mode::{OneThread, SideBySide, TwoThreads};
+    let case = |millions, ctx_tok, mode| {
+        let composed = mode == OneThread && (all || millions == 1);
+        Case { millions, ctx_tok, mode, composed }
+    };
+    let mut cases = Vec::new();
+    for millions in [1, 5] {
+        for ctx_tok in [256, 1024, 4096] {
+            cases.extend([OneThread, TwoThreads, SideBySide].map(|mode| case(millions, ctx_tok, mode)));
+        }
+    }
+    let few = |case: &Case| match case.millions {
+        1 => case.mode == OneThread || case.ctx_tok == 1024,
+        _ => case.mode == OneThread && case.ctx_tok == 1024,
+    };
+    cases.retain(|case| if real { all || few(case) } else { case.composed && case.ctx_tok == 256 });
+    cases
+}
+
+/// A line of the CSV: one side of one case and variant. `times_ours` says how often its step holds one of ours,
+/// `times_standard` how often its differential step holds its standard one.
 #[derive(Serialize)]
 struct Row {
-    variant: String,
     parameters: usize,
     ctx_tok: usize,
     step_tok: usize,
-    threads: usize,
+    mode: Mode,
+    variant: &'static str,
+    side: &'static str,
     rounds: usize,
+    tokens_per_s: f64,
+    times_ours: f64,
+    times_ours_min: f64,
+    times_ours_max: f64,
+    times_standard: Option<f64>,
+    times_standard_min: Option<f64>,
+    times_standard_max: Option<f64>,
+    peak_bytes: u64,
+    /// CPU time by wall time of a step, which is the number of threads on an idle machine.
+    cores: f64,
     cpu: String,
-    fused_tokens_per_s: f64,
-    composed_tokens_per_s: f64,
-    speedup: f64,
-    speedup_min: f64,
-    speedup_max: f64,
-    fused_peak_bytes: u64,
-    composed_peak_bytes: u64,
-    /// Least CPU time per wall time of a step: near 1 if the machine was idle.
-    core_share_min: f64,
-}
-
-fn measure(variant: &str, rounds: usize) -> Result<Row> {
-    let (mut fused, mut composed) = (Side::start("fused", variant)?, Side::start("composed", variant)?);
-    let (a, b) = (fused.step()?, composed.step()?); // also warms both up
-    ensure!((a.loss - b.loss).abs() < 1e-4, "{variant}: losses differ: fused {}, composed {}", a.loss, b.loss);
-    ensure!((a.norm / b.norm - 1.0).abs() < 1e-3, "{variant}: gradients differ: fused {}, composed {}", a.norm, b.norm);
-    let pairs = (0..rounds).map(|_| Ok((fused.step()?, composed.step()?))).collect::<Result<Vec<(Reply, Reply)>>>()?;
-    let last = pairs.last().context("at least one round")?;
-    let speedups = sorted(pairs.iter().map(|(a, b)| b.seconds / a.seconds));
-    let speed = |seconds: Vec<f64>| STEP_TOK as f64 / seconds[seconds.len() / 2];
-    let row = Row {
-        variant: variant.to_owned(),
-        parameters: a.parameters,
-        ctx_tok: CTX_TOK,
-        step_tok: STEP_TOK,
-        threads: 1,
-        rounds,
-        cpu: cpu_model(),
-        fused_tokens_per_s: speed(sorted(pairs.iter().map(|(a, _)| a.seconds))),
-        composed_tokens_per_s: speed(sorted(pairs.iter().map(|(_, b)| b.seconds))),
-        speedup: speedups[rounds / 2],
-        speedup_min: speedups[0],
-        speedup_max: speedups[rounds - 1],
-        fused_peak_bytes: last.0.peak_bytes,
-        composed_peak_bytes: last.1.peak_bytes,
-        core_share_min: sorted(pairs.iter().flat_map(|(a, b)| [a, b]).map(|r| r.seconds / r.wall_s))[0],
-    };
-    print(&row);
-    Ok(row)
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn print(row: &Row) {
-    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
-    println!(
-        "{:12} {:.0} and {:.0} tokens/s, {:.2}x ({:.2} to {:.2}), {} and {}",
-        row.variant,
-        row.fused_tokens_per_s,
-        row.composed_tokens_per_s,
-        row.speedup,
-        row.speedup_min,
-        row.speedup_max,
-        mib(row.fused_peak_bytes),
-        mib(row.composed_peak_bytes),
-    );
-    if row.core_share_min < 0.9 {
-        println!("{:12} a step got {:.0} % of a core: repeat on an idle machine", "", 100.0 * row.core_share_min);
-    }
-}
-
-fn write(path: &Path, rows: &[Row]) -> Result<()> {
-    std::fs::create_dir_all(path.parent().context("a file has a folder")?)?;
-    let mut csv = csv::Writer::from_path(path)?;
-    rows.iter().try_for_each(|row| csv.serialize(row))?;
-    Ok(csv.flush()?)
-}
-
-fn cpu_model() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    model.map_or("unknown CPU", |(_, name)| name).to_owned()
-}
-
-/// One side in a process of its own. It takes a step for every line it is sent, and ends with its input.
-struct Side {
-    child: Child,
-    requests: Option<ChildStdin>,
-    replies: BufReader<ChildStdout>,
 }
 
 /// What a side says about a step.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Reply {
-    parameters: usize,
     loss: f64,
     norm: f64,
-    /// Of CPU time.
+    /// Of wall time.
     seconds: f64,
-    wall_s: f64,
+    cpu_s: f64,
     peak_bytes: u64,
 }
 
-impl Side {
-    fn start(side: &str, variant: &str) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--side", side, variant]).env("CANDLE_NUM_THREADS", "1").env("RAYON_NUM_THREADS", "1");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let replies = BufReader::new(child.stdout.take().context("stdout is piped")?);
-        Ok(Self { requests: child.stdin.take(), replies, child })
+/// The steps of one side with one variant, in a process of its own.
+struct Run<'a> {
+    made: &'a Made,
+    side: &'static str,
+    process: Side,
+    /// The first step, which also warms the process up.
+    first: Reply,
+    replies: Vec<Reply>,
+}
+
+struct Bench {
+    rounds: usize,
+    python: Option<PathBuf>,
+}
+
+impl Bench {
+    fn measure(&self, case: &Case) -> Result<Vec<Row>> {
+        println!("\n{} million parameters, {} tokens of context, {}", case.millions, case.ctx_tok, case.mode.name());
+        let made = VARIANTS.iter().map(|variant| Made::new(case, variant)).collect::<Result<Vec<_>>>()?;
+        let peer = self.python.as_ref().map(|_| "pytorch");
+        let mut runs = Vec::new();
+        for side in ["difftool"].into_iter().chain(peer) {
+            for made in &made {
+                runs.push(self.start(case, made, side)?);
+            }
+        }
+        let together = if case.mode == Mode::SideBySide { made.len() } else { 1 };
+        let runs = in_turn(runs, self.rounds, together)?;
+        // By side, then by variant.
+        let mut rows: Vec<Row> = runs
+            .iter()
+            .enumerate()
+            .map(|(i, run)| run.row(case, &runs[i % 2], (i % 2 == 1).then(|| &runs[i - 1])))
+            .collect();
+        // What candle's ops need would not leave room for the others.
+        drop(runs);
+        for made in made.iter().filter(|made| case.composed && made.composed_fits(case)) {
+            let pair = vec![self.start(case, made, "difftool")?, self.start(case, made, "candle")?];
+            let pair = in_turn(pair, self.rounds.min(3), 1)?;
+            rows.push(pair[1].row(case, &pair[0], None));
+        }
+        rows.iter().for_each(Row::print);
+        Ok(rows)
     }
 
-    fn step(&mut self) -> Result<Reply> {
-        self.requests.as_mut().context("stdin is piped")?.write_all(b"step\n")?;
-        let mut line = String::new();
-        self.replies.read_line(&mut line)?;
-        serde_json::from_str(&line).context("a side ended early; its error is above")
+    fn start<'a>(&self, case: &Case, made: &'a Made, side: &'static str) -> Result<Run<'a>> {
+        let mut command = match (side, &self.python) {
+            ("pytorch", Some(python)) => {
+                let mut command = Command::new(python);
+                command.arg(peers()).arg("train");
+                command
+            }
+            _ => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["--side", side]);
+                command
+            }
+        };
+        command.arg(&made.folder).arg(&made.batch).arg(case.mode.threads().to_string());
+        let mut process = Side::start(&mut command, case.mode.threads())?;
+        let first = process.step()?;
+        Ok(Run { made, side, process, first, replies: Vec::new() })
     }
 }
 
-impl Drop for Side {
-    fn drop(&mut self) {
-        self.requests = None; // closes the pipe, which ends the child
-        let _ = self.child.wait();
+/// Has all train, a step each in turn, so many of them `together`. All must have begun with the same loss and gradient.
+fn in_turn<'a>(mut runs: Vec<Run<'a>>, rounds: usize, together: usize) -> Result<Vec<Run<'a>>> {
+    for run in &runs {
+        let ours =
+            runs.iter().find(|other| other.made.variant == run.made.variant).map_or(&run.first, |run| &run.first);
+        let (variant, side, theirs) = (run.made.variant, run.side, &run.first);
+        let (a, b) = (ours.loss, theirs.loss);
+        ensure!((a - b).abs() < 1e-4, "{variant}: loss {a} in difftool and {b} in {side}");
+        let (a, b) = (ours.norm, theirs.norm);
+        ensure!((a / b - 1.0).abs() < 1e-3, "{variant}: gradient norm {a} in difftool and {b} in {side}");
+    }
+    for _ in 0..rounds {
+        for runs in runs.chunks_mut(together) {
+            runs.iter_mut().try_for_each(|run| run.process.ask())?;
+            for run in runs {
+                run.replies.push(run.process.answer()?);
+            }
+        }
+    }
+    Ok(runs)
+}
+
+impl Run<'_> {
+    /// Its line, compared with `ours` and, of a differential model, with the same side's `standard` one, step by step.
+    fn row(&self, case: &Case, ours: &Run<'_>, standard: Option<&Run<'_>>) -> Row {
+        let time = |reply: &Reply| if case.mode == Mode::OneThread { reply.cpu_s } else { reply.seconds };
+        let against = |other: &Run<'_>| spread(self.replies.iter().zip(&other.replies).map(|(a, b)| time(a) / time(b)));
+        let (times_ours, times_standard) = (against(ours), standard.map(against));
+        Row {
+            parameters: self.made.config.parameters(),
+            ctx_tok: case.ctx_tok,
+            step_tok: STEP_TOK,
+            mode: case.mode,
+            variant: self.made.variant,
+            side: self.side,
+            rounds: self.replies.len(),
+            tokens_per_s: STEP_TOK as f64 / median(self.replies.iter().map(time)),
+            times_ours: times_ours[0],
+            times_ours_min: times_ours[1],
+            times_ours_max: times_ours[2],
+            times_standard: times_standard.map(|t| t[0]),
+            times_standard_min: times_standard.map(|t| t[1]),
+            times_standard_max: times_standard.map(|t| t[2]),
+            peak_bytes: self.replies.iter().map(|reply| reply.peak_bytes).max().unwrap_or(0),
+            cores: median(self.replies.iter().map(|reply| reply.cpu_s / reply.seconds)),
+            cpu: cpu_model(),
+        }
+    }
+}
+
+impl Row {
+    fn print(&self) {
+        let Row { variant, side, tokens_per_s, peak_bytes, .. } = self;
+        print!("  {side:8} {variant:11} {tokens_per_s:6.0} tokens/s, {:5} MiB", peak_bytes >> 20);
+        if *side != "difftool" {
+            print!(", {:.2} times ours ({:.2} to {:.2})", self.times_ours, self.times_ours_min, self.times_ours_max);
+        }
+        if let (Some(times), Some(least), Some(most)) =
+            (self.times_standard, self.times_standard_min, self.times_standard_max)
+        {
+            print!(", {times:.2} times its standard model ({least:.2} to {most:.2})");
+        }
+        if self.cores < 0.9 {
+            print!(" [{:.0} % of a core]", 100.0 * self.cores);
+        }
+        println!();
+    }
+}
+
+/// A fresh model and a batch, as all sides read them.
+struct Made {
+    variant: &'static str,
+    config: ModelConfig,
+    folder: PathBuf,
+    batch: PathBuf,
+}
+
+/// The file of a batch.
+#[derive(Serialize, Deserialize)]
+struct BatchFile {
+    /// Every token but the first of a row is also the target of the one before it.
+    ids: Vec<Vec<u32>>,
+    optimizer: OptimizerSpec,
+}
+
+impl Made {
+    fn new(case: &Case, variant: &'static str) -> Result<Self> {
+        let mut spec = TrainSpec::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(SPEC))?;
+        if case.millions == 5 {
+            let model = &mut spec.model;
+            (model.width, model.layers, model.ffn) = (256, 6, 688);
+        }
+        spec.variants.retain(|v| VARIANTS.contains(&v.name.as_str()));
+        let index = spec.variants.iter().position(|v| v.name == variant).context("a variant of the spec")?;
+        let config = spec.configs(Tokenizer::embedded().vocab_size())?.swap_remove(index);
+        let folder = bench_dir().join(format!("{variant}-{}m", case.millions));
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("config.json"), config.to_json().to_string())?;
+        Weights::init(&config, spec.seed)?.write(&folder.join("model.safetensors"), DType::F32, &[])?;
+        let stage =
+            spec.stages.iter().find(|stage| stage.ctx_tok == case.ctx_tok).context("a stage of this context")?;
+        let mut stage = stage.clone();
+        stage.step_tok = STEP_TOK;
+        let ids = DataSource::new(Tokenizer::embedded(), spec.seed)?.batch(&stage, &spec.loss, 0)?.inputs;
+        let batch = bench_dir().join(format!("batch-{}.json", case.ctx_tok));
+        std::fs::write(&batch, serde_json::to_string(&BatchFile { ids, optimizer: spec.optimizer })?)?;
+        Ok(Self { variant, config, folder, batch })
+    }
+
+    fn composed_fits(&self, case: &Case) -> bool {
+        let needed = Composed::estimated_bytes(&self.config, case.ctx_tok, STEP_TOK);
+        let fits = difftool::memory::available_bytes().is_none_or(|available| needed < available / 4 * 3);
+        if !fits {
+            println!("  candle   {:11} would take about {} GiB: left out", self.variant, needed >> 30);
+        }
+        fits
     }
 }
 
 /// The child's part: one step for every line of stdin.
-fn serve(side: &str, variant: &str) -> Result<()> {
-    let spec = TrainSpec::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(SPEC))?;
-    let tokenizer = Tokenizer::embedded();
-    let index = spec.variants.iter().position(|v| v.name == variant).context("a variant of the spec")?;
-    let config = spec.configs(tokenizer.vocab_size())?.swap_remove(index);
-    let mut stage = spec.stages.iter().find(|s| s.ctx_tok == CTX_TOK).context("a stage of this context")?.clone();
-    stage.step_tok = STEP_TOK;
-    let batch = DataSource::new(tokenizer, spec.seed)?.batch(&stage, &spec.loss, 0)?;
-    let vars = variables(&config, spec.seed)?;
-    let mut optimizer = AdamW::new(&vars, &spec.optimizer);
+fn serve(side: &str, folder: &Path, batch: &Path, threads: usize) -> Result<()> {
+    difftool::memory::keep_freed(); // as `difftool train` does
+    let config = ModelConfig::read(&folder.join("config.json"))?;
+    let BatchFile { ids, optimizer: spec } = serde_json::from_str(&std::fs::read_to_string(batch)?)?;
+    let weights = Checkpoint::open(folder)?.load(&config)?;
+    let vars = weights.iter().map(|(name, tensor)| Ok((name.clone(), Var::from_tensor(tensor)?)));
+    let vars = vars.collect::<Result<BTreeMap<String, Var>>>()?;
+    let mut optimizer = AdamW::new(&vars, &spec);
     let fused = Transformer::build(&config, &mut tensors(&vars))?;
-    let composed = Composed::new(&config, &vars)?;
+    let composed = (side == "candle").then(|| Composed::new(&config, &vars, ids[0].len())).transpose()?;
+    let batch = next_tokens(ids);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
     for _ in std::io::stdin().lines() {
         let (start, cpu_start) = (Instant::now(), cpu_seconds());
-        let (loss, norm) = match side {
-            "fused" => step(&fused, &mut optimizer, &batch, spec.optimizer.rate).map(|(loss, _, norm)| (loss, norm))?,
-            _ => composed.step(&mut optimizer, &batch, spec.optimizer.rate)?,
-        };
-        let wall_s = start.elapsed().as_secs_f64();
-        let seconds = cpu_seconds().zip(cpu_start).map_or(wall_s, |(end, start)| end - start);
+        let (loss, norm) = pool.install(|| match &composed {
+            None => step(&fused, &mut optimizer, &batch, spec.rate).map(|(loss, _, norm)| (loss, norm)),
+            Some(composed) => composed.step(&mut optimizer, &batch, spec.rate),
+        })?;
+        let (seconds, cpu_s) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu_start);
         let peak_bytes = difftool::memory::peak_rss_bytes().unwrap_or(0);
-        let reply = Reply { parameters: config.parameters(), loss, norm, seconds, wall_s, peak_bytes };
-        println!("{}", serde_json::to_string(&reply)?);
+        println!("{}", serde_json::to_string(&Reply { loss, norm, seconds, cpu_s, peak_bytes })?);
     }
     Ok(())
 }
 
-/// CPU time of all threads of this process, on Linux.
-fn cpu_seconds() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Fields 14 and 15, in hundredths of a second. The second one, a name in brackets, may hold spaces.
-    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok();
-    Some((ticks(14)? + ticks(15)?) / 100.0)
-}
-
-/// The model as one writes it with candle's own differentiable ops: all heads at once, whole maps, a causal mask.
-struct Composed<'a> {
-    config: &'a ModelConfig,
-    vars: &'a BTreeMap<String, Var>,
-    /// cos and sin of every position and pair of channels: (T, d/2).
-    angles: [Tensor; 2],
-    /// 0 where a query sees a key, -inf elsewhere: (T, T).
-    mask: Tensor,
-}
-
-impl<'a> Composed<'a> {
-    fn new(config: &'a ModelConfig, vars: &'a BTreeMap<String, Var>) -> Result<Self> {
-        ensure!(config.kv_heads == config.query_heads(), "the composed model repeats no key heads");
-        let pairs = config.head_dim / 2;
-        let Positions::Rotary { embeddings, .. } = &config.positions else { bail!("the composed model is rotary") };
-        let frequencies = embeddings[0].frequencies();
-        let angle = |t: usize, i: usize| t as f64 * frequencies[i];
-        let table = |f: fn(f64) -> f64| {
-            let values = (0..CTX_TOK * pairs).map(|at| f(angle(at / pairs, at % pairs)) as f32).collect();
-            Tensor::from_vec(values, (CTX_TOK, pairs), &Device::Cpu)
-        };
-        let hidden = |at: usize| if at % CTX_TOK > at / CTX_TOK { f32::NEG_INFINITY } else { 0.0 };
-        let mask = Tensor::from_vec((0..CTX_TOK * CTX_TOK).map(hidden).collect(), (CTX_TOK, CTX_TOK), &Device::Cpu)?;
-        Ok(Self { config, vars, angles: [table(f64::cos)?, table(f64::sin)?], mask })
-    }
-
-    fn step(&self, optimizer: &mut AdamW, batch: &Batch, rate: f64) -> Result<(f64, f64)> {
-        let n = batch.targets.len();
-        let targets = Tensor::from_vec(batch.targets.clone(), (n, 1), &Device::Cpu)?;
-        let weights = Tensor::from_vec(batch.weights.clone(), n, &Device::Cpu)?;
-        let log_probs = log_softmax(&self.logits(&batch.inputs)?, 1)?.gather(&targets, 1)?.squeeze(1)?;
-        let loss = ((log_probs * &weights)?.sum_all()?.neg()? / f64::from(weights.sum_all()?.to_scalar::<f32>()?))?;
-        let value = f64::from(loss.to_scalar::<f32>()?);
-        Ok((value, optimizer.update(&loss.backward()?, rate)?))
-    }
-
-    fn logits(&self, ids: &[Vec<u32>]) -> Result<Tensor> {
-        let flat = Tensor::from_vec(ids.concat(), ids.len() * CTX_TOK, &Device::Cpu)?;
-        let embed = self.var("model.embed_tokens");
-        let mut x = embed.index_select(&flat, 0)?.reshape((ids.len(), CTX_TOK, self.config.width))?; // B,T,E
-        for layer in 0..self.config.layers.len() {
-            let at = |name: &str| format!("model.layers.{layer}.{name}");
-            let normed = self.norm(&x, &at("input_layernorm"))?;
-            x = (x + self.attention(&normed, layer, &at("self_attn"))?)?;
-            let normed = self.norm(&x, &at("post_attention_layernorm"))?;
-            let gate = silu(&self.linear(&normed, &at("mlp.gate_proj"))?)?;
-            let hidden = (gate * self.linear(&normed, &at("mlp.up_proj"))?)?;
-            x = (x + self.linear(&hidden, &at("mlp.down_proj"))?)?;
-        }
-        Ok(self.norm(&x, "model.norm")?.flatten_to(1)?.matmul(&embed.t()?)?) // B*T,W
-    }
-
-    fn attention(&self, x: &Tensor, layer: usize, at: &str) -> Result<Tensor> {
-        let (b, t, _) = x.dims3()?;
-        let c = self.config;
-        let split = |name: &str| {
-            let y = self.linear(x, &format!("{at}.{name}"))?.reshape((b, t, c.kv_heads, c.head_dim))?;
-            Ok::<_, anyhow::Error>(y.transpose(1, 2)?.contiguous()?) // B,heads,T,d
-        };
-        let (q, k, v) = (self.rope(&split("q_proj")?)?, self.rope(&split("k_proj")?)?, split("v_proj")?);
-        let scaled = (q / (c.head_dim as f64).sqrt())?;
-        let maps = softmax(&scaled.matmul(&k.t()?)?.broadcast_add(&self.mask)?, D::Minus1)?; // B,maps,T,T
-        let out = match c.variant {
-            Variant::Standard => maps.matmul(&v)?,
-            _ => self.difference(&maps, &v, layer, at)?,
-        };
-        self.linear(&out.transpose(1, 2)?.flatten_from(2)?, &format!("{at}.o_proj"))
-    }
-
-    /// DIFF V1, halves: the first half of the maps less lambda times the second, over values twice as wide.
-    fn difference(&self, maps: &Tensor, v: &Tensor, layer: usize, at: &str) -> Result<Tensor> {
-        let wide = Tensor::cat(&v.chunk(2, 1)?, 3)?.contiguous()?; // B,H,T,2d
-        let halves = maps.matmul(&Tensor::cat(&[&wide, &wide], 1)?)?.chunk(2, 1)?;
-        let vector = |name: &str| self.vars[&format!("{at}.lambda_{name}")].as_tensor();
-        let exp_dot = |q: &str, k: &str| (vector(q) * vector(k))?.sum_all()?.exp();
-        let lambda = ((exp_dot("q1", "k1")? - exp_dot("q2", "k2")?)? + lambda_init(layer))?;
-        let mixture = (&halves[0] - halves[1].broadcast_mul(&lambda)?)?;
-        Ok((self.unit_rms(&mixture)? * (1.0 - lambda_init(layer)))?)
-    }
-
-    fn rope(&self, x: &Tensor) -> Result<Tensor> {
-        let [cos, sin] = &self.angles;
-        let halves = x.chunk(2, 3)?;
-        let (a, b) = (&halves[0], &halves[1]);
-        let first = (a.broadcast_mul(cos)? - b.broadcast_mul(sin)?)?;
-        let second = (b.broadcast_mul(cos)? + a.broadcast_mul(sin)?)?;
-        Ok(Tensor::cat(&[first, second], 3)?)
-    }
-
-    fn unit_rms(&self, x: &Tensor) -> Result<Tensor> {
-        let mean = x.sqr()?.mean_keepdim(D::Minus1)?;
-        Ok(x.broadcast_div(&(mean + self.config.norm_eps)?.sqrt()?)?)
-    }
-
-    fn norm(&self, x: &Tensor, name: &str) -> Result<Tensor> {
-        Ok(self.unit_rms(x)?.broadcast_mul(self.var(name))?)
-    }
-
-    fn linear(&self, x: &Tensor, name: &str) -> Result<Tensor> {
-        let (b, t, _) = x.dims3()?;
-        Ok(x.flatten_to(1)?.matmul(&self.var(name).t()?)?.reshape((b, t, ()))?)
-    }
-
-    fn var(&self, name: &str) -> &Tensor {
-        self.vars[&format!("{name}.weight")].as_tensor()
-    }
+/// All tokens weigh the same, but for the last of a row, whose target nobody has: `transformers` defines its loss so.
+fn next_tokens(inputs: Vec<Vec<u32>>) -> Batch {
+    let shifted = |row: &Vec<u32>| row[1..].iter().copied().chain([0]).collect::<Vec<u32>>();
+    let weights =
+        |row: &Vec<u32>| (0..row.len()).map(|i| if i + 1 < row.len() { 1.0 } else { 0.0 }).collect::<Vec<f32>>();
+    let (targets, weights) = (inputs.iter().flat_map(shifted).collect(), inputs.iter().flat_map(weights).collect());
+    Batch { inputs, targets, weights, kinds: Vec::new() }
 }

@@ -92,18 +92,6 @@ fn rope_agrees_with_rotating_pairs_of_either_style() {
 }
 
 #[test]
-fn subtraction_takes_one_lambda_or_one_per_token_and_head() {
-    let shape: &[usize] = &[2, 5, 3, 8];
-    let composed = |a: &[Tensor]| {
-        let lambda = if a[2].elem_count() == 1 { a[2].reshape((1, 1, 1, 1))? } else { a[2].unsqueeze(3)? };
-        &a[0] - a[1].broadcast_mul(&lambda)?
-    };
-    for lambda in [&[1][..], &[2, 5, 3]] {
-        check("subtract", &[shape, shape, lambda], |a| ops::subtract_scaled(&a[0], &a[1], &a[2]), composed);
-    }
-}
-
-#[test]
 fn cross_entropy_agrees_with_log_softmax() {
     let targets = vec![3u32, 0, 36, 7];
     let weights = vec![1.0f32, 4.0, 0.0, 2.0];
@@ -152,7 +140,7 @@ fn composed_attention(wiring: &Wiring, q: &Tensor, k: &Tensor, v: &Tensor, lambd
 
 #[test]
 fn fused_attention_agrees_with_whole_maps_for_every_variant_and_odd_lengths() {
-    for t in [1, 63, 64, 65, 131] {
+    for t in [1, 63, 65, 256, 289] {
         for (label, wiring, q_heads, kv_heads, lambda) in attention_variants(2, t) {
             let (q, kv) = (vec![2, t, q_heads, 8], vec![2, t, kv_heads, 8]);
             let mut shapes: Vec<&[usize]> = vec![&q, &kv, &kv];
@@ -200,7 +188,7 @@ fn training_attention_is_bit_identical_for_any_number_of_threads() {
     let run = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let vars: Vec<Var> = [[2, 200, 8, 8], [2, 200, 4, 8], [2, 200, 4, 8]]
+            let vars: Vec<Var> = [[2, 300, 8, 8], [2, 300, 4, 8], [2, 300, 4, 8]]
                 .iter()
                 .enumerate()
                 .map(|(i, shape)| Var::from_tensor(&normal(shape, i as u64)).unwrap())

@@ -171,6 +171,25 @@ fn every_parameter_of_every_variant_receives_a_gradient() {
 }
 
 #[test]
+fn a_step_over_many_sequences_in_parts_has_the_loss_and_gradient_of_all_at_once() {
+    let config = config(Variant::Standard, 4, 4);
+    let vars = variables(&config, 1).unwrap();
+    let model = Transformer::build(&config, &mut tensors(&vars)).unwrap();
+    let mut batch = random_batch(config.vocab, 40, 33); // more than one part, and not a whole number of them
+    batch.weights.iter_mut().enumerate().for_each(|(i, weight)| *weight = (i % 7) as f32);
+    let logits = model.logits(&model.hidden(&batch.inputs, &mut Fused).unwrap().flatten_to(1).unwrap()).unwrap();
+    let (loss, _) = cross_entropy(&logits, batch.targets.clone(), batch.weights.clone()).unwrap();
+    let mut optimizer = AdamW::new(&vars, &spec().optimizer);
+    let mut gradients = Gradients::new();
+    optimizer.collect(&loss.backward().unwrap(), &mut gradients).unwrap();
+    let norm = gradients.iter().flatten().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt();
+    let (got, scores, got_norm) = step(&model, &mut optimizer, &batch, 1e-3).unwrap();
+    assert_eq!(scores.len(), 40 * 33);
+    assert!((got - f64::from(loss.to_scalar::<f32>().unwrap())).abs() < 1e-5, "{got} instead of {loss}");
+    assert!((got_norm / norm - 1.0).abs() < 1e-4, "{got_norm} instead of {norm}");
+}
+
+#[test]
 fn a_step_moves_every_parameter_of_every_variant() {
     let optimizer = spec().optimizer;
     for config in variants() {
@@ -434,7 +453,10 @@ fn a_gradient_that_is_not_finite_stops_training_before_it_reaches_the_parameters
     let loss = (rest + zero.sqrt().unwrap().sum_all().unwrap()).unwrap();
     assert!(loss.to_scalar::<f32>().unwrap().is_finite());
     let before = values(broken);
-    let error = AdamW::new(&vars, &spec().optimizer).update(&loss.backward().unwrap(), 1e-3).unwrap_err();
+    let mut optimizer = AdamW::new(&vars, &spec().optimizer);
+    let mut gradients = Gradients::new();
+    optimizer.collect(&loss.backward().unwrap(), &mut gradients).unwrap();
+    let error = optimizer.update(&gradients, 1e-3).unwrap_err();
     assert!(error.to_string().contains("gradient norm"), "{error}");
     assert_eq!(values(broken), before, "{name}");
 }

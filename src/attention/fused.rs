@@ -1,15 +1,25 @@
-//! Attention for training: one differentiable op per map, which keeps only the log-sum-exp of each row and recomputes
-//! maps tile by tile in the backward pass. A differential head is two calls that share V.
+//! Attention for training: one differentiable op for all maps of a layer. It works on blocks of queries and keys that stay
+//! in a core's cache, keeps the log-sum-exp of every row alone, and recomputes maps block by block in the backward pass.
+//!
+//! The maps of a differential head weigh the same values, so they share two products of the backward pass: the gradient of
+//! a map is dOut V^T, times -lambda for the second one, and that of the values (map 1 - lambda map 2)^T dOut.
+
+mod backward;
+mod forward;
 
 use super::{Attend, Heads, LogitRule, Wiring};
-use crate::ops::simd::{causal_softmax, dot, exp};
-use crate::ops::{multiply, multiply_add, slice, subtract_scaled, with_values, Mat, MatMut};
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use crate::ops::simd::dot;
+use crate::ops::{multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
+use backward::{Backward, Gradients};
+use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
+use forward::Forward;
 use rayon::prelude::*;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// Queries per tile: 64 rows x 4,096 keys of `f32` are 1 MiB, which stays in a core's second-level cache.
-const TILE: usize = 64;
+/// Queries and keys of a block: the few blocks at work at once, of 64 KiB each, fit a second-level cache.
+const QUERIES: usize = 64;
+const KEYS: usize = 256;
 
 /// Computes the mixture with gradients.
 pub struct Fused;
@@ -19,28 +29,44 @@ impl Attend for Fused {
         let LogitRule { scale, softcap: None, window: None } = heads.rule else {
             candle_core::bail!("soft-capped or windowed attention cannot be trained");
         };
-        let map = |j: usize| {
-            let op = OneMap { wiring: Arc::new(heads.wiring.clone()), j, scale, log_sums: OnceLock::new() };
-            heads.q.apply_op3(&heads.k, &heads.v, op)
-        };
+        let lambda = heads.lambda.as_ref().map(|lambda| with_values(lambda, "attention", <[f32]>::to_vec));
+        let lambda = lambda.transpose()?.unwrap_or_default();
+        let kept = Arc::new(OnceLock::new());
+        let mixture = Mixture { wiring: heads.wiring.clone(), lambda, scale, kept: kept.clone() };
+        let out = heads.q.apply_op3(&heads.k, &heads.v, mixture)?;
         match &heads.lambda {
-            None => map(0),
-            Some(lambda) => subtract_scaled(&map(0)?, &map(1)?, lambda),
+            None => Ok(out),
+            Some(lambda) => out.apply_op2(lambda, OfLambda { kept }),
         }
     }
 }
 
-/// softmax(scale * Q_j K_j^T) V for one j: q (B, T, QH, d), k (B, T, KH, d), v (B, T, VH, d) -> (B, T, H, value width).
-struct OneMap {
-    wiring: Arc<Wiring>,
-    j: usize,
+/// sum_j mix_j softmax(scale * Q_j K_j^T) V as a function of q (B, T, QH, d), k (B, T, KH, d) and v (B, T, VH, d) for a given
+/// lambda: (B, T, H, value width).
+struct Mixture {
+    wiring: Wiring,
+    /// Nothing for one map, one number, or (B, T, H).
+    lambda: Vec<f32>,
     scale: f32,
-    /// (B, H, T), from the forward pass.
-    log_sums: OnceLock<Vec<f32>>,
+    kept: Arc<OnceLock<Kept>>,
+}
+
+/// What the backward pass needs of the forward pass.
+struct Kept {
+    /// log(sum(exp(logits))) of every task's rows: for each map (T).
+    log_sums: Vec<Vec<Vec<f32>>>,
+    /// What the second map alone makes of the values, if there is one: (B, T, H, value width).
+    second: Vec<f32>,
+}
+
+/// The mixture once more, now as a function of lambda, for which an op of three arguments has no room.
+struct OfLambda {
+    kept: Arc<OnceLock<Kept>>,
 }
 
 #[derive(Clone, Copy)]
 struct Sizes {
+    batch: usize,
     t: usize,
     q_heads: usize,
     k_heads: usize,
@@ -51,156 +77,134 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(q: &Shape, k: &Shape, v: &Shape, wiring: &Wiring) -> Result<(usize, Self)> {
-        let ((b, t, q_heads, d), (_, _, k_heads, _), (_, _, v_heads, _)) = (q.dims4()?, k.dims4()?, v.dims4()?);
-        if k.dims() != [b, t, k_heads, d] || v.dims() != [b, t, v_heads, d] {
+    fn of(q: &Shape, k: &Shape, v: &Shape, wiring: &Wiring) -> Result<Self> {
+        let ((batch, t, q_heads, d), (_, _, k_heads, _), (_, _, v_heads, _)) = (q.dims4()?, k.dims4()?, v.dims4()?);
+        if k.dims() != [batch, t, k_heads, d] || v.dims() != [batch, t, v_heads, d] {
             candle_core::bail!("attention: q {q:?}, k {k:?} and v {v:?} do not fit");
         }
-        let sizes = Self { t, q_heads, k_heads, v_heads, heads: wiring.heads(), slices: wiring.value_slices(), d };
-        Ok((b, sizes))
+        Ok(Self { batch, t, q_heads, k_heads, v_heads, heads: wiring.heads(), slices: wiring.value_slices(), d })
     }
-    fn q_row(&self) -> usize {
-        self.q_heads * self.d
+    /// Columns of a product with a head in panels.
+    fn padded(&self) -> usize {
+        self.d.next_multiple_of(PANEL)
     }
-    fn k_row(&self) -> usize {
-        self.k_heads * self.d
-    }
-    fn v_row(&self) -> usize {
-        self.v_heads * self.d
-    }
-    fn value_width(&self) -> usize {
+    /// Value width.
+    fn width(&self) -> usize {
         self.slices * self.d
     }
-}
-
-/// What one head of one batch entry reads, as views into the whole tensors.
-struct HeadView<'a> {
-    q: &'a [f32],
-    k: &'a [f32],
-    v: Vec<&'a [f32]>,
-    size: Sizes,
-    scale: f32,
-}
-
-impl HeadView<'_> {
-    /// scale * Q K^T of queries start..end against keys 0..end, into `tile` of `end` columns.
-    fn logits(&self, start: usize, end: usize, tile: &mut [f32]) {
-        let s = &self.size;
-        let q = Mat::new(&self.q[start * s.q_row()..], end - start, s.d, s.q_row());
-        let k = Mat::new(self.k, end, s.d, s.k_row());
-        multiply(MatMut::new(tile, end - start, end, end), self.scale, q, k.t());
+    /// Slices of all outputs: (B, T, H, value width) is (B, T, this, d).
+    fn out_slices(&self) -> usize {
+        self.heads * self.slices
     }
-
-    fn forward(&self, out: &mut [f32], log_sums: &mut [f32]) {
-        let (t, d, width) = (self.size.t, self.size.d, self.size.value_width());
-        let mut tile = vec![0.0; TILE.min(t) * t];
-        for start in (0..t).step_by(TILE) {
-            let end = (start + TILE).min(t);
-            self.logits(start, end, &mut tile);
-            causal_softmax(&mut tile, end, start + 1, &mut log_sums[start..end]);
-            for (piece, v) in self.v.iter().enumerate() {
-                let out = MatMut::new(&mut out[start * width + piece * d..], end - start, d, width);
-                multiply(out, 1.0, Mat::new(&tile, end - start, end, end), Mat::new(v, end, d, self.size.v_row()));
-            }
+    fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
+        pieces(self.t, QUERIES)
+    }
+    /// What is done in parallel: (batch entry, output head).
+    fn tasks(&self) -> impl IndexedParallelIterator<Item = (usize, usize)> {
+        let heads = self.heads;
+        (0..self.batch * heads).into_par_iter().map(move |task| (task / heads, task % heads))
+    }
+    /// Some rows of one of the `heads` of x (B, T, heads, d): (rows, d).
+    fn rows<'a>(&self, x: &'a [f32], heads: usize, entry: usize, head: usize, rows: &Range<usize>) -> Mat<'a> {
+        Mat::new(&x[((entry * self.t + rows.start) * heads + head) * self.d..], rows.len(), self.d, heads * self.d)
+    }
+    /// One of the heads of x (B, T, heads, d) by itself, times `factor`: (T, d).
+    fn scaled(&self, x: &[f32], heads: usize, entry: usize, head: usize, factor: f32) -> Vec<f32> {
+        let mut scaled = vec![0.0; self.t * self.d];
+        let rows = x[(entry * self.t * heads + head) * self.d..].chunks(heads * self.d);
+        for (to, from) in scaled.chunks_exact_mut(self.d).zip(rows) {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = factor * from);
         }
+        scaled
     }
-
-    /// Gradients of q (T, d), k (T, d) and the value slices (T, value width) of this head alone.
-    fn backward(&self, dout: &[f32], delta: &[f32], log_sums: &[f32]) -> [Vec<f32>; 3] {
-        let (t, d, width) = (self.size.t, self.size.d, self.size.value_width());
-        let out_row = self.size.heads * width;
-        let (mut dq, mut dk, mut dv) = (vec![0.0; t * d], vec![0.0; t * d], vec![0.0; t * width]);
-        let (mut p, mut ds) = (vec![0.0; TILE.min(t) * t], vec![0.0; TILE.min(t) * t]);
-        for start in (0..t).step_by(TILE) {
-            let end = (start + TILE).min(t);
-            let n = end - start;
-            self.logits(start, end, &mut p);
-            for (piece, v) in self.v.iter().enumerate() {
-                // dP = dOut V^T, summed over value slices
-                let dout = Mat::new(&dout[start * out_row + piece * d..], n, d, out_row);
-                let v = Mat::new(v, end, d, self.size.v_row()).t();
-                let product = if piece == 0 { multiply } else { multiply_add };
-                product(MatMut::new(&mut ds, n, end, end), 1.0, dout, v);
-            }
-            for i in 0..n {
-                let row = i * end..(i + 1) * end;
-                logit_gradient(&mut p[row.clone()], &mut ds[row], start + i + 1, log_sums[start + i], delta[start + i]);
-            }
-            let (p, ds) = (Mat::new(&p, n, end, end), Mat::new(&ds, n, end, end));
-            let (q, k) = (
-                Mat::new(&self.q[start * self.size.q_row()..], n, d, self.size.q_row()),
-                Mat::new(self.k, end, d, self.size.k_row()),
-            );
-            multiply(MatMut::new(&mut dq[start * d..], n, d, d), self.scale, ds, k);
-            multiply_add(MatMut::new(&mut dk, end, d, d), self.scale, ds.t(), q);
-            for piece in 0..self.v.len() {
-                let dout = Mat::new(&dout[start * out_row + piece * d..], n, d, out_row);
-                multiply_add(MatMut::new(&mut dv[piece * d..], end, d, width), 1.0, p.t(), dout);
-            }
-        }
-        [dq, dk, dv]
+    /// Every head of x (B, T, heads, d) packed: (T, d), or transposed (d, T).
+    fn pack(&self, x: &[f32], heads: usize, transposed: bool) -> Vec<Panels> {
+        let pack = |i: usize| {
+            let head = self.rows(x, heads, i / heads, i % heads, &(0..self.t));
+            Panels::new(if transposed { head.t() } else { head })
+        };
+        (0..self.batch * heads).into_par_iter().map(pack).collect()
     }
 }
 
-/// Turns a row of logits into probabilities P, and a row of dP into dS = P * (dP - rowsum(dOut * Out)).
-#[pulp::with_simd(logit_gradient = pulp::Arch::new())]
+/// 0..end in ranges of `length`, the last one shorter.
+fn pieces(end: usize, length: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..end).step_by(length).map(move |start| start..(start + length).min(end))
+}
+
+/// `dst = a @ b` or, to `add`, `dst += a @ b`, where b is a part of `panels` whose columns begin with a panel. What `dst` has
+/// beyond these columns, up to the end of their last panel, becomes meaningless.
+fn multiply_panels(dst: Target<'_>, add: bool, a: Mat<'_>, panels: &Panels, rows: Range<usize>, columns: Range<usize>) {
+    for (i, panel) in (columns.start / PANEL..columns.end.div_ceil(PANEL)).enumerate() {
+        let dst = MatMut::new(&mut dst.data[i * PANEL..], dst.rows, PANEL, dst.stride);
+        multiply_panel(dst, add, a, panels.rows(panel, rows.clone()));
+    }
+}
+
+/// Where panel products are written: rows that start `stride` apart.
+struct Target<'a> {
+    data: &'a mut [f32],
+    rows: usize,
+    stride: usize,
+}
+
+/// One head's share of a tensor (B, T, heads, d): (T, d), its rows `stride` apart.
+struct Share<'a> {
+    entry: usize,
+    head: usize,
+    values: &'a [f32],
+    stride: usize,
+}
+
+/// The sum of all shares, always in the same order.
+fn join(size: &Sizes, heads: usize, shares: &[Share<'_>]) -> Vec<f32> {
+    let (row, d) = (heads * size.d, size.d);
+    let mut joined = vec![0.0; size.batch * size.t * row];
+    joined.par_chunks_mut(size.t * row).enumerate().for_each(|(entry, joined)| {
+        joined.par_chunks_mut(ROWS_PER_TASK * row).enumerate().for_each(|(chunk, rows)| {
+            for share in shares.iter().filter(|share| share.entry == entry) {
+                let from = &share.values[chunk * ROWS_PER_TASK * share.stride..];
+                add_rows(&mut rows[share.head * d..], row, from, share.stride, d);
+            }
+        });
+    });
+    joined
+}
+
+/// Adds rows of d numbers that start `from_row` apart to others that start `to_row` apart.
+#[pulp::with_simd(add_rows = pulp::Arch::new())]
 #[inline(always)]
-fn logit_gradient_simd<'a, S: pulp::Simd>(
+fn add_rows_simd<'a, S: pulp::Simd>(
     _simd: S,
-    p: &'a mut [f32],
-    ds: &'a mut [f32],
-    visible: usize,
-    log_sum: f32,
-    delta: f32,
+    to: &'a mut [f32],
+    to_row: usize,
+    from: &'a [f32],
+    from_row: usize,
+    d: usize,
 ) {
-    for (p, ds) in p[..visible].iter_mut().zip(&mut ds[..visible]) {
-        *p = exp(*p - log_sum);
-        *ds = *p * (*ds - delta);
+    for (to, from) in to.chunks_mut(to_row).zip(from.chunks(from_row)) {
+        to[..d].iter_mut().zip(&from[..d]).for_each(|(to, from)| *to += from);
     }
-    p[visible..].fill(0.0);
-    ds[visible..].fill(0.0);
 }
 
-/// The dot product of every row of two (T, width) views whose rows start `stride` apart.
+/// The dot product of every row of a and b, both (rows, width).
 #[pulp::with_simd(row_dots = pulp::Arch::new())]
 #[inline(always)]
-fn row_dots_simd<'a, S: pulp::Simd>(
-    _simd: S,
-    a: &'a [f32],
-    b: &'a [f32],
-    width: usize,
-    stride: usize,
-    out: &'a mut [f32],
-) {
-    for (i, out) in out.iter_mut().enumerate() {
-        let row = i * stride..i * stride + width;
-        *out = dot(&a[row.clone()], &b[row]);
+fn row_dots_simd<'a, S: pulp::Simd>(_simd: S, a: &'a [f32], b: &'a [f32], width: usize, dots: &'a mut [f32]) {
+    for ((dot_of, a), b) in dots.iter_mut().zip(a.chunks_exact(width)).zip(b.chunks_exact(width)) {
+        *dot_of = dot(a, b);
     }
 }
 
-impl OneMap {
-    fn view<'a>(&self, size: Sizes, b: usize, h: usize, q: &'a [f32], k: &'a [f32], v: &'a [f32]) -> HeadView<'a> {
-        let q_at = b * size.t * size.q_row() + self.wiring.query[self.j][h] * size.d;
-        let k_at = b * size.t * size.k_row() + self.wiring.key[self.j][h] * size.d;
-        let v_at = |head: usize| b * size.t * size.v_row() + head * size.d;
-        HeadView {
-            q: &q[q_at..],
-            k: &k[k_at..],
-            v: self.wiring.value[h].iter().map(|&head| &v[v_at(head)..]).collect(),
-            size,
-            scale: self.scale,
-        }
-    }
+/// Likewise, in parallel.
+fn all_row_dots(a: &[f32], b: &[f32], width: usize) -> Vec<f32> {
+    let mut dots = vec![0.0; a.len() / width];
+    let parts = a.par_chunks(ROWS_PER_TASK * width).zip(b.par_chunks(ROWS_PER_TASK * width));
+    dots.par_chunks_mut(ROWS_PER_TASK).zip(parts).for_each(|(dots, (a, b))| row_dots(a, b, width, dots));
+    dots
 }
 
-/// Adds or copies (T, d) blocks in and out of (T, heads, d) storage.
-fn add_head(into: &mut [f32], row: usize, at: usize, from: &[f32], from_row: usize, from_at: usize, d: usize) {
-    for (into, from) in into.chunks_exact_mut(row).zip(from.chunks_exact(from_row)) {
-        into[at..at + d].iter_mut().zip(&from[from_at..from_at + d]).for_each(|(a, b)| *a += b);
-    }
-}
-
-impl CustomOp3 for OneMap {
+impl CustomOp3 for Mixture {
     fn name(&self) -> &'static str {
         "attention"
     }
@@ -215,25 +219,27 @@ impl CustomOp3 for OneMap {
         l3: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
         let (q, k, v) = (slice(s1, l1, "attention")?, slice(s2, l2, "attention")?, slice(s3, l3, "attention")?);
-        let (batch, size) = Sizes::of(l1.shape(), l2.shape(), l3.shape(), &self.wiring)?;
-        let (t, width) = (size.t, size.value_width());
-        let heads: Vec<(Vec<f32>, Vec<f32>)> = (0..batch * size.heads)
-            .into_par_iter()
-            .map(|task| {
-                let (mut out, mut log_sums) = (vec![0.0; t * width], vec![0.0; t]);
-                self.view(size, task / size.heads, task % size.heads, q, k, v).forward(&mut out, &mut log_sums);
-                (out, log_sums)
-            })
-            .collect();
-        let mut out = vec![0.0; batch * t * size.heads * width];
-        for (task, (head, _)) in heads.iter().enumerate() {
-            let (b, h) = (task / size.heads, task % size.heads);
-            let entry = &mut out[b * t * size.heads * width..][..t * size.heads * width];
-            add_head(entry, size.heads * width, h * width, head, width, 0, width);
-        }
+        let size = Sizes::of(l1.shape(), l2.shape(), l3.shape(), &self.wiring)?;
+        let forward = Forward::new(self, size, q, k, v);
+        let (outs, log_sums): (Vec<Vec<Vec<f32>>>, Vec<_>) =
+            size.tasks().map_init(Default::default, |room, task| forward.head(room, task)).unzip();
+        let joined = |j: usize| {
+            let share = |i: usize| {
+                let (task, piece) = (i / size.slices, i % size.slices);
+                let (entry, head) = (task / size.heads, task % size.heads * size.slices + piece);
+                Share {
+                    entry,
+                    head,
+                    values: &outs[task][j][piece * size.padded()..],
+                    stride: size.slices * size.padded(),
+                }
+            };
+            join(&size, size.out_slices(), &(0..outs.len() * size.slices).map(share).collect::<Vec<_>>())
+        };
+        let second = if self.wiring.maps() > 1 { joined(1) } else { Vec::new() };
         // A second forward pass of the same op would only repeat the same numbers.
-        let _ = self.log_sums.set(heads.into_iter().flat_map(|(_, log_sums)| log_sums).collect());
-        Ok((CpuStorage::F32(out), Shape::from((batch, t, size.heads, width))))
+        let _ = self.kept.set(Kept { log_sums, second });
+        Ok((CpuStorage::F32(joined(0)), Shape::from((size.batch, size.t, size.heads, size.width()))))
     }
 
     fn bwd(
@@ -244,12 +250,14 @@ impl CustomOp3 for OneMap {
         out: &Tensor,
         dout: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let (_, size) = Sizes::of(q.shape(), k.shape(), v.shape(), &self.wiring)?;
-        let [dq, dk, dv] = with_values(q, "attention", |q| {
+        let size = Sizes::of(q.shape(), k.shape(), v.shape(), &self.wiring)?;
+        let Gradients { q: dq, k: dk, v: dv } = with_values(q, "attention", |q| {
             with_values(k, "attention", |k| {
                 with_values(v, "attention", |v| {
                     with_values(out, "attention", |out| {
-                        with_values(dout, "attention", |dout| self.gradients(size, q, k, v, out, dout))
+                        with_values(dout, "attention", |dout| {
+                            Backward::new(self, size, [q, k, v, out, dout]).gradients()
+                        })
                     })
                 })
             })
@@ -259,33 +267,45 @@ impl CustomOp3 for OneMap {
     }
 }
 
-impl OneMap {
-    fn gradients(&self, size: Sizes, q: &[f32], k: &[f32], v: &[f32], out: &[f32], dout: &[f32]) -> [Vec<f32>; 3] {
-        let log_sums = self.log_sums.get().expect("backward runs after forward");
-        let (t, d, heads, width) = (size.t, size.d, size.heads, size.value_width());
-        let batch = q.len() / (t * size.q_row());
-        let (mut dq, mut dk, mut dv) = (vec![0.0; q.len()], vec![0.0; k.len()], vec![0.0; v.len()]);
-        // One batch entry at a time: its heads in parallel, their gradients added in order.
-        let entries = dq.par_chunks_mut(t * size.q_row()).zip(dk.par_chunks_mut(t * size.k_row()));
-        entries.zip(dv.par_chunks_mut(t * size.v_row())).enumerate().take(batch).for_each(|(b, ((dq, dk), dv))| {
-            let parts: Vec<[Vec<f32>; 3]> = (0..heads)
-                .into_par_iter()
-                .map(|h| {
-                    let at = b * t * heads * width + h * width;
-                    let mut delta = vec![0.0; t];
-                    row_dots(&dout[at..], &out[at..], width, heads * width, &mut delta);
-                    let log_sums = &log_sums[(b * heads + h) * t..][..t];
-                    self.view(size, b, h, q, k, v).backward(&dout[at..], &delta, log_sums)
-                })
-                .collect();
-            for (h, [part_q, part_k, part_v]) in parts.iter().enumerate() {
-                add_head(dq, size.q_row(), self.wiring.query[self.j][h] * d, part_q, d, 0, d);
-                add_head(dk, size.k_row(), self.wiring.key[self.j][h] * d, part_k, d, 0, d);
-                for (piece, &head) in self.wiring.value[h].iter().enumerate() {
-                    add_head(dv, size.v_row(), head * d, part_v, width, piece * d, d);
-                }
-            }
-        });
-        [dq, dk, dv]
+impl Mixture {
+    /// Of a query of an output head.
+    fn lambda(&self, size: &Sizes, entry: usize, query: usize, head: usize) -> f32 {
+        self.lambda[((entry * size.t + query) * size.heads + head) % self.lambda.len()]
+    }
+
+    fn kept(&self) -> &Kept {
+        self.kept.get().expect("backward runs after forward")
+    }
+}
+
+impl CustomOp2 for OfLambda {
+    fn name(&self) -> &'static str {
+        "attention of lambda"
+    }
+
+    fn cpu_fwd(&self, s1: &CpuStorage, l1: &Layout, _: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (batch, t, heads, _) = l1.shape().dims4()?;
+        if l2.shape().elem_count() != 1 && l2.dims() != [batch, t, heads] {
+            candle_core::bail!("attention: lambda {:?} does not fit the output {:?}", l2.shape(), l1.shape());
+        }
+        Ok((CpuStorage::F32(slice(s1, l1, "attention")?.to_vec()), l1.shape().clone()))
+    }
+
+    /// d/d lambda = -dOut . (map 2 V), summed over all rows of one lambda.
+    fn bwd(
+        &self,
+        out: &Tensor,
+        lambda: &Tensor,
+        _: &Tensor,
+        dout: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let second = &self.kept.get().expect("backward runs after forward").second;
+        let width = out.dim(3)?;
+        let mut dots = with_values(dout, "attention", |dout| all_row_dots(dout, second, width))?;
+        if lambda.elem_count() == 1 {
+            dots = vec![dots.iter().map(|&x| f64::from(x)).sum::<f64>() as f32];
+        }
+        dots.iter_mut().for_each(|x| *x = -*x);
+        Ok((Some(dout.clone()), Some(Tensor::from_vec(dots, lambda.shape(), lambda.device())?)))
     }
 }

@@ -190,7 +190,7 @@ impl Tile {
 /// Multiplies every row of `rows` (`width` wide) by its factor.
 #[pulp::with_simd(scale_rows = pulp::Arch::new())]
 #[inline(always)]
-fn scale_rows_simd<'a, S: pulp::Simd>(_simd: S, rows: &'a mut [f32], width: usize, factors: &'a [f32]) {
+pub(super) fn scale_rows_simd<'a, S: pulp::Simd>(_simd: S, rows: &'a mut [f32], width: usize, factors: &'a [f32]) {
     for (row, &factor) in rows.chunks_exact_mut(width).zip(factors) {
         for x in row {
             *x *= factor;

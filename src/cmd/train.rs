@@ -36,6 +36,7 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     std::fs::write(&kept, text).with_context(|| format!("cannot write {}", kept.display()))?;
 
+    crate::memory::keep_freed();
     let stop = stop_on_ctrl_c()?;
     let bars = Bars::new(&spec, args.quiet);
     let outcome = train(&spec, out, args.resume, &stop, &bars)?;

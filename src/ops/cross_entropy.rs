@@ -80,8 +80,9 @@ impl CustomOp1 for CrossEntropy {
 }
 
 impl CrossEntropy {
+    /// Never 0: without any weight there is nothing to lose.
     fn total_weight(&self) -> f64 {
-        self.weights.iter().map(|&w| f64::from(w)).sum()
+        self.weights.iter().map(|&w| f64::from(w)).sum::<f64>().max(f64::MIN_POSITIVE)
     }
 }
 

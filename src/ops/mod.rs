@@ -13,7 +13,6 @@ mod panels;
 mod rms_norm;
 mod rope;
 pub mod simd;
-mod subtract;
 mod swiglu;
 
 pub use activation::{gelu, gelu_tanh, relu, silu};
@@ -24,7 +23,6 @@ pub use matrix::{multiply, multiply_add, Mat, MatMut};
 pub use panels::{multiply_panel, Line, Panels, PANEL};
 pub use rms_norm::rms_norm;
 pub use rope::{rope, RopeStyle, RopeTable};
-pub use subtract::subtract_scaled;
 pub use swiglu::swiglu;
 
 use candle_core::{CpuStorage, Layout, Result, Storage, Tensor};

@@ -1,6 +1,7 @@
 //! AdamW (Loshchilov & Hutter 2019) with global-norm clipping; its state can be saved.
 
 use super::spec::OptimizerSpec;
+use crate::ops::with_values;
 use anyhow::{ensure, Context, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
@@ -20,6 +21,9 @@ struct Slot {
     second: Vec<f32>,
 }
 
+/// Gradients of all parameters, in the order of their names.
+pub type Gradients = Vec<Vec<f32>>;
+
 /// Keeps the division finite; PyTorch's default.
 const EPSILON: f64 = 1e-8;
 
@@ -34,17 +38,27 @@ impl AdamW {
         Self { spec: spec.clone(), slots, step: 0 }
     }
 
+    /// Adds the gradients of all parameters to `sum`, which is empty at first.
+    ///
+    /// # Errors
+    /// If a parameter has no gradient: then an op on the way dropped it.
+    pub fn collect(&self, grads: &GradStore, sum: &mut Gradients) -> Result<()> {
+        let first = sum.is_empty();
+        for (i, (name, slot)) in self.slots.iter().enumerate() {
+            let grad = grads.get(slot.var.as_tensor()).with_context(|| format!("{name} received no gradient"))?;
+            with_values(grad, "optimizer", |grad| match first {
+                true => sum.push(grad.to_vec()),
+                false => sum[i].iter_mut().zip(grad).for_each(|(sum, grad)| *sum += grad),
+            })?;
+        }
+        Ok(())
+    }
+
     /// One update at `rate`. Returns the gradient norm before clipping.
     ///
     /// # Errors
-    /// If a parameter has no gradient (then an op on the way dropped it), or the gradient is not finite; the parameters
-    /// are then left as they were.
-    pub fn update(&mut self, grads: &GradStore, rate: f64) -> Result<f64> {
-        let mut gradients = Vec::with_capacity(self.slots.len());
-        for (name, slot) in &self.slots {
-            let grad = grads.get(slot.var.as_tensor()).with_context(|| format!("{name} received no gradient"))?;
-            gradients.push(grad.flatten_all()?.to_vec1::<f32>()?);
-        }
+    /// If the gradient is not finite; the parameters are then left as they were.
+    pub fn update(&mut self, gradients: &Gradients, rate: f64) -> Result<f64> {
         let squares: f64 = gradients.iter().flatten().map(|&g| f64::from(g) * f64::from(g)).sum();
         let norm = squares.sqrt();
         ensure!(norm.is_finite(), "the gradient norm is {norm}; lower optimizer.rate");

@@ -16,6 +16,16 @@ pub struct Batch {
     pub kinds: Vec<Kind>,
 }
 
+impl Batch {
+    /// Rows, targets and weights of about `tokens` tokens at a time, one row at least.
+    pub fn parts(&self, tokens: usize) -> impl Iterator<Item = (&[Vec<u32>], &[u32], &[f32])> {
+        let t = self.inputs.first().map_or(1, Vec::len).max(1);
+        let rows = (tokens / t).max(1);
+        let flat = self.targets.chunks(rows * t).zip(self.weights.chunks(rows * t));
+        self.inputs.chunks(rows).zip(flat).map(|(inputs, (targets, weights))| (inputs, targets, weights))
+    }
+}
+
 /// What a target token is, for weighting and for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -27,7 +27,17 @@ impl Side {
 
     /// Has it work once.
     pub fn step<T: DeserializeOwned>(&mut self) -> Result<T> {
-        self.requests.as_mut().context("stdin is piped")?.write_all(b"step\n")?;
+        self.ask()?;
+        self.answer()
+    }
+
+    /// Has it work once, without waiting for it.
+    pub fn ask(&mut self) -> Result<()> {
+        Ok(self.requests.as_mut().context("stdin is piped")?.write_all(b"step\n")?)
+    }
+
+    /// What came of the work it was asked for.
+    pub fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
         self.replies.read_line(&mut line)?;
         serde_json::from_str(&line).context("a side ended early; its error is above")
@@ -39,6 +49,23 @@ impl Drop for Side {
         self.requests = None; // closes the pipe, which ends the child
         let _ = self.child.wait();
     }
+}
+
+/// CPU time of all threads of this process, in seconds.
+#[cfg(unix)]
+pub fn cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes one `timespec`, into one that outlives it.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    assert_eq!(failed, 0, "a process has a clock");
+    time.tv_sec as f64 + 1e-9 * time.tv_nsec as f64
+}
+
+/// CPU time is not to be had here: wall time must do.
+#[cfg(not(unix))]
+pub fn cpu_seconds() -> f64 {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed().as_secs_f64()
 }
 
 /// A Python with torch and transformers: `--python PATH`, or python3 if it has them; says so if there is none.
@@ -72,6 +99,12 @@ pub fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let values = sorted(values);
     values[values.len() / 2]
+}
+
+/// Median, least and most.
+pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let values = sorted(values);
+    [values[values.len() / 2], values[0], values[values.len() - 1]]
 }
 
 /// A folder for what benches write.

@@ -1,0 +1,127 @@
+//! The trained model as one writes it with candle's own differentiable ops: all heads at once, whole maps, a causal mask.
+
+use anyhow::{bail, ensure, Result};
+use candle_core::{Device, Tensor, Var, D};
+use candle_nn::ops::{log_softmax, silu, softmax};
+use difftool::attention::lambda_init;
+use difftool::model::{ModelConfig, Positions, Variant};
+use difftool::train::{AdamW, Batch, Gradients};
+use std::collections::BTreeMap;
+
+/// The model, and what depends on the context alone.
+pub struct Composed<'a> {
+    config: &'a ModelConfig,
+    vars: &'a BTreeMap<String, Var>,
+    ctx_tok: usize,
+    /// cos and sin of every position and pair of channels: (T, d/2).
+    angles: [Tensor; 2],
+    /// 0 where a query sees a key, -inf elsewhere: (T, T).
+    mask: Tensor,
+}
+
+impl<'a> Composed<'a> {
+    /// What a step takes, in bytes: ten tensors as large as all maps of all layers (measured).
+    pub fn estimated_bytes(config: &ModelConfig, ctx_tok: usize, step_tok: usize) -> u64 {
+        (10 * 4 * config.layers.len() * config.query_heads() * ctx_tok * step_tok) as u64
+    }
+
+    /// For batches of rows of `ctx_tok` tokens.
+    pub fn new(config: &'a ModelConfig, vars: &'a BTreeMap<String, Var>, ctx_tok: usize) -> Result<Self> {
+        ensure!(config.kv_heads == config.query_heads(), "the composed model repeats no key heads");
+        let pairs = config.head_dim / 2;
+        let Positions::Rotary { embeddings, .. } = &config.positions else { bail!("the composed model is rotary") };
+        let frequencies = embeddings[0].frequencies();
+        let angle = |t: usize, i: usize| t as f64 * frequencies[i];
+        let table = |f: fn(f64) -> f64| {
+            let values = (0..ctx_tok * pairs).map(|at| f(angle(at / pairs, at % pairs)) as f32).collect();
+            Tensor::from_vec(values, (ctx_tok, pairs), &Device::Cpu)
+        };
+        let hidden = |at: usize| if at % ctx_tok > at / ctx_tok { f32::NEG_INFINITY } else { 0.0 };
+        let mask = Tensor::from_vec((0..ctx_tok * ctx_tok).map(hidden).collect(), (ctx_tok, ctx_tok), &Device::Cpu)?;
+        Ok(Self { config, vars, ctx_tok, angles: [table(f64::cos)?, table(f64::sin)?], mask })
+    }
+
+    /// Loss and gradient norm of a training step.
+    pub fn step(&self, optimizer: &mut AdamW, batch: &Batch, rate: f64) -> Result<(f64, f64)> {
+        let n = batch.targets.len();
+        let targets = Tensor::from_vec(batch.targets.clone(), (n, 1), &Device::Cpu)?;
+        let weights = Tensor::from_vec(batch.weights.clone(), n, &Device::Cpu)?;
+        let log_probs = log_softmax(&self.logits(&batch.inputs)?, 1)?.gather(&targets, 1)?.squeeze(1)?;
+        let loss = ((log_probs * &weights)?.sum_all()?.neg()? / f64::from(weights.sum_all()?.to_scalar::<f32>()?))?;
+        let value = f64::from(loss.to_scalar::<f32>()?);
+        let mut gradients = Gradients::new();
+        optimizer.collect(&loss.backward()?, &mut gradients)?;
+        Ok((value, optimizer.update(&gradients, rate)?))
+    }
+
+    fn logits(&self, ids: &[Vec<u32>]) -> Result<Tensor> {
+        let flat = Tensor::from_vec(ids.concat(), ids.len() * self.ctx_tok, &Device::Cpu)?;
+        let embed = self.var("model.embed_tokens");
+        let mut x = embed.index_select(&flat, 0)?.reshape((ids.len(), self.ctx_tok, self.config.width))?; // B,T,E
+        for layer in 0..self.config.layers.len() {
+            let at = |name: &str| format!("model.layers.{layer}.{name}");
+            let normed = self.norm(&x, &at("input_layernorm"))?;
+            x = (x + self.attention(&normed, layer, &at("self_attn"))?)?;
+            let normed = self.norm(&x, &at("post_attention_layernorm"))?;
+            let gate = silu(&self.linear(&normed, &at("mlp.gate_proj"))?)?;
+            let hidden = (gate * self.linear(&normed, &at("mlp.up_proj"))?)?;
+            x = (x + self.linear(&hidden, &at("mlp.down_proj"))?)?;
+        }
+        Ok(self.norm(&x, "model.norm")?.flatten_to(1)?.matmul(&embed.t()?)?) // B*T,W
+    }
+
+    fn attention(&self, x: &Tensor, layer: usize, at: &str) -> Result<Tensor> {
+        let (b, t, _) = x.dims3()?;
+        let c = self.config;
+        let split = |name: &str| {
+            let y = self.linear(x, &format!("{at}.{name}"))?.reshape((b, t, c.kv_heads, c.head_dim))?;
+            Ok::<_, anyhow::Error>(y.transpose(1, 2)?.contiguous()?) // B,heads,T,d
+        };
+        let (q, k, v) = (self.rope(&split("q_proj")?)?, self.rope(&split("k_proj")?)?, split("v_proj")?);
+        let scaled = (q / (c.head_dim as f64).sqrt())?;
+        let maps = softmax(&scaled.matmul(&k.t()?)?.broadcast_add(&self.mask)?, D::Minus1)?; // B,maps,T,T
+        let out = match c.variant {
+            Variant::Standard => maps.matmul(&v)?,
+            _ => self.difference(&maps, &v, layer, at)?,
+        };
+        self.linear(&out.transpose(1, 2)?.flatten_from(2)?, &format!("{at}.o_proj"))
+    }
+
+    /// DIFF V1, halves: the first half of the maps less lambda times the second, over values twice as wide.
+    fn difference(&self, maps: &Tensor, v: &Tensor, layer: usize, at: &str) -> Result<Tensor> {
+        let wide = Tensor::cat(&v.chunk(2, 1)?, 3)?.contiguous()?; // B,H,T,2d
+        let halves = maps.matmul(&Tensor::cat(&[&wide, &wide], 1)?)?.chunk(2, 1)?;
+        let vector = |name: &str| self.vars[&format!("{at}.lambda_{name}")].as_tensor();
+        let exp_dot = |q: &str, k: &str| (vector(q) * vector(k))?.sum_all()?.exp();
+        let lambda = ((exp_dot("q1", "k1")? - exp_dot("q2", "k2")?)? + lambda_init(layer))?;
+        let mixture = (&halves[0] - halves[1].broadcast_mul(&lambda)?)?;
+        Ok((self.unit_rms(&mixture)? * (1.0 - lambda_init(layer)))?)
+    }
+
+    fn rope(&self, x: &Tensor) -> Result<Tensor> {
+        let [cos, sin] = &self.angles;
+        let halves = x.chunk(2, 3)?;
+        let (a, b) = (&halves[0], &halves[1]);
+        let first = (a.broadcast_mul(cos)? - b.broadcast_mul(sin)?)?;
+        let second = (b.broadcast_mul(cos)? + a.broadcast_mul(sin)?)?;
+        Ok(Tensor::cat(&[first, second], 3)?)
+    }
+
+    fn unit_rms(&self, x: &Tensor) -> Result<Tensor> {
+        let mean = x.sqr()?.mean_keepdim(D::Minus1)?;
+        Ok(x.broadcast_div(&(mean + self.config.norm_eps)?.sqrt()?)?)
+    }
+
+    fn norm(&self, x: &Tensor, name: &str) -> Result<Tensor> {
+        Ok(self.unit_rms(x)?.broadcast_mul(self.var(name))?)
+    }
+
+    fn linear(&self, x: &Tensor, name: &str) -> Result<Tensor> {
+        let (b, t, _) = x.dims3()?;
+        Ok(x.flatten_to(1)?.matmul(&self.var(name).t()?)?.reshape((b, t, ()))?)
+    }
+
+    fn var(&self, name: &str) -> &Tensor {
+        self.vars[&format!("{name}.weight")].as_tensor()
+    }
+}

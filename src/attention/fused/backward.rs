@@ -1,0 +1,204 @@
+//! The gradients of q, k and v, from maps that are computed again block by block.
+
+use super::{all_row_dots, join, multiply_panels, pieces, Mixture, Share, Sizes, Target, KEYS, QUERIES};
+use crate::ops::simd::exp;
+use crate::ops::{multiply_add, Mat, MatMut, Panels};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// In the shapes of q, k and v.
+pub(super) struct Gradients {
+    pub(super) q: Vec<f32>,
+    pub(super) k: Vec<f32>,
+    pub(super) v: Vec<f32>,
+}
+
+/// What all tasks read.
+pub(super) struct Backward<'a> {
+    op: &'a Mixture,
+    size: Sizes,
+    q: &'a [f32],
+    dout: &'a [f32],
+    /// K^T, (d, T), and K, (T, d), of every key head; V^T of every value head.
+    k_t: Vec<Panels>,
+    k: Vec<Panels>,
+    v_t: Vec<Panels>,
+    /// dOut . Out and dOut . (map 2 V), if there is one, of every row: (B, T, H).
+    out_dots: Vec<f32>,
+    second_dots: Vec<f32>,
+}
+
+/// What one head adds to the gradients: of each map dq (T, padded d) and dk (T, d), and dv (T, value width).
+struct Parts {
+    q: Vec<Vec<f32>>,
+    k: Vec<Vec<f32>>,
+    v: Vec<f32>,
+}
+
+/// Blocks that are used again and again, each (queries, KEYS).
+struct Room {
+    /// Gradient of the mixed map.
+    dp: Vec<f32>,
+    /// The mixed map.
+    mixed: Vec<f32>,
+    /// Logits of one map, then their gradient.
+    ds: Vec<f32>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        let block = || vec![0.0; QUERIES * KEYS];
+        Self { dp: block(), mixed: block(), ds: block() }
+    }
+}
+
+/// What the rows of a tile need to know of one map.
+struct MapRows<'a> {
+    log_sums: &'a [f32],
+    /// Row sums of P * dP.
+    dots: &'a [f32],
+    /// 1, or -lambda.
+    mix: &'a [f32],
+}
+
+/// One map of a head.
+struct Map {
+    /// Scaled queries: (T, d).
+    q: Vec<f32>,
+    dots: Vec<f32>,
+    mix: Vec<f32>,
+}
+
+impl<'a> Backward<'a> {
+    pub(super) fn new(op: &'a Mixture, size: Sizes, [q, k, v, out, dout]: [&'a [f32]; 5]) -> Self {
+        Self {
+            op,
+            size,
+            q,
+            dout,
+            k_t: size.pack(k, size.k_heads, true),
+            k: size.pack(k, size.k_heads, false),
+            v_t: size.pack(v, size.v_heads, true),
+            out_dots: all_row_dots(dout, out, size.width()),
+            second_dots: all_row_dots(&dout[..op.kept().second.len()], &op.kept().second, size.width()),
+        }
+    }
+
+    pub(super) fn gradients(&self) -> Gradients {
+        let (size, wiring) = (&self.size, &self.op.wiring);
+        let parts: Vec<Parts> = size.tasks().map_init(Room::default, |room, task| self.head(room, task)).collect();
+        let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
+        for (task, parts) in parts.iter().enumerate() {
+            let (entry, h) = (task / size.heads, task % size.heads);
+            for j in 0..wiring.maps() {
+                q.push(Share { entry, head: wiring.query[j][h], values: &parts.q[j], stride: size.padded() });
+                k.push(Share { entry, head: wiring.key[j][h], values: &parts.k[j], stride: size.d });
+            }
+            for (piece, &head) in wiring.value[h].iter().enumerate() {
+                v.push(Share { entry, head, values: &parts.v[piece * size.d..], stride: size.width() });
+            }
+        }
+        Gradients { q: join(size, size.q_heads, &q), k: join(size, size.k_heads, &k), v: join(size, size.v_heads, &v) }
+    }
+
+    fn head(&self, room: &mut Room, (entry, head): (usize, usize)) -> Parts {
+        let (size, maps) = (&self.size, self.op.wiring.maps());
+        let zeros = |width: usize| vec![0.0; size.t * width];
+        let of_maps = |width: usize| (0..maps).map(|_| zeros(width)).collect::<Vec<_>>();
+        let mut parts = Parts { q: of_maps(size.padded()), k: of_maps(size.d), v: zeros(size.width()) };
+        let maps: Vec<Map> = (0..maps).map(|j| self.map(entry, head, j)).collect();
+        for block in pieces(size.t, KEYS) {
+            for tile in size.tiles().filter(|tile| tile.end > block.start) {
+                let keys = block.start..block.end.min(tile.end);
+                self.block((entry, head), &maps, room, &tile, &keys, &mut parts);
+            }
+        }
+        parts.q.iter_mut().flatten().for_each(|dq| *dq *= self.op.scale);
+        parts
+    }
+
+    fn map(&self, entry: usize, head: usize, j: usize) -> Map {
+        let (size, op) = (&self.size, self.op);
+        let q = size.scaled(self.q, size.q_heads, entry, op.wiring.query[j][head], op.scale);
+        let of_row = |dots: &[f32], t: usize| dots[(entry * size.t + t) * size.heads + head];
+        if op.wiring.maps() == 1 {
+            return Map { q, dots: (0..size.t).map(|t| of_row(&self.out_dots, t)).collect(), mix: vec![1.0; size.t] };
+        }
+        let mix = (0..size.t).map(|t| if j == 0 { 1.0 } else { -op.lambda(size, entry, t, head) }).collect();
+        let dots = |t: usize| {
+            let second = of_row(&self.second_dots, t);
+            // Out = map 1 V - lambda map 2 V
+            if j == 0 {
+                of_row(&self.out_dots, t) + op.lambda(size, entry, t, head) * second
+            } else {
+                second
+            }
+        };
+        Map { q, dots: (0..size.t).map(dots).collect(), mix }
+    }
+
+    /// Adds what a block of queries and keys contributes.
+    fn block(
+        &self,
+        (entry, head): (usize, usize),
+        maps: &[Map],
+        room: &mut Room,
+        tile: &Range<usize>,
+        keys: &Range<usize>,
+        parts: &mut Parts,
+    ) {
+        let (size, wiring, d) = (&self.size, &self.op.wiring, self.size.d);
+        let (n, m) = (tile.len(), keys.len());
+        let dout = |piece: usize| size.rows(self.dout, size.out_slices(), entry, head * size.slices + piece, tile);
+        for (piece, value) in wiring.value[head].iter().enumerate() {
+            let dp = Target { data: &mut room.dp, rows: n, stride: KEYS };
+            let v_t = &self.v_t[entry * size.v_heads + value];
+            multiply_panels(dp, piece > 0, dout(piece), v_t, 0..d, keys.clone());
+        }
+        for (j, map) in maps.iter().enumerate() {
+            let key_head = entry * size.k_heads + wiring.key[j][head];
+            let q = Mat::new(&map.q[tile.start * d..], n, d, d);
+            let logits = Target { data: &mut room.ds, rows: n, stride: KEYS };
+            multiply_panels(logits, false, q, &self.k_t[key_head], 0..d, keys.clone());
+            let log_sums = &self.op.kept().log_sums[entry * size.heads + head][j][tile.clone()];
+            let rows = MapRows { log_sums, dots: &map.dots[tile.clone()], mix: &map.mix[tile.clone()] };
+            logit_gradients(room, &rows, j > 0, m, tile.start + 1, keys.start);
+            let ds = Mat::new(&room.ds, n, m, KEYS);
+            let dq = Target { data: &mut parts.q[j][tile.start * size.padded()..], rows: n, stride: size.padded() };
+            multiply_panels(dq, true, ds, &self.k[key_head], keys.clone(), 0..d);
+            multiply_add(MatMut::new(&mut parts.k[j][keys.start * d..], m, d, d), 1.0, ds.t(), q);
+        }
+        for piece in 0..size.slices {
+            let dv = MatMut::new(&mut parts.v[keys.start * size.width() + piece * d..], m, d, size.width());
+            multiply_add(dv, 1.0, Mat::new(&room.mixed, n, m, KEYS).t(), dout(piece));
+        }
+    }
+}
+
+/// Turns logits into their gradients mix P * (dP - rowsum(P * dP)), and adds mix P to the mixed map, or begins it. Row i sees
+/// the keys before `first_end + i`, of which the first column is number `first_key`.
+#[pulp::with_simd(logit_gradients = pulp::Arch::new())]
+#[inline(always)]
+fn logit_gradients_simd<'a, S: pulp::Simd>(
+    _simd: S,
+    room: &'a mut Room,
+    rows: &'a MapRows<'a>,
+    add: bool,
+    columns: usize,
+    first_end: usize,
+    first_key: usize,
+) {
+    let blocks = room.ds.chunks_exact_mut(KEYS).zip(room.mixed.chunks_exact_mut(KEYS)).zip(room.dp.chunks_exact(KEYS));
+    for (i, ((ds, mixed), dp)) in blocks.take(rows.mix.len()).enumerate() {
+        let visible = (first_end + i).saturating_sub(first_key).min(columns);
+        let (log_sum, dot, mix) = (rows.log_sums[i], rows.dots[i], rows.mix[i]);
+        let (ds, mixed, dp) = (&mut ds[..columns], &mut mixed[..columns], &dp[..columns]);
+        for ((ds, mixed), dp) in ds[..visible].iter_mut().zip(&mut mixed[..visible]).zip(&dp[..visible]) {
+            let p = mix * exp(*ds - log_sum);
+            *mixed = if add { *mixed + p } else { p };
+            *ds = p * (dp - dot);
+        }
+        ds[visible..].fill(0.0);
+        mixed[visible..].fill(0.0);
+    }
+}

@@ -1,0 +1,105 @@
+//! The mixture, by an online softmax over blocks of keys.
+
+use super::{multiply_panels, pieces, Mixture, Sizes, Target, KEYS, QUERIES};
+use crate::attention::tile::scale_rows;
+use crate::ops::simd::softmax_block;
+use crate::ops::{Mat, Panels};
+use std::ops::Range;
+
+/// What all tasks read.
+pub(super) struct Forward<'a> {
+    op: &'a Mixture,
+    size: Sizes,
+    q: &'a [f32],
+    /// K^T of every key head, (d, T), and V of every value head, (T, d), of every batch entry.
+    k: Vec<Panels>,
+    v: Vec<Panels>,
+}
+
+/// Buffers that are used again and again.
+pub(super) struct Room {
+    /// Scaled queries of a map: (T, d).
+    q: Vec<f32>,
+    /// Logits of a block, then exponentials: (queries, KEYS).
+    weights: Vec<f32>,
+    visible: Vec<Range<usize>>,
+    largest: Vec<f32>,
+    sums: Vec<f32>,
+    factors: Vec<f32>,
+}
+
+impl<'a> Forward<'a> {
+    pub(super) fn new(op: &'a Mixture, size: Sizes, q: &'a [f32], k: &[f32], v: &[f32]) -> Self {
+        Self { op, size, q, k: size.pack(k, size.k_heads, true), v: size.pack(v, size.v_heads, false) }
+    }
+
+    /// The output of a head and, of two maps, that of the second one alone, both (T, padded value width); and the log-sums
+    /// of each map (T).
+    pub(super) fn head(&self, room: &mut Room, (entry, head): (usize, usize)) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+        let (size, width) = (&self.size, self.size.slices * self.size.padded());
+        let mut of_map = |j: usize| {
+            room.q = size.scaled(self.q, size.q_heads, entry, self.op.wiring.query[j][head], self.op.scale);
+            let (mut out, mut log_sums) = (vec![0.0; size.t * width], vec![0.0; size.t]);
+            for tile in size.tiles() {
+                let rows = &mut out[tile.start * width..tile.end * width];
+                self.tile(room, (entry, head, j), &tile, rows, &mut log_sums[tile.clone()]);
+            }
+            (out, log_sums)
+        };
+        let (mut outs, log_sums): (Vec<Vec<f32>>, Vec<_>) = (0..self.op.wiring.maps()).map(&mut of_map).unzip();
+        if let [first, second] = outs.as_mut_slice() {
+            for (query, (first, second)) in first.chunks_exact_mut(width).zip(second.chunks_exact(width)).enumerate() {
+                let lambda = self.op.lambda(size, entry, query, head);
+                first.iter_mut().zip(second).for_each(|(first, second)| *first -= lambda * second);
+            }
+        }
+        (outs, log_sums)
+    }
+
+    /// softmax(scale Q K^T) V of a tile of queries: (queries, padded value width).
+    fn tile(
+        &self,
+        room: &mut Room,
+        (entry, head, j): (usize, usize, usize),
+        tile: &Range<usize>,
+        out: &mut [f32],
+        log_sums: &mut [f32],
+    ) {
+        let (size, wiring, n) = (&self.size, &self.op.wiring, tile.len());
+        let width = size.slices * size.padded();
+        let queries = Mat::new(&room.q[tile.start * size.d..], n, size.d, size.d);
+        room.largest.clear();
+        room.largest.resize(n, f32::MIN);
+        room.sums.clear();
+        room.sums.resize(n, 0.0);
+        for keys in pieces(tile.end, KEYS) {
+            let k = &self.k[entry * size.k_heads + wiring.key[j][head]];
+            let logits = Target { data: &mut room.weights, rows: n, stride: KEYS };
+            multiply_panels(logits, false, queries, k, 0..size.d, keys.clone());
+            room.visible.clear();
+            room.visible.extend(tile.clone().map(|query| 0..(query + 1).saturating_sub(keys.start).min(keys.len())));
+            let weights = &mut room.weights[..n * KEYS];
+            softmax_block(weights, KEYS, &room.visible, &mut room.largest, &mut room.sums, &mut room.factors);
+            scale_rows(out, width, &room.factors);
+            for (piece, value) in wiring.value[head].iter().enumerate() {
+                let v = &self.v[entry * size.v_heads + value];
+                let out = Target { data: &mut out[piece * size.padded()..], rows: n, stride: width };
+                multiply_panels(out, true, Mat::new(&room.weights, n, keys.len(), KEYS), v, keys.clone(), 0..size.d);
+            }
+        }
+        let rows = log_sums.iter_mut().zip(&mut room.factors);
+        for ((log_sum, factor), (largest, sum)) in rows.zip(room.largest.iter().zip(&room.sums)) {
+            *log_sum = largest + sum.ln();
+            *factor = 1.0 / sum;
+        }
+        scale_rows(out, width, &room.factors);
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        let rows = || vec![0.0; QUERIES];
+        let weights = vec![0.0; QUERIES * KEYS];
+        Self { q: Vec::new(), weights, visible: Vec::new(), largest: rows(), sums: rows(), factors: rows() }
+    }
+}
