@@ -3,7 +3,7 @@
 //! `cargo bench --bench training -- --python PATH` prints a table and writes `target/bench/training.csv`; without Python
 //! PyTorch is left out. `--all` runs every case: 256, 1,024 and 4,096 tokens of context; about 1 and 5 million parameters;
 //! one thread, two threads, and a standard and a differential model side by side on one thread each, which is how
-//! `difftool train` uses two cores. `--rounds N` takes more or fewer steps.
+//! `difftool train` uses two cores. `--only 5m/1024` runs the cases of such a name, and `--rounds N` takes more or fewer steps.
 //!
 //! Each side is a process of its own, so that its peak memory is its own, and all take steps in turn. They start from the
 //! same weights, train on the same batch with the same optimiser, and must agree on the first loss and gradient norm before
@@ -46,8 +46,8 @@ fn main() -> Result<()> {
         }
     }
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
-    let rounds = args.iter().position(|arg| arg == "--rounds").and_then(|i| args.get(i + 1));
-    let rounds = rounds.map_or(Ok(5), |n| n.parse()).context("--rounds takes a number")?;
+    let value = |flag: &str| args.iter().position(|arg| arg == flag).and_then(|i| args.get(i + 1));
+    let rounds = value("--rounds").map_or(Ok(5), |n| n.parse()).context("--rounds takes a number")?;
     // `cargo test --benches` passes no `--bench`: once is enough to see that the sides agree.
     let bench = Bench {
         rounds: if has("--bench") { rounds } else { 1 },
@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     println!("{}; {STEP_TOK} tokens per step; {} steps of each side in turn", cpu_model(), bench.rounds);
     println!("tokens/s; how many times as long the others take (least to most); peak memory");
     let mut rows = Vec::new();
-    for case in cases(has("--all"), has("--bench")) {
+    for case in cases(has("--all"), value("--only"), has("--bench")) {
         rows.extend(bench.measure(&case)?);
     }
     write("training.csv", &rows)
@@ -98,24 +98,27 @@ impl Mode {
     }
 }
 
-/// All, or those that take a few minutes, or the smallest one.
-fn cases(all: bool, real: bool) -> Vec<Case> {
+/// All, or those of a name, or those that take a few minutes, or the smallest one.
+fn cases(all: bool, only: Option<&String>, real: bool) -> Vec<Case> {
     use Mode::{OneThread, SideBySide, TwoThreads};
-    let case = |millions, ctx_tok, mode| {
-        let composed = mode == OneThread && (all || millions == 1);
-        Case { millions, ctx_tok, mode, composed }
-    };
     let mut cases = Vec::new();
     for millions in [1, 5] {
         for ctx_tok in [256, 1024, 4096] {
-            cases.extend([OneThread, TwoThreads, SideBySide].map(|mode| case(millions, ctx_tok, mode)));
+            for mode in [OneThread, TwoThreads, SideBySide] {
+                let composed = mode == OneThread && (all || only.is_some() || millions == 1);
+                cases.push(Case { millions, ctx_tok, mode, composed });
+            }
         }
     }
     let few = |case: &Case| match case.millions {
         1 => case.mode == OneThread || case.ctx_tok == 1024,
         _ => case.mode == OneThread && case.ctx_tok == 1024,
     };
-    cases.retain(|case| if real { all || few(case) } else { case.composed && case.ctx_tok == 256 });
+    cases.retain(|case| match only {
+        Some(name) => format!("{}m/{}/{}", case.millions, case.ctx_tok, case.mode.name()).contains(name),
+        None if real => all || few(case),
+        None => case.mode == OneThread && case.millions == 1 && case.ctx_tok == 256,
+    });
     cases
 }
 
@@ -340,7 +343,9 @@ impl Made {
 
 /// The child's part: one step for every line of stdin.
 fn serve(side: &str, folder: &Path, batch: &Path, threads: usize) -> Result<()> {
-    difftool::memory::keep_freed(); // as `difftool train` does
+    // As `difftool train` does.
+    std::env::set_var("CANDLE_NUM_THREADS", "1");
+    difftool::memory::keep_freed();
     let config = ModelConfig::read(&folder.join("config.json"))?;
     let BatchFile { ids, optimizer: spec } = serde_json::from_str(&std::fs::read_to_string(batch)?)?;
     let weights = Checkpoint::open(folder)?.load(&config)?;

@@ -190,6 +190,24 @@ fn a_step_over_many_sequences_in_parts_has_the_loss_and_gradient_of_all_at_once(
 }
 
 #[test]
+fn a_step_in_parts_is_bit_identical_for_any_number_of_threads() {
+    for config in variants() {
+        let batch = random_batch(config.vocab, 100, 33); // four parts
+        let run = |threads: usize| {
+            let vars = variables(&config, 1).unwrap();
+            let model = Transformer::build(&config, &mut tensors(&vars)).unwrap();
+            let mut optimizer = AdamW::new(&vars, &spec().optimizer);
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let (loss, _, norm) = pool.install(|| step(&model, &mut optimizer, &batch, 1e-3)).unwrap();
+            let weights: Vec<u32> = vars.values().flat_map(|var| values(var)).map(f32::to_bits).collect();
+            (loss.to_bits(), norm.to_bits(), weights)
+        };
+        let one = run(1);
+        assert!([2, 3].iter().all(|&threads| run(threads) == one), "{}", config.layout());
+    }
+}
+
+#[test]
 fn a_step_moves_every_parameter_of_every_variant() {
     let optimizer = spec().optimizer;
     for config in variants() {

@@ -16,13 +16,23 @@ pub struct Batch {
     pub kinds: Vec<Kind>,
 }
 
+/// Some rows of a batch.
+pub struct Part<'a> {
+    /// See [`Batch::inputs`].
+    pub inputs: &'a [Vec<u32>],
+    /// See [`Batch::targets`].
+    pub targets: &'a [u32],
+    /// See [`Batch::weights`].
+    pub weights: &'a [f32],
+}
+
 impl Batch {
-    /// Rows, targets and weights of about `tokens` tokens at a time, one row at least.
-    pub fn parts(&self, tokens: usize) -> impl Iterator<Item = (&[Vec<u32>], &[u32], &[f32])> {
+    /// Whole rows of about `tokens` tokens at a time, one row at least.
+    pub fn parts(&self, tokens: usize) -> impl Iterator<Item = Part<'_>> {
         let t = self.inputs.first().map_or(1, Vec::len).max(1);
         let rows = (tokens / t).max(1);
         let flat = self.targets.chunks(rows * t).zip(self.weights.chunks(rows * t));
-        self.inputs.chunks(rows).zip(flat).map(|(inputs, (targets, weights))| (inputs, targets, weights))
+        self.inputs.chunks(rows).zip(flat).map(|(inputs, (targets, weights))| Part { inputs, targets, weights })
     }
 }
 

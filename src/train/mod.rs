@@ -10,7 +10,7 @@ mod log;
 mod spec;
 
 pub use adamw::{AdamW, Gradients};
-pub use data::{Batch, DataSource, Kind};
+pub use data::{Batch, DataSource, Kind, Part};
 pub use log::{EvalLine, LogLine};
 pub use spec::*;
 
@@ -20,8 +20,10 @@ use crate::ops::{cross_entropy, TokenScores};
 use crate::pass::score;
 use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Tokenizer};
 use anyhow::{Context, Result};
+use candle_core::backprop::GradStore;
 use candle_core::{DType, Tensor, Var};
 use checkpoint::Position;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -284,19 +286,34 @@ const PART_TOK: usize = 1024;
 /// # Errors
 /// If shapes do not fit or a parameter receives no gradient.
 pub fn step(model: &Transformer, optimizer: &mut AdamW, batch: &Batch, rate: f64) -> Result<(f64, TokenScores, f64)> {
-    let sum = |weights: &[f32]| weights.iter().map(|&w| f64::from(w)).sum::<f64>();
     let total = sum(&batch.weights);
     let (mut value, mut scores, mut gradients) = (0.0, Vec::with_capacity(batch.targets.len()), Gradients::new());
-    for (inputs, targets, weights) in batch.parts(PART_TOK) {
-        let hidden = model.hidden(inputs, &mut Fused)?; // B,T,E
-        let logits = model.logits(&hidden.flatten_to(1)?)?; // B*T,W
-        let (mean, part_scores) = cross_entropy(&logits, targets.to_vec(), weights.to_vec())?;
-        let loss = (mean * (sum(weights) / total))?;
-        value += f64::from(loss.to_scalar::<f32>()?);
-        anyhow::ensure!(value.is_finite(), "the loss is {value}; lower optimizer.rate");
-        scores.extend(part_scores);
-        optimizer.collect(&loss.backward()?, &mut gradients)?;
+    let parts: Vec<Part> = batch.parts(PART_TOK).collect();
+    // As many at once as there are threads; added up in order, so that the sum does not depend on how many that is.
+    for parts in parts.chunks(rayon::current_num_threads()) {
+        let done: Vec<_> = parts.par_iter().map(|part| backward(model, part, sum(part.weights) / total)).collect();
+        for done in done {
+            let (loss, part_scores, grads) = done?;
+            value += loss;
+            scores.extend(part_scores);
+            optimizer.collect(&grads, &mut gradients)?;
+        }
     }
     let norm = optimizer.update(&gradients, rate)?;
     Ok((value, scores, norm))
+}
+
+/// A part's share of the loss, the scores of its targets, and the gradients of that share.
+fn backward(model: &Transformer, part: &Part<'_>, share: f64) -> Result<(f64, TokenScores, GradStore)> {
+    let hidden = model.hidden(part.inputs, &mut Fused)?; // B,T,E
+    let logits = model.logits(&hidden.flatten_to(1)?)?; // B*T,W
+    let (mean, scores) = cross_entropy(&logits, part.targets.to_vec(), part.weights.to_vec())?;
+    let loss = (mean * share)?;
+    let value = f64::from(loss.to_scalar::<f32>()?);
+    anyhow::ensure!(value.is_finite(), "the loss is {value}; lower optimizer.rate");
+    Ok((value, scores, loss.backward()?))
+}
+
+fn sum(weights: &[f32]) -> f64 {
+    weights.iter().map(|&w| f64::from(w)).sum()
 }
