@@ -328,6 +328,22 @@ fn a_resumed_run_repeats_what_came_after_its_checkpoint() {
 }
 
 #[test]
+fn a_log_with_an_unreadable_line_in_its_middle_is_left_as_it_is() {
+    let mut spec = spec();
+    spec.variants.truncate(1);
+    let out = tempfile::tempdir().unwrap();
+    assert_eq!(run(&spec, out.path(), false, 8), Outcome::Stopped);
+    let log = out.path().join("transformer/log.csv");
+    let broken = std::fs::read_to_string(&log).unwrap().replacen("\n1024,", "\nlots,", 1);
+    std::fs::write(&log, &broken).unwrap();
+    let stop = AtomicBool::new(false);
+    let nobody = StopAfter { steps: usize::MAX, done: AtomicUsize::new(0), stop: &stop };
+    let error = format!("{:#}", train(&spec, out.path(), true, &stop, &nobody).unwrap_err());
+    assert!(error.contains("log.csv") && error.contains("line: 2"), "{error}");
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), broken);
+}
+
+#[test]
 fn resuming_a_finished_run_changes_nothing() {
     let out = tempfile::tempdir().unwrap();
     finish(&spec(), out.path());
@@ -455,6 +471,11 @@ fn a_spec_whose_numbers_do_not_fit_is_refused() {
     refused("head_dim = 8", "head_dim = 7", "head_dim 7 is odd");
     refused("heads = 4", "heads = 4\nkv_heads = 1", "variant diff: num_key_value_heads 1 is odd");
     refused("clip = 1.0", "clip = 0.0", "clip");
+    refused("rate = 1e-2", "rate = -1e-2", "rate -0.01");
+    refused("rate = 1e-2", "rate = inf", "rate inf");
+    refused("beta1 = ", "beta1 = 1", "beta1 1");
+    refused("first_digit = ", "first_digit = -", "first_digit -");
+    refused("[[stage]]\n", "[[stage]]\ncycle_rate = 1e-3\n", "the first one has a cycle_rate");
     refused("log_every_tok = 1024", "log_every_tok = 0", "log_every_tok");
     refused("tokens = 3072", "tokens = 200", "200 tokens are less than one step of 256");
     refused("synthetic = 0.5 }\n\n[watch]", "synthetic = 5.0 }\n\n[watch]", "synthetic = 5");

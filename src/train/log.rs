@@ -136,10 +136,11 @@ impl Tally {
     }
 }
 
-/// Keeps the lines of a CSV up to `tokens` and opens it for more; a resumed run repeats what came after its checkpoint.
+/// Keeps the lines of a CSV up to `tokens` and opens it for more; a resumed run repeats what came after its checkpoint. The
+/// last line may be half a line: a killed process was writing it.
 ///
 /// # Errors
-/// If the file cannot be read or written.
+/// If the file cannot be read or written. It is then as it was.
 pub fn open<L>(path: &Path, tokens: usize, tokens_of: impl Fn(&L) -> usize) -> Result<csv::Writer<std::fs::File>>
 where
     L: Serialize + for<'de> Deserialize<'de>,
@@ -147,8 +148,16 @@ where
     let context = || format!("cannot write {}", path.display());
     let mut kept: Vec<L> = Vec::new();
     if path.exists() {
-        let lines = csv::Reader::from_path(path).with_context(context)?.into_deserialize::<L>();
-        kept.extend(lines.map_while(Result::ok).take_while(|line| tokens_of(line) <= tokens));
+        let lines: Vec<csv::Result<L>> =
+            csv::Reader::from_path(path).with_context(context)?.into_deserialize().collect();
+        let last = lines.len().saturating_sub(1);
+        for (i, line) in lines.into_iter().enumerate() {
+            match line {
+                Ok(line) if tokens_of(&line) <= tokens => kept.push(line),
+                Err(error) if i < last => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+                _ => break,
+            }
+        }
     }
     let mut writer = csv::Writer::from_path(path).with_context(context)?;
     for line in kept {

@@ -1,7 +1,7 @@
 //! Training matched models: the loop, top to bottom.
 //!
-//! Every variant of a spec runs in a thread of its own with one kernel thread each, on the same documents in the same
-//! order, from the same initial values of the tensors they share.
+//! Every variant of a spec runs in a thread of its own with an equal share of the machine's threads, on the same documents in
+//! the same order, from the same initial values of the tensors they share. How many threads there are changes no bit.
 
 mod adamw;
 mod checkpoint;
@@ -26,6 +26,7 @@ use checkpoint::Position;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -63,23 +64,26 @@ pub fn train(
 ) -> Result<Outcome> {
     let tokenizer = Tokenizer::embedded();
     let configs = spec.configs(tokenizer.vocab_size())?;
+    // A thread for every variant, and more for fewer variants than cores.
+    let threads_each = (rayon::current_num_threads() / configs.len()).max(1);
     let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for (index, config) in configs.iter().enumerate() {
             threads.push(scope.spawn(move || {
                 let dir = out.join(&spec.variants[index].name);
                 let run = Run { spec, config, dir: &dir, stop, tokenizer };
-                // A pool of one: the variants share the machine, not each other's kernels.
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
-                let outcome =
-                    pool.install(|| run.train(resume, &|tokens, message| progress.step(index, tokens, message)));
+                // A pool of its own: the variants share the machine, not each other's kernels.
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads_each).build()?;
+                let report = |tokens: usize, message: &str| progress.step(index, tokens, message);
+                let outcome = catch_unwind(AssertUnwindSafe(|| pool.install(|| run.train(resume, &report))));
+                let outcome = outcome.unwrap_or_else(|_| anyhow::bail!("a panic, whose message is above"));
                 if outcome.is_err() {
                     stop.store(true, Ordering::Relaxed);
                 }
                 outcome.with_context(|| format!("variant {}", spec.variants[index].name))
             }));
         }
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| anyhow::bail!("a training thread panicked"))).collect()
+        threads.into_iter().map(|thread| thread.join().expect("panics are caught")).collect()
     });
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
     Ok(if outcomes.contains(&Outcome::Stopped) { Outcome::Stopped } else { Outcome::Finished })

@@ -169,8 +169,18 @@ impl TrainSpec {
                 bail_usage!("watch: {key} is 0; give a number of tokens, a large one for never");
             }
         }
-        if self.optimizer.clip.is_nan() || self.optimizer.clip <= 0.0 {
-            bail_usage!("optimizer: clip {} is not a gradient norm above 0", self.optimizer.clip);
+        self.optimizer.check()?;
+        let LossSpec { first_digit, other_digits, new_digits } = self.loss;
+        for (key, weight) in [("first_digit", first_digit), ("other_digits", other_digits), ("new_digits", new_digits)]
+        {
+            if !(0.0..f64::INFINITY).contains(&weight) {
+                bail_usage!("loss: {key} {weight} is not a weight; give 0 or more");
+            }
+        }
+        if self.stages[0].cycle_rate.is_some() {
+            bail_usage!(
+                "stage: the first one has a cycle_rate, but its peak is optimizer.rate; later stages may have one"
+            );
         }
         self.check_model()?;
         self.check_names()?;
@@ -210,6 +220,9 @@ impl TrainSpec {
         let Stage { ctx_tok, step_tok, tokens, .. } = *stage;
         if ctx_tok == 0 || step_tok == 0 || !step_tok.is_multiple_of(ctx_tok) {
             bail_usage!("stage: step_tok {step_tok} is not a multiple of ctx_tok {ctx_tok}");
+        }
+        if let Some(rate) = stage.cycle_rate.filter(|&rate| !is_rate(rate)) {
+            bail_usage!("stage: cycle_rate {rate} is not a learning rate above 0");
         }
         if tokens < step_tok {
             bail_usage!("stage: {tokens} tokens are less than one step of {step_tok}");
@@ -297,7 +310,28 @@ impl Stage {
     }
 }
 
+fn is_rate(rate: f64) -> bool {
+    rate > 0.0 && rate.is_finite()
+}
+
 impl OptimizerSpec {
+    fn check(&self) -> Result<()> {
+        let Self { rate, final_fraction, beta1, beta2, weight_decay, clip, .. } = *self;
+        for (key, value, fits, what) in [
+            ("rate", rate, is_rate(rate), "a learning rate above 0"),
+            ("final_fraction", final_fraction, (0.0..=1.0).contains(&final_fraction), "a fraction from 0 to 1"),
+            ("beta1", beta1, (0.0..1.0).contains(&beta1), "a decay from 0 to below 1"),
+            ("beta2", beta2, (0.0..1.0).contains(&beta2), "a decay from 0 to below 1"),
+            ("weight_decay", weight_decay, weight_decay >= 0.0 && weight_decay.is_finite(), "a decay of 0 or more"),
+            ("clip", clip, clip > 0.0, "a gradient norm above 0"),
+        ] {
+            if !fits {
+                bail_usage!("optimizer: {key} {value} is not {what}");
+            }
+        }
+        Ok(())
+    }
+
     fn cosine(&self, peak: f64, done: usize, length: usize) -> f64 {
         let progress = done as f64 / length.max(1) as f64;
         let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos());
