@@ -45,7 +45,7 @@ pub struct MapMeasure {
 #[derive(Clone, Debug)]
 pub struct Maps {
     /// One for each quantity that the model has and each (layer, head); without `by_head` the mean over heads under
-    /// the first of them.
+    /// the first of them. Of a standard model's map and its mixture, which are the same, only the mixture.
     pub grids: Vec<(Quantity, (usize, usize), Grid)>,
     /// The attention of the target's rows by key bin, (layer, head) as above: one row of bins for each quantity.
     pub profiles: Vec<(Quantity, (usize, usize), Grid)>,
@@ -113,6 +113,12 @@ impl Measure for MapMeasure {
             if grid.values.iter().any(|value| !value.is_nan()) {
                 found.entry(sighting.probe).or_default().push(((sighting.layer, sighting.head), grid));
             }
+        }
+        let asked = &self.spec.quantities;
+        let lacks = |quantity| asked.iter().position(|&q| q == quantity).is_some_and(|i| !found.contains_key(&(2 * i)));
+        if asked.contains(&Quantity::Effective) && lacks(Quantity::Map(1)) {
+            // A standard model's only map is its mixture: one picture shows both.
+            found.retain(|probe, _| asked[probe / 2] != Quantity::Map(0));
         }
         let (mut grids, mut profiles) = (Vec::new(), Vec::new());
         for (probe, heads) in found {

@@ -1,0 +1,215 @@
+//! The pictures: maps side by side, or every layer and head of a model as small multiples.
+
+use super::heads::Heads;
+use crate::bail_usage;
+use crate::cli::{HeatmapArgs, MapKind, PoolingArg};
+use crate::cmd::session::Session;
+use crate::measure::Maps;
+use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
+use crate::probe::{Grid, Quantity};
+use crate::table::short;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Largest side of a small multiple, in pixels.
+const SMALL: u32 = 200;
+const NOTHING: &str = "nothing to draw: no query in --query sees a key in --key";
+
+/// Everything that is drawn.
+pub(super) struct Picture<'a> {
+    pub(super) args: &'a HeatmapArgs,
+    pub(super) heads: &'a Heads,
+    /// By model.
+    pub(super) maps: &'a BTreeMap<usize, Maps>,
+}
+
+impl Picture<'_> {
+    pub(super) fn draw(&self, session: &mut Session) -> Result<()> {
+        if self.args.grid {
+            return self.draw_grids(session);
+        }
+        let scales = self.scales(session);
+        let mut rows: Vec<Vec<MapPanel>> = Vec::new();
+        for (&model, maps) in self.maps {
+            let of_model = maps.grids.iter().enumerate();
+            let panels = of_model.map(|(i, found)| self.panel(session, model, maps, found, i, &scales)).collect();
+            rows.push(panels);
+        }
+        rows.retain(|row| !row.is_empty());
+        if rows.is_empty() {
+            bail_usage!("{NOTHING}");
+        }
+        if self.args.map != MapKind::All {
+            rows = vec![rows.concat()]; // models side by side
+        }
+        let figure = heatmap(&Heatmaps {
+            title: self.title(session),
+            subtitle: format!("{} · {}", self.pooling(), session.caption()),
+            scales,
+            rows,
+            size_px: self.args.size,
+        })?;
+        self.save(session, &figure, "heatmap")
+    }
+
+    fn save(&self, session: &mut Session, figure: &crate::plot::Figure, name: &str) -> Result<()> {
+        session.save(figure, &format!("{name}.png"), &self.pooling())?;
+        if self.args.svg {
+            session.save_svg(figure, &format!("{name}.svg"), &self.pooling())?;
+        }
+        Ok(())
+    }
+
+    fn title(&self, session: &Session) -> String {
+        let what = match self.args.map {
+            MapKind::Effective => "Effective attention (A1 − λA2, or the only map)",
+            MapKind::A1 => "The first softmax map",
+            MapKind::A2 => "The second softmax map",
+            MapKind::Logits1 => "Scaled logits of the first map",
+            MapKind::Logits2 => "Scaled logits of the second map",
+            MapKind::All if is_differential(session) => "Both softmax maps and their difference",
+            MapKind::All => "Attention",
+        };
+        what.to_owned()
+    }
+
+    fn pooling(&self) -> String {
+        let pool = match self.args.pool {
+            PoolingArg::Max => "largest magnitude of each bin",
+            PoolingArg::Mean => "mean of each bin",
+            PoolingArg::Sum => "sum of each bin",
+        };
+        let one_head = self.args.grid || self.args.head.is_some();
+        if one_head {
+            pool.to_owned()
+        } else {
+            format!("mean over heads of the {pool}")
+        }
+    }
+
+    /// One colour scale for everything that can be compared: softmax maps, signed mixtures, logits.
+    fn scales(&self, session: &Session) -> Vec<ColourScale> {
+        let signed = is_differential(session);
+        let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed, log: self.args.log };
+        match self.args.map {
+            MapKind::Effective => vec![scale("attention weight", signed)],
+            MapKind::A1 | MapKind::A2 => vec![scale("attention weight", false)],
+            MapKind::Logits1 | MapKind::Logits2 => vec![scale("logit", true)],
+            MapKind::All if !signed => vec![scale("attention weight", false)],
+            MapKind::All => vec![scale("attention weight", false), scale("A1 − λA2", true)],
+        }
+    }
+
+    fn panel(
+        &self,
+        session: &Session,
+        model: usize,
+        maps: &Maps,
+        (quantity, (layer, _), grid): &(Quantity, (usize, usize), Grid),
+        index: usize,
+        scales: &[ColourScale],
+    ) -> MapPanel {
+        let name = &session.models[model].name;
+        let config = &session.models[model].transformer.config;
+        let heads = match self.args.head {
+            Some(head) => format!("head {head}"),
+            None => format!("mean of {} heads", self.drawn_heads(model, config.wiring().heads())),
+        };
+        let lambda = self.heads.lambda(name, *layer, &self.heads.selections[model]);
+        let lambda = lambda.map_or(String::new(), |lambda| format!(" · λ {}", short(Some(lambda))));
+        let map = quantity_name(*quantity, config.wiring().maps());
+        let regions: Vec<(String, Range<usize>)> =
+            maps.regions.iter().map(|(region, range)| (region.name().to_owned(), range.clone())).collect();
+        let is_text = self.args.text.is_some();
+        let axis = |range: &Range<usize>, texts: &[String]| Tokens {
+            range: range.clone(),
+            regions: if is_text { Vec::new() } else { clipped(&regions, range) },
+            texts: texts.to_vec(),
+        };
+        let profile = maps.profiles.get(index).map(|(_, _, grid)| Profile {
+            label: if is_text { "last 32 rows".to_owned() } else { "rows that predict the answer".to_owned() },
+            values: grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect(),
+            top: profile_top(&grid.values),
+        });
+        MapPanel {
+            title: name.clone(),
+            detail: format!("{map} · layer {layer} · {heads}{lambda}"),
+            scale: if *quantity == Quantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
+            bins: bins(grid),
+            queries: axis(&maps.queries, &maps.query_texts),
+            keys: axis(&maps.keys, &maps.key_texts),
+            profile,
+        }
+    }
+
+    fn drawn_heads(&self, model: usize, all: usize) -> usize {
+        self.heads.selections[model].heads.as_ref().map_or(all, Vec::len)
+    }
+
+    /// One figure per model: every layer and head that was asked for.
+    fn draw_grids(&self, session: &mut Session) -> Result<()> {
+        let scale = self.scales(session).remove(0);
+        let mut drawn = 0;
+        for (&model, maps) in self.maps {
+            let mut layers: BTreeMap<usize, BTreeMap<usize, Bins>> = BTreeMap::new();
+            for (_, (layer, head), grid) in &maps.grids {
+                layers.entry(*layer).or_default().insert(*head, bins(grid));
+            }
+            let Some(first) = layers.values().next() else { continue };
+            let name = session.models[model].name.clone();
+            let figure = heatmap_grid(&HeadMaps {
+                title: format!("{}: {name}", self.title(session)),
+                subtitle: format!("every layer and head · {} · {}", self.pooling(), session.caption()),
+                scale: scale.clone(),
+                heads: first.keys().map(ToString::to_string).collect(),
+                layers: layers.keys().map(ToString::to_string).collect(),
+                maps: layers.into_values().map(|heads| heads.into_values().collect()).collect(),
+                size_px: SMALL.min(self.args.size),
+            })?;
+            drawn += 1;
+            self.save(session, &figure, &format!("heatmap-{}", model + 1))?;
+        }
+        if drawn == 0 {
+            bail_usage!("{NOTHING}");
+        }
+        Ok(())
+    }
+}
+
+/// Whether any of the models has a second map.
+pub(super) fn is_differential(session: &Session) -> bool {
+    session.models.iter().any(|model| model.transformer.config.wiring().maps() > 1)
+}
+
+fn bins(grid: &Grid) -> Bins {
+    Bins { rows: grid.rows, columns: grid.columns, values: grid.values.clone() }
+}
+
+fn quantity_name(quantity: Quantity, maps: usize) -> &'static str {
+    match quantity {
+        Quantity::Effective if maps > 1 => "A1 − λA2",
+        Quantity::Effective | Quantity::Map(0) if maps == 1 => "A",
+        Quantity::Effective | Quantity::Map(0) => "A1",
+        Quantity::Map(_) => "A2",
+        Quantity::Subtracted => "λA2",
+        Quantity::Logits(0) => "logits 1",
+        Quantity::Logits(_) => "logits 2",
+    }
+}
+
+/// The parts of runs that lie in a range.
+fn clipped(runs: &[(String, Range<usize>)], range: &Range<usize>) -> Vec<(String, Range<usize>)> {
+    let part = |run: &Range<usize>| run.start.max(range.start)..run.end.min(range.end);
+    runs.iter().map(|(name, run)| (name.clone(), part(run))).filter(|(_, run)| !run.is_empty()).collect()
+}
+
+/// Where a profile is cut so that one sink does not flatten the rest: above four times its second largest value.
+fn profile_top(values: &[f32]) -> Option<f32> {
+    let mut sorted: Vec<f32> = values.iter().map(|x| x.abs()).filter(|x| x.is_finite()).collect();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    match sorted.as_slice() {
+        [first, second, ..] if *first > 4.0 * second && *second > 0.0 => Some(1.25 * second),
+        _ => None,
+    }
+}
