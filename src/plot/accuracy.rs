@@ -34,7 +34,9 @@ const BELOW: f64 = 100.0;
 const CELL_MAX_WIDTH: f64 = 168.0;
 /// A grid of few columns has wider cells, for its title's sake.
 const GRID_MIN_WIDTH: f64 = 340.0;
-const CELL_HEIGHT: f64 = 70.0;
+const CELL_MIN_HEIGHT: f64 = 70.0;
+/// A grid of few rows has higher cells, for the sake of the colour bar and the label beside it.
+const GRID_MIN_HEIGHT: f64 = 250.0;
 /// Between cells.
 const SEAM: f64 = 3.0;
 const CELL: Type = Type::new(23.0, Anchor::Middle);
@@ -62,7 +64,8 @@ pub fn accuracy(panels: &[AccuracyPanel], subtitle: &str) -> Result<Figure> {
     let columns = across.iter().sum::<usize>() as f64;
     let most = CELL_MAX_WIDTH.max(GRID_MIN_WIDTH * across.len() as f64 / columns);
     let cell_width = ((WIDTH - LEFT - RIGHT - gaps) / columns).min(most).floor();
-    let grid_height = CELL_HEIGHT * depths.len() as f64;
+    let cell_height = CELL_MIN_HEIGHT.max(GRID_MIN_HEIGHT / depths.len() as f64).floor();
+    let grid_height = cell_height * depths.len() as f64;
     let row_height = PANEL_TITLE_HEIGHT + grid_height + BELOW + BETWEEN.1;
     let content = cell_width * columns + gaps;
     let width = (LEFT + content + RIGHT).max(MIN_WIDTH);
@@ -71,11 +74,11 @@ pub fn accuracy(panels: &[AccuracyPanel], subtitle: &str) -> Result<Figure> {
 
     for (i, row) in layout.iter().enumerate() {
         let y = top + PANEL_TITLE_HEIGHT + row_height * i as f64;
-        draw_depths(&mut figure, y, depths);
+        draw_depths(&mut figure, y, depths, cell_height);
         let mut x = LEFT;
         for (grid, &columns) in row.iter().zip(&across) {
             if let Some(grid) = grid {
-                draw_grid(&mut figure, grid, (x, y), cell_width);
+                draw_grid(&mut figure, grid, (x, y), (cell_width, cell_height));
             }
             x += cell_width * columns as f64 + BETWEEN.0;
         }
@@ -149,16 +152,17 @@ fn widest(layout: &[Vec<Option<Grid>>]) -> Vec<usize> {
     (0..layout[0].len()).map(|place| columns(place).max().unwrap_or(1)).collect()
 }
 
-fn draw_grid(figure: &mut Figure, grid: &Grid, (left, top): (f64, f64), cell_width: f64) {
+fn draw_grid(figure: &mut Figure, grid: &Grid, (left, top): (f64, f64), cell: (f64, f64)) {
+    let (cell_width, cell_height) = cell;
     let width = cell_width * grid.columns.len() as f64;
     figure.panel_title((left, top - 28.0), &grid.title, &grid.detail, width);
     for (i, row) in grid.cells.iter().enumerate() {
         for (j, &accuracy) in row.iter().enumerate() {
-            let (x, y) = (left + cell_width * j as f64, top + CELL_HEIGHT * i as f64);
-            draw_cell(figure, Area { x, y, width: cell_width - SEAM, height: CELL_HEIGHT - SEAM }, accuracy);
+            let (x, y) = (left + cell_width * j as f64, top + cell_height * i as f64);
+            draw_cell(figure, Area { x, y, width: cell_width - SEAM, height: cell_height - SEAM }, accuracy);
         }
     }
-    draw_columns(figure, grid, (left, top + CELL_HEIGHT * grid.cells.len() as f64), cell_width);
+    draw_columns(figure, grid, (left, top + cell_height * grid.cells.len() as f64), cell_width);
 }
 
 /// The axis below a grid. Names of columns that are too wide are broken at their first space.
@@ -190,13 +194,13 @@ fn draw_cell(figure: &mut Figure, area: Area, accuracy: Option<f64>) {
 }
 
 /// The depth axis, left of a row of grids.
-fn draw_depths(figure: &mut Figure, top: f64, depths_pct: &[f64]) {
+fn draw_depths(figure: &mut Figure, top: f64, depths_pct: &[f64], cell_height: f64) {
     for (i, depth) in depths_pct.iter().enumerate() {
-        let middle = top + CELL_HEIGHT * (i as f64 + 0.5) - SEAM / 2.0;
+        let middle = top + cell_height * (i as f64 + 0.5) - SEAM / 2.0;
         let depth = format!("{}", (depth * 10.0).round() / 10.0);
         figure.text((LEFT - 14.0, middle), &depth, Type { anchor: Anchor::Right, ..TICK });
     }
-    let middle = top + CELL_HEIGHT * depths_pct.len() as f64 / 2.0;
+    let middle = top + cell_height * depths_pct.len() as f64 / 2.0;
     figure.text((50.0, middle), "depth of the needle (%)", Type { anchor: Anchor::Upward, ..AXIS_LABEL });
 }
 
