@@ -86,15 +86,15 @@ fn list(session: &Session) -> Result<()> {
         bail_usage!("no prompt belongs to this shard");
     };
     let run = session.run();
-    let pace = Pace::measure(&run, longest, &mut session.measures()?.list())?;
-    let threads = rayon::current_num_threads().min(cells.len()) as f64;
+    let at_once = rayon::current_num_threads().min(cells.len());
+    let pace = Pace::measure(&run, longest, at_once, &mut session.measures()?.list())?;
     let kinds: Vec<Kind> = cells
         .chunk_by(|a, b| a.spec == b.spec)
         .map(|alike| Kind {
             first: alike[0].index,
             last: alike[alike.len() - 1].index,
             spec: alike[0].spec.clone(),
-            seconds: alike.len() as f64 * pace.seconds(run.flops(alike[0].spec.ctx_tok())) / threads,
+            seconds: alike.len() as f64 * pace.seconds(run.flops(alike[0].spec.ctx_tok())),
             mib: session.run().cell_bytes(alike[0].spec.ctx_tok()) / (1 << 20),
         })
         .collect();
@@ -105,7 +105,7 @@ fn list(session: &Session) -> Result<()> {
         return Ok(());
     }
     writeln!(out, "{}", table(&kinds))?;
-    writeln!(out, "\n{} prompts, about {seconds:.0} s on {threads} threads", cells.len())?;
+    writeln!(out, "\n{} prompts, about {seconds:.0} s on {} threads", cells.len(), rayon::current_num_threads())?;
     Ok(())
 }
 

@@ -284,8 +284,8 @@ impl Session {
         if flops.linear + flops.attention < WORTH_PACING_FLOP || self.experiment.show == Show::Heatmap {
             return Ok(None);
         }
-        let pace = Pace::measure(&run, longest, &mut self.measures()?.list())?;
-        Ok(Some(pace.seconds(flops) / rayon::current_num_threads() as f64))
+        let at_once = rayon::current_num_threads().min(cells.len());
+        Ok(Some(Pace::measure(&run, longest, at_once, &mut self.measures()?.list())?.seconds(flops)))
     }
 
     fn announce(&self, progress: &Progress, seconds: Option<f64>, memory: u64, folder: &RunFolder) {

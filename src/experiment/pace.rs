@@ -6,10 +6,12 @@ use crate::model::Flops;
 use anyhow::Result;
 use std::time::Instant;
 
-/// Lengths of the two prompts that tell the work per token from that per pair of tokens.
-const LENGTHS: [usize; 2] = [1024, 4096];
+/// Up to this many tokens a prompt is tried as it is. What a longer one costs follows from two shorter ones, which tell the
+/// work per token from that per pair of tokens: one of a quarter of its length, but of this many at least, and one of a quarter
+/// of that.
+const TRIED_WHOLE: usize = 4096;
 
-/// Seconds of one thread for an operation, for all models, conditions and measures together.
+/// Seconds that an operation adds to a run, for all models, conditions and measures together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// In the work that grows with the tokens.
@@ -19,23 +21,24 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Measures it on a prompt like `cell`, or two if it is long. What the measures pool is lost.
+    /// Measures it on prompts like `cell`, so many `at_once` as will be, because passes at once slow each other down. What the
+    /// measures pool is lost.
     ///
     /// # Errors
     /// If the prompts cannot be run.
-    pub fn measure(run: &Run<'_>, cell: &Cell, measures: &mut [&mut dyn Measure]) -> Result<Self> {
-        let one = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
+    pub fn measure(run: &Run<'_>, cell: &Cell, at_once: usize, measures: &mut [&mut dyn Measure]) -> Result<Self> {
         let mut seconds = |ctx_tok: usize| -> Result<f64> {
-            let cells = [Cell { spec: with_ctx(&cell.spec, ctx_tok), ..cell.clone() }];
+            let cells = vec![Cell { spec: with_ctx(&cell.spec, ctx_tok), ..cell.clone() }; at_once];
             let start = Instant::now();
-            one.install(|| run.run(&cells, measures, &mut |_, _| Ok(())))?;
-            Ok(start.elapsed().as_secs_f64())
+            run.run(&cells, measures, &mut |_, _| Ok(()))?;
+            Ok(start.elapsed().as_secs_f64() / at_once as f64)
         };
         let ctx_tok = cell.spec.ctx_tok();
-        let [short, long] = LENGTHS;
-        if ctx_tok <= long {
+        if ctx_tok <= TRIED_WHOLE {
             return Ok(Self::of_one(run.flops(ctx_tok), seconds(ctx_tok)?));
         }
+        let long = (ctx_tok / 4).max(TRIED_WHOLE);
+        let short = long / 4;
         seconds(short)?; // warms up
         Ok(Self::of_two([(run.flops(short), seconds(short)?), (run.flops(long), seconds(long)?)]))
     }
@@ -57,7 +60,7 @@ impl Pace {
         }
     }
 
-    /// Seconds of one thread for this much work.
+    /// Seconds for this much work.
     pub fn seconds(self, flops: Flops) -> f64 {
         self.per_linear * flops.linear + self.per_attention * flops.attention
     }
