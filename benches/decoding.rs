@@ -1,38 +1,110 @@
 //! How fast the built-in models read a prompt of 4,096 tokens, and how fast they speak after it.
 //!
-//! `cargo bench --bench decoding` prints medians; both are timed in turn, on all threads.
+//! `cargo bench --bench decoding` prints medians and extremes and writes `target/bench/decoding.csv`; reading and speaking
+//! are timed in turn, in wall time on all threads. Before that, decoding must predict the prompt's last token as one pass
+//! over the whole prompt does.
 
+mod sides;
+
+use anyhow::{ensure, Result};
+use difftool::attention::Stream;
 use difftool::generate::Decoder;
+use difftool::model::Transformer;
 use difftool::models;
+use serde::Serialize;
+use sides::{cpu_model, spread, write};
 use std::time::Instant;
+
+/// As in `main.rs`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The models' context is 4,096 tokens: what they say has to fit behind the prompt.
 const PROMPT_TOK: usize = 4096 - NEW_TOK;
 const NEW_TOK: usize = 48;
-const TIMES: usize = 9;
+const ROUNDS: usize = 9;
 
-fn main() {
-    println!("{:>12}  {:>14}  {:>16}  {:>7}", "model", "prompt, s", "speech, tokens/s", "prompt");
-    for name in models::built_in_names() {
-        let model = models::load(name, models::Reading::default()).expect("it is built in").transformer;
-        let ids: Vec<u32> = (0..PROMPT_TOK as u32).map(|i| 3 + i * 131 % 1021).collect();
-        let (mut prompt_s, mut speech_s) = (Vec::new(), Vec::new());
-        for _ in 0..TIMES {
-            let mut decoder = Decoder::new(&model, PROMPT_TOK + NEW_TOK);
-            let start = Instant::now();
-            decoder.read(&ids).expect("it fits");
-            prompt_s.push(start.elapsed().as_secs_f64());
-            let start = Instant::now();
-            (0..NEW_TOK as u32).for_each(|id| drop(decoder.read(&[3 + id]).expect("it fits")));
-            speech_s.push(start.elapsed().as_secs_f64());
-        }
-        let (prompt_s, speech_s) = (median(prompt_s), median(speech_s));
-        let share = 100.0 * prompt_s / (prompt_s + speech_s);
-        println!("{name:>12}  {prompt_s:>14.3}  {:>16.0}  {share:>5.0} %", NEW_TOK as f64 / speech_s);
-    }
+/// A line of the table and of the CSV.
+#[derive(Serialize)]
+struct Row {
+    model: &'static str,
+    prompt_tok: usize,
+    new_tok: usize,
+    threads: usize,
+    rounds: usize,
+    cpu: String,
+    prompt_s: f64,
+    tokens_per_s: f64,
+    /// How many tokens of a prompt are read in the time that one is spoken.
+    tokens_read_for_one: f64,
+    tokens_read_for_one_min: f64,
+    tokens_read_for_one_max: f64,
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+fn main() -> Result<()> {
+    // `cargo test --benches` passes no `--bench`: once is enough to see that it works.
+    let rounds = if std::env::args().any(|arg| arg == "--bench") { ROUNDS } else { 1 };
+    println!(
+        "{}, {} threads; {rounds} rounds; cargo bench --bench decoding",
+        cpu_model(),
+        rayon::current_num_threads()
+    );
+    println!("a prompt of {PROMPT_TOK} tokens is read, then {NEW_TOK} are spoken, one at a time");
+    let rows = models::built_in_names().into_iter().map(|name| measure(name, rounds)).collect::<Result<Vec<_>>>()?;
+    write("decoding.csv", &rows)
+}
+
+fn measure(name: &'static str, rounds: usize) -> Result<Row> {
+    let model = models::load(name, models::Reading::default())?.transformer;
+    let ids: Vec<u32> = (0..PROMPT_TOK as u32).map(|i| 3 + i * 131 % 1021).collect();
+    agree(&model, &ids[..256])?;
+    let (mut prompt_s, mut new_s, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let mut decoder = Decoder::new(&model, PROMPT_TOK + NEW_TOK);
+        let start = Instant::now();
+        decoder.read(&ids)?;
+        let read = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        for id in 0..NEW_TOK as u32 {
+            std::hint::black_box(decoder.read(&[3 + id])?);
+        }
+        let spoken = start.elapsed().as_secs_f64();
+        ratios.push(spoken / NEW_TOK as f64 / (read / PROMPT_TOK as f64));
+        prompt_s.push(read);
+        new_s.push(spoken);
+    }
+    let (prompt_s, new_s, ratio) =
+        (spread(prompt_s.into_iter()), spread(new_s.into_iter()), spread(ratios.into_iter()));
+    let tokens_per_s = NEW_TOK as f64 / new_s[0];
+    println!(
+        "{name:12} reads it in {:.3} s ({:.3} to {:.3}), speaks {tokens_per_s:.0} tokens/s: one in the time of reading \
+         {:.1} ({:.1} to {:.1})",
+        prompt_s[0], prompt_s[1], prompt_s[2], ratio[0], ratio[1], ratio[2]
+    );
+    Ok(Row {
+        model: name,
+        prompt_tok: PROMPT_TOK,
+        new_tok: NEW_TOK,
+        threads: rayon::current_num_threads(),
+        rounds,
+        cpu: cpu_model(),
+        prompt_s: prompt_s[0],
+        tokens_per_s,
+        tokens_read_for_one: ratio[0],
+        tokens_read_for_one_min: ratio[1],
+        tokens_read_for_one_max: ratio[2],
+    })
+}
+
+/// Decoding in two pieces and one whole pass must predict the same.
+fn agree(model: &Transformer, ids: &[u32]) -> Result<()> {
+    let (first, last) = ids.split_at(ids.len() - 1);
+    let mut decoder = Decoder::new(model, ids.len());
+    decoder.read(first)?;
+    let decoded = decoder.read(last)?;
+    let hidden = model.hidden(&[ids.to_vec()], &mut Stream::new(&[]))?.narrow(1, ids.len() - 1, 1)?; // 1,1,E
+    let whole = model.logits(&hidden.flatten_to(1)?)?.flatten_all()?.to_vec1::<f32>()?; // W
+    let difference = decoded.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    ensure!(difference < 1e-3, "logits differ by {difference}");
+    Ok(())
 }

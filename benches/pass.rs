@@ -6,20 +6,23 @@
 //!
 //! Each side is a process of its own, so that its peak memory is its own, and the sides take passes in turn. The shares of
 //! both must agree to 1e-4 before anything is timed. A second is one of wall time.
+//!
+//! Where the time of our own pass goes is measured after the others have ended: attention by a watch at its seam, the linear
+//! layers by running them alone on as many tokens; what remains is norms, rotary embedding, SwiGLU and sums.
 
 mod sides;
 
 use anyhow::{ensure, Context, Result};
-use difftool::attention::Pairing;
-use difftool::attention::Stream;
-use difftool::model::{Checkpoint, ModelConfig, Sizes, Transformer, Variant, Weights};
-use difftool::ops::RopeStyle;
+use candle_core::{DType, Device, Tensor};
+use difftool::attention::{Attend, Heads, RowProbe, Stream};
+use difftool::model::{Checkpoint, ModelConfig, Transformer};
+use difftool::ops::linear;
 use difftool::pass::pass;
 use difftool::probe::{AnswerProbe, AnswerSink};
 use difftool::prompt::{needle, CitySet, Haystack, NeedleSpec, Prompt, Region, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sides::{bench_dir, cpu_model, median, peers, python, sorted, write, Side};
+use sides::{cpu_model, median, model_30m, peers, python, sorted, write, Side};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -30,8 +33,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
     if let [_, flag, folder, ctx_tok] = args.as_slice() {
-        if flag == "--side" {
-            return serve(Path::new(folder), ctx_tok.parse()?);
+        match flag.as_str() {
+            "--side" => return serve(Path::new(folder), ctx_tok.parse()?),
+            "--parts" => return serve_parts(Path::new(folder), ctx_tok.parse()?),
+            _ => {}
         }
     }
     let number = |flag: &str, default: usize| -> Result<usize> {
@@ -76,6 +81,10 @@ struct Row {
     cpu: String,
     seconds: f64,
     peak_bytes: u64,
+    attention_percent: f64,
+    attention_gflop_per_s: f64,
+    linear_percent: f64,
+    linear_gflop_per_s: f64,
     eager_seconds: Option<f64>,
     eager_peak_bytes: Option<u64>,
     eager_ratio: Option<f64>,
@@ -97,12 +106,18 @@ struct Reply {
     peak_bytes: u64,
 }
 
+/// Where the seconds of one of our passes go.
+#[derive(Serialize, Deserialize)]
+struct Parts {
+    all_s: f64,
+    attention_s: f64,
+    linear_s: f64,
+}
+
 impl Plan {
     fn measure(&self, variant: &str) -> Result<Row> {
-        let folder = bench_dir().join(format!("{variant}-30m"));
-        let config = make(&folder, variant, self.ctx_tok)?;
-        let mut ours = Command::new(std::env::current_exe()?);
-        let mut ours = Side::start(ours.arg("--side").arg(&folder).arg(self.ctx_tok.to_string()), self.threads)?;
+        let (folder, config) = make(variant, self.ctx_tok)?;
+        let mut ours = self.own("--side", &folder)?;
         let first: Reply = ours.step()?; // also warms it up
         let mut eager = self.peer("eager", &folder)?;
         if let Some(eager) = &mut eager {
@@ -117,9 +132,17 @@ impl Plan {
             let [eager, sdpa] = peers.map(|peer| peer.as_mut().map(Side::step::<Reply>).transpose());
             rounds.push((own, eager?, sdpa?));
         }
-        let row = self.row(variant, &config, &rounds);
+        drop((ours, eager, sdpa));
+        let mut own = self.own("--parts", &folder)?;
+        let parts = (0..self.rounds).map(|_| own.step()).collect::<Result<Vec<Parts>>>()?;
+        let row = self.row(variant, &config, &rounds, &parts);
         row.print();
         Ok(row)
+    }
+
+    fn own(&self, mode: &str, folder: &Path) -> Result<Side> {
+        let mut command = Command::new(std::env::current_exe()?);
+        Side::start(command.arg(mode).arg(folder).arg(self.ctx_tok.to_string()), self.threads)
     }
 
     fn peer(&self, mode: &str, folder: &Path) -> Result<Option<Side>> {
@@ -129,7 +152,16 @@ impl Plan {
         Side::start(&mut command, self.threads).map(Some)
     }
 
-    fn row(&self, variant: &str, config: &ModelConfig, rounds: &[(Reply, Option<Reply>, Option<Reply>)]) -> Row {
+    fn row(
+        &self,
+        variant: &str,
+        config: &ModelConfig,
+        rounds: &[(Reply, Option<Reply>, Option<Reply>)],
+        parts: &[Parts],
+    ) -> Row {
+        let flops = config.forward_flops(self.ctx_tok);
+        let [all_s, attention_s, linear_s] = [|p: &Parts| p.all_s, |p: &Parts| p.attention_s, |p: &Parts| p.linear_s]
+            .map(|of| median(parts.iter().map(of)));
         type Pick = fn(&(Reply, Option<Reply>, Option<Reply>)) -> Option<&Reply>;
         let peers: [Pick; 2] = [|round| round.1.as_ref(), |round| round.2.as_ref()];
         let [eager, sdpa] = peers.map(|peer| {
@@ -151,6 +183,10 @@ impl Plan {
             cpu: cpu_model(),
             seconds: median(rounds.iter().map(|(own, ..)| own.seconds)),
             peak_bytes: rounds.iter().map(|(own, ..)| own.peak_bytes).max().unwrap_or(0),
+            attention_percent: 100.0 * attention_s / all_s,
+            attention_gflop_per_s: 1e-9 * flops.attention / attention_s,
+            linear_percent: 100.0 * linear_s / all_s,
+            linear_gflop_per_s: 1e-9 * flops.linear / linear_s,
             eager_seconds: eager.as_ref().map(|e| e.0),
             eager_peak_bytes: eager.as_ref().map(|e| e.1),
             eager_ratio: ratio(&eager).map(|r| r.0),
@@ -170,6 +206,10 @@ impl Row {
         let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
         let Row { variant, seconds, peak_bytes, .. } = self;
         println!("{variant:10} difftool, every head's answer share: {seconds:.2} s, {}", mib(*peak_bytes));
+        println!(
+            "{:10} of that, attention {:.0} % at {:.0} GFLOP/s, linear layers {:.0} % at {:.0} GFLOP/s",
+            "", self.attention_percent, self.attention_gflop_per_s, self.linear_percent, self.linear_gflop_per_s
+        );
         let peers = [
             (
                 "eager, the same",
@@ -216,30 +256,15 @@ fn check(variant: &str, ours: &Reply, peer: &Reply) -> Result<()> {
     Ok(())
 }
 
-/// A random model of 30 million parameters, and a prompt, as both sides read them.
-fn make(folder: &Path, variant: &str, ctx_tok: usize) -> Result<ModelConfig> {
-    let diff = variant == "diffllama";
-    let sizes = Sizes {
-        vocab: 8192,
-        width: 512,
-        layers: 8,
-        ffn: 1408,
-        heads: if diff { 4 } else { 8 },
-        kv_heads: 8,
-        head_dim: 64,
-        max_ctx_tok: ctx_tok.max(4096),
-    };
-    let kind = if diff { Variant::DiffV1 { pairing: Pairing::Halves, gain: false } } else { Variant::Standard };
-    let config = ModelConfig::llama(kind, sizes, 10_000.0, RopeStyle::Half);
-    std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join("config.json"), config.to_json().to_string())?;
-    Weights::init(&config, 1)?.write(&folder.join("model.safetensors"), candle_core::DType::F32, &[])?;
+/// A model, and a prompt beside it, as both sides read them.
+fn make(variant: &str, ctx_tok: usize) -> Result<(PathBuf, ModelConfig)> {
+    let (folder, config) = model_30m(variant, ctx_tok.max(4096))?;
     let prompt = prompt(ctx_tok)?;
     let query = &prompt.queries[0];
     let (rows, answer) = (query.rows(), &query.answer);
     let json = json!({"ids": prompt.ids, "rows": [rows.start, rows.end], "answer": [answer.start, answer.end]});
     std::fs::write(folder.join("prompt.json"), json.to_string())?;
-    Ok(config)
+    Ok((folder, config))
 }
 
 fn prompt(ctx_tok: usize) -> Result<Prompt> {
@@ -266,4 +291,50 @@ fn serve(folder: &Path, ctx_tok: usize) -> Result<()> {
         println!("{}", serde_json::to_string(&Reply { shares: Some(shares), seconds, peak_bytes })?);
     }
     Ok(())
+}
+
+/// The child's part: one pass taken apart for every line of stdin.
+fn serve_parts(folder: &Path, ctx_tok: usize) -> Result<()> {
+    let config = ModelConfig::read(&folder.join("config.json"))?;
+    let load = || Checkpoint::open(folder)?.load(&config);
+    let model = Transformer::load(&config, load()?)?;
+    let weights = load()?;
+    let projections: Vec<&Tensor> = weights.iter().filter(|(name, _)| name.contains("_proj")).map(|(_, w)| w).collect();
+    let prompt = prompt(ctx_tok)?;
+    let mut needed = vec![false; prompt.ids.len()];
+    prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
+    let probe = AnswerProbe::new(&prompt.targets());
+    let probes: [&dyn RowProbe; 1] = [&probe];
+    for _ in std::io::stdin().lines() {
+        let start = Instant::now();
+        // As `difftool::pass::pass` has it.
+        let stream = Stream::new(&probes).with_needed_rows(config.layers.len() - 1, needed.clone());
+        let mut watch = Watch { stream, seconds: 0.0 };
+        std::hint::black_box(model.hidden(std::slice::from_ref(&prompt.ids), &mut watch)?);
+        let all_s = start.elapsed().as_secs_f64();
+        let mut linear_s = 0.0;
+        for w in &projections {
+            let x = Tensor::ones((1, ctx_tok, w.dim(1)?), DType::F32, &Device::Cpu)?;
+            let start = Instant::now();
+            std::hint::black_box(linear(&x, w)?);
+            linear_s += start.elapsed().as_secs_f64();
+        }
+        println!("{}", serde_json::to_string(&Parts { all_s, attention_s: watch.seconds, linear_s })?);
+    }
+    Ok(())
+}
+
+/// Attention, with a watch on it.
+struct Watch<'a> {
+    stream: Stream<'a>,
+    seconds: f64,
+}
+
+impl Attend for Watch<'_> {
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> candle_core::Result<Tensor> {
+        let start = Instant::now();
+        let mixture = self.stream.attend(layer, heads);
+        self.seconds += start.elapsed().as_secs_f64();
+        mixture
+    }
 }

@@ -1,7 +1,13 @@
-//! What the benches share: sides that are processes of their own and take turns, and the machine they ran on.
+//! What the benches share: sides that are processes of their own and take turns, a model of 30 million parameters, and the
+//! machine they ran on.
 #![allow(dead_code)] // every bench uses its own part
 
 use anyhow::{Context, Result};
+use candle_core::DType;
+use difftool::attention::Pairing;
+use difftool::model::{ModelConfig, Sizes, Variant, Weights};
+use difftool::ops::RopeStyle;
+use difftool::prompt::Tokenizer;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Write};
@@ -110,6 +116,30 @@ pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
 /// A folder for what benches write.
 pub fn bench_dir() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench")
+}
+
+/// A random model of 30 million parameters with the embedded tokenizer, `llama` or `diffllama`, for contexts of `ctx_tok`
+/// tokens: its folder and its description.
+pub fn model_30m(variant: &str, ctx_tok: usize) -> Result<(PathBuf, ModelConfig)> {
+    let diff = variant == "diffllama";
+    let sizes = Sizes {
+        vocab: 8192,
+        width: 512,
+        layers: 8,
+        ffn: 1408,
+        heads: if diff { 4 } else { 8 },
+        kv_heads: 8,
+        head_dim: 64,
+        max_ctx_tok: ctx_tok,
+    };
+    let kind = if diff { Variant::DiffV1 { pairing: Pairing::Halves, gain: false } } else { Variant::Standard };
+    let config = ModelConfig::llama(kind, sizes, 10_000.0, RopeStyle::Half);
+    let folder = bench_dir().join(format!("{variant}-30m-{}k", ctx_tok / 1024));
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("config.json"), config.to_json().to_string())?;
+    std::fs::write(folder.join("tokenizer.json"), Tokenizer::embedded().json())?;
+    Weights::init(&config, 1)?.write(&folder.join("model.safetensors"), DType::F32, &[])?;
+    Ok((folder, config))
 }
 
 /// Writes the table as `target/bench/FILE`, and says so.
