@@ -6,10 +6,12 @@
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// What shares one scale. The absmax is always over visible keys alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Scope {
     /// All logits of a layer in a forward call: every head, both maps. Our reading of the paper.
     Tensor,
@@ -22,11 +24,7 @@ pub enum Scope {
 impl Scope {
     /// The name in files.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Tensor => "tensor",
-            Self::Head => "head",
-            Self::Row => "row",
-        }
+        self.into()
     }
 }
 

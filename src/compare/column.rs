@@ -3,10 +3,12 @@
 use crate::record::{Identity, Record};
 use std::fmt;
 use std::str::FromStr;
+use strum::{EnumCount, IntoStaticStr, VariantArray};
 
 /// A column that takes part in naming a cell. The order of the declaration is the order in which cells are sorted: the
 /// prompt first, then what was asked of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Column {
     /// Name of the model.
     Model,
@@ -54,58 +56,18 @@ use Column::{
 };
 
 /// How many columns there are.
-pub(super) const COLUMNS: usize = 19;
+pub(super) const COLUMNS: usize = Column::COUNT;
 
 impl Column {
     /// All columns, in order.
-    pub const ALL: [Self; COLUMNS] = [
-        Model,
-        Variant,
-        Task,
-        CtxTok,
-        Needles,
-        Retrieve,
-        DepthReqPct,
-        Cities,
-        Sample,
-        Seed,
-        Query,
-        Rows,
-        Bits,
-        Scope,
-        Layer,
-        Head,
-        Metric,
-        Region,
-        DepthRealPct,
-    ];
+    pub const ALL: [Self; COLUMNS] = *Self::VARIANTS.first_chunk().expect("as many as there are");
 
     /// Those that say which prompt it is (and which model, which is the same for all cells of a row).
     pub(super) const PROMPT: usize = Seed as usize + 1;
 
     /// Its name in `results.csv`.
     pub fn name(self) -> &'static str {
-        match self {
-            Model => "model",
-            Variant => "variant",
-            Task => "task",
-            CtxTok => "ctx_tok",
-            Needles => "needles",
-            Retrieve => "retrieve",
-            DepthReqPct => "depth_req_pct",
-            Cities => "cities",
-            Sample => "sample",
-            Seed => "seed",
-            Query => "query",
-            Rows => "rows",
-            Bits => "bits",
-            Scope => "scope",
-            Layer => "layer",
-            Head => "head",
-            Metric => "metric",
-            Region => "region",
-            DepthRealPct => "depth_real_pct",
-        }
+        self.into()
     }
 
     /// Whether the cells of a pair may differ in `other` when this column is compared.

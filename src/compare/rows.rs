@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use strum::IntoStaticStr;
 
 /// How p-values are corrected for the number of tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
@@ -39,8 +40,9 @@ impl Correction {
 const HITS: [&str; 3] = ["exact", "generated_exact", "generated_contains"];
 
 /// A test of the hypothesis that nothing differs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Test {
     /// McNemar's exact test, of hits and misses: each question counts.
     Mcnemar,
@@ -51,16 +53,14 @@ pub enum Test {
 impl Test {
     /// Its name in tables.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Mcnemar => "mcnemar",
-            Self::Wilcoxon => "wilcoxon",
-        }
+        self.into()
     }
 }
 
 /// Whether numbers are of the whole model, of layers or of heads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Level {
     /// Means over layers and heads, or quantities that know of neither.
     #[default]
@@ -74,11 +74,7 @@ pub enum Level {
 impl Level {
     /// Its name in tables.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Model => "model",
-            Self::Layer => "layer",
-            Self::Head => "head",
-        }
+        self.into()
     }
 
     fn of(key: &Key) -> Self {

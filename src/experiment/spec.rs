@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use strum::IntoStaticStr;
 
 /// What to measure, on what, and what to make of it. Unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,8 +72,9 @@ pub struct Experiment {
 }
 
 /// Which tables and figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Show {
     /// Accuracy, answer and noise share.
     Needle,
@@ -92,14 +94,7 @@ pub enum Show {
 impl Show {
     /// The name of its command.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Needle => "needle",
-            Self::Ratio => "ratio",
-            Self::Quantize => "quantize",
-            Self::Outliers => "outliers",
-            Self::Nll => "nll",
-            Self::Heatmap => "heatmap",
-        }
+        self.into()
     }
 
     fn measures(self) -> Vec<MeasureName> {

@@ -8,14 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use super::tokenizer_config::TokenizerConfig;
 use crate::bail_usage;
+use strum::IntoStaticStr;
 
 /// Names of begin-of-sequence tokens, for tokenizers that do not add theirs by themselves (as ours does not) and that
 /// have no `tokenizer_config.json`.
 const NAMES: [&str; 3] = ["<bos>", "<s>", "<|begin_of_text|>"];
 
 /// Who says whether there is a begin-of-sequence token, by precedence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum BosSource {
     /// The user.
     Asked,
@@ -34,14 +36,7 @@ pub enum BosSource {
 impl BosSource {
     /// Its name in files.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Asked => "asked",
-            Self::Template => "template",
-            Self::PostProcessor => "post-processor",
-            Self::Config => "config",
-            Self::Name => "name",
-            Self::Nothing => "nothing",
-        }
+        self.into()
     }
 }
 

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use strum::{EnumCount, IntoStaticStr, VariantArray};
 
 mod bos;
 mod chat;
@@ -35,6 +36,8 @@ pub use wrapping::Wrapping;
 /// What a key token is, as seen from one asked needle. Every token of a prompt is in exactly one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[derive(EnumCount, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum Region {
     /// The begin-of-sequence token.
     Bos,
@@ -54,27 +57,11 @@ pub enum Region {
 
 impl Region {
     /// All regions, in the order of their columns.
-    pub const ALL: [Region; 7] = [
-        Region::Bos,
-        Region::Template,
-        Region::Filler,
-        Region::Distractor,
-        Region::Needle,
-        Region::Answer,
-        Region::Question,
-    ];
+    pub const ALL: [Self; Self::COUNT] = *Self::VARIANTS.first_chunk().expect("as many as there are");
 
     /// The region's name in files.
     pub fn name(self) -> &'static str {
-        match self {
-            Region::Bos => "bos",
-            Region::Template => "template",
-            Region::Filler => "filler",
-            Region::Distractor => "distractor",
-            Region::Needle => "needle",
-            Region::Answer => "answer",
-            Region::Question => "question",
-        }
+        self.into()
     }
 }
 
