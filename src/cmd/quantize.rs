@@ -303,8 +303,8 @@ fn table(rows: &[Row]) -> Table {
         table.row([
             row.model.clone(),
             row.ctx_tok.to_string(),
-            row.needles.to_string(),
-            row.retrieve.to_string(),
+            count_or_dash(row.needles),
+            count_or_dash(row.retrieve),
             row.bits.map_or("none".to_owned(), |bits| bits.to_string()),
             accuracy.unwrap_or("-".to_owned()),
             short(row.answer_log_prob_nats),
@@ -322,19 +322,30 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
+/// Needles; plain text has none.
+fn count_or_dash(needles: usize) -> String {
+    if needles == 0 {
+        "-".to_owned()
+    } else {
+        needles.to_string()
+    }
+}
+
 fn difference_table(differences: &[Difference]) -> Table {
-    let mut columns = vec![left("difference"), right("N"), right("R"), right("prompts")];
+    let mut columns = vec![left("difference"), right("tokens"), right("N"), right("R"), right("prompts")];
     columns.extend(COMPARED.iter().map(|&(_, heading)| right(heading)));
     let mut table = Table::new(&columns);
     let same = |a: &Difference, b: &Difference| {
-        (&a.of, &a.baseline, a.ctx_tok, a.needles) == (&b.of, &b.baseline, b.ctx_tok, b.needles)
+        let setting = |d: &Difference| (d.ctx_tok, d.needles, d.retrieve);
+        (&a.of, &a.baseline, setting(a)) == (&b.of, &b.baseline, setting(b))
     };
     for group in differences.chunk_by(same) {
         let first = &group[0];
         let mut row = vec![
             format!("{} - {}", first.of, first.baseline),
-            first.needles.to_string(),
-            first.retrieve.to_string(),
+            first.ctx_tok.to_string(),
+            count_or_dash(first.needles),
+            count_or_dash(first.retrieve),
             first.n.to_string(),
         ];
         row.extend(COMPARED.iter().map(|&(metric, _)| {
