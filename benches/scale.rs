@@ -2,9 +2,9 @@
 //! them beforehand.
 //!
 //! `cargo bench --bench scale` prints a table and writes `target/bench/scale.csv`; `--rounds N` takes more or fewer runs.
-//! The program is run as a user runs it, its time and peak memory are those of the run's manifest. Runs of all lengths take
-//! turns, in wall time on all cores, for which the machine must be idle. From 4k and 16k follows what a token and what a pair
-//! of tokens cost; the time at 64k is compared with that.
+//! The program is run as a user runs it. Its time is that from what it said to its end, its peak memory that of the run's
+//! manifest. Runs of all lengths take turns, in wall time on all cores, for which the machine must be idle. From 4k and 16k
+//! follows what a token and what a pair of tokens cost; the time at 64k is compared with that.
 
 mod sides;
 
@@ -13,8 +13,10 @@ use difftool::model::ModelConfig;
 use serde::Serialize;
 use serde_json::Value;
 use sides::{bench_dir, cpu_model, median, model_30m, spread, write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// Tokens, and prompts: two passes at once where two fit, one that has all threads where it takes minutes.
 const RUNS: [(usize, usize); 3] = [(4096, 8), (16_384, 4), (65_536, 1)];
@@ -82,27 +84,35 @@ fn in_turn(folder: &Path, runs: &[(usize, usize)], rounds: usize) -> Result<Vec<
     Ok(found)
 }
 
-/// One run of the program.
+/// One run of the program. It tries how fast the machine is before it says how long the rest will take.
 fn ratio(model: &Path, ctx_tok: usize, prompts: usize) -> Result<Run> {
     let folder = tempfile::tempdir_in(bench_dir())?;
     let out = folder.path().join("run");
     let (ctx, samples) = (ctx_tok.to_string(), prompts.to_string());
     let mut command = Command::new(env!("CARGO_BIN_EXE_difftool"));
     command.args(["ratio", "--ctx", &ctx, "--samples", &samples, "--depths", "50", "--model"]);
-    let done = command.arg(model).arg("--out").arg(&out).output()?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    ensure!(done.status.success(), "{said}");
+    let mut child = command.arg(model).arg("--out").arg(&out).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut said = Vec::new();
+    let mut start = Instant::now();
+    for line in BufReader::new(child.stderr.take().context("stderr is piped")?).lines() {
+        said.push(line?);
+        if said[said.len() - 1].contains(": about ") {
+            start = Instant::now();
+        }
+    }
+    let done = child.wait()?;
+    let (seconds, said) = (start.elapsed().as_secs_f64(), said.join("\n"));
+    ensure!(done.success(), "{said}");
     let number = |before: &str, after: &str| -> Result<f64> {
         let (_, rest) = said.split_once(before).with_context(|| format!("no \"{before}\" in: {said}"))?;
         let (number, _) = rest.split_once(after).with_context(|| format!("no \"{after}\" in: {said}"))?;
-        number.parse().with_context(|| said.to_string())
+        number.parse().with_context(|| said.clone())
     };
     let manifest: Value = serde_json::from_str(&std::fs::read_to_string(out.join("manifest.json"))?)?;
-    let recorded = |key: &str| manifest[key].as_f64().with_context(|| format!("no {key} in the manifest"));
     Ok(Run {
-        seconds: recorded("wall_s")?,
+        seconds,
         seconds_said: number(": about ", " s, ")?,
-        peak_bytes: recorded("peak_rss_bytes")?,
+        peak_bytes: manifest["peak_rss_bytes"].as_f64().context("a peak in the manifest")?,
         bytes_said: number(" s, about ", " MiB")? * f64::from(1 << 20),
     })
 }
