@@ -1,5 +1,7 @@
 //! Memory of this process and this machine, as Linux tells it; nothing on other systems.
 
+use std::path::Path;
+
 /// The most memory this process has held so far, in bytes (`VmHWM`).
 pub fn peak_rss_bytes() -> Option<u64> {
     field_bytes("/proc/self/status", "VmHWM:")
@@ -10,9 +12,28 @@ pub fn rss_bytes() -> Option<u64> {
     field_bytes("/proc/self/status", "VmRSS:")
 }
 
-/// Memory that can be had without swapping, in bytes (`MemAvailable`).
+/// Memory that can be had without swapping, in bytes: `MemAvailable`, or what a control group (of a container, a SLURM or a
+/// Kubernetes job) leaves, if that is less.
 pub fn available_bytes() -> Option<u64> {
-    field_bytes("/proc/meminfo", "MemAvailable:")
+    let machine = field_bytes("/proc/meminfo", "MemAvailable:");
+    machine.into_iter().chain(groups_bytes()).min()
+}
+
+/// What this process's control groups (version 2) leave: the least of its own and of those around it.
+fn groups_bytes() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let own = Path::new("/sys/fs/cgroup").join(own);
+    own.ancestors().take_while(|group| group.starts_with("/sys/fs/cgroup")).filter_map(group_bytes).min()
+}
+
+/// What the limit of one control group leaves; nothing if it has none. Pages of files it no longer uses can be had too.
+fn group_bytes(group: &Path) -> Option<u64> {
+    let number = |file: &str| std::fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
+    let (limit, used) = (number("memory.max")?, number("memory.current")?);
+    let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let idle = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok()).unwrap_or(0);
+    Some(limit.saturating_sub(used).saturating_add(idle).min(limit))
 }
 
 /// After how many milliseconds freed memory goes back to the system. The bindings do not name this option of mimalloc.
@@ -44,6 +65,19 @@ mod tests {
         assert_eq!(delay(), 1000, "if this is not the delay in ms, options are numbered anew");
         keep_freed();
         assert_eq!(delay(), -1);
+    }
+
+    #[test]
+    fn a_control_group_leaves_its_limit_less_what_is_in_use_but_for_idle_pages_of_files() {
+        let group = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| std::fs::write(group.path().join(file), text).unwrap();
+        write("memory.max", "max\n");
+        write("memory.current", "700\n");
+        assert_eq!(group_bytes(group.path()), None);
+        write("memory.max", "1000\n");
+        assert_eq!(group_bytes(group.path()), Some(300));
+        write("memory.stat", "anon 500\ninactive_file 200\nactive_file 0\n");
+        assert_eq!(group_bytes(group.path()), Some(500));
     }
 
     #[test]
