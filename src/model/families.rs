@@ -178,9 +178,9 @@ impl ModelConfig {
 
     fn with_smollm3(mut self, raw: &Raw<'_>) -> Result<Self> {
         let layers = self.layers.len();
-        let interval = raw.size("no_rope_layer_interval").unwrap_or(4);
+        let interval = raw.optional_size("no_rope_layer_interval")?.unwrap_or(4);
         let has_rope: Vec<bool> = match raw.per_layer("no_rope_layers", layers)? {
-            Some(list) => list.iter().map(|value| value.as_u64() != Some(0)).collect(),
+            Some(list) => list.iter().map(yes_or_no).collect::<Result<_>>()?,
             None => (1..=layers).map(|layer| !layer.is_multiple_of(interval)).collect(),
         };
         for (layer, &has_rope) in self.layers.iter_mut().zip(&has_rope) {
@@ -234,7 +234,7 @@ impl ModelConfig {
     fn with_gemma3(self, raw: &Raw<'_>) -> Result<Self> {
         // transformers reads this field and does not use it.
         raw.only("attn_logit_softcapping", Value::Null)?;
-        let pattern = raw.size("sliding_window_pattern").unwrap_or(6);
+        let pattern = raw.optional_size("sliding_window_pattern")?.unwrap_or(6);
         let sliding = raw.sliding(self.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
         let mut config = self.with_gemma(raw, &sliding)?;
         config.qk_norm = Some(QkNorm::Head);
@@ -435,16 +435,31 @@ impl Raw<'_> {
 
     /// The rotary embeddings of layers that see everything and of those with a window.
     fn gemma3_rotary(&self, width: usize) -> Result<Vec<Rotary>> {
-        let (empty, scaling) = (Map::new(), self.0.get("rope_scaling").and_then(Value::as_object));
-        let nested = self.0.get("rope_parameters").and_then(Value::as_object);
-        let of = |kind: &str| nested.and_then(|nested| nested.get(kind)).and_then(Value::as_object);
-        let full = of("full_attention").or(scaling).unwrap_or(&empty);
+        let empty = Map::new();
+        let (scaling, nested) = (self.object("rope_scaling")?, self.object("rope_parameters")?.map(Raw));
+        let of = |kind: &str| -> Result<Option<&Map<String, Value>>> {
+            let Some(nested) = &nested else { return Ok(None) };
+            nested
+                .object(kind)?
+                .with_context(|| format!("rope_parameters has no {kind}, as gemma3_text has it"))
+                .map(Some)
+        };
+        let full = of("full_attention")?.or(scaling).unwrap_or(&empty);
         let full = Rope { field: "rope_parameters.full_attention", raw: Raw(full) };
-        let sliding = of("sliding_attention").unwrap_or(&empty);
+        let sliding = of("sliding_attention")?.unwrap_or(&empty);
         let sliding = Rope { field: "rope_parameters.sliding_attention", raw: Raw(sliding) };
         let theta = self.positive("rope_theta")?.unwrap_or(1_000_000.0);
         let local = self.positive("rope_local_base_freq")?.unwrap_or(10_000.0);
         Ok(vec![full.resolve(width, theta, self)?, sliding.resolve(width, local, self)?])
+    }
+}
+
+/// 0 or 1, false or true.
+fn yes_or_no(value: &Value) -> Result<bool> {
+    match (value.as_bool(), value.as_u64()) {
+        (Some(yes), _) => Ok(yes),
+        (_, Some(number @ (0 | 1))) => Ok(number == 1),
+        _ => bail!("no_rope_layers has {value}, which is neither 0 nor 1"),
     }
 }
 
@@ -498,6 +513,13 @@ mod tests {
         assert_refused(|json| json["quantization_config"] = json!({"bits": 4}), "quantization_config");
         assert_refused(|json| json["rms_norm_eps"] = json!(-1), "rms_norm_eps");
         assert_refused(|json| json["rope_theta"] = json!(0), "rope_theta");
+        let of_gemma = |json: &mut Value| json["model_type"] = json!("gemma3_text");
+        let flat = json!({"rope_type": "linear", "factor": 8.0});
+        assert_refused(|json| (of_gemma(json), json["rope_parameters"] = flat).1, "rope_parameters");
+        assert_refused(|json| (of_gemma(json), json["rope_scaling"] = json!("linear")).1, "rope_scaling");
+        assert_refused(|json| (of_gemma(json), json["sliding_window_pattern"] = json!(0)).1, "sliding_window_pattern");
+        let of_smollm = |json: &mut Value| json["model_type"] = json!("smollm3");
+        assert_refused(|json| (of_smollm(json), json["no_rope_layers"] = json!([1, 2])).1, "no_rope_layers");
     }
 
     #[test]

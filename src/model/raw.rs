@@ -15,9 +15,9 @@ const MOST_TOKENS: u64 = 1 << 28;
 /// The fields of a configuration.
 pub(super) struct Raw<'a>(pub(super) &'a Map<String, Value>);
 
-impl Raw<'_> {
+impl<'a> Raw<'a> {
     /// The field, unless it is missing or null.
-    fn get(&self, field: &str) -> Option<&Value> {
+    fn get(&self, field: &str) -> Option<&'a Value> {
         self.0.get(field).filter(|value| !value.is_null())
     }
 
@@ -87,6 +87,12 @@ impl Raw<'_> {
         let list = value.as_array().with_context(|| format!("{field} is {value}, expected a list"))?;
         ensure!(list.len() == layers, "{field} has {} entries for {layers} layers", list.len());
         Ok(Some(list))
+    }
+
+    /// Fields within a field; nothing if it is missing or null.
+    pub(super) fn object(&self, field: &str) -> Result<Option<&'a Map<String, Value>>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_object().with_context(|| format!("{field} is {value}, expected an object")).map(Some)
     }
 
     /// Fails unless the field is missing, null or the only value that is supported.

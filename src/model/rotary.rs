@@ -148,6 +148,8 @@ impl GrowingTable {
         let mut table = self.table.write().expect("no panic holds this lock");
         if table.positions() < positions {
             let frequencies = self.rotary.frequencies();
+            // Decoding asks for one more each time.
+            let positions = positions.next_power_of_two();
             *table = Arc::new(RopeTable::new(positions, &frequencies, self.rotary.amplitude()));
         }
         table.clone()

@@ -3,7 +3,7 @@
 use super::config::Layer;
 use super::rotary::GrowingTable;
 use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Variant, Weights};
-use crate::attention::{lambda_init, Attend, DiffV1, DiffV2, Heads, ScalarDiff, Wiring};
+use crate::attention::{lambda_init, Attend, DiffV1, DiffV2, Heads, Pairing, ScalarDiff, Wiring};
 use crate::ops::{gelu, gelu_tanh, layer_norm, linear, relu, rms_norm, rope, silu, swiglu, RopeStyle, RopeTable};
 use anyhow::{bail, ensure, Result};
 use candle_core::{DType, Device, Tensor};
@@ -311,7 +311,10 @@ impl Mlp {
         let hidden = match (&self.gate, self.activation) {
             (None, _) => self.activate(&up)?,
             (Some(gate), Activation::Silu) => swiglu(&gate.forward(x)?, &up)?,
-            (Some(gate), _) => (self.activate(&gate.forward(x)?)? * up)?,
+            (Some(gate), _) => {
+                let gate = self.activate(&gate.forward(x)?)?;
+                (gate * up)?
+            }
         };
         self.down.forward(&hidden)
     }
@@ -353,7 +356,7 @@ impl Attention {
         let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
         let kind = match config.variant {
             Variant::Standard => Kind::Standard,
-            Variant::DiffV1 { gain, .. } => {
+            Variant::DiffV1 { pairing, gain } => {
                 let [q1, k1, q2, k2] = DiffV1::VECTORS.map(&mut take);
                 Kind::V1(DiffV1 {
                     vectors: [q1?, k1?, q2?, k2?],
@@ -363,8 +366,8 @@ impl Attention {
                     } else {
                         Tensor::ones(2 * config.head_dim, DType::F32, &Device::Cpu)?
                     },
-                    // Microsoft's files fix 1e-5; Hugging Face uses the model's epsilon.
-                    eps: if gain { 1e-5 } else { config.norm_eps },
+                    // Microsoft's files fix 1e-5, with or without a gain; Hugging Face uses the model's epsilon.
+                    eps: if pairing == Pairing::Halves && !gain { config.norm_eps } else { 1e-5 },
                 })
             }
             Variant::DiffV2 => Kind::V2(DiffV2 { lambda_proj: take("lambda_proj.weight")? }),
