@@ -140,7 +140,7 @@ impl Tally {
 /// last line may be half a line: a killed process was writing it.
 ///
 /// # Errors
-/// If the file cannot be read or written. It is then as it was.
+/// If the file cannot be read or written. It is then as it was: the new one takes its place when it is whole.
 pub fn open<L>(path: &Path, tokens: usize, tokens_of: impl Fn(&L) -> usize) -> Result<csv::Writer<std::fs::File>>
 where
     L: Serialize + for<'de> Deserialize<'de>,
@@ -159,10 +159,11 @@ where
             }
         }
     }
-    let mut writer = csv::Writer::from_path(path).with_context(context)?;
-    for line in kept {
-        writer.serialize(line).with_context(context)?;
-    }
-    writer.flush().with_context(context)?;
-    Ok(writer)
+    let has_lines = !kept.is_empty();
+    let folder = path.parent().context("a log is in a folder")?;
+    let mut whole = csv::Writer::from_writer(tempfile::NamedTempFile::new_in(folder).with_context(context)?);
+    kept.iter().try_for_each(|line| whole.serialize(line)).with_context(context)?;
+    let whole = whole.into_inner().map_err(|error| error.into_error()).with_context(context)?;
+    let file = whole.persist(path).with_context(context)?;
+    Ok(csv::WriterBuilder::new().has_headers(!has_lines).from_writer(file))
 }

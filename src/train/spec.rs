@@ -169,6 +169,12 @@ impl TrainSpec {
                 bail_usage!("watch: {key} is 0; give a number of tokens, a large one for never");
             }
         }
+        if self.seed > u64::from(u32::MAX) {
+            bail_usage!(
+                "seed {} is too large: give one below 2^32, so that no two seeds have the same documents",
+                self.seed
+            );
+        }
         self.optimizer.check()?;
         let LossSpec { first_digit, other_digits, new_digits } = self.loss;
         for (key, weight) in [("first_digit", first_digit), ("other_digits", other_digits), ("new_digits", new_digits)]
