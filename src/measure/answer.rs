@@ -91,8 +91,11 @@ fn attention_measures(sinks: &[HeadSink], target: usize, by_head: bool, push: &m
     if differential {
         push(fraction("lambda", None, mean(&Allocation::mean_lambda), heads));
     }
-    let best = sinks.iter().map(|s| s.allocations[target].share_abs(Region::Answer)).fold(0.0, f64::max);
-    push(fraction("share_abs_best_head", Some(Region::Answer), best, 1));
+    // Not `f64::max`, which prefers any number to NaN.
+    let shares = sinks.iter().map(|s| s.allocations[target].share_abs(Region::Answer));
+    if let Some(best) = shares.max_by(f64::total_cmp) {
+        push(fraction("share_abs_best_head", Some(Region::Answer), best, 1));
+    }
     for sink in sinks.iter().filter(|_| by_head) {
         let allocation = &sink.allocations[target];
         let mut push = |m: Found| push(Found { layer: Some(sink.layer), head: Some(sink.head), ..m });

@@ -26,7 +26,8 @@ struct HeadDivergence {
     layer: usize,
     head: usize,
     all: Means,
-    context: Means,
+    /// Nothing where a row has no weight left on the context.
+    context: Option<Means>,
 }
 
 #[derive(Clone, Copy)]
@@ -70,7 +71,7 @@ impl Measure for FidelityMeasure {
             let of_head = |(i, (layer, head)): (usize, &(usize, usize))| {
                 let (a, b) = (&baseline.heads[i].rows[index], &heads[i].rows[index]);
                 let all = means(a, b, &(0..usize::MAX))?;
-                let context = means(a, b, &seen.prompt.haystack)?;
+                let context = means(a, b, &seen.prompt.haystack);
                 Some(HeadDivergence { layer: *layer, head: *head, all, context })
             };
             let diverged: Vec<HeadDivergence> = places.iter().enumerate().filter_map(of_head).collect();
@@ -93,19 +94,39 @@ fn means(a: &[Vec<f32>], b: &[Vec<f32>], keys: &Range<usize>) -> Option<Means> {
 }
 
 fn push_divergences(heads: &[HeadDivergence], push: &mut dyn FnMut(crate::record::Measure)) {
-    let n = heads.len();
-    let mean = |f: &dyn Fn(&HeadDivergence) -> f64| heads.iter().map(f).sum::<f64>() / n as f64;
-    if n == 0 {
-        return;
+    let all: Vec<Means> = heads.iter().map(|head| head.all).collect();
+    let context: Vec<Means> = heads.iter().filter_map(|head| head.context).collect();
+    for ([kl, total_variation, flips], means) in [
+        (["kl", "total_variation", "top_key_flips"], all),
+        (["kl_context", "total_variation_context", "top_key_flips_context"], context),
+    ] {
+        let n = means.len();
+        let mean = |f: &dyn Fn(&Means) -> f64| means.iter().map(f).sum::<f64>() / n as f64;
+        if n > 0 {
+            push(number(kl, mean(&|m| m.kl_nats), Some("nats"), n));
+            push(fraction(total_variation, None, mean(&|m| m.total_variation), n));
+            push(fraction(flips, None, mean(&|m| m.flips), n));
+        }
     }
-    push(number("kl", mean(&|h| h.all.kl_nats), Some("nats"), n));
-    push(number("kl_context", mean(&|h| h.context.kl_nats), Some("nats"), n));
-    push(fraction("total_variation", None, mean(&|h| h.all.total_variation), n));
-    push(fraction("total_variation_context", None, mean(&|h| h.context.total_variation), n));
-    push(fraction("top_key_flips", None, mean(&|h| h.all.flips), n));
-    push(fraction("top_key_flips_context", None, mean(&|h| h.context.flips), n));
     for head in heads {
         let found = fraction("total_variation", None, head.all.total_variation, 1);
         push(crate::record::Measure { layer: Some(head.layer), head: Some(head.head), ..found });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_that_has_left_the_context_still_counts_among_all_keys() {
+        let (before, after) = (vec![vec![0.9, 0.06, 0.04]], vec![vec![1.0, 0.0, 0.0]]);
+        assert!(means(&before, &after, &(1..3)).is_none(), "nothing is left there");
+        let all = means(&before, &after, &(0..usize::MAX)).unwrap();
+        let head = |context| HeadDivergence { layer: 0, head: 0, all, context };
+        let mut found = Vec::new();
+        push_divergences(&[head(None), head(Some(all))], &mut |measure| found.push(measure));
+        let n = |metric: &str| found.iter().find(|m| m.metric == metric && m.layer.is_none()).unwrap().n;
+        assert_eq!((n("kl"), n("kl_context")), (Some(2), Some(1)));
     }
 }

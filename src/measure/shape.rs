@@ -79,8 +79,17 @@ impl HeadShape {
     }
 }
 
+impl HeadShape {
+    /// The share of a region over its share of the keys that the last row sees; nothing if it sees none of them.
+    fn boost(&self, region: Region, target: &Target) -> Option<f64> {
+        let visible = &target.regions[self.shape.first_visible..target.rows.end];
+        let tokens = visible.iter().filter(|&&other| other == region).count();
+        (tokens > 0).then(|| self.shares[region as usize] * visible.len() as f64 / tokens as f64)
+    }
+}
+
 /// Means over heads and layers. `boost` is a region's share over the share it had if all keys visible to the last row
-/// weighed the same.
+/// weighed the same, of the heads whose last row sees it.
 fn mean_measures(heads: &[HeadShape], target: &Target, push: &mut dyn FnMut(Found)) {
     let n = heads.len();
     let mean = |f: &dyn Fn(&HeadShape) -> f64| heads.iter().map(f).sum::<f64>() / n as f64;
@@ -91,12 +100,10 @@ fn mean_measures(heads: &[HeadShape], target: &Target, push: &mut dyn FnMut(Foun
     push(number("sinks", mean(&|h| h.sinks as f64), Some("keys"), n));
     push(fraction("sink_share_first", None, mean(&|h| h.first), n));
     push(fraction("sink_share_detected", None, mean(&|h| h.sink_share), n));
-    let visible = &target.regions[..target.rows.end];
     for region in Region::ALL {
-        let tokens = visible.iter().filter(|&&other| other == region).count();
-        let uniform = tokens as f64 / visible.len() as f64;
-        if tokens > 0 {
-            let boost = number("boost", mean(&|h| h.shares[region as usize]) / uniform, None, n);
+        let boosts: Vec<f64> = heads.iter().filter_map(|head| head.boost(region, target)).collect();
+        if let Some(boost) = crate::stats::mean(&boosts) {
+            let boost = number("boost", boost, None, boosts.len());
             push(Found { region: Some(region.name().into()), ..boost });
         }
         push(fraction("share_abs_no_sinks", Some(region), mean(&|h| h.shares_no_sinks[region as usize]), n));

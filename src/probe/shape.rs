@@ -20,6 +20,8 @@ pub struct Shape {
     pub keys_99: f64,
     /// The largest |a|.
     pub largest: f64,
+    /// The first key that the last row sees: 0 without a window.
+    pub first_visible: usize,
 }
 
 /// Watches the effective rows of lists of queries.
@@ -58,6 +60,7 @@ pub struct ShapeSum {
     keys_90: usize,
     keys_99: usize,
     largest: f64,
+    first_visible: usize,
     /// Rows seen; those without a positive, finite sum of magnitudes have no shape and do not count.
     pub rows: usize,
 }
@@ -71,6 +74,7 @@ impl ShapeSum {
             keys_90: self.keys_90 as f64 / rows,
             keys_99: self.keys_99 as f64 / rows,
             largest: self.largest / rows,
+            first_visible: self.first_visible,
         })
     }
 
@@ -100,6 +104,7 @@ impl ShapeSum {
         self.keys_90 += later.keys_90;
         self.keys_99 += later.keys_99;
         self.largest += later.largest;
+        self.first_visible = self.first_visible.max(later.first_visible);
         self.rows += later.rows;
     }
 }
@@ -127,6 +132,7 @@ impl RowSink for ShapeSink {
         for (rows, sum) in self.targets.iter().zip(&mut self.sums) {
             if rows.contains(&row.query) {
                 sum.add(row.effective);
+                sum.first_visible = sum.first_visible.max(row.first_visible);
             }
         }
     }
@@ -165,7 +171,7 @@ mod tests {
     #[test]
     fn a_single_weight_has_no_entropy() {
         let found = shape(&[0.0, -0.75, 0.0, 0.0]);
-        assert_eq!(found, Shape { entropy_nats: 0.0, keys_90: 1.0, keys_99: 1.0, largest: 0.75 });
+        assert_eq!(found, Shape { entropy_nats: 0.0, keys_90: 1.0, keys_99: 1.0, largest: 0.75, first_visible: 0 });
     }
 
     #[test]
