@@ -1,7 +1,7 @@
 //! From records to the numbers of a table: accuracy with its interval, attention shares, paired differences.
 
 use crate::record::Record;
-use crate::stats::{bootstrap_mean, mean, wilson, Interval, Paired, RESAMPLES};
+use crate::stats::{bootstrap_mean, mean, wilson_of_groups, Interval, Paired, RESAMPLES};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -14,17 +14,20 @@ pub struct Proportion {
     pub n: usize,
     /// Hits over trials; nothing without trials.
     pub fraction: Option<f64>,
-    /// Ends of the 95 % Wilson interval.
+    /// Ends of the 95 % Wilson interval, in which the questions of one prompt count as much as they differ.
     pub lo: f64,
     /// See `lo`.
     pub hi: f64,
 }
 
 impl Proportion {
-    fn new(values: &[f64]) -> Self {
-        let (hits, n) = (values.iter().filter(|&&v| v == 1.0).count(), values.len());
-        let Interval { lo, hi } = wilson(hits, n);
-        Self { hits, n, fraction: mean(values), lo, hi }
+    /// Of the numbers of each prompt, which are 0 or 1.
+    fn new(prompts: &[Vec<f64>]) -> Self {
+        let of_prompt = |values: &Vec<f64>| (values.iter().filter(|&&v| v == 1.0).count(), values.len());
+        let groups: Vec<(usize, usize)> = prompts.iter().map(of_prompt).collect();
+        let (hits, n) = groups.iter().fold((0, 0), |sum, group| (sum.0 + group.0, sum.1 + group.1));
+        let Interval { lo, hi } = wilson_of_groups(&groups);
+        Self { hits, n, fraction: (n > 0).then(|| hits as f64 / n as f64), lo, hi }
     }
 
     /// The interval.
@@ -72,16 +75,23 @@ pub struct Summary {
     settings: Vec<Setting>,
     /// Whether there are other cities than held-out ones.
     usual: bool,
-    values: BTreeMap<Key, Vec<(Sample, f64)>>,
-    /// Numbers of single heads of one metric and region, by model, layer and head.
-    heads: BTreeMap<(String, usize, usize), Vec<(u64, f64)>>,
+    values: BTreeMap<Key, Vec<Number>>,
+    /// Numbers of single heads of one metric and region, by model, layer and head; whether their cities were held out.
+    heads: BTreeMap<(String, usize, usize), Vec<(Number, bool)>>,
     head_metric: Option<(&'static str, &'static str)>,
 }
 
 /// Context, needles in the text, needles asked for.
 pub type Setting = (usize, usize, usize);
-/// What identifies a number among those of one key: seed and query.
-type Sample = (u64, usize);
+
+/// A number of one key, and what tells it from the others.
+#[derive(Clone, Copy, Debug)]
+struct Number {
+    seed: u64,
+    /// How far the needle is from where one needle of the prompt was to be, in thousandths of a percent.
+    off_millipct: u64,
+    value: f64,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
@@ -89,7 +99,8 @@ struct Key {
     setting: Setting,
     bits: Option<u32>,
     cities: String,
-    depth_millipct: u64,
+    /// Missing of what was pooled over depths.
+    depth_millipct: Option<u64>,
     metric: String,
     region: Option<String>,
 }
@@ -133,7 +144,8 @@ impl<'a> Pick<'a> {
         Self { cities: Some(cities), ..self }
     }
 
-    /// With the controlled needle at one depth.
+    /// Of questions whose needle is at one depth. Of several needles that a prompt asks for only one was put there: the
+    /// question counts whose needle is nearest.
     pub fn depth_pct(self, depth_pct: f64) -> Self {
         Self { depth_pct: Some(depth_pct), ..self }
     }
@@ -146,7 +158,7 @@ impl<'a> Pick<'a> {
             && key.bits == self.bits
             && self.setting.is_none_or(|setting| key.setting == setting)
             && self.cities.map_or(!usual || key.cities != "heldout", |cities| key.cities == cities)
-            && self.depth_pct.is_none_or(|depth| key.depth_millipct == millipct(depth))
+            && self.depth_pct.is_none_or(|depth| key.depth_millipct == Some(millipct(depth)))
     }
 }
 
@@ -164,12 +176,17 @@ impl Summary {
     pub fn add(&mut self, record: &Record) {
         let (id, measure) = (&record.identity, &record.measure);
         let Some(value) = measure.value else { return };
+        let off_pct = id.depth_req_pct.zip(id.depth_real_pct).map_or(0.0, |(asked, real)| (asked - real).abs());
+        let number = Number { seed: id.seed.unwrap_or(0), off_millipct: millipct(off_pct), value };
+        let held_out = id.cities.as_deref() == Some("heldout");
+        // What is pooled over all prompts is of no cities.
+        self.usual |= id.seed.is_some() && !held_out;
         if let (Some(layer), Some(head)) = (measure.layer, measure.head) {
             let wanted = self.head_metric.is_some_and(|(metric, region)| {
                 measure.metric == metric && measure.region.as_deref() == Some(region) && id.bits.is_none()
             });
-            if let Some(seed) = id.seed.filter(|_| wanted) {
-                self.heads.entry((id.model.clone(), layer, head)).or_default().push((seed, value));
+            if wanted && id.seed.is_some() {
+                self.heads.entry((id.model.clone(), layer, head)).or_default().push((number, held_out));
             }
         }
         if measure.layer.is_some() {
@@ -182,17 +199,16 @@ impl Summary {
         if !self.settings.contains(&setting) {
             self.settings.push(setting);
         }
-        self.usual |= id.cities.as_deref() != Some("heldout");
         let key = Key {
             model: id.model.clone(),
             setting,
             bits: id.bits,
             cities: id.cities.as_deref().unwrap_or_default().to_owned(),
-            depth_millipct: millipct(id.depth_req_pct.unwrap_or(0.0)),
+            depth_millipct: id.depth_req_pct.map(millipct),
             metric: measure.metric.to_string(),
             region: measure.region.as_deref().map(ToOwned::to_owned),
         };
-        self.values.entry(key).or_default().push(((id.seed.unwrap_or(0), id.query.unwrap_or(0)), value));
+        self.values.entry(key).or_default().push(number);
     }
 
     /// Models in the order they first appeared.
@@ -215,7 +231,7 @@ impl Summary {
 
     /// Depths that occur, in percent, from the top.
     pub fn depths_pct(&self) -> Vec<f64> {
-        let mut depths: Vec<u64> = self.values.keys().map(|key| key.depth_millipct).collect();
+        let mut depths: Vec<u64> = self.values.keys().filter_map(|key| key.depth_millipct).collect();
         depths.sort_unstable();
         depths.dedup();
         depths.into_iter().map(|d| d as f64 / 1000.0).collect()
@@ -223,7 +239,7 @@ impl Summary {
 
     /// The numbers of a pick.
     pub fn numbers(&self, pick: Pick<'_>) -> Vec<f64> {
-        self.select(pick).into_iter().map(|(_, value)| value).collect()
+        self.select(pick).into_iter().map(|number| number.value).collect()
     }
 
     /// Their mean, if there are any.
@@ -234,41 +250,50 @@ impl Summary {
     /// Means over the questions of each prompt, which are not independent, and the mean of those with its 95 % bootstrap
     /// interval.
     pub fn mean_in(&self, pick: Pick<'_>, seed: u64) -> Option<(f64, Interval)> {
-        let per_prompt: Vec<f64> = by_prompt(&self.select(pick)).into_values().collect();
+        let per_prompt: Vec<f64> = mean_by_prompt(&self.select(pick)).into_values().collect();
         Some((mean(&per_prompt)?, bootstrap_mean(&per_prompt, RESAMPLES, seed)?))
     }
 
     /// Hits of trials among numbers that are 0 or 1.
     pub fn proportion(&self, pick: Pick<'_>) -> Proportion {
-        Proportion::new(&self.numbers(pick))
+        Proportion::new(&by_prompt(&self.select(pick)).into_values().collect::<Vec<_>>())
     }
 
     /// The kept numbers of single heads of a model, averaged over the questions of each prompt: (layer, head), and
-    /// prompts in the order of their seeds.
+    /// prompts in the order of their seeds; without held-out cities unless there are no others.
     pub fn heads(&self, model: &str) -> Vec<((usize, usize), Vec<f64>)> {
         let of_model = self.heads.iter().filter(|((name, ..), _)| name == model);
-        let per_prompt = |values: &[(u64, f64)]| {
-            let values: Vec<(Sample, f64)> = values.iter().map(|&(seed, value)| ((seed, 0), value)).collect();
-            by_prompt(&values).into_values().collect()
+        let per_prompt = |numbers: &[(Number, bool)]| {
+            let counts = numbers.iter().filter(|(_, held_out)| !(self.usual && *held_out));
+            let numbers: Vec<Number> = counts.map(|(number, _)| *number).collect();
+            mean_by_prompt(&numbers).into_values().collect()
         };
-        of_model.map(|((_, layer, head), values)| ((*layer, *head), per_prompt(values))).collect()
+        of_model.map(|((_, layer, head), numbers)| ((*layer, *head), per_prompt(numbers))).collect()
     }
 
-    fn select(&self, pick: Pick<'_>) -> Vec<(Sample, f64)> {
+    fn select(&self, pick: Pick<'_>) -> Vec<Number> {
         let found = self.values.iter().filter(|(key, _)| pick.matches(key, self.usual));
-        found.flat_map(|(_, values)| values.iter().copied()).collect()
+        let mut numbers: Vec<Number> = found.flat_map(|(_, numbers)| numbers.iter().copied()).collect();
+        if pick.depth_pct.is_some() {
+            let mut nearest: BTreeMap<u64, u64> = BTreeMap::new();
+            for number in &numbers {
+                let least = nearest.entry(number.seed).or_insert(u64::MAX);
+                *least = number.off_millipct.min(*least);
+            }
+            numbers.retain(|number| number.off_millipct == nearest[&number.seed]);
+        }
+        numbers
     }
 
     /// The mean of b - a over prompts that both have. Numbers of one prompt are averaged first: they are not
     /// independent.
     pub fn paired(&self, a: Pick<'_>, b: Pick<'_>, seed: u64) -> Option<Paired> {
-        let (a, b) = (by_prompt(&self.select(a)), by_prompt(&self.select(b)));
+        let (a, b) = (mean_by_prompt(&self.select(a)), mean_by_prompt(&self.select(b)));
         let pairs: Vec<(f64, f64)> = a.iter().filter_map(|(prompt, a)| Some((*a, *b.get(prompt)?))).collect();
         Paired::new(&pairs, RESAMPLES, seed)
     }
 
-    /// Every model against the first, on the same prompts, both city sets together, for metrics given as (name in the
-    /// result, metric, region).
+    /// Every model against the first, on the same prompts, for metrics given as (name in the result, metric, region).
     pub fn differences(&self, metrics: &[(&str, &str, Option<&str>)], seed: u64) -> Vec<Difference> {
         let Some((baseline, others)) = self.models.split_first() else { return Vec::new() };
         let mut list = Vec::new();
@@ -296,11 +321,66 @@ impl Summary {
     }
 }
 
-/// The mean over queries of each prompt, by seed.
-fn by_prompt(values: &[(Sample, f64)]) -> BTreeMap<u64, f64> {
+/// The numbers of each prompt, by seed.
+fn by_prompt(numbers: &[Number]) -> BTreeMap<u64, Vec<f64>> {
     let mut groups: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for ((seed, _), value) in values {
-        groups.entry(*seed).or_default().push(*value);
+    for number in numbers {
+        groups.entry(number.seed).or_default().push(number.value);
     }
-    groups.into_iter().filter_map(|(seed, values)| Some((seed, mean(&values)?))).collect()
+    groups
+}
+
+/// The mean over queries of each prompt, by seed.
+fn mean_by_prompt(numbers: &[Number]) -> BTreeMap<u64, f64> {
+    by_prompt(numbers).into_iter().filter_map(|(seed, values)| Some((seed, mean(&values)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Identity, Measure};
+    use std::sync::Arc;
+
+    fn record(seed: u64, query: usize, depths_pct: (f64, f64), exact: f64) -> Record {
+        let identity = Identity {
+            model: "m".into(),
+            ctx_tok: 256,
+            needles: Some(2),
+            retrieve: Some(2),
+            depth_req_pct: Some(depths_pct.0),
+            depth_real_pct: Some(depths_pct.1),
+            cities: Some("train".into()),
+            seed: Some(seed),
+            query: Some(query),
+            ..Identity::default()
+        };
+        let measure = Measure { metric: "exact".into(), value: Some(exact), ..Measure::default() };
+        Record { identity: Arc::new(identity), measure }
+    }
+
+    #[test]
+    fn at_a_depth_only_the_needle_counts_that_was_put_there() {
+        let mut summary = Summary::default();
+        // Found where it was put at 25 %, missed where it was put at 75 %; the other needles are anywhere.
+        let found =
+            [(0, 0, (25.0, 24.1), 1.0), (0, 1, (25.0, 80.0), 0.0), (1, 0, (75.0, 3.0), 1.0), (1, 1, (75.0, 75.4), 0.0)];
+        found.iter().for_each(|&(seed, query, depths, exact)| summary.add(&record(seed, query, depths, exact)));
+        let at = |depth| summary.proportion(Pick::of("m", "exact").depth_pct(depth));
+        assert_eq!((at(25.0).hits, at(25.0).n, at(75.0).hits, at(75.0).n), (1, 1, 0, 1));
+        assert_eq!(summary.proportion(Pick::of("m", "exact")).n, 4, "without a depth all questions count");
+        assert_eq!(summary.depths_pct(), [25.0, 75.0]);
+    }
+
+    #[test]
+    fn what_is_pooled_over_all_prompts_has_no_depth_and_no_cities() {
+        let mut summary = Summary::default();
+        let of = |identity| Record { identity: Arc::new(identity), ..record(0, 0, (50.0, 50.0), 1.0) };
+        let held_out =
+            Identity { cities: Some("heldout".into()), ..(*record(0, 0, (50.0, 50.0), 1.0).identity).clone() };
+        let pooled = Identity { seed: None, cities: None, depth_req_pct: None, ..held_out.clone() };
+        [of(held_out), of(pooled)].iter().for_each(|record| summary.add(record));
+        assert_eq!(summary.depths_pct(), [50.0]);
+        assert_eq!(summary.numbers(Pick::of("m", "exact").cities("heldout")).len(), 1);
+        assert!(!summary.numbers(Pick::of("m", "exact")).is_empty(), "held-out cities count where there are no others");
+    }
 }

@@ -14,8 +14,8 @@
 //! 4. Cells are joined; a cell that is there twice is an error.
 //! 5. Pairs become [`Row`]s, one for each metric, region and group. Several questions of one prompt are not
 //!    independent, so means, differences and intervals are over prompts, each the mean of its questions. The test of hits
-//!    and misses is McNemar's, over questions; that of anything else is Wilcoxon's, over prompts. All p-values are
-//!    corrected together.
+//!    and misses is McNemar's where each prompt asks one question; otherwise, and of anything else, it is Wilcoxon's of the
+//!    prompts' means. All p-values are corrected together.
 //!
 //! Nothing depends on the order of records but which value of a column is the baseline when none is named: the first.
 
@@ -265,9 +265,6 @@ fn note_rows(rows: &[Row], choice: &Choice, groups: &[Column], notes: &mut Vec<S
     }
     if let Some(least) = rows.iter().map(|row| row.n).filter(|n| (2..FEW_PROMPTS).contains(n)).min() {
         notes.push(format!("n below {FEW_PROMPTS}, down to {least}: bootstrap intervals are too narrow"));
-    }
-    if rows.iter().any(|row| row.test == Some(Test::Mcnemar)) {
-        notes.push("mcnemar: wins, ties and losses count questions; n, means and intervals are over prompts".into());
     }
 }
 

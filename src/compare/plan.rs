@@ -4,6 +4,7 @@ use super::cells::{Cell, Cells, Mask};
 use super::choice::Choice;
 use super::column::{names, Column};
 use super::join::Joined;
+use super::rows::Level;
 use crate::bail_usage;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +48,15 @@ impl Side {
 }
 
 impl Plan {
+    /// What the numbers are of where layers or heads are what is compared.
+    pub(super) fn level(&self) -> Level {
+        match (self.free[Column::Layer as usize], self.free[Column::Head as usize]) {
+            (_, true) => Level::Head,
+            (true, _) => Level::Layer,
+            _ => Level::Model,
+        }
+    }
+
     /// Columns in which the cells of a pair may differ, as words.
     pub(super) fn free_names(&self) -> String {
         names(|column| self.free[column as usize])

@@ -44,7 +44,7 @@ const HITS: [&str; 3] = ["exact", "generated_exact", "generated_contains"];
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Test {
-    /// McNemar's exact test, of hits and misses: each question counts.
+    /// McNemar's exact test, of hits and misses, where each prompt asks one question.
     Mcnemar,
     /// Wilcoxon's signed-rank test, of means over the questions of each prompt.
     Wilcoxon,
@@ -118,7 +118,7 @@ pub struct Row {
     pub lo: Option<f64>,
     /// Upper end.
     pub hi: Option<f64>,
-    /// Where the other is larger: questions of McNemar's test, prompts otherwise.
+    /// Prompts where the other is larger.
     pub wins: usize,
     /// Where both are equal.
     pub ties: usize,
@@ -169,7 +169,8 @@ pub(super) fn rows(
         let rank = choice.rank(&metric, region.as_deref()).unwrap_or(usize::MAX);
         let group = groups.iter().map(|&column| pair.key[column as usize]).collect();
         let of = |column: Column| pair.key[column as usize];
-        let key = (rank, of(Column::Metric), of(Column::Region), Level::of(&pair.key), group, index);
+        let level = Level::of(&pair.key).max(plans[index].level());
+        let key = (rank, of(Column::Metric), of(Column::Region), level, group, index);
         pairs.entry(key).or_default().push(*pair);
     }
     let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
@@ -206,12 +207,8 @@ fn compared(pairs: &[Pair], hits: bool, settings: Settings) -> Option<Row> {
         ..Row::default()
     };
     let binary = hits && pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0);
-    // Only one pair for each question may count: those of several heads are not independent.
-    let questions = by_prompt(pairs, Column::Query as usize + 1).len();
-    if binary && questions == pairs.len() {
-        row.wins = pairs.iter().filter(|pair| pair.b > pair.a).count();
-        row.losses = pairs.iter().filter(|pair| pair.b < pair.a).count();
-        row.ties = pairs.len() - row.wins - row.losses;
+    // Only one pair for each prompt may count: several questions, or several heads, are not independent.
+    if binary && pairs.len() == paired.n {
         row.p = several.then(|| mcnemar(row.losses as u64, row.wins as u64));
         row.test = several.then_some(Test::Mcnemar);
     } else {
@@ -280,13 +277,16 @@ mod tests {
     }
 
     #[test]
-    fn hits_and_misses_are_tested_question_by_question_and_estimated_prompt_by_prompt() {
-        let gained = |prompt: u32| [pair(prompt, 0, (0.0, 1.0)), pair(prompt, 1, (1.0, 1.0))];
-        let pairs: Vec<Pair> = (0..6).flat_map(gained).collect();
-        let row = compared(&pairs, true, SETTINGS).unwrap();
-        assert_eq!((row.n, row.cells, row.diff), (6, 12, 0.5));
-        assert_eq!((row.wins, row.ties, row.losses, row.test), (6, 6, 0, Some(Test::Mcnemar)));
+    fn hits_and_misses_of_one_question_each_are_tested_by_mcnemar_and_of_several_by_prompt() {
+        let gained: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 1.0))).collect();
+        let row = compared(&gained, true, SETTINGS).unwrap();
+        assert_eq!((row.wins, row.ties, row.losses, row.test), (6, 0, 0, Some(Test::Mcnemar)));
         // 2 · ½⁶
+        assert!((row.p.unwrap() - 0.03125).abs() < 1e-12, "{row:?}");
+        // Both questions of six prompts: twelve hits more, and no more evidence.
+        let twice: Vec<Pair> = (0..6).flat_map(|prompt| [0, 1].map(|query| pair(prompt, query, (0.0, 1.0)))).collect();
+        let row = compared(&twice, true, SETTINGS).unwrap();
+        assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Wilcoxon)));
         assert!((row.p.unwrap() - 0.03125).abs() < 1e-12, "{row:?}");
     }
 

@@ -39,14 +39,39 @@ pub fn wilson(hits: usize, n: usize) -> Interval {
     if n == 0 {
         return Interval { lo: 0.0, hi: 1.0 };
     }
-    let z = Normal::standard().inverse_cdf(0.5 + LEVEL / 2.0);
-    let trials = n as f64;
+    score_interval(hits as f64 / n as f64, n as f64)
+}
+
+/// The same where trials come in groups whose members are alike, each given by its hits and its trials: as many trials count
+/// as there are by the design effect (Kish 1965; with Wilson's interval: Dean & Pagano 2015), the variance of the
+/// proportion between groups over that of independent trials. Never more than there are trials, and as many as groups at
+/// least, which is what is taken where all trials are hits or none is.
+///
+/// # Panics
+/// If a group has more hits than trials.
+pub fn wilson_of_groups(groups: &[(usize, usize)]) -> Interval {
+    assert!(groups.iter().all(|(hits, n)| hits <= n), "more hits than trials");
+    let (hits, n) = groups.iter().fold((0, 0), |sum, group| (sum.0 + group.0, sum.1 + group.1));
+    let (k, trials) = (groups.len() as f64, n as f64);
+    if n == 0 || groups.len() == n {
+        return wilson(hits, n);
+    }
     let p = hits as f64 / trials;
+    let off = |&(hits, n): &(usize, usize)| (hits as f64 - p * n as f64).powi(2);
+    let between = groups.iter().map(off).sum::<f64>() * k / (k - 1.0).max(1.0) / (trials * trials);
+    let independent = p * (1.0 - p) / trials;
+    let most = trials / k;
+    let design_effect = if independent > 0.0 { (between / independent).clamp(1.0, most) } else { most };
+    score_interval(p, trials / design_effect)
+}
+
+fn score_interval(p: f64, trials: f64) -> Interval {
+    let z = Normal::standard().inverse_cdf(0.5 + LEVEL / 2.0);
     let shrink = 1.0 + z * z / trials;
     let centre = (p + z * z / (2.0 * trials)) / shrink;
     let half = z * (p * (1.0 - p) / trials + z * z / (4.0 * trials * trials)).sqrt() / shrink;
-    // At 0 and n hits an end is exactly 0 or 1; rounding must not push it across.
-    Interval { lo: if hits == 0 { 0.0 } else { centre - half }, hi: if hits == n { 1.0 } else { centre + half } }
+    // Of no hits, or of nothing else, an end is exactly 0 or 1; rounding must not push it across.
+    Interval { lo: if p == 0.0 { 0.0 } else { centre - half }, hi: if p == 1.0 { 1.0 } else { centre + half } }
 }
 
 /// The percentile bootstrap interval (Efron 1979) of a mean: `resamples` times as many numbers are drawn with
@@ -82,6 +107,21 @@ pub fn bootstrap_ratio(groups: &[(f64, f64)], resamples: usize, seed: u64) -> Op
 mod tests {
     use super::*;
     use crate::stats::Moments;
+
+    #[test]
+    fn questions_of_one_prompt_count_as_much_as_they_differ() {
+        let close = |a: Interval, b: Interval| assert!((a.lo - b.lo).abs() < 1e-12 && (a.hi - b.hi).abs() < 1e-12);
+        let single: Vec<(usize, usize)> = (0..20).map(|i| (usize::from(i < 13), 1)).collect();
+        close(wilson_of_groups(&single), wilson(13, 20));
+        // Both questions of a prompt alike: as many trials as prompts.
+        let alike: Vec<(usize, usize)> = single.iter().map(|(hits, _)| (2 * hits, 2)).collect();
+        close(wilson_of_groups(&alike), wilson(13, 20));
+        // One of two in every prompt: they have nothing in common.
+        close(wilson_of_groups(&[(1, 2); 20]), wilson(20, 40));
+        // All hits say nothing of how much alike they are.
+        close(wilson_of_groups(&[(2, 2); 20]), wilson(20, 20));
+        close(wilson_of_groups(&[]), wilson(0, 0));
+    }
 
     #[test]
     fn wilson_agrees_with_scipy() {
