@@ -161,8 +161,16 @@ impl<'a> Data<'a> {
         of.depth_pct.map_or(pick, |depth| pick.depth_pct(depth))
     }
 
+    /// Whether a quantity means anything in a setting: plain text has no answer, and so no noise.
+    pub(super) fn applies(setting: Setting, quantity: Quantity<'_>) -> bool {
+        setting.1 > 0 || !(quantity.region == Some("answer") || quantity.metric.starts_with("noise_"))
+    }
+
     /// A quantity in a case, with its 95 % interval: Wilson for hits, bootstrap over prompts otherwise.
     pub(super) fn estimate(&self, case: &Case, quantity: Quantity<'_>, of: Prompts<'_>) -> Cell {
+        if !Self::applies(case.setting, quantity) {
+            return Cell::none();
+        }
         let (summary, pick) = (self.summary(&case.condition), Self::pick(case, quantity, of));
         if quantity.kind == Kind::Hits {
             let p = summary.proportion(pick);

@@ -46,6 +46,9 @@ fn heading(quantity: &Quantity<'_>) -> String {
 }
 
 fn difference(data: &Data<'_>, a: &Case, b: &Case, quantity: Quantity<'_>) -> Option<(usize, Cell)> {
+    if !Data::applies(a.setting, quantity) {
+        return None;
+    }
     // Of two conditions at most one is of no scope, whose records every summary has.
     let knows = if a.condition.scope.is_some() { &a.condition } else { &b.condition };
     let pick = |case| Data::pick(case, quantity, Prompts::default());

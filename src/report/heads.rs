@@ -9,7 +9,8 @@ const TOP: usize = 8;
 
 /// The table, if single heads were measured without quantisation.
 pub(super) fn sheet(data: &Data<'_>) -> Option<Sheet> {
-    if !data.conditions.contains(&Condition::default()) {
+    let asked = data.settings.iter().any(|setting| setting.1 > 0);
+    if !asked || !data.conditions.contains(&Condition::default()) {
         return None;
     }
     let rows = data.models.iter().flat_map(|model| top(data, model)).collect();
