@@ -42,7 +42,8 @@ struct Row {
 }
 
 fn main() -> Result<()> {
-    // `cargo test --benches` passes no `--bench`: once is enough to see that it works.
+    std::env::set_var("CANDLE_NUM_THREADS", "1"); // as in `main.rs`
+                                                  // `cargo test --benches` passes no `--bench`: once is enough to see that it works.
     let rounds = if std::env::args().any(|arg| arg == "--bench") { ROUNDS } else { 1 };
     println!(
         "{}, {} threads; {rounds} rounds; cargo bench --bench decoding",

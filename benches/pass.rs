@@ -159,7 +159,9 @@ impl Plan {
         rounds: &[(Reply, Option<Reply>, Option<Reply>)],
         parts: &[Parts],
     ) -> Row {
-        let flops = config.forward_flops(self.ctx_tok);
+        let mut flops = config.forward_flops(self.ctx_tok);
+        // Of the last layer only the rows that predict the answer are computed.
+        flops.attention *= 1.0 - 1.0 / config.layers.len() as f64;
         let [all_s, attention_s, linear_s] = [|p: &Parts| p.all_s, |p: &Parts| p.attention_s, |p: &Parts| p.linear_s]
             .map(|of| median(parts.iter().map(of)));
         type Pick = fn(&(Reply, Option<Reply>, Option<Reply>)) -> Option<&Reply>;

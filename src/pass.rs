@@ -11,7 +11,7 @@ use anyhow::Result;
 use candle_core::Tensor;
 
 /// Positions whose logits are held at once when all tokens are scored.
-const POSITIONS: usize = 256;
+pub(crate) const POSITIONS: usize = 128;
 
 /// How one asked number was answered.
 #[derive(Clone, Debug)]
@@ -54,6 +54,10 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
         stream = stream.with_needed_rows(model.config.layers.len() - 1, needed);
     }
     let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
+    if prompt.queries.is_empty() && !all_tokens {
+        // Nothing is predicted that would tell.
+        anyhow::ensure!(hidden.sum_all()?.to_scalar::<f32>()?.is_finite(), "the model's hidden states are not finite");
+    }
     let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;
     let queries = if prompt.queries.is_empty() { Vec::new() } else { answers(model, &hidden, prompt)? };
     Ok(Passed { queries, predictions, sightings: stream.sightings })

@@ -105,6 +105,34 @@ fn results_do_not_depend_on_the_number_of_threads_or_the_run() {
 }
 
 #[test]
+fn a_figure_that_is_too_large_loses_neither_tables_nor_manifest() {
+    let scratch = Scratch::new();
+    let lengths: Vec<String> = (0..80).map(|i| (256 + i).to_string()).collect();
+    let mut command =
+        scratch.needle(&["--ctx", &lengths.join(","), "--depths", "50", "--heldout", "0", "--out", "run"]);
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("the results are complete, but not their figures"), "{stderr}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("335"), "the table is printed");
+    assert!(scratch.path("run/manifest.json").exists());
+}
+
+#[test]
+fn a_closed_pipe_is_no_success_of_a_run_that_failed() {
+    let scratch = Scratch::new();
+    let unmet = "[[expect]]\nmetric = \"exact\"\nat_least = 2.0\n";
+    let printed = scratch.needle(&["--print-experiment"]).assert().success().get_output().stdout.clone();
+    fs::write(scratch.path("x.toml"), format!("{}{unmet}", String::from_utf8(printed).unwrap())).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let binary = assert_cmd::cargo::cargo_bin("difftool");
+    let mut command = std::process::Command::new(binary);
+    let status = command.current_dir(scratch.path("")).args(["run", "x.toml"]).stdout(writer).status().unwrap();
+    assert_eq!(status.code(), Some(3));
+}
+
+#[test]
 fn json_is_the_only_thing_on_stdout() {
     let scratch = Scratch::new();
     let output = scratch.needle(&["--out", "run", "--json", "-q"]).assert().success().get_output().clone();

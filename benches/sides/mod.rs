@@ -24,8 +24,8 @@ pub struct Side {
 impl Side {
     /// Starts it with `threads` threads.
     pub fn start(command: &mut Command, threads: usize) -> Result<Self> {
-        let threads = threads.to_string();
-        command.env("CANDLE_NUM_THREADS", &threads).env("RAYON_NUM_THREADS", &threads);
+        // As `main.rs` has it: candle's own pool spins.
+        command.env("CANDLE_NUM_THREADS", "1").env("RAYON_NUM_THREADS", threads.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let replies = BufReader::new(child.stdout.take().context("stdout is piped")?);
         Ok(Self { requests: child.stdin.take(), replies, child })

@@ -5,13 +5,13 @@ use super::session::{How, Session, Start};
 use super::{needle, nll, outliers, quantize, ratio};
 use crate::bail_usage;
 use crate::cli::{OutputArgs, PartArgs};
-use crate::error::Unmet;
+use crate::error::{is_broken_pipe, Unmet};
 use crate::experiment::{check_experiment, Experiment, Grid, Show, MANIFEST, RESULTS};
 use crate::manifest::Manifest;
 use crate::measure::Measures;
 use crate::record;
 use crate::summary::Summary;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::path::Path;
 
 /// What models said by themselves: one JSON object per prompt and model.
@@ -51,23 +51,25 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     let mut found = Found::new(&session)?;
     session.measure(&mut found.measures.list(), &mut |record| found.summary.add(record))?;
     let whole = session.how.shard.is_none();
+    let mut drawn = Ok(());
     if session.is_complete() {
         if whole {
-            draw(&mut session, &found)?;
             if let Some(generation) = &found.measures.generation {
                 session.save_lines(GENERATIONS, &generation.pooled)?;
             }
+            drawn = draw(&mut session, &found);
         }
         session.manifest()?;
     }
     if whole {
-        print(&session, &found)?;
+        // Whoever has read enough of the tables still wants to know whether the run failed.
+        print(&session, &found).or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })?;
     }
     session.conclude()?;
     if whole {
         check_expectations(&session.experiment, &found.summary, session.how.output.quiet)?;
     }
-    Ok(())
+    drawn.context("the results are complete, but not their figures")
 }
 
 /// What was found, for tables and figures.
@@ -116,11 +118,15 @@ fn finished(experiment: &Experiment, how: &How, folder: &Path) -> Result<()> {
     if !how.output.quiet {
         eprintln!("the run in {} is finished: nothing to resume", folder.display());
     }
+    let records = record::read(&folder.join(RESULTS))?;
+    if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
+        anyhow::bail!("prompts of the run in {} failed ({error}); run it anew", folder.display());
+    }
     if shard.is_some() || experiment.expect.is_empty() {
         return Ok(());
     }
     let mut summary = Summary::default();
-    record::read(&folder.join(RESULTS))?.iter().for_each(|record| summary.add(record));
+    records.iter().for_each(|record| summary.add(record));
     check_expectations(experiment, &summary, how.output.quiet)
 }
 

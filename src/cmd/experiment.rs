@@ -47,8 +47,9 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
 
 /// Checks everything that can be checked without running.
 fn dry_run(session: &Session) -> Result<()> {
-    let memory = session.run().check()?;
-    let cells = cells_of(session.grid.cells(), session.how.shard).len();
+    let cells = cells_of(session.grid.cells(), session.how.shard);
+    let memory = session.run().check(&cells)?;
+    let cells = cells.len();
     let names: Vec<&str> = session.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = std::io::stdout().lock();
     let (conditions, mib) = (session.conditions.len(), memory / (1 << 20));
@@ -80,9 +81,9 @@ struct Kind {
 
 /// Lists the prompts by kind. Times are scaled from a prompt of the longest kind, or two shorter ones, run now.
 fn list(session: &Session) -> Result<()> {
-    session.run().check()?;
     let cells = cells_of(session.grid.cells(), session.how.shard);
-    let Some(longest) = cells.iter().max_by_key(|cell| cell.spec.ctx_tok()) else {
+    session.run().check(&cells)?;
+    let Some(longest) = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok()) else {
         bail_usage!("no prompt belongs to this shard");
     };
     let run = session.run();

@@ -38,13 +38,17 @@ fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
     Ok(experiment)
 }
 
-/// Draws the figure.
+/// Draws a figure for each setting.
 pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
     let summary = &found.summary;
     let bits = bits(session);
     let report = Report { summary, bits: &bits, session };
-    let Some((figure, pooling)) = report.figure()? else { return Ok(()) };
-    session.save(&figure, "bits.png", pooling)
+    let figures = summary.settings().iter().map(|&setting| report.figure(setting)).collect::<Result<Vec<_>>>()?;
+    for (i, figure) in figures.iter().enumerate() {
+        let name = if i == 0 { "bits.png".to_owned() } else { format!("bits-{}.png", i + 1) };
+        session.save(figure, &name, "mean over prompts, 95 % intervals: Wilson for accuracy, bootstrap otherwise")?;
+    }
+    Ok(())
 }
 
 /// Prints the tables.
@@ -222,9 +226,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// The figure and how its numbers were pooled; nothing if there are none.
-    fn figure(&self) -> Result<Option<(Figure, &'static str)>> {
-        let Some(&setting) = self.summary.settings().first() else { return Ok(None) };
+    fn figure(&self, setting: Setting) -> Result<Figure> {
         let categories: Vec<String> =
             self.bits.iter().map(|bits| bits.map_or("none".to_owned(), |bits| bits.to_string())).collect();
         let panels = [
@@ -252,10 +254,11 @@ impl Report<'_> {
         }
         let scope = self.session.experiment.quantise.as_ref().map_or("none", |quantise| quantise.scope.name());
         let asked = if setting.1 > 0 { format!("N={} R={} · ", setting.1, setting.2) } else { String::new() };
-        let subtitle = format!("one scale per {scope} · {asked}{}", self.session.caption());
+        let exempt = self.session.conditions.iter().any(|condition| condition.exempt_sinks);
+        let exempt = if exempt { ", sinks exempt" } else { "" };
+        let subtitle = format!("one scale per {scope}{exempt} · {asked}{}", self.session.caption_of(&[setting.0]));
         let title = "What is left with few bits per attention logit";
-        let figure = quality(&drawn, &categories, title, &subtitle, "bits per attention logit")?;
-        Ok(Some((figure, "mean over prompts, 95 % intervals: Wilson for accuracy, bootstrap otherwise")))
+        quality(&drawn, &categories, title, &subtitle, "bits per attention logit")
     }
 
     fn estimate(

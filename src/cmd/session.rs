@@ -145,7 +145,12 @@ impl Session {
             },
         };
         let grid = match experiment.grid.clone() {
-            Grid::Text(grid) => Grid::Text(grid.within(&sources.text, models.iter().map(Model::tokenizer))?),
+            Grid::Text(grid) => {
+                // What is counted by token takes the last, shorter window too; in a mean over windows it would weigh too much.
+                let by_token = |measure| matches!(measure, MeasureName::Nll | MeasureName::Outliers);
+                let to_its_end = experiment.measure_names().into_iter().any(by_token);
+                Grid::Text(grid.within(&sources.text, models.iter().map(Model::tokenizer), to_its_end)?)
+            }
             grid => grid,
         };
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
@@ -195,20 +200,20 @@ impl Session {
 
     /// Runs the measures without writing anything: to find out what to look at.
     pub(super) fn look(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
-        let run = self.run();
-        run.check()?;
+        let (run, cells) = (self.run(), self.grid.cells());
+        run.check(&cells)?;
         let mut done = |_: &_, finding: &crate::experiment::Finding<'_>| {
             finding.records.iter().for_each(&mut *see);
             Ok(())
         };
-        run.run(&self.grid.cells(), measures, &mut done).map(|_| ())
+        run.run(&cells, measures, &mut done).map(|_| ())
     }
 
     /// Runs the measures, or goes on with them, writes their records and shows them to `see`.
     pub(super) fn measure(&mut self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
         let run = self.run();
-        let memory = run.check()?;
         let cells = cells_of(self.grid.cells(), self.how.shard);
+        let memory = run.check(&cells)?;
         let names = self.experiment.measure_names();
         let ar_max_count = names.contains(&MeasureName::Nll).then(|| self.ar_max_count());
         let keys = run.keys(&cells, &names, ar_max_count);
@@ -280,7 +285,8 @@ impl Session {
     fn seconds(&self, cells: &[Cell]) -> Result<Option<f64>> {
         let run = self.run();
         let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + run.flops(cell.spec.ctx_tok()));
-        let Some(longest) = cells.iter().max_by_key(|cell| cell.spec.ctx_tok()) else { return Ok(None) };
+        // The first of them: the last window of a text may be shorter than it says.
+        let Some(longest) = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok()) else { return Ok(None) };
         if flops.linear + flops.attention < WORTH_PACING_FLOP || self.experiment.show == Show::Heatmap {
             return Ok(None);
         }
@@ -375,7 +381,12 @@ impl Session {
 
     /// `4096 tokens · 15 prompts per depth · seed 0`, for the subtitles of figures.
     pub(super) fn caption(&self) -> String {
-        let tokens: Vec<String> = self.grid.ctx_tok().iter().map(ToString::to_string).collect();
+        self.caption_of(self.grid.ctx_tok())
+    }
+
+    /// The same of prompts of these lengths alone.
+    pub(super) fn caption_of(&self, ctx_tok: &[usize]) -> String {
+        let tokens: Vec<String> = ctx_tok.iter().map(ToString::to_string).collect();
         let what = match &self.grid {
             Grid::Needle(grid) if grid.samples * grid.depths_pct.len() == 1 => {
                 format!("1 prompt, answer at {} %", grid.depths_pct[0])

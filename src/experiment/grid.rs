@@ -5,6 +5,7 @@ use crate::prompt::{needle, CitySet, Haystack, Length, NeedleSpec, Prompt, Text,
 use crate::quant::Quantiser;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A grid of prompts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -172,11 +173,17 @@ impl TextGrid {
         self.ctx_tok.iter().map(|&ctx_tok| Windows { ctx_tok, stride: self.stride })
     }
 
-    /// The grid with no more and no longer windows than the text has with any of the tokenizers.
+    /// The grid with no more and no longer windows than the text has with any of the tokenizers. Side by side they are whole
+    /// ones, and what is left of the text is a window only if it is to be read `to_its_end`.
     ///
     /// # Errors
     /// Usage errors if lengths, strides or the text are too short; whatever a tokenizer meets.
-    pub fn within<'a>(mut self, text: &Text, tokenizers: impl Iterator<Item = Result<&'a Tokenizer>>) -> Result<Self> {
+    pub fn within<'a>(
+        mut self,
+        text: &Text,
+        tokenizers: impl Iterator<Item = Result<&'a Tokenizer>>,
+        to_its_end: bool,
+    ) -> Result<Self> {
         self.check(text)?;
         let mut lengths: Vec<Length> = Vec::new();
         for tokenizer in tokenizers {
@@ -189,9 +196,12 @@ impl TextGrid {
             }
             self.ctx_tok.iter_mut().for_each(|ctx_tok| *ctx_tok = (length.tokens + length.bos).min(*ctx_tok));
         }
-        self.ctx_tok.dedup();
+        let mut seen = BTreeSet::new();
+        self.ctx_tok.retain(|&ctx_tok| seen.insert(ctx_tok));
         for length in lengths {
-            let most = self.windows().map(|windows| windows.count(length)).min();
+            let to_its_end = to_its_end || self.stride.is_some();
+            let count = |windows: Windows| if to_its_end { windows.count(length) } else { windows.filled(length) };
+            let most = self.windows().map(count).min();
             self.samples = most.map_or(self.samples, |most| self.samples.min(most));
         }
         Ok(self)

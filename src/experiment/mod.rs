@@ -68,13 +68,13 @@ pub struct Finding<'a> {
 }
 
 impl Run<'_> {
-    /// Checks that the run is possible: contexts fit the models, prompts fit the contexts, the selection selects
+    /// Checks that it is possible to run these cells of the grid: contexts fit the models, prompts fit the contexts, the selection selects
     /// something, activations fit in memory. Returns an estimate of the most memory the process will hold, in bytes.
     ///
     /// # Errors
     /// Usage errors with the numbers and what to change.
-    pub fn check(&self) -> Result<u64> {
-        let longest = self.grid.ctx_tok().iter().copied().max().unwrap_or(0);
+    pub fn check(&self, cells: &[Cell]) -> Result<u64> {
+        let longest = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
         for model in self.models {
             let limit = model.transformer.config.max_ctx_tok;
             if longest > limit {
@@ -88,8 +88,7 @@ impl Run<'_> {
                 ids.check(&model.name, model.transformer.config.vocab)?;
             }
         }
-        let cells = self.grid.cells();
-        if cells.is_empty() {
+        if self.grid.count() == Some(0) {
             bail_usage!("nothing to run: no prompts in the grid");
         }
         // The longest cities of a seed decide whether a short prompt fits; a few seeds find out.
@@ -99,7 +98,9 @@ impl Run<'_> {
             }
         }
         let passes = rayon::current_num_threads().min(cells.len());
-        let alone = self.cell_bytes(longest) * passes as u64;
+        let tiles = |model: &Model| model.transformer.config.tile_bytes(longest) * rayon::current_num_threads() as u64;
+        let tiles = self.models.iter().map(tiles).max().unwrap_or(0);
+        let alone = self.cell_bytes(longest) * passes as u64 + tiles;
         let needed = if passes > 1 { (BESIDE * alone as f64) as u64 } else { alone };
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;

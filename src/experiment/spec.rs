@@ -235,6 +235,16 @@ impl Experiment {
                 "{name}: show = \"nll\" pools windows of one length: grids of task = \"text\" with one ctx_tok"
             );
         }
+        let settings = match &self.grid {
+            Grid::Text(grid) => grid.ctx_tok.len(),
+            Grid::Needle(grid) => grid.ctx_tok.len() * grid.settings.len(),
+        };
+        let pools = |measure: &MeasureName| matches!(measure, MeasureName::Outliers | MeasureName::Nll);
+        if settings > 1 && self.measure_names().iter().any(pools) {
+            bail_usage!(
+                "{name}: the measures outliers and nll pool prompts of one kind: one ctx_tok, and one of settings"
+            );
+        }
         if self.max_new().is_some() && matches!(self.grid, Grid::Text(_)) {
             bail_usage!("{name}: plain text asks for nothing: `generate` is for grids of task = \"needle\"");
         }
@@ -257,11 +267,13 @@ impl Experiment {
         let needed: &[MeasureName] = match self.show {
             Show::Outliers => &[MeasureName::Outliers],
             Show::Nll => &[MeasureName::Nll],
+            Show::Ratio => &[MeasureName::AnswerByHead],
             _ => &[MeasureName::Answer, MeasureName::AnswerByHead],
         };
         match self.show {
             _ if needed.iter().any(|measure| names.contains(measure)) => Ok(()),
             Show::Outliers | Show::Nll => bail_usage!("{name}: show = \"{show}\" needs the measure \"{show}\""),
+            Show::Ratio => bail_usage!("{name}: show = \"ratio\" needs the measure \"answer-by-head\""),
             _ => bail_usage!("{name}: show = \"{show}\" needs the measure \"answer\" or \"answer-by-head\""),
         }
     }

@@ -2,6 +2,8 @@
 
 use super::transformer::MLP_ROWS;
 use super::{Layer, ModelConfig};
+use crate::attention::TILE;
+use crate::pass::POSITIONS;
 
 /// Multiplications and additions of forward passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,14 +25,23 @@ impl std::ops::Add for Flops {
 impl ModelConfig {
     /// Memory of one forward pass over `ctx_tok` tokens beside the weights, in bytes: what is alive at its widest point. That
     /// is while attention reads queries, keys and values, the latter two also packed, and its outputs are put in order; or
-    /// the hidden layer of the MLP, for as many rows as pass at once. Two residual streams are there at any time.
+    /// the hidden layer of the MLP, for as many rows as pass at once; or the logits of some positions at the end. Two residual
+    /// streams are there at any time, and the weight that is being multiplied is there a second time, packed.
     pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
         let kv = (self.key_heads() + self.kv_heads) * self.head_dim;
         let attention = 2 * self.width + self.query_heads() * self.head_dim + 2 * kv + 2 * self.attention_width();
         let rows = ctx_tok.min(MLP_ROWS);
         let hidden = if self.gated { 3 * self.ffn } else { 2 * self.ffn };
         let mlp = 3 * self.width * ctx_tok + (hidden + self.width) * rows;
-        4 * (attention * ctx_tok).max(mlp) as u64
+        let logits = if self.final_softcap.is_some() { 3 * self.vocab } else { self.vocab };
+        let head = self.width * ctx_tok + logits * POSITIONS.min(ctx_tok);
+        let packed = self.width * self.ffn.max(self.query_heads() * self.head_dim);
+        4 * ((attention * ctx_tok).max(mlp).max(head) + packed) as u64
+    }
+
+    /// Memory of each thread for the rows of attention it works on, in bytes.
+    pub fn tile_bytes(&self, ctx_tok: usize) -> u64 {
+        4 * (self.wiring().maps() * TILE * ctx_tok) as u64
     }
 
     /// Work of one forward pass over `ctx_tok` tokens, about: two operations for each weight and token; of the attention
@@ -40,12 +51,33 @@ impl ModelConfig {
         let embedding = self.vocab * self.width * if self.tied { 1 } else { 2 };
         let per_pair = (self.query_heads() * self.head_dim + self.attention_width()) as f64;
         let pairs = |layer: &Layer| match layer.rule.window {
-            Some(window) if window < ctx_tok => tokens * window as f64,
+            Some(window) if window < ctx_tok => window as f64 * (tokens - window as f64 / 2.0),
             _ => tokens * tokens / 2.0,
         };
         Flops {
             linear: 2.0 * tokens * (self.parameters() - embedding) as f64,
             attention: 2.0 * per_pair * self.layers.iter().map(pairs).sum::<f64>(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Sizes, Variant};
+    use super::*;
+    use crate::ops::RopeStyle;
+
+    #[test]
+    fn the_work_of_a_window_goes_on_from_that_without() {
+        let sizes =
+            Sizes { vocab: 50, width: 32, layers: 2, ffn: 48, heads: 2, kv_heads: 2, head_dim: 8, max_ctx_tok: 9999 };
+        let plain = ModelConfig::llama(Variant::Standard, sizes, 10_000.0, RopeStyle::Half);
+        let mut windowed = plain.clone();
+        windowed.layers.iter_mut().for_each(|layer| layer.rule.window = Some(100));
+        let attention = |config: &ModelConfig, ctx_tok| config.forward_flops(ctx_tok).attention;
+        assert_eq!(attention(&windowed, 100), attention(&plain, 100));
+        // From there on every token sees 100 keys.
+        let more = attention(&windowed, 102) - attention(&windowed, 101);
+        assert!((more / (attention(&plain, 100) / 50.0) - 1.0).abs() < 1e-9, "{more}");
     }
 }

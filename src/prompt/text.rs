@@ -64,6 +64,11 @@ impl Windows {
         1 + rest.div_ceil(self.step(length.bos))
     }
 
+    /// Those of them that the text fills; the first, if it fills none.
+    pub fn filled(self, length: Length) -> usize {
+        1 + length.tokens.saturating_sub(self.room(length.bos)) / self.step(length.bos)
+    }
+
     /// The tokens of text of a window, and what it shares with the one before; nothing beyond the end.
     fn cut(self, index: usize, length: Length) -> Option<(Range<usize>, Window)> {
         let (room, step) = (self.room(length.bos), self.step(length.bos));

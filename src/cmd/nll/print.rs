@@ -31,7 +31,11 @@ pub(in crate::cmd) fn print(session: &Session, found: &Found) -> Result<()> {
         writeln!(out, "\nPaired differences on the same tokens\n\n{}", difference_table(&differences))?;
     }
     if report.others().count() + 1 < report.scored.len() {
-        writeln!(out, "\nModels with other tokens than the first have no paired differences; compare bits per byte")?;
+        writeln!(
+            out,
+            "\nModels with other tokens than the first have no paired differences; compare bits per byte, \
+             and only where their windows are of the same text"
+        )?;
     }
     writeln!(out, "\nBy position in the window\n\n{}", position_table(&positions))?;
     Ok(())
