@@ -45,7 +45,7 @@ pub fn wilson(hits: usize, n: usize) -> Interval {
 /// The same where trials come in groups whose members are alike, each given by its hits and its trials: as many trials count
 /// as there are by the design effect (Kish 1965; with Wilson's interval: Dean & Pagano 2015), the variance of the
 /// proportion between groups over that of independent trials. Never more than there are trials, and as many as groups at
-/// least, which is what is taken where all trials are hits or none is.
+/// least, which is what is taken where nothing tells: of one group, and where all trials are hits or none is.
 ///
 /// # Panics
 /// If a group has more hits than trials.
@@ -58,10 +58,10 @@ pub fn wilson_of_groups(groups: &[(usize, usize)]) -> Interval {
     }
     let p = hits as f64 / trials;
     let off = |&(hits, n): &(usize, usize)| (hits as f64 - p * n as f64).powi(2);
-    let between = groups.iter().map(off).sum::<f64>() * k / (k - 1.0).max(1.0) / (trials * trials);
+    let between = groups.iter().map(off).sum::<f64>() * k / (k - 1.0) / (trials * trials);
     let independent = p * (1.0 - p) / trials;
     let most = trials / k;
-    let design_effect = if independent > 0.0 { (between / independent).clamp(1.0, most) } else { most };
+    let design_effect = if independent > 0.0 && k > 1.0 { (between / independent).clamp(1.0, most) } else { most };
     score_interval(p, trials / design_effect)
 }
 
@@ -121,6 +121,8 @@ mod tests {
         // All hits say nothing of how much alike they are.
         close(wilson_of_groups(&[(2, 2); 20]), wilson(20, 20));
         close(wilson_of_groups(&[]), wilson(0, 0));
+        // One prompt does not tell.
+        close(wilson_of_groups(&[(2, 4)]), score_interval(0.5, 1.0));
     }
 
     #[test]
