@@ -65,7 +65,9 @@ impl Store {
     pub fn create(folder: &Path, experiment: Option<&str>) -> Result<Self> {
         if let Some(experiment) = experiment {
             let path = folder.join(EXPERIMENT);
-            fs::write(&path, experiment).with_context(|| format!("cannot write {}", path.display()))?;
+            // Of two runs that begin in one folder the second must not replace what the first one is about.
+            let mut file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
+            file.write_all(experiment.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
         }
         let journal = folder.join(CELLS);
         let journal = File::create_new(&journal).with_context(|| format!("cannot create {}", journal.display()))?;
