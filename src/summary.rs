@@ -88,8 +88,8 @@ pub type Setting = (usize, usize, usize);
 #[derive(Clone, Copy, Debug)]
 struct Number {
     seed: u64,
-    /// How far the needle is from where one needle of the prompt was to be, in thousandths of a percent.
-    off_millipct: u64,
+    /// How far the needle is from where one needle of the prompt was to be, in thousandths of a percent; its question.
+    off: (u64, usize),
     value: f64,
 }
 
@@ -145,7 +145,7 @@ impl<'a> Pick<'a> {
     }
 
     /// Of questions whose needle is at one depth. Of several needles that a prompt asks for only one was put there: the
-    /// question counts whose needle is nearest.
+    /// question counts whose needle is nearest, the first of equals.
     pub fn depth_pct(self, depth_pct: f64) -> Self {
         Self { depth_pct: Some(depth_pct), ..self }
     }
@@ -177,7 +177,7 @@ impl Summary {
         let (id, measure) = (&record.identity, &record.measure);
         let Some(value) = measure.value else { return };
         let off_pct = id.depth_req_pct.zip(id.depth_real_pct).map_or(0.0, |(asked, real)| (asked - real).abs());
-        let number = Number { seed: id.seed.unwrap_or(0), off_millipct: millipct(off_pct), value };
+        let number = Number { seed: id.seed.unwrap_or(0), off: (millipct(off_pct), id.query.unwrap_or(0)), value };
         let held_out = id.cities.as_deref() == Some("heldout");
         // What is pooled over all prompts is of no cities.
         self.usual |= id.seed.is_some() && !held_out;
@@ -275,12 +275,12 @@ impl Summary {
         let found = self.values.iter().filter(|(key, _)| pick.matches(key, self.usual));
         let mut numbers: Vec<Number> = found.flat_map(|(_, numbers)| numbers.iter().copied()).collect();
         if pick.depth_pct.is_some() {
-            let mut nearest: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut nearest: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
             for number in &numbers {
-                let least = nearest.entry(number.seed).or_insert(u64::MAX);
-                *least = number.off_millipct.min(*least);
+                let least = nearest.entry(number.seed).or_insert(number.off);
+                *least = number.off.min(*least);
             }
-            numbers.retain(|number| number.off_millipct == nearest[&number.seed]);
+            numbers.retain(|number| number.off == nearest[&number.seed]);
         }
         numbers
     }

@@ -92,6 +92,34 @@ impl Cells {
         format!("{metric}{region} · {}", rest.join(" "))
     }
 
+    /// Keeps of the questions of each prompt the one whose needle is nearest to the depth asked for, the first of equals: of
+    /// several needles that a prompt asks for only one was put there.
+    pub(super) fn keep_at_their_depth(&mut self) {
+        let prompt = |cell: &Cell| (cell.input, cell.key[..Column::PROMPT].to_vec());
+        let query = |cell: &Cell| cell.key[Column::Query as usize];
+        let mut nearest: HashMap<(u32, Vec<u32>), (f64, u32)> = HashMap::new();
+        for cell in &self.cells {
+            let Some(off) = self.off_depth_pct(&cell.key) else { continue };
+            let found = (off, query(cell));
+            nearest
+                .entry(prompt(cell))
+                .and_modify(|best| *best = if found < *best { found } else { *best })
+                .or_insert(found);
+        }
+        let kept =
+            |cell: &Cell| nearest.get(&prompt(cell)).is_none_or(|(_, best)| query(cell) == *best || query(cell) == 0);
+        self.cells.retain(kept);
+    }
+
+    /// How far a question's needle is from the depth asked for, in percent; nothing of a whole prompt.
+    fn off_depth_pct(&self, key: &Key) -> Option<f64> {
+        let real = |column: Column| {
+            let index = (key[column as usize] as usize).checked_sub(1)?;
+            self.values[column as usize].list[index].as_real()
+        };
+        Some((real(Column::DepthReqPct)? - real(Column::DepthRealPct)?).abs())
+    }
+
     /// A key's value in a column; nothing where it is missing.
     pub(super) fn text(&self, key: &Key, column: Column) -> Option<String> {
         self.value_text(column, key[column as usize])

@@ -135,7 +135,7 @@ pub(super) struct Choice {
 
 impl Choice {
     /// Whether a column is spoken of anywhere: layers and heads are left out unless they are.
-    fn mentions(&self, column: Column) -> bool {
+    pub(super) fn mentions(&self, column: Column) -> bool {
         self.by == Some(column)
             || self.group_by.contains(&column)
             || self.wheres.iter().any(|condition| condition.column == column)

@@ -78,6 +78,8 @@ impl Column {
             // Unquantised logits have neither bits nor a scope.
             Scope => matches!(self, Bits | Scope),
             Seed => self.makes_prompts(),
+            // Which question asks for the needle at the depth asked for is left to chance.
+            Query => matches!(self, Query | DepthReqPct),
             other => self == other,
         }
     }
@@ -196,6 +198,14 @@ impl Value {
 
     pub(super) fn real(x: f64) -> Self {
         Self::Real(real_order(x))
+    }
+
+    /// A real number's value.
+    pub(super) fn as_real(&self) -> Option<f64> {
+        match self {
+            Self::Real(order) => Some(from_real_order(*order)),
+            _ => None,
+        }
     }
 }
 

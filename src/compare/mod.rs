@@ -11,6 +11,7 @@
 //! 3. A plan says which cells are put side by side. Between two inputs of one model each, models are compared with each
 //!    other; otherwise inputs are compared model by model. With a column to compare by, all inputs are one heap of
 //!    cells, and every value of the column is compared with the first.
+//!    Where depths are spoken of, only the question of each prompt counts whose needle was put there.
 //! 4. Cells are joined; a cell that is there twice is an error.
 //! 5. Pairs become [`Row`]s, one for each metric, region and group. Several questions of one prompt are not
 //!    independent, so means, differences and intervals are over prompts, each the mean of its questions. The test of hits
@@ -212,7 +213,14 @@ fn read(inputs: &[Input], choice: &Choice) -> Result<(Cells, Vec<Counts>)> {
     for (i, input) in inputs.iter().enumerate() {
         counts.push(collector.add_all(i, &input.results.display().to_string(), &record::read(&input.results)?)?);
     }
-    Ok((collector.finish(), counts))
+    let mut cells = collector.finish();
+    if choice.mentions(Column::DepthReqPct) {
+        cells.keep_at_their_depth();
+        for (input, counts) in (0..).zip(&mut counts) {
+            counts.kept = cells.cells.iter().filter(|cell| cell.input == input).count();
+        }
+    }
+    Ok((cells, counts))
 }
 
 fn pairing(cells: &Cells, plan: &Plan, joined: &Joined) -> Pairing {
