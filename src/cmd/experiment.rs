@@ -83,12 +83,10 @@ struct Kind {
 fn list(session: &Session) -> Result<()> {
     let cells = cells_of(session.grid.cells(), session.how.shard);
     session.run().check(&cells)?;
-    let Some(longest) = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok()) else {
+    let run = session.run();
+    let Some(pace) = Pace::measure(&run, &cells, &mut session.measures()?.list())? else {
         bail_usage!("no prompt belongs to this shard");
     };
-    let run = session.run();
-    let at_once = rayon::current_num_threads().min(cells.len());
-    let pace = Pace::measure(&run, longest, at_once, &mut session.measures()?.list())?;
     let kinds: Vec<Kind> = cells
         .chunk_by(|a, b| a.spec == b.spec)
         .map(|alike| Kind {

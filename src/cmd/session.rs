@@ -285,13 +285,11 @@ impl Session {
     fn seconds(&self, cells: &[Cell]) -> Result<Option<f64>> {
         let run = self.run();
         let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + run.flops(cell.spec.ctx_tok()));
-        // The first of them: the last window of a text may be shorter than it says.
-        let Some(longest) = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok()) else { return Ok(None) };
         if flops.linear + flops.attention < WORTH_PACING_FLOP || self.experiment.show == Show::Heatmap {
             return Ok(None);
         }
-        let at_once = rayon::current_num_threads().min(cells.len());
-        Ok(Some(Pace::measure(&run, longest, at_once, &mut self.measures()?.list())?.seconds(flops)))
+        let pace = Pace::measure(&run, cells, &mut self.measures()?.list())?;
+        Ok(pace.map(|pace| pace.seconds(flops)))
     }
 
     fn announce(&self, progress: &Progress, seconds: Option<f64>, memory: u64, folder: &RunFolder) {

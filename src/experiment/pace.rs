@@ -21,12 +21,15 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Measures it on prompts like `cell`, so many `at_once` as will be, because passes at once slow each other down. What the
-    /// measures pool is lost.
+    /// Measures it on prompts like the longest of `cells`, so many at once as will be, because passes at once slow each other
+    /// down; nothing without cells. What the measures pool is lost.
     ///
     /// # Errors
     /// If the prompts cannot be run.
-    pub fn measure(run: &Run<'_>, cell: &Cell, at_once: usize, measures: &mut [&mut dyn Measure]) -> Result<Self> {
+    pub fn measure(run: &Run<'_>, cells: &[Cell], measures: &mut [&mut dyn Measure]) -> Result<Option<Self>> {
+        // The first of them: the last window of a text may be shorter than it says.
+        let Some(cell) = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok()) else { return Ok(None) };
+        let at_once = rayon::current_num_threads().min(cells.len());
         let mut seconds = |ctx_tok: usize| -> Result<f64> {
             let cells = vec![Cell { spec: with_ctx(&cell.spec, ctx_tok), ..cell.clone() }; at_once];
             let start = Instant::now();
@@ -35,12 +38,12 @@ impl Pace {
         };
         let ctx_tok = cell.spec.ctx_tok();
         if ctx_tok <= TRIED_WHOLE {
-            return Ok(Self::of_one(run.flops(ctx_tok), seconds(ctx_tok)?));
+            return Ok(Some(Self::of_one(run.flops(ctx_tok), seconds(ctx_tok)?)));
         }
         let long = (ctx_tok / 4).max(TRIED_WHOLE);
         let short = long / 4;
         seconds(short)?; // warms up
-        Ok(Self::of_two([(run.flops(short), seconds(short)?), (run.flops(long), seconds(long)?)]))
+        Ok(Some(Self::of_two([(run.flops(short), seconds(short)?), (run.flops(long), seconds(long)?)])))
     }
 
     fn of_one(flops: Flops, seconds: f64) -> Self {
