@@ -53,6 +53,14 @@ pub fn bad_toml(name: &str, text: &str, error: &toml::de::Error) -> anyhow::Erro
     anyhow::Error::new(Usage(format!("{name}, line {line}: {}", message.join(" "))))
 }
 
+/// What printing came to, where a reader who has read enough is no reason to stop: what comes after it still counts.
+///
+/// # Errors
+/// Those that are no broken pipe.
+pub fn unless_broken_pipe(printed: anyhow::Result<()>) -> anyhow::Result<()> {
+    printed.or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })
+}
+
 /// Whether the reader of stdout has gone away, as `head` does: not an error of ours.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {

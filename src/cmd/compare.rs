@@ -6,7 +6,7 @@ mod print;
 use crate::bail_usage;
 use crate::cli::CompareArgs;
 use crate::compare::{compare, Column, Comparison, Condition, Metrics, Pairing, Request, Row};
-use crate::error::{is_broken_pipe, Unmet};
+use crate::error::{unless_broken_pipe, Unmet};
 use anyhow::Result;
 use draw::draw;
 use print::{equation, print};
@@ -39,7 +39,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<()> {
         let _ = std::io::stderr().write_all(talk(&comparison).as_bytes());
     }
     // Nor is one of stdout: `| head` must not hide that a condition holds.
-    print(&comparison, args).or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })?;
+    unless_broken_pipe(print(&comparison, args))?;
     if let Some(path) = &args.plot {
         draw(&comparison, args, path)?;
     }

@@ -5,7 +5,7 @@ use super::session::{How, Session, Start};
 use super::{needle, nll, outliers, quantize, ratio};
 use crate::bail_usage;
 use crate::cli::{OutputArgs, PartArgs};
-use crate::error::{is_broken_pipe, Unmet};
+use crate::error::{unless_broken_pipe, Unmet};
 use crate::experiment::{check_experiment, Experiment, Grid, Show, MANIFEST, RESULTS};
 use crate::manifest::Manifest;
 use crate::measure::Measures;
@@ -63,7 +63,7 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     }
     if whole {
         // Whoever has read enough of the tables still wants to know whether the run failed.
-        print(&session, &found).or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })?;
+        unless_broken_pipe(print(&session, &found))?;
     }
     session.conclude()?;
     if whole {
