@@ -95,16 +95,16 @@ impl Cells {
     /// Keeps of the questions of each prompt the one whose needle is nearest to the depth asked for, the first of equals: of
     /// several needles that a prompt asks for only one was put there.
     pub(super) fn keep_at_their_depth(&mut self) {
-        let prompt = |cell: &Cell| (cell.input, cell.key[..Column::PROMPT].to_vec());
+        let prompt = |cell: &Cell| (cell.input, cell.key.first_chunk::<{ Column::PROMPT }>().copied());
         let query = |cell: &Cell| cell.key[Column::Query as usize];
-        let mut nearest: HashMap<(u32, Vec<u32>), (f64, u32)> = HashMap::new();
+        let mut nearest: HashMap<_, (f64, u32)> = HashMap::new();
         for cell in &self.cells {
             let Some(off) = self.off_depth_pct(&cell.key) else { continue };
             let found = (off, query(cell));
-            nearest
-                .entry(prompt(cell))
-                .and_modify(|best| *best = if found < *best { found } else { *best })
-                .or_insert(found);
+            let best = nearest.entry(prompt(cell)).or_insert(found);
+            if found < *best {
+                *best = found;
+            }
         }
         let kept =
             |cell: &Cell| nearest.get(&prompt(cell)).is_none_or(|(_, best)| query(cell) == *best || query(cell) == 0);
