@@ -22,7 +22,7 @@ use difftool::probe::{AnswerProbe, AnswerSink};
 use difftool::prompt::{needle, CitySet, Haystack, NeedleSpec, Prompt, Region, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sides::{cpu_model, median, model_30m, peers, python, sorted, write, Side};
+use sides::{cpu_model, median, model_30m, option, peers, python, sorted, write, Side};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -40,8 +40,7 @@ fn main() -> Result<()> {
         }
     }
     let number = |flag: &str, default: usize| -> Result<usize> {
-        let given = args.iter().position(|arg| arg == flag).and_then(|i| args.get(i + 1));
-        given.map_or(Ok(default), |n| n.parse().with_context(|| format!("{flag} {n}")))
+        option(&args, flag).map_or(Ok(default), |n| n.parse().with_context(|| format!("{flag} {n}")))
     };
     // `cargo test --benches` passes no `--bench`: a short pass is enough to see that it works.
     let real = args.iter().any(|arg| arg == "--bench");

@@ -12,7 +12,7 @@ use anyhow::{ensure, Context, Result};
 use difftool::model::ModelConfig;
 use serde::Serialize;
 use serde_json::Value;
-use sides::{bench_dir, cpu_model, median, model_30m, spread, write};
+use sides::{bench_dir, cpu_model, median, model_30m, option, spread, write};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -53,8 +53,7 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
     // `cargo test --benches` passes no `--bench`: the shortest run is enough to see that it works.
     let real = args.iter().any(|arg| arg == "--bench");
-    let rounds = args.iter().position(|arg| arg == "--rounds").and_then(|i| args.get(i + 1));
-    let rounds = rounds.map_or(Ok(3), |n| n.parse()).context("--rounds takes a number")?;
+    let rounds = option(&args, "--rounds").map_or(Ok(3), |n| n.parse()).context("--rounds takes a number")?;
     let (runs, rounds) = if real { (&RUNS[..], rounds) } else { (&RUNS[..1], 1) };
     let threads = rayon::current_num_threads();
     println!("{}, {threads} threads; {rounds} runs of each length in turn; cargo bench --bench scale", cpu_model());

@@ -23,7 +23,7 @@ use difftool::model::{Checkpoint, ModelConfig, Transformer, Weights};
 use difftool::prompt::Tokenizer;
 use difftool::train::{step, tensors, AdamW, Batch, DataSource, OptimizerSpec, TrainSpec};
 use serde::{Deserialize, Serialize};
-use sides::{bench_dir, cpu_model, cpu_seconds, median, peers, python, spread, write, Side};
+use sides::{bench_dir, cpu_model, cpu_seconds, median, option, peers, python, spread, write, Side};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,8 +46,7 @@ fn main() -> Result<()> {
         }
     }
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
-    let value = |flag: &str| args.iter().position(|arg| arg == flag).and_then(|i| args.get(i + 1));
-    let rounds = value("--rounds").map_or(Ok(5), |n| n.parse()).context("--rounds takes a number")?;
+    let rounds = option(&args, "--rounds").map_or(Ok(5), |n| n.parse()).context("--rounds takes a number")?;
     // `cargo test --benches` passes no `--bench`: once is enough to see that the sides agree.
     let bench = Bench {
         rounds: if has("--bench") { rounds } else { 1 },
@@ -56,7 +55,7 @@ fn main() -> Result<()> {
     println!("{}; {STEP_TOK} tokens per step; {} steps of each side in turn", cpu_model(), bench.rounds);
     println!("tokens/s; how many times as long the others take (least to most); peak memory");
     let mut rows = Vec::new();
-    for case in cases(has("--all"), value("--only"), has("--bench")) {
+    for case in cases(has("--all"), option(&args, "--only"), has("--bench")) {
         rows.extend(bench.measure(&case)?);
     }
     write("training.csv", &rows)

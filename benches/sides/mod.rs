@@ -74,10 +74,14 @@ pub fn cpu_seconds() -> f64 {
     START.get_or_init(std::time::Instant::now).elapsed().as_secs_f64()
 }
 
+/// What follows a flag of the command line.
+pub fn option<'a>(args: &'a [String], flag: &str) -> Option<&'a String> {
+    args.iter().position(|arg| arg == flag).and_then(|i| args.get(i + 1))
+}
+
 /// A Python with torch and transformers: `--python PATH`, or python3 if it has them; says so if there is none.
 pub fn python(args: &[String]) -> Option<PathBuf> {
-    let given = args.iter().position(|arg| arg == "--python").and_then(|i| args.get(i + 1));
-    let python = PathBuf::from(given.map_or("python3", String::as_str));
+    let python = PathBuf::from(option(args, "--python").map_or("python3", String::as_str));
     let found = Command::new(&python).args(["-c", "import torch, transformers"]).stderr(Stdio::null()).status();
     if found.is_ok_and(|status| status.success()) {
         return Some(python);
