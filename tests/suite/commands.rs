@@ -1,10 +1,8 @@
 //! The binary from outside: `ratio`, `heatmap`, `quantize` and `outliers` on tiny random models.
 
-mod common;
-
+use crate::common::{edit_tensor, tiny_model};
 use assert_cmd::Command;
 use candle_core::Tensor;
-use common::{edit_tensor, tiny_model};
 use difftool::record::{self, Record};
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,4 @@
 //! Models from the Hub, against a small server of our own that answers as the Hub does.
-#![cfg(feature = "hub")]
 
 use difftool::error::exit_code;
 use difftool::hub::Hub;

@@ -1,10 +1,8 @@
 //! Decoding with a memory against whole forward passes, for every family and variant, and `--generate` from outside.
 
-mod common;
-
+use crate::common::{assert_close, attention_variants, fixture, normal, tiny_model};
 use assert_cmd::Command;
 use candle_core::{DType, Device, Tensor};
-use common::{assert_close, attention_variants, fixture, normal, tiny_model};
 use difftool::attention::{Attend, Cached, Dense, Heads, LogitRule, Stream};
 use difftool::generate::{generate, Decoder, Stop, Until};
 use difftool::model::{Checkpoint, ModelConfig, Transformer};

@@ -1,9 +1,7 @@
 //! The binary from outside: `difftool needle` on a tiny random model, and everything a user can get wrong.
 
-mod common;
-
+use crate::common::tiny_model;
 use assert_cmd::Command;
-use common::tiny_model;
 use difftool::record::{self, Record};
 use std::collections::BTreeMap;
 use std::fs;
@@ -213,14 +211,14 @@ fn a_wrong_shape_names_file_tensor_expected_and_found() {
 #[test]
 fn weights_that_are_not_numbers_are_refused() {
     let scratch = Scratch::new();
-    common::edit_tensor(&scratch.path("model"), "model.norm.weight", |values| values[3] = f32::NAN);
+    crate::common::edit_tensor(&scratch.path("model"), "model.norm.weight", |values| values[3] = f32::NAN);
     refuses(&mut scratch.needle(&[]), 1, &["model.safetensors", "model.norm.weight", "NaN"]);
 }
 
 #[test]
 fn weights_that_overflow_become_records_with_an_error() {
     let scratch = Scratch::new();
-    common::edit_tensor(&scratch.path("model"), "model.norm.weight", |values| values.fill(f32::MAX));
+    crate::common::edit_tensor(&scratch.path("model"), "model.norm.weight", |values| values.fill(f32::MAX));
     refuses(&mut scratch.needle(&["--out", "run"]), 1, &["failed", "results.csv"]);
     let records = record::read(&scratch.path("run/results.csv")).unwrap();
     assert!(

@@ -1,9 +1,7 @@
 //! Every fused op against the same formula composed of plain candle ops: values and gradients.
 
-mod common;
-
+use crate::common::{assert_close, attention_variants, normal};
 use candle_core::{DType, Device, Result, Tensor, Var, D};
-use common::{assert_close, attention_variants, normal};
 use difftool::attention::{Attend, Dense, Fused, Heads, LogitRule, Pairing, Stream, Wiring};
 use difftool::ops::{self, RopeStyle, RopeTable};
 use std::sync::Arc;

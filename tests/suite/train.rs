@@ -1,9 +1,7 @@
 //! The trainer: gradients reach everything, a run can be stopped anywhere, and a wrong spec is refused on one line.
 
-mod common;
-
+use crate::common::assert_close;
 use candle_core::{Tensor, Var};
-use common::assert_close;
 use difftool::attention::{Fused, Pairing};
 use difftool::error::exit_code;
 use difftool::model::{ModelConfig, Sizes, Transformer, Variant, Weights, TENSOR_FILE};

@@ -1,11 +1,9 @@
 //! The binary from outside: `nll` on a tiny model of `transformers` with the logits that it has there, and on tiny
 //! random models.
 
-mod common;
-
+use crate::common::{fixture, tiny_model};
 use assert_cmd::Command;
 use candle_core::{DType, Device};
-use common::{fixture, tiny_model};
 use difftool::record;
 use serde_json::Value;
 use std::collections::HashMap;

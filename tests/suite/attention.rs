@@ -1,9 +1,7 @@
 //! Quantised and probed attention: the streaming kernel against the dense reference, for every variant.
 
-mod common;
-
+use crate::common::{assert_close, attention_variants, normal};
 use candle_core::{DType, Tensor};
-use common::{assert_close, attention_variants, normal};
 use difftool::attention::{Attend, Dense, Heads, LogitRule, Quantise, Row, RowProbe, RowSink, Selection, Stream};
 use difftool::quant::{Quantiser, Scope};
 use std::any::Any;

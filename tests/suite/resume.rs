@@ -1,9 +1,7 @@
 //! The binary from outside: runs that are killed, cut into shards, resumed and merged leave the bytes of one run.
 
-mod common;
-
+use crate::common::tiny_model;
 use assert_cmd::Command;
-use common::tiny_model;
 use difftool::manifest::Manifest;
 use proptest::prelude::*;
 use std::fs;

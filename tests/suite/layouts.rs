@@ -1,10 +1,8 @@
 //! Single attention layers of every differential layout against their original implementations (see
 //! tests/fixtures/README.md).
 
-mod common;
-
+use crate::common::{assert_close, distance, fixture};
 use candle_core::{Device, Tensor};
-use common::{assert_close, distance, fixture};
 use difftool::attention::{Attend, Dense, Fused, Pairing, Stream};
 use difftool::model::{At, Attention, ModelConfig, Positions, Sizes, Variant, Weights};
 use difftool::ops::{RopeStyle, RopeTable};

@@ -1,10 +1,8 @@
 //! The built-in models against the same files in Python `transformers`: logits and token ids. The fixtures are the work
 //! of tests/fixtures/export_trained.py, which also sees to it that the folders load with nothing missing or left over.
 
-mod common;
-
+use crate::common::{assert_close, distance, fixture};
 use candle_core::{Device, Tensor};
-use common::{assert_close, distance, fixture};
 use difftool::attention::Stream;
 use difftool::hash::sha256;
 use difftool::model::{ModelConfig, Positions, Transformer, Weights, TENSOR_FILE};

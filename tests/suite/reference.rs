@@ -1,10 +1,8 @@
 //! Our forward pass over whole folders of every family against numbers from Python `transformers` (see
 //! tests/fixtures/README.md).
 
-mod common;
-
+use crate::common::{distance, fixture};
 use candle_core::{DType, Device, Tensor};
-use common::{distance, fixture};
 use difftool::attention::{Attend, Dense, Fused, Pairing, RowProbe, Selection, Stream};
 use difftool::model::{Checkpoint, ModelConfig, Positions, Transformer, Variant, Weights};
 use difftool::ops::RopeStyle;
@@ -19,7 +17,7 @@ const TOLERANCE: f64 = 1e-5;
 fn assert_close(label: &str, got: &Tensor, want: &Tensor, tolerance: f64) {
     let largest =
         f64::from(want.abs().unwrap().max_all().unwrap().to_dtype(DType::F32).unwrap().to_scalar::<f32>().unwrap());
-    common::assert_close(label, got, want, tolerance * largest.max(1.0));
+    crate::common::assert_close(label, got, want, tolerance * largest.max(1.0));
 }
 
 /// Layouts that can be trained, whose gradients are tested elsewhere: the fused kernel must agree too.

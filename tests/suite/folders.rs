@@ -1,10 +1,8 @@
 //! Hugging Face folders from outside: a real tokenizer through every command, `inspect`, and folders that are broken.
 
-mod common;
-
+use crate::common::{fixture, tiny_model};
 use assert_cmd::Command;
 use candle_core::DType;
-use common::{fixture, tiny_model};
 use difftool::model::{ModelConfig, Weights};
 use difftool::prompt::Haystack;
 use difftool::rng::Rng;

@@ -1,0 +1,20 @@
+//! All integration tests, one program: linking costs more than running most of them.
+
+mod attention;
+mod commands;
+mod common;
+mod compare;
+mod folders;
+mod generate;
+mod gradients;
+#[cfg(feature = "hub")]
+mod hub;
+mod layouts;
+mod manners;
+mod needle;
+mod nll;
+mod reference;
+mod report;
+mod resume;
+mod train;
+mod trained;
