@@ -1,18 +1,15 @@
 //! One experiment from beginning to end, whatever it shows: run, draw, write the manifest, print, compare with what was
 //! expected.
 
-use super::session::{How, Session, Start};
+use super::session::{How, Session};
 use super::{needle, nll, outliers, quantize, ratio};
-use crate::bail_usage;
 use crate::cli::{OutputArgs, PartArgs};
 use crate::error::{unless_broken_pipe, Unmet};
-use crate::experiment::{check_experiment, Experiment, Grid, Show, MANIFEST, RESULTS};
-use crate::manifest::Manifest;
+use crate::experiment::{finished, Experiment, Grid, Setup, Show, Start};
 use crate::measure::Measures;
-use crate::record;
+use crate::record::Record;
 use crate::summary::Summary;
 use anyhow::{Context, Result};
-use std::path::Path;
 
 /// What models said by themselves: one JSON object per prompt and model.
 const GENERATIONS: &str = "generations.jsonl";
@@ -40,26 +37,25 @@ pub(super) fn print_experiment(experiment: &Experiment) -> Result<()> {
 /// # Errors
 /// Usage errors before anything runs; afterwards what cannot be written, prompts that failed, and [`Unmet`] expectations.
 pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
-    if let Start::Resume(folder) = &how.start {
-        check_experiment(folder, &experiment.to_toml()?)?;
-        if folder.join(MANIFEST).exists() {
-            return finished(&experiment, &how, folder);
-        }
+    if let Some(records) = finished(&experiment, &how.part)? {
+        return look_again(&experiment, &how, &records);
     }
     let (draw, print) = presentation(experiment.show);
-    let mut session = Session::open(experiment, how)?;
-    let mut found = Found::new(&session)?;
-    session.measure(&mut found.measures.list(), &mut |record| found.summary.add(record))?;
-    let whole = session.how.shard.is_none();
+    how.start_threads()?;
+    let setup = Setup::load(experiment)?;
+    let Found { mut summary, mut measures } = Found::new(&setup)?;
+    let mut session = Session::run(setup, how, &mut measures.list(), &mut |record| summary.add(record))?;
+    let found = Found { summary, measures };
+    let whole = session.shard.is_none();
     let mut drawn = Ok(());
-    if session.is_complete() {
+    if session.run.is_complete() {
         if whole {
             if let Some(generation) = &found.measures.generation {
-                session.save_lines(GENERATIONS, &generation.pooled)?;
+                session.run.outputs.save_lines(GENERATIONS, &generation.pooled)?;
             }
             drawn = draw(&mut session, &found);
         }
-        session.manifest()?;
+        session.run.outputs.write_manifest(&session.setup)?;
     }
     if whole {
         // Whoever has read enough of the tables still wants to know whether the run failed.
@@ -67,7 +63,7 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     }
     session.conclude()?;
     if whole {
-        check_expectations(&session.experiment, &found.summary, session.how.output.quiet)?;
+        check_expectations(&session.setup.experiment, &found.summary, session.output.quiet)?;
     }
     drawn.context("the results are complete, but not their figures")
 }
@@ -79,13 +75,13 @@ pub(super) struct Found {
 }
 
 impl Found {
-    fn new(session: &Session) -> Result<Self> {
-        let summary = match (session.experiment.show, &session.grid) {
+    fn new(setup: &Setup) -> Result<Self> {
+        let summary = match (setup.experiment.show, &setup.grid) {
             (Show::Ratio, Grid::Text(_)) => Summary::with_heads("share_abs", "bos"),
             (Show::Ratio, _) => Summary::with_heads("share_abs", "answer"),
             _ => Summary::default(),
         };
-        Ok(Self { summary, measures: session.measures()? })
+        Ok(Self { summary, measures: setup.measures()? })
     }
 }
 
@@ -107,22 +103,11 @@ fn presentation(show: Show) -> (Draw, Print) {
 }
 
 /// What is left to do of a run that is finished: to look at its expectations.
-fn finished(experiment: &Experiment, how: &How, folder: &Path) -> Result<()> {
-    let manifest = Manifest::read(&folder.join(MANIFEST))?;
-    let shard = how.shard.map(|shard| shard.to_string());
-    if manifest.shard != shard {
-        let name =
-            |shard: &Option<String>| shard.as_ref().map_or("no shard".to_owned(), |shard| format!("shard {shard}"));
-        bail_usage!("{} holds {}, {} is asked for", folder.display(), name(&manifest.shard), name(&shard));
-    }
-    if !how.output.quiet {
+fn look_again(experiment: &Experiment, how: &How, records: &[Record]) -> Result<()> {
+    if let (Start::Resume(folder), false) = (&how.part.start, how.output.quiet) {
         eprintln!("the run in {} is finished: nothing to resume", folder.display());
     }
-    let records = record::read(&folder.join(RESULTS))?;
-    if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
-        anyhow::bail!("prompts of the run in {} failed ({error}); run it anew", folder.display());
-    }
-    if shard.is_some() || experiment.expect.is_empty() {
+    if how.part.shard.is_some() || experiment.expect.is_empty() {
         return Ok(());
     }
     let mut summary = Summary::default();

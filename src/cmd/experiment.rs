@@ -1,10 +1,10 @@
 //! `difftool run` and `difftool merge`: experiments from files, and from shards.
 
 use super::execute::{execute, print_experiment};
-use super::session::{How, Session, Start};
+use super::session::How;
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
-use crate::experiment::{cells_of, CellSpec, Experiment, Pace, EXPERIMENT};
+use crate::experiment::{cells_of, CellSpec, Experiment, Pace, Part, Setup, Start, EXPERIMENT};
 use crate::table::{left, right, short, Table};
 use anyhow::Result;
 use serde::Serialize;
@@ -25,9 +25,9 @@ pub fn run(args: &ExperimentArgs) -> Result<()> {
     if args.part.print_experiment {
         print_experiment(&experiment)
     } else if args.list {
-        list(&Session::open(experiment, how)?)
+        list(experiment, &how)
     } else if args.dry_run {
-        dry_run(&Session::open(experiment, how)?)
+        dry_run(experiment, &how)
     } else if args.verify {
         execute(experiment.small(), how)
     } else {
@@ -42,18 +42,21 @@ pub fn run(args: &ExperimentArgs) -> Result<()> {
 pub fn merge(args: &MergeArgs) -> Result<()> {
     let Some(first) = args.shards.first() else { bail_usage!("name the folders of the shards") };
     let experiment = Experiment::read(&first.join(EXPERIMENT))?;
-    execute(experiment, How { start: Start::Shards(args.shards.clone()), ..How::whole(&args.output) })
+    let start = Start::Merge(args.shards.clone(), args.output.out.clone());
+    execute(experiment, How { output: args.output.clone(), part: Part { start, shard: None } })
 }
 
 /// Checks everything that can be checked without running.
-fn dry_run(session: &Session) -> Result<()> {
-    let cells = cells_of(session.grid.cells(), session.how.shard);
-    let memory = session.run().check(&cells)?;
+fn dry_run(experiment: Experiment, how: &How) -> Result<()> {
+    how.start_threads()?;
+    let setup = Setup::load(experiment)?;
+    let cells = cells_of(setup.grid.cells(), how.part.shard);
+    let memory = setup.check(&cells)?;
     let cells = cells.len();
-    let names: Vec<&str> = session.models.iter().map(|model| model.name.as_str()).collect();
+    let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = std::io::stdout().lock();
-    let (conditions, mib) = (session.conditions.len(), memory / (1 << 20));
-    if session.how.output.json {
+    let (conditions, mib) = (setup.conditions.len(), memory / (1 << 20));
+    if how.output.json {
         let plan = json!({ "cells": cells, "models": names, "conditions": conditions, "memory_mib": mib });
         writeln!(out, "{plan:#}")?;
         return Ok(());
@@ -80,11 +83,12 @@ struct Kind {
 }
 
 /// Lists the prompts by kind. Times are scaled from a prompt of the longest kind, or two shorter ones, run now.
-fn list(session: &Session) -> Result<()> {
-    let cells = cells_of(session.grid.cells(), session.how.shard);
-    session.run().check(&cells)?;
-    let run = session.run();
-    let Some(pace) = Pace::measure(&run, &cells, &mut session.measures()?.list())? else {
+fn list(experiment: Experiment, how: &How) -> Result<()> {
+    how.start_threads()?;
+    let setup = Setup::load(experiment)?;
+    let cells = cells_of(setup.grid.cells(), how.part.shard);
+    setup.check(&cells)?;
+    let Some(pace) = Pace::measure(&setup, &cells, &mut setup.measures()?.list())? else {
         bail_usage!("no prompt belongs to this shard");
     };
     let kinds: Vec<Kind> = cells
@@ -93,13 +97,13 @@ fn list(session: &Session) -> Result<()> {
             first: alike[0].index,
             last: alike[alike.len() - 1].index,
             spec: alike[0].spec.clone(),
-            seconds: alike.len() as f64 * pace.seconds(run.flops(alike[0].spec.ctx_tok())),
-            mib: session.run().cell_bytes(alike[0].spec.ctx_tok()) / (1 << 20),
+            seconds: alike.len() as f64 * pace.seconds(setup.flops(alike[0].spec.ctx_tok())),
+            mib: setup.cell_bytes(alike[0].spec.ctx_tok()) / (1 << 20),
         })
         .collect();
     let mut out = std::io::stdout().lock();
     let seconds: f64 = kinds.iter().map(|kind| kind.seconds).sum();
-    if session.how.output.json {
+    if how.output.json {
         writeln!(out, "{:#}", json!({ "prompts": kinds, "cells": cells.len(), "seconds": seconds }))?;
         return Ok(());
     }

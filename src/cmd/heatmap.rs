@@ -8,8 +8,8 @@ use super::flags;
 use super::session::{How, Session};
 use crate::bail_usage;
 use crate::cli::{HeatmapArgs, MapKind, PoolingArg, TokenSpan};
-use crate::experiment::{Experiment, Grid as Prompts, NeedleGrid, Show, TextGrid};
-use crate::measure::{AnswerMeasure, MapMeasure, MapSpec};
+use crate::experiment::{Experiment, Grid as Prompts, NeedleGrid, Setup, Show, TextGrid};
+use crate::measure::{AnswerMeasure, MapMeasure, MapSpec, Measure};
 use crate::memory::available_bytes;
 use crate::probe::{Pooling, Quantity};
 use crate::prompt::Region;
@@ -38,20 +38,22 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
     let prompts = prompts(args, ctx_tok);
     let experiment = flags::experiment(Show::Heatmap, &args.run, prompts, None, args.text.as_deref())?;
     let experiment = Experiment { haystack: args.haystack.clone(), ..experiment };
-    let mut session = Session::open(experiment, How::whole(&args.run.output))?;
-    let heads = Heads::find(&session, args)?;
+    let how = How::whole(&args.run.output);
+    how.start_threads()?;
+    let setup = Setup::load(experiment)?;
+    let heads = Heads::find(&setup, args)?;
     let bins = (args.size as usize / if args.grid { 4 } else { PIXELS_PER_BIN }).max(1);
     let mut measure = MapMeasure::new(spec(args, Some(bins)), heads.selections.clone());
     let mut full = MapMeasure::new(spec(args, None), heads.selections.clone());
     let mut answer = AnswerMeasure { by_head: true };
     let mut shares = Vec::new();
     let mut see = |record: &Record| shares.extend(Share::of(record));
+    let mut measures: Vec<&mut dyn Measure> = vec![&mut answer, &mut measure];
     if args.full {
-        check_full(&session, args, &heads)?;
-        session.measure(&mut [&mut answer, &mut measure, &mut full], &mut see)?;
-    } else {
-        session.measure(&mut [&mut answer, &mut measure], &mut see)?;
+        check_full(&setup, args, &heads)?;
+        measures.push(&mut full);
     }
+    let mut session = Session::run(setup, how, &mut measures, &mut see)?;
     if !measure.maps.is_empty() {
         let picture = Picture { args, heads: &heads, maps: &measure.maps };
         picture.draw(&mut session)?;
@@ -59,10 +61,10 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
             write_data(path, if args.full { &full.maps } else { &measure.maps }, args.full)?;
         }
     }
-    if session.is_complete() {
-        session.manifest()?;
+    if session.run.is_complete() {
+        session.run.outputs.write_manifest(&session.setup)?;
     }
-    print(&drawn_layers(&session, &heads, &shares), args)?;
+    print(&drawn_layers(&session.setup, &heads, &shares), args)?;
     session.conclude()
 }
 
@@ -94,9 +96,9 @@ struct DrawnLayer {
     share_abs: BTreeMap<String, f64>,
 }
 
-fn drawn_layers(session: &Session, heads: &Heads, shares: &[Share]) -> Vec<DrawnLayer> {
+fn drawn_layers(setup: &Setup, heads: &Heads, shares: &[Share]) -> Vec<DrawnLayer> {
     let mut drawn = Vec::new();
-    for (model, selection) in session.models.iter().zip(&heads.selections) {
+    for (model, selection) in setup.models.iter().zip(&heads.selections) {
         let own = |share: &&Share| share.model == model.name && selection.has(share.layer, share.head);
         let own: Vec<&Share> = shares.iter().filter(own).collect();
         for layer in own.iter().map(|share| share.layer).collect::<BTreeSet<_>>() {
@@ -220,13 +222,13 @@ fn quantities(kind: MapKind) -> Vec<Quantity> {
 }
 
 /// Refuses whole maps that would not fit.
-fn check_full(session: &Session, args: &HeatmapArgs, heads: &Heads) -> Result<()> {
-    let ctx_tok = session.grid.ctx_tok()[0];
+fn check_full(setup: &Setup, args: &HeatmapArgs, heads: &Heads) -> Result<()> {
+    let ctx_tok = setup.grid.ctx_tok()[0];
     let tokens = |span: &Option<TokenSpan>| {
         span.as_ref().map_or(ctx_tok, |span| span.end.unwrap_or(ctx_tok).min(ctx_tok).saturating_sub(span.start))
     };
     let (queries, keys) = (tokens(&args.query), tokens(&args.key));
-    let maps: usize = session
+    let maps: usize = setup
         .models
         .iter()
         .zip(&heads.selections)

@@ -110,3 +110,8 @@ fn recipe(seed: u64, pooling: &str) -> Vec<(String, String)> {
         ("pooling".to_owned(), pooling.to_owned()),
     ]
 }
+
+/// `1 window`, `2 windows`.
+fn plural(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}

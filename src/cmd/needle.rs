@@ -46,14 +46,14 @@ fn experiment(args: &NeedleArgs) -> Result<Experiment> {
 /// Draws the figures.
 pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
     let summary = &found.summary;
-    let Some(panels) = accuracy_panels(summary, &session.grid) else {
+    let Some(panels) = accuracy_panels(summary, &session.setup.grid) else {
         return Ok(()); // nothing but failures
     };
-    let caption = session.caption();
+    let caption = session.setup.caption();
     let figure = accuracy(&panels, &format!("exact match · {caption}"))?;
     session.save(&figure, "accuracy.png", "mean over prompts")?;
     let subtitle = format!("rows that predict the answer · mean over heads and layers · {caption}");
-    let figure = allocation(&attention_panels(summary, session.grid.ctx_tok().len() > 1), &subtitle)?;
+    let figure = allocation(&attention_panels(summary, session.setup.grid.ctx_tok().len() > 1), &subtitle)?;
     let pooling = "mean over heads, layers and the rows that predict the answer; share of |weights|";
     session.save(&figure, "allocation.png", pooling)
 }
@@ -128,9 +128,9 @@ fn rows(summary: &Summary) -> Vec<Row> {
 /// Prints the tables.
 pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     let summary = &found.summary;
-    let (rows, differences) = (rows(summary), summary.differences(&COMPARED, session.grid.seed()));
+    let (rows, differences) = (rows(summary), summary.differences(&COMPARED, session.setup.grid.seed()));
     let mut out = std::io::stdout().lock();
-    if session.how.output.json {
+    if session.output.json {
         writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences }))?;
         return Ok(());
     }

@@ -71,9 +71,9 @@ struct Scored<'a> {
 fn scored<'a>(session: &Session, found: &'a Found) -> Vec<Scored<'a>> {
     let Some(measure) = &found.measures.nll else { return Vec::new() };
     let of = |(&place, windows): (&Place, &'a Vec<ScoredWindow>)| Scored {
-        name: session.models[place.model].name.clone(),
+        name: session.setup.models[place.model].name.clone(),
         place,
-        bits: session.conditions[place.condition].quantiser.map(|quantiser| quantiser.bits),
+        bits: session.setup.conditions[place.condition].quantiser.map(|quantiser| quantiser.bits),
         windows,
     };
     measure.pooled.iter().map(of).collect()
@@ -182,7 +182,7 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn new(session: &Session, found: &'a Found) -> Self {
-        Self { scored: scored(session, found), seed: session.grid.seed() }
+        Self { scored: scored(session, found), seed: session.setup.grid.seed() }
     }
 
     fn estimate(&self, scored: &Scored<'_>, keep: &dyn Fn(&ScoredToken) -> bool) -> Option<Estimate> {

@@ -42,7 +42,7 @@ fn experiment(args: &OutliersArgs) -> Result<Experiment> {
 /// What was pooled of each model.
 fn by_model(session: &Session, found: &Found) -> Vec<(String, Outliers)> {
     let Some(measure) = &found.measures.outliers else { return Vec::new() };
-    let names = session.models.iter().map(|model| model.name.clone());
+    let names = session.setup.models.iter().map(|model| model.name.clone());
     names
         .enumerate()
         .filter_map(|(model, name)| Some((name, measure.pooled.get(&Place { model, condition: 0 })?.clone())))
@@ -135,7 +135,7 @@ fn rows(session: &Session, found: &[(String, Outliers)]) -> Vec<Row> {
 
 /// Models whose logits are something else than scaled products of queries and keys, and what.
 fn taps(session: &Session) -> impl Iterator<Item = (&str, &str)> {
-    session.models.iter().filter_map(|model| Some((model.name.as_str(), model.info.logit_tap.as_deref()?)))
+    session.setup.models.iter().filter_map(|model| Some((model.name.as_str(), model.info.logit_tap.as_deref()?)))
 }
 
 fn massive(found: &[(String, Outliers)]) -> Vec<MassiveAt> {
@@ -148,10 +148,10 @@ fn massive(found: &[(String, Outliers)]) -> Vec<MassiveAt> {
 
 /// `outliers.csv` in the layout of Table 5, and `massive.csv` if there is anything to list.
 fn write_tables(session: &mut Session, found: &[(String, Outliers)]) -> Result<()> {
-    session.save_table("outliers.csv", &rows(session, found))?;
+    session.run.outputs.save_table("outliers.csv", &rows(session, found))?;
     let massive = massive(found);
     if !massive.is_empty() {
-        session.save_table("massive.csv", &massive)?;
+        session.run.outputs.save_table("massive.csv", &massive)?;
     }
     Ok(())
 }
@@ -175,7 +175,7 @@ fn draw_ccdf(session: &mut Session, found: &[(String, Outliers)]) -> Result<()> 
         panel("attention logits", "|logit|", Outliers::all_logits),
         panel("hidden states", "|activation|", Outliers::all_hidden),
     ];
-    let subtitle = format!("all maps over visible keys; the output of every layer · {}", session.caption());
+    let subtitle = format!("all maps over visible keys; the output of every layer · {}", session.setup.caption());
     let figure = ccdf(&panels, "How large logits and hidden states get", &subtitle)?;
     session.save(&figure, "ccdf.png", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
 }
@@ -185,7 +185,7 @@ pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     let found = by_model(session, found);
     let (rows, massive) = (rows(session, &found), massive(&found));
     let mut out = std::io::stdout().lock();
-    if session.how.output.json {
+    if session.output.json {
         writeln!(out, "{:#}", json!({ "rows": rows, "massive": massive }))?;
         return Ok(());
     }

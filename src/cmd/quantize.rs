@@ -58,7 +58,7 @@ pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
 
 /// Bits of the conditions, in order.
 fn bits(session: &Session) -> Vec<Option<u32>> {
-    session.conditions.iter().map(|condition| condition.quantiser.map(|quantiser| quantiser.bits)).collect()
+    session.setup.conditions.iter().map(|condition| condition.quantiser.map(|quantiser| quantiser.bits)).collect()
 }
 
 /// One row of the table: a model in one setting with so many bits.
@@ -162,7 +162,7 @@ impl Report<'_> {
 
     fn paired(&self, setting: Setting, a: (&str, Option<u32>), b: (&str, Option<u32>)) -> Vec<Difference> {
         let name = |(model, bits): (&str, Option<u32>)| format!("{model} {}", bits_name(bits));
-        let seed = self.session.grid.seed();
+        let seed = self.session.setup.grid.seed();
         let of = |&(metric, _): &(&'static str, &str)| {
             let pick = |(model, bits)| Pick::of(model, metric).setting(setting).bits(bits);
             let paired = self.summary.paired(pick(a), pick(b), seed)?;
@@ -208,17 +208,17 @@ impl Report<'_> {
     fn print(&self) -> Result<()> {
         let (rows, differences) = (self.rows(), self.differences());
         let mut out = std::io::stdout().lock();
-        if self.session.how.output.json {
+        if self.session.output.json {
             writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences }))?;
             return Ok(());
         }
-        if let Some(quantise) = &self.session.experiment.quantise {
+        if let Some(quantise) = &self.session.setup.experiment.quantise {
             let sinks = if quantise.exempt_sinks { ", sinks exempt" } else { "" };
             let scope = quantise.scope.name();
             writeln!(out, "Dynamic absmax quantisation of attention logits, one scale per {scope}{sinks}\n")?;
         }
         writeln!(out, "{}", table(&rows))?;
-        if matches!(self.session.grid, Grid::Needle(_)) {
+        if matches!(self.session.setup.grid, Grid::Needle(_)) {
             writeln!(out, "\n{PAPER}")?;
         }
         writeln!(out, "\nPaired differences on the same prompts [95 % bootstrap interval]; accuracy in points\n")?;
@@ -252,11 +252,12 @@ impl Report<'_> {
                 drawn.push(QualityPanel { title, y_label, y_range, lines });
             }
         }
-        let scope = self.session.experiment.quantise.as_ref().map_or("none", |quantise| quantise.scope.name());
+        let scope = self.session.setup.experiment.quantise.as_ref().map_or("none", |quantise| quantise.scope.name());
         let asked = if setting.1 > 0 { format!("N={} R={} · ", setting.1, setting.2) } else { String::new() };
-        let exempt = self.session.conditions.iter().any(|condition| condition.exempt_sinks);
+        let exempt = self.session.setup.conditions.iter().any(|condition| condition.exempt_sinks);
         let exempt = if exempt { ", sinks exempt" } else { "" };
-        let subtitle = format!("one scale per {scope}{exempt} · {asked}{}", self.session.caption_of(&[setting.0]));
+        let subtitle =
+            format!("one scale per {scope}{exempt} · {asked}{}", self.session.setup.caption_of(&[setting.0]));
         let title = "What is left with few bits per attention logit";
         quality(&drawn, &categories, title, &subtitle, "bits per attention logit")
     }
@@ -275,7 +276,7 @@ impl Report<'_> {
             let p = self.summary.proportion(pick);
             (p.fraction?, p.interval())
         } else {
-            self.summary.mean_in(pick, self.session.grid.seed())?
+            self.summary.mean_in(pick, self.session.setup.grid.seed())?
         };
         let interval = Some((factor * interval.lo, factor * interval.hi));
         Some(Estimate { value: factor * value, interval })

@@ -58,7 +58,7 @@ fn experiment(args: &RatioArgs) -> Result<Experiment> {
 }
 
 fn is_text(session: &Session) -> bool {
-    matches!(session.grid, Grid::Text(_))
+    matches!(session.setup.grid, Grid::Text(_))
 }
 
 /// Draws the figures.
@@ -69,11 +69,11 @@ pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
         return Ok(()); // nothing but failures
     }
     let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
-    let caption = session.caption();
+    let caption = session.setup.caption();
     // Text has no depths and no regions but BOS and itself: nothing to stack.
     if !is_text {
         let subtitle = format!("{rows} · mean over heads and layers · {caption}");
-        let figure = allocation(&attention_panels(summary, session.grid.ctx_tok().len() > 1), &subtitle)?;
+        let figure = allocation(&attention_panels(summary, session.setup.grid.ctx_tok().len() > 1), &subtitle)?;
         session.save(
             &figure,
             "allocation.png",
@@ -138,14 +138,14 @@ fn top_heads(summary: &Summary, model: &str, k: usize, seed: u64) -> Vec<TopHead
 /// Prints the tables.
 pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     let summary = &found.summary;
-    let (seed, is_text) = (session.grid.seed(), is_text(session));
+    let (seed, is_text) = (session.setup.grid.seed(), is_text(session));
     let compared = COMPARED.iter().filter(|(name, ..)| !is_text || OF_TEXT.contains(name));
     let metrics: Vec<_> = compared.map(|&(name, metric, region, _)| (name, metric, region)).collect();
     let differences = summary.differences(&metrics, seed);
-    let k = if is_text { 0 } else { session.experiment.top.unwrap_or(TOP) };
+    let k = if is_text { 0 } else { session.setup.experiment.top.unwrap_or(TOP) };
     let heads: Vec<TopHead> = summary.models().iter().flat_map(|model| top_heads(summary, model, k, seed)).collect();
     let mut out = std::io::stdout().lock();
-    if session.how.output.json {
+    if session.output.json {
         let rows = json_rows(summary);
         writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences, "top_heads": heads }))?;
         return Ok(());

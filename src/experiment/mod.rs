@@ -4,16 +4,22 @@
 //! plus that number, so a prompt does not depend on which cells ran before it.
 
 mod grid;
+mod outputs;
 mod pace;
+mod run;
+mod setup;
 mod shard;
 mod spec;
 mod store;
 
 pub use grid::{Cell, CellSpec, Condition, Grid, NeedleGrid, Sources, TextGrid};
+pub use outputs::Outputs;
 pub use pace::Pace;
+pub use run::{finished, run, Finished, Part, Plan, Start, Watch};
+pub use setup::Setup;
 pub use shard::{cells_of, Shard};
 pub use spec::{Expectation, Experiment, Generate, Outcome, Quantisation, Show};
-pub use store::{check_experiment, Shards, Store, EXPERIMENT, MANIFEST, RESULTS};
+pub use store::{EXPERIMENT, MANIFEST, RESULTS};
 
 use crate::attention::{Quantise, ResidualProbe, RowProbe, Selection, Sighting, Stream};
 use crate::bail_usage;
@@ -39,24 +45,6 @@ use std::sync::Arc;
 /// does not lend to the other at once.
 const BESIDE: f64 = 1.35;
 
-/// Everything a run needs but the measures.
-pub struct Run<'a> {
-    /// The models, measured on the same prompts.
-    pub models: &'a [Model],
-    /// The prompts.
-    pub grid: &'a Grid,
-    /// Where their words come from.
-    pub sources: &'a Sources,
-    /// What is done to the attention; the first is the baseline of the others.
-    pub conditions: &'a [Condition],
-    /// Layers and heads that are measured.
-    pub selection: &'a Selection,
-    /// Tokens that a model says by itself at most; nothing if it is not left to speak.
-    pub max_new: Option<usize>,
-    /// Set to end the run after the cells in flight.
-    pub stop: &'a AtomicBool,
-}
-
 /// What was found of one cell.
 pub struct Finding<'a> {
     /// Its records.
@@ -67,7 +55,7 @@ pub struct Finding<'a> {
     pub pooled: &'a [(usize, Place, Vec<u8>)],
 }
 
-impl Run<'_> {
+impl Setup {
     /// Checks that it is possible to run these cells of the grid: contexts fit the models, prompts fit the contexts, the selection selects
     /// something, activations fit in memory. Returns an estimate of the most memory the process will hold, in bytes.
     ///
@@ -75,12 +63,12 @@ impl Run<'_> {
     /// Usage errors with the numbers and what to change.
     pub fn check(&self, cells: &[Cell]) -> Result<u64> {
         let longest = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
-        for model in self.models {
+        for model in &self.models {
             let limit = model.transformer.config.max_ctx_tok;
             if longest > limit {
                 bail_usage!("--ctx {longest}: {} was trained for at most {limit} tokens", model.name);
             }
-            check_selection(self.selection, model)?;
+            check_selection(&self.experiment.select, model)?;
             if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
                 bail_usage!("--chat-template: it is for needle prompts, and plain text is not put into it");
             }
@@ -93,8 +81,8 @@ impl Run<'_> {
         }
         // The longest cities of a seed decide whether a short prompt fits; a few seeds find out.
         for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
-            for model in self.models {
-                Cell { index: 0, ..cell.clone() }.prompt(self.grid.seed(), self.sources, model.tokenizer())?;
+            for model in &self.models {
+                Cell { index: 0, ..cell.clone() }.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
             }
         }
         let passes = rayon::current_num_threads().min(cells.len());
@@ -125,7 +113,7 @@ impl Run<'_> {
         let remembered = |model: &Model| {
             let config = &model.transformer.config;
             let most = |max_new| config.max_ctx_tok.min(ctx_tok.saturating_add(max_new));
-            self.max_new.map_or(0, |max_new| generate::memory_bytes(config, most(max_new)))
+            self.experiment.max_new().map_or(0, |max_new| generate::memory_bytes(config, most(max_new)))
         };
         let bytes = |model: &Model| model.transformer.config.forward_bytes(ctx_tok) + remembered(model);
         self.models.iter().map(bytes).max().unwrap_or(0)
@@ -140,9 +128,10 @@ impl Run<'_> {
         };
         let models: Vec<_> = self.models.iter().map(model).collect();
         let sources = [Some(self.sources.haystack.sha256()), self.sources.text.sha256()];
-        let mut common = json!([SCHEMA, models, sources, self.conditions, self.selection, measures]).to_string();
+        let mut common =
+            json!([SCHEMA, models, sources, self.conditions, self.experiment.select, measures]).to_string();
         common.extend(ar_max_count.map(|count| format!("ar_max_count {count}")));
-        if let Some(max_new) = self.max_new {
+        if let Some(max_new) = self.experiment.max_new() {
             let eos: Vec<_> = self.models.iter().map(Model::eos_ids).collect();
             common += &json!({ "max_new": max_new, "eos": eos }).to_string();
         }
@@ -153,8 +142,9 @@ impl Run<'_> {
         cells.iter().map(key).collect()
     }
 
-    /// Runs cells and hands what was found of each to `done`, in order. A cell that fails is found as a record with an
-    /// error; the run goes on. Returns the number of cells that ran, which is less than asked for only if it was stopped.
+    /// Runs cells and hands what was found of each to `done`, in order; writes nothing. A cell that fails is found as a record
+    /// with an error, and the others go on. Returns the number of cells that ran, which is less than asked for only if `stop`
+    /// was set, which ends the run after the cells in flight.
     ///
     /// # Errors
     /// Only what `done` meets.
@@ -162,12 +152,13 @@ impl Run<'_> {
         &self,
         cells: &[Cell],
         measures: &mut [&mut dyn Measure],
+        stop: &AtomicBool,
         done: &mut dyn FnMut(&Cell, &Finding<'_>) -> Result<()>,
     ) -> Result<usize> {
         let mut ran = 0;
         // Prompts run in parallel, and a pass uses idle threads itself; neither changes a bit of the results.
         for batch in cells.chunks(rayon::current_num_threads()) {
-            if self.stop.load(Ordering::Relaxed) {
+            if stop.load(Ordering::Relaxed) {
                 break;
             }
             let results: Vec<CellResult> = {
@@ -200,7 +191,7 @@ impl Run<'_> {
         let mut result = CellResult::default();
         for (model_index, model) in self.models.iter().enumerate() {
             let done = cell
-                .prompt(self.grid.seed(), self.sources, model.tokenizer())
+                .prompt(self.grid.seed(), &self.sources, model.tokenizer())
                 .and_then(|prompt| self.passes(cell, model_index, &prompt, measures, &mut result));
             if let Err(error) = done {
                 let identity = Arc::new(self.identity(cell, model, &self.conditions[0]));
@@ -263,7 +254,7 @@ impl Run<'_> {
 
     /// What the model says by itself where the first answer of the prompt begins.
     fn generation(&self, model: &Model, prompt: &Prompt) -> Result<Option<Generation>> {
-        let Some(max_new) = self.max_new else { return Ok(None) };
+        let Some(max_new) = self.experiment.max_new() else { return Ok(None) };
         let until = Until {
             max_new,
             eos: model.eos_ids(),
@@ -288,7 +279,7 @@ impl Run<'_> {
             probes.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
         let flat: Vec<&dyn RowProbe> = probes.iter().flatten().map(|probe| &**probe).collect();
         let mut residual = Residual(measures.iter().map(|measure| measure.residual_probe()).collect());
-        let mut stream = Stream::new(&flat).only(self.selection).quantised(quantise);
+        let mut stream = Stream::new(&flat).only(&self.experiment.select).quantised(quantise);
         if residual.0.iter().any(Option::is_some) {
             stream = stream.with_residual(&mut residual);
         }

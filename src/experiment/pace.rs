@@ -1,9 +1,10 @@
 //! How long a run will take, from short prompts that are run before it.
 
-use super::{Cell, CellSpec, Run};
+use super::{Cell, CellSpec, Setup};
 use crate::measure::Measure;
 use crate::model::Flops;
 use anyhow::Result;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Up to this many tokens a prompt is tried as it is. What a longer one costs follows from two shorter ones, which tell the
@@ -26,24 +27,24 @@ impl Pace {
     ///
     /// # Errors
     /// If the prompts cannot be run.
-    pub fn measure(run: &Run<'_>, cells: &[Cell], measures: &mut [&mut dyn Measure]) -> Result<Option<Self>> {
+    pub fn measure(setup: &Setup, cells: &[Cell], measures: &mut [&mut dyn Measure]) -> Result<Option<Self>> {
         // The first of them: the last window of a text may be shorter than it says.
         let Some(cell) = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok()) else { return Ok(None) };
         let at_once = rayon::current_num_threads().min(cells.len());
         let mut seconds = |ctx_tok: usize| -> Result<f64> {
             let cells = vec![Cell { spec: with_ctx(&cell.spec, ctx_tok), ..cell.clone() }; at_once];
             let start = Instant::now();
-            run.run(&cells, measures, &mut |_, _| Ok(()))?;
+            setup.run(&cells, measures, &AtomicBool::new(false), &mut |_, _| Ok(()))?;
             Ok(start.elapsed().as_secs_f64() / at_once as f64)
         };
         let ctx_tok = cell.spec.ctx_tok();
         if ctx_tok <= TRIED_WHOLE {
-            return Ok(Some(Self::of_one(run.flops(ctx_tok), seconds(ctx_tok)?)));
+            return Ok(Some(Self::of_one(setup.flops(ctx_tok), seconds(ctx_tok)?)));
         }
         let long = (ctx_tok / 4).max(TRIED_WHOLE);
         let short = long / 4;
         seconds(short)?; // warms up
-        Ok(Some(Self::of_two([(run.flops(short), seconds(short)?), (run.flops(long), seconds(long)?)])))
+        Ok(Some(Self::of_two([(setup.flops(short), seconds(short)?), (setup.flops(long), seconds(long)?)])))
     }
 
     fn of_one(flops: Flops, seconds: f64) -> Self {

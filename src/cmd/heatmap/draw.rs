@@ -4,6 +4,7 @@ use super::heads::Heads;
 use crate::bail_usage;
 use crate::cli::{HeatmapArgs, MapKind, PoolingArg};
 use crate::cmd::session::Session;
+use crate::experiment::Setup;
 use crate::measure::Maps;
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
 use crate::probe::{Grid, Quantity};
@@ -45,7 +46,7 @@ impl Picture<'_> {
         }
         let figure = heatmap(&Heatmaps {
             title: self.title(session),
-            subtitle: format!("{} · {}", self.pooling(), session.caption()),
+            subtitle: format!("{} · {}", self.pooling(), session.setup.caption()),
             scales,
             rows,
             size_px: self.args.size,
@@ -68,7 +69,7 @@ impl Picture<'_> {
             MapKind::A2 => "The second softmax map",
             MapKind::Logits1 => "Scaled logits of the first map",
             MapKind::Logits2 => "Scaled logits of the second map",
-            MapKind::All if is_differential(session) => "Both softmax maps and their difference",
+            MapKind::All if is_differential(&session.setup) => "Both softmax maps and their difference",
             MapKind::All => "Attention",
         };
         what.to_owned()
@@ -90,7 +91,7 @@ impl Picture<'_> {
 
     /// One colour scale for everything that can be compared: softmax maps, signed mixtures, logits.
     fn scales(&self, session: &Session) -> Vec<ColourScale> {
-        let signed = is_differential(session);
+        let signed = is_differential(&session.setup);
         let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed, log: self.args.log };
         match self.args.map {
             MapKind::Effective => vec![scale("attention weight", signed)],
@@ -110,8 +111,8 @@ impl Picture<'_> {
         index: usize,
         scales: &[ColourScale],
     ) -> MapPanel {
-        let name = &session.models[model].name;
-        let config = &session.models[model].transformer.config;
+        let name = &session.setup.models[model].name;
+        let config = &session.setup.models[model].transformer.config;
         let heads = match self.args.head {
             Some(head) => format!("head {head}"),
             None => format!("mean of {} heads", self.drawn_heads(model, config.wiring().heads())),
@@ -157,10 +158,10 @@ impl Picture<'_> {
                 layers.entry(*layer).or_default().insert(*head, bins(grid));
             }
             let Some(first) = layers.values().next() else { continue };
-            let name = session.models[model].name.clone();
+            let name = session.setup.models[model].name.clone();
             let figure = heatmap_grid(&HeadMaps {
                 title: format!("{}: {name}", self.title(session)),
-                subtitle: format!("every layer and head · {} · {}", self.pooling(), session.caption()),
+                subtitle: format!("every layer and head · {} · {}", self.pooling(), session.setup.caption()),
                 scale: scale.clone(),
                 heads: first.keys().map(ToString::to_string).collect(),
                 layers: layers.keys().map(ToString::to_string).collect(),
@@ -178,8 +179,8 @@ impl Picture<'_> {
 }
 
 /// Whether any of the models has a second map.
-pub(super) fn is_differential(session: &Session) -> bool {
-    session.models.iter().any(|model| model.transformer.config.wiring().maps() > 1)
+pub(super) fn is_differential(setup: &Setup) -> bool {
+    setup.models.iter().any(|model| model.transformer.config.wiring().maps() > 1)
 }
 
 fn bins(grid: &Grid) -> Bins {

@@ -4,11 +4,12 @@ use super::draw::is_differential;
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::cli::{HeatmapArgs, MapKind};
-use crate::cmd::session::Session;
+use crate::experiment::Setup;
 use crate::measure::AnswerMeasure;
 use crate::record::Record;
 use anyhow::Result;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 /// What is drawn of each model.
 pub(super) struct Heads {
@@ -20,8 +21,8 @@ pub(super) struct Heads {
 
 impl Heads {
     /// The layer and head asked for, or every one, or the layer with the most attention to the answer.
-    pub(super) fn find(session: &Session, args: &HeatmapArgs) -> Result<Self> {
-        check(session, args)?;
+    pub(super) fn find(setup: &Setup, args: &HeatmapArgs) -> Result<Self> {
+        check(setup, args)?;
         let mut answer: BTreeMap<(String, usize), f64> = BTreeMap::new();
         let mut lambda = BTreeMap::new();
         let mut see = |record: &Record| {
@@ -34,9 +35,15 @@ impl Heads {
                 lambda.insert((model.clone(), layer, head), value);
             }
         };
-        session.look(&mut [&mut AnswerMeasure { by_head: true }], &mut see)?;
+        let cells = setup.grid.cells();
+        setup.check(&cells)?;
+        let mut measure = AnswerMeasure { by_head: true };
+        setup.run(&cells, &mut [&mut measure], &AtomicBool::new(false), &mut |_, finding| {
+            finding.records.iter().for_each(&mut see);
+            Ok(())
+        })?;
         let mut selections = Vec::new();
-        for model in &session.models {
+        for model in &setup.models {
             let config = &model.transformer.config;
             let of_layer = |layer: &usize| answer.get(&(model.name.clone(), *layer)).copied().unwrap_or(0.0);
             let allowed = |layer: &usize| args.run.layers.as_ref().is_none_or(|layers| layers.contains(layer));
@@ -63,8 +70,8 @@ impl Heads {
 }
 
 /// Whether the models have what is asked for, before anything is run.
-fn check(session: &Session, args: &HeatmapArgs) -> Result<()> {
-    for model in &session.models {
+fn check(setup: &Setup, args: &HeatmapArgs) -> Result<()> {
+    for model in &setup.models {
         let config = &model.transformer.config;
         let heads = config.wiring().heads();
         for (flag, asked, have) in [("--layer", args.layer, config.layers.len()), ("--head", args.head, heads)] {
@@ -73,7 +80,7 @@ fn check(session: &Session, args: &HeatmapArgs) -> Result<()> {
             }
         }
     }
-    if matches!(args.map, MapKind::A2 | MapKind::Logits2) && !is_differential(session) {
+    if matches!(args.map, MapKind::A2 | MapKind::Logits2) && !is_differential(setup) {
         bail_usage!("none of these models has a second map: give another --map");
     }
     Ok(())

@@ -40,7 +40,7 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &Found) -> Result<()> {
             }));
         }
     }
-    session.save_table("tokens.csv", &rows)?;
+    session.run.outputs.save_table("tokens.csv", &rows)?;
     let from = report.first_drawn();
     let panels = report.panels(from);
     if panels.is_empty() {
@@ -48,7 +48,7 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &Found) -> Result<()> {
     }
     let drawn_from = report.drawn_from();
     let subtitle =
-        format!("{} · from position {from} on · 95 % bootstrap intervals over {drawn_from}", session.caption());
+        format!("{} · from position {from} on · 95 % bootstrap intervals over {drawn_from}", session.setup.caption());
     let title = "Does more context predict the next token better?";
     let figure = curves(&panels, title, &subtitle, "position in the window (tokens of context)", true)?;
     let pooling =

@@ -14,8 +14,8 @@ pub(in crate::cmd) fn print(session: &Session, found: &Found) -> Result<()> {
     let report = Report::new(session, found);
     let (rows, differences, positions) = (report.rows(), report.differences(), report.positions());
     let mut out = std::io::stdout().lock();
-    if session.how.output.json {
-        let ar_max_count = session.ar_max_count();
+    if session.output.json {
+        let ar_max_count = session.setup.ar_max_count();
         let all =
             json!({ "models": rows, "differences": differences, "positions": positions, "ar_max_count": ar_max_count });
         writeln!(out, "{all:#}")?;
@@ -44,11 +44,11 @@ pub(in crate::cmd) fn print(session: &Session, found: &Found) -> Result<()> {
 /// What counts as an AR hit.
 fn ar_hit_rule(session: &Session) -> String {
     let rule = "AR hits complete a bigram seen earlier in their window";
-    let count = session.ar_max_count();
+    let count = session.setup.ar_max_count();
     if count == 0 {
         return format!("{rule}, however frequent it is");
     }
-    let without = session.models.iter().filter(|model| model.tokenizer().is_err());
+    let without = session.setup.models.iter().filter(|model| model.tokenizer().is_err());
     let without: Vec<&str> = without.map(|model| model.name.as_str()).collect();
     let but = match without.as_slice() {
         [] => String::new(),

@@ -1,0 +1,108 @@
+//! What a run leaves in its folder besides its records: files that are made of them, and the manifest that lists them all.
+
+use super::store::{MANIFEST, RESULTS};
+use super::{Part, Setup, Start};
+use crate::manifest::{Manifest, Output};
+use crate::memory::peak_rss_bytes;
+use crate::runfolder::RunFolder;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// The folder of a run whose records are written.
+pub struct Outputs {
+    folder: RunFolder,
+    /// A run that is continued may have been killed while it wrote its figures.
+    replaces: bool,
+    /// Names, and the number of records of those that hold some.
+    files: Vec<(String, Option<u64>)>,
+    shard: Option<String>,
+    resumed_cells: u64,
+    prompts_sha256: String,
+}
+
+impl Outputs {
+    /// Of a folder that holds `rows` records, of which `resumed_cells` cells were there before.
+    pub(super) fn new(folder: RunFolder, part: &Part, rows: u64, resumed_cells: u64, prompts_sha256: String) -> Self {
+        Self {
+            folder,
+            replaces: matches!(part.start, Start::Resume(_)),
+            files: vec![(RESULTS.to_owned(), Some(rows))],
+            shard: part.shard.map(|shard| shard.to_string()),
+            resumed_cells,
+            prompts_sha256,
+        }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &RunFolder {
+        &self.folder
+    }
+
+    /// The path of a new file, which is listed in the manifest: whoever asks for it writes it.
+    pub fn place(&mut self, file: &str, rows: Option<u64>) -> PathBuf {
+        let path = self.folder.join(file);
+        if self.replaces {
+            let _ = std::fs::remove_file(&path);
+        }
+        self.files.push((file.to_owned(), rows));
+        path
+    }
+
+    /// Writes rows as a CSV file of their own layout.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn save_table<T: Serialize>(&mut self, file: &str, rows: &[T]) -> Result<()> {
+        let path = self.place(file, Some(rows.len() as u64));
+        let cannot = || format!("cannot write {}", path.display());
+        let mut csv = csv::Writer::from_path(&path).with_context(cannot)?;
+        for row in rows {
+            csv.serialize(row).with_context(cannot)?;
+        }
+        csv.flush().with_context(cannot)
+    }
+
+    /// Writes rows as JSON, one on each line.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn save_lines<T: Serialize>(&mut self, file: &str, rows: &[T]) -> Result<()> {
+        let path = self.place(file, Some(rows.len() as u64));
+        let mut lines = Vec::new();
+        for row in rows {
+            serde_json::to_writer(&mut lines, row)?;
+            lines.push(b'\n');
+        }
+        std::fs::write(&path, lines).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Writes the manifest, which says that the run is finished: after all other files.
+    ///
+    /// # Errors
+    /// If a file that it lists is not there, or it cannot be written.
+    pub fn write_manifest(&self, setup: &Setup) -> Result<()> {
+        let described = |(file, rows): &(String, Option<u64>)| Output::describe(self.folder.path(), file, *rows);
+        let seed = setup.grid.seed();
+        let manifest = Manifest {
+            argv: std::env::args().collect(),
+            config: setup.config(),
+            models: setup.models.iter().map(|model| model.info.clone()).collect(),
+            haystack_sha256: Some(setup.sources.haystack.sha256()),
+            text_sha256: setup.sources.text.sha256(),
+            prompts_sha256: Some(self.prompts_sha256.clone()),
+            dtype: "f32".into(),
+            device: "cpu".into(),
+            shard: self.shard.clone(),
+            resumed_cells: self.resumed_cells,
+            threads: rayon::current_num_threads(),
+            seeds: [("prompts".to_owned(), seed), ("bootstrap".to_owned(), seed)].into(),
+            started_utc: self.folder.started_utc(),
+            wall_s: self.folder.elapsed_s(),
+            peak_rss_bytes: peak_rss_bytes(),
+            outputs: self.files.iter().map(described).collect::<Result<_>>()?,
+            ..Manifest::default()
+        };
+        manifest.write(&self.folder.join(MANIFEST))
+    }
+}

@@ -1,0 +1,208 @@
+//! The run of an experiment: check, measure, and keep every finished cell on disk.
+
+use super::store::{check_experiment, Shards, Store, EXPERIMENT, MANIFEST, RESULTS};
+use super::{cells_of, Cell, Outputs, Pace, Setup, Shard, Show};
+use crate::bail_usage;
+use crate::manifest::Manifest;
+use crate::measure::{Measure, MeasureName};
+use crate::model::Flops;
+use crate::record::{self, Record};
+use crate::runfolder::RunFolder;
+use anyhow::{bail, Result};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+/// Work of a few seconds on one core: less is not worth a prompt to time first.
+const WORTH_PACING_FLOP: f64 = 1e12;
+
+/// Where a run begins.
+#[derive(Clone, Debug)]
+pub enum Start {
+    /// With nothing, in this folder or in one that is named after the experiment and the time.
+    New(Option<PathBuf>),
+    /// Where the run in this folder ended.
+    Resume(PathBuf),
+    /// With all that these shards have measured, in a new folder as above.
+    Merge(Vec<PathBuf>, Option<PathBuf>),
+}
+
+/// Which part of an experiment is run, and where it begins.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Where it begins.
+    pub start: Start,
+    /// Its cells; nothing for all of them.
+    pub shard: Option<Shard>,
+}
+
+/// A run that is about to begin: what it will take.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// Cells of this part, the finished ones included.
+    pub cells: usize,
+    /// Cells that were finished before.
+    pub resumed: usize,
+    /// The most memory that the process will hold, in bytes.
+    pub memory_bytes: u64,
+    /// How long the rest will take; nothing if nobody asked, or it is shorter than finding out is worth.
+    pub seconds: Option<f64>,
+    /// Where the results go.
+    pub folder: &'a Path,
+}
+
+/// Who looks on while an experiment runs.
+pub trait Watch {
+    /// Whether it wants to know how long the run will take, which is found by running a few prompts first.
+    fn wants_seconds(&self) -> bool {
+        false
+    }
+
+    /// Everything is checked, and the first cell is about to run.
+    fn begins(&mut self, _plan: &Plan<'_>) {}
+
+    /// A record was written, or found by a run that goes on: all of them, in order.
+    fn record(&mut self, _record: &Record) {}
+
+    /// All records of a cell are on disk.
+    fn cell(&mut self) {}
+}
+
+/// Nobody looks on.
+impl Watch for () {}
+
+/// What a run came to.
+pub struct Finished {
+    /// Its folder, to which files can be added before the manifest is written.
+    pub outputs: Outputs,
+    /// Cells of this part.
+    pub cells: usize,
+    /// Cells that are on disk: fewer, if it was stopped.
+    pub finished: usize,
+    /// Records that hold an error instead of a number.
+    pub failures: usize,
+    /// The first of these errors.
+    pub first_error: Option<String>,
+}
+
+impl Finished {
+    /// Whether every cell was measured, or failed.
+    pub fn is_complete(&self) -> bool {
+        self.finished == self.cells
+    }
+
+    /// Whether a run that was stopped can be continued.
+    pub fn can_be_resumed(&self) -> bool {
+        self.outputs.folder().join(EXPERIMENT).exists()
+    }
+}
+
+/// Runs an experiment, or goes on with it: `measures` look at every cell of the part, every record goes to `watch` and to
+/// disk, and `stop` ends the run after the cells in flight. The records of a run that is stopped, killed or cut into shards
+/// and continued are the bytes of one run.
+///
+/// # Errors
+/// Usage errors, before anything runs, for what cannot be run and for folders that hold another experiment; afterwards only
+/// what cannot be written. Cells that fail are records.
+pub fn run(
+    setup: &Setup,
+    part: &Part,
+    measures: &mut [&mut dyn Measure],
+    watch: &mut dyn Watch,
+    stop: &AtomicBool,
+) -> Result<Finished> {
+    let cells = cells_of(setup.grid.cells(), part.shard);
+    let memory_bytes = setup.check(&cells)?;
+    let names = setup.experiment.measure_names();
+    let ar_max_count = names.contains(&MeasureName::Nll).then(|| setup.ar_max_count());
+    let keys = setup.keys(&cells, &names, ar_max_count);
+    let (folder, mut store) = open(setup, part, &keys)?;
+    let resumed = store.finished.len();
+    let todo = &cells[resumed..];
+    let seconds = if watch.wants_seconds() { seconds(setup, todo)? } else { None };
+    watch.begins(&Plan { cells: cells.len(), resumed, memory_bytes, seconds, folder: folder.path() });
+    let (mut failures, mut first_error) = (0, None);
+    let mut see = |watch: &mut dyn Watch, record: &Record| {
+        if let Some(error) = &record.measure.error {
+            failures += 1;
+            first_error.get_or_insert_with(|| error.clone());
+        }
+        watch.record(record);
+    };
+    store.replay(measures, &mut |record| see(watch, record))?;
+    setup.run(todo, measures, stop, &mut |cell, finding| {
+        let (_, key) = &keys[store.finished.len()];
+        store.add(cell, key.clone(), finding)?;
+        finding.records.iter().for_each(|record| see(watch, record));
+        watch.cell();
+        Ok(())
+    })?;
+    if store.finished.len() == cells.len() && part.shard.is_none() {
+        let pooled = setup.pooled(measures);
+        pooled.iter().for_each(|record| see(watch, record));
+        store.conclude(&pooled)?;
+    }
+    let outputs = Outputs::new(folder, part, store.rows(), resumed as u64, store.prompts_sha256());
+    Ok(Finished { outputs, cells: cells.len(), finished: store.finished.len(), failures, first_error })
+}
+
+/// The folder and the files to go on with.
+fn open(setup: &Setup, part: &Part, keys: &[(u64, String)]) -> Result<(RunFolder, Store)> {
+    let name = setup.experiment.show.name();
+    match &part.start {
+        Start::New(out) => {
+            let folder = RunFolder::create(out.as_deref(), name)?;
+            // Maps are no experiment that a file could repeat.
+            let is_file = setup.experiment.show != Show::Heatmap;
+            let experiment = is_file.then(|| setup.experiment.to_toml()).transpose()?;
+            let store = Store::create(folder.path(), experiment.as_deref())?;
+            Ok((folder, store))
+        }
+        Start::Resume(path) => {
+            check_experiment(path, &setup.experiment.to_toml()?)?;
+            Ok((RunFolder::reopen(path)?, Store::resume(path, keys)?))
+        }
+        Start::Merge(shards, out) => {
+            let experiment = setup.experiment.to_toml()?;
+            let shards = Shards::check(shards, &experiment, keys)?;
+            let folder = RunFolder::create(out.as_deref(), name)?;
+            shards.merge(folder.path(), &experiment)?;
+            let store = Store::resume(folder.path(), keys)?;
+            Ok((folder, store))
+        }
+    }
+}
+
+/// How long these cells will take; nothing if that is shorter than finding out is worth.
+fn seconds(setup: &Setup, cells: &[Cell]) -> Result<Option<f64>> {
+    let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + setup.flops(cell.spec.ctx_tok()));
+    if flops.linear + flops.attention < WORTH_PACING_FLOP || setup.experiment.show == Show::Heatmap {
+        return Ok(None);
+    }
+    let pace = Pace::measure(setup, cells, &mut setup.measures()?.list())?;
+    Ok(pace.map(|pace| pace.seconds(flops)))
+}
+
+/// The records of a run that needs not be continued, because it is finished; nothing if it is not.
+///
+/// # Errors
+/// Usage errors if the folder holds another experiment or another shard of it; if prompts of it failed, or its files cannot
+/// be read.
+pub fn finished(experiment: &super::Experiment, part: &Part) -> Result<Option<Vec<Record>>> {
+    let Start::Resume(folder) = &part.start else { return Ok(None) };
+    check_experiment(folder, &experiment.to_toml()?)?;
+    if !folder.join(MANIFEST).exists() {
+        return Ok(None);
+    }
+    let manifest = Manifest::read(&folder.join(MANIFEST))?;
+    let shard = part.shard.map(|shard| shard.to_string());
+    if manifest.shard != shard {
+        let name =
+            |shard: &Option<String>| shard.as_ref().map_or("no shard".to_owned(), |shard| format!("shard {shard}"));
+        bail_usage!("{} holds {}, {} is asked for", folder.display(), name(&manifest.shard), name(&shard));
+    }
+    let records = record::read(&folder.join(RESULTS))?;
+    if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
+        bail!("prompts of the run in {} failed ({error}); run it anew", folder.display());
+    }
+    Ok(Some(records))
+}

@@ -1,0 +1,122 @@
+//! Everything an experiment needs before it can run: its models, its texts, its prompts and its conditions.
+
+use super::{Condition, Experiment, Grid, Sources};
+use crate::bail_usage;
+use crate::measure::{MeasureName, Measures, AR_MAX_COUNT};
+use crate::models::{self, Model};
+use crate::prompt::{Haystack, Text, TokenIds};
+use anyhow::Result;
+use serde_json::{json, Value};
+
+/// More prompts than anybody has the time for; each takes some memory before the run begins.
+const MOST_PROMPTS: usize = 10_000_000;
+
+/// An experiment with all that it names, loaded.
+pub struct Setup {
+    /// What was asked for.
+    pub experiment: Experiment,
+    /// The models, measured on the same prompts.
+    pub models: Vec<Model>,
+    /// The prompts: no more and no longer windows than a text has.
+    pub grid: Grid,
+    /// Where their words come from.
+    pub sources: Sources,
+    /// What is done to the attention; the first is the baseline of the others.
+    pub conditions: Vec<Condition>,
+}
+
+impl Setup {
+    /// Loads the models and the texts.
+    ///
+    /// # Errors
+    /// If one cannot be read; usage errors for grids that are too large and conditions that cannot be.
+    pub fn load(experiment: Experiment) -> Result<Self> {
+        let models =
+            experiment.models.iter().map(|name| models::load(name, experiment.reading)).collect::<Result<Vec<_>>>()?;
+        let sources = Sources {
+            haystack: experiment.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?,
+            text: match (&experiment.text, &experiment.ids) {
+                (Some(path), _) => Text::from_path(path)?,
+                (None, Some(path)) => Text::Ids(TokenIds::read(path)?),
+                (None, None) => Text::Prose,
+            },
+        };
+        let grid = match experiment.grid.clone() {
+            Grid::Text(grid) => {
+                // What is counted by token takes the last, shorter window too; in a mean over windows it would weigh too much.
+                let by_token = |measure| matches!(measure, MeasureName::Nll | MeasureName::Outliers);
+                let to_its_end = experiment.measure_names().into_iter().any(by_token);
+                Grid::Text(grid.within(&sources.text, models.iter().map(Model::tokenizer), to_its_end)?)
+            }
+            grid => grid,
+        };
+        if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
+            bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
+        }
+        Ok(Self { conditions: experiment.conditions()?, models, grid, sources, experiment })
+    }
+
+    /// The measures that are asked for, ready to run.
+    ///
+    /// # Errors
+    /// If a tokenizer fails on the reference prose.
+    pub fn measures(&self) -> Result<Measures> {
+        let mut measures = Measures::new(&self.experiment.measure_names());
+        if let Some(nll) = &mut measures.nll {
+            let tokenizers: Vec<_> = self.models.iter().map(|model| model.tokenizer().ok()).collect();
+            nll.leave_out_frequent(&tokenizers, self.ar_max_count())?;
+        }
+        Ok(measures)
+    }
+
+    /// How often a bigram may occur in the reference prose and still make AR hits.
+    pub fn ar_max_count(&self) -> u64 {
+        self.experiment.ar_max_count.unwrap_or(AR_MAX_COUNT)
+    }
+
+    /// `4096 tokens · 15 prompts per depth · seed 0`, for the subtitles of figures.
+    pub fn caption(&self) -> String {
+        self.caption_of(self.grid.ctx_tok())
+    }
+
+    /// The same of prompts of these lengths alone.
+    pub fn caption_of(&self, ctx_tok: &[usize]) -> String {
+        let tokens: Vec<String> = ctx_tok.iter().map(ToString::to_string).collect();
+        let what = match &self.grid {
+            Grid::Needle(grid) if grid.samples * grid.depths_pct.len() == 1 => {
+                format!("1 prompt, answer at {} %", grid.depths_pct[0])
+            }
+            Grid::Needle(grid) if grid.samples == 1 => "1 prompt per depth".to_owned(),
+            Grid::Needle(grid) => format!("{} prompts per depth", grid.samples),
+            Grid::Text(grid) => {
+                let windows = if grid.samples == 1 { "window" } else { "windows" };
+                let stride = grid.stride.filter(|_| grid.samples > 1);
+                let stride = stride.map_or(String::new(), |stride| format!(" {stride} tokens apart"));
+                format!("{} {windows}{stride} of {}", grid.samples, self.sources.text.name())
+            }
+        };
+        format!("{} tokens · {what} · seed {}", tokens.join(", "), self.grid.seed())
+    }
+
+    /// What was asked for with defaults filled in, for the manifest.
+    pub(super) fn config(&self) -> Value {
+        let experiment = &self.experiment;
+        let mut config = json!({
+            "question": experiment.question,
+            "analysis": experiment.analysis,
+            "show": experiment.show,
+            "measures": experiment.measure_names(),
+            "grid": self.grid,
+            "conditions": self.conditions,
+            "selection": experiment.select,
+            "expect": experiment.expect,
+        });
+        if let Some(count) = experiment.ar_max_count {
+            config["ar_max_count"] = count.into();
+        }
+        if let Some(max_new) = experiment.max_new() {
+            config["max_new"] = json!(max_new);
+        }
+        config
+    }
+}
