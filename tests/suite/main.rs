@@ -10,6 +10,7 @@ mod gradients;
 #[cfg(feature = "hub")]
 mod hub;
 mod layouts;
+mod library;
 mod manners;
 mod needle;
 mod nll;

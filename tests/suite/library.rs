@@ -1,0 +1,146 @@
+//! The run as a call of the library: a measure of the test's own, stopped and continued without a process in between.
+
+use crate::common::tiny_model;
+use difftool::attention::RowProbe;
+use difftool::experiment::{run, Experiment, Finished, Part, Plan, Setup, Start, Watch};
+use difftool::measure::{Findings, Kept, Measure, Place, Seen};
+use difftool::prompt::Prompt;
+use difftool::record::{self, Record};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::TempDir;
+
+/// Counts the tokens of prompts, and pools a number that depends on their order.
+#[derive(Default)]
+struct Ledger {
+    /// It fails on this sample.
+    fails_on: Option<u64>,
+    pooled: BTreeMap<Place, u32>,
+}
+
+fn found(metric: &'static str, value: f64) -> record::Measure {
+    record::Measure { metric: metric.into(), value: Some(value), ..record::Measure::default() }
+}
+
+impl Measure for Ledger {
+    fn row_probes(&self, _model: usize, _prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
+        Vec::new()
+    }
+
+    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> anyhow::Result<()> {
+        anyhow::ensure!(self.fails_on != Some(seen.sample), "sample {} is not liked", seen.sample);
+        findings.push(None, "all", found("tokens", seen.prompt.ids.len() as f64));
+        let kept: Kept = Box::new(seen.prompt.ids.iter().fold(0u32, |sum, id| sum.wrapping_mul(31).wrapping_add(*id)));
+        findings.pooled = Some(kept);
+        Ok(())
+    }
+
+    fn absorb(&mut self, place: Place, pooled: Kept) {
+        let sum = self.pooled.entry(place).or_default();
+        *sum = sum.wrapping_mul(31).wrapping_add(*pooled.downcast::<u32>().unwrap());
+    }
+
+    fn encode(&self, pooled: &Kept) -> anyhow::Result<Option<Vec<u8>>> {
+        Ok(Some(pooled.downcast_ref::<u32>().unwrap().to_le_bytes().to_vec()))
+    }
+
+    fn decode(&self, bytes: &[u8]) -> anyhow::Result<Kept> {
+        Ok(Box::new(u32::from_le_bytes(bytes.try_into()?)))
+    }
+
+    fn finish(&mut self) -> Vec<(Place, record::Measure)> {
+        self.pooled.iter().map(|(place, sum)| (*place, found("ledger", f64::from(*sum)))).collect()
+    }
+}
+
+/// Notes what it is told, and stops the run after some cells.
+#[derive(Default)]
+struct Notes {
+    plan: Option<(usize, usize)>,
+    records: Vec<Record>,
+    cells: usize,
+    stop_after: Option<usize>,
+    stop: AtomicBool,
+}
+
+struct Watching<'a>(&'a mut Notes, &'a AtomicBool);
+
+impl Watch for Watching<'_> {
+    fn begins(&mut self, plan: &Plan<'_>) {
+        self.0.plan = Some((plan.cells, plan.resumed));
+    }
+
+    fn record(&mut self, record: &Record) {
+        self.0.records.push(record.clone());
+    }
+
+    fn cell(&mut self) {
+        self.0.cells += 1;
+        self.1.store(self.0.stop_after.is_some_and(|after| self.0.cells >= after), Ordering::Relaxed);
+    }
+}
+
+fn experiment(folder: &Path) -> Experiment {
+    tiny_model(folder, "diff");
+    let text = format!(
+        "show = \"needle\"\nmodels = [\"{}\"]\n[grid]\ntask = \"needle\"\nctx_tok = [128]\nsettings = [[1, 1]]\n\
+         depths_pct = [0.0, 100.0]\nsamples = 3\nheldout_samples = 0\nseed = 5\n",
+        folder.display()
+    );
+    Experiment::parse(&text, "test").unwrap()
+}
+
+fn measured(setup: &Setup, start: Start, threads: usize, ledger: &mut Ledger, notes: &mut Notes) -> Finished {
+    let stop = std::mem::take(&mut notes.stop);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let part = Part { start, shard: None };
+    pool.install(|| run(setup, &part, &mut [ledger], &mut Watching(notes, &stop), &stop)).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_run_stopped_anywhere_and_continued_leaves_the_bytes_of_one_run(after in 1..6usize, threads in 1..4usize) {
+        let home = TempDir::new().unwrap();
+        let setup = Setup::load(experiment(&home.path().join("model"))).unwrap();
+        let (whole, parts) = (home.path().join("whole"), home.path().join("parts"));
+        let mut once = Notes::default();
+        let start = Start::New(Some(whole.clone()));
+        prop_assert!(measured(&setup, start, 2, &mut Ledger::default(), &mut once).is_complete());
+        let mut first = Notes { stop_after: Some(after), ..Notes::default() };
+        let start = Start::New(Some(parts.clone()));
+        let stopped = measured(&setup, start, threads, &mut Ledger::default(), &mut first);
+        // Cells in flight are finished.
+        prop_assert_eq!(stopped.finished, 6.min(after.next_multiple_of(threads)));
+        drop(stopped);
+        let mut second = Notes::default();
+        let start = Start::Resume(parts.clone());
+        prop_assert!(measured(&setup, start, 1, &mut Ledger::default(), &mut second).is_complete());
+        prop_assert_eq!((once.plan, second.plan), (Some((6, 0)), Some((6, first.cells))));
+        // Who looks on a run that goes on sees the records of the cells before, too.
+        prop_assert_eq!(&second.records, &once.records);
+        prop_assert_eq!(second.records.last().map(|last| &*last.measure.metric), Some("ledger"));
+        for file in ["results.csv", "cells.csv", "experiment.toml"] {
+            prop_assert_eq!(fs::read(whole.join(file)).unwrap(), fs::read(parts.join(file)).unwrap(), "{}", file);
+        }
+    }
+}
+
+#[test]
+fn a_cell_that_fails_is_a_record_and_the_others_go_on() {
+    let home = TempDir::new().unwrap();
+    let setup = Setup::load(experiment(&home.path().join("model"))).unwrap();
+    let mut ledger = Ledger { fails_on: Some(1), ..Ledger::default() };
+    let mut notes = Notes::default();
+    let done = measured(&setup, Start::New(Some(home.path().join("run"))), 2, &mut ledger, &mut notes);
+    assert!(done.is_complete());
+    assert_eq!((done.failures, done.first_error.as_deref()), (2, Some("sample 1 is not liked")));
+    let written = record::read(&home.path().join("run/results.csv")).unwrap();
+    assert_eq!(written, notes.records);
+    let tokens = written.iter().filter(|record| record.measure.metric == "tokens");
+    assert_eq!(tokens.map(|record| record.identity.sample.unwrap()).collect::<Vec<_>>(), [0, 2, 0, 2]);
+}
