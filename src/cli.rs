@@ -1,5 +1,9 @@
 //! The command line, and nothing else.
 
+mod values;
+
+pub use values::{TokenRange, TokenSpan};
+
 use crate::compare::{Column, Condition, Correction, Where};
 use crate::experiment::Shard;
 use crate::generate::MAX_NEW;
@@ -10,7 +14,6 @@ use crate::quant::Scope;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// A research toolkit for attention noise: standard and differential transformers, measured side by side.
 #[derive(Debug, Parser)]
@@ -583,69 +586,6 @@ pub struct TrainArgs {
     pub quiet: bool,
 }
 
-/// Token positions: `4000..4096` with the second left out, or an open `4000..`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenSpan {
-    /// First position.
-    pub start: usize,
-    /// One past the last; nothing for the end of the text.
-    pub end: Option<usize>,
-}
-
-impl FromStr for TokenSpan {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not a range of token positions such as 0..80 or 4000..");
-        let (start, end) = text.split_once("..").ok_or_else(bad)?;
-        let number = |text: &str| text.trim().parse::<usize>().map_err(|_| bad());
-        let start = if start.is_empty() { 0 } else { number(start)? };
-        let end = if end.is_empty() { None } else { Some(number(end)?) };
-        if end.is_some_and(|end| end <= start) {
-            return Err(format!("`{text}` holds no token"));
-        }
-        Ok(Self { start, end })
-    }
-}
-
-/// Lengths of one range, at most.
-const MOST_LENGTHS: usize = 10_000;
-
-/// Token counts: `4k`, or `1k..4k:1k` with both ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenRange(pub Vec<usize>);
-
-impl FromStr for TokenRange {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some((from, rest)) = text.split_once("..") else { return Ok(Self(vec![tokens(text)?])) };
-        let (to, step) = rest.split_once(':').ok_or("a range needs a step, as in 1k..4k:1k")?;
-        let (from, to, step) = (tokens(from)?, tokens(to)?, tokens(step)?);
-        if to < from {
-            return Err(format!("{to} is less than {from}"));
-        }
-        if (to - from) / step >= MOST_LENGTHS {
-            return Err(format!("more than {MOST_LENGTHS} lengths"));
-        }
-        Ok(Self((from..=to).step_by(step).collect()))
-    }
-}
-
-/// `512`, `4k` (4,096) or `1m`.
-fn tokens(text: &str) -> Result<usize, String> {
-    let lower = text.trim().to_lowercase();
-    let (digits, unit) = match lower.strip_suffix(['k', 'm']) {
-        Some(digits) if lower.ends_with('k') => (digits, 1 << 10),
-        Some(digits) => (digits, 1 << 20),
-        None => (lower.as_str(), 1),
-    };
-    match digits.parse::<usize>().ok().and_then(|n| n.checked_mul(unit)) {
-        Some(0) | None => Err(format!("`{text}` is not a number of tokens such as 512, 4k or 1k..4k:1k")),
-        Some(n) => Ok(n),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -662,28 +602,6 @@ mod tests {
             for arg in command.get_arguments() {
                 assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
             }
-        }
-    }
-
-    #[test]
-    fn token_positions_may_be_open_but_not_empty() {
-        let parse = |text: &str| text.parse::<TokenSpan>().map(|span| (span.start, span.end));
-        assert_eq!(parse("10..20"), Ok((10, Some(20))));
-        assert_eq!(parse("10.."), Ok((10, None)));
-        assert_eq!(parse("..20"), Ok((0, Some(20))));
-        for bad in ["", "10", "20..10", "5..5", "a..b"] {
-            assert!(parse(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn token_counts_may_be_lists_with_units_and_ranges() {
-        let parse = |text: &str| text.parse::<TokenRange>().map(|r| r.0);
-        assert_eq!(parse("4k"), Ok(vec![4096]));
-        assert_eq!(parse("512"), Ok(vec![512]));
-        assert_eq!(parse("1k..3k:1k"), Ok(vec![1024, 2048, 3072]));
-        for bad in ["", "0", "-4k", "4q", "2k..1k:1k", "1k..2k", "99999999999999999m"] {
-            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 }

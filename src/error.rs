@@ -21,7 +21,7 @@ macro_rules! bail_usage {
     ($($arg:tt)*) => { return Err(anyhow::Error::new($crate::error::Usage(format!($($arg)*)))) };
 }
 
-/// Everything worked, but the results are not what they have to be, by `[[expect]]` or `--fail-if`. The process exits
+/// Everything worked, but the results are not what they have to be, by what was expected of them. The process exits
 /// with 3.
 #[derive(Debug)]
 pub struct Unmet(pub String);

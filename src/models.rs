@@ -75,7 +75,7 @@ impl Model {
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         if let Vocabulary::Missing(path) = &self.vocabulary {
             bail!(
-                "--model {}: cannot read {}, and without it only token ids can be measured (`difftool nll --ids FILE`)",
+                "model {}: cannot read {}, and without it only token ids can be measured (the measure nll with `ids`)",
                 self.name,
                 path.display()
             );
@@ -122,7 +122,7 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     }
     for (i, name) in wanted.iter().enumerate() {
         if wanted[..i].contains(name) {
-            bail_usage!("--model {name} is named twice");
+            bail_usage!("model {name} is named twice");
         }
     }
     Ok(wanted.into_iter().map(str::to_owned).collect())
@@ -172,21 +172,21 @@ pub struct Opened {
 pub fn open(name: &str, reading: Reading) -> Result<Opened> {
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
         if reading.chat_template {
-            bail_usage!("--chat-template: the built-in {name} is no instruct model");
+            bail_usage!("`chat_template`: the built-in {name} is no instruct model");
         }
         if reading.bos != BosChoice::Auto {
-            bail_usage!("--bos: the built-in {name} takes prompts as it was trained on them, and no other");
+            bail_usage!("`bos`: the built-in {name} takes prompts as it was trained on them, and no other");
         }
         let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
         return Opened::new(name, None, built_in.config.as_bytes(), checkpoint, Vocabulary::BuiltIn, reading);
     }
-    let dir = if hub::is_spec(name) { hub::resolve(name, false)? } else { PathBuf::from(name) };
+    let dir = if hub::is_spec(name) { hub::resolve(name)? } else { PathBuf::from(name) };
     if !dir.is_dir() {
         let built_in = built_in_names().join(", ");
-        bail_usage!("--model {name}: neither a built-in model ({built_in}) nor a folder, nor hf:org/name");
+        bail_usage!("model {name}: neither a built-in model ({built_in}) nor a folder, nor hf:org/name");
     }
     let path = dir.join("config.json");
-    let config = std::fs::read(&path).with_context(|| format!("--model {name}: cannot read {}", path.display()))?;
+    let config = std::fs::read(&path).with_context(|| format!("model {name}: cannot read {}", path.display()))?;
     let path = dir.join("tokenizer.json");
     let vocabulary = match path.exists() {
         true => Vocabulary::Own(Box::new(Tokenizer::open(&dir, &reading.tokenizer())?)),
@@ -218,16 +218,16 @@ impl Opened {
             .map_or(format!("built-in {name}/config.json"), |dir| dir.join("config.json").display().to_string());
         let parsed = serde_json::from_slice(config).with_context(|| format!("{path}: not JSON"))?;
         let resolved = ModelConfig::from_json(&parsed, reading.layout).with_context(|| path)?;
-        let eos_ids = eos_ids(dir.as_deref(), &parsed).with_context(|| format!("--model {name}"))?;
+        let eos_ids = eos_ids(dir.as_deref(), &parsed).with_context(|| format!("model {name}"))?;
         let config_sha256 = sha256(config);
         let opened =
             Self { name: name.to_owned(), dir, config: resolved, checkpoint, vocabulary, eos_ids, config_sha256 };
         let vocab = opened.config.vocab;
         if let Some(size) = opened.tokenizer().map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
-            bail!("--model {name}: tokenizer.json has {size} tokens, the model {vocab}");
+            bail!("model {name}: tokenizer.json has {size} tokens, the model {vocab}");
         }
         if let Some(id) = opened.tokenizer().and_then(Tokenizer::largest_id).filter(|&id| id as usize >= vocab) {
-            bail!("--model {name}: tokenizer.json has a token {id}, the model {vocab} tokens");
+            bail!("model {name}: tokenizer.json has a token {id}, the model {vocab} tokens");
         }
         Ok(opened)
     }
@@ -247,7 +247,7 @@ impl Opened {
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
-                "--model {name}: its weights take {:.1} GiB as f32, {:.1} GiB are free",
+                "model {name}: its weights take {:.1} GiB as f32, {:.1} GiB are free",
                 gib(needed),
                 gib(available)
             );

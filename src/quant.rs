@@ -4,12 +4,11 @@
 //! 2^(b-1) - 1 and the error is at most s / 2. What shares one absmax is the [`Scope`]; the paper does not say which it
 //! used. Only visible keys count. This file knows numbers, and nothing of attention.
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
 /// What shares one scale. The absmax is always over visible keys alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Scope {

@@ -33,7 +33,7 @@ impl RunFolder {
     /// A usage error if there is no such folder.
     pub fn reopen(path: &Path) -> Result<Self> {
         if !path.is_dir() {
-            bail_usage!("--resume {}: no such folder", path.display());
+            bail_usage!("{}: no such run folder", path.display());
         }
         Ok(Self { path: path.to_path_buf(), started: SystemTime::now() })
     }
@@ -81,7 +81,7 @@ fn claim(path: &Path) -> Result<PathBuf> {
 fn invent(parent: &Path, command: &str, now: SystemTime) -> Result<PathBuf> {
     let [year, month, day, hour, minute, second] = utc(now);
     let name = format!("{command}-{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}");
-    let advice = "cannot create a run folder here; name one with --out";
+    let advice = "cannot create a run folder here; name one (`out`)";
     fs::create_dir_all(parent).context(advice)?;
     let suffixes = std::iter::once(String::new()).chain((2..).map(|i: u32| format!(".{i}")));
     for suffix in suffixes {
@@ -176,10 +176,7 @@ mod tests {
         assert_eq!(exit_code(&error), 1);
         assert!(format!("{error:#}").starts_with("cannot create the run folder /proc/difftool/run: "), "{error:#}");
         let error = invent(&file, "needle", moment(0)).unwrap_err();
-        assert!(
-            format!("{error:#}").starts_with("cannot create a run folder here; name one with --out: "),
-            "{error:#}"
-        );
+        assert!(format!("{error:#}").starts_with("cannot create a run folder here; name one (`out`): "), "{error:#}");
     }
 
     #[test]

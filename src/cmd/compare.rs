@@ -7,7 +7,7 @@ use crate::bail_usage;
 use crate::cli::CompareArgs;
 use crate::compare::{compare, Column, Comparison, Condition, Metrics, Pairing, Request, Row};
 use crate::error::{unless_broken_pipe, Unmet};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use draw::draw;
 use print::{equation, print};
 use std::io::Write as _;
@@ -68,7 +68,7 @@ fn check_plot(path: &Path) -> Result<()> {
 fn failures(conditions: &[Condition], comparison: &Comparison) -> Result<Vec<String>> {
     let mut failures = Vec::new();
     for condition in conditions {
-        for row in condition.met(&comparison.rows)? {
+        for row in condition.met(&comparison.rows).context("--fail-if")? {
             let (name, of) = (row.name(), subject(row, &comparison.groups));
             failures.push(format!("'{condition}' holds for {name} of {of}: {}", equation(row)));
         }

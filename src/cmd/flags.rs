@@ -3,9 +3,10 @@
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::cli::{PromptArgs, ReadingArgs, RunArgs, TokenRange};
+use crate::error::{exit_code, Unmet, Usage};
 use crate::experiment::{Experiment, Grid, NeedleGrid, Show, TextGrid};
 use crate::models::{self, Reading};
-use anyhow::Result;
+use anyhow::{anyhow, Error, Result};
 use std::path::Path;
 
 /// Tokens of a prompt or window if nobody says how many.
@@ -123,4 +124,72 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
             bail_usage!("--needles has {} values and --retrieve {}; they go in pairs", needles.len(), retrieve.len())
         }
     })
+}
+
+/// Fields as the library names them in errors, and the flags that fill them.
+const FIELDS: [(&str, &str); 24] = [
+    ("ctx_tok", "--ctx"),
+    ("samples", "--samples"),
+    ("stride", "--stride"),
+    ("bits", "--bits"),
+    ("layers", "--layers"),
+    ("heads", "--heads"),
+    ("layer", "--layer"),
+    ("head", "--head"),
+    ("queries", "--query"),
+    ("keys", "--key"),
+    ("full", "--full"),
+    ("layout", "--layout"),
+    ("chat_template", "--chat-template"),
+    ("bos", "--bos"),
+    ("allow_double_bos", "--allow-double-bos"),
+    ("ids", "--ids"),
+    ("threads", "--threads"),
+    ("out", "--out"),
+    ("by", "--by"),
+    ("baseline", "--baseline"),
+    ("metrics", "--metric"),
+    ("wheres", "--where"),
+    ("group_by", "--group-by"),
+    ("allow_different_prompts", "--allow-different-prompts"),
+];
+
+/// An error of the library in the words of the command line: `` `ctx_tok` 9000: … `` as `--ctx 9000: …`.
+pub(super) fn in_flags(error: Error) -> Error {
+    let text = format!("{error:#}");
+    let spoken = FIELDS.iter().fold(text.clone(), |text, (field, flag)| text.replace(&format!("`{field}`"), flag));
+    match exit_code(&error) {
+        _ if spoken == text => error,
+        2 => Usage(spoken).into(),
+        3 => Unmet(spoken).into(),
+        _ => anyhow!(spoken),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn every_field_has_a_flag_that_some_command_takes() {
+        let cli = crate::cli::Cli::command();
+        let has = |flag: &str| {
+            let takes = |command: &clap::Command| command.get_arguments().any(|arg| arg.get_long() == Some(&flag[2..]));
+            cli.get_subcommands().any(takes)
+        };
+        for (field, flag) in FIELDS {
+            assert!(has(flag), "{field}: {flag}");
+        }
+    }
+
+    #[test]
+    fn errors_of_the_library_are_told_in_flags_and_keep_their_exit_code() {
+        let error =
+            in_flags(Error::new(Usage("`ctx_tok` 9: lower `ctx_tok` or `threads`, not `x`".into())).context("run"));
+        assert_eq!(error.to_string(), "run: --ctx 9: lower --ctx or --threads, not `x`");
+        assert_eq!(exit_code(&error), 2);
+        let io = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        assert!(crate::error::is_broken_pipe(&in_flags(io.into())));
+    }
 }

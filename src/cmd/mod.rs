@@ -1,6 +1,7 @@
 //! One thin file per subcommand: options -> library -> presentation. Only this module and `main` print.
 
 mod compare;
+mod downloads;
 mod execute;
 mod experiment;
 mod flags;
@@ -31,7 +32,14 @@ use std::sync::Arc;
 /// # Errors
 /// Whatever it meets; see [`crate::error`] for exit codes.
 pub fn run(cli: Cli) -> Result<()> {
-    match cli.command {
+    // Files have fields, and flags are spoken of only to those who typed some.
+    crate::hub::show_downloads(downloads::bar);
+    let is_file = matches!(cli.command, Command::Run(_) | Command::Merge(_) | Command::Train(_));
+    dispatch(cli.command).map_err(|error| if is_file { error } else { flags::in_flags(error) })
+}
+
+fn dispatch(command: Command) -> Result<()> {
+    match command {
         Command::Needle(args) => needle::run(&args),
         Command::Ratio(args) => ratio::run(&args),
         Command::Heatmap(args) => heatmap::run(&args),

@@ -83,7 +83,7 @@ impl Metrics {
             list if list.iter().any(|name| name == "all") => Ok(Self::All),
             list => list
                 .iter()
-                .map(|name| name.parse().or_else(|e: String| bail_usage!("--metric {name}: {e}")))
+                .map(|name| name.parse().or_else(|e: String| bail_usage!("`metrics` {name}: {e}")))
                 .collect::<Result<_>>()
                 .map(Self::Named),
         }
@@ -118,7 +118,7 @@ impl FromStr for Where {
         let (column, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not COLUMN=VALUE"))?;
         let column: Column = column.parse()?;
         if column == Column::Metric {
-            return Err("metrics are chosen with --metric".into());
+            return Err("metrics are chosen by their names, not by a column".into());
         }
         Ok(Self { column, value: column.parse(value)?, text: text.to_owned() })
     }
@@ -150,7 +150,7 @@ impl Choice {
     pub(super) fn identity(&self, identity: &Identity) -> bool {
         Column::ALL.into_iter().all(|column| match column {
             Column::Layer | Column::Head | Column::Metric | Column::Region => true,
-            // Logits that were left alone have no scope, and are what `--by bits` compares with.
+            // Logits that were left alone have no scope, and are what a comparison by bits compares with.
             Column::Scope if self.by == Some(Column::Bits) && identity.bits.is_none() => true,
             column => self.passes(column, column.of_identity(identity)),
         })
@@ -181,17 +181,17 @@ impl Choice {
     pub(super) fn check(&self, cells: &Cells) -> Result<()> {
         for Where { column, value, text } in &self.wheres {
             if cells.number(*column, value.as_ref()).is_none() {
-                bail_usage!("--where {text}: no record has it; {column} is one of {}", cells.all_values(*column));
+                bail_usage!("`wheres` {text}: no record has it; {column} is one of {}", cells.all_values(*column));
             }
         }
         let Metrics::Named(names) = &self.metrics else { return Ok(()) };
         for MetricName { metric, region } in names {
             let known = |column, text: &str| cells.number(column, Some(&Value::text(text))).is_some();
             if !known(Column::Metric, metric) {
-                bail_usage!("--metric {metric}: not measured; there are {}", cells.all_values(Column::Metric));
+                bail_usage!("`metrics` {metric}: not measured; there are {}", cells.all_values(Column::Metric));
             }
             if let Some(region) = region.as_ref().filter(|region| !known(Column::Region, region)) {
-                bail_usage!("--metric {metric}[{region}]: regions are {}", cells.all_values(Column::Region));
+                bail_usage!("`metrics` {metric}[{region}]: regions are {}", cells.all_values(Column::Region));
             }
         }
         Ok(())
@@ -203,11 +203,11 @@ impl Choice {
     /// A usage error with those that can.
     pub(super) fn check_columns(&self) -> Result<()> {
         if let Some(by) = self.by.filter(|by| !by.can_be_compared()) {
-            bail_usage!("--by {by}: cells can be compared by {}", names(Column::can_be_compared));
+            bail_usage!("`by` {by}: cells can be compared by {}", names(Column::can_be_compared));
         }
         match self.group_by.iter().find(|column| !column.can_group()) {
-            Some(Column::DepthRealPct) => bail_usage!("--group-by depth_real_pct: group by depth_req_pct instead"),
-            Some(column) => bail_usage!("--group-by {column}: metrics and regions have rows of their own anyway"),
+            Some(Column::DepthRealPct) => bail_usage!("`group_by` depth_real_pct: group by depth_req_pct instead"),
+            Some(column) => bail_usage!("`group_by` {column}: metrics and regions have rows of their own anyway"),
             None => Ok(()),
         }
     }

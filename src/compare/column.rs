@@ -94,12 +94,12 @@ impl Column {
         self == Bits
     }
 
-    /// Whether cells can be put side by side by it (`--by`): not by what only tells prompts of one kind apart.
+    /// Whether cells can be put side by side by it: not by what only tells prompts of one kind apart.
     pub fn can_be_compared(self) -> bool {
         !matches!(self, Metric | Sample | Seed | DepthRealPct)
     }
 
-    /// Whether rows can be made for each value of it (`--group-by`).
+    /// Whether rows can be made for each value of it.
     pub fn can_group(self) -> bool {
         !matches!(self, Metric | Region | DepthRealPct)
     }

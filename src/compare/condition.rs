@@ -82,7 +82,7 @@ impl Condition {
             let mut names: Vec<String> = rows.iter().map(Row::name).collect();
             names.sort();
             names.dedup();
-            bail_usage!("--fail-if '{self}': not compared; there are {} (see --metric)", names.join(", "));
+            bail_usage!("'{self}': not compared; there are {} (see `metrics`)", names.join(", "));
         }
         let mut met = Vec::new();
         for row in concerned {
@@ -102,7 +102,7 @@ impl Condition {
             Of::Other => Some(row.mean_other),
         };
         let Some(number) = number else {
-            bail_usage!("--fail-if '{self}': {} has no interval, as n is {}", row.name(), row.n);
+            bail_usage!("'{self}': {} has no interval, as n is {}", row.name(), row.n);
         };
         Ok(match self.operator {
             Operator::Less => number < self.limit,

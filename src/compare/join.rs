@@ -91,7 +91,7 @@ fn duplicate(cells: &Cells, plan: &Plan, inputs: &[String], first: &Cell, second
     let advice = match apart {
         Some(column) => {
             let names = [first, second].map(|cell| cells.name(&cell.key, column));
-            format!("they differ in {column} ({} and {}): keep one with --where {column}=…", names[0], names[1])
+            format!("they differ in {column} ({} and {}): keep one with `wheres` {column}=…", names[0], names[1])
         }
         None => "was one run appended to another, or a file given twice?".into(),
     };
@@ -109,7 +109,7 @@ fn nothing_in_common(cells: &Cells, plan: &Plan, joined: &Joined) -> Result<()> 
     let reason = match apart.map(|column| Column::ALL[column]) {
         Some(column) => {
             let advice = match column {
-                Column::Seed => ": other prompts; --allow-different-prompts pairs them by cell only",
+                Column::Seed => ": other prompts; `allow_different_prompts` pairs them by cell only",
                 _ => "",
             };
             format!("{column} is {} and {} there{advice}", cells.name(a, column), cells.name(b, column))

@@ -191,7 +191,7 @@ fn check_manifests(inputs: &[Input], request: &Request, notes: &mut Vec<String>)
             Prompts::Same => {}
             Prompts::Different(reason) if !request.allow_different_prompts => bail_usage!(
                 "{} and {} are of different prompts, so their cells are not pairs: {reason}; \
-                 --allow-different-prompts compares them nevertheless, cell by cell",
+                 `allow_different_prompts` compares them nevertheless, cell by cell",
                 first.name,
                 other.name
             ),

@@ -70,15 +70,15 @@ impl Plan {
 pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline: Option<&str>) -> Result<Vec<Plan>> {
     for (input, name) in inputs.iter().enumerate() {
         if !cells.cells.iter().any(|cell| cell.input as usize == input) {
-            bail_usage!("{name}: no records left to compare; see --metric, --where and --group-by");
+            bail_usage!("{name}: no records left to compare; see `metrics`, `wheres` and `group_by`");
         }
     }
     match (choice.by, inputs) {
         (Some(by), _) => by_column(cells, by, baseline),
         (None, [name]) => {
-            bail_usage!("{name} alone can be compared with itself only --by a column: {}", varying(cells))
+            bail_usage!("{name} alone can be compared with itself only `by` a column: {}", varying(cells))
         }
-        (None, _) if baseline.is_some() => bail_usage!("--baseline needs --by; inputs are compared with the first one"),
+        (None, _) if baseline.is_some() => bail_usage!("`baseline` needs `by`; inputs are compared with the first one"),
         (None, inputs) => (1..inputs.len()).map(|other| two_inputs(cells, inputs, other)).collect(),
     }
 }
@@ -107,7 +107,7 @@ fn by_column(cells: &Cells, by: Column, baseline: Option<&str>) -> Result<Vec<Pl
         if !values.contains(&number) && (number != 0 || by.missing_counts()) {
             values.push(number);
             if values.len() > MOST_SIDES {
-                bail_usage!("--by {by}: more than {MOST_SIDES} values; narrow them down with --where {by}=…");
+                bail_usage!("`by` {by}: more than {MOST_SIDES} values; narrow them down with `wheres` {by}=…");
             }
         }
     }
@@ -116,12 +116,12 @@ fn by_column(cells: &Cells, by: Column, baseline: Option<&str>) -> Result<Vec<Pl
         let wanted = by.parse(text).ok().and_then(|value| cells.number(by, value.as_ref()));
         match values.iter().position(|&value| wanted == Some(value)) {
             Some(place) => values[..=place].rotate_right(1),
-            None => bail_usage!("--baseline {text}: {by} is one of {}", listed.join(", ")),
+            None => bail_usage!("`baseline` {text}: {by} is one of {}", listed.join(", ")),
         }
     }
     if values.len() < 2 {
         let only = listed.first().map_or("no values", String::as_str);
-        bail_usage!("--by {by}: there is nothing to compare {only} with; {}", varying(cells));
+        bail_usage!("`by` {by}: there is nothing to compare {only} with; {}", varying(cells));
     }
     let side = |value: u32| {
         let name = cells.value_name(by, value);
@@ -154,7 +154,7 @@ fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
             names.join(", ")
         };
         bail_usage!(
-            "{} holds {} and {} holds {}: no model in common, and not one each; leave one each with --where model=…",
+            "{} holds {} and {} holds {}: no model in common, and not one each; leave one each with `wheres` model=…",
             inputs[0],
             list(a),
             inputs[other],
@@ -187,7 +187,7 @@ fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
 pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Result<Vec<Column>> {
     for &column in &choice.group_by {
         if plans.iter().any(|plan| plan.free[column as usize]) {
-            bail_usage!("--group-by {column}: it is what is compared, or a property of it");
+            bail_usage!("`group_by` {column}: it is what is compared, or a property of it");
         }
     }
     // Metrics have rows of their own anyway, so what differs between metrics only needs no column.

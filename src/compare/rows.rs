@@ -7,22 +7,21 @@ use super::join::{Joined, Pair};
 use super::plan::Plan;
 use crate::stats::{bh, holm, mcnemar, mean, wilcoxon, Paired};
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
 
 /// How p-values are corrected for the number of tests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Correction {
-    /// Against any false alarm among all rows
+    /// Against any false alarm among all rows.
     #[default]
     Holm,
-    /// Against too large a share of false alarms (Benjamini and Hochberg)
+    /// Against too large a share of false alarms (Benjamini and Hochberg).
     Bh,
-    /// Not at all
+    /// Not at all.
     None,
 }
 

@@ -211,14 +211,14 @@ impl TextGrid {
     fn check(&self, text: &Text) -> Result<()> {
         let shortest = self.ctx_tok.iter().copied().min().unwrap_or(0);
         if shortest < 2 {
-            bail_usage!("--ctx {shortest}: a window of text needs at least 2 tokens");
+            bail_usage!("`ctx_tok` {shortest}: a window of text needs at least 2 tokens");
         }
         let Some(stride) = self.stride else { return Ok(()) };
         if matches!(text, Text::Prose) {
-            bail_usage!("--stride {stride}: only a text of yours is slid over, embedded prose is new in every window");
+            bail_usage!("`stride` {stride}: only a text of yours is slid over, embedded prose is new in every window");
         }
         if stride == 0 || stride >= shortest {
-            bail_usage!("--stride {stride}: windows of {shortest} tokens can slide by 1 to {}", shortest - 1);
+            bail_usage!("`stride` {stride}: windows of {shortest} tokens can slide by 1 to {}", shortest - 1);
         }
         Ok(())
     }

@@ -66,11 +66,11 @@ impl Setup {
         for model in &self.models {
             let limit = model.transformer.config.max_ctx_tok;
             if longest > limit {
-                bail_usage!("--ctx {longest}: {} was trained for at most {limit} tokens", model.name);
+                bail_usage!("`ctx_tok` {longest}: {} was trained for at most {limit} tokens", model.name);
             }
             check_selection(&self.experiment.select, model)?;
             if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
-                bail_usage!("--chat-template: it is for needle prompts, and plain text is not put into it");
+                bail_usage!("`chat_template`: it is for needle prompts, and plain text is not put into it");
             }
             if let Text::Ids(ids) = &self.sources.text {
                 ids.check(&model.name, model.transformer.config.vocab)?;
@@ -93,7 +93,7 @@ impl Setup {
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
-                "--ctx {longest} needs about {:.1} GiB for {passes} passes at once, {:.1} GiB are free; lower --ctx or --threads",
+                "`ctx_tok` {longest} needs about {:.1} GiB for {passes} passes at once, {:.1} GiB are free; lower `ctx_tok` or `threads`",
                 gib(needed),
                 gib(available)
             );
@@ -395,16 +395,15 @@ fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize)
 fn check_selection(selection: &Selection, model: &Model) -> Result<()> {
     let config = &model.transformer.config;
     let heads = config.wiring().heads();
-    for (flag, wanted, have) in
-        [("--layers", &selection.layers, config.layers.len()), ("--heads", &selection.heads, heads)]
+    for (field, wanted, have) in
+        [("layers", &selection.layers, config.layers.len()), ("heads", &selection.heads, heads)]
     {
         let wanted = wanted.as_deref().unwrap_or(&[0]);
         if wanted.is_empty() {
-            bail_usage!("{flag} names nothing");
+            bail_usage!("`{field}` names nothing");
         }
         if let Some(index) = wanted.iter().find(|&&index| index >= have) {
-            let what = flag.trim_start_matches('-');
-            bail_usage!("{flag} {index}: {} has {what} 0 to {}", model.name, have - 1);
+            bail_usage!("`{field}` {index}: {} has {field} 0 to {}", model.name, have - 1);
         }
     }
     Ok(())

@@ -26,7 +26,7 @@ impl Shard {
             let Some(text) = variable(name) else { return Ok(None) };
             text.trim().parse().map(Some).map_err(|_| format!("{name} is `{text}`, not a number"))
         };
-        let needs = |name: &str, why: &str| format!("{why} is set, but not {name}; give --shard I/N");
+        let needs = |name: &str, why: &str| format!("{why} is set, but not {name}; name the shard as I/N");
         if let Some(id) = number("SLURM_ARRAY_TASK_ID")? {
             let count = number("SLURM_ARRAY_TASK_COUNT")?;
             let count = count.ok_or_else(|| needs("SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_ID"))?;
@@ -39,7 +39,7 @@ impl Shard {
             let count = count.ok_or_else(|| needs("JOB_COMPLETIONS", "JOB_COMPLETION_INDEX"))?;
             return Self::new(index.saturating_add(1), count);
         }
-        Err("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; give --shard I/N".into())
+        Err("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; name the shard as I/N".into())
     }
 
     fn new(index: u64, count: u64) -> Result<Self, String> {

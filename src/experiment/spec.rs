@@ -1,6 +1,6 @@
 //! The experiment file: everything that decides what is measured, as TOML.
 //!
-//! Every measuring command but `heatmap` is such an experiment; `--print-experiment` prints it. A run folder holds its
+//! Every measuring command but `heatmap` is such an experiment. A run folder holds its
 //! own as `experiment.toml`.
 
 use super::{Condition, Grid};
@@ -310,16 +310,16 @@ impl Experiment {
         let Some(quantise) = &self.quantise else { return Ok(conditions) };
         for (i, &bits) in quantise.bits.iter().enumerate() {
             if !BITS.contains(&bits) {
-                bail_usage!("--bits {bits}: a logit can have {} to {} bits", BITS.start(), BITS.end());
+                bail_usage!("`bits` {bits}: a logit can have {} to {} bits", BITS.start(), BITS.end());
             }
             if quantise.bits[..i].contains(&bits) {
-                bail_usage!("--bits {bits} is named twice");
+                bail_usage!("`bits` {bits} is named twice");
             }
             let quantiser = Some(Quantiser { bits, scope: quantise.scope });
             conditions.push(Condition { quantiser, exempt_sinks: quantise.exempt_sinks });
         }
         if quantise.bits.is_empty() {
-            bail_usage!("--bits names nothing");
+            bail_usage!("`bits` names nothing");
         }
         Ok(conditions)
     }
@@ -446,7 +446,7 @@ at_least = 0.5
     fn mistakes_name_the_line_and_what_there_is() {
         assert!(refusal("samples = 3", "sample = 3").contains("unknown field `sample`"));
         assert!(refusal("show = \"quantize\"", "show = \"heatmap\"").starts_with("x.toml, line 3: unknown variant"));
-        assert!(refusal("bits = [8, 4]", "bits = [8, 1]").contains("--bits 1: a logit can have 2 to 16 bits"));
+        assert!(refusal("bits = [8, 4]", "bits = [8, 1]").contains("`bits` 1: a logit can have 2 to 16 bits"));
         assert!(refusal("at_least = 0.5\n", "").contains("needs at_least or at_most"));
         assert!(refusal("model = \"diff\"", "model = \"dif\"").contains("`dif`, which is not among the models"));
         assert!(refusal("models = [\"transformer\", \"diff\"]", "models = []").contains("names nothing"));

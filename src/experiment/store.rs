@@ -94,7 +94,7 @@ impl Store {
         for (i, line) in finished.iter().enumerate() {
             if keys.get(i).is_none_or(|(cell, _)| *cell != line.cell) {
                 bail_usage!(
-                    "{}: cell {} is not what comes next; give the --shard that the run was begun with",
+                    "{}: cell {} is not what comes next; give the `shard` that the run was begun with",
                     folder.display(),
                     line.cell
                 );
@@ -412,7 +412,7 @@ fn check_parts(parts: &[Part], shards: &[PathBuf], keys: &[(u64, String)]) -> Re
     let missing: Vec<u64> = keys.iter().map(|(cell, _)| *cell).filter(|cell| !has(cell)).collect();
     if let Some(first) = missing.first() {
         bail_usage!(
-            "{} of {} cells are missing, the first is {first}; finish the shards with --resume, or name all of them",
+            "{} of {} cells are missing, the first is {first}; finish these shards, or name all of them",
             missing.len(),
             keys.len()
         );

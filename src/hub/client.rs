@@ -77,9 +77,9 @@ impl Client {
             if location.is_none() && response.status() != 200 {
                 return Err(self.refused(spec, revision, file, &response));
             }
-            return self.found(&response, commit).with_context(|| format!("--model {spec}: {url}")).map(Some);
+            return self.found(&response, commit).with_context(|| format!("{spec}: {url}")).map(Some);
         }
-        bail!("--model {spec}: {url} leads in circles")
+        bail!("{spec}: {url} leads in circles")
     }
 
     fn head(&self, url: &str) -> Result<Response<Body>> {
@@ -132,7 +132,7 @@ impl Client {
         let mut bytes = response.body_mut().as_reader();
         let mut buffer = vec![0; 1 << 16];
         loop {
-            let broken = || format!("--model {spec}: {file} broke off; run the command again to go on from there");
+            let broken = || format!("{spec}: {file} broke off; run the command again to go on from there");
             let n = bytes.read(&mut buffer).with_context(broken)?;
             if n == 0 {
                 return Ok(());
@@ -171,18 +171,16 @@ impl Client {
         let code = text(response.headers(), "x-error-code").unwrap_or_default();
         let repo = &spec.repo;
         match (status, &*code) {
-            (404, "RevisionNotFound") => {
-                usage(format!("--model {spec}: {repo} has no revision {revision:?} on the Hub"))
-            }
-            (404, _) => usage(format!("--model {spec}: there is no model {repo} on the Hub ({})", self.endpoint)),
+            (404, "RevisionNotFound") => usage(format!("{spec}: {repo} has no revision {revision:?} on the Hub")),
+            (404, _) => usage(format!("{spec}: there is no model {repo} on the Hub ({})", self.endpoint)),
             (401 | 403, _) => {
                 let token = match self.token {
                     Some(_) => "the token in HF_TOKEN gives no access to it",
                     None => "accept its conditions there if it is gated, and put a token into HF_TOKEN",
                 };
-                anyhow!("--model {spec}: the Hub answers {status} for {file}: {repo} does not exist, is private, or is gated; {token}")
+                anyhow!("{spec}: the Hub answers {status} for {file}: {repo} does not exist, is private, or is gated; {token}")
             }
-            _ => anyhow!("--model {spec}: {} answers {status} for {file} at {revision}", self.endpoint),
+            _ => anyhow!("{spec}: {} answers {status} for {file} at {revision}", self.endpoint),
         }
     }
 }

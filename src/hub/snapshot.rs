@@ -7,10 +7,10 @@ use super::cache::{create_parent, Cache};
 use super::client::{Client, Meta};
 use super::files::{shards, INDEX, OPTIONAL, REQUIRED, WEIGHTS};
 use super::spec::Spec;
+use super::{Transfer, Watch};
 use crate::bail_usage;
+use crate::hash::sha256_file;
 use anyhow::{bail, Context, Result};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -70,24 +70,24 @@ impl Hub {
     ///
     /// # Errors
     /// Those of [`super::resolve`].
-    pub fn resolve(&self, spec: &str, quiet: bool) -> Result<PathBuf> {
+    pub fn resolve(&self, spec: &str, watch: Watch) -> Result<PathBuf> {
         let spec = Spec::parse(spec)?;
         let cache = Cache::new(&self.cache, &spec);
         let known = cache.commit(&spec);
         let missing = match &known {
-            Some(commit) => missing(&cache, commit).with_context(|| format!("--model {spec}"))?,
+            Some(commit) => missing(&cache, commit).with_context(|| format!("{spec}"))?,
             None => vec![format!("every file of revision {}", spec.revision)],
         };
         if self.offline && !missing.is_empty() {
             bail!(
-                "--model {spec}: the cache {} lacks {}, and HF_HUB_OFFLINE forbids to download: unset it, or copy \
+                "{spec}: the cache {} lacks {}, and HF_HUB_OFFLINE forbids to download: unset it, or copy \
                  the model there",
                 self.cache.display(),
                 missing.join(", ")
             );
         }
         let client = Client::new(&self.endpoint, self.token.clone());
-        let download = Download { spec: &spec, cache: &cache, client: &client, quiet };
+        let download = Download { spec: &spec, cache: &cache, client: &client, watch };
         match known {
             Some(commit) if missing.is_empty() => {
                 // Python may have left files out that say how prompts begin. Without a Hub, what is here must do.
@@ -99,7 +99,7 @@ impl Hub {
             Some(commit) => download.run(&commit),
             None => {
                 let Some(meta) = client.meta(&spec, &spec.revision, REQUIRED[0])? else {
-                    bail_usage!("--model {spec}: it has no {} at revision {}", REQUIRED[0], spec.revision);
+                    bail_usage!("{spec}: it has no {} at revision {}", REQUIRED[0], spec.revision);
                 };
                 download.run(&meta.commit)
             }
@@ -151,7 +151,7 @@ struct Download<'a> {
     spec: &'a Spec,
     cache: &'a Cache,
     client: &'a Client,
-    quiet: bool,
+    watch: Watch,
 }
 
 impl Download<'_> {
@@ -174,12 +174,12 @@ impl Download<'_> {
         }
         // Weights last: without them a snapshot does not look whole.
         files.reverse();
-        let bar = self.bar(files.iter().filter_map(|(_, meta)| meta.len).sum());
+        let transfer = (self.watch)(files.iter().filter_map(|(_, meta)| meta.len).sum());
         for (file, meta) in &files {
-            bar.set_message(file.clone());
-            self.blob(file, meta, &bar)?;
+            transfer.file(file);
+            self.blob(file, meta, &*transfer)?;
         }
-        bar.finish_and_clear();
+        drop(transfer);
         for file in lacking {
             self.cache.set_lacking(commit, file)?;
         }
@@ -202,11 +202,11 @@ impl Download<'_> {
                 return self.lacking(&format!("{WEIGHTS} or {INDEX} (other formats are not read)"), commit)
             }
             Look::Here => self.cache.snapshot(commit).join(INDEX),
-            Look::Hub(meta) => self.blob(INDEX, meta, &ProgressBar::hidden())?,
+            Look::Hub(meta) => self.blob(INDEX, meta, &())?,
         };
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut files: Vec<(String, Meta)> = index.into_get(INDEX).into_iter().collect();
-        for file in shards(&bytes).with_context(|| format!("--model {}: {INDEX}", self.spec))? {
+        for file in shards(&bytes).with_context(|| format!("{}: {INDEX}", self.spec))? {
             match self.look(commit, &file)? {
                 Look::Nowhere => return self.lacking(&file, commit),
                 look => files.extend(look.into_get(&file)),
@@ -224,26 +224,25 @@ impl Download<'_> {
         }
         let Some(meta) = self.client.meta(self.spec, commit, file)? else { return Ok(Look::Nowhere) };
         if meta.commit != commit {
-            bail!("--model {}: asked for {file} at {commit}, the Hub answers with {}", self.spec, meta.commit);
+            bail!("{}: asked for {file} at {commit}, the Hub answers with {}", self.spec, meta.commit);
         }
         Ok(Look::Hub(meta))
     }
 
     fn lacking<T>(&self, file: &str, commit: &str) -> Result<T> {
-        bail_usage!("--model {}: {} has no {file} at revision {commit}", self.spec, self.spec.repo)
+        bail_usage!("{}: {} has no {file} at revision {commit}", self.spec, self.spec.repo)
     }
 
     /// The bytes of a file: those in the cache, or those of the Hub, checked.
-    fn blob(&self, file: &str, meta: &Meta, bar: &ProgressBar) -> Result<PathBuf> {
+    fn blob(&self, file: &str, meta: &Meta, transfer: &dyn Transfer) -> Result<PathBuf> {
         let lock = self.cache.lock(&meta.etag)?;
         let path = self.cache.blob(&meta.etag);
         if fs::metadata(&path).is_ok_and(|found| meta.len.is_none_or(|len| found.len() == len)) {
-            bar.inc(meta.len.unwrap_or(0));
+            transfer.bytes(meta.len.unwrap_or(0));
             return Ok(path);
         }
         create_parent(&path)?;
         let partial = path.with_extension("incomplete");
-        let before = bar.position();
         let mut to = File::options().create(true).append(true).open(&partial)?;
         let here = to.metadata()?.len();
         // Without a length nobody knows whether what is here is the beginning.
@@ -251,12 +250,13 @@ impl Download<'_> {
             to.set_len(0)?;
         }
         if meta.len.is_none_or(|len| here != len) {
-            self.client.fetch(self.spec, meta, file, &mut to, &mut |n| bar.inc(n))?;
+            self.client.fetch(self.spec, meta, file, &mut to, &mut |n| transfer.bytes(n))?;
+        } else {
+            transfer.bytes(here);
         }
         to.sync_all()?;
         drop(to);
         self.check(file, meta, &partial)?;
-        bar.set_position(before + meta.len.unwrap_or(0));
         fs::rename(&partial, &path).with_context(|| format!("cannot write {}", path.display()))?;
         drop(lock);
         Ok(path)
@@ -267,29 +267,15 @@ impl Download<'_> {
         let here = fs::metadata(partial)?.len();
         if let Some(len) = meta.len.filter(|&len| here < len) {
             bail!(
-                "--model {}: {file} broke off after {here} of {len} bytes; run the command again to go on from there",
+                "{}: {file} broke off after {here} of {len} bytes; run the command again to go on from there",
                 self.spec
             );
         }
         let longer = meta.len.is_some_and(|len| here > len);
-        if longer || meta.sha256().is_some_and(|wanted| sha256(partial).is_ok_and(|found| found != wanted)) {
+        if longer || meta.sha256().is_some_and(|wanted| sha256_file(partial).is_ok_and(|found| found != wanted)) {
             fs::remove_file(partial)?;
-            bail!("--model {}: {file} is not what the Hub announced and was removed; run the command again", self.spec);
+            bail!("{}: {file} is not what the Hub announced and was removed; run the command again", self.spec);
         }
         Ok(())
     }
-
-    fn bar(&self, len: u64) -> ProgressBar {
-        let target = if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let style = ProgressStyle::with_template("{bar:32} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left: {msg}")
-            .expect("a valid template");
-        ProgressBar::with_draw_target(Some(len), target).with_style(style)
-    }
-}
-
-/// SHA-256 of a file of any length, in hexadecimal.
-fn sha256(path: &Path) -> Result<String> {
-    let mut hasher = Sha256::new();
-    std::io::copy(&mut File::open(path)?, &mut hasher)?;
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

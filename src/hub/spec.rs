@@ -28,20 +28,20 @@ impl Spec {
         let name = spec.strip_prefix(PREFIX).unwrap_or(spec);
         let (repo, revision) = name.split_once('@').unwrap_or((name, MAIN));
         let Some((org, name)) = repo.split_once('/') else {
-            bail_usage!("--model {spec}: a model on the Hub is {PREFIX}org/name or {PREFIX}org/name@revision");
+            bail_usage!("{spec}: a model on the Hub is {PREFIX}org/name or {PREFIX}org/name@revision");
         };
         for part in [org, name] {
             if let Some(fault) = fault(part, "-._") {
-                bail_usage!("--model {spec}: {part:?} {fault}; a model on the Hub is {PREFIX}org/name");
+                bail_usage!("{spec}: {part:?} {fault}; a model on the Hub is {PREFIX}org/name");
             }
         }
         if repo.len() > REPO_MAX {
-            bail_usage!("--model {spec}: {repo:?} has more than {REPO_MAX} characters");
+            bail_usage!("{spec}: {repo:?} has more than {REPO_MAX} characters");
         }
         // A cached revision is a file below `refs`: no part of it may leave that folder.
         for part in revision.split('/') {
             if let Some(fault) = fault(part, "-._+") {
-                bail_usage!("--model {spec}: the revision {revision:?} is no branch, tag or commit: {part:?} {fault}");
+                bail_usage!("{spec}: the revision {revision:?} is no branch, tag or commit: {part:?} {fault}");
             }
         }
         Ok(Self { repo: repo.to_owned(), revision: revision.to_owned() })

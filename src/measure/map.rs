@@ -100,9 +100,9 @@ impl Measure for MapMeasure {
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let n_tok = seen.prompt.ids.len();
         let (queries, keys) = (within(self.spec.queries, n_tok), within(self.spec.keys, n_tok));
-        for (flag, range) in [("--query", &queries), ("--key", &keys)] {
+        for (field, range) in [("`queries`", &queries), ("`keys`", &keys)] {
             if range.is_empty() {
-                bail!("{flag}: the prompt has tokens 0 to {}, none of them in that range", n_tok - 1);
+                bail!("{field}: the prompt has tokens 0 to {}, none of them in that range", n_tok - 1);
             }
         }
         let mut found: BTreeMap<usize, Vec<HeadMap>> = BTreeMap::new();

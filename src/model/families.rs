@@ -30,12 +30,11 @@ use crate::attention::{LogitRule, Pairing};
 use crate::bail_usage;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Map, Value};
 
 /// Which heads make a map, where a configuration does not say so or says it wrongly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// One map per head
@@ -84,7 +83,7 @@ impl ModelConfig {
             other => bail!("model_type \"{other}\" is not supported; {MODEL_TYPES} are"),
         }?;
         if layout.is_some_and(|layout| layout != Layout::Standard) && config.family != Family::Llama {
-            bail_usage!("--layout: a {model_type} has no differential heads");
+            bail_usage!("`layout`: a {model_type} has no differential heads");
         }
         config.model_type = model_type.to_owned();
         config.check()?;
@@ -550,7 +549,7 @@ mod tests {
         assert_eq!(layout(Layout::Standard).unwrap(), "standard, half-rotation RoPE");
         let gpt2 =
             json!({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8, "vocab_size": 9});
-        assert!(ModelConfig::from_json(&gpt2, Some(Layout::MicrosoftV2)).unwrap_err().to_string().contains("--layout"));
+        assert!(ModelConfig::from_json(&gpt2, Some(Layout::MicrosoftV2)).unwrap_err().to_string().contains("`layout`"));
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl BosPolicy {
         match auto.id.or_else(|| known(inner, config, None)) {
             Some(id) => Ok(Self::new(inner, Some(id), BosSource::Asked)),
             None => bail_usage!(
-                "--bos add: the tokenizer has no begin-of-sequence token: neither bos_token in {} nor one of {}",
+                "`bos` add: the tokenizer has no begin-of-sequence token: neither bos_token in {} nor one of {}",
                 config.path.display(),
                 NAMES.join(", ")
             ),
@@ -149,11 +149,11 @@ impl BosPolicy {
         };
         let begin: Vec<u32> = added.into_iter().chain(template.iter().copied()).take(2).collect();
         if begin == [bos, bos] && !allow_double {
-            let by = if added.is_some() { ", one of them by --bos add" } else { "" };
+            let by = if added.is_some() { ", one of them by `bos` add" } else { "" };
             let token = inner.id_to_token(bos).unwrap_or_default();
             bail_usage!(
                 "prompts would begin with two begin-of-sequence tokens, {token}{token}{by}: the chat template writes \
-                 it itself; use --bos auto, or --allow-double-bos if that is what you want to measure"
+                 it itself; use `bos` auto, or `allow_double_bos` if that is what you want to measure"
             );
         }
         let source = if added.is_some() { BosSource::Asked } else { BosSource::Template };
@@ -264,7 +264,7 @@ mod tests {
         for (before, bos) in [("{{ bos_token }}", BosChoice::Add), ("<bos>{{ bos_token }}", BosChoice::Auto)] {
             let error = chat(before, bos, false).unwrap_err();
             let message = format!("{error:#}");
-            for words in ["chat_template.jinja", "<bos><bos>", "--allow-double-bos"] {
+            for words in ["chat_template.jinja", "<bos><bos>", "`allow_double_bos`"] {
                 assert!(message.contains(words), "{message}");
             }
             assert_eq!(exit_code(&error), 2);
@@ -275,6 +275,6 @@ mod tests {
     #[test]
     fn a_model_without_a_template_is_a_usage_error_that_names_the_folder() {
         let error = open(&[], TokenizerOptions { chat: true, ..TokenizerOptions::default() }).err().unwrap();
-        assert!(error.to_string().starts_with("--chat-template: ") && exit_code(&error) == 2, "{error}");
+        assert!(error.to_string().starts_with("`chat_template`: ") && exit_code(&error) == 2, "{error}");
     }
 }

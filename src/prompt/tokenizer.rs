@@ -121,7 +121,7 @@ impl Tokenizer {
         match ChatTemplate::read_with(folder, &config)? {
             Some(template) => tokenizer.with_chat(template, &config, options),
             None => bail_usage!(
-                "--chat-template: {} has none, neither chat_template.jinja nor chat_template in tokenizer_config.json: \
+                "`chat_template`: {} has none, neither chat_template.jinja nor chat_template in tokenizer_config.json: \
                  it is no instruct model",
                 folder.display()
             ),

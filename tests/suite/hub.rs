@@ -1,7 +1,7 @@
 //! Models from the Hub, against a small server of our own that answers as the Hub does.
 
 use difftool::error::exit_code;
-use difftool::hub::Hub;
+use difftool::hub::{Hub, SILENT};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
@@ -198,7 +198,7 @@ fn names(folder: &Path) -> Vec<String> {
 /// Fails with a message that contains all of `words`.
 #[track_caller]
 fn refuses(hub: &Hub, spec: &str, code: u8, words: &[&str]) {
-    let error = hub.resolve(spec, true).unwrap_err();
+    let error = hub.resolve(spec, SILENT).unwrap_err();
     let message = format!("{error:#}");
     for word in words {
         assert!(message.contains(word), "no {word:?} in: {message}");
@@ -210,7 +210,7 @@ fn refuses(hub: &Hub, spec: &str, code: u8, words: &[&str]) {
 fn a_model_is_downloaded_once_and_then_needs_no_hub() {
     let (server, cache) = (Server::new(&MODEL), cache());
     let hub = server.hub(cache.path());
-    let folder = hub.resolve("hf:org/name", true).unwrap();
+    let folder = hub.resolve("hf:org/name", SILENT).unwrap();
     assert_eq!(folder, repo(&cache).join("snapshots").join(COMMIT));
     assert_eq!(names(&folder), ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]);
     for (file, bytes) in MODEL {
@@ -220,18 +220,18 @@ fn a_model_is_downloaded_once_and_then_needs_no_hub() {
     let lacking = ["chat_template.jinja", "generation_config.json", "special_tokens_map.json"];
     assert_eq!(names(&repo(&cache).join(".no_exist").join(COMMIT)), lacking);
     server.requests();
-    assert_eq!(hub.resolve("hf:org/name", true).unwrap(), folder);
+    assert_eq!(hub.resolve("hf:org/name", SILENT).unwrap(), folder);
     assert_eq!(server.requests(), [""; 0]);
     drop(server);
-    assert_eq!(hub.resolve("hf:org/name", true).unwrap(), folder);
-    assert_eq!(Hub { offline: true, ..hub }.resolve(&format!("hf:org/name@{COMMIT}"), true).unwrap(), folder);
+    assert_eq!(hub.resolve("hf:org/name", SILENT).unwrap(), folder);
+    assert_eq!(Hub { offline: true, ..hub }.resolve(&format!("hf:org/name@{COMMIT}"), SILENT).unwrap(), folder);
 }
 
 #[test]
 #[cfg(unix)]
 fn the_cache_has_the_layout_of_the_python_library() {
     let (server, cache) = (Server::new(&MODEL), cache());
-    let folder = server.hub(cache.path()).resolve("hf:org/name", true).unwrap();
+    let folder = server.hub(cache.path()).resolve("hf:org/name", SILENT).unwrap();
     let link = fs::read_link(folder.join("model.safetensors")).unwrap();
     let sha: String = Sha256::digest(WEIGHTS).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(link, Path::new("../../blobs").join(sha));
@@ -251,9 +251,9 @@ fn a_snapshot_that_python_left_is_used_and_completed_only_where_that_is_possible
     }
     let hub = server.hub(cache.path());
     server.set(Manners { refuse: Some((503, "")), ..Manners::default() });
-    assert_eq!(hub.resolve("hf:org/name", true).unwrap(), folder);
+    assert_eq!(hub.resolve("hf:org/name", SILENT).unwrap(), folder);
     server.set(Manners::default());
-    assert_eq!(hub.resolve("hf:org/name", true).unwrap(), folder);
+    assert_eq!(hub.resolve("hf:org/name", SILENT).unwrap(), folder);
     assert_eq!(names(&folder), ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]);
     assert!(server
         .requests()
@@ -272,9 +272,9 @@ fn offline_the_error_names_what_the_cache_lacks() {
         1,
         &["hf:org/name", "every file", "HF_HUB_OFFLINE", &cache.path().display().to_string()],
     );
-    let folder = online.resolve("hf:org/name", true).unwrap();
+    let folder = online.resolve("hf:org/name", SILENT).unwrap();
     server.requests();
-    assert_eq!(offline.resolve("hf:org/name", true).unwrap(), folder);
+    assert_eq!(offline.resolve("hf:org/name", SILENT).unwrap(), folder);
     for file in ["model.safetensors", "tokenizer.json"] {
         fs::remove_file(folder.join(file)).unwrap();
     }
@@ -331,7 +331,7 @@ fn a_download_that_breaks_off_leaves_no_snapshot_and_goes_on_where_it_ended() {
     assert!(partial.len() == 1 && partial[0].ends_with(".incomplete"), "{partial:?}");
     refuses(&Hub { offline: true, ..server.hub(cache.path()) }, "hf:org/name", 1, &["lacks", "HF_HUB_OFFLINE"]);
     server.requests();
-    let folder = hub.resolve("hf:org/name", true).unwrap();
+    let folder = hub.resolve("hf:org/name", SILENT).unwrap();
     assert!(fs::read(folder.join("model.safetensors")).unwrap() == WEIGHTS);
     let got: Vec<String> = server.requests().into_iter().filter(|request| request.starts_with("GET")).collect();
     assert_eq!(got, [format!("GET /org/name/resolve/{COMMIT}/model.safetensors bytes=50000-")]);
@@ -344,7 +344,7 @@ fn a_server_without_ranges_sends_everything_again() {
     server.set(Manners { breaking: vec!["model.safetensors"], ..Manners::default() });
     refuses(&hub, "hf:org/name", 1, &["broke off"]);
     server.set(Manners { no_ranges: true, ..Manners::default() });
-    let folder = hub.resolve("hf:org/name", true).unwrap();
+    let folder = hub.resolve("hf:org/name", SILENT).unwrap();
     assert!(fs::read(folder.join("model.safetensors")).unwrap() == WEIGHTS);
 }
 
@@ -357,7 +357,7 @@ fn weights_with_another_hash_are_thrown_away() {
     assert_eq!(names(&repo(&cache).join("snapshots")), [""; 0]);
     assert!(names(&repo(&cache).join("blobs")).iter().all(|name| !name.contains('.')));
     server.set(Manners::default());
-    hub.resolve("hf:org/name", true).unwrap();
+    hub.resolve("hf:org/name", SILENT).unwrap();
 }
 
 #[test]
@@ -365,13 +365,13 @@ fn two_who_ask_at_once_download_once() {
     let (server, cache) = (Server::new(&MODEL), cache());
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| server.hub(cache.path()).resolve("hf:org/name", true).unwrap());
+            scope.spawn(|| server.hub(cache.path()).resolve("hf:org/name", SILENT).unwrap());
         }
     });
     let weights =
         server.requests().into_iter().filter(|request| request.starts_with("GET") && request.contains("safetensors"));
     assert_eq!(weights.count(), 1);
-    let folder = server.hub(cache.path()).resolve("hf:org/name", true).unwrap();
+    let folder = server.hub(cache.path()).resolve("hf:org/name", SILENT).unwrap();
     assert!(fs::read(folder.join("model.safetensors")).unwrap() == WEIGHTS);
 }
 
@@ -390,14 +390,14 @@ fn shards_come_with_their_index() {
     server.set(Manners { breaking: vec!["model-2.safetensors"], ..Manners::default() });
     refuses(&hub, "hf:org/name", 1, &["model-2.safetensors"]);
     assert_eq!(names(&repo(&cache).join("snapshots")), [""; 0]);
-    let folder = hub.resolve("hf:org/name", true).unwrap();
+    let folder = hub.resolve("hf:org/name", SILENT).unwrap();
     assert_eq!(fs::read(folder.join("model-1.safetensors")).unwrap(), b"one");
     assert_eq!(fs::read(folder.join("model-2.safetensors")).unwrap(), b"two");
     fs::remove_file(folder.join("model-2.safetensors")).unwrap();
     refuses(&Hub { offline: true, ..server.hub(cache.path()) }, "hf:org/name", 1, &["lacks model-2.safetensors,"]);
-    assert_eq!(hub.resolve("hf:org/name", true).unwrap(), folder);
+    assert_eq!(hub.resolve("hf:org/name", SILENT).unwrap(), folder);
     drop(server);
-    assert_eq!(hub.resolve("hf:org/name", true).unwrap(), folder);
+    assert_eq!(hub.resolve("hf:org/name", SILENT).unwrap(), folder);
 }
 
 #[test]
@@ -426,15 +426,15 @@ fn a_revision_is_a_branch_a_tag_or_a_commit() {
     }
     let (server, cache) = (Server::with(files), cache());
     let hub = server.hub(cache.path());
-    let pinned = hub.resolve(&format!("hf:org/name@{OTHER}"), true).unwrap();
+    let pinned = hub.resolve(&format!("hf:org/name@{OTHER}"), SILENT).unwrap();
     assert_eq!(fs::read_to_string(pinned.join("config.json")).unwrap(), "2");
     assert!(pinned.ends_with(OTHER) && names(&repo(&cache).join("refs")).is_empty());
-    let branch = hub.resolve("hf:org/name@refs/pr/1", true).unwrap();
+    let branch = hub.resolve("hf:org/name@refs/pr/1", SILENT).unwrap();
     assert!(branch.ends_with(COMMIT));
     assert_eq!(fs::read_to_string(repo(&cache).join("refs/refs/pr/1")).unwrap(), COMMIT);
     assert!(server.requests().contains(&"HEAD /org/name/resolve/refs%2Fpr%2F1/config.json".to_owned()));
     // The other branch has the same commit: nothing is downloaded twice.
-    assert_eq!(hub.resolve("hf:org/name", true).unwrap(), branch);
+    assert_eq!(hub.resolve("hf:org/name", SILENT).unwrap(), branch);
     assert_eq!(server.requests(), ["HEAD /org/name/resolve/main/config.json"]);
     refuses(&hub, "hf:org/name@v9", 2, &["no revision \"v9\""]);
 }
@@ -444,7 +444,7 @@ fn redirects_are_followed_and_the_token_stays_with_the_hub() {
     let (server, cache) = (Server::new(&MODEL), cache());
     server.set(Manners { redirects: true, ..Manners::default() });
     let hub = Hub { token: Some("secret".into()), ..server.hub(cache.path()) };
-    let folder = hub.resolve("hf:org/name", true).unwrap();
+    let folder = hub.resolve("hf:org/name", SILENT).unwrap();
     for (file, bytes) in MODEL {
         assert!(fs::read(folder.join(file)).unwrap() == bytes, "{file}");
     }

@@ -1,0 +1,149 @@
+//! Values of flags: how they are read, and what the help says of each.
+
+use crate::compare::Correction;
+use crate::model::Layout;
+use crate::quant::Scope;
+use clap::builder::PossibleValue;
+use clap::ValueEnum;
+use std::str::FromStr;
+
+/// The names of a library type on the command line, each with its help.
+macro_rules! value_enum {
+    ($type:ident { $($variant:ident: $name:literal, $help:literal;)* }) => {
+        impl ValueEnum for $type {
+            fn value_variants<'a>() -> &'a [Self] {
+                &[$(Self::$variant),*]
+            }
+
+            fn to_possible_value(&self) -> Option<PossibleValue> {
+                Some(match self {
+                    $(Self::$variant => PossibleValue::new($name).help($help),)*
+                })
+            }
+        }
+    };
+}
+
+value_enum!(Scope {
+    Tensor: "tensor", "All logits of a layer in a forward call: every head, both maps. Our reading of the paper";
+    Head: "head", "All logits of one map of one head";
+    Row: "row", "Each row of each map";
+});
+
+value_enum!(Correction {
+    Holm: "holm", "Against any false alarm among all rows";
+    Bh: "bh", "Against too large a share of false alarms (Benjamini and Hochberg)";
+    None: "none", "Not at all";
+});
+
+value_enum!(Layout {
+    Standard: "standard", "One map per head";
+    Diffllama: "diffllama", "DIFF V1 as Hugging Face has it: pairs (i, i+H), half-rotation RoPE, head norm without gain";
+    MicrosoftV1: "microsoft-v1", "DIFF V1 as in Microsoft's flash files: pairs (2i, 2i+1), interleaved RoPE, head norm with gain";
+    MicrosoftV1Naive: "microsoft-v1-naive", "The same with the keys of Microsoft's naive file, another function under grouped heads";
+    MicrosoftV2: "microsoft-v2", "DIFF V2 as in Microsoft's file: pairs (2i, 2i+1) on one key head, lambda per token and head";
+    Scalar: "scalar", "One scalar lambda per layer, pairs (i, i+H), one norm over all heads";
+});
+
+/// Token positions: `4000..4096` with the second left out, or an open `4000..`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenSpan {
+    /// First position.
+    pub start: usize,
+    /// One past the last; nothing for the end of the text.
+    pub end: Option<usize>,
+}
+
+impl FromStr for TokenSpan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is not a range of token positions such as 0..80 or 4000..");
+        let (start, end) = text.split_once("..").ok_or_else(bad)?;
+        let number = |text: &str| text.trim().parse::<usize>().map_err(|_| bad());
+        let start = if start.is_empty() { 0 } else { number(start)? };
+        let end = if end.is_empty() { None } else { Some(number(end)?) };
+        if end.is_some_and(|end| end <= start) {
+            return Err(format!("`{text}` holds no token"));
+        }
+        Ok(Self { start, end })
+    }
+}
+
+/// Lengths of one range, at most.
+const MOST_LENGTHS: usize = 10_000;
+
+/// Token counts: `4k`, or `1k..4k:1k` with both ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRange(pub Vec<usize>);
+
+impl FromStr for TokenRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((from, rest)) = text.split_once("..") else { return Ok(Self(vec![tokens(text)?])) };
+        let (to, step) = rest.split_once(':').ok_or("a range needs a step, as in 1k..4k:1k")?;
+        let (from, to, step) = (tokens(from)?, tokens(to)?, tokens(step)?);
+        if to < from {
+            return Err(format!("{to} is less than {from}"));
+        }
+        if (to - from) / step >= MOST_LENGTHS {
+            return Err(format!("more than {MOST_LENGTHS} lengths"));
+        }
+        Ok(Self((from..=to).step_by(step).collect()))
+    }
+}
+
+/// `512`, `4k` (4,096) or `1m`.
+fn tokens(text: &str) -> Result<usize, String> {
+    let lower = text.trim().to_lowercase();
+    let (digits, unit) = match lower.strip_suffix(['k', 'm']) {
+        Some(digits) if lower.ends_with('k') => (digits, 1 << 10),
+        Some(digits) => (digits, 1 << 20),
+        None => (lower.as_str(), 1),
+    };
+    match digits.parse::<usize>().ok().and_then(|n| n.checked_mul(unit)) {
+        Some(0) | None => Err(format!("`{text}` is not a number of tokens such as 512, 4k or 1k..4k:1k")),
+        Some(n) => Ok(n),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_the_names_of_files() {
+        fn agree<T: ValueEnum + serde::Serialize>() {
+            for value in T::value_variants() {
+                let name = value.to_possible_value().unwrap().get_name().to_owned();
+                assert_eq!(serde_json::json!(name), serde_json::to_value(value).unwrap());
+            }
+        }
+        agree::<Scope>();
+        agree::<Correction>();
+        agree::<Layout>();
+    }
+
+    #[test]
+    fn token_positions_may_be_open_but_not_empty() {
+        let parse = |text: &str| text.parse::<TokenSpan>().map(|span| (span.start, span.end));
+        assert_eq!(parse("10..20"), Ok((10, Some(20))));
+        assert_eq!(parse("10.."), Ok((10, None)));
+        assert_eq!(parse("..20"), Ok((0, Some(20))));
+        for bad in ["", "10", "20..10", "5..5", "a..b"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn token_counts_may_be_lists_with_units_and_ranges() {
+        let parse = |text: &str| text.parse::<TokenRange>().map(|r| r.0);
+        assert_eq!(parse("4k"), Ok(vec![4096]));
+        assert_eq!(parse("512"), Ok(vec![512]));
+        assert_eq!(parse("1k..3k:1k"), Ok(vec![1024, 2048, 3072]));
+        for bad in ["", "0", "-4k", "4q", "2k..1k:1k", "1k..2k", "99999999999999999m"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}
