@@ -3,7 +3,7 @@
 //! Greedy decoding gives the value exactly if and only if every token of the value has the largest logit given the
 //! tokens before it, so one pass over the prompt with its answers in place is enough.
 
-use crate::attention::{RowProbe, Sighting, Stream};
+use crate::attention::{RowProbe, Sighting, Stream, Trace};
 use crate::model::Transformer;
 use crate::ops::{cross_entropy, TokenScores};
 use crate::prompt::Prompt;
@@ -41,6 +41,8 @@ pub struct Passed {
     pub predictions: Option<Predictions>,
     /// In (layer, head, probe) order.
     pub sightings: Vec<Sighting>,
+    /// What passed at the rows that the stream was asked to trace.
+    pub trace: Option<Trace>,
 }
 
 /// Runs the prompt through the model and `stream`; scores its questions, and with `all_tokens` every token.
@@ -51,6 +53,7 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
     if !all_tokens && !stream.watches_residual() {
         let mut needed = vec![false; prompt.ids.len()];
         prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
+        stream.trace.iter().flat_map(Trace::rows).for_each(|&row| needed[row] = true);
         stream = stream.with_needed_rows(model.config.layers.len() - 1, needed);
     }
     let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
@@ -60,7 +63,7 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
     }
     let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;
     let queries = if prompt.queries.is_empty() { Vec::new() } else { answers(model, &hidden, prompt)? };
-    Ok(Passed { queries, predictions, sightings: stream.sightings })
+    Ok(Passed { queries, predictions, sightings: stream.sightings, trace: stream.trace })
 }
 
 /// How the questions of a prompt are answered, watched by `probes`.

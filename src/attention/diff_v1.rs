@@ -94,7 +94,15 @@ impl DiffV1 {
     /// # Errors
     /// If the width does not fit the gain.
     pub fn finish(&self, mixture: &Tensor) -> Result<Tensor> {
-        rms_norm(mixture, &self.gain.affine(1.0 - self.lambda_init, 0.0)?, self.eps)
+        rms_norm(mixture, &self.finish_gain()?, self.eps)
+    }
+
+    /// What [`DiffV1::finish`] multiplies each channel of a head with after the norm: (2d).
+    ///
+    /// # Errors
+    /// Never of a float tensor.
+    pub fn finish_gain(&self) -> Result<Tensor> {
+        self.gain.affine(1.0 - self.lambda_init, 0.0)
     }
 }
 

@@ -27,6 +27,8 @@ mod scalar;
 mod standard;
 mod stream;
 mod tile;
+mod trace;
+mod values;
 mod wiring;
 
 pub use cached::Cached;
@@ -38,6 +40,8 @@ pub use scalar::ScalarDiff;
 pub use standard::wiring as standard_wiring;
 pub use stream::{ResidualProbe, Row, RowProbe, RowSink, Selection, Sighting, Stream};
 pub use tile::TILE;
+pub use trace::Trace;
+pub use values::Values;
 pub use wiring::Wiring;
 
 use crate::quant::Quantiser;
@@ -106,6 +110,14 @@ pub trait Attend {
     /// # Errors
     /// If shapes do not fit the wiring or the tensors are not `f32` on the CPU.
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor>;
+
+    /// Called with what the attention of a layer gives (B, T, E), before any norm after it.
+    ///
+    /// # Errors
+    /// Whatever the observer meets.
+    fn attended(&mut self, _layer: usize, _x: &Tensor) -> Result<()> {
+        Ok(())
+    }
 
     /// Called with the residual stream (B, T, E): site 0 is the embeddings, site l + 1 the output of layer l.
     ///

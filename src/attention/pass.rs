@@ -1,6 +1,6 @@
 //! One layer as the streaming kernel reads it: keys and values packed, logits a block of keys at a time.
 
-use super::{Heads, LogitRule, Quantise, Wiring, TILE};
+use super::{Heads, LogitRule, Quantise, Values, Wiring, TILE};
 use crate::ops::simd::{copy_scaled, soft_cap};
 use crate::ops::{multiply_panel, Mat, MatMut, Panels, PANEL};
 use crate::quant::{absmax, quantise, Scope};
@@ -77,6 +77,11 @@ impl<'a> Pass<'a> {
     /// Channels of an output head where each slice of the head width fills whole panels.
     pub(super) fn padded_width(&self) -> usize {
         self.wiring.value_slices() * self.d.next_multiple_of(PANEL)
+    }
+
+    /// The values that an output head weighs.
+    pub(super) fn values(&self, head: usize) -> Values<'_> {
+        Values::new(&self.v, &self.wiring.value[head], self.d)
     }
 
     /// Weights of the maps.

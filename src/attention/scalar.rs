@@ -15,7 +15,7 @@ pub struct ScalarDiff {
 
 impl ScalarDiff {
     /// Added to the root mean square, not under the root as elsewhere.
-    const EPS: f64 = 1e-6;
+    pub(crate) const EPS: f64 = 1e-6;
 
     /// Output head h subtracts query head h + H from h; their keys are key heads floor(h / rep) of either half, and they
     /// share value head floor(h / rep), where rep = heads / kv_heads.

@@ -6,7 +6,7 @@
 
 use super::pass::Pass;
 use super::tile::{Tile, TILE};
-use super::{Attend, Heads, Quantise};
+use super::{Attend, Heads, Quantise, Trace, Values};
 use crate::ops::with_values;
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
@@ -35,6 +35,8 @@ pub struct Row<'a> {
     pub mix: &'a [f32],
     /// The mixture, which weighs the values: (query + 1).
     pub effective: &'a [f32],
+    /// The values of the keys.
+    pub values: Values<'a>,
 }
 
 /// A measurement of rows: says which rows it wants and makes one [`RowSink`] per head and block of queries.
@@ -105,6 +107,8 @@ pub struct Stream<'a> {
     quantise: Option<&'a Quantise>,
     /// A layer, and for every query whether its output there is needed.
     needed: Option<(usize, Vec<bool>)>,
+    /// What passed at some rows, if asked for.
+    pub trace: Option<Trace>,
     /// What was learned, in (layer, head, probe) order.
     pub sightings: Vec<Sighting>,
 }
@@ -118,6 +122,7 @@ impl<'a> Stream<'a> {
             selection: Selection::default(),
             quantise: None,
             needed: None,
+            trace: None,
             sightings: Vec::new(),
         }
     }
@@ -146,6 +151,11 @@ impl<'a> Stream<'a> {
     /// nothing is asked but the rows that predict something.
     pub fn with_needed_rows(self, layer: usize, needed: Vec<bool>) -> Self {
         Self { needed: Some((layer, needed)), ..self }
+    }
+
+    /// Keeps what passes at these rows, which are ascending: see [`Trace`].
+    pub fn tracing(self, rows: Vec<usize>) -> Self {
+        Self { trace: Some(Trace::new(rows)), ..self }
     }
 
     /// The probes that are shown rows of this head, each with its index.
@@ -212,10 +222,23 @@ impl Attend for Stream<'_> {
         for (head, sinks) in merged.into_iter().enumerate() {
             self.sightings.extend(sinks.into_iter().map(|(probe, sink)| Sighting { layer, head, probe, sink }));
         }
+        if let Some(trace) = &mut self.trace {
+            trace.mixture(&out, heads_of * width);
+        }
         Tensor::from_vec(out, (1, t, wiring.heads(), width), heads.q.device())
     }
 
+    fn attended(&mut self, _layer: usize, x: &Tensor) -> Result<()> {
+        let Some(trace) = &mut self.trace else { return Ok(()) };
+        let (_, _, width) = x.dims3()?;
+        with_values(x, "output of attention", |values| trace.attended(values, width))
+    }
+
     fn residual(&mut self, site: usize, x: &Tensor) -> Result<()> {
+        if let Some(trace) = &mut self.trace {
+            let (_, _, width) = x.dims3()?;
+            with_values(x, "residual stream", |values| trace.residual(values, width))?;
+        }
         let Some(probe) = &mut self.residual else { return Ok(()) };
         let (_, _, width) = x.dims3()?;
         with_values(x, "residual stream", |values| probe.see(site, values, width))

@@ -155,7 +155,7 @@ impl Tile {
         let with_logits = self.maps.iter().filter(|map| !map.logits.is_empty());
         let logits: Vec<&[f32]> = with_logits.map(|map| map.logit_row.as_slice()).collect();
         let (mix, first_visible) = (&mix[..maps.len()], pass.first_visible(query));
-        see(&Row { query, first_visible, logits: &logits, maps: &maps, mix, effective });
+        see(&Row { query, first_visible, logits: &logits, maps: &maps, mix, effective, values: pass.values(head) });
     }
 
     /// out = (sum_j mix_j map_j) V: (queries, value width). Ends the tile: two maps become one.

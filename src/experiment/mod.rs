@@ -232,11 +232,13 @@ impl Setup {
                     place,
                     sample: cell.sample,
                     identity: &identity,
+                    model: &model.transformer,
                     prompt,
                     tokenizer: model.tokenizer().ok(),
                     queries: &passed.queries,
                     predictions: passed.predictions.as_ref(),
                     generation: generation.as_ref(),
+                    trace: passed.trace.as_ref(),
                     sightings,
                     residual: residual.map(ResidualSink::into_any),
                     baseline: baseline[i].as_ref(),
@@ -280,6 +282,9 @@ impl Setup {
         let flat: Vec<&dyn RowProbe> = probes.iter().flatten().map(|probe| &**probe).collect();
         let mut residual = Residual(measures.iter().map(|measure| measure.residual_probe()).collect());
         let mut stream = Stream::new(&flat).only(&self.experiment.select).quantised(quantise);
+        if measures.iter().any(|measure| measure.wants_trace()) {
+            stream = stream.tracing(prompt.target_rows());
+        }
         if residual.0.iter().any(Option::is_some) {
             stream = stream.with_residual(&mut residual);
         }

@@ -1,14 +1,15 @@
-//! Is the needle found, and where does the attention of the rows that predict it go?
+//! Is the needle found, where does the attention of the rows that predict it go, and what do they write?
 
+use super::contribution::{readouts, Written};
 use super::{number, Findings, Measure, Seen};
-use crate::attention::RowProbe;
+use crate::attention::{RowProbe, Sighting};
 use crate::pass::QueryScore;
-use crate::probe::{Allocation, AnswerProbe, AnswerSink};
+use crate::probe::{Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
 use crate::prompt::{Prompt, Region};
 use crate::record::{widen, Measure as Found};
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-/// Accuracy, log-probability and rank of the answer; attention by region, as means and by head.
+/// Accuracy, log-probability and rank of the answer; attention and what it writes by region, as means and by head.
 pub struct AnswerMeasure {
     /// Whether every head gets its records too.
     pub by_head: bool,
@@ -16,36 +17,69 @@ pub struct AnswerMeasure {
 
 impl Measure for AnswerMeasure {
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        vec![Box::new(AnswerProbe::new(&prompt.targets()))]
+        let targets = prompt.targets();
+        vec![Box::new(AnswerProbe::new(&targets)), Box::new(ContributionProbe::new(&targets))]
     }
 
-    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
-        let sinks: Vec<HeadSink> = seen
-            .sightings
-            .into_iter()
-            .map(|s| {
-                let sink = s.sink.into_any().downcast::<AnswerSink>().expect("the answer probe makes answer sinks");
-                HeadSink { layer: s.layer, head: s.head, allocations: sink.allocations }
-            })
-            .collect();
+    fn wants_trace(&self) -> bool {
+        true
+    }
+
+    fn conclude(&self, mut seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
+        let heads = heads(std::mem::take(&mut seen.sightings));
         for (index, target) in seen.prompt.targets().iter().enumerate() {
+            let found = found_of(&seen, &heads, index)?;
             let mut push = |found| findings.push(target.query, seen.prompt.rows_name(), found);
             if let Some(query) = target.query {
                 answer_measures(&seen.queries[query], &mut push);
             }
-            if !sinks.is_empty() {
-                attention_measures(&sinks, index, self.by_head, &mut push);
+            if !found.is_empty() {
+                mean_measures(&found, &mut push);
+                found.iter().filter(|_| self.by_head).for_each(|head| head_measures(head, &mut push));
             }
         }
         Ok(())
     }
 }
 
-/// One head's allocations, one per target of the prompt.
-struct HeadSink {
-    layer: usize,
-    head: usize,
-    allocations: Vec<Allocation>,
+/// What the probes know of one head.
+struct HeadSinks {
+    at: (usize, usize),
+    answer: Box<AnswerSink>,
+    contribution: Box<ContributionSink>,
+}
+
+/// Joins the sightings of both probes, which come in (layer, head, probe) order.
+fn heads(sightings: Vec<Sighting>) -> Vec<HeadSinks> {
+    let mut sightings = sightings.into_iter();
+    let mut heads = Vec::new();
+    while let (Some(first), Some(second)) = (sightings.next(), sightings.next()) {
+        let answer = first.sink.into_any().downcast().expect("the answer probe makes answer sinks");
+        let contribution = second.sink.into_any().downcast().expect("the other probe makes contribution sinks");
+        heads.push(HeadSinks { at: (first.layer, first.head), answer, contribution });
+    }
+    heads
+}
+
+/// What was found of one head and one target.
+struct HeadFound<'a> {
+    at: (usize, usize),
+    allocation: &'a Allocation,
+    written: Written,
+}
+
+/// Of the target given by its index, every head.
+fn found_of<'a>(seen: &Seen<'_>, heads: &'a [HeadSinks], index: usize) -> Result<Vec<HeadFound<'a>>> {
+    let Some(first) = heads.first() else { return Ok(Vec::new()) };
+    let trace = seen.trace.context("a trace was asked for")?;
+    let rows = first.contribution.rows[index].iter().map(|row| row.query);
+    let readouts = readouts(seen.model, trace, &seen.prompt.ids, rows)?;
+    let found = |head: &'a HeadSinks| -> Result<HeadFound<'a>> {
+        let rows = &head.contribution.rows[index];
+        let written = Written::of(seen.model, trace, head.at, rows, &readouts)?;
+        Ok(HeadFound { at: head.at, allocation: &head.answer.allocations[index], written })
+    };
+    heads.iter().map(found).collect()
 }
 
 fn answer_measures(query: &QueryScore, push: &mut dyn FnMut(Found)) {
@@ -57,14 +91,27 @@ fn answer_measures(query: &QueryScore, push: &mut dyn FnMut(Found)) {
 /// What counts as noise: everything before the question that is neither BOS nor the answer's needle.
 pub const NOISE: [Region; 3] = [Region::Template, Region::Filler, Region::Distractor];
 
-type Share = fn(&Allocation, Region) -> f64;
+type Share = fn(&HeadFound<'_>, Region) -> f64;
 
-/// The conventions for signed rows; the first is the headline.
-const CONVENTIONS: [(&str, &str, Share); 3] = [
-    ("share_abs", "noise_abs", Allocation::share_abs),
-    ("share_signed", "noise_signed", Allocation::share_signed),
-    ("share_pos", "noise_pos", Allocation::share_pos),
+/// The shares of regions; the first is the headline, the next three are the conventions for signed rows, and the last is
+/// what attention that is spread evenly over the keys would have.
+const SHARES: [(&str, &str, Share); 6] = [
+    ("share_out", "noise_out", |head, region| head.written.share_out[region as usize]),
+    ("share_abs", "noise_abs", |head, region| head.allocation.share_abs(region)),
+    ("share_signed", "noise_signed", signed),
+    ("share_pos", "noise_pos", |head, region| head.allocation.share_pos(region)),
+    ("norm_out", "noise_norm_out", |head, region| head.written.norm_out[region as usize]),
+    ("share_uniform", "noise_uniform", |head, region| head.allocation.share_uniform(region)),
 ];
+
+/// Missing where the row sums to so little that a share of it says nothing.
+fn signed(head: &HeadFound<'_>, region: Region) -> f64 {
+    if head.allocation.sum_is_small() {
+        f64::NAN
+    } else {
+        head.allocation.share_signed(region)
+    }
+}
 
 /// A fraction made of sums of `f32` weights: digits beyond theirs would only fill the disk. A signed share of a row that
 /// sums to 0 is missing.
@@ -72,39 +119,73 @@ pub(super) fn fraction(metric: &'static str, region: Option<Region>, value: f64,
     Found { region: region.map(|r| r.name().into()), ..number(metric, widen(value as f32), Some("fraction"), n) }
 }
 
-/// Means over heads and layers in every convention, the best head, and the headline convention of every head.
-fn attention_measures(sinks: &[HeadSink], target: usize, by_head: bool, push: &mut dyn FnMut(Found)) {
-    let heads = sinks.len();
-    let mean =
-        |f: &dyn Fn(&Allocation) -> f64| sinks.iter().map(|s| f(&s.allocations[target])).sum::<f64>() / heads as f64;
-    for (share_name, noise_name, share) in CONVENTIONS {
+/// Another number of that precision.
+fn single(metric: &'static str, region: Option<Region>, value: f64, unit: Option<&'static str>, n: usize) -> Found {
+    Found { unit: unit.map(Into::into), ..fraction(metric, region, value, n) }
+}
+
+/// The mean of what is a number, and of how many: heads that write nothing have no share.
+fn mean(found: &[HeadFound<'_>], of: &dyn Fn(&HeadFound<'_>) -> f64) -> (f64, usize) {
+    let numbers: Vec<f64> = found.iter().map(of).filter(|x| x.is_finite()).collect();
+    (crate::stats::mean(&numbers).unwrap_or(f64::NAN), numbers.len())
+}
+
+/// Means over heads and layers, sums where parts of one whole are told apart, and the best head.
+fn mean_measures(found: &[HeadFound<'_>], push: &mut dyn FnMut(Found)) {
+    let mut push_mean = |metric, region, of: &dyn Fn(&HeadFound<'_>) -> f64| {
+        let (mean, n) = mean(found, of);
+        push(fraction(metric, region, mean, n));
+    };
+    for (share_name, noise_name, share) in SHARES {
         for region in Region::ALL {
-            push(fraction(share_name, Some(region), mean(&|a| share(a, region)), heads));
+            push_mean(share_name, Some(region), &|head| share(head, region));
         }
-        push(fraction(noise_name, None, mean(&|a| NOISE.iter().map(|&r| share(a, r)).sum()), heads));
+        push_mean(noise_name, None, &|head| NOISE.iter().map(|&region| share(head, region)).sum());
     }
     for region in Region::ALL {
-        push(fraction("mass", Some(region), mean(&|a| a.mass(region)), heads));
+        push_mean("mass", Some(region), &|head| head.allocation.mass(region));
     }
-    push(fraction("mass_neg", None, mean(&Allocation::mass_neg), heads));
-    let differential = sinks.iter().any(|s| s.allocations[target].differential);
-    if differential {
-        push(fraction("lambda", None, mean(&Allocation::mean_lambda), heads));
-    }
-    // Not `f64::max`, which prefers any number to NaN.
-    let shares = sinks.iter().map(|s| s.allocations[target].share_abs(Region::Answer));
-    if let Some(best) = shares.max_by(f64::total_cmp) {
-        push(fraction("share_abs_best_head", Some(Region::Answer), best, 1));
-    }
-    for sink in sinks.iter().filter(|_| by_head) {
-        let allocation = &sink.allocations[target];
-        let mut push = |m: Found| push(Found { layer: Some(sink.layer), head: Some(sink.head), ..m });
+    push_mean("mass_neg", None, &|head| head.allocation.mass_neg());
+    if found.iter().any(|head| head.allocation.differential) {
+        push_mean("lambda", None, &|head| head.allocation.mean_lambda());
+        push_mean("cancelled", None, &|head| head.allocation.cancelled_everywhere());
         for region in Region::ALL {
-            push(fraction("share_abs", Some(region), allocation.share_abs(region), 1));
+            push_mean("cancelled", Some(region), &|head| head.allocation.cancelled(region));
         }
-        if differential {
-            push(fraction("mass_neg", None, allocation.mass_neg(), 1));
-            push(fraction("lambda", None, allocation.mean_lambda(), 1));
+        let left_out = found.iter().filter(|head| head.allocation.sum_is_small()).count();
+        push(number("signed_left_out", left_out as f64, Some("heads"), found.len()));
+    }
+    let (rms, n) = mean(found, &|head| head.written.context_rms);
+    push(single("context_rms", None, rms, None, n));
+    let effects: Option<Vec<_>> = found.iter().map(|head| head.written.logit_out).collect();
+    for region in Region::ALL.into_iter().filter(|_| effects.is_some()) {
+        let sum = effects.iter().flatten().map(|effect| effect[region as usize]).sum();
+        push(single("logit_out_sum", Some(region), sum, Some("logits"), 1));
+    }
+    for (metric, share) in [("share_out_best_head", SHARES[0].2), ("share_abs_best_head", SHARES[1].2)] {
+        let shares = found.iter().map(|head| share(head, Region::Answer)).filter(|share| share.is_finite());
+        if let Some(best) = shares.max_by(f64::total_cmp) {
+            push(fraction(metric, Some(Region::Answer), best, 1));
         }
+    }
+}
+
+/// The headline of every region, and what else tells heads apart.
+fn head_measures(head: &HeadFound<'_>, push: &mut dyn FnMut(Found)) {
+    let HeadFound { at: (layer, index), allocation, written } = head;
+    let mut push = |found| push(Found { layer: Some(*layer), head: Some(*index), ..found });
+    for region in Region::ALL {
+        push(fraction("share_out", Some(region), written.share_out[region as usize], 1));
+    }
+    push(fraction("share_abs", Some(Region::Answer), allocation.share_abs(Region::Answer), 1));
+    if let Some(effect) = written.logit_out {
+        push(single("logit_out", Some(Region::Answer), effect[Region::Answer as usize], Some("logits"), 1));
+    }
+    push(single("context_rms", None, written.context_rms, None, 1));
+    if allocation.differential {
+        push(fraction("share_signed", Some(Region::Answer), signed(head, Region::Answer), 1));
+        push(fraction("cancelled", None, allocation.cancelled_everywhere(), 1));
+        push(fraction("mass_neg", None, allocation.mass_neg(), 1));
+        push(fraction("lambda", None, allocation.mean_lambda(), 1));
     }
 }

@@ -5,6 +5,7 @@
 //! many prompts it pools, in the order of the prompts.
 
 mod answer;
+mod contribution;
 mod fidelity;
 mod generation;
 mod map;
@@ -14,6 +15,7 @@ mod set;
 mod shape;
 
 pub use answer::{AnswerMeasure, NOISE};
+pub use contribution::{readouts, Written};
 pub use fidelity::FidelityMeasure;
 pub use generation::{Generated, GenerationMeasure};
 pub use map::{MapMeasure, MapSpec, Maps};
@@ -25,8 +27,9 @@ pub use outliers::{MassiveAt, OutlierMeasure, Outliers, RANKS};
 pub use set::{MeasureName, Measures};
 pub use shape::ShapeMeasure;
 
-use crate::attention::{ResidualProbe, RowProbe, Sighting};
+use crate::attention::{ResidualProbe, RowProbe, Sighting, Trace};
 use crate::generate::Generation;
+use crate::model::Transformer;
 use crate::pass::{Predictions, QueryScore};
 use crate::prompt::{Prompt, Tokenizer};
 use crate::record::{Identity, Measure as Found};
@@ -45,6 +48,11 @@ pub trait Measure: Send + Sync {
     /// A probe that watches the residual stream of one pass.
     fn residual_probe(&self) -> Option<Box<dyn ResidualSink>> {
         None
+    }
+
+    /// Whether it needs to know what else passes at the rows of the prompt's targets.
+    fn wants_trace(&self) -> bool {
+        false
     }
 
     /// Whether it needs to know how every token is predicted.
@@ -111,6 +119,8 @@ pub struct Seen<'a> {
     pub sample: u64,
     /// What its records say about model, prompt and condition, as far as it is the same for all of them.
     pub identity: &'a Identity,
+    /// The model, for what comes after attention.
+    pub model: &'a Transformer,
     /// The prompt.
     pub prompt: &'a Prompt,
     /// What cut it into tokens; nothing if they were given as ids.
@@ -121,6 +131,8 @@ pub struct Seen<'a> {
     pub predictions: Option<&'a Predictions>,
     /// What the model said by itself, if a measure asked; nothing but in the baseline.
     pub generation: Option<&'a Generation>,
+    /// What passed at the rows of the prompt's targets, if a measure asked.
+    pub trace: Option<&'a Trace>,
     /// What its row probes saw, in (layer, head, probe) order; [`Sighting::probe`] counts the measure's own.
     pub sightings: Vec<Sighting>,
     /// Its residual probe.

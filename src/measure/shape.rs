@@ -55,6 +55,9 @@ struct HeadShape {
     /// Shares of |a|: of the first token, of detected sinks, and of each region.
     first: f64,
     sink_share: f64,
+    /// Mean value norms of the first token and of detected sinks over that of all keys.
+    first_value_norm: Option<f64>,
+    sink_value_norm: Option<f64>,
     shares: [f64; Region::ALL.len()],
     /// Shares of the regions in what is neither the first token nor a sink.
     shares_no_sinks: [f64; Region::ALL.len()],
@@ -72,6 +75,8 @@ impl HeadShape {
             shape,
             sinks: sinks.len(),
             first: share(0),
+            first_value_norm: received.value_norm(&[0]),
+            sink_value_norm: received.value_norm(&sinks),
             sink_share: sinks.iter().map(|&key| share(key)).sum(),
             shares: shares_without(magnitudes, &target.regions, &[]),
             shares_no_sinks: shares_without(magnitudes, &target.regions, &excluded),
@@ -100,6 +105,14 @@ fn mean_measures(heads: &[HeadShape], target: &Target, push: &mut dyn FnMut(Foun
     push(number("sinks", mean(&|h| h.sinks as f64), Some("keys"), n));
     push(fraction("sink_share_first", None, mean(&|h| h.first), n));
     push(fraction("sink_share_detected", None, mean(&|h| h.sink_share), n));
+    for (metric, norms) in [
+        ("value_norm_first", heads.iter().filter_map(|head| head.first_value_norm).collect::<Vec<f64>>()),
+        ("value_norm_sinks", heads.iter().filter_map(|head| head.sink_value_norm).collect()),
+    ] {
+        if let Some(norm) = crate::stats::mean(&norms) {
+            push(number(metric, norm, None, norms.len()));
+        }
+    }
     for region in Region::ALL {
         let boosts: Vec<f64> = heads.iter().filter_map(|head| head.boost(region, target)).collect();
         if let Some(boost) = crate::stats::mean(&boosts) {
@@ -119,5 +132,8 @@ fn head_measures(heads: &[HeadShape], push: &mut dyn FnMut(Found)) {
         push(number("keys_90", head.shape.keys_90, Some("keys"), 1));
         push(number("sinks", head.sinks as f64, Some("keys"), 1));
         push(fraction("sink_share_detected", None, head.sink_share, 1));
+        for (metric, norm) in [("value_norm_first", head.first_value_norm), ("value_norm_sinks", head.sink_value_norm)] {
+            norm.into_iter().for_each(|norm| push(number(metric, norm, None, 1)));
+        }
     }
 }

@@ -6,6 +6,7 @@ mod cost;
 mod describe;
 mod families;
 mod names;
+mod output;
 mod raw;
 mod rotary;
 mod transformer;
@@ -17,6 +18,7 @@ pub use config::{
 };
 pub use cost::Flops;
 pub use families::Layout;
+pub use output::{HeadOutput, Readout};
 pub use rotary::{RopeScaling, Rotary};
 pub use transformer::{At, Attention, Transformer};
 pub use weights::Weights;

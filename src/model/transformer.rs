@@ -7,7 +7,7 @@ use crate::attention::{lambda_init, Attend, DiffV1, DiffV2, Heads, Pairing, Scal
 use crate::ops::{gelu, gelu_tanh, layer_norm, linear, relu, rms_norm, rope, silu, swiglu, RopeStyle, RopeTable};
 use anyhow::{bail, ensure, Result};
 use candle_core::{DType, Device, Tensor};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Rows that an MLP works on at once.
 pub(super) const MLP_ROWS: usize = 4096;
@@ -21,38 +21,40 @@ pub struct Transformer {
     /// Learned positions: (positions, E).
     positions: Option<Tensor>,
     rotary: Vec<Arc<GrowingTable>>,
-    blocks: Vec<Block>,
-    norm: Norm,
-    head: Tensor,
+    pub(super) blocks: Vec<Block>,
+    pub(super) norm: Norm,
+    pub(super) head: Tensor,
+    /// The mean row of `head`, once somebody has asked for it.
+    pub(super) mean_head_row: Arc<OnceLock<Vec<f32>>>,
 }
 
 #[derive(Clone)]
-struct Block {
-    attention: Attention,
+pub(super) struct Block {
+    pub(super) attention: Attention,
     mlp: Mlp,
-    attention_norms: Norms,
+    pub(super) attention_norms: Norms,
     mlp_norms: Norms,
     parallel: bool,
 }
 
 /// The norms around a sublayer.
 #[derive(Clone)]
-struct Norms {
+pub(super) struct Norms {
     before: Option<Norm>,
-    after: Option<Norm>,
+    pub(super) after: Option<Norm>,
 }
 
 #[derive(Clone)]
-struct Norm {
-    gain: Tensor,
-    bias: Option<Tensor>,
-    eps: f64,
+pub(super) struct Norm {
+    pub(super) gain: Tensor,
+    pub(super) bias: Option<Tensor>,
+    pub(super) eps: f64,
 }
 
 /// A projection, with or without bias.
 #[derive(Clone)]
-struct Linear {
-    weight: Tensor,
+pub(super) struct Linear {
+    pub(super) weight: Tensor,
     bias: Option<Tensor>,
 }
 
@@ -70,9 +72,9 @@ pub struct Attention {
     q: Linear,
     k: Linear,
     v: Linear,
-    o: Linear,
+    pub(super) o: Linear,
     qk_norm: Option<(QkNorm, [Norm; 2])>,
-    kind: Kind,
+    pub(super) kind: Kind,
     wiring: Arc<Wiring>,
     layer: Layer,
     style: RopeStyle,
@@ -80,7 +82,7 @@ pub struct Attention {
 }
 
 #[derive(Clone)]
-enum Kind {
+pub(super) enum Kind {
     Standard,
     V1(DiffV1),
     V2(DiffV2),
@@ -112,7 +114,8 @@ impl Transformer {
         let norm = Norm::load(config, "model.norm", weights)?;
         let head = if config.tied { embed.clone() } else { weights.take("lm_head.weight")? };
         ensure!(weights.left().is_empty(), "tensors {:?} are not part of the model", weights.left());
-        Ok(Self { config: config.clone(), embed, positions, rotary, blocks, norm, head })
+        let mean_head_row = Arc::default();
+        Ok(Self { config: config.clone(), embed, positions, rotary, blocks, norm, head, mean_head_row })
     }
 
     /// A copy that takes up to `ctx_tok` tokens, for measuring rotary models beyond the trained context.
@@ -232,7 +235,11 @@ impl Block {
 
     /// (B, T, E) -> (B, T, E).
     fn forward(&self, x: &Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
-        let attention = |x: Tensor| self.attention.forward(x, layer, at, attend);
+        let attention = |x: Tensor| {
+            let y = self.attention.forward(x, layer, at, attend)?;
+            attend.attended(layer, &y)?;
+            Ok(y)
+        };
         let attended = self.attention_norms.around(x, attention)?;
         if self.parallel {
             return Ok(((attended + self.mlp(x)?)? + x)?);

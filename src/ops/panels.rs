@@ -50,6 +50,11 @@ impl Panels {
     pub fn rows(&self, panel: usize, rows: Range<usize>) -> &[Line] {
         &self.lines[panel * self.rows..(panel + 1) * self.rows][rows]
     }
+
+    /// The numbers of one row of a panel, zeros beyond the last column.
+    pub fn row(&self, panel: usize, row: usize) -> &[f32; PANEL] {
+        &self.rows(panel, row..row + 1)[0].0
+    }
 }
 
 /// `dst = a @ panel` or, to `add`, `dst += a @ panel`. `dst` has [`PANEL`] columns.

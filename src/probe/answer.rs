@@ -2,10 +2,14 @@
 
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::prompt::{Region, Target};
+use crate::stats::simd::sum;
 use std::any::Any;
 use std::ops::Range;
 
 const REGIONS: usize = Region::ALL.len();
+
+/// The smallest |Σ a| of which shares are taken, as a fraction of Σ|a|. A share of it has ten times the error of the mass.
+const SMALL_SUM: f64 = 0.1;
 
 /// Watches the target rows of one prompt: those that predict the answers.
 pub struct AnswerProbe {
@@ -14,16 +18,21 @@ pub struct AnswerProbe {
 
 /// The rows of one target and the runs of keys of one region, in order.
 #[derive(Clone)]
-struct TargetRuns {
-    rows: Range<usize>,
-    runs: Vec<(Region, Range<usize>)>,
+pub(super) struct TargetRuns {
+    pub(super) rows: Range<usize>,
+    pub(super) runs: Vec<(Region, Range<usize>)>,
+}
+
+impl TargetRuns {
+    pub(super) fn new(target: &Target) -> Self {
+        Self { rows: target.rows.clone(), runs: runs(&target.regions) }
+    }
 }
 
 impl AnswerProbe {
     /// A probe for the targets of a prompt.
     pub fn new(targets: &[Target]) -> Self {
-        let runs_of = |t: &Target| TargetRuns { rows: t.rows.clone(), runs: runs(&t.regions) };
-        Self { targets: targets.iter().map(runs_of).collect() }
+        Self { targets: targets.iter().map(TargetRuns::new).collect() }
     }
 }
 
@@ -66,6 +75,10 @@ pub struct Allocation {
     pub signed: [f64; REGIONS],
     /// Sum of their magnitudes.
     pub magnitude: [f64; REGIONS],
+    /// Sum of what the maps weigh before they are subtracted: Σ_j |mix_j| A_j.
+    pub unmixed: [f64; REGIONS],
+    /// Keys that the rows see.
+    pub keys: [usize; REGIONS],
     /// Sum of lambda over rows; 0 for standard attention.
     pub lambda: f64,
     /// Whether the rows are differences of two maps.
@@ -79,24 +92,51 @@ impl Allocation {
     fn add(&mut self, row: &Row<'_>, runs: &[(Region, Range<usize>)]) {
         for (region, keys) in runs {
             let visible = keys.start.min(row.effective.len())..keys.end.min(row.effective.len());
-            for &weight in &row.effective[visible] {
-                self.signed[*region as usize] += f64::from(weight);
-                self.magnitude[*region as usize] += f64::from(weight.abs());
+            let region = *region as usize;
+            for &weight in &row.effective[visible.clone()] {
+                self.signed[region] += f64::from(weight);
+                self.magnitude[region] += f64::from(weight.abs());
             }
+            for (map, mix) in row.maps.iter().zip(row.mix) {
+                self.unmixed[region] += f64::from(mix.abs()) * sum(&map[visible.clone()]);
+            }
+            self.keys[region] += visible.end.saturating_sub(visible.start.max(row.first_visible));
         }
         self.differential = row.mix.len() > 1;
         self.lambda += row.mix.get(1).map_or(0.0, |&weight| -f64::from(weight));
         self.rows += 1;
     }
 
-    /// Share of a region in the sum of magnitudes: the headline convention.
+    /// Share of a region in the sum of magnitudes: what was weighed, whatever its sign and whatever its values.
     pub fn share_abs(&self, region: Region) -> f64 {
         self.magnitude[region as usize] / self.magnitude.iter().sum::<f64>()
     }
 
-    /// Share of a region in the signed sum, which is 1 - lambda per row and may be close to zero.
+    /// Share of a region in the signed sum, which is 1 - lambda per row and may be close to zero: see
+    /// [`Allocation::sum_is_small`].
     pub fn share_signed(&self, region: Region) -> f64 {
         self.signed[region as usize] / self.signed.iter().sum::<f64>()
+    }
+
+    /// Whether the weights cancel so nearly, |Σ a| < 0.1 Σ|a|, that shares of their sum say nothing.
+    pub fn sum_is_small(&self) -> bool {
+        self.signed.iter().sum::<f64>().abs() < SMALL_SUM * self.magnitude.iter().sum::<f64>()
+    }
+
+    /// How much of a region's attention the subtraction removes: 1 - Σ|a| / Σ_j |mix_j| A_j. 0 for one map, 1 where both
+    /// maps agree after weighting.
+    pub fn cancelled(&self, region: Region) -> f64 {
+        1.0 - self.magnitude[region as usize] / self.unmixed[region as usize]
+    }
+
+    /// The same of all regions together.
+    pub fn cancelled_everywhere(&self) -> f64 {
+        1.0 - self.magnitude.iter().sum::<f64>() / self.unmixed.iter().sum::<f64>()
+    }
+
+    /// The share that a region had if every key that the rows see weighed the same: its share of those keys.
+    pub fn share_uniform(&self, region: Region) -> f64 {
+        self.keys[region as usize] as f64 / self.keys.iter().sum::<usize>() as f64
     }
 
     /// Share of a region in the sum of positive weights.
@@ -136,6 +176,8 @@ impl RowSink for AnswerSink {
             for i in 0..REGIONS {
                 mine.signed[i] += theirs.signed[i];
                 mine.magnitude[i] += theirs.magnitude[i];
+                mine.unmixed[i] += theirs.unmixed[i];
+                mine.keys[i] += theirs.keys[i];
             }
             mine.lambda += theirs.lambda;
             mine.differential |= theirs.differential;
@@ -150,7 +192,9 @@ impl RowSink for AnswerSink {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::OwnRow;
     use super::*;
+    use crate::attention::Values;
 
     /// Keys 0..6: bos, filler, filler, answer, filler, question.
     fn sink() -> AnswerSink {
@@ -161,7 +205,8 @@ mod tests {
     }
 
     fn see(sink: &mut AnswerSink, query: usize, effective: &[f32], lambda: f32) {
-        sink.see(&Row { query, first_visible: 0, logits: &[], maps: &[], mix: &[1.0, -lambda], effective });
+        let values = Values::new(&[], &[], 0);
+        sink.see(&Row { query, first_visible: 0, logits: &[], maps: &[], mix: &[1.0, -lambda], effective, values });
     }
 
     #[test]
@@ -189,6 +234,28 @@ mod tests {
             assert!((a.share_abs(region) - a.share_signed(region)).abs() < 1e-12);
             assert!((a.share_abs(region) - a.share_pos(region)).abs() < 1e-12);
         }
+    }
+
+    #[test]
+    fn what_two_maps_have_in_common_is_cancelled() {
+        let mut sink = sink();
+        // Filler: 0.4 in both maps, half of it taken away; answer: in the first map only; question: in the second only.
+        OwnRow::two(&[0.0, 0.4, 0.0, 0.6, 0.0, 0.0], &[0.0, 0.4, 0.0, 0.0, 0.0, 0.6], 0.5).show(&mut sink);
+        let a = &sink.allocations[0];
+        assert!((a.cancelled(Region::Filler) - (1.0 - 0.2 / 0.6)).abs() < 1e-6);
+        assert!(a.cancelled(Region::Answer).abs() < 1e-6 && a.cancelled(Region::Question).abs() < 1e-6);
+        assert!((a.cancelled_everywhere() - (1.0 - 1.1 / 1.5)).abs() < 1e-6);
+        assert!((a.share_uniform(Region::Filler) - 0.5).abs() < 1e-12);
+        assert!(!a.sum_is_small());
+    }
+
+    #[test]
+    fn one_map_cancels_nothing_and_a_row_that_sums_to_nothing_is_known() {
+        let (mut one, mut two) = (sink(), sink());
+        OwnRow::one(&[0.1, 0.2, 0.3, 0.15, 0.25]).show(&mut one);
+        assert_eq!(one.allocations[0].cancelled_everywhere(), 0.0);
+        OwnRow::two(&[0.5, 0.5, 0.0, 0.0, 0.0], &[0.0, 0.0, 0.5, 0.25, 0.25], 0.98).show(&mut two);
+        assert!(two.allocations[0].sum_is_small());
     }
 
     #[test]

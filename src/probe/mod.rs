@@ -3,6 +3,7 @@
 //! | probe | what it learns of a head | rows it wants |
 //! |---|---|---|
 //! | [`AnswerProbe`] | where the answer's rows look, by region | those that predict an answer |
+//! | [`ContributionProbe`] | what each region gives the head's output | those that predict an answer |
 //! | [`ShapeProbe`] | how spread out those rows are | those that predict an answer |
 //! | [`RowsProbe`] | those rows themselves | those that predict an answer |
 //! | [`GridProbe`] | a picture of the map, pooled to bins | a range |
@@ -13,6 +14,7 @@
 //! [`Hidden`] learns from the residual stream what [`LogitProbe`] learns from logits.
 
 mod answer;
+mod contribution;
 mod grid;
 mod hidden;
 mod lambda;
@@ -24,6 +26,7 @@ mod sink;
 mod testing;
 
 pub use answer::{runs, Allocation, AnswerProbe, AnswerSink};
+pub use contribution::{Contribution, ContributionProbe, ContributionSink};
 pub use grid::{Grid, GridMean, GridProbe, GridSink, GridSpec, Pooling, Quantity};
 pub use hidden::{Hidden, HiddenAt, Massive};
 pub use lambda::{LambdaProbe, LambdaSink};

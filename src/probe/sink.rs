@@ -58,6 +58,7 @@ impl RowProbe for SinkProbe {
             sampled: Vec::new(),
             received: Vec::new(),
             magnitudes: vec![Vec::new(); self.plan.targets.len()],
+            value_norms: Vec::new(),
         })
     }
 }
@@ -72,6 +73,8 @@ pub struct ReceivedSink {
     /// One per range of rows, per key: the sum of |a| over those rows. As long as the last of the rows; empty before
     /// the first.
     pub magnitudes: Vec<Vec<f32>>,
+    /// The norm of the value of every key that a row of the ranges sees.
+    value_norms: Vec<f32>,
 }
 
 impl ReceivedSink {
@@ -94,6 +97,15 @@ impl ReceivedSink {
         let is_sink =
             |&key: &usize| self.rows(key) >= SINK_ROWS && self.mean_share(key).is_some_and(|share| share > SINK_SHARE);
         (0..self.received.len()).filter(is_sink).collect()
+    }
+
+    /// The mean value norm of some keys over that of all: near 0 for a null sink, which takes attention and gives nothing
+    /// back, as Kobayashi et al. (2020) saw, and not for one that broadcasts something. `None` without keys.
+    pub fn value_norm(&self, keys: &[usize]) -> Option<f64> {
+        let mean = |norms: &[f64]| crate::stats::mean(norms);
+        let all: Vec<f64> = self.value_norms.iter().map(|&norm| f64::from(norm)).collect();
+        let some: Vec<f64> = keys.iter().filter_map(|&key| all.get(key).copied()).collect();
+        Some(mean(&some)? / mean(&all).filter(|&mean| mean > 0.0)?)
     }
 
     fn sample(&mut self, row: &Row<'_>) {
@@ -123,6 +135,8 @@ impl RowSink for ReceivedSink {
             if rows.contains(&row.query) {
                 sums.resize(sums.len().max(row.effective.len()), 0.0);
                 add_magnitudes(sums, row.effective, 1.0);
+                let further = self.value_norms.len()..row.effective.len();
+                self.value_norms.extend(further.map(|key| row.values.norm(key) as f32));
             }
         }
     }
@@ -131,6 +145,8 @@ impl RowSink for ReceivedSink {
         let later = later.into_any().downcast::<ReceivedSink>().expect("states of one probe are merged");
         self.sampled.extend(&later.sampled);
         add(&mut self.received, &later.received);
+        let known = self.value_norms.len().min(later.value_norms.len());
+        self.value_norms.extend(&later.value_norms[known..]);
         self.magnitudes.iter_mut().zip(&later.magnitudes).for_each(|(mine, theirs)| add(mine, theirs));
     }
 

@@ -1,6 +1,7 @@
 //! Rows made by hand, shown to probes as the streaming kernel shows them.
 
-use crate::attention::{Row, RowProbe, RowSink};
+use crate::attention::{Row, RowProbe, RowSink, Values};
+use crate::ops::{Mat, Panels};
 use crate::rng::Rng;
 
 /// What a row borrows.
@@ -9,6 +10,8 @@ pub struct OwnRow {
     pub logits: Vec<Vec<f32>>,
     pub maps: Vec<Vec<f32>>,
     pub mix: Vec<f32>,
+    /// The value of every key.
+    pub values: Vec<Vec<f32>>,
 }
 
 impl OwnRow {
@@ -24,7 +27,15 @@ impl OwnRow {
 
     fn new(maps: Vec<Vec<f32>>, mix: Vec<f32>) -> Self {
         let logits = maps.iter().map(|map| map.iter().map(|x| x.abs().ln()).collect()).collect();
-        Self { logits, maps, mix }
+        let values = vec![vec![1.0]; maps[0].len()];
+        Self { logits, maps, mix, values }
+    }
+
+    /// The row with these values of its keys instead of 1.
+    pub fn with_values(mut self, values: &[&[f32]]) -> Self {
+        assert_eq!(values.len(), self.maps[0].len(), "a value for every key");
+        self.values = values.iter().map(|value| value.to_vec()).collect();
+        self
     }
 
     /// The mixture.
@@ -39,7 +50,10 @@ impl OwnRow {
         let effective = self.effective();
         let query = effective.len() - 1;
         let (mix, effective) = (self.mix.as_slice(), effective.as_slice());
-        sink.see(&Row { query, first_visible: 0, logits: &logits, maps: &maps, mix, effective });
+        let (keys, width) = (self.values.len(), self.values[0].len());
+        let packed = [Panels::new(Mat::new(&self.values.concat(), keys, width, width))];
+        let values = Values::new(&packed, &[0], width);
+        sink.see(&Row { query, first_visible: 0, logits: &logits, maps: &maps, mix, effective, values });
     }
 }
 
@@ -58,7 +72,7 @@ pub fn watch<S: 'static>(probe: &dyn RowProbe, rows: &[OwnRow], block: usize) ->
     whole.into_any().downcast().expect("the probe's state")
 }
 
-/// Differential rows 0..tokens with random softmax maps and a lambda per row.
+/// Differential rows 0..tokens with random softmax maps, a lambda per row, and values of three channels.
 pub fn random_rows(tokens: usize, seed: u64) -> Vec<OwnRow> {
     let mut rng = Rng::new(seed, "rows");
     let mut map = |keys: usize| {
@@ -66,5 +80,9 @@ pub fn random_rows(tokens: usize, seed: u64) -> Vec<OwnRow> {
         let total: f32 = weights.iter().sum();
         weights.iter().map(|x| x / total).collect::<Vec<f32>>()
     };
-    (1..=tokens).map(|keys| OwnRow::two(&map(keys), &map(keys), 0.2 + 0.6 * map(2)[0])).collect()
+    let rows: Vec<OwnRow> =
+        (1..=tokens).map(|keys| OwnRow::two(&map(keys), &map(keys), 0.2 + 0.6 * map(2)[0])).collect();
+    let values: Vec<Vec<f32>> = (0..tokens).map(|_| (0..3).map(|_| rng.normal() as f32).collect()).collect();
+    let valued = |(keys, row): (usize, OwnRow)| OwnRow { values: values[..=keys].to_vec(), ..row };
+    rows.into_iter().enumerate().map(valued).collect()
 }

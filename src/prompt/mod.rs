@@ -5,6 +5,7 @@
 //! that a token such as " The", which holds the space before a word, belongs where the word belongs: a token lies in
 //! the region of its first visible byte, or, if it is nothing but white space, of its first byte.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -160,6 +161,12 @@ impl Prompt {
         let target =
             |(i, query): (usize, &Query)| Target { query: Some(i), rows: query.rows(), regions: self.regions(Some(i)) };
         self.queries.iter().enumerate().map(target).collect()
+    }
+
+    /// The rows of all targets, rising.
+    pub fn target_rows(&self) -> Vec<usize> {
+        let rows: BTreeSet<usize> = self.targets().into_iter().flat_map(|target| target.rows).collect();
+        rows.into_iter().collect()
     }
 
     /// The tokens up to where the first answer begins: what a model gets that is left to answer by itself.

@@ -4,6 +4,7 @@ mod attention;
 mod commands;
 mod common;
 mod compare;
+mod contribution;
 mod folders;
 mod generate;
 mod gradients;

@@ -1,0 +1,78 @@
+//! What passes at a few rows: enough to follow what a head writes on its way to the logits.
+
+/// Numbers of chosen rows of one pass over one prompt, as a [`Stream`](super::Stream) met them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trace {
+    rows: Vec<usize>,
+    /// By layer, the mixtures of all heads before they are finished: (rows, H x value width).
+    mixtures: Vec<Vec<f32>>,
+    /// By layer, what attention gives, before any norm after it: (rows, E).
+    attended: Vec<Vec<f32>>,
+    /// The residual stream where it was last seen: (rows, E).
+    last: Vec<f32>,
+}
+
+impl Trace {
+    /// Nothing yet, of these rows.
+    pub(super) fn new(rows: Vec<usize>) -> Self {
+        Self { rows, ..Self::default() }
+    }
+
+    /// The rows: positions of query tokens.
+    pub fn rows(&self) -> &[usize] {
+        &self.rows
+    }
+
+    /// The mixtures of all heads of a layer in a row: (H x value width). Nothing if the row was not traced.
+    pub fn mixture_of(&self, layer: usize, row: usize) -> Option<&[f32]> {
+        self.row(self.mixtures.get(layer)?, row)
+    }
+
+    /// What a layer's attention gave in a row, before any norm after it: (E).
+    pub fn attended_of(&self, layer: usize, row: usize) -> Option<&[f32]> {
+        self.row(self.attended.get(layer)?, row)
+    }
+
+    /// The residual stream of a row after the last layer, before the final norm: (E).
+    pub fn last_of(&self, row: usize) -> Option<&[f32]> {
+        self.row(&self.last, row)
+    }
+
+    fn row<'a>(&self, values: &'a [f32], row: usize) -> Option<&'a [f32]> {
+        let at = self.rows.iter().position(|&traced| traced == row)?;
+        values.chunks_exact(values.len() / self.rows.len()).nth(at)
+    }
+
+    /// Keeps the rows of a layer's mixtures (T, width).
+    pub(super) fn mixture(&mut self, values: &[f32], width: usize) {
+        self.mixtures.push(self.pick(values, width));
+    }
+
+    /// Keeps the rows of what a layer's attention gives (T, width).
+    pub(super) fn attended(&mut self, values: &[f32], width: usize) {
+        self.attended.push(self.pick(values, width));
+    }
+
+    /// Keeps the rows of the residual stream (T, width).
+    pub(super) fn residual(&mut self, values: &[f32], width: usize) {
+        self.last = self.pick(values, width);
+    }
+
+    fn pick(&self, values: &[f32], width: usize) -> Vec<f32> {
+        self.rows.iter().flat_map(|&row| &values[row * width..][..width]).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_found_by_their_position_and_others_are_missing() {
+        let mut trace = Trace::new(vec![1, 3]);
+        trace.mixture(&[0.0, 0.1, 1.0, 1.1, 2.0, 2.1, 3.0, 3.1], 2);
+        trace.residual(&[5.0, 6.0, 7.0, 8.0], 1);
+        assert_eq!((trace.mixture_of(0, 3), trace.last_of(1)), (Some(&[3.0, 3.1][..]), Some(&[6.0][..])));
+        assert_eq!((trace.mixture_of(0, 2), trace.mixture_of(1, 3), trace.attended_of(0, 1)), (None, None, None));
+    }
+}

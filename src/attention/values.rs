@@ -1,0 +1,82 @@
+//! The values of a head's keys, lent to probes together with the row that weighs them.
+
+use crate::ops::{multiply_panel, Mat, MatMut, Panels, PANEL};
+
+/// Keys that are added up in `f32` before their sum joins an `f64` one.
+const KEYS: usize = 512;
+
+/// Values of the keys of one output head: its value slices, side by side, as the kernel has packed them.
+#[derive(Clone, Copy)]
+pub struct Values<'a> {
+    /// V of every value head of the layer: (T, d).
+    heads: &'a [Panels],
+    /// The value heads that this output head reads.
+    slices: &'a [usize],
+    d: usize,
+}
+
+impl<'a> Values<'a> {
+    /// The slices `slices` of the packed value heads `heads`, each (T, d).
+    pub fn new(heads: &'a [Panels], slices: &'a [usize], d: usize) -> Self {
+        Self { heads, slices, d }
+    }
+
+    /// Channels of a value.
+    pub fn width(&self) -> usize {
+        self.slices.len() * self.d
+    }
+
+    /// sum += Σ_i weights[i] v[first + i], with sum (value width).
+    ///
+    /// # Panics
+    /// If `sum` has another width, or there are fewer keys.
+    pub fn weigh(&self, first: usize, weights: &[f32], sum: &mut [f64]) {
+        assert_eq!(sum.len(), self.width(), "width of a value");
+        for (slice, sum) in self.slices.iter().zip(sum.chunks_exact_mut(self.d)) {
+            for (panel, sum) in sum.chunks_mut(PANEL).enumerate() {
+                for (i, weights) in weights.chunks(KEYS).enumerate() {
+                    let keys = first + i * KEYS..first + i * KEYS + weights.len();
+                    let mut part = [0.0; PANEL];
+                    let of_panel = MatMut::new(&mut part, 1, PANEL, PANEL);
+                    let weights = Mat::new(weights, 1, weights.len(), weights.len());
+                    multiply_panel(of_panel, false, weights, self.heads[*slice].rows(panel, keys));
+                    sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += f64::from(part));
+                }
+            }
+        }
+    }
+
+    /// The Euclidean norm of the value of a key.
+    pub fn norm(&self, key: usize) -> f64 {
+        let panels = self.slices.iter().flat_map(|&slice| (0..self.d.div_ceil(PANEL)).map(move |panel| (slice, panel)));
+        let squares = panels.flat_map(|(slice, panel)| self.heads[slice].row(panel, key)).map(|&x| f64::from(x).powi(2));
+        squares.sum::<f64>().sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn a_weighed_sum_is_that_of_the_slices_it_reads() {
+        let (t, d) = (1100, 40); // more keys than one part, more channels than one panel
+        let mut rng = Rng::new(1, "values");
+        let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
+        let (v, weights) = ([random(t * d), random(t * d), random(t * d)], random(t));
+        let heads: Vec<Panels> = v.iter().map(|v| Panels::new(Mat::new(v, t, d, d))).collect();
+        let values = Values::new(&heads, &[2, 0], d);
+        let (first, keys) = (7, 1050);
+        let mut got = vec![1.0; 2 * d];
+        values.weigh(first, &weights[..keys], &mut got);
+        for (channel, got) in got.iter().enumerate() {
+            let v = &v[[2, 0][channel / d]];
+            let product = |i: usize| f64::from(weights[i]) * f64::from(v[(first + i) * d + channel % d]);
+            let want = 1.0 + (0..keys).map(product).sum::<f64>();
+            assert!((got - want).abs() < 1e-4, "channel {channel}: {got} instead of {want}");
+        }
+        let norm: f64 = [2, 0].iter().flat_map(|&s| &v[s][3 * d..4 * d]).map(|&x| f64::from(x).powi(2)).sum();
+        assert!((values.norm(3) - norm.sqrt()).abs() < 1e-5);
+    }
+}

@@ -1,0 +1,115 @@
+//! What the regions write through each head, from what they give its mixture.
+//!
+//! c_R of a row goes through what the layer does next, the head norm with the row's factor and gain and the head's columns
+//! of W_O, to u_R; u = Σ_R u_R is what the head adds to the residual stream. Then
+//!
+//! * share_out\[R\] = Σ_t ⟨u_R, u⟩ / Σ_t ⟨u, u⟩ over the rows t of one answer: signed, sums to 1, the same for a row and
+//!   its negative. It is the projection of a part on the whole (the alignment of Mickus et al. 2022 and Kobayashi et al.
+//!   2020, for a partition);
+//! * norm_out\[R\] = Σ_t ‖u_R‖ / Σ_t Σ_R' ‖u_R'‖: how much is written, wherever it points;
+//! * context_rms, the mean over rows of RMS(o) before the head norm: what the authors of DIFF V2 blame that norm for
+//!   magnifying;
+//! * logit_out\[R\], the mean over rows of the direct effect on the logit of the right next token, less the mean logit:
+//!   (unembedding row - mean row) through the final norm, as it was in that row, times u_R. Parts sum to the direct
+//!   effect of the whole head (direct logit attribution, Elhage et al. 2021).
+
+use crate::attention::Trace;
+use crate::model::{Readout, Transformer};
+use crate::probe::Contribution;
+use crate::prompt::Region;
+use anyhow::Result;
+
+const REGIONS: usize = Region::ALL.len();
+
+/// What the regions, in the order of [`Region::ALL`], write through one head in the rows of one answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// ⟨u_R, u⟩ / ⟨u, u⟩; NaN where the head writes nothing.
+    pub share_out: [f64; REGIONS],
+    /// ‖u_R‖ / Σ ‖u_R'‖; NaN where the head writes nothing.
+    pub norm_out: [f64; REGIONS],
+    /// RMS(o) before the head norm.
+    pub context_rms: f64,
+    /// Direct effect on the right logit less the mean one; nothing where the way there is not linear or no token is next.
+    pub logit_out: Option<[f64; REGIONS]>,
+}
+
+impl Written {
+    /// Follows `rows` of a head of a layer.
+    ///
+    /// `readouts` has, for each of them, the way to the logit of the next token.
+    ///
+    /// # Errors
+    /// If the rows were not traced.
+    pub fn of(
+        model: &Transformer,
+        trace: &Trace,
+        (layer, head): (usize, usize),
+        rows: &[Contribution],
+        readouts: &[Option<Readout<'_>>],
+    ) -> Result<Self> {
+        let (mut inner, mut norms, mut whole) = ([0.0; REGIONS], [0.0; REGIONS], 0.0);
+        let (mut rms, mut logit_out, mut followed) = (0.0, [0.0; REGIONS], 0);
+        for (row, readout) in rows.iter().zip(readouts) {
+            let output = model.head_output(layer, head, row.query, trace)?;
+            let written = output.write(row.parts())?; // regions,E
+            let parts: Vec<&[f32]> = written.chunks_exact(written.len() / REGIONS).collect();
+            let total = sum(&parts); // E
+            for (region, part) in parts.iter().enumerate() {
+                inner[region] += dot(part, &total);
+                norms[region] += dot64(part).sqrt();
+            }
+            whole += total.iter().map(|x| x * x).sum::<f64>();
+            rms += root_mean_square(&row.total());
+            if let Some(readout) = readout {
+                let pulled = output.pull_back(&readout.of_attention(layer)?)?; // value width
+                for region in Region::ALL {
+                    let effect: f64 = row.part(region).iter().zip(&pulled).map(|(c, z)| c * z).sum();
+                    logit_out[region as usize] += effect;
+                }
+                followed += 1;
+            }
+        }
+        let all: f64 = norms.iter().sum();
+        Ok(Self {
+            share_out: inner.map(|inner| inner / whole),
+            norm_out: norms.map(|norm| norm / all),
+            context_rms: rms / rows.len() as f64,
+            logit_out: (followed > 0).then(|| logit_out.map(|sum| sum / f64::from(followed))),
+        })
+    }
+}
+
+/// The ways from rows to the logits of the tokens that follow them in `ids`.
+///
+/// # Errors
+/// If a row was not traced.
+pub fn readouts<'a>(
+    model: &'a Transformer,
+    trace: &'a Trace,
+    ids: &[u32],
+    rows: impl Iterator<Item = usize>,
+) -> Result<Vec<Option<Readout<'a>>>> {
+    let of = |row: usize| match ids.get(row + 1) {
+        Some(&next) => model.readout(row, next, trace),
+        None => Ok(None),
+    };
+    rows.map(of).collect()
+}
+
+/// The sum of vectors of one length.
+fn sum(parts: &[&[f32]]) -> Vec<f64> {
+    (0..parts[0].len()).map(|i| parts.iter().map(|part| f64::from(part[i])).sum()).collect()
+}
+
+fn dot(a: &[f32], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(&a, b)| f64::from(a) * b).sum()
+}
+
+fn dot64(a: &[f32]) -> f64 {
+    a.iter().map(|&a| f64::from(a).powi(2)).sum()
+}
+
+fn root_mean_square(x: &[f64]) -> f64 {
+    (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64).sqrt()
+}

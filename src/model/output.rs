@@ -1,0 +1,167 @@
+//! What comes after the mixture, as linear maps of one row: from what a head weighs to what it writes into the residual
+//! stream ([`HeadOutput`]), and from there straight to a logit ([`Readout`]).
+//!
+//! Norms are taken with the factor that the row really had, so that parts of a vector go through them one by one and sum
+//! to what the whole becomes ("frozen" norms, as in the logit attribution of Elhage et al. 2021). Biases belong to no
+//! part and are left out.
+
+use super::transformer::{Kind, Norm};
+use super::Transformer;
+use crate::attention::{ScalarDiff, Trace};
+use crate::ops::{multiply, with_values, Mat, MatMut};
+use anyhow::{Context, Result};
+use candle_core::Tensor;
+
+/// What a head's part of the mixture becomes in one row of one layer: u = W_O,h (g ∘ c) · factor.
+pub struct HeadOutput {
+    /// The head's columns of W_O: rows of `weight` are (H x value width), this one's begin at `first`.
+    weight: Tensor,
+    first: usize,
+    /// The gain of the head norm times the row's factor; ones without a norm: (value width).
+    scale: Vec<f64>,
+}
+
+impl HeadOutput {
+    /// u of parts c (n, value width): (n, E).
+    ///
+    /// # Errors
+    /// If a weight is not `f32` on the CPU.
+    ///
+    /// # Panics
+    /// If the parts have another width.
+    pub fn write(&self, parts: &[f64]) -> Result<Vec<f32>> {
+        let (n, width) = (parts.len() / self.scale.len(), self.scale.len());
+        assert_eq!(parts.len(), n * width, "width of a part");
+        let scaled = parts.chunks_exact(width).flat_map(|part| part.iter().zip(&self.scale));
+        let scaled: Vec<f32> = scaled.map(|(c, scale)| (c * scale) as f32).collect(); // n,width
+        let (e, columns) = self.weight.dims2()?;
+        let mut written = vec![0.0; n * e];
+        with_values(&self.weight, "output projection", |weight| {
+            let weight = Mat::new(&weight[self.first..], e, width, columns);
+            multiply(MatMut::new(&mut written, n, e, e), 1.0, Mat::new(&scaled, n, width, width), weight.t());
+        })?;
+        Ok(written)
+    }
+
+    /// The vector z (value width) with z · c = direction · u for every part c, where `direction` is (E).
+    ///
+    /// # Errors
+    /// If a weight is not `f32` on the CPU.
+    pub fn pull_back(&self, direction: &[f32]) -> Result<Vec<f64>> {
+        let (e, columns) = self.weight.dims2()?;
+        let width = self.scale.len();
+        let mut pulled = vec![0.0; width];
+        with_values(&self.weight, "output projection", |weight| {
+            let weight = Mat::new(&weight[self.first..], e, width, columns);
+            multiply(MatMut::new(&mut pulled, 1, width, width), 1.0, Mat::new(direction, 1, e, e), weight);
+        })?;
+        Ok(pulled.iter().zip(&self.scale).map(|(&z, scale)| f64::from(z) * scale).collect())
+    }
+}
+
+/// The straight way from the residual stream of one row to the logit of a token, less the mean logit.
+pub struct Readout<'a> {
+    model: &'a Transformer,
+    trace: &'a Trace,
+    row: usize,
+    /// (unembedding row of the token - mean row) through the final norm: (E).
+    direction: Vec<f32>,
+}
+
+impl Readout<'_> {
+    /// The direction in which what the attention of `layer` gives counts: through the norm after it, if there is one.
+    ///
+    /// # Errors
+    /// If the row was not traced.
+    pub fn of_attention(&self, layer: usize) -> Result<Vec<f32>> {
+        match &self.model.blocks[layer].attention_norms.after {
+            None => Ok(self.direction.clone()),
+            Some(norm) => {
+                let attended = self.trace.attended_of(layer, self.row).context("the row was not traced")?;
+                norm.pull_back(attended, &self.direction)
+            }
+        }
+    }
+}
+
+impl Transformer {
+    /// What `head` of `layer` makes of parts of its mixture in a traced row.
+    ///
+    /// # Errors
+    /// If the row was not traced.
+    ///
+    /// # Panics
+    /// If there is no such layer or head.
+    pub fn head_output(&self, layer: usize, head: usize, row: usize, trace: &Trace) -> Result<HeadOutput> {
+        let attention = &self.blocks[layer].attention;
+        let weight = attention.o.weight.clone(); // E,H*width
+        let width = weight.dim(1)? / self.config.wiring().heads();
+        let of_head = head * width..(head + 1) * width;
+        let mixture = || trace.mixture_of(layer, row).context("the row was not traced");
+        let (gain, factor) = match &attention.kind {
+            Kind::Standard | Kind::V2(_) => (vec![1.0; width], 1.0),
+            Kind::V1(v1) => {
+                let own = &mixture()?[of_head.clone()];
+                (v1.finish_gain()?.to_vec1::<f32>()?, 1.0 / (mean_square(own) + v1.eps).sqrt())
+            }
+            Kind::Scalar(scalar) => {
+                let gain = scalar.gain.to_vec1::<f32>()?[of_head.clone()].to_vec();
+                (gain, 1.0 / (mean_square(mixture()?).sqrt() + ScalarDiff::EPS))
+            }
+        };
+        let scale = gain.into_iter().map(|gain| f64::from(gain) * factor).collect();
+        Ok(HeadOutput { weight, first: of_head.start, scale })
+    }
+
+    /// How a traced row counts for the logit of `token` less the mean logit; nothing where the logits are capped, which
+    /// is not linear.
+    ///
+    /// # Errors
+    /// If the row was not traced.
+    ///
+    /// # Panics
+    /// If the token is outside the vocabulary.
+    pub fn readout<'a>(&'a self, row: usize, token: u32, trace: &'a Trace) -> Result<Option<Readout<'a>>> {
+        if self.config.final_softcap.is_some() {
+            return Ok(None);
+        }
+        let last = trace.last_of(row).context("the row was not traced")?;
+        let mean = self.mean_head_row()?;
+        let own = self.head.get(token as usize)?.to_vec1::<f32>()?; // E
+        let difference: Vec<f32> = own.iter().zip(mean).map(|(own, mean)| own - mean).collect();
+        let direction = self.norm.pull_back(last, &difference)?;
+        Ok(Some(Readout { model: self, trace, row, direction }))
+    }
+
+    /// The mean row of the unembedding: (E).
+    fn mean_head_row(&self) -> Result<&[f32]> {
+        if self.mean_head_row.get().is_none() {
+            let mean = self.head.mean(0)?.to_vec1::<f32>()?;
+            self.mean_head_row.get_or_init(|| mean);
+        }
+        Ok(self.mean_head_row.get().expect("it was just computed"))
+    }
+}
+
+impl Norm {
+    /// The direction y (E) with y · part = direction · norm(part), where the norm has the centre and factor of `whole`.
+    fn pull_back(&self, whole: &[f32], direction: &[f32]) -> Result<Vec<f32>> {
+        let e = whole.len() as f64;
+        let mean = |x: &[f32]| x.iter().map(|&x| f64::from(x)).sum::<f64>() / e;
+        let centre = if self.bias.is_some() { mean(whole) } else { 0.0 };
+        let variance = whole.iter().map(|&x| (f64::from(x) - centre).powi(2)).sum::<f64>() / e;
+        let factor = 1.0 / (variance + self.eps).sqrt();
+        let gain = self.gain.to_vec1::<f32>()?;
+        let mut pulled: Vec<f32> = direction.iter().zip(gain).map(|(x, g)| (f64::from(x * g) * factor) as f32).collect();
+        if self.bias.is_some() {
+            // Centring is symmetric: what it does to the part, it does to the direction.
+            let centre = mean(&pulled) as f32;
+            pulled.iter_mut().for_each(|x| *x -= centre);
+        }
+        Ok(pulled)
+    }
+}
+
+fn mean_square(x: &[f32]) -> f64 {
+    x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64
+}

@@ -1,0 +1,143 @@
+//! What each region gives a head's output: the part of the weighed values that comes from its keys.
+//!
+//! Of row t of a head with effective weights a and values v, region R gives c_R = Σ_{s in R} a[t,s] v[s], and the head's
+//! mixture is o = Σ_R c_R. This is the decomposition of Kobayashi et al. (2020, "Attention is not only a weight"), added
+//! up over regions.
+
+use super::answer::TargetRuns;
+use crate::attention::{Row, RowProbe, RowSink};
+use crate::prompt::{Region, Target};
+use std::any::Any;
+use std::sync::Arc;
+
+const REGIONS: usize = Region::ALL.len();
+
+/// Watches the target rows of one prompt together with the values that they weigh.
+pub struct ContributionProbe {
+    targets: Arc<[TargetRuns]>,
+}
+
+impl ContributionProbe {
+    /// A probe for the targets of a prompt.
+    pub fn new(targets: &[Target]) -> Self {
+        Self { targets: targets.iter().map(TargetRuns::new).collect() }
+    }
+}
+
+impl RowProbe for ContributionProbe {
+    fn wants(&self, _layer: usize, _head: usize, query: usize) -> bool {
+        self.targets.iter().any(|target| target.rows.contains(&query))
+    }
+
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
+        Box::new(ContributionSink { targets: Arc::clone(&self.targets), rows: vec![Vec::new(); self.targets.len()] })
+    }
+}
+
+/// What the probe knows of one head.
+pub struct ContributionSink {
+    targets: Arc<[TargetRuns]>,
+    /// For each target its rows, in the order of queries.
+    pub rows: Vec<Vec<Contribution>>,
+}
+
+/// What the regions give one row of one head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contribution {
+    /// Position of the query token.
+    pub query: usize,
+    /// c_R of the regions in the order of [`Region::ALL`]: (regions, value width).
+    parts: Vec<f64>,
+}
+
+impl Contribution {
+    fn of(row: &Row<'_>, target: &TargetRuns) -> Self {
+        let width = row.values.width();
+        let mut parts = vec![0.0; REGIONS * width];
+        for (region, keys) in &target.runs {
+            let visible = keys.start.max(row.first_visible)..keys.end.min(row.effective.len());
+            if !visible.is_empty() {
+                let sum = &mut parts[*region as usize * width..][..width];
+                row.values.weigh(visible.start, &row.effective[visible], sum);
+            }
+        }
+        Self { query: row.query, parts }
+    }
+
+    /// c_R: (value width).
+    pub fn part(&self, region: Region) -> &[f64] {
+        let width = self.parts.len() / REGIONS;
+        &self.parts[region as usize * width..][..width]
+    }
+
+    /// c_R of the regions in the order of [`Region::ALL`]: (regions, value width).
+    pub fn parts(&self) -> &[f64] {
+        &self.parts
+    }
+
+    /// o, the sum over regions: (value width).
+    pub fn total(&self) -> Vec<f64> {
+        let width = self.parts.len() / REGIONS;
+        (0..width).map(|channel| self.parts.iter().skip(channel).step_by(width).sum()).collect()
+    }
+}
+
+impl RowSink for ContributionSink {
+    fn see(&mut self, row: &Row<'_>) {
+        for (target, rows) in self.targets.iter().zip(&mut self.rows) {
+            if target.rows.contains(&row.query) {
+                rows.push(Contribution::of(row, target));
+            }
+        }
+    }
+
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        let later = later.into_any().downcast::<ContributionSink>().expect("states of one probe are merged");
+        self.rows.iter_mut().zip(later.rows).for_each(|(mine, theirs)| mine.extend(theirs));
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn target(regions: &[Region]) -> Target {
+        Target { query: None, rows: 0..regions.len(), regions: regions.to_vec() }
+    }
+
+    #[test]
+    fn a_region_gives_its_weights_times_its_values() {
+        use Region::*;
+        // Values of two channels; the rows weigh them with 0.75 - 0.5 * 0.5 and 0.25 - 0.5 * 0.5.
+        let row = OwnRow::two(&[0.75, 0.25], &[0.5, 0.5], 0.5).with_values(&[&[2.0, 4.0], &[-8.0, 1.0]]);
+        let rows = [OwnRow::one(&[1.0]).with_values(&[&[2.0, 4.0]]), row];
+        let found = watch::<ContributionSink>(&ContributionProbe::new(&[target(&[Filler, Answer])]), &rows, 1);
+        let [first, second] = found.rows[0].as_slice() else { panic!("two rows") };
+        assert_eq!((first.part(Filler), first.part(Answer)), (&[2.0, 4.0][..], &[0.0, 0.0][..]));
+        assert_eq!((second.part(Filler), second.part(Answer)), (&[1.0, 2.0][..], &[0.0, 0.0][..]));
+        assert_eq!((second.query, second.total()), (1, vec![1.0, 2.0]));
+    }
+
+    proptest! {
+        #[test]
+        fn regions_sum_to_the_mixture_whatever_the_blocks(tokens in 2_usize..60, block in 1_usize..60, seed: u64) {
+            let rows = random_rows(tokens, seed);
+            let regions: Vec<Region> = (0..tokens).map(|key| Region::ALL[key * key % 7]).collect();
+            let probe = ContributionProbe::new(&[target(&regions)]);
+            let found = watch::<ContributionSink>(&probe, &rows, block);
+            prop_assert_eq!(&found.rows, &watch::<ContributionSink>(&probe, &rows, tokens).rows);
+            for (row, found) in rows.iter().zip(&found.rows[0]) {
+                for (channel, got) in found.total().iter().enumerate() {
+                    let weighed = row.effective().iter().zip(&row.values).map(|(a, v)| a * v[channel]).sum::<f32>();
+                    prop_assert!((got - f64::from(weighed)).abs() < 1e-5, "{got} instead of {weighed}");
+                }
+            }
+        }
+    }
+}
