@@ -17,6 +17,8 @@ use difftool::attention::{
 };
 use difftool::ops::simd::{max, sum};
 use difftool::ops::{multiply, Mat, MatMut};
+use difftool::probe::ContributionProbe;
+use difftool::prompt::{Region, Target};
 use difftool::rng::Rng;
 use serde::Serialize;
 use sides::{cpu_model, cpu_seconds, write};
@@ -43,7 +45,10 @@ fn main() -> Result<()> {
     let (rounds, lengths): (usize, &[usize]) = if full { (9, &[1024, 4096, 16384]) } else { (1, &[1024]) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
     println!("{}, one thread; best of up to {rounds} rounds; cargo bench --bench kernel", cpu_model());
-    println!("probing costs: the last {ANSWER_ROWS} rows, and all rows for their sums and extrema");
+    println!(
+        "probing costs: the last {ANSWER_ROWS} rows and all rows for their sums and extrema; the last {ANSWER_ROWS} rows for \
+         what regions give the output"
+    );
     let lines = pool.install(|| -> Result<Vec<Line>> {
         let mut lines = Vec::new();
         for d in [32, 64, 128] {
@@ -57,6 +62,15 @@ fn main() -> Result<()> {
         Ok(lines)
     })?;
     write("kernel.csv", &lines)
+}
+
+/// The last rows of a prompt that has a beginning, text, the answer, more text and a question.
+fn target(t: usize) -> Target {
+    let mut regions = vec![Region::Filler; t];
+    regions[0] = Region::Bos;
+    regions[answer_keys(t)].fill(Region::Answer);
+    regions[t - t / 20..].fill(Region::Question);
+    Target { query: None, rows: t - ANSWER_ROWS..t, regions }
 }
 
 /// Two output heads of a variant, random. Queries are scaled up so that rows are far from uniform.
@@ -139,6 +153,8 @@ struct Line {
     dense_slowdown: Option<f64>,
     answer_rows_percent: f64,
     all_rows_percent: f64,
+    /// [`ContributionProbe`] on the answer's rows: what `share_out` is made of.
+    contribution_percent: f64,
 }
 
 fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
@@ -148,6 +164,7 @@ fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
     let per_pair = 2 * d * (wiring.maps() + wiring.value_slices());
     let flops = (wiring.heads() * per_pair) as f64 * (t * (t + 1) / 2) as f64;
     let (answer, all) = (Sums { from: t - ANSWER_ROWS, t }, Sums { from: 0, t });
+    let contribution = ContributionProbe::new(&[target(t)]);
     let time = |probes: &[&dyn RowProbe]| -> Result<f64> {
         let start = cpu_seconds();
         std::hint::black_box(Stream::new(probes).attend(0, &heads)?);
@@ -156,18 +173,19 @@ fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
     let mut peak = Peak::new();
     // Short kernels more often, so that a round has undisturbed ones.
     let repeat = (4e9 / flops).ceil() as usize;
-    let (mut seconds, mut ratios, mut turn) = ([f64::INFINITY; 4], Vec::new(), 0);
+    let (mut seconds, mut ratios, mut turn) = ([f64::INFINITY; 5], Vec::new(), 0);
     let begin = Instant::now();
     while ratios.len() < rounds && (ratios.len() < 3 || begin.elapsed().as_secs_f64() < 4.0) {
-        let mut of_round = [f64::INFINITY; 4];
+        let mut of_round = [f64::INFINITY; 5];
         for _ in 0..repeat {
             // Another one first each time: whoever comes after the peak finds the caches full of its matrices.
             turn += 1;
-            for which in (0..4).map(|i| (turn + i) % 4) {
+            for which in (0..5).map(|i| (turn + i) % 5) {
                 let seconds = match which {
                     0 => time(&[])?,
                     1 => time(&[&answer])?,
                     2 => time(&[&all])?,
+                    4 => time(&[&contribution])?,
                     _ => peak.seconds(),
                 };
                 of_round[which] = of_round[which].min(seconds);
@@ -203,10 +221,11 @@ fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
         dense_slowdown: dense_slowdown.transpose()?,
         answer_rows_percent: percent_more(seconds[1]),
         all_rows_percent: percent_more(seconds[2]),
+        contribution_percent: percent_more(seconds[4]),
     };
     println!(
         "{variant:12} d {d:3} {t:5} tokens: {:7.2} ms, {:3.0} of {:3.0} GFLOP/s, {:2.0} % of peak ({:.0} to {:.0}); \
-         probing {:+.1} %, {:+.1} %{}",
+         probing {:+.1} %, {:+.1} %, {:+.1} %{}",
         1e3 * line.seconds,
         line.gflop_per_s,
         line.peak_gflop_per_s,
@@ -215,6 +234,7 @@ fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
         line.percent_of_peak_max,
         line.answer_rows_percent,
         line.all_rows_percent,
+        line.contribution_percent,
         line.dense_slowdown.map_or(String::new(), |x| format!("; dense {x:.0} times slower")),
     );
     Ok(line)

@@ -49,7 +49,8 @@ impl<'a> Values<'a> {
     /// The Euclidean norm of the value of a key.
     pub fn norm(&self, key: usize) -> f64 {
         let panels = self.slices.iter().flat_map(|&slice| (0..self.d.div_ceil(PANEL)).map(move |panel| (slice, panel)));
-        let squares = panels.flat_map(|(slice, panel)| self.heads[slice].row(panel, key)).map(|&x| f64::from(x).powi(2));
+        let squares =
+            panels.flat_map(|(slice, panel)| self.heads[slice].row(panel, key)).map(|&x| f64::from(x).powi(2));
         squares.sum::<f64>().sqrt()
     }
 }

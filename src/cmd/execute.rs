@@ -77,8 +77,8 @@ pub(super) struct Found {
 impl Found {
     fn new(setup: &Setup) -> Result<Self> {
         let summary = match (setup.experiment.show, &setup.grid) {
-            (Show::Ratio, Grid::Text(_)) => Summary::with_heads("share_abs", "bos"),
-            (Show::Ratio, _) => Summary::with_heads("share_abs", "answer"),
+            (Show::Ratio, Grid::Text(_)) => Summary::with_heads("share_out", "bos"),
+            (Show::Ratio, _) => Summary::with_heads("share_out", "answer"),
             _ => Summary::default(),
         };
         Ok(Self { summary, measures: setup.measures()? })

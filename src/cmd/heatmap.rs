@@ -68,32 +68,32 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
     session.conclude()
 }
 
-/// The share of |attention| of one head on one region, in the rows that are measured.
+/// The share of one head's output that one region gives, in the rows that are measured.
 struct Share {
     model: String,
     layer: usize,
     head: usize,
     region: String,
-    share_abs: f64,
+    share_out: f64,
 }
 
 impl Share {
     fn of(record: &Record) -> Option<Self> {
         let m = &record.measure;
-        let (layer, head, share_abs) = (m.layer?, m.head?, m.value?);
-        let region = m.region.as_deref().filter(|_| m.metric == "share_abs")?.to_owned();
-        Some(Self { model: record.identity.model.clone(), layer, head, region, share_abs })
+        let (layer, head, share_out) = (m.layer?, m.head?, m.value?);
+        let region = m.region.as_deref().filter(|_| m.metric == "share_out")?.to_owned();
+        Some(Self { model: record.identity.model.clone(), layer, head, region, share_out })
     }
 }
 
-/// A layer that was drawn, and where its rows that predict the answer look: means over the drawn heads.
+/// A layer that was drawn, and what regions give its heads in the rows that predict the answer: means over the drawn heads.
 #[derive(Serialize)]
 struct DrawnLayer {
     model: String,
     layer: usize,
     heads: Vec<usize>,
     lambda: Option<f64>,
-    share_abs: BTreeMap<String, f64>,
+    share_out: BTreeMap<String, f64>,
 }
 
 fn drawn_layers(setup: &Setup, heads: &Heads, shares: &[Share]) -> Vec<DrawnLayer> {
@@ -104,13 +104,13 @@ fn drawn_layers(setup: &Setup, heads: &Heads, shares: &[Share]) -> Vec<DrawnLaye
         for layer in own.iter().map(|share| share.layer).collect::<BTreeSet<_>>() {
             let of_layer = || own.iter().filter(|share| share.layer == layer);
             let heads_of: BTreeSet<usize> = of_layer().map(|share| share.head).collect();
-            let mut share_abs: BTreeMap<String, f64> = BTreeMap::new();
+            let mut share_out: BTreeMap<String, f64> = BTreeMap::new();
             for share in of_layer() {
-                *share_abs.entry(share.region.clone()).or_default() += share.share_abs / heads_of.len() as f64;
+                *share_out.entry(share.region.clone()).or_default() += share.share_out / heads_of.len() as f64;
             }
             let lambda = heads.lambda(&model.name, layer, selection);
             let heads = heads_of.into_iter().collect();
-            drawn.push(DrawnLayer { model: model.name.clone(), layer, heads, lambda, share_abs });
+            drawn.push(DrawnLayer { model: model.name.clone(), layer, heads, lambda, share_out });
         }
     }
     drawn
@@ -122,7 +122,7 @@ fn print(drawn: &[DrawnLayer], args: &HeatmapArgs) -> Result<()> {
         writeln!(out, "{:#}", json!({ "drawn": drawn }))?;
         return Ok(());
     }
-    let occurs = |region: &Region| drawn.iter().any(|d| d.share_abs.get(region.name()).is_some_and(|&x| x > 0.0));
+    let occurs = |region: &Region| drawn.iter().any(|d| d.share_out.get(region.name()).is_some_and(|&x| x != 0.0));
     let regions: Vec<Region> = Region::ALL.into_iter().filter(occurs).collect();
     let mut columns = vec![left("model"), right("layer"), right("heads"), right("lambda")];
     columns.extend(regions.iter().map(|region| right(region.name())));
@@ -133,11 +133,11 @@ fn print(drawn: &[DrawnLayer], args: &HeatmapArgs) -> Result<()> {
             heads => heads.len().to_string(),
         };
         let mut row = vec![layer.model.clone(), layer.layer.to_string(), heads, short(layer.lambda)];
-        row.extend(regions.iter().map(|region| percent_or_dash(layer.share_abs.get(region.name()).copied())));
+        row.extend(regions.iter().map(|region| percent_or_dash(layer.share_out.get(region.name()).copied())));
         table.row(row);
     }
     let rows = if args.text.is_some() { "the last 32 rows" } else { "the rows that predict the answer" };
-    writeln!(out, "What is drawn, and the share of |attention| by region in {rows}, in %\n\n{table}")?;
+    writeln!(out, "What is drawn, and what each region gives the output of its heads in {rows}, in %\n\n{table}")?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ mod outliers;
 mod prompt;
 mod quantize;
 mod ratio;
+mod remarks;
 mod report;
 mod session;
 mod train;
@@ -78,13 +79,13 @@ fn progress_bar(len: usize, quiet: bool) -> ProgressBar {
     ProgressBar::with_draw_target(Some(len as u64), target).with_style(style)
 }
 
-/// Stacked regions by depth, one panel for each model and setting; `with_ctx` names the length too.
+/// What each region gives the output, stacked, by depth: one panel for each model and setting; `with_ctx` names the length too.
 fn attention_panels(summary: &Summary, with_ctx: bool) -> Vec<AllocationPanel> {
     let mut panels = Vec::new();
     for &(ctx, needles, retrieve) in summary.settings() {
         for model in summary.models() {
             let share = |depth: f64, region: Region| {
-                let pick = Pick::of(model, "share_abs").region(region.name()).depth_pct(depth);
+                let pick = Pick::of(model, "share_out").region(region.name()).depth_pct(depth);
                 let share = summary.mean(pick.setting((ctx, needles, retrieve)))?;
                 Some((region.name().to_owned(), share))
             };

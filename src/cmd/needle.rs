@@ -3,6 +3,7 @@
 use super::attention_panels;
 use super::execute::{self, Found};
 use super::flags::{self, Defaults};
+use super::remarks::{answer_near_even, at_the_floor, joined, EVEN};
 use super::session::Session;
 use super::setting_name;
 use crate::cli::NeedleArgs;
@@ -22,12 +23,21 @@ pub(super) const DEFAULTS: Defaults = Defaults {
 };
 
 /// What models are compared on: name in the summary, metric and region of the records.
-const COMPARED: [(&str, &str, Option<&str>); 4] = [
+const COMPARED: [(&str, &str, Option<&str>); 8] = [
     ("exact", "exact", None),
     ("generated_exact", "generated_exact", None),
+    ("answer_share_out", "share_out", Some("answer")),
+    ("noise_share_out", "noise_out", None),
+    ("answer_share_signed", "share_signed", Some("answer")),
+    ("noise_share_signed", "noise_signed", None),
     ("answer_share_abs", "share_abs", Some("answer")),
     ("noise_share_abs", "noise_abs", None),
 ];
+
+/// What the columns of shares are, in words.
+const SHARES: &str = "\
+Answer and noise: shares of what the heads write while they predict the answer (out), of their attention as it is added up \
+(signed), and of its magnitude (|a|); mean over heads and layers";
 
 /// Runs the preset.
 ///
@@ -52,9 +62,9 @@ pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
     let caption = session.setup.caption();
     let figure = accuracy(&panels, &format!("exact match · {caption}"))?;
     session.save(&figure, "accuracy.png", "mean over prompts")?;
-    let subtitle = format!("rows that predict the answer · mean over heads and layers · {caption}");
+    let subtitle = format!("rows that predict the answer, mean over heads and layers · {caption}");
     let figure = allocation(&attention_panels(summary, session.setup.grid.ctx_tok().len() > 1), &subtitle)?;
-    let pooling = "mean over heads, layers and the rows that predict the answer; share of |weights|";
+    let pooling = "mean over heads, layers and the rows that predict the answer; share of the output";
     session.save(&figure, "allocation.png", pooling)
 }
 
@@ -96,29 +106,81 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     generated_contains: Option<Proportion>,
     answer_log_prob_nats: Option<f64>,
+    #[serde(flatten)]
+    shares: Shares,
+    lambda: Option<f64>,
+    /// Direct effect of the answer's tokens on its logits, through all heads.
+    answer_logit_out: Option<f64>,
+    /// What the numbers do not say by themselves.
+    remarks: String,
+}
+
+/// Shares of the answer and of noise, in the three readings, and what attention spread evenly would give.
+#[derive(Clone, Debug, Serialize)]
+struct Shares {
+    answer_share_out: Option<f64>,
+    noise_share_out: Option<f64>,
+    answer_share_signed: Option<f64>,
+    noise_share_signed: Option<f64>,
     answer_share_abs: Option<f64>,
     noise_share_abs: Option<f64>,
-    lambda: Option<f64>,
+    answer_share_uniform: Option<f64>,
+    noise_share_uniform: Option<f64>,
+}
+
+impl Shares {
+    fn new<'a>(summary: &Summary, pick: &dyn Fn(&'static str) -> Pick<'a>) -> Self {
+        let answer = |metric| summary.mean(pick(metric).region("answer"));
+        let noise = |metric| summary.mean(pick(metric));
+        Self {
+            answer_share_out: answer("share_out"),
+            noise_share_out: noise("noise_out"),
+            answer_share_signed: answer("share_signed"),
+            noise_share_signed: noise("noise_signed"),
+            answer_share_abs: answer("share_abs"),
+            noise_share_abs: noise("noise_abs"),
+            answer_share_uniform: answer("share_uniform"),
+            noise_share_uniform: noise("noise_uniform"),
+        }
+    }
+
+    /// As the columns of the table have them.
+    fn cells(&self) -> [String; 6] {
+        let answer = [self.answer_share_out, self.answer_share_signed, self.answer_share_abs];
+        let noise = [self.noise_share_out, self.noise_share_signed, self.noise_share_abs];
+        let [a, b, c] = answer.map(percent_or_dash);
+        let [d, e, f] = noise.map(percent_or_dash);
+        [a, b, c, d, e, f]
+    }
+
+    /// The same of attention that is spread evenly, where all readings agree.
+    fn even_cells(&self) -> [String; 6] {
+        let [answer, noise] = [self.answer_share_uniform, self.noise_share_uniform].map(percent_or_dash);
+        [answer.clone(), answer.clone(), answer, noise.clone(), noise.clone(), noise]
+    }
 }
 
 /// The table: settings in order, models within.
-fn rows(summary: &Summary) -> Vec<Row> {
+fn rows(summary: &Summary, seed: u64) -> Vec<Row> {
     let row = |setting: Setting, model: &String| {
         let pick = |metric| Pick::of(model, metric).setting(setting);
+        let trained = |metric: &'static str| pick(metric).cities("train");
+        let accuracy = summary.proportion(trained("exact"));
         let generated = |metric| Some(summary.proportion(pick(metric).cities("train"))).filter(|found| found.n > 0);
         Row {
             model: model.clone(),
             ctx_tok: setting.0,
             needles: setting.1,
             retrieve: setting.2,
-            accuracy: summary.proportion(pick("exact").cities("train")),
+            remarks: joined([at_the_floor(&accuracy), answer_near_even(summary, &trained, seed)]),
+            accuracy,
             accuracy_heldout: summary.proportion(pick("exact").cities("heldout")),
             generated_exact: generated("generated_exact"),
             generated_contains: generated("generated_contains"),
             answer_log_prob_nats: summary.mean(pick("answer_log_prob").cities("train")),
-            answer_share_abs: summary.mean(pick("share_abs").region("answer").cities("train")),
-            noise_share_abs: summary.mean(pick("noise_abs").cities("train")),
-            lambda: summary.mean(pick("lambda").cities("train")),
+            shares: Shares::new(summary, &trained),
+            lambda: summary.mean(trained("lambda")),
+            answer_logit_out: summary.mean(trained("logit_out_sum").region("answer")),
         }
     };
     let settings = summary.settings().iter();
@@ -128,13 +190,14 @@ fn rows(summary: &Summary) -> Vec<Row> {
 /// Prints the tables.
 pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     let summary = &found.summary;
-    let (rows, differences) = (rows(summary), summary.differences(&COMPARED, session.setup.grid.seed()));
+    let (rows, differences) =
+        (rows(summary, session.setup.grid.seed()), summary.differences(&COMPARED, session.setup.grid.seed()));
     let mut out = std::io::stdout().lock();
     if session.output.json {
         writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences }))?;
         return Ok(());
     }
-    writeln!(out, "{}", accuracy_table(&rows))?;
+    writeln!(out, "{}\n\n{SHARES}", accuracy_table(&rows))?;
     if !differences.is_empty() {
         writeln!(out, "\nPaired differences on the same prompts, in percentage points [95 % bootstrap interval]\n")?;
         writeln!(out, "{}", difference_table(&differences))?;
@@ -150,7 +213,10 @@ fn accuracy_table(rows: &[Row]) -> Table {
     if generated {
         columns.extend([right("generated exact %"), right("generated contains %")]);
     }
-    columns.extend([right("answer %"), right("noise %")]);
+    for share in ["answer %: out", "signed", "|a|", "noise %: out", "signed", "|a|"] {
+        columns.push(right(share));
+    }
+    columns.push(left(""));
     let mut table = Table::new(&columns);
     let accuracy = |p: &Proportion| p.fraction.map_or("-".to_owned(), |fraction| percent_in(fraction, p.interval()));
     for row in rows {
@@ -161,15 +227,28 @@ fn accuracy_table(rows: &[Row]) -> Table {
             let found = [&row.generated_exact, &row.generated_contains];
             cells.extend(found.map(|found| found.as_ref().map_or("-".to_owned(), accuracy)));
         }
-        cells.extend([row.answer_share_abs, row.noise_share_abs].map(percent_or_dash));
+        cells.extend(row.shares.cells());
+        cells.push(row.remarks.clone());
+        table.row(cells);
+    }
+    // One line for every setting would say nearly the same again.
+    if let Some(row) = rows.last() {
+        let mut cells =
+            vec![EVEN.to_owned(), row.ctx_tok.to_string(), row.needles.to_string(), row.retrieve.to_string()];
+        cells.extend(std::iter::repeat_n("-".to_owned(), if generated { 4 } else { 2 }));
+        cells.extend(row.shares.even_cells());
+        cells.push(String::new());
         table.row(cells);
     }
     table
 }
 
-/// A column for each of what was measured: accuracy, generated accuracy, answer share, noise share.
+/// A column for each of what was measured: accuracy, generated accuracy, and the shares that are not beside each other in
+/// the table above in all readings.
 fn difference_table(differences: &[Difference]) -> Table {
-    let headings = ["accuracy", "generated exact", "answer share", "noise share"].into_iter().zip(COMPARED);
+    let headings =
+        ["accuracy", "generated exact", "answer: out", "noise: out", "signed", "noise: signed", "|a|", "noise: |a|"];
+    let headings = headings.into_iter().zip(COMPARED);
     let shown: Vec<_> = headings.filter(|(_, (name, ..))| differences.iter().any(|d| d.metric == *name)).collect();
     let mut columns = vec![left("difference"), right("tokens"), right("N"), right("R"), right("prompts")];
     columns.extend(shown.iter().map(|(heading, _)| right(*heading)));

@@ -3,6 +3,7 @@
 use super::attention_panels;
 use super::execute::{self, Found};
 use super::flags::{self, Defaults};
+use super::remarks::EVEN;
 use super::session::Session;
 use crate::cli::RatioArgs;
 use crate::experiment::{Experiment, Grid, Show};
@@ -21,16 +22,26 @@ const DEFAULTS: Defaults = Defaults { settings: &[(1, 1)], samples: 15, heldout:
 
 /// The paper's Table 3, printed beside ours.
 const PAPER: &str = "\
-The paper (Table 3; 3B models, mean over heads and layers, depths 0, 25, 50, 75, 100 %):
+The paper (Table 3; 3B models, signed shares, other prompts; mean over heads and layers, depths 0, 25, 50, 75, 100 %):
   Transformer  answer  3  3  3  7  9 %   noise 51 54 52 49 49 %
   DIFF         answer 27 30 31 32 40 %   noise  1  2  2  2  1 %";
 
+/// What the three readings can and cannot see.
+const READINGS: &str = "\
+out: what reaches the output: keys' values weighed, through head norm and W_O, projected on what the head writes. It sees \
+cancellation and values,\nbut not whether the written vector matters to the answer. signed: weights as they are added; no values, \
+and divided by 1 - lambda, which may\nbe negative. |a|: where weight is, cancelled or not; no values either.";
+
 /// What models are compared on: name, metric and region of the records, and whether it is a fraction.
-const COMPARED: [(&str, &str, Option<&str>, bool); 8] = [
-    ("answer share", "share_abs", Some("answer"), true),
-    ("noise share", "noise_abs", None, true),
-    ("BOS share", "share_abs", Some("bos"), true),
-    ("question share", "share_abs", Some("question"), true),
+const COMPARED: [(&str, &str, Option<&str>, bool); 12] = [
+    ("answer: out", "share_out", Some("answer"), true),
+    ("noise: out", "noise_out", None, true),
+    ("answer: signed", "share_signed", Some("answer"), true),
+    ("noise: signed", "noise_signed", None, true),
+    ("answer: |a|", "share_abs", Some("answer"), true),
+    ("noise: |a|", "noise_abs", None, true),
+    ("BOS: out", "share_out", Some("bos"), true),
+    ("question: out", "share_out", Some("question"), true),
     ("answer without sinks", "share_abs_no_sinks", Some("answer"), true),
     ("noise without sinks", "noise_abs_no_sinks", None, true),
     ("entropy (nats)", "entropy", None, false),
@@ -38,7 +49,7 @@ const COMPARED: [(&str, &str, Option<&str>, bool); 8] = [
 ];
 
 /// Those of them that plain text has.
-const OF_TEXT: [&str; 3] = ["BOS share", "entropy (nats)", "keys holding 90 %"];
+const OF_TEXT: [&str; 3] = ["BOS: out", "entropy (nats)", "keys holding 90 %"];
 
 /// Heads that are listed if nobody says how many.
 const TOP: usize = 8;
@@ -77,14 +88,14 @@ pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
         session.save(
             &figure,
             "allocation.png",
-            &format!("mean over heads, layers and the {rows}; share of |weights|"),
+            &format!("mean over heads, layers and the {rows}; share of the output"),
         )?;
     }
     let what = if is_text { "BOS" } else { "the answer" };
     let grids: Vec<HeadGrid> = summary.models().iter().map(|model| head_shares(summary, model)).collect();
-    let title = format!("Share of |attention| on {what}, by layer and head");
-    let figure = head_grid(&grids, &title, &format!("{rows} · {caption}"), "share of |attention| (%)")?;
-    session.save(&figure, "heads.png", &format!("mean over prompts and the {rows}; share of |weights|"))
+    let title = format!("What {what} gives each head's output, by layer and head");
+    let figure = head_grid(&grids, &title, &format!("{rows} · {caption}"), "share of the output (%)")?;
+    session.save(&figure, "heads.png", &format!("mean over prompts and the {rows}; share of the output"))
 }
 
 /// The kept share of every head in percent: layers x heads.
@@ -101,21 +112,21 @@ fn head_shares(summary: &Summary, model: &str) -> HeadGrid {
     }
 }
 
-/// A head that attends to the answer.
+/// A head that writes what the answer gives it.
 #[derive(Serialize)]
 struct TopHead {
     model: String,
     layer: usize,
     head: usize,
-    /// Mean over prompts of the share of |attention| on the answer, with its 95 % bootstrap interval.
-    share_abs: f64,
+    /// Mean over prompts of the answer's share of its output, with its 95 % bootstrap interval.
+    share_out: f64,
     lo: f64,
     hi: f64,
     /// Fraction of bootstrap resamples of the prompts in which it is among the K first.
     in_top: f64,
 }
 
-/// The K heads of a model that attend most to the answer.
+/// The K heads of a model whose output owes most to the answer.
 fn top_heads(summary: &Summary, model: &str, k: usize, seed: u64) -> Vec<TopHead> {
     let heads = summary.heads(model);
     let values: Vec<Vec<f64>> = heads.iter().map(|(_, values)| values.clone()).collect();
@@ -125,12 +136,12 @@ fn top_heads(summary: &Summary, model: &str, k: usize, seed: u64) -> Vec<TopHead
         .zip(stability)
         .filter_map(|(((layer, head), values), in_top)| {
             let interval = bootstrap_mean(values, RESAMPLES, seed)?;
-            let share_abs = mean(values)?;
+            let share_out = mean(values)?;
             let (model, (lo, hi)) = (model.to_owned(), (interval.lo, interval.hi));
-            Some(TopHead { model, layer: *layer, head: *head, share_abs, lo, hi, in_top })
+            Some(TopHead { model, layer: *layer, head: *head, share_out, lo, hi, in_top })
         })
         .collect();
-    list.sort_by(|a, b| b.share_abs.total_cmp(&a.share_abs));
+    list.sort_by(|a, b| b.share_out.total_cmp(&a.share_out));
     list.truncate(k);
     list
 }
@@ -152,17 +163,24 @@ pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     }
     writeln!(
         out,
-        "Share of |attention| by region, in %: mean over heads and layers\n\n{}",
+        "What each region gives the output of the heads, in % of it: mean over heads and layers\n\n{}",
         by_depth(summary, is_text)
     )?;
+    writeln!(out, "\nThree readings and raw masses, in %; an even spread has the same share in all three\n")?;
+    writeln!(out, "{}\n\n{READINGS}", conventions(summary, is_text))?;
+    if let Some(left_out) = left_out(summary) {
+        writeln!(out, "{left_out}")?;
+    }
+    // The paper's prompts are of this form; text is not.
     if !is_text {
         writeln!(out, "\n{PAPER}")?;
     }
-    writeln!(out, "\nThree conventions for signed rows, and raw masses, in %\n\n{}", conventions(summary, is_text))?;
+    writeln!(out, "\nWhat the heads write, and what the subtraction of maps removes\n")?;
+    writeln!(out, "{}", output_table(summary, is_text))?;
     writeln!(out, "\nShape of the rows, and shares with the first token and detected sinks excluded\n")?;
     writeln!(out, "{}", shapes(summary, is_text))?;
     if !heads.is_empty() {
-        writeln!(out, "\nHeads that attend most to the answer [95 % bootstrap interval over prompts]\n")?;
+        writeln!(out, "\nHeads that attend most to the answer, by its share of what they write [95 % bootstrap interval over prompts]\n")?;
         writeln!(out, "{}", heads_table(&heads, k))?;
     }
     if !differences.is_empty() {
@@ -192,12 +210,12 @@ fn setting_cells((ctx_tok, needles, retrieve): Setting, is_text: bool) -> Vec<St
 /// Rows: model x depth of the controlled needle. Columns: every region that occurs.
 fn by_depth(summary: &Summary, is_text: bool) -> Table {
     let share = |setting, model, depth, region: Region| {
-        summary.mean(Pick::of(model, "share_abs").region(region.name()).setting(setting).depth_pct(depth))
+        summary.mean(Pick::of(model, "share_out").region(region.name()).setting(setting).depth_pct(depth))
     };
     let depths = summary.depths_pct();
     let rows = settings_and_models(summary);
     let occurs = |region: &Region| {
-        rows.iter().any(|&(s, m)| depths.iter().any(|&d| share(s, m, d, *region).is_some_and(|x| x > 0.0)))
+        rows.iter().any(|&(s, m)| depths.iter().any(|&d| share(s, m, d, *region).is_some_and(|x| x != 0.0)))
     };
     let regions: Vec<Region> = Region::ALL.into_iter().filter(occurs).collect();
     let mut columns = vec![left("model")];
@@ -215,12 +233,25 @@ fn by_depth(summary: &Summary, is_text: bool) -> Table {
             cells.extend((!is_text).then(|| format!("{depth:.0}")));
             cells.extend(regions.iter().map(|&region| percent_or_dash(share(setting, model, depth, region))));
             if !is_text {
-                cells.push(percent_or_dash(summary.mean(pick("noise_abs"))));
-                cells.push(percent_or_dash(summary.mean(pick("share_abs_best_head").region("answer"))));
+                cells.push(percent_or_dash(summary.mean(pick("noise_out"))));
+                cells.push(percent_or_dash(summary.mean(pick("share_out_best_head").region("answer"))));
             }
             cells.push(short(summary.mean(pick("lambda"))));
             table.row(cells);
         }
+    }
+    if let Some(&(setting, model)) = rows.last() {
+        let pick = |metric| Pick::of(model, metric).setting(setting);
+        let mut cells = vec![EVEN.to_owned()];
+        cells.extend(setting_cells(setting, is_text));
+        cells.extend((!is_text).then(|| "all".to_owned()));
+        let even = |region: &Region| summary.mean(pick("share_uniform").region(region.name()));
+        cells.extend(regions.iter().map(|region| percent_or_dash(even(region))));
+        if !is_text {
+            cells.extend([percent_or_dash(summary.mean(pick("noise_uniform"))), "-".to_owned()]);
+        }
+        cells.push("-".to_owned());
+        table.row(cells);
     }
     table
 }
@@ -251,25 +282,69 @@ fn table_of(summary: &Summary, cells: &[Group], is_text: bool) -> Table {
 
 fn conventions(summary: &Summary, is_text: bool) -> Table {
     const NEEDLE: Cells = &[
-        ("answer |a|", "share_abs", Some("answer")),
+        ("answer: out", "share_out", Some("answer")),
         ("signed", "share_signed", Some("answer")),
+        ("|a|", "share_abs", Some("answer")),
         ("positive", "share_pos", Some("answer")),
-        ("noise |a|", "noise_abs", None),
+        ("even", "share_uniform", Some("answer")),
+        ("noise: out", "noise_out", None),
         ("signed", "noise_signed", None),
+        ("|a|", "noise_abs", None),
         ("positive", "noise_pos", None),
+        ("even", "noise_uniform", None),
         ("answer mass", "mass", Some("answer")),
         ("filler mass", "mass", Some("filler")),
         ("negative mass", "mass_neg", None),
     ];
     const TEXT: Cells = &[
-        ("BOS |a|", "share_abs", Some("bos")),
+        ("BOS: out", "share_out", Some("bos")),
         ("signed", "share_signed", Some("bos")),
+        ("|a|", "share_abs", Some("bos")),
         ("positive", "share_pos", Some("bos")),
+        ("even", "share_uniform", Some("bos")),
         ("BOS mass", "mass", Some("bos")),
         ("text mass", "mass", Some("filler")),
         ("negative mass", "mass_neg", None),
     ];
     table_of(summary, &[(if is_text { TEXT } else { NEEDLE }, percent_or_dash)], is_text)
+}
+
+/// What the heads write: how much, how far it speaks for the right token, and what is cancelled before.
+fn output_table(summary: &Summary, is_text: bool) -> Table {
+    const NORMS: Cells = &[("context RMS", "context_rms", None)];
+    const LOGITS: Cells = &[
+        ("answer's logits", "logit_out_sum", Some("answer")),
+        ("filler's", "logit_out_sum", Some("filler")),
+        ("question's", "logit_out_sum", Some("question")),
+    ];
+    const NORM_SHARES: Cells =
+        &[("answer's norm %", "norm_out", Some("answer")), ("noise's norm %", "noise_norm_out", None)];
+    const CANCELLED: Cells = &[("cancelled %", "cancelled", None)];
+    const OF_REGIONS: Cells =
+        &[("of the answer %", "cancelled", Some("answer")), ("of the filler %", "cancelled", Some("filler"))];
+    let mut cells: Vec<Group> = vec![(NORMS, short)];
+    if !is_text {
+        cells.extend::<[Group; 2]>([(LOGITS, short), (NORM_SHARES, percent_or_dash)]);
+    }
+    cells.push((CANCELLED, percent_or_dash));
+    cells.extend((!is_text).then_some::<Group>((OF_REGIONS, percent_or_dash)));
+    table_of(summary, &cells, is_text)
+}
+
+/// Of how many heads a signed share was not taken, if of any.
+fn left_out(summary: &Summary) -> Option<String> {
+    let of = |model: &String| {
+        let count = summary.mean(Pick::of(model, "signed_left_out")).filter(|&count| count > 0.0)?;
+        Some(format!("{} of {model}", short(Some(count))))
+    };
+    let counts: Vec<String> = summary.models().iter().filter_map(of).collect();
+    (!counts.is_empty()).then(|| {
+        format!(
+            "Signed shares leave out heads whose rows sum to less than a tenth of their magnitude: {} (mean over \
+                 prompts).",
+            counts.join(", ")
+        )
+    })
 }
 
 fn shapes(summary: &Summary, is_text: bool) -> Table {
@@ -281,11 +356,13 @@ fn shapes(summary: &Summary, is_text: bool) -> Table {
     ];
     const SINKS: Cells =
         &[("first token %", "sink_share_first", None), ("detected sinks %", "sink_share_detected", None)];
+    const VALUES: Cells =
+        &[("first token's value", "value_norm_first", None), ("sinks' values", "value_norm_sinks", None)];
     const NEEDLE: Cells =
         &[("answer without %", "share_abs_no_sinks", Some("answer")), ("noise without %", "noise_abs_no_sinks", None)];
     const BOOST: Cells = &[("answer boost", "boost", Some("answer")), ("filler boost", "boost", Some("filler"))];
     let needle: [Group; 2] = [(NEEDLE, percent_or_dash), (BOOST, short)];
-    let mut cells: Vec<Group> = vec![(SHAPE, short), (SINKS, percent_or_dash)];
+    let mut cells: Vec<Group> = vec![(SHAPE, short), (SINKS, percent_or_dash), (VALUES, short)];
     cells.extend(needle.into_iter().filter(|_| !is_text));
     table_of(summary, &cells, is_text)
 }
@@ -304,7 +381,7 @@ fn heads_table(heads: &[TopHead], k: usize) -> Table {
             head.model.clone(),
             head.layer.to_string(),
             head.head.to_string(),
-            percent_in(head.share_abs, interval),
+            percent_in(head.share_out, interval),
             format!("{:.0}", 100.0 * head.in_top),
         ]);
     }

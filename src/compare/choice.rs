@@ -8,10 +8,14 @@ use anyhow::Result;
 use std::str::FromStr;
 
 /// What is compared unless something else is asked for, as far as it was measured.
-const HEADLINE: [(&str, Option<&str>); 15] = [
+const HEADLINE: [(&str, Option<&str>); 19] = [
     ("exact", None),
     ("generated_exact", None),
     ("answer_log_prob", None),
+    ("share_out", Some("answer")),
+    ("noise_out", None),
+    ("share_signed", Some("answer")),
+    ("noise_signed", None),
     ("share_abs", Some("answer")),
     ("noise_abs", None),
     ("noise_abs_no_sinks", None),

@@ -152,7 +152,8 @@ impl Norm {
         let variance = whole.iter().map(|&x| (f64::from(x) - centre).powi(2)).sum::<f64>() / e;
         let factor = 1.0 / (variance + self.eps).sqrt();
         let gain = self.gain.to_vec1::<f32>()?;
-        let mut pulled: Vec<f32> = direction.iter().zip(gain).map(|(x, g)| (f64::from(x * g) * factor) as f32).collect();
+        let mut pulled: Vec<f32> =
+            direction.iter().zip(gain).map(|(x, g)| (f64::from(x * g) * factor) as f32).collect();
         if self.bias.is_some() {
             // Centring is symmetric: what it does to the part, it does to the direction.
             let centre = mean(&pulled) as f32;

@@ -77,8 +77,8 @@ pub struct Allocation {
     pub magnitude: [f64; REGIONS],
     /// Sum of what the maps weigh before they are subtracted: Σ_j |mix_j| A_j.
     pub unmixed: [f64; REGIONS],
-    /// Keys that the rows see.
-    pub keys: [usize; REGIONS],
+    /// Sum over rows of each region's share of the keys that the row sees.
+    pub even: [f64; REGIONS],
     /// Sum of lambda over rows; 0 for standard attention.
     pub lambda: f64,
     /// Whether the rows are differences of two maps.
@@ -100,7 +100,8 @@ impl Allocation {
             for (map, mix) in row.maps.iter().zip(row.mix) {
                 self.unmixed[region] += f64::from(mix.abs()) * sum(&map[visible.clone()]);
             }
-            self.keys[region] += visible.end.saturating_sub(visible.start.max(row.first_visible));
+            let seen = visible.end.saturating_sub(visible.start.max(row.first_visible));
+            self.even[region] += seen as f64 / (row.effective.len() - row.first_visible) as f64;
         }
         self.differential = row.mix.len() > 1;
         self.lambda += row.mix.get(1).map_or(0.0, |&weight| -f64::from(weight));
@@ -134,9 +135,10 @@ impl Allocation {
         1.0 - self.magnitude.iter().sum::<f64>() / self.unmixed.iter().sum::<f64>()
     }
 
-    /// The share that a region had if every key that the rows see weighed the same: its share of those keys.
+    /// The share that a region had if all keys that a row sees weighed the same, and values were alike: its share of
+    /// those keys.
     pub fn share_uniform(&self, region: Region) -> f64 {
-        self.keys[region as usize] as f64 / self.keys.iter().sum::<usize>() as f64
+        self.even[region as usize] / self.rows as f64
     }
 
     /// Share of a region in the sum of positive weights.
@@ -177,7 +179,7 @@ impl RowSink for AnswerSink {
                 mine.signed[i] += theirs.signed[i];
                 mine.magnitude[i] += theirs.magnitude[i];
                 mine.unmixed[i] += theirs.unmixed[i];
-                mine.keys[i] += theirs.keys[i];
+                mine.even[i] += theirs.even[i];
             }
             mine.lambda += theirs.lambda;
             mine.differential |= theirs.differential;

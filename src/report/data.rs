@@ -58,6 +58,8 @@ pub(super) struct Data<'a> {
     summaries: BTreeMap<Option<String>, Summary>,
     /// Seeds of the prompts of a case, by cities and depth.
     prompts: BTreeMap<(Case, String, u64), BTreeSet<u64>>,
+    /// The share that regions and heads are told by.
+    pub(super) headline: &'static str,
     /// Seed of the bootstrap.
     pub(super) seed: u64,
 }
@@ -67,7 +69,11 @@ impl<'a> Data<'a> {
     pub(super) fn new(records: &'a [Record], seed: u64) -> Self {
         let mut data = Self { seed, ..Self::default() };
         let scopes: BTreeSet<Option<String>> = records.iter().map(|record| condition(record).scope).collect();
-        data.summaries = scopes.into_iter().map(|scope| (scope, Summary::with_heads("share_abs", "answer"))).collect();
+        // Runs of version 0.1.0 know nothing of the output.
+        let has_output = records.iter().any(|record| record.measure.metric == "share_out");
+        data.headline = if has_output { "share_out" } else { "share_abs" };
+        data.summaries =
+            scopes.into_iter().map(|scope| (scope, Summary::with_heads(data.headline, "answer"))).collect();
         records.iter().for_each(|record| data.add(record));
         data.depths_pct.sort_by(f64::total_cmp);
         data
@@ -101,7 +107,7 @@ impl<'a> Data<'a> {
         note(&mut self.conditions, &condition);
         id.depth_req_pct.iter().for_each(|depth| note(&mut self.depths_pct, depth));
         id.cities.iter().for_each(|cities| note(&mut self.cities, &cities.to_string()));
-        if measure.metric == "share_abs" {
+        if measure.metric == self.headline {
             region.iter().for_each(|region| note(&mut self.regions, region));
         }
         note(&mut self.metrics, &(measure.metric.to_string(), region, measure.unit.as_deref().map(ToOwned::to_owned)));

@@ -1,12 +1,13 @@
 //! Paired differences: two models, or two conditions of one, on the same prompts.
 
 use super::data::{scopes, Case, Condition, Data, Prompts, Quantity};
-use super::means::{ACCURACY, ANSWER, ENTROPY, KEYS_90, LOG_PROB, NLL, NOISE};
+use super::means::{ACCURACY, ANSWER, ANSWER_ABS, ENTROPY, KEYS_90, LOG_PROB, NLL, NOISE, NOISE_ABS};
 use super::sheet::{numbers, words, Cell, Kind, Sheet};
 use crate::summary::Setting;
 use rayon::prelude::*;
 
-const COMPARED: [Quantity<'static>; 7] = [ACCURACY, LOG_PROB, ANSWER, NOISE, NLL, ENTROPY, KEYS_90];
+const COMPARED: [Quantity<'static>; 9] =
+    [ACCURACY, LOG_PROB, ANSWER, NOISE, ANSWER_ABS, NOISE_ABS, NLL, ENTROPY, KEYS_90];
 
 /// Every quantised condition against none, every model against the first under the same condition, and every model with
 /// 4 bits against the first with 6 (the paper's claim).

@@ -15,9 +15,10 @@ pub(super) fn sheet(data: &Data<'_>) -> Option<Sheet> {
     }
     let rows = data.models.iter().flat_map(|model| top(data, model)).collect();
     let columns = vec![words("model"), numbers("layer"), numbers("head"), numbers("prompts"), numbers("answer %")];
+    let share = if data.headline == "share_out" { "its share of what they write" } else { "share of |attention|" };
     let note = format!(
-        "The {TOP} heads of each model that attend most to the answer: share of |attention|, mean over all prompts \
-         [95 % bootstrap interval]."
+        "The {TOP} heads of each model that attend most to the answer: {share}, mean over all prompts [95 % bootstrap \
+         interval]."
     );
     Sheet { id: "heads", title: "Heads", note, columns, rows, detail: true }.trimmed()
 }

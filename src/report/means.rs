@@ -18,8 +18,12 @@ const fn number<'a>(heading: &'a str, metric: &'a str, region: Option<&'a str>) 
 
 pub(super) const ACCURACY: Quantity<'static> = hits("accuracy %", "exact");
 pub(super) const LOG_PROB: Quantity<'static> = number("answer log-prob (nats)", "answer_log_prob", None);
-pub(super) const ANSWER: Quantity<'static> = share("answer %", "share_abs", Some("answer"));
-pub(super) const NOISE: Quantity<'static> = share("noise %", "noise_abs", None);
+pub(super) const ANSWER: Quantity<'static> = share("answer, out %", "share_out", Some("answer"));
+pub(super) const NOISE: Quantity<'static> = share("noise, out %", "noise_out", None);
+pub(super) const ANSWER_ABS: Quantity<'static> = share("answer, |a| %", "share_abs", Some("answer"));
+pub(super) const NOISE_ABS: Quantity<'static> = share("noise, |a| %", "noise_abs", None);
+const ANSWER_SIGNED: Quantity<'static> = share("answer, signed %", "share_signed", Some("answer"));
+const NOISE_SIGNED: Quantity<'static> = share("noise, signed %", "noise_signed", None);
 pub(super) const NLL: Quantity<'static> = number("NLL of prose (nats)", "nll", None);
 pub(super) const ENTROPY: Quantity<'static> = number("entropy (nats)", "entropy", None);
 pub(super) const KEYS_90: Quantity<'static> = number("keys for 90 %", "keys_90", None);
@@ -36,16 +40,20 @@ const ANSWERS: &[Quantity<'static>] = &[
 ];
 
 const CONVENTIONS: &[Quantity<'static>] = &[
-    share("answer, signed %", "share_signed", Some("answer")),
     share("answer, positive %", "share_pos", Some("answer")),
     share("BOS, signed %", "share_signed", Some("bos")),
     share("BOS, positive %", "share_pos", Some("bos")),
-    share("noise, signed %", "noise_signed", None),
     share("noise, positive %", "noise_pos", None),
     share("answer mass %", "mass", Some("answer")),
     share("filler mass %", "mass", Some("filler")),
     share("negative mass %", "mass_neg", None),
+    share("answer's norm %", "norm_out", Some("answer")),
+    share("noise's norm %", "noise_norm_out", None),
+    number("heads without signed shares", "signed_left_out", None),
     number("lambda", "lambda", None),
+    share("cancelled %", "cancelled", None),
+    number("context RMS", "context_rms", None),
+    number("answer's direct effect (logits)", "logit_out_sum", Some("answer")),
 ];
 
 const SHAPE: &[Quantity<'static>] = &[
@@ -70,6 +78,21 @@ const FIDELITY: &[Quantity<'static>] = &[
     share("top key flips %", "top_key_flips", None),
     share("top key flips in context %", "top_key_flips_context", None),
     share("top token flips %", "top_token_flips", None),
+];
+
+/// Metrics of the table of attention, and accuracy.
+const OF_ATTENTION: [&str; 11] = [
+    "exact",
+    "share_out",
+    "noise_out",
+    "share_abs",
+    "noise_abs",
+    "share_signed",
+    "noise_signed",
+    "share_uniform",
+    "noise_uniform",
+    "share_out_best_head",
+    "share_abs_best_head",
 ];
 
 /// Every table of means that the run has numbers for.
@@ -191,13 +214,22 @@ fn accuracy(data: &Data<'_>) -> Option<Sheet> {
 }
 
 fn attention(data: &Data<'_>) -> Option<Sheet> {
-    let mut quantities = vec![ANSWER, NOISE];
-    quantities.extend(
-        data.regions.iter().filter(|region| *region != "answer").map(|region| share(region, "share_abs", Some(region))),
-    );
-    quantities.push(share("best head's answer", "share_abs_best_head", Some("answer")));
+    let mut quantities =
+        vec![ANSWER, ANSWER_SIGNED, ANSWER_ABS, share("answer, even %", "share_uniform", Some("answer"))];
+    quantities.extend([NOISE, NOISE_SIGNED, NOISE_ABS, share("noise, even %", "noise_uniform", None)]);
+    let others = data.regions.iter().filter(|region| *region != "answer");
+    quantities.extend(others.map(|region| share(region, data.headline, Some(region))));
+    let best_head = if data.headline == "share_out" { "share_out_best_head" } else { "share_abs_best_head" };
+    quantities.push(share("best head's answer", best_head, Some("answer")));
     let wanted: Vec<Wanted<'_>> = quantities.into_iter().map(|quantity| Wanted::usual(data, quantity)).collect();
-    let note = format!("Share of |attention| by region in %, mean over heads and layers; {} {INTERVALS}.", over(data));
+    let what = if data.headline == "share_out" {
+        "What regions give the output of the heads in % of it (out); beside it shares of weights as they are added \
+         (signed), of their magnitude (|a|), and of attention spread evenly. Out sees values and what is cancelled, the \
+         others do not; none of them says whether what is written matters."
+    } else {
+        "Share of |attention| by region in %."
+    };
+    let note = format!("{what} Mean over heads and layers; {} {INTERVALS}.", over(data));
     let sheet = table(data, ("attention", "Where the attention goes", note), &wanted)?;
     without_zeros(sheet).trimmed()
 }
@@ -243,7 +275,7 @@ fn by_depth(data: &Data<'_>) -> Option<Sheet> {
         return None;
     }
     let names = Names::new(data);
-    let quantities = [ACCURACY, LOG_PROB, ANSWER, NOISE];
+    let quantities = [ACCURACY, LOG_PROB, ANSWER, NOISE, ANSWER_ABS, NOISE_ABS];
     let mut columns = names.columns();
     columns.extend([numbers("depth %"), numbers("prompts")]);
     columns.extend(quantities.iter().map(|quantity| numbers(quantity.heading)));
@@ -265,10 +297,8 @@ fn by_depth(data: &Data<'_>) -> Option<Sheet> {
 /// Metrics that no other table knows, one row for each.
 fn other(data: &Data<'_>) -> Option<Sheet> {
     let known = [ANSWERS, CONVENTIONS, SHAPE, FIDELITY].concat();
-    let is_known = |metric: &str| {
-        known.iter().any(|quantity| quantity.metric == metric)
-            || ["exact", "share_abs", "noise_abs", "share_abs_best_head"].contains(&metric)
-    };
+    let is_known =
+        |metric: &str| known.iter().any(|quantity| quantity.metric == metric) || OF_ATTENTION.contains(&metric);
     let names = Names::new(data);
     let mut columns = names.columns();
     columns.extend([words("metric"), words("region"), words("unit"), numbers("prompts"), numbers("mean")]);

@@ -80,8 +80,7 @@ const SHORT: [&str; 6] = ["--ctx", "256", "--samples", "1", "--depths", "0,50"];
 fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
     let scratch = Scratch::new();
     let stdout = scratch.stdout("ratio", &[&SHORT[..], &["--out", "run", "--top", "3"]].concat());
-    for heading in
-        ["Share of |attention|", "Three conventions", "Shape of the rows", "Heads that attend most", "Paired"]
+    for heading in ["What each region gives", "Three readings", "Shape of the rows", "Heads that attend most", "Paired"]
     {
         assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
     }
@@ -90,14 +89,16 @@ fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
     }
     let records = scratch.records("run");
     let mut regions: BTreeMap<(String, &str), f64> = BTreeMap::new();
-    for metric in ["share_abs", "share_signed", "share_pos", "share_abs_no_sinks"] {
+    let shares =
+        ["share_out", "share_abs", "share_signed", "share_pos", "norm_out", "share_uniform", "share_abs_no_sinks"];
+    for metric in shares {
         for region in ["bos", "template", "filler", "distractor", "needle", "answer", "question"] {
             for (model, mean) in means(&records, metric, Some(region)) {
                 *regions.entry((model, metric)).or_default() += mean;
             }
         }
     }
-    assert_eq!(regions.len(), 12);
+    assert_eq!(regions.len(), 21);
     for ((model, metric), total) in regions {
         assert!((total - 1.0).abs() < 1e-3, "{model}: {metric} of all regions is {total}");
     }

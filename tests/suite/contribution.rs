@@ -55,8 +55,10 @@ fn pass(model: &Transformer, ids: &[u32], target: &Target) -> Pass {
     let (answer, contribution) = (AnswerProbe::new(targets), ContributionProbe::new(targets));
     let probes: [&dyn RowProbe; 2] = [&answer, &contribution];
     let mut ends = Ends::default();
-    let mut stream =
-        Stream::new(&probes).only(&Selection::default()).tracing(target.rows.clone().collect()).with_residual(&mut ends);
+    let mut stream = Stream::new(&probes)
+        .only(&Selection::default())
+        .tracing(target.rows.clone().collect())
+        .with_residual(&mut ends);
     model.hidden(&[ids.to_vec()], &mut stream).unwrap();
     let (sightings, trace) = (stream.sightings, stream.trace.unwrap());
     Pass { sightings, trace, ends }
@@ -95,7 +97,8 @@ fn expected(name: &str) -> Expected {
         "assets/models/{name} has new weights: run tests/fixtures/export_contribution.py, as its head says"
     );
     let tensors = candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).unwrap();
-    let whole = |name: &str| tensors[name].to_vec1::<i64>().unwrap().into_iter().map(|x| x as usize).collect::<Vec<_>>();
+    let whole =
+        |name: &str| tensors[name].to_vec1::<i64>().unwrap().into_iter().map(|x| x as usize).collect::<Vec<_>>();
     let rows = whole("rows");
     let regions = whole("regions").into_iter().map(|region| Region::ALL[region]).collect();
     let ids = whole("input_ids").into_iter().map(|id| id as u32).collect();

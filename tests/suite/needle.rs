@@ -74,8 +74,12 @@ fn regions_of_every_head_are_a_partition() {
     scratch.needle(&["--out", "run", "--model", "other"]).assert().success();
     let records = record::read(&scratch.path("run/results.csv")).unwrap();
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    // Of single heads the headline alone has all regions.
+    let shares = ["share_out", "share_abs", "share_signed", "share_pos", "norm_out", "share_uniform"];
     for Record { identity, measure } in records {
-        if measure.metric.starts_with("share_") && measure.metric != "share_abs_best_head" {
+        let metric = measure.metric.as_ref();
+        let whole = metric == "share_out" || (measure.layer.is_none() && shares.contains(&metric));
+        if whole {
             let group = format!(
                 "{} {:?} {:?} {:?} {:?} {}",
                 identity.model, identity.seed, identity.query, measure.layer, measure.head, measure.metric
