@@ -237,12 +237,14 @@ fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &Tokens, area: Are
     }
 }
 
-/// The colour of the smallest region in a bin: an answer among filler must be seen.
+/// The colour of the region in a bin that has the fewest tokens in all: an answer among filler must be seen, and so must it
+/// beside the full stop after it, which belongs to the needle.
 fn region_of_bin(keys: &Tokens, bin: usize, bins: usize) -> RGBColor {
     let token = |bin: usize| keys.range.start + bin * keys.range.len() / bins;
     let (start, end) = (token(bin), token(bin + 1).max(token(bin) + 1));
     let here = keys.regions.iter().filter(|(_, run)| run.start < end && run.end > start);
-    here.min_by_key(|(_, run)| run.len()).map_or(MASKED, |(name, _)| colour::region(name))
+    let tokens = |name: &String| keys.regions.iter().filter(|(other, _)| other == name).map(|(_, run)| run.len()).sum::<usize>();
+    here.min_by_key(|(name, _)| tokens(name)).map_or(MASKED, |(name, _)| colour::region(name))
 }
 
 /// Writes the largest value beside where the axis cuts it off.
@@ -362,5 +364,13 @@ mod tests {
         let tokens = tokens(0..4096, &[]);
         assert_eq!(region_of_bin(&tokens, 62, 256), colour::region("answer"));
         assert_eq!(region_of_bin(&tokens, 64, 256), colour::region("filler"));
+    }
+
+    #[test]
+    fn an_answer_is_seen_beside_the_rest_of_its_needle() {
+        let mut tokens = tokens(0..4096, &[]);
+        tokens.regions.extend([("needle".to_string(), 991..1000), ("needle".to_string(), 1005..1006)]);
+        assert_eq!(region_of_bin(&tokens, 62, 256), colour::region("answer"));
+        assert_eq!(region_of_bin(&tokens, 61, 256), colour::region("needle"));
     }
 }
