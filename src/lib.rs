@@ -45,3 +45,4 @@ pub mod stats;
 pub mod summary;
 pub mod table;
 pub mod train;
+pub mod treatment;

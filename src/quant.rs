@@ -21,6 +21,9 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tensor, Self::Head, Self::Row];
+
     /// The name in files.
     pub fn name(self) -> &'static str {
         self.into()

@@ -8,17 +8,21 @@
 //! a missing value; `.` is the decimal point; numbers are written with the fewest digits that read back as the same
 //! number. Layers, heads and queries count from 0.
 
-use anyhow::{bail, ensure, Context, Result};
-use serde::de::DeserializeOwned;
+mod read;
+mod schema_1;
+
+pub use read::read;
+
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The number of this schema. It changes when a column is added, removed, moved or given another meaning.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What was run: the model, the prompt and the question. Shared by all measurements of one question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,8 +51,12 @@ pub struct Identity {
     pub seed: Option<u64>,
     /// Which of the needles asked for, in the order of the question.
     pub query: Option<usize>,
+    /// Whether this question's needle is the one that was put at the depth asked for; missing without a question.
+    pub placed: Option<bool>,
     /// Which query rows were measured, for example `answer`: those that predict the answer's tokens.
     pub rows: Option<Cow<'static, str>>,
+    /// What was done to the attention: the name of a [`Condition`](crate::treatment::Condition); missing where nothing was.
+    pub condition: Option<Cow<'static, str>>,
     /// Bits of the quantised logits; missing when they were left alone.
     pub bits: Option<u32>,
     /// What shares one scale when quantising: `tensor`, `head` or `row`.
@@ -183,87 +191,11 @@ impl Writer {
     }
 }
 
-/// Reads the records of a file. A row that cannot be read is an error that names its line.
-pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(file).into_records();
-    let header = rows.next().with_context(|| format!("{} is empty", path.display()))?;
-    let header = header.map_err(|e| explain(&e, path))?;
-
-    let mut records: Vec<Record> = Vec::new();
-    let mut known_columns = false;
-    for row in rows {
-        let row = row.map_err(|e| explain(&e, path))?;
-        // The schema number comes before the columns: it says more about why a file cannot be read.
-        check_schema(&row, &header, path)?;
-        if !known_columns {
-            check_columns(&header, path)?;
-            known_columns = true;
-        }
-        let (_, identity, measure): (u32, Identity, Measure) = parse(&row, path)?;
-        let shared = records.last().map(|last| &last.identity).filter(|last| ***last == identity);
-        let identity = shared.cloned().unwrap_or_else(|| Arc::new(identity));
-        records.push(Record { identity, measure });
-    }
-    if !known_columns {
-        check_columns(&header, path)?;
-    }
-    Ok(records)
-}
-
-fn parse<T: DeserializeOwned>(row: &csv::StringRecord, path: &Path) -> Result<T> {
-    row.deserialize(None).map_err(|e| explain(&e, path))
-}
-
-fn check_schema(row: &csv::StringRecord, header: &csv::StringRecord, path: &Path) -> Result<()> {
-    let file = path.display();
-    ensure!(header.get(0) == Some("schema"), "{file} is not a results file: its first column is not `schema`");
-    let line = row.position().map_or(0, csv::Position::line);
-    match row.get(0).map(str::parse::<u32>) {
-        Some(Ok(SCHEMA)) => Ok(()),
-        Some(Ok(other)) => {
-            bail!("{file}, line {line}: written in schema {other}, but this version of difftool reads schema {SCHEMA}")
-        }
-        _ => bail!("{file}, line {line}, column `schema`: `{}` is not a number", row.get(0).unwrap_or_default()),
-    }
-}
-
-fn check_columns(header: &csv::StringRecord, path: &Path) -> Result<()> {
-    let columns = columns();
-    if header.iter().eq(columns.iter()) {
-        return Ok(());
-    }
-    let differing =
-        columns.iter().zip(header.iter().chain(std::iter::repeat(""))).find(|(expected, found)| expected != found);
-    match differing {
-        Some((expected, found)) => {
-            bail!("{}, line 1: column `{expected}` expected, `{found}` found", path.display())
-        }
-        None => bail!("{}, line 1: more columns than the {} of the schema", path.display(), columns.len()),
-    }
-}
-
-/// A CSV error in our words, with the file, the line and the column.
-fn explain(error: &csv::Error, path: &Path) -> anyhow::Error {
-    let line = error.position().map_or(0, csv::Position::line);
-    let place = format!("{}, line {line}", path.display());
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            anyhow::anyhow!("{place}: {len} fields where the header has {expected_len}; was the file cut off?")
-        }
-        csv::ErrorKind::Deserialize { err, .. } => {
-            let column = err.field().and_then(|i| columns().into_iter().nth(i as usize)).unwrap_or_default();
-            anyhow::anyhow!("{place}, column `{column}`: {}", err.kind())
-        }
-        csv::ErrorKind::Utf8 { .. } => anyhow::anyhow!("{place}: not UTF-8"),
-        _ => anyhow::anyhow!("{}: {error}", path.display()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::path::Path;
 
     fn identity() -> Identity {
         Identity {
@@ -279,7 +211,9 @@ mod tests {
             sample: Some(17),
             seed: Some(u64::MAX),
             query: Some(1),
+            placed: Some(true),
             rows: Some("answer".into()),
+            condition: Some("quantise(4, tensor)".into()),
             bits: None,
             scope: None,
         }
@@ -326,9 +260,9 @@ mod tests {
     fn the_file_is_exactly_this() {
         let expected = "\
             schema,model,variant,task,ctx_tok,needles,retrieve,depth_req_pct,depth_real_pct,cities,sample,seed,query,\
-            rows,bits,scope,layer,head,region,metric,value,unit,n,error\n\
-            1,\"runs/big, \"\"final\"\"\",diff,needle,4096,4,2,25.0,24.813,heldout,17,18446744073709551615,1,answer,,,\
-            3,0,answer,share_abs,0.25,fraction,5,\n";
+            placed,rows,condition,bits,scope,layer,head,region,metric,value,unit,n,error\n\
+            2,\"runs/big, \"\"final\"\"\",diff,needle,4096,4,2,25.0,24.813,heldout,17,18446744073709551615,1,true,answer,\
+            \"quantise(4, tensor)\",,,3,0,answer,share_abs,0.25,fraction,5,\n";
         assert_eq!(good_text(), expected);
     }
 
@@ -384,7 +318,7 @@ mod tests {
     fn a_file_that_was_cut_off_is_an_error_that_names_the_line() {
         let text = good_text();
         let cut = &text[..text.len() - 20];
-        assert_eq!(refusal(cut), "/results.csv, line 2: 20 fields where the header has 24; was the file cut off?");
+        assert_eq!(refusal(cut), "/results.csv, line 2: 22 fields where the header has 26; was the file cut off?");
     }
 
     #[test]
@@ -411,6 +345,11 @@ mod tests {
         assert_eq!(metrics, expected);
         assert_eq!(records[1].measure.value, Some(-1.102_758_407_592_773_4));
         assert_eq!((records[5].identity.bits, records[5].identity.scope.as_deref()), (Some(16), Some("tensor")));
+        let conditions: Vec<Option<&str>> = records.iter().map(|r| r.identity.condition.as_deref()).collect();
+        assert_eq!(conditions[4..6], [None, Some("quantise(16, tensor)")]);
+        let placed: Vec<Option<bool>> = records.iter().map(|r| r.identity.placed).collect();
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(placed, [yes, yes, yes, no, yes, no, no, yes, None, None, yes, yes, None]);
         assert_eq!((records[10].measure.layer, records[10].measure.head), (Some(3), Some(7)));
         assert_eq!((records[8].identity.task.as_str(), records[8].identity.needles), ("text", None));
         assert!(records[12].measure.error.as_deref().unwrap().starts_with("--ctx 100: too short"));
@@ -418,11 +357,21 @@ mod tests {
 
     #[test]
     fn another_schema_is_refused_by_its_number() {
-        let newer = good_text().replace("\n1,", "\n2,").replace("schema,model", "schema,llm");
+        let newer = good_text().replace("\n2,", "\n3,").replace("schema,model", "schema,llm");
         assert_eq!(
             refusal(&newer),
-            "/results.csv, line 2: written in schema 2, but this version of difftool reads schema 1"
+            "/results.csv, line 2: written in schema 3, but this version of difftool reads schemas 1 to 2"
         );
+    }
+
+    #[test]
+    fn a_file_is_of_one_schema() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/results-schema-1.csv");
+        let old = std::fs::read_to_string(path).unwrap();
+        let named_new = old.replacen("\n1,", "\n2,", 1);
+        assert_eq!(refusal(&named_new), "/results.csv, line 1: column `placed` expected, `rows` found");
+        let mixed = format!("{}{}", good_text(), good_text().lines().nth(1).unwrap().replacen("2,", "1,", 1));
+        assert_eq!(refusal(&mixed), "/results.csv, line 3: written in schema 1, and those before in schema 2");
     }
 
     #[test]
@@ -432,7 +381,7 @@ mod tests {
         let renamed = good_text().replace(",variant,", ",kind,");
         assert_eq!(refusal(&renamed), "/results.csv, line 1: column `variant` expected, `kind` found");
         let header_only = format!("{},extra\n", good_text().lines().next().unwrap());
-        assert_eq!(refusal(&header_only), "/results.csv, line 1: more columns than the 24 of the schema");
+        assert_eq!(refusal(&header_only), "/results.csv, line 1: more columns than the 26 of the schema");
     }
 
     proptest! {

@@ -88,8 +88,8 @@ pub type Setting = (usize, usize, usize);
 #[derive(Clone, Copy, Debug)]
 struct Number {
     seed: u64,
-    /// How far the needle is from where one needle of the prompt was to be, in thousandths of a percent; its question.
-    off: (u64, usize),
+    /// Whether its question's needle lies at the depth that was asked for; nothing of a whole prompt.
+    placed: Option<bool>,
     value: f64,
 }
 
@@ -97,7 +97,7 @@ struct Number {
 struct Key {
     model: String,
     setting: Setting,
-    bits: Option<u32>,
+    condition: Option<String>,
     cities: String,
     /// Missing of what was pooled over depths.
     depth_millipct: Option<u64>,
@@ -112,16 +112,16 @@ pub struct Pick<'a> {
     metric: &'a str,
     region: Option<&'a str>,
     setting: Option<Setting>,
-    bits: Option<u32>,
+    condition: Option<&'a str>,
     cities: Option<&'a str>,
     depth_pct: Option<f64>,
 }
 
 impl<'a> Pick<'a> {
-    /// Numbers of a metric of no region, without quantisation, in all settings, at all depths; without held-out cities
+    /// Numbers of a metric of no region, of the untreated passes, in all settings, at all depths; without held-out cities
     /// unless there are no others.
     pub fn of(model: &'a str, metric: &'a str) -> Self {
-        Self { model, metric, region: None, setting: None, bits: None, cities: None, depth_pct: None }
+        Self { model, metric, region: None, setting: None, condition: None, cities: None, depth_pct: None }
     }
 
     /// Of a region.
@@ -134,9 +134,9 @@ impl<'a> Pick<'a> {
         Self { setting: Some(setting), ..self }
     }
 
-    /// With logits of so many bits; nothing for those left alone.
-    pub fn bits(self, bits: Option<u32>) -> Self {
-        Self { bits, ..self }
+    /// Under a condition, by its name; nothing for the untreated passes.
+    pub fn condition(self, condition: Option<&'a str>) -> Self {
+        Self { condition, ..self }
     }
 
     /// With cities of one set.
@@ -144,8 +144,7 @@ impl<'a> Pick<'a> {
         Self { cities: Some(cities), ..self }
     }
 
-    /// Of questions whose needle is at one depth. Of several needles that a prompt asks for only one was put there: the
-    /// question counts whose needle is nearest, the first of equals.
+    /// Of questions whose needle was put at one depth: of several needles that a prompt asks for only one was.
     pub fn depth_pct(self, depth_pct: f64) -> Self {
         Self { depth_pct: Some(depth_pct), ..self }
     }
@@ -155,7 +154,7 @@ impl<'a> Pick<'a> {
         key.model == self.model
             && key.metric == self.metric
             && key.region.as_deref() == self.region
-            && key.bits == self.bits
+            && key.condition.as_deref() == self.condition
             && self.setting.is_none_or(|setting| key.setting == setting)
             && self.cities.map_or(!usual || key.cities != "heldout", |cities| key.cities == cities)
             && self.depth_pct.is_none_or(|depth| key.depth_millipct == Some(millipct(depth)))
@@ -176,14 +175,13 @@ impl Summary {
     pub fn add(&mut self, record: &Record) {
         let (id, measure) = (&record.identity, &record.measure);
         let Some(value) = measure.value else { return };
-        let off_pct = id.depth_req_pct.zip(id.depth_real_pct).map_or(0.0, |(asked, real)| (asked - real).abs());
-        let number = Number { seed: id.seed.unwrap_or(0), off: (millipct(off_pct), id.query.unwrap_or(0)), value };
+        let number = Number { seed: id.seed.unwrap_or(0), placed: id.placed, value };
         let held_out = id.cities.as_deref() == Some("heldout");
         // What is pooled over all prompts is of no cities.
         self.usual |= id.seed.is_some() && !held_out;
         if let (Some(layer), Some(head)) = (measure.layer, measure.head) {
             let wanted = self.head_metric.is_some_and(|(metric, region)| {
-                measure.metric == metric && measure.region.as_deref() == Some(region) && id.bits.is_none()
+                measure.metric == metric && measure.region.as_deref() == Some(region) && id.condition.is_none()
             });
             if wanted && id.seed.is_some() {
                 self.heads.entry((id.model.clone(), layer, head)).or_default().push((number, held_out));
@@ -202,7 +200,7 @@ impl Summary {
         let key = Key {
             model: id.model.clone(),
             setting,
-            bits: id.bits,
+            condition: id.condition.as_deref().map(ToOwned::to_owned),
             cities: id.cities.as_deref().unwrap_or_default().to_owned(),
             depth_millipct: id.depth_req_pct.map(millipct),
             metric: measure.metric.to_string(),
@@ -275,12 +273,7 @@ impl Summary {
         let found = self.values.iter().filter(|(key, _)| pick.matches(key, self.usual));
         let mut numbers: Vec<Number> = found.flat_map(|(_, numbers)| numbers.iter().copied()).collect();
         if pick.depth_pct.is_some() {
-            let mut nearest: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
-            for number in &numbers {
-                let least = nearest.entry(number.seed).or_insert(number.off);
-                *least = number.off.min(*least);
-            }
-            numbers.retain(|number| number.off == nearest[&number.seed]);
+            numbers.retain(|number| number.placed != Some(false));
         }
         numbers
     }
@@ -341,17 +334,17 @@ mod tests {
     use crate::record::{Identity, Measure};
     use std::sync::Arc;
 
-    fn record(seed: u64, query: usize, depths_pct: (f64, f64), exact: f64) -> Record {
+    fn record(seed: u64, query: usize, (depth_req_pct, placed): (f64, bool), exact: f64) -> Record {
         let identity = Identity {
             model: "m".into(),
             ctx_tok: 256,
             needles: Some(2),
             retrieve: Some(2),
-            depth_req_pct: Some(depths_pct.0),
-            depth_real_pct: Some(depths_pct.1),
+            depth_req_pct: Some(depth_req_pct),
             cities: Some("train".into()),
             seed: Some(seed),
             query: Some(query),
+            placed: Some(placed),
             ..Identity::default()
         };
         let measure = Measure { metric: "exact".into(), value: Some(exact), ..Measure::default() };
@@ -362,9 +355,13 @@ mod tests {
     fn at_a_depth_only_the_needle_counts_that_was_put_there() {
         let mut summary = Summary::default();
         // Found where it was put at 25 %, missed where it was put at 75 %; the other needles are anywhere.
-        let found =
-            [(0, 0, (25.0, 24.1), 1.0), (0, 1, (25.0, 80.0), 0.0), (1, 0, (75.0, 3.0), 1.0), (1, 1, (75.0, 75.4), 0.0)];
-        found.iter().for_each(|&(seed, query, depths, exact)| summary.add(&record(seed, query, depths, exact)));
+        let found = [
+            (0, 0, (25.0, true), 1.0),
+            (0, 1, (25.0, false), 0.0),
+            (1, 0, (75.0, false), 1.0),
+            (1, 1, (75.0, true), 0.0),
+        ];
+        found.iter().for_each(|&(seed, query, depth, exact)| summary.add(&record(seed, query, depth, exact)));
         let at = |depth| summary.proportion(Pick::of("m", "exact").depth_pct(depth));
         assert_eq!((at(25.0).hits, at(25.0).n, at(75.0).hits, at(75.0).n), (1, 1, 0, 1));
         assert_eq!(summary.proportion(Pick::of("m", "exact")).n, 4, "without a depth all questions count");
@@ -374,9 +371,9 @@ mod tests {
     #[test]
     fn what_is_pooled_over_all_prompts_has_no_depth_and_no_cities() {
         let mut summary = Summary::default();
-        let of = |identity| Record { identity: Arc::new(identity), ..record(0, 0, (50.0, 50.0), 1.0) };
+        let of = |identity| Record { identity: Arc::new(identity), ..record(0, 0, (50.0, true), 1.0) };
         let held_out =
-            Identity { cities: Some("heldout".into()), ..(*record(0, 0, (50.0, 50.0), 1.0).identity).clone() };
+            Identity { cities: Some("heldout".into()), ..(*record(0, 0, (50.0, true), 1.0).identity).clone() };
         let pooled = Identity { seed: None, cities: None, depth_req_pct: None, ..held_out.clone() };
         [of(held_out), of(pooled)].iter().for_each(|record| summary.add(record));
         assert_eq!(summary.depths_pct(), [50.0]);

@@ -18,6 +18,7 @@ use crate::measure::{
 };
 use crate::models;
 use crate::prompt::BosChoice;
+use crate::treatment::Condition;
 use anyhow::Result;
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -64,7 +65,7 @@ fn experiment(args: &NllArgs) -> Result<Experiment> {
 struct Scored<'a> {
     name: String,
     place: Place,
-    bits: Option<u32>,
+    condition: Condition,
     windows: &'a [ScoredWindow],
 }
 
@@ -73,16 +74,19 @@ fn scored<'a>(session: &Session, found: &'a Found) -> Vec<Scored<'a>> {
     let of = |(&place, windows): (&Place, &'a Vec<ScoredWindow>)| Scored {
         name: session.setup.models[place.model].name.clone(),
         place,
-        bits: session.setup.conditions[place.condition].quantiser.map(|quantiser| quantiser.bits),
+        condition: session.setup.conditions[place.condition].clone(),
         windows,
     };
     measure.pooled.iter().map(of).collect()
 }
 
 impl Scored<'_> {
-    /// `diff`, or `diff 4 bits`.
+    /// `diff`, or `diff quantise(4, tensor)`.
     fn label(&self) -> String {
-        self.bits.map_or(self.name.clone(), |bits| format!("{} {bits} bits", self.name))
+        if self.condition.is_untreated() {
+            return self.name.clone();
+        }
+        format!("{} {}", self.name, self.condition)
     }
 
     fn tokens(&self) -> impl Iterator<Item = &ScoredToken> {
@@ -134,6 +138,7 @@ impl Of {
 #[derive(Serialize)]
 struct Row {
     model: String,
+    condition: Option<String>,
     bits: Option<u32>,
     windows: usize,
     tokens: usize,
@@ -225,7 +230,8 @@ impl<'a> Report<'a> {
             let hits = ar_hit_nll_nats.map_or(0, |hits| hits.n) as f64;
             Row {
                 model: scored.name.clone(),
-                bits: scored.bits,
+                condition: scored.condition.column(),
+                bits: scored.condition.bits(),
                 windows: scored.windows.len(),
                 tokens: nll_nats.map_or(0, |all| all.n),
                 nll_nats,

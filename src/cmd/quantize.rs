@@ -9,6 +9,7 @@ use crate::plot::{quality, Estimate, Figure, QualityLine, QualityPanel};
 use crate::stats::Interval;
 use crate::summary::{Pick, Proportion, Setting, Summary};
 use crate::table::{left, percent_in, percent_or_dash, points_in, right, short, short_in, Table};
+use crate::treatment::{Condition, UNTREATED};
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
@@ -41,8 +42,7 @@ fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
 /// Draws a figure for each setting.
 pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
     let summary = &found.summary;
-    let bits = bits(session);
-    let report = Report { summary, bits: &bits, session };
+    let report = Report { summary, session };
     let figures = summary.settings().iter().map(|&setting| report.figure(setting)).collect::<Result<Vec<_>>>()?;
     for (i, figure) in figures.iter().enumerate() {
         let name = if i == 0 { "bits.png".to_owned() } else { format!("bits-{}.png", i + 1) };
@@ -53,22 +53,18 @@ pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
 
 /// Prints the tables.
 pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
-    Report { summary: &found.summary, bits: &bits(session), session }.print()
+    Report { summary: &found.summary, session }.print()
 }
 
-/// Bits of the conditions, in order.
-fn bits(session: &Session) -> Vec<Option<u32>> {
-    session.setup.conditions.iter().map(|condition| condition.quantiser.map(|quantiser| quantiser.bits)).collect()
-}
-
-/// One row of the table: a model in one setting with so many bits.
+/// One row of the table: a model in one setting under one condition.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     model: String,
     ctx_tok: usize,
     needles: usize,
     retrieve: usize,
-    /// Nothing for logits left alone.
+    /// Nothing for the untreated passes.
+    condition: Option<String>,
     bits: Option<u32>,
     accuracy: Proportion,
     answer_log_prob_nats: Option<f64>,
@@ -86,7 +82,7 @@ struct Row {
     destroyed: bool,
 }
 
-/// A paired difference between two (model, bits).
+/// A paired difference between two (model, condition).
 #[derive(Clone, Debug, Serialize)]
 struct Difference {
     of: String,
@@ -106,13 +102,7 @@ const COMPARED: [(&str, &str); 3] = [("exact", "accuracy"), ("answer_log_prob", 
 
 struct Report<'a> {
     summary: &'a Summary,
-    bits: &'a [Option<u32>],
     session: &'a Session,
-}
-
-/// `4 bits`, or `exact` for logits left alone.
-fn bits_name(bits: Option<u32>) -> String {
-    bits.map_or("unquantised".to_owned(), |bits| format!("{bits} bits"))
 }
 
 impl Report<'_> {
@@ -120,21 +110,23 @@ impl Report<'_> {
         let mut rows = Vec::new();
         for &setting in self.summary.settings() {
             for model in self.summary.models() {
-                rows.extend(self.bits.iter().map(|&bits| self.row(setting, model, bits)));
+                rows.extend(self.session.setup.conditions.iter().map(|condition| self.row(setting, model, condition)));
             }
         }
         rows
     }
 
-    fn row(&self, setting: Setting, model: &str, bits: Option<u32>) -> Row {
-        let pick = |metric| Pick::of(model, metric).setting(setting).bits(bits);
+    fn row(&self, setting: Setting, model: &str, condition: &Condition) -> Row {
+        let name = condition.column();
+        let pick = |metric| Pick::of(model, metric).setting(setting).condition(name.as_deref());
         let mean = |metric| self.summary.mean(pick(metric));
         Row {
             model: model.to_owned(),
             ctx_tok: setting.0,
             needles: setting.1,
             retrieve: setting.2,
-            bits,
+            condition: name.clone(),
+            bits: condition.bits(),
             accuracy: self.summary.proportion(pick("exact")),
             answer_log_prob_nats: mean("answer_log_prob"),
             // Plain text has no answer, and so no noise.
@@ -148,28 +140,30 @@ impl Report<'_> {
             top_key_flips: mean("top_key_flips"),
             top_token_flips: mean("top_token_flips"),
             nll_nats: mean("nll"),
-            destroyed: self.destroyed(setting, model, bits),
+            destroyed: self.destroyed(setting, model, name.as_deref()),
         }
     }
 
-    /// Whether the model is another one with so few bits: the 95 % interval of its accuracy lies below half of the
-    /// unquantised accuracy, or, where nothing is asked, more than half of its most likely tokens have changed.
-    fn destroyed(&self, setting: Setting, model: &str, bits: Option<u32>) -> bool {
-        let pick = |metric, bits| Pick::of(model, metric).setting(setting).bits(bits);
-        let accuracy = |bits| self.summary.proportion(pick("exact", bits));
-        match (accuracy(None).fraction, accuracy(bits)) {
-            _ if bits.is_none() => false,
+    /// Whether the model is another one under a condition: the 95 % interval of its accuracy lies below half of the
+    /// untreated accuracy, or, where nothing is asked, more than half of its most likely tokens have changed.
+    fn destroyed(&self, setting: Setting, model: &str, condition: Option<&str>) -> bool {
+        let pick = |metric, condition| Pick::of(model, metric).setting(setting).condition(condition);
+        let accuracy = |condition| self.summary.proportion(pick("exact", condition));
+        match (accuracy(None).fraction, accuracy(condition)) {
+            _ if condition.is_none() => false,
             (Some(before), after) => after.hi < 0.5 * before,
-            (None, _) => self.summary.mean(pick("top_token_flips", bits)).is_some_and(|flips| flips > 0.5),
+            (None, _) => self.summary.mean(pick("top_token_flips", condition)).is_some_and(|flips| flips > 0.5),
         }
     }
 
-    fn paired(&self, setting: Setting, a: (&str, Option<u32>), b: (&str, Option<u32>)) -> Vec<Difference> {
-        let name = |(model, bits): (&str, Option<u32>)| format!("{model} {}", bits_name(bits));
+    fn paired(&self, setting: Setting, a: (&str, &Condition), b: (&str, &Condition)) -> Vec<Difference> {
+        let name = |(model, condition): (&str, &Condition)| format!("{model} {condition}");
+        let columns = (a.1.column(), b.1.column());
         let seed = self.session.setup.grid.seed();
         let of = |&(metric, _): &(&'static str, &str)| {
-            let pick = |(model, bits)| Pick::of(model, metric).setting(setting).bits(bits);
-            let paired = self.summary.paired(pick(a), pick(b), seed)?;
+            let pick = |model, condition| Pick::of(model, metric).setting(setting).condition(condition);
+            let (a_pick, b_pick) = (pick(a.0, columns.0.as_deref()), pick(b.0, columns.1.as_deref()));
+            let paired = self.summary.paired(a_pick, b_pick, seed)?;
             Some(Difference {
                 of: name(b),
                 baseline: name(a),
@@ -186,23 +180,26 @@ impl Report<'_> {
         COMPARED.iter().filter_map(of).collect()
     }
 
-    /// To the unquantised passes, and of every model to the first with the same bits.
+    /// To the untreated passes, and of every model to the first under the same condition.
     fn differences(&self) -> Vec<Difference> {
         let mut list = Vec::new();
+        let conditions = &self.session.setup.conditions;
+        let Some((untreated, treated)) = conditions.split_first() else { return list };
         for &setting in self.summary.settings() {
             for model in self.summary.models() {
-                for &bits in self.bits.iter().filter(|bits| bits.is_some()) {
-                    list.extend(self.paired(setting, (model, None), (model, bits)));
+                for condition in treated {
+                    list.extend(self.paired(setting, (model, untreated), (model, condition)));
                 }
             }
             let Some((first, others)) = self.summary.models().split_first() else { continue };
             for model in others {
-                for &bits in self.bits {
-                    list.extend(self.paired(setting, (first, bits), (model, bits)));
+                for condition in conditions {
+                    list.extend(self.paired(setting, (first, condition), (model, condition)));
                 }
-                if self.bits.contains(&Some(4)) && self.bits.contains(&Some(6)) {
-                    list.extend(self.paired(setting, (first, Some(6)), (model, Some(4))));
-                    // the paper's claim
+                // The paper's claim.
+                let of_bits = |bits| conditions.iter().find(|condition| condition.bits() == Some(bits));
+                if let (Some(four), Some(six)) = (of_bits(4), of_bits(6)) {
+                    list.extend(self.paired(setting, (first, six), (model, four)));
                 }
             }
         }
@@ -231,8 +228,13 @@ impl Report<'_> {
     }
 
     fn figure(&self, setting: Setting) -> Result<Figure> {
-        let categories: Vec<String> =
-            self.bits.iter().map(|bits| bits.map_or("none".to_owned(), |bits| bits.to_string())).collect();
+        let categories: Vec<String> = self
+            .session
+            .setup
+            .conditions
+            .iter()
+            .map(|c| c.bits().map_or(c.to_string(), |bits| bits.to_string()))
+            .collect();
         let panels = [
             ("needle accuracy", "%", "exact", None, Some((0.0, 100.0)), 100.0),
             ("answer log-probability", "nats", "answer_log_prob", None, None, 1.0),
@@ -245,9 +247,11 @@ impl Report<'_> {
             let line = |model: &String| QualityLine {
                 model: model.clone(),
                 estimates: self
-                    .bits
+                    .session
+                    .setup
+                    .conditions
                     .iter()
-                    .map(|&b| self.estimate(setting, model, b, (metric, region), factor))
+                    .map(|condition| self.estimate(setting, model, condition, (metric, region), factor))
                     .collect(),
             };
             let lines: Vec<QualityLine> = self.summary.models().iter().map(line).collect();
@@ -258,7 +262,7 @@ impl Report<'_> {
         }
         let scope = self.session.setup.experiment.quantise.as_ref().map_or("none", |quantise| quantise.scope.name());
         let asked = if setting.1 > 0 { format!("N={} R={} · ", setting.1, setting.2) } else { String::new() };
-        let exempt = self.session.setup.conditions.iter().any(|condition| condition.exempt_sinks);
+        let exempt = self.session.setup.experiment.quantise.as_ref().is_some_and(|quantise| quantise.exempt_sinks);
         let exempt = if exempt { ", sinks exempt" } else { "" };
         let subtitle =
             format!("one scale per {scope}{exempt} · {asked}{}", self.session.setup.caption_of(&[setting.0]));
@@ -270,11 +274,12 @@ impl Report<'_> {
         &self,
         setting: Setting,
         model: &str,
-        bits: Option<u32>,
+        condition: &Condition,
         (metric, region): (&str, Option<&str>),
         factor: f64,
     ) -> Option<Estimate> {
-        let pick = Pick::of(model, metric).setting(setting).bits(bits);
+        let condition = condition.column();
+        let pick = Pick::of(model, metric).setting(setting).condition(condition.as_deref());
         let pick = region.map_or(pick, |region| pick.region(region));
         let (value, interval) = if metric == "exact" {
             let p = self.summary.proportion(pick);
@@ -293,7 +298,7 @@ fn table(rows: &[Row]) -> Table {
         right("tokens"),
         right("N"),
         right("R"),
-        right("bits"),
+        left("condition"),
         right("accuracy % [95 %]"),
         right("log-prob"),
         right("answer %: out"),
@@ -315,7 +320,7 @@ fn table(rows: &[Row]) -> Table {
             row.ctx_tok.to_string(),
             count_or_dash(row.needles),
             count_or_dash(row.retrieve),
-            row.bits.map_or("none".to_owned(), |bits| bits.to_string()),
+            row.condition.clone().unwrap_or_else(|| UNTREATED.to_owned()),
             accuracy.unwrap_or("-".to_owned()),
             short(row.answer_log_prob_nats),
             percent_or_dash(row.answer_share_out),

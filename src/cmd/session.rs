@@ -124,7 +124,7 @@ struct Terminal<'a> {
     quiet: bool,
     bar: ProgressBar,
     see: &'a mut dyn FnMut(&Record),
-    /// Numbers asked for, and of them those that were found, by model; unquantised.
+    /// Numbers asked for, and of them those that were found, by model; untreated.
     found: Vec<(String, usize, usize)>,
 }
 
@@ -180,7 +180,9 @@ impl Watch for Terminal<'_> {
     }
 
     fn record(&mut self, record: &Record) {
-        if let (Some(value), "exact", None) = (record.measure.value, &*record.measure.metric, record.identity.bits) {
+        if let (Some(value), "exact", None) =
+            (record.measure.value, &*record.measure.metric, record.identity.condition.as_deref())
+        {
             let model = &record.identity.model;
             let hit = usize::from(value == 1.0);
             match self.found.iter_mut().find(|(name, ..)| name == model) {

@@ -82,7 +82,7 @@ impl Cells {
         let metric = self.name(key, Column::Metric);
         let region = self.text(key, Column::Region).map(|region| format!("[{region}]")).unwrap_or_default();
         let shown = |&column: &Column| {
-            !matches!(column, Column::Metric | Column::Region | Column::DepthRealPct) && !but[column as usize]
+            !matches!(column, Column::Metric | Column::Region) && !column.is_finding() && !but[column as usize]
         };
         let rest: Vec<String> = Column::ALL
             .into_iter()
@@ -92,32 +92,11 @@ impl Cells {
         format!("{metric}{region} · {}", rest.join(" "))
     }
 
-    /// Keeps of the questions of each prompt the one whose needle is nearest to the depth asked for, the first of equals: of
-    /// several needles that a prompt asks for only one was put there.
+    /// Keeps of the questions of each prompt the one whose needle was put at the depth asked for, and what is of no question.
     pub(super) fn keep_at_their_depth(&mut self) {
-        let prompt = |cell: &Cell| (cell.input, cell.key.first_chunk::<{ Column::PROMPT }>().copied());
-        let query = |cell: &Cell| cell.key[Column::Query as usize];
-        let mut nearest: HashMap<_, (f64, u32)> = HashMap::new();
-        for cell in &self.cells {
-            let Some(off) = self.off_depth_pct(&cell.key) else { continue };
-            let found = (off, query(cell));
-            let best = nearest.entry(prompt(cell)).or_insert(found);
-            if found < *best {
-                *best = found;
-            }
+        if let Some(elsewhere) = self.number(Column::Placed, Some(&Value::text("false"))) {
+            self.cells.retain(|cell| cell.key[Column::Placed as usize] != elsewhere);
         }
-        let kept =
-            |cell: &Cell| nearest.get(&prompt(cell)).is_none_or(|(_, best)| query(cell) == *best || query(cell) == 0);
-        self.cells.retain(kept);
-    }
-
-    /// How far a question's needle is from the depth asked for, in percent; nothing of a whole prompt.
-    fn off_depth_pct(&self, key: &Key) -> Option<f64> {
-        let real = |column: Column| {
-            let index = (key[column as usize] as usize).checked_sub(1)?;
-            self.values[column as usize].list[index].as_real()
-        };
-        Some((real(Column::DepthReqPct)? - real(Column::DepthRealPct)?).abs())
     }
 
     /// A key's value in a column; nothing where it is missing.

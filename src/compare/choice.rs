@@ -154,8 +154,9 @@ impl Choice {
     pub(super) fn identity(&self, identity: &Identity) -> bool {
         Column::ALL.into_iter().all(|column| match column {
             Column::Layer | Column::Head | Column::Metric | Column::Region => true,
-            // Logits that were left alone have no scope, and are what a comparison by bits compares with.
+            // Logits that were left alone have no scope, and are what a comparison by bits or conditions compares with.
             Column::Scope if self.by == Some(Column::Bits) && identity.bits.is_none() => true,
+            Column::Scope | Column::Bits if self.by == Some(Column::Condition) && identity.condition.is_none() => true,
             column => self.passes(column, column.of_identity(identity)),
         })
     }
@@ -210,6 +211,7 @@ impl Choice {
             bail_usage!("`by` {by}: cells can be compared by {}", names(Column::can_be_compared));
         }
         match self.group_by.iter().find(|column| !column.can_group()) {
+            Some(Column::Placed) => bail_usage!("`group_by` placed: group by depth_req_pct instead"),
             Some(Column::DepthRealPct) => bail_usage!("`group_by` depth_real_pct: group by depth_req_pct instead"),
             Some(column) => bail_usage!("`group_by` {column}: metrics and regions have rows of their own anyway"),
             None => Ok(()),

@@ -34,6 +34,8 @@ pub enum Column {
     Query,
     /// Which query rows were measured.
     Rows,
+    /// What was done to the attention.
+    Condition,
     /// Bits of the logits.
     Bits,
     /// What shares one scale.
@@ -48,11 +50,13 @@ pub enum Column {
     Region,
     /// Realised depth, in percent: a finding, which never tells cells apart.
     DepthRealPct,
+    /// Whether the question's needle was put at the depth asked for: as good as a finding.
+    Placed,
 }
 
 use Column::{
-    Bits, Cities, CtxTok, DepthRealPct, DepthReqPct, Head, Layer, Metric, Model, Needles, Query, Region, Retrieve,
-    Rows, Sample, Scope, Seed, Task, Variant,
+    Bits, Cities, Condition, CtxTok, DepthRealPct, DepthReqPct, Head, Layer, Metric, Model, Needles, Placed, Query,
+    Region, Retrieve, Rows, Sample, Scope, Seed, Task, Variant,
 };
 
 /// How many columns there are.
@@ -75,8 +79,10 @@ impl Column {
         match other {
             // The variant is a property of the model.
             Model | Variant => matches!(self, Model | Variant),
-            // Unquantised logits have neither bits nor a scope.
-            Scope => matches!(self, Bits | Scope),
+            // Bits and scope are properties of the condition, and unquantised logits have neither.
+            Condition => matches!(self, Condition | Bits | Scope),
+            Bits => matches!(self, Condition | Bits),
+            Scope => matches!(self, Condition | Bits | Scope),
             Seed => self.makes_prompts(),
             // Which question asks for the needle at the depth asked for is left to chance.
             Query => matches!(self, Query | DepthReqPct),
@@ -89,24 +95,29 @@ impl Column {
         matches!(self, Task | CtxTok | Needles | Retrieve | DepthReqPct | Cities)
     }
 
-    /// Whether a missing value is a value like others: logits that were left alone.
+    /// Whether a missing value is a value like others: attention that was left alone.
     pub(super) fn missing_counts(self) -> bool {
-        self == Bits
+        matches!(self, Condition | Bits)
+    }
+
+    /// Whether it says how a prompt came out rather than what was asked for, and so never tells cells apart.
+    pub(super) fn is_finding(self) -> bool {
+        matches!(self, DepthRealPct | Placed)
     }
 
     /// Whether cells can be put side by side by it: not by what only tells prompts of one kind apart.
     pub fn can_be_compared(self) -> bool {
-        !matches!(self, Metric | Sample | Seed | DepthRealPct)
+        !matches!(self, Metric | Sample | Seed) && !self.is_finding()
     }
 
     /// Whether rows can be made for each value of it.
     pub fn can_group(self) -> bool {
-        !matches!(self, Metric | Region | DepthRealPct)
+        !matches!(self, Metric | Region) && !self.is_finding()
     }
 
     /// Whether its values are words rather than numbers.
     pub fn is_text(self) -> bool {
-        matches!(self, Model | Variant | Task | Cities | Rows | Scope | Metric | Region)
+        matches!(self, Model | Variant | Task | Cities | Rows | Condition | Scope | Metric | Region | Placed)
     }
 
     /// The values of a record's identity, without those of its measure.
@@ -125,6 +136,8 @@ impl Column {
             Seed => id.seed.map(Value::Int),
             Query => id.query.map(|n| Value::Int(n as u64)),
             Rows => id.rows.as_deref().map(Value::text),
+            Condition => id.condition.as_deref().map(Value::text),
+            Placed => id.placed.map(|placed| Value::text(if placed { "true" } else { "false" })),
             Bits => id.bits.map(|n| Value::Int(n.into())),
             Scope => id.scope.as_deref().map(Value::text),
             Layer | Head | Metric | Region => None,
@@ -198,14 +211,6 @@ impl Value {
 
     pub(super) fn real(x: f64) -> Self {
         Self::Real(real_order(x))
-    }
-
-    /// A real number's value.
-    pub(super) fn as_real(&self) -> Option<f64> {
-        match self {
-            Self::Real(order) => Some(from_real_order(*order)),
-            _ => None,
-        }
     }
 }
 

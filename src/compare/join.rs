@@ -86,7 +86,7 @@ fn duplicate(cells: &Cells, plan: &Plan, inputs: &[String], first: &Cell, second
     let cell = cells.describe(&first.key, &plan.free);
     let apart = Column::ALL.into_iter().find(|&column| {
         let differs = first.key[column as usize] != second.key[column as usize];
-        column != Column::DepthRealPct && differs
+        !column.is_finding() && differs
     });
     let advice = match apart {
         Some(column) => {

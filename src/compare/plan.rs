@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_SIDES: usize = 64;
 
 /// Columns whose values are different kinds of measurement, never to be averaged over.
-const KINDS: [Column; 5] = [Column::Model, Column::Task, Column::Rows, Column::Bits, Column::Scope];
+const KINDS: [Column; 6] = [Column::Model, Column::Task, Column::Rows, Column::Condition, Column::Bits, Column::Scope];
 
 /// Two sets of cells and how they are joined.
 #[derive(Clone, Debug)]
@@ -111,6 +111,10 @@ fn by_column(cells: &Cells, by: Column, baseline: Option<&str>) -> Result<Vec<Pl
             }
         }
     }
+    if by == Column::Condition {
+        // The untreated passes are the baseline wherever they stand.
+        values.sort_by_key(|&value| value != 0);
+    }
     let listed: Vec<String> = values.iter().map(|&value| cells.value_name(by, value)).collect();
     if let Some(text) = baseline {
         let wanted = by.parse(text).ok().and_then(|value| cells.number(by, value.as_ref()));
@@ -118,6 +122,12 @@ fn by_column(cells: &Cells, by: Column, baseline: Option<&str>) -> Result<Vec<Pl
             Some(place) => values[..=place].rotate_right(1),
             None => bail_usage!("`baseline` {text}: {by} is one of {}", listed.join(", ")),
         }
+    }
+    if by == Column::Condition && baseline.is_none() && values.len() > 1 && values[0] != 0 {
+        bail_usage!(
+            "--by condition: there are no untreated records to compare with; `baseline` names one of {}",
+            listed.join(", ")
+        );
     }
     if values.len() < 2 {
         let only = listed.first().map_or("no values", String::as_str);
@@ -135,7 +145,7 @@ fn by_column(cells: &Cells, by: Column, baseline: Option<&str>) -> Result<Vec<Pl
 
 /// Columns in which cells of a pair may differ when `compared` is compared: also realised depths, a finding.
 fn free(compared: Option<Column>) -> Mask {
-    let frees = |column| column == Column::DepthRealPct || compared.is_some_and(|compared| compared.frees(column));
+    let frees = |column: Column| column.is_finding() || compared.is_some_and(|compared| compared.frees(column));
     Column::ALL.map(frees)
 }
 
@@ -167,7 +177,8 @@ fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
     // Two runs that quantise with one scope each: the scope is what is compared.
     let scopes =
         [0, other].map(|input| values(input, Column::Scope).into_iter().filter(|&s| s != 0).collect::<Vec<_>>());
-    free[Column::Scope as usize] = scopes[0].len() == 1 && scopes[1].len() == 1 && scopes[0] != scopes[1];
+    let scopes_differ = scopes[0].len() == 1 && scopes[1].len() == 1 && scopes[0] != scopes[1];
+    [Column::Scope, Column::Condition].iter().for_each(|&column| free[column as usize] = scopes_differ);
     // A model's name says more than a path, if it says which input is meant.
     let label = |input: usize| {
         let alone = models[input].len() == 1 && models.iter().filter(|set| **set == models[input]).count() == 1;
@@ -198,7 +209,11 @@ pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Resu
             *first.entry(key[Column::Metric as usize]).or_insert(key[column as usize]) != key[column as usize]
         })
     };
-    let mut groups: Vec<Column> = KINDS.into_iter().filter(|&c| !choice.group_by.contains(&c) && varies(c)).collect();
+    // Its name says what the condition's properties say.
+    let by_name = varies(Column::Condition);
+    let told = |column: Column| by_name && matches!(column, Column::Bits | Column::Scope);
+    let kind = |&column: &Column| !choice.group_by.contains(&column) && varies(column) && !told(column);
+    let mut groups: Vec<Column> = KINDS.into_iter().filter(kind).collect();
     for &column in &choice.group_by {
         if !groups.contains(&column) {
             groups.push(column);

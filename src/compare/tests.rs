@@ -113,13 +113,13 @@ fn the_rows_are_those_worked_out_by_hand() {
 #[test]
 fn by_depth_only_the_question_counts_whose_needle_was_put_there() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |seed, query, depth_real_pct, value| {
+    let at = |seed, query, placed, value| {
         let found = record("m", seed, query, "exact", value);
-        let identity = Identity { depth_real_pct: Some(depth_real_pct), ..(*found.identity).clone() };
+        let identity = Identity { placed: Some(placed), ..(*found.identity).clone() };
         Record { identity: Arc::new(identity), ..found }
     };
     // Seeds 0 and 1 have depths 0 and 25 %: missed where it was put at 0, found at 25; the other needle is anywhere.
-    let records = [at(0, 0, 0.4, 0.0), at(0, 1, 90.0, 1.0), at(1, 0, 60.0, 0.0), at(1, 1, 24.0, 1.0)];
+    let records = [at(0, 0, true, 0.0), at(0, 1, false, 1.0), at(1, 0, false, 0.0), at(1, 1, true, 1.0)];
     let input = write(folder.path(), "a", &records);
     let by = Some(Column::DepthReqPct);
     let row = &compare(&Request { by, ..request(&[input]) }).unwrap().rows[0];

@@ -2,7 +2,6 @@
 
 use crate::bail_usage;
 use crate::prompt::{needle, CitySet, Haystack, Length, NeedleSpec, Prompt, Text, Tokenizer, Windows};
-use crate::quant::Quantiser;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -87,23 +86,6 @@ pub struct Sources {
     pub haystack: Haystack,
     /// Plain text.
     pub text: Text,
-}
-
-/// What is done to the model's attention while it is measured. The first of an experiment is the baseline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Condition {
-    /// Quantisation of the logits; nothing leaves them alone.
-    pub quantiser: Option<Quantiser>,
-    /// Whether sinks found in the baseline pass keep their logits.
-    pub exempt_sinks: bool,
-}
-
-impl Condition {
-    /// The value of the `scope` column; nothing without quantisation.
-    pub fn scope_name(self) -> Option<String> {
-        let scope = self.quantiser?.scope.name();
-        Some(if self.exempt_sinks { format!("{scope}-exempt-sinks") } else { scope.to_owned() })
-    }
 }
 
 impl Grid {

@@ -12,7 +12,7 @@ mod shard;
 mod spec;
 mod store;
 
-pub use grid::{Cell, CellSpec, Condition, Grid, NeedleGrid, Sources, TextGrid};
+pub use grid::{Cell, CellSpec, Grid, NeedleGrid, Sources, TextGrid};
 pub use outputs::Outputs;
 pub use pace::Pace;
 pub use run::{finished, run, Finished, Part, Plan, Start, Watch};
@@ -33,6 +33,7 @@ use crate::pass::{pass, Passed};
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{Prompt, Text};
 use crate::record::{Identity, Measure as Found, Record, SCHEMA};
+use crate::treatment::Condition;
 use anyhow::Result;
 use rayon::prelude::*;
 use serde_json::json;
@@ -214,13 +215,15 @@ impl Setup {
     ) -> Result<()> {
         let model = &self.models[model_index];
         result.prompts.push(prompt.ids.clone());
-        let exempting = self.conditions.iter().any(|condition| condition.exempt_sinks);
+        let exempting = self.conditions.iter().any(|c| c.quantiser().is_some_and(|(_, exempt_sinks)| exempt_sinks));
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
         let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
         for (index, condition) in self.conditions.iter().enumerate() {
             let place = Place { model: model_index, condition: index };
-            let exempt = if condition.exempt_sinks { sinks.clone() } else { BTreeMap::new() };
-            let quantise = condition.quantiser.map(|quantiser| Quantise { quantiser, exempt });
+            let quantise = condition.quantiser().map(|(quantiser, exempt_sinks)| {
+                let exempt = if exempt_sinks { sinks.clone() } else { BTreeMap::new() };
+                Quantise { quantiser, exempt }
+            });
             let watched = self.watch(place, prompt, quantise.as_ref(), measures)?;
             let Watched { passed, sightings, residual } = watched;
             let wanted = index == 0 && measures.iter().any(|measure| measure.wants_generation());
@@ -304,8 +307,9 @@ impl Setup {
             variant: model.info.variant.clone(),
             sample: Some(cell.sample),
             seed: Some(self.grid.seed() + cell.index),
-            bits: condition.quantiser.map(|quantiser| quantiser.bits),
-            scope: condition.scope_name().map(Into::into),
+            condition: condition.column().map(Into::into),
+            bits: condition.bits(),
+            scope: condition.scope().map(Into::into),
             ..Identity::default()
         };
         match &cell.spec {
@@ -369,6 +373,7 @@ impl CellResult {
             let identity = Identity {
                 depth_real_pct: query.map(|query| prompt.queries[query].depth_real_pct),
                 query,
+                placed: query.map(|query| prompt.queries[query].controlled),
                 rows: Some(rows.into()),
                 ..identity.clone()
             };

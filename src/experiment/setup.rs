@@ -1,10 +1,11 @@
 //! Everything an experiment needs before it can run: its models, its texts, its prompts and its conditions.
 
-use super::{Condition, Experiment, Grid, Sources};
+use super::{Experiment, Grid, Sources};
 use crate::bail_usage;
 use crate::measure::{MeasureName, Measures, AR_MAX_COUNT};
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
+use crate::treatment::Condition;
 use anyhow::Result;
 use serde_json::{json, Value};
 

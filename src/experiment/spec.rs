@@ -3,7 +3,7 @@
 //! Every measuring command but `heatmap` is such an experiment. A run folder holds its
 //! own as `experiment.toml`.
 
-use super::{Condition, Grid};
+use super::Grid;
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::error::bad_toml;
@@ -12,6 +12,7 @@ use crate::measure::MeasureName;
 use crate::models::{self, Reading};
 use crate::quant::{Quantiser, Scope, BITS};
 use crate::summary::{Pick, Summary};
+use crate::treatment::Condition;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -63,6 +64,9 @@ pub struct Experiment {
     /// Numbers of bits that the same prompts are measured with besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantise: Option<Quantisation>,
+    /// What is done to the attention besides, each on the same prompts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
     /// Leaves the models to answer by themselves too, without quantisation: the measure `generation` and its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate: Option<Generate>,
@@ -122,6 +126,25 @@ pub struct Quantisation {
     pub exempt_sinks: bool,
 }
 
+impl Quantisation {
+    /// A condition for each number of bits.
+    fn conditions(&self) -> Result<Vec<Condition>> {
+        for (i, bits) in self.bits.iter().enumerate() {
+            if !BITS.contains(bits) {
+                bail_usage!("`bits` {bits}: a logit can have {} to {} bits", BITS.start(), BITS.end());
+            }
+            if self.bits[..i].contains(bits) {
+                bail_usage!("`bits` {bits} is named twice");
+            }
+        }
+        if self.bits.is_empty() {
+            bail_usage!("`bits` names nothing");
+        }
+        let condition = |&bits| Condition::quantised(Quantiser { bits, scope: self.scope }, self.exempt_sinks);
+        Ok(self.bits.iter().map(condition).collect())
+    }
+}
+
 /// How much a model may say by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -142,9 +165,12 @@ pub struct Expectation {
     /// One model; nothing for each of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Bits; nothing for logits left alone.
+    /// Bits of logits that are quantised; short for a condition that does nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bits: Option<u32>,
+    /// What is done to the attention; nothing for the untreated passes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<Condition>,
     /// Least value of the mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
@@ -186,6 +212,7 @@ impl Experiment {
             grid,
             select: Selection::default(),
             quantise: None,
+            conditions: Vec::new(),
             generate: None,
             expect: Vec::new(),
         }
@@ -250,10 +277,7 @@ impl Experiment {
         }
         for expectation in &self.expect {
             expectation.check(name)?;
-            let quantised = self.quantise.as_ref().map_or(&[][..], |quantise| &quantise.bits);
-            if let Some(bits) = expectation.bits.filter(|bits| !quantised.contains(bits)) {
-                bail_usage!("{name}: an expectation is about {bits} bits, which are not among those of [quantise]");
-            }
+            expectation.condition_among(&self.conditions()?, name)?;
             if let Some(model) = expectation.model.as_ref().filter(|model| !self.models.contains(model)) {
                 bail_usage!("{name}: an expectation is about `{model}`, which is not among the models");
             }
@@ -301,25 +325,20 @@ impl Experiment {
         generates.then(|| self.generate.map_or(MAX_NEW, |generate| generate.max_new).get())
     }
 
-    /// The baseline, and one condition for each number of bits.
+    /// The baseline, one condition for each number of bits, and those that are named.
     ///
     /// # Errors
-    /// Usage errors for numbers of bits that cannot be.
+    /// Usage errors for numbers of bits that cannot be, and conditions that are named twice.
     pub fn conditions(&self) -> Result<Vec<Condition>> {
         let mut conditions = vec![Condition::default()];
-        let Some(quantise) = &self.quantise else { return Ok(conditions) };
-        for (i, &bits) in quantise.bits.iter().enumerate() {
-            if !BITS.contains(&bits) {
-                bail_usage!("`bits` {bits}: a logit can have {} to {} bits", BITS.start(), BITS.end());
-            }
-            if quantise.bits[..i].contains(&bits) {
-                bail_usage!("`bits` {bits} is named twice");
-            }
-            let quantiser = Some(Quantiser { bits, scope: quantise.scope });
-            conditions.push(Condition { quantiser, exempt_sinks: quantise.exempt_sinks });
+        if let Some(quantise) = &self.quantise {
+            conditions.extend(quantise.conditions()?);
         }
-        if quantise.bits.is_empty() {
-            bail_usage!("`bits` names nothing");
+        for condition in self.conditions.iter().filter(|condition| !condition.is_untreated()) {
+            if conditions.contains(condition) {
+                bail_usage!("the condition {condition} is named twice");
+            }
+            conditions.push(condition.clone());
         }
         Ok(conditions)
     }
@@ -339,9 +358,13 @@ impl Experiment {
     /// What became of the expectations.
     pub fn outcomes(&self, summary: &Summary) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
+        let conditions = self.conditions().unwrap_or_default();
         for expectation in &self.expect {
+            let condition = expectation.condition_among(&conditions, "").ok().and_then(Condition::column);
             let about = |model: &&String| expectation.model.as_ref().is_none_or(|wanted| wanted == *model);
-            outcomes.extend(self.models.iter().filter(about).map(|model| expectation.outcome(model, summary)));
+            outcomes.extend(
+                self.models.iter().filter(about).map(|model| expectation.outcome(model, condition.as_deref(), summary)),
+            );
         }
         outcomes
     }
@@ -360,8 +383,24 @@ impl Expectation {
         Ok(())
     }
 
-    fn outcome(&self, model: &str, summary: &Summary) -> Outcome {
-        let pick = Pick::of(model, &self.metric).bits(self.bits);
+    /// The condition that it is about: the one it names, or that of its bits.
+    fn condition_among<'a>(&self, conditions: &'a [Condition], name: &str) -> Result<&'a Condition> {
+        let meant = |condition: &&Condition| match (&self.condition, self.bits) {
+            (Some(wanted), _) => *condition == wanted,
+            (None, Some(bits)) => condition.bits() == Some(bits) && condition.treatments().len() == 1,
+            (None, None) => condition.is_untreated(),
+        };
+        if let Some(found) = conditions.iter().find(meant) {
+            return Ok(found);
+        }
+        let wanted = self.bits.map_or_else(String::new, |bits| format!("{bits} bits"));
+        let wanted = self.condition.as_ref().map_or(wanted, ToString::to_string);
+        let names: Vec<String> = conditions.iter().map(ToString::to_string).collect();
+        bail_usage!("{name}: an expectation is about {wanted}, which is not among the conditions: {}", names.join(", "))
+    }
+
+    fn outcome(&self, model: &str, condition: Option<&str>, summary: &Summary) -> Outcome {
+        let pick = Pick::of(model, &self.metric).condition(condition);
         let found = summary.mean(self.region.as_deref().map_or(pick, |region| pick.region(region)));
         let within = |x: f64| self.at_least.is_none_or(|least| x >= least) && self.at_most.is_none_or(|most| x <= most);
         let mut expected = self.metric.clone();
@@ -370,8 +409,8 @@ impl Expectation {
             add(format_args!("[{region}]"));
         }
         add(format_args!(" of {model}"));
-        if let Some(bits) = self.bits {
-            add(format_args!(" with {bits} bits"));
+        if let Some(condition) = condition {
+            add(format_args!(" under {condition}"));
         }
         if let Some(least) = self.at_least {
             add(format_args!(" at least {least}"));
@@ -451,7 +490,7 @@ at_least = 0.5
         assert!(refusal("model = \"diff\"", "model = \"dif\"").contains("`dif`, which is not among the models"));
         assert!(refusal("models = [\"transformer\", \"diff\"]", "models = []").contains("names nothing"));
         assert!(refusal("at_least = 0.5", "at_least = nan").contains("nothing can be at least"));
-        assert!(refusal("bits = 8\n", "bits = 5\n").contains("5 bits, which are not among"));
+        assert!(refusal("bits = 8\n", "bits = 5\n").contains("5 bits, which is not among"));
         assert!(
             refusal("show = \"quantize\"", "show = \"ratio\"\nmeasures = [\"shape\"]").contains("needs the measure")
         );

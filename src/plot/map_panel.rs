@@ -243,7 +243,8 @@ fn region_of_bin(keys: &Tokens, bin: usize, bins: usize) -> RGBColor {
     let token = |bin: usize| keys.range.start + bin * keys.range.len() / bins;
     let (start, end) = (token(bin), token(bin + 1).max(token(bin) + 1));
     let here = keys.regions.iter().filter(|(_, run)| run.start < end && run.end > start);
-    let tokens = |name: &String| keys.regions.iter().filter(|(other, _)| other == name).map(|(_, run)| run.len()).sum::<usize>();
+    let tokens =
+        |name: &String| keys.regions.iter().filter(|(other, _)| other == name).map(|(_, run)| run.len()).sum::<usize>();
     here.min_by_key(|(name, _)| tokens(name)).map_or(MASKED, |(name, _)| colour::region(name))
 }
 

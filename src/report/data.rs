@@ -3,11 +3,15 @@
 use super::sheet::{Cell, Kind};
 use crate::record::Record;
 use crate::summary::{Pick, Setting, Summary};
+use crate::treatment::UNTREATED;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was done to the attention logits.
+/// What was done to the attention; nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Condition {
+    /// Nothing for the untreated passes.
+    pub(super) name: Option<String>,
     /// Nothing for logits left alone.
     pub(super) bits: Option<u32>,
     /// What shares one scale.
@@ -54,8 +58,7 @@ pub(super) struct Data<'a> {
     pub(super) metrics: Vec<(String, Option<String>, Option<String>)>,
     pub(super) pooled: Vec<&'a Record>,
     pub(super) failures: Vec<&'a Record>,
-    /// One for each scope, which has the unquantised records too: a [`Summary`] does not tell scopes apart.
-    summaries: BTreeMap<Option<String>, Summary>,
+    pub(super) summary: Summary,
     /// Seeds of the prompts of a case, by cities and depth.
     prompts: BTreeMap<(Case, String, u64), BTreeSet<u64>>,
     /// The share that regions and heads are told by.
@@ -67,13 +70,10 @@ pub(super) struct Data<'a> {
 impl<'a> Data<'a> {
     /// Groups records; `seed` is that of the bootstrap.
     pub(super) fn new(records: &'a [Record], seed: u64) -> Self {
-        let mut data = Self { seed, ..Self::default() };
-        let scopes: BTreeSet<Option<String>> = records.iter().map(|record| condition(record).scope).collect();
         // Runs of version 0.1.0 know nothing of the output.
         let has_output = records.iter().any(|record| record.measure.metric == "share_out");
-        data.headline = if has_output { "share_out" } else { "share_abs" };
-        data.summaries =
-            scopes.into_iter().map(|scope| (scope, Summary::with_heads(data.headline, "answer"))).collect();
+        let headline = if has_output { "share_out" } else { "share_abs" };
+        let mut data = Self { seed, headline, summary: Summary::with_heads(headline, "answer"), ..Self::default() };
         records.iter().for_each(|record| data.add(record));
         data.depths_pct.sort_by(f64::total_cmp);
         data
@@ -92,11 +92,7 @@ impl<'a> Data<'a> {
             return;
         };
         let condition = condition(record);
-        for (scope, summary) in &mut self.summaries {
-            if condition.scope.is_none() || condition.scope == *scope {
-                summary.add(record);
-            }
-        }
+        self.summary.add(record);
         if measure.layer.is_some() {
             return;
         }
@@ -154,14 +150,10 @@ impl<'a> Data<'a> {
             .map(String::as_str)
     }
 
-    /// The summary that knows a condition.
-    pub(super) fn summary(&self, condition: &Condition) -> &Summary {
-        &self.summaries[&condition.scope]
-    }
-
     /// The pick of a quantity in a case.
     pub(super) fn pick<'p>(case: &'p Case, quantity: Quantity<'p>, of: Prompts<'p>) -> Pick<'p> {
-        let pick = Pick::of(&case.model, quantity.metric).setting(case.setting).bits(case.condition.bits);
+        let pick =
+            Pick::of(&case.model, quantity.metric).setting(case.setting).condition(case.condition.name.as_deref());
         let pick = quantity.region.map_or(pick, |region| pick.region(region));
         let pick = of.cities.map_or(pick, |cities| pick.cities(cities));
         of.depth_pct.map_or(pick, |depth| pick.depth_pct(depth))
@@ -177,7 +169,7 @@ impl<'a> Data<'a> {
         if !Self::applies(case.setting, quantity) {
             return Cell::none();
         }
-        let (summary, pick) = (self.summary(&case.condition), Self::pick(case, quantity, of));
+        let (summary, pick) = (&self.summary, Self::pick(case, quantity, of));
         if quantity.kind == Kind::Hits {
             let p = summary.proportion(pick);
             return p.fraction.map_or_else(Cell::none, |x| Cell::estimate(quantity.kind, x, Some(p.interval())));
@@ -192,25 +184,15 @@ impl<'a> Data<'a> {
 /// The condition of a record.
 pub(super) fn condition(record: &Record) -> Condition {
     let id = &record.identity;
-    Condition { bits: id.bits, scope: id.scope.as_deref().map(ToOwned::to_owned) }
+    let owned = |text: &Option<Cow<'static, str>>| text.as_deref().map(ToOwned::to_owned);
+    Condition { name: owned(&id.condition), bits: id.bits, scope: owned(&id.scope) }
 }
 
 impl Condition {
-    /// `4 bits`, or `unquantised`; with the scope where there are several.
-    pub(super) fn name(&self, with_scope: bool) -> String {
-        let bits = self.bits.map_or("unquantised".to_owned(), |bits| format!("{bits} bits"));
-        let scope = self.scope.as_deref().filter(|_| with_scope);
-        scope.map_or(bits.clone(), |scope| format!("{bits} per {scope}"))
+    /// Its name, `none` for the untreated passes.
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(UNTREATED)
     }
-}
-
-/// The scopes that occur.
-pub(super) fn scopes(conditions: &[Condition]) -> Vec<&str> {
-    let mut scopes: Vec<&str> = conditions.iter().filter_map(|condition| condition.scope.as_deref()).collect();
-    scopes.dedup();
-    scopes.sort_unstable();
-    scopes.dedup();
-    scopes
 }
 
 /// The record's word for a set of cities, for people.

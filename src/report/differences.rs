@@ -1,6 +1,6 @@
 //! Paired differences: two models, or two conditions of one, on the same prompts.
 
-use super::data::{scopes, Case, Condition, Data, Prompts, Quantity};
+use super::data::{Case, Condition, Data, Prompts, Quantity};
 use super::means::{ACCURACY, ANSWER, ANSWER_ABS, ENTROPY, KEYS_90, LOG_PROB, NLL, NOISE, NOISE_ABS};
 use super::sheet::{numbers, words, Cell, Kind, Sheet};
 use crate::summary::Setting;
@@ -50,10 +50,8 @@ fn difference(data: &Data<'_>, a: &Case, b: &Case, quantity: Quantity<'_>) -> Op
     if !Data::applies(a.setting, quantity) {
         return None;
     }
-    // Of two conditions at most one is of no scope, whose records every summary has.
-    let knows = if a.condition.scope.is_some() { &a.condition } else { &b.condition };
     let pick = |case| Data::pick(case, quantity, Prompts::default());
-    let paired = data.summary(knows).paired(pick(a), pick(b), data.seed)?;
+    let paired = data.summary.paired(pick(a), pick(b), data.seed)?;
     let cell = Cell::difference(quantity.kind, paired.diff, paired.interval());
     // Of one prompt the bootstrap knows nothing: it would show an interval without width.
     Some((paired.n, if paired.n > 1 { cell } else { Cell { aside: String::new(), ..cell } }))
@@ -72,7 +70,7 @@ fn pairs(data: &Data<'_>) -> Vec<(Case, Case)> {
     };
     for &setting in &data.settings {
         for model in &data.models {
-            for condition in data.conditions.iter().filter(|condition| condition.bits.is_some()) {
+            for condition in data.conditions.iter().filter(|condition| condition.name.is_some()) {
                 push(setting, (model, &Condition::default()), (model, condition));
             }
         }
@@ -82,7 +80,8 @@ fn pairs(data: &Data<'_>) -> Vec<(Case, Case)> {
                 push(setting, (first, condition), (model, condition));
             }
             for four in data.conditions.iter().filter(|condition| condition.bits == Some(4)) {
-                push(setting, (first, &Condition { bits: Some(6), ..four.clone() }), (model, four));
+                let of_six = |c: &&Condition| c.bits == Some(6) && c.scope == four.scope;
+                data.conditions.iter().filter(of_six).for_each(|six| push(setting, (first, six), (model, four)));
             }
         }
     }
@@ -94,5 +93,5 @@ fn name(data: &Data<'_>, case: &Case) -> String {
     if data.conditions.len() < 2 {
         return case.model.clone();
     }
-    format!("{} {}", case.model, case.condition.name(scopes(&data.conditions).len() > 1))
+    format!("{} {}", case.model, case.condition.name())
 }

@@ -1,6 +1,6 @@
 //! What was run, on what, and how: everything of a section that is no result.
 
-use super::data::{cities_name, scopes, Data};
+use super::data::{cities_name, Data};
 use super::input::Run;
 use super::sheet::{numbers, words, Cell, Sheet};
 use crate::table::short;
@@ -74,7 +74,7 @@ pub(super) fn sentence(run: &Run, data: &Data<'_>) -> String {
     let tokens = if lengths.is_empty() { String::new() } else { format!(" of {} tokens", list(&lengths)) };
     let mut parts = vec![format!("{} on {count}{plural}{tokens}", list(&models))];
     parts.extend(needles(data));
-    parts.extend(quantisation(data));
+    parts.extend(treated(data));
     parts.extend(run.manifest.shard.as_ref().map(|shard| format!("only shard {shard} of the experiment")));
     format!("{}.", parts.join("; "))
 }
@@ -98,12 +98,9 @@ fn needles(data: &Data<'_>) -> Option<String> {
     Some(format!("{settings} (N needles in the text, R asked for){depths}{cities}"))
 }
 
-fn quantisation(data: &Data<'_>) -> Option<String> {
-    let mut bits: Vec<String> = data.conditions.iter().filter_map(|c| c.bits).map(|bits| bits.to_string()).collect();
-    bits.dedup();
-    let scopes = scopes(&data.conditions);
-    let scale = if scopes.is_empty() { String::new() } else { format!(", one scale per {}", list(&scopes)) };
-    (!bits.is_empty()).then(|| format!("attention logits in {} bits{scale}", list(&bits)))
+fn treated(data: &Data<'_>) -> Option<String> {
+    let names: Vec<&str> = data.conditions.iter().filter_map(|condition| condition.name.as_deref()).collect();
+    (!names.is_empty()).then(|| format!("attention also under {}", list(&names)))
 }
 
 /// `a, b and c`.
@@ -199,11 +196,14 @@ pub(super) fn lambda(run: &Run) -> Option<Sheet> {
 
 /// Records that say why there is no number.
 pub(super) fn failures(data: &Data<'_>) -> Option<Sheet> {
-    let columns = ["model", "tokens", "N", "R", "depth %", "seed", "bits", "metric", "error"];
-    let columns =
-        columns.map(
-            |heading| if ["model", "metric", "error"].contains(&heading) { words(heading) } else { numbers(heading) },
-        );
+    let columns = ["model", "tokens", "N", "R", "depth %", "seed", "condition", "metric", "error"];
+    let columns = columns.map(|heading| {
+        if ["model", "condition", "metric", "error"].contains(&heading) {
+            words(heading)
+        } else {
+            numbers(heading)
+        }
+    });
     let row = |record: &&crate::record::Record| {
         let (id, measure) = (&record.identity, &record.measure);
         vec![
@@ -213,7 +213,7 @@ pub(super) fn failures(data: &Data<'_>) -> Option<Sheet> {
             Cell::count(id.retrieve),
             Cell::count(id.depth_req_pct),
             Cell::count(id.seed),
-            Cell::count(id.bits),
+            id.condition.as_deref().map_or_else(Cell::none, Cell::words),
             Cell::words(measure.metric.as_ref()),
             Cell::words(measure.error.as_deref().unwrap_or_default()),
         ]

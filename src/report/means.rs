@@ -1,6 +1,6 @@
 //! Tables of means: what each model did under each condition, with 95 % intervals.
 
-use super::data::{cities_name, scopes, Case, Data, Prompts, Quantity};
+use super::data::{cities_name, Case, Data, Prompts, Quantity};
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use rayon::prelude::*;
 
@@ -120,24 +120,21 @@ impl<'a> Wanted<'a> {
 /// What says which case a row is about, as far as cases differ: columns and the cells of a case.
 pub(super) struct Names {
     needles: bool,
-    bits: bool,
-    scope: bool,
+    condition: bool,
 }
 
 impl Names {
     pub(super) fn new(data: &Data<'_>) -> Self {
         Self {
             needles: data.settings.iter().any(|setting| setting.1 > 0),
-            bits: data.conditions.iter().any(|condition| condition.bits.is_some()),
-            scope: scopes(&data.conditions).len() > 1,
+            condition: data.conditions.iter().any(|condition| condition.name.is_some()),
         }
     }
 
     fn columns(&self) -> Vec<Column> {
         let mut columns = vec![words("model"), numbers("tokens")];
         columns.extend(self.needles.then(|| [numbers("N"), numbers("R")]).into_iter().flatten());
-        columns.extend(self.bits.then(|| numbers("bits")));
-        columns.extend(self.scope.then(|| words("scope")));
+        columns.extend(self.condition.then(|| words("condition")));
         columns
     }
 
@@ -147,9 +144,7 @@ impl Names {
         cells.extend(
             self.needles.then(|| [Cell::count(Some(needles)), Cell::count(Some(retrieve))]).into_iter().flatten(),
         );
-        let bits = case.condition.bits;
-        cells.extend(self.bits.then(|| bits.map_or_else(|| Cell::words("none"), |bits| Cell::count(Some(bits)))));
-        cells.extend(self.scope.then(|| case.condition.scope.as_deref().map_or_else(Cell::none, Cell::words)));
+        cells.extend(self.condition.then(|| Cell::words(case.condition.name())));
         cells
     }
 }

@@ -1,6 +1,6 @@
 //! Tables of what was pooled over prompts: outliers, in all and by layer.
 
-use super::data::{condition, scopes, Condition, Data};
+use super::data::{condition, Condition, Data};
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use crate::record::Record;
 
@@ -62,14 +62,14 @@ fn filled(sheet: Sheet, records: &[&Record]) -> Option<Sheet> {
         }
     }
     let conditions: Vec<Condition> = places.iter().map(|(place, _)| place.condition.clone()).collect();
-    let (quantised, with_scope) = (conditions.iter().any(|c| c.bits.is_some()), scopes(&conditions).len() > 1);
+    let treated = conditions.iter().any(|condition| condition.name.is_some());
     let mut columns = vec![words("model"), numbers("tokens"), words("of"), numbers("layer")];
-    columns.extend(quantised.then(|| words("bits")));
+    columns.extend(treated.then(|| words("condition")));
     columns.extend(metrics.iter().map(|metric| column(metric)));
     let row = |(place, records): &(Place<'_>, Vec<&Record>)| {
         let of = place.region.map_or_else(Cell::none, Cell::words);
         let mut cells = vec![Cell::words(place.model), Cell::count(Some(place.ctx_tok)), of, Cell::count(place.layer)];
-        cells.extend(quantised.then(|| Cell::words(place.condition.name(with_scope))));
+        cells.extend(treated.then(|| Cell::words(place.condition.name())));
         cells.extend(metrics.iter().map(|metric| cell(metric, records)));
         cells
     };

@@ -137,7 +137,7 @@ fn quantizing_to_16_bits_changes_next_to_nothing_and_to_2_bits_a_lot() {
         }
     }
     let stdout = scratch.stdout("quantize", &[&SHORT[..], &["--bits", "16,2", "--out", "run"]].concat());
-    assert!(stdout.contains("one scale per tensor") && stdout.contains("unquantised"), "{stdout}");
+    assert!(stdout.contains("one scale per tensor") && stdout.contains("quantise(16, tensor)"), "{stdout}");
     let records = scratch.records("run");
     let with_bits =
         |bits: Option<u32>| -> Vec<Record> { records.iter().filter(|r| r.identity.bits == bits).cloned().collect() };

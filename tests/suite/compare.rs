@@ -29,6 +29,10 @@ struct Run {
 const RUN: Run = Run { model: "transformer", prompts: 30, seed: 0, bits: None, scope: None, shift: 0.0 };
 
 impl Run {
+    fn condition(&self) -> Option<String> {
+        Some(format!("quantise({}, {})", self.bits?, self.scope?))
+    }
+
     fn identity(&self, prompt: u64, query: usize) -> Identity {
         Identity {
             model: self.model.into(),
@@ -43,7 +47,9 @@ impl Run {
             sample: Some(prompt / 2),
             seed: Some(self.seed + prompt),
             query: Some(query),
+            placed: Some(query == 0),
             rows: Some("answer".into()),
+            condition: self.condition().map(Into::into),
             bits: self.bits,
             scope: self.scope.map(Into::into),
         }
@@ -82,7 +88,7 @@ impl Run {
             seeds: [("prompts".to_owned(), self.seed)].into(),
             config: json!({
                 "grid": { "seed": self.seed, "samples": self.prompts },
-                "conditions": [{ "quantiser": { "bits": self.bits, "scope": self.scope } }],
+                "conditions": [self.condition()],
             }),
             ..Manifest::default()
         }
@@ -240,7 +246,7 @@ fn what_the_manifests_differ_in_is_said_first() {
         &version,
         "models.transformer.weights_sha256: weights of t and other weight",
         "seeds.bootstrap: none and 5",
-        "config.conditions.0.quantiser.scope: tensor and row",
+        "config.conditions: [\"quantise(4, ",
     ];
     assert!(stderr.starts_with(differences[0]), "{stderr}");
     assert!(differences.iter().all(|difference| stderr.contains(difference)), "{stderr}");
@@ -283,6 +289,59 @@ fn bits_are_compared_with_logits_that_were_left_alone() {
     let named: Vec<_> = rows.iter().map(|row| (row["baseline"].as_str(), row["other"].as_str())).collect();
     assert_eq!(named, [(Some("bits=none"), Some("bits=8")), (Some("bits=none"), Some("bits=4"))]);
     assert!((number(&rows[1]["diff"]) + 0.1).abs() < 1e-9);
+}
+
+#[test]
+fn conditions_are_compared_with_the_untreated_passes_by_name() {
+    let scratch = Scratch::new();
+    let quantised = |bits, shift| Run { bits: Some(bits), scope: Some("row"), shift, ..RUN }.records();
+    // The baseline comes last, and is the baseline all the same.
+    let treated = [quantised(8, -0.01), quantised(4, -0.1)].concat();
+    Writer::create(scratch.path("c.csv")).unwrap().write_all(&[treated.clone(), RUN.records()].concat()).unwrap();
+    let json = scratch.json("c.csv --by condition --metric share_abs");
+    let rows = json["rows"].as_array().unwrap();
+    let named: Vec<_> = rows.iter().map(|row| (row["baseline"].as_str(), row["other"].as_str())).collect();
+    let none = Some("condition=none");
+    assert_eq!(named, [(none, Some("condition=quantise(8, row)")), (none, Some("condition=quantise(4, row)"))]);
+    assert!((number(&rows[1]["diff"]) + 0.1).abs() < 1e-9);
+    Writer::create(scratch.path("treated.csv")).unwrap().write_all(&treated).unwrap();
+    let words = ["no untreated records", "--baseline", "quantise(8, row), quantise(4, row)"];
+    refuses(&mut scratch.compare("treated.csv --by condition"), 2, &words);
+}
+
+/// A results file as version 0.1.0 wrote it: without the columns that schema 2 brought.
+fn in_schema_1(text: &str) -> String {
+    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes()).into_records();
+    let header = rows.next().unwrap().unwrap();
+    let keeps = |i: usize| !matches!(&header[i], "placed" | "condition");
+    let mut old = csv::Writer::from_writer(Vec::new());
+    for row in std::iter::once(header.clone()).chain(rows.map(Result::unwrap)) {
+        let of = |(i, field): (usize, &str)| if i == 0 && field == "2" { "1".to_owned() } else { field.to_owned() };
+        old.write_record(row.iter().enumerate().filter(|(i, _)| keeps(*i)).map(of)).unwrap();
+    }
+    String::from_utf8(old.into_inner().unwrap()).unwrap()
+}
+
+#[test]
+fn a_file_of_schema_1_is_compared_with_one_of_schema_2() {
+    let scratch = Scratch::new();
+    let quantised = |model, shift| Run { model, bits: Some(4), scope: Some("row"), shift, ..RUN }.records();
+    let old = [RUN.records(), quantised("transformer", -0.1)].concat();
+    Writer::create(scratch.path("was.csv")).unwrap().write_all(&old).unwrap();
+    let text = in_schema_1(&fs::read_to_string(scratch.path("was.csv")).unwrap());
+    assert!(text.starts_with("schema,model") && text.contains("\n1,transformer,") && !text.contains("quantise"));
+    fs::write(scratch.path("old.csv"), text).unwrap();
+    let new = [Run { model: "diff", shift: 0.125, ..RUN }.records(), quantised("diff", 0.125)].concat();
+    Writer::create(scratch.path("new.csv")).unwrap().write_all(&new).unwrap();
+    let json = scratch.json("old.csv new.csv --metric share_abs");
+    assert_eq!(json["pairings"][0]["pairs"], 120);
+    let rows = json["rows"].as_array().unwrap();
+    let found: Vec<_> = rows.iter().map(|row| (row["group"]["condition"].as_str(), number(&row["diff"]))).collect();
+    assert_eq!((found.len(), found[0].0, found[1].0), (2, Some("none"), Some("quantise(4, row)")), "{found:?}");
+    assert!((found[0].1 - 0.125).abs() < 1e-9 && (found[1].1 - 0.225).abs() < 1e-9, "{found:?}");
+    // Which question's needle was placed is not in the old file either: it is told from the depths.
+    let json = scratch.json("old.csv new.csv --metric exact --where condition=none --where depth_req_pct=50");
+    assert_eq!(json["pairings"][0]["pairs"], 30);
 }
 
 #[test]
@@ -338,7 +397,7 @@ fn a_cell_that_is_there_twice_is_an_error_that_says_where() {
     refuses(&mut scratch.compare("a a --by ctx_tok"), 1, &["the same cell twice", "a file given twice?"]);
     let scopes = ["row", "head"].map(|scope| Run { bits: Some(4), scope: Some(scope), ..RUN }.records()).concat();
     Writer::create(scratch.path("c.csv")).unwrap().write_all(&[RUN.records(), scopes].concat()).unwrap();
-    refuses(&mut scratch.compare("c.csv --by bits"), 1, &["differ in scope", "--where scope="]);
+    refuses(&mut scratch.compare("c.csv --by bits"), 1, &["differ in condition", "--where condition="]);
 }
 
 #[test]
@@ -346,12 +405,12 @@ fn mixed_schemas_and_other_files_are_refused() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let text = fs::read_to_string(scratch.path("a/results.csv")).unwrap();
-    fs::write(scratch.path("newer.csv"), text.replace("\n1,", "\n2,")).unwrap();
-    fs::write(scratch.path("mixed.csv"), text.clone() + &text.lines().nth(1).unwrap().replacen('1', "2", 1)).unwrap();
+    fs::write(scratch.path("newer.csv"), text.replace("\n2,", "\n3,")).unwrap();
+    fs::write(scratch.path("mixed.csv"), text.clone() + &text.lines().nth(1).unwrap().replacen('2', "1", 1)).unwrap();
     fs::write(scratch.path("other.csv"), "x,y\n1,2\n").unwrap();
     for (name, words) in [
-        ("newer.csv", ["line 2", "schema 2"]),
-        ("mixed.csv", ["line 242", "schema 2"]),
+        ("newer.csv", ["line 2", "schema 3"]),
+        ("mixed.csv", ["line 242", "schema 1"]),
         ("other.csv", ["not a results file", "schema"]),
     ] {
         refuses(&mut scratch.compare(&format!("a {name}")), 1, &[name, words[0], words[1]]);

@@ -244,7 +244,10 @@ fn its_runs_can_be_compared_reported_and_made_from_files() {
     assert!(file.contains("ar_max_count = 0") && !file.contains("stride"), "{file}");
     scratch.write("bits.toml", &format!("{file}\n[quantise]\nbits = [4]\nscope = \"row\"\n"));
     let stdout = scratch.stdout(&["run", "bits.toml", "--out", "bits"]);
-    assert!(stdout.contains("./diff 4 bits") && stdout.contains("./transformer 4 bits - ./transformer"), "{stdout}");
+    assert!(
+        stdout.contains("./diff quantise(4, row)") && stdout.contains("./transformer quantise(4, row) - ./transformer"),
+        "{stdout}"
+    );
     scratch.write("two.toml", &file.replace("[64]", "[64, 128]"));
     scratch.refuses(&["run", "two.toml"], 2, "windows of one length");
     scratch.write("none.toml", &file.replace("show", "measures = [\"shape\"]\nshow"));

@@ -97,6 +97,7 @@ fn identity(model: &str, seed: u64, bits: Option<u32>) -> Identity {
         sample: Some(seed),
         seed: Some(seed),
         query: Some(0),
+        condition: bits.map(|bits| format!("quantise({bits}, tensor)").into()),
         bits,
         scope: bits.map(|_| "tensor".into()),
         ..Identity::default()
@@ -279,24 +280,25 @@ fn numbers_of_bits_have_rows_and_differences_of_their_own() {
     let answers = rows(&markdown, "Answers");
     assert_eq!(answers.len(), 4);
     assert!(answers[0].starts_with("| transformer | 4096 | 1 | 1 | none | 10 | 80.0 "), "{}", answers[0]);
-    assert!(answers[3].starts_with("| diff | 4096 | 1 | 1 | 4 | 10 | 90.0 "), "{}", answers[3]);
+    assert!(answers[3].starts_with("| diff | 4096 | 1 | 1 | quantise(4, tensor) | 10 | 90.0 "), "{}", answers[3]);
     let names: Vec<&str> = rows(&markdown, "Differences").iter().map(|row| row.split(" | ").next().unwrap()).collect();
     let expected = [
-        "| transformer 4 bits - transformer unquantised",
-        "| diff 4 bits - diff unquantised",
-        "| diff unquantised - transformer unquantised",
-        "| diff 4 bits - transformer 4 bits",
+        "| transformer quantise(4, tensor) - transformer none",
+        "| diff quantise(4, tensor) - diff none",
+        "| diff none - transformer none",
+        "| diff quantise(4, tensor) - transformer quantise(4, tensor)",
     ];
     assert_eq!(names, expected);
     assert!(rows(&markdown, "Differences")[0].contains("| -60.0 ["));
-    assert!(markdown.contains("attention logits in 4 bits, one scale per tensor."));
+    assert!(markdown.contains("attention also under quantise(4, tensor)."));
 }
 
 #[test]
 fn scopes_are_told_apart() {
     let mut fixture = Fixture::quantised();
     let by_row = |record: &Record| {
-        let identity = Identity { scope: Some("row".into()), ..(*record.identity).clone() };
+        let condition = Some("quantise(4, row)".into());
+        let identity = Identity { condition, scope: Some("row".into()), ..(*record.identity).clone() };
         let value = if record.measure.metric == "exact" { Some(1.0) } else { record.measure.value };
         Record { identity: Arc::new(identity), measure: Measure { value, ..record.measure.clone() } }
     };
@@ -305,9 +307,13 @@ fn scopes_are_told_apart() {
     let markdown = Scratch::new(&fixture).stdout(&["run", "--format", "markdown"]);
     let answers = rows(&markdown, "Answers");
     assert_eq!(answers.len(), 6);
-    assert!(answers[1].starts_with("| transformer | 4096 | 1 | 1 | 4 | tensor | 10 | 20.0 "), "{}", answers[1]);
-    assert!(answers[2].starts_with("| transformer | 4096 | 1 | 1 | 4 | row | 10 | 100.0 "), "{}", answers[2]);
-    assert!(markdown.contains("| transformer 4 bits per row - transformer unquantised |"));
+    assert!(
+        answers[1].starts_with("| transformer | 4096 | 1 | 1 | quantise(4, tensor) | 10 | 20.0 "),
+        "{}",
+        answers[1]
+    );
+    assert!(answers[2].starts_with("| transformer | 4096 | 1 | 1 | quantise(4, row) | 10 | 100.0 "), "{}", answers[2]);
+    assert!(markdown.contains("| transformer quantise(4, row) - transformer none |"));
 }
 
 #[test]

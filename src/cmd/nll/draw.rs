@@ -12,6 +12,7 @@ use serde::Serialize;
 #[derive(Serialize)]
 struct TokenRow<'a> {
     model: &'a str,
+    condition: Option<String>,
     bits: Option<u32>,
     /// Which window.
     sample: u64,
@@ -27,10 +28,12 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &Found) -> Result<()> {
     let report = Report::new(session, found);
     let mut rows = Vec::new();
     for scored in &report.scored {
+        let condition = scored.condition.column();
         for window in scored.windows {
             rows.extend(window.tokens.iter().map(|token| TokenRow {
                 model: &scored.name,
-                bits: scored.bits,
+                condition: condition.clone(),
+                bits: scored.condition.bits(),
                 sample: window.sample,
                 text_position: token.text_position,
                 position: token.position,

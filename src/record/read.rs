@@ -1,0 +1,93 @@
+//! Reading results files, of this schema and of earlier ones.
+
+use super::{columns, schema_1, Identity, Measure, Record, SCHEMA};
+use anyhow::{bail, ensure, Context, Result};
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Reads the records of a file. A row that cannot be read is an error that names its line.
+pub fn read(path: &Path) -> Result<Vec<Record>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(file).into_records();
+    let header = rows.next().with_context(|| format!("{} is empty", path.display()))?;
+    let header = header.map_err(|e| explain(&e, path))?;
+
+    let mut records: Vec<Record> = Vec::new();
+    let mut known_schema = None;
+    for row in rows {
+        let row = row.map_err(|e| explain(&e, path))?;
+        // The schema number comes before the columns: it says more about why a file cannot be read.
+        let schema = schema_of(&row, &header, path)?;
+        if known_schema.is_none() {
+            check_columns(&header, schema, path)?;
+        }
+        let known = *known_schema.get_or_insert(schema);
+        if known != schema {
+            let line = row.position().map_or(0, csv::Position::line);
+            bail!("{}, line {line}: written in schema {schema}, and those before in schema {known}", path.display());
+        }
+        let row = if schema == 1 { schema_1::widened(&row) } else { row };
+        let (_, identity, measure): (u32, Identity, Measure) = parse(&row, path)?;
+        let shared = records.last().map(|last| &last.identity).filter(|last| ***last == identity);
+        let identity = shared.cloned().unwrap_or_else(|| Arc::new(identity));
+        records.push(Record { identity, measure });
+    }
+    match known_schema {
+        None => check_columns(&header, SCHEMA, path)?,
+        Some(1) => schema_1::derive(&mut records),
+        Some(_) => {}
+    }
+    Ok(records)
+}
+
+fn parse<T: DeserializeOwned>(row: &csv::StringRecord, path: &Path) -> Result<T> {
+    row.deserialize(None).map_err(|e| explain(&e, path))
+}
+
+/// The schema of a row.
+fn schema_of(row: &csv::StringRecord, header: &csv::StringRecord, path: &Path) -> Result<u32> {
+    let file = path.display();
+    ensure!(header.get(0) == Some("schema"), "{file} is not a results file: its first column is not `schema`");
+    let line = row.position().map_or(0, csv::Position::line);
+    match row.get(0).map(str::parse::<u32>) {
+        Some(Ok(schema @ 1..=SCHEMA)) => Ok(schema),
+        Some(Ok(other)) => {
+            bail!("{file}, line {line}: written in schema {other}, but this version of difftool reads schemas 1 to {SCHEMA}")
+        }
+        _ => bail!("{file}, line {line}, column `schema`: `{}` is not a number", row.get(0).unwrap_or_default()),
+    }
+}
+
+fn check_columns(header: &csv::StringRecord, schema: u32, path: &Path) -> Result<()> {
+    let columns = if schema == 1 { schema_1::columns() } else { columns() };
+    if header.iter().eq(columns.iter()) {
+        return Ok(());
+    }
+    let differing =
+        columns.iter().zip(header.iter().chain(std::iter::repeat(""))).find(|(expected, found)| expected != found);
+    match differing {
+        Some((expected, found)) => {
+            bail!("{}, line 1: column `{expected}` expected, `{found}` found", path.display())
+        }
+        None => bail!("{}, line 1: more columns than the {} of the schema", path.display(), columns.len()),
+    }
+}
+
+/// A CSV error in our words, with the file, the line and the column.
+fn explain(error: &csv::Error, path: &Path) -> anyhow::Error {
+    let line = error.position().map_or(0, csv::Position::line);
+    let place = format!("{}, line {line}", path.display());
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            anyhow::anyhow!("{place}: {len} fields where the header has {expected_len}; was the file cut off?")
+        }
+        csv::ErrorKind::Deserialize { err, .. } => {
+            let column = err.field().and_then(|i| columns().into_iter().nth(i as usize)).unwrap_or_default();
+            anyhow::anyhow!("{place}, column `{column}`: {}", err.kind())
+        }
+        csv::ErrorKind::Utf8 { .. } => anyhow::anyhow!("{place}: not UTF-8"),
+        _ => anyhow::anyhow!("{}: {error}", path.display()),
+    }
+}

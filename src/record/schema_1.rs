@@ -1,0 +1,75 @@
+//! Schema 1, which had neither of the columns `placed` and `condition`: both can be told from the others.
+
+use super::{Identity, Record};
+use crate::treatment;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Columns that came with schema 2.
+const NEW: [&str; 2] = ["placed", "condition"];
+
+/// The columns of schema 1, in order.
+pub(super) fn columns() -> Vec<String> {
+    super::columns().into_iter().filter(|column| !NEW.contains(&column.as_str())).collect()
+}
+
+/// A row of schema 1 with missing values in the columns that it lacks.
+pub(super) fn widened(row: &csv::StringRecord) -> csv::StringRecord {
+    let mut fields = row.iter();
+    let of = |column: String| if NEW.contains(&column.as_str()) { "" } else { fields.next().unwrap_or_default() };
+    let mut wide: csv::StringRecord = super::columns().into_iter().map(of).collect();
+    wide.set_position(row.position().cloned());
+    wide
+}
+
+/// What tells one prompt from another.
+#[derive(PartialEq, Eq, Hash)]
+struct Prompt {
+    model: String,
+    task: String,
+    ctx_tok: usize,
+    needles: [Option<usize>; 2],
+    depth_req: Option<u64>,
+    cities: Option<String>,
+    of: [Option<u64>; 2],
+}
+
+impl Prompt {
+    fn of(id: &Identity) -> Self {
+        Self {
+            model: id.model.clone(),
+            task: id.task.clone(),
+            ctx_tok: id.ctx_tok,
+            needles: [id.needles, id.retrieve],
+            depth_req: id.depth_req_pct.map(f64::to_bits),
+            cities: id.cities.as_deref().map(str::to_owned),
+            of: [id.sample, id.seed],
+        }
+    }
+}
+
+/// How far a question's needle is from the depth asked for, in percent, and the question; nothing of a whole prompt.
+fn off_depth(id: &Identity) -> Option<(f64, usize)> {
+    Some(((id.depth_req_pct? - id.depth_real_pct?).abs(), id.query?))
+}
+
+/// Fills the new columns: all that could be done to attention was to quantise it, and of the needles that a prompt asks for
+/// the one was placed that is nearest to the depth asked for, the first of equals.
+pub(super) fn derive(records: &mut [Record]) {
+    let mut nearest: HashMap<Prompt, (f64, usize)> = HashMap::new();
+    for alike in records.chunk_by(|a, b| Arc::ptr_eq(&a.identity, &b.identity)) {
+        let id = &*alike[0].identity;
+        let Some(found) = off_depth(id) else { continue };
+        let best = nearest.entry(Prompt::of(id)).or_insert(found);
+        if found < *best {
+            *best = found;
+        }
+    }
+    for alike in records.chunk_by_mut(|a, b| Arc::ptr_eq(&a.identity, &b.identity)) {
+        let mut id = (*alike[0].identity).clone();
+        id.placed = off_depth(&id).map(|(_, query)| nearest[&Prompt::of(&id)].1 == query);
+        id.condition = treatment::of_columns(id.bits, id.scope.as_deref()).map(Into::into);
+        let id = Arc::new(id);
+        alike.iter_mut().for_each(|record| record.identity = id.clone());
+    }
+}
