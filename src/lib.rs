@@ -44,5 +44,6 @@ pub mod runfolder;
 pub mod stats;
 pub mod summary;
 pub mod table;
+pub mod terminal;
 pub mod train;
 pub mod treatment;

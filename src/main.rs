@@ -2,7 +2,6 @@
 
 use clap::Parser;
 use difftool::cli::Cli;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Big buffers stay mapped between uses: element-wise work is 4-5x faster than with glibc's allocator.
@@ -16,8 +15,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if difftool::error::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // A closed stderr is no reason to panic.
-            let _ = writeln!(std::io::stderr(), "difftool: {error:#}");
+            difftool::say!("difftool: {error:#}");
             ExitCode::from(difftool::error::exit_code(&error))
         }
     }

@@ -3,7 +3,7 @@
 //! Enough to run it again and to notice that something else was run: `compare` checks manifests first.
 
 use crate::hash::sha256_file;
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -134,6 +134,26 @@ impl Manifest {
         let mut file = new_file_beside(path).with_context(cannot)?;
         file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n")).with_context(cannot)?;
         file.persist_noclobber(path).map(|_| ()).map_err(|error| error.error).with_context(cannot)
+    }
+
+    /// Whether the files of the run are still what was written.
+    ///
+    /// # Errors
+    /// Names the first file that is missing or was changed.
+    pub fn check_outputs(&self, folder: &Path) -> Result<()> {
+        for output in &self.outputs {
+            let path = folder.join(&output.file);
+            let found = Output::describe(folder, &output.file, output.rows)
+                .context("its manifest.json says that the run is finished")?;
+            ensure!(
+                found.sha256 == output.sha256,
+                "{} is not what was written ({} bytes where manifest.json says {}); begin a new run",
+                path.display(),
+                found.bytes,
+                output.bytes
+            );
+        }
+        Ok(())
     }
 
     /// Reads a manifest.

@@ -1,6 +1,7 @@
 //! Tables for the terminal: aligned columns, no lines, no colours, the same on a terminal and in a file.
 
 use crate::stats::Interval;
+use crate::terminal::escaped;
 use comfy_table::{presets, CellAlignment, ContentArrangement};
 use std::borrow::Cow;
 use std::fmt;
@@ -34,7 +35,7 @@ impl Table {
     pub fn new(columns: &[Column]) -> Self {
         let mut inner = comfy_table::Table::new();
         inner.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        inner.set_header(columns.iter().map(|column| column.heading.as_ref()));
+        inner.set_header(columns.iter().map(|column| escaped(&column.heading).into_owned()));
         for (cells, column) in inner.column_iter_mut().zip(columns) {
             cells.set_cell_alignment(column.alignment);
             cells.set_padding((0, 2));
@@ -42,12 +43,12 @@ impl Table {
         Self { inner, width: columns.len() }
     }
 
-    /// Adds a row.
+    /// Adds a row. What a terminal would obey is escaped: names come from strangers.
     ///
     /// # Panics
     /// If it has not one cell for each column.
     pub fn row<C: ToString>(&mut self, cells: impl IntoIterator<Item = C>) {
-        let cells: Vec<String> = cells.into_iter().map(|cell| cell.to_string()).collect();
+        let cells: Vec<String> = cells.into_iter().map(|cell| escaped(&cell.to_string()).into_owned()).collect();
         assert_eq!(cells.len(), self.width, "cells of a row: {cells:?}");
         self.inner.add_row(cells);
     }

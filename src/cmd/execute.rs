@@ -28,7 +28,7 @@ pub(super) fn preset(experiment: Experiment, output: &OutputArgs, part: &PartArg
 /// Prints an experiment as the file that reproduces it.
 pub(super) fn print_experiment(experiment: &Experiment) -> Result<()> {
     use std::io::Write as _;
-    write!(std::io::stdout().lock(), "{}", experiment.to_toml()?)?;
+    write!(crate::terminal::stdout(), "{}", experiment.to_toml()?)?;
     Ok(())
 }
 
@@ -105,7 +105,7 @@ fn presentation(show: Show) -> (Draw, Print) {
 /// What is left to do of a run that is finished: to look at its expectations.
 fn look_again(experiment: &Experiment, how: &How, records: &[Record]) -> Result<()> {
     if let (Start::Resume(folder), false) = (&how.part.start, how.output.quiet) {
-        eprintln!("the run in {} is finished: nothing to resume", folder.display());
+        crate::say!("the run in {} is finished: nothing to resume", folder.display());
     }
     if how.part.shard.is_some() || experiment.expect.is_empty() {
         return Ok(());
@@ -121,7 +121,7 @@ fn check_expectations(experiment: &Experiment, summary: &Summary, quiet: bool) -
     for outcome in experiment.outcomes(summary) {
         let found = outcome.found.map_or("nothing was measured".to_owned(), |x| format!("found {x:.4}"));
         if !quiet {
-            eprintln!("{} {}: {found}", if outcome.holds { "holds  " } else { "UNMET  " }, outcome.expected);
+            crate::say!("{} {}: {found}", if outcome.holds { "holds  " } else { "UNMET  " }, outcome.expected);
         }
         if !outcome.holds {
             unmet.push(format!("{}: {found}", outcome.expected));

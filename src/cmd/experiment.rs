@@ -6,6 +6,7 @@ use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
 use crate::experiment::{cells_of, CellSpec, Experiment, Pace, Part, Setup, Start, EXPERIMENT};
 use crate::table::{left, right, short, Table};
+use crate::terminal::escaped;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
@@ -54,7 +55,7 @@ fn dry_run(experiment: Experiment, how: &How) -> Result<()> {
     let memory = setup.check(&cells)?;
     let cells = cells.len();
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::stdout();
     let (conditions, mib) = (setup.conditions.len(), memory / (1 << 20));
     if how.output.json {
         let plan = json!({ "cells": cells, "models": names, "conditions": conditions, "memory_mib": mib });
@@ -64,7 +65,7 @@ fn dry_run(experiment: Experiment, how: &How) -> Result<()> {
     writeln!(
         out,
         "can run: {cells} prompts on {} under {conditions} conditions, about {mib} MiB of memory",
-        names.join(", ")
+        escaped(&names.join(", "))
     )?;
     Ok(())
 }
@@ -101,7 +102,7 @@ fn list(experiment: Experiment, how: &How) -> Result<()> {
             mib: setup.cell_bytes(alike[0].spec.ctx_tok()) / (1 << 20),
         })
         .collect();
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::stdout();
     let seconds: f64 = kinds.iter().map(|kind| kind.seconds).sum();
     if how.output.json {
         writeln!(out, "{:#}", json!({ "prompts": kinds, "cells": cells.len(), "seconds": seconds }))?;

@@ -117,7 +117,7 @@ fn drawn_layers(setup: &Setup, heads: &Heads, shares: &[Share]) -> Vec<DrawnLaye
 }
 
 fn print(drawn: &[DrawnLayer], args: &HeatmapArgs) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::stdout();
     if args.run.output.json {
         writeln!(out, "{:#}", json!({ "drawn": drawn }))?;
         return Ok(());

@@ -5,6 +5,7 @@ use crate::cli::InspectArgs;
 use crate::inspect::{Inspection, LayerLambda, WeightsInfo};
 use crate::models;
 use crate::table::{left, right, Table};
+use crate::terminal::{escaped, stdout};
 use anyhow::{bail, Result};
 use std::io::Write;
 
@@ -19,7 +20,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         None => opened.config.max_ctx_tok.min(flags::CTX_TOK),
     };
     let inspection = Inspection::new(opened, ctx_tok)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&inspection)?)?;
     } else {
@@ -115,13 +116,13 @@ fn tensors(found: &Inspection, out: &mut dyn Write) -> Result<()> {
         writeln!(out)?;
     }
     for (name, shape) in missing {
-        writeln!(out, "missing {name} {shape:?}")?;
+        writeln!(out, "missing {} {shape:?}", escaped(name))?;
     }
     for misfit in misfits {
-        writeln!(out, "misfit {misfit}")?;
+        writeln!(out, "misfit {}", escaped(misfit))?;
     }
     for (name, shape) in unused {
-        writeln!(out, "unused {name} {shape:?}")?;
+        writeln!(out, "unused {} {shape:?}", escaped(name))?;
     }
     Ok(())
 }

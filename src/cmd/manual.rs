@@ -14,7 +14,7 @@ use std::io::Write as _;
 pub fn completions(args: &CompletionsArgs) -> Result<()> {
     let mut script = Vec::new(); // the generator panics on a closed pipe
     clap_complete::generate(args.shell, &mut Cli::command(), "difftool", &mut script);
-    Ok(std::io::stdout().lock().write_all(&script)?)
+    Ok(crate::terminal::stdout().write_all(&script)?)
 }
 
 /// Prints a page, or writes all.
@@ -45,5 +45,5 @@ pub fn man(args: &ManArgs) -> Result<()> {
     };
     let mut page = Vec::new();
     Man::new(command).render(&mut page)?;
-    Ok(std::io::stdout().lock().write_all(&page)?)
+    Ok(crate::terminal::stdout().write_all(&page)?)
 }

@@ -19,12 +19,14 @@ mod report;
 mod session;
 mod train;
 
+use crate::bail_usage;
 use crate::cli::{Cli, Command};
 use crate::plot::{AllocationPanel, Bar};
 use crate::prompt::Region;
 use crate::summary::{Pick, Summary};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
@@ -33,6 +35,7 @@ use std::sync::Arc;
 /// # Errors
 /// Whatever it meets; see [`crate::error`] for exit codes.
 pub fn run(cli: Cli) -> Result<()> {
+    check_environment()?;
     // Files have fields, and flags are spoken of only to those who typed some.
     crate::hub::show_downloads(downloads::bar);
     let is_file = matches!(cli.command, Command::Run(_) | Command::Merge(_) | Command::Train(_));
@@ -57,6 +60,34 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
     }
+}
+
+/// More threads than any machine has.
+const MOST_THREADS: usize = 4096;
+
+/// What rayon reads if no number of threads is asked for.
+const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
+
+/// Refuses a number of threads in the environment that no machine has: rayon would panic wherever it is first used.
+fn check_environment() -> Result<()> {
+    let threads = std::env::var(THREADS_VARIABLE).ok().and_then(|text| text.trim().parse::<usize>().ok());
+    if let Some(threads) = threads.filter(|&threads| threads > MOST_THREADS) {
+        bail_usage!("{THREADS_VARIABLE} is {threads}: at most {MOST_THREADS}");
+    }
+    Ok(())
+}
+
+/// Starts the threads of the kernels: as many as asked for, or as the machine has.
+///
+/// # Errors
+/// A usage error if they are more than any machine has; if the system refuses to start them.
+fn start_threads(threads: Option<NonZeroUsize>) -> Result<()> {
+    let builder = match threads {
+        Some(threads) if threads.get() > MOST_THREADS => bail_usage!("--threads {threads}: at most {MOST_THREADS}"),
+        Some(threads) => rayon::ThreadPoolBuilder::new().num_threads(threads.get()),
+        None => rayon::ThreadPoolBuilder::new(),
+    };
+    builder.build_global().context("cannot start the threads; ask for fewer with --threads or RAYON_NUM_THREADS")
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the process at once.
@@ -114,7 +145,7 @@ fn setting_name(needles: usize, retrieve: usize) -> String {
 fn recipe(seed: u64, pooling: &str) -> Vec<(String, String)> {
     vec![
         ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
-        ("command".to_owned(), std::env::args().collect::<Vec<_>>().join(" ")),
+        ("command".to_owned(), crate::terminal::arguments().join(" ")),
         ("seed".to_owned(), seed.to_string()),
         ("pooling".to_owned(), pooling.to_owned()),
     ]

@@ -192,7 +192,7 @@ pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     let summary = &found.summary;
     let (rows, differences) =
         (rows(summary, session.setup.grid.seed()), summary.differences(&COMPARED, session.setup.grid.seed()));
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::stdout();
     if session.output.json {
         writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences }))?;
         return Ok(());

@@ -184,7 +184,7 @@ fn draw_ccdf(session: &mut Session, found: &[(String, Outliers)]) -> Result<()> 
 pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     let found = by_model(session, found);
     let (rows, massive) = (rows(session, &found), massive(&found));
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::stdout();
     if session.output.json {
         writeln!(out, "{:#}", json!({ "rows": rows, "massive": massive }))?;
         return Ok(());

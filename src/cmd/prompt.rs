@@ -7,6 +7,7 @@ use crate::cli::ShowPromptArgs;
 use crate::experiment::{Cell, CellSpec, Grid, Sources};
 use crate::models;
 use crate::prompt::{Haystack, Prompt, Region, Text, Tokenizer};
+use crate::terminal;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
 use serde_json::{json, Value};
@@ -20,13 +21,14 @@ use std::path::Path;
 /// Usage errors if there is no such prompt or question; if a prompt cannot be built or a file not be written.
 pub fn run(args: &ShowPromptArgs) -> Result<()> {
     let grid = flags::grid(&args.prompts, std::slice::from_ref(&args.model), &args.reading, None, &DEFAULTS)?;
+    grid.check_seeds()?;
     let model = models::load(&args.model, flags::reading(&args.reading))?;
     let haystack = args.prompts.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?;
     let source =
         Source { sources: Sources { haystack, text: Text::Prose }, tokenizer: model.tokenizer()?, grid: &grid };
     match &args.jsonl {
         None => show(&source, args.index, args.query),
-        Some(path) if path.as_os_str() == "-" => source.write(&mut std::io::stdout().lock()),
+        Some(path) if path.as_os_str() == "-" => source.write(&mut terminal::stdout()),
         Some(path) => write_file(&source, path),
     }
 }
@@ -106,10 +108,9 @@ fn show(source: &Source<'_>, index: usize, query: usize) -> Result<()> {
     let Some(target) = targets.get(query) else {
         bail_usage!("--query {query}: the prompt has questions 0 to {}", targets.len() - 1);
     };
-    let stdout = std::io::stdout();
-    let coloured = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let asked = &prompt.queries[query];
-    let mut out = stdout.lock();
+    let mut out = terminal::stdout();
     writeln!(out, "{}\n", marked(&prompt, &target.regions, if coloured { in_colour } else { in_brackets }))?;
     if coloured {
         let legend: Vec<String> = Region::ALL.into_iter().map(|region| in_colour(region, region.name())).collect();
@@ -142,7 +143,7 @@ fn marked(prompt: &Prompt, regions: &[Region], mark: fn(Region, &str) -> String)
     for (region, tokens) in runs(regions) {
         match text(&tokens) {
             "" => {}
-            text => marked += &mark(region, text),
+            text => marked += &mark(region, &terminal::escaped_lines(text)),
         }
     }
     marked

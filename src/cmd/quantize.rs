@@ -208,7 +208,7 @@ impl Report<'_> {
 
     fn print(&self) -> Result<()> {
         let (rows, differences) = (self.rows(), self.differences());
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::terminal::stdout();
         if self.session.output.json {
             writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences }))?;
             return Ok(());

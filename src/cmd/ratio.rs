@@ -155,7 +155,7 @@ pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     let differences = summary.differences(&metrics, seed);
     let k = if is_text { 0 } else { session.setup.experiment.top.unwrap_or(TOP) };
     let heads: Vec<TopHead> = summary.models().iter().flat_map(|model| top_heads(summary, model, k, seed)).collect();
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::stdout();
     if session.output.json {
         let rows = json_rows(summary);
         writeln!(out, "{:#}", json!({ "rows": rows, "differences": differences, "top_heads": heads }))?;

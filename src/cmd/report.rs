@@ -25,7 +25,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
         Some(ReportFormat::Markdown) => markdown(&title, &sections),
     };
     match file(args) {
-        None => Ok(std::io::stdout().lock().write_all(page.as_bytes())?),
+        None => Ok(crate::terminal::stdout().write_all(page.as_bytes())?),
         Some(path) => write_new(path, &page, args.quiet),
     }
 }
@@ -60,7 +60,7 @@ fn write_new(path: &Path, page: &str, quiet: bool) -> Result<()> {
     let mut file = File::create_new(path).with_context(|| format!("cannot create {}", path.display()))?;
     file.write_all(page.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     if !quiet {
-        eprintln!("report in {} ({} KiB)", path.display(), page.len().div_ceil(1024));
+        crate::say!("report in {} ({} KiB)", path.display(), page.len().div_ceil(1024));
     }
     Ok(())
 }
@@ -78,7 +78,7 @@ fn splice_file(path: &Path, sections: &[Section], quiet: bool) -> Result<()> {
         replace(&path, home, &spliced).with_context(|| format!("cannot replace {shown}"))?;
     }
     if !quiet {
-        eprintln!("{shown}: {}", if changed { "results spliced in" } else { "already up to date" });
+        crate::say!("{shown}: {}", if changed { "results spliced in" } else { "already up to date" });
     }
     Ok(())
 }

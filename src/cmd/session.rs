@@ -1,17 +1,13 @@
 //! A run as the terminal sees it: announced, with a bar, its figures and tables beside its records, and a last word.
 
-use super::{plural, progress_bar, recipe, stop_on_ctrl_c};
-use crate::bail_usage;
+use super::{plural, progress_bar, recipe, start_threads, stop_on_ctrl_c};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::experiment::{self, Finished, Part, Plan, Setup, Shard, Start, Watch, RESULTS};
 use crate::measure::Measure;
 use crate::plot::Figure;
 use crate::record::Record;
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 use indicatif::ProgressBar;
-
-/// More threads than any machine has.
-const MOST_THREADS: usize = 4096;
 
 /// How an experiment is run.
 #[derive(Clone, Debug)]
@@ -35,12 +31,7 @@ impl How {
 
     /// Starts as many threads as are asked for.
     pub(super) fn start_threads(&self) -> Result<()> {
-        let Some(threads) = self.output.threads else { return Ok(()) };
-        if threads.get() > MOST_THREADS {
-            bail_usage!("--threads {threads}: at most {MOST_THREADS}");
-        }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.get());
-        pool.build_global().context("cannot start the threads")
+        start_threads(self.output.threads)
     }
 }
 
@@ -108,9 +99,9 @@ impl Session {
             let seconds = folder.elapsed_s();
             match self.shard {
                 Some(shard) => {
-                    eprintln!("shard {shard} is in {path} ({seconds:.0} s); `difftool merge` needs all of them")
+                    crate::say!("shard {shard} is in {path} ({seconds:.0} s); `difftool merge` needs all of them")
                 }
-                None => eprintln!("results, manifest and figures in {path} ({seconds:.0} s)"),
+                None => crate::say!("results, manifest and figures in {path} ({seconds:.0} s)"),
             }
         }
         Ok(())
@@ -148,7 +139,7 @@ impl<'a> Terminal<'a> {
         let names: Vec<&str> = self.setup.models.iter().map(|m| m.name.as_str()).collect();
         let shard = self.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
         let resumed = if plan.resumed > 0 { format!(", {} of them done", plan.resumed) } else { String::new() };
-        eprintln!(
+        crate::say!(
             "{}{shard} on {}{resumed}: {}about {} MiB of memory -> {}",
             plural(plan.cells, "prompt"),
             names.join(", "),
@@ -159,7 +150,7 @@ impl<'a> Terminal<'a> {
         for info in self.setup.models.iter().map(|model| &model.info).filter(|info| info.path.is_some()) {
             if let Some(bos) = &info.bos {
                 let chat = if info.chat_template_sha256.is_some() { ", in its chat template" } else { "" };
-                eprintln!("{}: {}; prompts begin with {bos}{chat}", info.name, info.layout);
+                crate::say!("{}: {}; prompts begin with {bos}{chat}", info.name, info.layout);
             }
         }
     }

@@ -44,10 +44,10 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     match outcome {
         Outcome::Finished => {
             draw(&spec, out)?;
-            eprintln!("models, logs and curves.png in {}", out.display());
+            crate::say!("models, logs and curves.png in {}", out.display());
         }
         Outcome::Stopped => {
-            eprintln!("stopped; `difftool train {} --out {} --resume` continues", args.spec.display(), out.display())
+            crate::say!("stopped; `difftool train {} --out {} --resume` continues", args.spec.display(), out.display())
         }
     }
     Ok(())
@@ -87,7 +87,7 @@ fn draw(spec: &TrainSpec, out: &Path) -> Result<()> {
     if path.exists() {
         std::fs::remove_file(&path).with_context(|| format!("cannot replace {}", path.display()))?;
     }
-    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let command = crate::terminal::arguments().join(" ");
     figure.save(&path, &[("command".to_owned(), command), ("seed".to_owned(), spec.seed.to_string())])
 }
 

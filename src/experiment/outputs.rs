@@ -85,7 +85,7 @@ impl Outputs {
         let described = |(file, rows): &(String, Option<u64>)| Output::describe(self.folder.path(), file, *rows);
         let seed = setup.grid.seed();
         let manifest = Manifest {
-            argv: std::env::args().collect(),
+            argv: crate::terminal::arguments(),
             config: setup.config(),
             models: setup.models.iter().map(|model| model.info.clone()).collect(),
             haystack_sha256: Some(setup.sources.haystack.sha256()),

@@ -20,3 +20,4 @@ mod report;
 mod resume;
 mod train;
 mod trained;
+mod trust;

@@ -10,7 +10,7 @@ use std::io::Write;
 
 /// Prints the rows on stdout.
 pub(super) fn print(comparison: &Comparison, args: &CompareArgs) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::stdout();
     match args.format {
         Format::Table => writeln!(out, "{}", table(comparison, args.correction))?,
         Format::Csv => write_csv(comparison, &mut out)?,

@@ -13,7 +13,7 @@ use std::io::Write;
 pub(in crate::cmd) fn print(session: &Session, found: &Found) -> Result<()> {
     let report = Report::new(session, found);
     let (rows, differences, positions) = (report.rows(), report.differences(), report.positions());
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::stdout();
     if session.output.json {
         let ar_max_count = session.setup.ar_max_count();
         let all =
