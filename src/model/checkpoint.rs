@@ -1,18 +1,13 @@
-//! The weights of a Hugging Face folder: one safetensors file or several with an index, mapped into memory and read
-//! tensor by tensor. Strict: every tensor of the model, of the expected shape, and none besides.
+//! The weights of a Hugging Face folder: one safetensors file or several with an index, read tensor by tensor. Strict: every tensor of the model, of the expected shape, and none besides.
 
 use super::names::{is_not_a_weight, source, Rows, Source, PREFIXES};
+use super::shard::{Shard, Stored};
 use super::{ModelConfig, Weights};
 use crate::hash::sha256;
 use anyhow::{bail, ensure, Context, Result};
 use candle_core::{Device, Tensor};
-use half::{bf16, f16};
-use memmap2::Mmap;
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::{Component, Path};
 
 /// File name of the weights in a model folder.
@@ -21,20 +16,13 @@ pub const TENSOR_FILE: &str = "model.safetensors";
 /// File name of the index of weights in several files.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
 
+/// Our names of the output head and of the embedding.
+const HEAD: &str = "lm_head.weight";
+const EMBEDDING: &str = "model.embed_tokens.weight";
+
 /// Weights on disk, or built in.
 pub struct Checkpoint {
     shards: Vec<Shard>,
-}
-
-struct Shard {
-    /// Path of the file, or what stands for it.
-    origin: String,
-    bytes: Bytes,
-}
-
-enum Bytes {
-    Mapped(Mmap),
-    BuiltIn(&'static [u8]),
 }
 
 /// What a checkpoint holds against what a model needs. All names as in the files.
@@ -63,7 +51,7 @@ impl Checkpoint {
     pub fn open(dir: &Path) -> Result<Self> {
         let (single, index) = (dir.join(TENSOR_FILE), dir.join(INDEX_FILE));
         if single.exists() {
-            return Self::of(vec![Shard::map(&single)?]);
+            return Self::of(vec![Shard::open(&single)?]);
         }
         ensure!(
             index.exists(),
@@ -75,12 +63,12 @@ impl Checkpoint {
         let shards = files.into_iter().map(|file| {
             let path = dir.join(file);
             ensure!(path.is_file(), "{}: names {file}, which is not there", index.display());
-            Shard::map(&path)
+            Shard::open(&path)
         });
         let checkpoint = Self::of(shards.collect::<Result<_>>()?)?;
         let tensors = checkpoint.tensors()?;
         for (name, file) in &map {
-            let found = tensors.get(name.as_str()).is_some_and(|(origin, _)| Path::new(origin).ends_with(file));
+            let found = tensors.get(name.as_str()).is_some_and(|tensor| Path::new(tensor.origin()).ends_with(file));
             ensure!(found, "{}: tensor {name} is not in {file}, where the index has it", index.display());
         }
         Ok(checkpoint)
@@ -91,7 +79,7 @@ impl Checkpoint {
     /// # Errors
     /// If they are not a whole safetensors file.
     pub fn built_in(bytes: &'static [u8], origin: &str) -> Result<Self> {
-        Self::of(vec![Shard { origin: origin.to_owned(), bytes: Bytes::BuiltIn(bytes) }])
+        Self::of(vec![Shard::built_in(bytes, origin)?])
     }
 
     fn of(shards: Vec<Shard>) -> Result<Self> {
@@ -102,28 +90,49 @@ impl Checkpoint {
 
     /// Size of the files, in bytes.
     pub fn len_bytes(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.bytes().len() as u64).sum()
+        self.shards.iter().map(Shard::len_bytes).sum()
     }
 
     /// SHA-256 of the file; of several, of their hashes in the order of their names.
-    pub fn sha256(&self) -> String {
-        match self.shards.as_slice() {
-            [shard] => sha256(shard.bytes()),
-            shards => sha256(shards.iter().map(|shard| sha256(shard.bytes())).collect::<String>().as_bytes()),
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn sha256(&self) -> Result<String> {
+        let hashes = self.shards.iter().map(Shard::sha256).collect::<Result<Vec<_>>>()?;
+        match hashes.as_slice() {
+            [hash] => Ok(hash.clone()),
+            hashes => Ok(sha256(hashes.concat().as_bytes())),
         }
     }
 
-    /// Every tensor with the file it is in.
-    fn tensors(&self) -> Result<BTreeMap<String, (&str, TensorView<'_>)>> {
-        let mut all = BTreeMap::new();
+    /// Every tensor by its name.
+    fn tensors(&self) -> Result<BTreeMap<String, Stored<'_>>> {
+        let mut all: BTreeMap<String, Stored<'_>> = BTreeMap::new();
         for shard in &self.shards {
-            for (name, view) in shard.parse()?.tensors() {
-                if let Some((other, _)) = all.insert(name.clone(), (shard.origin.as_str(), view)) {
-                    bail!("tensor {name} is in {other} and in {}", shard.origin);
+            for (name, tensor) in shard.tensors() {
+                if let Some(other) = all.insert(name.clone(), tensor) {
+                    bail!("tensor {name} is in {} and in {}", other.origin(), shard.origin);
                 }
             }
         }
         Ok(all)
+    }
+
+    /// Whether the files hold an output head that is not the embedding, although `config` says that it is. transformers
+    /// keeps it then, so the configuration has to be read as `tied: false`.
+    ///
+    /// # Errors
+    /// If a file changed since it was opened.
+    pub fn has_its_own_head(&self, config: &ModelConfig) -> Result<bool> {
+        let tensors = self.tensors()?;
+        let shape = [config.vocab, config.width];
+        let stored = |name: &str| find(&tensors, &source(config, name, &shape).name).map(|(_, tensor)| *tensor);
+        let (Some(head), Some(embedding)) = (stored(HEAD), stored(EMBEDDING)) else { return Ok(false) };
+        if head.shape() != embedding.shape() || !head.is_readable() || !embedding.is_readable() {
+            return Ok(true);
+        }
+        Ok(head.values().with_context(|| format!("{}: tensor {HEAD}", head.origin()))?
+            != embedding.values().with_context(|| format!("{}: tensor {EMBEDDING}", embedding.origin()))?)
     }
 
     /// The number types of the weights, in words: `bf16`, `f16 and f32`.
@@ -131,7 +140,7 @@ impl Checkpoint {
     /// # Errors
     /// If a file changed since it was opened.
     pub fn dtypes(&self) -> Result<String> {
-        let of = |(_, view): &(&str, TensorView<'_>)| format!("{:?}", view.dtype()).to_lowercase();
+        let of = |tensor: &Stored<'_>| format!("{:?}", tensor.dtype()).to_lowercase();
         let names: BTreeSet<String> = self.tensors()?.values().map(of).collect();
         Ok(names.into_iter().collect::<Vec<_>>().join(" and "))
     }
@@ -146,27 +155,26 @@ impl Checkpoint {
         let mut used = BTreeSet::new();
         for (name, shape) in config.tensors() {
             let source = source(config, &name, &shape);
-            let Some((found, (origin, view))) = find(&tensors, &source.name) else {
+            let Some((found, tensor)) = find(&tensors, &source.name) else {
                 audit.missing.push((source.name, source.shape));
                 continue;
             };
-            if view.shape() != source.shape && used.insert(found) {
-                audit.misfits.push(format!(
-                    "{origin}: tensor {found} has shape {:?}, expected {:?}",
-                    view.shape(),
-                    source.shape
-                ));
-            } else if !matches!(view.dtype(), Dtype::F32 | Dtype::F16 | Dtype::BF16) && used.insert(found) {
+            let (origin, shape) = (tensor.origin(), tensor.shape());
+            if shape != source.shape && used.insert(found) {
+                audit
+                    .misfits
+                    .push(format!("{origin}: tensor {found} has shape {shape:?}, expected {:?}", source.shape));
+            } else if !tensor.is_readable() && used.insert(found) {
                 audit.misfits.push(format!(
                     "{origin}: tensor {found} holds {:?}, which is not supported; f32, f16 and bf16 are",
-                    view.dtype()
+                    tensor.dtype()
                 ));
             }
             used.insert(found);
         }
         audit.missing.dedup();
         let unused = tensors.iter().filter(|(name, _)| !used.contains(name.as_str()) && !is_not_a_weight(name, config));
-        audit.unused = unused.map(|(name, (_, view))| (name.clone(), view.shape().to_vec())).collect();
+        audit.unused = unused.map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect();
         Ok(audit)
     }
 
@@ -199,8 +207,8 @@ impl Checkpoint {
         let tensors = self.tensors()?;
         let read = |(name, shape): (String, Vec<usize>)| -> Result<(String, Tensor)> {
             let source = source(config, &name, &shape);
-            let (found, (origin, view)) = find(&tensors, &source.name).expect("the audit has found it");
-            let values = decode(view).with_context(|| format!("{origin}: tensor {found}"))?;
+            let (found, tensor) = find(&tensors, &source.name).expect("the audit has found it");
+            let values = tensor.values().with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
             Ok((name, Tensor::from_vec(pick(values, &source, &shape), shape, &Device::Cpu)?))
         };
         let wanted = config.tensors().into_iter().filter(|(name, _)| wanted(name));
@@ -210,28 +218,10 @@ impl Checkpoint {
 }
 
 /// The tensor of that name, or without the prefix that bare models lack.
-fn find<'a, 'b>(
-    tensors: &'a BTreeMap<String, (&'b str, TensorView<'b>)>,
-    name: &str,
-) -> Option<(&'a str, &'a (&'b str, TensorView<'b>))> {
+fn find<'a, 'b>(tensors: &'a BTreeMap<String, Stored<'b>>, name: &str) -> Option<(&'a str, &'a Stored<'b>)> {
     let bare = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
     let found = tensors.get_key_value(name).or_else(|| tensors.get_key_value(bare?))?;
     Some((found.0.as_str(), found.1))
-}
-
-/// The numbers of a tensor as `f32`.
-fn decode(view: &TensorView<'_>) -> Result<Vec<f32>> {
-    let data = view.data();
-    let pairs = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
-    let values: Vec<f32> = match view.dtype() {
-        Dtype::F32 => data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-        Dtype::F16 => pairs().map(|b| f16::from_le_bytes(b).to_f32()).collect(),
-        Dtype::BF16 => pairs().map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
-        other => bail!("holds {other:?}, which is not supported"),
-    };
-    let broken = values.iter().filter(|x| !x.is_finite()).count();
-    ensure!(broken == 0, "holds {broken} numbers that are NaN or infinite");
-    Ok(values)
 }
 
 /// Our tensor of `shape` from the one in the file.
@@ -254,30 +244,6 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
         row.iter().enumerate().for_each(|(c, &x)| transposed[c * rows + r] = x);
     }
     transposed
-}
-
-impl Shard {
-    fn map(path: &Path) -> Result<Self> {
-        let cannot = || format!("cannot read {}", path.display());
-        let file = File::open(path).with_context(cannot)?;
-        // SAFETY: the map is only read. That nobody shortens the file meanwhile is as far as we can go: every reader of
-        // mapped weights relies on it.
-        let map = unsafe { Mmap::map(&file) }.with_context(cannot)?;
-        Ok(Self { origin: path.display().to_string(), bytes: Bytes::Mapped(map) })
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Mapped(map) => map,
-            Bytes::BuiltIn(bytes) => bytes,
-        }
-    }
-
-    fn parse(&self) -> Result<SafeTensors<'_>> {
-        let bytes = self.bytes();
-        SafeTensors::deserialize(bytes)
-            .with_context(|| format!("{}: not a complete safetensors file ({} bytes)", self.origin, bytes.len()))
-    }
 }
 
 /// The `weight_map` of an index: tensor to file, every file a plain name beside the index.

@@ -11,6 +11,9 @@ use serde::Serialize;
 use serde_json::{json, Value};
 use std::path::Path;
 
+/// Wider heads, all of a layer together, are mistakes; products of sizes that are checked do not overflow.
+const WIDEST_HEADS: usize = 1 << 24;
+
 /// How a layer makes its attention rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -391,6 +394,12 @@ impl ModelConfig {
     /// Names the field of `config.json` that does not fit.
     pub fn check(&self) -> Result<()> {
         let (q, kv) = (self.query_heads(), self.kv_heads);
+        let (heads_wide, most) = (q.max(kv) * self.head_dim, WIDEST_HEADS);
+        ensure!(
+            heads_wide <= most,
+            "the heads (head_dim {}) are {heads_wide} wide, expected at most {most}",
+            self.head_dim
+        );
         match self.variant {
             Variant::Scalar => {
                 ensure!(

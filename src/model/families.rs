@@ -443,13 +443,19 @@ impl Raw<'_> {
                 .with_context(|| format!("rope_parameters has no {kind}, as gemma3_text has it"))
                 .map(Some)
         };
-        let full = of("full_attention")?.or(scaling).unwrap_or(&empty);
-        let full = Rope { field: "rope_parameters.full_attention", raw: Raw(full) };
+        let nested_full = of("full_attention")?;
+        let full =
+            Rope { field: "rope_parameters.full_attention", raw: Raw(nested_full.or(scaling).unwrap_or(&empty)) };
         let sliding = of("sliding_attention")?.unwrap_or(&empty);
         let sliding = Rope { field: "rope_parameters.sliding_attention", raw: Raw(sliding) };
         let theta = self.positive("rope_theta")?.unwrap_or(1_000_000.0);
         let local = self.positive("rope_local_base_freq")?.unwrap_or(10_000.0);
-        Ok(vec![full.resolve(width, theta, self)?, sliding.resolve(width, local, self)?])
+        let resolved = full.resolve(width, theta, self)?;
+        if let (Some(_), Some(scaling)) = (nested_full, scaling) {
+            let other = Rope { field: "rope_scaling", raw: Raw(scaling) }.resolve(width, resolved.theta, self)?;
+            ensure!(other == resolved, "rope_parameters.full_attention and rope_scaling are both there, and differ");
+        }
+        Ok(vec![resolved, sliding.resolve(width, local, self)?])
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
         Family::GptNeox => name.ends_with(".attention.bias"),
         _ => false,
     };
-    let copy = config.tied && (name == "lm_head.weight" || name == "embed_out.weight");
+    let copy = config.tied && name == source(config, "lm_head.weight", &[config.vocab, config.width]).name;
     mask || copy || buffer.iter().any(|end| name.ends_with(end))
 }
 

@@ -5,12 +5,12 @@ use super::rotary::{RopeScaling, Rotary};
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{Map, Value};
 
-/// Larger sizes are mistakes, and would take memory (or overflow a product of three) before they are noticed.
-const LARGEST_SIZE: u64 = 1 << 20;
-/// More layers or heads than any model has.
-pub(super) const MOST_LAYERS: u64 = 10_000;
+/// Larger widths are mistakes, and would take memory (or overflow a product of three) before they are noticed.
+pub const LARGEST_SIZE: u64 = 1 << 20;
+/// More layers than any model has.
+pub const MOST_LAYERS: u64 = 10_000;
 /// More tokens than any model has in its vocabulary or context.
-const MOST_TOKENS: u64 = 1 << 28;
+pub const MOST_TOKENS: u64 = 1 << 28;
 
 /// The fields of a configuration.
 pub(super) struct Raw<'a>(pub(super) &'a Map<String, Value>);
