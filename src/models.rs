@@ -90,8 +90,8 @@ impl Model {
     }
 }
 
-/// See [`Model::eos_ids`]; `config` is the text of `config.json`.
-fn eos_ids(dir: Option<&Path>, config: &Value) -> Result<Vec<u32>> {
+/// See [`Model::eos_ids`]; `config` is the text of `config.json`, and every id is one of `vocab`.
+fn eos_ids(dir: Option<&Path>, config: &Value, vocab: usize) -> Result<Vec<u32>> {
     let path = dir.map(|dir| dir.join("generation_config.json")).filter(|path| path.exists());
     let generation: Value = match &path {
         None => Value::Null,
@@ -100,11 +100,18 @@ fn eos_ids(dir: Option<&Path>, config: &Value) -> Result<Vec<u32>> {
             serde_json::from_slice(&text).with_context(|| format!("{}: not JSON", path.display()))?
         }
     };
+    let files = ["generation_config.json", "config.json", "config.json, text_config"];
     let said = [&generation, config, &config["text_config"]].map(|file| &file["eos_token_id"]);
-    let Some(eos) = said.into_iter().find(|eos| !eos.is_null()) else { return Ok(Vec::new()) };
+    let mut said = files.into_iter().zip(said);
+    let Some((file, eos)) = said.find(|(_, eos)| !eos.is_null()) else { return Ok(Vec::new()) };
     let ids = eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice);
     let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
-    ids.iter().map(id).collect::<Option<_>>().with_context(|| format!("eos_token_id is {eos}, which names no tokens"))
+    let ids: Option<Vec<u32>> = ids.iter().map(id).collect();
+    let ids = ids.with_context(|| format!("{file}: eos_token_id is {eos}, which names no tokens"))?;
+    if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab) {
+        bail!("{file}: eos_token_id {id} is outside the vocabulary, which has ids 0 to {}", vocab - 1);
+    }
+    Ok(ids)
 }
 
 /// The names that are meant: `all` stands for the built-in ones, nothing for the built-in pair.
@@ -180,6 +187,9 @@ pub fn open(name: &str, reading: Reading) -> Result<Opened> {
         let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
         return Opened::new(name, None, built_in.config.as_bytes(), checkpoint, Vocabulary::BuiltIn, reading);
     }
+    if name.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        bail_usage!("model {name}: a name that begins like this is a formula to spreadsheets; write ./{name}");
+    }
     let dir = if hub::is_spec(name) { hub::resolve(name)? } else { PathBuf::from(name) };
     if !dir.is_dir() {
         let built_in = built_in_names().join(", ");
@@ -217,8 +227,11 @@ impl Opened {
             .as_ref()
             .map_or(format!("built-in {name}/config.json"), |dir| dir.join("config.json").display().to_string());
         let parsed = serde_json::from_slice(config).with_context(|| format!("{path}: not JSON"))?;
-        let resolved = ModelConfig::from_json(&parsed, reading.layout).with_context(|| path)?;
-        let eos_ids = eos_ids(dir.as_deref(), &parsed).with_context(|| format!("model {name}"))?;
+        let mut resolved = ModelConfig::from_json(&parsed, reading.layout).with_context(|| path)?;
+        if resolved.tied && checkpoint.has_its_own_head(&resolved)? {
+            resolved.tied = false;
+        }
+        let eos_ids = eos_ids(dir.as_deref(), &parsed, resolved.vocab).with_context(|| format!("model {name}"))?;
         let config_sha256 = sha256(config);
         let opened =
             Self { name: name.to_owned(), dir, config: resolved, checkpoint, vocabulary, eos_ids, config_sha256 };
@@ -260,7 +273,7 @@ impl Opened {
             variant: config.variant.name().to_owned(),
             parameters: config.parameters() as u64,
             weights_dtype: checkpoint.dtypes()?,
-            weights_sha256: checkpoint.sha256(),
+            weights_sha256: checkpoint.sha256()?,
             config_sha256,
             tokenizer_sha256: vocabulary.tokenizer().map_or("", Tokenizer::sha256).to_owned(),
             bos: vocabulary.tokenizer().map(|tokenizer| tokenizer.bos().to_string()),

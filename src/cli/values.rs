@@ -1,7 +1,7 @@
 //! Values of flags: how they are read, and what the help says of each.
 
 use crate::compare::Correction;
-use crate::model::Layout;
+use crate::model::{Layout, MOST_TOKENS};
 use crate::quant::Scope;
 use clap::builder::PossibleValue;
 use clap::ValueEnum;
@@ -104,6 +104,9 @@ fn tokens(text: &str) -> Result<usize, String> {
     };
     match digits.parse::<usize>().ok().and_then(|n| n.checked_mul(unit)) {
         Some(0) | None => Err(format!("`{text}` is not a number of tokens such as 512, 4k or 1k..4k:1k")),
+        Some(n) if n as u64 > MOST_TOKENS => {
+            Err(format!("`{text}` is more than the {MOST_TOKENS} tokens of any model"))
+        }
         Some(n) => Ok(n),
     }
 }

@@ -127,10 +127,13 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 24] = [
+const FIELDS: [(&str, &str); 27] = [
     ("ctx_tok", "--ctx"),
     ("samples", "--samples"),
     ("stride", "--stride"),
+    ("seed", "--seed"),
+    ("depths_pct", "--depths"),
+    ("heldout_samples", "--heldout"),
     ("bits", "--bits"),
     ("layers", "--layers"),
     ("heads", "--heads"),

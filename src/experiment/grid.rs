@@ -117,6 +117,18 @@ impl Grid {
         }
     }
 
+    /// Whether every prompt has a seed of its own: the base seed plus its number, which must not begin again at 0.
+    ///
+    /// # Errors
+    /// A usage error with the largest base seed that will do.
+    pub fn check_seeds(&self) -> Result<()> {
+        let last = self.count().unwrap_or(usize::MAX).saturating_sub(1) as u64;
+        if self.seed().checked_add(last).is_none() {
+            bail_usage!("`seed` {}: the grid has {} prompts; give at most {}", self.seed(), last + 1, u64::MAX - last);
+        }
+        Ok(())
+    }
+
     /// Base seed.
     pub fn seed(&self) -> u64 {
         match self {

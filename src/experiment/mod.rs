@@ -80,6 +80,7 @@ impl Setup {
         if self.grid.count() == Some(0) {
             bail_usage!("nothing to run: no prompts in the grid");
         }
+        self.grid.check_seeds()?;
         // The longest cities of a seed decide whether a short prompt fits; a few seeds find out.
         for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
             for model in &self.models {

@@ -13,6 +13,7 @@ use anyhow::{bail, Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::cities::lines;
+use super::text::without_mark;
 use crate::rng::Rng;
 
 /// Templates, and the lists of words that fill them.
@@ -55,6 +56,7 @@ impl Haystack {
         for file in text_files(path)? {
             let bytes = std::fs::read(&file).with_context(|| format!("cannot read the haystack {}", file.display()))?;
             let Ok(text) = String::from_utf8(bytes) else { bail!("the haystack {} is not UTF-8 text", file.display()) };
+            let text = without_mark(text);
             sentences.extend(split_sentences(&text).into_iter().filter(|sentence| !looks_like_a_needle(sentence)));
         }
         if sentences.is_empty() {

@@ -1,5 +1,6 @@
 //! Token ids from a file: what somebody else's tokenizer made of a text.
 
+use super::text::without_mark;
 use crate::bail_usage;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -26,7 +27,8 @@ impl TokenIds {
         let shown = path.display();
         let bytes = std::fs::read(path).with_context(|| format!("cannot read the token ids {shown}"))?;
         let (mut ids, mut largest) = (Vec::new(), (0, 0));
-        for (line, text) in String::from_utf8_lossy(&bytes).lines().enumerate() {
+        let text = without_mark(String::from_utf8_lossy(&bytes).into_owned());
+        for (line, text) in text.lines().enumerate() {
             for word in text.split_whitespace() {
                 let Ok(id) = word.parse::<u32>() else {
                     bail_usage!("{shown}, line {}: `{word}` is not a token id, a whole number such as 17", line + 1);

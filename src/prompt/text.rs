@@ -97,6 +97,7 @@ impl Text {
         let Ok(text) = String::from_utf8(bytes) else {
             anyhow::bail!("the text {} is not UTF-8", path.display());
         };
+        let text = without_mark(text);
         if text.trim().is_empty() {
             bail_usage!("the text {} holds no token", path.display());
         }
@@ -158,6 +159,14 @@ impl Text {
                 Ok(of_ids(ids.ids[span].to_vec(), window))
             }
         }
+    }
+}
+
+/// The text without the byte-order mark that some editors begin files with: it is no character of the text.
+pub(super) fn without_mark(text: String) -> String {
+    match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
     }
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{OnceLock, RwLock};
 
-use anyhow::{anyhow, Context, Result};
+use anyhow::{anyhow, ensure, Context, Result};
 use sha2::{Digest, Sha256};
 use tokenizers::models::bpe::{BpeTrainer, BPE};
 use tokenizers::models::TrainerWrapper;
@@ -256,6 +256,10 @@ impl Tokenizer {
 /// Reads a `tokenizer.json`.
 fn parse(json: &str) -> Result<tokenizers::Tokenizer> {
     let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(|error| anyhow!(error))?;
+    if let tokenizers::ModelWrapper::BPE(BPE { dropout: Some(dropout), .. }) = inner.get_model() {
+        // Merges that are left out by chance: a text would have other tokens every time.
+        ensure!(*dropout == 0.0, "model.dropout is {dropout}, which is for training: set it to null");
+    }
     // A prompt is text: "<eos>" in somebody's haystack is five characters, not the end of the sequence.
     inner.set_encode_special_tokens(true);
     inner.with_padding(None);

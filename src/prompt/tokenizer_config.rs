@@ -35,7 +35,11 @@ impl TokenizerConfig {
         let exists = config.is_some();
         let mut config = config.unwrap_or_default();
         let chat_template = config.remove("chat_template").filter(|template| !template.is_null());
-        let add_bos_token = config.get("add_bos_token").and_then(Value::as_bool);
+        let add_bos_token = config.get("add_bos_token").filter(|flag| !flag.is_null()).map(|flag| {
+            let not_a_flag = || format!("{}: add_bos_token is {flag}, expected true or false", path.display());
+            flag.as_bool().with_context(not_a_flag)
+        });
+        let add_bos_token = add_bos_token.transpose()?;
         tokens.extend(config);
         let tokens = tokens.into_iter().filter(|(name, _)| name.ends_with("_token"));
         let tokens = tokens.filter_map(|(name, token)| Some((name, text(&token)?))).collect();

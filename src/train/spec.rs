@@ -3,7 +3,7 @@
 use crate::attention::Pairing;
 use crate::bail_usage;
 use crate::error::bad_toml;
-use crate::model::{ModelConfig, Sizes, Variant};
+use crate::model::{ModelConfig, Sizes, Variant, LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 use crate::ops::RopeStyle;
 use crate::prompt::DocumentSpec;
 use anyhow::{Context, Result};
@@ -190,13 +190,39 @@ impl TrainSpec {
         }
         self.check_model()?;
         self.check_names()?;
-        self.stages.iter().try_for_each(|stage| self.check_stage(stage))
+        self.stages.iter().try_for_each(|stage| self.check_stage(stage))?;
+        self.check_length()
+    }
+
+    /// Documents are numbered in 32 bits, beside the seed.
+    fn check_length(&self) -> Result<()> {
+        let tokens = self.stages.iter().try_fold(0_usize, |sum, stage| sum.checked_add(stage.tokens));
+        let documents: usize =
+            self.stages.iter().map(|stage| stage.tokens / stage.ctx_tok).fold(0, usize::saturating_add);
+        if tokens.is_none() || documents as u64 > u64::from(u32::MAX) {
+            bail_usage!("the stages have {documents} documents, of which a run can tell at most {} apart", u32::MAX);
+        }
+        Ok(())
     }
 
     fn check_model(&self) -> Result<()> {
         let m = &self.model;
-        if [m.width, m.layers, m.heads, m.head_dim, m.ffn].contains(&0) {
-            bail_usage!("model: width, layers, heads, head_dim and ffn must not be 0");
+        for (key, size, most) in [
+            ("width", m.width, LARGEST_SIZE),
+            ("layers", m.layers, MOST_LAYERS),
+            ("heads", m.heads, LARGEST_SIZE),
+            ("head_dim", m.head_dim, LARGEST_SIZE),
+            ("ffn", m.ffn, LARGEST_SIZE),
+            ("max_ctx_tok", m.max_ctx_tok, MOST_TOKENS),
+        ] {
+            if size == 0 || size as u64 > most {
+                bail_usage!("model: {key} is {size}, expected 1 to {most}");
+            }
+        }
+        for VariantSpec { name, ffn, .. } in &self.variants {
+            if let Some(ffn) = ffn.filter(|&ffn| ffn == 0 || ffn as u64 > LARGEST_SIZE) {
+                bail_usage!("variant {name}: ffn is {ffn}, expected 1 to {LARGEST_SIZE}");
+            }
         }
         if !m.heads.is_multiple_of(2) || m.kv_heads.is_some_and(|kv| kv == 0 || !m.heads.is_multiple_of(kv)) {
             bail_usage!("model: heads {} must be even and a multiple of kv_heads", m.heads);
