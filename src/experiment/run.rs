@@ -185,8 +185,8 @@ fn seconds(setup: &Setup, cells: &[Cell]) -> Result<Option<f64>> {
 /// The records of a run that needs not be continued, because it is finished; nothing if it is not.
 ///
 /// # Errors
-/// Usage errors if the folder holds another experiment or another shard of it; if prompts of it failed, or its files cannot
-/// be read.
+/// Usage errors if the folder holds another experiment or another shard of it; if prompts of it failed, or its files are not
+/// what was written.
 pub fn finished(experiment: &super::Experiment, part: &Part) -> Result<Option<Vec<Record>>> {
     let Start::Resume(folder) = &part.start else { return Ok(None) };
     check_experiment(folder, &experiment.to_toml()?)?;
@@ -200,6 +200,7 @@ pub fn finished(experiment: &super::Experiment, part: &Part) -> Result<Option<Ve
             |shard: &Option<String>| shard.as_ref().map_or("no shard".to_owned(), |shard| format!("shard {shard}"));
         bail_usage!("{} holds {}, {} is asked for", folder.display(), name(&manifest.shard), name(&shard));
     }
+    manifest.check_outputs(folder)?;
     let records = record::read(&folder.join(RESULTS))?;
     if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
         bail!("prompts of the run in {} failed ({error}); run it anew", folder.display());
