@@ -22,6 +22,7 @@ pub mod cmd;
 pub mod compare;
 pub mod error;
 pub mod experiment;
+pub mod files;
 pub mod generate;
 pub mod hash;
 pub mod hub;

@@ -9,6 +9,9 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = difftool::prompt::sandbox::serve() {
+        return code;
+    }
     // candle's own element-wise pool spins; our kernels place their threads themselves.
     std::env::set_var("CANDLE_NUM_THREADS", "1");
     match difftool::cmd::run(Cli::parse()) {

@@ -7,6 +7,11 @@ pub fn peak_rss_bytes() -> Option<u64> {
     field_bytes("/proc/self/status", "VmHWM:")
 }
 
+/// The addresses this process has taken, in bytes (`VmSize`).
+pub fn virtual_bytes() -> Option<u64> {
+    field_bytes("/proc/self/status", "VmSize:")
+}
+
 /// The memory this process holds now, in bytes (`VmRSS`).
 pub fn rss_bytes() -> Option<u64> {
     field_bytes("/proc/self/status", "VmRSS:")

@@ -1,6 +1,7 @@
 //! Models by name: the built-in trio, or any folder in the Hugging Face format.
 
 use crate::bail_usage;
+use crate::files;
 use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
@@ -96,7 +97,7 @@ fn eos_ids(dir: Option<&Path>, config: &Value, vocab: usize) -> Result<Vec<u32>>
     let generation: Value = match &path {
         None => Value::Null,
         Some(path) => {
-            let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let text = files::bytes(path, files::CONFIG_MAX)?;
             serde_json::from_slice(&text).with_context(|| format!("{}: not JSON", path.display()))?
         }
     };
@@ -196,7 +197,7 @@ pub fn open(name: &str, reading: Reading) -> Result<Opened> {
         bail_usage!("model {name}: neither a built-in model ({built_in}) nor a folder, nor hf:org/name");
     }
     let path = dir.join("config.json");
-    let config = std::fs::read(&path).with_context(|| format!("model {name}: cannot read {}", path.display()))?;
+    let config = files::bytes(&path, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
     let path = dir.join("tokenizer.json");
     let vocabulary = match path.exists() {
         true => Vocabulary::Own(Box::new(Tokenizer::open(&dir, &reading.tokenizer())?)),

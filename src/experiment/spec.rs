@@ -223,7 +223,7 @@ impl Experiment {
     /// # Errors
     /// If it cannot be read; usage errors with the line if it is not an experiment.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = crate::files::text(path, crate::files::CONFIG_MAX)?;
         Self::parse(&text, &path.display().to_string())
     }
 

@@ -3,6 +3,7 @@
 use super::names::{is_not_a_weight, source, Rows, Source, PREFIXES};
 use super::shard::{Shard, Stored};
 use super::{ModelConfig, Weights};
+use crate::files;
 use crate::hash::sha256;
 use anyhow::{bail, ensure, Context, Result};
 use candle_core::{Device, Tensor};
@@ -248,7 +249,7 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
 
 /// The `weight_map` of an index: tensor to file, every file a plain name beside the index.
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = files::text(path, files::TOKENIZER_MAX)?;
     let index: serde_json::Value =
         serde_json::from_str(&text).with_context(|| format!("{}: not JSON", path.display()))?;
     let map = index.get("weight_map").and_then(serde_json::Value::as_object);

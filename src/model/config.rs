@@ -5,6 +5,7 @@
 
 use super::rotary::{RopeScaling, Rotary};
 use crate::attention::{standard_wiring, DiffV1, DiffV2, LogitRule, Pairing, ScalarDiff, Wiring};
+use crate::files;
 use crate::ops::RopeStyle;
 use anyhow::{ensure, Context, Result};
 use serde::Serialize;
@@ -383,7 +384,7 @@ impl ModelConfig {
     /// # Errors
     /// If the file cannot be read, or a field is missing, contradictory or not supported; the field is named.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = files::text(path, files::CONFIG_MAX)?;
         let value: Value = serde_json::from_str(&text).with_context(|| format!("{}: not JSON", path.display()))?;
         Self::from_json(&value, None).with_context(|| path.display().to_string())
     }

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{anyhow, bail, Result};
+use anyhow::{bail, Result};
 use serde::{Deserialize, Serialize};
 
+use super::guard::guarded;
 use super::tokenizer_config::TokenizerConfig;
 use crate::bail_usage;
 use strum::IntoStaticStr;
@@ -171,7 +172,7 @@ fn known(inner: &tokenizers::Tokenizer, config: &TokenizerConfig, of_text: Optio
 /// The token that a tokenizer puts before every text by itself, if any.
 fn first_special(tokenizer: &tokenizers::Tokenizer) -> Result<Option<u32>> {
     let first = |special| {
-        let encoding = tokenizer.encode("a", special).map_err(|error| anyhow!(error))?;
+        let encoding = guarded(|| tokenizer.encode("a", special))?;
         Ok::<_, anyhow::Error>(encoding.get_ids().first().copied())
     };
     let (with, without) = (first(true)?, first(false)?);

@@ -9,13 +9,22 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail, Context, Result};
 use minijinja::value::{Kwargs, Value};
 use minijinja::{context, AutoEscape, Environment, Error, ErrorKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::io::Write;
 
+use super::sandbox::{self, Job, OUTPUT_BYTES};
 use super::tokenizer_config::TokenizerConfig;
+use crate::files;
 use crate::hash::sha256;
 
 /// Stands for the user's content. It has what a template might escape, trim inside, split or change the case of.
 const MARK: &str = "Content of the USER's \"message\" <begin> & \\n\n\n  \u{e9} {{ end }}. ?";
+
+/// Spaces that `tojson` indents by, at most.
+const INDENT_MAX: usize = 100;
+
+/// Bytes of a file that holds a template, at most; those of models have some ten thousand.
+const TEMPLATE_MAX: u64 = 1 << 20;
 
 /// Steps that a template may take; ours take some hundreds. It came from somebody else and must not run for ever.
 const FUEL: u64 = 1_000_000;
@@ -47,7 +56,7 @@ impl ChatTemplate {
         let tokens = config.tokens.clone().into_iter().collect();
         let path = folder.join(TEMPLATE_FILE);
         if path.exists() {
-            let source = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let source = files::text(&path, TEMPLATE_MAX)?;
             return Ok(Some(Self { name: path.display().to_string(), path, source, tokens }));
         }
         let name = format!("{}, chat_template", config.path.display());
@@ -64,7 +73,9 @@ impl ChatTemplate {
     /// # Errors
     /// If the template is not valid, raises an exception, or does not write the content exactly once and unchanged.
     pub fn around(&self) -> Result<(String, String)> {
-        let text = self.render(MARK).map_err(|error| self.explained(&error))?;
+        let (source, tokens) = (self.source.clone(), self.tokens.clone());
+        let rendered = sandbox::render_bounded(&Job { source, tokens, content: MARK.to_owned() });
+        let text = rendered.with_context(|| self.name.clone())?.map_err(|refused| self.explained(&refused))?;
         let Some((before, after)) = text.split_once(MARK) else {
             bail!("{}: the template changes or drops the content of a user message", self.name);
         };
@@ -84,27 +95,69 @@ impl ChatTemplate {
         sha256(self.source.as_bytes())
     }
 
-    fn render(&self, content: &str) -> Result<String, Error> {
-        // Jinja reads every end of a line as "\n".
-        let source = without_generation_tags(&self.source.replace("\r\n", "\n").replace('\r', "\n"));
-        let mut environment = environment();
-        environment.add_template("chat", &source)?;
-        let message = context! { role => "user", content => content };
-        let tokens = Value::from_pairs(self.tokens.iter().map(|(name, text)| (name.as_str(), text.as_str())));
-        let variables = context! {
-            messages => vec![message],
-            tools => (),
-            documents => (),
-            add_generation_prompt => true,
-            ..tokens
-        };
-        environment.get_template("chat")?.render(variables)
+    fn explained(&self, refused: &Refused) -> anyhow::Error {
+        let line = refused.line.map(|line| format!(", line {line}")).unwrap_or_default();
+        anyhow!("{}{line}: {}", self.name, refused.what)
+    }
+}
+
+/// Why a template cannot be rendered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Refused {
+    line: Option<usize>,
+    what: String,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+        Self { line: error.line(), what }
+    }
+}
+
+/// Renders a template, as far as its steps and its output are within their limits.
+pub(super) fn render(job: &Job) -> Result<String, Refused> {
+    // Jinja reads every end of a line as "\n".
+    let source = without_generation_tags(&job.source.replace("\r\n", "\n").replace('\r', "\n"));
+    let mut environment = environment();
+    environment.add_template("chat", &source)?;
+    let message = context! { role => "user", content => &job.content };
+    let tokens = Value::from_pairs(job.tokens.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let variables = context! {
+        messages => vec![message],
+        tools => (),
+        documents => (),
+        add_generation_prompt => true,
+        ..tokens
+    };
+    let mut output = Output::default();
+    let rendered = environment.get_template("chat")?.render_captured_to(variables, &mut output).map(|_| ());
+    if output.is_full {
+        return Err(Refused { line: None, what: format!("the template writes more than {OUTPUT_BYTES} bytes") });
+    }
+    rendered?;
+    Ok(String::from_utf8_lossy(&output.bytes).into_owned())
+}
+
+/// What a template has written, up to [`OUTPUT_BYTES`].
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    is_full: bool,
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.is_full = self.bytes.len() + bytes.len() > OUTPUT_BYTES;
+        if self.is_full {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
-    fn explained(&self, error: &Error) -> anyhow::Error {
-        let line = error.line().map(|line| format!(", line {line}")).unwrap_or_default();
-        let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-        anyhow!("{}{line}: {what}", self.name)
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -202,6 +255,10 @@ fn without_generation_tags(source: &str) -> String {
 /// Python's `json.dumps(..., ensure_ascii=False)`, with its spaces and without escapes for HTML.
 fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = indent.map_or_else(|| options.get("indent"), |indent| Ok(Some(indent)))?;
+    if indent.is_some_and(|indent| indent > INDENT_MAX) {
+        let message = format!("tojson: an indent of more than {INDENT_MAX}");
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
     let failed = |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
     let mut bytes = Vec::new();
     match indent.map(|indent| " ".repeat(indent)) {

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::cities::lines;
 use super::text::without_mark;
+use crate::files;
 use crate::rng::Rng;
 
 /// Templates, and the lists of words that fill them.
@@ -54,7 +55,7 @@ impl Haystack {
     pub fn from_path(path: &Path) -> Result<Self> {
         let mut sentences = Vec::new();
         for file in text_files(path)? {
-            let bytes = std::fs::read(&file).with_context(|| format!("cannot read the haystack {}", file.display()))?;
+            let bytes = files::bytes(&file, files::TEXT_MAX).context("the haystack")?;
             let Ok(text) = String::from_utf8(bytes) else { bail!("the haystack {} is not UTF-8 text", file.display()) };
             let text = without_mark(text);
             sentences.extend(split_sentences(&text).into_iter().filter(|sentence| !looks_like_a_needle(sentence)));

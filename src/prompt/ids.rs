@@ -2,6 +2,7 @@
 
 use super::text::without_mark;
 use crate::bail_usage;
+use crate::files;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ impl TokenIds {
     /// If it cannot be read; usage errors that name the line of what is not an id, or if there is none.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read the token ids {shown}"))?;
+        let bytes = files::bytes(path, files::TEXT_MAX).context("the token ids")?;
         let (mut ids, mut largest) = (Vec::new(), (0, 0));
         let text = without_mark(String::from_utf8_lossy(&bytes).into_owned());
         for (line, text) in text.lines().enumerate() {

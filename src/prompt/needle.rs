@@ -10,6 +10,7 @@ use std::ops::Range;
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::text::TOKENLESS_MAX;
 use super::{CitySet, Encoded, Haystack, Layout, Needle, Part, Prompt, Query, Tokenizer, Window, Wrapping};
 use crate::bail_usage;
 use crate::rng::Rng;
@@ -142,6 +143,9 @@ fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack
     for text in haystack.sentences(rng) {
         let n_tok = tokenizer.encode(&format!(" {text}"))?.ids.len();
         total_tok += n_tok;
+        if total_tok == bare_tok && filler.len() >= TOKENLESS_MAX {
+            bail!("the tokenizer makes no token of {} sentences", filler.len());
+        }
         if total_tok > ctx_tok {
             // A depth means nothing without filler.
             if filler.is_empty() {

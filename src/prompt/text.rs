@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use serde::{Serialize, Serializer};
 
 use super::{Encoded, Haystack, Prompt, TokenIds, Tokenizer, Window};
 use crate::bail_usage;
+use crate::files;
 use crate::rng::Rng;
 
 /// Where plain text comes from.
@@ -24,6 +26,8 @@ pub enum Text {
         path: PathBuf,
         /// All of it.
         text: String,
+        /// Its tokens, once somebody has asked for them.
+        tokens: TokensOf,
     },
     /// The user's own tokens, from their beginning, without a begin-of-sequence token.
     Ids(TokenIds),
@@ -93,7 +97,7 @@ impl Text {
     /// # Errors
     /// If it cannot be read, is not UTF-8, or is empty.
     pub fn from_path(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read the text {}", path.display()))?;
+        let bytes = files::bytes(path, files::TEXT_MAX).context("the text")?;
         let Ok(text) = String::from_utf8(bytes) else {
             anyhow::bail!("the text {} is not UTF-8", path.display());
         };
@@ -101,7 +105,7 @@ impl Text {
         if text.trim().is_empty() {
             bail_usage!("the text {} holds no token", path.display());
         }
-        Ok(Self::Own { path: path.to_owned(), text })
+        Ok(Self::Own { path: path.to_owned(), text, tokens: TokensOf::default() })
     }
 
     /// SHA-256 of the user's text or tokens, in hexadecimal; nothing for prose, which the haystack's hash covers.
@@ -131,9 +135,9 @@ impl Text {
         match self {
             Self::Prose => Ok(None),
             Self::Ids(ids) => Ok(Some(Length { tokens: ids.ids.len(), bos: 0 })),
-            Self::Own { text, .. } => {
+            Self::Own { text, tokens, .. } => {
                 let tokenizer = tokenizer?;
-                Ok(Some(Length { tokens: tokenizer.encode(text)?.ids.len(), bos: bos(tokenizer) }))
+                Ok(Some(Length { tokens: tokens.get(text, tokenizer)?.ids.len(), bos: bos(tokenizer) }))
             }
         }
     }
@@ -145,9 +149,9 @@ impl Text {
     pub fn window(&self, index: usize, windows: Windows, seed: u64, tokenizer: Result<&Tokenizer>) -> Result<Prompt> {
         match self {
             Self::Prose => prose(windows.ctx_tok, seed, tokenizer?),
-            Self::Own { text, path } => {
+            Self::Own { text, path, tokens } => {
                 let tokenizer = tokenizer?;
-                let encoded = tokenizer.encode(text)?;
+                let encoded = tokens.get(text, tokenizer)?;
                 let length = Length { tokens: encoded.ids.len(), bos: bos(tokenizer) };
                 let cut = windows.cut(index, length).with_context(|| no_window(path, index, windows, length))?;
                 Ok(prompt(text, &encoded, cut, tokenizer))
@@ -170,9 +174,28 @@ pub(super) fn without_mark(text: String) -> String {
     }
 }
 
+/// The tokens of a text by the hash of the tokenizer that made them: it is cut once, not for every window.
+#[derive(Clone, Debug, Default)]
+pub struct TokensOf(Arc<Mutex<Vec<(String, Arc<Encoded>)>>>);
+
+impl TokensOf {
+    fn get(&self, text: &str, tokenizer: &Tokenizer) -> Result<Arc<Encoded>> {
+        let mut known = self.0.lock().expect("no panic holds this lock");
+        if let Some((_, encoded)) = known.iter().find(|(sha256, _)| sha256 == tokenizer.sha256()) {
+            return Ok(encoded.clone());
+        }
+        let encoded = Arc::new(tokenizer.encode(text)?);
+        known.push((tokenizer.sha256().to_owned(), encoded.clone()));
+        Ok(encoded)
+    }
+}
+
 fn no_window(path: &Path, index: usize, windows: Windows, length: Length) -> String {
     format!("{} has {} tokens, no window {index} of {}", path.display(), length.tokens, windows.ctx_tok)
 }
+
+/// Sentences without a token, at most: a tokenizer whose vocabulary is empty would be given prose without end.
+pub(super) const TOKENLESS_MAX: usize = 100;
 
 /// Tokens of prose beyond the window, in case other tokenizers join sentences into fewer tokens.
 const MARGIN_TOK: usize = 64;
@@ -186,12 +209,14 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
     let windows = Windows { ctx_tok, stride: None };
     let room = windows.room(bos(tokenizer));
     let mut text = String::new();
-    let mut n_tok = 0;
+    let (mut n_tok, mut sentences) = (0, 0);
     for sentence in Haystack::embedded().sentences(Rng::new(seed, "text prose")) {
         let separator = if text.is_empty() { "" } else { " " };
         text.push_str(separator);
         text.push_str(&sentence);
         n_tok += tokenizer.encode(&format!("{separator}{sentence}"))?.ids.len();
+        sentences += 1;
+        ensure!(n_tok > 0 || sentences < TOKENLESS_MAX, "the tokenizer makes no token of {sentences} sentences");
         if n_tok >= room + MARGIN_TOK {
             break;
         }
@@ -204,9 +229,11 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
 /// The tokens of a span, behind the begin-of-sequence token.
 fn prompt(text: &str, encoded: &Encoded, (span, window): (Range<usize>, Window), tokenizer: &Tokenizer) -> Prompt {
     let bos = tokenizer.bos_id();
-    let begin_byte = encoded.offsets[span.start].0;
-    let end_byte = encoded.offsets[span.end - 1].1;
-    let shifted = encoded.offsets[span.clone()].iter().map(|&(a, b)| (a - begin_byte, b.max(a) - begin_byte));
+    // Offsets lie in the text; that they ascend and lie between characters is up to the tokenizer.
+    let of_span = &encoded.offsets[span.clone()];
+    let begin_byte = floor(text, of_span.iter().map(|offsets| offsets.0).min().unwrap_or(0));
+    let end_byte = ceil(text, of_span.iter().map(|offsets| offsets.1).max().unwrap_or(0));
+    let shifted = of_span.iter().map(|&(a, b)| (a - begin_byte, b - begin_byte)).collect::<Vec<_>>();
     let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids[span].iter().copied()).collect();
     let has_bos = bos.is_some();
     Prompt {
@@ -219,6 +246,16 @@ fn prompt(text: &str, encoded: &Encoded, (span, window): (Range<usize>, Window),
         has_bos,
         window,
     }
+}
+
+/// The beginning of the character that byte `at` belongs to.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
+/// The end of the character that byte `at` belongs to, or `at` if it lies between characters.
+fn ceil(text: &str, at: usize) -> usize {
+    (at..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len())
 }
 
 /// Tokens of which nobody knows the text.
@@ -243,7 +280,7 @@ mod tests {
     const RIVER: &str = "The river is wide here. A boat goes by, and nobody waves from it.";
 
     fn own(text: &str) -> Text {
-        Text::Own { path: "notes.txt".into(), text: text.into() }
+        Text::Own { path: "notes.txt".into(), text: text.into(), tokens: TokensOf::default() }
     }
 
     fn windows(ctx_tok: usize, stride: Option<usize>) -> Windows {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{OnceLock, RwLock};
 
-use anyhow::{anyhow, ensure, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
 use sha2::{Digest, Sha256};
 use tokenizers::models::bpe::{BpeTrainer, BPE};
 use tokenizers::models::TrainerWrapper;
@@ -21,11 +21,13 @@ use super::bos::{BosChoice, BosPolicy};
 use super::chat::ChatTemplate;
 use super::cities::{made_up, CitySet};
 use super::document::WORDINGS;
+use super::guard::guarded;
 use super::haystack::Haystack;
 use super::needle;
 use super::tokenizer_config::TokenizerConfig;
 use super::wrapping::Wrapping;
 use crate::bail_usage;
+use crate::files;
 use crate::rng::Rng;
 
 /// The size of the embedded tokenizer's vocabulary, in tokens.
@@ -45,6 +47,25 @@ pub struct Encoded {
     pub offsets: Vec<(usize, usize)>,
 }
 
+impl Encoded {
+    /// Whether every token lies in the text it is of.
+    ///
+    /// # Errors
+    /// Names the first that does not.
+    pub(super) fn check(&self, text: &str) -> Result<()> {
+        let outside = |&&(start, end): &&(usize, usize)| start > end || end > text.len();
+        match self.offsets.iter().find(outside) {
+            None => Ok(()),
+            Some((start, end)) => {
+                bail!(
+                    "a token is of bytes {start} to {end} of a text that has {}: offsets cannot be trusted",
+                    text.len()
+                )
+            }
+        }
+    }
+}
+
 /// How prompts are made of text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerOptions {
@@ -59,6 +80,8 @@ pub struct TokenizerOptions {
 /// A tokenizer and the JSON it came from.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    /// Where it was read, for messages.
+    name: String,
     json: String,
     sha256: String,
     text_bos: BosPolicy,
@@ -88,7 +111,9 @@ impl Tokenizer {
         static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
         TOKENIZER.get_or_init(|| {
             let inner = parse(EMBEDDED).expect("the embedded tokenizer is tested");
-            Self::new(inner, EMBEDDED.to_owned(), &TokenizerConfig::default(), BosChoice::Auto).expect("as is this")
+            let name = "the embedded tokenizer".to_owned();
+            Self::new(inner, name, EMBEDDED.to_owned(), &TokenizerConfig::default(), BosChoice::Auto)
+                .expect("as is this")
         })
     }
 
@@ -111,10 +136,10 @@ impl Tokenizer {
     }
 
     fn read(path: &Path, folder: &Path, options: &TokenizerOptions) -> Result<Self> {
-        let json = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let json = files::text(path, files::TOKENIZER_MAX)?;
         let config = TokenizerConfig::read(folder)?;
         let inner = parse(&json).with_context(|| format!("{} is not a tokenizer", path.display()))?;
-        let tokenizer = Self::new(inner, json, &config, options.bos)?;
+        let tokenizer = Self::new(inner, path.display().to_string(), json, &config, options.bos)?;
         if !options.chat {
             return Ok(tokenizer);
         }
@@ -128,12 +153,18 @@ impl Tokenizer {
         }
     }
 
-    fn new(inner: tokenizers::Tokenizer, json: String, config: &TokenizerConfig, bos: BosChoice) -> Result<Self> {
-        let text_bos = BosPolicy::of_text(&inner, config, bos)?;
+    fn new(
+        inner: tokenizers::Tokenizer,
+        name: String,
+        json: String,
+        config: &TokenizerConfig,
+        bos: BosChoice,
+    ) -> Result<Self> {
+        let text_bos = BosPolicy::of_text(&inner, config, bos).with_context(|| name.clone())?;
         let sha256 = Sha256::digest(&json).iter().map(|byte| format!("{byte:02x}")).collect();
         // A model that we trained has a copy of the embedded tokenizer beside it.
         let words = (json == EMBEDDED).then(|| WordCache::new(&inner));
-        Ok(Self { inner, json, sha256, text_bos, chat: None, words })
+        Ok(Self { inner, name, json, sha256, text_bos, chat: None, words })
     }
 
     fn with_chat(self, template: ChatTemplate, config: &TokenizerConfig, options: &TokenizerOptions) -> Result<Self> {
@@ -162,14 +193,20 @@ impl Tokenizer {
     /// If the tokenizer cannot encode the text.
     pub(super) fn encode_prompt(&self, text: &str, markup: &[Range<usize>]) -> Result<Encoded> {
         match &self.chat {
-            Some(chat) => chat.wrapping.encode(text, markup),
+            Some(chat) => chat.wrapping.encode(text, markup).with_context(|| self.cannot_encode()),
             None => self.encode(text),
         }
     }
 
     fn encode_whole(&self, text: &str) -> Result<Encoded> {
-        let encoding = self.inner.encode(text, false).map_err(|error| anyhow!(error))?;
-        Ok(Encoded { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().to_vec() })
+        let encoding = guarded(|| self.inner.encode(text, false)).with_context(|| self.cannot_encode())?;
+        let encoded = Encoded { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().to_vec() };
+        encoded.check(text).with_context(|| self.cannot_encode())?;
+        Ok(encoded)
+    }
+
+    fn cannot_encode(&self) -> String {
+        format!("{}: cannot cut a text into tokens", self.name)
     }
 
     /// Word by word through the cache: the same tokens as [`Self::encode_whole`] (tested), ten times as fast.
@@ -204,7 +241,7 @@ impl Tokenizer {
     /// # Errors
     /// If the tokenizer cannot decode the ids.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.inner.decode(ids, true).map_err(|error| anyhow!(error))
+        guarded(|| self.inner.decode(ids, true)).with_context(|| format!("{}: cannot decode tokens", self.name))
     }
 
     /// The begin-of-sequence token that every plain text starts with, if there is one.
@@ -255,7 +292,7 @@ impl Tokenizer {
 
 /// Reads a `tokenizer.json`.
 fn parse(json: &str) -> Result<tokenizers::Tokenizer> {
-    let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(|error| anyhow!(error))?;
+    let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(json))?;
     if let tokenizers::ModelWrapper::BPE(BPE { dropout: Some(dropout), .. }) = inner.get_model() {
         // Merges that are left out by chance: a text would have other tokens every time.
         ensure!(*dropout == 0.0, "model.dropout is {dropout}, which is for training: set it to null");

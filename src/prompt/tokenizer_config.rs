@@ -1,11 +1,12 @@
 //! What lies beside a `tokenizer.json`: `tokenizer_config.json` and `special_tokens_map.json`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
+
+use crate::files;
 
 /// The two files, as far as prompts need them.
 #[derive(Clone, Debug, Default)]
@@ -59,16 +60,17 @@ fn text(token: &Value) -> Option<String> {
 
 /// The JSON object in a file; nothing if there is no file.
 fn object(path: &Path) -> Result<Option<Map<String, Value>>> {
-    let bytes = match fs::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.with_context(|| format!("cannot read {}", path.display()))?,
-    };
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = files::bytes(path, files::CONFIG_MAX)?;
     serde_json::from_slice(&bytes).map(Some).with_context(|| format!("{} is not a JSON object", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn read(files: &[(&str, &str)]) -> Result<TokenizerConfig> {
         let folder = tempfile::tempdir().unwrap();

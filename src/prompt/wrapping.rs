@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
-use anyhow::{anyhow, bail, Result};
+use anyhow::{bail, Result};
 use tokenizers::AddedToken;
 
 use super::chat::ChatTemplate;
+use super::guard::guarded;
 use super::Encoded;
 
 /// Characters that are no text, by Unicode's promise: each stands for a special token of the template.
@@ -50,7 +51,7 @@ impl Wrapping {
         for ((id, token), alias) in used.into_iter().zip(ALIASES) {
             // Not special, or it would be text; not normalised, so that it is always found.
             let added = AddedToken::from(alias, false).normalized(false).lstrip(token.lstrip).rstrip(token.rstrip);
-            inner.add_tokens([added]).map_err(|error| anyhow!(error))?;
+            guarded(|| inner.add_tokens([added]))?;
             let Some(alias_id) = inner.token_to_id(&alias.to_string()) else {
                 bail!("{}: cannot mark {:?}", template.path().display(), token.content);
             };
@@ -83,7 +84,7 @@ impl Wrapping {
             bail!("the text holds U+{:04X}, which is no character: remove it", alias as u32);
         }
         let (aliased, shifts) = self.aliased(text, markup);
-        let encoding = self.inner.encode(aliased, false).map_err(|error| anyhow!(error))?;
+        let encoding = guarded(|| self.inner.encode(aliased.as_str(), false))?;
         let own =
             |&id: &u32| self.specials.iter().find(|special| special.alias_id == id).map_or(id, |special| special.id);
         // Positions behind an alias move by the difference of its length from what it stands for.
@@ -91,10 +92,12 @@ impl Wrapping {
             let passed = shifts.partition_point(|&(end, _)| end <= at);
             at.saturating_add_signed(passed.checked_sub(1).map_or(0, |last| shifts[last].1))
         };
-        Ok(Encoded {
+        let encoded = Encoded {
             ids: encoding.get_ids().iter().map(own).collect(),
             offsets: encoding.get_offsets().iter().map(|&(start, end)| (position(start), position(end))).collect(),
-        })
+        };
+        encoded.check(text)?;
+        Ok(encoded)
     }
 
     /// The tokens that every prompt begins with.

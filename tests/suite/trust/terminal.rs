@@ -31,7 +31,7 @@ fn a_message_is_no_longer_than_a_screen() {
 fn a_name_that_spreadsheets_take_for_a_formula_is_refused_with_one_that_they_do_not() {
     let bench = Bench::new();
     std::fs::rename(bench.path("m"), bench.path("=1+1")).unwrap();
-    bench.run("inspect =1+1").refused(2, &["--model =1+1", "./=1+1"]);
+    bench.run("inspect =1+1").refused(2, &["model =1+1", "./=1+1"]);
     bench.run("inspect ./=1+1").succeeded();
 }
 

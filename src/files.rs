@@ -1,0 +1,60 @@
+//! Files of strangers, read up to a length that files of their kind have: an input that never ends (a device, a pipe) is an
+//! error, not the end of the memory.
+
+use anyhow::{ensure, Context, Result};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Bytes of a configuration, a specification or a manifest, at most.
+pub const CONFIG_MAX: u64 = 16 << 20;
+
+/// Bytes of a tokenizer, or of an index of weights, at most; the largest have some forty million.
+pub const TOKENIZER_MAX: u64 = 512 << 20;
+
+/// Bytes of a text, a haystack or token ids, at most.
+pub const TEXT_MAX: u64 = 1 << 30;
+
+/// The bytes of a file that has no more than `most`.
+///
+/// # Errors
+/// Names the file that cannot be read, or is longer.
+pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let cannot = || format!("cannot read {}", path.display());
+    let file = File::open(path).with_context(cannot)?;
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).with_context(cannot)?;
+    ensure!(bytes.len() as u64 <= most, "{}: longer than {most} bytes, the most that is read", path.display());
+    Ok(bytes)
+}
+
+/// The text of a file that has no more than `most` bytes.
+///
+/// # Errors
+/// Names the file that cannot be read, is longer, or is not UTF-8.
+pub fn text(path: &Path, most: u64) -> Result<String> {
+    String::from_utf8(bytes(path, most)?).with_context(|| format!("cannot read {}: not UTF-8", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit_and_named_beyond() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.json");
+        std::fs::write(&path, "four").unwrap();
+        assert_eq!(text(&path, 4).unwrap(), "four");
+        let error = format!("{:#}", text(&path, 3).unwrap_err());
+        assert!(error.contains("x.json: longer than 3 bytes"), "{error}");
+        std::fs::write(&path, [0xff]).unwrap();
+        assert!(format!("{:#}", text(&path, 9).unwrap_err()).contains("x.json: not UTF-8"));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_device_that_never_ends_is_an_error() {
+        assert!(format!("{:#}", bytes(Path::new("/dev/zero"), 1 << 16).unwrap_err()).starts_with("/dev/zero: longer"));
+    }
+}

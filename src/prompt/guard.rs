@@ -1,0 +1,56 @@
+//! The tokenizers library panics on some files that it reads and some texts that it cuts. Here a panic is an error.
+
+use anyhow::{anyhow, Result};
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+thread_local! {
+    /// Whether a panic of this thread is about to become an error.
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work` of the tokenizers library.
+///
+/// # Errors
+/// Those of the library, and its panics.
+pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
+    be_silent_while_guarded();
+    let before = GUARDED.replace(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    GUARDED.set(before);
+    match done {
+        Ok(done) => done.map_err(|error| anyhow!(error)),
+        Err(payload) => {
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+            Err(anyhow!("the tokenizers library fails on it ({text})"))
+        }
+    }
+}
+
+/// What the hook prints of a panic is for bugs of ours.
+fn be_silent_while_guarded() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !GUARDED.get() {
+                others(info);
+            }
+        }));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_words() {
+        let failed: Result<()> = guarded(|| panic!("index {} out of range", 7));
+        assert_eq!(failed.unwrap_err().to_string(), "the tokenizers library fails on it (index 7 out of range)");
+        assert_eq!(guarded(|| Ok(5)).unwrap(), 5);
+        assert_eq!(guarded::<()>(|| Err("no".into())).unwrap_err().to_string(), "no");
+    }
+}
