@@ -102,7 +102,7 @@ mod tests {
             assert!(error.to_string().contains(words), "{error}");
             assert_eq!(exit_code(&error), 2);
         }
-        assert!(TokenIds::read(Path::new("nowhere.txt")).unwrap_err().to_string().contains("nowhere.txt"));
+        assert!(format!("{:#}", TokenIds::read(Path::new("nowhere.txt")).unwrap_err()).contains("nowhere.txt"));
     }
 
     #[test]
