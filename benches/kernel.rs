@@ -12,9 +12,7 @@ mod sides;
 
 use anyhow::{ensure, Context, Result};
 use candle_core::{Device, Tensor};
-use difftool::attention::{
-    standard_wiring, Attend, Dense, DiffV2, Heads, LogitRule, Pairing, Row, RowProbe, RowSink, Stream, Wiring,
-};
+use difftool::attention::{Attend, Dense, Heads, LogitRule, Row, RowProbe, RowSink, Stream, Variant, Wiring};
 use difftool::ops::simd::{max, sum};
 use difftool::ops::{multiply, Mat, MatMut};
 use difftool::probe::ContributionProbe;
@@ -102,18 +100,15 @@ fn head_counts(variant: &str) -> (usize, usize) {
 }
 
 fn wiring(variant: &str) -> Wiring {
-    match variant {
-        "transformer" => standard_wiring(2, 2),
-        "diff" => Pairing::Adjacent.wiring(2, 4),
-        _ => DiffV2::wiring(2, 2),
-    }
+    let (preset, value_heads) = if variant == "diff" { ("diff-microsoft", 4) } else { (variant, 2) };
+    Variant::preset(preset).expect("variants are presets").wiring(2, value_heads)
 }
 
 /// Checks the kernel against the reference.
 fn agree(variant: &str, d: usize, t: usize) -> Result<()> {
     let wiring = wiring(variant);
     let (q, k, v, lambda) = random_heads(variant, &wiring, d, t)?;
-    let heads = Heads { q, k, v, lambda, wiring: &wiring, rule: LogitRule::plain(d) };
+    let heads = Heads { q, k, v, lambda, sink: None, gate: None, wiring: &wiring, rule: LogitRule::plain(d) };
     let (mut dense, probe) = (Dense::default(), Sums { from: t - ANSWER_ROWS, t });
     let watched: [&dyn RowProbe; 1] = [&probe];
     let mut stream = Stream::new(&watched);
@@ -160,7 +155,7 @@ struct Line {
 fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
     let wiring = wiring(variant);
     let (q, k, v, lambda) = random_heads(variant, &wiring, d, t)?;
-    let heads = Heads { q, k, v, lambda, wiring: &wiring, rule: LogitRule::plain(d) };
+    let heads = Heads { q, k, v, lambda, sink: None, gate: None, wiring: &wiring, rule: LogitRule::plain(d) };
     let per_pair = 2 * d * (wiring.maps() + wiring.value_slices());
     let flops = (wiring.heads() * per_pair) as f64 * (t * (t + 1) / 2) as f64;
     let (answer, all) = (Sums { from: t - ANSWER_ROWS, t }, Sums { from: 0, t });

@@ -319,12 +319,12 @@ impl Made {
         let folder = bench_dir().join(format!("{variant}-{}m", case.millions));
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("config.json"), config.to_json().to_string())?;
-        Weights::init(&config, spec.seed)?.write(&folder.join("model.safetensors"), DType::F32, &[])?;
+        Weights::init(&config, spec.seeds()[0])?.write(&folder.join("model.safetensors"), DType::F32, &[])?;
         let stage =
             spec.stages.iter().find(|stage| stage.ctx_tok == case.ctx_tok).context("a stage of this context")?;
         let mut stage = stage.clone();
         stage.step_tok = STEP_TOK;
-        let ids = DataSource::new(Tokenizer::embedded(), spec.seed)?.batch(&stage, &spec.loss, 0)?.inputs;
+        let ids = DataSource::new(Tokenizer::embedded(), spec.seeds()[0])?.batch(&stage, &spec.loss, 0)?.inputs;
         let batch = bench_dir().join(format!("batch-{}.json", case.ctx_tok));
         std::fs::write(&batch, serde_json::to_string(&BatchFile { ids, optimizer: spec.optimizer })?)?;
         Ok(Self { variant, config, folder, batch })
@@ -356,7 +356,7 @@ fn serve(side: &str, folder: &Path, batch: &Path, threads: usize) -> Result<()> 
     for _ in std::io::stdin().lines() {
         let (start, cpu_start) = (Instant::now(), cpu_seconds());
         let (loss, norm) = pool.install(|| match &composed {
-            None => step(&fused, &mut optimizer, &batch, spec.rate).map(|(loss, _, norm)| (loss, norm)),
+            None => step(&fused, &mut optimizer, &batch, spec.rate).map(|done| (done.loss_nats, done.grad_norm)),
             Some(composed) => composed.step(&mut optimizer, &batch, spec.rate),
         })?;
         let (seconds, cpu_s) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu_start);

@@ -581,6 +581,9 @@ pub struct TrainArgs {
     /// Continue from the checkpoints in --out
     #[arg(long)]
     pub resume: bool,
+    /// Train these alone: variants, or one seed of a variant (diff/seed-2)
+    #[arg(long, value_delimiter = ',', value_name = "RUN")]
+    pub only: Vec<String>,
     /// No progress bars
     #[arg(short, long)]
     pub quiet: bool,

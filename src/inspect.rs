@@ -1,8 +1,8 @@
 //! What a model folder holds: its architecture in words, lambda by layer, the memory it takes, and whether its tensors are
 //! those of the architecture.
 
-use crate::attention::{lambda_init, DiffV1, Stream};
-use crate::model::{ModelConfig, Variant};
+use crate::attention::{Extras, Lambda, Stream};
+use crate::model::ModelConfig;
 use crate::models::{Model, Opened};
 use crate::pass::pass;
 use crate::probe::{LambdaProbe, LambdaSink};
@@ -112,11 +112,11 @@ pub struct MemoryInfo {
 pub struct LayerLambda {
     /// 0-based layer.
     pub layer: usize,
-    /// Where it started, for V1.
+    /// lambda_init, where it is part of it.
     pub init: Option<f64>,
     /// What it is, where one number holds for the layer.
     pub learned: Option<f64>,
-    /// How it is distributed over tokens and heads, for V2.
+    /// How it is distributed over tokens and heads, where it depends on them.
     pub over_tokens: Option<Distribution>,
 }
 
@@ -200,21 +200,18 @@ impl Inspection {
 
 fn lambdas(opened: Opened) -> Result<Vec<LayerLambda>> {
     let config = opened.config.clone();
-    let layers = 0..config.layers.len();
     let layer = |layer| LayerLambda { layer, init: None, learned: None, over_tokens: None };
-    match config.variant {
-        Variant::Standard => Ok(Vec::new()),
-        Variant::DiffV1 { .. } => {
-            let learned = learned(&opened, &config)?;
-            let of = |(l, learned)| LayerLambda { init: Some(lambda_init(l)), learned: Some(learned), ..layer(l) };
-            Ok(layers.zip(learned).map(of).collect())
+    let init = |layer| {
+        matches!(config.variant.lambda, Lambda::Vectors | Lambda::Fixed).then(|| config.variant.lambda_init.of(layer))
+    };
+    match config.variant.lambda {
+        Lambda::None => Ok(Vec::new()),
+        Lambda::Vectors | Lambda::Layer | Lambda::Fixed => {
+            let learned = learned(&opened, &config)?.into_iter().enumerate();
+            Ok(learned.map(|(l, learned)| LayerLambda { init: init(l), learned: Some(learned), ..layer(l) }).collect())
         }
-        Variant::Scalar => {
-            let learned = learned(&opened, &config)?;
-            Ok(layers.zip(learned).map(|(l, learned)| LayerLambda { learned: Some(learned), ..layer(l) }).collect())
-        }
-        Variant::DiffV2 if opened.tokenizer().is_none() => Ok(Vec::new()),
-        Variant::DiffV2 => {
+        Lambda::Head | Lambda::TokenSigmoid | Lambda::Token if opened.tokenizer().is_none() => Ok(Vec::new()),
+        Lambda::Head | Lambda::TokenSigmoid | Lambda::Token => {
             let found = over_tokens(&opened.load()?)?;
             Ok(found.into_iter().map(|(l, found)| LayerLambda { over_tokens: Some(found), ..layer(l) }).collect())
         }
@@ -225,14 +222,8 @@ fn lambdas(opened: Opened) -> Result<Vec<LayerLambda>> {
 fn learned(opened: &Opened, config: &ModelConfig) -> Result<Vec<f64>> {
     let mut weights = opened.checkpoint.load_some(config, |name| name.contains("self_attn.lambda"))?;
     let mut of_layer = |l: usize| -> Result<f64> {
-        let mut take = |name: &str| weights.take(&format!("model.layers.{l}.self_attn.{name}"));
-        let lambda = match config.variant {
-            Variant::Scalar => take("lambda")?,
-            _ => {
-                let [q1, k1, q2, k2] = DiffV1::VECTORS.map(&mut take);
-                DiffV1::lambda_of(&[q1?, k1?, q2?, k2?], lambda_init(l))?
-            }
-        };
+        let take = |name: &str| weights.take(&format!("model.layers.{l}.self_attn.{name}"));
+        let lambda = Extras::load_lambda(&config.variant, l, take)?.context("lambda depends on the token")?;
         Ok(f64::from(lambda.to_vec1::<f32>()?[0]))
     };
     (0..config.layers.len()).map(&mut of_layer).collect()

@@ -3,8 +3,8 @@
 use anyhow::{bail, ensure, Result};
 use candle_core::{Device, Tensor, Var, D};
 use candle_nn::ops::{log_softmax, silu, softmax};
-use difftool::attention::lambda_init;
-use difftool::model::{ModelConfig, Positions, Variant};
+use difftool::attention::LambdaInit;
+use difftool::model::{ModelConfig, Positions};
 use difftool::train::{AdamW, Batch, Gradients};
 use std::collections::BTreeMap;
 
@@ -80,8 +80,8 @@ impl<'a> Composed<'a> {
         let (q, k, v) = (self.rope(&split("q_proj")?)?, self.rope(&split("k_proj")?)?, split("v_proj")?);
         let scaled = (q / (c.head_dim as f64).sqrt())?;
         let maps = softmax(&scaled.matmul(&k.t()?)?.broadcast_add(&self.mask)?, D::Minus1)?; // B,maps,T,T
-        let out = match c.variant {
-            Variant::Standard => maps.matmul(&v)?,
+        let out = match c.variant.maps {
+            1 => maps.matmul(&v)?,
             _ => self.difference(&maps, &v, layer, at)?,
         };
         self.linear(&out.transpose(1, 2)?.flatten_from(2)?, &format!("{at}.o_proj"))
@@ -93,9 +93,9 @@ impl<'a> Composed<'a> {
         let halves = maps.matmul(&Tensor::cat(&[&wide, &wide], 1)?)?.chunk(2, 1)?;
         let vector = |name: &str| self.vars[&format!("{at}.lambda_{name}")].as_tensor();
         let exp_dot = |q: &str, k: &str| (vector(q) * vector(k))?.sum_all()?.exp();
-        let lambda = ((exp_dot("q1", "k1")? - exp_dot("q2", "k2")?)? + lambda_init(layer))?;
+        let lambda = ((exp_dot("q1", "k1")? - exp_dot("q2", "k2")?)? + LambdaInit::Depth.of(layer))?;
         let mixture = (&halves[0] - halves[1].broadcast_mul(&lambda)?)?;
-        Ok((self.unit_rms(&mixture)? * (1.0 - lambda_init(layer)))?)
+        Ok((self.unit_rms(&mixture)? * (1.0 - LambdaInit::Depth.of(layer)))?)
     }
 
     fn rope(&self, x: &Tensor) -> Result<Tensor> {

@@ -4,8 +4,8 @@
 
 use anyhow::{Context, Result};
 use candle_core::DType;
-use difftool::attention::Pairing;
-use difftool::model::{ModelConfig, Sizes, Variant, Weights};
+use difftool::attention::Variant;
+use difftool::model::{ModelConfig, Sizes, Weights};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
 use serde::de::DeserializeOwned;
@@ -136,7 +136,7 @@ pub fn model_30m(variant: &str, ctx_tok: usize) -> Result<(PathBuf, ModelConfig)
         head_dim: 64,
         max_ctx_tok: ctx_tok,
     };
-    let kind = if diff { Variant::DiffV1 { pairing: Pairing::Halves, gain: false } } else { Variant::Standard };
+    let kind = Variant::preset(if diff { "diff" } else { "transformer" })?;
     let config = ModelConfig::llama(kind, sizes, 10_000.0, RopeStyle::Half);
     let folder = bench_dir().join(format!("{variant}-30m-{}k", ctx_tok / 1024));
     std::fs::create_dir_all(&folder)?;

@@ -3,7 +3,7 @@
 //! A prompt goes through [`Stream`]. Every token after it is one query against what is remembered. A layer with a window
 //! remembers that many keys and overwrites the oldest: all that is remembered is visible, in whatever order it lies.
 
-use super::{Attend, Heads, LogitRule, Stream};
+use super::{Attend, Heads, LogitRule, Small, Stream};
 use crate::ops::simd::{dot, soft_cap_simd, softmax};
 use crate::ops::with_values;
 use candle_core::{Result, Tensor};
@@ -97,31 +97,27 @@ impl Memory {
     /// The row of the last token: (1, 1, H, value width).
     fn attend(&self, heads: &Heads<'_>) -> Result<Tensor> {
         let (wiring, d) = (heads.wiring, heads.q.dim(3)?);
-        let lambda = heads.lambda.as_ref().map(|l| l.flatten_all()?.to_vec1::<f32>()).transpose()?;
-        let lambda_of = |head: usize| match lambda.as_deref() {
-            None => 0.0,
-            Some([lambda]) => *lambda,
-            Some(per_head) => per_head[head],
-        };
+        let small = heads.small()?;
         let rows: Vec<Vec<f32>> = with_values(&heads.q, "cached attention", |q| {
-            let row = |head| self.row(head, q, d, lambda_of(head), heads);
+            let row = |head| self.row(head, q, d, &small, heads);
             (0..wiring.heads()).into_par_iter().with_max_len(1).map(row).collect()
         })?;
         Tensor::from_vec(rows.concat(), (1, 1, wiring.heads(), wiring.value_slices() * d), heads.q.device())
     }
 
     /// The mixture of one output head for the queries `q` (query heads, d) of one token: (value width).
-    fn row(&self, head: usize, q: &[f32], d: usize, lambda: f32, heads: &Heads<'_>) -> Vec<f32> {
+    fn row(&self, head: usize, q: &[f32], d: usize, small: &Small, heads: &Heads<'_>) -> Vec<f32> {
         let Heads { wiring, rule, .. } = heads;
         let map = |j: usize| {
             let keys = &self.keys[wiring.key[j][head]].0;
             let mut row = vec![0.0; keys.len() / d];
-            softmax_row(&q[wiring.query[j][head] * d..][..d], keys, *rule, &mut row);
+            let query = wiring.query[j][head];
+            softmax_row(&q[query * d..][..d], keys, *rule, small.sink(query), &mut row);
             row
         };
         let mut effective = map(0);
         if wiring.maps() == 2 {
-            let second = map(1);
+            let (second, lambda) = (map(1), small.lambda(0, head));
             effective.iter_mut().zip(second).for_each(|(a, b)| *a -= lambda * b);
         }
         let mut out = Vec::new();
@@ -154,17 +150,28 @@ impl Slots {
     }
 }
 
-/// The softmax of soft-capped scale * q . k over all keys (S, d).
+/// The softmax of soft-capped scale * q . k over all keys (S, d), and the sink if there is one.
 #[pulp::with_simd(softmax_row = pulp::Arch::new())]
 #[inline(always)]
-fn softmax_row_simd<'a, S: pulp::Simd>(simd: S, q: &'a [f32], keys: &'a [f32], rule: LogitRule, row: &'a mut [f32]) {
+fn softmax_row_simd<'a, S: pulp::Simd>(
+    simd: S,
+    q: &'a [f32],
+    keys: &'a [f32],
+    rule: LogitRule,
+    sink: Option<f32>,
+    row: &'a mut [f32],
+) {
     for (logit, key) in row.iter_mut().zip(keys.chunks_exact(q.len())) {
         *logit = rule.scale * dot(q, key);
     }
     if let Some(cap) = rule.softcap {
         soft_cap_simd(simd, row, cap);
     }
-    softmax(row);
+    let log_sum = softmax(row);
+    if let Some(sink) = sink {
+        let kept = 1.0 / (1.0 + (sink - log_sum).exp());
+        row.iter_mut().for_each(|x| *x *= kept);
+    }
 }
 
 /// sum += weights (S) times values (S, d).

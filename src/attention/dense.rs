@@ -31,16 +31,13 @@ impl Attend for Dense {
         let (batch, t, _, d) = heads.q.dims4()?;
         let q = heads.q.to_dtype(candle_core::DType::F64)?;
         let (q, k, v) = (nested(&q)?, nested(&heads.k)?, nested(&heads.v)?);
-        let lambda = heads.lambda.as_ref().map(|l| l.flatten_all()?.to_vec1::<f32>()).transpose()?;
-        let wiring = heads.wiring;
+        let (small, wiring) = (heads.small()?, heads.wiring);
         let mut out = Vec::with_capacity(batch * t * wiring.heads() * wiring.value_slices() * d);
         let mut layer_maps = Vec::new();
         for b in 0..batch {
-            let mix = |h: usize, j: usize, query: usize| match (&lambda, j) {
-                (_, 0) => 1.0,
-                (Some(l), _) if l.len() == 1 => -f64::from(l[0]),
-                (Some(l), _) => -f64::from(l[(b * t + query) * wiring.heads() + h]),
-                (None, _) => unreachable!("a second map has a lambda"),
+            let mix = |h: usize, j: usize, query: usize| match j {
+                0 => 1.0,
+                _ => -f64::from(small.lambda(b * t + query, h)),
             };
             // logits[h][j]: T x T
             let mut logits: Vec<Vec<Vec<f64>>> = (0..wiring.heads())
@@ -53,7 +50,9 @@ impl Attend for Dense {
                 quantise_layer(quantise, layer, t, &heads.rule, &mut logits);
             }
             let head = |(h, logits): (usize, Vec<Vec<f64>>)| {
-                let maps: Vec<Vec<f64>> = logits.iter().map(|logits| softmax_map(logits, t, &heads.rule)).collect();
+                let sink = |j: usize| small.sink(wiring.query[j][h]).map(f64::from);
+                let map = |(j, logits): (usize, &Vec<f64>)| softmax_map(logits, t, &heads.rule, sink(j));
+                let maps: Vec<Vec<f64>> = logits.iter().enumerate().map(map).collect();
                 let effective = (0..t * t).map(|i| (0..maps.len()).map(|j| mix(h, j, i / t) * maps[j][i]).sum());
                 DenseHead { effective: effective.collect(), maps, logits }
             };
@@ -101,13 +100,14 @@ fn logit_map(q: &[Vec<Vec<f64>>], q_head: usize, k: &[Vec<Vec<f64>>], k_head: us
     logits
 }
 
-/// Softmax over the visible keys of each row, zero elsewhere: T x T.
-fn softmax_map(logits: &[f64], t: usize, rule: &LogitRule) -> Vec<f64> {
+/// Softmax over the visible keys of each row, and the sink if there is one; zero elsewhere: T x T.
+fn softmax_map(logits: &[f64], t: usize, rule: &LogitRule, sink: Option<f64>) -> Vec<f64> {
     let mut map = vec![0.0; t * t];
     for query in 0..t {
         let visible = query * t + rule.first_visible(query)..=query * t + query;
-        let largest = logits[visible.clone()].iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let total: f64 = logits[visible.clone()].iter().map(|x| (x - largest).exp()).sum();
+        let counted = || logits[visible.clone()].iter().copied().chain(sink);
+        let largest = counted().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = counted().map(|x| (x - largest).exp()).sum();
         for i in visible {
             map[i] = (logits[i] - largest).exp() / total;
         }

@@ -7,7 +7,7 @@
 mod backward;
 mod forward;
 
-use super::{Attend, Heads, LogitRule, Wiring};
+use super::{Attend, Heads, LogitRule, Small, Wiring};
 use crate::ops::simd::dot;
 use crate::ops::{multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
 use backward::{Backward, Gradients};
@@ -29,11 +29,12 @@ impl Attend for Fused {
         let LogitRule { scale, softcap: None, window: None } = heads.rule else {
             candle_core::bail!("soft-capped or windowed attention cannot be trained");
         };
-        let lambda = heads.lambda.as_ref().map(|lambda| with_values(lambda, "attention", <[f32]>::to_vec));
-        let lambda = lambda.transpose()?.unwrap_or_default();
-        let kept = Arc::new(OnceLock::new());
-        let mixture = Mixture { wiring: heads.wiring.clone(), lambda, scale, kept: kept.clone() };
-        let out = heads.q.apply_op3(&heads.k, &heads.v, mixture)?;
+        let (wiring, small, kept) = (heads.wiring.clone(), heads.small()?, Arc::new(OnceLock::new()));
+        let mixture = Mixture { wiring: wiring.clone(), small: small.clone(), scale, kept: kept.clone() };
+        let mut out = heads.q.apply_op3(&heads.k, &heads.v, mixture)?;
+        if let Some(sink) = &heads.sink {
+            out = out.apply_op2(sink, OfSink { wiring, small, kept: kept.clone() })?;
+        }
         match &heads.lambda {
             None => Ok(out),
             Some(lambda) => out.apply_op2(lambda, OfLambda { kept }),
@@ -42,11 +43,10 @@ impl Attend for Fused {
 }
 
 /// sum_j mix_j softmax(scale * Q_j K_j^T) V as a function of q (B, T, QH, d), k (B, T, KH, d) and v (B, T, VH, d) for a given
-/// lambda: (B, T, H, value width).
+/// lambda and given sinks: (B, T, H, value width).
 struct Mixture {
     wiring: Wiring,
-    /// Nothing for one map, one number, or (B, T, H).
-    lambda: Vec<f32>,
+    small: Small,
     scale: f32,
     kept: Arc<OnceLock<Kept>>,
 }
@@ -61,6 +61,13 @@ struct Kept {
 
 /// The mixture once more, now as a function of lambda, for which an op of three arguments has no room.
 struct OfLambda {
+    kept: Arc<OnceLock<Kept>>,
+}
+
+/// And as a function of the sinks.
+struct OfSink {
+    wiring: Wiring,
+    small: Small,
     kept: Arc<OnceLock<Kept>>,
 }
 
@@ -268,11 +275,6 @@ impl CustomOp3 for Mixture {
 }
 
 impl Mixture {
-    /// Of a query of an output head.
-    fn lambda(&self, size: &Sizes, entry: usize, query: usize, head: usize) -> f32 {
-        self.lambda[((entry * size.t + query) * size.heads + head) % self.lambda.len()]
-    }
-
     fn kept(&self) -> &Kept {
         self.kept.get().expect("backward runs after forward")
     }
@@ -285,7 +287,7 @@ impl CustomOp2 for OfLambda {
 
     fn cpu_fwd(&self, s1: &CpuStorage, l1: &Layout, _: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
         let (batch, t, heads, _) = l1.shape().dims4()?;
-        if l2.shape().elem_count() != 1 && l2.dims() != [batch, t, heads] {
+        if l2.dims() != [1] && l2.dims() != [heads] && l2.dims() != [batch, t, heads] {
             candle_core::bail!("attention: lambda {:?} does not fit the output {:?}", l2.shape(), l1.shape());
         }
         Ok((CpuStorage::F32(slice(s1, l1, "attention")?.to_vec()), l1.shape().clone()))
@@ -302,10 +304,52 @@ impl CustomOp2 for OfLambda {
         let second = &self.kept.get().expect("backward runs after forward").second;
         let width = out.dim(3)?;
         let mut dots = with_values(dout, "attention", |dout| all_row_dots(dout, second, width))?;
-        if lambda.elem_count() == 1 {
-            dots = vec![dots.iter().map(|&x| f64::from(x)).sum::<f64>() as f32];
+        let numbers = lambda.elem_count();
+        if numbers < dots.len() {
+            let of = |i: usize| dots.iter().skip(i).step_by(numbers).map(|&x| f64::from(x)).sum::<f64>() as f32;
+            dots = (0..numbers).map(of).collect();
         }
         dots.iter_mut().for_each(|x| *x = -*x);
         Ok((Some(dout.clone()), Some(Tensor::from_vec(dots, lambda.shape(), lambda.device())?)))
+    }
+}
+
+impl CustomOp2 for OfSink {
+    fn name(&self) -> &'static str {
+        "attention of sinks"
+    }
+
+    fn cpu_fwd(&self, s1: &CpuStorage, l1: &Layout, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
+        Ok((CpuStorage::F32(slice(s1, l1, "attention")?.to_vec()), l1.shape().clone()))
+    }
+
+    /// A sink's share of map j is p = exp(s - log_sum), and its value is zero: d/ds = -mix_j p (dOut . map j V), summed over
+    /// all rows of all heads that read the query head.
+    fn bwd(&self, out: &Tensor, sink: &Tensor, _: &Tensor, dout: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let kept = self.kept.get().expect("backward runs after forward");
+        let (_, t, heads, width) = out.dims4()?;
+        let (of_out, of_second) = with_values(dout, "attention", |dout| {
+            let second = &kept.second;
+            let of_out = with_values(out, "attention", |out| all_row_dots(dout, out, width));
+            of_out.map(|of_out| (of_out, all_row_dots(&dout[..second.len()], second, width)))
+        })??;
+        let mut gradient = vec![0.0_f64; sink.elem_count()];
+        for (task, log_sums) in kept.log_sums.iter().enumerate() {
+            let (entry, head) = (task / heads, task % heads);
+            for (j, log_sums) in log_sums.iter().enumerate() {
+                let query_head = self.wiring.query[j][head];
+                let logit = self.small.sink(query_head).unwrap_or(f32::NEG_INFINITY);
+                for (query, log_sum) in log_sums.iter().enumerate() {
+                    let row = entry * t + query;
+                    let lambda = self.small.lambda(row, head);
+                    let second = of_second.get(row * heads + head).copied().unwrap_or(0.0);
+                    // Out = map 1 V - lambda map 2 V
+                    let weighed = if j == 0 { of_out[row * heads + head] + lambda * second } else { -lambda * second };
+                    gradient[query_head] -= f64::from((logit - log_sum).exp()) * f64::from(weighed);
+                }
+            }
+        }
+        let gradient: Vec<f32> = gradient.into_iter().map(|x| x as f32).collect();
+        Ok((Some(dout.clone()), Some(Tensor::from_vec(gradient, sink.shape(), sink.device())?)))
     }
 }

@@ -5,10 +5,11 @@
 //! out[h,t]   = finish( sum_s row[h,t,s] * v[h,s] )
 //! ```
 //!
-//! Some families cap the logits or hide keys beyond a window: a [`LogitRule`].
+//! Some families cap the logits or hide keys beyond a window: a [`LogitRule`]. Some have a sink: a logit of each head that
+//! counts in the denominator of its softmax and that no value belongs to.
 //!
-//! A variant's file says which heads the maps read ([`Wiring`]), what the mix is, and how the output is finished. It
-//! never sees a row: rows exist only inside the implementations of [`Attend`].
+//! A [`Variant`] is data: which heads the maps read ([`Wiring`]), what the mix is, and how the output is finished
+//! ([`Extras`]). It never sees a row: rows exist only inside the implementations of [`Attend`].
 //!
 //! | implementation | for | memory |
 //! |---|---|---|
@@ -19,29 +20,28 @@
 
 mod cached;
 mod dense;
-mod diff_v1;
-mod diff_v2;
+mod describe;
+mod extras;
 mod fused;
 mod pass;
-mod scalar;
-mod standard;
 mod stream;
 mod tile;
 mod trace;
 mod values;
+mod variant;
 mod wiring;
 
 pub use cached::Cached;
 pub use dense::Dense;
-pub use diff_v1::{lambda_init, DiffV1, Pairing};
-pub use diff_v2::DiffV2;
+pub use extras::{ExtraTensor, Extras, LayerSizes, Start};
 pub use fused::Fused;
-pub use scalar::ScalarDiff;
-pub use standard::wiring as standard_wiring;
 pub use stream::{ResidualProbe, Row, RowProbe, RowSink, Selection, Sighting, Stream};
 pub use tile::TILE;
 pub use trace::Trace;
 pub use values::Values;
+pub use variant::{
+    Factor, HeadNorm, Keys, Lambda, LambdaInit, LambdaStart, Pairing, Sink, ValueWidth, Variant, VariantName,
+};
 pub use wiring::Wiring;
 
 use crate::quant::Quantiser;
@@ -95,12 +95,52 @@ pub struct Heads<'a> {
     pub k: Tensor,
     /// Values in slices of the head width: (B, T, value heads, d). Not always as many heads as keys.
     pub v: Tensor,
-    /// Weight of the second map, subtracted: nothing for one map, one number (1), or one per token and head (B, T, H).
+    /// Weight of the second map, subtracted: nothing for one map, one number (1), one per head (H), or one per token and
+    /// head (B, T, H).
     pub lambda: Option<Tensor>,
+    /// A logit of every query head that no value belongs to: (query heads).
+    pub sink: Option<Tensor>,
+    /// What finished outputs will be multiplied with: (B, T, H x value width). It is here to be seen, and left alone.
+    pub gate: Option<Tensor>,
     /// Which query, key and value heads each output head reads.
     pub wiring: &'a Wiring,
     /// How logits are made of queries and keys.
     pub rule: LogitRule,
+}
+
+impl Heads<'_> {
+    /// Lambda and sinks as numbers.
+    fn small(&self) -> Result<Small> {
+        let values = |x: &Option<Tensor>| x.as_ref().map(|x| x.flatten_all()?.to_vec1::<f32>()).transpose();
+        let (lambda, sink) = (values(&self.lambda)?, values(&self.sink)?);
+        if sink.as_ref().is_some_and(|sink| sink.len() != self.q.dim(2).unwrap_or(0)) {
+            candle_core::bail!("attention: {:?} sinks for the query heads of {:?}", self.sink, self.q.shape());
+        }
+        Ok(Small { lambda, sink, heads: self.wiring.heads() })
+    }
+}
+
+/// The few numbers of a layer that weigh maps.
+#[derive(Clone, Debug, Default)]
+struct Small {
+    /// (1), (H) or (B, T, H).
+    lambda: Option<Vec<f32>>,
+    /// (query heads)
+    sink: Option<Vec<f32>>,
+    heads: usize,
+}
+
+impl Small {
+    /// Lambda of a row, counted through the batch, of an output head; 0 for one map.
+    fn lambda(&self, row: usize, head: usize) -> f32 {
+        // However many there are of them, they repeat.
+        self.lambda.as_ref().map_or(0.0, |lambda| lambda[(row * self.heads + head) % lambda.len()])
+    }
+
+    /// The sink of a query head.
+    fn sink(&self, query_head: usize) -> Option<f32> {
+        self.sink.as_ref().map(|sink| sink[query_head])
+    }
 }
 
 /// A way to compute the mixture, with access to what the model passes on its way.

@@ -1,6 +1,6 @@
 //! One layer as the streaming kernel reads it: keys and values packed, logits a block of keys at a time.
 
-use super::{Heads, LogitRule, Quantise, Values, Wiring, TILE};
+use super::{Heads, LogitRule, Quantise, Small, Values, Wiring, TILE};
 use crate::ops::simd::{copy_scaled, soft_cap};
 use crate::ops::{multiply_panel, Mat, MatMut, Panels, PANEL};
 use crate::quant::{absmax, quantise, Scope};
@@ -22,7 +22,7 @@ pub(super) struct Pass<'a> {
     k: Vec<Panels>,
     /// V of every value head: (T, d).
     v: Vec<Panels>,
-    lambda: Option<&'a [f32]>,
+    small: &'a Small,
     pub(super) layer: usize,
     pub(super) wiring: &'a Wiring,
     rule: LogitRule,
@@ -38,7 +38,7 @@ impl<'a> Pass<'a> {
     /// Packs the slices q, k, v of `heads`; with a quantiser, its steps are measured first.
     pub(super) fn new(
         [q, k, v]: [&'a [f32]; 3],
-        lambda: Option<&'a [f32]>,
+        small: &'a Small,
         heads: &Heads<'a>,
         quantise: Option<&'a Quantise>,
         layer: usize,
@@ -53,7 +53,7 @@ impl<'a> Pass<'a> {
             q,
             k: (0..k_heads).into_par_iter().map(|head| Panels::new(head_of(k, head, k_heads).t())).collect(),
             v: (0..v_heads).into_par_iter().map(|head| Panels::new(head_of(v, head, v_heads))).collect(),
-            lambda,
+            small,
             layer,
             wiring: heads.wiring,
             rule: heads.rule,
@@ -86,12 +86,12 @@ impl<'a> Pass<'a> {
 
     /// Weights of the maps.
     pub(super) fn mix(&self, head: usize, query: usize) -> [f32; 2] {
-        let lambda = match self.lambda {
-            None => 0.0,
-            Some([lambda]) => *lambda,
-            Some(per_token) => per_token[query * self.wiring.heads() + head],
-        };
-        [1.0, -lambda]
+        [1.0, -self.small.lambda(query, head)]
+    }
+
+    /// The sink of map j of a head.
+    pub(super) fn sink(&self, j: usize, head: usize) -> Option<f32> {
+        self.small.sink(self.wiring.query[j][head])
     }
 
     /// The first key that a query sees.

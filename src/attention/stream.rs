@@ -171,15 +171,14 @@ impl Attend for Stream<'_> {
         if batch != 1 {
             candle_core::bail!("streaming attention takes one prompt at a time, got {batch}");
         }
-        let lambda = heads.lambda.as_ref().map(|l| l.flatten_all()?.to_vec1::<f32>()).transpose()?;
-        let wiring = heads.wiring;
+        let (small, wiring) = (heads.small()?, heads.wiring);
         let length = t.div_ceil(BLOCKS).next_multiple_of(TILE).max(BLOCK);
         let blocks = t.div_ceil(length);
         let watching: Vec<_> = (0..wiring.heads()).map(|head| self.watching(layer, head)).collect();
         let quantise = self.quantise;
         let needed = self.needed.as_ref().filter(|(of, _)| *of == layer).map(|(_, needed)| needed.as_slice());
         let blocks_of = |slices: [&[f32]; 3]| -> Result<Blocks> {
-            let pass = Pass::new(slices, lambda.as_deref(), heads, quantise, layer)?;
+            let pass = Pass::new(slices, &small, heads, quantise, layer)?;
             // As many tiles as threads have asked for at once.
             let tiles = Mutex::new(Vec::new());
             // Late blocks cost most: start with them.
@@ -223,7 +222,8 @@ impl Attend for Stream<'_> {
             self.sightings.extend(sinks.into_iter().map(|(probe, sink)| Sighting { layer, head, probe, sink }));
         }
         if let Some(trace) = &mut self.trace {
-            trace.mixture(&out, heads_of * width);
+            let gate = heads.gate.as_ref().map(|gate| gate.flatten_all()?.to_vec1::<f32>()).transpose()?;
+            trace.mixture(&out, gate.as_deref(), heads_of * width);
         }
         Tensor::from_vec(out, (1, t, wiring.heads(), width), heads.q.device())
     }

@@ -55,13 +55,11 @@ struct Map {
 }
 
 impl Map {
-    fn start(&mut self, queries: usize) {
+    /// Begins rows of nothing, or of a sink: then exp(sink - sink) is all that has been summed up.
+    fn start(&mut self, queries: usize, sink: Option<f32>) {
         self.logits.clear();
         self.largest_then.clear();
-        self.largest.clear();
-        self.largest.resize(queries, f32::MIN);
-        self.sums.clear();
-        self.sums.resize(queries, 0.0);
+        start_rows(&mut self.largest, &mut self.sums, queries, sink);
     }
 
     /// What makes exponentials of the given block probabilities in row i.
@@ -90,7 +88,7 @@ impl Tile {
         self.out.resize(rows * width, 0.0);
         let mut grown = vec![0.0; rows];
         for (j, map) in self.maps.iter_mut().enumerate() {
-            map.start(rows);
+            map.start(rows, pass.sink(j, head));
             let slots = if kept { self.blocks.len() } else { 1 };
             if map.weights.len() < slots * rows * KEYS {
                 map.weights.resize(slots * rows * KEYS, 0.0);
@@ -185,6 +183,15 @@ impl Tile {
             copy_scaled(out, &padded[..d], factors[i / pass.wiring.value_slices()]);
         }
     }
+}
+
+/// The largest logit and the sum of exponentials relative to it of `rows` rows that have seen no key: nothing yet, or the
+/// sink.
+pub(super) fn start_rows(largest: &mut Vec<f32>, sums: &mut Vec<f32>, rows: usize, sink: Option<f32>) {
+    largest.clear();
+    largest.resize(rows, sink.unwrap_or(f32::MIN));
+    sums.clear();
+    sums.resize(rows, if sink.is_some() { 1.0 } else { 0.0 });
 }
 
 /// Multiplies every row of `rows` (`width` wide) by its factor.

@@ -6,6 +6,8 @@ pub struct Trace {
     rows: Vec<usize>,
     /// By layer, the mixtures of all heads before they are finished: (rows, H x value width).
     mixtures: Vec<Vec<f32>>,
+    /// By layer, what the finished mixtures are multiplied with, if anything: (rows, H x value width).
+    gates: Vec<Vec<f32>>,
     /// By layer, what attention gives, before any norm after it: (rows, E).
     attended: Vec<Vec<f32>>,
     /// The residual stream where it was last seen: (rows, E).
@@ -28,6 +30,11 @@ impl Trace {
         self.row(self.mixtures.get(layer)?, row)
     }
 
+    /// What the finished mixtures of a layer are multiplied with in a row: (H x value width). Nothing without an output gate.
+    pub fn gate_of(&self, layer: usize, row: usize) -> Option<&[f32]> {
+        self.row(self.gates.get(layer).filter(|gates| !gates.is_empty())?, row)
+    }
+
     /// What a layer's attention gave in a row, before any norm after it: (E).
     pub fn attended_of(&self, layer: usize, row: usize) -> Option<&[f32]> {
         self.row(self.attended.get(layer)?, row)
@@ -43,9 +50,10 @@ impl Trace {
         values.chunks_exact(values.len() / self.rows.len()).nth(at)
     }
 
-    /// Keeps the rows of a layer's mixtures (T, width).
-    pub(super) fn mixture(&mut self, values: &[f32], width: usize) {
+    /// Keeps the rows of a layer's mixtures (T, width), and of its output gate.
+    pub(super) fn mixture(&mut self, values: &[f32], gate: Option<&[f32]>, width: usize) {
         self.mixtures.push(self.pick(values, width));
+        self.gates.push(gate.map_or_else(Vec::new, |gate| self.pick(gate, width)));
     }
 
     /// Keeps the rows of what a layer's attention gives (T, width).
@@ -70,7 +78,8 @@ mod tests {
     #[test]
     fn rows_are_found_by_their_position_and_others_are_missing() {
         let mut trace = Trace::new(vec![1, 3]);
-        trace.mixture(&[0.0, 0.1, 1.0, 1.1, 2.0, 2.1, 3.0, 3.1], 2);
+        trace.mixture(&[0.0, 0.1, 1.0, 1.1, 2.0, 2.1, 3.0, 3.1], None, 2);
+        assert_eq!(trace.gate_of(0, 3), None);
         trace.residual(&[5.0, 6.0, 7.0, 8.0], 1);
         assert_eq!((trace.mixture_of(0, 3), trace.last_of(1)), (Some(&[3.0, 3.1][..]), Some(&[6.0][..])));
         assert_eq!((trace.mixture_of(0, 2), trace.mixture_of(1, 3), trace.attended_of(0, 1)), (None, None, None));

@@ -1,5 +1,8 @@
 //! Which heads read which: the part of a checkpoint's layout that fails silently when it is wrong.
 
+use super::variant::{Keys, Pairing, ValueWidth, Variant};
+use anyhow::{bail, ensure, Result};
+
 /// For every output head h and map j: the query and key head of the map, and the value heads, in slices of the head
 /// width, whose concatenation the head weighs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +37,199 @@ impl Wiring {
     /// If an index is out of range or the tables disagree in length.
     pub fn check(&self, query_heads: usize, key_heads: usize, value_heads: usize) {
         let inside = |table: &Vec<usize>, n: usize| table.len() == self.heads() && table.iter().all(|&i| i < n);
+        assert!((1..=2).contains(&self.maps()) && self.key.len() == self.maps(), "one map or two");
         assert!(self.query.iter().all(|table| inside(table, query_heads)), "query wiring out of range");
         assert!(self.key.iter().all(|table| inside(table, key_heads)), "key wiring out of range");
         let slices = self.value_slices();
         assert!(self.value.iter().all(|s| s.len() == slices && s.iter().all(|&i| i < value_heads)), "value wiring");
+    }
+}
+
+/// Heads are counted twice over: H output heads, and value heads in slices of the head width, which `config.json` calls
+/// `num_key_value_heads`. A group of output heads shares keys and values.
+impl Variant {
+    /// Output heads of a model with as many queries, keys and values as a standard one of `raw` heads: half of them if
+    /// values are doubled; if signal heads share a noise map, those that leave `raw` query heads.
+    pub fn output_heads(&self, raw: usize) -> usize {
+        match (self.values, self.signal_heads) {
+            (ValueWidth::Doubled, _) => raw / 2,
+            (ValueWidth::Single, 1) => raw,
+            (ValueWidth::Single, signal) => raw * signal / (signal + 1),
+        }
+    }
+
+    /// Groups of heads that share keys and values.
+    fn groups(&self, value_heads: usize) -> usize {
+        match self.values {
+            ValueWidth::Single => value_heads,
+            ValueWidth::Doubled => value_heads / 2,
+        }
+    }
+
+    /// Key heads of second maps where maps have key heads of their own: one per group, or one per noise map if those are
+    /// fewer.
+    fn noise_groups(&self, heads: usize, value_heads: usize) -> usize {
+        self.groups(value_heads).min(heads / self.signal_heads)
+    }
+
+    /// Query heads that are projected for `heads` output heads.
+    pub fn query_heads(&self, heads: usize) -> usize {
+        if self.maps == 1 {
+            heads
+        } else {
+            heads + heads / self.signal_heads
+        }
+    }
+
+    /// Key heads that are projected.
+    pub fn key_heads(&self, heads: usize, value_heads: usize) -> usize {
+        let groups = self.groups(value_heads);
+        match self.keys {
+            Keys::Shared | Keys::Next => groups,
+            Keys::Separate => groups + self.noise_groups(heads, value_heads),
+            Keys::InOrder => value_heads,
+        }
+    }
+
+    /// Checks the counts of heads against each other.
+    ///
+    /// # Errors
+    /// Names the count as `config.json` does.
+    pub fn check_heads(&self, heads: usize, value_heads: usize) -> Result<()> {
+        let (groups, queries) = (self.groups(value_heads), self.query_heads(heads));
+        if self.values == ValueWidth::Doubled {
+            ensure!(
+                value_heads.is_multiple_of(2),
+                "num_key_value_heads {value_heads} is odd; a differential pair needs a key head for each of its maps"
+            );
+        }
+        if groups == 0 || !heads.is_multiple_of(groups) {
+            let straddles = self.maps == 2 && queries.is_multiple_of(value_heads);
+            ensure!(
+                !straddles,
+                "num_key_value_heads {value_heads}: a differential pair would straddle two groups of the {queries} query heads"
+            );
+            bail!("num_key_value_heads {value_heads} does not divide the {queries} query heads");
+        }
+        let signal = self.signal_heads;
+        let noise_groups = self.noise_groups(heads, value_heads);
+        ensure!(
+            heads.is_multiple_of(signal) && noise_groups > 0 && (heads / signal).is_multiple_of(noise_groups),
+            "num_attention_heads {heads}: {signal} signal heads cannot share a noise map under {groups} groups"
+        );
+        ensure!(
+            self.keys != Keys::Next || groups > 1,
+            "num_key_value_heads {value_heads}: maps that read different groups need more than one"
+        );
+        Ok(())
+    }
+
+    /// Which heads read which, for `heads` output heads over `value_heads` value heads.
+    pub fn wiring(&self, heads: usize, value_heads: usize) -> Wiring {
+        let groups = self.groups(value_heads);
+        let per_head = |f: &dyn Fn(usize) -> usize| (0..heads).map(f).collect::<Vec<_>>();
+        let group = |h: usize| h / (heads / groups);
+        let adjacent = self.pairing == Pairing::Adjacent;
+        let value = (0..heads).map(|h| match (self.values, adjacent) {
+            (ValueWidth::Single, _) => vec![group(h)],
+            // Both Microsoft files group V as heads of width 2d: slices 2g and 2g + 1 of group g. Hugging Face repeats V
+            // like K and then joins its halves.
+            (ValueWidth::Doubled, true) => vec![2 * group(h), 2 * group(h) + 1],
+            (ValueWidth::Doubled, false) => vec![group(h), groups + group(h)],
+        });
+        let value = value.collect();
+        if self.maps == 1 {
+            return Wiring { query: vec![per_head(&|h| h)], key: vec![per_head(&group)], value };
+        }
+        let query = match adjacent {
+            true => [per_head(&|h| 2 * h), per_head(&|h| 2 * h + 1)],
+            false => [per_head(&|h| h), per_head(&|h| heads + h / self.signal_heads)],
+        };
+        let key = match (self.keys, adjacent) {
+            (Keys::Shared, _) => [per_head(&group), per_head(&group)],
+            (Keys::Next, _) => [per_head(&group), per_head(&|h| (group(h) + 1) % groups)],
+            (Keys::Separate, true) => [per_head(&|h| 2 * group(h)), per_head(&|h| 2 * group(h) + 1)],
+            (Keys::Separate, false) => {
+                let noise_groups = self.noise_groups(heads, value_heads);
+                [per_head(&group), per_head(&|h| groups + h / (heads / noise_groups))]
+            }
+            (Keys::InOrder, _) => {
+                let rep = self.query_heads(heads) / value_heads;
+                [0, 1].map(|j| query[j].iter().map(|&a| a / rep).collect())
+            }
+        };
+        Wiring { query: query.into(), key: key.into(), value }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wiring(preset: &str, heads: usize, value_heads: usize) -> Wiring {
+        let variant = Variant::preset(preset).unwrap();
+        variant.check_heads(heads, value_heads).unwrap();
+        let wiring = variant.wiring(heads, value_heads);
+        wiring.check(variant.query_heads(heads), variant.key_heads(heads, value_heads), value_heads);
+        wiring
+    }
+
+    #[test]
+    fn grouped_heads_of_standard_attention_share_the_key_head_of_their_group() {
+        let w = wiring("transformer", 6, 2);
+        assert_eq!(w.key, [[0, 0, 0, 1, 1, 1]]);
+        assert_eq!(w.value[5], [1]);
+    }
+
+    #[test]
+    fn the_three_layouts_of_v1_differ_in_the_keys_their_maps_read() {
+        assert_eq!(wiring("diff", 4, 4).key, [[0, 0, 1, 1], [2, 2, 3, 3]]);
+        assert_eq!(wiring("diff-microsoft", 4, 4).key, [[0, 0, 2, 2], [1, 1, 3, 3]]);
+        assert_eq!(wiring("diff-microsoft-naive", 4, 4).key, [[0, 1, 2, 3], [0, 1, 2, 3]]);
+        assert_eq!(wiring("diff-microsoft", 4, 8), wiring("diff-microsoft-naive", 4, 8), "equal without grouping");
+        assert_eq!(wiring("diff", 4, 4).value[3], [1, 3]);
+        assert_eq!(wiring("diff-microsoft", 4, 4).value[3], [2, 3]);
+    }
+
+    #[test]
+    fn both_maps_of_a_v2_head_read_one_key_head_and_the_control_reads_two() {
+        let w = wiring("diff-v2", 6, 2);
+        assert_eq!(w.key[0], w.key[1]);
+        assert_eq!(w.key[0], [0, 0, 0, 1, 1, 1]);
+        assert_eq!(w.query[1], [1, 3, 5, 7, 9, 11]);
+        let across = wiring("diff-v2-across", 6, 2);
+        assert_eq!(across, Wiring { key: vec![w.key[0].clone(), vec![1, 1, 1, 0, 0, 0]], ..w });
+    }
+
+    #[test]
+    fn keys_of_the_scalar_layout_are_doubled_and_values_are_not() {
+        let w = wiring("diff-scalar", 4, 2);
+        assert_eq!(w.key, [[0, 0, 1, 1], [2, 2, 3, 3]]);
+        assert_eq!(w.query[1], [4, 5, 6, 7]);
+        assert_eq!(w.value, [[0], [0], [1], [1]]);
+    }
+
+    #[test]
+    fn signal_heads_share_a_noise_map_and_its_key_head() {
+        let w = wiring("diff-grouped", 6, 6);
+        assert_eq!(w.query, [[0, 1, 2, 3, 4, 5], [6, 6, 6, 7, 7, 7]]);
+        assert_eq!(w.key, w.query);
+        let grouped_keys = wiring("diff-grouped", 6, 2);
+        assert_eq!(grouped_keys.key, [[0, 0, 0, 1, 1, 1], [2, 2, 2, 3, 3, 3]]);
+        assert_eq!(Variant::preset("diff-grouped").unwrap().output_heads(8), 6);
+    }
+
+    #[test]
+    fn counts_of_heads_that_do_not_fit_are_refused() {
+        for (preset, heads, value_heads, says) in [
+            ("transformer", 4, 3, "does not divide the 4"),
+            ("diff", 2, 1, "odd"),
+            ("diff-v2", 3, 2, "straddle"),
+            ("diff-grouped", 4, 4, "signal heads"),
+            ("diff-v2-across", 4, 1, "more than one"),
+        ] {
+            let error = Variant::preset(preset).unwrap().check_heads(heads, value_heads).unwrap_err();
+            assert!(error.to_string().contains(says), "{preset}: {error}");
+        }
     }
 }

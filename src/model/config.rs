@@ -4,7 +4,7 @@
 //! a `config.json`, `names.rs` says where each tensor is found in the files of that family, `transformer.rs` reads it.
 
 use super::rotary::{RopeScaling, Rotary};
-use crate::attention::{standard_wiring, DiffV1, DiffV2, LogitRule, Pairing, ScalarDiff, Wiring};
+use crate::attention::{LayerSizes, LogitRule, Variant, Wiring};
 use crate::files;
 use crate::ops::RopeStyle;
 use anyhow::{ensure, Context, Result};
@@ -14,36 +14,6 @@ use std::path::Path;
 
 /// Wider heads, all of a layer together, are mistakes; products of sizes that are checked do not overflow.
 const WIDEST_HEADS: usize = 1 << 24;
-
-/// How a layer makes its attention rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
-    /// One softmax map per head.
-    Standard,
-    /// Differential Transformer V1.
-    DiffV1 {
-        /// Which raw heads form a pair.
-        pairing: Pairing,
-        /// Whether the per-head norm has a learned gain (`self_attn.subln.weight`).
-        gain: bool,
-    },
-    /// Differential Transformer V2.
-    DiffV2,
-    /// One trainable lambda per layer, pairs by halves, one norm over all heads ("simplified V2").
-    Scalar,
-}
-
-impl Variant {
-    /// The short name used in tables and records: `transformer`, `diff`, `diff-v2`, `diff-scalar`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Standard => "transformer",
-            Self::DiffV1 { .. } => "diff",
-            Self::DiffV2 => "diff-v2",
-            Self::Scalar => "diff-scalar",
-        }
-    }
-}
 
 /// Whose names the tensors have, and which conventions come with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +119,7 @@ pub struct ModelConfig {
     pub model_type: String,
     /// Names of the tensors.
     pub family: Family,
-    /// Attention variant and its layout.
+    /// How a layer makes its attention rows and what becomes of them.
     pub variant: Variant,
     /// Vocabulary size W.
     pub vocab: usize,
@@ -159,7 +129,7 @@ pub struct ModelConfig {
     pub ffn: usize,
     /// Output heads H: half the raw heads for V1.
     pub heads: usize,
-    /// Key/value heads as `config.json` counts them: raw (both maps counted) for V1, one map's for the others.
+    /// Value heads in slices of the head width, which `config.json` calls key/value heads.
     pub kv_heads: usize,
     /// Head width d of queries and keys.
     pub head_dim: usize,
@@ -249,28 +219,17 @@ impl ModelConfig {
 
     /// Query heads that are projected: maps x output heads.
     pub fn query_heads(&self) -> usize {
-        match self.variant {
-            Variant::Standard => self.heads,
-            Variant::DiffV1 { .. } | Variant::DiffV2 | Variant::Scalar => 2 * self.heads,
-        }
+        self.variant.query_heads(self.heads)
     }
 
     /// Key heads that are projected.
     pub fn key_heads(&self) -> usize {
-        match self.variant {
-            Variant::Scalar => 2 * self.kv_heads,
-            _ => self.kv_heads,
-        }
+        self.variant.key_heads(self.heads, self.kv_heads)
     }
 
     /// Which heads read which.
     pub fn wiring(&self) -> Wiring {
-        let wiring = match self.variant {
-            Variant::Standard => standard_wiring(self.heads, self.kv_heads),
-            Variant::DiffV1 { pairing, .. } => pairing.wiring(self.heads, self.kv_heads),
-            Variant::DiffV2 => DiffV2::wiring(self.heads, self.kv_heads),
-            Variant::Scalar => ScalarDiff::wiring(self.heads, self.kv_heads),
-        };
+        let wiring = self.variant.wiring(self.heads, self.kv_heads);
         wiring.check(self.query_heads(), self.key_heads(), self.kv_heads);
         wiring
     }
@@ -278,6 +237,17 @@ impl ModelConfig {
     /// Width of the concatenated head outputs, the input of the output projection.
     pub fn attention_width(&self) -> usize {
         self.heads * self.wiring().value_slices() * self.head_dim
+    }
+
+    /// What the extra tensors of a layer depend on.
+    pub fn layer_sizes(&self) -> LayerSizes {
+        LayerSizes {
+            width: self.width,
+            heads: self.heads,
+            query_heads: self.query_heads(),
+            head_dim: self.head_dim,
+            value_width: self.attention_width() / self.heads,
+        }
     }
 
     /// Every tensor of the model by our name (Llama's, as far as they go) with its shape. Where a family stores them
@@ -294,7 +264,7 @@ impl ModelConfig {
             if before {
                 self.add_norm(names.before_attention, &mut add);
             }
-            self.add_attention(&mut add);
+            self.add_attention(layer, &mut add);
             if after {
                 self.add_norm(names.after_attention, &mut add);
             }
@@ -317,7 +287,7 @@ impl ModelConfig {
         list
     }
 
-    fn add_attention(&self, add: &mut dyn FnMut(&str, Vec<usize>)) {
+    fn add_attention(&self, layer: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
         let (e, d) = (self.width, self.head_dim);
         let (q, k, v) = (self.query_heads() * d, self.key_heads() * d, self.kv_heads * d);
         self.add_linear("self_attn.q_proj", [q, e], self.bias.qkv, add);
@@ -329,19 +299,8 @@ impl ModelConfig {
             add("self_attn.q_norm.weight", vec![q]);
             add("self_attn.k_norm.weight", vec![k]);
         }
-        match self.variant {
-            Variant::Standard => {}
-            Variant::DiffV1 { gain, .. } => {
-                DiffV1::VECTORS.iter().for_each(|name| add(&format!("self_attn.{name}"), vec![d]));
-                if gain {
-                    add("self_attn.subln.weight", vec![2 * d]);
-                }
-            }
-            Variant::DiffV2 => add("self_attn.lambda_proj.weight", vec![self.heads, e]),
-            Variant::Scalar => {
-                add("self_attn.lambda", vec![1]);
-                add("self_attn.norm.weight", vec![self.attention_width()]);
-            }
+        for extra in self.variant.extra_tensors(layer, self.layer_sizes()) {
+            add(&format!("self_attn.{}", extra.name), extra.shape);
         }
     }
 
@@ -394,35 +353,15 @@ impl ModelConfig {
     /// # Errors
     /// Names the field of `config.json` that does not fit.
     pub fn check(&self) -> Result<()> {
-        let (q, kv) = (self.query_heads(), self.kv_heads);
-        let (heads_wide, most) = (q.max(kv) * self.head_dim, WIDEST_HEADS);
+        self.variant.check()?;
+        let most_heads = self.query_heads().max(self.key_heads()).max(self.kv_heads);
+        let (heads_wide, most) = (most_heads * self.head_dim, WIDEST_HEADS);
         ensure!(
             heads_wide <= most,
             "the heads (head_dim {}) are {heads_wide} wide, expected at most {most}",
             self.head_dim
         );
-        match self.variant {
-            Variant::Scalar => {
-                ensure!(
-                    self.heads.is_multiple_of(kv),
-                    "num_key_value_heads {kv} does not divide the {} heads",
-                    self.heads
-                );
-            }
-            _ => ensure!(q % kv == 0, "num_key_value_heads {kv} does not divide the {q} query heads"),
-        }
-        if let Variant::DiffV1 { .. } = self.variant {
-            ensure!(
-                kv % 2 == 0,
-                "num_key_value_heads {kv} is odd; a differential pair needs a key head for each of its maps"
-            );
-        }
-        if let Variant::DiffV2 = self.variant {
-            ensure!(
-                (q / kv).is_multiple_of(2),
-                "num_key_value_heads {kv}: a differential pair would straddle two groups of the {q} query heads"
-            );
-        }
+        self.variant.check_heads(self.heads, self.kv_heads)?;
         if let Positions::Rotary { embeddings, .. } = &self.positions {
             for rotary in embeddings {
                 let (channels, d) = (rotary.channels, self.head_dim);
@@ -438,14 +377,16 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// The `model_type` that a decoder of Llama's shape is saved with.
+    /// The `model_type` that a decoder of Llama's shape is saved with: that of an architecture others know, if it is exactly
+    /// theirs, or else ours.
     fn own_model_type(&self) -> &'static str {
-        match self.variant {
-            Variant::Standard => "llama",
-            Variant::DiffV1 { pairing: Pairing::Halves, gain: false } => "diffllama",
-            Variant::DiffV1 { .. } => "difftool_diff_v1",
-            Variant::DiffV2 => "difftool_diff_v2",
-            Variant::Scalar => "difftool_diff_scalar",
+        let half = matches!(self.positions, Positions::Rotary { style: RopeStyle::Half, .. });
+        let rotated = half && self.layers.iter().all(|layer| layer.rotary == Some(0));
+        let is = |preset: &str| Variant::preset(preset).is_ok_and(|preset| self.variant.computes_the_same_as(&preset));
+        match rotated {
+            true if is("transformer") => "llama",
+            true if is("diff") => "diffllama",
+            _ => OWN_MODEL_TYPE,
         }
     }
 
@@ -459,12 +400,9 @@ impl ModelConfig {
         let architecture = match model_type {
             "llama" => "LlamaForCausalLM",
             "diffllama" => "DiffLlamaForCausalLM",
-            "difftool_diff_v1" => "DifftoolDiffV1",
-            "difftool_diff_v2" => "DifftoolDiffV2",
-            _ => "DifftoolDiffScalar",
+            _ => "Difftool",
         };
         let Positions::Rotary { style, embeddings } = &self.positions else { panic!("our models are rotary") };
-        let raw_heads = if matches!(self.variant, Variant::DiffV1 { .. }) { 2 * self.heads } else { self.heads };
         let mut config = json!({
             "architectures": [architecture],
             "attention_bias": false,
@@ -479,7 +417,7 @@ impl ModelConfig {
             "max_position_embeddings": self.max_ctx_tok,
             "mlp_bias": false,
             "model_type": model_type,
-            "num_attention_heads": raw_heads,
+            "num_attention_heads": if model_type == "diffllama" { 2 * self.heads } else { self.heads },
             "num_hidden_layers": self.layers.len(),
             "num_key_value_heads": self.kv_heads,
             "rms_norm_eps": self.norm_eps,
@@ -488,19 +426,22 @@ impl ModelConfig {
             "torch_dtype": "float16",
             "vocab_size": self.vocab,
         });
-        if model_type.starts_with("difftool") {
-            config["rope_style"] = json!(style);
-        }
-        if let Variant::DiffV1 { pairing, gain } = self.variant {
+        if model_type == "diffllama" {
             config["lambda_std_dev"] = json!(0.1);
-            if model_type.starts_with("difftool") {
-                config["diff_pairing"] = json!(pairing);
-                config["diff_norm_gain"] = json!(gain);
-            }
+        }
+        if model_type == OWN_MODEL_TYPE {
+            let rotated = self.layers.iter().any(|layer| layer.rotary.is_some());
+            config["rope_style"] = if rotated { json!(style) } else { json!("none") };
+            config[ATTENTION_FIELD] = json!(self.variant);
         }
         config
     }
 }
+
+/// The `model_type` of ours, which states every choice of its attention.
+pub(super) const OWN_MODEL_TYPE: &str = "difftool";
+/// The field that does so: a [`Variant`]. Heads are counted as output heads there, and value heads as key/value heads.
+pub(super) const ATTENTION_FIELD: &str = "attention";
 
 /// Names of the norms of a block.
 pub(super) struct NormNames {

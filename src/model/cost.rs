@@ -29,7 +29,8 @@ impl ModelConfig {
     /// streams are there at any time, and the weight that is being multiplied is there a second time, packed.
     pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
         let kv = (self.key_heads() + self.kv_heads) * self.head_dim;
-        let attention = 2 * self.width + self.query_heads() * self.head_dim + 2 * kv + 2 * self.attention_width();
+        let outputs = if self.variant.gate { 3 } else { 2 } * self.attention_width();
+        let attention = 2 * self.width + self.query_heads() * self.head_dim + 2 * kv + outputs;
         let rows = ctx_tok.min(MLP_ROWS);
         let hidden = if self.gated { 3 * self.ffn } else { 2 * self.ffn };
         let mlp = 3 * self.width * ctx_tok + (hidden + self.width) * rows;
@@ -63,15 +64,16 @@ impl ModelConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Sizes, Variant};
+    use super::super::Sizes;
     use super::*;
+    use crate::attention::Variant;
     use crate::ops::RopeStyle;
 
     #[test]
     fn the_work_of_a_window_goes_on_from_that_without() {
         let sizes =
             Sizes { vocab: 50, width: 32, layers: 2, ffn: 48, heads: 2, kv_heads: 2, head_dim: 8, max_ctx_tok: 9999 };
-        let plain = ModelConfig::llama(Variant::Standard, sizes, 10_000.0, RopeStyle::Half);
+        let plain = ModelConfig::llama(Variant::preset("transformer").unwrap(), sizes, 10_000.0, RopeStyle::Half);
         let mut windowed = plain.clone();
         windowed.layers.iter_mut().for_each(|layer| layer.rule.window = Some(100));
         let attention = |config: &ModelConfig, ctx_tok| config.forward_flops(ctx_tok).attention;

@@ -1,7 +1,6 @@
 //! A decoder in words, as `inspect` and the manifest print it.
 
-use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Variant};
-use crate::attention::Pairing;
+use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm};
 use crate::ops::RopeStyle;
 
 impl ModelConfig {
@@ -13,19 +12,7 @@ impl ModelConfig {
             Positions::Rotary { style: RopeStyle::Half, .. } => "half-rotation RoPE",
             Positions::Rotary { style: RopeStyle::Interleaved, .. } => "interleaved RoPE",
         };
-        match self.variant {
-            Variant::Standard => format!("standard, {positions}"),
-            Variant::DiffV1 { pairing, gain } => {
-                let pairs = match pairing {
-                    Pairing::Halves => "pairs (i, i+H)",
-                    Pairing::Adjacent => "pairs (2i, 2i+1)",
-                    Pairing::AdjacentNaive => "pairs (2i, 2i+1), keys as in the naive file",
-                };
-                format!("DIFF V1, {pairs}, {positions}, head norm {} gain", if gain { "with" } else { "without" })
-            }
-            Variant::DiffV2 => format!("DIFF V2, pairs (2i, 2i+1) on one key head, {positions}"),
-            Variant::Scalar => format!("scalar lambda, pairs (i, i+H), {positions}, one norm over all heads"),
-        }
+        self.variant.in_words(positions)
     }
 
     /// Which numbers are called logits, where a family changes what they are: `QK-norm, soft-capped at 50`. Nothing for

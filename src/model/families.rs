@@ -14,19 +14,21 @@
 //! | `gpt2`, `opt` | LayerNorm, learned positions, a plain MLP, biases |
 //! | `gpt_neox` | LayerNorm, parallel residual, partial rotation, fused projections |
 //! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain; raw heads counted |
-//! | `difftool_diff_v1` (ours) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` may say otherwise; raw heads counted |
-//! | `difftool_diff_v2` (ours) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E), adjacent pairs; output heads counted |
-//! | `difftool_diff_scalar` (ours) | one scalar lambda per layer, halves, a norm over all heads; output heads counted |
+//! | `difftool` (ours) | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads counted |
+//! | `difftool_diff_v1` (ours, until 0.1) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` may say otherwise; raw heads counted |
+//! | `difftool_diff_v2` (ours, until 0.1) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E), adjacent pairs; output heads counted |
+//! | `difftool_diff_scalar` (ours, until 0.1) | one scalar lambda per layer, halves, a norm over all heads; output heads counted |
 //!
 //! The defaults of absent fields are those of transformers 5.23. A field that asks for something else is an error which
 //! names it.
 
 use super::config::{
-    Activation, Biases, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Sizes, Variant,
+    Activation, Biases, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Sizes, ATTENTION_FIELD,
+    OWN_MODEL_TYPE,
 };
 use super::raw::{Raw, Rope, RotaryDefaults};
 use super::rotary::{RopeScaling, Rotary};
-use crate::attention::{LogitRule, Pairing};
+use crate::attention::{HeadNorm, Keys, LogitRule, Pairing, ValueWidth, Variant};
 use crate::bail_usage;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
@@ -53,7 +55,7 @@ pub enum Layout {
 
 /// What every supported model type is called.
 const MODEL_TYPES: &str = "llama, mistral, qwen2, qwen3, gpt2, gpt_neox, opt, gemma2, gemma3_text, phi3, olmo2, \
-    smollm3, diffllama, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
+    smollm3, diffllama, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
 
 impl ModelConfig {
     /// Resolves a parsed `config.json`; `layout` overrides what it says about differential heads.
@@ -67,6 +69,7 @@ impl ModelConfig {
         let llama = || Self::of_llama(&raw, layout);
         let mut config = match model_type {
             "llama" | "diffllama" | "difftool_diff_v1" | "difftool_diff_v2" | "difftool_diff_scalar" => llama(),
+            OWN_MODEL_TYPE => llama(),
             "mistral" => llama().and_then(|config| config.with_mistral(&raw)),
             "qwen2" => llama().and_then(|config| config.with_qwen2(&raw)),
             "qwen3" => llama().and_then(|config| config.with_qwen3(&raw)),
@@ -95,7 +98,7 @@ impl ModelConfig {
         let model_type = raw.text("model_type")?.unwrap_or_default();
         let counted = raw.size("num_attention_heads")?;
         let layout = Resolved::new(raw, model_type, layout)?;
-        let heads = if let Variant::DiffV1 { .. } = layout.variant {
+        let heads = if layout.raw_heads {
             ensure!(counted.is_multiple_of(2), "num_attention_heads {counted} is odd; DIFF V1 pairs them");
             counted / 2
         } else {
@@ -329,20 +332,49 @@ impl ModelConfig {
             norm: NormKind::Layer,
             gated: false,
             bias: Biases { qkv: true, out: true, mlp: true },
-            ..Self::llama(Variant::Standard, sizes, 10_000.0, RopeStyle::Half)
+            ..Self::llama(Layout::Standard.variant(), sizes, 10_000.0, RopeStyle::Half)
         }
     }
 }
 
-/// The differential layout that a configuration, or its override, stands for.
+impl Layout {
+    /// What it stands for.
+    fn variant(self) -> Variant {
+        let preset = match self {
+            Self::Standard => "transformer",
+            Self::Diffllama => "diff",
+            Self::MicrosoftV1 => "diff-microsoft",
+            Self::MicrosoftV1Naive => "diff-microsoft-naive",
+            Self::MicrosoftV2 => "diff-v2",
+            Self::Scalar => "diff-scalar",
+        };
+        Variant::preset(preset).expect("layouts are presets")
+    }
+
+    /// How queries and keys are rotated where the file says nothing; nothing for attention without positions.
+    fn style(self) -> Option<RopeStyle> {
+        match self {
+            Self::Standard | Self::Diffllama => Some(RopeStyle::Half),
+            Self::Scalar => None,
+            Self::MicrosoftV1 | Self::MicrosoftV1Naive | Self::MicrosoftV2 => Some(RopeStyle::Interleaved),
+        }
+    }
+}
+
+/// The attention that a configuration, or its override, stands for.
 struct Resolved {
     variant: Variant,
+    /// Whether `num_attention_heads` counts the heads of both maps.
+    raw_heads: bool,
     /// Nothing for attention without positions.
     style: Option<RopeStyle>,
 }
 
 impl Resolved {
     fn new(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Self> {
+        if model_type == OWN_MODEL_TYPE && layout.is_none() {
+            return Self::stated(raw);
+        }
         let detected = match model_type {
             "diffllama" => Layout::Diffllama,
             "difftool_diff_v1" => Layout::MicrosoftV1,
@@ -353,35 +385,29 @@ impl Resolved {
         // What the file says about the layout in detail is about its own.
         let own = layout.is_none_or(|layout| layout == detected);
         let layout = layout.unwrap_or(detected);
-        let pairing = match layout {
-            Layout::Diffllama => Pairing::Halves,
-            Layout::MicrosoftV1Naive => Pairing::AdjacentNaive,
-            _ if own => raw.pairing()?.unwrap_or(Pairing::Adjacent),
-            _ => Pairing::Adjacent,
-        };
+        let mut variant = layout.variant();
+        if layout == Layout::MicrosoftV1 && own {
+            (variant.pairing, variant.keys) = raw.pairing()?.unwrap_or((variant.pairing, variant.keys));
+        }
         if model_type == "diffllama" && own {
             raw.only("diff_pairing", json!("halves"))?;
         }
-        let gain = match layout {
-            Layout::Diffllama => false,
-            _ => raw.flag("diff_norm_gain")?.unwrap_or(true),
-        };
-        let variant = match layout {
-            Layout::Standard => Variant::Standard,
-            Layout::Diffllama | Layout::MicrosoftV1 | Layout::MicrosoftV1Naive => Variant::DiffV1 { pairing, gain },
-            Layout::MicrosoftV2 => Variant::DiffV2,
-            Layout::Scalar => Variant::Scalar,
-        };
-        let style = match (raw.text("rope_style")?.filter(|_| own), layout) {
-            (Some("half"), _) => Some(RopeStyle::Half),
-            (Some("interleaved"), _) => Some(RopeStyle::Interleaved),
-            (Some("none"), _) => None,
-            (Some(other), _) => bail!("rope_style \"{other}\" is not supported; half, interleaved and none are"),
-            (None, Layout::Standard | Layout::Diffllama) => Some(RopeStyle::Half),
-            (None, Layout::Scalar) => None,
-            (None, _) => Some(RopeStyle::Interleaved),
-        };
-        Ok(Self { variant, style })
+        if variant.norm == HeadNorm::RmsGain && raw.flag("diff_norm_gain")? == Some(false) {
+            variant.norm = HeadNorm::Rms;
+        }
+        let said = if own { raw.rope_style()? } else { None };
+        let raw_heads = variant.values == ValueWidth::Doubled;
+        Ok(Self { variant, raw_heads, style: said.unwrap_or(layout.style()) })
+    }
+
+    /// Of a file of our own type, which states everything.
+    fn stated(raw: &Raw<'_>) -> Result<Self> {
+        let fields = raw.object(ATTENTION_FIELD)?.with_context(|| format!("{ATTENTION_FIELD} is missing"))?;
+        let variant: Variant =
+            serde_json::from_value(Value::Object(fields.clone())).with_context(|| ATTENTION_FIELD.to_owned())?;
+        variant.check().with_context(|| ATTENTION_FIELD.to_owned())?;
+        let style = raw.rope_style()?.context("rope_style is missing; it is half, interleaved or none")?;
+        Ok(Self { variant, raw_heads: false, style })
     }
 }
 
@@ -413,10 +439,26 @@ impl Raw<'_> {
         })
     }
 
-    fn pairing(&self) -> Result<Option<Pairing>> {
-        let Some(name) = self.text("diff_pairing")? else { return Ok(None) };
-        let known = serde_json::from_value(json!(name));
-        known.map(Some).with_context(|| format!("diff_pairing is \"{name}\"; it is halves, adjacent or adjacent-naive"))
+    /// Pairs and keys of `difftool_diff_v1`.
+    fn pairing(&self) -> Result<Option<(Pairing, Keys)>> {
+        Ok(Some(match self.text("diff_pairing")? {
+            None => return Ok(None),
+            Some("halves") => (Pairing::Halves, Keys::Separate),
+            Some("adjacent") => (Pairing::Adjacent, Keys::Separate),
+            Some("adjacent-naive") => (Pairing::Adjacent, Keys::InOrder),
+            Some(other) => bail!("diff_pairing is \"{other}\"; it is halves, adjacent or adjacent-naive"),
+        }))
+    }
+
+    /// How queries and keys are rotated, if the file says so: `Some(None)` for not at all.
+    fn rope_style(&self) -> Result<Option<Option<RopeStyle>>> {
+        Ok(match self.text("rope_style")? {
+            None => None,
+            Some("half") => Some(Some(RopeStyle::Half)),
+            Some("interleaved") => Some(Some(RopeStyle::Interleaved)),
+            Some("none") => Some(None),
+            Some(other) => bail!("rope_style \"{other}\" is not supported; half, interleaved and none are"),
+        })
     }
 
     /// Which layers have a window: as `layer_types` says, or by the family's rule.
@@ -472,38 +514,88 @@ fn yes_or_no(value: &Value) -> Result<bool> {
 mod tests {
     use super::*;
 
+    const SIZES: Sizes =
+        Sizes { vocab: 50, width: 32, layers: 2, ffn: 48, heads: 2, kv_heads: 2, head_dim: 8, max_ctx_tok: 64 };
+
     fn tiny(variant: Variant, style: RopeStyle) -> ModelConfig {
-        let sizes =
-            Sizes { vocab: 50, width: 32, layers: 2, ffn: 48, heads: 2, kv_heads: 2, head_dim: 8, max_ctx_tok: 64 };
-        ModelConfig::llama(variant, sizes, 10_000.0, style)
+        ModelConfig::llama(variant, SIZES, 10_000.0, style)
     }
 
     fn read(json: &Value) -> Result<ModelConfig> {
         ModelConfig::from_json(json, None)
     }
 
+    fn preset(name: &str) -> Variant {
+        Variant::preset(name).unwrap()
+    }
+
     #[test]
-    fn a_saved_configuration_reads_back_unchanged() {
-        let v1 = |pairing, gain| Variant::DiffV1 { pairing, gain };
-        let both = [RopeStyle::Half, RopeStyle::Interleaved];
-        for (variant, styles) in [
-            (Variant::Standard, &both[..1]),
-            (v1(Pairing::Halves, false), &both[..1]),
-            (v1(Pairing::Adjacent, true), &both),
-            (v1(Pairing::AdjacentNaive, false), &both),
-            (Variant::DiffV2, &both),
-            (Variant::Scalar, &both),
-        ] {
-            for &style in styles {
-                let config = tiny(variant, style);
-                assert_eq!(read(&config.to_json()).unwrap(), config);
+    fn a_saved_configuration_reads_back_unchanged_and_is_called_what_it_is() {
+        for (name, &variant) in Variant::presets() {
+            for style in [RopeStyle::Half, RopeStyle::Interleaved] {
+                let sizes = Sizes { heads: 6, kv_heads: 6, ..SIZES };
+                let config = ModelConfig::llama(variant, sizes, 10_000.0, style);
+                let json = config.to_json();
+                let got = read(&json).unwrap();
+                // A trained model does not know how it started.
+                assert!(got.variant.computes_the_same_as(&variant), "{name}");
+                assert_eq!(ModelConfig { variant, ..got }, config, "{name}");
+                let model_type = match (name.as_str(), style) {
+                    ("transformer", RopeStyle::Half) => "llama",
+                    ("diff" | "diff-zero-lambda", RopeStyle::Half) => "diffllama",
+                    _ => "difftool",
+                };
+                assert_eq!(json["model_type"], model_type, "{name}");
             }
         }
     }
 
+    #[test]
+    fn a_configuration_of_our_own_states_every_choice() {
+        let json = tiny(preset("diff-v2"), RopeStyle::Half).to_json();
+        let refuses = |edit: &dyn Fn(&mut Value), says: &str| {
+            let mut json = json.clone();
+            edit(&mut json);
+            let message = format!("{:#}", read(&json).unwrap_err());
+            assert!(message.contains(says), "{message}");
+        };
+        for choice in json["attention"].as_object().unwrap().keys() {
+            refuses(&|json| _ = json["attention"].as_object_mut().unwrap().remove(choice), choice);
+        }
+        refuses(&|json| json["attention"]["maps"] = json!(3), "maps is 3");
+        refuses(&|json| json["attention"]["maps"] = json!(0), "maps is 0");
+        refuses(&|json| json["attention"]["lamda"] = json!(1), "lamda");
+        refuses(&|json| json["attention"]["lambda"] = json!("fourier"), "fourier");
+        refuses(&|json| json["attention"] = json!("diff-v2"), "attention");
+        refuses(&|json| _ = json.as_object_mut().unwrap().remove("rope_style"), "rope_style");
+    }
+
+    #[test]
+    fn the_three_model_types_of_our_first_version_are_read_as_before() {
+        let of = |model_type: &str, heads: usize| {
+            let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
+            (json["model_type"], json["num_attention_heads"]) = (json!(model_type), json!(heads));
+            json
+        };
+        let interleaved =
+            |name| ModelConfig { model_type: String::new(), ..tiny(preset(name), RopeStyle::Interleaved) };
+        let got = |json: &Value| ModelConfig { model_type: String::new(), ..read(json).unwrap() };
+        assert_eq!(got(&of("difftool_diff_v1", 4)), interleaved("diff-microsoft"));
+        assert_eq!(got(&of("difftool_diff_v2", 2)), interleaved("diff-v2"));
+        let mut naive = of("difftool_diff_v1", 4);
+        (naive["diff_pairing"], naive["diff_norm_gain"]) = (json!("adjacent-naive"), json!(false));
+        let want = Variant { norm: HeadNorm::Rms, ..preset("diff-microsoft-naive") };
+        assert_eq!(got(&naive).variant, want);
+        naive["diff_pairing"] = json!("quarters");
+        assert!(read(&naive).unwrap_err().to_string().contains("quarters"));
+        let scalar = got(&of("difftool_diff_scalar", 2));
+        assert_eq!(scalar.variant, preset("diff-scalar"));
+        assert!(scalar.layers.iter().all(|layer| layer.rotary.is_none()), "no positions");
+    }
+
     #[track_caller]
     fn assert_refused(edit: impl FnOnce(&mut Value), named: &str) {
-        let mut json = tiny(Variant::Standard, RopeStyle::Half).to_json();
+        let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
         edit(&mut json);
         let message = format!("{:#}", read(&json).unwrap_err());
         assert!(message.contains(named), "{message}");
@@ -542,7 +634,7 @@ mod tests {
 
     #[test]
     fn a_layout_overrides_what_the_file_says() {
-        let config = tiny(Variant::DiffV1 { pairing: Pairing::Halves, gain: false }, RopeStyle::Half).to_json();
+        let config = tiny(preset("diff"), RopeStyle::Half).to_json();
         let layout = |layout| ModelConfig::from_json(&config, Some(layout)).map(|config| config.layout());
         assert_eq!(
             layout(Layout::Diffllama).unwrap(),
@@ -560,7 +652,7 @@ mod tests {
 
     #[test]
     fn what_counts_as_a_logit_is_said_where_a_family_changes_it() {
-        let base = tiny(Variant::Standard, RopeStyle::Half).to_json();
+        let base = tiny(preset("transformer"), RopeStyle::Half).to_json();
         let tap = |model_type: &str| {
             let mut json = base.clone();
             json["model_type"] = json!(model_type);

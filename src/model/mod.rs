@@ -14,13 +14,11 @@ mod transformer;
 mod weights;
 
 pub use checkpoint::{Audit, Checkpoint, INDEX_FILE, TENSOR_FILE};
-pub use config::{
-    Activation, Biases, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Sizes, Variant,
-};
+pub use config::{Activation, Biases, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Sizes};
 pub use cost::Flops;
 pub use families::Layout;
 pub use output::{HeadOutput, Readout};
 pub use raw::{LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 pub use rotary::{RopeScaling, Rotary};
 pub use transformer::{At, Attention, Transformer};
-pub use weights::Weights;
+pub use weights::{Init, Weights};

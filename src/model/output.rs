@@ -5,9 +5,9 @@
 //! to what the whole becomes ("frozen" norms, as in the logit attribution of Elhage et al. 2021). Biases belong to no
 //! part and are left out.
 
-use super::transformer::{Kind, Norm};
+use super::transformer::Norm;
 use super::Transformer;
-use crate::attention::{ScalarDiff, Trace};
+use crate::attention::Trace;
 use crate::ops::{multiply, with_values, Mat, MatMut};
 use anyhow::{Context, Result};
 use candle_core::Tensor;
@@ -17,7 +17,7 @@ pub struct HeadOutput {
     /// The head's columns of W_O: rows of `weight` are (H x value width), this one's begin at `first`.
     weight: Tensor,
     first: usize,
-    /// The gain of the head norm times the row's factor; ones without a norm: (value width).
+    /// What each channel is multiplied with in this row, by norm, factor and gate: (value width).
     scale: Vec<f64>,
 }
 
@@ -97,19 +97,8 @@ impl Transformer {
         let weight = attention.o.weight.clone(); // E,H*width
         let width = weight.dim(1)? / self.config.wiring().heads();
         let of_head = head * width..(head + 1) * width;
-        let mixture = || trace.mixture_of(layer, row).context("the row was not traced");
-        let (gain, factor) = match &attention.kind {
-            Kind::Standard | Kind::V2(_) => (vec![1.0; width], 1.0),
-            Kind::V1(v1) => {
-                let own = &mixture()?[of_head.clone()];
-                (v1.finish_gain()?.to_vec1::<f32>()?, 1.0 / (mean_square(own) + v1.eps).sqrt())
-            }
-            Kind::Scalar(scalar) => {
-                let gain = scalar.gain.to_vec1::<f32>()?[of_head.clone()].to_vec();
-                (gain, 1.0 / (mean_square(mixture()?).sqrt() + ScalarDiff::EPS))
-            }
-        };
-        let scale = gain.into_iter().map(|gain| f64::from(gain) * factor).collect();
+        let mixture = trace.mixture_of(layer, row).context("the row was not traced")?;
+        let scale = attention.extras.row_scale(of_head.clone(), mixture, trace.gate_of(layer, row))?;
         Ok(HeadOutput { weight, first: of_head.start, scale })
     }
 
@@ -161,8 +150,4 @@ impl Norm {
         }
         Ok(pulled)
     }
-}
-
-fn mean_square(x: &[f32]) -> f64 {
-    x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64
 }

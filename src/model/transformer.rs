@@ -2,11 +2,11 @@
 
 use super::config::Layer;
 use super::rotary::GrowingTable;
-use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Variant, Weights};
-use crate::attention::{lambda_init, Attend, DiffV1, DiffV2, Heads, Pairing, ScalarDiff, Wiring};
+use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Weights};
+use crate::attention::{Attend, Extras, Heads, Wiring};
 use crate::ops::{gelu, gelu_tanh, layer_norm, linear, relu, rms_norm, rope, silu, swiglu, RopeStyle, RopeTable};
 use anyhow::{bail, ensure, Result};
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use std::sync::{Arc, OnceLock};
 
 /// Rows that an MLP works on at once.
@@ -74,19 +74,11 @@ pub struct Attention {
     v: Linear,
     pub(super) o: Linear,
     qk_norm: Option<(QkNorm, [Norm; 2])>,
-    pub(super) kind: Kind,
+    pub(super) extras: Extras,
     wiring: Arc<Wiring>,
     layer: Layer,
     style: RopeStyle,
     head_dim: usize,
-}
-
-#[derive(Clone)]
-pub(super) enum Kind {
-    Standard,
-    V1(DiffV1),
-    V2(DiffV2),
-    Scalar(ScalarDiff),
 }
 
 impl Transformer {
@@ -189,20 +181,18 @@ impl Transformer {
         }
     }
 
-    /// The learned lambda of every layer: one number per layer for V1 and the scalar layout, nothing otherwise (V2's
-    /// depends on the token).
+    /// Lambda of every layer where it holds for all tokens, as the mean over heads; nothing for one map, or if it depends on
+    /// the token.
     ///
     /// # Errors
     /// If it cannot be computed.
     pub fn lambdas(&self) -> Result<Vec<f64>> {
         let mut lambdas = Vec::new();
         for block in &self.blocks {
-            let lambda = match &block.attention.kind {
-                Kind::V1(v1) => v1.lambda()?,
-                Kind::Scalar(scalar) => scalar.lambda.clone(),
-                Kind::Standard | Kind::V2(_) => continue,
-            };
-            lambdas.push(f64::from(lambda.to_vec1::<f32>()?[0]));
+            if let Some(lambda) = block.attention.extras.constant_lambda()? {
+                let numbers = lambda.to_vec1::<f32>()?;
+                lambdas.push(numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / numbers.len() as f64);
+            }
         }
         Ok(lambdas)
     }
@@ -361,31 +351,13 @@ impl Attention {
             }
         };
         let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
-        let kind = match config.variant {
-            Variant::Standard => Kind::Standard,
-            Variant::DiffV1 { pairing, gain } => {
-                let [q1, k1, q2, k2] = DiffV1::VECTORS.map(&mut take);
-                Kind::V1(DiffV1 {
-                    vectors: [q1?, k1?, q2?, k2?],
-                    lambda_init: lambda_init(layer),
-                    gain: if gain {
-                        take("subln.weight")?
-                    } else {
-                        Tensor::ones(2 * config.head_dim, DType::F32, &Device::Cpu)?
-                    },
-                    // Microsoft's files fix 1e-5, with or without a gain; Hugging Face uses the model's epsilon.
-                    eps: if pairing == Pairing::Halves && !gain { config.norm_eps } else { 1e-5 },
-                })
-            }
-            Variant::DiffV2 => Kind::V2(DiffV2 { lambda_proj: take("lambda_proj.weight")? }),
-            Variant::Scalar => Kind::Scalar(ScalarDiff { lambda: take("lambda")?, gain: take("norm.weight")? }),
-        };
+        let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &mut take)?;
         let style = match config.positions {
             Positions::Rotary { style, .. } => style,
             Positions::Learned { .. } => RopeStyle::Half,
         };
         let wiring = Arc::new(config.wiring());
-        Ok(Self { q, k, v, o, qk_norm, kind, wiring, layer: config.layers[layer], style, head_dim: config.head_dim })
+        Ok(Self { q, k, v, o, qk_norm, extras, wiring, layer: config.layers[layer], style, head_dim: config.head_dim })
     }
 
     /// The layer's output for its (normed) input: (B, T, E) -> (B, T, E).
@@ -397,28 +369,25 @@ impl Attention {
             None => [None, None],
             Some((kind, [q, k])) => [Some((*kind, q)), Some((*kind, k))],
         };
-        let heads = Heads {
+        let mut heads = Heads {
             q: self.rotated(self.heads(self.q.forward(&x)?, q_norm)?, at)?,
             k: self.rotated(self.heads(self.k.forward(&x)?, k_norm)?, at)?,
             v: self.heads(self.v.forward(&x)?, None)?,
-            lambda: match &self.kind {
-                Kind::Standard => None,
-                Kind::V1(v1) => Some(v1.lambda()?),
-                Kind::V2(v2) => Some(v2.lambda(&x)?),
-                Kind::Scalar(scalar) => Some(scalar.lambda.clone()),
-            },
+            lambda: self.extras.lambda(&x)?,
+            sink: self.extras.sink().cloned(),
+            gate: self.extras.gate(&x)?,
             wiring: &self.wiring,
             rule: self.layer.rule,
         };
         drop(x); // the rows of a long text are large, and attention needs room of its own
         let mixture = attend.attend(layer, &heads)?; // B,T,H,value width
+        let gate = heads.gate.take();
         drop(heads);
-        let finished = match &self.kind {
-            Kind::V1(v1) => v1.finish(&mixture)?,
-            Kind::Scalar(scalar) => scalar.finish(&mixture)?,
-            Kind::Standard | Kind::V2(_) => mixture,
-        };
-        self.o.forward(&finished.flatten_from(2)?)
+        let finished = self.extras.finish(mixture)?.flatten_from(2)?; // B,T,H*value width
+        self.o.forward(&match gate {
+            None => finished,
+            Some(gate) => (finished * gate)?,
+        })
     }
 
     /// A projection cut into heads, normed: (B, T, heads d) -> (B, T, heads, d).

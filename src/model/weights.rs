@@ -1,6 +1,7 @@
 //! Tensors by name in memory, and how fresh ones start.
 
 use super::ModelConfig;
+use crate::attention::Start;
 use crate::rng::Rng;
 use anyhow::{Context, Result};
 use candle_core::{DType, Device, Tensor};
@@ -79,7 +80,9 @@ impl Weights {
     }
 
     /// Fresh weights as Llama starts: normal with deviation 0.02, projections into the residual stream divided by
-    /// sqrt(2 layers), norm gains 1, lambda vectors normal with deviation 0.1 (paper.md section 1.1).
+    /// sqrt(2 layers), norm gains 1; what attention has beside its projections as [`Variant::extra_tensors`] says.
+    ///
+    /// [`Variant::extra_tensors`]: crate::attention::Variant::extra_tensors
     ///
     /// A tensor's numbers depend on the seed and its name alone, so variants that share a tensor start from the same
     /// values: a larger `q_proj` starts with the rows of the smaller one.
@@ -87,26 +90,56 @@ impl Weights {
     /// # Errors
     /// If a tensor cannot be made.
     pub fn init(config: &ModelConfig, seed: u64) -> Result<Self> {
-        let residual = 0.02 / (2.0 * config.layers.len() as f64).sqrt();
+        Self::init_with(config, seed, &Init::default())
+    }
+
+    /// As [`Weights::init`], with what `init` says otherwise.
+    ///
+    /// # Errors
+    /// If a tensor cannot be made.
+    pub fn init_with(config: &ModelConfig, seed: u64, init: &Init) -> Result<Self> {
+        let mut extras = HashMap::new();
+        for layer in 0..config.layers.len() {
+            for extra in config.variant.extra_tensors(layer, config.layer_sizes()) {
+                extras.insert(format!("model.layers.{layer}.self_attn.{}", extra.name), extra.start);
+            }
+        }
+        let residual = Start::Normal(0.02 / (2.0 * config.layers.len() as f64).sqrt());
+        let start = |name: &str, shape: &[usize]| match name.rsplit('.').nth(1).unwrap_or_default() {
+            _ if extras.contains_key(name) => extras[name],
+            "embed_tokens" => Start::Normal(init.embedding_deviation),
+            "o_proj" if init.zero_output && shape.len() > 1 => Start::Constant(0.0),
+            "o_proj" | "down_proj" if shape.len() > 1 => residual,
+            _ if name.ends_with(".bias") => Start::Constant(0.0),
+            _ if shape.len() == 1 => Start::Constant(1.0),
+            _ => Start::Normal(0.02),
+        };
         let mut tensors = Vec::new();
         for (name, shape) in config.tensors() {
-            let deviation = match name.rsplit('.').nth(1).unwrap_or_default() {
-                "o_proj" | "down_proj" => residual,
-                _ if name.contains("lambda_") && shape.len() == 1 => 0.1,
-                _ => 0.02,
-            };
             let mut rng = Rng::new(seed, &name);
-            let n = shape.iter().product();
-            let constant = match shape.len() {
-                1 if name.ends_with(".bias") => Some(0.0),
-                1 if name.ends_with(".lambda") => Some(0.5),
-                1 if !name.contains("lambda_") => Some(1.0),
-                _ => None,
+            let start = start(&name, &shape);
+            let value = |_| match start {
+                Start::Constant(number) => number as f32,
+                Start::Normal(deviation) => (rng.normal() * deviation) as f32,
             };
-            let value = |_| constant.unwrap_or_else(|| (rng.normal() * deviation) as f32);
-            let values: Vec<f32> = (0..n).map(value).collect();
+            let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
             tensors.push((name, Tensor::from_vec(values, shape, &Device::Cpu)?));
         }
         Ok(Self::new(tensors, "initial weights"))
+    }
+}
+
+/// What fresh weights may have otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Init {
+    /// Deviation of the embeddings.
+    pub embedding_deviation: f64,
+    /// Whether the output projection of attention starts at 0.
+    pub zero_output: bool,
+}
+
+impl Default for Init {
+    fn default() -> Self {
+        Self { embedding_deviation: 0.02, zero_output: false }
     }
 }

@@ -1,9 +1,9 @@
 //! The training spec: what is trained, on what, for how long. Unknown keys are errors.
 
-use crate::attention::Pairing;
+use crate::attention::{ValueWidth, VariantName};
 use crate::bail_usage;
 use crate::error::bad_toml;
-use crate::model::{ModelConfig, Sizes, Variant, LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
+use crate::model::{Init, ModelConfig, Sizes, LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 use crate::ops::RopeStyle;
 use crate::prompt::DocumentSpec;
 use anyhow::{Context, Result};
@@ -16,11 +16,15 @@ use std::path::Path;
 pub struct TrainSpec {
     /// What the run is to find out, in a sentence or two.
     pub question: String,
-    /// Seed of the initial weights and of the data.
-    pub seed: u64,
+    /// What was expected before it.
+    pub expectation: Option<String>,
+    /// Seed of the initial weights and of the data. A run's folder has the name of its variant then.
+    pub seed: Option<u64>,
+    /// Several of them: each variant is trained with each, in folders `VARIANT/seed-N`.
+    pub seeds: Option<Vec<u64>>,
     /// What all variants share.
     pub model: ModelSpec,
-    /// The variants, each trained in its own thread.
+    /// The variants.
     #[serde(rename = "variant")]
     pub variants: Vec<VariantSpec>,
     /// AdamW and its schedule.
@@ -42,7 +46,8 @@ pub struct ModelSpec {
     pub width: usize,
     /// Number of layers.
     pub layers: usize,
-    /// Attention heads of the standard variant; V1 has half as many, V2 as many with doubled queries.
+    /// Attention heads of the standard variant. Variants with doubled values have half as many, so that all but V2, which
+    /// doubles its queries, have the same projections.
     pub heads: usize,
     /// Key/value heads, counted as the standard variant does. Default: `heads`.
     pub kv_heads: Option<usize>,
@@ -62,22 +67,53 @@ pub struct ModelSpec {
 pub struct VariantSpec {
     /// Folder name of the result, and the model's name in the log.
     pub name: String,
-    /// Attention: `transformer`, `diff` or `diff-v2`.
-    pub attention: AttentionKind,
+    /// A preset, `diff` for example, or one with other choices: `{ preset = "diff", norm = "none" }`. What `diff` ends as,
+    /// `transformers` loads as `diffllama`.
+    pub attention: VariantName,
     /// SwiGLU width where it differs, to match parameter counts.
     pub ffn: Option<usize>,
+    /// Heads where they differ, counted as in `[model]`; key/value heads are as many then.
+    pub heads: Option<usize>,
+    /// Head width where it differs.
+    pub head_dim: Option<usize>,
+    /// Deviation of the embeddings at the start. Default: 0.02.
+    pub embedding_deviation: Option<f64>,
+    /// Whether the output projection of attention starts at 0.
+    #[serde(default)]
+    pub zero_output: bool,
 }
 
-/// The variants a spec can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AttentionKind {
-    /// Standard softmax attention.
-    Transformer,
-    /// DIFF V1 in the Hugging Face layout, so that `transformers` loads the result as `diffllama`.
-    Diff,
-    /// DIFF V2.
-    DiffV2,
+/// One variant from one seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrainRun {
+    /// Its folder below that of the spec: `VARIANT`, or `VARIANT/seed-N`.
+    pub name: String,
+    /// Index of the variant.
+    pub variant: usize,
+    /// Seed of the initial weights and of the data.
+    pub seed: u64,
+}
+
+impl VariantSpec {
+    /// A variant that differs from others in its attention alone.
+    pub fn new(name: &str, attention: impl Into<VariantName>) -> Self {
+        Self {
+            name: name.to_owned(),
+            attention: attention.into(),
+            ffn: None,
+            heads: None,
+            head_dim: None,
+            embedding_deviation: None,
+            zero_output: false,
+        }
+    }
+
+    /// What its initial weights have otherwise.
+    pub fn init(&self) -> Init {
+        let usual = Init::default();
+        let embedding_deviation = self.embedding_deviation.unwrap_or(usual.embedding_deviation);
+        Init { embedding_deviation, zero_output: self.zero_output }
+    }
 }
 
 /// AdamW with linear warm-up and cosine decay.
@@ -169,12 +205,7 @@ impl TrainSpec {
                 bail_usage!("watch: {key} is 0; give a number of tokens, a large one for never");
             }
         }
-        if self.seed > u64::from(u32::MAX) {
-            bail_usage!(
-                "seed {} is too large: give one below 2^32, so that no two seeds have the same documents",
-                self.seed
-            );
-        }
+        self.check_seeds()?;
         self.optimizer.check()?;
         let LossSpec { first_digit, other_digits, new_digits } = self.loss;
         for (key, weight) in [("first_digit", first_digit), ("other_digits", other_digits), ("new_digits", new_digits)]
@@ -205,6 +236,44 @@ impl TrainSpec {
         Ok(())
     }
 
+    fn check_seeds(&self) -> Result<()> {
+        let seeds = self.seeds();
+        match (self.seed, &self.seeds) {
+            (Some(_), Some(_)) => bail_usage!("seed and seeds are both there; give one of them"),
+            (None, None) => bail_usage!("seed is missing; give seed = 1, or several: seeds = [1, 2, 3]"),
+            _ if seeds.is_empty() => bail_usage!("seeds is empty"),
+            _ => {}
+        }
+        for (i, seed) in seeds.iter().enumerate() {
+            if *seed > u64::from(u32::MAX) {
+                bail_usage!(
+                    "seed {seed} is too large: give one below 2^32, so that no two seeds have the same documents"
+                );
+            }
+            if seeds[..i].contains(seed) {
+                bail_usage!("seeds: {seed} is there twice");
+            }
+        }
+        Ok(())
+    }
+
+    /// The seeds that every variant is trained with.
+    pub fn seeds(&self) -> &[u64] {
+        self.seeds.as_deref().unwrap_or(self.seed.as_slice())
+    }
+
+    /// Every run: all variants of the first seed, then those of the next.
+    pub fn runs(&self) -> Vec<TrainRun> {
+        let mut runs = Vec::new();
+        for &seed in self.seeds() {
+            for (variant, VariantSpec { name, .. }) in self.variants.iter().enumerate() {
+                let name = if self.seeds.is_some() { format!("{name}/seed-{seed}") } else { name.clone() };
+                runs.push(TrainRun { name, variant, seed });
+            }
+        }
+        runs
+    }
+
     fn check_model(&self) -> Result<()> {
         let m = &self.model;
         for (key, size, most) in [
@@ -219,16 +288,22 @@ impl TrainSpec {
                 bail_usage!("model: {key} is {size}, expected 1 to {most}");
             }
         }
-        for VariantSpec { name, ffn, .. } in &self.variants {
-            if let Some(ffn) = ffn.filter(|&ffn| ffn == 0 || ffn as u64 > LARGEST_SIZE) {
-                bail_usage!("variant {name}: ffn is {ffn}, expected 1 to {LARGEST_SIZE}");
+        for VariantSpec { name, ffn, heads, head_dim, .. } in &self.variants {
+            for (key, size) in [("ffn", ffn), ("heads", heads), ("head_dim", head_dim)] {
+                if let Some(size) = size.filter(|&size| size == 0 || size as u64 > LARGEST_SIZE) {
+                    bail_usage!("variant {name}: {key} is {size}, expected 1 to {LARGEST_SIZE}");
+                }
             }
         }
         if !m.heads.is_multiple_of(2) || m.kv_heads.is_some_and(|kv| kv == 0 || !m.heads.is_multiple_of(kv)) {
             bail_usage!("model: heads {} must be even and a multiple of kv_heads", m.heads);
         }
         for variant in &self.variants {
-            if let Err(error) = self.config(variant, 1).check() {
+            if let Some(deviation) = variant.embedding_deviation.filter(|&deviation| !is_rate(deviation)) {
+                bail_usage!("variant {}: embedding_deviation {deviation} is not above 0", variant.name);
+            }
+            let config = self.config(variant, 1).with_context(|| format!("variant {}", variant.name))?;
+            if let Err(error) = config.check() {
                 bail_usage!("variant {}: {error:#}", variant.name);
             }
         }
@@ -270,7 +345,8 @@ impl TrainSpec {
     /// # Errors
     /// If parameter counts differ by more than 1 %.
     pub fn configs(&self, vocab: usize) -> Result<Vec<ModelConfig>> {
-        let configs: Vec<ModelConfig> = self.variants.iter().map(|variant| self.config(variant, vocab)).collect();
+        let configs: Vec<ModelConfig> =
+            self.variants.iter().map(|variant| self.config(variant, vocab)).collect::<Result<_>>()?;
         let counts: Vec<usize> = configs.iter().map(ModelConfig::parameters).collect();
         let (least, most) = (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
         if most as f64 > least as f64 * 1.01 {
@@ -283,24 +359,22 @@ impl TrainSpec {
         Ok(configs)
     }
 
-    fn config(&self, variant: &VariantSpec, vocab: usize) -> ModelConfig {
-        let m = &self.model;
-        let (kind, heads) = match variant.attention {
-            AttentionKind::Transformer => (Variant::Standard, m.heads),
-            AttentionKind::Diff => (Variant::DiffV1 { pairing: Pairing::Halves, gain: false }, m.heads / 2),
-            AttentionKind::DiffV2 => (Variant::DiffV2, m.heads),
-        };
+    fn config(&self, spec: &VariantSpec, vocab: usize) -> Result<ModelConfig> {
+        let (m, variant) = (&self.model, spec.attention.resolve()?);
+        let raw = spec.heads.unwrap_or(m.heads);
+        let heads = variant.output_heads(raw);
+        let shared = m.kv_heads.filter(|_| spec.heads.is_none());
         let sizes = Sizes {
             vocab,
             width: m.width,
             layers: m.layers,
-            ffn: variant.ffn.unwrap_or(m.ffn),
+            ffn: spec.ffn.unwrap_or(m.ffn),
             heads,
-            kv_heads: m.kv_heads.unwrap_or(m.heads),
-            head_dim: m.head_dim,
+            kv_heads: shared.unwrap_or(if variant.values == ValueWidth::Doubled { raw } else { heads }),
+            head_dim: spec.head_dim.unwrap_or(m.head_dim),
             max_ctx_tok: m.max_ctx_tok,
         };
-        ModelConfig::llama(kind, sizes, m.rope_theta, RopeStyle::Half)
+        Ok(ModelConfig::llama(variant, sizes, m.rope_theta, RopeStyle::Half))
     }
 
     /// The learning rate of the step after `tokens`: linear warm-up, then a cosine from the peak of the cycle to

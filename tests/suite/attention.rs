@@ -1,6 +1,6 @@
 //! Quantised and probed attention: the streaming kernel against the dense reference, for every variant.
 
-use crate::common::{assert_close, attention_variants, normal};
+use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use candle_core::{DType, Tensor};
 use difftool::attention::{Attend, Dense, Heads, LogitRule, Quantise, Row, RowProbe, RowSink, Selection, Stream};
 use difftool::quant::{Quantiser, Scope};
@@ -19,14 +19,16 @@ fn rules() -> [LogitRule; 4] {
 /// Runs `check` on random heads of every variant and rule. Queries are scaled up so that rows are far from uniform, and
 /// values have a head that nobody reads, so that they are not as many as keys.
 fn for_each_variant(t: usize, check: impl Fn(&str, &Heads<'_>)) {
-    for (label, mut wiring, q_heads, kv_heads, lambda) in attention_variants(1, t) {
+    for AttentionCase { label, mut wiring, query_heads, kv_heads, lambda, sink } in attention_variants(1, t) {
         wiring.value.iter_mut().flatten().for_each(|head| *head += 1);
         for rule in rules() {
             let heads = Heads {
-                q: (normal(&[1, t, q_heads, D], 1) * 3.0).unwrap(),
+                q: (normal(&[1, t, query_heads, D], 1) * 3.0).unwrap(),
                 k: normal(&[1, t, kv_heads, D], 2),
                 v: normal(&[1, t, kv_heads + 1, D], 3),
                 lambda: lambda.as_ref().map(|shape| normal(shape, 7)),
+                sink: sink.then(|| normal(&[query_heads], 8)),
+                gate: None,
                 wiring: &wiring,
                 rule,
             };
@@ -178,6 +180,8 @@ fn keys_before_the_window_weigh_nothing_and_change_nothing() {
             v: other(&heads.v),
             q: heads.q.clone(),
             lambda: heads.lambda.clone(),
+            sink: heads.sink.clone(),
+            gate: None,
             ..*heads
         };
         for quantise in [None, Some(&quantise)] {
@@ -198,8 +202,11 @@ fn keys_before_the_window_weigh_nothing_and_change_nothing() {
 }
 
 #[test]
-fn rows_sum_to_one_minus_lambda() {
+fn rows_without_a_sink_sum_to_one_minus_lambda() {
     for_each_variant(65, |label, heads| {
+        if heads.sink.is_some() {
+            return;
+        }
         for rows in stream(heads, None).1 {
             for row in rows {
                 let want: f32 = row.mix.iter().sum();

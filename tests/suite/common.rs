@@ -2,8 +2,8 @@
 #![allow(dead_code)] // every test binary uses its own part
 
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{standard_wiring, DiffV2, Pairing, Wiring};
-use difftool::model::{ModelConfig, Sizes, Variant, Weights};
+use difftool::attention::{ValueWidth, Variant, Wiring};
+use difftool::model::{ModelConfig, Sizes, Weights};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
 use difftool::rng::Rng;
@@ -42,23 +42,22 @@ pub fn normal(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
 }
 
-/// Writes a tiny random model in the Hugging Face format: `variant` is `transformer`, `diff`, `diff-v2` or
-/// `diff-scalar`.
+/// The attention variant of that name.
+pub fn preset(name: &str) -> Variant {
+    Variant::preset(name).unwrap()
+}
+
+/// Writes a tiny random model in the Hugging Face format; `variant` is a preset.
 pub fn tiny_model(dir: &Path, variant: &str) {
-    let kind = match variant {
-        "transformer" => Variant::Standard,
-        "diff" => Variant::DiffV1 { pairing: Pairing::Halves, gain: false },
-        "diff-v2" => Variant::DiffV2,
-        "diff-scalar" => Variant::Scalar,
-        other => panic!("no variant {other}"),
-    };
+    let kind = preset(variant);
+    let heads = kind.signal_heads.max(2);
     let sizes = Sizes {
         vocab: Tokenizer::embedded().vocab_size(),
         width: 32,
         layers: 2,
         ffn: 48,
-        heads: 2,
-        kv_heads: if variant == "diff" { 4 } else { 2 },
+        heads,
+        kv_heads: if kind.values == ValueWidth::Doubled { 2 * heads } else { heads },
         head_dim: 8,
         max_ctx_tok: 1024,
     };
@@ -81,20 +80,42 @@ pub fn edit_tensor(dir: &Path, name: &str, edit: impl FnOnce(&mut [f32])) {
     Weights::new(tensors, "edited").write(&path, DType::F32, &[]).unwrap();
 }
 
-/// Label, wiring, query heads, key heads, shape of lambda.
-pub type AttentionCase = (&'static str, Wiring, usize, usize, Option<Vec<usize>>);
+/// How heads are wired and weighed.
+pub struct AttentionCase {
+    pub label: &'static str,
+    pub wiring: Wiring,
+    pub query_heads: usize,
+    /// Key heads, and value heads.
+    pub kv_heads: usize,
+    /// Shape of lambda.
+    pub lambda: Option<Vec<usize>>,
+    /// Whether every query head has a sink.
+    pub sink: bool,
+}
 
-/// Every variant, with and without grouped heads, for `batch` rows of `t` tokens.
+/// Every way to wire and weigh heads, for `batch` rows of `t` tokens.
 pub fn attention_variants(batch: usize, t: usize) -> Vec<AttentionCase> {
+    let case = |label, name, heads, value_heads, lambda: Option<Vec<usize>>, sink| {
+        let variant = preset(name);
+        let kv_heads = variant.key_heads(heads, value_heads).max(value_heads);
+        let (wiring, query_heads) = (variant.wiring(heads, value_heads), variant.query_heads(heads));
+        AttentionCase { label, wiring, query_heads, kv_heads, lambda, sink }
+    };
     vec![
-        ("standard", standard_wiring(4, 4), 4, 4, None),
-        ("standard GQA", standard_wiring(4, 2), 4, 2, None),
-        ("standard MQA", standard_wiring(3, 1), 3, 1, None),
-        ("V1 halves", Pairing::Halves.wiring(2, 4), 4, 4, Some(vec![1])),
-        ("V1 halves GQA", Pairing::Halves.wiring(4, 4), 8, 4, Some(vec![1])),
-        ("V1 adjacent GQA", Pairing::Adjacent.wiring(4, 4), 8, 4, Some(vec![1])),
-        ("V1 naive GQA", Pairing::AdjacentNaive.wiring(4, 4), 8, 4, Some(vec![1])),
-        ("V2", DiffV2::wiring(3, 3), 6, 3, Some(vec![batch, t, 3])),
-        ("V2 GQA", DiffV2::wiring(4, 2), 8, 2, Some(vec![batch, t, 4])),
+        case("standard", "transformer", 4, 4, None, false),
+        case("standard GQA", "transformer", 4, 2, None, false),
+        case("standard MQA", "transformer", 3, 1, None, false),
+        case("sink", "sink", 4, 2, None, true),
+        case("V1 halves", "diff", 2, 4, Some(vec![1]), false),
+        case("V1 halves GQA", "diff", 4, 4, Some(vec![1]), false),
+        case("V1 adjacent GQA", "diff-microsoft", 4, 4, Some(vec![1]), false),
+        case("V1 naive GQA", "diff-microsoft-naive", 4, 4, Some(vec![1]), false),
+        case("V1, lambda per head", "diff", 4, 4, Some(vec![4]), false),
+        case("V1, sinks", "diff", 2, 4, Some(vec![1]), true),
+        case("V2", "diff-v2", 3, 3, Some(vec![batch, t, 3]), false),
+        case("V2 GQA", "diff-v2", 4, 2, Some(vec![batch, t, 4]), false),
+        case("V2 across GQA, sinks", "diff-v2-across", 4, 2, Some(vec![batch, t, 4]), true),
+        case("grouped", "diff-grouped", 6, 6, Some(vec![1]), false),
+        case("grouped GQA, sinks", "diff-grouped", 6, 2, Some(vec![6]), true),
     ]
 }

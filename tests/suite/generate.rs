@@ -1,6 +1,6 @@
 //! Decoding with a memory against whole forward passes, for every family and variant, and `--generate` from outside.
 
-use crate::common::{assert_close, attention_variants, fixture, normal, tiny_model};
+use crate::common::{assert_close, attention_variants, fixture, normal, tiny_model, AttentionCase};
 use assert_cmd::Command;
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Attend, Cached, Dense, Heads, LogitRule, Stream};
@@ -134,21 +134,31 @@ fn every_layout_attends_from_its_memory_as_from_whole_maps() {
         LogitRule { window: Some(1), scale: 0.3, softcap: None },
         LogitRule { window: Some(9), softcap: Some(2.0), ..plain },
     ];
-    for (name, wiring, q_heads, k_heads, lambda) in attention_variants(1, t) {
+    for AttentionCase { label, wiring, query_heads, kv_heads, lambda, sink } in attention_variants(1, t) {
         let x = |heads: usize, seed| normal(&[1, t, heads, d], seed);
-        let (q, k, v) = (x(q_heads, 1), x(k_heads, 2), x(k_heads, 3));
+        let (q, k, v) = (x(query_heads, 1), x(kv_heads, 2), x(kv_heads, 3));
         let lambda = lambda.map(|shape| normal(&shape, 4));
+        let sink = sink.then(|| normal(&[query_heads], 5));
         for rule in rules {
             let heads = |from: usize, tokens: usize| {
                 let cut = |x: &Tensor| x.narrow(1, from, tokens).unwrap().contiguous().unwrap();
                 let lambda = lambda.as_ref().map(|l| if l.dims().len() == 1 { l.clone() } else { cut(l) });
-                Heads { q: cut(&q), k: cut(&k), v: cut(&v), lambda, wiring: &wiring, rule }
+                Heads {
+                    q: cut(&q),
+                    k: cut(&k),
+                    v: cut(&v),
+                    lambda,
+                    sink: sink.clone(),
+                    gate: None,
+                    wiring: &wiring,
+                    rule,
+                }
             };
             let want = Dense::default().attend(0, &heads(0, t)).unwrap();
             let mut cached = Cached::new(2, t);
             let mut got = vec![cached.attend(0, &heads(0, prompt)).unwrap()];
             got.extend((prompt..t).map(|at| cached.attend(0, &heads(at, 1)).unwrap()));
-            assert_close(&format!("{name}, {rule:?}"), &Tensor::cat(&got, 1).unwrap(), &want, 1e-5);
+            assert_close(&format!("{label}, {rule:?}"), &Tensor::cat(&got, 1).unwrap(), &want, 1e-5);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Every fused op against the same formula composed of plain candle ops: values and gradients.
 
-use crate::common::{assert_close, attention_variants, normal};
+use crate::common::{assert_close, attention_variants, normal, preset, AttentionCase};
 use candle_core::{DType, Device, Result, Tensor, Var, D};
-use difftool::attention::{Attend, Dense, Fused, Heads, LogitRule, Pairing, Stream, Wiring};
+use difftool::attention::{Attend, Dense, Fused, Heads, LogitRule, Stream};
 use difftool::ops::{self, RopeStyle, RopeTable};
 use std::sync::Arc;
 
@@ -111,9 +111,17 @@ fn cross_entropy_says_which_targets_were_hit() {
     assert!(!scores[1].hit, "a tie is a miss");
 }
 
-/// Attention with whole maps, in candle ops: q (B,T,QH,d), k and v (B,T,KH,d).
-fn composed_attention(wiring: &Wiring, q: &Tensor, k: &Tensor, v: &Tensor, lambda: Option<&Tensor>) -> Result<Tensor> {
-    let (_, t, _, d) = q.dims4()?;
+/// Lambda and sinks among arguments that begin with q, k and v.
+fn small<'a>(case: &AttentionCase, args: &'a [Tensor]) -> (Option<&'a Tensor>, Option<&'a Tensor>) {
+    let mut rest = args[3..].iter();
+    (case.lambda.as_ref().and_then(|_| rest.next()), case.sink.then(|| rest.next()).flatten())
+}
+
+/// Attention with whole maps, in candle ops: q (B,T,QH,d), k and v (B,T,KH,d), lambda and sinks.
+fn composed_attention(case: &AttentionCase, args: &[Tensor]) -> Result<Tensor> {
+    let (wiring, [q, k, v, ..]) = (&case.wiring, args) else { panic!("q, k and v") };
+    let (lambda, sink) = small(case, args);
+    let (b, t, _, d) = q.dims4()?;
     let mask: Vec<f32> = (0..t * t).map(|i| if i % t > i / t { -1e30 } else { 0.0 }).collect();
     let mask = Tensor::from_vec(mask, (1, t, t), &Device::Cpu)?;
     let head = |x: &Tensor, h: usize| x.narrow(2, h, 1)?.squeeze(2)?.contiguous(); // B,T,d
@@ -125,11 +133,23 @@ fn composed_attention(wiring: &Wiring, q: &Tensor, k: &Tensor, v: &Tensor, lambd
         for j in 0..wiring.maps() {
             let logits = head(q, wiring.query[j][h])?.matmul(&head(k, wiring.key[j][h])?.t()?)?; // B,T,T
             let logits = (logits / (d as f64).sqrt())?.broadcast_add(&mask)?;
-            maps.push(candle_nn::ops::softmax(&logits, 2)?.matmul(&value)?);
+            // The sink is one more column of the softmax, which then is dropped.
+            let logits = match sink {
+                None => logits,
+                Some(sink) => {
+                    let column = sink.narrow(0, wiring.query[j][h], 1)?.reshape((1, 1, 1))?.broadcast_as((b, t, 1))?;
+                    Tensor::cat(&[&logits, &column], 2)?
+                }
+            };
+            let map = candle_nn::ops::softmax(&logits, 2)?.narrow(2, 0, t)?.contiguous()?;
+            maps.push(map.matmul(&value)?);
         }
         heads.push(match lambda {
             None => maps.remove(0),
-            Some(l) if l.elem_count() == 1 => (&maps[0] - maps[1].broadcast_mul(&l.reshape((1, 1, 1))?)?)?,
+            Some(l) if l.rank() == 1 => {
+                let l = l.narrow(0, h.min(l.elem_count() - 1), 1)?.reshape((1, 1, 1))?;
+                (&maps[0] - maps[1].broadcast_mul(&l)?)?
+            }
             Some(l) => (&maps[0] - maps[1].broadcast_mul(&l.narrow(2, h, 1)?)?)?,
         });
     }
@@ -139,23 +159,27 @@ fn composed_attention(wiring: &Wiring, q: &Tensor, k: &Tensor, v: &Tensor, lambd
 #[test]
 fn fused_attention_agrees_with_whole_maps_for_every_variant_and_odd_lengths() {
     for t in [1, 63, 65, 256, 289] {
-        for (label, wiring, q_heads, kv_heads, lambda) in attention_variants(2, t) {
-            let (q, kv) = (vec![2, t, q_heads, 8], vec![2, t, kv_heads, 8]);
+        for case in attention_variants(2, t) {
+            let (q, kv) = (vec![2, t, case.query_heads, 8], vec![2, t, case.kv_heads, 8]);
             let mut shapes: Vec<&[usize]> = vec![&q, &kv, &kv];
-            shapes.extend(lambda.as_deref());
+            let sinks = [case.query_heads];
+            shapes.extend(case.lambda.as_deref());
+            shapes.extend(case.sink.then_some(sinks.as_slice()));
             let fused = |a: &[Tensor]| {
                 let heads = Heads {
                     q: a[0].clone(),
                     k: a[1].clone(),
                     v: a[2].clone(),
-                    lambda: a.get(3).cloned(),
-                    wiring: &wiring,
+                    lambda: small(&case, a).0.cloned(),
+                    sink: small(&case, a).1.cloned(),
+                    gate: None,
+                    wiring: &case.wiring,
                     rule: LogitRule::plain(8),
                 };
                 Fused.attend(0, &heads)
             };
-            let composed = |a: &[Tensor]| composed_attention(&wiring, &a[0], &a[1], &a[2], a.get(3));
-            check(&format!("{label}, {t} tokens"), &shapes, fused, composed);
+            let composed = |a: &[Tensor]| composed_attention(&case, a);
+            check(&format!("{}, {t} tokens", case.label), &shapes, fused, composed);
         }
     }
 }
@@ -163,13 +187,14 @@ fn fused_attention_agrees_with_whole_maps_for_every_variant_and_odd_lengths() {
 #[test]
 fn streaming_and_dense_attention_agree_with_fused() {
     for t in [1, 31, 33, 256, 289] {
-        for (label, wiring, q_heads, kv_heads, lambda) in attention_variants(1, t) {
-            let lambda = lambda.map(|shape| normal(&shape, 7));
+        for AttentionCase { label, wiring, query_heads, kv_heads, lambda, sink } in attention_variants(1, t) {
             let heads = Heads {
-                q: normal(&[1, t, q_heads, 8], 1),
+                q: normal(&[1, t, query_heads, 8], 1),
                 k: normal(&[1, t, kv_heads, 8], 2),
                 v: normal(&[1, t, kv_heads, 8], 3),
-                lambda,
+                lambda: lambda.map(|shape| normal(&shape, 7)),
+                sink: sink.then(|| normal(&[query_heads], 8)),
+                gate: None,
                 wiring: &wiring,
                 rule: LogitRule::plain(8),
             };
@@ -182,7 +207,7 @@ fn streaming_and_dense_attention_agree_with_fused() {
 
 #[test]
 fn training_attention_is_bit_identical_for_any_number_of_threads() {
-    let wiring = Pairing::Adjacent.wiring(4, 4);
+    let wiring = preset("diff-microsoft").wiring(4, 4);
     let run = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
@@ -193,9 +218,10 @@ fn training_attention_is_bit_identical_for_any_number_of_threads() {
                 .collect();
             let lambda = Tensor::new(&[0.6f32], &Device::Cpu).unwrap();
             let [q, k, v] = [0, 1, 2].map(|i| vars[i].as_tensor().clone());
-            let out = Fused
-                .attend(0, &Heads { q, k, v, lambda: Some(lambda), wiring: &wiring, rule: LogitRule::plain(8) })
-                .unwrap();
+            let sink = Some(normal(&[8], 8));
+            let heads =
+                Heads { q, k, v, lambda: Some(lambda), sink, gate: None, wiring: &wiring, rule: LogitRule::plain(8) };
+            let out = Fused.attend(0, &heads).unwrap();
             let grads = out.sqr().unwrap().sum_all().unwrap().backward().unwrap();
             let bits = |x: &Tensor| {
                 x.flatten_all().unwrap().to_vec1::<f32>().unwrap().iter().map(|v| v.to_bits()).collect::<Vec<_>>()

@@ -1,10 +1,10 @@
 //! Single attention layers of every differential layout against their original implementations (see
 //! tests/fixtures/README.md).
 
-use crate::common::{assert_close, distance, fixture};
+use crate::common::{assert_close, distance, fixture, preset};
 use candle_core::{Device, Tensor};
-use difftool::attention::{Attend, Dense, Fused, Pairing, Stream};
-use difftool::model::{At, Attention, ModelConfig, Positions, Sizes, Variant, Weights};
+use difftool::attention::{Attend, Dense, Fused, HeadNorm, Stream, Variant};
+use difftool::model::{At, Attention, ModelConfig, Positions, Sizes, Weights};
 use difftool::ops::{RopeStyle, RopeTable};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,6 @@ fn microsoft(name: &str) -> (ModelConfig, usize, HashMap<String, Tensor>) {
     let metadata = header.metadata().clone().unwrap();
     let number = |key: &str| metadata.get(key).map(|n| n.parse::<usize>().unwrap());
     let v2 = name.starts_with("v2");
-    let pairing = if name.contains("naive") { Pairing::AdjacentNaive } else { Pairing::Adjacent };
     let kv_heads = number("num_kv_heads").unwrap();
     let width = number(if v2 { "d_model" } else { "embed_dim" }).unwrap();
     let layer = number("depth").unwrap_or(0);
@@ -33,8 +32,12 @@ fn microsoft(name: &str) -> (ModelConfig, usize, HashMap<String, Tensor>) {
         head_dim: number("head_dim").unwrap(),
         max_ctx_tok: 64,
     };
-    let variant = if v2 { Variant::DiffV2 } else { Variant::DiffV1 { pairing, gain: true } };
-    let config = ModelConfig::llama(variant, sizes, 10_000.0, RopeStyle::Interleaved);
+    let variant = match name {
+        _ if v2 => "diff-v2",
+        _ if name.contains("naive") => "diff-microsoft-naive",
+        _ => "diff-microsoft",
+    };
+    let config = ModelConfig::llama(preset(variant), sizes, 10_000.0, RopeStyle::Interleaved);
     let tensors = candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).unwrap();
     let rename = |name: String| if name == "out_proj.weight" { "o_proj.weight".into() } else { name };
     (config, layer, tensors.into_iter().map(|(n, t)| (rename(n), t)).collect())
@@ -83,14 +86,14 @@ fn a_wrong_layout_of_a_microsoft_module_is_noticed() {
         let positions = Positions::Rotary { style: RopeStyle::Half, embeddings };
         differs("rotary style", &ModelConfig { positions, ..config.clone() }, layer, &tensors);
         if name.starts_with("v1") {
-            let halves = Variant::DiffV1 { pairing: Pairing::Halves, gain: true };
+            let halves = Variant { norm: HeadNorm::RmsGain, ..preset("diff") };
             differs("pairing", &ModelConfig { variant: halves, ..config.clone() }, layer, &tensors);
             differs("lambda_init of another layer", &config, layer + 2, &tensors);
         }
     }
     let (config, layer, tensors) = microsoft("v1_naive_gqa");
-    let flash = Variant::DiffV1 { pairing: Pairing::Adjacent, gain: true };
-    differs("flash keys under grouped heads", &ModelConfig { variant: flash, ..config }, layer, &tensors);
+    let flash = ModelConfig { variant: preset("diff-microsoft"), ..config };
+    differs("flash keys under grouped heads", &flash, layer, &tensors);
 }
 
 #[test]
@@ -128,7 +131,7 @@ fn scalar(name: &str) -> (ModelConfig, HashMap<String, Tensor>) {
         head_dim: number("head_dim"),
         max_ctx_tok: 64,
     };
-    let mut config = ModelConfig::llama(Variant::Scalar, sizes, 10_000.0, RopeStyle::Half);
+    let mut config = ModelConfig::llama(preset("diff-scalar"), sizes, 10_000.0, RopeStyle::Half);
     config.layers[0].rotary = None;
     (config, candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).unwrap())
 }

@@ -21,3 +21,4 @@ mod resume;
 mod train;
 mod trained;
 mod trust;
+mod variants;

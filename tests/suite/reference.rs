@@ -3,8 +3,8 @@
 
 use crate::common::{distance, fixture};
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, Dense, Fused, Pairing, RowProbe, Selection, Stream};
-use difftool::model::{Checkpoint, ModelConfig, Positions, Transformer, Variant, Weights};
+use difftool::attention::{Attend, Dense, Fused, Pairing, RowProbe, Selection, Stream, Variant};
+use difftool::model::{Checkpoint, ModelConfig, Positions, Transformer, Weights};
 use difftool::ops::RopeStyle;
 use difftool::probe::{GridProbe, GridSink, GridSpec, Pooling, Quantity};
 use std::collections::HashMap;
@@ -167,8 +167,8 @@ fn a_wrong_layout_does_not_pass_for_the_right_one() {
     for name in ["diffllama_mha", "diffllama_gqa"] {
         let folder = folder(name);
         let wrong_by = |config: &ModelConfig| distance(&folder.logits(config, &mut Fused), &folder.expected["logits"]);
-        let pairing = Variant::DiffV1 { pairing: Pairing::Adjacent, gain: false };
-        assert!(wrong_by(&ModelConfig { variant: pairing, ..folder.config.clone() }) > 1e-3, "{name}: pairing");
+        let variant = Variant { pairing: Pairing::Adjacent, ..folder.config.variant };
+        assert!(wrong_by(&ModelConfig { variant, ..folder.config.clone() }) > 1e-3, "{name}: pairing");
         let Positions::Rotary { embeddings, .. } = folder.config.positions.clone() else { panic!("rotary") };
         let positions = Positions::Rotary { style: RopeStyle::Interleaved, embeddings };
         assert!(wrong_by(&ModelConfig { positions, ..folder.config.clone() }) > 1e-3, "{name}: rotary style");

@@ -1,7 +1,7 @@
 //! The mixture, by an online softmax over blocks of keys.
 
 use super::{multiply_panels, pieces, Mixture, Sizes, Target, KEYS, QUERIES};
-use crate::attention::tile::scale_rows;
+use crate::attention::tile::{scale_rows, start_rows};
 use crate::ops::simd::softmax_block;
 use crate::ops::{Mat, Panels};
 use std::ops::Range;
@@ -49,7 +49,7 @@ impl<'a> Forward<'a> {
         let (mut outs, log_sums): (Vec<Vec<f32>>, Vec<_>) = (0..self.op.wiring.maps()).map(&mut of_map).unzip();
         if let [first, second] = outs.as_mut_slice() {
             for (query, (first, second)) in first.chunks_exact_mut(width).zip(second.chunks_exact(width)).enumerate() {
-                let lambda = self.op.lambda(size, entry, query, head);
+                let lambda = self.op.small.lambda(entry * size.t + query, head);
                 first.iter_mut().zip(second).for_each(|(first, second)| *first -= lambda * second);
             }
         }
@@ -68,10 +68,7 @@ impl<'a> Forward<'a> {
         let (size, wiring, n) = (&self.size, &self.op.wiring, tile.len());
         let width = size.slices * size.padded();
         let queries = Mat::new(&room.q[tile.start * size.d..], n, size.d, size.d);
-        room.largest.clear();
-        room.largest.resize(n, f32::MIN);
-        room.sums.clear();
-        room.sums.resize(n, 0.0);
+        start_rows(&mut room.largest, &mut room.sums, n, self.op.small.sink(wiring.query[j][head]));
         for keys in pieces(tile.end, KEYS) {
             let k = &self.k[entry * size.k_heads + wiring.key[j][head]];
             let logits = Target { data: &mut room.weights, rows: n, stride: KEYS };

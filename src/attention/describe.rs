@@ -1,0 +1,166 @@
+//! A variant in words, as `inspect` and the manifest print it.
+
+use super::variant::{Factor, HeadNorm, Keys, Lambda, LambdaInit, Pairing, Sink, ValueWidth, Variant};
+
+impl Variant {
+    /// One line with `positions` among it: `DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without gain`. What a
+    /// variant shares with the one it is called after is not said.
+    pub fn in_words(&self, positions: &str) -> String {
+        let kind = Kind::of(self);
+        let mut parts = vec![kind.title().to_owned()];
+        parts.extend(self.pairs(kind));
+        parts.push(positions.to_owned());
+        parts.extend(self.lambda_in_words(kind));
+        parts.extend(self.finish_in_words(kind));
+        parts.extend(match self.sink {
+            Sink::None => None,
+            Sink::Zero => Some("1 added to each softmax's denominator".to_owned()),
+            Sink::Learned => Some("a learned sink logit per map".to_owned()),
+        });
+        parts.extend(self.gate.then(|| "output gate".to_owned()));
+        parts.join(", ")
+    }
+
+    fn pairs(&self, kind: Kind) -> Option<String> {
+        let signal = self.signal_heads;
+        let pairs = match self.pairing {
+            Pairing::None => return None,
+            Pairing::Halves if signal > 1 => format!("{signal} signal heads on one noise map"),
+            Pairing::Halves => "pairs (i, i+H)".to_owned(),
+            Pairing::Adjacent => "pairs (2i, 2i+1)".to_owned(),
+        };
+        let keys = match self.keys {
+            Keys::Shared => " on one key head",
+            Keys::Separate => "",
+            Keys::InOrder => ", keys as in the naive file",
+            Keys::Next => " on two key heads",
+        };
+        let values = match (kind, self.values) {
+            (Kind::Other, ValueWidth::Doubled) => ", doubled values",
+            _ => "",
+        };
+        Some(format!("{pairs}{keys}{values}"))
+    }
+
+    fn lambda_in_words(&self, kind: Kind) -> Option<String> {
+        let usual = kind.lambda() == Some(self.lambda);
+        let words = match self.lambda {
+            Lambda::None => return None,
+            _ if usual => "",
+            Lambda::Vectors => "lambda of learned vectors",
+            Lambda::Layer => "one learned lambda per layer",
+            Lambda::Head => "one learned lambda per head",
+            Lambda::TokenSigmoid => "lambda per token and head",
+            Lambda::Token => "lambda per token and head without sigmoid",
+            Lambda::Fixed => "lambda fixed at lambda_init",
+        };
+        let words = words.to_owned();
+        match self.lambda_init {
+            // Where a learned number started is no matter once it is learned.
+            LambdaInit::Constant(init) if !matches!(self.lambda, Lambda::Layer | Lambda::Head) => {
+                Some(format!("{words}{}lambda_init {init}", if words.is_empty() { "" } else { ", " }))
+            }
+            _ => (!usual).then_some(words),
+        }
+    }
+
+    fn finish_in_words(&self, kind: Kind) -> Option<String> {
+        let norm = match self.norm {
+            HeadNorm::None if kind == Kind::V1 => Some("no head norm"),
+            HeadNorm::None => None,
+            HeadNorm::Rms => Some("head norm without gain"),
+            HeadNorm::RmsGain => Some("head norm with gain"),
+            HeadNorm::AllHeads => Some("one norm over all heads"),
+        };
+        let factor = match (self.factor, kind) {
+            (Factor::One, Kind::V1) => Some("no factor"),
+            (Factor::One, _) | (_, Kind::V1) => None,
+            (Factor::OneMinusLambdaInit, _) => Some("times 1 - lambda_init"),
+        };
+        let parts: Vec<&str> = norm.into_iter().chain(factor).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+/// The published variant that one is closest to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Standard,
+    V1,
+    V2,
+    Scalar,
+    Other,
+}
+
+impl Kind {
+    fn of(variant: &Variant) -> Self {
+        match (variant.maps, variant.keys, variant.values) {
+            (1, ..) => Self::Standard,
+            _ if variant.signal_heads > 1 => Self::Other,
+            (_, Keys::Separate | Keys::InOrder, ValueWidth::Doubled) => Self::V1,
+            (_, Keys::Shared | Keys::Next, ValueWidth::Single) => Self::V2,
+            (_, Keys::Separate, ValueWidth::Single) if variant.lambda == Lambda::Layer => Self::Scalar,
+            _ => Self::Other,
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::V1 => "DIFF V1",
+            Self::V2 => "DIFF V2",
+            Self::Scalar => "scalar lambda",
+            Self::Other => "differential",
+        }
+    }
+
+    /// The lambda that goes without saying.
+    fn lambda(self) -> Option<Lambda> {
+        match self {
+            Self::V1 => Some(Lambda::Vectors),
+            Self::V2 => Some(Lambda::TokenSigmoid),
+            Self::Scalar => Some(Lambda::Layer),
+            Self::Standard | Self::Other => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unusual_about_a_variant_is_said() {
+        for (preset, words) in [
+            ("transformer", "standard, RoPE"),
+            ("transformer-norm", "standard, RoPE, head norm without gain"),
+            ("sink", "standard, RoPE, a learned sink logit per map"),
+            ("gated", "standard, RoPE, output gate"),
+            ("diff", "DIFF V1, pairs (i, i+H), RoPE, head norm without gain"),
+            ("diff-no-norm", "DIFF V1, pairs (i, i+H), RoPE, no head norm"),
+            ("diff-no-factor", "DIFF V1, pairs (i, i+H), RoPE, head norm without gain, no factor"),
+            ("diff-fixed-lambda", "DIFF V1, pairs (i, i+H), RoPE, lambda fixed at lambda_init, head norm without gain"),
+            ("diff-v2", "DIFF V2, pairs (2i, 2i+1) on one key head, RoPE"),
+            ("diff-v2-across", "DIFF V2, pairs (2i, 2i+1) on two key heads, RoPE"),
+            ("diff-scalar", "scalar lambda, pairs (i, i+H), RoPE, one norm over all heads"),
+            (
+                "diff-grouped",
+                "differential, 3 signal heads on one noise map, RoPE, lambda of learned vectors, head norm without gain, \
+                 times 1 - lambda_init",
+            ),
+        ] {
+            assert_eq!(Variant::preset(preset).unwrap().in_words("RoPE"), words);
+        }
+    }
+
+    #[test]
+    fn no_two_variants_that_compute_otherwise_are_described_alike() {
+        let presets = Variant::presets();
+        for (name, variant) in presets {
+            for (other_name, other) in presets {
+                let alike = variant.in_words("RoPE") == other.in_words("RoPE");
+                assert!(!alike || variant.computes_the_same_as(other), "{name} and {other_name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What an attention layer has beside its projections, and what that computes: every formula of every [`Variant`].
+//!
+//! To add one, give it a word in `variant.rs`, its tensors in [`Variant::extra_tensors`], its formula here, and a reference
+//! in `tests/suite/variants.rs`.
+
+use super::variant::{Factor, HeadNorm, Lambda, LambdaStart, Pairing, Sink, Variant};
+use crate::ops::{linear, rms_norm};
+use anyhow::Result;
+use candle_core::{DType, Device, Tensor, D};
+use candle_nn::ops::sigmoid;
+use std::ops::Range;
+
+/// Sizes that the tensors depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerSizes {
+    /// Model width E.
+    pub width: usize,
+    /// Output heads H.
+    pub heads: usize,
+    /// Query heads.
+    pub query_heads: usize,
+    /// Head width d of queries and keys.
+    pub head_dim: usize,
+    /// Value width of an output head: d or 2d.
+    pub value_width: usize,
+}
+
+/// A learned tensor: its name below `self_attn`, its shape, and how it starts.
+pub struct ExtraTensor {
+    /// For example `lambda_q1`.
+    pub name: &'static str,
+    /// Shape.
+    pub shape: Vec<usize>,
+    /// How it starts.
+    pub start: Start,
+}
+
+/// How a learned tensor starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// All the same number.
+    Constant(f64),
+    /// Normal with this deviation.
+    Normal(f64),
+}
+
+/// Of the lambda vectors (paper section 3.1).
+const VECTOR_DEVIATION: f64 = 0.1;
+/// Of projections, as everywhere in the model.
+const PROJECTION_DEVIATION: f64 = 0.02;
+/// Names of the lambda vectors in the order of the formula.
+const VECTORS: [&str; 4] = ["lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"];
+const LAMBDA: &str = "lambda";
+const LAMBDA_PROJECTION: &str = "lambda_proj.weight";
+const HEAD_GAIN: &str = "subln.weight";
+const ALL_HEADS_GAIN: &str = "norm.weight";
+const SINKS: &str = "sinks";
+const GATE: &str = "gate.weight";
+/// Epsilon of the head norm in Microsoft's files, which fix it; Hugging Face's takes the model's.
+const MICROSOFT_EPS: f64 = 1e-5;
+/// Added to the root mean square over all heads, not under the root as elsewhere (Edifice).
+const ALL_HEADS_EPS: f64 = 1e-6;
+
+impl Variant {
+    /// What the 0-based `layer` learns beside its projections.
+    pub fn extra_tensors(&self, layer: usize, sizes: LayerSizes) -> Vec<ExtraTensor> {
+        let LayerSizes { width, heads, query_heads, head_dim, value_width } = sizes;
+        let mut list = Vec::new();
+        let mut add = |name, shape: &[usize], start| list.push(ExtraTensor { name, shape: shape.to_vec(), start });
+        let learned = |deviation| match self.lambda_start {
+            LambdaStart::Normal => Start::Normal(deviation),
+            LambdaStart::Zero => Start::Constant(0.0),
+        };
+        let init = Start::Constant(self.lambda_init.of(layer));
+        match self.lambda {
+            Lambda::None | Lambda::Fixed => {}
+            Lambda::Vectors => VECTORS.iter().for_each(|name| add(name, &[head_dim], learned(VECTOR_DEVIATION))),
+            Lambda::Layer => add(LAMBDA, &[1], init),
+            Lambda::Head => add(LAMBDA, &[heads], init),
+            Lambda::TokenSigmoid | Lambda::Token => {
+                add(LAMBDA_PROJECTION, &[heads, width], learned(PROJECTION_DEVIATION));
+            }
+        }
+        match self.norm {
+            HeadNorm::None | HeadNorm::Rms => {}
+            HeadNorm::RmsGain => add(HEAD_GAIN, &[value_width], Start::Constant(1.0)),
+            HeadNorm::AllHeads => add(ALL_HEADS_GAIN, &[heads * value_width], Start::Constant(1.0)),
+        }
+        if self.sink == Sink::Learned {
+            add(SINKS, &[query_heads], Start::Constant(0.0));
+        }
+        if self.gate {
+            add(GATE, &[heads * value_width, width], Start::Normal(PROJECTION_DEVIATION));
+        }
+        list
+    }
+}
+
+/// What a layer has beside its projections.
+#[derive(Clone, Debug)]
+pub struct Extras {
+    lambda: LambdaSource,
+    norm: Norm,
+    /// What the output is multiplied with after the norm.
+    factor: f64,
+    /// (query heads)
+    sink: Option<Tensor>,
+    /// (H value width, E)
+    gate: Option<Tensor>,
+}
+
+/// Where lambda comes from.
+#[derive(Clone, Debug)]
+enum LambdaSource {
+    None,
+    /// Four vectors (d), and lambda_init.
+    Vectors([Tensor; 4], f64),
+    /// (1) or (H): learned, or fixed.
+    Numbers(Tensor),
+    /// (H, E), and whether a sigmoid follows.
+    Projection(Tensor, bool),
+}
+
+#[derive(Clone, Debug)]
+enum Norm {
+    None,
+    /// Over each head, with the gain (value width) and epsilon; ones where the layout has no gain.
+    Head(Tensor, f64),
+    /// Over all heads, with the gain (H value width).
+    AllHeads(Tensor),
+}
+
+impl Extras {
+    /// Takes the tensors of the 0-based `layer` by their names below `self_attn`; `norm_eps` is that of the model's norms.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn load(
+        variant: &Variant,
+        layer: usize,
+        sizes: LayerSizes,
+        norm_eps: f64,
+        mut take: impl FnMut(&str) -> Result<Tensor>,
+    ) -> Result<Self> {
+        let init = variant.lambda_init.of(layer);
+        let ones = |n: usize| Tensor::ones(n, DType::F32, &Device::Cpu);
+        Ok(Self {
+            lambda: LambdaSource::load(variant, init, &mut take)?,
+            norm: match variant.norm {
+                HeadNorm::None => Norm::None,
+                HeadNorm::Rms if variant.pairing == Pairing::Adjacent => {
+                    Norm::Head(ones(sizes.value_width)?, MICROSOFT_EPS)
+                }
+                HeadNorm::Rms => Norm::Head(ones(sizes.value_width)?, norm_eps),
+                HeadNorm::RmsGain => Norm::Head(take(HEAD_GAIN)?, MICROSOFT_EPS),
+                HeadNorm::AllHeads => Norm::AllHeads(take(ALL_HEADS_GAIN)?),
+            },
+            factor: match variant.factor {
+                Factor::One => 1.0,
+                Factor::OneMinusLambdaInit => 1.0 - init,
+            },
+            sink: match variant.sink {
+                Sink::None => None,
+                Sink::Zero => Some(Tensor::zeros(sizes.query_heads, DType::F32, &Device::Cpu)?),
+                Sink::Learned => Some(take(SINKS)?),
+            },
+            gate: variant.gate.then(|| take(GATE)).transpose()?,
+        })
+    }
+
+    /// Lambda of the layer alone, without what else it has: nothing if it depends on the token or there is none.
+    ///
+    /// # Errors
+    /// If a tensor is missing.
+    pub fn load_lambda(
+        variant: &Variant,
+        layer: usize,
+        mut take: impl FnMut(&str) -> Result<Tensor>,
+    ) -> Result<Option<Tensor>> {
+        LambdaSource::load(variant, variant.lambda_init.of(layer), &mut take)?.constant()
+    }
+
+    /// The weight of the second map for the layer's (normed) input x (B, T, E): (1), (H) or (B, T, H); nothing for one map.
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    pub fn lambda(&self, x: &Tensor) -> Result<Option<Tensor>> {
+        match &self.lambda {
+            LambdaSource::Projection(weight, squash) => {
+                let product = linear(x, weight)?; // B,T,H
+                Ok(Some(if *squash { sigmoid(&product)? } else { product }))
+            }
+            other => other.constant(),
+        }
+    }
+
+    /// Lambda that holds for every token, (1) or (H); nothing if it depends on the token or there is one map.
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    pub fn constant_lambda(&self) -> Result<Option<Tensor>> {
+        self.lambda.constant()
+    }
+
+    /// Logits that no value belongs to: (query heads).
+    pub fn sink(&self) -> Option<&Tensor> {
+        self.sink.as_ref()
+    }
+
+    /// sigmoid(x W) of the layer's input x (B, T, E): (B, T, H value width).
+    ///
+    /// # Errors
+    /// If the widths differ.
+    pub fn gate(&self, x: &Tensor) -> Result<Option<Tensor>> {
+        self.gate.as_ref().map(|weight| Ok(sigmoid(&linear(x, weight)?)?)).transpose()
+    }
+
+    /// Norm and factor of the mixture: (B, T, H, value width) -> same shape.
+    ///
+    /// # Errors
+    /// If the width does not fit the gain.
+    pub fn finish(&self, mixture: Tensor) -> Result<Tensor> {
+        Ok(match &self.norm {
+            Norm::None => self.scaled(&mixture)?,
+            Norm::Head(gain, eps) => rms_norm(&mixture, &self.scaled(gain)?, *eps)?,
+            Norm::AllHeads(gain) => {
+                let x = mixture.flatten_from(2)?; // B,T,H*value width
+                let rms = x.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?;
+                let normed = x.broadcast_div(&(rms + ALL_HEADS_EPS)?)?;
+                normed.broadcast_mul(&self.scaled(gain)?)?.reshape(mixture.shape())?
+            }
+        })
+    }
+
+    /// What finish and gate multiply the channels `of_head` of one row with: (value width). `mixture` and `gate` are those of
+    /// the whole row, (H value width).
+    ///
+    /// # Errors
+    /// If the gain is not `f32`.
+    pub fn row_scale(&self, of_head: Range<usize>, mixture: &[f32], gate: Option<&[f32]>) -> Result<Vec<f64>> {
+        let mean_square = |x: &[f32]| x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64;
+        let scaled = |gain: &Tensor| self.scaled(gain)?.to_vec1::<f32>();
+        let (gain, factor) = match &self.norm {
+            Norm::None => (vec![1.0; of_head.len()], self.factor),
+            Norm::Head(gain, eps) => (scaled(gain)?, 1.0 / (mean_square(&mixture[of_head.clone()]) + eps).sqrt()),
+            Norm::AllHeads(gain) => {
+                (scaled(gain)?[of_head.clone()].to_vec(), 1.0 / (mean_square(mixture).sqrt() + ALL_HEADS_EPS))
+            }
+        };
+        let mut scale: Vec<f64> = gain.into_iter().map(|gain| f64::from(gain) * factor).collect();
+        if let Some(gate) = gate {
+            scale.iter_mut().zip(&gate[of_head]).for_each(|(scale, &gate)| *scale *= f64::from(gate));
+        }
+        Ok(scale)
+    }
+
+    fn scaled(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        if self.factor == 1.0 {
+            Ok(x.clone())
+        } else {
+            x.affine(self.factor, 0.0)
+        }
+    }
+}
+
+impl LambdaSource {
+    fn load(variant: &Variant, init: f64, mut take: impl FnMut(&str) -> Result<Tensor>) -> Result<Self> {
+        Ok(match variant.lambda {
+            Lambda::None => Self::None,
+            Lambda::Vectors => {
+                let [q1, k1, q2, k2] = VECTORS.map(&mut take);
+                Self::Vectors([q1?, k1?, q2?, k2?], init)
+            }
+            Lambda::Layer | Lambda::Head => Self::Numbers(take(LAMBDA)?),
+            Lambda::Fixed => Self::Numbers(Tensor::new(&[init as f32], &Device::Cpu)?),
+            Lambda::TokenSigmoid => Self::Projection(take(LAMBDA_PROJECTION)?, true),
+            Lambda::Token => Self::Projection(take(LAMBDA_PROJECTION)?, false),
+        })
+    }
+
+    fn constant(&self) -> Result<Option<Tensor>> {
+        match self {
+            Self::None | Self::Projection(..) => Ok(None),
+            Self::Numbers(numbers) => Ok(Some(numbers.clone())),
+            // exp(q1 . k1) - exp(q2 . k2) + lambda_init, one number per layer: (1)
+            Self::Vectors([q1, k1, q2, k2], init) => {
+                let exp_dot = |q: &Tensor, k: &Tensor| linear(&q.unsqueeze(0)?, &k.unsqueeze(0)?)?.flatten_all()?.exp();
+                Ok(Some(((exp_dot(q1, k1)? - exp_dot(q2, k2)?)? + *init)?))
+            }
+        }
+    }
+}

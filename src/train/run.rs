@@ -1,0 +1,204 @@
+//! One run, top to bottom: a variant from a seed, step by step, with its logs, evaluations and checkpoints.
+
+use super::adamw::AdamW;
+use super::checkpoint::{self, Position};
+use super::data::DataSource;
+use super::log::{self, EvalLine, LogLine};
+use super::spec::{Stage, TrainSpec};
+use super::step::{detached, step, tensors, trainable};
+use super::watch::{layer_lines, LayerLine};
+use super::{Outcome, EVAL_FILE, LAYER_FILE, LOG_FILE};
+use crate::model::{Init, ModelConfig, Transformer, Weights, TENSOR_FILE};
+use crate::pass::score;
+use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Tokenizer};
+use anyhow::{Context, Result};
+use candle_core::{DType, Var};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// What is trained, and where.
+pub(super) struct Run<'a> {
+    pub(super) spec: &'a TrainSpec,
+    pub(super) config: &'a ModelConfig,
+    pub(super) init: Init,
+    pub(super) seed: u64,
+    pub(super) dir: &'a Path,
+    pub(super) stop: &'a AtomicBool,
+    pub(super) tokenizer: &'a Tokenizer,
+}
+
+/// The moving parts of a run.
+struct Session<'a> {
+    run: &'a Run<'a>,
+    vars: BTreeMap<String, Var>,
+    model: Transformer,
+    optimizer: AdamW,
+    data: DataSource<'a>,
+    log: csv::Writer<File>,
+    evals: csv::Writer<File>,
+    layers: csv::Writer<File>,
+    /// Where the run stands, with the sums of the log line in progress.
+    at: Position,
+    /// When and where the log line in progress began, for the speed.
+    since: (Instant, usize),
+    message: String,
+}
+
+impl Run<'_> {
+    /// Trains to the end, or until it is told to stop.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written, or training diverges.
+    pub(super) fn train(&self, resume: bool, report: &dyn Fn(usize, &str)) -> Result<Outcome> {
+        let mut session = self.start(resume)?;
+        while let Some(stage) = self.stage_at(session.at.tokens) {
+            if self.stop.load(Ordering::Relaxed) {
+                session.save()?;
+                return Ok(Outcome::Stopped);
+            }
+            session.advance(stage)?;
+            report(session.at.tokens, &session.message);
+        }
+        Ok(Outcome::Finished)
+    }
+
+    fn start(&self, resume: bool) -> Result<Session<'_>> {
+        let vars = trainable(&Weights::init_with(self.config, self.seed, &self.init)?)?;
+        let model = Transformer::build(self.config, &mut tensors(&vars))?;
+        let mut optimizer = AdamW::new(&vars, &self.spec.optimizer);
+        let saved = if resume { checkpoint::load(&self.checkpoints(), &mut optimizer)? } else { None };
+        let at = saved.unwrap_or_default();
+        std::fs::create_dir_all(self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
+        Ok(Session {
+            run: self,
+            log: log::open(&self.dir.join(LOG_FILE), at.tokens, |line: &LogLine| line.tokens)?,
+            evals: log::open(&self.dir.join(EVAL_FILE), at.tokens, |line: &EvalLine| line.tokens)?,
+            layers: log::open(&self.dir.join(LAYER_FILE), at.tokens, |line: &LayerLine| line.tokens)?,
+            data: DataSource::new(self.tokenizer, self.seed)?,
+            since: (Instant::now(), at.tokens),
+            message: String::new(),
+            vars,
+            model,
+            optimizer,
+            at,
+        })
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.dir.join("checkpoint")
+    }
+
+    /// The stage that trains the token after `tokens`, if any is left.
+    fn stage_at(&self, tokens: usize) -> Option<&Stage> {
+        let mut end = 0;
+        self.spec.stages.iter().find(|stage| {
+            end += stage.steps() * stage.step_tok;
+            tokens < end
+        })
+    }
+
+    /// Needle prompts nobody trained on, at the current context.
+    fn evaluate(&self, vars: &BTreeMap<String, Var>, ctx_tok: usize, tokens: usize) -> Result<Vec<EvalLine>> {
+        // Detached, so that no activations are kept for a backward pass.
+        let model = Transformer::build(self.config, &mut detached(vars)?)?;
+        let haystack = Haystack::embedded();
+        let mut lines = Vec::new();
+        for (needles, retrieve, cities) in
+            [(1, 1, CitySet::Train), (2, 2, CitySet::Train), (4, 2, CitySet::Train), (2, 2, CitySet::HeldOut)]
+        {
+            let mut scores = Vec::new();
+            for sample in 0..self.spec.watch.eval_samples as u64 {
+                let depth_pct = (sample % 5) as f64 * 25.0;
+                let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities };
+                // A short stage may not have room for every setting.
+                let Ok(prompt) = prompt::needle::build(&spec, sample, self.tokenizer, &haystack) else { break };
+                scores.extend(score(&model, &prompt, &[])?.queries);
+            }
+            let share = |hits: usize| hits as f64 / scores.len() as f64;
+            if !scores.is_empty() {
+                lines.push(EvalLine {
+                    tokens,
+                    ctx_tok,
+                    needles,
+                    retrieve,
+                    cities: cities.name().to_owned(),
+                    n: scores.len(),
+                    exact: share(scores.iter().filter(|s| s.exact).count()),
+                    first_digit: share(scores.iter().filter(|s| s.first_rank == 1).count()),
+                    log_prob_nats: scores.iter().map(|s| s.log_prob_nats).sum::<f64>() / scores.len() as f64,
+                });
+            }
+        }
+        Ok(lines)
+    }
+
+    /// An ordinary Hugging Face folder, beside the checkpoint and the logs.
+    fn write_model(&self, vars: &BTreeMap<String, Var>) -> Result<()> {
+        let write = |name: &str, text: &str| {
+            let path = self.dir.join(name);
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        write("config.json", &format!("{:#}\n", self.config.to_json()))?;
+        write("tokenizer.json", self.tokenizer.json())?;
+        detached(vars)?.write(&self.dir.join(TENSOR_FILE), DType::F16, &[])
+    }
+}
+
+impl Session<'_> {
+    /// One step, and whatever is due after it.
+    fn advance(&mut self, stage: &Stage) -> Result<()> {
+        let (spec, watch) = (self.run.spec, &self.run.spec.watch);
+        let batch = self.data.batch(stage, &spec.loss, self.at.documents)?;
+        let rate = spec.rate_at(self.at.tokens);
+        let done = step(&self.model, &mut self.optimizer, &batch, rate)?;
+        self.at.tally.add(&batch, &done.scores, done.loss_nats, done.grad_norm);
+        let before = self.at.tokens;
+        self.at.tokens += stage.step_tok;
+        self.at.documents += batch.inputs.len() as u64;
+        self.at.step += 1;
+
+        let last = self.run.stage_at(self.at.tokens).is_none();
+        let due = |every: usize| last || self.at.tokens / every > before / every;
+        let (log, evaluate, save) = (due(watch.log_every_tok), due(watch.eval_every_tok), due(watch.save_every_tok));
+        if log {
+            self.log(stage, rate)?;
+            let lines = layer_lines(self.run.config, &self.vars, &batch, &done.gradients, self.at.tokens)?;
+            lines.into_iter().try_for_each(|line| self.layers.serialize(line))?;
+            self.layers.flush()?;
+        }
+        if evaluate {
+            for line in self.run.evaluate(&self.vars, stage.ctx_tok, self.at.tokens)? {
+                self.evals.serialize(line)?;
+            }
+            self.evals.flush()?;
+        }
+        if save {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, stage: &Stage, rate: f64) -> Result<()> {
+        let speed = (self.at.tokens - self.since.1) as f64 / self.since.0.elapsed().as_secs_f64();
+        let tally = std::mem::take(&mut self.at.tally);
+        let line = tally.line(self.at.tokens, stage.ctx_tok, rate, mean(&self.model.lambdas()?), speed);
+        self.message = format!("loss {:.3} digit1 {:.2} {:.0} tok/s", line.loss_nats, line.digit1_hit, speed);
+        self.since = (Instant::now(), self.at.tokens);
+        self.log.serialize(line)?;
+        Ok(self.log.flush()?)
+    }
+
+    /// A checkpoint to continue from, and the model as it is.
+    fn save(&self) -> Result<()> {
+        // In this order: the last checkpoint says that the run is finished, so its model must be there by then.
+        self.run.write_model(&self.vars)?;
+        checkpoint::save(&self.run.checkpoints(), &self.optimizer, &self.at)
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}

@@ -1,0 +1,170 @@
+//! What goes on in the layers while they are trained, at the times of the log: how large the mixtures are, what lambda is, and
+//! which tensors and heads the gradient pulls at.
+
+use super::adamw::Gradients;
+use super::data::Batch;
+use super::step::detached;
+use crate::attention::{Attend, Fused, Heads};
+use crate::model::{ModelConfig, Transformer};
+use anyhow::Result;
+use candle_core::{Tensor, Var};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One line of `layers.csv`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LayerLine {
+    /// Tokens trained on.
+    pub tokens: usize,
+    /// 0-based layer; nothing for tensors outside of the layers.
+    pub layer: Option<usize>,
+    /// `context_rms`, `lambda` or `grad_norm`.
+    pub quantity: String,
+    /// The tensor of a `grad_norm`, without `model.layers.N`.
+    pub tensor: Option<String>,
+    /// 0-based head: output head of `context_rms`, `lambda` and `o_proj`, query, key or value head of their projections;
+    /// nothing for all heads together.
+    pub head: Option<usize>,
+    /// `context_rms`: root mean square, over tokens and channels, of what attention weighs together, before its norm.
+    /// `lambda`: mean over tokens. `grad_norm`: of the last step, before clipping.
+    pub value: f64,
+}
+
+/// Rows of the batch that pass once more.
+const ROWS_TOK: usize = 1024;
+
+/// The lines after a step on `batch` that had `gradients`, in the order of the names of `vars`.
+///
+/// # Errors
+/// If shapes do not fit.
+pub(super) fn layer_lines(
+    config: &ModelConfig,
+    vars: &BTreeMap<String, Var>,
+    batch: &Batch,
+    gradients: &Gradients,
+    tokens: usize,
+) -> Result<Vec<LayerLine>> {
+    let mut lines = Vec::new();
+    let mut add = |layer: Option<usize>, quantity: &str, tensor: Option<&str>, head: Option<usize>, value: f64| {
+        let (quantity, tensor) = (quantity.to_owned(), tensor.map(str::to_owned));
+        lines.push(LayerLine { tokens, layer, quantity, tensor, head, value });
+    };
+    let mut contexts = Contexts::default();
+    let model = Transformer::build(config, &mut detached(vars)?)?;
+    if let Some(part) = batch.parts(ROWS_TOK).next() {
+        model.hidden(part.inputs, &mut contexts)?;
+    }
+    for (layer, (rms, lambda)) in contexts.layers.iter().enumerate() {
+        rms.iter().enumerate().for_each(|(head, &rms)| add(Some(layer), "context_rms", None, Some(head), rms));
+        match lambda.as_slice() {
+            [lambda] => add(Some(layer), "lambda", None, None, *lambda),
+            per_head => per_head.iter().enumerate().for_each(|(h, &x)| add(Some(layer), "lambda", None, Some(h), x)),
+        }
+    }
+    for (name, gradient) in vars.keys().zip(gradients) {
+        let (layer, tensor) = split(name);
+        add(layer, "grad_norm", Some(tensor), None, norm(gradient.iter()));
+        for (head, norm) in by_head(config, tensor, gradient).into_iter().enumerate() {
+            add(layer, "grad_norm", Some(tensor), Some(head), norm);
+        }
+    }
+    Ok(lines)
+}
+
+/// `model.layers.3.self_attn.q_proj.weight` -> (3, `self_attn.q_proj.weight`).
+fn split(name: &str) -> (Option<usize>, &str) {
+    let within = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
+    within.and_then(|(layer, rest)| Some((Some(layer.parse().ok()?), rest))).unwrap_or((None, name))
+}
+
+fn norm<'a>(values: impl Iterator<Item = &'a f32>) -> f64 {
+    values.map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt()
+}
+
+/// The norm of each head's part of a projection: rows of those into heads, columns of that out of them.
+fn by_head(config: &ModelConfig, tensor: &str, gradient: &[f32]) -> Vec<f64> {
+    match tensor {
+        "self_attn.q_proj.weight" | "self_attn.k_proj.weight" | "self_attn.v_proj.weight" => {
+            gradient.chunks(config.head_dim * config.width).map(|rows| norm(rows.iter())).collect()
+        }
+        "self_attn.o_proj.weight" => {
+            let width = config.attention_width();
+            let of_head = width / config.heads;
+            let columns = |head: usize| gradient.chunks(width).flat_map(move |row| &row[head * of_head..][..of_head]);
+            (0..config.heads).map(|head| norm(columns(head))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Attention as it is trained, with a look at each layer's mixture and lambda.
+#[derive(Default)]
+struct Contexts {
+    /// By layer: root mean square of each head's mixture; lambda of the layer or of each head, as a mean over tokens.
+    layers: Vec<(Vec<f64>, Vec<f64>)>,
+}
+
+impl Attend for Contexts {
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> candle_core::Result<Tensor> {
+        let mixture = Fused.attend(layer, heads)?; // B,T,H,value width
+        let rms = mixture.sqr()?.mean((0, 1, 3))?.sqrt()?.to_vec1::<f32>()?; // H
+        let lambda = match &heads.lambda {
+            None => Vec::new(),
+            Some(lambda) if lambda.rank() == 3 => lambda.mean((0, 1))?.to_vec1::<f32>()?, // H
+            Some(lambda) => lambda.to_vec1::<f32>()?,
+        };
+        let wide = |numbers: Vec<f32>| numbers.into_iter().map(f64::from).collect();
+        self.layers.push((wide(rms), wide(lambda)));
+        Ok(mixture)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{step, tensors, variables, AdamW, Kind};
+    use super::*;
+    use crate::attention::Variant;
+    use crate::model::Sizes;
+    use crate::ops::RopeStyle;
+
+    #[test]
+    fn norms_of_heads_and_tensors_make_up_the_norm_of_the_whole_gradient() {
+        let sizes =
+            Sizes { vocab: 20, width: 16, layers: 2, ffn: 24, heads: 3, kv_heads: 6, head_dim: 4, max_ctx_tok: 32 };
+        let config = ModelConfig::llama(Variant::preset("diff").unwrap(), sizes, 10_000.0, RopeStyle::Half);
+        let vars = variables(&config, 1).unwrap();
+        let spec = toml::from_str(
+            "rate = 1e-3\nfinal_fraction = 0.1\nwarmup_tok = 1\nbeta1 = 0.9\nbeta2 = 0.95\nweight_decay = 0.1\nclip = 1.0",
+        );
+        let mut optimizer = AdamW::new(&vars, &spec.unwrap());
+        let ids: Vec<u32> = (0..33).map(|i| i * 7 % 20).collect();
+        let batch = Batch {
+            inputs: vec![ids[..32].to_vec()],
+            targets: ids[1..].to_vec(),
+            weights: vec![1.0; 32],
+            kinds: vec![Kind::Text; 32],
+        };
+        let model = Transformer::build(&config, &mut tensors(&vars)).unwrap();
+        let done = step(&model, &mut optimizer, &batch, 1e-3).unwrap();
+        let lines = layer_lines(&config, &vars, &batch, &done.gradients, 32).unwrap();
+        let of = |quantity: &str, heads: bool| {
+            let wanted = |line: &&LayerLine| line.quantity == quantity && line.head.is_some() == heads;
+            lines.iter().filter(wanted).cloned().collect::<Vec<_>>()
+        };
+        let squares = |lines: &[LayerLine]| lines.iter().map(|line| line.value.powi(2)).sum::<f64>();
+        let whole = squares(&of("grad_norm", false)).sqrt();
+        assert!((whole / done.grad_norm - 1.0).abs() < 1e-9, "{whole} instead of {}", done.grad_norm);
+        for tensor in ["q_proj", "k_proj", "v_proj", "o_proj"] {
+            let name = format!("self_attn.{tensor}.weight");
+            let of_tensor = |mut list: Vec<LayerLine>| {
+                list.retain(|line| line.tensor.as_ref() == Some(&name));
+                list
+            };
+            let (heads, all) = (of_tensor(of("grad_norm", true)), of_tensor(of("grad_norm", false)));
+            assert_eq!(heads.len(), 2 * if tensor == "o_proj" { 3 } else { 6 }, "{tensor}");
+            assert!((squares(&heads) / squares(&all) - 1.0).abs() < 1e-9, "{tensor}");
+        }
+        assert_eq!((of("context_rms", true).len(), of("lambda", false).len()), (6, 2));
+        assert!(lines.iter().all(|line| line.value.is_finite() && line.value > 0.0));
+    }
+}
