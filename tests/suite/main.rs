@@ -18,6 +18,7 @@ mod nll;
 mod reference;
 mod report;
 mod resume;
+mod seeds;
 mod train;
 mod trained;
 mod trust;
