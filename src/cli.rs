@@ -9,9 +9,11 @@ use crate::experiment::Shard;
 use crate::generate::MAX_NEW;
 use crate::measure::AR_MAX_COUNT;
 use crate::model::Layout;
+use crate::plot::Page;
 use crate::prompt::BosChoice;
 use crate::quant::Scope;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -144,6 +146,74 @@ pub struct OutputArgs {
     /// Print nothing but the result
     #[arg(short, long)]
     pub quiet: bool,
+    /// Figures.
+    #[command(flatten)]
+    pub figures: FigureArgs,
+}
+
+/// In which formats figures are drawn.
+#[derive(Clone, Debug, Args)]
+pub struct FigureArgs {
+    /// Formats of the figures, which look alike, as in `png,pdf`; `report` shows PNGs
+    #[arg(long = "figures", value_enum, value_delimiter = ',', default_value = "png", value_name = "FORMATS")]
+    pub formats: Vec<FigureFormat>,
+    /// Their size.
+    #[command(flatten)]
+    pub page: PageArgs,
+}
+
+/// How large figures are drawn.
+#[derive(Clone, Debug, Args)]
+pub struct PageArgs {
+    /// Width of figures on paper; PNGs then have 300 dpi [default: what they need]
+    #[arg(long, value_name = "MM", value_parser = in_range::<20, 2000>)]
+    pub figure_width: Option<f64>,
+    /// Size of the numbers along axes, in points; smaller where a figure needs more room than its width leaves [default: 9]
+    #[arg(long, value_name = "PT", value_parser = in_range::<3, 72>)]
+    pub figure_font: Option<f64>,
+}
+
+/// A number between two others.
+fn in_range<const LO: u32, const HI: u32>(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (f64::from(LO)..=f64::from(HI)).contains(number));
+    number.ok_or_else(|| format!("give it a number from {LO} to {HI}"))
+}
+
+impl PageArgs {
+    /// The page that figures are drawn for.
+    pub fn page(&self) -> Page {
+        Page { width_mm: self.figure_width, font_pt: self.figure_font }
+    }
+}
+
+impl FigureArgs {
+    /// The names of a figure's files, one for each format.
+    pub fn files(&self, name: &str) -> Vec<String> {
+        let extensions: BTreeSet<&str> = self.formats.iter().map(|format| format.extension()).collect();
+        extensions.into_iter().map(|extension| format!("{name}.{extension}")).collect()
+    }
+}
+
+/// A format of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FigureFormat {
+    /// Pixels
+    Png,
+    /// Vectors, for the web and for editing
+    Svg,
+    /// Vectors, for papers
+    Pdf,
+}
+
+impl FigureFormat {
+    /// What the names of such files end in.
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Png => "png",
+            Self::Svg => "svg",
+            Self::Pdf => "pdf",
+        }
+    }
 }
 
 /// Which part of an experiment is run.
@@ -233,15 +303,13 @@ pub struct HeatmapArgs {
     /// Logarithmic colours
     #[arg(long)]
     pub log: bool,
-    /// Also write the matrix of every map drawn: one .npy or .csv file, numbered if there are several maps
+    /// Also write the matrix of every map drawn, as .npy or .csv; of several maps, model, layer, head and map are put into
+    /// the names of their files
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
     /// Write --data token by token instead of pooled
     #[arg(long, requires = "data")]
     pub full: bool,
-    /// Also draw an SVG: bitmap inside, vector text
-    #[arg(long)]
-    pub svg: bool,
     /// Prompt length in tokens [default: 4k, or what all models can take if that is less]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
@@ -454,9 +522,12 @@ pub struct CompareArgs {
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Also draw the differences: a new PNG file
-    #[arg(long, value_name = "FILE.png")]
+    /// Also draw the differences: a new PNG, SVG or PDF file
+    #[arg(long, value_name = "FILE.png|svg|pdf")]
     pub plot: Option<PathBuf>,
+    /// Size of the figure.
+    #[command(flatten)]
+    pub page: PageArgs,
     /// Exit with 3 if a difference is so, as in 'exact < -0.05'; of METRIC.lo and .hi the ends of its interval, of
     /// METRIC.baseline and .other the means; may be repeated
     #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
@@ -587,6 +658,9 @@ pub struct TrainArgs {
     /// No progress bars
     #[arg(short, long)]
     pub quiet: bool,
+    /// Figures.
+    #[command(flatten)]
+    pub figures: FigureArgs,
 }
 
 #[cfg(test)]

@@ -55,8 +55,9 @@ fn check_plot(path: &Path) -> Result<()> {
     if path.exists() {
         bail_usage!("--plot {shown}: it exists, and figures are never overwritten; name a new file");
     }
-    if !path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
-        bail_usage!("--plot {shown}: figures are PNG files; name it FILE.png");
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    if !matches!(extension, Some("png" | "svg" | "pdf")) {
+        bail_usage!("--plot {shown}: figures are PNG, SVG or PDF files; name it FILE.png, FILE.svg or FILE.pdf");
     }
     match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
         Some(folder) => bail_usage!("--plot {shown}: there is no folder {}", folder.display()),

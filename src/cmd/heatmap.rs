@@ -16,7 +16,7 @@ use crate::prompt::Region;
 use crate::record::Record;
 use crate::table::{left, percent_or_dash, right, short, Table};
 use anyhow::Result;
-use data::{numbered, write_data};
+use data::{taken, write_data};
 use draw::Picture;
 use heads::Heads;
 use serde::Serialize;
@@ -58,7 +58,8 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
         let picture = Picture { args, heads: &heads, maps: &measure.maps };
         picture.draw(&mut session)?;
         if let Some(path) = &args.data {
-            write_data(path, if args.full { &full.maps } else { &measure.maps }, args.full)?;
+            let models: Vec<&str> = session.setup.models.iter().map(|model| model.name.as_str()).collect();
+            write_data(path, if args.full { &full.maps } else { &measure.maps }, args.full, &models, args.head)?;
         }
     }
     if session.run.is_complete() {
@@ -170,10 +171,9 @@ fn check(args: &HeatmapArgs, ctx_tok: usize) -> Result<()> {
         if !matches!(extension, Some("npy" | "csv")) {
             bail_usage!("--data {}: the name must end in .npy or .csv", path.display());
         }
-        for path in std::iter::once(path.clone()).chain((1..10).map(|i| numbered(path, i))) {
-            if path.exists() {
-                bail_usage!("--data {}: exists already; results are never overwritten", path.display());
-            }
+        if let Some(found) = taken(path) {
+            let shown = path.display();
+            bail_usage!("--data {shown}: {} exists already; results are never overwritten", found.display());
         }
     }
     Ok(())

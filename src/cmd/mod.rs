@@ -21,11 +21,12 @@ mod train;
 
 use crate::bail_usage;
 use crate::cli::{Cli, Command};
-use crate::plot::{AllocationPanel, Bar};
+use crate::plot::{allocation, AllocationPanel, Bar, Estimate, Part};
 use crate::prompt::Region;
-use crate::summary::{Pick, Summary};
+use crate::summary::{Pick, Setting, Summary};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use session::Session;
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
@@ -110,30 +111,45 @@ fn progress_bar(len: usize, quiet: bool) -> ProgressBar {
     ProgressBar::with_draw_target(Some(len as u64), target).with_style(style)
 }
 
-/// What each region gives the output, stacked, by depth: one panel for each model and setting; `with_ctx` names the length too.
-fn attention_panels(summary: &Summary, with_ctx: bool) -> Vec<AllocationPanel> {
-    let mut panels = Vec::new();
-    for &(ctx, needles, retrieve) in summary.settings() {
-        for model in summary.models() {
-            let share = |depth: f64, region: Region| {
-                let pick = Pick::of(model, "share_out").region(region.name()).depth_pct(depth);
-                let share = summary.mean(pick.setting((ctx, needles, retrieve)))?;
-                Some((region.name().to_owned(), share))
-            };
-            let bar = |depth: f64| Bar {
-                label: format!("{depth:.0}"),
-                shares: Region::ALL.iter().filter_map(|&region| share(depth, region)).collect(),
-            };
-            let bars: Vec<Bar> =
-                summary.depths_pct().into_iter().map(bar).filter(|bar| !bar.shares.is_empty()).collect();
-            let setting = setting_name(needles, retrieve);
-            let setting = if with_ctx { format!("{setting} · {ctx}") } else { setting };
-            if !bars.is_empty() {
-                panels.push(AllocationPanel { model: model.clone(), setting, bars });
-            }
-        }
-    }
-    panels
+/// Draws what each region gives the output while the answer is predicted, by depth.
+fn draw_allocation(session: &mut Session, summary: &Summary) -> Result<()> {
+    let rows = "rows that predict the answer";
+    let subtitle = format!("{rows}, mean over heads and layers · {}", session.setup.caption());
+    let heading = session.heading("What each region gives the heads' output while the answer is predicted", &subtitle);
+    let panels = attention_panels(summary, session.setup.grid.ctx_tok().len() > 1, session.setup.grid.seed());
+    let figure = allocation(&panels, &heading, "share of the output (%)")?;
+    session.save(&figure, "allocation", &format!("mean over heads, layers and the {rows}; share of the output"))
+}
+
+/// Stacked regions by depth and model, one panel for each setting; `with_ctx` names the length too.
+fn attention_panels(summary: &Summary, with_ctx: bool, seed: u64) -> Vec<AllocationPanel> {
+    const NOISE: [Region; 3] = [Region::Template, Region::Filler, Region::Distractor];
+    let estimate = |pick: Pick<'_>| {
+        let (value, interval) = summary.mean_in(pick, seed)?;
+        Some(Estimate { value, interval: Some((interval.lo, interval.hi)) })
+    };
+    let bar = |setting: Setting, model: &String, depth: f64| {
+        let pick = |metric| Pick::of(model, metric).setting(setting).depth_pct(depth);
+        let part = |region: Region| {
+            let share = estimate(pick("share_out").region(region.name()))?;
+            // More whiskers could not be told apart.
+            let interval = share.interval.filter(|_| region == Region::Answer);
+            let share = Estimate { interval, ..share };
+            Some(Part { region: region.name().to_owned(), share, is_noise: NOISE.contains(&region) })
+        };
+        let parts: Vec<Part> = Region::ALL.into_iter().filter_map(part).collect();
+        let bar = Bar { group: format!("{depth:.0}"), model: model.clone(), parts, noise: estimate(pick("noise_out")) };
+        (!bar.parts.is_empty()).then_some(bar)
+    };
+    let panel = |&setting: &Setting| {
+        let (ctx, needles, retrieve) = setting;
+        let name = setting_name(needles, retrieve);
+        let depths = summary.depths_pct().into_iter();
+        let of_depth = |depth| summary.models().iter().filter_map(move |model| bar(setting, model, depth));
+        let bars: Vec<Bar> = depths.flat_map(of_depth).collect();
+        AllocationPanel { setting: if with_ctx { format!("{name} · {ctx} tokens") } else { name }, bars }
+    };
+    summary.settings().iter().map(panel).filter(|panel| !panel.bars.is_empty()).collect()
 }
 
 /// `N=4 R=2`.

@@ -1,6 +1,6 @@
 //! `difftool needle`: does the model find the needle, and where did its attention go?
 
-use super::attention_panels;
+use super::draw_allocation;
 use super::execute::{self, Found};
 use super::flags::{self, Defaults};
 use super::remarks::{answer_near_even, at_the_floor, joined, EVEN};
@@ -8,7 +8,7 @@ use super::session::Session;
 use super::setting_name;
 use crate::cli::NeedleArgs;
 use crate::experiment::{Experiment, Generate, Grid, Show};
-use crate::plot::{accuracy, allocation, AccuracyPanel};
+use crate::plot::{accuracy, AccuracyPanel, Hits};
 use crate::summary::{Difference, Pick, Proportion, Setting, Summary};
 use crate::table::{left, percent_in, percent_or_dash, points_in, right, Table};
 use anyhow::Result;
@@ -60,12 +60,10 @@ pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
         return Ok(()); // nothing but failures
     };
     let caption = session.setup.caption();
-    let figure = accuracy(&panels, &format!("exact match · {caption}"))?;
-    session.save(&figure, "accuracy.png", "mean over prompts")?;
-    let subtitle = format!("rows that predict the answer, mean over heads and layers · {caption}");
-    let figure = allocation(&attention_panels(summary, session.setup.grid.ctx_tok().len() > 1), &subtitle)?;
-    let pooling = "mean over heads, layers and the rows that predict the answer; share of the output";
-    session.save(&figure, "allocation.png", pooling)
+    let subtitle = format!("in %, with 95 % Wilson intervals and numbers of prompts n · {caption}");
+    let figure = accuracy(&panels, &session.heading("Needle retrieval: exact-match accuracy", &subtitle))?;
+    session.save(&figure, "accuracy", "mean over prompts")?;
+    draw_allocation(session, summary)
 }
 
 fn accuracy_panels(summary: &Summary, grid: &Grid) -> Option<Vec<AccuracyPanel>> {
@@ -76,7 +74,8 @@ fn accuracy_panels(summary: &Summary, grid: &Grid) -> Option<Vec<AccuracyPanel>>
         for &(needles, retrieve) in &grid.settings {
             let cell = |depth: f64, ctx: usize| {
                 let pick = Pick::of(model, "exact").cities("train").depth_pct(depth);
-                summary.mean(pick.setting((ctx, needles, retrieve)))
+                let found = summary.proportion(pick.setting((ctx, needles, retrieve)));
+                Some(Hits { accuracy: found.fraction?, interval: (found.lo, found.hi), n: found.n })
             };
             panels.push(AccuracyPanel {
                 model: model.clone(),

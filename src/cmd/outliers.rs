@@ -176,8 +176,8 @@ fn draw_ccdf(session: &mut Session, found: &[(String, Outliers)]) -> Result<()> 
         panel("hidden states", "|activation|", Outliers::all_hidden),
     ];
     let subtitle = format!("all maps over visible keys; the output of every layer · {}", session.setup.caption());
-    let figure = ccdf(&panels, "How large logits and hidden states get", &subtitle)?;
-    session.save(&figure, "ccdf.png", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
+    let figure = ccdf(&panels, &session.heading("How large logits and hidden states get", &subtitle))?;
+    session.save(&figure, "ccdf", "all layers, heads and maps; log-binned histogram, 128 bins per doubling")
 }
 
 /// Prints the tables.

@@ -45,7 +45,7 @@ pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
     let report = Report { summary, session };
     let figures = summary.settings().iter().map(|&setting| report.figure(setting)).collect::<Result<Vec<_>>>()?;
     for (i, figure) in figures.iter().enumerate() {
-        let name = if i == 0 { "bits.png".to_owned() } else { format!("bits-{}.png", i + 1) };
+        let name = if i == 0 { "bits".to_owned() } else { format!("bits-{}", i + 1) };
         session.save(figure, &name, "mean over prompts, 95 % intervals: Wilson for accuracy, bootstrap otherwise")?;
     }
     Ok(())
@@ -236,10 +236,10 @@ impl Report<'_> {
             .map(|c| c.bits().map_or(c.to_string(), |bits| bits.to_string()))
             .collect();
         let panels = [
-            ("needle accuracy", "%", "exact", None, Some((0.0, 100.0)), 100.0),
-            ("answer log-probability", "nats", "answer_log_prob", None, None, 1.0),
-            ("the answer's share of the output", "%", "share_out", Some("answer"), None, 100.0),
-            ("NLL of prose", "nats per token", "nll", None, None, 1.0),
+            ("needle accuracy", "exact match (%)", "exact", None, Some((0.0, 100.0)), 100.0),
+            ("answer log-probability", "log-probability (nats)", "answer_log_prob", None, None, 1.0),
+            ("what the answer gives", "share of the output (%)", "share_out", Some("answer"), None, 100.0),
+            ("NLL of prose", "NLL (nats per token)", "nll", None, None, 1.0),
         ];
         let mut drawn = Vec::new();
         let of_setting = |&(_, _, _, region, _, _): &(_, _, _, Option<&str>, _, _)| setting.1 > 0 || region.is_none();
@@ -267,7 +267,7 @@ impl Report<'_> {
         let subtitle =
             format!("one scale per {scope}{exempt} · {asked}{}", self.session.setup.caption_of(&[setting.0]));
         let title = "What is left with few bits per attention logit";
-        quality(&drawn, &categories, title, &subtitle, "bits per attention logit")
+        quality(&drawn, &categories, &self.session.heading(title, &subtitle), "bits per attention logit")
     }
 
     fn estimate(

@@ -1,13 +1,13 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
-use super::attention_panels;
+use super::draw_allocation;
 use super::execute::{self, Found};
 use super::flags::{self, Defaults};
 use super::remarks::EVEN;
 use super::session::Session;
 use crate::cli::RatioArgs;
 use crate::experiment::{Experiment, Grid, Show};
-use crate::plot::{allocation, head_grid, HeadGrid};
+use crate::plot::{head_grid, HeadGrid, HeadScale};
 use crate::prompt::Region;
 use crate::stats::{bootstrap_mean, mean, rank_stability, RESAMPLES};
 use crate::summary::{Difference, Pick, Setting, Summary};
@@ -83,19 +83,18 @@ pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
     let caption = session.setup.caption();
     // Text has no depths and no regions but BOS and itself: nothing to stack.
     if !is_text {
-        let subtitle = format!("{rows} · mean over heads and layers · {caption}");
-        let figure = allocation(&attention_panels(summary, session.setup.grid.ctx_tok().len() > 1), &subtitle)?;
-        session.save(
-            &figure,
-            "allocation.png",
-            &format!("mean over heads, layers and the {rows}; share of the output"),
-        )?;
+        draw_allocation(session, summary)?;
     }
-    let what = if is_text { "BOS" } else { "the answer" };
+    let (what, region) = if is_text { ("BOS", Region::Bos) } else { ("the answer", Region::Answer) };
     let grids: Vec<HeadGrid> = summary.models().iter().map(|model| head_shares(summary, model)).collect();
     let title = format!("What {what} gives each head's output, by layer and head");
-    let figure = head_grid(&grids, &title, &format!("{rows} · {caption}"), "share of the output (%)")?;
-    session.save(&figure, "heads.png", &format!("mean over prompts and the {rows}; share of the output"))
+    let subtitle = format!("{rows} · {caption}");
+    let uniform = summary.models().first().and_then(|model| {
+        summary.mean(Pick::of(model, "share_uniform").region(region.name())).map(|share| 100.0 * share)
+    });
+    let scale = HeadScale { label: "share of the output (%)", end: Some(100.0), uniform };
+    let figure = head_grid(&grids, &session.heading(&title, &subtitle), &scale)?;
+    session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
 }
 
 /// The kept share of every head in percent: layers x heads.

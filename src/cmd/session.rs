@@ -4,7 +4,7 @@ use super::{plural, progress_bar, recipe, start_threads, stop_on_ctrl_c};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::experiment::{self, Finished, Part, Plan, Setup, Shard, Start, Watch, RESULTS};
 use crate::measure::Measure;
-use crate::plot::Figure;
+use crate::plot::{Figure, Heading};
 use crate::record::Record;
 use anyhow::{bail, Result};
 use indicatif::ProgressBar;
@@ -58,14 +58,16 @@ impl Session {
         Ok(Self { run: run?, setup, output: how.output, shard: how.part.shard })
     }
 
-    /// Saves a figure with its recipe.
-    pub(super) fn save(&mut self, figure: &Figure, file: &str, pooling: &str) -> Result<()> {
-        figure.save(&self.run.outputs.place(file, None), &self.recipe(pooling))
+    /// What stands above a figure.
+    pub(super) fn heading<'a>(&self, title: &'a str, subtitle: &'a str) -> Heading<'a> {
+        Heading { title, subtitle, page: self.output.figures.page.page() }
     }
 
-    /// Saves a figure as SVG with its recipe.
-    pub(super) fn save_svg(&mut self, figure: &Figure, file: &str, pooling: &str) -> Result<()> {
-        figure.save_svg(&self.run.outputs.place(file, None), &self.recipe(pooling))
+    /// Saves a figure with its recipe in every format that is asked for; `name` has no extension.
+    pub(super) fn save(&mut self, figure: &Figure, name: &str, pooling: &str) -> Result<()> {
+        let recipe = self.recipe(pooling);
+        let files = self.output.figures.files(name);
+        files.iter().try_for_each(|file| figure.save(&self.run.outputs.place(file, None), &recipe))
     }
 
     fn recipe(&self, pooling: &str) -> Vec<(String, String)> {

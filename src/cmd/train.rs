@@ -26,8 +26,8 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     bars.finish();
     match outcome {
         Outcome::Finished => {
-            draw::curves(&spec, &args.out)?;
-            crate::say!("models, logs and curves.png in {}", args.out.display());
+            draw::curves(&spec, &args.out, &args.figures)?;
+            crate::say!("models, logs and curves in {}", args.out.display());
         }
         Outcome::Stopped => {
             let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };

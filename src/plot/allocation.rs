@@ -1,200 +1,238 @@
-//! What each region gives: bars of shares stacked by region, after Figure 1 of the Differential Transformer paper. Shares
-//! of an output may be negative: those hang below zero.
+//! What each region gives: shares stacked by region, models next to each other, after Figure 1 of the Differential
+//! Transformer paper. Shares of an output may be negative: those hang below zero.
 
-use super::colour::{self, AXIS, FAINT_INK, GRID};
+use super::axis::Axis;
+use super::colour::{self, AXIS, FAINT_INK, GRID, INK, PAPER};
 use super::distinct;
-use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
+use super::figure::{Area, Figure, Heading};
+use super::quality::Estimate;
+use super::text::{Anchor, Type, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
-/// The bars of one model in one setting.
+/// The bars of one setting.
 #[derive(Clone, Debug)]
 pub struct AllocationPanel {
-    /// The model.
-    pub model: String,
     /// Needles in the text and asked for, for example `N=4 R=2`.
     pub setting: String,
-    /// One bar for each depth.
+    /// One for each depth and model; those of one depth stand together, in the order of the models' first appearance.
     pub bars: Vec<Bar>,
 }
 
 /// One stacked bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What stands under it, for example the depth.
-    pub label: String,
-    /// Regions and their share of the output as a fraction, from zero on; they sum to 1.
-    pub shares: Vec<(String, f64)>,
+    /// What stands under the bars of all models, for example the depth.
+    pub group: String,
+    /// The model.
+    pub model: String,
+    /// From the bottom; negative shares are stacked downwards from zero.
+    pub parts: Vec<Part>,
+    /// The share of all parts that are noise.
+    pub noise: Option<Estimate>,
 }
 
-const WIDTH: f64 = 1600.0;
-/// The heading needs this much.
-const MIN_WIDTH: f64 = 1040.0;
+/// The share of one region.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Its name.
+    pub region: String,
+    /// The share as a fraction of the whole. An interval is drawn as a whisker at the end of the part.
+    pub share: Estimate,
+    /// Whether the bracket beside the bar embraces it.
+    pub is_noise: bool,
+}
+
 const LEFT: f64 = 142.0;
 /// Room for the legend.
 const RIGHT: f64 = 226.0;
-const BETWEEN: (f64, f64) = (48.0, 34.0);
-const PANEL_TITLE_HEIGHT: f64 = 46.0;
-/// Ticks and label below a panel.
-const BELOW: f64 = 84.0;
-const PANEL_HEIGHT: f64 = 440.0;
-const PANEL_MAX_WIDTH: f64 = 600.0;
-/// Width of a bar as a fraction of its slot.
-const BAR: f64 = 0.8;
-/// Between segments.
+const TITLE_HEIGHT: f64 = 42.0;
+const PANEL_HEIGHT: f64 = 220.0;
+/// Names of models and groups below a panel.
+const BELOW: f64 = 66.0;
+/// The label below the last panel.
+const LAST: f64 = 56.0;
+/// Between groups, as a fraction of theirs.
+const BETWEEN_GROUPS: f64 = 0.1;
+/// Right of a bar: the bracket with its number, or without.
+const BRACKET: (f64, f64) = (46.0, 14.0);
+/// A narrower bar is not left to its bracket's number.
+const BAR_MIN_WIDTH: f64 = 30.0;
+/// Between parts.
 const SEAM: f64 = 1.0;
-/// Segments lower than this part of a panel have no number: it would not fit.
-const SMALLEST_NUMBER: f64 = 0.05;
 /// Shares beyond this are no parts of a whole that could be drawn.
 const LARGEST: f64 = 10.0;
 /// A share that is less than a pixel.
 const INVISIBLE: f64 = 0.002;
-const NUMBER: Type = Type::new(20.0, Anchor::Middle);
+const NUMBER: Type = Type::new(18.0, Anchor::Middle);
+const MODEL: Type = Type::new(17.0, Anchor::Middle);
+const NOTE: Type = Type::new(17.0, Anchor::Left).in_colour(FAINT_INK);
 
-/// Draws the panels: models side by side, settings below each other.
-/// `subtitle` says what was measured, for example `mean over heads and layers · 20 prompts per bar · seed 0`.
-pub fn allocation(panels: &[AllocationPanel], subtitle: &str) -> Result<Figure> {
+/// Draws the panels, settings below each other. `label` says what is shared, for example `share of |attention| (%)`; the
+/// shares, which are fractions, are shown as percentages.
+///
+/// # Errors
+///
+/// If there is nothing to draw, or shares are no parts of a whole.
+pub fn allocation(panels: &[AllocationPanel], heading: &Heading, label: &str) -> Result<Figure> {
     check(panels)?;
-    let models = distinct(panels.iter().map(|panel| &panel.model));
-    let settings = distinct(panels.iter().map(|panel| &panel.setting));
-    let gaps = BETWEEN.0 * (models.len() - 1) as f64;
-    let panel_width = ((WIDTH - LEFT - RIGHT - gaps) / models.len() as f64).min(PANEL_MAX_WIDTH).floor();
-    let row_height = PANEL_TITLE_HEIGHT + PANEL_HEIGHT + BELOW + BETWEEN.1;
-    let content = panel_width * models.len() as f64 + gaps;
-    let width = (LEFT + content + RIGHT).max(MIN_WIDTH);
-    let title = "What each region gives the heads' output while the answer is predicted";
-    let range = Range::of(panels);
-    let (mut figure, top) = Figure::headed(title, subtitle, width, row_height * settings.len() as f64)?;
-
+    let bars = || panels.iter().flat_map(|panel| &panel.bars);
+    let models = distinct(bars().map(|bar| &bar.model));
+    let axis = share_axis(panels);
+    let row_height = TITLE_HEIGHT + PANEL_HEIGHT + BELOW;
+    let content = heading.page.room() - LEFT - RIGHT;
+    let body = row_height * panels.len() as f64 + LAST;
+    let (mut figure, top) = Figure::headed(heading, LEFT + content + RIGHT, body)?;
+    let mut y = top;
     for panel in panels {
-        let place = |names: &[String], name: &String| names.iter().position(|other| other == name).unwrap_or(0) as f64;
-        let column = place(&models, &panel.model);
-        let area = Area {
-            x: LEFT + (panel_width + BETWEEN.0) * column,
-            y: top + PANEL_TITLE_HEIGHT + row_height * place(&settings, &panel.setting),
-            width: panel_width,
-            height: PANEL_HEIGHT,
-        };
-        draw_panel(&mut figure, panel, area, range);
-        if column == 0.0 {
-            draw_share_axis(&mut figure, area, range);
-        }
+        let area = Area { x: LEFT, y: y + TITLE_HEIGHT, width: content, height: PANEL_HEIGHT };
+        figure.panel_title((area.x, area.y - 24.0), &panel.setting, "", area.width);
+        draw_share_axis(&mut figure, area, &axis, label);
+        draw_panel(&mut figure, panel, area, &axis, &models);
+        y += row_height;
     }
-    draw_legend(&mut figure, (LEFT + content + 44.0, top + PANEL_TITLE_HEIGHT), &regions(panels));
+    figure.text((LEFT + content / 2.0, y + 14.0), "depth of the needle (%)", AXIS_LABEL);
+    draw_legend(&mut figure, (LEFT + content + 44.0, top + TITLE_HEIGHT), panels);
     Ok(figure)
 }
 
 fn check(panels: &[AllocationPanel]) -> Result<()> {
-    ensure!(!panels.is_empty(), "no attention shares to draw");
-    for AllocationPanel { model, setting, bars } in panels {
-        ensure!(!bars.is_empty(), "no attention shares to draw for {model}, {setting}");
-        for Bar { label, shares } in bars {
-            let total: f64 = shares.iter().map(|(_, share)| share).sum();
+    ensure!(!panels.is_empty(), "no shares to draw");
+    for AllocationPanel { setting, bars } in panels {
+        ensure!(!bars.is_empty(), "no shares to draw for {setting}");
+        for Bar { group, model, parts, .. } in bars {
+            let total: f64 = parts.iter().map(|part| part.share.value).sum();
             ensure!(
-                shares.iter().all(|(_, share)| share.abs() <= LARGEST) && total <= 1.0 + 1e-3,
-                "shares of {model}, {setting}, {label} are no parts of a whole (their sum is {total})"
+                parts.iter().all(|part| part.share.value.abs() <= LARGEST) && total <= 1.0 + 1e-3,
+                "shares of {model}, {setting}, {group} are no parts of a whole (their sum is {total})"
             );
         }
     }
     Ok(())
 }
 
+/// From the deepest of the stacks, or 0, to the highest, or 1.
+fn share_axis(panels: &[AllocationPanel]) -> Axis {
+    let (mut lo, mut hi) = (0.0_f64, 1.0_f64);
+    for bar in panels.iter().flat_map(|panel| &panel.bars) {
+        let shares = || bar.parts.iter().map(|part| part.share.value);
+        // What rounding leaves and what nobody could see is no reason for another step.
+        lo = lo.min(shares().map(|share| share.min(0.0)).sum::<f64>() + INVISIBLE);
+        hi = hi.max(shares().map(|share| share.max(0.0)).sum::<f64>() - INVISIBLE);
+    }
+    Axis::stepped(100.0 * lo, 100.0 * hi, true, 4.0)
+}
+
+fn draw_share_axis(figure: &mut Figure, area: Area, axis: &Axis, label: &str) {
+    for &tick in &axis.ticks {
+        let y = area.bottom() - area.height * axis.place(tick);
+        figure.fill(Area { y: y - 0.75, height: 1.5, ..area }, GRID);
+        figure.text((area.x - 14.0, y), &axis.number(tick), TICK.at(Anchor::Right));
+    }
+    let kind = AXIS_LABEL.at(Anchor::Upward);
+    for (i, line) in kind.wrap(label, area.height + TITLE_HEIGHT).iter().enumerate() {
+        figure.text((50.0 + 26.0 * i as f64, area.centre().1), line, kind);
+    }
+}
+
+fn draw_panel(figure: &mut Figure, panel: &AllocationPanel, area: Area, axis: &Axis, models: &[String]) {
+    let groups = distinct(panel.bars.iter().map(|bar| &bar.group));
+    let slot = area.width / groups.len() as f64;
+    let pitch = slot * (1.0 - BETWEEN_GROUPS) / models.len() as f64;
+    let bracket = if pitch - BRACKET.0 >= BAR_MIN_WIDTH { BRACKET.0 } else { BRACKET.1.min(pitch / 2.0) };
+    let place = |names: &[String], name: &String| names.iter().position(|other| other == name).unwrap_or(0) as f64;
+    for bar in &panel.bars {
+        let first = area.x + slot * (place(&groups, &bar.group) + BETWEEN_GROUPS / 2.0);
+        let whole = Area { x: first + pitch * place(models, &bar.model), width: pitch - bracket, ..area };
+        draw_bar(figure, bar, whole, axis, bracket == BRACKET.0);
+        let name = MODEL.fit(&bar.model, pitch - 4.0);
+        figure.text((whole.x + (pitch - BRACKET.1) / 2.0, area.bottom() + 18.0), &name, MODEL);
+    }
+    for (i, group) in groups.iter().enumerate() {
+        let middle = area.x + slot * (i as f64 + 0.5);
+        figure.text((middle, area.bottom() + 44.0), &TICK.fit(group, slot), TICK);
+    }
+    let zero = area.bottom() - area.height * axis.place(0.0);
+    figure.fill(Area { y: zero - 1.0, height: 2.0, ..area }, AXIS);
+}
+
+/// A bar in the area of the whole axis, its whiskers, and the bracket beside it.
+fn draw_bar(figure: &mut Figure, bar: &Bar, whole: Area, axis: &Axis, numbered: bool) {
+    let y = |share: f64| whole.bottom() - whole.height * axis.place(100.0 * share);
+    let (mut above, mut below) = (0.0, 0.0);
+    let mut whiskers = Vec::new();
+    let mut noise: Option<(f64, f64)> = None;
+    for Part { region, share, is_noise } in &bar.parts {
+        let start = if share.value < 0.0 { &mut below } else { &mut above };
+        let (from, to) = (*start, *start + share.value);
+        *start = to;
+        let (high, low) = (y(from.max(to)), y(from.min(to)));
+        let segment = Area { y: high, height: low - high - SEAM.min((low - high) / 2.0), ..whole };
+        let ground = colour::region(region);
+        figure.fill(segment, ground);
+        let number = percent(share.value);
+        if segment.height >= NUMBER.em && NUMBER.width(&number) + 26.0 < segment.width {
+            let middle = (segment.x + (segment.width - 16.0) / 2.0, segment.centre().1);
+            figure.text(middle, &number, NUMBER.in_colour(colour::text_on(ground)));
+        }
+        whiskers.extend(share.interval.map(|(lo, hi)| (y(from + lo), y(from + hi))));
+        if *is_noise && share.value > 0.0 {
+            noise = Some(noise.map_or((from, to), |(first, _)| (first, to)));
+        }
+    }
+    for ends in whiskers {
+        figure.whisker(whole.right() - 11.0, ends, PAPER, 5.0);
+        figure.whisker(whole.right() - 11.0, ends, INK, 2.0);
+    }
+    if let (Some(share), Some((from, to))) = (bar.noise, noise) {
+        draw_bracket(figure, whole.right() + 3.0, (y(from), y(to)), numbered.then(|| percent(share.value)));
+        if let Some((lo, hi)) = share.interval {
+            // About the end of the parts that are above zero; the bracket has no others.
+            let shift = to - share.value;
+            figure.whisker(whole.right() + 8.0, (y(lo + shift), y(hi + shift)), INK, 1.5);
+        }
+    }
+}
+
+/// A bracket that opens to the left, from `low` up to `high`.
+fn draw_bracket(figure: &mut Figure, x: f64, (low, high): (f64, f64), number: Option<String>) {
+    let (low, high) = (low - 1.5, high + 1.5);
+    figure.line(&[(x, low), (x + 5.0, low), (x + 5.0, high), (x, high)], INK, 1.5);
+    if let Some(number) = number {
+        figure.text((x + 13.0, (low + high) / 2.0), &number, NUMBER.at(Anchor::Left));
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}", 100.0 * share).replace('-', "−")
+}
+
 /// The regions that can be seen, in the order of the stacks.
 fn regions(panels: &[AllocationPanel]) -> Vec<String> {
-    let shares = || panels.iter().flat_map(|panel| &panel.bars).flat_map(|bar| &bar.shares);
-    let mut regions = distinct(shares().map(|(name, _)| name));
-    regions.retain(|region| shares().any(|(name, share)| name == region && *share != 0.0));
+    let parts = || panels.iter().flat_map(|panel| &panel.bars).flat_map(|bar| &bar.parts);
+    let mut regions = distinct(parts().map(|part| &part.region));
+    regions.retain(|region| parts().any(|part| part.region == *region && part.share.value != 0.0));
     regions
 }
 
-/// The shares between the lower and the upper end of the axis, in quarters of the whole.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Range {
-    lowest: i32,
-    highest: i32,
-}
-
-impl Range {
-    /// From 0 to 1, or further where negative shares hang below zero and what is above makes up for them.
-    fn of(panels: &[AllocationPanel]) -> Self {
-        let mut range = Self { lowest: 0, highest: 4 };
-        for bar in panels.iter().flat_map(|panel| &panel.bars) {
-            let below: f64 = bar.shares.iter().map(|(_, share)| share.min(0.0)).sum();
-            let above: f64 = bar.shares.iter().map(|(_, share)| share.max(0.0)).sum();
-            // What rounding leaves and what nobody could see is no reason for another quarter.
-            range.lowest = range.lowest.min((4.0 * (below + INVISIBLE)).min(0.0).floor() as i32);
-            range.highest = range.highest.max((4.0 * (above - INVISIBLE)).ceil() as i32);
-        }
-        range
-    }
-
-    /// Height of the whole in an area.
-    fn whole(self, area: Area) -> f64 {
-        area.height * 4.0 / f64::from(self.highest - self.lowest)
-    }
-
-    fn y(self, area: Area, share: f64) -> f64 {
-        area.bottom() + self.whole(area) * (f64::from(self.lowest) / 4.0 - share)
-    }
-}
-
-fn draw_panel(figure: &mut Figure, panel: &AllocationPanel, area: Area, range: Range) {
-    figure.panel_title((area.x, area.y - 28.0), &panel.model, &panel.setting, area.width);
-    for quarter in range.lowest..=range.highest {
-        let y = range.y(area, f64::from(quarter) / 4.0);
-        figure.fill(Area { y, height: 1.5, ..area }, GRID);
-    }
-    let slot = area.width / panel.bars.len() as f64;
-    for (i, bar) in panel.bars.iter().enumerate() {
-        let x = area.x + slot * (i as f64 + (1.0 - BAR) / 2.0);
-        draw_bar(figure, bar, Area { x, width: slot * BAR, ..area }, range);
-        let middle = area.x + slot * (i as f64 + 0.5);
-        figure.text((middle, area.bottom() + 22.0), &TICK.fit(&bar.label, slot), TICK);
-    }
-    figure.fill(Area { y: range.y(area, 0.0), height: 2.0, ..area }, AXIS);
-    let label = AXIS_LABEL.fit("depth of the needle (%)", area.width);
-    figure.text((area.centre().0, area.bottom() + 58.0), &label, AXIS_LABEL);
-}
-
-/// Positive shares upwards from zero, negative ones downwards.
-fn draw_bar(figure: &mut Figure, bar: &Bar, area: Area, range: Range) {
-    let (mut above, mut below) = (0.0, 0.0);
-    for (region, share) in &bar.shares {
-        let end = if *share < 0.0 { &mut below } else { &mut above };
-        let from: f64 = *end;
-        *end += share;
-        let height = range.whole(area) * share.abs();
-        let y = range.y(area, from.max(*end));
-        let segment = Area { y, height: height - SEAM.min(height / 2.0), ..area };
-        let ground = colour::region(region);
-        figure.fill(segment, ground);
-        let number = format!("{:.0}", 100.0 * share).replace('-', "−");
-        if height >= SMALLEST_NUMBER * area.height && NUMBER.width(&number) < segment.width {
-            figure.text(segment.centre(), &number, NUMBER.in_colour(colour::text_on(ground)));
-        }
-    }
-}
-
-fn draw_share_axis(figure: &mut Figure, area: Area, range: Range) {
-    for quarter in range.lowest..=range.highest {
-        let (y, percent) = (range.y(area, f64::from(quarter) / 4.0), (25 * quarter).to_string().replace('-', "−"));
-        figure.text((area.x - 16.0, y), &percent, Type { anchor: Anchor::Right, ..TICK });
-    }
-    let label = Type { anchor: Anchor::Upward, ..AXIS_LABEL };
-    figure.text((50.0, area.centre().1), "share of the output (%)", label);
-}
-
-/// The regions, the topmost of the bars on top.
-fn draw_legend(figure: &mut Figure, (x, y): (f64, f64), regions: &[String]) {
-    const STEP: f64 = 40.0;
+/// The regions, the topmost of the bars on top, and what the strokes mean.
+fn draw_legend(figure: &mut Figure, (x, y): (f64, f64), panels: &[AllocationPanel]) {
+    const STEP: f64 = 34.0;
+    let regions = regions(panels);
     for (i, region) in regions.iter().rev().enumerate() {
         let y = y + STEP * i as f64;
-        figure.fill(Area { x, y, width: 26.0, height: 26.0 }, colour::region(region));
-        let kind = Type { anchor: Anchor::Left, ..TICK };
+        figure.fill(Area { x, y, width: 24.0, height: 24.0 }, colour::region(region));
         let name = if region == "bos" { "BOS" } else { region };
-        figure.text((x + 38.0, y + 13.0), &kind.fit(name, RIGHT - 90.0), kind);
+        let kind = TICK.at(Anchor::Left);
+        figure.text((x + 38.0, y + 12.0), &kind.fit(name, RIGHT - 90.0), kind);
     }
-    let note = Type { em: 18.0, anchor: Anchor::Left, ..TICK }.in_colour(FAINT_INK);
-    figure.text((x, y + STEP * regions.len() as f64 + 16.0), "numbers in %", note);
+    let bars = || panels.iter().flat_map(|panel| &panel.bars);
+    let brackets = bars().any(|bar| bar.noise.is_some());
+    let mut estimates = bars().flat_map(|bar| bar.noise.iter().chain(bar.parts.iter().map(|part| &part.share)));
+    let whiskers = estimates.any(|estimate| estimate.interval.is_some());
+    let notes = [("numbers in %", true), ("bracket: noise", brackets), ("whiskers: 95 %", whiskers)];
+    for (i, (note, _)) in notes.iter().filter(|(_, shown)| *shown).enumerate() {
+        figure.text((x, y + STEP * regions.len() as f64 + 12.0 + 25.0 * i as f64), note, NOTE);
+    }
 }
 
 #[cfg(test)]
@@ -202,29 +240,31 @@ mod tests {
     use super::*;
 
     fn panel(shares: &[(&str, f64)]) -> AllocationPanel {
-        let shares = shares.iter().map(|&(region, share)| (region.to_string(), share)).collect();
-        AllocationPanel {
-            model: "diff".into(),
-            setting: "N=1 R=1".into(),
-            bars: vec![Bar { label: "50".into(), shares }],
-        }
+        let part = |&(region, value): &(&str, f64)| Part {
+            region: region.to_string(),
+            share: Estimate { value, interval: None },
+            is_noise: region == "filler",
+        };
+        let parts = shares.iter().map(part).collect();
+        let bar = Bar { group: "50".into(), model: "diff".into(), parts, noise: None };
+        AllocationPanel { setting: "N=1 R=1".into(), bars: vec![bar] }
+    }
+
+    fn draw(panel: AllocationPanel) -> Result<Figure> {
+        allocation(&[panel], &Heading::default(), "share of |attention| (%)")
     }
 
     #[test]
-    fn a_whole_bar_is_drawn() {
-        assert!(allocation(&[panel(&[("bos", 0.3), ("filler", 0.45), ("answer", 0.25)])], "").is_ok());
-    }
-
-    #[test]
-    fn negative_shares_hang_below_zero_and_the_axis_reaches_what_makes_up_for_them() {
-        let range = |shares| Range::of(&[panel(shares)]);
-        assert_eq!(range(&[("bos", 0.4), ("answer", 0.6)]), Range { lowest: 0, highest: 4 });
-        assert_eq!(range(&[("bos", -0.3), ("answer", 1.3)]), Range { lowest: -2, highest: 6 });
-        assert_eq!(range(&[("bos", -0.001), ("answer", 1.001)]), Range { lowest: 0, highest: 4 });
-        let area = Area { x: 0.0, y: 0.0, width: 10.0, height: 80.0 };
-        let range = Range { lowest: -2, highest: 6 };
-        assert_eq!([range.y(area, 1.5), range.y(area, 0.0), range.y(area, -0.5)], [0.0, 60.0, 80.0]);
-        assert!(allocation(&[panel(&[("bos", -0.3), ("filler", 0.7), ("answer", 0.6)])], "").is_ok());
+    fn a_whole_bar_and_signed_shares_are_drawn() {
+        assert!(draw(panel(&[("bos", 0.3), ("filler", 0.45), ("answer", 0.25)])).is_ok());
+        let signed = [("filler", -0.3), ("answer", 1.5), ("question", -0.2)];
+        let ends = |shares: &[(&str, f64)]| {
+            let axis = share_axis(&[panel(shares)]);
+            (axis.lo, axis.hi)
+        };
+        assert_eq!(ends(&signed), (-50.0, 150.0));
+        assert_eq!(ends(&[("bos", -0.001), ("answer", 1.001)]), (0.0, 100.0));
+        assert!(draw(panel(&signed)).is_ok());
     }
 
     #[test]
@@ -236,11 +276,11 @@ mod tests {
 
     #[test]
     fn shares_that_are_no_parts_of_a_whole_are_errors() {
-        assert!(allocation(&[], "").is_err());
+        assert!(allocation(&[], &Heading::default(), "").is_err());
         for shares in
             [[("bos", 0.6), ("answer", 0.6)], [("bos", -11.0), ("answer", 0.6)], [("bos", f64::NAN), ("answer", 0.6)]]
         {
-            let error = allocation(&[panel(&shares)], "").err().unwrap();
+            let error = draw(panel(&shares)).err().unwrap();
             assert!(error.to_string().contains("diff, N=1 R=1, 50"), "{error}");
         }
     }

@@ -1,7 +1,8 @@
 //! Axes: how numbers become places, and the round numbers that are written beside them.
 
-use super::colour::{AXIS, GRID};
-use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
+use super::colour::{AXIS, GRID, PAPER};
+use super::figure::{Area, Figure};
+use super::text::{Anchor, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
 /// How numbers become places along an axis.
@@ -18,6 +19,7 @@ pub(super) struct Axis {
 
 /// Decades that have numbers on one axis, at most.
 const MOST_DECADES: i32 = 7;
+const TICK_LENGTH: f64 = 7.0;
 
 /// The smallest and the largest of the numbers, of which there must be one.
 pub(super) fn extent(numbers: &[f64]) -> Result<(f64, f64)> {
@@ -31,14 +33,20 @@ pub(super) fn draw_axes(figure: &mut Figure, area: Area, x_axis: &Axis, y_axis: 
     for &tick in &x_axis.ticks {
         let x = area.x + area.width * x_axis.place(tick);
         figure.fill(Area { x: x - 0.75, width: 1.5, ..area }, GRID);
+        draw_tick_below(figure, area, x);
         figure.text((x, area.bottom() + 24.0), &x_axis.number(tick), TICK);
     }
     figure.frame(area, AXIS, 1.5);
 }
 
+/// A tick below the frame of a panel.
+pub(super) fn draw_tick_below(figure: &mut Figure, area: Area, x: f64) {
+    figure.fill(Area { x: x - 0.75, width: 1.5, y: area.bottom(), height: TICK_LENGTH }, AXIS);
+}
+
 /// The name of a y axis, left of its numbers.
 pub(super) fn draw_y_label(figure: &mut Figure, area: Area, label: &str) {
-    figure.text((area.x - 98.0, area.centre().1), label, Type { anchor: Anchor::Upward, ..AXIS_LABEL });
+    figure.text((area.x - 98.0, area.centre().1), label, AXIS_LABEL.at(Anchor::Upward));
 }
 
 /// Grid lines across a panel and the numbers left of it.
@@ -46,9 +54,26 @@ pub(super) fn draw_y_axis(figure: &mut Figure, area: Area, axis: &Axis) {
     for &tick in &axis.ticks {
         let y = area.bottom() - area.height * axis.place(tick);
         figure.fill(Area { y: y - 0.75, height: 1.5, ..area }, GRID);
-        figure.text((area.x - 14.0, y), &axis.number(tick), Type { anchor: Anchor::Right, ..TICK });
+        figure.fill(Area { x: area.x - TICK_LENGTH, width: TICK_LENGTH, y: y - 0.75, height: 1.5 }, AXIS);
+        figure.text((area.x - 14.0, y), &axis.number(tick), TICK.at(Anchor::Right));
     }
 }
+
+/// Two strokes across a y axis that leaves out zero, at the end where zero would be, after the frame is drawn.
+pub(super) fn draw_break(figure: &mut Figure, area: Area, axis: &Axis) {
+    if axis.has_zero() {
+        return;
+    }
+    let y = if axis.lo > 0.0 { area.bottom() - 15.0 } else { area.y + 15.0 };
+    let slanted = |y: f64| [(area.x - 9.0, y + 4.0), (area.x + 9.0, y - 4.0)];
+    figure.line(&[slanted(y + 1.0)[0], slanted(y + 1.0)[1]], PAPER, 7.0);
+    for y in [y - 3.0, y + 5.0] {
+        figure.line(&slanted(y), AXIS, 1.5);
+    }
+}
+
+/// What has to be said below the title of axes that are broken.
+pub(super) const BREAK_NOTE: &str = "broken axes leave out 0";
 
 impl Axis {
     /// Steps of 1, 2 or 5 × 10ⁿ, some five of them; `wide` moves the ends out to whole steps.
@@ -89,10 +114,20 @@ impl Axis {
         Self { lo: 10_f64.powi(first), hi: 10_f64.powi(last), log: true, powers: true, ticks }
     }
 
-    /// The places between powers of ten: 2 to 9 of each decade.
-    pub(super) fn minor_ticks(&self) -> Vec<f64> {
-        let decades = self.lo.log10().round() as i32..self.hi.log10().round() as i32;
-        decades.flat_map(|decade| (2..10).map(move |digit| f64::from(digit) * 10_f64.powi(decade))).collect()
+    /// Between ends that are 1, 2 or 5 × 10ⁿ, spaced by ratios. Both ends are above zero.
+    pub(super) fn log_between(lo: f64, hi: f64) -> Self {
+        let floor = |x: f64| {
+            let decade = 10_f64.powf((x.log10() + 1e-9).floor());
+            decade * [5.0, 2.0, 1.0].into_iter().find(|step| step * decade <= x * (1.0 + 1e-9)).unwrap_or(1.0)
+        };
+        let lo = floor(lo);
+        // The reciprocals of 1, 2 and 5 × 10ⁿ are such numbers too.
+        Self::log(lo, (1.0 / floor(1.0 / hi)).max(2.0 * lo))
+    }
+
+    /// Whether zero is on the axis, or it is spaced by ratios and has none.
+    pub(super) fn has_zero(&self) -> bool {
+        self.log || (self.lo <= 0.0 && self.hi >= 0.0)
     }
 
     /// Where `x` lies, from 0 at the beginning of the axis to 1 at its end.
@@ -170,7 +205,9 @@ mod tests {
         let axis = Axis::decades(3e-12, 1.0);
         assert_eq!(numbers(&axis), ["10⁻¹²", "10⁻¹⁰", "10⁻⁸", "10⁻⁶", "10⁻⁴", "10⁻²", "10⁰"]);
         assert_eq!(numbers(&Axis::decades(0.01, 1000.0)), ["10⁻²", "10⁻¹", "10⁰", "10¹", "10²", "10³"]);
-        assert_eq!(Axis::decades(0.1, 1.0).minor_ticks().len(), 8);
+        let between = |lo: f64, hi: f64| numbers(&Axis::log_between(lo, hi));
+        assert_eq!(between(0.3, 61.0), ["0.2", "0.5", "1", "2", "5", "10", "20", "50", "100"]);
+        assert_eq!(between(5.0, 5.0), ["5", "10"]);
     }
 
     #[test]

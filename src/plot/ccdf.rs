@@ -1,11 +1,12 @@
 //! Outliers: the fraction of magnitudes above each magnitude, both axes by ratios, so that rare and large ones show.
 
 use super::axis::{draw_axes, draw_y_label, extent, Axis};
-use super::colour::{self, AXIS};
+use super::colour;
 use super::distinct;
-use super::figure::{self, Area, Figure};
-use super::legend::Mark;
+use super::figure::{Area, Figure, Heading};
+use super::legend::{draw_curve, Mark};
 use super::panelgrid::PanelGrid;
+use super::text::AXIS_LABEL;
 use anyhow::{ensure, Result};
 
 /// The distributions of one quantity.
@@ -33,19 +34,17 @@ pub struct CcdfLine {
 
 const PANELS_ACROSS: usize = 2;
 const PANEL: (f64, f64) = (560.0, 420.0);
-const LINE: f64 = 3.0;
-const MINOR_TICK: f64 = 6.0;
 /// Length of a dash and of the space behind it.
 const DASH: f64 = 7.0;
-/// Magnitudes below the largest by more than this ratio are left out: almost-zeros go on for ever.
-const LARGEST_RATIO: f64 = 1e8;
+/// The axis begins where some line has come down to this fraction: before that all are the same.
+const ALMOST_ALL: f64 = 0.9;
 
 /// Draws the panels, two across.
 ///
 /// # Errors
 ///
 /// If there is nothing to draw, magnitudes are not in ascending order, or fractions are not between 0 and 1 and falling.
-pub fn ccdf(panels: &[CcdfPanel], title: &str, subtitle: &str) -> Result<Figure> {
+pub fn ccdf(panels: &[CcdfPanel], heading: &Heading) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no distributions to draw");
     let lines = || panels.iter().flat_map(|panel| &panel.lines);
     for panel in panels {
@@ -53,13 +52,13 @@ pub fn ccdf(panels: &[CcdfPanel], title: &str, subtitle: &str) -> Result<Figure>
     }
     let models = distinct(lines().map(|line| &line.model));
     let medians = lines().any(|line| line.median.is_some());
-    let subtitle = if medians { format!("{subtitle} · dashed: median") } else { subtitle.to_string() };
-    let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL);
-    let (mut sheet, top) = grid.sheet(title, &subtitle, &models, Mark::Line)?;
+    let subtitle = [heading.subtitle, if medians { " · thin verticals: medians" } else { "" }].concat();
+    let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
+    let (mut sheet, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &models, Mark::Line)?;
     for (i, panel) in panels.iter().enumerate() {
         let area = grid.area(i, top);
         draw_panel(&mut sheet, panel, area, &models)?;
-        sheet.text((area.centre().0, area.bottom() + 60.0), &panel.x_label, figure::AXIS_LABEL);
+        sheet.text((area.centre().0, area.bottom() + 60.0), &panel.x_label, AXIS_LABEL);
     }
     Ok(sheet)
 }
@@ -82,14 +81,20 @@ fn visible(line: &CcdfLine) -> impl Iterator<Item = (f64, f64)> + '_ {
     line.points.iter().copied().filter(|&(magnitude, fraction)| magnitude > 0.0 && fraction > 0.0)
 }
 
-fn draw_panel(figure: &mut Figure, panel: &CcdfPanel, area: Area, models: &[String]) -> Result<()> {
+/// Of magnitudes from where the lines begin to fall, and of all fractions.
+fn axes(panel: &CcdfPanel) -> Result<(Axis, Axis)> {
     let (magnitudes, fractions): (Vec<f64>, Vec<f64>) = panel.lines.iter().flat_map(visible).unzip();
     let (smallest, largest) = extent(&magnitudes)?;
-    let x_axis = Axis::decades(smallest.max(largest / LARGEST_RATIO), largest);
-    let y_axis = Axis::decades(extent(&fractions)?.0, 1.0);
+    let falls = |line: &CcdfLine| visible(line).take_while(|(_, fraction)| *fraction > ALMOST_ALL).last();
+    let first = panel.lines.iter().filter_map(falls).map(|(magnitude, _)| magnitude).fold(f64::MAX, f64::min);
+    let first = first.clamp(smallest, largest);
+    Ok((Axis::log_between(first, largest), Axis::decades(extent(&fractions)?.0, 1.0)))
+}
+
+fn draw_panel(figure: &mut Figure, panel: &CcdfPanel, area: Area, models: &[String]) -> Result<()> {
+    let (x_axis, y_axis) = axes(panel)?;
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
     draw_axes(figure, area, &x_axis, &y_axis);
-    draw_minor_ticks(figure, area, &x_axis, &y_axis);
     draw_y_label(figure, area, "fraction above");
     for line in &panel.lines {
         let model = models.iter().position(|model| *model == line.model).unwrap_or(0);
@@ -100,31 +105,17 @@ fn draw_panel(figure: &mut Figure, panel: &CcdfPanel, area: Area, models: &[Stri
         if let Some(median) = line.median.filter(|median| (x_axis.lo..=x_axis.hi).contains(median)) {
             draw_median(figure, area, x_axis.place(median), model, models.len());
         }
-        figure.line(&places, colour::curve(model), LINE);
+        draw_curve(figure, &places, model);
     }
     Ok(())
 }
 
-fn draw_minor_ticks(figure: &mut Figure, area: Area, x_axis: &Axis, y_axis: &Axis) {
-    for tick in x_axis.minor_ticks() {
-        let x = area.x + area.width * x_axis.place(tick) - 0.5;
-        figure.fill(Area { x, width: 1.0, y: area.bottom() - MINOR_TICK, height: MINOR_TICK }, AXIS);
-    }
-    for tick in y_axis.minor_ticks() {
-        let y = area.bottom() - area.height * y_axis.place(tick) - 0.5;
-        figure.fill(Area { y, height: 1.0, width: MINOR_TICK, ..area }, AXIS);
-    }
-}
-
 /// A dashed vertical line. The dashes of one model are where others have spaces, so that equal medians are seen.
 fn draw_median(figure: &mut Figure, area: Area, place: f64, model: usize, models: usize) {
-    let period = DASH * models.max(2) as f64;
-    let mut y = area.y + DASH * model as f64;
-    while y + DASH <= area.bottom() {
-        let x = area.x + area.width * place - 1.0;
-        figure.fill(Area { x, y, width: 2.0, height: DASH }, colour::curve(model));
-        y += period;
-    }
+    let x = area.x + area.width * place;
+    let space = DASH * (models.max(2) - 1) as f64;
+    let ends = [(x, area.y + DASH * model as f64), (x, area.bottom())];
+    figure.dashed_line(&ends, colour::curve(model), 2.0, &[DASH, space]);
 }
 
 #[cfg(test)]
@@ -140,19 +131,26 @@ mod tests {
     fn zeros_have_no_place_and_are_left_out() {
         let zeros = panel(&[(0.0, 1.0), (0.5, 0.7), (20.0, 1e-6), (40.0, 0.0)]);
         assert_eq!(visible(&zeros.lines[0]).count(), 2);
-        assert!(ccdf(&[zeros], "t", "s").is_ok());
+        assert!(ccdf(&[zeros], &Heading::default()).is_ok());
+    }
+
+    #[test]
+    fn the_axis_begins_where_the_lines_begin_to_fall() {
+        let falling = panel(&[(1e-6, 1.0), (0.3, 0.95), (0.7, 0.8), (20.0, 1e-6), (42.0, 1e-7)]);
+        let (x_axis, y_axis) = axes(&falling).unwrap();
+        assert_eq!((x_axis.lo, x_axis.hi, y_axis.lo), (0.2, 50.0, 1e-7));
     }
 
     #[test]
     fn one_point_can_be_drawn() {
-        assert!(ccdf(&[panel(&[(1.0, 1.0)])], "t", "s").is_ok());
+        assert!(ccdf(&[panel(&[(1.0, 1.0)])], &Heading::default()).is_ok());
     }
 
     #[test]
     fn what_is_no_distribution_is_an_error() {
-        assert!(ccdf(&[], "t", "s").is_err());
+        assert!(ccdf(&[], &Heading::default()).is_err());
         for points in [&[(1.0, 1.5)][..], &[(f64::NAN, 0.5)], &[(1.0, 0.5), (2.0, 0.6)], &[(0.0, 1.0)]] {
-            assert!(ccdf(&[panel(points)], "t", "s").is_err(), "{points:?}");
+            assert!(ccdf(&[panel(points)], &Heading::default()).is_err(), "{points:?}");
         }
     }
 }

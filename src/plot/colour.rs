@@ -12,9 +12,6 @@ pub(super) const MISSING: RGBColor = RGBColor(0xee, 0xee, 0xee);
 /// Where a map has nothing: darker than [`MISSING`], to stand out from white and pale colours.
 pub(super) const MASKED: RGBColor = RGBColor(0xd8, 0xd8, 0xd8);
 
-/// Red, amber, green: the needle-in-a-haystack colours that Kamradt (2023) made familiar, as three stops over 0..=1.
-const NEEDLE: [RGBColor; 3] = [RGBColor(0xf0, 0x49, 0x6e), RGBColor(0xeb, 0xb8, 0x39), RGBColor(0x0c, 0xd7, 0x9f)];
-
 /// Curves, in order: the strong colours of Okabe & Ito (2008).
 const CURVES: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xb2), // blue
@@ -56,11 +53,6 @@ const DIVERGING: [RGBColor; 13] = [
     RGBColor(0xc4, 0x36, 0x2d),
     RGBColor(0xa1, 0x0f, 0x12),
 ];
-
-/// The colour of an accuracy, linear between the stops of [`NEEDLE`]; values outside 0..=1 take the nearer end.
-pub(super) fn needle(accuracy: f64) -> RGBColor {
-    between(&NEEDLE, accuracy)
-}
 
 /// The colour of a magnitude, from dark at 0 to light at 1.
 pub(super) fn sequential(place: f64) -> RGBColor {
@@ -137,13 +129,6 @@ mod tests {
         (a.max(b) + 0.05) / (a.min(b) + 0.05)
     }
 
-    #[test]
-    fn accuracy_goes_from_red_over_amber_to_green() {
-        assert_eq!([needle(0.0), needle(0.5), needle(1.0)], NEEDLE);
-        assert_eq!((needle(-3.0), needle(7.0)), (NEEDLE[0], NEEDLE[2]));
-        assert_eq!(needle(0.25), RGBColor(0xee, 0x81, 0x54));
-    }
-
     /// CIE L*, 0 for black to 100 for white.
     fn lightness(colour: RGBColor) -> f64 {
         let y = luminance(colour);
@@ -173,7 +158,7 @@ mod tests {
     #[test]
     fn text_reads_on_every_ground() {
         let tenths = || (0..=10).map(|i| f64::from(i) / 10.0);
-        let grounds = tenths().map(needle).chain(tenths().map(sequential)).chain(tenths().map(diverging));
+        let grounds = tenths().map(sequential).chain(tenths().map(diverging));
         let grounds = grounds.chain(REGIONS.map(region));
         for ground in grounds {
             // WCAG AA asks 4.5 of body text and 3 of large text, which ours is.

@@ -2,7 +2,8 @@
 
 use super::colour::{AXIS, FAINT_INK};
 use super::colourscale::Shades;
-use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
+use super::figure::{Area, Figure};
+use super::text::{Anchor, Type, AXIS_LABEL, TICK};
 use plotters::style::RGBColor;
 
 /// A bar of colours, the largest number on top.
@@ -16,6 +17,8 @@ pub(super) struct ColourBar<'a> {
     pub(super) note: &'a str,
 }
 
+/// Colours of a bar.
+const STEPS: usize = 256;
 /// Width of the colours of a bar.
 const BAR_WIDTH: f64 = 26.0;
 /// Between the numbers beside a bar, at least.
@@ -31,11 +34,8 @@ impl ColourBar<'_> {
     /// Draws the bar; `colour` gives the colour of a place.
     pub(super) fn draw(&self, figure: &mut Figure, colour: impl Fn(f64) -> RGBColor) {
         let area = self.area;
-        let steps = area.height as usize;
-        for i in 0..steps {
-            let strip = Area { y: area.bottom() - i as f64 - 1.0, height: 1.0, ..area };
-            figure.fill(strip, colour(i as f64 / (steps - 1) as f64));
-        }
+        let shades: Vec<RGBColor> = (0..STEPS).rev().map(|i| colour(i as f64 / (STEPS - 1) as f64)).collect();
+        figure.bitmap(area, (STEPS, 1), &shades);
         for (place, text) in self.ticks {
             let y = area.bottom() - area.height * place;
             figure.fill(Area { x: area.right(), y: y - 0.5, width: 7.0, height: 1.5 }, AXIS);

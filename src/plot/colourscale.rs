@@ -39,6 +39,10 @@ pub(super) struct Shades {
     top: f64,
     /// Whether there are larger magnitudes, or for a logarithmic scale smaller ones.
     cut: bool,
+    /// Whether the top was given rather than found.
+    fixed: bool,
+    /// A number to be named beside the colours.
+    mark: Option<(f64, &'static str)>,
 }
 
 impl Shades {
@@ -49,7 +53,7 @@ impl Shades {
         let largest = magnitudes.last().copied().filter(|largest| *largest > 0.0).unwrap_or(1.0);
         if !log {
             let top = robust_top(&magnitudes, largest);
-            return Self { signed, spacing: Spacing::Linear, top, cut: top < largest };
+            return Self { signed, spacing: Spacing::Linear, top, cut: top < largest, fixed: false, mark: None };
         }
         magnitudes.retain(|x| *x > 0.0);
         let lowest = |quantile: f64| {
@@ -58,11 +62,22 @@ impl Shades {
         };
         if signed {
             // Half of the magnitudes are told apart by ratios, the smaller half by differences.
-            return Self { signed, spacing: Spacing::SymmetricLog(lowest(0.5)), top: largest, cut: false };
+            let spacing = Spacing::SymmetricLog(lowest(0.5));
+            return Self { signed, spacing, top: largest, cut: false, fixed: false, mark: None };
         }
         let lo = lowest(1.0 - QUANTILE);
         let cut = magnitudes.first().is_some_and(|smallest| *smallest < lo);
-        Self { signed, spacing: Spacing::Log(lo), top: largest, cut }
+        Self { signed, spacing: Spacing::Log(lo), top: largest, cut, fixed: false, mark: None }
+    }
+
+    /// A linear scale with the same signs whose last colour is that of `end`.
+    pub(super) fn ending_at(self, end: f64, mut numbers: impl Iterator<Item = f64>) -> Self {
+        Self { spacing: Spacing::Linear, top: end, fixed: true, cut: numbers.any(|number| number.abs() > end), ..self }
+    }
+
+    /// With a number that is named beside the colours.
+    pub(super) fn marked(self, mark: Option<(f64, &'static str)>) -> Self {
+        Self { mark, ..self }
     }
 
     pub(super) fn colour(&self, number: f64) -> RGBColor {
@@ -95,7 +110,8 @@ impl Shades {
 
     /// Places and numbers beside a colour bar, none nearer to another than the fraction `gap` of the bar.
     pub(super) fn ticks(&self, gap: f64) -> Vec<(f64, String)> {
-        let mut kept: Vec<(f64, String)> = Vec::new();
+        let mark = self.mark.map(|(number, name)| (self.place(number), format!("{name}: {}", rounded(number))));
+        let mut kept: Vec<(f64, String)> = mark.into_iter().collect();
         for (place, text) in self.candidates() {
             if kept.iter().all(|(other, _)| (place - other).abs() >= gap) {
                 kept.push((place, text));
@@ -137,19 +153,25 @@ impl Shades {
     /// What has to be known to read the colours.
     pub(super) fn note(&self) -> String {
         match self.spacing {
-            Spacing::Linear if self.cut => {
+            Spacing::Linear if self.cut && !self.fixed => {
                 format!("end: {} % quantile of magnitudes", decimal(100.0 * QUANTILE))
             }
             Spacing::Linear => String::new(),
             Spacing::Log(_) => "logarithmic".into(),
             Spacing::SymmetricLog(threshold) => {
-                // Nobody reads more than two digits of it.
-                let digits = 10f64.powi(1 - threshold.abs().log10().floor() as i32);
-                let rounded = (threshold * digits).round() / digits;
-                let threshold = if threshold < 1e-3 { power_of_ten(threshold) } else { decimal(rounded) };
-                format!("symmetric log: linear within ±{threshold}")
+                format!("symmetric log: linear within ±{}", rounded(threshold))
             }
         }
+    }
+}
+
+/// A number in two digits: nobody reads more.
+fn rounded(number: f64) -> String {
+    let digits = 10f64.powi(1 - number.abs().max(f64::MIN_POSITIVE).log10().floor() as i32);
+    if number.abs() < 1e-3 && number != 0.0 {
+        power_of_ten(number)
+    } else {
+        decimal((number * digits).round() / digits)
     }
 }
 
@@ -193,6 +215,14 @@ mod tests {
         let shades = Shades::fit(false, false, (0..=10).map(|i| f64::from(i) / 10.0));
         assert_eq!((shades.top, shades.cut, shades.note()), (1.0, false, String::new()));
         assert_eq!(texts(&shades, 0.08), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+    }
+
+    #[test]
+    fn a_scale_may_end_at_a_given_number_and_name_another() {
+        let shades = Shades::fit(false, false, [3.0, 40.0].into_iter()).ending_at(100.0, [3.0, 40.0].into_iter());
+        assert_eq!(shades.colour(50.0), colour::sequential(0.5));
+        let texts = texts(&shades.marked(Some((0.1234, "uniform"))), 0.08);
+        assert_eq!(texts, ["uniform: 0.12", "20", "40", "60", "80", "100"]);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Curves: one panel per metric, one line per model, with bands where something is unsure.
 
-use super::axis::{draw_axes, draw_y_label, extent, Axis};
+use super::axis::{draw_axes, draw_break, draw_y_label, extent, Axis, BREAK_NOTE};
 use super::colour;
 use super::distinct;
-use super::figure::{Area, Figure, AXIS_LABEL};
-use super::legend::Mark;
+use super::figure::{Area, Figure, Heading};
+use super::legend::{draw_curve, Mark};
 use super::panelgrid::PanelGrid;
+use super::text::AXIS_LABEL;
 use anyhow::{ensure, Result};
 use plotters::style::RGBColor;
 
@@ -35,6 +36,7 @@ pub struct Curve {
 
 const PANELS_ACROSS: usize = 2;
 const PANEL: (f64, f64) = (616.0, 400.0);
+/// Thickness of the interval of a single point.
 const LINE: f64 = 3.5;
 /// A curve of no more points than this is drawn as points.
 const MARKED_POINTS: usize = 2;
@@ -44,15 +46,18 @@ const BAND_OPACITY: f64 = 0.2;
 
 /// Draws the panels, two across, over one kind of x (`x_label`, for example `tokens seen`), which `log_x` spaces by
 /// ratios.
-pub fn curves(panels: &[CurvePanel], title: &str, subtitle: &str, x_label: &str, log_x: bool) -> Result<Figure> {
+pub fn curves(panels: &[CurvePanel], heading: &Heading, x_label: &str, log_x: bool) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no curves to draw");
     let names = distinct(panels.iter().flat_map(|panel| &panel.curves).map(|curve| &curve.name));
     let x_axis = x_axis(panels, log_x)?;
-    let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL);
-    let (mut figure, top) = grid.sheet(title, subtitle, &names, Mark::Line)?;
-    for (i, panel) in panels.iter().enumerate() {
+    let y_axes = panels.iter().map(y_axis).collect::<Result<Vec<Axis>>>()?;
+    let note = if y_axes.iter().all(Axis::has_zero) { "" } else { BREAK_NOTE };
+    let subtitle = [heading.subtitle, note].join(if note.is_empty() { "" } else { " · " });
+    let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
+    let (mut figure, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &names, Mark::Line)?;
+    for (i, (panel, y_axis)) in panels.iter().zip(&y_axes).enumerate() {
         let area = grid.area(i, top);
-        draw_panel(&mut figure, panel, area, &x_axis, &names)?;
+        draw_panel(&mut figure, panel, area, (&x_axis, y_axis), &names);
         figure.text((area.centre().0, area.bottom() + 60.0), x_label, AXIS_LABEL);
     }
     Ok(figure)
@@ -66,41 +71,41 @@ fn x_axis(panels: &[CurvePanel], log: bool) -> Result<Axis> {
     Ok(if log { Axis::log(lo, hi) } else { Axis::linear(lo.min(0.0), hi, false) })
 }
 
-fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, x_axis: &Axis, names: &[String]) -> Result<()> {
-    let y_axis = match panel.y_range {
-        Some((lo, hi)) => Axis::linear(lo, hi, false),
-        None => {
-            let points = panel.curves.iter().flat_map(visible).map(|(_, y)| y);
-            let ends = panel.curves.iter().flat_map(|curve| &curve.band).flat_map(|&(_, lo, hi)| [lo, hi]);
-            let ys: Vec<f64> = points.chain(ends).collect();
-            let (lo, hi) = extent(&ys)?;
-            Axis::linear(lo, hi, true)
-        }
-    };
+fn y_axis(panel: &CurvePanel) -> Result<Axis> {
+    if let Some((lo, hi)) = panel.y_range {
+        return Ok(Axis::linear(lo, hi, false));
+    }
+    let points = panel.curves.iter().flat_map(visible).map(|(_, y)| y);
+    let ends = panel.curves.iter().flat_map(|curve| &curve.band).flat_map(|&(_, lo, hi)| [lo, hi]);
+    let (lo, hi) = extent(&points.chain(ends).collect::<Vec<f64>>())?;
+    Ok(Axis::linear(lo, hi, true))
+}
+
+fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, (x_axis, y_axis): (&Axis, &Axis), names: &[String]) {
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
-    draw_axes(figure, area, x_axis, &y_axis);
+    draw_axes(figure, area, x_axis, y_axis);
+    draw_break(figure, area, y_axis);
     draw_y_label(figure, area, &panel.y_label);
     let place = |x: f64, y: f64| {
         let up = y_axis.place(y).clamp(0.0, 1.0);
         (area.x + area.width * x_axis.place(x), area.bottom() - area.height * up)
     };
-    let colour = |curve: &Curve| colour::curve(names.iter().position(|name| *name == curve.name).unwrap_or(0));
+    let index = |curve: &Curve| names.iter().position(|name| *name == curve.name).unwrap_or(0);
     // All bands lie below all lines.
     for curve in &panel.curves {
         let inside = || curve.band.iter().filter(|(x, ..)| *x >= x_axis.lo);
         let upper = inside().map(|&(x, _, hi)| place(x, hi));
         let lower = inside().rev().map(|&(x, lo, _)| place(x, lo));
-        figure.tint(&upper.chain(lower).collect::<Vec<_>>(), colour(curve), BAND_OPACITY);
+        figure.tint(&upper.chain(lower).collect::<Vec<_>>(), colour::curve(index(curve)), BAND_OPACITY);
     }
     for curve in &panel.curves {
         let inside = visible(curve).filter(|(x, _)| *x >= x_axis.lo);
         let points: Vec<(f64, f64)> = inside.map(|(x, y)| place(x, y)).collect();
-        figure.line(&points, colour(curve), LINE);
+        draw_curve(figure, &points, index(curve));
         if points.len() <= MARKED_POINTS {
-            draw_marks(figure, curve, &points, colour(curve), &place);
+            draw_marks(figure, curve, &points, colour::curve(index(curve)), &place);
         }
     }
-    Ok(())
 }
 
 /// Points with their intervals, where they are too few to make a line with a band.
@@ -135,14 +140,14 @@ mod tests {
         };
         let panel = CurvePanel { title: "loss".into(), y_label: "nats".into(), y_range: None, curves: vec![flat] };
         for log_x in [false, true] {
-            assert!(curves(std::slice::from_ref(&panel), "t", "s", "tokens", log_x).is_ok());
+            assert!(curves(std::slice::from_ref(&panel), &Heading::default(), "tokens", log_x).is_ok());
         }
     }
 
     #[test]
     fn nothing_to_draw_is_an_error() {
         let panel = CurvePanel { title: "loss".into(), y_label: "nats".into(), y_range: None, curves: vec![] };
-        assert!(curves(&[], "", "", "", false).is_err());
-        assert!(curves(&[panel], "", "", "", false).is_err());
+        assert!(curves(&[], &Heading::default(), "", false).is_err());
+        assert!(curves(&[panel], &Heading::default(), "", false).is_err());
     }
 }

@@ -3,9 +3,10 @@
 use super::axis::{extent, Axis};
 use super::colour::{self, AXIS, FAINT_INK, GRID, INK};
 use super::distinct;
-use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
+use super::figure::{Area, Figure, Heading};
 use super::legend::{Legend, Mark};
 use super::quality::Estimate;
+use super::text::{Anchor, Type, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
 /// Differences in one quantity, which share an axis.
@@ -34,7 +35,7 @@ pub struct ForestRow {
 
 const LEFT: f64 = 44.0;
 const RIGHT: f64 = 44.0;
-const PLOT_WIDTH: f64 = 620.0;
+const PLOT_WIDTH: (f64, f64) = (240.0, 620.0);
 /// Between the plot and what stands beside it.
 const GAP: f64 = 22.0;
 const LABEL_MAX_WIDTH: f64 = 460.0;
@@ -58,7 +59,7 @@ const TEXT: Type = Type { anchor: Anchor::Left, ..TICK }.in_colour(FAINT_INK);
 /// # Errors
 ///
 /// If there is nothing to draw, a number is not finite, an interval does not hold its value, or the sheet is too large.
-pub fn forest(panels: &[ForestPanel], title: &str, subtitle: &str, x_label: &str) -> Result<Figure> {
+pub fn forest(panels: &[ForestPanel], heading: &Heading, x_label: &str) -> Result<Figure> {
     ensure!(panels.iter().any(|panel| !panel.rows.is_empty()), "no differences to draw");
     panels.iter().try_for_each(check)?;
     let rows = || panels.iter().flat_map(|panel| &panel.rows);
@@ -68,17 +69,19 @@ pub fn forest(panels: &[ForestPanel], title: &str, subtitle: &str, x_label: &str
     let label_width = widest(LABEL, |row| &row.label, LABEL_MAX_WIDTH);
     let text_width = widest(TEXT, |row| &row.text, TEXT_MAX_WIDTH);
     let x = LEFT + label_width + GAP;
-    let width = x + PLOT_WIDTH + GAP + text_width + RIGHT;
+    let beside = x + GAP + text_width + RIGHT;
+    let plot_width = (heading.page.room() - beside).clamp(PLOT_WIDTH.0, PLOT_WIDTH.1);
+    let width = beside + plot_width;
     let series = distinct(rows().map(|row| &row.series));
     let names: &[String] = if series.len() > 1 { &series } else { &[] };
     let legend = Legend::of_curves(names, Mark::MarkedLine, width - LEFT - RIGHT);
     let height = legend.height() + panels.iter().map(height).sum::<f64>();
-    let (mut figure, top) = Figure::headed(title, subtitle, width, height)?;
+    let (mut figure, top) = Figure::headed(heading, width, height)?;
     legend.draw(&mut figure, (LEFT, top));
     let mut y = top + legend.height();
     for panel in panels {
         let body = ROW * panel.rows.len() as f64 + 2.0 * PADDING;
-        let area = Area { x, y: y + TITLE_HEIGHT, width: PLOT_WIDTH, height: body };
+        let area = Area { x, y: y + TITLE_HEIGHT, width: plot_width, height: body };
         draw_panel(&mut figure, panel, area, &series, x_label)?;
         y += height_of(body);
     }
@@ -135,10 +138,9 @@ fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &[St
         figure.text((area.right() + GAP, y), &TEXT.fit(&row.text, TEXT_MAX_WIDTH), TEXT);
         if let Some((low, high)) = row.difference.interval {
             let (low, high) = (across(low), across(high));
-            figure.fill(Area { x: low, y: y - WHISKER / 2.0, width: high - low, height: WHISKER }, colour);
+            figure.line(&[(low, y), (high, y)], colour, WHISKER);
             for x in [low, high] {
-                let cap = Area { x: x - WHISKER / 2.0, y: y - CAP_HEIGHT / 2.0, width: WHISKER, height: CAP_HEIGHT };
-                figure.fill(cap, colour);
+                figure.line(&[(x, y - CAP_HEIGHT / 2.0), (x, y + CAP_HEIGHT / 2.0)], colour, WHISKER);
             }
         }
         figure.marker((across(row.difference.value), y), place, MARKER, colour);
@@ -176,12 +178,12 @@ mod tests {
     #[test]
     fn a_panel_for_each_quantity_is_drawn_below_the_other() {
         let panels = [panel(&[(0.3, Some((0.1, 0.5)))]), panel(&[(-2.0, None), (1.0, Some((0.0, 2.0)))])];
-        assert!(forest(&panels, "t", "s", "difference").is_ok());
+        assert!(forest(&panels, &Heading::default(), "difference").is_ok());
     }
 
     #[test]
     fn differences_that_cannot_be_drawn_are_errors() {
-        let refusal = |panels: &[ForestPanel]| forest(panels, "", "", "").err().unwrap().to_string();
+        let refusal = |panels: &[ForestPanel]| forest(panels, &Heading::default(), "").err().unwrap().to_string();
         assert!(refusal(&[]).contains("no differences") && refusal(&[panel(&[])]).contains("no differences"));
         assert!(refusal(&[panel(&[(f64::NAN, None)])]).contains("not in its interval"));
         assert!(refusal(&[panel(&[(0.3, Some((0.4, 0.5)))])]).contains("not in its interval"));

@@ -3,7 +3,8 @@
 use super::colour::{self, FAINT_INK, MISSING};
 use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::Shades;
-use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
+use super::figure::{Area, Figure, Heading};
+use super::text::{Anchor, Type, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
 /// The heads of one model.
@@ -18,9 +19,20 @@ pub struct HeadGrid {
     pub values: Vec<Vec<Option<f64>>>,
 }
 
+/// What the numbers are, and how they are coloured.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadScale<'a> {
+    /// Their name with the unit, for example `share of |attention| (%)`.
+    pub label: &'a str,
+    /// The number with the last colour, the same whatever was measured; `None` takes it from the numbers.
+    pub end: Option<f64>,
+    /// What a head would have that attends to all tokens alike: marked beside the colours.
+    pub uniform: Option<f64>,
+}
+
 const MARGIN: f64 = 44.0;
-/// Cells of all models together, if they need not be smaller or larger than the limits.
-const WIDTH: f64 = 1300.0;
+/// Colours and their numbers right of the models.
+const BAR_ROOM: f64 = 150.0;
 const CELL_WIDTH: (f64, f64) = (12.0, 76.0);
 const CELL_HEIGHT: (f64, f64) = (12.0, 50.0);
 /// Height of a cell by its width.
@@ -38,31 +50,35 @@ const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
 const DETAIL: Type = Type::new(20.0, Anchor::Left).in_colour(FAINT_INK);
 const NUMBER: Type = Type::new(19.0, Anchor::Middle);
 
-/// Draws the models side by side. `label` says what the numbers are, with their unit, for example
-/// `attention on the answer (%)`. If any number is negative, the scale is symmetric about zero.
+/// Draws the models side by side. If any number is negative, the scale is symmetric about zero.
 ///
 /// # Errors
 ///
 /// If there are no heads, or they make a figure that is too large.
-pub fn head_grid(grids: &[HeadGrid], title: &str, subtitle: &str, label: &str) -> Result<Figure> {
+pub fn head_grid(grids: &[HeadGrid], heading: &Heading, scale: &HeadScale) -> Result<Figure> {
     ensure!(!grids.is_empty(), "no heads to draw");
     for HeadGrid { model, values, .. } in grids {
         ensure!(values.iter().any(|heads| !heads.is_empty()), "no heads to draw of {model}");
     }
     let numbers = || grids.iter().flat_map(|grid| &grid.values).flatten().flatten().copied();
     let signed = numbers().any(|number| number < 0.0);
-    let shades = Shades::fit(signed, false, numbers());
-    let cell = cell_size(grids);
+    let mut shades = Shades::fit(signed, false, numbers());
+    if let Some(end) = scale.end {
+        shades = shades.ending_at(end, numbers());
+    }
+    let shades = shades.marked(scale.uniform.map(|uniform| (uniform, "uniform")));
+    let cell = cell_size(grids, heading.page.room());
     let look = Look { cell, shades: &shades, decimals: decimals(numbers(), cell.0) };
 
     let height = grids.iter().map(|grid| cell.1 * grid.values.len() as f64).fold(0.0, f64::max);
     let width = |grid: &HeadGrid| (cell.0 * columns(grid) as f64).max(MIN_WIDTH);
     let bar_x = MARGIN - BETWEEN + grids.iter().map(|grid| LEFT + width(grid) + BETWEEN).sum::<f64>() + BEFORE_BAR;
     let bar_height = height.clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round();
-    let above = TITLE_HEIGHT + DETAIL_HEIGHT;
+    let detailed = grids.iter().any(|grid| !grid.detail.is_empty());
+    let above = TITLE_HEIGHT + if detailed { DETAIL_HEIGHT } else { 0.0 };
     let body_height = above + (height + BELOW).max(bar_height + MARGIN);
-    let full_width = bar_x + scale_width(&shades, label, bar_height) + MARGIN / 2.0;
-    let (mut figure, top) = Figure::headed(title, subtitle, full_width, body_height)?;
+    let full_width = bar_x + scale_width(&shades, scale.label, bar_height) + MARGIN / 2.0;
+    let (mut figure, top) = Figure::headed(heading, full_width, body_height)?;
 
     let mut x = MARGIN - BETWEEN;
     for grid in grids {
@@ -71,7 +87,7 @@ pub fn head_grid(grids: &[HeadGrid], title: &str, subtitle: &str, label: &str) -
         look.draw(&mut figure, grid, (x, top + above));
         x += width(grid) + BETWEEN;
     }
-    draw_scale(&mut figure, (bar_x, top + above), bar_height, &shades, label);
+    draw_scale(&mut figure, (bar_x, top + above), bar_height, &shades, scale.label);
     Ok(figure)
 }
 
@@ -80,8 +96,9 @@ fn columns(grid: &HeadGrid) -> usize {
 }
 
 /// Whole pixels, the same for all models.
-fn cell_size(grids: &[HeadGrid]) -> (f64, f64) {
-    let width = WIDTH / grids.iter().map(columns).sum::<usize>() as f64;
+fn cell_size(grids: &[HeadGrid], room: f64) -> (f64, f64) {
+    let room = room - BAR_ROOM - (LEFT + BETWEEN) * grids.len() as f64;
+    let width = room / grids.iter().map(columns).sum::<usize>() as f64;
     let width = width.clamp(CELL_WIDTH.0, CELL_WIDTH.1).floor();
     (width, (CELL_SHAPE * width).clamp(CELL_HEIGHT.0, CELL_HEIGHT.1).floor())
 }
@@ -129,14 +146,14 @@ impl Look<'_> {
         let (layers, heads) = (grid.values.len(), columns(grid));
         for layer in (0..layers).step_by(label_step(TICK.em + 4.0, height)) {
             let y = top + height * (layer as f64 + 0.5);
-            figure.text((left - 12.0, y), &layer.to_string(), Type { anchor: Anchor::Right, ..TICK });
+            figure.text((left - 12.0, y), &layer.to_string(), TICK.at(Anchor::Right));
         }
         let bottom = top + height * layers as f64;
         for head in (0..heads).step_by(label_step(TICK.width("00") + 12.0, width)) {
             figure.text((left + width * (head as f64 + 0.5), bottom + 20.0), &head.to_string(), TICK);
         }
         figure.text((left + width * heads as f64 / 2.0, bottom + 54.0), "head", AXIS_LABEL);
-        let upward = Type { anchor: Anchor::Upward, ..AXIS_LABEL };
+        let upward = AXIS_LABEL.at(Anchor::Upward);
         figure.text((left - 60.0, (top + bottom) / 2.0), "layer", upward);
     }
 
@@ -159,6 +176,8 @@ fn label_step(room: f64, cell: f64) -> usize {
 mod tests {
     use super::*;
 
+    const SCALE: HeadScale = HeadScale { label: "share (%)", end: Some(100.0), uniform: Some(0.2) };
+
     fn grid(values: Vec<Vec<Option<f64>>>) -> HeadGrid {
         HeadGrid { model: "diff".into(), detail: "4k tokens".into(), values }
     }
@@ -174,12 +193,12 @@ mod tests {
     #[test]
     fn models_with_different_heads_and_gaps_can_be_drawn() {
         let small = grid(vec![vec![Some(1.0), None, Some(f64::NAN)], vec![Some(-2.0)]]);
-        assert!(head_grid(&[small, grid(vec![vec![Some(3.0); 32]; 32])], "t", "s", "share (%)").is_ok());
+        assert!(head_grid(&[small, grid(vec![vec![Some(3.0); 32]; 32])], &Heading::default(), &SCALE).is_ok());
     }
 
     #[test]
     fn no_heads_are_an_error() {
-        assert!(head_grid(&[], "t", "s", "").is_err());
-        assert!(head_grid(&[grid(vec![vec![]])], "t", "s", "").is_err());
+        assert!(head_grid(&[], &Heading::default(), &SCALE).is_err());
+        assert!(head_grid(&[grid(vec![vec![]])], &Heading::default(), &SCALE).is_err());
     }
 }

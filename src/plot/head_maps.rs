@@ -2,18 +2,15 @@
 
 use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::{ColourScale, Shades};
-use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, TICK};
+use super::figure::{Area, Figure, Heading};
 use super::heatmap::{check_bins, Bins};
 use super::map_panel::draw_bins;
+use super::text::{Anchor, Type, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
 /// The maps of all heads of one model.
 #[derive(Clone, Debug)]
 pub struct HeadMaps {
-    /// Title of the figure.
-    pub title: String,
-    /// On what it was measured: model, prompt, pooling, seed.
-    pub subtitle: String,
     /// The colour scale of all maps.
     pub scale: ColourScale,
     /// Names of the layers: of the rows, from the top.
@@ -27,8 +24,8 @@ pub struct HeadMaps {
 }
 
 const MARGIN: f64 = 44.0;
-/// Many maps shrink until they are this wide together, but not below [`SMALLEST`].
-const WIDTH: f64 = 1500.0;
+/// Left and right of the maps, roughly. Many maps shrink until there is room for it, but not below [`SMALLEST`].
+const BESIDE: f64 = 300.0;
 const SMALLEST: f64 = 24.0;
 /// Between maps, in pixels and as a fraction of their side.
 const GAP: (f64, f64) = (3.0, 0.06);
@@ -43,13 +40,13 @@ const NAME: Type = Type { em: 19.0, ..TICK };
 ///
 /// If maps are missing or differ in shape, have more bins than pixels or negative numbers on a scale that begins at
 /// zero, or make a figure that is too large.
-pub fn heatmap_grid(heads: &HeadMaps) -> Result<Figure> {
+pub fn heatmap_grid(heads: &HeadMaps, heading: &Heading) -> Result<Figure> {
     check(heads)?;
     let HeadMaps { scale, layers, maps, .. } = heads;
     let numbers = maps.iter().flatten().flat_map(|bins| &bins.values).map(|&x| f64::from(x));
     let shades = Shades::fit(scale.signed, scale.log, numbers);
 
-    let map = map_size(heads);
+    let map = map_size(heads, heading.page.room() - BESIDE);
     let pitch = (map.0 + gap(map.0), map.1 + gap(map.1));
     let content = (pitch.0 * heads.heads.len() as f64, pitch.1 * layers.len() as f64);
     let left = MARGIN + LABEL + widest(layers) + 12.0;
@@ -58,7 +55,7 @@ pub fn heatmap_grid(heads: &HeadMaps) -> Result<Figure> {
     let bar_x = left + content.0 + BEFORE_BAR;
     let width = bar_x + scale_width(&shades, &scale.label, bar_height) + MARGIN / 2.0;
     let body_height = above + content.1.max(bar_height) + MARGIN;
-    let (mut figure, top) = Figure::headed(&heads.title, &heads.subtitle, width, body_height)?;
+    let (mut figure, top) = Figure::headed(heading, width, body_height)?;
 
     let corner = (left, top + above);
     for (layer, row) in maps.iter().enumerate() {
@@ -93,8 +90,8 @@ fn check(heads: &HeadMaps) -> Result<()> {
 }
 
 /// Width and height of a map: bins of whole pixels, not wider together than the figure if they need not be.
-fn map_size(heads: &HeadMaps) -> (f64, f64) {
-    let room = (WIDTH / heads.heads.len() as f64 - GAP.0).min(heads.size_px.into()).max(SMALLEST);
+fn map_size(heads: &HeadMaps, width: f64) -> (f64, f64) {
+    let room = (width / heads.heads.len() as f64 - GAP.0).min(heads.size_px.into()).max(SMALLEST);
     let side = |bins: usize| bins as f64 * (room / bins as f64).floor().max(1.0);
     let Bins { rows, columns, .. } = heads.maps[0][0];
     (side(columns), side(rows))
@@ -134,8 +131,6 @@ mod tests {
         let map = Bins { rows: bins, columns: bins, values: vec![0.5; bins * bins] };
         let names = |n: usize| (0..n).map(|i| i.to_string()).collect();
         HeadMaps {
-            title: "t".into(),
-            subtitle: "s".into(),
             scale: ColourScale { label: "weight".into(), signed: false, log: false },
             layers: names(layers),
             heads: names(heads),
@@ -146,15 +141,17 @@ mod tests {
 
     #[test]
     fn many_heads_make_small_maps() {
-        assert_eq!(map_size(&heads(4, 4, 32)), (128.0, 128.0));
-        assert_eq!(map_size(&heads(32, 32, 16)), (32.0, 32.0));
-        assert_eq!(map_size(&heads(2, 64, 8)), (24.0, 24.0));
-        assert!(heatmap_grid(&heads(8, 32, 16)).is_ok());
+        assert_eq!(map_size(&heads(4, 4, 32), 1500.0), (128.0, 128.0));
+        assert_eq!(map_size(&heads(32, 32, 16), 1500.0), (32.0, 32.0));
+        assert_eq!(map_size(&heads(2, 64, 8), 1500.0), (24.0, 24.0));
+        assert!(heatmap_grid(&heads(8, 32, 16), &Heading::default()).is_ok());
     }
 
     #[test]
     fn maps_that_are_missing_or_do_not_fit_are_errors() {
-        let error = |heads: &HeadMaps| format!("{:#}", heatmap_grid(heads).err().expect("this cannot be drawn"));
+        let error = |heads: &HeadMaps| {
+            format!("{:#}", heatmap_grid(heads, &Heading::default()).err().expect("this cannot be drawn"))
+        };
         let mut missing = heads(2, 2, 4);
         missing.maps[1].pop();
         assert!(error(&missing).contains("2 layers of 2 heads"));

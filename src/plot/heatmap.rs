@@ -3,7 +3,7 @@
 use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::{ColourScale, Shades};
 use super::distinct;
-use super::figure::Figure;
+use super::figure::{Figure, Heading};
 use super::legend::Legend;
 use super::map_panel::{self, Extent};
 use anyhow::{ensure, Result};
@@ -12,10 +12,6 @@ use std::ops::Range;
 /// A figure of attention maps.
 #[derive(Clone, Debug)]
 pub struct Heatmaps {
-    /// Title of the figure.
-    pub title: String,
-    /// On what it was measured: prompt, pooling, seed.
-    pub subtitle: String,
     /// The colour scales; panels that name the same one are coloured alike and can be compared.
     pub scales: Vec<ColourScale>,
     /// Rows of panels, from the top; rows may differ in length.
@@ -77,6 +73,8 @@ pub struct Profile {
 }
 
 const MARGIN: f64 = 44.0;
+/// A narrow page does not make maps smaller than this.
+const SMALLEST: f64 = 160.0;
 const BETWEEN: (f64, f64) = (40.0, 36.0);
 /// Between the last column and the colour bars.
 const BEFORE_BARS: f64 = 40.0;
@@ -100,20 +98,26 @@ struct Layout {
 ///
 /// If there are no maps, more bins than pixels or tokens, numbers or texts that do not fit their bins or tokens, or
 /// negative numbers on a scale that begins at zero.
-pub fn heatmap(maps: &Heatmaps) -> Result<Figure> {
+pub fn heatmap(maps: &Heatmaps, heading: &Heading) -> Result<Figure> {
     check(maps)?;
     let shades = fit_scales(maps);
-    let layout = Layout::new(maps)?;
+    let mut layout = Layout::new(maps, f64::from(maps.size_px));
     let used: Vec<usize> = (0..shades.len()).filter(|&i| panels(maps).any(|panel| panel.scale == i)).collect();
 
     let bar_height = bar_height(&layout, used.len());
     let bars = || used.iter().map(|&i| (&maps.scales[i], &shades[i]));
     let bars_width = bars().map(|(scale, shades)| scale_width(shades, &scale.label, bar_height)).fold(0.0, f64::max);
-    let width = layout.width + BEFORE_BARS + bars_width + MARGIN / 2.0;
+    let beside = BEFORE_BARS + bars_width + MARGIN / 2.0;
+    let excess = layout.width + beside - heading.page.room();
+    if heading.page.width_mm.is_some() && excess > 0.0 {
+        let size = f64::from(maps.size_px) - excess / layout.lefts.len() as f64;
+        layout = Layout::new(maps, size.max(SMALLEST));
+    }
+    let width = layout.width + beside;
     let legend = Legend::of_regions(&regions(maps), width - 2.0 * MARGIN);
     let bars_height = layout.tops[0] + used.len() as f64 * (bar_height + BETWEEN_BARS);
     let body_height = legend.height() + layout.height.max(bars_height);
-    let (mut figure, top) = Figure::headed(&maps.title, &maps.subtitle, width, body_height)?;
+    let (mut figure, top) = Figure::headed(heading, width, body_height)?;
 
     legend.draw(&mut figure, (MARGIN, top));
     let top = top + legend.height();
@@ -143,6 +147,8 @@ fn check(maps: &Heatmaps) -> Result<()> {
             anyhow::bail!("{name}: there is no colour scale {}", panel.scale)
         };
         check_bins(&panel.bins, scale.signed, &name)?;
+        let (longest, size) = (panel.bins.rows.max(panel.bins.columns), maps.size_px as usize);
+        ensure!(longest <= size, "{name}: {longest} bins do not fit into {size} pixels: pool more, or draw larger");
         check_tokens(&panel.queries, panel.bins.rows, &format!("{name}: queries"))?;
         check_tokens(&panel.keys, panel.bins.columns, &format!("{name}: keys"))?;
         if let Some(profile) = &panel.profile {
@@ -198,10 +204,10 @@ fn bar_height(layout: &Layout, bars: usize) -> f64 {
 }
 
 impl Layout {
-    fn new(maps: &Heatmaps) -> Result<Self> {
-        let extent = |panel: &MapPanel| Extent::new(panel, f64::from(maps.size_px));
-        let mut extents: Vec<Vec<Extent>> =
-            maps.rows.iter().map(|row| row.iter().map(extent).collect()).collect::<Result<_>>()?;
+    /// For maps of some size along their longer side.
+    fn new(maps: &Heatmaps, size: f64) -> Self {
+        let extent = |panel: &MapPanel| Extent::new(panel, size);
+        let mut extents: Vec<Vec<Extent>> = maps.rows.iter().map(|row| row.iter().map(extent).collect()).collect();
         let across = extents.iter().map(Vec::len).max().unwrap_or(0);
         let (mut lefts, mut x) = (Vec::new(), MARGIN - BETWEEN.0 / 2.0);
         for c in 0..across {
@@ -218,7 +224,7 @@ impl Layout {
             tops.push(top);
             y = top + row.iter().map(|extent| extent.map.1 + extent.below).fold(0.0, f64::max) + BETWEEN.1;
         }
-        Ok(Self { extents, lefts, tops, width: x - BETWEEN.0, height: y })
+        Self { extents, lefts, tops, width: x - BETWEEN.0, height: y }
     }
 }
 
@@ -255,25 +261,19 @@ mod tests {
 
     fn maps(rows: Vec<Vec<MapPanel>>) -> Heatmaps {
         let scale = |signed: bool| ColourScale { label: "weight".into(), signed, log: false };
-        Heatmaps {
-            title: "t".into(),
-            subtitle: "s".into(),
-            scales: vec![scale(false), scale(true)],
-            rows,
-            size_px: 100,
-        }
+        Heatmaps { scales: vec![scale(false), scale(true)], rows, size_px: 100 }
     }
 
     fn error(change: impl Fn(&mut MapPanel)) -> String {
         let mut panel = panel(0.5);
         change(&mut panel);
-        format!("{:#}", heatmap(&maps(vec![vec![panel]])).err().expect("this cannot be drawn"))
+        format!("{:#}", heatmap(&maps(vec![vec![panel]]), &Heading::default()).err().expect("this cannot be drawn"))
     }
 
     #[test]
     fn panels_of_one_scale_have_the_same_colour_for_the_same_number() {
         let both = maps(vec![vec![panel(0.25)], vec![panel(0.5)]]);
-        assert!(heatmap(&both).is_ok());
+        assert!(heatmap(&both, &Heading::default()).is_ok());
         let together = &fit_scales(&both)[0];
         assert_ne!(*together, fit_scales(&maps(vec![vec![panel(0.25)]]))[0]);
         assert_eq!(*together, fit_scales(&maps(vec![vec![panel(0.5)]]))[0]);
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn panels_without_anything_to_see_can_be_drawn() {
         for value in [0.0, f32::NAN, f32::INFINITY] {
-            assert!(heatmap(&maps(vec![vec![panel(value)]])).is_ok());
+            assert!(heatmap(&maps(vec![vec![panel(value)]]), &Heading::default()).is_ok());
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn maps_that_do_not_fit_their_bins_or_tokens_are_errors() {
-        assert!(heatmap(&maps(vec![])).is_err());
+        assert!(heatmap(&maps(vec![]), &Heading::default()).is_err());
         assert!(error(|panel| panel.bins.rows = 3).contains("4 values are not 3 × 2 bins"));
         assert!(error(|panel| panel.keys = tokens(1)).contains("2 bins of 1 tokens"));
         assert!(error(|panel| panel.keys.texts = vec!["a".into()]).contains("1 texts of 6 tokens"));

@@ -1,8 +1,19 @@
 //! Legends: names beside their colours, in rows above the panels.
 
 use super::colour;
-use super::figure::{Anchor, Area, Figure, Type, TICK};
+use super::figure::{Area, Figure};
+use super::text::{Anchor, Type, TICK};
 use plotters::style::RGBColor;
+
+/// Draws the `i`-th curve, thickest first and dashed from the second on: where curves coincide, all are seen.
+pub(super) fn draw_curve(figure: &mut Figure, points: &[(f64, f64)], i: usize) {
+    let (thickness, dashes) = STROKES[i.min(STROKES.len() - 1)];
+    figure.dashed_line(points, colour::curve(i), thickness, dashes);
+}
+
+/// Thickness and dashes of curves, in order.
+const STROKES: [(f64, &[f64]); 5] =
+    [(5.5, &[]), (4.0, &[15.0, 6.0]), (3.5, &[7.0, 5.0]), (3.0, &[15.0, 4.0, 3.0, 4.0]), (3.0, &[3.0, 4.0])];
 
 /// What stands before a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,7 +74,8 @@ impl Legend {
             let (x, y) = (left + x, top + 12.0 + ROW * *row as f64);
             match self.mark {
                 Mark::Square => figure.fill(Area { x, y: y - 12.0, width: 24.0, height: 24.0 }, *colour),
-                Mark::Line | Mark::MarkedLine => figure.line(&[(x, y), (x + 38.0, y)], *colour, 7.0),
+                Mark::Line => draw_curve(figure, &[(x, y), (x + 43.0, y)], i),
+                Mark::MarkedLine => figure.line(&[(x, y), (x + 38.0, y)], *colour, 6.0),
             }
             if self.mark == Mark::MarkedLine {
                 figure.marker((x + 19.0, y), i, 11.0, *colour);
@@ -77,7 +89,7 @@ impl Mark {
     /// From its left end to the name.
     fn width(self) -> f64 {
         match self {
-            Self::Line | Self::MarkedLine => 54.0,
+            Self::Line | Self::MarkedLine => 56.0,
             Self::Square => 36.0,
         }
     }

@@ -3,9 +3,9 @@
 use super::axis::{draw_y_axis, Axis};
 use super::colour::{self, AXIS, INK, MASKED};
 use super::colourscale::Shades;
-use super::figure::{Anchor, Area, Figure, Type, AXIS_LABEL, PANEL_DETAIL, PANEL_TITLE, TICK};
+use super::figure::{Area, Figure};
 use super::heatmap::{Bins, MapPanel, Profile, Tokens};
-use anyhow::{ensure, Result};
+use super::text::{Anchor, Type, AXIS_LABEL, PANEL_DETAIL, PANEL_TITLE, TICK};
 use plotters::style::RGBColor;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -48,27 +48,27 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// The room for a panel whose map is to be `size` pixels along its longer side.
-    pub(super) fn new(panel: &MapPanel, size: f64) -> Result<Self> {
+    /// The room for a panel whose map is to be `size` units along its longer side.
+    pub(super) fn new(panel: &MapPanel, size: f64) -> Self {
         let MapPanel { bins, queries, keys, profile, .. } = panel;
         let ratio = keys.range.len() as f64 / queries.range.len() as f64;
         let wanted = (size * ratio.clamp(FLATTEST, 1.0), size * (1.0 / ratio).clamp(FLATTEST, 1.0));
-        let across = side(bins.columns, wanted.0.max(keys.texts_length()))?;
-        let down = side(bins.rows, wanted.1.max(queries.texts_length()))?;
+        let across = side(bins.columns, wanted.0.max(keys.texts_length()));
+        let down = side(bins.rows, wanted.1.max(queries.texts_length()));
         let map = (across, down);
 
         let detail = if panel.detail.is_empty() { Vec::new() } else { DETAIL.wrap(&panel.detail, title_room(map.0)) };
         let numbers = queries.label_width(map.1).max(profile.as_ref().map_or(0.0, |_| TICK.width("0.0000")));
         let profile_height = profile.as_ref().map_or(0.0, |_| PROFILE_GAP + PROFILE_HEIGHT + band_thickness(keys));
         let ticks = if keys.has_texts() { 12.0 + keys.label_width(map.0) } else { 12.0 + NUMBERS_HEIGHT };
-        Ok(Self {
+        Self {
             map,
             width: title_room(map.0),
             left: LABEL_HEIGHT + numbers + 14.0 + band_thickness(queries),
             above: TITLE_HEIGHT + DETAIL_STEP * detail.len() as f64,
             below: band_thickness(keys) + profile_height + ticks + LABEL_HEIGHT,
             detail,
-        })
+        }
     }
 }
 
@@ -77,10 +77,12 @@ fn title_room(map_width: f64) -> f64 {
     map_width.max(TITLE_MIN_WIDTH)
 }
 
-/// The length of a side whose bins are whole pixels, as near to `wanted` as that allows.
-fn side(bins: usize, wanted: f64) -> Result<f64> {
-    ensure!(bins as f64 <= wanted, "{bins} bins do not fit into {wanted:.0} pixels: pool more, or draw larger");
-    Ok(bins as f64 * (wanted / bins as f64).round())
+/// The length of a side whose bins are whole units, if there is room for it, as near to `wanted` as that allows.
+fn side(bins: usize, wanted: f64) -> f64 {
+    if bins as f64 > wanted {
+        return wanted;
+    }
+    bins as f64 * (wanted / bins as f64).round()
 }
 
 fn band_thickness(tokens: &Tokens) -> f64 {
@@ -119,15 +121,11 @@ pub(super) fn draw(
     draw_keys(figure, &panel.keys, Area { y: bottom, ..map });
 }
 
-/// The bins of a map as rectangles of whole pixels, if the area is a multiple of them.
+/// The bins of a map.
 pub(super) fn draw_bins(figure: &mut Figure, bins: &Bins, area: Area, shades: &Shades) {
-    figure.fill(area, MASKED);
-    let (width, height) = (area.width / bins.columns as f64, area.height / bins.rows as f64);
-    for (i, &value) in bins.values.iter().enumerate().filter(|(_, value)| value.is_finite()) {
-        let (row, column) = (i / bins.columns, i % bins.columns);
-        let (x, y) = (area.x + width * column as f64, area.y + height * row as f64);
-        figure.fill(Area { x, y, width, height }, shades.colour(value.into()));
-    }
+    let colour = |&value: &f32| if value.is_finite() { shades.colour(value.into()) } else { MASKED };
+    let colours: Vec<RGBColor> = bins.values.iter().map(colour).collect();
+    figure.bitmap(area, (bins.rows, bins.columns), &colours);
 }
 
 fn draw_queries(figure: &mut Figure, queries: &Tokens, map: Area) {
@@ -207,25 +205,23 @@ fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &Tokens, area: Are
     let zero = area.bottom() - area.height * axis.place(0.0);
     // Around narrow bins the outline would leave nothing of their colours.
     let outlined = width >= OUTLINED_WIDTH;
-    let outline_of = |figure: &mut Figure, outline: &mut Vec<(f64, f64)>| {
-        let points = std::mem::take(outline);
-        if outlined {
-            figure.line(&points, INK, 1.5);
-        }
+    let bins = profile.values.len();
+    let top = |i: usize| area.bottom() - area.height * axis.place(f64::from(profile.values[i]).min(axis.hi));
+    let steps = |run: &[usize]| -> Vec<(f64, f64)> {
+        let edges = |&i: &usize| [i, i + 1].map(|edge| (area.x + width * edge as f64, top(i)));
+        run.iter().flat_map(edges).collect()
     };
-    let mut outline = Vec::new();
-    for (i, &value) in profile.values.iter().enumerate() {
-        let x = area.x + width * i as f64;
-        if !value.is_finite() {
-            outline_of(figure, &mut outline);
-            continue;
-        }
-        let y = area.bottom() - area.height * axis.place(f64::from(value).min(axis.hi));
-        let colour = region_of_bin(keys, i, profile.values.len());
-        figure.fill(Area { x, width, y: y.min(zero), height: (y - zero).abs() }, colour);
-        outline.extend([(x, y), (x + width, y)]);
+    let seen: Vec<usize> = (0..bins).filter(|&i| profile.values[i].is_finite()).collect();
+    let colour = |i: usize| region_of_bin(keys, i, bins);
+    // One shape for each run of a colour: between single bars there would be seams.
+    for run in seen.chunk_by(|&a, &b| a + 1 == b && colour(a) == colour(b)) {
+        let (first, last) = (area.x + width * run[0] as f64, area.x + width * (run[run.len() - 1] + 1) as f64);
+        let shape = [vec![(first, zero)], steps(run), vec![(last, zero)]].concat();
+        figure.polygon(&shape, colour(run[0]));
     }
-    outline_of(figure, &mut outline);
+    for run in seen.chunk_by(|&a, &b| outlined && a + 1 == b).filter(|_| outlined) {
+        figure.line(&steps(run), INK, 1.5);
+    }
     figure.fill(Area { y: zero - 0.75, height: 1.5, ..area }, AXIS);
     note_cut(figure, profile, area, axis.hi);
 
@@ -333,11 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn bins_are_whole_pixels() {
-        assert_eq!(side(512, 560.0).unwrap(), 512.0);
-        assert_eq!(side(300, 560.0).unwrap(), 600.0);
-        assert_eq!(side(7, 100.0).unwrap(), 98.0);
-        assert!(side(101, 100.0).is_err());
+    fn bins_are_whole_units_where_there_is_room() {
+        assert_eq!(
+            [(512, 560.0), (300, 560.0), (7, 100.0), (101, 100.0)].map(|(bins, wanted)| side(bins, wanted)),
+            [512.0, 600.0, 98.0, 100.0]
+        );
     }
 
     #[test]

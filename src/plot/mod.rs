@@ -1,6 +1,6 @@
-//! Figures: plain data in, PNG or SVG out. Nothing else draws.
+//! Figures: plain data in; PNG, SVG or PDF out, which look alike. Nothing else draws.
 //!
-//! * [`accuracy`]: how often the needle was found, by depth and length, in the familiar needle colours;
+//! * [`accuracy`]: how often the needle was found, by depth and length;
 //! * [`allocation`]: where the attention went, stacked by region (the paper's Figure 1);
 //! * [`heatmap`], [`heatmap_grid`]: attention maps, a few in detail or those of every head;
 //! * [`head_grid`]: one number for each layer and head;
@@ -8,8 +8,9 @@
 //! * [`ccdf`]: how large and how rare outliers are;
 //! * [`curves`]: training curves, and NLL by position (the paper's Figure 4).
 //!
-//! Each makes a [`Figure`], to be saved with its recipe: what was run to get it, in text chunks of the PNG
-//! ([`read_recipe`]) or the metadata of the SVG. A figure depends on its data alone: the same data give the same bytes.
+//! Each makes a [`Figure`], drawn once as SVG for a [`Page`], to be saved with its recipe: what was run to get it, in text
+//! chunks of the PNG ([`read_recipe`]), the metadata of the SVG or the subject of the PDF. A figure depends on its data
+//! alone: the same data give the same bytes.
 
 mod accuracy;
 mod allocation;
@@ -19,6 +20,7 @@ mod colour;
 mod colourbar;
 mod colourscale;
 mod curves;
+mod export;
 mod figure;
 mod font;
 mod forest;
@@ -27,21 +29,24 @@ mod head_maps;
 mod heatmap;
 mod legend;
 mod map_panel;
+mod page;
 mod panelgrid;
+mod pdf;
 mod png;
 mod quality;
-mod svg;
+mod text;
 
-pub use self::accuracy::{accuracy, AccuracyPanel};
-pub use self::allocation::{allocation, AllocationPanel, Bar};
+pub use self::accuracy::{accuracy, AccuracyPanel, Hits};
+pub use self::allocation::{allocation, AllocationPanel, Bar, Part};
 pub use self::ccdf::{ccdf, CcdfLine, CcdfPanel};
 pub use self::colourscale::ColourScale;
 pub use self::curves::{curves, Curve, CurvePanel};
-pub use self::figure::Figure;
+pub use self::figure::{Figure, Heading};
 pub use self::forest::{forest, ForestPanel, ForestRow};
-pub use self::head_grid::{head_grid, HeadGrid};
+pub use self::head_grid::{head_grid, HeadGrid, HeadScale};
 pub use self::head_maps::{heatmap_grid, HeadMaps};
 pub use self::heatmap::{heatmap, Bins, Heatmaps, MapPanel, Profile, Tokens};
+pub use self::page::Page;
 pub use self::png::read_recipe;
 pub use self::quality::{quality, Estimate, QualityLine, QualityPanel};
 

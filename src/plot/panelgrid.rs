@@ -1,6 +1,6 @@
 //! Panels of one size in rows, read like a text, under one legend.
 
-use super::figure::{Area, Figure};
+use super::figure::{Area, Figure, Heading};
 use super::legend::{Legend, Mark};
 use anyhow::Result;
 
@@ -10,29 +10,36 @@ const BETWEEN: (f64, f64) = (154.0, 34.0);
 const TITLE_HEIGHT: f64 = 50.0;
 /// Ticks and label below a panel.
 const BELOW: f64 = 86.0;
+/// Panels on a narrow page are no narrower than this, but for a single one.
+const SMALLEST: f64 = 300.0;
 
 /// Where panels are.
 pub(super) struct PanelGrid {
     across: usize,
     down: usize,
-    /// Width and height of a panel, in pixels.
+    /// Width and height of a panel.
     panel: (f64, f64),
 }
 
 impl PanelGrid {
-    /// Some panels, of which there must be one, at most `most_across` side by side.
-    pub(super) fn new(panels: usize, most_across: usize, panel: (f64, f64)) -> Self {
-        let down = panels.div_ceil(most_across);
+    /// Some panels, of which there must be one, at most `most_across` side by side and no larger than `largest` in a room
+    /// of some width.
+    pub(super) fn new(panels: usize, most_across: usize, largest: (f64, f64), room: f64) -> Self {
+        let room = room - LEFT - RIGHT + BETWEEN.0;
+        let fit = ((room / (SMALLEST.min(largest.0) + BETWEEN.0)) as usize).clamp(1, most_across);
+        let down = panels.div_ceil(fit);
         // As even as may be: four as two and two, not three and one.
-        Self { across: panels.div_ceil(down), down, panel }
+        let across = panels.div_ceil(down);
+        let width = largest.0.min(room / across as f64 - BETWEEN.0).max(SMALLEST / 2.0).floor();
+        Self { across, down, panel: (width, (largest.1 * width / largest.0).round()) }
     }
 
     /// A sheet for the panels with its heading and a legend of curves, and where its panels begin.
-    pub(super) fn sheet(&self, title: &str, subtitle: &str, curves: &[String], mark: Mark) -> Result<(Figure, f64)> {
+    pub(super) fn sheet(&self, heading: &Heading, curves: &[String], mark: Mark) -> Result<(Figure, f64)> {
         let content = self.panel.0 * self.across as f64 + BETWEEN.0 * (self.across - 1) as f64;
         let legend = Legend::of_curves(curves, mark, content);
         let body_height = legend.height() + self.row_height() * self.down as f64;
-        let (mut figure, top) = Figure::headed(title, subtitle, LEFT + content + RIGHT, body_height)?;
+        let (mut figure, top) = Figure::headed(heading, LEFT + content + RIGHT, body_height)?;
         legend.draw(&mut figure, (LEFT, top));
         Ok((figure, top + legend.height()))
     }
@@ -59,9 +66,20 @@ mod tests {
     #[test]
     fn rows_are_as_even_as_may_be() {
         let shape = |panels: usize| {
-            let grid = PanelGrid::new(panels, 3, (1.0, 1.0));
+            let grid = PanelGrid::new(panels, 3, (1.0, 1.0), 1600.0);
             (grid.down, grid.across)
         };
         assert_eq!([1, 3, 4, 5, 7].map(shape), [(1, 1), (1, 3), (2, 2), (2, 3), (3, 3)]);
+    }
+
+    #[test]
+    fn a_narrow_page_has_fewer_and_smaller_panels_side_by_side() {
+        let shape = |room: f64| {
+            let grid = PanelGrid::new(4, 2, (616.0, 400.0), room);
+            (grid.across, grid.panel)
+        };
+        assert_eq!(shape(1600.0), (2, (616.0, 400.0)));
+        assert_eq!(shape(1000.0), (2, (326.0, 212.0)));
+        assert_eq!(shape(700.0), (1, (506.0, 329.0)));
     }
 }

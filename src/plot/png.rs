@@ -2,33 +2,35 @@
 
 use anyhow::{ensure, Context, Result};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::BufReader;
 use std::path::Path;
 
-/// Writes 8-bit RGB `pixels` to a new file, with each `(keyword, text)` of the recipe as an iTXt chunk (UTF-8).
-pub(super) fn write(path: &Path, size: (u32, u32), pixels: &[u8], recipe: &[(String, String)]) -> Result<()> {
-    for (keyword, _) in recipe {
+/// A PNG of 8-bit RGB `pixels`, with each `(keyword, text)` of the recipe as an iTXt chunk (UTF-8), and how wide it is meant
+/// to be.
+pub(super) fn encode(
+    size: (u32, u32),
+    pixels: &[u8],
+    width_mm: Option<f64>,
+    recipe: &[(String, String)],
+) -> Result<Vec<u8>> {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, size.0, size.1);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let per_metre = width_mm.map(|mm| (f64::from(size.0) / (mm / 1000.0)).round() as u32);
+    let dims = per_metre.map(|n| png::PixelDimensions { xppu: n, yppu: n, unit: png::Unit::Meter });
+    encoder.set_pixel_dims(dims);
+    for (keyword, text) in recipe {
         ensure!(
             (1..=79).contains(&keyword.len()) && keyword.is_ascii(),
             "`{keyword}` cannot be a keyword of a PNG: 1 to 79 ASCII characters are"
         );
-    }
-    let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
-    let file = File::create_new(path).with_context(cannot)?;
-    encode(BufWriter::new(file), size, pixels, recipe).with_context(cannot)
-}
-
-/// Writes 8-bit RGB `pixels` as a PNG.
-pub(super) fn encode(out: impl Write, size: (u32, u32), pixels: &[u8], recipe: &[(String, String)]) -> Result<()> {
-    let mut encoder = png::Encoder::new(out, size.0, size.1);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    for (keyword, text) in recipe {
         encoder.add_itxt_chunk(keyword.clone(), text.clone())?;
     }
     let mut writer = encoder.write_header()?;
     writer.write_image_data(pixels)?;
-    Ok(writer.finish()?)
+    writer.finish()?;
+    Ok(file)
 }
 
 /// The recipe that a figure of ours carries, in the order it was written.
@@ -53,27 +55,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("figure.png");
         let recipe = recipe(&[("command", "difftool needle --ctx 4k"), ("pooling", "mean over heads; λ = 0.2 ± 0.1")]);
-        write(&path, (2, 1), &[255, 0, 0, 0, 0, 255], &recipe).unwrap();
+        std::fs::write(&path, encode((2, 1), &[255, 0, 0, 0, 0, 255], None, &recipe).unwrap()).unwrap();
         assert_eq!(read_recipe(&path).unwrap(), recipe);
     }
 
     #[test]
-    fn a_figure_is_never_overwritten() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("figure.png");
-        std::fs::write(&path, "precious").unwrap();
-        let error = write(&path, (1, 1), &[0; 3], &[]).unwrap_err();
-        assert!(format!("{error:#}").contains("never overwritten"), "{error:#}");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
-    }
-
-    #[test]
-    fn a_keyword_that_png_does_not_allow_is_refused_before_anything_is_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("figure.png");
-        assert!(write(&path, (1, 1), &[0; 3], &recipe(&[("", "x")])).is_err());
-        assert!(write(&path, (1, 1), &[0; 3], &recipe(&[("λ", "x")])).is_err());
-        assert!(!path.exists());
+    fn a_keyword_that_png_does_not_allow_is_refused() {
+        for keyword in ["", "λ"] {
+            assert!(encode((1, 1), &[0; 3], None, &recipe(&[(keyword, "x")])).is_err());
+        }
     }
 
     #[test]

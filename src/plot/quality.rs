@@ -1,14 +1,14 @@
 //! Quality by precision: metrics against the bits that attention logits are rounded to (Figure 8 of the Differential
 //! Transformer paper).
 
-use super::axis::{draw_y_axis, draw_y_label, extent, Axis};
+use super::axis::{draw_break, draw_tick_below, draw_y_axis, draw_y_label, extent, Axis, BREAK_NOTE};
 use super::colour::{self, AXIS};
 use super::distinct;
-use super::figure::{Area, Figure, AXIS_LABEL, TICK};
+use super::figure::{Area, Figure, Heading};
 use super::legend::Mark;
 use super::panelgrid::PanelGrid;
+use super::text::{AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
-use plotters::style::RGBColor;
 
 /// One metric of all models.
 #[derive(Clone, Debug)]
@@ -46,7 +46,6 @@ const PANEL: (f64, f64) = (420.0, 330.0);
 const LINE: f64 = 3.0;
 const MARKER: f64 = 13.0;
 const WHISKER: f64 = 2.0;
-const CAP_WIDTH: f64 = 10.0;
 /// Between neighbouring models, which stand side by side, and all of them, as fractions of the room of a category.
 const DODGE: (f64, f64) = (0.18, 0.6);
 
@@ -56,23 +55,21 @@ const DODGE: (f64, f64) = (0.18, 0.6);
 /// # Errors
 ///
 /// If there is nothing to draw, a line has not one estimate for each category, or an interval does not hold its value.
-pub fn quality(
-    panels: &[QualityPanel],
-    categories: &[String],
-    title: &str,
-    subtitle: &str,
-    x_label: &str,
-) -> Result<Figure> {
+pub fn quality(panels: &[QualityPanel], categories: &[String], heading: &Heading, x_label: &str) -> Result<Figure> {
     ensure!(!panels.is_empty() && !categories.is_empty(), "no quality to draw");
     panels.iter().try_for_each(|panel| check(panel, categories.len()))?;
     let models = distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.model));
-    let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL);
+    let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
     let whiskers = panels.iter().flat_map(estimates).any(|estimate| estimate.interval.is_some());
-    let subtitle = if whiskers { format!("{subtitle} · whiskers: 95 % intervals") } else { subtitle.to_string() };
-    let (mut figure, top) = grid.sheet(title, &subtitle, &models, Mark::MarkedLine)?;
-    for (i, panel) in panels.iter().enumerate() {
+    let mut subtitle = vec![heading.subtitle];
+    subtitle.extend(whiskers.then_some("whiskers: 95 % intervals"));
+    let axes = panels.iter().map(y_axis).collect::<Result<Vec<Axis>>>()?;
+    subtitle.extend(axes.iter().any(|axis| !axis.has_zero()).then_some(BREAK_NOTE));
+    let subtitle = subtitle.join(" · ");
+    let (mut figure, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &models, Mark::MarkedLine)?;
+    for (i, (panel, axis)) in panels.iter().zip(&axes).enumerate() {
         let area = grid.area(i, top);
-        draw_panel(&mut figure, panel, area, categories, &models)?;
+        draw_panel(&mut figure, panel, area, axis, categories, &models);
         figure.text((area.centre().0, area.bottom() + 60.0), x_label, AXIS_LABEL);
     }
     Ok(figure)
@@ -115,17 +112,20 @@ fn draw_panel(
     figure: &mut Figure,
     panel: &QualityPanel,
     area: Area,
+    axis: &Axis,
     categories: &[String],
     models: &[String],
-) -> Result<()> {
-    let axis = y_axis(panel)?;
+) {
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
-    draw_y_axis(figure, area, &axis);
+    draw_y_axis(figure, area, axis);
     draw_y_label(figure, area, &panel.y_label);
     figure.frame(area, AXIS, 1.5);
+    draw_break(figure, area, axis);
     let slot = area.width / categories.len() as f64;
     for (i, category) in categories.iter().enumerate() {
-        figure.text((area.x + slot * (i as f64 + 0.5), area.bottom() + 24.0), &TICK.fit(category, slot - 8.0), TICK);
+        let x = area.x + slot * (i as f64 + 0.5);
+        draw_tick_below(figure, area, x);
+        figure.text((x, area.bottom() + 24.0), &TICK.fit(category, slot - 8.0), TICK);
     }
     let places: Vec<(usize, Vec<Option<Place>>)> = panel
         .lines
@@ -134,11 +134,10 @@ fn draw_panel(
             let model = models.iter().position(|model| *model == line.model).unwrap_or(0);
             let step = DODGE.0.min(DODGE.1 / (models.len() as f64 - 1.0).max(1.0));
             let aside = slot * step * (model as f64 - (models.len() as f64 - 1.0) / 2.0);
-            (model, places(line, Area { x: area.x + aside, ..area }, &axis))
+            (model, places(line, Area { x: area.x + aside, ..area }, axis))
         })
         .collect();
     draw_lines(figure, &places);
-    Ok(())
 }
 
 /// Where an estimate is drawn.
@@ -173,18 +172,11 @@ fn draw_lines(figure: &mut Figure, lines: &[(usize, Vec<Option<Place>>)]) {
     let all = || lines.iter().flat_map(|(model, places)| places.iter().flatten().map(move |place| (*model, place)));
     for (model, place) in all() {
         if let Some(ends) = place.whisker {
-            draw_whisker(figure, place.x, ends, colour::curve(model));
+            figure.whisker(place.x, ends, colour::curve(model), WHISKER);
         }
     }
     for (model, place) in all() {
         figure.marker((place.x, place.y), model, MARKER, colour::curve(model));
-    }
-}
-
-fn draw_whisker(figure: &mut Figure, x: f64, (low, high): (f64, f64), colour: RGBColor) {
-    figure.fill(Area { x: x - WHISKER / 2.0, y: high, width: WHISKER, height: low - high }, colour);
-    for y in [low, high] {
-        figure.fill(Area { x: x - CAP_WIDTH / 2.0, y: y - WHISKER / 2.0, width: CAP_WIDTH, height: WHISKER }, colour);
     }
 }
 
@@ -202,7 +194,7 @@ mod tests {
     }
 
     fn draw(panel: QualityPanel) -> Result<Figure> {
-        quality(&[panel], &["none".into(), "4".into()], "t", "s", "bits")
+        quality(&[panel], &["none".into(), "4".into()], &Heading::default(), "bits")
     }
 
     fn estimate(value: f64, low: f64, high: f64) -> Option<Estimate> {
@@ -224,7 +216,7 @@ mod tests {
 
     #[test]
     fn estimates_that_do_not_fit_are_errors() {
-        assert!(quality(&[], &["none".into()], "", "", "").is_err());
+        assert!(quality(&[], &["none".into()], &Heading::default(), "").is_err());
         assert!(draw(panel(vec![None, None])).is_err());
         assert!(draw(panel(vec![None])).err().unwrap().to_string().contains("1 estimates are not 2"));
         let outside = draw(panel(vec![estimate(80.0, 81.0, 88.0), None])).err().unwrap();

@@ -203,11 +203,22 @@ fn a_massive_activation_is_found_with_its_token_and_channel() {
 fn heatmap_draws_every_kind_of_map() {
     let scratch = Scratch::new();
     for map in ["effective", "a1", "a2", "logits1", "logits2", "all"] {
-        scratch.stdout("heatmap", &["--ctx", "256", "--map", map, "--out", map, "--svg", "--size", "128"]);
-        for file in ["heatmap.png", "heatmap.svg", "manifest.json", "results.csv"] {
-            assert!(fs::metadata(scratch.path(map).join(file)).unwrap().len() > 0, "{map}: {file}");
-        }
+        let figures = ["--figures", "svg,png,pdf", "--figure-width", "170", "--figure-font", "8"];
+        let args = ["--ctx", "256", "--map", map, "--out", map, "--size", "128"];
+        scratch.stdout("heatmap", &[&args[..], &figures].concat());
+        let read = |file: &str| fs::read(scratch.path(map).join(file)).unwrap();
+        let svg = String::from_utf8(read("heatmap.svg")).unwrap();
+        assert!(svg.contains("width=\"170.000mm\"") && svg.contains("\nseed: 0\n"), "{map}");
+        assert!(svg.contains("href=\"data:image/png;base64,") && svg.contains("key token\n</text>"), "{map}");
+        assert!(String::from_utf8_lossy(&read("heatmap.pdf")).contains("/Subtype /Image"), "{map}");
+        let recipe = difftool::plot::read_recipe(&scratch.path(map).join("heatmap.png")).unwrap();
+        assert!(recipe.iter().any(|(keyword, text)| keyword == "command" && text.contains(map)), "{recipe:?}");
+        let manifest = String::from_utf8(read("manifest.json")).unwrap();
+        assert!(["heatmap.pdf", "heatmap.png", "heatmap.svg"].iter().all(|file| manifest.contains(file)), "{map}");
     }
+    let narrow = scratch.run("heatmap", &["--figure-width", "5"]).output().unwrap();
+    let refused = String::from_utf8(narrow.stderr).unwrap();
+    assert!(refused.contains("--figure-width") && refused.contains("from 20 to 2000"), "{refused}");
     scratch.stdout("heatmap", &["--ctx", "256", "--grid", "--log", "--out", "grid", "--size", "128"]);
     assert!(scratch.path("grid/heatmap-3.png").exists());
 }
@@ -227,6 +238,22 @@ fn the_whole_map_as_data_has_rows_that_sum_to_one() {
     }
     let csv = fs::read_to_string(scratch.path("map.csv")).unwrap();
     assert_eq!(csv.lines().count(), map.len() + 1);
+}
+
+#[test]
+fn the_data_of_several_maps_are_named_after_them() {
+    let scratch = Scratch::new();
+    let args = ["--ctx", "256", "--map", "all", "--size", "128", "--layer", "1", "--data", "map.csv", "--out"];
+    scratch.stdout("heatmap", &[&args[..], &["one"]].concat());
+    let mut files: Vec<String> =
+        fs::read_dir(scratch.path(".")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    files.retain(|name| name.starts_with("map-"));
+    files.sort();
+    let of_diff: Vec<&String> = files.iter().filter(|name| name.contains("diff-layer1-")).collect();
+    let ends = ["a1.csv", "effective.csv", "lambda-a2.csv"];
+    assert!(of_diff.len() == 3 && of_diff.iter().zip(ends).all(|(name, end)| name.ends_with(end)), "{files:?}");
+    assert!(files.iter().any(|name| name.contains("transformer-layer1-")), "{files:?}");
+    refuses(&mut scratch.run("heatmap", &[&args[..], &["two"]].concat()), 2, &["map-", "never overwritten"]);
 }
 
 #[test]

@@ -539,7 +539,7 @@ fn a_figure_is_a_new_file_with_its_recipe() {
     let before = fs::read(scratch.path("forest.png")).unwrap();
     refuses(&mut scratch.compare("a b --plot forest.png"), 2, &["forest.png", "never overwritten"]);
     assert_eq!(fs::read(scratch.path("forest.png")).unwrap(), before);
-    refuses(&mut scratch.compare("a b --plot forest.pdf"), 2, &["forest.pdf", "PNG"]);
+    refuses(&mut scratch.compare("a b --plot forest.gif"), 2, &["forest.gif", "PNG, SVG or PDF"]);
     refuses(&mut scratch.compare("a b --plot nowhere/forest.png"), 2, &["there is no folder nowhere"]);
 }
 

@@ -5,6 +5,7 @@ mod commands;
 mod common;
 mod compare;
 mod contribution;
+mod figures;
 mod folders;
 mod generate;
 mod gradients;

@@ -5,7 +5,7 @@ use super::print::difference;
 use crate::cli::CompareArgs;
 use crate::compare::{Column, Comparison, Row};
 use crate::hash::sha256_file;
-use crate::plot::{forest, Estimate, ForestPanel, ForestRow};
+use crate::plot::{forest, Estimate, ForestPanel, ForestRow, Heading};
 use crate::stats::RESAMPLES;
 use anyhow::Result;
 use std::path::Path;
@@ -25,7 +25,8 @@ pub(super) fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> 
     let subtitle =
         format!("paired differences · means over prompts · whiskers: 95 % bootstrap intervals · seed {seed}");
     let x_label = format!("difference from {}", baselines.join(", "));
-    forest(&panels, &title, &subtitle, &x_label)?.save(path, &recipe(comparison, args)?)
+    forest(&panels, &Heading { title: &title, subtitle: &subtitle, page: args.page.page() }, &x_label)?
+        .save(path, &recipe(comparison, args)?)
 }
 
 fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {

@@ -6,19 +6,50 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// `maps.npy` becomes `maps-2.npy`.
-pub(super) fn numbered(path: &Path, number: usize) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let extension = path.extension().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{stem}-{number}.{extension}"))
+/// What `maps.npy` becomes for one of several maps: `maps-diff-layer2-head0-a1.npy`.
+fn named(path: &Path, model: &str, layer: usize, head: Option<usize>, quantity: Quantity) -> PathBuf {
+    // A model may be named by its path.
+    let model: String = model.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+    let head = head.map_or(String::new(), |head| format!("-head{head}"));
+    let map = match quantity {
+        Quantity::Effective => "effective".to_owned(),
+        Quantity::Map(map) => format!("a{}", map + 1),
+        Quantity::Subtracted => "lambda-a2".to_owned(),
+        Quantity::Logits(map) => format!("logits{}", map + 1),
+    };
+    let (stem, extension) = parts(path);
+    path.with_file_name(format!("{stem}-{model}-layer{layer}{head}-{map}.{extension}"))
 }
 
-/// One file for each map, numbered if there are several: models in order, and for each its maps.
-pub(super) fn write_data(path: &Path, maps: &BTreeMap<usize, Maps>, full: bool) -> Result<()> {
-    let grids: Vec<(Quantity, &Grid)> =
-        maps.values().flat_map(|maps| maps.grids.iter().map(|(quantity, _, grid)| (*quantity, grid))).collect();
-    for (i, (quantity, grid)) in grids.iter().enumerate() {
-        let path = if grids.len() == 1 { path.to_owned() } else { numbered(path, i + 1) };
+fn parts(path: &Path) -> (String, String) {
+    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    (text(path.file_stem()), text(path.extension()))
+}
+
+/// A file that has the name, or one of those that it stands for with several maps.
+pub(super) fn taken(path: &Path) -> Option<PathBuf> {
+    let (stem, extension) = parts(path);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_ours = |other: &Path| {
+        let (name, ending) = parts(other);
+        ending == extension && (name == stem || name.starts_with(&format!("{stem}-")))
+    };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    entries.map(|entry| entry.path()).find(|path| is_ours(path))
+}
+
+/// One file for each map, named after it if there are several. `models` are their names, and `head` the only one drawn.
+pub(super) fn write_data(
+    path: &Path,
+    maps: &BTreeMap<usize, Maps>,
+    full: bool,
+    models: &[&str],
+    head: Option<usize>,
+) -> Result<()> {
+    let grids: Vec<_> = maps.iter().flat_map(|(&model, maps)| maps.grids.iter().map(move |g| (model, g))).collect();
+    for (model, (quantity, (layer, _), grid)) in &grids {
+        let path =
+            if grids.len() == 1 { path.to_owned() } else { named(path, models[*model], *layer, head, *quantity) };
         // A weight that is masked is 0; a masked logit is no number.
         let is_logit = matches!(quantity, Quantity::Logits(_));
         let fill = |x: f32| if x.is_nan() && full && !is_logit { 0.0 } else { x };

@@ -41,25 +41,10 @@ impl Picture<'_> {
         if rows.is_empty() {
             bail_usage!("{NOTHING}");
         }
-        if self.args.map != MapKind::All {
-            rows = vec![rows.concat()]; // models side by side
-        }
-        let figure = heatmap(&Heatmaps {
-            title: self.title(session),
-            subtitle: format!("{} · {}", self.pooling(), session.setup.caption()),
-            scales,
-            rows,
-            size_px: self.args.size,
-        })?;
-        self.save(session, &figure, "heatmap")
-    }
-
-    fn save(&self, session: &mut Session, figure: &crate::plot::Figure, name: &str) -> Result<()> {
-        session.save(figure, &format!("{name}.png"), &self.pooling())?;
-        if self.args.svg {
-            session.save_svg(figure, &format!("{name}.svg"), &self.pooling())?;
-        }
-        Ok(())
+        let (title, subtitle) = (self.title(session), format!("{} · {}", self.pooling(), session.setup.caption()));
+        let maps = Heatmaps { scales, rows: arranged(rows), size_px: self.args.size };
+        let figure = heatmap(&maps, &session.heading(&title, &subtitle))?;
+        session.save(&figure, "heatmap", &self.pooling())
     }
 
     fn title(&self, session: &Session) -> String {
@@ -159,23 +144,37 @@ impl Picture<'_> {
             }
             let Some(first) = layers.values().next() else { continue };
             let name = session.setup.models[model].name.clone();
-            let figure = heatmap_grid(&HeadMaps {
-                title: format!("{}: {name}", self.title(session)),
-                subtitle: format!("every layer and head · {} · {}", self.pooling(), session.setup.caption()),
+            let title = format!("{}: {name}", self.title(session));
+            let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
+            let maps = HeadMaps {
                 scale: scale.clone(),
                 heads: first.keys().map(ToString::to_string).collect(),
                 layers: layers.keys().map(ToString::to_string).collect(),
                 maps: layers.into_values().map(|heads| heads.into_values().collect()).collect(),
                 size_px: SMALL.min(self.args.size),
-            })?;
+            };
             drawn += 1;
-            self.save(session, &figure, &format!("heatmap-{}", model + 1))?;
+            let figure = heatmap_grid(&maps, &session.heading(&title, &subtitle))?;
+            session.save(&figure, &format!("heatmap-{}", model + 1), &self.pooling())?;
         }
         if drawn == 0 {
             bail_usage!("{NOTHING}");
         }
         Ok(())
     }
+}
+
+/// The rows of several models as they are, if they have the same number of maps; otherwise all maps side by side in as
+/// few rows as leave no place empty, if that can be.
+fn arranged(rows: Vec<Vec<MapPanel>>) -> Vec<Vec<MapPanel>> {
+    let maps = rows[0].len();
+    if maps > 1 && rows.iter().all(|row| row.len() == maps) {
+        return rows;
+    }
+    let all = rows.concat();
+    let places = |across: usize| across * all.len().div_ceil(across);
+    let across = [3, 2, 4].map(|across| all.len().min(across)).into_iter().min_by_key(|&across| places(across));
+    all.chunks(across.unwrap_or(1)).map(<[MapPanel]>::to_vec).collect()
 }
 
 /// Whether any of the models has a second map.

@@ -53,10 +53,11 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &Found) -> Result<()> {
     let subtitle =
         format!("{} · from position {from} on · 95 % bootstrap intervals over {drawn_from}", session.setup.caption());
     let title = "Does more context predict the next token better?";
-    let figure = curves(&panels, title, &subtitle, "position in the window (tokens of context)", true)?;
+    let figure =
+        curves(&panels, &session.heading(title, &subtitle), "position in the window (tokens of context)", true)?;
     let pooling =
         "cumulative: mean over positions of the mean over windows; by position: mean over tokens in powers of two";
-    session.save(&figure, "nll.png", pooling)
+    session.save(&figure, "nll", pooling)
 }
 
 /// The figure begins at the longest position over this: the first tokens of a text are beyond all others.

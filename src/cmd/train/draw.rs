@@ -1,6 +1,7 @@
-//! `curves.png`: loss, recall and needle accuracy against tokens, from the logs; of several seeds mean and range.
+//! `curves`: loss, recall and needle accuracy against tokens, from the logs; of several seeds mean and range.
 
-use crate::plot::{self, Curve, CurvePanel};
+use crate::cli::FigureArgs;
+use crate::plot::{self, Curve, CurvePanel, Heading};
 use crate::train::{EvalLine, LogLine, TrainSpec, EVAL_FILE, LOG_FILE};
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
@@ -10,7 +11,7 @@ use std::path::Path;
 type Points = Vec<(f64, f64)>;
 
 /// Draws the runs that have logs.
-pub(super) fn curves(spec: &TrainSpec, out: &Path) -> Result<()> {
+pub(super) fn curves(spec: &TrainSpec, out: &Path, figures: &FigureArgs) -> Result<()> {
     let logs = of_variants::<LogLine>(spec, out, LOG_FILE)?;
     let evals = of_variants::<EvalLine>(spec, out, EVAL_FILE)?;
     let logged = |y: fn(&LogLine) -> f64| {
@@ -42,13 +43,16 @@ pub(super) fn curves(spec: &TrainSpec, out: &Path) -> Result<()> {
         seeds => format!("seeds {}: mean and range", seeds.join(", ")),
     };
     let subtitle = format!("contexts of {} tokens in turn · {seeds}", stages.join(", "));
-    let figure = plot::curves(&panels, "Training", &subtitle, "tokens", false)?;
-    let path = out.join("curves.png");
-    if path.exists() {
-        std::fs::remove_file(&path).with_context(|| format!("cannot replace {}", path.display()))?;
+    let heading = Heading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
+    let figure = plot::curves(&panels, &heading, "tokens", false)?;
+    let recipe = [("command".to_owned(), crate::terminal::arguments().join(" ")), ("seed".to_owned(), seeds)];
+    for path in figures.files("curves").iter().map(|file| out.join(file)) {
+        if path.exists() {
+            std::fs::remove_file(&path).with_context(|| format!("cannot replace {}", path.display()))?;
+        }
+        figure.save(&path, &recipe)?;
     }
-    let command = crate::terminal::arguments().join(" ");
-    figure.save(&path, &[("command".to_owned(), command), ("seed".to_owned(), seeds)])
+    Ok(())
 }
 
 /// The lines of every run of every variant that has some.

@@ -1,0 +1,186 @@
+//! One drawing, three formats: the SVG is the drawing, resvg makes pixels of it and svg2pdf a page.
+//!
+//! Text stays text in SVG and PDF. All three take its glyphs from the embedded font: the PDF has a subset of it, the SVG the
+//! whole of it (it is small) for browsers; an editor that does not read embedded fonts takes the family by name.
+
+use super::figure::{Figure, FINE};
+use super::font::{self, Weight};
+use super::{pdf, png};
+use anyhow::{bail, Context, Result};
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine as _;
+use plotters::style::RGBColor;
+use resvg::tiny_skia::{Color, Pixmap, Transform};
+use resvg::usvg::{Options, Tree};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+
+/// What an SVG takes for the resolution of its lengths in millimetres (CSS).
+const CSS_DPI: f64 = 96.0;
+const POINTS_PER_INCH: f64 = 72.0;
+const MM_PER_INCH: f64 = 25.4;
+
+/// Writes a new file in the format that its name ends in.
+pub(super) fn save(figure: &Figure, path: &Path, recipe: &[(String, String)]) -> Result<()> {
+    let bytes = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("png") => {
+            let (pixels, size) = rasterised(figure)?;
+            png::encode(size, &pixels, Some(figure.page.mm(figure.width)), recipe)?
+        }
+        Some("svg") => document(figure, recipe).into_bytes(),
+        Some("pdf") => {
+            let points = |mm: f64| (mm / MM_PER_INCH * POINTS_PER_INCH) as f32;
+            let width_mm = figure.page.mm(figure.width);
+            let size = (points(width_mm), points(width_mm * figure.height / figure.width));
+            pdf::page(&tree(figure)?, size, &figure.title, recipe)?
+        }
+        _ => bail!("{}: figures are PNG, SVG or PDF files", path.display()),
+    };
+    let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
+    File::create_new(path).and_then(|mut file| file.write_all(&bytes)).with_context(cannot)
+}
+
+/// The SVG file.
+fn document(figure: &Figure, recipe: &[(String, String)]) -> String {
+    let Figure { title, width, height, page, elements } = figure;
+    let (width_mm, (across, down)) = (page.mm(*width), (width * FINE, height * FINE));
+    let height_mm = width_mm * height / width;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" \
+         width=\"{width_mm:.3}mm\" height=\"{height_mm:.3}mm\" viewBox=\"0 0 {across} {down}\">\n<title>{}</title>\n\
+         <metadata>\n",
+        escaped(title)
+    );
+    for (keyword, text) in recipe {
+        writeln!(svg, "{}: {}", escaped(keyword), escaped(text)).expect("memory does not fail");
+    }
+    svg += "</metadata>\n<style>\n";
+    for (bold, weight) in [(false, "normal"), (true, "bold")] {
+        let file = STANDARD.encode(Weight::of(bold).file);
+        writeln!(
+            svg,
+            "@font-face {{ font-family: \"DejaVu Sans\"; font-weight: {weight}; src: url(data:font/ttf;base64,{file}) }}"
+        )
+        .expect("memory does not fail");
+    }
+    svg + "</style>\n<g stroke-linecap=\"round\" stroke-linejoin=\"round\">\n" + elements + "</g>\n</svg>\n"
+}
+
+/// Text for XML, without the characters that XML cannot hold.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '\n' | '\t' => safe.push(character),
+            control if control.is_control() || matches!(control, '\u{fffe}' | '\u{ffff}') => safe.push('\u{fffd}'),
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+/// The drawing as resvg and svg2pdf read it.
+fn tree(figure: &Figure) -> Result<Tree> {
+    let options = Options { dpi: CSS_DPI as f32, fontdb: font::DATABASE.clone(), ..Options::default() };
+    Tree::from_str(&document(figure, &[]), &options).context("the figure is no SVG: this is a bug")
+}
+
+/// 8-bit RGB pixels, row by row, and their number across and down.
+pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
+    let tree = tree(figure)?;
+    let across = figure.page.pixels(figure.width);
+    let down = (f64::from(across) * figure.height / figure.width).round() as u32;
+    let mut pixels = Pixmap::new(across, down).context("a figure without pixels")?;
+    let scale = |pixels: u32, length: f32| pixels as f32 / length;
+    let transform = Transform::from_scale(scale(across, tree.size().width()), scale(down, tree.size().height()));
+    pixels.fill(Color::WHITE);
+    resvg::render(&tree, transform, &mut pixels.as_mut());
+    let rgb = pixels.data().chunks_exact(4).flat_map(|rgba| [rgba[0], rgba[1], rgba[2]]).collect();
+    Ok((rgb, (across, down)))
+}
+
+/// A PNG of colours, row by row, each `across` × `down` pixels large, as a `data:` address.
+pub(super) fn data_uri(
+    (across, down): (usize, usize),
+    (rows, columns): (usize, usize),
+    colours: &[RGBColor],
+) -> String {
+    let mut pixels = Vec::with_capacity(3 * rows * down * columns * across);
+    for row in colours.chunks_exact(columns) {
+        let line: Vec<u8> =
+            row.iter().flat_map(|&RGBColor(r, g, b)| std::iter::repeat_n([r, g, b], across)).flatten().collect();
+        (0..down).for_each(|_| pixels.extend_from_slice(&line));
+    }
+    let size = ((columns * across) as u32, (rows * down) as u32);
+    let file = png::encode(size, &pixels, None, &[]).expect("memory does not fail");
+    format!("data:image/png;base64,{}", STANDARD.encode(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figure::{Area, Heading};
+    use super::super::page::Page;
+    use super::super::text::{Anchor, Type};
+    use super::*;
+
+    fn figure() -> Figure {
+        let page = Page { width_mm: Some(50.8), font_pt: None };
+        let heading = Heading { title: "a < b & λ\u{7}", subtitle: "", page };
+        let (mut figure, top) = Figure::headed(&heading, 100.0, 100.0).unwrap();
+        figure.text((50.0, top), "a < b & λ\u{7}", Type::new(20.0, Anchor::Hanging).bold());
+        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), &[RGBColor(9, 9, 9); 2]);
+        figure
+    }
+
+    fn saved(name: &str, recipe: &[(&str, &str)]) -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        let recipe: Vec<_> = recipe.iter().map(|(keyword, text)| (keyword.to_string(), text.to_string())).collect();
+        figure().save(&path, &recipe).unwrap();
+        std::fs::read(path).unwrap()
+    }
+
+    #[test]
+    fn texts_stay_text_and_the_recipe_is_inside() {
+        let svg = String::from_utf8(saved("figure.svg", &[("command", "difftool <x> & y")])).unwrap();
+        assert!(svg.contains("command: difftool &lt;x&gt; &amp; y"), "{svg}");
+        assert!(svg.contains("text-anchor=\"end\"") && svg.contains(">\na &lt; b &amp; λ?\n</text>"), "{svg}");
+        assert!(svg.contains("<title>a &lt; b &amp; λ\u{fffd}</title>"), "{svg}");
+        assert!(svg.contains("href=\"data:image/png;base64,iVBORw0KGgo") && svg.contains("width=\"50.800mm\""));
+    }
+
+    #[test]
+    fn a_page_is_as_large_as_was_asked_and_has_the_embedded_font() {
+        let pdf = saved("figure.pdf", &[("command", "difftool needle")]);
+        let text = String::from_utf8_lossy(&pdf);
+        assert!(text.starts_with("%PDF") && text.contains("/MediaBox [0 0 144 "), "{text}");
+        assert!(text.contains("DejaVuSans-Bold") && text.contains("/Subtype /Image"), "{text}");
+        assert!(text.contains("(command: difftool needle)"), "{text}");
+        // One figure gives the same bytes every time.
+        assert_eq!(pdf, saved("figure.pdf", &[("command", "difftool needle")]));
+    }
+
+    #[test]
+    fn a_png_of_a_page_is_made_for_print() {
+        let png = saved("figure.png", &[]);
+        let reader = ::png::Decoder::new(std::io::Cursor::new(&png)).read_info().unwrap();
+        let info = reader.info();
+        // 50.8 mm are 2 inches.
+        assert_eq!((info.width, info.pixel_dims.map(|dims| dims.xppu)), (600, Some(11811)));
+    }
+
+    #[test]
+    fn other_formats_and_files_that_exist_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let refusal = |name: &str| format!("{:#}", figure().save(&folder.path().join(name), &[]).unwrap_err());
+        assert!(refusal("figure.gif").contains("PNG, SVG or PDF"));
+        std::fs::write(folder.path().join("figure.svg"), "precious").unwrap();
+        assert!(refusal("figure.svg").contains("never overwritten"));
+        assert_eq!(std::fs::read_to_string(folder.path().join("figure.svg")).unwrap(), "precious");
+    }
+}
