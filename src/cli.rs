@@ -31,8 +31,10 @@ pub struct Cli {
 pub enum Command {
     /// Hide needles in long prompts: are they found, and where does the attention go?
     Needle(NeedleArgs),
-    /// Attention to the answer against noise: every region, three conventions, sinks, sparsity, retrieval heads
+    /// What reaches the output from the answer and from noise: every region, signed and absolute attention, sinks, sparsity
     Ratio(RatioArgs),
+    /// What is each head for? Retrieval, induction, previous token, sinks, and what it writes of the answer
+    Heads(HeadsArgs),
     /// Draw attention maps: effective, both parts, logits; by layer and head, pooled to any size
     Heatmap(HeatmapArgs),
     /// Cut attention logits to few bits: what survives?
@@ -77,7 +79,7 @@ pub struct PromptArgs {
     /// Depths of the answer in the text, in percent
     #[arg(long, value_delimiter = ',', default_value = "0,25,50,75,100", value_name = "PCT")]
     pub depths: Vec<f64>,
-    /// Prompts per depth, or windows of text [default: needle 12, ratio 15, quantize 7]
+    /// Prompts per depth, or windows of text [default: needle 12, ratio 15, quantize 7, heads 4]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
     /// Prompts per depth with cities that were held out of training [default: needle a third of --samples, others 0]
@@ -270,6 +272,23 @@ pub struct RatioArgs {
     pub part: PartArgs,
 }
 
+/// `difftool heads`.
+#[derive(Debug, Args)]
+pub struct HeadsArgs {
+    /// Heads to list of each role
+    #[arg(long, default_value_t = 3, value_name = "K")]
+    pub top: usize,
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: PromptArgs,
+    /// Models and output.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
+}
+
 /// `difftool heatmap`.
 #[derive(Debug, Args)]
 pub struct HeatmapArgs {
@@ -434,6 +453,10 @@ pub struct NllArgs {
     /// bigram seen earlier in the window); 0 for any number
     #[arg(long, value_name = "N", default_value_t = AR_MAX_COUNT)]
     pub ar_max_count: u64,
+    /// Tokens at the beginning of every window that means leave out, by position they are shown all the same [default: 64,
+    /// of windows shorter than 512 none]
+    #[arg(long, value_name = "N")]
+    pub skip: Option<usize>,
     /// Base seed of the prose: window i has seed SEED + i
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

@@ -76,10 +76,13 @@ pub struct Summary {
     /// Whether there are other cities than held-out ones.
     usual: bool,
     values: BTreeMap<Key, Vec<Number>>,
-    /// Numbers of single heads of one metric and region, by model, layer and head; whether their cities were held out.
-    heads: BTreeMap<(String, usize, usize), Vec<(Number, bool)>>,
-    head_metric: Option<(&'static str, &'static str)>,
+    /// Numbers of single heads of some metrics, by metric, model, layer and head; whether their cities were held out.
+    heads: BTreeMap<(HeadMetric, String, usize, usize), Vec<(Number, bool)>>,
+    head_metrics: Vec<HeadMetric>,
 }
+
+/// A metric of single heads, and the region that it is about.
+pub type HeadMetric = (&'static str, Option<&'static str>);
 
 /// Context, needles in the text, needles asked for.
 pub type Setting = (usize, usize, usize);
@@ -166,9 +169,9 @@ fn millipct(depth_pct: f64) -> u64 {
 }
 
 impl Summary {
-    /// A summary that also keeps this metric and region of every head.
-    pub fn with_heads(metric: &'static str, region: &'static str) -> Self {
-        Self { head_metric: Some((metric, region)), ..Self::default() }
+    /// A summary that also keeps these metrics of every head.
+    pub fn with_heads(metrics: &[HeadMetric]) -> Self {
+        Self { head_metrics: metrics.to_vec(), ..Self::default() }
     }
 
     /// Takes note of a record.
@@ -180,11 +183,10 @@ impl Summary {
         // What is pooled over all prompts is of no cities.
         self.usual |= id.seed.is_some() && !held_out;
         if let (Some(layer), Some(head)) = (measure.layer, measure.head) {
-            let wanted = self.head_metric.is_some_and(|(metric, region)| {
-                measure.metric == metric && measure.region.as_deref() == Some(region) && id.condition.is_none()
-            });
-            if wanted && id.seed.is_some() {
-                self.heads.entry((id.model.clone(), layer, head)).or_default().push((number, held_out));
+            let is = |wanted: &&HeadMetric| measure.metric == wanted.0 && measure.region.as_deref() == wanted.1;
+            let kept = self.head_metrics.iter().find(is).filter(|_| id.condition.is_none() && id.seed.is_some());
+            if let Some(&metric) = kept {
+                self.heads.entry((metric, id.model.clone(), layer, head)).or_default().push((number, held_out));
             }
         }
         if measure.layer.is_some() {
@@ -257,16 +259,16 @@ impl Summary {
         Proportion::new(&by_prompt(&self.select(pick)).into_values().collect::<Vec<_>>())
     }
 
-    /// The kept numbers of single heads of a model, averaged over the questions of each prompt: (layer, head), and
+    /// The numbers of a kept metric of single heads of a model, averaged over the questions of each prompt: (layer, head), and
     /// prompts in the order of their seeds; without held-out cities unless there are no others.
-    pub fn heads(&self, model: &str) -> Vec<((usize, usize), Vec<f64>)> {
-        let of_model = self.heads.iter().filter(|((name, ..), _)| name == model);
+    pub fn heads(&self, model: &str, metric: HeadMetric) -> Vec<((usize, usize), Vec<f64>)> {
+        let of_model = self.heads.iter().filter(|((of, name, ..), _)| *of == metric && name == model);
         let per_prompt = |numbers: &[(Number, bool)]| {
             let counts = numbers.iter().filter(|(_, held_out)| !(self.usual && *held_out));
             let numbers: Vec<Number> = counts.map(|(number, _)| *number).collect();
             mean_by_prompt(&numbers).into_values().collect()
         };
-        of_model.map(|((_, layer, head), numbers)| ((*layer, *head), per_prompt(numbers))).collect()
+        of_model.map(|((_, _, layer, head), numbers)| ((*layer, *head), per_prompt(numbers))).collect()
     }
 
     fn select(&self, pick: Pick<'_>) -> Vec<Number> {

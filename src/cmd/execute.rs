@@ -2,10 +2,10 @@
 //! expected.
 
 use super::session::{How, Session};
-use super::{needle, nll, outliers, quantize, ratio};
+use super::{heads, needle, nll, outliers, quantize, ratio};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::error::{unless_broken_pipe, Unmet};
-use crate::experiment::{finished, Experiment, Grid, Setup, Show, Start};
+use crate::experiment::{finished, Experiment, Setup, Show, Start};
 use crate::measure::Measures;
 use crate::record::Record;
 use crate::summary::Summary;
@@ -77,8 +77,8 @@ pub(super) struct Found {
 impl Found {
     fn new(setup: &Setup) -> Result<Self> {
         let summary = match (setup.experiment.show, &setup.grid) {
-            (Show::Ratio, Grid::Text(_)) => Summary::with_heads("share_out", "bos"),
-            (Show::Ratio, _) => Summary::with_heads("share_out", "answer"),
+            (Show::Ratio, grid) => Summary::with_heads(&[ratio::head_metric(grid)]),
+            (Show::Heads, _) => Summary::with_heads(&heads::metrics()),
             _ => Summary::default(),
         };
         Ok(Self { summary, measures: setup.measures()? })
@@ -95,6 +95,7 @@ fn presentation(show: Show) -> (Draw, Print) {
     match show {
         Show::Needle => (needle::draw, needle::print),
         Show::Ratio => (ratio::draw, ratio::print),
+        Show::Heads => (heads::draw, heads::print),
         Show::Quantize => (quantize::draw, quantize::print),
         Show::Outliers => (outliers::draw, outliers::print),
         Show::Nll => (nll::draw, nll::print),

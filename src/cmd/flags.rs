@@ -127,7 +127,8 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 27] = [
+const FIELDS: [(&str, &str); 28] = [
+    ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
     ("samples", "--samples"),
     ("stride", "--stride"),

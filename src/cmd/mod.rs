@@ -5,6 +5,7 @@ mod downloads;
 mod execute;
 mod experiment;
 mod flags;
+mod heads;
 mod heatmap;
 mod inspect;
 mod manual;
@@ -47,6 +48,7 @@ fn dispatch(command: Command) -> Result<()> {
     match command {
         Command::Needle(args) => needle::run(&args),
         Command::Ratio(args) => ratio::run(&args),
+        Command::Heads(args) => heads::run(&args),
         Command::Heatmap(args) => heatmap::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Outliers(args) => outliers::run(&args),

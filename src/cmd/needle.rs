@@ -27,17 +27,17 @@ const COMPARED: [(&str, &str, Option<&str>); 8] = [
     ("exact", "exact", None),
     ("generated_exact", "generated_exact", None),
     ("answer_share_out", "share_out", Some("answer")),
-    ("noise_share_out", "noise_out", None),
     ("answer_share_signed", "share_signed", Some("answer")),
-    ("noise_share_signed", "noise_signed", None),
     ("answer_share_abs", "share_abs", Some("answer")),
+    ("noise_share_out", "noise_out", None),
+    ("noise_share_signed", "noise_signed", None),
     ("noise_share_abs", "noise_abs", None),
 ];
 
 /// What the columns of shares are, in words.
 const SHARES: &str = "\
-Answer and noise: shares of what the heads write while they predict the answer (out), of their attention as it is added up \
-(signed), and of its magnitude (|a|); mean over heads and layers";
+Answer and noise: shares of what the heads write while they predict the answer (out), of their attention as it is added
+up (signed), and of its magnitude (|a|); mean over heads and layers";
 
 /// Runs the preset.
 ///
@@ -242,11 +242,9 @@ fn accuracy_table(rows: &[Row]) -> Table {
     table
 }
 
-/// A column for each of what was measured: accuracy, generated accuracy, and the shares that are not beside each other in
-/// the table above in all readings.
+/// A column for each of what was measured: accuracy, generated accuracy, and the shares as in the table above.
 fn difference_table(differences: &[Difference]) -> Table {
-    let headings =
-        ["accuracy", "generated exact", "answer: out", "noise: out", "signed", "noise: signed", "|a|", "noise: |a|"];
+    let headings = ["accuracy", "generated exact", "answer: out", "signed", "|a|", "noise: out", "signed", "|a|"];
     let headings = headings.into_iter().zip(COMPARED);
     let shown: Vec<_> = headings.filter(|(_, (name, ..))| differences.iter().any(|d| d.metric == *name)).collect();
     let mut columns = vec![left("difference"), right("tokens"), right("N"), right("R"), right("prompts")];

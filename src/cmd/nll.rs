@@ -52,7 +52,11 @@ fn experiment(args: &NllArgs) -> Result<Experiment> {
     };
     let samples = args.samples.unwrap_or(if own { ALL_WINDOWS } else { WINDOWS });
     let grid = Grid::Text(TextGrid { ctx_tok: vec![ctx_tok], samples, stride, seed: args.seed });
+    if let Some(skip) = args.skip.filter(|&skip| skip >= ctx_tok) {
+        bail_usage!("--skip {skip} leaves nothing of windows of {ctx_tok} tokens");
+    }
     Ok(Experiment {
+        skip: args.skip,
         text: args.text.clone(),
         ids: args.ids.clone(),
         ar_max_count: Some(args.ar_max_count),
@@ -182,12 +186,15 @@ struct Position {
 /// All that is printed and drawn.
 struct Report<'a> {
     scored: Vec<Scored<'a>>,
+    /// Tokens at the beginning of windows that count by position only.
+    skip: u32,
     seed: u64,
 }
 
 impl<'a> Report<'a> {
     fn new(session: &Session, found: &'a Found) -> Self {
-        Self { scored: scored(session, found), seed: session.setup.grid.seed() }
+        let skip = found.measures.nll.as_ref().map_or(0, |nll| nll.skip);
+        Self { scored: scored(session, found), skip, seed: session.setup.grid.seed() }
     }
 
     fn estimate(&self, scored: &Scored<'_>, keep: &dyn Fn(&ScoredToken) -> bool) -> Option<Estimate> {
@@ -223,10 +230,11 @@ impl<'a> Report<'a> {
 
     fn rows(&self) -> Vec<Row> {
         let row = |scored: &Scored<'_>| {
-            let nll_nats = self.estimate(scored, &|_| true);
+            let counts = |of: Of| move |token: &ScoredToken| token.position >= self.skip && of.holds(token);
+            let nll_nats = self.estimate(scored, &counts(Of::All));
             let bytes: u64 = scored.windows.iter().map(|window| window.bytes).sum();
             let bits = |all: Estimate| all.mean * all.n as f64 / std::f64::consts::LN_2;
-            let ar_hit_nll_nats = self.estimate(scored, &|token| Of::ArHit.holds(token));
+            let ar_hit_nll_nats = self.estimate(scored, &counts(Of::ArHit));
             let hits = ar_hit_nll_nats.map_or(0, |hits| hits.n) as f64;
             Row {
                 model: scored.name.clone(),
@@ -239,7 +247,7 @@ impl<'a> Report<'a> {
                 bits_per_byte: nll_nats.filter(|_| bytes > 0).map(|all| bits(all) / bytes as f64),
                 ar_hit_share: nll_nats.map(|all| hits / all.n as f64),
                 ar_hit_nll_nats,
-                other_nll_nats: self.estimate(scored, &|token| Of::Other.holds(token)),
+                other_nll_nats: self.estimate(scored, &counts(Of::Other)),
                 label: scored.label(),
             }
         };
@@ -252,7 +260,7 @@ impl<'a> Report<'a> {
                 of: other.label(),
                 baseline: first.label(),
                 tokens,
-                nll_nats: self.to_first(other, &|token| tokens.holds(token)),
+                nll_nats: self.to_first(other, &|token| token.position >= self.skip && tokens.holds(token)),
             })
         };
         self.others().flat_map(of).filter(|found| found.nll_nats.is_some()).collect()

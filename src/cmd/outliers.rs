@@ -17,7 +17,7 @@ use std::io::Write;
 
 /// The paper's Table 5, printed beside ours.
 const PAPER: &str = "\
-The paper (Table 5; 3B models, 0.4M tokens): top-1, 2, 3, 10, 100, median
+The paper (Table 5; 3B models, 0.4M tokens of their own text): top-1, 2, 3, 10, 100, median
   logits  Transformer  318.0  308.2  304.9  284.7  251.5  5.4    DIFF    38.8   38.8   37.3   32.0   27.4  3.3
   hidden  Transformer 3608.6 3607.4 3603.6 3552.1 2448.2  0.6    DIFF  1688.2 1672.5 1672.1 1624.3  740.9  1.2";
 
@@ -195,7 +195,10 @@ pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     for (model, tap) in taps(session) {
         writeln!(out, "\nLogits of {model}: {tap}")?;
     }
-    writeln!(out, "\n{PAPER}\n\nBy layer\n\n{}", table(rows.iter().filter(|row| row.layer.is_some())))?;
+    if session.setup.has_own_prompts() {
+        writeln!(out, "\n{PAPER}")?;
+    }
+    writeln!(out, "\nBy layer\n\n{}", table(rows.iter().filter(|row| row.layer.is_some())))?;
     match massive.as_slice() {
         [] => writeln!(out, "\nNo massive activations (|x| > 100 and at least 1000 times the layer's median)")?,
         massive => writeln!(out, "\nMassive activations (all in massive.csv)\n\n{}", massive_table(massive))?,

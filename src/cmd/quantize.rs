@@ -8,7 +8,7 @@ use crate::experiment::{Experiment, Grid, Quantisation, Show};
 use crate::plot::{quality, Estimate, Figure, QualityLine, QualityPanel};
 use crate::stats::Interval;
 use crate::summary::{Pick, Proportion, Setting, Summary};
-use crate::table::{left, percent_in, percent_or_dash, points_in, right, short, short_in, Table};
+use crate::table::{left, percent, percent_in, percent_or_dash, points_in, right, short, short_in, Table};
 use crate::treatment::{Condition, UNTREATED};
 use anyhow::Result;
 use serde::Serialize;
@@ -219,12 +219,24 @@ impl Report<'_> {
             writeln!(out, "Dynamic absmax quantisation of attention logits, one scale per {scope}{sinks}\n")?;
         }
         writeln!(out, "{}", table(&rows))?;
-        if matches!(self.session.setup.grid, Grid::Needle(_)) {
+        if let Some(even) = self.even() {
+            writeln!(out, "\n{even}")?;
+        }
+        if matches!(self.session.setup.grid, Grid::Needle(_)) && self.session.setup.has_own_prompts() {
             writeln!(out, "\n{PAPER}")?;
         }
         writeln!(out, "\nPaired differences on the same prompts [95 % bootstrap interval]; accuracy in points\n")?;
         writeln!(out, "{}", difference_table(&differences))?;
         Ok(())
+    }
+
+    /// What the shares would be of attention that is spread evenly; nothing of text, which has no answer.
+    fn even(&self) -> Option<String> {
+        matches!(self.session.setup.grid, Grid::Needle(_)).then_some(())?;
+        let model = self.summary.models().first()?;
+        let answer = self.summary.mean(Pick::of(model, "share_uniform").region("answer"))?;
+        let noise = self.summary.mean(Pick::of(model, "noise_uniform"))?;
+        Some(format!("Spread evenly, attention gives the answer {} % and noise {} %.", percent(answer), percent(noise)))
     }
 
     fn figure(&self, setting: Setting) -> Result<Figure> {

@@ -10,12 +10,11 @@ use crate::experiment::{Experiment, Grid, Show};
 use crate::plot::{head_grid, HeadGrid, HeadScale};
 use crate::prompt::Region;
 use crate::stats::{bootstrap_mean, mean, rank_stability, RESAMPLES};
-use crate::summary::{Difference, Pick, Setting, Summary};
+use crate::summary::{Difference, HeadMetric, Pick, Setting, Summary};
 use crate::table::{left, percent_in, percent_or_dash, points_in, right, short, short_in, Column, Table};
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::io::Write;
 
 const DEFAULTS: Defaults = Defaults { settings: &[(1, 1)], samples: 15, heldout: |_| 0 };
@@ -28,9 +27,10 @@ The paper (Table 3; 3B models, signed shares, other prompts; mean over heads and
 
 /// What the three readings can and cannot see.
 const READINGS: &str = "\
-out: what reaches the output: keys' values weighed, through head norm and W_O, projected on what the head writes. It sees \
-cancellation and values,\nbut not whether the written vector matters to the answer. signed: weights as they are added; no values, \
-and divided by 1 - lambda, which may\nbe negative. |a|: where weight is, cancelled or not; no values either.";
+out: what reaches the output: the keys' values, weighed, through head norm and W_O, projected on what the head writes. It
+sees values and what is cancelled, but not whether what is written matters to the answer. signed: weights as they are
+added; without values, and divided by 1 - lambda, which may be negative. |a|: where weight is, cancelled or not; without
+values too.";
 
 /// What models are compared on: name, metric and region of the records, and whether it is a fraction.
 const COMPARED: [(&str, &str, Option<&str>, bool); 12] = [
@@ -86,7 +86,8 @@ pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
         draw_allocation(session, summary)?;
     }
     let (what, region) = if is_text { ("BOS", Region::Bos) } else { ("the answer", Region::Answer) };
-    let grids: Vec<HeadGrid> = summary.models().iter().map(|model| head_shares(summary, model)).collect();
+    let metric = head_metric(&session.setup.grid);
+    let grids: Vec<HeadGrid> = summary.models().iter().map(|model| head_shares(summary, model, metric)).collect();
     let title = format!("What {what} gives each head's output, by layer and head");
     let subtitle = format!("{rows} · {caption}");
     let uniform = summary.models().first().and_then(|model| {
@@ -97,18 +98,15 @@ pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
     session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
 }
 
-/// The kept share of every head in percent: layers x heads.
-fn head_shares(summary: &Summary, model: &str) -> HeadGrid {
-    let means: BTreeMap<(usize, usize), Option<f64>> =
-        summary.heads(model).into_iter().map(|(at, values)| (at, mean(&values).map(|x| 100.0 * x))).collect();
-    let layers = means.keys().map(|at| at.0 + 1).max().unwrap_or(0);
-    let heads = means.keys().map(|at| at.1 + 1).max().unwrap_or(0);
-    let value = |layer: usize, head: usize| means.get(&(layer, head)).copied().flatten();
-    HeadGrid {
-        model: model.to_owned(),
-        detail: String::new(),
-        values: (0..layers).map(|layer| (0..heads).map(|head| value(layer, head)).collect()).collect(),
-    }
+/// The share that heads are told by: of the answer, or of the beginning of a text.
+pub(super) fn head_metric(grid: &Grid) -> HeadMetric {
+    ("share_out", Some(if matches!(grid, Grid::Text(_)) { "bos" } else { "answer" }))
+}
+
+/// A share of every head in percent: layers x heads.
+fn head_shares(summary: &Summary, model: &str, metric: HeadMetric) -> HeadGrid {
+    let means = summary.heads(model, metric).into_iter();
+    HeadGrid::of(model, means.map(|(at, values)| (at, mean(&values).map(|x| 100.0 * x))))
 }
 
 /// A head that writes what the answer gives it.
@@ -127,7 +125,7 @@ struct TopHead {
 
 /// The K heads of a model whose output owes most to the answer.
 fn top_heads(summary: &Summary, model: &str, k: usize, seed: u64) -> Vec<TopHead> {
-    let heads = summary.heads(model);
+    let heads = summary.heads(model, ("share_out", Some("answer")));
     let values: Vec<Vec<f64>> = heads.iter().map(|(_, values)| values.clone()).collect();
     let stability = rank_stability(&values, k, RESAMPLES, seed);
     let mut list: Vec<TopHead> = heads
@@ -170,8 +168,8 @@ pub(super) fn print(session: &Session, found: &Found) -> Result<()> {
     if let Some(left_out) = left_out(summary) {
         writeln!(out, "{left_out}")?;
     }
-    // The paper's prompts are of this form; text is not.
-    if !is_text {
+    // The paper's prompts are of this form; text and others' prompts are not.
+    if !is_text && session.setup.has_own_prompts() {
         writeln!(out, "\n{PAPER}")?;
     }
     writeln!(out, "\nWhat the heads write, and what the subtraction of maps removes\n")?;

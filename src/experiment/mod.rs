@@ -132,7 +132,7 @@ impl Setup {
         let sources = [Some(self.sources.haystack.sha256()), self.sources.text.sha256()];
         let mut common =
             json!([SCHEMA, models, sources, self.conditions, self.experiment.select, measures]).to_string();
-        common.extend(ar_max_count.map(|count| format!("ar_max_count {count}")));
+        common.extend(ar_max_count.map(|count| format!("ar_max_count {count}, skip {}", self.skip())));
         if let Some(max_new) = self.experiment.max_new() {
             let eos: Vec<_> = self.models.iter().map(Model::eos_ids).collect();
             common += &json!({ "max_new": max_new, "eos": eos }).to_string();

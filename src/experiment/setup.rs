@@ -2,7 +2,7 @@
 
 use super::{Experiment, Grid, Sources};
 use crate::bail_usage;
-use crate::measure::{MeasureName, Measures, AR_MAX_COUNT};
+use crate::measure::{usual_skip, MeasureName, Measures, AR_MAX_COUNT};
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
 use crate::treatment::Condition;
@@ -66,6 +66,7 @@ impl Setup {
         if let Some(nll) = &mut measures.nll {
             let tokenizers: Vec<_> = self.models.iter().map(|model| model.tokenizer().ok()).collect();
             nll.leave_out_frequent(&tokenizers, self.ar_max_count())?;
+            nll.skip = u32::try_from(self.skip()).unwrap_or(u32::MAX);
         }
         Ok(measures)
     }
@@ -73,6 +74,19 @@ impl Setup {
     /// How often a bigram may occur in the reference prose and still make AR hits.
     pub fn ar_max_count(&self) -> u64 {
         self.experiment.ar_max_count.unwrap_or(AR_MAX_COUNT)
+    }
+
+    /// Tokens at the beginning of windows that the mean negative log-likelihood leaves out.
+    pub fn skip(&self) -> usize {
+        let shortest = self.grid.ctx_tok().iter().copied().min().unwrap_or(0);
+        self.experiment.skip.unwrap_or_else(|| usual_skip(shortest))
+    }
+
+    /// Whether prompts are made of our own texts, in their own form: others' published numbers are of prompts like these.
+    pub fn has_own_prompts(&self) -> bool {
+        let Experiment { haystack, text, ids, .. } = &self.experiment;
+        let chats = self.models.iter().any(|model| model.info.chat_template_sha256.is_some());
+        haystack.is_none() && text.is_none() && ids.is_none() && !chats
     }
 
     /// `4096 tokens · 15 prompts per depth · seed 0`, for the subtitles of figures.
@@ -114,6 +128,7 @@ impl Setup {
         });
         if let Some(count) = experiment.ar_max_count {
             config["ar_max_count"] = count.into();
+            config["skip"] = self.skip().into();
         }
         if let Some(max_new) = experiment.max_new() {
             config["max_new"] = json!(max_new);

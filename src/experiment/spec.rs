@@ -50,7 +50,10 @@ pub struct Experiment {
     /// number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ar_max_count: Option<u64>,
-    /// Heads to list, for `show = "ratio"`.
+    /// Tokens at the beginning of every window that the mean negative log-likelihood leaves out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip: Option<usize>,
+    /// Heads to list, for `show = "ratio"` and `"heads"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<usize>,
     /// How the models' folders are read.
@@ -84,6 +87,8 @@ pub enum Show {
     Needle,
     /// Where attention goes.
     Ratio,
+    /// What each head is for.
+    Heads,
     /// What is left with few bits.
     Quantize,
     /// The largest logits and hidden states.
@@ -105,6 +110,7 @@ impl Show {
         match self {
             Self::Needle => vec![MeasureName::AnswerByHead],
             Self::Ratio => vec![MeasureName::AnswerByHead, MeasureName::Shape],
+            Self::Heads => vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
             Self::Quantize => vec![MeasureName::Answer, MeasureName::Fidelity],
             Self::Outliers => vec![MeasureName::Outliers],
             Self::Nll => vec![MeasureName::Nll],
@@ -207,6 +213,7 @@ impl Experiment {
             text: None,
             ids: None,
             ar_max_count: None,
+            skip: None,
             top: None,
             reading: Reading::default(),
             grid,
@@ -254,6 +261,12 @@ impl Experiment {
                 bail_usage!("{name}: `{key}` is for grids of task = \"text\"");
             }
         }
+        let shortest = ctx_tok.and_then(|ctx_tok| ctx_tok.iter().min());
+        if let (Some(skip), Some(&shortest)) = (self.skip, shortest) {
+            if skip >= shortest {
+                bail_usage!("{name}: `skip` {skip} leaves nothing of windows of {shortest} tokens");
+            }
+        }
         if self.text.is_some() && self.ids.is_some() {
             bail_usage!("{name}: `text` and `ids` are two texts: leave one of them out");
         }
@@ -292,12 +305,14 @@ impl Experiment {
             Show::Outliers => &[MeasureName::Outliers],
             Show::Nll => &[MeasureName::Nll],
             Show::Ratio => &[MeasureName::AnswerByHead],
+            Show::Heads => &[MeasureName::Roles, MeasureName::AnswerByHead],
             _ => &[MeasureName::Answer, MeasureName::AnswerByHead],
         };
         match self.show {
             _ if needed.iter().any(|measure| names.contains(measure)) => Ok(()),
             Show::Outliers | Show::Nll => bail_usage!("{name}: show = \"{show}\" needs the measure \"{show}\""),
             Show::Ratio => bail_usage!("{name}: show = \"ratio\" needs the measure \"answer-by-head\""),
+            Show::Heads => bail_usage!("{name}: show = \"heads\" needs the measure \"roles\" or \"answer-by-head\""),
             _ => bail_usage!("{name}: show = \"{show}\" needs the measure \"answer\" or \"answer-by-head\""),
         }
     }

@@ -11,6 +11,7 @@ mod generation;
 mod map;
 mod nll;
 mod outliers;
+mod roles;
 mod set;
 mod shape;
 
@@ -20,10 +21,11 @@ pub use fidelity::FidelityMeasure;
 pub use generation::{Generated, GenerationMeasure};
 pub use map::{MapMeasure, MapSpec, Maps};
 pub use nll::{
-    ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, Bigrams, Bin, Estimate,
-    NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
+    ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, usual_skip, Bigrams, Bin,
+    Estimate, NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
 };
 pub use outliers::{MassiveAt, OutlierMeasure, Outliers, RANKS};
+pub use roles::RolesMeasure;
 pub use set::{MeasureName, Measures};
 pub use shape::ShapeMeasure;
 

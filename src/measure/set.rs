@@ -1,6 +1,8 @@
 //! Measures by name, for experiment files.
 
-use super::{AnswerMeasure, FidelityMeasure, GenerationMeasure, Measure, NllMeasure, OutlierMeasure, ShapeMeasure};
+use super::{
+    AnswerMeasure, FidelityMeasure, GenerationMeasure, Measure, NllMeasure, OutlierMeasure, RolesMeasure, ShapeMeasure,
+};
 use serde::{Deserialize, Serialize};
 
 /// The name of a measure.
@@ -13,6 +15,8 @@ pub enum MeasureName {
     AnswerByHead,
     /// Entropy, sparsity and sinks of the rows.
     Shape,
+    /// What each head is for: retrieval, query, previous-token, duplicate-token and induction scores.
+    Roles,
     /// How far rows and predictions are from those of the baseline.
     Fidelity,
     /// The largest logits and hidden states, pooled over all prompts.
@@ -28,6 +32,7 @@ pub enum MeasureName {
 pub struct Measures {
     answer: Option<AnswerMeasure>,
     shape: Option<ShapeMeasure>,
+    roles: Option<RolesMeasure>,
     fidelity: Option<FidelityMeasure>,
     /// What it pooled is shown as tables of their own.
     pub outliers: Option<OutlierMeasure>,
@@ -45,6 +50,7 @@ impl Measures {
         Self {
             answer: (by_head || has(MeasureName::Answer)).then_some(AnswerMeasure { by_head }),
             shape: has(MeasureName::Shape).then_some(ShapeMeasure),
+            roles: has(MeasureName::Roles).then_some(RolesMeasure),
             fidelity: has(MeasureName::Fidelity).then_some(FidelityMeasure),
             outliers: has(MeasureName::Outliers).then(OutlierMeasure::default),
             nll: has(MeasureName::Nll).then(NllMeasure::default),
@@ -57,6 +63,7 @@ impl Measures {
         let mut list: Vec<&mut dyn Measure> = Vec::new();
         list.extend(self.answer.as_mut().map(|measure| measure as &mut dyn Measure));
         list.extend(self.shape.as_mut().map(|measure| measure as &mut dyn Measure));
+        list.extend(self.roles.as_mut().map(|measure| measure as &mut dyn Measure));
         list.extend(self.fidelity.as_mut().map(|measure| measure as &mut dyn Measure));
         list.extend(self.outliers.as_mut().map(|measure| measure as &mut dyn Measure));
         list.extend(self.nll.as_mut().map(|measure| measure as &mut dyn Measure));

@@ -132,6 +132,7 @@ fn head_measures(heads: &[HeadShape], push: &mut dyn FnMut(Found)) {
         push(number("keys_90", head.shape.keys_90, Some("keys"), 1));
         push(number("sinks", head.sinks as f64, Some("keys"), 1));
         push(fraction("sink_share_detected", None, head.sink_share, 1));
+        push(fraction("sink_share_first", None, head.first, 1));
         for (metric, norm) in [("value_norm_first", head.first_value_norm), ("value_norm_sinks", head.sink_value_norm)]
         {
             norm.into_iter().for_each(|norm| push(number(metric, norm, None, 1)));

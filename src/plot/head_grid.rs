@@ -6,6 +6,7 @@ use super::colourscale::Shades;
 use super::figure::{Area, Figure, Heading};
 use super::text::{Anchor, Type, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
+use std::collections::BTreeMap;
 
 /// The heads of one model.
 #[derive(Clone, Debug)]
@@ -28,6 +29,18 @@ pub struct HeadScale<'a> {
     pub end: Option<f64>,
     /// What a head would have that attends to all tokens alike: marked beside the colours.
     pub uniform: Option<f64>,
+}
+
+impl HeadGrid {
+    /// Numbers by layer and head, with gaps where there is none.
+    pub fn of(model: &str, numbers: impl IntoIterator<Item = ((usize, usize), Option<f64>)>) -> Self {
+        let numbers: BTreeMap<(usize, usize), Option<f64>> = numbers.into_iter().collect();
+        let layers = numbers.keys().map(|at| at.0 + 1).max().unwrap_or(0);
+        let heads = numbers.keys().map(|at| at.1 + 1).max().unwrap_or(0);
+        let value = |layer: usize, head: usize| numbers.get(&(layer, head)).copied().flatten();
+        let values = (0..layers).map(|layer| (0..heads).map(|head| value(layer, head)).collect()).collect();
+        Self { model: model.to_owned(), detail: String::new(), values }
+    }
 }
 
 const MARGIN: f64 = 44.0;

@@ -7,6 +7,8 @@
 //! | [`ShapeProbe`] | how spread out those rows are | those that predict an answer |
 //! | [`RowsProbe`] | those rows themselves | those that predict an answer |
 //! | [`GridProbe`] | a picture of the map, pooled to bins | a range |
+//! | [`RetrievalProbe`] | whether it finds and copies the answer | those of the question and the answer |
+//! | [`RepeatProbe`] | whether it looks at the token before, or at what came before | all, of repeated tokens |
 //! | [`SinkProbe`] | which keys every row looks at | some 512 over the text, and the answer's |
 //! | [`LogitProbe`] | the largest logits and their distribution | all |
 //! | [`LambdaProbe`] | the weight of its second map | all |
@@ -19,6 +21,7 @@ mod grid;
 mod hidden;
 mod lambda;
 mod logits;
+mod roles;
 mod rows;
 mod shape;
 mod sink;
@@ -31,6 +34,7 @@ pub use grid::{Grid, GridMean, GridProbe, GridSink, GridSpec, Pooling, Quantity}
 pub use hidden::{Hidden, HiddenAt, Massive};
 pub use lambda::{LambdaProbe, LambdaSink};
 pub use logits::{LogitAt, LogitProbe, LogitSink};
+pub use roles::{Asked, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
 pub use rows::{RowsProbe, RowsSink};
 pub use shape::{Shape, ShapeProbe, ShapeSink, ShapeSum};
 pub use sink::{shares_without, ReceivedSink, SinkProbe};

@@ -73,7 +73,8 @@ impl<'a> Data<'a> {
         // Runs of version 0.1.0 know nothing of the output.
         let has_output = records.iter().any(|record| record.measure.metric == "share_out");
         let headline = if has_output { "share_out" } else { "share_abs" };
-        let mut data = Self { seed, headline, summary: Summary::with_heads(headline, "answer"), ..Self::default() };
+        let mut data =
+            Self { seed, headline, summary: Summary::with_heads(&[(headline, Some("answer"))]), ..Self::default() };
         records.iter().for_each(|record| data.add(record));
         data.depths_pct.sort_by(f64::total_cmp);
         data

@@ -24,7 +24,7 @@ pub(super) fn sheet(data: &Data<'_>) -> Option<Sheet> {
 }
 
 fn top(data: &Data<'_>, model: &str) -> Vec<Vec<Cell>> {
-    let heads = data.summary.heads(model);
+    let heads = data.summary.heads(model, (data.headline, Some("answer")));
     let mut heads: Vec<_> = heads.into_iter().filter_map(|(at, values)| Some((mean(&values)?, at, values))).collect();
     heads.sort_by(|a, b| b.0.total_cmp(&a.0));
     heads.truncate(TOP);

@@ -108,6 +108,31 @@ fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
 }
 
 #[test]
+fn heads_tells_what_each_head_is_for_of_the_mixture_and_of_both_maps() {
+    let scratch = Scratch::new();
+    let stdout = scratch.stdout("heads", &[&SHORT[..], &["--out", "run", "--top", "2"]].concat());
+    for role in ["answer out", "retrieval", "induction", "sink", "cancelling", "loud"] {
+        assert!(stdout.contains(role), "{role} is missing: {stdout}");
+    }
+    let records = scratch.records("run");
+    let heads = |model: &str, metric: &str| {
+        let of = |r: &&Record| r.identity.model == model && r.measure.metric == metric && r.measure.head.is_some();
+        records.iter().filter(of).map(|r| r.measure.value.unwrap()).collect::<Vec<f64>>()
+    };
+    for metric in ["retrieval_score", "query_score", "previous_token", "induction", "duplicate_token"] {
+        for model in ["./transformer", "./diff"] {
+            let scores = heads(model, metric);
+            assert_eq!(scores.len(), 8, "2 layers of 2 heads on 2 prompts: {model}, {metric}");
+            assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{model}, {metric}: {scores:?}");
+        }
+        assert_eq!(heads("./diff", &format!("{metric}_a2")).len(), 8, "{metric}");
+        assert!(heads("./transformer", &format!("{metric}_a1")).is_empty(), "{metric}");
+    }
+    let figure = scratch.path("run/heads-induction.png");
+    assert!(fs::metadata(figure).unwrap().len() > 0);
+}
+
+#[test]
 fn ratio_of_a_text_needs_no_needles() {
     let scratch = Scratch::new();
     scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(40));
@@ -272,6 +297,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let scratch = Scratch::new();
     for (command, args) in [
         ("ratio", &SHORT[..]),
+        ("heads", &SHORT[..]),
         ("quantize", &[&SHORT[..], &["--bits", "4", "--exempt-sinks"]].concat()),
         ("outliers", &["--tokens", "1k", "--ctx", "400"]),
     ] {
@@ -289,6 +315,7 @@ fn json_is_the_only_thing_on_stdout() {
     let scratch = Scratch::new();
     for (command, args, key) in [
         ("ratio", &SHORT[..], "top_heads"),
+        ("heads", &SHORT[..], "k"),
         ("quantize", &[&SHORT[..], &["--bits", "8"]].concat(), "differences"),
         ("outliers", &["--samples", "1", "--ctx", "256"], "massive"),
         ("heatmap", &["--ctx", "256"], "drawn"),

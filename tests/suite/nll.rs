@@ -233,6 +233,25 @@ fn models_are_compared_token_by_token_whatever_the_number_of_threads() {
 }
 
 #[test]
+fn the_beginning_of_a_window_counts_by_position_only() {
+    let scratch = Scratch::with_models();
+    let run = |args: &[&str]| {
+        let args = [&BOTH[..], &["--ctx", "64", "--samples", "2", "--json"], args].concat();
+        serde_json::from_str::<Value>(&scratch.stdout(&args)).unwrap()
+    };
+    let (all, some) = (run(&["--out", "all"]), run(&["--skip", "20", "--out", "some"]));
+    assert_eq!((&all["skip"], &some["skip"]), (&Value::from(0), &Value::from(20)), "short windows skip nothing");
+    let tokens = |json: &Value| json["models"][0]["tokens"].as_u64().unwrap();
+    assert_eq!(tokens(&all) - tokens(&some), 2 * 19, "two windows, of which the begin-of-sequence token is not scored");
+    assert_eq!(all["positions"], some["positions"]);
+    let of_model = |tokens: Vec<Token>| tokens.into_iter().filter(|t| t.model == "./transformer" && t.position >= 20);
+    let kept: Vec<f64> = of_model(scratch.tokens("some")).map(|token| token.nll_nats).collect();
+    let mean = kept.iter().sum::<f64>() / kept.len() as f64;
+    assert!((some["models"][0]["nll_nats"]["mean"].as_f64().unwrap() - mean).abs() < 1e-4);
+    scratch.refuses(&[&BOTH[..], &["--ctx", "64", "--skip", "64"]].concat(), 2, "--skip 64 leaves nothing");
+}
+
+#[test]
 fn its_runs_can_be_compared_reported_and_made_from_files() {
     let scratch = Scratch::with_models();
     scratch.stdout(&[&BOTH[..], &["--ctx", "64", "--samples", "3", "--ar-max-count", "0", "--out", "run"]].concat());

@@ -181,6 +181,8 @@ pub(super) fn difference(row: &Row) -> String {
     let decimals = decimals(row);
     let signed = |x: f64| format!("{:+.*}", decimals, unsigned_zero(x, decimals));
     match row.lo.zip(row.hi) {
+        // Where all prompts differ alike, resampling them says nothing of others.
+        Some((lo, hi)) if hi - lo < 1e-12 => format!("{} [-]", signed(row.diff)),
         Some((lo, hi)) => format!("{} [{}, {}]", signed(row.diff), signed(lo), signed(hi)),
         None => signed(row.diff),
     }
@@ -214,8 +216,8 @@ mod tests {
         assert_eq!(difference(&row(0.03219, -0.0104, 0.0541)), "+0.032 [-0.010, +0.054]");
         assert_eq!(difference(&row(-12.34, -20.0, -5.0)), "-12 [-20, -5]");
         assert_eq!(difference(&row(-0.0001, -0.01, 0.01)), "+0.000 [-0.010, +0.010]");
-        assert_eq!(difference(&row(0.0, 0.0, 0.0)), "+0.0000 [+0.0000, +0.0000]");
-        assert_eq!(difference(&row(0.125, 0.125, 0.125 + 1e-17)), "+0.1250 [+0.1250, +0.1250]");
+        assert_eq!(difference(&row(0.0, 0.0, 0.0)), "+0.0000 [-]");
+        assert_eq!(difference(&row(0.125, 0.125, 0.125 + 1e-17)), "+0.1250 [-]");
         assert_eq!(difference(&Row { diff: 0.25, ..Row::default() }), "+0.2");
     }
 

@@ -16,8 +16,7 @@ pub(in crate::cmd) fn print(session: &Session, found: &Found) -> Result<()> {
     let mut out = crate::terminal::stdout();
     if session.output.json {
         let ar_max_count = session.setup.ar_max_count();
-        let all =
-            json!({ "models": rows, "differences": differences, "positions": positions, "ar_max_count": ar_max_count });
+        let all = json!({ "models": rows, "differences": differences, "positions": positions, "ar_max_count": ar_max_count, "skip": report.skip });
         writeln!(out, "{all:#}")?;
         return Ok(());
     }
@@ -27,6 +26,13 @@ pub(in crate::cmd) fn print(session: &Session, found: &Found) -> Result<()> {
         report.drawn_from()
     )?;
     writeln!(out, "{}\n\n{}", table(&rows), ar_hit_rule(session))?;
+    if report.skip > 0 {
+        writeln!(
+            out,
+            "Without the first {} tokens of every window: they say how a window begins (--skip)",
+            report.skip
+        )?;
+    }
     if !differences.is_empty() {
         writeln!(out, "\nPaired differences on the same tokens\n\n{}", difference_table(&differences))?;
     }

@@ -15,9 +15,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Tokens at the beginning of a window that are left out, if nobody says how many, of windows that are long enough.
+const SKIP: usize = 64;
+/// Windows that are.
+const LONG: usize = 512;
+
+/// How many tokens at the beginning of windows of a length are left out if nobody says how many.
+pub fn usual_skip(ctx_tok: usize) -> usize {
+    if ctx_tok >= LONG {
+        SKIP
+    } else {
+        0
+    }
+}
+
 /// Negative log-likelihood of prose, token by token.
 #[derive(Default)]
 pub struct NllMeasure {
+    /// Tokens that are predicted from fewer than this many are left out of means over all, AR hits and others: a window's
+    /// beginning says how it begins, and little of the text.
+    pub skip: u32,
     /// Bigrams that make no AR hits, by model.
     frequent: Vec<Arc<Bigrams>>,
     /// The windows of each model and condition, in order.
@@ -31,7 +48,7 @@ pub struct ScoredWindow {
     pub sample: u64,
     /// In order.
     pub tokens: Vec<ScoredToken>,
-    /// Bytes of text that they stand for; 0 for token ids, of which nobody knows the text.
+    /// Bytes of text that those stand for which are not left out; 0 for token ids, of which nobody knows the text.
     pub bytes: u64,
 }
 
@@ -73,7 +90,7 @@ impl NllMeasure {
 }
 
 impl ScoredWindow {
-    fn new(seen: &Seen<'_>, frequent: &Bigrams) -> Result<Self> {
+    fn new(seen: &Seen<'_>, frequent: &Bigrams, skip: u32) -> Result<Self> {
         let (prompt, predictions) = (seen.prompt, seen.predictions.context("predictions were asked for")?);
         let hits = ar_hits(&prompt.ids, frequent);
         let mut window = Self { sample: seen.sample, ..Self::default() };
@@ -86,13 +103,15 @@ impl ScoredWindow {
                 ar_hit: hits[i],
             });
             // From the end of the token before: what tokenizers leave between tokens belongs to one of them.
-            window.bytes += prompt.offsets[i].1.saturating_sub(prompt.offsets[i - 1].1) as u64;
+            let counts = i >= skip as usize;
+            window.bytes += u64::from(counts) * prompt.offsets[i].1.saturating_sub(prompt.offsets[i - 1].1) as u64;
         }
         Ok(window)
     }
 
-    /// Its records: means over all tokens, AR hits, others, and by position.
-    fn records(&self) -> Vec<Found> {
+    /// Its records: means over all tokens, AR hits and others beyond the first `skip`, and by position over every token.
+    fn records(&self, skip: u32) -> Vec<Found> {
+        let counts = |token: &ScoredToken| token.position >= skip;
         let mut records = Vec::new();
         let mut push = |metric: String, keep: &dyn Fn(&ScoredToken) -> bool| {
             let kept: Vec<f64> =
@@ -101,13 +120,14 @@ impl ScoredWindow {
                 records.push(Found { metric: metric.into(), ..number("nll", mean, Some("nats"), kept.len()) });
             }
         };
-        push("nll".into(), &|_| true);
-        push("nll_ar_hit".into(), &|token| token.ar_hit);
-        push("nll_other".into(), &|token| !token.ar_hit);
+        push("nll".into(), &counts);
+        push("nll_ar_hit".into(), &|token| counts(token) && token.ar_hit);
+        push("nll_other".into(), &|token| counts(token) && !token.ar_hit);
         for bin in bins(self.tokens.iter().map(|token| token.position)) {
             push(format!("nll_pos_{}_{}", bin.first, bin.last), &|token| bin.holds(token.position));
         }
-        let (hits, n) = (self.tokens.iter().filter(|token| token.ar_hit).count(), self.tokens.len());
+        let counted = || self.tokens.iter().filter(|token| counts(token));
+        let (hits, n) = (counted().filter(|token| token.ar_hit).count(), counted().count());
         if n > 0 {
             records.push(number("ar_hit_share", hits as f64 / n as f64, Some("fraction"), n));
         }
@@ -126,8 +146,8 @@ impl Measure for NllMeasure {
 
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let none = Arc::default();
-        let window = ScoredWindow::new(&seen, self.frequent.get(seen.place.model).unwrap_or(&none))?;
-        window.records().into_iter().for_each(|found| findings.push(None, "scored", found));
+        let window = ScoredWindow::new(&seen, self.frequent.get(seen.place.model).unwrap_or(&none), self.skip)?;
+        window.records(self.skip).into_iter().for_each(|found| findings.push(None, "scored", found));
         findings.pooled = Some(Box::new(window));
         Ok(())
     }

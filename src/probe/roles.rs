@@ -1,0 +1,250 @@
+//! What a head is for: the scores by which heads are told apart.
+//!
+//! | score | of which rows | what it is |
+//! |---|---|---|
+//! | retrieval | that predict the answer | how often the key with the largest weight is the needle's token that is copied (Wu et al. 2024) |
+//! | query | of the question | mean share of the asked needle ("QRscore", 2025) |
+//! | previous token | of repeated random tokens | mean share of the token before |
+//! | duplicate token | of their second half | mean share of the same token before |
+//! | induction | of their second half | mean share of the token after that (prefix matching, Olsson et al. 2022) |
+//!
+//! Shares are of the weights' magnitudes, since a head norm does not see their sign.
+
+use crate::attention::{Row, RowProbe, RowSink};
+use crate::stats::simd::sum_magnitudes;
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A sum of scores and how many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Score {
+    sum: f64,
+    /// Rows that were scored.
+    pub rows: usize,
+}
+
+impl Score {
+    /// The mean; nothing of no rows.
+    pub fn mean(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.sum / self.rows as f64)
+    }
+
+    /// Adds the score of a row; rows without weight have none.
+    fn add(&mut self, score: Option<f64>) {
+        self.sum += score.unwrap_or(0.0);
+        self.rows += usize::from(score.is_some());
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.sum += later.sum;
+        self.rows += later.rows;
+    }
+}
+
+/// The weights of a row as somebody looks at them: the mixture, then the single maps where there are two.
+pub const VIEWS: usize = 3;
+
+fn views<'a>(row: &Row<'a>) -> impl Iterator<Item = &'a [f32]> {
+    let maps: &'a [&'a [f32]] = if row.maps.len() > 1 { row.maps } else { &[] };
+    std::iter::once(row.effective).chain(maps.iter().copied())
+}
+
+/// The share of some keys in the magnitude of a row; nothing of a row without weight.
+fn share(weights: &[f32], keys: Range<usize>) -> Option<f64> {
+    let total = sum_magnitudes(weights);
+    let visible = keys.start.min(weights.len())..keys.end.min(weights.len());
+    (total > 0.0 && total.is_finite()).then(|| sum_magnitudes(&weights[visible]) / total)
+}
+
+/// The key of the largest magnitude, the first of equals.
+fn top(weights: &[f32]) -> Option<usize> {
+    let larger = |best: Option<(usize, f32)>, (key, weight): (usize, &f32)| match best {
+        Some((_, most)) if weight.abs() <= most => best,
+        _ => Some((key, weight.abs())),
+    };
+    weights.iter().enumerate().fold(None, larger).map(|(key, _)| key)
+}
+
+/// One question: where its answer is, and the rows that ask for it and predict it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// The needle's sentence.
+    pub needle: Range<usize>,
+    /// Rows of the question.
+    pub question: Range<usize>,
+    /// Rows that predict the answer.
+    pub answer: Range<usize>,
+}
+
+/// Watches how a prompt's questions are asked and answered.
+pub struct RetrievalProbe {
+    plan: Arc<(Vec<u32>, Vec<Asked>)>,
+}
+
+impl RetrievalProbe {
+    /// A probe for the token ids of a prompt and its questions.
+    pub fn new(ids: Vec<u32>, asked: Vec<Asked>) -> Self {
+        Self { plan: Arc::new((ids, asked)) }
+    }
+}
+
+impl RowProbe for RetrievalProbe {
+    fn wants(&self, _layer: usize, _head: usize, query: usize) -> bool {
+        self.plan.1.iter().any(|asked| asked.question.contains(&query) || asked.answer.contains(&query))
+    }
+
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
+        Box::new(RetrievalSink { plan: Arc::clone(&self.plan), found: vec![Default::default(); self.plan.1.len()] })
+    }
+}
+
+/// What it knows of one head.
+pub struct RetrievalSink {
+    plan: Arc<(Vec<u32>, Vec<Asked>)>,
+    /// For each question, by view: retrieval and query scores.
+    pub found: Vec<[[Score; 2]; VIEWS]>,
+}
+
+impl RowSink for RetrievalSink {
+    fn see(&mut self, row: &Row<'_>) {
+        let (ids, asked) = &*self.plan;
+        for (asked, found) in asked.iter().zip(&mut self.found) {
+            for (weights, [retrieval, query]) in views(row).zip(found) {
+                if asked.answer.contains(&row.query) {
+                    let copies = |key: usize| asked.needle.contains(&key) && ids.get(row.query + 1) == Some(&ids[key]);
+                    retrieval.add(top(weights).map(|key| f64::from(u8::from(copies(key)))));
+                }
+                if asked.question.contains(&row.query) {
+                    query.add(share(weights, asked.needle.clone()));
+                }
+            }
+        }
+    }
+
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        let later = later.into_any().downcast::<Self>().expect("states of one probe are merged");
+        let pairs = self.found.iter_mut().flatten().flatten().zip(later.found.into_iter().flatten().flatten());
+        pairs.for_each(|(mine, theirs)| mine.merge(theirs));
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Watches tokens that come twice: `first` tokens of anything, then `period` tokens, then the same again.
+#[derive(Clone, Copy, Debug)]
+pub struct RepeatProbe {
+    /// Tokens before the first copy.
+    pub first: usize,
+    /// Tokens of a copy.
+    pub period: usize,
+}
+
+impl RowProbe for RepeatProbe {
+    fn wants(&self, _layer: usize, _head: usize, query: usize) -> bool {
+        query >= self.first.max(1) && query < self.first + 2 * self.period
+    }
+
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
+        Box::new(RepeatSink { probe: *self, found: Default::default() })
+    }
+}
+
+/// What it knows of one head.
+pub struct RepeatSink {
+    probe: RepeatProbe,
+    /// By view: previous token, duplicate token, induction.
+    pub found: [[Score; 3]; VIEWS],
+}
+
+impl RowSink for RepeatSink {
+    fn see(&mut self, row: &Row<'_>) {
+        let RepeatProbe { first, period } = self.probe;
+        for (weights, [previous, duplicate, induction]) in views(row).zip(&mut self.found) {
+            previous.add(share(weights, row.query - 1..row.query));
+            if row.query >= first + period {
+                let earlier = row.query - period;
+                duplicate.add(share(weights, earlier..earlier + 1));
+                induction.add(share(weights, earlier + 1..earlier + 2));
+            }
+        }
+    }
+
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        let later = later.into_any().downcast::<Self>().expect("states of one probe are merged");
+        let pairs = self.found.iter_mut().flatten().zip(later.found.into_iter().flatten());
+        pairs.for_each(|(mine, theirs)| mine.merge(theirs));
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A row of `keys` keys with all its weight on one.
+    fn pointing(keys: usize, at: usize) -> OwnRow {
+        OwnRow::one(&(0..keys).map(|key| f32::from(u8::from(key == at))).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_head_that_copies_the_needle_retrieves_and_one_that_looks_beside_it_does_not() {
+        // Tokens 0..8: the needle says 5 6 at 2 and 3; the answer repeats it at 6 and 7, so rows 5 and 6 predict it.
+        let ids = vec![0, 9, 5, 6, 1, 2, 5, 6];
+        let asked = Asked { needle: 1..4, question: 4..5, answer: 5..7 };
+        let score = |targets: [usize; 8]| {
+            let rows: Vec<OwnRow> = targets.iter().enumerate().map(|(query, &at)| pointing(query + 1, at)).collect();
+            let probe = RetrievalProbe::new(ids.clone(), vec![asked.clone()]);
+            watch::<RetrievalSink>(&probe, &rows, 3).found[0][0].map(|score| score.mean())
+        };
+        assert_eq!(score([0, 0, 0, 0, 1, 2, 3, 0]), [Some(1.0), Some(1.0)]);
+        assert_eq!(score([0, 0, 0, 0, 0, 2, 2, 0]), [Some(0.5), Some(0.0)], "row 6 predicts the token of key 3");
+        assert_eq!(score([0, 0, 0, 0, 0, 5, 6, 0]), [Some(0.0), Some(0.0)]);
+    }
+
+    #[test]
+    fn heads_of_each_kind_have_the_score_of_their_kind_and_no_other() {
+        let probe = RepeatProbe { first: 1, period: 4 };
+        let score = |look: &dyn Fn(usize) -> usize| {
+            let rows: Vec<OwnRow> = (0..9).map(|query| pointing(query + 1, look(query))).collect();
+            watch::<RepeatSink>(&probe, &rows, 2).found[0].map(|score| score.mean().unwrap())
+        };
+        assert_eq!(score(&|query| query.saturating_sub(1)), [1.0, 0.0, 0.0]);
+        // Row 1 has no other key to look at than the token before.
+        assert_eq!(score(&|query| query.saturating_sub(4)), [0.125, 1.0, 0.0], "the same token");
+        assert_eq!(score(&|query| query.saturating_sub(3)), [0.125, 0.0, 1.0], "the one after it");
+    }
+
+    #[test]
+    fn a_second_map_has_scores_of_its_own() {
+        let row = |query: usize| {
+            let of = |at: usize| (0..=query).map(|key| f32::from(u8::from(key == at))).collect::<Vec<_>>();
+            OwnRow::two(&of(query), &of(query.saturating_sub(1)), 1.0)
+        };
+        let rows: Vec<OwnRow> = (0..4).map(row).collect();
+        let found = watch::<RepeatSink>(&RepeatProbe { first: 0, period: 2 }, &rows, 4).found;
+        assert_eq!(found.map(|view| view[0].mean()), [Some(0.5), Some(0.0), Some(1.0)]);
+    }
+
+    proptest! {
+        #[test]
+        fn scores_are_shares_and_do_not_depend_on_blocks(tokens in 4_usize..40, block in 1_usize..40, seed: u64) {
+            let rows = random_rows(tokens, seed);
+            let probe = RepeatProbe { first: 0, period: tokens / 2 };
+            let whole = watch::<RepeatSink>(&probe, &rows, tokens).found;
+            let merged = watch::<RepeatSink>(&probe, &rows, block).found;
+            for (a, b) in whole.iter().flatten().zip(merged.iter().flatten()) {
+                prop_assert_eq!(a.rows, b.rows);
+                let (a, b) = (a.mean().unwrap(), b.mean().unwrap());
+                prop_assert!((a - b).abs() < 1e-9 && (0.0..=1.0 + 1e-6).contains(&a));
+            }
+        }
+    }
+}
