@@ -111,7 +111,7 @@ pub fn heatmap(maps: &Heatmaps, heading: &Heading) -> Result<Figure> {
     let excess = layout.width + beside - heading.page.room();
     if heading.page.width_mm.is_some() && excess > 0.0 {
         let size = f64::from(maps.size_px) - excess / layout.lefts.len() as f64;
-        layout = Layout::new(maps, size.max(SMALLEST));
+        layout = Layout::new(maps, size.max(SMALLEST).min(maps.size_px.into()));
     }
     let width = layout.width + beside;
     let legend = Legend::of_regions(&regions(maps), width - 2.0 * MARGIN);

@@ -275,8 +275,8 @@ fn the_data_of_several_maps_are_named_after_them() {
     files.retain(|name| name.starts_with("map-"));
     files.sort();
     let of_diff: Vec<&String> = files.iter().filter(|name| name.contains("diff-layer1-")).collect();
-    let ends = ["a1.csv", "effective.csv", "lambda-a2.csv"];
-    assert!(of_diff.len() == 3 && of_diff.iter().zip(ends).all(|(name, end)| name.ends_with(end)), "{files:?}");
+    let ends = ["a1.csv", "a2.csv", "effective.csv", "lambda-a2.csv"];
+    assert!(of_diff.len() == 4 && of_diff.iter().zip(ends).all(|(name, end)| name.ends_with(end)), "{files:?}");
     assert!(files.iter().any(|name| name.contains("transformer-layer1-")), "{files:?}");
     refuses(&mut scratch.run("heatmap", &[&args[..], &["two"]].concat()), 2, &["map-", "never overwritten"]);
 }
