@@ -1,6 +1,6 @@
 //! Greedy decoding: what a model says when it is left to speak, with a memory of what was said.
 
-use crate::attention::Cached;
+use crate::attention::{Cached, Treated};
 use crate::model::{ModelConfig, Transformer};
 use crate::prompt::Tokenizer;
 use anyhow::{ensure, Result};
@@ -14,7 +14,7 @@ pub const MAX_NEW: NonZeroUsize = NonZeroUsize::new(48).expect("it is not 0");
 /// A model in the middle of a text.
 pub struct Decoder<'a> {
     model: &'a Transformer,
-    memory: Cached,
+    memory: Cached<'a>,
     position: usize,
 }
 
@@ -22,6 +22,11 @@ impl<'a> Decoder<'a> {
     /// Before the first token of a text of about `tokens`, prompt included.
     pub fn new(model: &'a Transformer, tokens: usize) -> Self {
         Self { model, memory: Cached::new(model.config.layers.len(), tokens), position: 0 }
+    }
+
+    /// Does this to the attention of the prompt and of what follows.
+    pub fn treated(self, treated: Option<&'a Treated>) -> Self {
+        Self { memory: self.memory.treated(treated), ..self }
     }
 
     /// Reads on: a whole prompt first, then one token at a time. Gives the logits (W) of the token that comes next.
@@ -74,13 +79,20 @@ pub struct Generation {
     pub stop: Stop,
 }
 
-/// Continues a prompt with the most likely token, again and again; of equally likely ones, the first.
+/// Continues a prompt with the most likely token, again and again; of equally likely ones, the first. All of it under the
+/// same treatment.
 ///
 /// # Errors
 /// If the prompt does not fit the model, what it predicts is not finite, or tokens cannot be decoded.
-pub fn generate(model: &Transformer, tokenizer: &Tokenizer, prompt: &[u32], until: &Until<'_>) -> Result<Generation> {
+pub fn generate(
+    model: &Transformer,
+    tokenizer: &Tokenizer,
+    prompt: &[u32],
+    until: &Until<'_>,
+    treated: Option<&Treated>,
+) -> Result<Generation> {
     let limit = model.config.max_ctx_tok;
-    let mut decoder = Decoder::new(model, limit.min(prompt.len().saturating_add(until.max_new)));
+    let mut decoder = Decoder::new(model, limit.min(prompt.len().saturating_add(until.max_new))).treated(treated);
     let mut next = most_likely(&decoder.read(prompt)?)?;
     let (mut ids, mut text) = (Vec::new(), String::new());
     let stop = loop {

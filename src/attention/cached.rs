@@ -3,9 +3,10 @@
 //! A prompt goes through [`Stream`]. Every token after it is one query against what is remembered. A layer with a window
 //! remembers that many keys and overwrites the oldest: all that is remembered is visible, in whatever order it lies.
 
-use super::{Attend, Heads, LogitRule, Small, Stream};
+use super::{Attend, Heads, LogitRule, Quantise, Removal, Small, Stream, Treated};
 use crate::ops::simd::{dot, soft_cap_simd, softmax};
 use crate::ops::with_values;
+use crate::quant::{absmax, quantise, Scope};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -13,8 +14,9 @@ use std::ops::Range;
 /// Computes the mixture of a prompt, and then of one token at a time, without gradients (B = 1).
 ///
 /// Of the last layer of a prompt only the last row is computed: it is the one that says what comes next.
-pub struct Cached {
+pub struct Cached<'a> {
     layers: Vec<Memory>,
+    treated: Option<&'a Treated>,
     /// Tokens it has room for before it grows.
     tokens: usize,
 }
@@ -32,10 +34,16 @@ struct Memory {
 #[derive(Default)]
 struct Slots(Vec<f32>);
 
-impl Cached {
+impl<'a> Cached<'a> {
     /// An empty memory for a model of so many layers, with room for so many tokens, prompt included.
     pub fn new(layers: usize, tokens: usize) -> Self {
-        Self { layers: (0..layers).map(|_| Memory::default()).collect(), tokens }
+        Self { layers: (0..layers).map(|_| Memory::default()).collect(), treated: None, tokens }
+    }
+
+    /// Does this to the attention of the prompt and of every token after it. A scale of quantised logits that all rows of a
+    /// layer or of a head share is that of the prompt's rows in the prompt, and of one row after it.
+    pub fn treated(self, treated: Option<&'a Treated>) -> Self {
+        Self { treated, ..self }
     }
 
     /// Tokens that a layer remembers.
@@ -45,7 +53,7 @@ impl Cached {
 
     /// The rows of a prompt: all of them, or the last one of the last layer.
     fn prompt(&self, layer: usize, heads: &Heads<'_>, t: usize) -> Result<Tensor> {
-        let mut stream = Stream::new(&[]);
+        let mut stream = Stream::new(&[]).treated(self.treated);
         if layer + 1 == self.layers.len() {
             let mut needed = vec![false; t];
             needed[t - 1] = true;
@@ -55,7 +63,7 @@ impl Cached {
     }
 }
 
-impl Attend for Cached {
+impl Attend for Cached<'_> {
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let (batch, t, ..) = heads.q.dims4()?;
         let Some(seen) = self.layers.get(layer).map(|memory| memory.seen) else {
@@ -69,7 +77,15 @@ impl Attend for Cached {
         memory.remember(heads, t, tokens)?;
         match mixture {
             Some(mixture) => Ok(mixture),
-            None => memory.attend(heads),
+            None => memory.attend(heads, &At { layer, treated: self.treated }),
+        }
+    }
+
+    fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
+        let start = self.layers[layer].seen - heads.dim(1)?;
+        match self.treated {
+            None => Ok(heads),
+            Some(treated) => treated.replace(layer, start, heads),
         }
     }
 }
@@ -95,35 +111,120 @@ impl Memory {
     }
 
     /// The row of the last token: (1, 1, H, value width).
-    fn attend(&self, heads: &Heads<'_>) -> Result<Tensor> {
+    fn attend(&self, heads: &Heads<'_>, at: &At<'_>) -> Result<Tensor> {
         let (wiring, d) = (heads.wiring, heads.q.dim(3)?);
         let small = heads.small()?;
         let rows: Vec<Vec<f32>> = with_values(&heads.q, "cached attention", |q| {
-            let row = |head| self.row(head, q, d, &small, heads);
+            let row = Row { memory: self, q, d, heads, small: &small, at };
+            let steps = row.steps();
+            let row = |head| row.mixture(head, &steps);
             (0..wiring.heads()).into_par_iter().with_max_len(1).map(row).collect()
         })?;
         Tensor::from_vec(rows.concat(), (1, 1, wiring.heads(), wiring.value_slices() * d), heads.q.device())
     }
 
-    /// The mixture of one output head for the queries `q` (query heads, d) of one token: (value width).
-    fn row(&self, head: usize, q: &[f32], d: usize, small: &Small, heads: &Heads<'_>) -> Vec<f32> {
-        let Heads { wiring, rule, .. } = heads;
-        let map = |j: usize| {
-            let keys = &self.keys[wiring.key[j][head]].0;
-            let mut row = vec![0.0; keys.len() / d];
-            let query = wiring.query[j][head];
-            softmax_row(&q[query * d..][..d], keys, *rule, small.sink(query), &mut row);
-            row
-        };
+    /// The slot of a position, if it is remembered among so many.
+    fn slot(&self, position: usize, slots: usize) -> Option<usize> {
+        (position < self.seen && self.seen - position <= slots).then(|| position % slots)
+    }
+}
+
+/// Where a token is attended from, and what is done there.
+struct At<'a> {
+    layer: usize,
+    treated: Option<&'a Treated>,
+}
+
+/// The row of one token, whose queries are `q`: (query heads, d).
+struct Row<'a> {
+    memory: &'a Memory,
+    q: &'a [f32],
+    d: usize,
+    heads: &'a Heads<'a>,
+    small: &'a Small,
+    at: &'a At<'a>,
+}
+
+impl Row<'_> {
+    fn quantise(&self) -> Option<&Quantise> {
+        self.at.treated?.quantise.as_ref()
+    }
+
+    /// Soft-capped logits of map j of a head, one for each slot.
+    fn logits(&self, j: usize, head: usize) -> Vec<f32> {
+        let Heads { wiring, rule, .. } = self.heads;
+        let keys = &self.memory.keys[wiring.key[j][head]].0;
+        let mut row = vec![0.0; keys.len() / self.d];
+        logit_row(&self.q[wiring.query[j][head] * self.d..][..self.d], keys, *rule, &mut row);
+        row
+    }
+
+    /// Sets the slots of what the row loses to `value`.
+    fn remove(&self, how: Removal, head: usize, row: &mut [f32], value: f32) {
+        let Some(treated) = self.at.treated else { return };
+        let slots = row.len();
+        for keys in treated.lost(how, (self.at.layer, head), self.memory.seen - 1) {
+            let remembered = keys.start.max(self.memory.seen - slots)..keys.end;
+            remembered.filter_map(|key| self.memory.slot(key, slots)).for_each(|slot| row[slot] = value);
+        }
+    }
+
+    /// The slots of a head's keys that are not quantised.
+    fn exempt(&self, quantise: &Quantise, head: usize, slots: usize) -> Vec<usize> {
+        let keys = quantise.exempt(self.at.layer, head).iter();
+        keys.filter_map(|&key| self.memory.slot(key, slots)).collect()
+    }
+
+    /// The largest |logit| of a map that counts for a scale.
+    fn largest(&self, quantise: &Quantise, j: usize, head: usize) -> f32 {
+        let mut row = self.logits(j, head);
+        self.exempt(quantise, head, row.len()).into_iter().for_each(|slot| row[slot] = 0.0);
+        self.remove(Removal::Mask, head, &mut row, 0.0);
+        absmax(&row)
+    }
+
+    /// The quantisation step of every map of every head: of one row, a head's scale is its row's.
+    fn steps(&self) -> Vec<Vec<f32>> {
+        let Some(quantise) = self.quantise() else { return Vec::new() };
+        let maps = 0..self.heads.wiring.maps();
+        let of_head = |head| maps.clone().map(|j| self.largest(quantise, j, head)).collect();
+        let mut largest: Vec<Vec<f32>> = (0..self.heads.wiring.heads()).map(of_head).collect();
+        if quantise.quantiser.scope == Scope::Tensor {
+            let of_all = largest.iter().flatten().fold(0.0_f32, |a, &b| a.max(b));
+            largest.iter_mut().flatten().for_each(|x| *x = of_all);
+        }
+        largest.iter_mut().flatten().for_each(|x| *x = quantise.quantiser.step(*x));
+        largest
+    }
+
+    /// The weights of map j of a head: (slots).
+    fn map(&self, j: usize, head: usize, steps: &[Vec<f32>]) -> Vec<f32> {
+        let mut row = self.logits(j, head);
+        if let Some(by) = self.quantise() {
+            let exempt = self.exempt(by, head, row.len());
+            let kept: Vec<f32> = exempt.iter().map(|&slot| std::mem::take(&mut row[slot])).collect();
+            quantise(&mut row, steps[head][j]);
+            exempt.into_iter().zip(kept).for_each(|(slot, logit)| row[slot] = logit);
+        }
+        self.remove(Removal::Mask, head, &mut row, f32::NEG_INFINITY);
+        softmax_row(&mut row, self.small.sink(self.heads.wiring.query[j][head]));
+        self.remove(Removal::Silence, head, &mut row, 0.0);
+        row
+    }
+
+    /// The mixture of one output head: (value width).
+    fn mixture(&self, head: usize, steps: &[Vec<f32>]) -> Vec<f32> {
+        let wiring = self.heads.wiring;
+        let map = |j: usize| self.map(j, head, steps);
         let mut effective = map(0);
         if wiring.maps() == 2 {
-            let (second, lambda) = (map(1), small.lambda(0, head));
+            let (second, lambda) = (map(1), self.small.lambda(0, head));
             effective.iter_mut().zip(second).for_each(|(a, b)| *a -= lambda * b);
         }
         let mut out = Vec::new();
         for &slice in &wiring.value[head] {
-            let values = &self.values[slice].0;
-            let mut sum = vec![0.0; d];
+            let values = &self.memory.values[slice].0;
+            let mut sum = vec![0.0; self.d];
             weigh(&effective, values, &mut sum);
             out.extend(sum);
         }
@@ -150,27 +251,26 @@ impl Slots {
     }
 }
 
-/// The softmax of soft-capped scale * q . k over all keys (S, d), and the sink if there is one.
+/// Makes a row of logits, and the sink if there is one, a map.
 #[pulp::with_simd(softmax_row = pulp::Arch::new())]
 #[inline(always)]
-fn softmax_row_simd<'a, S: pulp::Simd>(
-    simd: S,
-    q: &'a [f32],
-    keys: &'a [f32],
-    rule: LogitRule,
-    sink: Option<f32>,
-    row: &'a mut [f32],
-) {
+fn softmax_row_simd<S: pulp::Simd>(_simd: S, row: &mut [f32], sink: Option<f32>) {
+    let log_sum = softmax(row);
+    if let Some(sink) = sink {
+        let kept = 1.0 / (1.0 + (sink - log_sum).exp());
+        row.iter_mut().for_each(|x| *x *= kept);
+    }
+}
+
+/// Soft-capped scale * q . k of all keys (S, d).
+#[pulp::with_simd(logit_row = pulp::Arch::new())]
+#[inline(always)]
+fn logit_row_simd<'a, S: pulp::Simd>(simd: S, q: &'a [f32], keys: &'a [f32], rule: LogitRule, row: &'a mut [f32]) {
     for (logit, key) in row.iter_mut().zip(keys.chunks_exact(q.len())) {
         *logit = rule.scale * dot(q, key);
     }
     if let Some(cap) = rule.softcap {
         soft_cap_simd(simd, row, cap);
-    }
-    let log_sum = softmax(row);
-    if let Some(sink) = sink {
-        let kept = 1.0 / (1.0 + (sink - log_sum).exp());
-        row.iter_mut().for_each(|x| *x *= kept);
     }
 }
 

@@ -1,13 +1,14 @@
 //! The slow, obvious way: whole maps, plain loops, `f64` sums. The reference for the fast paths, for ever.
 
-use super::{Attend, Heads, LogitRule, Quantise};
+use super::{Attend, Heads, LogitRule, Quantise, Removal, Treated};
 use crate::quant::Scope;
 use candle_core::{Result, Tensor};
 
 /// The maps of one output head.
 #[derive(Clone, Debug)]
 pub struct DenseHead {
-    /// Scaled logits of each j, quantised if they are: T x T, row-major; zero above the diagonal, where nothing is seen.
+    /// Scaled logits of each j, quantised if they are, -inf where masked: T x T, row-major; zero above the diagonal, where
+    /// nothing is seen.
     pub logits: Vec<Vec<f64>>,
     /// Softmax map of each j: T x T, row-major, zero above the diagonal.
     pub maps: Vec<Vec<f64>>,
@@ -22,8 +23,8 @@ pub struct Dense {
     pub kept: Vec<Vec<Vec<DenseHead>>>,
     /// Residual streams by site, as [`Attend::residual`] passes them.
     pub residuals: Vec<Tensor>,
-    /// Quantises logits before their softmax.
-    pub quantise: Option<Quantise>,
+    /// What is done to the attention.
+    pub treated: Treated,
 }
 
 impl Attend for Dense {
@@ -46,13 +47,24 @@ impl Attend for Dense {
                     (0..wiring.maps()).map(of_map).collect()
                 })
                 .collect();
-            if let Some(quantise) = &self.quantise {
-                quantise_layer(quantise, layer, t, &heads.rule, &mut logits);
+            let treated = &self.treated;
+            let masked =
+                |h: usize, i: usize| i / t != i % t && loses(treated, Removal::Mask, (layer, h), (i / t, i % t));
+            if let Some(quantise) = &treated.quantise {
+                quantise_layer(quantise, layer, t, &heads.rule, &masked, &mut logits);
+            }
+            for (h, maps) in logits.iter_mut().enumerate() {
+                for i in (0..t * t).filter(|&i| masked(h, i)) {
+                    maps.iter_mut().for_each(|map| map[i] = f64::NEG_INFINITY);
+                }
             }
             let head = |(h, logits): (usize, Vec<Vec<f64>>)| {
                 let sink = |j: usize| small.sink(wiring.query[j][h]).map(f64::from);
                 let map = |(j, logits): (usize, &Vec<f64>)| softmax_map(logits, t, &heads.rule, sink(j));
-                let maps: Vec<Vec<f64>> = logits.iter().enumerate().map(map).collect();
+                let mut maps: Vec<Vec<f64>> = logits.iter().enumerate().map(map).collect();
+                for i in (0..t * t).filter(|i| loses(treated, Removal::Silence, (layer, h), (i / t, i % t))) {
+                    maps.iter_mut().for_each(|map| map[i] = 0.0);
+                }
                 let effective = (0..t * t).map(|i| (0..maps.len()).map(|j| mix(h, j, i / t) * maps[j][i]).sum());
                 DenseHead { effective: effective.collect(), maps, logits }
             };
@@ -70,6 +82,23 @@ impl Attend for Dense {
         }
         self.kept.push(layer_maps);
         Tensor::from_vec(out, (batch, t, wiring.heads(), wiring.value_slices() * d), heads.q.device())
+    }
+
+    fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
+        let (_, t, _, width) = heads.dims4()?;
+        let mut written = heads;
+        for replaced in self.treated.replaced.iter().filter(|replaced| replaced.layer == layer) {
+            let zeros = vec![0.0; width];
+            let output = if replaced.output.is_empty() { zeros } else { replaced.output.clone() };
+            let output = Tensor::from_vec(output, (1, 1, 1, width), written.device())?;
+            for row in (0..t).filter(|row| replaced.rows.iter().any(|rows| rows.contains(row))) {
+                let of_all = output.repeat((written.dim(0)?, 1, 1, 1))?; // B,1,1,value width
+                let head = replaced.head;
+                written =
+                    written.slice_assign(&[0..written.dim(0)?, row..row + 1, head..head + 1, 0..width], &of_all)?;
+            }
+        }
+        Ok(written)
     }
 
     fn residual(&mut self, _site: usize, x: &Tensor) -> Result<()> {
@@ -115,10 +144,24 @@ fn softmax_map(logits: &[f64], t: usize, rule: &LogitRule, sink: Option<f64>) ->
     map
 }
 
-/// Quantises all logits of a layer, `logits[h][j]`.
-fn quantise_layer(quantise: &Quantise, layer: usize, t: usize, rule: &LogitRule, logits: &mut [Vec<Vec<f64>>]) {
+/// Whether the row of a query loses a key.
+fn loses(treated: &Treated, how: Removal, (layer, head): (usize, usize), (query, key): (usize, usize)) -> bool {
+    let of_head = treated.removed.iter().filter(|removed| removed.how == how && removed.of.has(layer, head));
+    let mut losses = of_head.flat_map(|removed| &removed.losses).filter(|loss| loss.rows.contains(&query));
+    losses.any(|loss| loss.keys.iter().any(|keys| keys.contains(&key)))
+}
+
+/// Quantises all logits of a layer, `logits[h][j]`, which `masked` ones of a head do not count for.
+fn quantise_layer(
+    quantise: &Quantise,
+    layer: usize,
+    t: usize,
+    rule: &LogitRule,
+    masked: &dyn Fn(usize, usize) -> bool,
+    logits: &mut [Vec<Vec<f64>>],
+) {
     let visible = |i: usize| (rule.first_visible(i / t)..=i / t).contains(&(i % t));
-    let counts = |h: usize, i: usize| visible(i) && !quantise.exempt(layer, h).contains(&(i % t));
+    let counts = |h: usize, i: usize| visible(i) && !masked(h, i) && !quantise.exempt(layer, h).contains(&(i % t));
     let shares_scale = |(h, j, query): (usize, usize, usize), (h2, j2, query2): (usize, usize, usize)| match quantise
         .quantiser
         .scope

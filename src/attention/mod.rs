@@ -23,10 +23,12 @@ mod dense;
 mod describe;
 mod extras;
 mod fused;
+mod means;
 mod pass;
 mod stream;
 mod tile;
 mod trace;
+mod treat;
 mod values;
 mod variant;
 mod wiring;
@@ -35,9 +37,11 @@ pub use cached::Cached;
 pub use dense::Dense;
 pub use extras::{ExtraTensor, Extras, LayerSizes, Start};
 pub use fused::Fused;
+pub use means::WrittenSums;
 pub use stream::{ResidualProbe, Row, RowProbe, RowSink, Selection, Sighting, Stream};
 pub use tile::TILE;
 pub use trace::Trace;
+pub use treat::{Loss, Removal, Removed, Replaced, Treated};
 pub use values::Values;
 pub use variant::{
     Factor, HeadNorm, Keys, Lambda, LambdaInit, LambdaStart, Pairing, Sink, ValueWidth, Variant, VariantName,
@@ -150,6 +154,15 @@ pub trait Attend {
     /// # Errors
     /// If shapes do not fit the wiring or the tensors are not `f32` on the CPU.
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor>;
+
+    /// Called with what the heads of a layer write, after `finish` and before the output projection: (B, T, H, value width).
+    /// Gives back what the layer goes on with.
+    ///
+    /// # Errors
+    /// If the shape is another.
+    fn written(&mut self, _layer: usize, heads: Tensor) -> Result<Tensor> {
+        Ok(heads)
+    }
 
     /// Called with what the attention of a layer gives (B, T, E), before any norm after it.
     ///

@@ -1,6 +1,6 @@
 //! One layer as the streaming kernel reads it: keys and values packed, logits a block of keys at a time.
 
-use super::{Heads, LogitRule, Quantise, Small, Values, Wiring, TILE};
+use super::{Heads, LogitRule, Quantise, Removal, Small, Treated, Values, Wiring, TILE};
 use crate::ops::simd::{copy_scaled, soft_cap};
 use crate::ops::{multiply_panel, Mat, MatMut, Panels, PANEL};
 use crate::quant::{absmax, quantise, Scope};
@@ -29,18 +29,18 @@ pub(super) struct Pass<'a> {
     t: usize,
     d: usize,
     q_row: usize,
-    pub(super) quantise: Option<&'a Quantise>,
+    treated: Option<&'a Treated>,
     /// Quantisation steps of every map j of every head; without numbers if each row has its own.
     steps: [Vec<f32>; 2],
 }
 
 impl<'a> Pass<'a> {
-    /// Packs the slices q, k, v of `heads`; with a quantiser, its steps are measured first.
+    /// Packs the slices q, k, v of `heads`; if logits are quantised, steps are measured first.
     pub(super) fn new(
         [q, k, v]: [&'a [f32]; 3],
         small: &'a Small,
         heads: &Heads<'a>,
-        quantise: Option<&'a Quantise>,
+        treated: Option<&'a Treated>,
         layer: usize,
     ) -> Result<Self> {
         let (_, t, q_heads, d) = heads.q.dims4()?;
@@ -60,13 +60,35 @@ impl<'a> Pass<'a> {
             t,
             d,
             q_row: q_heads * d,
-            quantise,
+            treated,
             steps: [Vec::new(), Vec::new()],
         };
-        if let Some(quantise) = quantise.filter(|q| q.quantiser.scope != Scope::Row) {
+        if let Some(quantise) = pass.quantiser().filter(|q| q.quantiser.scope != Scope::Row) {
             pass.steps = pass.shared_steps(quantise);
         }
         Ok(pass)
+    }
+
+    fn quantiser(&self) -> Option<&'a Quantise> {
+        self.treated?.quantise.as_ref()
+    }
+
+    /// Sets what is visible of a block of logits or weights of a head to `value` where rows lose their keys.
+    pub(super) fn remove(
+        &self,
+        how: Removal,
+        head: usize,
+        queries: &Range<usize>,
+        block: usize,
+        rows: &mut [f32],
+        value: f32,
+    ) {
+        let Some(treated) = self.treated else { return };
+        for (query, row) in queries.clone().zip(rows.chunks_exact_mut(KEYS)) {
+            let visible = self.visible(query, block);
+            let first = block * KEYS + visible.start;
+            treated.remove(how, (self.layer, head), query, first, &mut row[visible], value);
+        }
     }
 
     /// Channels of an output head.
@@ -181,7 +203,7 @@ impl<'a> Pass<'a> {
         row_steps: &[f32],
         logits: &mut [f32],
     ) {
-        let Some(quantise_by) = self.quantise else { return };
+        let Some(quantise_by) = self.quantiser() else { return };
         for (i, (query, row)) in queries.clone().zip(logits.chunks_exact_mut(KEYS)).enumerate() {
             let visible = self.visible(query, block);
             let first = block * KEYS + visible.start;
@@ -200,7 +222,7 @@ impl<'a> Pass<'a> {
         queries: &Range<usize>,
         room: &mut [f32],
     ) -> Vec<f32> {
-        match self.quantise.filter(|q| q.quantiser.scope == Scope::Row) {
+        match self.quantiser().filter(|q| q.quantiser.scope == Scope::Row) {
             None => Vec::new(),
             Some(quantise) => {
                 let largest = self.largest_of_rows(quantise, at, q, queries, room);
@@ -209,7 +231,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The largest |logit| of each row of map j, without exempt keys. `room` holds a block.
+    /// The largest |logit| of each row of map j, without exempt and masked keys. `room` holds a block.
     fn largest_of_rows(
         &self,
         quantise: &Quantise,
@@ -221,6 +243,7 @@ impl<'a> Pass<'a> {
         let mut largest = vec![0.0_f32; queries.len()];
         for block in self.blocks(queries) {
             self.logits((j, head), q, queries, block, room);
+            self.remove(Removal::Mask, head, queries, block, room, 0.0);
             for ((query, row), largest) in queries.clone().zip(room.chunks_exact_mut(KEYS)).zip(&mut largest) {
                 let visible = self.visible(query, block);
                 let first = block * KEYS + visible.start;

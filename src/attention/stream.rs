@@ -6,7 +6,7 @@
 
 use super::pass::Pass;
 use super::tile::{Tile, TILE};
-use super::{Attend, Heads, Quantise, Trace, Values};
+use super::{Attend, Heads, Trace, Treated, Values};
 use crate::ops::with_values;
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
@@ -26,7 +26,8 @@ pub struct Row<'a> {
     pub query: usize,
     /// The first key it sees: 0 without a window. Weights before it are 0, and logits there mean nothing.
     pub first_visible: usize,
-    /// Scaled logits of the maps as the softmax takes them, soft-capped and quantised if they are: each (query + 1).
+    /// Scaled logits of the maps as the softmax takes them, soft-capped and quantised if they are, -inf where masked: each
+    /// (query + 1).
     /// Nothing unless a probe asks for them.
     pub logits: &'a [&'a [f32]],
     /// Softmax rows of the maps j = 0, 1: each (query + 1).
@@ -104,7 +105,7 @@ pub struct Stream<'a> {
     probes: &'a [&'a dyn RowProbe],
     residual: Option<&'a mut dyn ResidualProbe>,
     selection: Selection,
-    quantise: Option<&'a Quantise>,
+    treated: Option<&'a Treated>,
     /// A layer, and for every query whether its output there is needed.
     needed: Option<(usize, Vec<bool>)>,
     /// What passed at some rows, if asked for.
@@ -120,7 +121,7 @@ impl<'a> Stream<'a> {
             probes,
             residual: None,
             selection: Selection::default(),
-            quantise: None,
+            treated: None,
             needed: None,
             trace: None,
             sightings: Vec::new(),
@@ -142,9 +143,9 @@ impl<'a> Stream<'a> {
         self.residual.is_some()
     }
 
-    /// Quantises logits before their softmax.
-    pub fn quantised(self, quantise: Option<&'a Quantise>) -> Self {
-        Self { quantise, ..self }
+    /// Does this to the attention. Probes see treated rows.
+    pub fn treated(self, treated: Option<&'a Treated>) -> Self {
+        Self { treated, ..self }
     }
 
     /// Leaves the outputs of `layer` zero for queries that are neither needed nor wanted by a probe: of the last layer
@@ -175,10 +176,10 @@ impl Attend for Stream<'_> {
         let length = t.div_ceil(BLOCKS).next_multiple_of(TILE).max(BLOCK);
         let blocks = t.div_ceil(length);
         let watching: Vec<_> = (0..wiring.heads()).map(|head| self.watching(layer, head)).collect();
-        let quantise = self.quantise;
+        let treated = self.treated;
         let needed = self.needed.as_ref().filter(|(of, _)| *of == layer).map(|(_, needed)| needed.as_slice());
         let blocks_of = |slices: [&[f32]; 3]| -> Result<Blocks> {
-            let pass = Pass::new(slices, &small, heads, quantise, layer)?;
+            let pass = Pass::new(slices, &small, heads, treated, layer)?;
             // As many tiles as threads have asked for at once.
             let tiles = Mutex::new(Vec::new());
             // Late blocks cost most: start with them.
@@ -226,6 +227,13 @@ impl Attend for Stream<'_> {
             trace.mixture(&out, gate.as_deref(), heads_of * width);
         }
         Tensor::from_vec(out, (1, t, wiring.heads(), width), heads.q.device())
+    }
+
+    fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
+        match self.treated {
+            None => Ok(heads),
+            Some(treated) => treated.replace(layer, 0, heads),
+        }
     }
 
     fn attended(&mut self, _layer: usize, x: &Tensor) -> Result<()> {

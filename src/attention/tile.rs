@@ -10,7 +10,7 @@
 //! whichever rows are watched, needed or in the tile with it, and a row shown is the same whoever else looks.
 
 use super::pass::{Pass, KEYS};
-use super::Row;
+use super::{Removal, Row};
 use crate::ops::simd::{copy_scaled, softmax_block};
 use std::ops::Range;
 
@@ -100,12 +100,14 @@ impl Tile {
                 let weights = &mut map.weights[at..][..rows * KEYS];
                 pass.logits((j, head), &self.q, &queries, block, weights);
                 pass.quantise((j, head), &queries, block, &row_steps, weights);
+                pass.remove(Removal::Mask, head, &queries, block, weights, f32::NEG_INFINITY);
                 if keep_logits {
                     map.logits.extend_from_slice(weights);
                 }
                 self.visible.clear();
                 self.visible.extend(queries.clone().map(|query| pass.visible(query, block)));
                 softmax_block(weights, KEYS, &self.visible, &mut map.largest, &mut map.sums, &mut grown);
+                pass.remove(Removal::Silence, head, &queries, block, weights, 0.0);
                 map.largest_then.extend_from_slice(&map.largest);
                 if maps == 1 {
                     scale_rows(&mut self.out, width, &grown);

@@ -6,6 +6,7 @@
 mod grid;
 mod outputs;
 mod pace;
+mod reference;
 mod run;
 mod setup;
 mod shard;
@@ -21,7 +22,7 @@ pub use shard::{cells_of, Shard};
 pub use spec::{Expectation, Experiment, Generate, Outcome, Quantisation, Show};
 pub use store::{EXPERIMENT, MANIFEST, RESULTS};
 
-use crate::attention::{Quantise, ResidualProbe, RowProbe, Selection, Sighting, Stream};
+use crate::attention::{ResidualProbe, RowProbe, Selection, Sighting, Stream, Treated};
 use crate::bail_usage;
 use crate::generate::{self, generate, Generation, Until};
 use crate::hash::{hex, sha256};
@@ -70,6 +71,9 @@ impl Setup {
                 bail_usage!("`ctx_tok` {longest}: {} was trained for at most {limit} tokens", model.name);
             }
             check_selection(&self.experiment.select, model)?;
+            for condition in &self.conditions {
+                self.resolver(model).check(condition, matches!(self.grid, Grid::Text(_)))?;
+            }
             if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
                 bail_usage!("`chat_template`: it is for needle prompts, and plain text is not put into it");
             }
@@ -219,47 +223,65 @@ impl Setup {
         let exempting = self.conditions.iter().any(|c| c.quantiser().is_some_and(|(_, exempt_sinks)| exempt_sinks));
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
         let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
+        let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
+        let seed = self.grid.seed() + cell.index;
+        let generates = measures.iter().any(|measure| measure.wants_generation());
         for (index, condition) in self.conditions.iter().enumerate() {
             let place = Place { model: model_index, condition: index };
-            let quantise = condition.quantiser().map(|(quantiser, exempt_sinks)| {
-                let exempt = if exempt_sinks { sinks.clone() } else { BTreeMap::new() };
-                Quantise { quantiser, exempt }
-            });
-            let watched = self.watch(place, prompt, quantise.as_ref(), measures)?;
-            let Watched { passed, sightings, residual } = watched;
-            let wanted = index == 0 && measures.iter().any(|measure| measure.wants_generation());
-            let generation = if wanted { self.generation(model, prompt)? } else { None };
-            let identity = self.identity(cell, model, condition);
-            for (i, (sightings, residual)) in sightings.into_iter().zip(residual).enumerate() {
-                let mut findings = Findings::default();
-                let seen = Seen {
-                    place,
-                    sample: cell.sample,
-                    identity: &identity,
-                    model: &model.transformer,
-                    prompt,
-                    tokenizer: model.tokenizer().ok(),
-                    queries: &passed.queries,
-                    predictions: passed.predictions.as_ref(),
-                    generation: generation.as_ref(),
-                    trace: passed.trace.as_ref(),
-                    sightings,
-                    residual: residual.map(ResidualSink::into_any),
-                    baseline: baseline[i].as_ref(),
-                };
-                measures[i].conclude(seen, &mut findings)?;
-                result.add(&identity, prompt, findings.records);
-                result.pooled.extend(findings.pooled.map(|pooled| (i, place, pooled)));
-                if index == 0 {
-                    baseline[i] = findings.kept;
-                }
+            let treated = |generating: bool| {
+                let treated = || resolver.resolve(condition, reference, &sinks, (prompt, seed, generating));
+                (!condition.is_untreated()).then(treated)
+            };
+            let generation = if generates { self.generation(model, prompt, treated(true).as_ref())? } else { None };
+            let treated = treated(false);
+            let pass = OnePass { place, prompt, treated: treated.as_ref(), generation: generation.as_ref() };
+            self.pass_under(cell, pass, measures, &mut baseline, result)?;
+        }
+        Ok(())
+    }
+
+    /// One pass, watched and concluded. What measures keep of the first condition becomes the `baseline` of the others.
+    fn pass_under(
+        &self,
+        cell: &Cell,
+        pass: OnePass<'_>,
+        measures: &[&dyn Measure],
+        baseline: &mut [Option<Kept>],
+        result: &mut CellResult,
+    ) -> Result<()> {
+        let OnePass { place, prompt, .. } = pass;
+        let model = &self.models[place.model];
+        let Watched { passed, sightings, residual } = self.watch(&pass, measures)?;
+        let identity = self.identity(cell, model, &self.conditions[place.condition]);
+        for (i, (sightings, residual)) in sightings.into_iter().zip(residual).enumerate() {
+            let mut findings = Findings::default();
+            let seen = Seen {
+                place,
+                sample: cell.sample,
+                identity: &identity,
+                model: &model.transformer,
+                prompt,
+                tokenizer: model.tokenizer().ok(),
+                queries: &passed.queries,
+                predictions: passed.predictions.as_ref(),
+                generation: pass.generation,
+                trace: passed.trace.as_ref(),
+                sightings,
+                residual: residual.map(ResidualSink::into_any),
+                baseline: baseline[i].as_ref(),
+            };
+            measures[i].conclude(seen, &mut findings)?;
+            result.add(&identity, prompt, findings.records);
+            result.pooled.extend(findings.pooled.map(|pooled| (i, place, pooled)));
+            if place.condition == 0 {
+                baseline[i] = findings.kept;
             }
         }
         Ok(())
     }
 
     /// What the model says by itself where the first answer of the prompt begins.
-    fn generation(&self, model: &Model, prompt: &Prompt) -> Result<Option<Generation>> {
+    fn generation(&self, model: &Model, prompt: &Prompt, treated: Option<&Treated>) -> Result<Option<Generation>> {
         let Some(max_new) = self.experiment.max_new() else { return Ok(None) };
         let until = Until {
             max_new,
@@ -267,17 +289,12 @@ impl Setup {
             numbers: prompt.queries.len(),
             digits: prompt.queries.iter().map(|query| query.value.len()).min().unwrap_or(0),
         };
-        generate(&model.transformer, model.tokenizer()?, prompt.unanswered(), &until).map(Some)
+        generate(&model.transformer, model.tokenizer()?, prompt.unanswered(), &until, treated).map(Some)
     }
 
     /// A pass with the probes of all measures; deals out what they saw.
-    fn watch(
-        &self,
-        place: Place,
-        prompt: &Prompt,
-        quantise: Option<&Quantise>,
-        measures: &[&dyn Measure],
-    ) -> Result<Watched> {
+    fn watch(&self, one: &OnePass<'_>, measures: &[&dyn Measure]) -> Result<Watched> {
+        let OnePass { place, prompt, treated, .. } = *one;
         let probes: Vec<Vec<Box<dyn RowProbe>>> =
             measures.iter().map(|measure| measure.row_probes(place.model, prompt)).collect();
         // The measure and its own index of every probe in the flat list that the stream knows.
@@ -285,7 +302,7 @@ impl Setup {
             probes.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
         let flat: Vec<&dyn RowProbe> = probes.iter().flatten().map(|probe| &**probe).collect();
         let mut residual = Residual(measures.iter().map(|measure| measure.residual_probe()).collect());
-        let mut stream = Stream::new(&flat).only(&self.experiment.select).quantised(quantise);
+        let mut stream = Stream::new(&flat).only(&self.experiment.select).treated(treated);
         if measures.iter().any(|measure| measure.wants_trace()) {
             stream = stream.tracing(prompt.target_rows());
         }
@@ -341,6 +358,16 @@ impl Setup {
         };
         Record { identity: Arc::new(identity), measure }
     }
+}
+
+/// A pass to be made.
+#[derive(Clone, Copy)]
+struct OnePass<'a> {
+    place: Place,
+    prompt: &'a Prompt,
+    treated: Option<&'a Treated>,
+    /// What the model said by itself.
+    generation: Option<&'a Generation>,
 }
 
 /// What one pass showed, by measure.

@@ -5,9 +5,10 @@ use crate::bail_usage;
 use crate::measure::{usual_skip, MeasureName, Measures, AR_MAX_COUNT};
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
-use crate::treatment::Condition;
+use crate::treatment::{Condition, Reference};
 use anyhow::Result;
 use serde_json::{json, Value};
+use std::sync::OnceLock;
 
 /// More prompts than anybody has the time for; each takes some memory before the run begins.
 const MOST_PROMPTS: usize = 10_000_000;
@@ -24,6 +25,8 @@ pub struct Setup {
     pub sources: Sources,
     /// What is done to the attention; the first is the baseline of the others.
     pub conditions: Vec<Condition>,
+    /// What is known of each model's heads, once it is.
+    pub(super) references: OnceLock<Vec<Reference>>,
 }
 
 impl Setup {
@@ -54,7 +57,8 @@ impl Setup {
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
         }
-        Ok(Self { conditions: experiment.conditions()?, models, grid, sources, experiment })
+        let conditions = experiment.conditions()?;
+        Ok(Self { conditions, models, grid, sources, experiment, references: OnceLock::new() })
     }
 
     /// The measures that are asked for, ready to run.

@@ -89,7 +89,7 @@ fn answer_measures(query: &QueryScore, push: &mut dyn FnMut(Found)) {
 }
 
 /// What counts as noise: everything before the question that is neither BOS nor the answer's needle.
-pub const NOISE: [Region; 3] = [Region::Template, Region::Filler, Region::Distractor];
+pub const NOISE: [Region; 3] = Region::NOISE;
 
 type Share = fn(&HeadFound<'_>, Region) -> f64;
 

@@ -22,6 +22,8 @@ pub struct GenerationMeasure {
 pub struct Generated {
     /// Name of the model.
     pub model: String,
+    /// What was done to the attention; nothing where it was left alone.
+    pub condition: Option<String>,
     /// Index among the prompts of the same kind.
     pub sample: Option<u64>,
     /// Seed of the prompt.
@@ -72,6 +74,7 @@ impl Generated {
         let values: Vec<&str> = queries.iter().map(|query| query.value.as_str()).collect();
         Self {
             model: id.model.clone(),
+            condition: id.condition.as_deref().map(str::to_owned),
             sample: id.sample,
             seed: id.seed,
             ctx_tok: id.ctx_tok,
@@ -100,7 +103,6 @@ impl Measure for GenerationMeasure {
     }
 
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
-        // Nothing is generated from quantised attention.
         let Some(generation) = seen.generation else { return Ok(()) };
         let generated = Generated::new(&seen, generation);
         for (query, (&exact, &contains)) in generated.exact.iter().zip(&generated.contains).enumerate() {

@@ -131,7 +131,7 @@ pub struct Seen<'a> {
     pub queries: &'a [QueryScore],
     /// How every token was predicted, if the measure asked.
     pub predictions: Option<&'a Predictions>,
-    /// What the model said by itself, if a measure asked; nothing but in the baseline.
+    /// What the model said by itself under the same condition, if a measure asked.
     pub generation: Option<&'a Generation>,
     /// What passed at the rows of the prompt's targets, if a measure asked.
     pub trace: Option<&'a Trace>,

@@ -383,11 +383,12 @@ impl Attention {
         let mixture = attend.attend(layer, &heads)?; // B,T,H,value width
         let gate = heads.gate.take();
         drop(heads);
-        let finished = self.extras.finish(mixture)?.flatten_from(2)?; // B,T,H*value width
-        self.o.forward(&match gate {
-            None => finished,
-            Some(gate) => (finished * gate)?,
-        })
+        let mut finished = self.extras.finish(mixture)?; // B,T,H,value width
+        if let Some(gate) = gate {
+            finished = (&finished * gate.reshape(finished.shape())?)?;
+        }
+        let written = attend.written(layer, finished)?; // B,T,H,value width
+        self.o.forward(&written.flatten_from(2)?)
     }
 
     /// A projection cut into heads, normed: (B, T, heads d) -> (B, T, heads, d).

@@ -62,6 +62,9 @@ impl Region {
     /// All regions, in the order of their columns.
     pub const ALL: [Self; Self::COUNT] = *Self::VARIANTS.first_chunk().expect("as many as there are");
 
+    /// What counts as noise: everything before the question that is neither BOS nor the answer's needle.
+    pub const NOISE: [Self; 3] = [Self::Template, Self::Filler, Self::Distractor];
+
     /// The region's name in files.
     pub fn name(self) -> &'static str {
         self.into()

@@ -2,7 +2,10 @@
 
 use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use candle_core::{DType, Tensor};
-use difftool::attention::{Attend, Dense, Heads, LogitRule, Quantise, Row, RowProbe, RowSink, Selection, Stream};
+use difftool::attention::{
+    Attend, Dense, Heads, LogitRule, Loss, Quantise, Removal, Removed, Row, RowProbe, RowSink, Selection, Stream,
+    Treated,
+};
 use difftool::quant::{Quantiser, Scope};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -79,9 +82,13 @@ impl RowSink for KeptRows {
     }
 }
 
+fn quantising(quantiser: Quantiser, exempt: BTreeMap<(usize, usize), Vec<usize>>) -> Treated {
+    Treated { quantise: Some(Quantise { quantiser, exempt }), ..Treated::default() }
+}
+
 /// The output and all rows of each head.
-fn stream(heads: &Heads<'_>, quantise: Option<&Quantise>) -> (Tensor, Vec<Vec<Kept>>) {
-    let mut stream = Stream::new(&[&KeepAll]).quantised(quantise);
+fn stream(heads: &Heads<'_>, treated: Option<&Treated>) -> (Tensor, Vec<Vec<Kept>>) {
+    let mut stream = Stream::new(&[&KeepAll]).treated(treated);
     let out = stream.attend(0, heads).unwrap();
     let rows = stream.sightings.into_iter().map(|s| s.sink.into_any().downcast::<KeptRows>().unwrap().0).collect();
     (out, rows)
@@ -90,15 +97,17 @@ fn stream(heads: &Heads<'_>, quantise: Option<&Quantise>) -> (Tensor, Vec<Vec<Ke
 /// How many numbers differ; a NaN does.
 fn differ(got: &[f32], want: &[f64], tolerance: f64) -> usize {
     assert_eq!(got.len(), want.len());
-    let close = |got: f32, want: f64| (f64::from(got) - want).abs() <= tolerance;
+    // Masked logits are -inf.
+    let close = |got: f32, want: f64| f64::from(got) == want || (f64::from(got) - want).abs() <= tolerance;
     got.iter().zip(want).filter(|&(&got, &want)| !close(got, want)).count()
 }
 
 /// The output and all rows of each head against the dense reference. A logit half-way between two codes may become either:
 /// of quantised rows, one in a hundred may have such a logit, and is left out then.
-fn compare(label: &str, heads: &Heads<'_>, quantise: Option<&Quantise>, tolerance: f64) {
-    let (out, rows) = stream(heads, quantise);
-    let mut dense = Dense { quantise: quantise.cloned(), ..Dense::default() };
+fn compare(label: &str, heads: &Heads<'_>, treated: Option<&Treated>, tolerance: f64) {
+    let (out, rows) = stream(heads, treated);
+    let quantised = treated.is_some_and(|treated| treated.quantise.is_some());
+    let mut dense = Dense { treated: treated.cloned().unwrap_or_default(), ..Dense::default() };
     let want = dense.attend(0, heads).unwrap();
     let t = heads.q.dim(1).unwrap();
     let mut half_way = 0;
@@ -114,7 +123,7 @@ fn compare(label: &str, heads: &Heads<'_>, quantise: Option<&Quantise>, toleranc
                 differ(&logits[row.first_visible..], &want[row.first_visible..], 10.0 * tolerance)
             });
             let other_logits: usize = logits.sum();
-            if quantise.is_some() && other_logits == 1 {
+            if quantised && other_logits == 1 {
                 half_way += 1;
                 continue;
             }
@@ -141,7 +150,7 @@ fn every_row_that_a_probe_sees_is_that_of_the_dense_reference() {
 fn quantised_rows_agree_with_the_dense_reference_for_every_variant_bits_and_scope() {
     for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
         for bits in [2, 3, 4, 6, 8, 16] {
-            let quantise = Quantise { quantiser: Quantiser { bits, scope }, exempt: BTreeMap::new() };
+            let quantise = quantising(Quantiser { bits, scope }, BTreeMap::new());
             for_each_variant(37, |label, heads| {
                 compare(&format!("{label}, {bits} bits per {scope:?}"), heads, Some(&quantise), 2e-4);
             });
@@ -149,11 +158,95 @@ fn quantised_rows_agree_with_the_dense_reference_for_every_variant_bits_and_scop
     }
 }
 
+/// Masked and silenced keys of some rows of some heads, over blocks of keys and up to the query itself.
+fn removals(t: usize) -> Vec<Removed> {
+    let loss = |rows, keys: &[std::ops::Range<usize>]| Loss { rows, keys: keys.to_vec() };
+    let some_heads = Selection { layers: Some(vec![0]), heads: Some(vec![1]) };
+    vec![
+        Removed {
+            how: Removal::Mask,
+            of: Selection::default(),
+            losses: vec![loss(t / 3..t / 2, &[0..2, 5..9]), loss(t / 2..t, &[3..t / 4, t / 3..usize::MAX])],
+        },
+        Removed { how: Removal::Silence, of: some_heads, losses: vec![loss(0..t, &[1..4, t / 5..t / 2])] },
+        Removed {
+            how: Removal::Mask,
+            of: Selection { layers: Some(vec![7]), heads: None },
+            losses: vec![loss(0..t, &[0..usize::MAX])],
+        },
+    ]
+}
+
+#[test]
+fn rows_that_lose_keys_agree_with_the_dense_reference_for_every_variant() {
+    let check = |t, removed| {
+        let treated = Treated { removed, ..Treated::default() };
+        for_each_variant(t, |label, heads| compare(label, heads, Some(&treated), 1e-5));
+    };
+    for t in [1, 33, 131] {
+        let (masks, silences): (Vec<_>, Vec<_>) = removals(t).into_iter().partition(|r| r.how == Removal::Mask);
+        check(t, masks);
+        check(t, silences);
+    }
+    check(577, removals(577)); // more than one block of keys
+}
+
+#[test]
+fn masked_keys_do_not_count_for_the_scale_of_quantised_logits() {
+    for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
+        let mut treated = quantising(Quantiser { bits: 4, scope }, BTreeMap::from([((0, 0), vec![0, 5])]));
+        treated.removed = removals(37);
+        for_each_variant(37, |label, heads| compare(&format!("{label}, {scope:?}"), heads, Some(&treated), 2e-4));
+    }
+}
+
+#[test]
+fn a_masked_row_is_a_silenced_row_made_whole_again() {
+    let t = 65;
+    let of = |how| {
+        let losses = vec![Loss { rows: 10..t, keys: vec![0..7, 20..30] }];
+        Treated { removed: vec![Removed { how, of: Selection::default(), losses }], ..Treated::default() }
+    };
+    for_each_variant(t, |label, heads| {
+        let (_, masked) = stream(heads, Some(&of(Removal::Mask)));
+        let (_, silenced) = stream(heads, Some(&of(Removal::Silence)));
+        let (_, left_alone) = stream(heads, None);
+        for ((masked, silenced), before) in masked.iter().zip(&silenced).zip(&left_alone) {
+            for ((masked, silenced), before) in masked.iter().zip(silenced).zip(before).skip(30) {
+                for ((masked, silenced), before) in masked.maps.iter().zip(&silenced.maps).zip(&before.maps) {
+                    let left: f32 = silenced.iter().sum();
+                    assert!(silenced.iter().zip(before).all(|(after, before)| *after == 0.0 || after == before));
+                    let whole: Vec<f64> = silenced.iter().map(|x| f64::from(x / left)).collect();
+                    assert_eq!(differ(masked, &whole, 1e-5), 0, "{label}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn losing_nothing_changes_no_bit() {
+    let nothing =
+        |how| Removed { how, of: Selection::default(), losses: vec![Loss { rows: 0..700, keys: Vec::new() }] };
+    let removed = vec![nothing(Removal::Mask), nothing(Removal::Silence)];
+    let treated = Treated { removed, ..Treated::default() };
+    for_each_variant(700, |label, heads| {
+        let ((want, rows), (got, treated_rows)) = (stream(heads, None), stream(heads, Some(&treated)));
+        assert_close(label, &got, &want, 0.0);
+        for (row, treated) in rows.iter().flatten().zip(treated_rows.iter().flatten()) {
+            // Logits before the window mean nothing.
+            let seen =
+                |kept: &Kept| kept.logits.iter().map(|row| row[kept.first_visible..].to_vec()).collect::<Vec<_>>();
+            assert!(row.effective == treated.effective && seen(row) == seen(treated), "{label}");
+        }
+    });
+}
+
 #[test]
 fn exempt_keys_keep_their_logits_and_do_not_count_for_the_scale() {
     for scope in [Scope::Tensor, Scope::Head, Scope::Row] {
         let exempt = BTreeMap::from([((0, 0), vec![0, 5]), ((0, 1), vec![2])]);
-        let quantise = Quantise { quantiser: Quantiser { bits: 4, scope }, exempt };
+        let quantise = quantising(Quantiser { bits: 4, scope }, exempt);
         for_each_variant(37, |label, heads| {
             compare(&format!("{label}, {scope:?}"), heads, Some(&quantise), 2e-4);
             let (exact, quantised) = (stream(heads, None).1, stream(heads, Some(&quantise)).1);
@@ -167,7 +260,7 @@ fn exempt_keys_keep_their_logits_and_do_not_count_for_the_scale() {
 #[test]
 fn keys_before_the_window_weigh_nothing_and_change_nothing() {
     let t = 300;
-    let quantise = Quantise { quantiser: Quantiser { bits: 8, scope: Scope::Row }, exempt: BTreeMap::new() };
+    let quantise = quantising(Quantiser { bits: 8, scope: Scope::Row }, BTreeMap::new());
     for_each_variant(t, |label, heads| {
         let Some(window) = heads.rule.window else { return };
         // Other keys and values for the first 200 tokens: rows from 199 + window on see none of them.
@@ -219,10 +312,8 @@ fn rows_without_a_sink_sum_to_one_minus_lambda() {
 
 #[test]
 fn output_and_rows_are_bit_identical_for_any_number_of_threads() {
-    let quantise = Quantise {
-        quantiser: Quantiser { bits: 6, scope: Scope::Tensor },
-        exempt: BTreeMap::from([((0, 0), vec![0])]),
-    };
+    let mut quantise = quantising(Quantiser { bits: 6, scope: Scope::Tensor }, BTreeMap::from([((0, 0), vec![0])]));
+    quantise.removed = removals(700);
     for_each_variant(700, |label, heads| {
         let run = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -268,17 +359,16 @@ impl RowProbe for KeepSome {
 #[test]
 fn watching_changes_neither_the_output_nor_what_others_see() {
     let t = 700; // more than one block of keys
-    let quantise = Quantise {
-        quantiser: Quantiser { bits: 8, scope: Scope::Row },
-        exempt: BTreeMap::from([((0, 1), vec![0, 600])]),
-    };
+    let exempt = BTreeMap::from([((0, 1), vec![0, 600])]);
+    let mut quantise = quantising(Quantiser { bits: 8, scope: Scope::Row }, exempt);
+    quantise.removed = removals(t);
     for_each_variant(t, |label, heads| {
         for quantise in [None, Some(&quantise)] {
-            let unwatched = Stream::new(&[]).quantised(quantise).attend(0, heads).unwrap();
+            let unwatched = Stream::new(&[]).treated(quantise).attend(0, heads).unwrap();
             let (watched, all_rows) = stream(heads, quantise);
             assert_close(label, &watched, &unwatched, 0.0);
             let needed = (0..t).map(|query| query == 300).collect();
-            let mut some = Stream::new(&[&KeepSome]).quantised(quantise).with_needed_rows(0, needed);
+            let mut some = Stream::new(&[&KeepSome]).treated(quantise).with_needed_rows(0, needed);
             let partial = some.attend(0, heads).unwrap();
             for query in [5, 300, 691, 699] {
                 let of_query = |out: &Tensor| out.narrow(1, query, 1).unwrap();

@@ -15,10 +15,10 @@ use tempfile::TempDir;
 const TOLERANCE: f64 = 1e-5;
 
 /// A model and texts for it: label, model, ids.
-type Case = (String, Transformer, Vec<Vec<u32>>);
+pub(crate) type Case = (String, Transformer, Vec<Vec<u32>>);
 
 /// Every folder of tests/fixtures/transformers, and tiny models of the differential variants.
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for entry in std::fs::read_dir(fixture("transformers")).unwrap() {
         let dir = entry.unwrap().path();
@@ -37,7 +37,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-fn load(dir: &Path) -> Transformer {
+pub(crate) fn load(dir: &Path) -> Transformer {
     let config = ModelConfig::read(&dir.join("config.json")).unwrap();
     Transformer::load(&config, Checkpoint::open(dir).unwrap().load(&config).unwrap()).unwrap()
 }
@@ -49,7 +49,7 @@ fn whole(model: &Transformer, ids: &[u32]) -> Tensor {
 }
 
 /// Where prompts end: at the first token, around windows, and before the last token.
-fn splits(model: &Transformer, tokens: usize) -> Vec<usize> {
+pub(crate) fn splits(model: &Transformer, tokens: usize) -> Vec<usize> {
     let windows = model.config.layers.iter().filter_map(|layer| layer.rule.window);
     let mut splits: Vec<usize> = windows.flat_map(|window| [window - 1, window, window + 1]).collect();
     splits.extend([1, tokens / 2, tokens - 1]);
@@ -94,7 +94,7 @@ fn greedy_generation_is_what_repeated_whole_passes_give() {
     for (name, model, texts) in cases() {
         let prompt = &texts[0][..texts[0].len() / 2];
         let until = Until { max_new: 12, eos: &[], numbers: 0, digits: 0 };
-        let got = generate(&model, Tokenizer::embedded(), prompt, &until).unwrap();
+        let got = generate(&model, Tokenizer::embedded(), prompt, &until, None).unwrap();
         let mut want = prompt.to_vec();
         for _ in 0..12 {
             want.push(greedy(&model, &want));
@@ -110,7 +110,7 @@ fn generation_ends_at_an_end_token_and_at_the_end_of_the_context() {
         let prompt = &texts[0][..texts[0].len() / 2];
         let said = |model: &Transformer, max_new, eos: &[u32]| {
             let until = Until { max_new, eos, numbers: 0, digits: 0 };
-            generate(model, Tokenizer::embedded(), prompt, &until).unwrap()
+            generate(model, Tokenizer::embedded(), prompt, &until, None).unwrap()
         };
         let long = said(&model, 8, &[]);
         let end = *long.ids.last().unwrap();
@@ -310,7 +310,7 @@ fn what_is_remembered_counts_in_the_estimate_of_memory() {
 }
 
 #[test]
-fn text_is_generated_of_attention_that_is_left_alone_only() {
+fn text_is_generated_under_every_condition() {
     let scratch = Scratch::new();
     let printed =
         scratch.run(&["quantize", "--model", "model", "--ctx", "300", "--samples", "1", "--print-experiment"]);
@@ -320,8 +320,12 @@ fn text_is_generated_of_attention_that_is_left_alone_only() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let records = difftool::record::read(&scratch.path("run/results.csv")).unwrap();
     let generated: Vec<_> = records.iter().filter(|r| r.measure.metric == "generated_exact").collect();
-    assert!(!generated.is_empty() && generated.iter().all(|record| record.identity.bits.is_none()));
-    assert_eq!(scratch.lines("run").len(), 5, "one for each depth");
+    let with_bits = |bits| generated.iter().filter(|record| record.identity.bits == bits).count();
+    assert!(with_bits(None) == 10 && with_bits(Some(4)) == 10, "two questions at each depth");
+    let lines = scratch.lines("run");
+    assert_eq!(lines.len(), 25, "one for each depth and condition");
+    let treated = lines.iter().filter(|line| line["condition"] == "quantise(4, tensor)").count();
+    assert_eq!(treated, 5);
 }
 
 #[test]

@@ -22,5 +22,6 @@ mod resume;
 mod seeds;
 mod train;
 mod trained;
+mod treatments;
 mod trust;
 mod variants;

@@ -1,0 +1,53 @@
+//! What heads write on average: what a head is replaced by that is to say nothing.
+
+use super::{Attend, Heads, Stream};
+use crate::ops::with_values;
+use candle_core::{Result, Tensor};
+use std::ops::Range;
+
+/// Attends as a stream does, and adds up what heads write in sets of rows (B = 1).
+pub struct WrittenSums<'a> {
+    stream: Stream<'a>,
+    /// The rows of each set.
+    sets: Vec<Vec<Range<usize>>>,
+    /// Of each set and layer the sum over its rows: (H, value width), row-major.
+    pub sums: Vec<Vec<Vec<f64>>>,
+    /// Rows of each set.
+    pub counts: Vec<usize>,
+}
+
+impl<'a> WrittenSums<'a> {
+    /// Sums over these sets of rows.
+    pub fn new(stream: Stream<'a>, sets: Vec<Vec<Range<usize>>>) -> Self {
+        let n = sets.len();
+        Self { stream, sets, sums: vec![Vec::new(); n], counts: vec![0; n] }
+    }
+}
+
+impl Attend for WrittenSums<'_> {
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
+        self.stream.attend(layer, heads)
+    }
+
+    fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
+        let (_, t, heads_of, width) = heads.dims4()?;
+        let row_width = heads_of * width;
+        with_values(&heads, "what heads write", |values| {
+            for ((rows, sums), count) in self.sets.iter().zip(&mut self.sums).zip(&mut self.counts) {
+                sums.push(vec![0.0; row_width]);
+                let sum = sums.last_mut().expect("it was just pushed");
+                let rows = rows.iter().flat_map(|rows| rows.start..rows.end.min(t));
+                let mut seen = 0;
+                for row in rows {
+                    let row = &values[row * row_width..][..row_width];
+                    sum.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
+                    seen += 1;
+                }
+                if layer == 0 {
+                    *count = seen;
+                }
+            }
+        })?;
+        Ok(heads)
+    }
+}

@@ -1,0 +1,117 @@
+//! What is done to attention while it is measured, resolved for one model and one prompt: positions, layers and heads.
+
+use super::{Quantise, Selection};
+use candle_core::{Result, Tensor};
+use std::ops::Range;
+
+/// How a row loses keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// Their logits become -inf in every map, so that each map is renormalised, as if the keys were not there. Scales of
+    /// quantised logits do not count them either. A row keeps its own key.
+    Mask,
+    /// Their weights become 0 in every map after its softmax, and so in the mixture; nothing is renormalised.
+    Silence,
+}
+
+/// Rows, and keys that they lose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Positions of queries.
+    pub rows: Range<usize>,
+    /// Positions of keys, ascending.
+    pub keys: Vec<Range<usize>>,
+}
+
+/// Keys that are taken from the rows of some heads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Removed {
+    /// How.
+    pub how: Removal,
+    /// From which layers and heads.
+    pub of: Selection,
+    /// From which rows.
+    pub losses: Vec<Loss>,
+}
+
+/// What a head writes instead of its output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replaced {
+    /// 0-based layer.
+    pub layer: usize,
+    /// 0-based output head.
+    pub head: usize,
+    /// Positions of queries.
+    pub rows: Vec<Range<usize>>,
+    /// What it writes, after its norm and before the output projection: (value width), or nothing for zeros.
+    pub output: Vec<f32>,
+}
+
+/// All that is done to the attention of one pass.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Treated {
+    /// Logits are quantised.
+    pub quantise: Option<Quantise>,
+    /// Rows lose keys.
+    pub removed: Vec<Removed>,
+    /// Heads write something else.
+    pub replaced: Vec<Replaced>,
+}
+
+impl Treated {
+    /// The keys that the row of `query` loses, as ranges of positions up to the query.
+    pub(super) fn lost(
+        &self,
+        how: Removal,
+        (layer, head): (usize, usize),
+        query: usize,
+    ) -> impl Iterator<Item = Range<usize>> + '_ {
+        let of_head = move |removed: &&Removed| removed.how == how && removed.of.has(layer, head);
+        let losses = self.removed.iter().filter(of_head).flat_map(|removed| &removed.losses);
+        let end = if how == Removal::Mask { query } else { query + 1 };
+        let cut = move |keys: &Range<usize>| keys.start..keys.end.min(end);
+        losses.filter(move |loss| loss.rows.contains(&query)).flat_map(move |loss| loss.keys.iter().map(cut))
+    }
+
+    /// Sets what the row of `query` loses to `value`, in a piece of it that starts at key `first`.
+    pub(super) fn remove(
+        &self,
+        how: Removal,
+        at: (usize, usize),
+        query: usize,
+        first: usize,
+        piece: &mut [f32],
+        value: f32,
+    ) {
+        for keys in self.lost(how, at, query) {
+            let within = |key: usize| key.saturating_sub(first).min(piece.len());
+            let keys = within(keys.start)..within(keys.end);
+            if !keys.is_empty() {
+                piece[keys].fill(value);
+            }
+        }
+    }
+
+    /// What a layer's heads write, (B, T, H, value width), with that of replaced heads in its place. The first token stands
+    /// at position `start`.
+    pub(super) fn replace(&self, layer: usize, start: usize, written: Tensor) -> Result<Tensor> {
+        let of_layer: Vec<&Replaced> = self.replaced.iter().filter(|replaced| replaced.layer == layer).collect();
+        if of_layer.is_empty() {
+            return Ok(written);
+        }
+        let (batch, t, heads, width) = written.dims4()?;
+        let mut values = written.flatten_all()?.to_vec1::<f32>()?;
+        for replaced in of_layer {
+            let other = |position: usize| replaced.rows.iter().any(|rows| rows.contains(&position));
+            for row in (0..batch * t).filter(|row| other(start + row % t)) {
+                let output = &mut values[(row * heads + replaced.head) * width..][..width];
+                if replaced.output.is_empty() {
+                    output.fill(0.0);
+                } else {
+                    output.copy_from_slice(&replaced.output);
+                }
+            }
+        }
+        Tensor::from_vec(values, (batch, t, heads, width), written.device())
+    }
+}

@@ -1,0 +1,301 @@
+//! The names of conditions, read. Every mistake is told with what there is instead.
+
+use super::{Condition, Heads, Keys, Ranking, Rows, Treatment, UNTREATED};
+use crate::attention::{Removal, Selection};
+use crate::prompt::Region;
+use crate::quant::{Quantiser, Scope, BITS};
+use std::str::FromStr;
+use strum::VariantArray as _;
+
+/// What treatments are called.
+const KINDS: &str = "quantise, mask, silence, ablate, keep";
+
+impl FromStr for Condition {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if name.trim() == UNTREATED {
+            return Ok(Self::default());
+        }
+        let treatments = name.split(';').map(|text| text.trim().parse()).collect::<Result<Vec<Treatment>, _>>()?;
+        let quantisers = treatments.iter().filter(|treatment| matches!(treatment, Treatment::Quantise { .. }));
+        if quantisers.count() > 1 {
+            return Err(format!("`{name}` quantises twice"));
+        }
+        Ok(Self { treatments })
+    }
+}
+
+impl FromStr for Treatment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let shape = || format!("`{text}` is not a treatment: they are written like mask(noise), and are {KINDS}");
+        let (kind, rest) = text.split_once('(').ok_or_else(shape)?;
+        let mut arguments = Arguments::read(rest.strip_suffix(')').ok_or_else(shape)?)?;
+        let treatment = match kind.trim() {
+            "quantise" => quantise(&mut arguments),
+            "mask" => remove(Removal::Mask, &mut arguments),
+            "silence" => remove(Removal::Silence, &mut arguments),
+            "ablate" => replace(false, &mut arguments),
+            "keep" => replace(true, &mut arguments),
+            other => return Err(format!("`{other}` is not a treatment; there are {KINDS}")),
+        };
+        let kind = kind.trim();
+        treatment.and_then(|treatment| arguments.end(treatment)).map_err(|why| format!("{kind}: {why}"))
+    }
+}
+
+/// What stands between the parentheses: words first, then settings.
+struct Arguments<'a> {
+    words: Vec<&'a str>,
+    settings: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Arguments<'a> {
+    fn read(text: &'a str) -> Result<Self, String> {
+        let mut arguments = Self { words: Vec::new(), settings: Vec::new() };
+        for argument in text.split(',').map(str::trim) {
+            match argument.split_once('=') {
+                Some((name, value)) => arguments.settings.push((name.trim(), value.trim())),
+                None => arguments.words.push(argument),
+            }
+        }
+        if let Some(i) = (1..arguments.settings.len()).find(|&i| {
+            let (before, rest) = arguments.settings.split_at(i);
+            before.iter().any(|(name, _)| *name == rest[0].0)
+        }) {
+            return Err(format!("`{}` is set twice", arguments.settings[i].0));
+        }
+        arguments.words.reverse();
+        Ok(arguments)
+    }
+
+    /// The next word.
+    fn word(&mut self) -> Option<&'a str> {
+        self.words.pop().filter(|word| !word.is_empty())
+    }
+
+    /// Whether the next word is this one.
+    fn flag(&mut self, name: &str) -> bool {
+        let given = self.words.last() == Some(&name);
+        if given {
+            self.words.pop();
+        }
+        given
+    }
+
+    /// The value of a setting.
+    fn setting(&mut self, name: &str) -> Option<&'a str> {
+        let place = self.settings.iter().position(|(given, _)| *given == name)?;
+        Some(self.settings.remove(place).1)
+    }
+
+    /// Layers and heads, and rows.
+    fn scope(&mut self) -> Result<(Selection, Rows), String> {
+        let mut list = |name: &str| {
+            let numbers = |text: &str| text.split('+').map(|number| whole(name, number)).collect::<Result<Vec<_>, _>>();
+            self.setting(name).map(numbers).transpose().map(|list| list.map(in_order))
+        };
+        let of = Selection { layers: list("layers")?, heads: list("heads")? };
+        let rows = match self.setting("rows") {
+            None => Rows::default(),
+            Some(name) => {
+                let found = Rows::VARIANTS.iter().find(|rows| rows.name() == name);
+                *found.ok_or_else(|| format!("`{name}` are no rows; there are answer, question, all"))?
+            }
+        };
+        Ok((of, rows))
+    }
+
+    /// The treatment, if nothing is left over.
+    fn end(self, treatment: Treatment) -> Result<Treatment, String> {
+        match (self.words.last(), self.settings.first()) {
+            (Some(word), _) => Err(format!("`{word}` is one word too many")),
+            (_, Some((name, _))) => Err(format!("there is no setting `{name}`")),
+            (None, None) => Ok(treatment),
+        }
+    }
+}
+
+fn whole<T: FromStr>(what: &str, text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|_| format!("{what}: `{text}` is not a whole number"))
+}
+
+/// Sorted, each once.
+fn in_order<T: Ord>(mut list: Vec<T>) -> Vec<T> {
+    list.sort_unstable();
+    list.dedup();
+    list
+}
+
+fn quantise(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
+    let (Some(bits), Some(scope)) = (arguments.word(), arguments.word()) else {
+        return Err("it takes bits and a scope, and exempt-sinks if they are: quantise(4, tensor)".into());
+    };
+    let exempt_sinks = arguments.flag("exempt-sinks");
+    let found = Scope::ALL.into_iter().find(|known| known.name() == scope);
+    let scope = found.ok_or_else(|| format!("`{scope}` is not a scope; there are tensor, head, row"))?;
+    let bits = bits.parse().ok().filter(|bits| BITS.contains(bits));
+    let bits = bits.ok_or_else(|| format!("a logit can have {} to {} bits", BITS.start(), BITS.end()))?;
+    Ok(Treatment::Quantise { quantiser: Quantiser { bits, scope }, exempt_sinks })
+}
+
+fn remove(how: Removal, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
+    let keys = arguments.word().ok_or("it takes regions of keys: mask(noise)")?.parse()?;
+    let (of, rows) = arguments.scope()?;
+    Ok(Treatment::Remove { how, keys, of, rows })
+}
+
+fn replace(others: bool, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
+    let heads = arguments.word().ok_or("it takes heads, as layer.head: ablate(0.3+2.1)")?.parse()?;
+    let zero = arguments.flag("zero");
+    let (of, rows) = arguments.scope()?;
+    Ok(Treatment::Replace { others, heads, of, rows, zero })
+}
+
+fn regions(text: &str) -> Result<Vec<Region>, String> {
+    let mut found = Vec::new();
+    for name in text.split('+').map(str::trim) {
+        match Region::ALL.into_iter().find(|region| region.name() == name) {
+            Some(region) => found.push(region),
+            None if name == "noise" => found.extend(Region::NOISE),
+            None => {
+                let names = Region::ALL.map(Region::name).join(", ");
+                return Err(format!("`{name}` is not a region; there are {names}, noise, random:NUMBER, random:noise"));
+            }
+        }
+    }
+    Ok(in_order(found))
+}
+
+impl FromStr for Keys {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("random:") {
+            None => regions(text).map(Self::Regions),
+            Some(number) => number.trim().parse().map(Self::Random).or_else(|_| regions(number).map(Self::RandomLike)),
+        }
+    }
+}
+
+impl FromStr for Ranking {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::VARIANTS.iter().find(|ranking| ranking.name() == text.trim());
+        let names: Vec<&str> = Self::VARIANTS.iter().map(|ranking| ranking.name()).collect();
+        found.copied().ok_or_else(|| format!("`{text}` is not a ranking; there are {}", names.join(", ")))
+    }
+}
+
+impl FromStr for Heads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(':').map(str::trim).collect();
+        match parts.as_slice() {
+            ["all"] => Ok(Self::All),
+            ["best", n, by] => Ok(Self::Best { n: whole("best", n)?, by: by.parse()? }),
+            ["random", n, by, draw] => {
+                Ok(Self::Random { n: whole("random", n)?, by: by.parse()?, draw: whole("random", draw)? })
+            }
+            [list] => {
+                let head = |name: &str| {
+                    let (layer, head) = name.split_once('.').ok_or_else(|| {
+                        format!(
+                            "`{name}` is not a head: layer.head, all, best:NUMBER:RANKING, random:NUMBER:RANKING:DRAW"
+                        )
+                    })?;
+                    Ok((whole("layer", layer)?, whole("head", head)?))
+                };
+                list.split('+')
+                    .map(|name| head(name.trim()))
+                    .collect::<Result<_, String>>()
+                    .map(in_order)
+                    .map(Self::Named)
+            }
+            _ => Err(format!("`{text}` are no heads: best:NUMBER:RANKING, random:NUMBER:RANKING:DRAW")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_read_back_as_the_condition_that_wrote_them() {
+        for name in [
+            "none",
+            "quantise(4, tensor)",
+            "quantise(16, row, exempt-sinks)",
+            "mask(noise)",
+            "silence(filler+distractor, layers=0+2, heads=1, rows=all)",
+            "mask(random:20, rows=question)",
+            "mask(random:needle+answer)",
+            "ablate(0.3+2.1)",
+            "ablate(all, layers=1, zero)",
+            "keep(best:4:share_abs)",
+            "ablate(random:8:share_abs:2, rows=all, zero)",
+            "quantise(4, row); mask(noise)",
+        ] {
+            let condition: Condition = name.parse().unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(condition.to_string(), name);
+            assert_eq!(condition.column().as_deref(), (name != "none").then_some(name));
+        }
+    }
+
+    #[test]
+    fn one_condition_has_one_name_however_it_is_written() {
+        for (written, name) in [
+            (" quantise( 4,head ) ", "quantise(4, head)"),
+            ("mask(distractor+template + filler)", "mask(noise)"),
+            ("mask(noise, rows=answer)", "mask(noise)"),
+            ("silence(answer+needle,heads=3+1+3,layers=0)", "silence(needle+answer, layers=0, heads=1+3)"),
+            ("ablate(2.1+0.3+2.1)", "ablate(0.3+2.1)"),
+            ("mask(noise) ;quantise(8, row)", "mask(noise); quantise(8, row)"),
+        ] {
+            assert_eq!(written.parse::<Condition>().unwrap().to_string(), name);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_there_is() {
+        let refusal = |name: &str| name.parse::<Condition>().unwrap_err();
+        for (name, words) in [
+            ("", "written like mask(noise), and are quantise, mask"),
+            ("mask(noise", "written like"),
+            ("blur(2)", "there are quantise, mask, silence, ablate, keep"),
+            ("quantise(4)", "bits and a scope"),
+            ("quantise(1, row)", "2 to 16 bits"),
+            ("quantise(4, matrix)", "tensor, head, row"),
+            ("quantise(4, row); quantise(8, row)", "twice"),
+            ("mask()", "takes regions"),
+            ("mask(nois)", "there are bos, template, filler, distractor, needle, answer, question, noise, random"),
+            ("mask(random:few)", "`few` is not a region"),
+            ("mask(noise, row=all)", "there is no setting `row`"),
+            ("mask(noise, rows=some)", "there are answer, question, all"),
+            ("mask(noise, layers=1, layers=2)", "set twice"),
+            ("mask(noise, layers=first)", "`first` is not a whole number"),
+            ("mask(noise, zero)", "one word too many"),
+            ("ablate(3)", "not a head: layer.head, all"),
+            ("ablate(1.x)", "`x` is not a whole number"),
+            ("ablate(best:4)", "best:NUMBER:RANKING"),
+            ("ablate(best:4:beauty)", "not a ranking; there are share_out, share_abs, logit_out"),
+        ] {
+            assert!(refusal(name).contains(words), "{name}: {}", refusal(name));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_makes_the_reader_panic_and_what_it_takes_reads_back(name in "[a-z(),;:=+. 0-9-]{0,60}") {
+            if let Ok(condition) = name.parse::<Condition>() {
+                prop_assert_eq!(condition.to_string().parse::<Condition>(), Ok(condition));
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Conditions resolved: the positions, layers and heads that a treatment means for one model and one prompt.
+
+use super::{Condition, Heads, Keys, Ranking, Rows, Treatment};
+use crate::attention::{Loss, Quantise, Removed, Replaced, Selection, Treated};
+use crate::bail_usage;
+use crate::prompt::{Prompt, Region};
+use crate::rng::Rng;
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// A head, by layer and index.
+type Head = (usize, usize);
+
+/// What is known of a model's heads from reference prompts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reference {
+    /// What heads write on average over such rows: by layer, (H, value width), row-major.
+    pub written: BTreeMap<Rows, Vec<Vec<f32>>>,
+    /// Heads from best to worst, with what they are ranked by.
+    pub rankings: BTreeMap<Ranking, Vec<(Head, f64)>>,
+}
+
+/// Conditions of one model.
+#[derive(Clone, Debug)]
+pub struct Resolver<'a> {
+    /// The model's name, for messages.
+    pub model: &'a str,
+    /// Layers of the model.
+    pub layers: usize,
+    /// Output heads of each layer.
+    pub heads: usize,
+}
+
+/// Which rows have which regions.
+type View = (Range<usize>, Vec<Region>);
+
+impl Resolver<'_> {
+    /// Whether a condition is possible; `plain_text` where nothing is asked.
+    ///
+    /// # Errors
+    /// Usage errors that name what there is.
+    pub fn check(&self, condition: &Condition, plain_text: bool) -> Result<()> {
+        for treatment in condition.treatments() {
+            let (of, rows) = match treatment {
+                Treatment::Quantise { .. } => continue,
+                Treatment::Remove { of, rows, keys, .. } => {
+                    let asks = |region: &Region| !matches!(region, Region::Bos | Region::Filler);
+                    let regions = match keys {
+                        Keys::Regions(regions) | Keys::RandomLike(regions) => regions.as_slice(),
+                        Keys::Random(_) => &[],
+                    };
+                    if plain_text && !regions.is_empty() && regions.iter().all(asks) {
+                        bail_usage!("the condition {condition}: plain text is bos and filler");
+                    }
+                    (of, rows)
+                }
+                Treatment::Replace { heads, of, rows, .. } => {
+                    self.check_heads(condition, heads, plain_text)?;
+                    (of, rows)
+                }
+            };
+            if plain_text && *rows == Rows::Question {
+                bail_usage!(
+                    "the condition {condition}: plain text has no question, its rows are answer (the last 32) and all"
+                );
+            }
+            for (what, wanted, have) in [("layers", &of.layers, self.layers), ("heads", &of.heads, self.heads)] {
+                if let Some(index) = wanted.iter().flatten().find(|&&index| index >= have) {
+                    bail_usage!(
+                        "the condition {condition}: {what}={index}, and {} has {what} 0 to {}",
+                        self.model,
+                        have - 1
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_heads(&self, condition: &Condition, heads: &Heads, plain_text: bool) -> Result<()> {
+        let (layers, of_each) = (self.layers, self.heads);
+        match heads {
+            Heads::All => {}
+            Heads::Named(list) => {
+                if let Some((layer, head)) = list.iter().find(|(layer, head)| *layer >= layers || *head >= of_each) {
+                    bail_usage!(
+                        "the condition {condition}: there is no head {layer}.{head}, {} has heads 0.0 to {}.{}",
+                        self.model,
+                        layers - 1,
+                        of_each - 1
+                    );
+                }
+            }
+            Heads::Best { n, by } | Heads::Random { n, by, .. } => {
+                if *n > layers * of_each {
+                    bail_usage!("the condition {condition}: {} has {} heads", self.model, layers * of_each);
+                }
+                if plain_text {
+                    bail_usage!("the condition {condition}: plain text has no answer to rank heads by {}", by.name());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a condition does to a pass over a prompt. `sinks` are those of every head, for quantisers that spare them, and
+    /// `seed` is the prompt's. A model that is `generating` gets the prompt without its answers, and every row from the one
+    /// that predicts the first answer on is a row of an answer.
+    pub fn resolve(
+        &self,
+        condition: &Condition,
+        reference: &Reference,
+        sinks: &BTreeMap<Head, Vec<usize>>,
+        (prompt, seed, generating): (&Prompt, u64, bool),
+    ) -> Treated {
+        let mut treated = Treated::default();
+        for treatment in condition.treatments() {
+            match treatment {
+                Treatment::Quantise { quantiser, exempt_sinks } => {
+                    let exempt = if *exempt_sinks { sinks.clone() } else { BTreeMap::new() };
+                    treated.quantise = Some(Quantise { quantiser: *quantiser, exempt });
+                }
+                Treatment::Remove { how, keys, of, rows } => {
+                    let loss = |(rows, regions): View| Loss { rows, keys: keys.positions(&regions, seed, generating) };
+                    let losses = views(prompt, *rows, generating).into_iter().map(loss).collect();
+                    treated.removed.push(Removed { how: *how, of: of.clone(), losses });
+                }
+                Treatment::Replace { others, heads, of, rows, zero } => {
+                    let at: Vec<Range<usize>> =
+                        views(prompt, *rows, generating).into_iter().map(|(rows, _)| rows).collect();
+                    for (layer, head) in self.replaced(*others, heads, of, reference) {
+                        let written = reference.written.get(rows).filter(|_| !zero).map(|layers| &layers[layer]);
+                        let output = written.map_or_else(Vec::new, |written| {
+                            let width = written.len() / self.heads;
+                            written[head * width..][..width].to_vec()
+                        });
+                        treated.replaced.push(Replaced { layer, head, rows: at.clone(), output });
+                    }
+                }
+            }
+        }
+        treated
+    }
+
+    /// The heads whose output is replaced.
+    fn replaced(&self, others: bool, heads: &Heads, of: &Selection, reference: &Reference) -> Vec<Head> {
+        let every = || (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
+        let named: BTreeSet<Head> = match heads {
+            Heads::All => every().collect(),
+            Heads::Named(list) => list.iter().copied().collect(),
+            Heads::Best { n, by } => reference.best(*n, *by).collect(),
+            Heads::Random { n, by, draw } => self.random(reference.best(*n, *by).collect(), *draw),
+        };
+        every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
+    }
+
+    /// As many heads of each layer as `best` has there, drawn from the others as long as there are any.
+    fn random(&self, best: BTreeSet<Head>, draw: u64) -> BTreeSet<Head> {
+        let mut rng = Rng::new(draw, "random heads");
+        let mut drawn = BTreeSet::new();
+        for layer in 0..self.layers {
+            let wanted = best.iter().filter(|(of, _)| *of == layer).count();
+            let (mut inside, mut others): (Vec<usize>, Vec<usize>) =
+                (0..self.heads).partition(|&head| best.contains(&(layer, head)));
+            rng.shuffle(&mut others);
+            rng.shuffle(&mut inside);
+            drawn.extend(others.into_iter().chain(inside).take(wanted).map(|head| (layer, head)));
+        }
+        drawn
+    }
+}
+
+impl Reference {
+    fn best(&self, n: usize, by: Ranking) -> impl Iterator<Item = Head> + '_ {
+        self.rankings.get(&by).into_iter().flatten().take(n).map(|(head, _)| *head)
+    }
+}
+
+impl Keys {
+    /// Positions of these keys, ascending. What is generated belongs to the last region.
+    fn positions(&self, regions: &[Region], seed: u64, generating: bool) -> Vec<Range<usize>> {
+        let within = |set: &[Region]| (0..regions.len()).filter(|&i| set.contains(&regions[i])).collect::<Vec<_>>();
+        match self {
+            Self::Regions(set) => {
+                let mut found = ranges(&within(set));
+                let to_the_end = found.last_mut().filter(|last| generating && last.end == regions.len());
+                to_the_end.into_iter().for_each(|last| last.end = usize::MAX);
+                found
+            }
+            Self::Random(n) => random_keys(regions, *n, seed),
+            Self::RandomLike(set) => random_keys(regions, within(set).len(), seed),
+        }
+    }
+}
+
+/// Keys of the context, drawn by the prompt's seed: the same for every treatment.
+fn random_keys(regions: &[Region], n: usize, seed: u64) -> Vec<Range<usize>> {
+    let context = |&i: &usize| !matches!(regions[i], Region::Bos | Region::Question);
+    let mut keys: Vec<usize> = (0..regions.len()).filter(context).collect();
+    Rng::new(seed, "random keys").shuffle(&mut keys);
+    keys.truncate(n);
+    keys.sort_unstable();
+    ranges(&keys)
+}
+
+/// Ascending positions as ranges.
+fn ranges(positions: &[usize]) -> Vec<Range<usize>> {
+    positions.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[run.len() - 1] + 1).collect()
+}
+
+impl Rows {
+    /// The rows of a prompt, ascending.
+    pub fn of(self, prompt: &Prompt) -> Vec<Range<usize>> {
+        views(prompt, self, false).into_iter().map(|(rows, _)| rows).collect()
+    }
+}
+
+/// The rows that are treated, with their regions; ascending.
+fn views(prompt: &Prompt, rows: Rows, generating: bool) -> Vec<View> {
+    let targets = prompt.targets();
+    let (question, unanswered) = (prompt.haystack.end, prompt.unanswered().len());
+    if generating {
+        let start = match rows {
+            Rows::Answer => unanswered.saturating_sub(1),
+            Rows::Question => question,
+            Rows::All => 0,
+        };
+        return vec![(start..usize::MAX, of_no_question(prompt))];
+    }
+    let mut views: Vec<View> = targets.into_iter().map(|target| (target.rows, target.regions)).collect();
+    views.sort_by_key(|(rows, _)| rows.start);
+    let mut next = match rows {
+        Rows::Answer => return views,
+        Rows::Question => question,
+        Rows::All => 0,
+    };
+    let (between, mut all) = (of_no_question(prompt), Vec::new());
+    for (rows, regions) in views {
+        if next < rows.start {
+            all.push((next..rows.start, between.clone()));
+        }
+        next = rows.end;
+        all.push((rows, regions));
+    }
+    if next < prompt.ids.len() {
+        all.push((next..prompt.ids.len(), between));
+    }
+    all
+}
+
+/// Regions for rows that answer no question: every needle that is asked for is the answer's.
+fn of_no_question(prompt: &Prompt) -> Vec<Region> {
+    let mut regions = prompt.regions(None);
+    for query in &prompt.queries {
+        regions[query.needle.clone()].fill(Region::Needle);
+    }
+    for query in &prompt.queries {
+        regions[query.answer.clone()].fill(Region::Answer);
+    }
+    regions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::Removal;
+    use crate::prompt::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
+
+    fn prompt(retrieve: usize) -> Prompt {
+        let spec = NeedleSpec { ctx_tok: 400, needles: 3, retrieve, depth_pct: 50.0, cities: CitySet::Train };
+        needle::build(&spec, 5, Tokenizer::embedded(), &Haystack::embedded()).unwrap()
+    }
+
+    const RESOLVER: Resolver<'_> = Resolver { model: "m", layers: 2, heads: 4 };
+
+    fn resolved(name: &str, prompt: &Prompt, generating: bool) -> Treated {
+        let ranked = [(1, 2), (0, 0), (1, 3), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)].map(|head| (head, 0.0)).to_vec();
+        let reference = Reference {
+            written: [(Rows::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into(),
+            rankings: [(Ranking::ShareAbs, ranked)].into(),
+        };
+        RESOLVER.resolve(&name.parse().unwrap(), &reference, &BTreeMap::new(), (prompt, 5, generating))
+    }
+
+    /// The keys that each row loses.
+    fn lost(treated: &Treated, row: usize) -> Vec<usize> {
+        let losses = treated.removed[0].losses.iter().filter(|loss| loss.rows.contains(&row));
+        losses.flat_map(|loss| loss.keys.iter().cloned().flatten()).collect()
+    }
+
+    #[test]
+    fn every_row_loses_the_regions_of_the_question_that_it_answers() {
+        let prompt = prompt(2);
+        let treated = resolved("mask(needle+answer)", &prompt, false);
+        assert_eq!(treated.removed[0].how, Removal::Mask);
+        for (i, query) in prompt.queries.iter().enumerate() {
+            assert!(query.rows().all(|row| lost(&treated, row) == query.needle.clone().collect::<Vec<_>>()), "{i}");
+        }
+        let before = prompt.queries[0].rows().start - 1;
+        assert!(lost(&treated, before).is_empty(), "no row of an answer");
+        // Rows that answer nothing lose both needles, and not the one that nobody asks for.
+        let treated = resolved("mask(needle+answer, rows=question)", &prompt, false);
+        let both = prompt.queries.iter().map(|query| query.needle.len()).sum::<usize>();
+        assert_eq!(lost(&treated, before).len(), both);
+        assert_eq!(lost(&treated, prompt.queries[1].rows().start).len(), prompt.queries[1].needle.len());
+        assert!(lost(&treated, prompt.haystack.end - 1).is_empty() && !lost(&treated, prompt.haystack.end).is_empty());
+        let noise = resolved("silence(noise, rows=all)", &prompt, false);
+        let regions = prompt.regions(Some(0));
+        let wanted: Vec<usize> = (0..regions.len()).filter(|&i| Region::NOISE.contains(&regions[i])).collect();
+        assert_eq!(lost(&noise, prompt.queries[0].rows().start), wanted);
+    }
+
+    #[test]
+    fn random_keys_are_of_the_context_as_many_as_asked_for_and_always_the_same() {
+        let prompt = prompt(1);
+        let row = prompt.queries[0].rows().start;
+        let few = lost(&resolved("mask(random:20)", &prompt, false), row);
+        assert_eq!(few.len(), 20);
+        assert!(few.iter().all(|&key| prompt.haystack.end > key && key > 0));
+        assert_eq!(few, lost(&resolved("silence(random:20)", &prompt, false), row));
+        let noise = lost(&resolved("mask(noise)", &prompt, false), row);
+        let like = lost(&resolved("mask(random:noise)", &prompt, false), row);
+        assert!(noise.len() == like.len() && noise != like);
+        assert!(few.iter().all(|key| like.contains(key)), "more of the same");
+    }
+
+    #[test]
+    fn heads_are_the_best_of_a_ranking_or_others_of_the_same_layers() {
+        let prompt = prompt(1);
+        let heads = |name: &str| -> Vec<Head> {
+            resolved(name, &prompt, false).replaced.iter().map(|replaced| (replaced.layer, replaced.head)).collect()
+        };
+        assert_eq!(heads("ablate(best:3:share_abs)"), [(0, 0), (1, 2), (1, 3)]);
+        assert_eq!(heads("keep(best:3:share_abs, layers=1)"), [(1, 0), (1, 1)]);
+        assert_eq!(heads("ablate(all, heads=2)"), [(0, 2), (1, 2)]);
+        let draws: Vec<Vec<Head>> = (0..20).map(|draw| heads(&format!("ablate(random:3:share_abs:{draw})"))).collect();
+        assert!(draws.iter().all(|draw| draw[0].0 == 0 && draw[0].1 > 0 && draw[1..] == [(1, 0), (1, 1)]), "{draws:?}");
+        assert!(draws.iter().any(|draw| draw != &draws[0]), "draws differ");
+        assert_eq!(heads("ablate(random:8:share_abs:1)").len(), 8, "of all heads no others are left");
+    }
+
+    #[test]
+    fn heads_write_their_mean_unless_they_are_to_write_nothing() {
+        let prompt = prompt(1);
+        let output = |name: &str| resolved(name, &prompt, false).replaced[0].output.clone();
+        assert_eq!(output("ablate(0.1)"), [2.0, 3.0]);
+        assert!(output("ablate(0.1, zero)").is_empty());
+    }
+
+    #[test]
+    fn what_is_generated_is_a_row_of_an_answer_and_a_key_of_the_question() {
+        let prompt = prompt(1);
+        let treated = resolved("mask(question)", &prompt, true);
+        let first = prompt.unanswered().len() - 1;
+        assert_eq!(treated.removed[0].losses[0].rows, first..usize::MAX);
+        assert_eq!(treated.removed[0].losses[0].keys, [prompt.haystack.end..usize::MAX]);
+    }
+
+    #[test]
+    fn what_a_model_does_not_have_is_refused_with_what_it_has() {
+        let refusal = |name: &str, text| RESOLVER.check(&name.parse().unwrap(), text).unwrap_err().to_string();
+        for (name, text, words) in [
+            ("mask(noise, layers=2)", false, "m has layers 0 to 1"),
+            ("silence(noise, heads=1+4)", false, "heads=4, and m has heads 0 to 3"),
+            ("ablate(0.3+1.4)", false, "there is no head 1.4, m has heads 0.0 to 1.3"),
+            ("keep(best:9:share_abs)", false, "m has 8 heads"),
+            ("mask(needle)", true, "plain text is bos and filler"),
+            ("mask(filler, rows=question)", true, "plain text has no question"),
+            ("ablate(best:1:share_abs)", true, "no answer to rank heads by share_abs"),
+        ] {
+            assert!(refusal(name, text).contains(words), "{name}: {}", refusal(name, text));
+        }
+        assert!(RESOLVER.check(&"mask(noise); ablate(1.3)".parse().unwrap(), true).is_ok());
+    }
+}

@@ -1,0 +1,244 @@
+//! Treated passes of whole models: decoding against whole passes, both against the dense reference, and from outside.
+
+use crate::common::{assert_close, edit_tensor, fixture};
+use crate::generate::{cases, load, splits};
+use assert_cmd::Command;
+use candle_core::{Device, Tensor};
+use difftool::attention::{Attend, Dense, Loss, Quantise, Removal, Removed, Replaced, Selection, Stream, Treated};
+use difftool::generate::Decoder;
+use difftool::model::Transformer;
+use difftool::quant::{Quantiser, Scope};
+use difftool::record::Record;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// Logits of a whole pass: (T, W).
+fn whole(model: &Transformer, ids: &[u32], attend: &mut dyn Attend) -> Tensor {
+    let hidden = model.hidden(&[ids.to_vec()], attend).unwrap();
+    model.logits(&hidden).unwrap().get(0).unwrap()
+}
+
+/// Some of everything that can be done to a text of `t` tokens, for heads that write `width` channels.
+fn treatments(t: usize, width: usize) -> Vec<(&'static str, Treated)> {
+    let removed = |how, rows, keys: Vec<std::ops::Range<usize>>| Removed {
+        how,
+        of: Selection { layers: None, heads: Some(vec![0]) },
+        losses: vec![Loss { rows, keys }],
+    };
+    let masked = vec![removed(Removal::Mask, t / 3..usize::MAX, vec![0..3, 5..9, t - 4..usize::MAX])];
+    let silenced = vec![removed(Removal::Silence, t / 2..usize::MAX, vec![1..t / 3])];
+    let replaced = |layer, head, output| Replaced { layer, head, rows: vec![t / 4..t / 3, t / 2..usize::MAX], output };
+    let replaced = vec![replaced(0, 1, vec![0.25; width]), replaced(1, 0, Vec::new())];
+    let exempt = BTreeMap::from([((0, 0), vec![0, 2]), ((1, 1), vec![t - 6])]);
+    let quantise = Some(Quantise { quantiser: Quantiser { bits: 6, scope: Scope::Row }, exempt });
+    let none = Treated::default;
+    vec![
+        ("masked", Treated { removed: masked.clone(), ..none() }),
+        ("silenced", Treated { removed: silenced.clone(), ..none() }),
+        ("replaced", Treated { replaced: replaced.clone(), ..none() }),
+        ("quantised", Treated { quantise: quantise.clone(), ..none() }),
+        ("all", Treated { quantise, removed: [masked, silenced].concat(), replaced }),
+    ]
+}
+
+fn value_width(model: &Transformer) -> usize {
+    model.config.wiring().value_slices() * model.config.head_dim
+}
+
+#[test]
+fn a_treated_model_decodes_step_by_step_what_a_whole_treated_pass_gives() {
+    for (name, model, texts) in cases() {
+        let ids = &texts[0];
+        for (what, treated) in treatments(ids.len(), value_width(&model)) {
+            let want = whole(&model, ids, &mut Stream::new(&[]).treated(Some(&treated)));
+            let largest = want.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            // A logit half-way between two codes may become either.
+            let tolerance = if treated.quantise.is_some() { 2e-2 } else { 1e-5 } * f64::from(largest).max(1.0);
+            for split in splits(&model, ids.len()) {
+                let mut decoder = Decoder::new(&model, ids.len()).treated(Some(&treated));
+                let mut next = decoder.read(&ids[..split]).unwrap();
+                for at in split..=ids.len() {
+                    let got = Tensor::from_vec(next, model.config.vocab, &Device::Cpu).unwrap();
+                    let label = format!("{name}, {what}: {split}, {at}");
+                    assert_close(&label, &got, &want.get(at - 1).unwrap(), tolerance);
+                    let Some(id) = ids.get(at) else { break };
+                    next = decoder.read(&[*id]).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_treated_pass_is_that_of_the_dense_reference_and_not_the_untreated_one() {
+    for (name, model, texts) in cases() {
+        let ids = &texts[0];
+        let before = whole(&model, ids, &mut Stream::new(&[]));
+        for (what, treated) in treatments(ids.len(), value_width(&model)) {
+            let got = whole(&model, ids, &mut Stream::new(&[]).treated(Some(&treated)));
+            let want = whole(&model, ids, &mut Dense { treated: treated.clone(), ..Dense::default() });
+            let largest = want.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            let tolerance = if treated.quantise.is_some() { 2e-2 } else { 1e-5 } * f64::from(largest).max(1.0);
+            assert_close(&format!("{name}, {what}"), &got, &want, tolerance);
+            let moved = (got - &before).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            assert!(moved > 0.0, "{name}, {what}: nothing was done");
+        }
+    }
+}
+
+#[test]
+fn a_head_that_writes_nothing_is_a_head_whose_columns_of_the_output_projection_are_zero() {
+    for name in ["llama_gqa_tied", "diffllama_gqa"] {
+        let scratch = TempDir::new().unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            std::fs::copy(fixture("transformers").join(name).join(file), scratch.path().join(file)).unwrap();
+        }
+        let model = load(scratch.path());
+        let (heads, width) = (model.config.wiring().heads(), value_width(&model));
+        edit_tensor(scratch.path(), "model.layers.1.self_attn.o_proj.weight", |weight| {
+            for row in weight.chunks_exact_mut(heads * width) {
+                row[width..2 * width].fill(0.0);
+            }
+        });
+        let replaced = vec![Replaced { layer: 1, head: 1, rows: vec![0..usize::MAX], output: Vec::new() }];
+        let treated = Treated { replaced, ..Treated::default() };
+        let ids: Vec<u32> = (0..30).map(|i| (i * 7 + 3) % model.config.vocab as u32).collect();
+        let got = whole(&model, &ids, &mut Stream::new(&[]).treated(Some(&treated)));
+        let want = whole(&load(scratch.path()), &ids, &mut Stream::new(&[]));
+        assert_close(name, &got, &want, 1e-6);
+    }
+}
+
+/// A folder to run experiments in.
+struct Scratch(TempDir);
+
+const FILE: &str = r#"
+show = "needle"
+models = ["transformer", "diff"]
+measures = ["answer"]
+conditions = ["mask(needle+answer)", "silence(needle+answer)", "mask(random:5)", "ablate(all)", "ablate(best:2:share_out)"]
+
+[grid]
+task = "needle"
+ctx_tok = [256]
+settings = [[1, 1]]
+depths_pct = [0.0, 50.0, 100.0]
+samples = 3
+heldout_samples = 0
+seed = 4
+"#;
+
+impl Scratch {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, args: &[&str]) -> std::process::Output {
+        Command::cargo_bin("difftool").unwrap().current_dir(self.0.path()).args(args).output().unwrap()
+    }
+
+    fn stdout(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Fails with this code and says all of these words.
+    fn refuses(&self, args: &[&str], words: &[&str]) {
+        let output = self.run(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(words.iter().all(|word| stderr.contains(word)), "{args:?}: {stderr}");
+    }
+
+    fn records(&self, run: &str) -> Vec<Record> {
+        difftool::record::read(&self.path(run).join("results.csv")).unwrap()
+    }
+}
+
+/// The mean of a metric of a model under a condition.
+fn mean(records: &[Record], model: &str, condition: Option<&str>, metric: &str) -> f64 {
+    let of = |r: &&Record| {
+        r.identity.model == model && r.identity.condition.as_deref() == condition && r.measure.metric == metric
+    };
+    let values: Vec<f64> = records.iter().filter(of).filter_map(|record| record.measure.value).collect();
+    assert!(!values.is_empty(), "{model}, {condition:?}, {metric}");
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+#[test]
+fn a_model_that_cannot_see_the_needle_cannot_name_the_number() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path("x.toml"), format!("{FILE}\n[generate]\nmax_new = 8\n")).unwrap();
+    scratch.stdout(&["run", "x.toml", "-q", "--out", "run"]);
+    let records = scratch.records("run");
+    for model in ["transformer", "diff"] {
+        let of = |condition, metric| mean(&records, model, condition, metric);
+        for (accuracy, log_prob) in [("exact", "answer_log_prob"), ("generated_exact", "answer_log_prob")] {
+            assert!(of(None, accuracy) > 0.6, "{model} finds numbers: {}", of(None, accuracy));
+            for condition in ["mask(needle+answer)", "silence(needle+answer)", "ablate(all)"] {
+                assert_eq!(of(Some(condition), accuracy), 0.0, "{model}, {condition}, {accuracy}");
+                assert!(of(Some(condition), log_prob) < of(None, log_prob) - 4.0, "{model}, {condition}");
+            }
+            assert!(of(Some("mask(random:5)"), accuracy) > 0.5, "{model} does without five words");
+        }
+        // What is measured is the treated row.
+        let share = |condition: Option<&str>| {
+            let of = |r: &&Record| {
+                let (id, m) = (&r.identity, &r.measure);
+                id.model == model
+                    && id.condition.as_deref() == condition
+                    && (&*m.metric, m.region.as_deref(), m.layer) == ("share_abs", Some("answer"), None)
+            };
+            records.iter().filter(of).filter_map(|r| r.measure.value).fold(0.0, f64::max)
+        };
+        assert!(share(None) > 0.05 && share(Some("mask(needle+answer)")) == 0.0);
+        assert_eq!(share(Some("silence(needle+answer)")), 0.0);
+    }
+}
+
+#[test]
+fn conditions_of_a_run_are_paired_by_name_and_do_not_depend_on_threads_or_interruptions() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path("x.toml"), FILE).unwrap();
+    scratch.stdout(&["run", "x.toml", "-q", "--out", "one", "--threads", "1"]);
+    scratch.stdout(&["run", "x.toml", "-q", "--out", "three", "--threads", "3"]);
+    let csv = |run: &str| std::fs::read_to_string(scratch.path(run).join("results.csv")).unwrap();
+    assert_eq!(csv("one"), csv("three"));
+    for shard in ["1/2", "2/2"] {
+        scratch.stdout(&["run", "x.toml", "-q", "--out", &shard.replace('/', "of"), "--shard", shard]);
+    }
+    scratch.stdout(&["merge", "1of2", "2of2", "-q", "--out", "merged"]);
+    assert_eq!(csv("one"), csv("merged"));
+    let compared = scratch.stdout(&["compare", "one", "--by", "condition", "--where", "model=diff", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&compared).unwrap();
+    let others: Vec<&str> = json["pairings"].as_array().unwrap().iter().map(|p| p["other"].as_str().unwrap()).collect();
+    assert!(others.contains(&"condition=mask(needle+answer)") && others.len() == 5, "{others:?}");
+}
+
+#[test]
+fn conditions_that_cannot_be_are_usage_errors_that_name_what_can() {
+    let scratch = Scratch::new();
+    let with = |condition: &str| {
+        let first = FILE.find("conditions = ").unwrap();
+        let last = first + FILE[first..].find('\n').unwrap();
+        let text = format!("{}conditions = [{condition:?}]{}", &FILE[..first], &FILE[last..]);
+        std::fs::write(scratch.path("x.toml"), text).unwrap();
+    };
+    for (condition, words) in [
+        ("mask(fillers)", &["x.toml, line 5", "`fillers` is not a region", "filler, distractor, needle"][..]),
+        ("ablate(4.0)", &["there is no head 4.0, transformer has heads 0.0 to 3.7"]),
+        ("mask(noise, layers=9)", &["layers=9", "transformer has layers 0 to 3"]),
+        ("ablate(1.7)", &["there is no head 1.7, diff has heads 0.0 to 3.3"]),
+        ("ablate(best:3:beauty)", &["`beauty` is not a ranking; there are share_out, share_abs"]),
+    ] {
+        with(condition);
+        scratch.refuses(&["run", "x.toml", "--out", "run"], words);
+        assert!(!scratch.path("run").exists(), "{condition}");
+    }
+}
