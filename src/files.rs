@@ -1,6 +1,7 @@
 //! Files of strangers, read up to a length that files of their kind have: an input that never ends (a device, a pipe) is an
 //! error, not the end of the memory.
 
+use crate::error::Usage;
 use anyhow::{ensure, Context, Result};
 use std::fs::File;
 use std::io::Read;
@@ -28,12 +29,41 @@ pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// As [`bytes`], of a file that the user names: one that is not there is a usage error.
+///
+/// # Errors
+/// As [`bytes`].
+pub fn input(path: &Path, most: u64) -> Result<Vec<u8>> {
+    bytes(path, most).map_err(|error| {
+        let missing = |cause: &(dyn std::error::Error + 'static)| {
+            cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::NotFound)
+        };
+        if error.chain().any(missing) {
+            anyhow::Error::new(Usage(format!("{error:#}")))
+        } else {
+            error
+        }
+    })
+}
+
 /// The text of a file that has no more than `most` bytes.
 ///
 /// # Errors
 /// Names the file that cannot be read, is longer, or is not UTF-8.
 pub fn text(path: &Path, most: u64) -> Result<String> {
-    String::from_utf8(bytes(path, most)?).with_context(|| format!("cannot read {}: not UTF-8", path.display()))
+    utf8(path, bytes(path, most)?)
+}
+
+/// As [`text`], of a file that the user names.
+///
+/// # Errors
+/// As [`input`] and [`text`].
+pub fn input_text(path: &Path, most: u64) -> Result<String> {
+    utf8(path, input(path, most)?)
+}
+
+fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).with_context(|| format!("cannot read {}: not UTF-8", path.display()))
 }
 
 #[cfg(test)]

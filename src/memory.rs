@@ -18,27 +18,52 @@ pub fn rss_bytes() -> Option<u64> {
 }
 
 /// Memory that can be had without swapping, in bytes: `MemAvailable`, or what a control group (of a container, a SLURM or a
-/// Kubernetes job) leaves, if that is less.
+/// Kubernetes job) or a limit of this process (`ulimit -v`, `ulimit -d`) leaves, if that is less.
 pub fn available_bytes() -> Option<u64> {
     let machine = field_bytes("/proc/meminfo", "MemAvailable:");
-    machine.into_iter().chain(groups_bytes()).min()
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    machine.into_iter().chain(groups_bytes()).chain(limits_bytes(&limits, &status)).min()
 }
 
-/// What this process's control groups (version 2) leave: the least of its own and of those around it.
+/// What the limits of this process leave of addresses and of data.
+fn limits_bytes(limits: &str, status: &str) -> Option<u64> {
+    let left = |(limit, used): (&str, &str)| {
+        let limit = limits.lines().find_map(|line| line.strip_prefix(limit))?;
+        let limit: u64 = limit.split_whitespace().next()?.parse().ok()?; // `unlimited` is no number
+        Some(limit.saturating_sub(line_bytes(status, used)?))
+    };
+    [("Max address space", "VmSize:"), ("Max data size", "VmData:")].into_iter().filter_map(left).min()
+}
+
+/// What this process's control groups leave: the least of its own and of those around it, in either version.
 fn groups_bytes() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let own = Path::new("/sys/fs/cgroup").join(own);
-    own.ancestors().take_while(|group| group.starts_with("/sys/fs/cgroup")).filter_map(group_bytes).min()
+    let of_line = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, own) = rest.split_once(':')?;
+        let root = match controllers {
+            "" => Path::new("/sys/fs/cgroup"),
+            _ if controllers.split(',').any(|name| name == "memory") => Path::new("/sys/fs/cgroup/memory"),
+            _ => return None,
+        };
+        let own = root.join(own.trim_start_matches('/'));
+        own.ancestors().take_while(|group| group.starts_with(root)).filter_map(group_bytes).min()
+    };
+    groups.lines().filter_map(of_line).min()
 }
 
 /// What the limit of one control group leaves; nothing if it has none. Pages of files it no longer uses can be had too.
 fn group_bytes(group: &Path) -> Option<u64> {
     let number = |file: &str| std::fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
-    let (limit, used) = (number("memory.max")?, number("memory.current")?);
-    let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    let idle = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok()).unwrap_or(0);
-    Some(limit.saturating_sub(used).saturating_add(idle).min(limit))
+    let of = |limit: &str, used: &str, idle: &str| {
+        let (limit, used) = (number(limit)?, number(used)?);
+        let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let idle = stat.lines().find_map(|line| line.strip_prefix(idle)?.trim().parse().ok()).unwrap_or(0);
+        Some(limit.saturating_sub(used).saturating_add(idle).min(limit))
+    };
+    let second = of("memory.max", "memory.current", "inactive_file ");
+    second.or_else(|| of("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "))
 }
 
 /// After how many milliseconds freed memory goes back to the system. The bindings do not name this option of mimalloc.
@@ -53,7 +78,10 @@ pub fn keep_freed() {
 
 /// A line such as `VmHWM:   1234 kB`.
 fn field_bytes(file: &str, field: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(file).ok()?;
+    line_bytes(&std::fs::read_to_string(file).ok()?, field)
+}
+
+fn line_bytes(text: &str, field: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
     Some(1024 * kib)
@@ -83,6 +111,29 @@ mod tests {
         assert_eq!(group_bytes(group.path()), Some(300));
         write("memory.stat", "anon 500\ninactive_file 200\nactive_file 0\n");
         assert_eq!(group_bytes(group.path()), Some(500));
+    }
+
+    #[test]
+    fn control_groups_of_the_first_version_count_too() {
+        let group = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| std::fs::write(group.path().join(file), text).unwrap();
+        write("memory.limit_in_bytes", "1000\n");
+        write("memory.usage_in_bytes", "700\n");
+        write("memory.stat", "cache 300\ntotal_inactive_file 100\n");
+        assert_eq!(group_bytes(group.path()), Some(400));
+    }
+
+    #[test]
+    fn limits_of_the_process_leave_what_it_has_not_taken() {
+        let limits = "Max data size             unlimited            unlimited            bytes\n\
+                      Max address space         4000000              unlimited            bytes\n";
+        let status = "VmSize:\t    1000 kB\nVmData:\t     500 kB\n";
+        assert_eq!(limits_bytes(limits, status), Some(4_000_000 - 1_024_000));
+        assert_eq!(
+            limits_bytes(&limits.replace("unlimited            unlimited", "600000 600000"), status),
+            Some(88_000)
+        );
+        assert_eq!(limits_bytes("Max address space unlimited unlimited bytes", status), None);
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn dry_run(experiment: Experiment, how: &How) -> Result<()> {
     how.start_threads()?;
     let setup = Setup::load(experiment)?;
     let cells = cells_of(setup.grid.cells(), how.part.shard);
-    let memory = setup.check(&cells)?;
+    let memory = setup.check(&cells, &setup.measures()?.list())?;
     let cells = cells.len();
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::terminal::stdout();
@@ -88,7 +88,7 @@ fn list(experiment: Experiment, how: &How) -> Result<()> {
     how.start_threads()?;
     let setup = Setup::load(experiment)?;
     let cells = cells_of(setup.grid.cells(), how.part.shard);
-    setup.check(&cells)?;
+    setup.check(&cells, &setup.measures()?.list())?;
     let Some(pace) = Pace::measure(&setup, &cells, &mut setup.measures()?.list())? else {
         bail_usage!("no prompt belongs to this shard");
     };

@@ -8,14 +8,14 @@ use super::flags;
 use super::session::{How, Session};
 use crate::bail_usage;
 use crate::cli::{HeatmapArgs, MapKind, PoolingArg, TokenSpan};
-use crate::experiment::{Experiment, Grid as Prompts, NeedleGrid, Setup, Show, TextGrid};
+use crate::experiment::{Experiment, Grid as Prompts, NeedleGrid, Setup, Show, TextGrid, CELLS, RESULTS};
 use crate::measure::{AnswerMeasure, MapMeasure, MapSpec, Measure};
 use crate::memory::available_bytes;
 use crate::probe::{Pooling, Quantity};
 use crate::prompt::Region;
 use crate::record::Record;
 use crate::table::{left, percent_or_dash, right, short, Table};
-use anyhow::Result;
+use anyhow::{bail, Context, Result};
 use data::{taken, write_data};
 use draw::Picture;
 use heads::Heads;
@@ -23,6 +23,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::path::Path;
 
 /// Pixels per bin, at least: single pixels can hardly be seen.
 const PIXELS_PER_BIN: usize = 2;
@@ -42,7 +43,7 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
     how.start_threads()?;
     let setup = Setup::load(experiment)?;
     let heads = Heads::find(&setup, args)?;
-    let bins = (args.size as usize / if args.grid { 4 } else { PIXELS_PER_BIN }).max(1);
+    let bins = if args.grid { args.size.min(draw::SMALL) as usize / 4 } else { args.size as usize / PIXELS_PER_BIN };
     let mut measure = MapMeasure::new(spec(args, Some(bins)), heads.selections.clone());
     let mut full = MapMeasure::new(spec(args, None), heads.selections.clone());
     let mut answer = AnswerMeasure { by_head: true };
@@ -54,6 +55,9 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
         measures.push(&mut full);
     }
     let mut session = Session::run(setup, how, &mut measures, &mut see)?;
+    if !session.run.is_complete() {
+        return discard(&session);
+    }
     if !measure.maps.is_empty() {
         let picture = Picture { args, heads: &heads, maps: &measure.maps };
         picture.draw(&mut session)?;
@@ -62,11 +66,19 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
             write_data(path, if args.full { &full.maps } else { &measure.maps }, args.full, &models, args.head)?;
         }
     }
-    if session.run.is_complete() {
-        session.run.outputs.write_manifest(&session.setup)?;
-    }
+    session.run.outputs.write_manifest(&session.setup)?;
     print(&drawn_layers(&session.setup, &heads, &shares), args)?;
     session.conclude()
+}
+
+/// Of one prompt there is all or nothing: a folder without its maps would only stand in the way of the next attempt.
+fn discard(session: &Session) -> Result<()> {
+    let folder = session.run.outputs.folder().path();
+    for file in [RESULTS, CELLS] {
+        let _ = std::fs::remove_file(folder.join(file));
+    }
+    let _ = std::fs::remove_dir(folder);
+    bail!("stopped before the map was there; nothing is left in {}", folder.display())
 }
 
 /// The share of one head's output that one region gives, in the rows that are measured.
@@ -171,11 +183,27 @@ fn check(args: &HeatmapArgs, ctx_tok: usize) -> Result<()> {
         if !matches!(extension, Some("npy" | "csv")) {
             bail_usage!("--data {}: the name must end in .npy or .csv", path.display());
         }
+        check_data_folder(path, args.run.output.out.as_deref())?;
         if let Some(found) = taken(path) {
             let shown = path.display();
             bail_usage!("--data {shown}: {} exists already; results are never overwritten", found.display());
         }
     }
+    Ok(())
+}
+
+/// Whether the matrices can be written there: found out before anything is measured, not after.
+fn check_data_folder(path: &Path, out: Option<&Path>) -> Result<()> {
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    if out.is_some_and(|out| {
+        out == folder || out.canonicalize().ok().is_some_and(|out| folder.canonicalize().ok() == Some(out))
+    }) {
+        bail_usage!("--data {}: --out is the folder of the results; name a file elsewhere", path.display());
+    }
+    if !folder.is_dir() {
+        bail_usage!("--data {}: there is no folder {}", path.display(), folder.display());
+    }
+    tempfile::tempfile_in(folder).with_context(|| format!("--data {}: cannot write there", path.display()))?;
     Ok(())
 }
 

@@ -93,16 +93,40 @@ fn start_threads(threads: Option<NonZeroUsize>) -> Result<()> {
     builder.build_global().context("cannot start the threads; ask for fewer with --threads or RAYON_NUM_THREADS")
 }
 
-/// A flag that the first Ctrl-C sets; the second ends the process at once.
-fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>> {
+/// A flag that the first Ctrl-C sets, or the SIGTERM that schedulers send, or the SIGHUP of a terminal that closes; the
+/// second ends the process at once.
+fn stop_on_signal() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
-    ctrlc::set_handler(move || {
-        if flag.swap(true, std::sync::atomic::Ordering::Relaxed) {
-            std::process::exit(130);
-        }
+    keeping_nohup(|| {
+        ctrlc::set_handler(move || {
+            if flag.swap(true, std::sync::atomic::Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+        })
+        .context("cannot listen to signals")
     })?;
     Ok(stop)
+}
+
+/// Sets handlers of signals, but leaves SIGHUP ignored where it is, as under `nohup`.
+#[cfg(unix)]
+fn keeping_nohup(set: impl FnOnce() -> Result<()>) -> Result<()> {
+    // SAFETY: sigaction is plain data, for which zeros are valid; the calls read and write it on this stack.
+    unsafe {
+        let mut hangup: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), &mut hangup);
+        set()?;
+        if hangup.sa_sigaction == libc::SIG_IGN {
+            libc::sigaction(libc::SIGHUP, &hangup, std::ptr::null_mut());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn keeping_nohup(set: impl FnOnce() -> Result<()>) -> Result<()> {
+    set()
 }
 
 /// A bar on stderr with the time left; silent when stderr is not a terminal.

@@ -1,6 +1,6 @@
 //! A run as the terminal sees it: announced, with a bar, its figures and tables beside its records, and a last word.
 
-use super::{plural, progress_bar, recipe, start_threads, stop_on_ctrl_c};
+use super::{plural, progress_bar, recipe, start_threads, stop_on_signal};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::experiment::{self, Finished, Part, Plan, Setup, Shard, Start, Watch, RESULTS};
 use crate::measure::Measure;
@@ -51,7 +51,7 @@ impl Session {
         measures: &mut [&mut dyn Measure],
         see: &mut dyn FnMut(&Record),
     ) -> Result<Self> {
-        let stop = stop_on_ctrl_c()?;
+        let stop = stop_on_signal()?;
         let mut terminal = Terminal::new(&setup, &how, see);
         let run = experiment::run(&setup, &how.part, measures, &mut terminal, &stop);
         terminal.bar.finish_and_clear();

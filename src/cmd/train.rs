@@ -3,12 +3,15 @@
 mod bars;
 mod draw;
 
-use super::stop_on_ctrl_c;
+use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::cli::TrainArgs;
+use crate::files;
 use crate::train::{train_runs, Outcome, TrainRun, TrainSpec};
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use bars::Bars;
+use std::fs::File;
+use std::io::Write as _;
 
 /// Trains the spec.
 ///
@@ -16,11 +19,17 @@ use bars::Bars;
 /// If the spec is wrong, the folder is taken, or training fails.
 pub fn run(args: &TrainArgs) -> Result<()> {
     let spec = TrainSpec::read(&args.spec)?;
-    spec.configs(crate::prompt::Tokenizer::embedded().vocab_size())?;
     let runs = chosen(&spec, &args.only)?;
+    start_threads(None)?;
+    let memory = spec.check_memory(&runs)?;
     prepare(args)?;
     crate::memory::keep_freed();
-    let stop = stop_on_ctrl_c()?;
+    let stop = stop_on_signal()?;
+    if !args.quiet {
+        let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+        let (names, tokens, mib) = (names.join(", "), spec.total_tokens(), memory >> 20);
+        crate::say!("{names}: {tokens} tokens each, about {mib} MiB of memory -> {}", args.out.display());
+    }
     let bars = Bars::new(&spec, &runs, args.quiet);
     let outcome = train_runs(&spec, &runs, &args.out, args.resume, &stop, &bars)?;
     bars.finish();
@@ -32,7 +41,7 @@ pub fn run(args: &TrainArgs) -> Result<()> {
         Outcome::Stopped => {
             let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };
             let (spec, out) = (args.spec.display(), args.out.display());
-            crate::say!("stopped; `difftool train {spec} --out {out}{only} --resume` continues");
+            bail!("stopped; `difftool train {spec} --out {out}{only} --resume` continues");
         }
     }
     Ok(())
@@ -60,14 +69,22 @@ fn prepare(args: &TrainArgs) -> Result<()> {
     if !args.resume && out.exists() && out.read_dir().map_or(true, |mut entries| entries.next().is_some()) {
         bail_usage!("--out {}: exists and is not empty; choose another folder, or --resume", out.display());
     }
-    let text = std::fs::read_to_string(&args.spec)?;
-    if args.resume && std::fs::read_to_string(&kept)? != text {
-        bail_usage!(
-            "--resume: {} differs from {}, which the run was started with",
-            args.spec.display(),
-            kept.display()
-        );
+    let text = files::text(&args.spec, files::CONFIG_MAX)?;
+    if args.resume {
+        if files::text(&kept, files::CONFIG_MAX)? != text {
+            bail_usage!(
+                "--resume: {} differs from {}, which the run was started with",
+                args.spec.display(),
+                kept.display()
+            );
+        }
+        return Ok(()); // on a full disk, what is not written again is not lost
     }
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
-    std::fs::write(&kept, text).with_context(|| format!("cannot write {}", kept.display()))
+    let cannot = || format!("cannot write {}", kept.display());
+    let written = File::create_new(&kept).with_context(cannot)?.write_all(text.as_bytes());
+    if written.is_err() {
+        let _ = std::fs::remove_file(&kept); // half a spec would stand in the way of the next attempt
+    }
+    written.with_context(cannot)
 }

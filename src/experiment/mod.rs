@@ -20,14 +20,14 @@ pub use run::{finished, run, Finished, Part, Plan, Start, Watch};
 pub use setup::Setup;
 pub use shard::{cells_of, Shard};
 pub use spec::{Expectation, Experiment, Generate, Outcome, Quantisation, Show};
-pub use store::{EXPERIMENT, MANIFEST, RESULTS};
+pub use store::{cells_on_disk, CELLS, EXPERIMENT, MANIFEST, RESULTS};
 
 use crate::attention::{ResidualProbe, RowProbe, Selection, Sighting, Stream, Treated};
 use crate::bail_usage;
 use crate::generate::{self, generate, Generation, Until};
 use crate::hash::{hex, sha256};
-use crate::measure::{Findings, Kept, Measure, MeasureName, Place, ResidualSink, Seen};
-use crate::memory::{available_bytes, rss_bytes};
+use crate::measure::{Extent, Findings, Kept, Measure, MeasureName, Place, ResidualSink, Seen};
+use crate::memory::{available_bytes, peak_rss_bytes, rss_bytes};
 use crate::model::{Flops, Transformer};
 use crate::models::Model;
 use crate::pass::{pass, Passed};
@@ -63,7 +63,7 @@ impl Setup {
     ///
     /// # Errors
     /// Usage errors with the numbers and what to change.
-    pub fn check(&self, cells: &[Cell]) -> Result<u64> {
+    pub fn check(&self, cells: &[Cell], measures: &[&mut dyn Measure]) -> Result<u64> {
         let longest = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
         for model in &self.models {
             let limit = model.transformer.config.max_ctx_tok;
@@ -82,19 +82,13 @@ impl Setup {
             }
         }
         if self.grid.count() == Some(0) {
-            bail_usage!("nothing to run: no prompts in the grid");
+            bail_usage!("nothing to run: `samples` is 0, or a list of the grid is empty");
         }
         self.grid.check_seeds()?;
-        // The longest cities of a seed decide whether a short prompt fits; a few seeds find out.
-        for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
-            for model in &self.models {
-                Cell { index: 0, ..cell.clone() }.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
-            }
-        }
         let passes = rayon::current_num_threads().min(cells.len());
         let tiles = |model: &Model| model.transformer.config.tile_bytes(longest) * rayon::current_num_threads() as u64;
         let tiles = self.models.iter().map(tiles).max().unwrap_or(0);
-        let alone = self.cell_bytes(longest) * passes as u64 + tiles;
+        let alone = (self.cell_bytes(longest) + self.measures_bytes(longest, measures)) * passes as u64 + tiles;
         let needed = if passes > 1 { (BESIDE * alone as f64) as u64 } else { alone };
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
@@ -104,7 +98,14 @@ impl Setup {
                 gib(available)
             );
         }
-        Ok(rss_bytes().unwrap_or(0) + needed)
+        // The longest cities of a seed decide whether a short prompt fits; a few seeds find out.
+        for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
+            for model in &self.models {
+                Cell { index: 0, ..cell.clone() }.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
+            }
+        }
+        // Reading a text may have taken more than running it will.
+        Ok(peak_rss_bytes().unwrap_or(0).max(rss_bytes().unwrap_or(0) + needed))
     }
 
     /// Work of a prompt of `ctx_tok` tokens: a pass for every model and condition.
@@ -123,6 +124,18 @@ impl Setup {
         };
         let bytes = |model: &Model| model.transformer.config.forward_bytes(ctx_tok) + remembered(model);
         self.models.iter().map(bytes).max().unwrap_or(0)
+    }
+
+    /// Memory that measures take until a pass over `ctx_tok` tokens is concluded, in bytes.
+    fn measures_bytes(&self, ctx_tok: usize, measures: &[&mut dyn Measure]) -> u64 {
+        let of_model = |(model, own): (usize, &Model)| {
+            let config = &own.transformer.config;
+            let wiring = config.wiring();
+            let (layers, heads, maps) = (config.layers.len(), wiring.heads(), wiring.maps());
+            let extent = Extent { model, layers, heads, maps, ctx_tok };
+            measures.iter().map(|measure| measure.memory_bytes(&extent)).sum::<u64>()
+        };
+        self.models.iter().enumerate().map(of_model).max().unwrap_or(0)
     }
 
     /// The number of each cell, and a hash of all that its records depend on: weights, tokenizers, corpus, conditions, selection,

@@ -111,7 +111,7 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Finished> {
     let cells = cells_of(setup.grid.cells(), part.shard);
-    let memory_bytes = setup.check(&cells)?;
+    let memory_bytes = setup.check(&cells, measures)?;
     let names = setup.experiment.measure_names();
     let ar_max_count = names.contains(&MeasureName::Nll).then(|| setup.ar_max_count());
     let keys = setup.keys(&cells, &names, ar_max_count);

@@ -230,7 +230,7 @@ impl Experiment {
     /// # Errors
     /// If it cannot be read; usage errors with the line if it is not an experiment.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = crate::files::text(path, crate::files::CONFIG_MAX)?;
+        let text = crate::files::input_text(path, crate::files::CONFIG_MAX)?;
         Self::parse(&text, &path.display().to_string())
     }
 

@@ -69,12 +69,10 @@ impl Store {
             let mut file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
             file.write_all(experiment.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
         }
-        let journal = folder.join(CELLS);
-        let journal = File::create_new(&journal).with_context(|| format!("cannot create {}", journal.display()))?;
+        let path = folder.join(CELLS);
+        let journal = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
         lock(&journal, folder)?;
-        let mut journal = csv::WriterBuilder::new().has_headers(false).from_writer(journal);
-        journal.write_record(HEADER)?;
-        journal.flush()?;
+        let journal = begin_journal(journal, 0).with_context(|| format!("cannot write {}", path.display()))?;
         let writer = Writer::create(folder.join(RESULTS))?;
         Ok(Self { folder: folder.to_owned(), writer, journal, finished: Vec::new() })
     }
@@ -87,7 +85,7 @@ impl Store {
     pub fn resume(folder: &Path, keys: &[(u64, String)]) -> Result<Self> {
         let path = folder.join(CELLS);
         let not_a_run = || not_a_run(&path);
-        let mut journal = OpenOptions::new().read(true).write(true).open(&path).with_context(not_a_run)?;
+        let journal = OpenOptions::new().read(true).write(true).open(&path).with_context(not_a_run)?;
         // First of all: what another process is about to write must not be read half.
         lock(&journal, folder)?;
         let (finished, journal_end) = read_journal(folder)?;
@@ -121,13 +119,8 @@ impl Store {
             let file = OpenOptions::new().write(true).open(&pooled).with_context(cannot)?;
             file.set_len(finished.last().map_or(0, |line| line.pooled_end)).with_context(cannot)?;
         }
-        journal.set_len(journal_end)?;
-        journal.seek(SeekFrom::End(0))?;
-        let mut journal = csv::WriterBuilder::new().has_headers(false).from_writer(journal);
-        if journal_end == 0 {
-            journal.write_record(HEADER)?;
-            journal.flush()?;
-        }
+        let journal =
+            begin_journal(journal, journal_end).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { folder: folder.to_owned(), writer, journal, finished })
     }
 
@@ -233,6 +226,18 @@ impl Store {
     }
 }
 
+/// A journal that goes on behind its first `end` bytes, or begins with its header.
+fn begin_journal(mut file: File, end: u64) -> Result<csv::Writer<File>> {
+    file.set_len(end)?;
+    file.seek(SeekFrom::End(0))?;
+    let mut journal = csv::WriterBuilder::new().has_headers(false).from_writer(file);
+    if end == 0 {
+        journal.write_record(HEADER)?;
+        journal.flush()?;
+    }
+    Ok(journal)
+}
+
 /// Measure, model and condition, and what was pooled.
 pub(super) type Pooled = Vec<(usize, Place, Vec<u8>)>;
 
@@ -320,6 +325,21 @@ fn read_journal(folder: &Path) -> Result<(Vec<Finished>, u64)> {
         end += line.len() as u64;
     }
     Ok((finished, end))
+}
+
+/// How many cells of the run in a folder are finished and whole: what a resumed run does not measure again.
+///
+/// # Errors
+/// If a file cannot be read, or is not what the journal says.
+pub fn cells_on_disk(folder: &Path) -> Result<usize> {
+    let (finished, _) = read_journal(folder)?;
+    if !finished.is_empty() {
+        let mut files = Files::open(folder)?;
+        for part in parts_of(0, folder, &finished)? {
+            files.read(&part)?;
+        }
+    }
+    Ok(finished.len())
 }
 
 /// Whether `folder` holds a run of `experiment`, and if not, the first line that differs.

@@ -1,7 +1,7 @@
 //! The Hub over HTTP: what a file of a model is, and its bytes.
 
 use super::spec::{is_commit, Spec};
-use anyhow::{anyhow, bail, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::time::Duration;
@@ -10,6 +10,9 @@ use ureq::{Agent, Body};
 
 /// Redirects within the Hub (renamed models, its own caches) before it is an error.
 const REDIRECTS_MAX: usize = 5;
+
+/// Bytes that are taken of a file whose length the Hub does not say; it says that of all large ones.
+const UNKNOWN_MAX: u64 = 64 << 20;
 
 /// How long to wait for a connection, for an answer, and for the next bytes of a file.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -137,6 +140,12 @@ impl Client {
             if n == 0 {
                 return Ok(());
             }
+            start += n as u64;
+            let most = meta.len.unwrap_or(UNKNOWN_MAX);
+            ensure!(
+                start <= most,
+                "{spec}: {file} is longer than the {most} bytes that were promised, or are taken unseen"
+            );
             to.write_all(&buffer[..n])?;
             come(n as u64);
         }

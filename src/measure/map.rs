@@ -1,6 +1,6 @@
 //! Pictures of attention maps of one prompt, pooled to bins as their rows pass.
 
-use super::{token_text, Findings, Kept, Measure, Place, Seen};
+use super::{token_text, Extent, Findings, Kept, Measure, Place, Seen};
 use crate::attention::{RowProbe, Selection};
 use crate::probe::{runs, Grid, GridMean, GridProbe, GridSink, GridSpec, Pooling, Quantity};
 use crate::prompt::{Prompt, Region, Tokenizer};
@@ -91,7 +91,21 @@ fn within((start, end): (usize, Option<usize>), n_tok: usize) -> Range<usize> {
     start.min(n_tok)..end.unwrap_or(n_tok).min(n_tok)
 }
 
+/// Bytes of a bin while the map of its head is pooled, turned into a grid with its counts of pairs, and drawn.
+const BIN_BYTES: u64 = 20;
+
 impl Measure for MapMeasure {
+    fn memory_bytes(&self, extent: &Extent) -> u64 {
+        let of = |all: usize, asked: &Option<Vec<usize>>| asked.as_ref().map_or(all, Vec::len);
+        let selection = &self.heads[extent.model];
+        let heads = of(extent.layers, &selection.layers) * of(extent.heads, &selection.heads);
+        let quantities = self.spec.quantities.len();
+        let tokens = |span| within(span, extent.ctx_tok).len();
+        let (queries, keys) = (tokens(self.spec.queries), tokens(self.spec.keys));
+        let bins = |tokens: usize| self.spec.bins.map_or(tokens, |bins| bins.min(tokens)) as u64;
+        (heads * quantities) as u64 * (BIN_BYTES * bins(queries) * bins(keys) + 16 * queries as u64)
+    }
+
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         let boxed = |spec| Box::new(GridProbe::new(spec)) as Box<dyn RowProbe>;
         self.specs(model, prompt).into_iter().map(boxed).collect()

@@ -67,6 +67,11 @@ pub trait Measure: Send + Sync {
         false
     }
 
+    /// About the memory that it takes until a pass over this much has been concluded, in bytes, beside the pass itself.
+    fn memory_bytes(&self, _extent: &Extent) -> u64 {
+        0
+    }
+
     /// Turns what was seen in one pass into records.
     ///
     /// # Errors
@@ -96,6 +101,21 @@ pub trait Measure: Send + Sync {
     fn finish(&mut self) -> Vec<(Place, Found)> {
         Vec::new()
     }
+}
+
+/// What of a model is watched in one pass, by its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The model's place.
+    pub model: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Output heads of each.
+    pub heads: usize,
+    /// Softmax maps of each head.
+    pub maps: usize,
+    /// Tokens of the prompt.
+    pub ctx_tok: usize,
 }
 
 /// A residual probe that hands back what it saw.

@@ -1,11 +1,11 @@
 //! The largest logits and hidden states, pooled over all prompts, in all and by layer; and massive activations.
 
-use super::{number, token_text, Findings, Kept, Measure, Place, ResidualSink, Seen};
+use super::{number, token_text, Extent, Findings, Kept, Measure, Place, ResidualSink, Seen};
 use crate::attention::{ResidualProbe, RowProbe};
 use crate::probe::{Hidden, LogitProbe, LogitSink, ReceivedSink, SinkProbe};
 use crate::prompt::Prompt;
 use crate::record::Measure as Found;
-use crate::stats::Tally;
+use crate::stats::{Histogram, Tally};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -132,6 +132,12 @@ fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, recor
 }
 
 impl Measure for OutlierMeasure {
+    fn memory_bytes(&self, extent: &Extent) -> u64 {
+        let Extent { layers, heads, ctx_tok, .. } = *extent;
+        // A histogram for the logits of every head, one for the output of every layer, and what every key receives.
+        (layers * (heads + 1)) as u64 * Histogram::BYTES + (layers * heads) as u64 * ReceivedSink::bytes(ctx_tok, 0)
+    }
+
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         vec![Box::new(LogitProbe), Box::new(SinkProbe::new(prompt.ids.len(), Vec::new()))]
     }

@@ -1,7 +1,7 @@
 //! How spread out the target rows are, how much of them sinks take, and what is left without the sinks.
 
 use super::answer::fraction;
-use super::{number, Findings, Measure, Seen, NOISE};
+use super::{number, Extent, Findings, Measure, Seen, NOISE};
 use crate::attention::RowProbe;
 use crate::probe::{shares_without, ReceivedSink, Shape, ShapeProbe, ShapeSink, SinkProbe};
 use crate::prompt::{Prompt, Region, Target};
@@ -12,6 +12,11 @@ use anyhow::Result;
 pub struct ShapeMeasure;
 
 impl Measure for ShapeMeasure {
+    fn memory_bytes(&self, extent: &Extent) -> u64 {
+        let Extent { layers, heads, ctx_tok, .. } = *extent;
+        (layers * heads) as u64 * ReceivedSink::bytes(ctx_tok, 1)
+    }
+
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         let rows: Vec<_> = prompt.targets().into_iter().map(|target| target.rows).collect();
         vec![Box::new(ShapeProbe::new(rows.clone())), Box::new(SinkProbe::new(prompt.ids.len(), rows))]

@@ -78,6 +78,12 @@ pub struct ReceivedSink {
 }
 
 impl ReceivedSink {
+    /// Memory of one that has seen a text of `tokens` tokens with so many ranges of rows, in bytes.
+    pub fn bytes(tokens: usize, ranges: usize) -> u64 {
+        let per_key = 4 + if ranges > 0 { 4 + 4 * ranges } else { 0 };
+        (SAMPLED_ROWS.min(tokens) * size_of::<(usize, usize)>() + per_key * tokens) as u64
+    }
+
     /// How many sampled rows a key was judged by: those far enough behind it that see it.
     pub fn rows(&self, key: usize) -> usize {
         let seeing = self.sampled.partition_point(|&(first, _)| first <= key);

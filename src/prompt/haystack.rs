@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::cities::lines;
 use super::text::without_mark;
+use crate::bail_usage;
 use crate::files;
 use crate::rng::Rng;
 
@@ -111,6 +112,9 @@ impl Haystack {
 /// The files of a haystack path, sorted by name; hidden ones are left out.
 fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     let unreadable = || format!("cannot read the haystack {}", path.display());
+    if !path.exists() {
+        bail_usage!("cannot read the haystack {}: No such file or folder", path.display());
+    }
     if !std::fs::metadata(path).with_context(unreadable)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }

@@ -26,7 +26,7 @@ impl TokenIds {
     /// If it cannot be read; usage errors that name the line of what is not an id, or if there is none.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let bytes = files::bytes(path, files::TEXT_MAX).context("the token ids")?;
+        let bytes = files::input(path, files::TEXT_MAX).context("the token ids")?;
         let (mut ids, mut largest) = (Vec::new(), (0, 0));
         let text = without_mark(String::from_utf8_lossy(&bytes).into_owned());
         for (line, text) in text.lines().enumerate() {

@@ -55,7 +55,7 @@ impl NeedleSpec {
             bail_usage!("{} needles need as many cities; there are {known}", self.needles);
         }
         if !(0.0..=100.0).contains(&self.depth_pct) {
-            bail_usage!("a depth of {} % is not between 0 and 100", self.depth_pct);
+            bail_usage!("`depths_pct` {}: a depth is between 0 and 100 percent", self.depth_pct);
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack
         let n_tok = tokenizer.encode(&format!(" {text}"))?.ids.len();
         total_tok += n_tok;
         if total_tok == bare_tok && filler.len() >= TOKENLESS_MAX {
-            bail!("the tokenizer makes no token of {} sentences", filler.len());
+            bail!("{}: it makes no token of {} sentences", tokenizer.name(), filler.len());
         }
         if total_tok > ctx_tok {
             // A depth means nothing without filler.

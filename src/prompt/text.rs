@@ -97,7 +97,7 @@ impl Text {
     /// # Errors
     /// If it cannot be read, is not UTF-8, or is empty.
     pub fn from_path(path: &Path) -> Result<Self> {
-        let bytes = files::bytes(path, files::TEXT_MAX).context("the text")?;
+        let bytes = files::input(path, files::TEXT_MAX).context("the text")?;
         let Ok(text) = String::from_utf8(bytes) else {
             anyhow::bail!("the text {} is not UTF-8", path.display());
         };
@@ -216,7 +216,11 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
         text.push_str(&sentence);
         n_tok += tokenizer.encode(&format!("{separator}{sentence}"))?.ids.len();
         sentences += 1;
-        ensure!(n_tok > 0 || sentences < TOKENLESS_MAX, "the tokenizer makes no token of {sentences} sentences");
+        ensure!(
+            n_tok > 0 || sentences < TOKENLESS_MAX,
+            "{}: it makes no token of {sentences} sentences",
+            tokenizer.name()
+        );
         if n_tok >= room + MARGIN_TOK {
             break;
         }

@@ -279,6 +279,11 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
+    /// Where it was read, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The tokenizer as JSON, to be written beside a model.
     pub fn json(&self) -> &str {
         &self.json

@@ -34,6 +34,9 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// Memory of one that has seen a number.
+    pub const BYTES: u64 = (2 * SLOTS * size_of::<u64>()) as u64;
+
     /// Takes in one number.
     pub fn push(&mut self, x: f32) {
         self.push_all(&[x]);

@@ -160,10 +160,11 @@ where
         }
     }
     let has_lines = !kept.is_empty();
-    let folder = path.parent().context("a log is in a folder")?;
-    let mut whole = csv::Writer::from_writer(tempfile::NamedTempFile::new_in(folder).with_context(context)?);
+    // One name, which the next attempt takes again: a killed process leaves no more than one of these.
+    let partial = path.with_extension("csv.partial");
+    let mut whole = csv::Writer::from_path(&partial).with_context(context)?;
     kept.iter().try_for_each(|line| whole.serialize(line)).with_context(context)?;
-    let whole = whole.into_inner().map_err(|error| error.into_error()).with_context(context)?;
-    let file = whole.persist(path).with_context(context)?;
+    let file = whole.into_inner().map_err(|error| error.into_error()).with_context(context)?;
+    std::fs::rename(&partial, path).with_context(context)?;
     Ok(csv::WriterBuilder::new().has_headers(!has_lines).from_writer(file))
 }

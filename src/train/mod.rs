@@ -6,6 +6,7 @@
 
 mod adamw;
 mod checkpoint;
+mod cost;
 mod data;
 mod log;
 mod run;
@@ -78,9 +79,8 @@ pub fn train_runs(
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
-    // As many runs at once as there are threads, and more threads for each if there are fewer.
-    let workers = runs.len().clamp(1, rayon::current_num_threads());
-    let whole = Whole { spec, configs, out, resume, stop, threads_each: rayon::current_num_threads() / workers };
+    let (workers, threads_each) = workers(runs);
+    let whole = Whole { spec, configs, out, resume, stop, threads_each };
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
     let work = || {
@@ -95,6 +95,12 @@ pub fn train_runs(
     std::thread::scope(|scope| (0..workers).for_each(|_| _ = scope.spawn(work)));
     let outcomes = outcomes.into_inner().expect("panics are caught").into_iter().collect::<Result<Vec<_>>>()?;
     Ok(if outcomes.contains(&Outcome::Stopped) { Outcome::Stopped } else { Outcome::Finished })
+}
+
+/// As many runs at once as there are threads, and more threads for each if there are fewer.
+fn workers(runs: &[TrainRun]) -> (usize, usize) {
+    let workers = runs.len().clamp(1, rayon::current_num_threads());
+    (workers, rayon::current_num_threads() / workers)
 }
 
 /// What the runs of a spec share.

@@ -11,10 +11,10 @@ use super::{Outcome, EVAL_FILE, LAYER_FILE, LOG_FILE};
 use crate::model::{Init, ModelConfig, Transformer, Weights, TENSOR_FILE};
 use crate::pass::score;
 use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Tokenizer};
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use candle_core::{DType, Var};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -33,6 +33,7 @@ pub(super) struct Run<'a> {
 /// The moving parts of a run.
 struct Session<'a> {
     run: &'a Run<'a>,
+    _lock: Option<File>,
     vars: BTreeMap<String, Var>,
     model: Transformer,
     optimizer: AdamW,
@@ -66,14 +67,16 @@ impl Run<'_> {
     }
 
     fn start(&self, resume: bool) -> Result<Session<'_>> {
+        std::fs::create_dir_all(self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
+        let lock = self.lock()?;
         let vars = trainable(&Weights::init_with(self.config, self.seed, &self.init)?)?;
         let model = Transformer::build(self.config, &mut tensors(&vars))?;
         let mut optimizer = AdamW::new(&vars, &self.spec.optimizer);
         let saved = if resume { checkpoint::load(&self.checkpoints(), &mut optimizer)? } else { None };
         let at = saved.unwrap_or_default();
-        std::fs::create_dir_all(self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
         Ok(Session {
             run: self,
+            _lock: lock,
             log: log::open(&self.dir.join(LOG_FILE), at.tokens, |line: &LogLine| line.tokens)?,
             evals: log::open(&self.dir.join(EVAL_FILE), at.tokens, |line: &EvalLine| line.tokens)?,
             layers: log::open(&self.dir.join(LAYER_FILE), at.tokens, |line: &LayerLine| line.tokens)?,
@@ -137,13 +140,31 @@ impl Run<'_> {
 
     /// An ordinary Hugging Face folder, beside the checkpoint and the logs.
     fn write_model(&self, vars: &BTreeMap<String, Var>) -> Result<()> {
-        let write = |name: &str, text: &str| {
-            let path = self.dir.join(name);
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
-        write("config.json", &format!("{:#}\n", self.config.to_json()))?;
-        write("tokenizer.json", self.tokenizer.json())?;
-        detached(vars)?.write(&self.dir.join(TENSOR_FILE), DType::F16, &[])
+        let text = |text: String| move |path: &Path| Ok(std::fs::write(path, text)?);
+        self.replace("config.json", text(format!("{:#}\n", self.config.to_json())))?;
+        self.replace("tokenizer.json", text(self.tokenizer.json().to_owned()))?;
+        let weights = detached(vars)?;
+        self.replace(TENSOR_FILE, |path| weights.write(path, DType::F16, &[]))
+    }
+
+    /// Writes a file beside the old one and renames it over: whoever reads it, or comes after a kill or a full disk, finds a
+    /// whole one.
+    fn replace(&self, name: &str, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        let path = self.dir.join(name);
+        let partial = self.dir.join(format!("{name}.partial"));
+        let cannot = || format!("cannot write {}", path.display());
+        write(&partial).with_context(cannot)?;
+        std::fs::rename(&partial, &path).with_context(cannot)
+    }
+
+    /// Keeps other processes from training into the folder for as long as it is open.
+    fn lock(&self) -> Result<Option<File>> {
+        // Not every system opens folders, and not every file system has locks.
+        let Ok(folder) = File::open(self.dir) else { return Ok(None) };
+        match folder.try_lock() {
+            Err(TryLockError::WouldBlock) => bail!("another process is training into {}", self.dir.display()),
+            _ => Ok(Some(folder)),
+        }
     }
 }
 

@@ -185,7 +185,7 @@ impl TrainSpec {
     /// # Errors
     /// If the file cannot be read, is not valid TOML, has unknown keys, or asks for something that cannot be.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = crate::files::text(path, crate::files::CONFIG_MAX)?;
+        let text = crate::files::input_text(path, crate::files::CONFIG_MAX)?;
         let spec: Self = toml::from_str(&text).map_err(|error| bad_toml(&path.display().to_string(), &text, &error))?;
         spec.check().with_context(|| path.display().to_string())?;
         Ok(spec)

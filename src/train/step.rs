@@ -37,7 +37,7 @@ pub(super) fn detached(vars: &BTreeMap<String, Var>) -> Result<Weights> {
 
 /// Tokens that are worked on at once. A step's sequences are independent of each other, and what few of them leave behind for
 /// their backward pass takes less memory, of which more stays in the caches.
-const PART_TOK: usize = 1024;
+pub(super) const PART_TOK: usize = 1024;
 
 /// What a step leaves to be logged.
 pub struct Stepped {

@@ -4,6 +4,7 @@ use crate::measure::Maps;
 use crate::probe::{Grid, Quantity};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// What `maps.npy` becomes for one of several maps: `maps-diff-layer2-head0-a1.npy`.
@@ -58,6 +59,8 @@ pub(super) fn write_data(
         if path.extension().is_some_and(|extension| extension == "npy") {
             let shape = (grid.rows, grid.columns);
             let tensor = candle_core::Tensor::from_vec(values, shape, &candle_core::Device::Cpu)?;
+            // Exclusively: whatever has come to be there meanwhile is somebody's.
+            File::create_new(&path).with_context(cannot)?;
             tensor.write_npy(&path).with_context(cannot)?;
         } else {
             write_csv(&path, grid, &values).with_context(cannot)?;
@@ -68,7 +71,7 @@ pub(super) fn write_data(
 
 /// A matrix with the first key of every column above it and the first query of every row before it.
 fn write_csv(path: &Path, grid: &Grid, values: &[f32]) -> Result<()> {
-    let mut csv = csv::Writer::from_path(path)?;
+    let mut csv = csv::Writer::from_writer(File::create_new(path)?);
     let keys = grid.column_edges[..grid.columns].iter().map(ToString::to_string);
     csv.write_record(std::iter::once("query".to_owned()).chain(keys))?;
     for (row, query) in values.chunks(grid.columns).zip(&grid.row_edges) {

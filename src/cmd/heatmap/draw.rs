@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Largest side of a small multiple, in pixels.
-const SMALL: u32 = 200;
+pub(super) const SMALL: u32 = 200;
 const NOTHING: &str = "nothing to draw: no query in --query sees a key in --key";
 
 /// Everything that is drawn.

@@ -36,8 +36,8 @@ impl Heads {
             }
         };
         let cells = setup.grid.cells();
-        setup.check(&cells)?;
         let mut measure = AnswerMeasure { by_head: true };
+        setup.check(&cells, &[&mut measure])?;
         setup.run(&cells, &mut [&mut measure], &AtomicBool::new(false), &mut |_, finding| {
             finding.records.iter().for_each(&mut see);
             Ok(())

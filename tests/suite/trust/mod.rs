@@ -1,7 +1,11 @@
 //! What comes from others is not trusted: the right number, or an error that names file and field.
 
+mod fuzz;
+mod lost;
 mod numbers;
+mod templates;
 mod terminal;
+mod tokenizers;
 
 use crate::common::tiny_model;
 use assert_cmd::Command;

@@ -1,0 +1,67 @@
+//! The memory of a training run, before it begins.
+
+use super::step::PART_TOK;
+use super::{workers, TrainRun, TrainSpec};
+use crate::bail_usage;
+use crate::memory::{available_bytes, rss_bytes};
+use crate::model::ModelConfig;
+use crate::prompt::Tokenizer;
+use anyhow::Result;
+
+/// Copies of the parameters in `f32` that are alive while a checkpoint is written: the parameters, two moments, gradients;
+/// what the file is made of; and the model as it is saved.
+const COPIES: f64 = 7.0;
+
+/// Memory of a part's graph for that of what its layers leave behind: gradients of the same shapes on the way back.
+const BACKWARD: f64 = 1.5;
+
+/// Memory of any run, however small, in bytes, as measured: code, and what the allocator holds for each thread.
+const ANY_RUN: f64 = 40e6;
+
+impl TrainSpec {
+    /// The most memory that these runs take, in bytes; refused if there is not that much.
+    ///
+    /// # Errors
+    /// A usage error with the numbers and what to change; those of [`TrainSpec::configs`].
+    pub fn check_memory(&self, runs: &[TrainRun]) -> Result<u64> {
+        let configs = self.configs(Tokenizer::embedded().vocab_size())?;
+        let (at_once, threads_each) = workers(runs);
+        let mut bytes: Vec<f64> = runs.iter().map(|run| self.run_bytes(&configs[run.variant], threads_each)).collect();
+        bytes.sort_by(|a, b| b.total_cmp(a));
+        let needed = bytes[..at_once.min(bytes.len())].iter().sum::<f64>() as u64;
+        if let Some(available) = available_bytes().filter(|&available| needed > available) {
+            let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+            bail_usage!(
+                "model: training takes about {:.1} GiB of memory, {:.1} GiB are free; lower width, layers, ffn or step_tok, \
+                 or train fewer variants at once",
+                gib(needed),
+                gib(available)
+            );
+        }
+        Ok(rss_bytes().unwrap_or(0).saturating_add(needed))
+    }
+
+    /// What one run takes with so many threads.
+    fn run_bytes(&self, config: &ModelConfig, threads: usize) -> f64 {
+        let parameters = config.parameters() as f64;
+        let of_stage = |ctx_tok: usize, step_tok: usize| {
+            let part_tok = ctx_tok.max(PART_TOK.min(step_tok));
+            let parts = step_tok.div_ceil(part_tok).min(threads) as f64;
+            // Every part has gradients of its own until they are added up.
+            parts * (BACKWARD * part_bytes(config, part_tok) + 4.0 * parameters)
+        };
+        let widest = self.stages.iter().map(|stage| of_stage(stage.ctx_tok, stage.step_tok)).fold(0.0, f64::max);
+        ANY_RUN + 4.0 * COPIES * parameters + widest
+    }
+}
+
+/// What a forward pass over `tokens` leaves behind for the backward pass, in bytes.
+fn part_bytes(config: &ModelConfig, tokens: usize) -> f64 {
+    let wiring = config.wiring();
+    let (e, d) = (config.width, config.head_dim);
+    let projections = (config.query_heads() + config.key_heads() + config.kv_heads) * d;
+    let heads = wiring.maps() * wiring.heads() * wiring.value_slices() * d;
+    // Residual streams and norms; q, k, v before and after RoPE; what heads read; gate, up and their product.
+    let layer = 6 * e + 2 * projections + heads + config.attention_width() + 3 * config.ffn;
+    4.0 * tokens as f64 * (layer as f64 * config.layers.len() as f64 + 3.0 * config.vocab as f64)
+}

@@ -1,0 +1,146 @@
+//! Nothing is lost: not by signals, not on full disks, not by a second process.
+
+use super::{Bench, Outcome};
+use std::fs;
+
+/// A training run that takes much longer than a test.
+fn long_spec() -> String {
+    crate::train::SPEC.replace("tokens = 3072", "tokens = 307_200_000")
+}
+
+#[cfg(unix)]
+#[test]
+fn training_that_is_told_to_stop_saves_where_it_is_and_fails_like_every_command() {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let bench = Bench::new();
+        bench.write("t.toml", long_spec());
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin("difftool"))
+            .args(["train", "t.toml", "--out", "out"])
+            .current_dir(bench.path(""))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        assert!(line.contains("MiB of memory"), "the announcement: {line}");
+        // SAFETY: sends a signal to a child that has not been waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut stderr, &mut rest).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{rest}");
+        assert!(rest.contains("--resume` continues"), "{rest}");
+        for variant in ["transformer", "diff"] {
+            assert!(bench.path("out").join(variant).join("checkpoint/state.safetensors").exists(), "{variant}");
+        }
+    }
+}
+
+/// The binary, of which every file may have so many bytes (`ulimit -f`), as on a disk that is full.
+#[cfg(target_os = "linux")]
+fn on_a_full_disk(bench: &Bench, args: &str, blocks: usize) -> Outcome {
+    let program = assert_cmd::cargo::cargo_bin("difftool");
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec '{}' {args}", program.display());
+    let output = std::process::Command::new("bash").args(["-c", &script]).current_dir(bench.path("")).output().unwrap();
+    Outcome::of(output)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn training_that_goes_on_with_a_full_disk_can_go_on_when_there_is_room_again() {
+    let bench = Bench::new();
+    bench.write("t.toml", crate::train::SPEC);
+    bench.run("train t.toml --out out -q").succeeded();
+    let log = bench.read("out/diff/log.csv");
+    let weights = fs::read(bench.path("out/diff/model.safetensors")).unwrap();
+    on_a_full_disk(&bench, "train t.toml --out out --resume -q", 0).refused(1, &["cannot write", "out/"]);
+    assert_eq!(bench.read("out/spec.toml"), crate::train::SPEC);
+    bench.run("train t.toml --out out --resume -q").succeeded();
+    assert_eq!(bench.read("out/diff/log.csv"), log);
+    assert!(fs::read(bench.path("out/diff/model.safetensors")).unwrap() == weights);
+    let partial = |folder: &str| {
+        let names = fs::read_dir(bench.path(folder)).unwrap().map(|entry| entry.unwrap().file_name());
+        names
+            .filter(|name| name.to_string_lossy().contains("partial") || name.to_string_lossy().starts_with('.'))
+            .count()
+    };
+    assert_eq!((partial("out"), partial("out/diff"), partial("out/diff/checkpoint")), (0, 0, 0));
+}
+
+#[test]
+#[cfg(unix)]
+fn what_training_writes_is_as_readable_as_other_files() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let bench = Bench::new();
+    bench.write("t.toml", crate::train::SPEC);
+    bench.write("other", "");
+    bench.run("train t.toml --out out -q").succeeded();
+    let mode = |file: &str| fs::metadata(bench.path(file)).unwrap().permissions().mode() & 0o777;
+    for file in ["out/spec.toml", "out/diff/log.csv", "out/diff/eval.csv", "out/diff/model.safetensors"] {
+        assert_eq!(mode(file), mode("other"), "{file}");
+    }
+}
+
+#[test]
+fn two_processes_do_not_train_into_one_folder() {
+    let bench = Bench::new();
+    bench.write("t.toml", crate::train::SPEC);
+    fs::create_dir(bench.path("out")).unwrap();
+    bench.write("out/spec.toml", crate::train::SPEC);
+    let other = fs::File::open(bench.path("out/spec.toml")).unwrap();
+    other.lock().unwrap();
+    bench.run("train t.toml --out out --resume -q").refused(1, &["another process is training into out"]);
+    drop(other);
+    bench.run("train t.toml --out out --resume -q").succeeded();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_that_cannot_be_written_names_the_file() {
+    let bench = Bench::new();
+    let failed = on_a_full_disk(&bench, "nll --ctx 64 --samples 2 --model m --out out -q", 0);
+    failed.refused(1, &["out/", "File too large"]);
+}
+
+#[test]
+fn matrices_are_never_written_into_the_results_nor_found_out_last_to_have_no_place() {
+    let bench = Bench::new();
+    for (data, words) in
+        [("out/results.csv", "results"), ("out/map.npy", "results"), ("nodir/x.npy", "no folder nodir")]
+    {
+        bench.run(&format!("heatmap --ctx 256 --model m --data {data} --out out -q")).refused(2, &["--data", words]);
+        assert!(!bench.path("out").exists(), "{data}");
+    }
+    bench.run("heatmap --ctx 256 --model m --data map.npy --out out -q").succeeded();
+    assert!(bench.path("map.npy").exists() && bench.path("out/manifest.json").exists());
+}
+
+#[test]
+fn a_grid_of_maps_of_any_size_is_drawn() {
+    let bench = Bench::new();
+    for size in [64, 1200, 4096] {
+        bench.run(&format!("heatmap --ctx 256 --grid --size {size} --model m --out out{size} -q")).succeeded();
+        assert!(bench.path(&format!("out{size}/heatmap-1.png")).exists());
+    }
+}
+
+#[test]
+fn an_input_that_is_not_there_or_never_ends_is_named() {
+    let bench = Bench::new();
+    for (args, file) in [
+        ("nll --text nowhere.txt", "nowhere.txt"),
+        ("nll --ids nowhere.txt", "nowhere.txt"),
+        ("needle --haystack nowhere.txt", "nowhere.txt"),
+    ] {
+        bench.run(&format!("{args} --ctx 256 --model m --out out")).refused(2, &[file, "No such file"]);
+    }
+    for args in ["run nowhere.toml", "train nowhere.toml --out out"] {
+        bench.run(args).refused(2, &["nowhere.toml", "No such file"]);
+    }
+    #[cfg(target_os = "linux")]
+    for args in ["run /dev/zero", "train /dev/zero --out out"] {
+        bench.run(args).refused(1, &["/dev/zero", "longer than"]);
+    }
+}

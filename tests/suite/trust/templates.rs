@@ -1,0 +1,66 @@
+//! Chat templates are programs of strangers: whatever one does, it is an error that names its file.
+
+use super::Bench;
+use std::time::{Duration, Instant};
+
+const CONTENT: &str = "{{ messages[0].content }}";
+
+/// Renders a template of a model: `inspect` says what prompts begin with, `prompt` makes one.
+#[track_caller]
+fn refused(template: &str, words: &[&str]) {
+    let bench = Bench::new();
+    bench.write("m/chat_template.jinja", template);
+    for command in ["inspect --chat-template m", "prompt --chat-template --ctx 512 --model m --needles 1 --depths 50"] {
+        let started = Instant::now();
+        bench.run(command).refused(1, &[&["m/chat_template.jinja"], words].concat());
+        assert!(started.elapsed() < Duration::from_secs(40), "{command}");
+    }
+}
+
+#[test]
+fn a_template_that_takes_too_many_steps_or_too_long_is_stopped() {
+    refused(
+        &format!("{{% for i in range(9999) %}}{{% for j in range(9999) %}}x{{% endfor %}}{{% endfor %}}{CONTENT}"),
+        &["fuel"],
+    );
+    // One step each, of which every one takes long.
+    let list = "{% set x = range(100000)|list %}{% for i in range(100000) %}";
+    refused(&format!("{list}{{% set z = -1 in x %}}{{% endfor %}}{CONTENT}"), &["longer than 5 s"]);
+    refused(&format!("{list}{{% set z = x|sort|list|length %}}{{% endfor %}}{CONTENT}"), &["longer than 5 s"]);
+}
+
+#[test]
+fn a_template_that_takes_too_much_memory_is_stopped() {
+    for template in [
+        r#"{% set ns = namespace(x="aaaaaaaa") %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"#,
+        r#"{{ [1]|batch(100000000000, 0)|list }}"#,
+        "{{ \"a\nb\"|indent(18446744073709551615) }}",
+        r#"{{ "{:>10000000000}".format(1) }}"#,
+        r#"{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}"#,
+        r#"{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x|tojson }}"#,
+    ] {
+        refused(&format!("{template}{CONTENT}"), &["template"]);
+    }
+}
+
+#[test]
+fn a_template_that_writes_too_much_is_stopped() {
+    refused(&format!("{{{{ \"x\"*50000000 }}}}{CONTENT}"), &["writes more than 1048576 bytes"]);
+    refused(&format!("{{{{ {{'a': 1}}|tojson(indent=18446744073709551615) }}}}{CONTENT}"), &["tojson", "indent"]);
+}
+
+#[test]
+fn a_template_that_nests_without_end_is_stopped() {
+    for template in [
+        format!("{{{{ messages{} }}}}", ".a".repeat(100_000)),
+        format!("{{{{ {} 1 }}}}", "not ".repeat(100_000)),
+        format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(50_000)),
+    ] {
+        refused(&format!("{template}{CONTENT}"), &["m/chat_template.jinja"]);
+    }
+}
+
+#[test]
+fn a_template_that_is_longer_than_any_is_not_read() {
+    refused(&" ".repeat(2 << 20), &["longer than 1048576 bytes"]);
+}
