@@ -45,6 +45,7 @@ pub fn run(args: &HeatmapArgs) -> Result<()> {
     let heads = Heads::find(&setup, args)?;
     let bins = if args.grid { args.size.min(draw::SMALL) as usize / 4 } else { args.size as usize / PIXELS_PER_BIN };
     let mut measure = MapMeasure::new(spec(args, Some(bins)), heads.selections.clone());
+    measure.drawing_bytes = check_figure(&setup, args)?;
     let mut full = MapMeasure::new(spec(args, None), heads.selections.clone());
     let mut answer = AnswerMeasure { by_head: true };
     let mut shares = Vec::new();
@@ -247,6 +248,27 @@ fn quantities(kind: MapKind) -> Vec<Quantity> {
         MapKind::Logits2 => vec![Quantity::Logits(1)],
         MapKind::All => vec![Quantity::Map(0), Quantity::Map(1), Quantity::Subtracted, Quantity::Effective],
     }
+}
+
+/// Pixels of a figure, at most: those of [`crate::plot`], found out before anything is measured.
+const MOST_PIXELS: u64 = 36_000_000;
+
+/// Bytes of a pixel while a figure is drawn finer than it is saved, and its texts are put on a copy.
+const PIXEL_BYTES: u64 = 30;
+
+/// Refuses maps that make too large a figure together; what drawing them takes, in bytes.
+fn check_figure(setup: &Setup, args: &HeatmapArgs) -> Result<u64> {
+    if args.grid {
+        return Ok(0); // small multiples shrink
+    }
+    let panels = (setup.models.len() * quantities(args.map).len()) as u64;
+    let map = u64::from(args.size) * u64::from(args.size);
+    let pixels = panels * map * 5 / 4; // with the axes around them
+    if pixels > MOST_PIXELS {
+        let most = (MOST_PIXELS * 4 / 5 / panels).isqrt();
+        bail_usage!("--size {}: a figure of {panels} maps of that size is too large; give at most {most}", args.size);
+    }
+    Ok(pixels * PIXEL_BYTES)
 }
 
 /// Refuses whole maps that would not fit.

@@ -27,7 +27,7 @@ use crate::bail_usage;
 use crate::generate::{self, generate, Generation, Until};
 use crate::hash::{hex, sha256};
 use crate::measure::{Extent, Findings, Kept, Measure, MeasureName, Place, ResidualSink, Seen};
-use crate::memory::{available_bytes, peak_rss_bytes, rss_bytes};
+use crate::memory::{available_bytes, peak_rss_bytes};
 use crate::model::{Flops, Transformer};
 use crate::models::Model;
 use crate::pass::{pass, Passed};
@@ -46,6 +46,9 @@ use std::sync::Arc;
 /// Memory of passes beside each other for that of the same passes alone, as measured: what one has freed, the allocator
 /// does not lend to the other at once.
 const BESIDE: f64 = 1.35;
+
+/// Memory of any pass, however small, in bytes, as measured: code, and what the allocator holds for each thread.
+const ANY_PASS: u64 = 42 << 20;
 
 /// What was found of one cell.
 pub struct Finding<'a> {
@@ -89,7 +92,7 @@ impl Setup {
         let tiles = |model: &Model| model.transformer.config.tile_bytes(longest) * rayon::current_num_threads() as u64;
         let tiles = self.models.iter().map(tiles).max().unwrap_or(0);
         let alone = (self.cell_bytes(longest) + self.measures_bytes(longest, measures)) * passes as u64 + tiles;
-        let needed = if passes > 1 { (BESIDE * alone as f64) as u64 } else { alone };
+        let needed = if passes > 1 { (BESIDE * alone as f64) as u64 } else { alone } + ANY_PASS * passes as u64;
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
@@ -104,8 +107,8 @@ impl Setup {
                 Cell { index: 0, ..cell.clone() }.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
             }
         }
-        // Reading a text may have taken more than running it will.
-        Ok(peak_rss_bytes().unwrap_or(0).max(rss_bytes().unwrap_or(0) + needed))
+        // Reading a text may have taken more than running it will, and a look at the prompt as much.
+        Ok(peak_rss_bytes().unwrap_or(0).max(self.loaded_bytes + needed))
     }
 
     /// Work of a prompt of `ctx_tok` tokens: a pass for every model and condition.

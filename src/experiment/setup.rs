@@ -3,6 +3,7 @@
 use super::{Experiment, Grid, Sources};
 use crate::bail_usage;
 use crate::measure::{usual_skip, MeasureName, Measures, AR_MAX_COUNT};
+use crate::memory::rss_bytes;
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
 use crate::treatment::{Condition, Reference};
@@ -27,6 +28,8 @@ pub struct Setup {
     pub conditions: Vec<Condition>,
     /// What is known of each model's heads, once it is.
     pub(super) references: OnceLock<Vec<Reference>>,
+    /// Memory that the process held when all of this was loaded, in bytes.
+    pub(super) loaded_bytes: u64,
 }
 
 impl Setup {
@@ -57,8 +60,9 @@ impl Setup {
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
         }
+        let loaded_bytes = rss_bytes().unwrap_or(0);
         let conditions = experiment.conditions()?;
-        Ok(Self { conditions, models, grid, sources, experiment, references: OnceLock::new() })
+        Ok(Self { conditions, models, grid, sources, experiment, references: OnceLock::new(), loaded_bytes })
     }
 
     /// The measures that are asked for, ready to run.

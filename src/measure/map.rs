@@ -39,6 +39,8 @@ pub struct MapMeasure {
     pub heads: Vec<Selection>,
     /// The pictures, by model.
     pub maps: BTreeMap<usize, Maps>,
+    /// Memory that drawing them will take, in bytes, for the estimate.
+    pub drawing_bytes: u64,
 }
 
 /// The pictures of one model.
@@ -64,7 +66,7 @@ pub struct Maps {
 impl MapMeasure {
     /// A measure of these heads of each model.
     pub fn new(spec: MapSpec, heads: Vec<Selection>) -> Self {
-        Self { spec, heads, maps: BTreeMap::new() }
+        Self { spec, heads, maps: BTreeMap::new(), drawing_bytes: 0 }
     }
 
     /// One grid of the map and one of the target's rows for each quantity.
@@ -103,7 +105,8 @@ impl Measure for MapMeasure {
         let tokens = |span| within(span, extent.ctx_tok).len();
         let (queries, keys) = (tokens(self.spec.queries), tokens(self.spec.keys));
         let bins = |tokens: usize| self.spec.bins.map_or(tokens, |bins| bins.min(tokens)) as u64;
-        (heads * quantities) as u64 * (BIN_BYTES * bins(queries) * bins(keys) + 16 * queries as u64)
+        self.drawing_bytes
+            + (heads * quantities) as u64 * (BIN_BYTES * bins(queries) * bins(keys) + 16 * queries as u64)
     }
 
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {

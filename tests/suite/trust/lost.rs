@@ -87,11 +87,11 @@ fn what_training_writes_is_as_readable_as_other_files() {
 fn two_processes_do_not_train_into_one_folder() {
     let bench = Bench::new();
     bench.write("t.toml", crate::train::SPEC);
-    fs::create_dir(bench.path("out")).unwrap();
+    fs::create_dir_all(bench.path("out/diff")).unwrap();
     bench.write("out/spec.toml", crate::train::SPEC);
-    let other = fs::File::open(bench.path("out/spec.toml")).unwrap();
+    let other = fs::File::open(bench.path("out/diff")).unwrap();
     other.lock().unwrap();
-    bench.run("train t.toml --out out --resume -q").refused(1, &["another process is training into out"]);
+    bench.run("train t.toml --out out --resume -q").refused(1, &["another process is training into out/diff"]);
     drop(other);
     bench.run("train t.toml --out out --resume -q").succeeded();
 }

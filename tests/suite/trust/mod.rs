@@ -2,6 +2,7 @@
 
 mod fuzz;
 mod lost;
+mod memory;
 mod numbers;
 mod templates;
 mod terminal;
