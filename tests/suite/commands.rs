@@ -352,5 +352,5 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         refuses(&mut scratch.run(command, args), 2, words);
     }
     refuses(&mut scratch.run("heatmap", &["--ctx", "256", "--query", "5000..6000"]), 2, &["tokens 0 to"]);
-    refuses(&mut scratch.run("ratio", &["--text", "nowhere.txt"]), 1, &["nowhere.txt"]);
+    refuses(&mut scratch.run("ratio", &["--text", "nowhere.txt"]), 2, &["nowhere.txt"]);
 }

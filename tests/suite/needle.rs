@@ -233,7 +233,7 @@ fn weights_that_overflow_become_records_with_an_error() {
 #[test]
 fn files_that_cannot_be_read_or_written_are_named() {
     let scratch = Scratch::new();
-    refuses(&mut scratch.needle(&["--haystack", "missing.txt"]), 1, &["missing.txt"]);
+    refuses(&mut scratch.needle(&["--haystack", "missing.txt"]), 2, &["missing.txt"]);
     fs::write(scratch.path("binary"), [0xff, 0xfe, 0x00]).unwrap();
     refuses(&mut scratch.needle(&["--haystack", "binary"]), 1, &["binary", "UTF-8"]);
     fs::write(scratch.path("file"), "").unwrap();
@@ -284,7 +284,7 @@ fn train_refuses_a_malformed_spec_and_a_taken_folder() {
     fs::write(scratch.path("bad.toml"), "seed = [").unwrap();
     refuses(difftool(scratch.0.path()).args(["train", "bad.toml", "--out", "new"]), 2, &["bad.toml"]);
     assert!(!scratch.path("new").exists());
-    refuses(difftool(scratch.0.path()).args(["train", "missing.toml", "--out", "new"]), 1, &["missing.toml"]);
+    refuses(difftool(scratch.0.path()).args(["train", "missing.toml", "--out", "new"]), 2, &["missing.toml"]);
     let spec = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/pair-4k.toml");
     refuses(difftool(scratch.0.path()).args(["train", spec, "--out", "model"]), 2, &["model", "--resume"]);
 }

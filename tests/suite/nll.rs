@@ -184,7 +184,7 @@ fn ids_that_cannot_be_scored_are_refused_with_their_file_and_line() {
         "windows of 4 tokens can slide by 1 to 3",
     );
     scratch.refuses(&[&LLAMA[..], &["--text", "ids.txt"]].concat(), 2, "cannot be used with");
-    scratch.refuses(&["nll", "--ids", "nowhere.txt", "--model", "./llama"], 1, "nowhere.txt");
+    scratch.refuses(&["nll", "--ids", "nowhere.txt", "--model", "./llama"], 2, "nowhere.txt");
     assert!(!scratch.path("runs").exists(), "nothing was begun");
 }
 

@@ -205,7 +205,7 @@ fn a_run_is_resumed_only_as_what_it_was() {
     tiny_model(&scratch.path("diff"), "diff-v2");
     let same: Vec<&str> = NEEDLE.iter().chain(&models).copied().collect();
     scratch.refuses(&same, 2, "other weights");
-    scratch.refuses(&["run", "--resume", "nowhere"], 1, "nowhere");
+    scratch.refuses(&["run", "--resume", "nowhere"], 2, "nowhere");
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn an_experiment_is_listed_and_tried_without_running() {
     let typo = EXPERIMENT.replace("seed = 0", "sed = 0");
     fs::write(scratch.path("typo.toml"), typo).unwrap();
     scratch.refuses(&["run", "typo.toml"], 2, "typo.toml, line");
-    scratch.refuses(&["run", "nowhere.toml"], 1, "nowhere.toml");
+    scratch.refuses(&["run", "nowhere.toml"], 2, "nowhere.toml");
     scratch.refuses(&["run"], 2, "FILE");
 }
 
