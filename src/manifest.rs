@@ -158,7 +158,7 @@ impl Manifest {
 
     /// Reads a manifest.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = crate::files::text(path, crate::files::CONFIG_MAX)?;
         serde_json::from_str(&text).with_context(|| format!("{} is not a manifest of this version", path.display()))
     }
 }
