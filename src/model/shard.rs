@@ -170,3 +170,23 @@ fn decode(bytes: &[u8], dtype: Dtype, values: &mut Vec<f32>) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::{DType, Device, Tensor};
+
+    #[test]
+    fn a_file_that_shrinks_while_it_is_read_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let tensor = Tensor::zeros((64, 64), DType::F32, &Device::Cpu).unwrap();
+        crate::model::Weights::new(vec![("w".into(), tensor)], "test").write(&path, DType::F32, &[]).unwrap();
+        let shard = Shard::open(&path).unwrap();
+        assert_eq!(shard.tensors().next().unwrap().1.values().unwrap(), vec![0.0; 64 * 64]);
+        File::options().write(true).open(&path).unwrap().set_len(shard.len_bytes() - 5000).unwrap();
+        let error = format!("{:#}", shard.tensors().next().unwrap().1.values().unwrap_err());
+        assert!(error.contains("model.safetensors cannot be read"), "{error}");
+        assert!(Shard::open(&path).is_err_and(|error| error.to_string().contains("not a complete safetensors file")));
+    }
+}
