@@ -1,7 +1,6 @@
 //! Chat templates are programs of strangers: whatever one does, it is an error that names its file.
 
 use super::Bench;
-use std::time::{Duration, Instant};
 
 const CONTENT: &str = "{{ messages[0].content }}";
 
@@ -11,9 +10,7 @@ fn refused(template: &str, words: &[&str]) {
     let bench = Bench::new();
     bench.write("m/chat_template.jinja", template);
     for command in ["inspect --chat-template m", "prompt --chat-template --ctx 512 --model m --needles 1 --depths 50"] {
-        let started = Instant::now();
         bench.run(command).refused(1, &[&["m/chat_template.jinja"], words].concat());
-        assert!(started.elapsed() < Duration::from_secs(40), "{command}");
     }
 }
 
