@@ -604,6 +604,8 @@ pub enum ReportFormat {
     Html,
     /// The tables for a README or an issue
     Markdown,
+    /// What the runs printed
+    Text,
 }
 
 /// `difftool prompt`.

@@ -5,8 +5,8 @@
 //!
 //! > An [`experiment`] makes [`prompt`]s; a prompt knows where its answer is; a [`model`] turns a prompt into heads; a
 //! > head is a *signed mixture of softmax rows* ([`attention`]); a [`probe`] looks at the rows as they pass and keeps
-//! > almost nothing; what a probe learned is a [`record`]; records are summarised ([`summary`]), drawn ([`plot`]),
-//! > compared ([`compare`]) and told ([`report`]).
+//! > almost nothing; what a probe learned is a [`record`]; records are grouped ([`frame`]), tabulated ([`tables`]), drawn
+//! > ([`plot`]), compared ([`compare`]) and told ([`report`]).
 //!
 //! [`train`] makes matched models to measure, [`ops`] holds the numerical loops of both, and [`cmd`] is the command line
 //! on top: the only module that prints.
@@ -23,6 +23,7 @@ pub mod compare;
 pub mod error;
 pub mod experiment;
 pub mod files;
+pub mod frame;
 pub mod generate;
 pub mod hash;
 pub mod hub;
@@ -43,8 +44,8 @@ pub mod report;
 pub mod rng;
 pub mod runfolder;
 pub mod stats;
-pub mod summary;
 pub mod table;
+pub mod tables;
 pub mod terminal;
 pub mod train;
 pub mod treatment;

@@ -1,4 +1,4 @@
-//! The folder a run writes into: always a new one.
+//! The folder a run writes into, always a new one, and the names of its files.
 
 use crate::bail_usage;
 use anyhow::{Context, Result};
@@ -6,6 +6,23 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The records of a run.
+pub const RESULTS: &str = "results.csv";
+/// The journal of its cells.
+pub const CELLS: &str = "cells.csv";
+/// Its experiment.
+pub const EXPERIMENT: &str = "experiment.toml";
+/// What measures pooled of each cell: nothing to read, but what a resumed or merged run goes on with.
+pub const POOLED: &str = "pooled.bin";
+/// There when the run is finished.
+pub const MANIFEST: &str = "manifest.json";
+/// Every token that was scored.
+pub const TOKENS: &str = "tokens.csv";
+/// Massive activations.
+pub const MASSIVE: &str = "massive.csv";
+/// What models said by themselves: one JSON object per prompt and model.
+pub const GENERATIONS: &str = "generations.jsonl";
 
 /// A folder that belongs to this run alone, and the moment it was made.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! Tables for the terminal: aligned columns, no lines, no colours, the same on a terminal and in a file.
 
-use crate::stats::Interval;
 use crate::terminal::escaped;
 use comfy_table::{presets, CellAlignment, ContentArrangement};
 use std::borrow::Cow;
@@ -65,19 +64,6 @@ pub fn percent(fraction: f64) -> String {
     format!("{:.1}", unsigned_zero(100.0 * fraction))
 }
 
-/// A fraction with its interval, in percent: `97.5 [93.1, 99.2]`.
-pub fn percent_in(fraction: f64, interval: Interval) -> String {
-    if has_no_width(interval) {
-        return format!("{} [-]", percent(fraction));
-    }
-    format!("{} [{}, {}]", percent(fraction), percent(interval.lo), percent(interval.hi))
-}
-
-/// Whether all resamples had the same mean, but for rounding.
-fn has_no_width(interval: Interval) -> bool {
-    interval.hi - interval.lo < 1e-12
-}
-
 /// A number with three significant digits or so: `0.012`, `3.14`, `251`, `3610`; `-` for none.
 pub fn short(x: Option<f64>) -> String {
     match x {
@@ -90,27 +76,14 @@ pub fn short(x: Option<f64>) -> String {
     }
 }
 
-/// A number with its interval: `3.14 [3.01, 3.27]`; `[-]` for one without width, as of [`points_in`].
-pub fn short_in(x: f64, interval: Interval) -> String {
-    if has_no_width(interval) {
-        return format!("{} [-]", short(Some(x)));
-    }
-    format!("{} [{}, {}]", short(Some(x)), short(Some(interval.lo)), short(Some(interval.hi)))
-}
-
 /// A fraction as a percentage, or `-`.
 pub fn percent_or_dash(fraction: Option<f64>) -> String {
     fraction.map_or("-".to_owned(), percent)
 }
 
-/// A difference of fractions with its interval, in percentage points: `+3.2 [-1.0, +5.4]`. One without width is shown as
-/// `[-]`: where all prompts say the same, resampling them says nothing of others.
-pub fn points_in(difference: f64, interval: Interval) -> String {
-    let signed = |x: f64| format!("{:+.1}", unsigned_zero(100.0 * x));
-    if has_no_width(interval) {
-        return format!("{} [-]", signed(difference));
-    }
-    format!("{} [{}, {}]", signed(difference), signed(interval.lo), signed(interval.hi))
+/// A difference of fractions in percentage points: `+3.2`.
+pub fn points(difference: f64) -> String {
+    format!("{:+.1}", unsigned_zero(100.0 * difference))
 }
 
 /// What one decimal shows as -0.0, as 0.
@@ -147,14 +120,8 @@ diff         6/2  100.0 [96.4, 100.0]      31.0";
 
     #[test]
     fn percentages_have_one_decimal_and_their_interval() {
-        assert_eq!(percent_in(0.975, Interval { lo: 0.931, hi: 0.992 }), "97.5 [93.1, 99.2]");
-        assert_eq!(points_in(0.032, Interval { lo: -0.01, hi: 0.054 }), "+3.2 [-1.0, +5.4]");
-    }
-
-    #[test]
-    fn an_interval_without_width_is_none() {
-        assert_eq!(points_in(0.0, Interval { lo: 0.0, hi: 0.0 }), "+0.0 [-]");
-        assert_eq!(short_in(2.5, Interval { lo: 2.5, hi: 2.5 }), "2.50 [-]");
+        assert_eq!(percent(0.975), "97.5");
+        assert_eq!(points(0.032), "+3.2");
     }
 
     #[test]
@@ -167,6 +134,6 @@ diff         6/2  100.0 [96.4, 100.0]      31.0";
     #[test]
     fn zero_has_no_minus_sign() {
         assert_eq!(percent(-0.0001), "0.0");
-        assert_eq!(points_in(-0.0, Interval { lo: -0.0004, hi: 0.0004 }), "+0.0 [+0.0, +0.0]");
+        assert_eq!([points(-0.0), points(-0.0004)], ["+0.0", "+0.0"]);
     }
 }

@@ -1,18 +1,16 @@
 //! One experiment from beginning to end, whatever it shows: run, draw, write the manifest, print, compare with what was
 //! expected.
 
-use super::session::{How, Session};
+use super::session::{Found, How, Session};
 use super::{heads, needle, nll, outliers, quantize, ratio};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::error::{unless_broken_pipe, Unmet};
 use crate::experiment::{finished, Experiment, Setup, Show, Start};
-use crate::measure::Measures;
+use crate::frame::{About, Frame};
 use crate::record::Record;
-use crate::summary::Summary;
+use crate::runfolder::{GENERATIONS, MASSIVE, TOKENS};
+use crate::tables;
 use anyhow::{Context, Result};
-
-/// What models said by themselves: one JSON object per prompt and model.
-const GENERATIONS: &str = "generations.jsonl";
 
 /// Runs a preset, or prints it.
 ///
@@ -40,65 +38,72 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     if let Some(records) = finished(&experiment, &how.part)? {
         return look_again(&experiment, &how, &records);
     }
-    let (draw, print) = presentation(experiment.show);
+    let draw = figures(experiment.show);
     how.start_threads()?;
     let setup = Setup::load(experiment)?;
-    let Found { mut summary, mut measures } = Found::new(&setup)?;
-    let mut session = Session::run(setup, how, &mut measures.list(), &mut |record| summary.add(record))?;
-    let found = Found { summary, measures };
+    let (mut frame, mut measures) = (Frame::new(setup.about()), setup.measures()?);
+    let mut session = Session::run(setup, how, &mut measures.list(), &mut |record| frame.add(record))?;
+    (frame.tokens, frame.massive) = (session.setup.tokens(&measures), session.setup.massive(&measures));
+    let found = Found { frame, measures };
     let whole = session.shard.is_none();
     let mut drawn = Ok(());
     if session.run.is_complete() {
         if whole {
-            if let Some(generation) = &found.measures.generation {
-                session.run.outputs.save_lines(GENERATIONS, &generation.pooled)?;
-            }
+            write_pooled(&mut session, &found)?;
             drawn = draw(&mut session, &found);
         }
         session.run.outputs.write_manifest(&session.setup)?;
     }
     if whole {
         // Whoever has read enough of the tables still wants to know whether the run failed.
-        unless_broken_pipe(print(&session, &found))?;
+        unless_broken_pipe(print(&found.frame, session.output.json))?;
     }
     session.conclude()?;
     if whole {
-        check_expectations(&session.setup.experiment, &found.summary, session.output.quiet)?;
+        check_expectations(&session.setup.experiment, &found.frame, session.output.quiet)?;
     }
     drawn.context("the results are complete, but not their figures")
 }
 
-/// What was found, for tables and figures.
-pub(super) struct Found {
-    pub(super) summary: Summary,
-    pub(super) measures: Measures,
+/// Writes what measures pooled and records have no columns for, as files of their own.
+fn write_pooled(session: &mut Session, found: &Found) -> Result<()> {
+    let (frame, outputs) = (&found.frame, &mut session.run.outputs);
+    if let Some(generation) = &found.measures.generation {
+        outputs.save_lines(GENERATIONS, &generation.pooled)?;
+    }
+    if !frame.massive.is_empty() {
+        outputs.save_table(MASSIVE, &frame.massive)?;
+    }
+    if !frame.tokens.0.is_empty() {
+        frame.tokens.write(&outputs.place(TOKENS, Some(frame.tokens.count() as u64)))?;
+    }
+    Ok(())
 }
 
-impl Found {
-    fn new(setup: &Setup) -> Result<Self> {
-        let summary = match (setup.experiment.show, &setup.grid) {
-            (Show::Ratio, grid) => Summary::with_heads(&[ratio::head_metric(grid)]),
-            (Show::Heads, _) => Summary::with_heads(&heads::metrics()),
-            _ => Summary::default(),
-        };
-        Ok(Self { summary, measures: setup.measures()? })
+/// Prints the tables, or the same as JSON.
+fn print(frame: &Frame, as_json: bool) -> Result<()> {
+    use std::io::Write as _;
+    let mut out = crate::terminal::stdout();
+    if as_json {
+        writeln!(out, "{:#}", tables::json(frame))?;
+    } else {
+        write!(out, "{}", tables::text(frame))?;
     }
+    Ok(())
 }
 
 /// Draws the figures of a finished run.
 type Draw = fn(&mut Session, &Found) -> Result<()>;
-/// Prints the tables.
-type Print = fn(&Session, &Found) -> Result<()>;
 
-/// How each kind of experiment is shown.
-fn presentation(show: Show) -> (Draw, Print) {
+/// The figures of each kind of experiment.
+fn figures(show: Show) -> Draw {
     match show {
-        Show::Needle => (needle::draw, needle::print),
-        Show::Ratio => (ratio::draw, ratio::print),
-        Show::Heads => (heads::draw, heads::print),
-        Show::Quantize => (quantize::draw, quantize::print),
-        Show::Outliers => (outliers::draw, outliers::print),
-        Show::Nll => (nll::draw, nll::print),
+        Show::Needle => needle::draw,
+        Show::Ratio => ratio::draw,
+        Show::Heads => heads::draw,
+        Show::Quantize => quantize::draw,
+        Show::Outliers => outliers::draw,
+        Show::Nll => nll::draw,
         Show::Heatmap => unreachable!("maps are drawn by their own command"),
     }
 }
@@ -111,15 +116,13 @@ fn look_again(experiment: &Experiment, how: &How, records: &[Record]) -> Result<
     if how.part.shard.is_some() || experiment.expect.is_empty() {
         return Ok(());
     }
-    let mut summary = Summary::default();
-    records.iter().for_each(|record| summary.add(record));
-    check_expectations(experiment, &summary, how.output.quiet)
+    check_expectations(experiment, &Frame::of(About::default(), records), how.output.quiet)
 }
 
 /// Says on stderr what became of the expectations.
-fn check_expectations(experiment: &Experiment, summary: &Summary, quiet: bool) -> Result<()> {
+fn check_expectations(experiment: &Experiment, frame: &Frame, quiet: bool) -> Result<()> {
     let mut unmet = Vec::new();
-    for outcome in experiment.outcomes(summary) {
+    for outcome in experiment.outcomes(frame) {
         let found = outcome.found.map_or("nothing was measured".to_owned(), |x| format!("found {x:.4}"));
         if !quiet {
             crate::say!("{} {}: {found}", if outcome.holds { "holds  " } else { "UNMET  " }, outcome.expected);

@@ -15,16 +15,15 @@ mod outliers;
 mod prompt;
 mod quantize;
 mod ratio;
-mod remarks;
 mod report;
 mod session;
 mod train;
 
 use crate::bail_usage;
 use crate::cli::{Cli, Command};
+use crate::frame::{Frame, Pick, Setting};
 use crate::plot::{allocation, AllocationPanel, Bar, Estimate, Part};
 use crate::prompt::Region;
-use crate::summary::{Pick, Setting, Summary};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use session::Session;
@@ -46,13 +45,13 @@ pub fn run(cli: Cli) -> Result<()> {
 
 fn dispatch(command: Command) -> Result<()> {
     match command {
-        Command::Needle(args) => needle::run(&args),
-        Command::Ratio(args) => ratio::run(&args),
-        Command::Heads(args) => heads::run(&args),
+        Command::Needle(args) => execute::preset(needle::experiment(&args)?, &args.run.output, &args.part),
+        Command::Ratio(args) => execute::preset(ratio::experiment(&args)?, &args.run.output, &args.part),
+        Command::Heads(args) => execute::preset(heads::experiment(&args)?, &args.run.output, &args.part),
         Command::Heatmap(args) => heatmap::run(&args),
-        Command::Quantize(args) => quantize::run(&args),
-        Command::Outliers(args) => outliers::run(&args),
-        Command::Nll(args) => nll::run(&args),
+        Command::Quantize(args) => execute::preset(quantize::experiment(&args)?, &args.run.output, &args.part),
+        Command::Outliers(args) => execute::preset(outliers::experiment(&args)?, &args.run.output, &args.part),
+        Command::Nll(args) => execute::preset(nll::experiment(&args)?, &args.output, &args.part),
         Command::Run(args) => experiment::run(&args),
         Command::Merge(args) => experiment::merge(&args),
         Command::Compare(args) => compare::run(&args),
@@ -138,20 +137,20 @@ fn progress_bar(len: usize, quiet: bool) -> ProgressBar {
 }
 
 /// Draws what each region gives the output while the answer is predicted, by depth.
-fn draw_allocation(session: &mut Session, summary: &Summary) -> Result<()> {
+fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()> {
     let rows = "rows that predict the answer";
     let subtitle = format!("{rows}, mean over heads and layers · {}", session.setup.caption());
     let heading = session.heading("What each region gives the heads' output while the answer is predicted", &subtitle);
-    let panels = attention_panels(summary, session.setup.grid.ctx_tok().len() > 1, session.setup.grid.seed());
+    let panels = attention_panels(frame, session.setup.grid.ctx_tok().len() > 1);
     let figure = allocation(&panels, &heading, "share of the output (%)")?;
     session.save(&figure, "allocation", &format!("mean over heads, layers and the {rows}; share of the output"))
 }
 
 /// Stacked regions by depth and model, one panel for each setting; `with_ctx` names the length too.
-fn attention_panels(summary: &Summary, with_ctx: bool, seed: u64) -> Vec<AllocationPanel> {
+fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
     const NOISE: [Region; 3] = [Region::Template, Region::Filler, Region::Distractor];
     let estimate = |pick: Pick<'_>| {
-        let (value, interval) = summary.mean_in(pick, seed)?;
+        let (value, interval) = frame.mean_in(pick)?;
         Some(Estimate { value, interval: Some((interval.lo, interval.hi)) })
     };
     let bar = |setting: Setting, model: &String, depth: f64| {
@@ -170,12 +169,12 @@ fn attention_panels(summary: &Summary, with_ctx: bool, seed: u64) -> Vec<Allocat
     let panel = |&setting: &Setting| {
         let (ctx, needles, retrieve) = setting;
         let name = setting_name(needles, retrieve);
-        let depths = summary.depths_pct().into_iter();
-        let of_depth = |depth| summary.models().iter().filter_map(move |model| bar(setting, model, depth));
+        let depths = frame.depths_pct().into_iter();
+        let of_depth = |depth| frame.models().iter().filter_map(move |model| bar(setting, model, depth));
         let bars: Vec<Bar> = depths.flat_map(of_depth).collect();
         AllocationPanel { setting: if with_ctx { format!("{name} · {ctx} tokens") } else { name }, bars }
     };
-    summary.settings().iter().map(panel).filter(|panel| !panel.bars.is_empty()).collect()
+    frame.settings().iter().map(panel).filter(|panel| !panel.bars.is_empty()).collect()
 }
 
 /// `N=4 R=2`.

@@ -3,6 +3,7 @@
 use crate::bail_usage;
 use crate::cli::{ReportArgs, ReportFormat};
 use crate::report::{html, markdown, splice, title, Run, Section};
+use crate::tables;
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::io::{IsTerminal as _, Write as _};
@@ -15,6 +16,10 @@ use std::path::{Path, PathBuf};
 pub(super) fn run(args: &ReportArgs) -> Result<()> {
     check(args)?;
     let runs = args.runs.iter().map(|folder| Run::read(folder)).collect::<Result<Vec<_>>>()?;
+    if args.format == Some(ReportFormat::Text) {
+        let tables: Vec<String> = runs.iter().map(|run| tables::text(&run.frame())).collect();
+        return write(args, &tables.join("\n"));
+    }
     let sections: Vec<Section> = runs.into_iter().map(Section::new).collect();
     if let Some(path) = &args.splice {
         return splice_file(path, &sections, args.quiet);
@@ -22,11 +27,15 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
     let title = args.title.clone().unwrap_or_else(|| title(&sections));
     let page = match args.format {
         None | Some(ReportFormat::Html) => html(&title, &sections)?,
-        Some(ReportFormat::Markdown) => markdown(&title, &sections),
+        Some(_) => markdown(&title, &sections),
     };
+    write(args, &page)
+}
+
+fn write(args: &ReportArgs, page: &str) -> Result<()> {
     match file(args) {
         None => Ok(crate::terminal::stdout().write_all(page.as_bytes())?),
-        Some(path) => write_new(path, &page, args.quiet),
+        Some(path) => write_new(path, page, args.quiet),
     }
 }
 
@@ -42,14 +51,14 @@ fn check(args: &ReportArgs) -> Result<()> {
             bail_usage!("{} is named twice", folder.display());
         }
     }
-    if args.splice.is_some() && args.format == Some(ReportFormat::Html) {
-        bail_usage!("--splice writes Markdown: leave --format html out");
+    if args.splice.is_some() && !matches!(args.format, None | Some(ReportFormat::Markdown)) {
+        bail_usage!("--splice writes Markdown: leave --format out");
     }
     if let Some(path) = file(args).filter(|path| path.exists()) {
         bail_usage!("--out {}: it exists, and nothing is overwritten; name a new file", path.display());
     }
     let to_terminal = args.splice.is_none() && args.out.is_none() && std::io::stdout().is_terminal();
-    if to_terminal && args.format != Some(ReportFormat::Markdown) {
+    if to_terminal && matches!(args.format, None | Some(ReportFormat::Html)) {
         bail_usage!("a page is not for the terminal: name a file with -o report.html, or ask for --format markdown");
     }
     Ok(())

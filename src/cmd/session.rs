@@ -2,10 +2,12 @@
 
 use super::{plural, progress_bar, recipe, start_threads, stop_on_signal};
 use crate::cli::{OutputArgs, PartArgs};
-use crate::experiment::{self, Finished, Part, Plan, Setup, Shard, Start, Watch, RESULTS};
-use crate::measure::Measure;
+use crate::experiment::{self, Finished, Part, Plan, Setup, Shard, Start, Watch};
+use crate::frame::Frame;
+use crate::measure::{Measure, Measures};
 use crate::plot::{Figure, Heading};
 use crate::record::Record;
+use crate::runfolder::RESULTS;
 use anyhow::{bail, Result};
 use indicatif::ProgressBar;
 
@@ -33,6 +35,12 @@ impl How {
     pub(super) fn start_threads(&self) -> Result<()> {
         start_threads(self.output.threads)
     }
+}
+
+/// What was found, for tables and figures.
+pub(super) struct Found {
+    pub(super) frame: Frame,
+    pub(super) measures: Measures,
 }
 
 /// A run whose records are written.

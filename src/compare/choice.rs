@@ -1,6 +1,5 @@
 //! Which records are compared: metrics, conditions on columns, layers and heads.
 
-use super::cells::Cells;
 use super::column::{names, Column, Value};
 use crate::bail_usage;
 use crate::record::{Identity, Record};
@@ -109,10 +108,10 @@ impl Metrics {
 /// `COLUMN=VALUE`: only records with that value. Several of one column let any of their values pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Where {
-    column: Column,
-    value: Option<Value>,
+    pub(super) column: Column,
+    pub(super) value: Option<Value>,
     /// As it was given.
-    text: String,
+    pub(super) text: String,
 }
 
 impl FromStr for Where {
@@ -177,29 +176,6 @@ impl Choice {
     /// The place of a metric and region among those chosen.
     pub(super) fn rank(&self, metric: &str, region: Option<&str>) -> Option<usize> {
         self.metrics.rank(metric, region, self.by == Some(Column::Region))
-    }
-
-    /// Names what was asked for but does not occur.
-    ///
-    /// # Errors
-    /// A usage error with what does occur.
-    pub(super) fn check(&self, cells: &Cells) -> Result<()> {
-        for Where { column, value, text } in &self.wheres {
-            if cells.number(*column, value.as_ref()).is_none() {
-                bail_usage!("`wheres` {text}: no record has it; {column} is one of {}", cells.all_values(*column));
-            }
-        }
-        let Metrics::Named(names) = &self.metrics else { return Ok(()) };
-        for MetricName { metric, region } in names {
-            let known = |column, text: &str| cells.number(column, Some(&Value::text(text))).is_some();
-            if !known(Column::Metric, metric) {
-                bail_usage!("`metrics` {metric}: not measured; there are {}", cells.all_values(Column::Metric));
-            }
-            if let Some(region) = region.as_ref().filter(|region| !known(Column::Region, region)) {
-                bail_usage!("`metrics` {metric}[{region}]: regions are {}", cells.all_values(Column::Region));
-            }
-        }
-        Ok(())
     }
 
     /// Refuses columns that cannot be used as they are asked for.

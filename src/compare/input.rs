@@ -3,12 +3,9 @@
 use crate::bail_usage;
 use crate::hash::sha256_file;
 use crate::manifest::Manifest;
+use crate::runfolder::{MANIFEST, RESULTS};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
-
-/// Names in a run folder.
-const RESULTS: &str = "results.csv";
-const MANIFEST: &str = "manifest.json";
 
 /// One thing to compare.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::fmt;
 
 /// Something that two runs do not share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Difference {
+pub struct Mismatch {
     /// What it is, by its place in the manifest.
     pub what: String,
     /// In the first input.
@@ -17,7 +17,7 @@ pub struct Difference {
     pub other: String,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} and {}", self.what, self.first, self.other)
     }
@@ -41,7 +41,7 @@ const HASH_DIGITS: usize = 12;
 const SAID: [&str; 4] = ["config.question", "config.analysis", "config.show", "config.expect"];
 
 /// Everything that differs and can matter for the results. Threads cannot, and times and paths do not.
-pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Difference> {
+pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
     let mut list = List::default();
     list.add("tool.version", &a.tool.version, &b.tool.version);
     list.optional("tool.git", a.tool.git.as_deref(), b.tool.git.as_deref());
@@ -141,7 +141,7 @@ fn flattened(config: &Value) -> BTreeMap<String, String> {
 
 /// Differences found so far.
 #[derive(Default)]
-struct List(Vec<Difference>);
+struct List(Vec<Mismatch>);
 
 impl List {
     fn add(&mut self, what: &str, first: &str, other: &str) {
@@ -150,7 +150,7 @@ impl List {
                 Some((end, _)) => format!("{}…", &text[..end]),
                 None => text.to_owned(),
             };
-            self.0.push(Difference { what: what.into(), first: cut(first), other: cut(other) });
+            self.0.push(Mismatch { what: what.into(), first: cut(first), other: cut(other) });
         }
     }
 

@@ -35,8 +35,9 @@ pub use choice::{MetricName, Metrics, Where};
 pub use column::Column;
 pub use condition::Condition;
 pub use input::Input;
-pub use manifests::Difference;
-pub use rows::{Correction, Level, Row, Test};
+pub use manifests::Mismatch;
+pub use plan::Level;
+pub use rows::{Correction, Row, Test};
 
 use crate::bail_usage;
 use crate::record;
@@ -83,7 +84,7 @@ pub struct Comparison {
     /// What was compared, and how many records it had.
     pub inputs: Vec<(Input, Counts)>,
     /// What the manifests of each input but the first differ in from that of the first, where both have one.
-    pub differences: Vec<(String, Vec<Difference>)>,
+    pub differences: Vec<(String, Vec<Mismatch>)>,
     /// What was paired with what.
     pub pairings: Vec<Pairing>,
     /// Columns that there is a row for each value of.
@@ -137,14 +138,14 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     let mut notes = Vec::new();
     let checked = check_manifests(&inputs, request, &mut notes)?;
     let (cells, counts) = read(&inputs, &choice)?;
-    choice.check(&cells)?;
+    plan::check(&choice, &cells)?;
     let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
     let mut plans = plan::plans(&cells, &choice, &names, request.baseline.as_deref())?;
     if checked.by_cell_only {
         plans.iter_mut().for_each(|plan| plan.free[Column::Seed as usize] = true);
     }
     let joined = plans.iter().map(|plan| join::join(&cells, plan, &names)).collect::<Result<Vec<_>>>()?;
-    let groups = plan::groups(&choice, &plans, &joined)?;
+    let groups = rows::groups(&choice, &plans, &joined)?;
     let settings = Settings { resamples: RESAMPLES, seed: request.seed, correction: request.correction };
     let rows = rows::rows(&cells, &choice, &plans, &joined, &groups, settings)?;
     note_pairs(&plans, &joined, request, &mut notes);
@@ -156,7 +157,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
 
 /// What the manifests say.
 struct Checked {
-    differences: Vec<(String, Vec<Difference>)>,
+    differences: Vec<(String, Vec<Mismatch>)>,
     /// Whether seeds do not tell prompts apart: those of a cell are not the same anyway.
     by_cell_only: bool,
 }

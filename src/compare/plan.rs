@@ -1,19 +1,16 @@
 //! What is put side by side: two inputs, or the cells of two values of a column.
 
-use super::cells::{Cell, Cells, Mask};
-use super::choice::Choice;
-use super::column::{names, Column};
-use super::join::Joined;
-use super::rows::Level;
+use super::cells::{Cell, Cells, Key, Mask};
+use super::choice::{Choice, MetricName, Metrics, Where};
+use super::column::{names, Column, Value};
 use crate::bail_usage;
 use anyhow::Result;
-use std::collections::{BTreeMap, BTreeSet};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use strum::IntoStaticStr;
 
 /// Values of one column that are compared at once, at most.
 const MOST_SIDES: usize = 64;
-
-/// Columns whose values are different kinds of measurement, never to be averaged over.
-const KINDS: [Column; 6] = [Column::Model, Column::Task, Column::Rows, Column::Condition, Column::Bits, Column::Scope];
 
 /// Two sets of cells and how they are joined.
 #[derive(Clone, Debug)]
@@ -191,33 +188,54 @@ fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
     Ok(Plan { baseline: side(0), other: side(other), free })
 }
 
-/// Columns that rows are made for: those asked for, and those whose values are different kinds of measurement.
+/// Whether numbers are of the whole model, of layers or of heads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Level {
+    /// Means over layers and heads, or quantities that know of neither.
+    #[default]
+    Model,
+    /// Of layers.
+    Layer,
+    /// Of single heads.
+    Head,
+}
+
+impl Level {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    pub(super) fn of(key: &Key) -> Self {
+        match (key[Column::Layer as usize], key[Column::Head as usize]) {
+            (0, 0) => Self::Model,
+            (_, 0) => Self::Layer,
+            _ => Self::Head,
+        }
+    }
+}
+
+/// Names what was asked for but does not occur.
 ///
 /// # Errors
-/// A usage error if one is what is compared.
-pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Result<Vec<Column>> {
-    for &column in &choice.group_by {
-        if plans.iter().any(|plan| plan.free[column as usize]) {
-            bail_usage!("`group_by` {column}: it is what is compared, or a property of it");
+/// A usage error with what does occur.
+pub(super) fn check(choice: &Choice, cells: &Cells) -> Result<()> {
+    for Where { column, value, text } in &choice.wheres {
+        if cells.number(*column, value.as_ref()).is_none() {
+            bail_usage!("`wheres` {text}: no record has it; {column} is one of {}", cells.all_values(*column));
         }
     }
-    // Metrics have rows of their own anyway, so what differs between metrics only needs no column.
-    let varies = |column: Column| {
-        let mut first = BTreeMap::new();
-        let mut keys = joined.iter().flat_map(|joined| &joined.pairs).map(|pair| pair.key);
-        keys.any(|key| {
-            *first.entry(key[Column::Metric as usize]).or_insert(key[column as usize]) != key[column as usize]
-        })
-    };
-    // Its name says what the condition's properties say.
-    let by_name = varies(Column::Condition);
-    let told = |column: Column| by_name && matches!(column, Column::Bits | Column::Scope);
-    let kind = |&column: &Column| !choice.group_by.contains(&column) && varies(column) && !told(column);
-    let mut groups: Vec<Column> = KINDS.into_iter().filter(kind).collect();
-    for &column in &choice.group_by {
-        if !groups.contains(&column) {
-            groups.push(column);
+    let Metrics::Named(names) = &choice.metrics else { return Ok(()) };
+    for MetricName { metric, region } in names {
+        let known = |column, text: &str| cells.number(column, Some(&Value::text(text))).is_some();
+        if !known(Column::Metric, metric) {
+            bail_usage!("`metrics` {metric}: not measured; there are {}", cells.all_values(Column::Metric));
+        }
+        if let Some(region) = region.as_ref().filter(|region| !known(Column::Region, region)) {
+            bail_usage!("`metrics` {metric}[{region}]: regions are {}", cells.all_values(Column::Region));
         }
     }
-    Ok(groups)
+    Ok(())
 }

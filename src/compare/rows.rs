@@ -1,10 +1,11 @@
 //! From pairs of cells to rows: means, differences with their intervals, tests, and what many tests at once cost.
 
-use super::cells::{Cells, Key};
+use super::cells::Cells;
 use super::choice::Choice;
 use super::column::Column;
 use super::join::{Joined, Pair};
-use super::plan::Plan;
+use super::plan::{Level, Plan};
+use crate::bail_usage;
 use crate::stats::{bh, holm, mcnemar, mean, wilcoxon, Paired};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
@@ -53,35 +54,6 @@ impl Test {
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         self.into()
-    }
-}
-
-/// Whether numbers are of the whole model, of layers or of heads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Level {
-    /// Means over layers and heads, or quantities that know of neither.
-    #[default]
-    Model,
-    /// Of layers.
-    Layer,
-    /// Of single heads.
-    Head,
-}
-
-impl Level {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
-    fn of(key: &Key) -> Self {
-        match (key[Column::Layer as usize], key[Column::Head as usize]) {
-            (0, 0) => Self::Model,
-            (_, 0) => Self::Layer,
-            _ => Self::Head,
-        }
     }
 }
 
@@ -181,6 +153,40 @@ pub(super) fn rows(
     let mut rows = pairs.par_iter().map(row).collect::<Result<Vec<Row>>>()?;
     correct(&mut rows, settings.correction);
     Ok(rows)
+}
+
+/// Columns whose values are different kinds of measurement, never to be averaged over.
+const KINDS: [Column; 6] = [Column::Model, Column::Task, Column::Rows, Column::Condition, Column::Bits, Column::Scope];
+
+/// Columns that rows are made for: those asked for, and those whose values are different kinds of measurement.
+///
+/// # Errors
+/// A usage error if one is what is compared.
+pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Result<Vec<Column>> {
+    for &column in &choice.group_by {
+        if plans.iter().any(|plan| plan.free[column as usize]) {
+            bail_usage!("`group_by` {column}: it is what is compared, or a property of it");
+        }
+    }
+    // Metrics have rows of their own anyway, so what differs between metrics only needs no column.
+    let varies = |column: Column| {
+        let mut first = BTreeMap::new();
+        let mut keys = joined.iter().flat_map(|joined| &joined.pairs).map(|pair| pair.key);
+        keys.any(|key| {
+            *first.entry(key[Column::Metric as usize]).or_insert(key[column as usize]) != key[column as usize]
+        })
+    };
+    // Its name says what the condition's properties say.
+    let by_name = varies(Column::Condition);
+    let told = |column: Column| by_name && matches!(column, Column::Bits | Column::Scope);
+    let kind = |&column: &Column| !choice.group_by.contains(&column) && varies(column) && !told(column);
+    let mut groups: Vec<Column> = KINDS.into_iter().filter(kind).collect();
+    for &column in &choice.group_by {
+        if !groups.contains(&column) {
+            groups.push(column);
+        }
+    }
+    Ok(groups)
 }
 
 /// The numbers of a row, without its names; nothing if they overflow. Pairs come in the order of their keys.

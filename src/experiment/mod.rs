@@ -20,7 +20,7 @@ pub use run::{finished, run, Finished, Part, Plan, Start, Watch};
 pub use setup::Setup;
 pub use shard::{cells_of, Shard};
 pub use spec::{Expectation, Experiment, Generate, Outcome, Quantisation, Show};
-pub use store::{cells_on_disk, CELLS, EXPERIMENT, MANIFEST, RESULTS};
+pub use store::cells_on_disk;
 
 use crate::attention::{ResidualProbe, RowProbe, Selection, Sighting, Stream, Treated};
 use crate::bail_usage;

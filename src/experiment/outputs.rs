@@ -1,10 +1,9 @@
 //! What a run leaves in its folder besides its records: files that are made of them, and the manifest that lists them all.
 
-use super::store::{MANIFEST, RESULTS};
 use super::{Part, Setup, Start};
 use crate::manifest::{Manifest, Output};
 use crate::memory::peak_rss_bytes;
-use crate::runfolder::RunFolder;
+use crate::runfolder::{RunFolder, MANIFEST, RESULTS};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::PathBuf;

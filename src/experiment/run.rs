@@ -1,13 +1,13 @@
 //! The run of an experiment: check, measure, and keep every finished cell on disk.
 
-use super::store::{check_experiment, Shards, Store, EXPERIMENT, MANIFEST, RESULTS};
+use super::store::{check_experiment, Shards, Store};
 use super::{cells_of, Cell, Outputs, Pace, Setup, Shard, Show};
 use crate::bail_usage;
 use crate::manifest::Manifest;
 use crate::measure::{Measure, MeasureName};
 use crate::model::Flops;
 use crate::record::{self, Record};
-use crate::runfolder::RunFolder;
+use crate::runfolder::{RunFolder, EXPERIMENT, MANIFEST, RESULTS};
 use anyhow::{bail, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

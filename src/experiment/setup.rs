@@ -2,7 +2,8 @@
 
 use super::{Experiment, Grid, Sources};
 use crate::bail_usage;
-use crate::measure::{usual_skip, MeasureName, Measures, AR_MAX_COUNT};
+use crate::frame::{About, Scored, Tokens};
+use crate::measure::{usual_skip, MassiveAt, MeasureName, Measures, Place, ScoredWindow, AR_MAX_COUNT};
 use crate::memory::rss_bytes;
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
@@ -97,6 +98,11 @@ impl Setup {
         haystack.is_none() && text.is_none() && ids.is_none() && !chats
     }
 
+    /// Whether any of the models has a second map.
+    pub fn has_second_map(&self) -> bool {
+        self.models.iter().any(|model| model.transformer.config.wiring().maps() > 1)
+    }
+
     /// `4096 tokens · 15 prompts per depth · seed 0`, for the subtitles of figures.
     pub fn caption(&self) -> String {
         self.caption_of(self.grid.ctx_tok())
@@ -121,6 +127,31 @@ impl Setup {
         format!("{} tokens · {what} · seed {}", tokens.join(", "), self.grid.seed())
     }
 
+    /// What is known of the run besides its records.
+    pub fn about(&self) -> About {
+        let models = self.models.iter().map(|model| model.info.clone()).collect();
+        About { config: self.config(), models, seed: self.grid.seed() }
+    }
+
+    /// The tokens that were scored one by one.
+    pub fn tokens(&self, measures: &Measures) -> Tokens {
+        let scored = |(place, windows): (&Place, &Vec<ScoredWindow>)| {
+            let condition = &self.conditions[place.condition];
+            let windows = windows.iter().filter(|window| !window.tokens.is_empty()).cloned().collect();
+            let model = self.models[place.model].name.clone();
+            Scored { model, condition: condition.column(), bits: condition.bits(), windows }
+        };
+        Tokens(measures.nll.iter().flat_map(|nll| &nll.pooled).map(scored).collect())
+    }
+
+    /// The massive activations of the untreated passes.
+    pub fn massive(&self, measures: &Measures) -> Vec<MassiveAt> {
+        let pooled = measures.outliers.iter().flat_map(|outliers| &outliers.pooled);
+        let untreated = pooled.filter(|(place, _)| place.condition == 0);
+        let named = |at: &MassiveAt, model: usize| MassiveAt { model: self.models[model].name.clone(), ..at.clone() };
+        untreated.flat_map(|(place, found)| found.massive.iter().map(|at| named(at, place.model))).collect()
+    }
+
     /// What was asked for with defaults filled in, for the manifest.
     pub(super) fn config(&self) -> Value {
         let experiment = &self.experiment;
@@ -134,13 +165,19 @@ impl Setup {
             "selection": experiment.select,
             "expect": experiment.expect,
         });
+        if let Some(top) = experiment.top {
+            config["top"] = top.into();
+        }
         if let Some(count) = experiment.ar_max_count {
             config["ar_max_count"] = count.into();
+        }
+        if experiment.measure_names().contains(&MeasureName::Nll) {
             config["skip"] = self.skip().into();
         }
         if let Some(max_new) = experiment.max_new() {
             config["max_new"] = json!(max_new);
         }
+        config["own_prompts"] = self.has_own_prompts().into();
         config
     }
 }

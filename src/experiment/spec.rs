@@ -7,11 +7,11 @@ use super::Grid;
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::error::bad_toml;
+use crate::frame::{Frame, Pick};
 use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
 use crate::models::{self, Reading};
 use crate::quant::{Quantiser, Scope, BITS};
-use crate::summary::{Pick, Summary};
 use crate::treatment::Condition;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -371,14 +371,14 @@ impl Experiment {
     }
 
     /// What became of the expectations.
-    pub fn outcomes(&self, summary: &Summary) -> Vec<Outcome> {
+    pub fn outcomes(&self, frame: &Frame) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         let conditions = self.conditions().unwrap_or_default();
         for expectation in &self.expect {
             let condition = expectation.condition_among(&conditions, "").ok().and_then(Condition::column);
             let about = |model: &&String| expectation.model.as_ref().is_none_or(|wanted| wanted == *model);
             outcomes.extend(
-                self.models.iter().filter(about).map(|model| expectation.outcome(model, condition.as_deref(), summary)),
+                self.models.iter().filter(about).map(|model| expectation.outcome(model, condition.as_deref(), frame)),
             );
         }
         outcomes
@@ -414,9 +414,9 @@ impl Expectation {
         bail_usage!("{name}: an expectation is about {wanted}, which is not among the conditions: {}", names.join(", "))
     }
 
-    fn outcome(&self, model: &str, condition: Option<&str>, summary: &Summary) -> Outcome {
+    fn outcome(&self, model: &str, condition: Option<&str>, frame: &Frame) -> Outcome {
         let pick = Pick::of(model, &self.metric).condition(condition);
-        let found = summary.mean(self.region.as_deref().map_or(pick, |region| pick.region(region)));
+        let found = frame.mean(self.region.as_deref().map_or(pick, |region| pick.region(region)));
         let within = |x: f64| self.at_least.is_none_or(|least| x >= least) && self.at_most.is_none_or(|most| x <= most);
         let mut expected = self.metric.clone();
         let mut add = |text: std::fmt::Arguments<'_>| expected.write_fmt(text).expect("a string takes everything");
@@ -517,7 +517,7 @@ at_least = 0.5
         let all = FILE.replacen("[\"transformer\", \"diff\"]", "[\"all\"]", 1);
         let experiment = Experiment::parse(&all, "x.toml").unwrap();
         assert_eq!(experiment.models, ["transformer", "diff", "diff-v2"]);
-        assert_eq!(experiment.outcomes(&Summary::default()).len(), 1, "of the one model that is named");
+        assert_eq!(experiment.outcomes(&Frame::default()).len(), 1, "of the one model that is named");
     }
 
     #[test]

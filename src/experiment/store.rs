@@ -8,23 +8,13 @@ use super::{Cell, Finding};
 use crate::bail_usage;
 use crate::measure::{Measure, Place};
 use crate::record::{self, Record, Writer};
+use crate::runfolder::{CELLS, EXPERIMENT, POOLED, RESULTS};
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-/// The records.
-pub const RESULTS: &str = "results.csv";
-/// The journal.
-pub const CELLS: &str = "cells.csv";
-/// The experiment.
-pub const EXPERIMENT: &str = "experiment.toml";
-/// What measures pooled of each cell: nothing to read, but what a resumed or merged run goes on with.
-pub const POOLED: &str = "pooled.bin";
-/// There when the run is finished.
-pub const MANIFEST: &str = "manifest.json";
 
 /// The first line of the journal.
 const HEADER: [&str; 7] = ["cell", "key", "prompts_sha256", "rows", "results_end", "pooled_end", "sha256"];

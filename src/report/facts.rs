@@ -1,9 +1,9 @@
 //! What was run, on what, and how: everything of a section that is no result.
 
-use super::data::{cities_name, Data};
 use super::input::Run;
-use super::sheet::{numbers, words, Cell, Sheet};
+use crate::frame::Frame;
 use crate::table::short;
+use crate::tables::{cities_name, numbers, words, Cell, Sheet};
 use std::path::Path;
 
 /// Failed cells listed; the results file has all.
@@ -56,13 +56,13 @@ fn quoted(word: &str) -> String {
 }
 
 /// What was run, in one sentence, from the records.
-pub(super) fn sentence(run: &Run, data: &Data<'_>) -> String {
+pub(super) fn sentence(run: &Run, frame: &Frame) -> String {
     let models: Vec<&str> = run.manifest.models.iter().map(|model| model.name.as_str()).collect();
     let mut lengths: Vec<usize> = run.records.iter().map(|record| record.identity.ctx_tok).filter(|&n| n > 0).collect();
     lengths.sort_unstable();
     lengths.dedup();
     let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
-    let prompts = Some(data.prompts()).filter(|&n| n > 0).or_else(|| windows(run));
+    let prompts = Some(frame.prompts()).filter(|&n| n > 0).or_else(|| windows(run));
     let what =
         if run.records.iter().any(|record| record.identity.task == "text") { "window of text" } else { "prompt" };
     let plural = if prompts == Some(1) {
@@ -73,8 +73,8 @@ pub(super) fn sentence(run: &Run, data: &Data<'_>) -> String {
     let count = prompts.map(|n| format!("{n} ")).unwrap_or_default();
     let tokens = if lengths.is_empty() { String::new() } else { format!(" of {} tokens", list(&lengths)) };
     let mut parts = vec![format!("{} on {count}{plural}{tokens}", list(&models))];
-    parts.extend(needles(data));
-    parts.extend(treated(data));
+    parts.extend(needles(frame));
+    parts.extend(treated(frame));
     parts.extend(run.manifest.shard.as_ref().map(|shard| format!("only shard {shard} of the experiment")));
     format!("{}.", parts.join("; "))
 }
@@ -86,20 +86,20 @@ fn windows(run: &Run) -> Option<usize> {
     usize::try_from(samples).ok()?.checked_mul(lengths)
 }
 
-fn needles(data: &Data<'_>) -> Option<String> {
+fn needles(frame: &Frame) -> Option<String> {
     let mut settings: Vec<String> =
-        data.settings.iter().filter(|s| s.1 > 0).map(|s| format!("N={} R={}", s.1, s.2)).collect();
+        frame.settings().iter().filter(|s| s.1 > 0).map(|s| format!("N={} R={}", s.1, s.2)).collect();
     settings.dedup();
     let settings = (!settings.is_empty()).then(|| list(&settings))?;
-    let depths: Vec<String> = data.depths_pct.iter().map(|depth| format!("{depth}")).collect();
+    let depths: Vec<String> = frame.depths_pct().iter().map(|depth| format!("{depth}")).collect();
     let depths = if depths.is_empty() { String::new() } else { format!(", answer at {} % of the text", list(&depths)) };
-    let cities: Vec<&str> = data.cities.iter().map(|cities| cities_name(cities)).collect();
+    let cities: Vec<&str> = frame.cities().iter().map(|cities| cities_name(cities)).collect();
     let cities = if cities.is_empty() { String::new() } else { format!(", cities: {}", list(&cities)) };
     Some(format!("{settings} (N needles in the text, R asked for){depths}{cities}"))
 }
 
-fn treated(data: &Data<'_>) -> Option<String> {
-    let names: Vec<&str> = data.conditions.iter().filter_map(|condition| condition.name.as_deref()).collect();
+fn treated(frame: &Frame) -> Option<String> {
+    let names: Vec<&str> = frame.treated().iter().filter_map(|condition| condition.condition.as_deref()).collect();
     (!names.is_empty()).then(|| format!("attention also under {}", list(&names)))
 }
 
@@ -174,7 +174,7 @@ pub(super) fn models(run: &Run) -> Option<Sheet> {
     };
     let columns = vec![words("model"), words("variant"), numbers("parameters"), words("layout"), words("folder")];
     let rows = run.manifest.models.iter().map(row).collect();
-    Sheet { id: "models", title: "Models", note: String::new(), columns, rows, detail: true }.trimmed()
+    Sheet::new("models", "Models", String::new(), columns, rows).details().trimmed()
 }
 
 /// λ of each differential model, a row for each layer.
@@ -183,19 +183,18 @@ pub(super) fn lambda(run: &Run) -> Option<Sheet> {
     let layers = models.iter().map(|model| model.lambda.len()).max()?;
     let mut columns = vec![numbers("layer")];
     columns.extend(models.iter().map(|model| numbers(&model.name)));
-    let cell = |x: Option<&f64>| x.map_or_else(Cell::none, |&x| Cell { exact: Some(x), ..Cell::words(short(Some(x))) });
+    let cell = |x: Option<&f64>| Cell::number(x.copied(), |x| short(Some(x)));
     let row = |layer: usize| {
         let mut cells = vec![Cell::count(Some(layer))];
         cells.extend(models.iter().map(|model| cell(model.lambda.get(layer))));
         cells
     };
     let note = "Weight of the second map, by layer; its mean where it depends on the token.".to_owned();
-    Sheet { id: "lambda", title: "λ by layer", note, columns, rows: (0..layers).map(row).collect(), detail: false }
-        .trimmed()
+    Sheet::new("lambda", "λ by layer", note, columns, (0..layers).map(row).collect()).trimmed()
 }
 
 /// Records that say why there is no number.
-pub(super) fn failures(data: &Data<'_>) -> Option<Sheet> {
+pub(super) fn failures(frame: &Frame) -> Option<Sheet> {
     let columns = ["model", "tokens", "N", "R", "depth %", "seed", "condition", "metric", "error"];
     let columns = columns.map(|heading| {
         if ["model", "condition", "metric", "error"].contains(&heading) {
@@ -204,7 +203,7 @@ pub(super) fn failures(data: &Data<'_>) -> Option<Sheet> {
             numbers(heading)
         }
     });
-    let row = |record: &&crate::record::Record| {
+    let row = |record: &crate::record::Record| {
         let (id, measure) = (&record.identity, &record.measure);
         vec![
             Cell::words(&id.model),
@@ -218,12 +217,12 @@ pub(super) fn failures(data: &Data<'_>) -> Option<Sheet> {
             Cell::words(measure.error.as_deref().unwrap_or_default()),
         ]
     };
-    let all = data.failures.len();
+    let all = frame.failures.len();
     let shown =
         if all > FAILURES { format!(" The first {FAILURES} are listed; results.csv has all.") } else { String::new() };
     let note = format!("{all} of the measurements failed.{shown}");
-    let rows = data.failures.iter().take(FAILURES).map(row).collect();
-    Sheet { id: "failures", title: "Failures", note, columns: columns.to_vec(), rows, detail: false }.trimmed()
+    let rows = frame.failures.iter().take(FAILURES).map(row).collect();
+    Sheet::new("failures", "Failures", note, columns.to_vec(), rows).trimmed()
 }
 
 #[cfg(test)]

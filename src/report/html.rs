@@ -1,7 +1,7 @@
 //! Sections as one HTML file that needs no network and asks for none.
 
-use super::sheet::{Cell, Column};
 use super::Section;
+use crate::tables::{Cell, Column};
 use anyhow::{Context, Result};
 use askama::Template;
 use base64::engine::general_purpose::STANDARD;

@@ -2,10 +2,12 @@
 
 use super::figure::Figure;
 use crate::bail_usage;
-use crate::experiment::{EXPERIMENT, MANIFEST, RESULTS};
+use crate::frame::{About, Frame, Tokens};
 use crate::hash::sha256_file;
 use crate::manifest::{Manifest, Output};
+use crate::measure::MassiveAt;
 use crate::record::{self, Record};
+use crate::runfolder::{EXPERIMENT, MANIFEST, MASSIVE, RESULTS, TOKENS};
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +20,8 @@ pub struct Run {
     pub manifest: Manifest,
     /// What was measured; empty if the run has no results file.
     pub records: Vec<Record>,
+    tokens: Tokens,
+    massive: Vec<MassiveAt>,
     /// The experiment file that says what was run, if the folder holds it.
     pub(super) experiment: Option<String>,
     /// The PNG files, in the order they were drawn.
@@ -45,14 +49,37 @@ impl Run {
         }
         let manifest = Manifest::read(&folder.join(MANIFEST))?;
         let (mut records, mut figures) = (Vec::new(), Vec::new());
+        let (mut tokens, mut massive) = (Tokens::default(), Vec::new());
         for output in &manifest.outputs {
             if output.file == RESULTS {
                 records = record::read(&checked(folder, output)?)?;
+            } else if output.file == TOKENS {
+                tokens = Tokens::read(&checked(folder, output)?)?;
+            } else if output.file == MASSIVE {
+                massive = MassiveAt::read(&checked(folder, output)?)?;
             } else if has_extension(&output.file, "png") {
                 figures.push(Figure::read(&checked(folder, output)?, &output.file)?);
             }
         }
-        Ok(Self { experiment: experiment(folder)?, folder: folder.to_owned(), manifest, records, figures })
+        Ok(Self {
+            experiment: experiment(folder)?,
+            folder: folder.to_owned(),
+            manifest,
+            records,
+            tokens,
+            massive,
+            figures,
+        })
+    }
+
+    /// What the run knows, grouped. Intervals have the seed that the run had, so they are those it printed.
+    pub fn frame(&self) -> Frame {
+        let manifest = &self.manifest;
+        let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
+        let about = About { config: manifest.config.clone(), models: manifest.models.clone(), seed };
+        let mut frame = Frame::of(about, &self.records);
+        (frame.tokens, frame.massive) = (self.tokens.clone(), self.massive.clone());
+        frame
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sections as GitHub Markdown.
 
-use super::sheet::{Cell, Sheet};
 use super::Section;
+use crate::tables::{Cell, Sheet};
 use std::fmt::Write as _;
 
 /// All sections with all their tables.
@@ -64,12 +64,7 @@ fn table(sheet: &Sheet) -> String {
 }
 
 fn cell(cell: &Cell) -> String {
-    let text = escaped(&cell.text);
-    if cell.aside.is_empty() {
-        text
-    } else {
-        format!("{text} {}", cell.aside)
-    }
+    format!("{} {}", escaped(&cell.text), cell.aside).trim_end().to_owned()
 }
 
 /// Text that stays text: on one line, without markup of its own, and never the end of a comment.
@@ -90,8 +85,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sheet::{numbers, words};
     use super::*;
+    use crate::tables::{numbers, words};
 
     #[test]
     fn text_is_never_markup() {
@@ -100,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_table_has_its_numbers_to_the_right_and_its_intervals_behind_them() {
-        let accuracy = Cell { text: "97.5".into(), aside: "[93.1, 99.2]".into(), exact: Some(0.975) };
+        let accuracy = Cell { text: "97.5".into(), aside: "[93.1, 99.2]".into(), exact: Some(0.975), interval: None };
         let sheet = Sheet {
             id: "accuracy",
             title: "Answers",

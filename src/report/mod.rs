@@ -5,17 +5,11 @@
 //! puts the latter between markers of a README. Everything on the page comes from the folder: nothing is measured or
 //! made up here.
 
-mod data;
-mod differences;
 mod facts;
 mod figure;
-mod heads;
 mod html;
 mod input;
 mod markdown;
-mod means;
-mod pooled;
-mod sheet;
 mod splice;
 
 pub use html::html;
@@ -23,10 +17,9 @@ pub use input::Run;
 pub use markdown::markdown;
 pub use splice::splice;
 
-use data::Data;
+use crate::tables::{self, Sheet};
 use facts::Fact;
 use figure::Figure;
-use sheet::Sheet;
 use std::path::PathBuf;
 
 /// One run on a page.
@@ -56,20 +49,16 @@ pub struct Section {
 impl Section {
     /// The section of a run. Its bootstrap intervals have the seed that the run had, so they are those it printed.
     pub fn new(run: Run) -> Self {
-        let data = Data::new(&run.records, run.manifest.seeds.get("bootstrap").copied().unwrap_or(0));
-        let mut results = means::sheets(&data);
-        results.extend(differences::sheet(&data));
-        results.extend(pooled::sheets(&data));
-        results.extend(heads::sheet(&data));
+        let frame = run.frame();
         let paragraphs = facts::config(&run, "analysis").unwrap_or_default().split("\n\n").map(str::trim);
         Self {
             name: facts::name(&run),
             question: facts::config(&run, "question").map(ToOwned::to_owned),
             analysis: paragraphs.filter(|text| !text.is_empty()).map(ToOwned::to_owned).collect(),
-            sentence: facts::sentence(&run, &data),
+            sentence: facts::sentence(&run, &frame),
             command: facts::command(&run),
-            failures: facts::failures(&data),
-            results,
+            failures: facts::failures(&frame),
+            results: tables::sheets(&frame),
             lambda: facts::lambda(&run),
             models: facts::models(&run),
             recipe: facts::recipe(&run),

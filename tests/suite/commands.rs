@@ -80,8 +80,7 @@ const SHORT: [&str; 6] = ["--ctx", "256", "--samples", "1", "--depths", "0,50"];
 fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
     let scratch = Scratch::new();
     let stdout = scratch.stdout("ratio", &[&SHORT[..], &["--out", "run", "--top", "3"]].concat());
-    for heading in ["What each region gives", "Three readings", "Shape of the rows", "Heads that attend most", "Paired"]
-    {
+    for heading in ["Where the attention goes", "By depth", "Signs and masses", "Shape of the rows", "Heads. The 3"] {
         assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
     }
     for file in ["results.csv", "manifest.json", "allocation.png", "heads.png"] {
@@ -137,7 +136,7 @@ fn ratio_of_a_text_needs_no_needles() {
     let scratch = Scratch::new();
     scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(40));
     let stdout = scratch.stdout("ratio", &["--text", "text.txt", "--ctx", "128", "--out", "run"]);
-    assert!(!stdout.contains("answer share on"), "{stdout}");
+    assert!(!stdout.contains("answer, out %"), "{stdout}");
     let records = scratch.records("run");
     assert!(records.iter().all(|r| r.identity.task == "text" && r.identity.rows.as_deref() == Some("last32")));
     assert!(records.iter().all(|r| r.identity.needles.is_none()));
@@ -162,7 +161,7 @@ fn quantizing_to_16_bits_changes_next_to_nothing_and_to_2_bits_a_lot() {
         }
     }
     let stdout = scratch.stdout("quantize", &[&SHORT[..], &["--bits", "16,2", "--out", "run"]].concat());
-    assert!(stdout.contains("one scale per tensor") && stdout.contains("quantise(16, tensor)"), "{stdout}");
+    assert!(stdout.contains("quantise(16, tensor)") && stdout.contains("Figure 8"), "{stdout}");
     let records = scratch.records("run");
     let with_bits =
         |bits: Option<u32>| -> Vec<Record> { records.iter().filter(|r| r.identity.bits == bits).cloned().collect() };
@@ -198,14 +197,14 @@ fn scopes_and_exempt_sinks_are_columns() {
 fn outliers_lists_magnitudes_in_the_layout_of_the_papers_table() {
     let scratch = Scratch::new();
     let stdout = scratch.stdout("outliers", &["--tokens", "512", "--ctx", "256", "--out", "run"]);
-    assert!(stdout.contains("512 tokens") && stdout.contains("No massive activations"), "{stdout}");
-    let table = fs::read_to_string(scratch.path("run/outliers.csv")).unwrap();
-    assert!(table.starts_with("model,of,layer,numbers,top_1,top_2,top_3,top_10,top_100,median,"), "{table}");
-    // 3 models x (logits, hidden) x (all, 2 layers)
-    assert_eq!(table.lines().count(), 1 + 3 * 2 * 3);
+    assert!(stdout.contains("No massive activations") && stdout.contains("Table 5"), "{stdout}");
+    let rows: Vec<Vec<&str>> = stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    let of = |what: &str| rows.iter().filter(|row| row.len() > 8 && row[0].starts_with("./") && row[2] == what).count();
+    // 3 models x (all, 2 layers)
+    assert_eq!((of("logits"), of("hidden")), (9, 9), "{stdout}");
     // 2 windows x 2 layers x 256 x 257 / 2 visible pairs x 2 maps of 2 heads
-    let logits = table.lines().find(|line| line.starts_with("./diff,logits,,")).unwrap();
-    assert!(logits.contains(",526336,"), "{logits}");
+    let all = rows.iter().find(|row| row.starts_with(&["./diff", "256", "logits"])).unwrap();
+    assert_eq!(all[3], "526336", "{stdout}");
     assert!(fs::metadata(scratch.path("run/ccdf.png")).unwrap().len() > 0);
 }
 
@@ -314,17 +313,47 @@ fn results_do_not_depend_on_the_number_of_threads() {
 fn json_is_the_only_thing_on_stdout() {
     let scratch = Scratch::new();
     for (command, args, key) in [
-        ("ratio", &SHORT[..], "top_heads"),
-        ("heads", &SHORT[..], "k"),
+        ("ratio", &SHORT[..], "heads"),
+        ("heads", &SHORT[..], "roles"),
         ("quantize", &[&SHORT[..], &["--bits", "8"]].concat(), "differences"),
-        ("outliers", &["--samples", "1", "--ctx", "256"], "massive"),
+        ("outliers", &["--samples", "1", "--ctx", "256"], "outliers-by-layer"),
         ("heatmap", &["--ctx", "256"], "drawn"),
     ] {
         let stdout = scratch.stdout(command, &[args, &["--json", "-q", "--out", command]].concat());
         let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-        let rows = json.get("rows").or(json.get("drawn")).and_then(|rows| rows.as_array());
-        assert!(rows.is_some_and(|rows| !rows.is_empty()), "{command}");
-        assert!(json.get(key).is_some(), "{command}: {key}");
+        let rows = json.get(key).and_then(|rows| rows.as_array());
+        assert!(rows.is_some_and(|rows| !rows.is_empty()), "{command}: {key}");
+    }
+}
+
+#[test]
+fn a_report_of_a_run_prints_exactly_what_the_command_printed() {
+    let scratch = Scratch::new();
+    scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(30));
+    for (i, (command, args)) in [
+        ("needle", &[&SHORT[..], &["--needles", "2", "--heldout", "1"]].concat()[..]),
+        ("needle", &["--ctx", "128", "--samples", "1", "--generate", "--max-new", "4"]),
+        ("ratio", &[&SHORT[..], &["--top", "3"]].concat()),
+        ("heads", &SHORT),
+        ("ratio", &["--text", "text.txt", "--ctx", "128"]),
+        ("quantize", &[&SHORT[..], &["--bits", "6,4", "--exempt-sinks"]].concat()),
+        ("outliers", &["--samples", "2", "--ctx", "128"]),
+        ("nll", &["--samples", "3", "--ctx", "128"]),
+        ("nll", &["--text", "text.txt", "--ctx", "64", "--ar-max-count", "0"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = format!("run{i}");
+        let printed = scratch.stdout(command, &[args, &["-q", "--out", &out]].concat());
+        let told = Command::cargo_bin("difftool")
+            .unwrap()
+            .current_dir(scratch.path(""))
+            .args(["report", &out, "--format", "text"])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(told.stdout).unwrap(), printed, "{command} {args:?}");
+        assert!(printed.lines().count() > 4, "{printed}");
     }
 }
 

@@ -139,7 +139,7 @@ fn json_is_the_only_thing_on_stdout() {
     let scratch = Scratch::new();
     let output = scratch.needle(&["--out", "run", "--json", "-q"]).assert().success().get_output().clone();
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json["rows"][0]["needles"], 2);
+    assert_eq!(json["accuracy"][0]["N"], 2);
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -4,7 +4,6 @@ use super::heads::Heads;
 use crate::bail_usage;
 use crate::cli::{HeatmapArgs, MapKind, PoolingArg};
 use crate::cmd::session::Session;
-use crate::experiment::Setup;
 use crate::measure::Maps;
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
 use crate::probe::{Grid, Quantity};
@@ -54,7 +53,7 @@ impl Picture<'_> {
             MapKind::A2 => "The second softmax map",
             MapKind::Logits1 => "Scaled logits of the first map",
             MapKind::Logits2 => "Scaled logits of the second map",
-            MapKind::All if is_differential(&session.setup) => "Both softmax maps and their difference",
+            MapKind::All if session.setup.has_second_map() => "Both softmax maps and their difference",
             MapKind::All => "Attention",
         };
         what.to_owned()
@@ -76,7 +75,7 @@ impl Picture<'_> {
 
     /// One colour scale for everything that can be compared: softmax maps, signed mixtures, logits.
     fn scales(&self, session: &Session) -> Vec<ColourScale> {
-        let signed = is_differential(&session.setup);
+        let signed = session.setup.has_second_map();
         let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed, log: self.args.log };
         match self.args.map {
             MapKind::Effective => vec![scale("attention weight", signed)],
@@ -175,11 +174,6 @@ fn arranged(rows: Vec<Vec<MapPanel>>) -> Vec<Vec<MapPanel>> {
     let places = |across: usize| across * all.len().div_ceil(across);
     let across = [3, 2, 4].map(|across| all.len().min(across)).into_iter().min_by_key(|&across| places(across));
     all.chunks(across.unwrap_or(1)).map(<[MapPanel]>::to_vec).collect()
-}
-
-/// Whether any of the models has a second map.
-pub(super) fn is_differential(setup: &Setup) -> bool {
-    setup.models.iter().any(|model| model.transformer.config.wiring().maps() > 1)
 }
 
 fn bins(grid: &Grid) -> Bins {

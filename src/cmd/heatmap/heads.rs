@@ -1,6 +1,5 @@
 //! Which layer and heads are drawn.
 
-use super::draw::is_differential;
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::cli::{HeatmapArgs, MapKind};
@@ -80,7 +79,7 @@ fn check(setup: &Setup, args: &HeatmapArgs) -> Result<()> {
             }
         }
     }
-    if matches!(args.map, MapKind::A2 | MapKind::Logits2) && !is_differential(setup) {
+    if matches!(args.map, MapKind::A2 | MapKind::Logits2) && !setup.has_second_map() {
         bail_usage!("none of these models has a second map: give another --map");
     }
     Ok(())

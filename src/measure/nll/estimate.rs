@@ -128,10 +128,11 @@ mod tests {
             text_position: i as u64,
             position: i as u32 + 1,
             id: i as u32,
+            bytes: 1,
             nll_nats,
             ar_hit: i % 2 == 1,
         };
-        ScoredWindow { sample, tokens: nll.iter().enumerate().map(token).collect(), bytes: 0 }
+        ScoredWindow { sample, tokens: nll.iter().enumerate().map(token).collect() }
     }
 
     #[test]

@@ -48,8 +48,6 @@ pub struct ScoredWindow {
     pub sample: u64,
     /// In order.
     pub tokens: Vec<ScoredToken>,
-    /// Bytes of text that those stand for which are not left out; 0 for token ids, of which nobody knows the text.
-    pub bytes: u64,
 }
 
 /// How well one token was predicted.
@@ -61,6 +59,8 @@ pub struct ScoredToken {
     pub position: u32,
     /// The token.
     pub id: u32,
+    /// Bytes of text that it stands for; 0 for token ids, of which nobody knows the text.
+    pub bytes: u64,
     /// Its negative log-likelihood, in nats.
     pub nll_nats: f32,
     /// Whether it completes a bigram that came before in the window and is not frequent.
@@ -90,7 +90,7 @@ impl NllMeasure {
 }
 
 impl ScoredWindow {
-    fn new(seen: &Seen<'_>, frequent: &Bigrams, skip: u32) -> Result<Self> {
+    fn new(seen: &Seen<'_>, frequent: &Bigrams) -> Result<Self> {
         let (prompt, predictions) = (seen.prompt, seen.predictions.context("predictions were asked for")?);
         let hits = ar_hits(&prompt.ids, frequent);
         let mut window = Self { sample: seen.sample, ..Self::default() };
@@ -99,12 +99,11 @@ impl ScoredWindow {
                 text_position: (prompt.window.start + i - usize::from(prompt.has_bos)) as u64,
                 position: i as u32,
                 id: prompt.ids[i],
+                // From the end of the token before: what tokenizers leave between tokens belongs to one of them.
+                bytes: prompt.offsets[i].1.saturating_sub(prompt.offsets[i - 1].1) as u64,
                 nll_nats: predictions.nll_nats[i - 1],
                 ar_hit: hits[i],
             });
-            // From the end of the token before: what tokenizers leave between tokens belongs to one of them.
-            let counts = i >= skip as usize;
-            window.bytes += u64::from(counts) * prompt.offsets[i].1.saturating_sub(prompt.offsets[i - 1].1) as u64;
         }
         Ok(window)
     }
@@ -146,7 +145,7 @@ impl Measure for NllMeasure {
 
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let none = Arc::default();
-        let window = ScoredWindow::new(&seen, self.frequent.get(seen.place.model).unwrap_or(&none), self.skip)?;
+        let window = ScoredWindow::new(&seen, self.frequent.get(seen.place.model).unwrap_or(&none))?;
         window.records(self.skip).into_iter().for_each(|found| findings.push(None, "scored", found));
         findings.pooled = Some(Box::new(window));
         Ok(())

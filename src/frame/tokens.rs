@@ -1,0 +1,204 @@
+//! Scored tokens: what `tokens.csv` holds, and means over tokens by kind and position.
+
+use crate::measure::{comparable, difference, estimate, groups, Estimate, ScoredToken, ScoredWindow, BLOCK_TOK};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What was scored of one model under one condition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// Name of the model.
+    pub model: String,
+    /// Nothing for the untreated passes.
+    pub condition: Option<String>,
+    /// Of its condition.
+    pub bits: Option<u32>,
+    /// The windows, in order.
+    pub windows: Vec<ScoredWindow>,
+}
+
+/// Which tokens a number is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All.
+    All,
+    /// Those that complete a bigram seen earlier in the window.
+    ArHit,
+    /// The others.
+    Other,
+}
+
+impl Kind {
+    /// Each of them.
+    pub const EACH: [Self; 3] = [Self::All, Self::ArHit, Self::Other];
+
+    /// Whether a token is of the kind.
+    pub fn holds(self, token: &ScoredToken) -> bool {
+        match self {
+            Self::All => true,
+            Self::ArHit => token.ar_hit,
+            Self::Other => !token.ar_hit,
+        }
+    }
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "all tokens",
+            Self::ArHit => "AR hits",
+            Self::Other => "others",
+        }
+    }
+}
+
+impl Scored {
+    /// `diff`, or `diff quantise(4, tensor)`.
+    pub fn label(&self) -> String {
+        self.condition.as_ref().map_or(self.model.clone(), |condition| format!("{} {condition}", self.model))
+    }
+
+    /// Its tokens, in order.
+    pub fn tokens(&self) -> impl Iterator<Item = &ScoredToken> {
+        self.windows.iter().flat_map(|window| &window.tokens)
+    }
+
+    /// The mean NLL of the tokens that `keep` keeps.
+    pub fn estimate(&self, keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<Estimate> {
+        estimate(&groups(&self.windows), keep, seed)
+    }
+}
+
+/// All that was scored in a run: the first is the baseline of the others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tokens(pub Vec<Scored>);
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    model: String,
+    condition: Option<String>,
+    bits: Option<u32>,
+    /// Which window.
+    sample: u64,
+    text_position: u64,
+    position: u32,
+    token_id: u32,
+    /// Bytes of text that it stands for.
+    bytes: u64,
+    nll_nats: f32,
+    ar_hit: u8,
+}
+
+impl Tokens {
+    /// The first, and the others if they were scored on the same tokens.
+    pub fn others(&self) -> impl Iterator<Item = (&Scored, &Scored)> {
+        let first = self.0.first();
+        let others = self.0.iter().skip(1);
+        others.filter_map(move |other| Some((first?, other))).filter(|(a, b)| comparable(&a.windows, &b.windows))
+    }
+
+    /// What `other` differs from the first by, over the tokens that `keep` keeps; nothing of other tokens.
+    pub fn to_first(&self, other: &Scored, keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<Estimate> {
+        let (first, other) = self.others().find(|(_, known)| std::ptr::eq(*known, other))?;
+        difference(&groups(&first.windows), &groups(&other.windows), keep, seed)
+    }
+
+    /// What intervals are drawn from.
+    pub fn drawn_from(&self) -> String {
+        if self.0.iter().any(|scored| groups(&scored.windows).len() != scored.windows.len()) {
+            format!("blocks of {BLOCK_TOK} tokens")
+        } else {
+            "windows".to_owned()
+        }
+    }
+
+    /// Number of tokens.
+    pub fn count(&self) -> usize {
+        self.0.iter().flat_map(Scored::tokens).count()
+    }
+
+    /// Writes them.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let cannot = || format!("cannot write {}", path.display());
+        let mut csv = csv::Writer::from_path(path).with_context(cannot)?;
+        for scored in &self.0 {
+            let windows =
+                scored.windows.iter().flat_map(|window| window.tokens.iter().map(move |token| (window, token)));
+            for (window, token) in windows {
+                let line = Line {
+                    model: scored.model.clone(),
+                    condition: scored.condition.clone(),
+                    bits: scored.bits,
+                    sample: window.sample,
+                    text_position: token.text_position,
+                    position: token.position,
+                    token_id: token.id,
+                    bytes: token.bytes,
+                    nll_nats: token.nll_nats,
+                    ar_hit: token.ar_hit.into(),
+                };
+                csv.serialize(line).with_context(cannot)?;
+            }
+        }
+        csv.flush().with_context(cannot)
+    }
+
+    /// Reads what was written.
+    ///
+    /// # Errors
+    /// If the file is not one of these.
+    pub fn read(path: &Path) -> Result<Self> {
+        let cannot = || format!("cannot read {}", path.display());
+        let mut tokens: Vec<Scored> = Vec::new();
+        for line in csv::Reader::from_path(path).with_context(cannot)?.into_deserialize() {
+            let Line { model, condition, bits, sample, text_position, position, token_id, bytes, nll_nats, ar_hit } =
+                line.with_context(cannot)?;
+            if tokens.last().is_none_or(|last| (&last.model, &last.condition) != (&model, &condition)) {
+                tokens.push(Scored { model, condition, bits, windows: Vec::new() });
+            }
+            let windows = &mut tokens.last_mut().expect("there is one now").windows;
+            if windows.last().is_none_or(|last| last.sample != sample) {
+                windows.push(ScoredWindow { sample, tokens: Vec::new() });
+            }
+            let ar_hit = ar_hit != 0;
+            let token = ScoredToken { text_position, position, id: token_id, bytes, nll_nats, ar_hit };
+            windows.last_mut().expect("there is one now").tokens.push(token);
+        }
+        Ok(Self(tokens))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_read_back_as_they_were_written() {
+        let token = |i: u32| ScoredToken {
+            text_position: u64::from(i) + 7,
+            position: i,
+            id: 3 * i,
+            bytes: 5,
+            nll_nats: 0.1 + i as f32,
+            ar_hit: i % 2 == 1,
+        };
+        let window = |sample, n| ScoredWindow { sample, tokens: (0..n).map(token).collect() };
+        let scored = |model: &str, condition: Option<&str>| Scored {
+            model: model.into(),
+            condition: condition.map(Into::into),
+            bits: condition.map(|_| 4),
+            windows: vec![window(0, 3), window(1, 2)],
+        };
+        let tokens =
+            Tokens(vec![scored("a, \"b\"", None), scored("a, \"b\"", Some("quantise(4, row)")), scored("c", None)]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.csv");
+        tokens.write(&path).unwrap();
+        assert_eq!(Tokens::read(&path).unwrap(), tokens);
+        assert_eq!(tokens.count(), 15);
+    }
+}

@@ -1,0 +1,143 @@
+//! Tables of scored tokens: how well a text is predicted, by kind of token and by position in the window.
+
+use super::{numbers, words, Cell, Sheet};
+use crate::frame::{Frame, Kind, Scored};
+use crate::measure::{bins, Bin, Estimate, AR_MAX_COUNT};
+use crate::table::percent;
+
+/// The tables, if tokens were scored one by one.
+pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
+    if frame.tokens.0.is_empty() {
+        return Vec::new();
+    }
+    [Some(models(frame)), differences(frame), Some(positions(frame))].into_iter().flatten().collect()
+}
+
+fn models(frame: &Frame) -> Sheet {
+    let columns = vec![
+        words("model"),
+        numbers("windows"),
+        numbers("tokens"),
+        numbers("NLL").named("nll_nats"),
+        numbers("perplexity"),
+        numbers("bits/byte").named("bits_per_byte"),
+        numbers("AR hits %").named("ar_hit_share"),
+        numbers("NLL of AR hits").named("nll_ar_hit_nats"),
+        numbers("NLL of others").named("nll_other_nats"),
+    ];
+    let row = |scored: &Scored| {
+        let skip = skip(frame);
+        let of = |kind: Kind| scored.estimate(&|token| token.position >= skip && kind.holds(token), frame.about.seed);
+        let (all, hits) = (of(Kind::All), of(Kind::ArHit));
+        let bytes: u64 = scored.tokens().filter(|token| token.position >= skip).map(|token| token.bytes).sum();
+        let bits = |all: Estimate| all.mean * all.n as f64 / std::f64::consts::LN_2;
+        let share = all.map(|all| hits.map_or(0, |hits| hits.n) as f64 / all.n as f64);
+        let three = |x: Option<f64>| Cell::number(x, |x| format!("{x:.3}"));
+        vec![
+            Cell::words(scored.label()),
+            Cell::count(Some(scored.windows.len())),
+            Cell::count(Some(all.map_or(0, |all| all.n))),
+            nats(all),
+            three(all.map(|all| all.mean.exp())),
+            three(all.filter(|_| bytes > 0).map(|all| bits(all) / bytes as f64)),
+            Cell::number(share, percent),
+            nats(hits),
+            nats(of(Kind::Other)),
+        ]
+    };
+    let note = format!(
+        "Negative log-likelihood of the next token in nats [95 % bootstrap interval over {}]. {}.",
+        frame.tokens.drawn_from(),
+        rule(frame)
+    );
+    let note = match skip(frame) {
+        0 => note,
+        skip => {
+            format!("{note} Without the first {skip} tokens of every window: they say how a window begins (`skip`).")
+        }
+    };
+    Sheet::new("nll", "Prediction", note, columns, frame.tokens.0.iter().map(row).collect())
+}
+
+/// Tokens at the beginning of windows that count by position only.
+fn skip(frame: &Frame) -> u32 {
+    frame.config("skip").and_then(serde_json::Value::as_u64).map_or(0, |skip| u32::try_from(skip).unwrap_or(u32::MAX))
+}
+
+/// What counts as an AR hit.
+fn rule(frame: &Frame) -> String {
+    let rule = "AR hits complete a bigram seen earlier in their window";
+    let count = frame.config("ar_max_count").and_then(serde_json::Value::as_u64).unwrap_or(AR_MAX_COUNT);
+    if count == 0 {
+        return format!("{rule}, however frequent it is");
+    }
+    let without = frame.about.models.iter().filter(|model| model.tokenizer_sha256.is_empty());
+    let without: Vec<&str> = without.map(|model| model.name.as_str()).collect();
+    let but = match without.as_slice() {
+        [] => String::new(),
+        names => format!(" (not left out for {}, without tokenizer)", names.join(", ")),
+    };
+    format!("{rule} that occurs at most {count} times in 200k tokens of reference prose{but}")
+}
+
+fn differences(frame: &Frame) -> Option<Sheet> {
+    let columns = vec![words("difference"), words("of"), numbers("tokens"), numbers("NLL").named("nll_nats")];
+    let mut rows = Vec::new();
+    for (first, other) in frame.tokens.others() {
+        for kind in Kind::EACH {
+            let counts = |token: &crate::measure::ScoredToken| token.position >= skip(frame) && kind.holds(token);
+            let found = frame.tokens.to_first(other, &counts, frame.about.seed);
+            rows.extend(found.map(|found| {
+                let name = Cell::words(format!("{} - {}", other.label(), first.label()));
+                vec![name, Cell::words(kind.name()), Cell::count(Some(found.n)), difference_nats(Some(found))]
+            }));
+        }
+    }
+    let mut note = "Paired differences on the same tokens in nats.".to_owned();
+    if frame.tokens.others().count() + 1 < frame.tokens.0.len() {
+        note +=
+            " Models with other tokens than the first have none; compare bits per byte, and only where their windows \
+                 are of the same text.";
+    }
+    Sheet::new("nll-differences", "Differences of prediction", note, columns, rows).trimmed()
+}
+
+fn positions(frame: &Frame) -> Sheet {
+    let columns = vec![
+        words("model"),
+        words("positions"),
+        numbers("tokens"),
+        numbers("NLL").named("nll_nats"),
+        numbers("minus the first model").named("difference_nats"),
+    ];
+    let row = |scored: &Scored, bin: Bin| {
+        let of_bin = |token: &crate::measure::ScoredToken| bin.holds(token.position);
+        let found = scored.estimate(&of_bin, frame.about.seed);
+        vec![
+            Cell::words(scored.label()),
+            Cell::words(format!("{}-{}", bin.first, bin.last)),
+            Cell::count(found.map(|found| found.n)),
+            nats(found),
+            difference_nats(frame.tokens.to_first(scored, &of_bin, frame.about.seed)),
+        ]
+    };
+    let of = |scored: &Scored| {
+        let bins = bins(scored.tokens().map(|token| token.position));
+        bins.into_iter().map(|bin| row(scored, bin)).collect::<Vec<_>>()
+    };
+    let rows = frame.tokens.0.iter().flat_map(of).collect();
+    let note = "In nats, by the number of tokens that one is predicted from.".to_owned();
+    Sheet::new("nll-positions", "By position in the window", note, columns, rows)
+}
+
+/// `0.838 [0.835, 0.841]`.
+fn nats(found: Option<Estimate>) -> Cell {
+    let Some(found) = found else { return Cell::none() };
+    Cell::number_in(found.mean, found.interval, |x| format!("{x:.3}"))
+}
+
+/// `+0.0021 [-0.0003, +0.0045]`.
+fn difference_nats(found: Option<Estimate>) -> Cell {
+    let Some(found) = found else { return Cell::none() };
+    Cell::number_in(found.mean, found.interval, |x| format!("{x:+.4}"))
+}

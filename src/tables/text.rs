@@ -1,0 +1,67 @@
+//! Tables for the terminal, and the same as JSON.
+
+use super::{of_preset, paper, sheets, Cell, Sheet};
+use crate::frame::Frame;
+use crate::table::{left, right, Table};
+use serde_json::{json, Map, Value};
+use std::fmt::Write as _;
+
+/// What a run prints: the tables for the first look, those that its preset is about, and what the paper has.
+pub fn text(frame: &Frame) -> String {
+    let show = frame.config_text("show");
+    let mut text = String::new();
+    for sheet in sheets(frame).iter().filter(|sheet| !sheet.detail || of_preset(show).contains(&sheet.id)) {
+        let note = if sheet.note.is_empty() { String::new() } else { format!(". {}", sheet.note) };
+        let _ = write!(text, "{}{note}\n\n{}\n\n", sheet.title, table(sheet));
+    }
+    if text.is_empty() {
+        text.push_str("The results hold no numbers.\n\n");
+    }
+    paper(frame).iter().for_each(|paper| {
+        let _ = write!(text, "{paper}\n\n");
+    });
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+fn table(sheet: &Sheet) -> Table {
+    let heading = |column: &super::Column| {
+        if column.number {
+            right(column.heading.clone())
+        } else {
+            left(column.heading.clone())
+        }
+    };
+    let mut table = Table::new(&sheet.columns.iter().map(heading).collect::<Vec<_>>());
+    for row in &sheet.rows {
+        table.row(row.iter().map(Cell::line));
+    }
+    table
+}
+
+/// All tables of a run by their names: a list of rows each. Numbers are in the units of `results.csv`, those with an interval
+/// objects of `value`, `lo` and `hi`; a missing one is null.
+pub fn json(frame: &Frame) -> Value {
+    let row = |sheet: &Sheet, row: &[Cell]| -> Value {
+        sheet
+            .columns
+            .iter()
+            .zip(row)
+            .map(|(column, cell)| (column.name.clone(), value(cell)))
+            .collect::<Map<_, _>>()
+            .into()
+    };
+    let rows = |sheet: &Sheet| sheet.rows.iter().map(|cells| row(sheet, cells)).collect::<Value>();
+    sheets(frame).iter().map(|sheet| (sheet.id.to_owned(), rows(sheet))).collect::<Map<_, _>>().into()
+}
+
+fn value(cell: &Cell) -> Value {
+    match (cell.exact, cell.interval) {
+        _ if cell.is_none() => Value::Null,
+        (Some(x), Some(interval)) => json!({ "value": x, "lo": interval.lo, "hi": interval.hi }),
+        (Some(x), None) if x.fract() == 0.0 && x.abs() < 9e15 => json!(x as i64),
+        (Some(x), None) => json!(x),
+        (None, _) => json!(cell.text),
+    }
+}
