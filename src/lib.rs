@@ -28,6 +28,7 @@ pub mod generate;
 pub mod hash;
 pub mod hub;
 pub mod inspect;
+pub mod machine;
 pub mod manifest;
 pub mod measure;
 pub mod memory;

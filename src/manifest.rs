@@ -3,6 +3,7 @@
 //! Enough to run it again and to notice that something else was run: `compare` checks manifests first.
 
 use crate::hash::sha256_file;
+use crate::machine::{Machine, Tool};
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,8 +14,11 @@ use tempfile::NamedTempFile;
 /// Everything about a run but its results. Written in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Version of difftool and, where known, the commit it was built from.
+    /// Version of difftool and what it was built from.
     pub tool: Tool,
+    /// What it ran on.
+    #[serde(default)]
+    pub machine: Machine,
     /// The arguments as given, the program's name first.
     pub argv: Vec<String>,
     /// The configuration they came to, defaults filled in.
@@ -49,21 +53,6 @@ pub struct Manifest {
     pub peak_rss_bytes: Option<u64>,
     /// The files of the run folder but this one.
     pub outputs: Vec<Output>,
-}
-
-/// The program.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tool {
-    /// Version of the crate.
-    pub version: String,
-    /// `git describe` of the source, when the build set `DIFFTOOL_GIT`.
-    pub git: Option<String>,
-}
-
-impl Default for Tool {
-    fn default() -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").into(), git: option_env!("DIFFTOOL_GIT").map(String::from) }
-    }
 }
 
 /// A model, down to the bytes of its files.

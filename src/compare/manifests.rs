@@ -45,6 +45,8 @@ pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
     let mut list = List::default();
     list.add("tool.version", &a.tool.version, &b.tool.version);
     list.optional("tool.git", a.tool.git.as_deref(), b.tool.git.as_deref());
+    list.add("tool.source", &a.tool.source, &b.tool.source);
+    list.add("machine.features", &a.machine.features.join(" "), &b.machine.features.join(" "));
     let names = |manifest: &Manifest| manifest.models.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
     list.add("models", &names(a), &names(b));
     for (first, other) in common_models(a, b) {

@@ -183,6 +183,12 @@ fn check_manifests(inputs: &[Input], request: &Request, notes: &mut Vec<String>)
     for other in others {
         let prompts = match (&first.manifest, &other.manifest) {
             (Some(a), Some(b)) => {
+                if (&a.tool.version, &a.tool.source) != (&b.tool.version, &b.tool.source) {
+                    notes.push(format!(
+                        "{} and {} were measured by two builds of difftool: what differs may be theirs",
+                        first.name, other.name
+                    ));
+                }
                 checked.differences.push((other.name.clone(), manifests::differences(a, b)));
                 manifests::prompts(a, b)
             }

@@ -26,6 +26,7 @@ use crate::attention::{ResidualProbe, RowProbe, Selection, Sighting, Stream, Tre
 use crate::bail_usage;
 use crate::generate::{self, generate, Generation, Until};
 use crate::hash::{hex, sha256};
+use crate::machine;
 use crate::measure::{Extent, Findings, Kept, Measure, MeasureName, Place, ResidualSink, Seen};
 use crate::memory::{available_bytes, peak_rss_bytes};
 use crate::model::{Flops, Transformer};
@@ -142,7 +143,7 @@ impl Setup {
     }
 
     /// The number of each cell, and a hash of all that its records depend on: weights, tokenizers, corpus, conditions, selection,
-    /// measures with their settings, prompt, seed, and the schema of the records.
+    /// measures with their settings, prompt, seed, the schema of the records, this build, and the kind of processor.
     pub fn keys(&self, cells: &[Cell], measures: &[MeasureName], ar_max_count: Option<u64>) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
             let read_as = json!([info.layout, info.bos, info.chat_template_sha256]);
@@ -151,7 +152,8 @@ impl Setup {
         let models: Vec<_> = self.models.iter().map(model).collect();
         let sources = [Some(self.sources.haystack.sha256()), self.sources.text.sha256()];
         let mut common =
-            json!([SCHEMA, models, sources, self.conditions, self.experiment.select, measures]).to_string();
+            json!([SCHEMA, machine::key(), models, sources, self.conditions, self.experiment.select, measures])
+                .to_string();
         common.extend(ar_max_count.map(|count| format!("ar_max_count {count}, skip {}", self.skip())));
         if let Some(max_new) = self.experiment.max_new() {
             let eos: Vec<_> = self.models.iter().map(Model::eos_ids).collect();

@@ -1,6 +1,7 @@
 //! What a run leaves in its folder besides its records: files that are made of them, and the manifest that lists them all.
 
 use super::{Part, Setup, Start};
+use crate::machine::Machine;
 use crate::manifest::{Manifest, Output};
 use crate::memory::peak_rss_bytes;
 use crate::runfolder::{RunFolder, MANIFEST, RESULTS};
@@ -85,6 +86,7 @@ impl Outputs {
         let seed = setup.grid.seed();
         let manifest = Manifest {
             argv: crate::terminal::arguments(),
+            machine: Machine::here(),
             config: setup.config(),
             models: setup.models.iter().map(|model| model.info.clone()).collect(),
             haystack_sha256: Some(setup.sources.haystack.sha256()),

@@ -250,8 +250,8 @@ fn lock(journal: &File, folder: &Path) -> Result<()> {
 fn check_key(folder: &Path, line: &Finished, key: &str) -> Result<()> {
     if line.key != key {
         bail_usage!(
-            "{}: cell {} was measured with other weights, another tokenizer, text or corpus, or other settings; begin a \
-             new run",
+            "{}: cell {} was measured with other weights, another tokenizer, text or corpus, other settings, another build of \
+             difftool or another kind of processor; begin a new run",
             folder.display(),
             line.cell
         );

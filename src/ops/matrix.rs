@@ -20,8 +20,10 @@ pub struct MatMut<'a> {
     pub(super) row_stride: usize,
 }
 
-fn last_index(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usize {
-    (rows.max(1) - 1) * row_stride + (cols.max(1) - 1) * col_stride
+/// Whether the last element of a row-major view lies within so many; sizes that no memory has do not.
+fn fits(rows: usize, cols: usize, row_stride: usize, len: usize) -> bool {
+    let last_row = rows.saturating_sub(1).checked_mul(row_stride);
+    last_row.and_then(|start| start.checked_add(cols.saturating_sub(1))).is_some_and(|last| last < len)
 }
 
 impl<'a> Mat<'a> {
@@ -30,7 +32,7 @@ impl<'a> Mat<'a> {
     /// # Panics
     /// If the view does not fit in `data`.
     pub fn new(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
-        assert!(last_index(rows, cols, row_stride, 1) < data.len(), "matrix view out of bounds");
+        assert!(fits(rows, cols, row_stride, data.len()), "matrix view out of bounds");
         Self { data, rows, cols, row_stride, col_stride: 1 }
     }
 
@@ -46,7 +48,7 @@ impl<'a> MatMut<'a> {
     /// # Panics
     /// If the view does not fit in `data` or its rows overlap.
     pub fn new(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
-        assert!(last_index(rows, cols, row_stride, 1) < data.len(), "matrix view out of bounds");
+        assert!(fits(rows, cols, row_stride, data.len()), "matrix view out of bounds");
         assert!(rows <= 1 || row_stride >= cols, "rows of a writable matrix overlap");
         Self { data, rows, cols, row_stride }
     }
@@ -94,5 +96,17 @@ fn run(dst: MatMut<'_>, add: bool, scale: f32, a: Mat<'_>, b: Mat<'_>) {
             false,
             Parallelism::None, // threads are ours to place: the split must not depend on how many there are
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_that_no_memory_holds_does_not_fit() {
+        assert!(fits(3, 4, 4, 12) && !fits(3, 4, 4, 11) && !fits(1, 1, 1, 0));
+        // 2^63 rows of 2 would end before 1 if sums went round.
+        assert!(!fits((1 << 63) + 1, 2, 2, 12) && !fits(2, usize::MAX, usize::MAX, 12));
     }
 }

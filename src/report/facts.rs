@@ -141,8 +141,12 @@ pub(super) fn recipe(run: &Run) -> Vec<Fact> {
 /// The machine's side of the run.
 pub(super) fn environment(run: &Run) -> Vec<Fact> {
     let manifest = &run.manifest;
+    let machine = &manifest.machine;
+    let cpu = [machine.cpu.as_deref().unwrap_or(&machine.arch), &machine.features.join(" ")].join(", ");
     let mut facts = vec![
         fact("device", &manifest.device),
+        fact("processor", cpu.trim_end_matches(", ")),
+        fact("system", &machine.os),
         fact("number format", &manifest.dtype),
         fact("threads", manifest.threads.to_string()),
         fact("started (UTC)", &manifest.started_utc),

@@ -47,13 +47,16 @@ pub fn preset(name: &str) -> Variant {
     Variant::preset(name).unwrap()
 }
 
+/// Width of the residual stream of [`tiny_model`].
+pub const WIDTH: usize = 32;
+
 /// Writes a tiny random model in the Hugging Face format; `variant` is a preset.
 pub fn tiny_model(dir: &Path, variant: &str) {
     let kind = preset(variant);
     let heads = kind.signal_heads.max(2);
     let sizes = Sizes {
         vocab: Tokenizer::embedded().vocab_size(),
-        width: 32,
+        width: WIDTH,
         layers: 2,
         ffn: 48,
         heads,

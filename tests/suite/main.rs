@@ -19,6 +19,7 @@ mod nll;
 mod reference;
 mod report;
 mod resume;
+mod ruler;
 mod seeds;
 mod train;
 mod trained;

@@ -245,9 +245,9 @@ fn the_beginning_of_a_window_counts_by_position_only() {
         manifest["config"]["skip"].clone()
     };
     assert_eq!((skip("all"), skip("some")), (Value::from(0), Value::from(20)), "short windows skip nothing");
-    let tokens = |json: &Value| json["models"][0]["tokens"].as_u64().unwrap();
+    let tokens = |json: &Value| json["nll"][0]["tokens"].as_u64().unwrap();
     assert_eq!(tokens(&all) - tokens(&some), 2 * 19, "two windows, of which the begin-of-sequence token is not scored");
-    assert_eq!(all["positions"], some["positions"]);
+    assert_eq!(all["nll-positions"], some["nll-positions"]);
     let of_model = |tokens: Vec<Token>| tokens.into_iter().filter(|t| t.model == "./transformer" && t.position >= 20);
     let kept: Vec<f64> = of_model(scratch.tokens("some")).map(|token| token.nll_nats).collect();
     let mean = kept.iter().sum::<f64>() / kept.len() as f64;

@@ -215,7 +215,8 @@ fn conditions_of_a_run_are_paired_by_name_and_do_not_depend_on_threads_or_interr
     }
     scratch.stdout(&["merge", "1of2", "2of2", "-q", "--out", "merged"]);
     assert_eq!(csv("one"), csv("merged"));
-    let compared = scratch.stdout(&["compare", "one", "--by", "condition", "--where", "model=diff", "--format", "json"]);
+    let compared =
+        scratch.stdout(&["compare", "one", "--by", "condition", "--where", "model=diff", "--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(&compared).unwrap();
     let others: Vec<&str> = json["pairings"].as_array().unwrap().iter().map(|p| p["other"].as_str().unwrap()).collect();
     assert!(others.contains(&"condition=mask(needle+answer)") && others.len() == 5, "{others:?}");

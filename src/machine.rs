@@ -1,0 +1,98 @@
+//! The program and what it runs on, as far as numbers may depend on them: they are in every manifest, and runs are continued and
+//! merged only where they are the same.
+
+use serde::{Deserialize, Serialize};
+
+/// The program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tool {
+    /// Version of the crate.
+    pub version: String,
+    /// The commit that it was built from, with `-dirty` where files were changed; missing where git did not know.
+    pub git: Option<String>,
+    /// Hash of the sources, in hexadecimal.
+    #[serde(default)]
+    pub source: String,
+}
+
+impl Default for Tool {
+    fn default() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").into(),
+            git: option_env!("DIFFTOOL_GIT").map(String::from),
+            source: env!("DIFFTOOL_SOURCE").into(),
+        }
+    }
+}
+
+/// What it runs on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Operating system: `linux`.
+    pub os: String,
+    /// Processor architecture: `x86_64`.
+    pub arch: String,
+    /// The processor's name, where the system tells it.
+    pub cpu: Option<String>,
+    /// Instructions that our loops and matrix products choose between, of those that it has: sums are in another order with
+    /// others, so their last bits differ.
+    pub features: Vec<String>,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Self {
+        Self {
+            os: std::env::consts::OS.into(),
+            arch: std::env::consts::ARCH.into(),
+            cpu: cpu(),
+            features: features().into_iter().map(String::from).collect(),
+        }
+    }
+}
+
+/// All of the program and the machine that results may depend on to the last bit.
+pub fn key() -> String {
+    let tool = Tool::default();
+    format!("{} {} {} {}", tool.version, tool.source, std::env::consts::ARCH, features().join(" "))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<&'static str> {
+    let known = [
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("fma", is_x86_feature_detected!("fma")),
+        ("avx512f", is_x86_feature_detected!("avx512f")),
+        ("avx512bw", is_x86_feature_detected!("avx512bw")),
+        ("avx512vl", is_x86_feature_detected!("avx512vl")),
+    ];
+    known.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
+}
+
+/// Others have one way only.
+#[cfg(not(target_arch = "x86_64"))]
+fn features() -> Vec<&'static str> {
+    Vec::new()
+}
+
+/// `model name` of Linux.
+fn cpu() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"))?;
+    Some(line.trim_start_matches([' ', '\t', ':']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_of_this_build_and_this_kind_of_processor() {
+        let (tool, machine) = (Tool::default(), Machine::here());
+        assert!(tool.source.len() == 16 && tool.source.bytes().all(|byte| byte.is_ascii_hexdigit()), "{tool:?}");
+        let key = key();
+        assert!(key.contains(&tool.source) && key.contains(&machine.arch), "{key}");
+        assert!(machine.features.iter().all(|feature| key.contains(feature)), "{key}");
+        assert_eq!(machine, Machine::here());
+    }
+}
