@@ -332,7 +332,7 @@ fn a_report_of_a_run_prints_exactly_what_the_command_printed() {
     scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(30));
     for (i, (command, args)) in [
         ("needle", &[&SHORT[..], &["--needles", "2", "--heldout", "1"]].concat()[..]),
-        ("needle", &["--ctx", "128", "--samples", "1", "--generate", "--max-new", "4"]),
+        ("needle", &["--ctx", "128", "--needles", "1", "--samples", "1", "--generate", "--max-new", "4"]),
         ("ratio", &[&SHORT[..], &["--top", "3"]].concat()),
         ("heads", &SHORT),
         ("ratio", &["--text", "text.txt", "--ctx", "128"]),

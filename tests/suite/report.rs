@@ -326,8 +326,8 @@ fn what_was_pooled_over_prompts_is_a_table_without_intervals() {
         fixture.records.push(Record { identity: Arc::new(identity), measure });
     }
     let markdown = Scratch::new(&fixture).stdout(&["run", "--format", "markdown"]);
-    assert_eq!(rows(&markdown, "Outliers"), ["| diff | 4096 | logits | 38.8 | 2.12 |"]);
-    assert_eq!(rows(&markdown, "Outliers by layer"), ["| diff | 4096 | logits | 0 | 36.9 |"]);
+    assert_eq!(rows(&markdown, "Outliers"), ["| diff | 4096 | logits | 1 | 38.8 | 2.12 |"]);
+    assert_eq!(rows(&markdown, "Outliers by layer"), ["| diff | 4096 | logits | 0 | 1 | 36.9 |"]);
 }
 
 #[test]
