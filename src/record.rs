@@ -47,7 +47,7 @@ pub struct Identity {
     pub cities: Option<Cow<'static, str>>,
     /// Global index of the sample.
     pub sample: Option<u64>,
-    /// Seed of the prompt: the base seed + `sample`.
+    /// Seed of the prompt, a hash of the base seed and the global index.
     pub seed: Option<u64>,
     /// Which of the needles asked for, in the order of the question.
     pub query: Option<usize>,

@@ -21,7 +21,6 @@ use std::path::Path;
 /// Usage errors if there is no such prompt or question; if a prompt cannot be built or a file not be written.
 pub fn run(args: &ShowPromptArgs) -> Result<()> {
     let grid = flags::grid(&args.prompts, std::slice::from_ref(&args.model), &args.reading, None, &DEFAULTS)?;
-    grid.check_seeds()?;
     let model = models::load(&args.model, flags::reading(&args.reading))?;
     let haystack = args.prompts.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?;
     let source =
@@ -92,7 +91,7 @@ fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {
         .collect();
     let CellSpec::Needle(spec) = &cell.spec else { unreachable!("the grid is one of needles") };
     json!({
-        "index": cell.index, "seed": base_seed + cell.index, "ctx_tok": spec.ctx_tok, "needles": spec.needles,
+        "index": cell.index, "seed": cell.seed(base_seed), "ctx_tok": spec.ctx_tok, "needles": spec.needles,
         "retrieve": spec.retrieve, "cities": spec.cities, "text": prompt.text, "ids": prompt.ids,
         "offsets": prompt.offsets, "queries": queries,
     })
@@ -120,7 +119,7 @@ fn show(source: &Source<'_>, index: usize, query: usize) -> Result<()> {
         out,
         "prompt {index} of {}, seed {}: {} tokens; the answer for {} is {}, tokens {} to {}, at {:.1} % of the haystack",
         cells.len(),
-        source.grid.seed() + cell.index,
+        cell.seed(source.grid.seed()),
         prompt.ids.len(),
         asked.city,
         asked.value,

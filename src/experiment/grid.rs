@@ -2,6 +2,7 @@
 
 use crate::bail_usage;
 use crate::prompt::{needle, CitySet, Haystack, Length, NeedleSpec, Prompt, Text, Tokenizer, Windows};
+use crate::rng::{prompt_seed, Purpose};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -52,7 +53,7 @@ pub struct TextGrid {
 /// One prompt to be.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Global index: the prompt's seed is the base seed plus this.
+    /// Global index, of which the prompt's seed is made: see [`Cell::seed`].
     pub index: u64,
     /// Index among the prompts of the same spec.
     pub sample: u64,
@@ -115,18 +116,6 @@ impl Grid {
                 .checked_mul(grid.ctx_tok.len())?
                 .checked_mul(grid.settings.len()),
         }
-    }
-
-    /// Whether every prompt has a seed of its own: the base seed plus its number, which must not begin again at 0.
-    ///
-    /// # Errors
-    /// A usage error with the largest base seed that will do.
-    pub fn check_seeds(&self) -> Result<()> {
-        let last = self.count().unwrap_or(usize::MAX).saturating_sub(1) as u64;
-        if self.seed().checked_add(last).is_none() {
-            bail_usage!("`seed` {}: the grid has {} prompts; give at most {}", self.seed(), last + 1, u64::MAX - last);
-        }
-        Ok(())
     }
 
     /// Base seed.
@@ -219,12 +208,17 @@ impl TextGrid {
 }
 
 impl Cell {
+    /// The seed of its prompt.
+    pub fn seed(&self, base_seed: u64) -> u64 {
+        prompt_seed(Purpose::Test, base_seed, self.index)
+    }
+
     /// The cell's prompt. Without a tokenizer only one of token ids can be built.
     ///
     /// # Errors
     /// If it cannot be built; see [`needle::build`] and [`Text::window`].
     pub fn prompt(&self, base_seed: u64, sources: &Sources, tokenizer: Result<&Tokenizer>) -> Result<Prompt> {
-        let seed = base_seed + self.index;
+        let seed = self.seed(base_seed);
         match &self.spec {
             CellSpec::Needle(spec) => needle::build(spec, seed, tokenizer?, &sources.haystack),
             CellSpec::Text(windows) => sources.text.window(self.sample as usize, *windows, seed, tokenizer),

@@ -1,7 +1,7 @@
 //! The experiment: a grid of prompts, passed through every model under every condition, watched by measures.
 //!
-//! Subcommands are presets of it. Cells are numbered through the whole grid and the seed of a prompt is the base seed
-//! plus that number, so a prompt does not depend on which cells ran before it.
+//! Subcommands are presets of it. Cells are numbered through the whole grid and the seed of a prompt is a hash of
+//! the base seed and that number, so a prompt does not depend on which cells ran before it.
 
 mod grid;
 mod outputs;
@@ -88,7 +88,6 @@ impl Setup {
         if self.grid.count() == Some(0) {
             bail_usage!("nothing to run: `samples` is 0, or a list of the grid is empty");
         }
-        self.grid.check_seeds()?;
         let passes = rayon::current_num_threads().min(cells.len());
         let tiles = |model: &Model| model.transformer.config.tile_bytes(longest) * rayon::current_num_threads() as u64;
         let tiles = self.models.iter().map(tiles).max().unwrap_or(0);
@@ -342,7 +341,7 @@ impl Setup {
             model: model.name.clone(),
             variant: model.info.variant.clone(),
             sample: Some(cell.sample),
-            seed: Some(self.grid.seed() + cell.index),
+            seed: Some(cell.seed(self.grid.seed())),
             condition: condition.column().map(Into::into),
             bits: condition.bits(),
             scope: condition.scope().map(Into::into),

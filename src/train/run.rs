@@ -11,6 +11,7 @@ use super::{Outcome, EVAL_FILE, LAYER_FILE, LOG_FILE};
 use crate::model::{Init, ModelConfig, Transformer, Weights, TENSOR_FILE};
 use crate::pass::score;
 use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Tokenizer};
+use crate::rng::{prompt_seed, Purpose};
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Var};
 use std::collections::BTreeMap;
@@ -117,7 +118,14 @@ impl Run<'_> {
                 let depth_pct = (sample % 5) as f64 * 25.0;
                 let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities };
                 // A short stage may not have room for every setting.
-                let Ok(prompt) = prompt::needle::build(&spec, sample, self.tokenizer, &haystack) else { break };
+                let Ok(prompt) = prompt::needle::build(
+                    &spec,
+                    prompt_seed(Purpose::Development, 0, sample),
+                    self.tokenizer,
+                    &haystack,
+                ) else {
+                    break;
+                };
                 scores.extend(score(&model, &prompt, &[])?.queries);
             }
             let share = |hits: usize| hits as f64 / scores.len() as f64;

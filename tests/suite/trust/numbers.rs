@@ -73,17 +73,21 @@ fn merges_that_are_left_out_by_chance_are_refused() {
 }
 
 #[test]
-fn a_seed_that_would_begin_again_at_0_is_refused_with_the_largest_that_does_not() {
+fn base_seeds_that_lie_close_together_share_no_prompts_and_any_will_do() {
     let bench = Bench::new();
-    let most = u64::MAX - 4;
-    for command in
-        ["needle --samples 1 --needles 1 --heldout 0 --out out", "prompt --samples 1 --needles 1 --heldout 0"]
-    {
-        let refused = bench.run(&format!("{command} --ctx 256 --seed {} --model m", u64::MAX));
-        refused.refused(2, &["--seed 18446744073709551615", "5 prompts", &most.to_string()]);
-    }
-    assert!(!bench.path("out").exists());
-    bench.run(&format!("prompt --samples 1 --needles 1 --heldout 0 --ctx 256 --seed {most} --model m")).succeeded();
+    let prompts = |seed: u64| {
+        let command = format!("prompt --samples 4 --needles 1 --heldout 0 --ctx 256 --seed {seed} --model m --jsonl -");
+        let run = bench.run(&command);
+        let line = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        let seeds: Vec<u64> = run.succeeded().stdout.lines().map(|text| line(text)["seed"].as_u64().unwrap()).collect();
+        assert_eq!(seeds.len(), 20);
+        seeds
+    };
+    let mut all: Vec<u64> = [0, 1, 2, 3, u64::MAX].into_iter().flat_map(prompts).collect();
+    let seeds = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), seeds);
 }
 
 #[test]
