@@ -2,12 +2,13 @@
 
 mod bars;
 mod draw;
+mod print;
 
 use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::cli::TrainArgs;
 use crate::files;
-use crate::train::{train_runs, Outcome, TrainRun, TrainSpec};
+use crate::train::{train_runs, write_summary, Logs, Outcome, TrainRun, TrainSpec, SUMMARY_FILE};
 use anyhow::{bail, Context, Result};
 use bars::Bars;
 use std::fs::File;
@@ -35,8 +36,12 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     bars.finish();
     match outcome {
         Outcome::Finished => {
-            draw::curves(&spec, &args.out, &args.figures)?;
-            crate::say!("models, logs and curves in {}", args.out.display());
+            let logs = Logs::read(&spec, &args.out)?;
+            draw::curves(&spec, &logs, &args.out, &args.figures)?;
+            let lines = logs.summarise(&spec);
+            write_summary(&lines, &args.out.join(SUMMARY_FILE))?;
+            print::summary(&lines)?;
+            crate::say!("models, logs, summary.csv and curves in {}", args.out.display());
         }
         Outcome::Stopped => {
             let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };

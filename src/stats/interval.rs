@@ -2,7 +2,7 @@
 
 use super::quantile;
 use crate::rng::Rng;
-use statrs::distribution::{ContinuousCDF, Normal};
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// The confidence of every interval in this tool.
 pub const LEVEL: f64 = 0.95;
@@ -25,6 +25,24 @@ impl Interval {
     pub fn contains(&self, x: f64) -> bool {
         (self.lo..=self.hi).contains(&x)
     }
+}
+
+/// Replicates below which nothing is said about others.
+const FEWEST_REPLICATES: usize = 3;
+
+/// Student's (1908) interval of the mean of a few replicates, m ± t s / √n with t of n − 1 degrees of freedom: a bootstrap of
+/// five numbers would be too narrow. Nothing of fewer than three.
+pub fn student(replicates: &[f64]) -> Option<Interval> {
+    let n = replicates.len();
+    if n < FEWEST_REPLICATES {
+        return None;
+    }
+    let mean = replicates.iter().sum::<f64>() / n as f64;
+    let variance = replicates.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
+    let t =
+        StudentsT::new(0.0, 1.0, (n - 1) as f64).expect("degrees of freedom above 0").inverse_cdf(0.5 + LEVEL / 2.0);
+    let half = t * (variance / n as f64).sqrt();
+    Some(Interval { lo: mean - half, hi: mean + half })
 }
 
 /// The Wilson (1927) score interval of a proportion of which `hits` of `n` were seen:
@@ -190,6 +208,20 @@ mod tests {
         assert!(found.contains(202.0 / 401.0) && found.hi < 0.53, "{found:?}");
         assert_eq!(bootstrap_ratio(&[(0.0, 0.0), (3.0, 2.0)], 500, 0), Some(Interval { lo: 1.5, hi: 1.5 }));
         assert_eq!(bootstrap_ratio(&[(0.0, 0.0)], 500, 0), None);
+    }
+
+    #[test]
+    fn students_interval_of_five_replicates_has_2_776_standard_errors_on_either_side() {
+        let Interval { lo, hi } = student(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert!(((hi - 3.0) / 0.5_f64.sqrt() - 2.7764).abs() < 1e-3 && (lo + hi - 6.0).abs() < 1e-9, "{lo} {hi}");
+        assert_eq!(student(&[1.0, 2.0]), None);
+        let covered = (0..2000_u64).filter(|&seed| {
+            let mut rng = Rng::new(seed, "replicates");
+            let replicates: Vec<f64> = (0..5).map(|_| rng.normal()).collect();
+            student(&replicates).unwrap().contains(0.0)
+        });
+        let covered = covered.count() as f64 / 2000.0;
+        assert!((covered - 0.95).abs() < 0.02, "{covered}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! * one proportion (accuracy of a cell): [`wilson`], of trials in groups [`wilson_of_groups`];
 //! * a mean of prompts, or of groups of unequal size: [`bootstrap_mean`], [`bootstrap_ratio`];
+//! * a mean of a few training seeds: [`student`];
 //! * two models on the same prompts: [`Paired`], a mean difference with a bootstrap interval;
 //! * hits and misses of two models on the same prompts: [`mcnemar`];
 //! * differences of any distribution: [`wilcoxon`];
@@ -26,7 +27,7 @@ mod wilcoxon;
 
 pub use divergence::Divergence;
 pub use histogram::Histogram;
-pub use interval::{bootstrap_mean, bootstrap_ratio, wilson, wilson_of_groups, Interval, LEVEL, RESAMPLES};
+pub use interval::{bootstrap_mean, bootstrap_ratio, student, wilson, wilson_of_groups, Interval, LEVEL, RESAMPLES};
 pub use moments::{mean, quantile, Moments};
 pub use paired::Paired;
 pub use rank::rank_stability;

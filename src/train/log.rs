@@ -136,6 +136,16 @@ impl Tally {
     }
 }
 
+/// All lines of a log.
+///
+/// # Errors
+/// If the file cannot be read, or a line is not one of these.
+pub fn read<L: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<L>> {
+    let context = || format!("cannot read {}", path.display());
+    let reader = csv::Reader::from_path(path).with_context(context)?;
+    reader.into_deserialize().collect::<Result<_, _>>().with_context(context)
+}
+
 /// Keeps the lines of a CSV up to `tokens` and opens it for more; a resumed run repeats what came after its checkpoint. The
 /// last line may be half a line: a killed process was writing it.
 ///

@@ -12,6 +12,7 @@ mod log;
 mod run;
 mod spec;
 mod step;
+mod summary;
 mod watch;
 
 pub use adamw::{AdamW, Gradients};
@@ -19,6 +20,7 @@ pub use data::{Batch, DataSource, Kind, Part};
 pub use log::{EvalLine, LogLine};
 pub use spec::*;
 pub use step::{step, tensors, variables, Stepped};
+pub use summary::{write as write_summary, Logs, VariantSummary, LEARNED};
 pub use watch::LayerLine;
 
 use crate::model::ModelConfig;
@@ -34,6 +36,8 @@ use std::sync::Mutex;
 pub const LOG_FILE: &str = "log.csv";
 /// The needle evaluations of a run: [`EvalLine`]s.
 pub const EVAL_FILE: &str = "eval.csv";
+/// What a whole spec came to: [`VariantSummary`]s.
+pub const SUMMARY_FILE: &str = "summary.csv";
 /// What went on in the layers of a run: [`LayerLine`]s.
 pub const LAYER_FILE: &str = "layers.csv";
 

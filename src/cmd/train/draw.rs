@@ -2,26 +2,25 @@
 
 use crate::cli::FigureArgs;
 use crate::plot::{self, Curve, CurvePanel, Heading};
-use crate::train::{EvalLine, LogLine, TrainSpec, EVAL_FILE, LOG_FILE};
+use crate::train::{EvalLine, LogLine, Logs, TrainSpec};
 use anyhow::{Context, Result};
-use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// Points (tokens, number) of one run.
 type Points = Vec<(f64, f64)>;
 
 /// Draws the runs that have logs.
-pub(super) fn curves(spec: &TrainSpec, out: &Path, figures: &FigureArgs) -> Result<()> {
-    let logs = of_variants::<LogLine>(spec, out, LOG_FILE)?;
-    let evals = of_variants::<EvalLine>(spec, out, EVAL_FILE)?;
-    let logged = |y: fn(&LogLine) -> f64| {
-        let points = |lines: &Vec<LogLine>| lines.iter().map(|line| (line.tokens as f64, y(line))).collect();
-        logs.iter().map(|(name, runs)| curve(name, runs.iter().map(points).collect())).collect()
+pub(super) fn curves(spec: &TrainSpec, logs: &Logs, out: &Path, figures: &FigureArgs) -> Result<()> {
+    let curves_of = |points: &dyn Fn(&[LogLine], &[EvalLine]) -> Points| -> Vec<Curve> {
+        let of = |variant: usize| logs.of(variant).map(|(_, log, evals)| points(log, evals)).collect::<Vec<_>>();
+        let all = spec.variants.iter().enumerate().map(|(i, variant)| (&variant.name, of(i)));
+        all.filter(|(_, runs)| !runs.is_empty()).map(|(name, runs)| curve(name, runs)).collect()
     };
+    let logged =
+        |y: fn(&LogLine) -> f64| curves_of(&|log, _| log.iter().map(|line| (line.tokens as f64, y(line))).collect());
     let evaluated = |needles: usize| {
         let wanted = move |line: &&EvalLine| line.needles == needles && line.cities == "train";
-        let points = |lines: &Vec<EvalLine>| lines.iter().filter(wanted).map(|l| (l.tokens as f64, l.exact)).collect();
-        evals.iter().map(|(name, runs)| curve(name, runs.iter().map(points).collect())).collect()
+        curves_of(&|_, evals| evals.iter().filter(wanted).map(|line| (line.tokens as f64, line.exact)).collect())
     };
     let panel = |title: &str, y_label: &str, y_range, curves| CurvePanel {
         title: title.to_owned(),
@@ -53,25 +52,6 @@ pub(super) fn curves(spec: &TrainSpec, out: &Path, figures: &FigureArgs) -> Resu
         figure.save(&path, &recipe)?;
     }
     Ok(())
-}
-
-/// The lines of every run of every variant that has some.
-fn of_variants<L: DeserializeOwned>(spec: &TrainSpec, out: &Path, file: &str) -> Result<Vec<(String, Vec<Vec<L>>)>> {
-    let runs = spec.runs();
-    let mut found = Vec::new();
-    for (index, variant) in spec.variants.iter().enumerate() {
-        let paths = runs.iter().filter(|run| run.variant == index).map(|run| out.join(&run.name).join(file));
-        let lines = paths.filter(|path| path.exists()).map(|path| read(&path)).collect::<Result<Vec<Vec<L>>>>()?;
-        found.push((variant.name.clone(), lines));
-    }
-    found.retain(|(_, lines)| !lines.is_empty());
-    Ok(found)
-}
-
-fn read<L: DeserializeOwned>(path: &Path) -> Result<Vec<L>> {
-    let context = || format!("cannot read {}", path.display());
-    let reader = csv::Reader::from_path(path).with_context(context)?;
-    reader.into_deserialize().collect::<Result<_, _>>().with_context(context)
 }
 
 /// The mean of several runs, as far as all of them have got, with a band from the lowest to the highest; of one run its

@@ -1,0 +1,51 @@
+//! What a spec came to, as a table on stdout.
+
+use crate::stats::Interval;
+use crate::table::{left, percent, percent_in, points_in, right, Table};
+use crate::train::VariantSummary;
+use anyhow::Result;
+use std::io::Write;
+
+/// Prints a line per variant.
+pub(super) fn summary(lines: &[VariantSummary]) -> Result<()> {
+    let Some(first) = lines.first() else { return Ok(()) };
+    let difference = format!("less {} [95 %]", first.variant);
+    let mut table = Table::new(&[
+        left("variant"),
+        right("seeds"),
+        right("0.9 of first digits"),
+        right("after tokens"),
+        right("first digits % [95 %]"),
+        right(difference),
+        right("one needle %"),
+    ]);
+    for line in lines {
+        let interval = |lo: Option<f64>, hi: Option<f64>| Some(Interval { lo: lo?, hi: hi? });
+        let digits = match interval(line.first_digit_lo, line.first_digit_hi) {
+            Some(interval) => percent_in(line.first_digit, interval),
+            None => percent(line.first_digit),
+        };
+        let difference = match (line.difference, interval(line.difference_lo, line.difference_hi)) {
+            (Some(difference), Some(interval)) => points_in(difference, interval),
+            (Some(difference), None) => format!("{:+.1}", 100.0 * difference),
+            (None, _) => "-".to_owned(),
+        };
+        table.row([
+            line.variant.clone(),
+            line.seeds.to_string(),
+            format!("{} of {}", line.learned, line.seeds),
+            line.learned_tok.map_or("-".to_owned(), |tokens| tokens.to_string()),
+            digits,
+            difference,
+            line.one_needle.map_or("-".to_owned(), percent),
+        ]);
+    }
+    let mut out = crate::terminal::stdout();
+    writeln!(out, "{table}")?;
+    if lines.iter().any(|line| line.seeds < 3) {
+        writeln!(out, "\nFewer than three seeds: no interval, and nothing to generalise from.")?;
+    } else {
+        writeln!(out, "\nIntervals are over training seeds (Student's t); differences are paired by seed.")?;
+    }
+    Ok(())
+}
