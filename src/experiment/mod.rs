@@ -241,7 +241,7 @@ impl Setup {
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
         let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
         let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
-        let seed = self.grid.seed() + cell.index;
+        let seed = cell.seed(self.grid.seed());
         let generates = measures.iter().any(|measure| measure.wants_generation());
         for (index, condition) in self.conditions.iter().enumerate() {
             let place = Place { model: model_index, condition: index };
