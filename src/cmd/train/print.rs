@@ -1,7 +1,7 @@
 //! What a spec came to, as a table on stdout.
 
 use crate::stats::Interval;
-use crate::table::{left, percent, percent_in, points_in, right, Table};
+use crate::table::{left, percent, points, right, Table};
 use crate::train::VariantSummary;
 use anyhow::Result;
 use std::io::Write;
@@ -22,12 +22,14 @@ pub(super) fn summary(lines: &[VariantSummary]) -> Result<()> {
     for line in lines {
         let interval = |lo: Option<f64>, hi: Option<f64>| Some(Interval { lo: lo?, hi: hi? });
         let digits = match interval(line.first_digit_lo, line.first_digit_hi) {
-            Some(interval) => percent_in(line.first_digit, interval),
+            Some(Interval { lo, hi }) => format!("{} [{}, {}]", percent(line.first_digit), percent(lo), percent(hi)),
             None => percent(line.first_digit),
         };
         let difference = match (line.difference, interval(line.difference_lo, line.difference_hi)) {
-            (Some(difference), Some(interval)) => points_in(difference, interval),
-            (Some(difference), None) => format!("{:+.1}", 100.0 * difference),
+            (Some(difference), Some(Interval { lo, hi })) => {
+                format!("{} [{}, {}]", points(difference), points(lo), points(hi))
+            }
+            (Some(difference), None) => points(difference),
             (None, _) => "-".to_owned(),
         };
         table.row([
