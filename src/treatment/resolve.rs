@@ -155,17 +155,23 @@ impl Resolver<'_> {
         every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
     }
 
-    /// As many heads of each layer as `best` has there, drawn from the others as long as there are any.
+    /// As many heads as `best` has, all of them others as long as there are any: of the same layers first, so many of each,
+    /// and of any layer where a layer has no more.
     fn random(&self, best: BTreeSet<Head>, draw: u64) -> BTreeSet<Head> {
         let mut rng = Rng::new(draw, "random heads");
+        let every = (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
+        let (mut inside, mut others): (Vec<Head>, Vec<Head>) = every.partition(|head| best.contains(head));
+        rng.shuffle(&mut others);
+        rng.shuffle(&mut inside);
         let mut drawn = BTreeSet::new();
         for layer in 0..self.layers {
             let wanted = best.iter().filter(|(of, _)| *of == layer).count();
-            let (mut inside, mut others): (Vec<usize>, Vec<usize>) =
-                (0..self.heads).partition(|&head| best.contains(&(layer, head)));
-            rng.shuffle(&mut others);
-            rng.shuffle(&mut inside);
-            drawn.extend(others.into_iter().chain(inside).take(wanted).map(|head| (layer, head)));
+            drawn.extend(others.iter().filter(|(of, _)| *of == layer).take(wanted));
+        }
+        for head in others.into_iter().chain(inside) {
+            if drawn.len() < best.len() {
+                drawn.insert(head);
+            }
         }
         drawn
     }
