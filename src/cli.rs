@@ -536,6 +536,9 @@ pub struct CompareArgs {
     /// How p-values are corrected for the number of rows
     #[arg(long, value_enum, default_value_t = Correction::Holm)]
     pub correction: Correction,
+    /// Also say how many prompts would show a difference of this size with 80 % power, in the unit of the metric
+    #[arg(long, value_name = "SIZE")]
+    pub detect: Option<f64>,
     /// Seed of the bootstrap
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

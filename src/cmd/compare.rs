@@ -30,6 +30,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<()> {
         wheres: args.wheres.clone(),
         group_by: args.group_by.clone(),
         correction: args.correction,
+        detect: args.detect,
         seed: args.seed,
         allow_different_prompts: args.allow_different_prompts,
     })?;

@@ -72,6 +72,8 @@ pub struct Request {
     pub group_by: Vec<Column>,
     /// For the p-values.
     pub correction: Correction,
+    /// A difference, in the unit of its metric: how many prompts would show it?
+    pub detect: Option<f64>,
     /// Of the bootstrap.
     pub seed: u64,
     /// Pair cells even if their prompts are not the same.
@@ -146,7 +148,8 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     }
     let joined = plans.iter().map(|plan| join::join(&cells, plan, &names)).collect::<Result<Vec<_>>>()?;
     let groups = rows::groups(&choice, &plans, &joined)?;
-    let settings = Settings { resamples: RESAMPLES, seed: request.seed, correction: request.correction };
+    let settings =
+        Settings { resamples: RESAMPLES, seed: request.seed, correction: request.correction, detect: request.detect };
     let rows = rows::rows(&cells, &choice, &plans, &joined, &groups, settings)?;
     note_pairs(&plans, &joined, request, &mut notes);
     note_rows(&rows, &choice, &groups, &mut notes);

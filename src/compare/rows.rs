@@ -6,7 +6,7 @@ use super::column::Column;
 use super::join::{Joined, Pair};
 use super::plan::{Level, Plan};
 use crate::bail_usage;
-use crate::stats::{bh, holm, mcnemar, mean, wilcoxon, Paired};
+use crate::stats::{bh, holm, mcnemar, mean, pairs_needed, smallest_detectable, wilcoxon, Paired};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -89,6 +89,10 @@ pub struct Row {
     pub lo: Option<f64>,
     /// Upper end.
     pub hi: Option<f64>,
+    /// The smallest true difference that so many prompts would have shown with 80 % power; missing where they do not tell.
+    pub detectable: Option<f64>,
+    /// Prompts that would show the difference asked for with 80 % power.
+    pub needed: Option<u64>,
     /// Prompts where the other is larger.
     pub wins: usize,
     /// Where both are equal.
@@ -117,6 +121,8 @@ pub(super) struct Settings {
     pub(super) resamples: usize,
     pub(super) seed: u64,
     pub(super) correction: Correction,
+    /// A difference that prompts are wanted for.
+    pub(super) detect: Option<f64>,
 }
 
 /// Place among the chosen metrics, metric, region, level, group, comparison: what a row is of, in the order of rows.
@@ -198,6 +204,7 @@ fn compared(pairs: &[Pair], hits: bool, settings: Settings) -> Option<Row> {
     }
     // One prompt says nothing about others.
     let several = paired.n > 1;
+    let differences: Vec<f64> = prompts.iter().map(|(a, b)| b - a).collect();
     let mut row = Row {
         n: paired.n,
         cells: pairs.len(),
@@ -206,6 +213,8 @@ fn compared(pairs: &[Pair], hits: bool, settings: Settings) -> Option<Row> {
         diff: paired.diff,
         lo: several.then_some(paired.lo),
         hi: several.then_some(paired.hi),
+        detectable: smallest_detectable(&differences),
+        needed: settings.detect.and_then(|size| pairs_needed(&differences, size)),
         wins: paired.wins,
         ties: paired.ties,
         losses: paired.losses,
@@ -217,7 +226,6 @@ fn compared(pairs: &[Pair], hits: bool, settings: Settings) -> Option<Row> {
         row.p = several.then(|| mcnemar(row.losses as u64, row.wins as u64));
         row.test = several.then_some(Test::Mcnemar);
     } else {
-        let differences: Vec<f64> = prompts.iter().map(|(a, b)| b - a).collect();
         row.p = wilcoxon(&differences).map(|found| found.p).filter(|_| several);
         row.test = several.then_some(Test::Wilcoxon);
     }
@@ -263,7 +271,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    const SETTINGS: Settings = Settings { resamples: 400, seed: 0, correction: Correction::Holm };
+    const SETTINGS: Settings = Settings { resamples: 400, seed: 0, correction: Correction::Holm, detect: None };
 
     /// The pair of one question of one prompt.
     fn pair(prompt: u32, query: u32, (a, b): (f64, f64)) -> Pair {

@@ -45,6 +45,7 @@ fn request(inputs: &[PathBuf]) -> Request {
         wheres: Vec::new(),
         group_by: Vec::new(),
         correction: Correction::Holm,
+        detect: None,
         seed: 0,
         allow_different_prompts: false,
     }

@@ -5,7 +5,7 @@ use super::{Moments, LEVEL};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// The chance with which a difference of the size in question is to be found.
-pub const POWER: f64 = 0.8;
+const POWER: f64 = 0.8;
 
 /// More pairs than anybody will run: a difference that takes more is not to be had this way.
 const MOST_PAIRS: u64 = 1_000_000_000;

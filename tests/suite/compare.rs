@@ -450,7 +450,7 @@ fn all_formats_show_the_same_rows() {
     scratch.run("a", &RUN);
     scratch.run("b", &Run { model: "diff", shift: 0.125, ..RUN });
     let expected = "\
-metric             compared            unit       n  cells  baseline   other           difference [95 %]";
+metric             compared            unit       n  cells  baseline   other     difference [95 %]  detectable";
     let table = scratch.stdout("a b");
     assert!(table.starts_with(expected) && table.lines().count() == 3, "{table}");
     let csv = scratch.stdout("a b --format csv");
@@ -473,6 +473,21 @@ metric             compared            unit       n  cells  baseline   other    
     let markdown = scratch.stdout("a b --format markdown");
     assert!(markdown.starts_with("| metric | compared |") && markdown.contains("\n| :-- |"), "{markdown}");
     assert_eq!(markdown.lines().count(), 4);
+}
+
+#[test]
+fn a_comparison_says_what_it_could_have_shown_and_what_would_show_more() {
+    let scratch = Scratch::new();
+    scratch.run("a", &RUN);
+    scratch.run("b", &Run { model: "diff", shift: 0.125, ..RUN });
+    let json = scratch.json("a b --metric exact --detect 0.05");
+    let row = &json["rows"][0];
+    let (detectable, needed, n) = (number(&row["detectable"]), number(&row["needed"]), number(&row["n"]));
+    assert!(detectable > 0.05 && needed > n, "{row}");
+    // Prompts grow with the square of how much smaller a difference is.
+    assert!((needed / (n * (detectable / 0.05).powi(2)) - 1.0).abs() < 0.15, "{row}");
+    assert!(scratch.stdout("a b --metric exact --detect 0.05").contains("n needed"));
+    assert!(!scratch.stdout("a b --metric exact").contains("n needed"));
 }
 
 #[test]
@@ -611,6 +626,7 @@ fn request(a: &Path, b: &Path) -> Request {
         wheres: Vec::new(),
         group_by: vec![Column::CtxTok],
         correction: Correction::Bh,
+        detect: None,
         seed: 0,
         allow_different_prompts: true,
     }

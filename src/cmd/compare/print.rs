@@ -57,10 +57,14 @@ fn columns(comparison: &Comparison, correction: Correction) -> Vec<TableColumn> 
         number("baseline", |row| fixed(row.mean_baseline, decimals(row))),
         number("other", |row| fixed(row.mean_other, decimals(row))),
         number("difference [95 %]", difference),
+        number("detectable", |row| row.detectable.map_or("-".to_owned(), |size| fixed(size, decimals(row)))),
         number("wins/ties/losses", |row| format!("{}/{}/{}", row.wins, row.ties, row.losses)),
         words("test", |row| row.test.map_or("-", |test| test.name()).to_owned()),
         number(p_heading(correction), |row| row.p_adjusted.map_or("-".to_owned(), p_value)),
     ]);
+    if rows.iter().any(|row| row.needed.is_some()) {
+        columns.push(number("n needed", |row| row.needed.map_or("-".to_owned(), |n| n.to_string())));
+    }
     columns
 }
 
@@ -99,7 +103,8 @@ fn write_markdown(comparison: &Comparison, correction: Correction, out: &mut imp
 fn write_csv(comparison: &Comparison, out: &mut impl Write) -> Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     let groups = comparison.groups.iter().map(|group| group.name());
-    let numbers = "unit,n,cells,mean_baseline,mean_other,diff,lo,hi,wins,ties,losses,test,p,p_adjusted";
+    let numbers =
+        "unit,n,cells,mean_baseline,mean_other,diff,lo,hi,detectable,needed,wins,ties,losses,test,p,p_adjusted";
     let names = ["baseline", "other", "metric", "region", "level"];
     csv.write_record(names.into_iter().chain(groups).chain(numbers.split(',')))?;
     for row in &comparison.rows {
@@ -110,7 +115,8 @@ fn write_csv(comparison: &Comparison, out: &mut impl Write) -> Result<()> {
         fields.extend(comparison.groups.iter().map(|group| row.group.get(group.name()).cloned().unwrap_or_default()));
         fields.extend([text(&row.unit), row.n.to_string(), row.cells.to_string()]);
         fields.extend([row.mean_baseline, row.mean_other, row.diff].map(|x| x.to_string()));
-        fields.extend([optional(row.lo), optional(row.hi)]);
+        fields.extend([optional(row.lo), optional(row.hi), optional(row.detectable)]);
+        fields.push(row.needed.map(|n| n.to_string()).unwrap_or_default());
         fields.extend([row.wins, row.ties, row.losses].map(|n| n.to_string()));
         fields.push(row.test.map_or("", |test| test.name()).to_owned());
         fields.extend([optional(row.p), optional(row.p_adjusted)]);
