@@ -58,6 +58,8 @@ pub trait RowSink: Send {
     fn see(&mut self, row: &Row<'_>);
     /// Adds what `later`, made by the same probe for later queries of the same head, has learned.
     fn merge(&mut self, later: Box<dyn RowSink>);
+    /// Called once, when all rows of the head have passed, heads in order: the time to let go of what is not needed.
+    fn finish(&mut self) {}
     /// For reading the result: `sink.into_any().downcast::<MySink>()`.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
@@ -219,7 +221,8 @@ impl Attend for Stream<'_> {
                 }
             }
         }
-        for (head, sinks) in merged.into_iter().enumerate() {
+        for (head, mut sinks) in merged.into_iter().enumerate() {
+            sinks.values_mut().for_each(|sink| sink.finish());
             self.sightings.extend(sinks.into_iter().map(|(probe, sink)| Sighting { layer, head, probe, sink }));
         }
         if let Some(trace) = &mut self.trace {

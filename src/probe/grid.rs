@@ -224,6 +224,27 @@ pub struct Grid {
     pub column_edges: Vec<usize>,
 }
 
+impl Grid {
+    /// The number of largest magnitude of each `by` x `by` bins, as [`Pooling::Max`] would have found it there.
+    pub fn coarser(&self, by: usize) -> Grid {
+        let edges = |edges: &[usize]| {
+            let mut coarse: Vec<usize> = edges.iter().copied().step_by(by.max(1)).collect();
+            let last = edges.last().copied();
+            coarse.extend(last.filter(|last| coarse.last() != Some(last)));
+            coarse
+        };
+        let (row_edges, column_edges) = (edges(&self.row_edges), edges(&self.column_edges));
+        let (rows, columns) = (row_edges.len() - 1, column_edges.len() - 1);
+        let (mut values, mut pairs) = (vec![f32::NAN; rows * columns], vec![0; rows * columns]);
+        for (i, (&value, &n)) in self.values.iter().zip(&self.pairs).enumerate() {
+            let bin = i / self.columns / by.max(1) * columns + i % self.columns / by.max(1);
+            values[bin] = higher_peak(values[bin], value);
+            pairs[bin] += n;
+        }
+        Grid { rows, columns, values, pairs, row_edges, column_edges }
+    }
+}
+
 /// The mean of grids of the same bins, over heads, layers or prompts, in the order they are added. Under
 /// [`Pooling::Mean`] and [`Pooling::Sum`] it is the pooled mean of the maps; under [`Pooling::Max`] it is the mean of
 /// each head's peaks, which may lie at different keys, and not the peak of the mean map: heads pass one by one.
@@ -303,6 +324,19 @@ mod tests {
             assert_eq!([found.values[0], found.values[2], found.values[3]], values);
         }
         assert_eq!(mean.values[2], -1.25 / 4.0);
+    }
+
+    #[test]
+    fn a_coarser_grid_is_that_of_coarser_bins() {
+        let rows = random_rows(24, 3);
+        let fine = grid(spec(Quantity::Effective, Pooling::Max, 24, 12), &rows, 9);
+        for (by, bins) in [(1, 12), (2, 6), (3, 4), (12, 1)] {
+            let found = fine.coarser(by);
+            let want = grid(spec(Quantity::Effective, Pooling::Max, 24, bins), &rows, 9);
+            let same = found.values.iter().zip(&want.values).all(|(a, b)| a == b || a.is_nan() && b.is_nan());
+            assert!(same && found.pairs == want.pairs && found.row_edges == want.row_edges, "{by}");
+        }
+        assert_eq!(fine.coarser(5).row_edges, [0, 10, 20, 24]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod rows;
 mod shape;
 mod sink;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use answer::{runs, Allocation, AnswerProbe, AnswerSink};
 pub use contribution::{Contribution, ContributionProbe, ContributionSink};
