@@ -37,6 +37,8 @@ pub enum Command {
     Heads(HeadsArgs),
     /// Draw attention maps: effective, both parts, logits; by layer and head, pooled to any size
     Heatmap(HeatmapArgs),
+    /// One HTML file to walk around in attention maps, from all layers and heads to single token pairs
+    Explore(ExploreArgs),
     /// Cut attention logits to few bits: what survives?
     Quantize(QuantizeArgs),
     /// The largest attention logits and hidden states, and massive activations
@@ -329,6 +331,39 @@ pub struct HeatmapArgs {
     /// Write --data token by token instead of pooled
     #[arg(long, requires = "data")]
     pub full: bool,
+    /// Prompt length in tokens [default: 4k, or what all models can take if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// Needles in the text
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub needles: usize,
+    /// Depth of the answer in the text, in percent
+    #[arg(long, default_value_t = 50.0, value_name = "PCT")]
+    pub depth: f64,
+    /// Seed of the prompt
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
+    #[arg(long, value_name = "FILE|DIR")]
+    pub haystack: Option<PathBuf>,
+    /// Models and output.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// `difftool explore`.
+#[derive(Debug, Args)]
+pub struct ExploreArgs {
+    /// Explore this UTF-8 text, from its beginning, instead of a needle prompt
+    #[arg(long, value_name = "FILE")]
+    pub text: Option<PathBuf>,
+    /// Heads of each model that are kept token by token: those with the largest share on the answer (of a text, those of
+    /// the last layer)
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    pub keep: usize,
+    /// Size of the page in MB, at most; token pairs are told more coarsely to fit [default: 15, or 40 beyond 8k tokens]
+    #[arg(long, value_name = "MB")]
+    pub max_mb: Option<usize>,
     /// Prompt length in tokens [default: 4k, or what all models can take if that is less]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,

@@ -6,7 +6,7 @@
 //! > An [`experiment`] makes [`prompt`]s; a prompt knows where its answer is; a [`model`] turns a prompt into heads; a
 //! > head is a *signed mixture of softmax rows* ([`attention`]); a [`probe`] looks at the rows as they pass and keeps
 //! > almost nothing; what a probe learned is a [`record`]; records are grouped ([`frame`]), tabulated ([`tables`]), drawn
-//! > ([`plot`]), compared ([`compare`]) and told ([`report`]).
+//! > ([`plot`]), compared ([`compare`]), told ([`report`]) and walked around in ([`explore`]).
 //!
 //! [`train`] makes matched models to measure, [`ops`] holds the numerical loops of both, and [`cmd`] is the command line
 //! on top: the only module that prints.
@@ -22,6 +22,7 @@ pub mod cmd;
 pub mod compare;
 pub mod error;
 pub mod experiment;
+pub mod explore;
 pub mod files;
 pub mod frame;
 pub mod generate;

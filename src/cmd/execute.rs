@@ -104,7 +104,7 @@ fn figures(show: Show) -> Draw {
         Show::Quantize => quantize::draw,
         Show::Outliers => outliers::draw,
         Show::Nll => nll::draw,
-        Show::Heatmap => unreachable!("maps are drawn by their own command"),
+        Show::Heatmap | Show::Explore => unreachable!("maps are shown by their own commands"),
     }
 }
 

@@ -4,6 +4,7 @@ mod compare;
 mod downloads;
 mod execute;
 mod experiment;
+mod explore;
 mod flags;
 mod heads;
 mod heatmap;
@@ -49,6 +50,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Ratio(args) => execute::preset(ratio::experiment(&args)?, &args.run.output, &args.part),
         Command::Heads(args) => execute::preset(heads::experiment(&args)?, &args.run.output, &args.part),
         Command::Heatmap(args) => heatmap::run(&args),
+        Command::Explore(args) => explore::run(&args),
         Command::Quantize(args) => execute::preset(quantize::experiment(&args)?, &args.run.output, &args.part),
         Command::Outliers(args) => execute::preset(outliers::experiment(&args)?, &args.run.output, &args.part),
         Command::Nll(args) => execute::preset(nll::experiment(&args)?, &args.output, &args.part),

@@ -78,7 +78,7 @@ impl Session {
         files.iter().try_for_each(|file| figure.save(&self.run.outputs.place(file, None), &recipe))
     }
 
-    fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
+    pub(super) fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
         let mut recipe = recipe(self.setup.grid.seed(), pooling);
         let models = self.setup.models.iter();
         recipe.extend(models.map(|m| (format!("model {}", m.name), format!("sha256 {}", m.info.weights_sha256))));

@@ -1,7 +1,7 @@
 //! The run of an experiment: check, measure, and keep every finished cell on disk.
 
 use super::store::{check_experiment, Shards, Store};
-use super::{cells_of, Cell, Outputs, Pace, Setup, Shard, Show};
+use super::{cells_of, Cell, Outputs, Pace, Setup, Shard};
 use crate::bail_usage;
 use crate::manifest::Manifest;
 use crate::measure::{Measure, MeasureName};
@@ -153,7 +153,7 @@ fn open(setup: &Setup, part: &Part, keys: &[(u64, String)]) -> Result<(RunFolder
         Start::New(out) => {
             let folder = RunFolder::create(out.as_deref(), name)?;
             // Maps are no experiment that a file could repeat.
-            let is_file = setup.experiment.show != Show::Heatmap;
+            let is_file = !setup.experiment.show.is_of_maps();
             let experiment = is_file.then(|| setup.experiment.to_toml()).transpose()?;
             let store = Store::create(folder.path(), experiment.as_deref())?;
             Ok((folder, store))
@@ -176,7 +176,7 @@ fn open(setup: &Setup, part: &Part, keys: &[(u64, String)]) -> Result<(RunFolder
 /// How long these cells will take; nothing if that is shorter than finding out is worth.
 fn seconds(setup: &Setup, cells: &[Cell]) -> Result<Option<f64>> {
     let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + setup.flops(cell.spec.ctx_tok()));
-    if flops.linear + flops.attention < WORTH_PACING_FLOP || setup.experiment.show == Show::Heatmap {
+    if flops.linear + flops.attention < WORTH_PACING_FLOP || setup.experiment.show.is_of_maps() {
         return Ok(None);
     }
     let pace = Pace::measure(setup, cells, &mut setup.measures()?.list())?;

@@ -98,12 +98,20 @@ pub enum Show {
     /// Maps, which are no records: not to be had from a file.
     #[serde(skip_deserializing)]
     Heatmap,
+    /// A page to walk around in maps: likewise.
+    #[serde(skip_deserializing)]
+    Explore,
 }
 
 impl Show {
     /// The name of its command.
     pub fn name(self) -> &'static str {
         self.into()
+    }
+
+    /// Whether it shows maps of one prompt, which are no records that a file could ask for.
+    pub fn is_of_maps(self) -> bool {
+        matches!(self, Self::Heatmap | Self::Explore)
     }
 
     fn measures(self) -> Vec<MeasureName> {
@@ -114,7 +122,7 @@ impl Show {
             Self::Quantize => vec![MeasureName::Answer, MeasureName::Fidelity],
             Self::Outliers => vec![MeasureName::Outliers],
             Self::Nll => vec![MeasureName::Nll],
-            Self::Heatmap => Vec::new(),
+            Self::Heatmap | Self::Explore => Vec::new(),
         }
     }
 }

@@ -1,0 +1,124 @@
+//! Numbers as bytes: a run of neighbouring numbers shares a step, a power of two, so that a coarser step is a shift.
+
+use crate::probe::Grid;
+
+/// Neighbouring numbers that share a step, at most.
+pub const RUN: usize = 64;
+
+/// What a number becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// 0 to 255 steps.
+    Byte,
+    /// -127 to 127 steps, as two's complement.
+    SignedByte,
+    /// -32,767 to 32,767 steps, as two's complement.
+    Word,
+}
+
+impl Code {
+    /// The largest code.
+    fn most(self) -> f32 {
+        match self {
+            Code::Byte => 255.0,
+            Code::SignedByte => 127.0,
+            Code::Word => 32_767.0,
+        }
+    }
+}
+
+/// Hands the steps of each number of a run to `take`, and gives back the exponent e of the step 2^e: the smallest from
+/// `floor` on with which the largest number can be told. Off by half a step at most. What is no number becomes 0.
+pub fn encode(run: &[f32], code: Code, floor: i8, mut take: impl FnMut(i16)) -> i8 {
+    let finite = |x: &f32| if x.is_finite() { *x } else { 0.0 };
+    let largest = run.iter().map(|x| finite(x).abs()).fold(0.0, f32::max);
+    let exponent = exponent(largest / code.most()).max(floor);
+    let per_step = (-f32::from(exponent)).exp2();
+    let least = if code == Code::Byte { 0.0 } else { -code.most() };
+    // A run of zeros has a step so small that what it divides by is infinite: 0 of it is NaN, and that becomes 0 again.
+    run.iter().for_each(|x| take((finite(x) * per_step).round().clamp(least, code.most()) as i16));
+    exponent
+}
+
+/// The smallest e with 2^e >= x, for the exponents that an `f32` can have and be divided by.
+fn exponent(x: f32) -> i8 {
+    if x <= 0.0 {
+        return i8::MIN;
+    }
+    x.log2().ceil().clamp(-120.0, 120.0) as i8
+}
+
+/// A code without sign in steps that are 2^`by` times as large.
+pub fn coarser(code: u8, by: u32) -> u8 {
+    match by {
+        0 => code,
+        1..=8 => ((u32::from(code) + (1 << (by - 1))) >> by) as u8,
+        _ => 0,
+    }
+}
+
+/// What lies on and below the diagonal of a pooled map: exponents of the runs, then codes with signs.
+pub fn triangle(grid: &Grid) -> Vec<u8> {
+    let (mut exponents, mut codes) = (Vec::new(), Vec::new());
+    for (row, values) in grid.values.chunks(grid.columns.max(1)).enumerate() {
+        for run in values[..(row + 1).min(grid.columns)].chunks(RUN) {
+            exponents.push(encode(run, Code::SignedByte, i8::MIN, |steps| codes.push(steps as u8)) as u8);
+        }
+    }
+    exponents.extend(codes);
+    exponents
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn codes(run: &[f32], code: Code, floor: i8) -> (i8, Vec<i16>) {
+        let mut codes = Vec::new();
+        let exponent = encode(run, code, floor, |steps| codes.push(steps));
+        (exponent, codes)
+    }
+
+    #[test]
+    fn a_run_of_zeros_takes_the_smallest_step() {
+        assert_eq!(codes(&[0.0, f32::NAN, f32::INFINITY], Code::Byte, i8::MIN), (i8::MIN, vec![0, 0, 0]));
+        assert_eq!(codes(&[0.0], Code::Byte, -17), (-17, vec![0]));
+    }
+
+    #[test]
+    fn a_triangle_has_the_runs_of_each_row_up_to_the_diagonal() {
+        let values: Vec<f32> = (0..9).map(|i| if i % 3 > i / 3 { f32::NAN } else { i as f32 }).collect();
+        let edges = vec![0, 1, 2, 3];
+        let grid =
+            Grid { rows: 3, columns: 3, values, pairs: vec![1; 9], row_edges: edges.clone(), column_edges: edges };
+        // Largest of the rows: 0, 4 and 8; steps 2^-4 and 2^-3 (8 / 127 > 2^-4).
+        assert_eq!(triangle(&grid), [-128_i8 as u8, -4_i8 as u8, -3_i8 as u8, 0, 48, 64, 48, 56, 64]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_decoded_is_half_a_step_off_at_most(
+            run in prop::collection::vec(-3.0_f32..3.0, 1..RUN), floor in -30_i8..-1, kind in 0_usize..3
+        ) {
+            let code = [Code::Byte, Code::SignedByte, Code::Word][kind];
+            let run: Vec<f32> = run.into_iter().map(|x| if code == Code::Byte { x.abs() } else { x }).collect();
+            let (exponent, codes) = codes(&run, code, floor);
+            let step = f32::from(exponent).exp2();
+            for (x, &steps) in run.iter().zip(&codes) {
+                prop_assert!((f32::from(steps) * step - x).abs() <= 0.5001 * step);
+            }
+            // A step of half the size would not do, unless the floor forbids it.
+            let largest = run.iter().map(|x| x.abs()).fold(0.0, f32::max);
+            prop_assert!(exponent == floor || largest > 0.4999 * step * code.most());
+        }
+
+        #[test]
+        fn a_coarser_code_is_three_quarters_of_its_step_off_at_most(x in 0.0_f32..1.0, by in 0_u32..12) {
+            let (exponent, codes) = codes(&[x], Code::Byte, -17);
+            let step = (f32::from(exponent) + by as f32).exp2();
+            let found = f32::from(coarser(codes[0] as u8, by)) * step;
+            prop_assert!((found - x).abs() <= 0.7501 * step, "{found} for {x}");
+        }
+    }
+}

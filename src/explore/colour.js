@@ -1,0 +1,81 @@
+// Colours. The same as in the figures: viridis for magnitudes, blue - white - red for signed numbers; and greys, in which
+// lightness alone tells numbers apart.
+
+const STOPS = {
+  sequential: ["440154", "482475", "414487", "355f8d", "2a788e", "21918c", "22a884", "44bf70", "7ad151", "bddf26", "fde725"],
+  diverging: ["025097", "186cbd", "4988d5", "75a5e7", "a2c3f3", "d0e1fa", "ffffff", "ffd7d1", "feaca1", "f68173", "e15b4d", "c4362d", "a10f12"],
+  greySequential: ["ffffff", "000000"],
+  greyDiverging: ["000000", "ffffff"],
+};
+
+const REGIONS = {
+  bos: "4a4a55", template: "d6d6d6", filler: "aeaeae", distractor: "bf8a2b", needle: "9cc9e6", answer: "0072b2", question: "e3c3d6",
+};
+
+const channels = (hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16));
+
+/** 256 colours, as a list of red, green, blue. */
+function ramp(stops) {
+  const colours = stops.map(channels);
+  const out = new Uint8ClampedArray(256 * 3);
+  for (let i = 0; i < 256; i++) {
+    const place = (i / 255) * (colours.length - 1);
+    const below = Math.min(Math.floor(place), colours.length - 2);
+    for (let c = 0; c < 3; c++) out[3 * i + c] = colours[below][c] + (place - below) * (colours[below + 1][c] - colours[below][c]);
+  }
+  return out;
+}
+const RAMPS = Object.fromEntries(Object.entries(STOPS).map(([name, stops]) => [name, ramp(stops)]));
+
+/** How many factors of two a logarithmic scale shows. */
+const OCTAVES = 14;
+
+/** From numbers to colours: up to `top` in size, with signs or without. */
+class Scale {
+  constructor(top, isSigned, log, palette) {
+    Object.assign(this, { top, isSigned, log, palette });
+    const name = isSigned ? "iverging" : "equential";
+    this.ramp = RAMPS[palette === "grey" ? `grey${isSigned ? "D" : "S"}${name}` : `${isSigned ? "d" : "s"}${name}`];
+    this.key = [top, isSigned, log, palette].join(" ");
+  }
+  /** Where a number lies, from 0 to 255. */
+  place(x) {
+    let size = Math.min(Math.abs(x) / this.top, 1);
+    if (this.log) size = size > 0 ? Math.max(0, 1 + Math.log2(size) / OCTAVES) : 0;
+    if (!this.isSigned) return Math.round(255 * (x > 0 ? size : 0));
+    return Math.round(127.5 + 127.5 * (x < 0 ? -size : size));
+  }
+  css(x) {
+    const at = 3 * this.place(x);
+    return `rgb(${this.ramp[at]}, ${this.ramp[at + 1]}, ${this.ramp[at + 2]})`;
+  }
+  /** Black or white, whichever reads better on the colour of a number. */
+  ink(x) {
+    const at = 3 * this.place(x);
+    const linear = (c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+    const light = 0.2126 * linear(this.ramp[at]) + 0.7152 * linear(this.ramp[at + 1]) + 0.0722 * linear(this.ramp[at + 2]);
+    return light > 0.22 ? "#1a1a1a" : "#ffffff";
+  }
+  /** Draws the scale with its ends. */
+  draw(canvas) {
+    const ratio = window.devicePixelRatio || 1;
+    const [width, height] = [220, 34];
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    const context = canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    for (let x = 0; x < width; x++) {
+      const at = 3 * Math.round((x / (width - 1)) * 255);
+      context.fillStyle = `rgb(${this.ramp[at]}, ${this.ramp[at + 1]}, ${this.ramp[at + 2]})`;
+      context.fillRect(x, 0, 1, 16);
+    }
+    context.fillStyle = getComputedStyle(document.body).color;
+    context.font = "12px system-ui, sans-serif";
+    const low = this.log ? this.top * 2 ** -OCTAVES : 0;
+    const ends = this.isSigned ? [short(-this.top), "0", short(this.top)] : [low === 0 ? "0" : `≤ ${short(low)}`, "", short(this.top)];
+    ends.forEach((text, i) => {
+      context.textAlign = ["left", "center", "right"][i];
+      context.fillText(text, (i * width) / 2, 30);
+    });
+  }
+}

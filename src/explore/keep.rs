@@ -1,0 +1,108 @@
+//! Which token pairs are kept one by one.
+
+use super::codes::RUN;
+use crate::prompt::{Prompt, Region};
+use serde::Serialize;
+use std::ops::Range;
+
+/// Prompts up to this many tokens are kept completely.
+pub const COMPLETE_TOK: usize = 4096;
+
+/// Of longer prompts: keys from this many tokens before the query on.
+pub const BAND_TOK: usize = 128;
+
+/// The pairs that are kept, in runs of [`RUN`] keys from key 0 on. Of a prompt of at most [`COMPLETE_TOK`] tokens all; of
+/// longer ones what lies near the diagonal, all keys of the rows from the question on, and the keys of the needles and of
+/// the first run for every query.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Keep {
+    /// Tokens of the prompt.
+    pub tokens: usize,
+    /// Whether all pairs are kept.
+    pub complete: bool,
+    /// Keys this far before the query are kept.
+    pub band: usize,
+    /// Of queries from here on all keys are kept.
+    pub rows_from: usize,
+    /// Runs that every query keeps, rising.
+    pub columns: Vec<usize>,
+    /// The rows that predict an answer: they are kept more finely besides.
+    pub answer_rows: Vec<Range<usize>>,
+}
+
+impl Keep {
+    /// What is kept of a prompt.
+    pub fn of(prompt: &Prompt) -> Self {
+        let tokens = prompt.ids.len();
+        let answer_rows: Vec<Range<usize>> = prompt.targets().into_iter().map(|target| target.rows).collect();
+        let question = prompt.regions(None).iter().position(|&region| region == Region::Question);
+        let first_answer_row = answer_rows.iter().map(|rows| rows.start).min().unwrap_or(tokens);
+        let rows_from = question.unwrap_or(tokens).min(first_answer_row);
+        let mut columns = vec![0];
+        columns.extend(prompt.needles.iter().flat_map(|needle| needle.span.start / RUN..needle.span.end.div_ceil(RUN)));
+        columns.sort_unstable();
+        columns.dedup();
+        Self { tokens, complete: tokens <= COMPLETE_TOK, band: BAND_TOK, rows_from, columns, answer_rows }
+    }
+
+    /// The runs of a query that are kept, rising; those before `first_visible` hold nothing.
+    pub fn runs(&self, query: usize, first_visible: usize) -> Vec<usize> {
+        let (first, last) = (first_visible / RUN, query / RUN);
+        if self.complete || query >= self.rows_from {
+            return (first..=last).collect();
+        }
+        let near = first.max(query.saturating_sub(self.band) / RUN);
+        let columns = self.columns.iter().copied().filter(|run| (first..near).contains(run));
+        columns.chain(near..=last).collect()
+    }
+
+    /// Whether a query's row predicts an answer.
+    pub fn answers(&self, query: usize) -> bool {
+        self.answer_rows.iter().any(|rows| rows.contains(&query))
+    }
+
+    /// About how many pairs are kept of a prompt of so many tokens, a few needles and a question of 64 tokens.
+    pub fn pairs_of(tokens: usize) -> u64 {
+        if tokens <= COMPLETE_TOK {
+            return (tokens * (tokens + RUN) / 2) as u64;
+        }
+        (tokens * (BAND_TOK + 3 * RUN) + 64 * tokens) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keep(complete: bool) -> Keep {
+        Keep { tokens: 1000, complete, band: 128, rows_from: 950, columns: vec![0, 5], answer_rows: vec![960..965] }
+    }
+
+    #[test]
+    fn near_pairs_rows_of_the_question_and_columns_of_needles_are_kept() {
+        let keep = keep(false);
+        assert_eq!(keep.runs(70, 0), [0, 1]);
+        assert_eq!(keep.runs(700, 0), [0, 5, 8, 9, 10]);
+        assert_eq!(keep.runs(400, 0), [0, 4, 5, 6]);
+        assert_eq!(keep.runs(950, 0).len(), 15);
+        assert!(keep.answers(964) && !keep.answers(965));
+    }
+
+    #[test]
+    fn about_as_many_pairs_are_kept_as_is_said_before() {
+        for tokens in [3000, 20_000] {
+            let complete = tokens <= COMPLETE_TOK;
+            let (rows_from, columns) = (tokens - 64, vec![0, 77]);
+            let keep = Keep { tokens, complete, band: BAND_TOK, rows_from, columns, answer_rows: Vec::new() };
+            let kept: usize = (0..tokens).map(|query| keep.runs(query, 0).len() * RUN).sum();
+            let ratio = kept as f64 / Keep::pairs_of(tokens) as f64;
+            assert!((0.8..1.1).contains(&ratio), "{tokens}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn what_a_window_hides_is_not_kept() {
+        assert_eq!(keep(true).runs(700, 600), [9, 10]);
+        assert_eq!(keep(false).runs(700, 300), [5, 8, 9, 10]);
+    }
+}

@@ -1,0 +1,134 @@
+// Puts the page together and listens to its controls.
+
+/** The largest number of the maps that are shown, which ends the colour scale unless the slider is moved. */
+async function largest() {
+  let most = 0;
+  for (const { head } of panels) {
+    if (!head.has(state.quantity)) continue;
+    const grid = await pooledAt(head, state.quantity, state.pooling, baseLevel(head));
+    most = grid.values.reduce((most, x) => Math.max(most, Math.abs(x)), most);
+  }
+  return most || 1;
+}
+
+/** One scale for all panels. */
+async function rescale() {
+  const most = await largest();
+  const position = state.top === null ? (state.quantity.startsWith("logits") ? 100 : 80) : state.top;
+  byId("top").value = position;
+  const top = most * 2 ** ((position - 100) / 10);
+  const isSigned = state.quantity.startsWith("logits") || (["effective", "la2"].includes(state.quantity) && models.some((model) => model.maps > 1));
+  state.scale = new Scale(top, isSigned, state.log, state.palette);
+  byId("top-value").textContent = short(top);
+  byId("top").setAttribute("aria-valuetext", short(top));
+  state.scale.draw(byId("scale"));
+  redraw();
+}
+
+async function headChanged(panel) {
+  await panel.head.load();
+  models.forEach((model, i) => model.all.forEach((head) => head.button && head.button.setAttribute("aria-pressed", String(panels[i].head === head))));
+  await rescale();
+  await read();
+  if (state.row !== null) await showRow();
+}
+
+async function mapChanged() {
+  await rescale();
+  await read();
+  if (state.row !== null) await showRow();
+}
+
+function nextQuantity() {
+  const select = byId("quantity");
+  select.selectedIndex = (select.selectedIndex + 1) % select.options.length;
+  select.dispatchEvent(new Event("change"));
+}
+
+function listen() {
+  const on = (id, event, action) => byId(id).addEventListener(event, action);
+  on("number", "change", colourOverview);
+  on("quantity", "change", () => { state.quantity = byId("quantity").value; state.top = null; mapChanged().catch(trouble); });
+  on("pooling", "change", () => { state.pooling = byId("pooling").value; state.top = null; mapChanged().catch(trouble); });
+  on("palette", "change", () => {
+    state.palette = byId("palette").value;
+    colourOverview();
+    rescale().catch(trouble);
+    models.forEach((model) => model.all.forEach((head) => drawThumb(head).catch(trouble)));
+  });
+  on("top", "input", () => { state.top = Number(byId("top").value); rescale().catch(trouble); });
+  on("log", "change", () => { state.log = byId("log").checked; rescale().catch(trouble); });
+  const middle = (factor) => {
+    const { width, height } = panels[0].size;
+    zoomBy(panels[0], factor, (AXIS.left + width) / 2, (AXIS.top + height) / 2);
+  };
+  on("zoom-in", "click", () => middle(2));
+  on("zoom-out", "click", () => middle(0.5));
+  on("fit", "click", fit);
+  on("to-answer", "click", toAnswer);
+  on("to-sink", "click", toSink);
+  on("to-key", "click", toKey);
+  const go = () => {
+    const [query, key] = [byId("go-query").value, byId("go-key").value].map((text) => parseInt(text, 10));
+    const last = models[0].tokens - 1;
+    if (!(query >= 0 && query <= last && key >= 0 && key <= query)) {
+      byId("status").textContent = `Tokens are 0 to ${last}, and a query sees no key after itself.`;
+      return;
+    }
+    goTo(query, key);
+  };
+  on("go", "click", go);
+  for (const id of ["go-query", "go-key"]) on(id, "keydown", (event) => event.key === "Enter" && go());
+  new ResizeObserver(() => { if (state.isFitted) fit(); else keepInside(); drawProfiles(); }).observe(byId("panels"));
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => rescale().catch(trouble));
+}
+
+/** Which pairs are told one by one, in words. */
+function keptWords() {
+  const { keep, bin_tok } = models[0];
+  const step = short(2 ** contents.floor);
+  const bins = bin_tok === 1 ? "kept pair by pair" : `pooled to bins of ${bin_tok} × ${bin_tok} tokens, from numbers of full precision`;
+  const means = bin_tok === 1 ? "" : " Means of smaller bins are not shown.";
+  const where = keep.complete ? "every token pair" : `token pairs up to ${keep.band} tokens before the query, all of the question's rows, and those on needles; elsewhere bins of ${bin_tok} × ${bin_tok} tokens`;
+  return `Kept of the heads with a frame: ${where}. Weights are told in steps of ${step} or finer (what is less than half of it reads as 0), those of the rows that predict an answer, and their logits, in 16 bits. Logits of other rows and all maps from a distance are ${bins}.${means}`;
+}
+
+function fill() {
+  byId("caption").textContent = contents.caption;
+  byId("kept").textContent = keptWords();
+  for (const [id, name] of numberNames()) byId("number").add(new Option(name, id));
+  // The first that says something: of a plain text nothing is on the answer.
+  const all = models.flatMap((model) => model.all);
+  const telling = numberNames().findIndex(([id]) => all.some(({ numbers }) => Math.abs(numbers[id] ?? 0) > 1e-9));
+  byId("number").selectedIndex = Math.max(0, telling);
+  for (const [quantity, name] of quantitiesOf()) byId("quantity").add(new Option(name, quantity));
+  for (const [name, value] of contents.recipe) byId("recipe").append(make("dt", visible(name)), make("dd", visible(value)));
+  const legend = Object.keys(REGIONS).filter((name) => models.some((model) => model.prompt.regions.some(([region]) => region === name)));
+  byId("legend").append(...legend.map((name) => make("span", name, `mark ${name}`)), make("span", " tint and underline: weight in the row; dashed: negative", "muted"));
+}
+
+async function start() {
+  fill();
+  for (const model of models) {
+    const panel = new Panel(model);
+    panels.push(panel);
+    byId("panels").append(panel.element);
+  }
+  listen();
+  drawLambda();
+  fit();
+  const overview = drawOverview();
+  for (const panel of panels) panel.show(panel.model.best);
+  const row = models[0].prompt.rows[0];
+  const question = models[0].prompt.questions[0];
+  state.cross = { query: row ? row.start : models[0].tokens - 1, key: question ? question.answer.start : 0 };
+  state.row = state.cross.query;
+  await rescale();
+  await showRow();
+  scrollText(state.cross.key);
+  await read();
+  await overview;
+  document.documentElement.dataset.ready = "yes";
+}
+
+start().catch(trouble);

@@ -1,0 +1,140 @@
+// All layers and heads of each model as small pictures with a number, and lambda by layer.
+
+/** What the small pictures can be coloured by: id, name, what it is, whether it is a share. */
+const NUMBERS = [
+  ["share_out answer", "share of the output on the answer", "What the answer's values add to the head's output, as a share of it; signed.", true],
+  ["share_abs answer", "|a| on the answer", "Sum of |weight| on the answer, of the sum of all |weights|.", true],
+  ["noise_abs", "|a| on noise", "The same of everything before the question that is neither BOS nor the answer's needle.", true],
+  ["share_abs question", "|a| on the question", "The same of the question and what follows it.", true],
+  ["share_abs bos", "|a| on BOS", "The same of the begin-of-sequence token.", true],
+  ["mass_neg", "negative weight", "Sum of the negative weights of a row, as a positive number.", false],
+  ["lambda", "λ", "Weight of the second map.", false],
+  ["entropy", "entropy (nats)", "Of |weights| as shares of a row.", false],
+  ["keys_90", "keys that hold 90 %", "As few keys as hold 90 % of |weights|.", false],
+  ["sink_share_detected", "|a| on sinks", "Sum of |weight| on attention sinks, of the sum of all.", true],
+];
+
+function numberNames() {
+  const there = new Set(models.flatMap((model) => model.all.flatMap((head) => Object.keys(head.numbers))));
+  const known = NUMBERS.filter(([id]) => there.has(id));
+  const others = [...there].filter((id) => !NUMBERS.some(([known]) => known === id)).sort();
+  return [...known, ...others.map((id) => [id, id.replace(/_/g, " "), "As in results.csv.", id.startsWith("share")])];
+}
+
+/** The small pictures; they are drawn once, only their frames change colour. */
+async function drawOverview() {
+  const place = byId("overview");
+  for (const model of models) {
+    const part = make("div", "", "model");
+    const title = make("h3");
+    title.append(make("bdi", visible(model.name)), " ", make("span", model.layout, "muted"));
+    const scroll = make("div", "", "scroll");
+    scroll.tabIndex = 0;
+    scroll.setAttribute("role", "group");
+    scroll.setAttribute("aria-label", `Layers and heads of ${visible(model.name)}`);
+    const grid = make("div", "", "heads");
+    const columns = Math.max(...model.all.map((head) => head.head)) + 1;
+    grid.style.gridTemplateColumns = `2.2rem repeat(${columns}, 64px)`;
+    const layers = [...new Set(model.all.map((head) => head.layer))].sort((a, b) => a - b);
+    layers.forEach((layer, row) => {
+      const name = make("span", `L${layer}`, "layer");
+      name.style.gridRow = row + 1;
+      grid.append(name);
+      for (const head of model.all.filter((head) => head.layer === layer)) grid.append(headButton(model, head, row));
+    });
+    scroll.append(grid);
+    part.append(title, scroll);
+    place.append(part);
+  }
+  colourOverview();
+  for (const model of models) for (const head of model.all) await drawThumb(head);
+}
+
+function headButton(model, head, row) {
+  const button = make("button", "", "head");
+  button.type = "button";
+  button.style.gridRow = row + 1;
+  button.style.gridColumn = head.head + 2;
+  head.canvas = make("canvas");
+  head.canvas.width = head.canvas.height = 56;
+  head.label = make("span");
+  head.button = button;
+  if (head.detail) button.classList.add("kept");
+  button.append(head.canvas, head.label);
+  button.addEventListener("click", () => {
+    panels[model.index].show(head);
+    state.active = model.index;
+    byId("panels").scrollIntoView({ block: "nearest" });
+  });
+  return button;
+}
+
+async function drawThumb(head) {
+  const { bins, values } = triangle(await inflate(`blob-${head.model.index}-thumbs`, head.thumb));
+  const side = 56;
+  const context = head.canvas.getContext("2d");
+  const top = values.reduce((most, x) => Math.max(most, Math.abs(x)), 1e-9);
+  const scale = new Scale(top, head.model.maps > 1, false, state.palette);
+  const image = context.createImageData(side, side);
+  for (let y = 0; y < side; y++) {
+    const row = Math.floor((y * bins) / side);
+    for (let x = 0; x <= y; x++) {
+      const colour = 3 * scale.place(values[(row * (row + 1)) / 2 + Math.floor((x * bins) / side)]);
+      image.data.set([scale.ramp[colour], scale.ramp[colour + 1], scale.ramp[colour + 2], 255], 4 * (y * side + x));
+    }
+  }
+  context.putImageData(image, 0, 0);
+}
+
+/** Numbers and colours of the buttons. */
+function colourOverview() {
+  const id = byId("number").value;
+  const [, name, what, isShare] = numberNames().find(([known]) => known === id) || ["", "", "", false];
+  byId("number-note").textContent = `${what} Heads with a frame are kept token by token.`;
+  const all = models.flatMap((model) => model.all.map((head) => head.numbers[id]).filter((x) => x !== undefined));
+  const top = Math.max(...all.map(Math.abs), 1e-9);
+  const scale = new Scale(top, all.some((x) => x < 0), false, state.palette);
+  for (const model of models) {
+    for (const head of model.all) {
+      const value = head.numbers[id];
+      head.label.textContent = value === undefined ? "–" : isShare ? `${(100 * value).toFixed(1)} %` : short(value);
+      head.label.style.backgroundColor = value === undefined ? "" : scale.css(value);
+      head.label.style.color = value === undefined ? "" : scale.ink(value);
+      head.button.setAttribute("aria-label", `layer ${head.layer}, head ${head.head}: ${name} ${head.label.textContent}${head.detail ? ", kept token by token" : ""}`);
+    }
+  }
+}
+
+/** Lambda by layer: mean over heads and the least and the most, as bars with their numbers. */
+function drawLambda() {
+  const rows = [];
+  for (const model of models.filter((model) => model.maps > 1)) {
+    const layers = new Map();
+    for (const head of model.all) {
+      if (head.numbers.lambda !== undefined) layers.set(head.layer, [...(layers.get(head.layer) || []), head.numbers.lambda]);
+    }
+    for (const [layer, values] of layers) rows.push([model, layer, values]);
+  }
+  if (!rows.length) return;
+  byId("lambda-section").hidden = false;
+  const top = Math.max(...rows.flatMap(([, , values]) => values.map(Math.abs)), 1e-9);
+  const table = make("table");
+  table.append(make("caption", "In the rows that predict the answer: mean over the heads of a layer, and the least and the most of them."));
+  const head = table.createTHead().insertRow();
+  for (const text of ["model", "layer", "λ", "", "least", "most"]) head.append(make("th", text));
+  const body = table.createTBody();
+  for (const [model, layer, values] of rows) {
+    const mean = values.reduce((sum, x) => sum + x, 0) / values.length;
+    const row = body.insertRow();
+    const name = make("th");
+    name.scope = "row";
+    name.append(make("bdi", visible(model.name)));
+    const bar = make("td");
+    const filled = make("span", "", "bar");
+    filled.style.width = `${(10 * Math.abs(mean)) / top}rem`;
+    bar.append(filled);
+    row.append(name, make("td", String(layer), "number"), make("td", short(mean), "number"), bar);
+    row.append(make("td", short(Math.min(...values)), "number"), make("td", short(Math.max(...values)), "number"));
+  }
+  byId("lambda").append(table);
+}

@@ -1,0 +1,307 @@
+//! What was kept, as deflated bytes within a budget.
+
+use super::codes::{coarser, RUN};
+use super::keep::Keep;
+use super::probe::{Detail, Pairs, FINEST};
+use crate::probe::{Pooling, Quantity};
+use anyhow::{Context, Result};
+use flate2::write::DeflateEncoder;
+use flate2::Compression;
+use rayon::prelude::*;
+use serde::Serialize;
+use std::io::Write as _;
+use std::ops::Range;
+
+/// Query rows that are deflated together.
+pub const ROWS: usize = 256;
+
+/// The coarsest step, 2^-4: with it a map says where the large weights are, and no more.
+const COARSEST: i8 = -4;
+
+/// One in so many parts is deflated to find out which step fits.
+const SAMPLED: usize = 8;
+
+/// Deflated parts, one after the other.
+#[derive(Debug, Default)]
+pub struct Blob {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Where a part lies in its blob: offset and length of what is deflated.
+pub type Part = (usize, usize);
+
+impl Blob {
+    /// Adds a part that is deflated already.
+    pub fn push(&mut self, deflated: &[u8]) -> Part {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(deflated);
+        (start, deflated.len())
+    }
+
+    /// Deflates a part and adds it.
+    ///
+    /// # Errors
+    /// None that memory could be written without.
+    pub fn add(&mut self, raw: &[u8]) -> Result<Part> {
+        Ok(self.push(&deflate(raw)?))
+    }
+}
+
+fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::new(9));
+    encoder.write_all(raw).and_then(|()| encoder.finish()).context("a part of the explorer cannot be deflated")
+}
+
+/// Where everything of a head is in its blob.
+#[derive(Debug, Serialize)]
+pub struct HeadIndex {
+    /// Pooled maps: what, pooling, part.
+    pub grids: Vec<(&'static str, &'static str, Part)>,
+    /// For each softmax map its rows, [`ROWS`] in a part.
+    pub maps: Vec<Vec<Part>>,
+    /// For each softmax map its rows that predict an answer, more finely.
+    pub answers: Vec<Part>,
+    /// For each softmax map the logits of these rows.
+    pub logits: Vec<Part>,
+    /// Weight of the second map as 32-bit floats, one for each query; nothing for one map.
+    pub lambdas: Option<Part>,
+}
+
+/// The name of a quantity in the page.
+pub fn quantity_name(quantity: Quantity) -> &'static str {
+    match quantity {
+        Quantity::Effective => "effective",
+        Quantity::Map(0) => "a1",
+        Quantity::Map(_) => "a2",
+        Quantity::Subtracted => "la2",
+        Quantity::Logits(0) => "logits1",
+        Quantity::Logits(_) => "logits2",
+    }
+}
+
+/// The rows of a map as they are kept: where the runs and the pairs of each begin.
+pub struct Rows {
+    runs: Vec<usize>,
+    codes: Vec<usize>,
+}
+
+impl Rows {
+    /// The layout of maps of this window.
+    pub fn new(keep: &Keep, window: Option<usize>) -> Self {
+        let (mut runs, mut codes) = (vec![0], vec![0]);
+        for query in 0..keep.tokens {
+            let kept = keep.runs(query, window.map_or(0, |window| (query + 1).saturating_sub(window)));
+            let length = |run: &usize| ((run + 1) * RUN).min(query + 1) - run * RUN;
+            runs.push(runs[query] + kept.len());
+            codes.push(codes[query] + kept.iter().map(length).sum::<usize>());
+        }
+        Self { runs, codes }
+    }
+
+    /// Some rows of a map with no step finer than 2^`floor`: how many exponents and how many gaps follow (little-endian, 32
+    /// bits each), the exponents, for each code but 0 how many 0 stand before it, and those codes. A gap of 255 or more takes several bytes: 255 until less is left.
+    fn bytes(&self, pairs: &Pairs<u8>, queries: Range<usize>, floor: i8) -> Vec<u8> {
+        let codes = &pairs.codes[self.codes[queries.start]..self.codes[queries.end]];
+        let (mut exponents, mut gaps, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut at, mut gap) = (0, 0);
+        for query in queries {
+            let runs = &pairs.exponents[self.runs[query]..self.runs[query + 1]];
+            for (i, &exponent) in runs.iter().enumerate() {
+                // All runs are whole but the last, which ends at the query.
+                let length = if i + 1 == runs.len() { query % RUN + 1 } else { RUN };
+                exponents.push(exponent.max(floor) as u8);
+                let by = (i32::from(floor) - i32::from(exponent)).max(0) as u32;
+                for code in codes[at..at + length].iter().map(|&code| coarser(code, by)) {
+                    if code == 0 {
+                        gap += 1;
+                    } else {
+                        gaps.extend(std::iter::repeat_n(255, gap / 255).chain([(gap % 255) as u8]));
+                        kept.push(code);
+                        gap = 0;
+                    }
+                }
+                at += length;
+            }
+        }
+        let counts = [exponents.len() as u32, gaps.len() as u32].map(u32::to_le_bytes);
+        [counts.as_flattened(), &exponents, &gaps, &kept].concat()
+    }
+}
+
+/// The parts of query rows.
+fn row_parts(tokens: usize) -> Vec<Range<usize>> {
+    (0..tokens).step_by(ROWS).map(|start| start..(start + ROWS).min(tokens)).collect()
+}
+
+/// The finest step with which token pairs take about `budget` bytes: the exponent.
+///
+/// # Errors
+/// As [`Blob::add`].
+pub fn fitting_floor(heads: &[(&Detail, &Keep)], budget: usize) -> Result<i8> {
+    let (mut too_fine, mut fits) = (FINEST - 1, COARSEST);
+    while fits - too_fine > 1 {
+        let floor = (too_fine + fits) / 2;
+        if sampled_bytes(heads, floor)? > budget {
+            too_fine = floor;
+        } else {
+            fits = floor;
+        }
+    }
+    Ok(fits)
+}
+
+/// About how many bytes token pairs take.
+fn sampled_bytes(heads: &[(&Detail, &Keep)], floor: i8) -> Result<usize> {
+    let mut sampled = 0;
+    for (i, (detail, keep)) in heads.iter().enumerate() {
+        let rows = Rows::new(keep, detail.window);
+        // Other parts of each head: late rows are longer.
+        let parts: Vec<Range<usize>> = row_parts(keep.tokens).into_iter().skip(i % SAMPLED).step_by(SAMPLED).collect();
+        let maps = detail.maps.iter().flat_map(|map| parts.iter().map(move |part| (map, part.clone())));
+        let sizes: Vec<Result<usize>> = maps
+            .collect::<Vec<_>>()
+            .into_par_iter()
+            .map(|(map, part)| Ok(deflate(&rows.bytes(map, part, floor))?.len()))
+            .collect();
+        sampled += sizes.into_iter().sum::<Result<usize>>()?;
+    }
+    Ok(sampled * SAMPLED)
+}
+
+/// Exponents, then the low bytes of all codes, then the high ones, which are alike.
+fn words(pairs: &Pairs<i16>) -> Vec<u8> {
+    let exponents = pairs.exponents.iter().map(|&exponent| exponent as u8);
+    let bytes = |byte: usize| pairs.codes.iter().map(move |code| code.to_le_bytes()[byte]);
+    exponents.chain(bytes(0)).chain(bytes(1)).collect()
+}
+
+/// Puts everything of a head but its token pairs into a blob.
+///
+/// # Errors
+/// As [`Blob::add`].
+pub fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex> {
+    let grid = |(quantity, pooling, bytes): &(Quantity, Pooling, Vec<u8>)| {
+        let pooling = if *pooling == Pooling::Max { "max" } else { "mean" };
+        Ok((quantity_name(*quantity), pooling, deflate(bytes)?))
+    };
+    let grids: Vec<Result<(&str, &str, Vec<u8>)>> = detail.grids.par_iter().map(grid).collect();
+    let (maps, answers, logits) = (Vec::new(), Vec::new(), Vec::new());
+    let mut index = HeadIndex { grids: Vec::new(), maps, answers, logits, lambdas: None };
+    for grid in grids {
+        let (quantity, pooling, bytes) = grid?;
+        index.grids.push((quantity, pooling, blob.push(&bytes)));
+    }
+    for (pairs, parts) in [(&detail.answers, &mut index.answers), (&detail.logits, &mut index.logits)] {
+        for pairs in pairs {
+            parts.push(blob.add(&words(pairs))?);
+        }
+    }
+    if !detail.lambdas.is_empty() {
+        let bytes: Vec<u8> = detail.lambdas.iter().flat_map(|lambda| lambda.to_le_bytes()).collect();
+        index.lambdas = Some(blob.add(&bytes)?);
+    }
+    Ok(index)
+}
+
+/// Puts the token pairs of a head into its blob.
+///
+/// # Errors
+/// As [`Blob::add`].
+pub fn pack_pairs(detail: &Detail, keep: &Keep, floor: i8, blob: &mut Blob, index: &mut HeadIndex) -> Result<()> {
+    let rows = Rows::new(keep, detail.window);
+    for map in &detail.maps {
+        let deflated = |part: Range<usize>| deflate(&rows.bytes(map, part, floor));
+        let parts: Vec<Result<Vec<u8>>> = row_parts(keep.tokens).into_par_iter().map(deflated).collect();
+        let mut places = Vec::new();
+        for part in parts {
+            places.push(blob.push(&part?));
+        }
+        index.maps.push(places);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::codes::Code;
+    use super::*;
+    use crate::rng::Rng;
+
+    /// The slow, obvious way back: (query, key) and weight of every pair that is kept.
+    fn decode(bytes: &[u8], keep: &Keep, queries: Range<usize>) -> Vec<((usize, usize), f32)> {
+        let count = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        let (runs, gaps) = (count(0), count(4));
+        let exponents = &bytes[8..8 + runs];
+        let (gaps, codes) = bytes[8 + runs..].split_at(gaps);
+        let mut all = Vec::new(); // of all pairs
+        let mut codes = codes.iter();
+        for &gap in gaps {
+            all.extend(std::iter::repeat_n(0, usize::from(gap)));
+            all.extend((gap < 255).then(|| *codes.next().unwrap()));
+        }
+        let mut exponents = exponents.iter();
+        let mut all = all.into_iter().chain(std::iter::repeat(0));
+        let mut found = Vec::new();
+        for query in queries {
+            for run in keep.runs(query, 0) {
+                let step = f32::from(*exponents.next().unwrap() as i8).exp2();
+                for key in run * RUN..((run + 1) * RUN).min(query + 1) {
+                    found.push(((query, key), f32::from(all.next().unwrap()) * step));
+                }
+            }
+        }
+        assert!(exponents.next().is_none() && codes.next().is_none());
+        found
+    }
+
+    #[test]
+    fn what_is_packed_is_found_again_within_a_step_whatever_is_kept() {
+        let mut rng = Rng::new(7, "explorer");
+        let rows: Vec<Vec<f32>> =
+            (0..600).map(|query| (0..=query).map(|_| (rng.normal() as f32 * 3.0).exp() * 1e-3).collect()).collect();
+        for complete in [true, false] {
+            let columns = vec![0, 3];
+            let keep = Keep { tokens: 600, complete, band: 128, rows_from: 580, columns, answer_rows: Vec::new() };
+            let mut pairs = Pairs::default();
+            for (query, row) in rows.iter().enumerate() {
+                pairs.add(row, &keep.runs(query, 0), (Code::Byte, FINEST), |steps| steps as u8);
+            }
+            let layout = Rows::new(&keep, None);
+            for floor in [FINEST, -10, -7] {
+                let parts = row_parts(600).into_iter();
+                let found: Vec<_> =
+                    parts.flat_map(|part| decode(&layout.bytes(&pairs, part.clone(), floor), &keep, part)).collect();
+                assert_eq!(
+                    found.len() as u64,
+                    (0..600).map(|q: usize| (keep.runs(q, 0).len() * RUN - (RUN - 1) + q % RUN) as u64).sum::<u64>()
+                );
+                for ((query, key), weight) in found {
+                    let run = key / RUN * RUN..((key / RUN + 1) * RUN).min(query + 1);
+                    let largest = rows[query][run].iter().copied().fold(0.0, f32::max);
+                    let step = f32::from(floor).exp2().max(2.0 * largest / 255.0);
+                    assert!((weight - rows[query][key]).abs() <= 0.7501 * step, "{query}, {key}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_smaller_budget_makes_coarser_steps() {
+        let keep =
+            Keep { tokens: 512, complete: true, band: 0, rows_from: 512, columns: vec![0], answer_rows: Vec::new() };
+        let mut rng = Rng::new(8, "explorer");
+        let mut detail = Detail::default();
+        detail.maps.push(Pairs::default());
+        for query in 0..512 {
+            let row: Vec<f32> = (0..=query).map(|_| (rng.normal() as f32 - 6.0).exp()).collect();
+            detail.maps[0].add(&row, &keep.runs(query, 0), (Code::Byte, FINEST), |steps| steps as u8);
+        }
+        let floor = |budget| fitting_floor(&[(&detail, &keep)], budget).unwrap();
+        assert_eq!(floor(usize::MAX), FINEST);
+        assert_eq!(floor(0), COARSEST);
+        let some = floor(60_000);
+        assert!(some > FINEST && some < COARSEST && floor(30_000) > some);
+        assert!(sampled_bytes(&[(&detail, &keep)], some).unwrap() <= 60_000);
+    }
+}
