@@ -661,6 +661,16 @@ pub struct ShowPromptArgs {
     /// Write every prompt of the grid as one line of JSON: text, token ids, offsets, regions, answers; `-` for stdout
     #[arg(long, value_name = "FILE|-")]
     pub jsonl: Option<PathBuf>,
+    /// Colour the text by where the rows of this model that predict the answer look, and list the keys with the largest
+    /// share; without colours in brackets
+    #[arg(long, value_name = "NAME|DIR", conflicts_with_all = ["jsonl", "model"])]
+    pub attention: Option<String>,
+    /// With --attention: only these layers, counted from 0 [default: the mean over all]
+    #[arg(long, value_delimiter = ',', value_name = "L", requires = "attention")]
+    pub layers: Option<Vec<usize>>,
+    /// With --attention: only these heads of each layer, counted from 0 [default: the mean over all]
+    #[arg(long, value_delimiter = ',', value_name = "H", requires = "attention")]
+    pub heads: Option<Vec<usize>>,
     /// The model whose tokenizer cuts the text
     #[arg(long, default_value = "transformer", value_name = "NAME|DIR")]
     pub model: String,

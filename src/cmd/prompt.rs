@@ -1,12 +1,14 @@
 //! `difftool prompt`: needle prompts as the models get them, with their regions marked, or as JSON lines.
 
+mod attention;
+
 use super::flags;
 use super::needle::DEFAULTS;
 use crate::bail_usage;
 use crate::cli::ShowPromptArgs;
 use crate::experiment::{Cell, CellSpec, Grid, Sources};
 use crate::models;
-use crate::prompt::{Haystack, Prompt, Region, Text, Tokenizer};
+use crate::prompt::{Haystack, Prompt, Region, Target, Text, Tokenizer};
 use crate::terminal;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
@@ -20,7 +22,11 @@ use std::path::Path;
 /// # Errors
 /// Usage errors if there is no such prompt or question; if a prompt cannot be built or a file not be written.
 pub fn run(args: &ShowPromptArgs) -> Result<()> {
-    let grid = flags::grid(&args.prompts, std::slice::from_ref(&args.model), &args.reading, None, &DEFAULTS)?;
+    let name = args.attention.as_ref().unwrap_or(&args.model);
+    let grid = flags::grid(&args.prompts, std::slice::from_ref(name), &args.reading, None, &DEFAULTS)?;
+    if args.attention.is_some() {
+        return attention::show(args, name, grid, is_coloured());
+    }
     let model = models::load(&args.model, flags::reading(&args.reading))?;
     let haystack = args.prompts.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?;
     let source =
@@ -97,17 +103,34 @@ fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {
     })
 }
 
+/// Whether stdout shows colours.
+fn is_coloured() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// The prompt of `--index`.
+fn chosen(cells: &[Cell], index: usize) -> Result<Cell> {
+    match cells.get(index) {
+        Some(cell) => Ok(cell.clone()),
+        None => bail_usage!("--index {index}: the grid has prompts 0 to {}", cells.len().saturating_sub(1)),
+    }
+}
+
+/// The question of `--query`.
+fn asked(prompt: &Prompt, query: usize) -> Result<Target> {
+    let mut targets = prompt.targets();
+    if query >= targets.len() {
+        bail_usage!("--query {query}: the prompt has questions 0 to {}", targets.len() - 1);
+    }
+    Ok(targets.swap_remove(query))
+}
+
 fn show(source: &Source<'_>, index: usize, query: usize) -> Result<()> {
     let cells = source.grid.cells();
-    let Some(cell) = cells.get(index) else {
-        bail_usage!("--index {index}: the grid has prompts 0 to {}", cells.len().saturating_sub(1));
-    };
+    let cell = &chosen(&cells, index)?;
     let prompt = source.prompt(cell)?;
-    let targets = prompt.targets();
-    let Some(target) = targets.get(query) else {
-        bail_usage!("--query {query}: the prompt has questions 0 to {}", targets.len() - 1);
-    };
-    let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let target = asked(&prompt, query)?;
+    let coloured = is_coloured();
     let asked = &prompt.queries[query];
     let mut out = terminal::stdout();
     writeln!(out, "{}\n", marked(&prompt, &target.regions, if coloured { in_colour } else { in_brackets }))?;

@@ -1,0 +1,179 @@
+//! `difftool prompt --attention`: the text coloured by where the rows that predict the answer look, in a terminal.
+
+use crate::attention::{Selection, Stream};
+use crate::cli::ShowPromptArgs;
+use crate::cmd::flags;
+use crate::experiment::{Cell, Experiment, Grid, Setup, Show};
+use crate::pass::pass;
+use crate::probe::{ReceivedSink, SinkProbe};
+use crate::prompt::{Prompt, Region, Target};
+use crate::table::{left, right, Table};
+use crate::terminal::{self, escaped_lines};
+use anstyle::{Ansi256Color, AnsiColor, Style};
+use anyhow::Result;
+use std::io::Write;
+
+/// Keys that are listed.
+const TOP: usize = 12;
+
+/// Without colours, tokens with less than this share are not marked.
+const MARKED_SHARE: f64 = 0.005;
+
+/// Backgrounds from the 256 colours, from a little weight to the most: light to dark, so that they differ without colours.
+const TINTS: [u8; 5] = [230, 222, 214, 202, 160];
+
+/// Runs the prompt through the model and shows where its answering rows look.
+///
+/// # Errors
+/// Usage errors if there is no such prompt, question, layer or head, or the prompt does not fit the model; as [`pass`].
+pub(super) fn show(args: &ShowPromptArgs, model: &str, grid: Grid, coloured: bool) -> Result<()> {
+    let experiment = Experiment {
+        haystack: args.prompts.haystack.clone(),
+        reading: flags::reading(&args.reading),
+        select: Selection { layers: args.layers.clone(), heads: args.heads.clone() },
+        ..Experiment::new(Show::Needle, vec![model.to_owned()], grid)
+    };
+    let setup = Setup::load(experiment)?;
+    let cell = super::chosen(&setup.grid.cells(), args.index)?;
+    setup.check(std::slice::from_ref(&cell), &[])?;
+    let prompt = cell.prompt(setup.grid.seed(), &setup.sources, setup.models[0].tokenizer())?;
+    let target = super::asked(&prompt, args.query)?;
+    let shares = shares(&setup, &prompt, &target)?;
+    let mut out = terminal::stdout();
+    writeln!(out, "{}\n", text(&prompt, &target.regions, &shares, coloured))?;
+    print(&mut out, &setup, (&prompt, &target, &cell), &shares, args)
+}
+
+/// The share of |attention| of each key: the mean over the selected heads of their sums over the target's rows.
+fn shares(setup: &Setup, prompt: &Prompt, target: &Target) -> Result<Vec<f64>> {
+    let probe = SinkProbe::new(prompt.ids.len(), vec![target.rows.clone()]);
+    let probes: [&dyn crate::attention::RowProbe; 1] = [&probe];
+    let stream = Stream::new(&probes).only(&setup.experiment.select);
+    let sightings = pass(&setup.models[0].transformer, prompt, stream, false)?.sightings;
+    let mut shares = vec![0.0; prompt.ids.len()];
+    let heads = sightings.len();
+    for sighting in sightings {
+        let sink =
+            sighting.sink.into_any().downcast::<ReceivedSink>().expect("the sink probe makes sinks of this kind");
+        let total: f64 = sink.magnitudes[0].iter().map(|&x| f64::from(x)).sum();
+        if total > 0.0 {
+            let of_head = sink.magnitudes[0].iter().map(|&x| f64::from(x) / total / heads as f64);
+            shares.iter_mut().zip(of_head).for_each(|(share, x)| *share += x);
+        }
+    }
+    Ok(shares)
+}
+
+/// The text, its tokens marked; neighbours that are marked without colours stand in one pair of brackets.
+fn text(prompt: &Prompt, regions: &[Region], shares: &[f64], coloured: bool) -> String {
+    let largest = shares.iter().copied().fold(0.0, f64::max);
+    let mut end = 0;
+    let mut shown = String::new();
+    let mut token = 0;
+    while token < shares.len() {
+        let alike = |&other: &usize| {
+            let together = !coloured && shares[other] >= MARKED_SHARE && shares[token] >= MARKED_SHARE;
+            other == token || together && regions[other] == regions[token]
+        };
+        let last = (token..shares.len()).take_while(alike).last().unwrap_or(token);
+        let (start, stop) = (end, prompt.offsets[last].1.max(end));
+        end = stop;
+        let piece = escaped_lines(prompt.text.get(start..stop).unwrap_or_default());
+        if !piece.is_empty() {
+            let share = shares[token..=last].iter().sum();
+            shown += &if coloured { tinted(regions[token], &piece, share / largest) } else { bracketed(&piece, share) };
+        }
+        token = last + 1;
+    }
+    shown
+}
+
+/// A token on a background that says how its share compares with the largest.
+fn tinted(region: Region, text: &str, of_largest: f64) -> String {
+    let place = of_largest.sqrt(); // NaN where nothing has weight, which is paper too
+    let style = if region == Region::Answer { Style::new().bold().underline() } else { Style::new() };
+    // What has hardly any weight is paper.
+    let Some(tint) = (((place * 6.0) as usize).min(5)).checked_sub(1).map(|tint| TINTS[tint]) else {
+        return if region == Region::Answer { format!("{style}{text}{style:#}") } else { text.to_owned() };
+    };
+    let ink = if tint == TINTS[4] { AnsiColor::BrightWhite } else { AnsiColor::Black };
+    let style = style.bg_color(Some(Ansi256Color(tint).into())).fg_color(Some(ink.into()));
+    format!("{style}{text}{style:#}")
+}
+
+/// Neighbours in brackets with their share, if they have one.
+fn bracketed(text: &str, share: f64) -> String {
+    if share < MARKED_SHARE {
+        return text.to_owned();
+    }
+    let blank = text.len() - text.trim_start().len();
+    format!("{}[{}|{:.1} %]", &text[..blank], &text[blank..], 100.0 * share)
+}
+
+fn print(
+    out: &mut dyn Write,
+    setup: &Setup,
+    (prompt, target, cell): (&Prompt, &Target, &Cell),
+    shares: &[f64],
+    args: &ShowPromptArgs,
+) -> Result<()> {
+    let mut keys: Vec<usize> = (0..shares.len()).filter(|&key| shares[key] > 0.0).collect();
+    keys.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+    let mut table = Table::new(&[right("key"), right("share %"), left("region"), left("token"), left("where")]);
+    for &key in keys.iter().take(TOP) {
+        let piece = |from: usize, to: usize| {
+            let (start, end) = (prompt.offsets[from].0, prompt.offsets[to].1);
+            prompt
+                .text
+                .get(start..end)
+                .unwrap_or_default()
+                .chars()
+                .map(|c| if c.is_control() { ' ' } else { c })
+                .collect()
+        };
+        let (token, around): (String, String) =
+            (piece(key, key), piece(key.saturating_sub(4), (key + 4).min(shares.len() - 1)));
+        let share = format!("{:.1}", 100.0 * shares[key]);
+        table.row([key.to_string(), share, target.regions[key].name().to_owned(), token, format!("…{around}…")]);
+    }
+    let some = |what: &str, list: &Option<Vec<usize>>| match list.as_deref() {
+        None => format!("all {what}s"),
+        Some([one]) => format!("{what} {one}"),
+        Some(list) => format!("{what}s {}", list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    let what = format!("mean over {}, {}", some("layer", &args.layers), some("head", &args.heads));
+    let answer: f64 = shares
+        .iter()
+        .zip(&target.regions)
+        .filter(|(_, &region)| region == Region::Answer)
+        .map(|(share, _)| share)
+        .sum();
+    writeln!(
+        out,
+        "Share of |attention| in the rows that predict the answer, {} on prompt {} of seed {} ({what}): {:.1} % on the answer\n\n{table}",
+        setup.models[0].name,
+        cell.index,
+        setup.grid.seed(),
+        100.0 * answer
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brackets_hold_what_has_weight_and_keep_the_space_before_it() {
+        assert_eq!(bracketed(" 48213", 0.25), " [48213|25.0 %]");
+        assert_eq!(bracketed(" rain", 0.001), " rain");
+    }
+
+    #[test]
+    fn tints_grow_with_the_weight_and_leave_paper_where_there_is_none() {
+        assert_eq!(tinted(Region::Filler, "rain", 0.002), "rain");
+        let (some, most) = (tinted(Region::Filler, "rain", 0.2), tinted(Region::Filler, "rain", 1.0));
+        assert!(some.contains("48;5;222") && most.contains("48;5;160"), "{some:?} {most:?}");
+        assert!(tinted(Region::Answer, "7", 0.0).starts_with("\u{1b}["), "the answer is marked anyway");
+    }
+}
