@@ -1,7 +1,7 @@
 //! Gathers what the explorer shows, in one pass over the prompt for each model.
 
 use super::keep::Keep;
-use super::probe::{Detail, ExploreProbe, ExploreSink, Resolution, HeadSketch};
+use super::probe::{Detail, ExploreProbe, ExploreSink, HeadSketch, Resolution};
 use super::race::Entrant;
 use crate::attention::RowProbe;
 use crate::measure::{token_text, Extent, Findings, Kept, Measure, Place, Seen};

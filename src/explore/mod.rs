@@ -27,5 +27,5 @@ mod race;
 pub use keep::{Keep, BAND_TOK, COMPLETE_TOK};
 pub use measure::{ExploreMeasure, ModelMaps, PromptFacts, QuestionFacts};
 pub use page::{Explored, Explorer, Page};
-pub use probe::{quantities, Detail, ExploreProbe, Resolution, HeadSketch, Pairs};
+pub use probe::{quantities, Detail, ExploreProbe, HeadSketch, Pairs, Resolution};
 pub use race::{Entrant, Race};

@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""Tests `difftool explore` in a real browser: python3 tests/browser/explore.py [target/release/difftool] [--shots DIR]
+
+Needs Chromium, which is installed from Debian's packages where that is possible; without it the tests are skipped, and say
+so. Nothing else: the browser is driven by devtools.py, without network.
+"""
+
+import csv
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import devtools  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+
+
+def run(tool, folder, *arguments):
+    done = subprocess.run([tool, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    return done.stdout
+
+
+def data(folder, name):
+    """A matrix as `heatmap --data` writes it: {(query, key): number}."""
+    with open(folder / name, newline="") as file:
+        rows = list(csv.reader(file))
+    keys = [int(key) for key in rows[0][1:]]
+    return {(int(row[0]), key): float(x) for row in rows[1:] for key, x in zip(keys, row[1:]) if x != ""}
+
+
+def go(page, query, key):
+    """Goes to a pair as people do: by the two fields and the button."""
+    page.js(f"""(() => {{ const set = (id, text) => document.getElementById(id).value = text;
+        set('go-query', '{query}'); set('go-key', '{key}'); document.getElementById('go').click(); }})()""")
+    page.until(f"document.getElementById('status').textContent.startsWith('query {query} ')", f"{query} is under the cross")
+    page.until(f"document.getElementById('status').textContent.includes('key {key} ')", f"{key} is under the cross")
+    page.js("read()")
+
+
+def shown(page, model, quantity):
+    """What the table under the maps says of the pair under the cross: number, and how far off it may be."""
+    cell = f"""document.querySelectorAll('#reading tbody tr')[{model}].querySelector('[data-quantity="{quantity}"]')"""
+    return float(page.js(f"{cell}.dataset.value")), float(page.js(f"{cell}.dataset.error") or "nan")
+
+
+def show_head(page, model, head):
+    page.js(f"""(() => {{ const select = document.querySelectorAll('#panels select')[{model}];
+        select.value = '{head}'; select.dispatchEvent(new Event('change')); }})()""")
+    page.js("read()")
+
+
+def numbers_are_those_that_heatmap_writes(page, tool, folder, ctx, spans):
+    kept = page.js("models.map((model) => [...model.kept])")
+    checked = 0
+    for i, model in enumerate(["transformer", "diff"]):
+        layer, head = map(int, kept[i][0].split("."))
+        show_head(page, i, kept[i][0])
+        for j, (queries, keys) in enumerate(spans):
+            for map_ in ["effective"] + (["a1", "a2"] if model == "diff" else []):
+                out = f"{model}-{map_}-{j}"
+                run(tool, folder, "heatmap", "--model", model, "--ctx", ctx, "--layer", layer, "--head", head, "--map", map_,
+                    "--query", queries, "--key", keys, "--full", "--data", f"{out}.csv", "--out", out, "-q")
+                pairs = {pair: x for pair, x in data(folder, f"{out}.csv").items() if pair[1] <= pair[0]}
+                for query, key in list(pairs)[:: max(1, len(pairs) // 6)]:
+                    go(page, query, key)
+                    value, error = shown(page, i, map_)
+                    assert error < 0.01, f"{model} {map_} {query}, {key}: told to {error} only"
+                    wrong = abs(value - pairs[query, key])
+                    assert wrong <= error + 1e-6, f"{model} {map_} {query}, {key}: {value}, and heatmap wrote {pairs[query, key]}"
+                    checked += 1
+    return checked
+
+
+def the_picture_has_the_colour_of_the_number(page):
+    """The pixel in the middle of the cross's cell against the scale."""
+    page.js("toAnswer()")
+    page.until("state.row !== null && rowsShown.length > 0", "the row is taken")
+    page.js("new Promise((done) => setTimeout(done, 400))")
+    same = page.js("""(() => {
+        const panel = panels[0], ratio = window.devicePixelRatio || 1, { query, key } = panel.cross, o = panel.origin;
+        const x = AXIS.left + (key + 0.5 - o.key) * panel.zoom, y = AXIS.top + (query + 0.3 - o.query) * panel.zoom;
+        const pixel = panel.canvas.getContext('2d').getImageData(x * ratio, y * ratio, 1, 1).data;
+        const value = Number(document.querySelector('#reading [data-quantity="effective"]').dataset.value);
+        return [`rgb(${pixel[0]}, ${pixel[1]}, ${pixel[2]})`, state.scale.css(value), value];
+    })()""")
+    assert same[0] == same[1], f"the cell is {same[0]}, its number {same[2]} has {same[1]}"
+
+
+def keys_alone_are_enough(page):
+    page.js("document.activeElement.blur()")
+    for _ in range(200):
+        page.press("Tab")
+        if page.js("document.activeElement.tagName") == "CANVAS":
+            break
+    assert page.js("document.activeElement === panels[0].canvas"), "Tab does not reach the map"
+    page.press("0", text="0")
+    zoom = page.js("state.view.zoom")
+    for _ in range(3):
+        page.press("+", text="+")
+    assert abs(page.js("state.view.zoom") - 8 * zoom) < 1e-6 * zoom, "plus does not zoom in"
+    page.press("a", text="a")
+    page.until("state.row === models[0].prompt.rows[0].start", "the answer's row is taken")
+    before = page.js("[state.cross.query, state.cross.key]")
+    page.press("ArrowLeft")
+    page.press("ArrowDown", shift=True)
+    after = page.js("[state.cross.query, state.cross.key]")
+    assert after[1] == before[1] - 1 and after[0] > before[0], f"{before} to {after}"
+    page.press("Enter", text="\r")
+    page.until(f"state.row === {after[0]}", "Enter takes the row")
+    page.press("m", text="m")
+    assert page.js("state.quantity") == "a1"
+    head = page.js("panels[0].head.name")
+    page.press("h", text="h")
+    assert page.js("panels[0].head.name") != head
+    for _ in range(5):
+        page.press("m", text="m")
+    assert page.js("state.quantity") == "effective"
+
+
+def a_pointer_moves_zooms_and_takes_rows(page):
+    page.js("fit()")
+    page.js("panels[0].canvas.scrollIntoView({ block: 'center' })")
+    box = page.js("(() => { const { x, y, width, height } = panels[0].canvas.getBoundingClientRect(); return [x, y, width, height]; })()")
+    x, y = box[0] + 62 + 0.2 * (box[2] - 62), box[1] + 50 + 0.7 * (box[3] - 50)
+    page.click(x, y)
+    page.until("state.row !== null && Math.abs(state.row - state.cross.query) < 1", "a click takes the row")
+    page.until("document.querySelectorAll('#keys li').length > 0", "its keys are listed")
+    zoom = page.js("state.view.zoom")
+    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-240)
+    page.until(f"state.view.zoom > 1.9 * {zoom}", "the wheel zooms")
+    page.mouse("mousePressed", x, y, button="left", clickCount=1)
+    page.mouse("mouseMoved", x - 40, y, button="left", buttons=1)
+    before = page.js("state.view.key")
+    page.mouse("mouseReleased", x - 40, y, button="left", clickCount=1)
+    assert page.js("state.view.key") == before, "letting go moves nothing"
+
+
+def it_is_fast_enough(page):
+    """Frames while the map is panned, once its tiles are there. A slow machine without a graphics card draws some."""
+    page.js("goTo(600, 300, 3)")
+    page.js("new Promise((done) => setTimeout(done, 1500))")
+    frames = page.js("""new Promise((done) => { let n = 0; const start = performance.now();
+        const step = () => { n += 1; panBy(panels[0], n % 20 < 10 ? 6 : -6, 2); performance.now() - start < 1500 ? requestAnimationFrame(step) : done(n / 1.5); };
+        requestAnimationFrame(step); })""")
+    print(f"  {frames:.0f} frames a second while panning")
+    assert frames > 8, f"{frames} frames a second"
+
+
+def it_fits_a_telephone_and_the_dark(page, shots):
+    page.resize(400, 800, mobile=True)
+    page.js("new Promise((done) => setTimeout(done, 500))")
+    wide = page.js("document.documentElement.scrollWidth")
+    assert wide <= 400, f"{wide} pixels wide"
+    if shots:
+        page.screenshot(shots / "400px.png")
+    page.resize(1280, 900)
+    light = page.js("getComputedStyle(document.body).backgroundColor")
+    page.dark()
+    page.js("new Promise((done) => setTimeout(done, 500))")
+    assert page.js("getComputedStyle(document.body).backgroundColor") != light
+    corner = page.js("[...panels[0].canvas.getContext('2d').getImageData(2, 2, 1, 1).data.slice(0, 3)]")
+    assert max(corner) < 80, f"the axes are {corner} in the dark"
+    if shots:
+        page.screenshot(shots / "dark.png")
+    page.dark(False)
+
+
+def hostile_names_and_tokens_are_text(browser, tool, folder, shots):
+    home = folder / "evil\u202e<" / "script><script>document.title='owned'<"
+    shutil.copytree(ROOT / "assets/models/transformer", home)
+    shutil.copy(ROOT / "assets/tokenizer.json", home / "tokenizer.json")
+    name = "./" + str(home.relative_to(folder)).replace("evil\u202e<", "evil\u202e<")
+    text = (HOSTILE + " \u202eabc\u2066 \u0000\u0007\u001b[31m zero\u200bwidth ]]> <!-- " + "\u2028 The end. ") * 12
+    (folder / "hostile.txt").write_text(text, encoding="utf-8")
+    run(tool, folder, "explore", "--model", name, "--text", "hostile.txt", "--ctx", 256, "--out", "hostile", "-q")
+    page = devtools.Page(browser)
+    try:
+        page.open(folder / "hostile" / "explore.html")
+        title = page.js("document.title")
+        assert "owned" != title and "<script>" in title, title
+        assert page.js("document.querySelectorAll('img, iframe, object, embed').length") == 0
+        shown = page.js("document.body.innerText")
+        assert "\u202e" not in page.js("document.getElementById('text').textContent"), "marks of direction are shown by number"
+        assert "‹202e›" in shown and "</script>" in page.js("models[0].prompt.texts.join('')")
+        assert page.troubles == [], page.troubles
+        if shots:
+            page.screenshot(shots / "hostile.png")
+    finally:
+        page.close()
+
+
+def long_prompts_say_what_is_pooled(browser, tool, folder):
+    """A model that takes more tokens than are kept completely: pairs near the diagonal are told, others as bins."""
+    home = folder / "long"
+    shutil.copytree(ROOT / "assets/models/diff-v2", home)
+    shutil.copy(ROOT / "assets/tokenizer.json", home / "tokenizer.json")
+    config = home / "config.json"
+    config.write_text(config.read_text().replace('"max_position_embeddings": 4096', '"max_position_embeddings": 6144'))
+    run(tool, folder, "explore", "--model", "./long", "--ctx", 5000, "--out", "explore-long", "--keep", 2, "-q")
+    page = devtools.Page(browser)
+    try:
+        page.open(folder / "explore-long" / "explore.html")
+        kept = page.js("[...models[0].kept][0]")
+        layer, head = kept.split(".")
+        run(tool, folder, "heatmap", "--model", "./long", "--ctx", 5000, "--layer", layer, "--head", head, "--query", "2990..3000",
+            "--key", "2930..2990", "--full", "--data", "long.csv", "--out", "long-map", "-q")
+        for (query, key), x in list(data(folder, "long.csv").items())[::97]:
+            go(page, query, key)
+            value, error = shown(page, 0, "effective")
+            assert abs(value - x) <= error + 1e-6 and error < 0.01, f"{query}, {key}: {value} ± {error}, and heatmap wrote {x}"
+        go(page, 3000, 1000)
+        assert "largest of 32 × 32" in page.js("document.getElementById('reading').textContent")
+        assert "elsewhere bins of 32 × 32" in page.js("document.getElementById('kept').textContent")
+        assert page.troubles == [], page.troubles
+    finally:
+        page.close()
+
+
+def main():
+    arguments = [argument for argument in sys.argv[1:] if argument != "--shots"]
+    shots = pathlib.Path(arguments.pop()) if "--shots" in sys.argv else None
+    tool = os.path.abspath(arguments[0] if arguments else ROOT / "target/release/difftool")
+    browser = devtools.find() or devtools.install()
+    if not browser:
+        print("skipped: no Chromium, and it cannot be installed here (Debian: apt-get install chromium)")
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        run(tool, folder, "explore", "--ctx", "1k", "--out", "explore", "-q")
+        html = folder / "explore" / "explore.html"
+        page = devtools.Page(browser)
+        try:
+            wall = page.open(html)
+            metrics = {metric["name"]: metric["value"] for metric in page.call("Performance.getMetrics")["metrics"]}
+            print(f"  ready after {wall:.1f} s ({metrics['TaskDuration']:.1f} s of work), {html.stat().st_size / 1e6:.1f} MB")
+            if shots:
+                shots.mkdir(parents=True, exist_ok=True)
+                page.screenshot(shots / "first.png")
+            checked = numbers_are_those_that_heatmap_writes(page, tool, folder, "1k", [("1000..1010", "480..560"), ("600..612", "560..612")])
+            print(f"  {checked} numbers are those that heatmap wrote")
+            the_picture_has_the_colour_of_the_number(page)
+            keys_alone_are_enough(page)
+            a_pointer_moves_zooms_and_takes_rows(page)
+            it_is_fast_enough(page)
+            it_fits_a_telephone_and_the_dark(page, shots)
+            assert page.troubles == [], page.troubles
+            assert all(url.startswith("file://") for url in page.requests), page.requests
+        finally:
+            page.close()
+        hostile_names_and_tokens_are_text(browser, tool, folder, shots)
+        long_prompts_say_what_is_pooled(browser, tool, folder)
+    print("the explorer passes in", browser)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+//! `difftool explore` and `difftool prompt --attention` from outside, on tiny random models. What the page looks like and
+//! says is tested in a browser: `tests/browser/explore.py`.
+
+use crate::common::tiny_model;
+use assert_cmd::Command;
+use std::fs;
+use tempfile::TempDir;
+
+/// A scratch folder with a tiny model of each variant that is compared.
+fn scratch() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    for variant in ["transformer", "diff"] {
+        tiny_model(&dir.path().join(variant), variant);
+    }
+    dir
+}
+
+fn difftool(dir: &TempDir, args: &str) -> Command {
+    let mut run = Command::cargo_bin("difftool").unwrap();
+    run.current_dir(dir).args(args.split(' '));
+    run
+}
+
+fn stdout(dir: &TempDir, args: &str) -> String {
+    String::from_utf8(difftool(dir, args).assert().success().get_output().stdout.clone()).unwrap()
+}
+
+/// The JSON of a page.
+fn contents(page: &str) -> serde_json::Value {
+    let json = page.split(r#"id="contents">"#).nth(1).unwrap().split("</script>").next().unwrap();
+    serde_json::from_str(json).unwrap()
+}
+
+/// The deflated maps of a page, as text.
+fn blobs(page: &str) -> Vec<&str> {
+    page.split(r#"<script type="text/plain" id=""#).skip(1).map(|rest| rest.split('<').next().unwrap()).collect()
+}
+
+#[test]
+fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
+    let dir = scratch();
+    let said = stdout(&dir, "explore --model ./transformer --model ./diff --ctx 256 --keep 3 --out explored -q");
+    assert!(said.contains("explored/explore.html") && said.contains("token by token"), "{said}");
+    for file in ["explored/results.csv", "explored/manifest.json"] {
+        assert!(dir.path().join(file).exists(), "{file}");
+    }
+    let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
+    assert!(page.contains(r#"content="default-src 'none'; style-src 'sha256-"#));
+    let contents = contents(&page);
+    assert_eq!(contents["prompts"].as_array().unwrap().len(), 1, "both models have the same prompt");
+    for model in contents["models"].as_array().unwrap() {
+        assert_eq!(model["heads"].as_array().unwrap().len(), 4);
+        let details = model["details"].as_array().unwrap();
+        let share = |layer: &serde_json::Value, head: &serde_json::Value| {
+            let all = model["heads"].as_array().unwrap();
+            let found = all.iter().find(|h| h["layer"] == *layer && h["head"] == *head).unwrap();
+            found["numbers"]["share_abs answer"].as_f64().unwrap()
+        };
+        let shares: Vec<f64> = details.iter().map(|d| share(&d["layer"], &d["head"])).collect();
+        assert!(shares.len() == 3 && shares.is_sorted_by(|a, b| a >= b), "the best first: {shares:?}");
+    }
+    // Thumbnails and three heads of two models.
+    assert_eq!(blobs(&page).len(), 8);
+}
+
+#[test]
+fn the_page_does_not_depend_on_the_number_of_threads() {
+    let dir = scratch();
+    let args = "explore --model ./transformer --model ./diff --ctx 700 -q";
+    for threads in [1, 3] {
+        stdout(&dir, &format!("{args} --threads {threads} --out threads-{threads}"));
+    }
+    let page = |threads| fs::read_to_string(dir.path().join(format!("threads-{threads}/explore.html"))).unwrap();
+    let (one, three) = (page(1), page(3));
+    assert_eq!(blobs(&one), blobs(&three));
+    assert_eq!(contents(&one)["models"], contents(&three)["models"]);
+}
+
+#[test]
+fn a_text_is_explored_too_and_its_tokens_cannot_leave_their_element() {
+    let dir = scratch();
+    let hostile = "</script><script>alert(1)</script> \u{202e}\u{0} & <!-- ".repeat(30);
+    fs::write(dir.path().join("text.txt"), &hostile).unwrap();
+    stdout(&dir, "explore --model ./diff --text text.txt --ctx 300 --out explored -q --json");
+    let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
+    let contents = contents(&page);
+    let texts = contents["prompts"][0]["texts"].as_array().unwrap();
+    let text: String = texts.iter().map(|text| text.as_str().unwrap()).collect();
+    assert!(text.contains("</script><script>alert(1)</script>"), "{text}");
+    // Contents, thumbnails, four heads and the script of the page.
+    assert_eq!(page.matches("<script").count(), 1 + 1 + 4 + 1);
+    assert!(!page.contains("alert(1)<"));
+}
+
+#[test]
+fn explore_refuses_what_it_cannot_do_and_overwrites_nothing() {
+    let dir = scratch();
+    fs::create_dir(dir.path().join("taken")).unwrap();
+    fs::write(dir.path().join("taken/explore.html"), "mine").unwrap();
+    for (args, word) in [
+        ("--keep 0", "--keep 0"),
+        ("--ctx 256..512:128", "give it one number"),
+        ("--ctx 9999", "at most 1024 tokens"),
+        ("--out taken", "never overwritten"),
+    ] {
+        let output = difftool(&dir, &format!("explore --model ./diff {args}")).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && stderr.contains(word), "{args}: {stderr}");
+    }
+    assert_eq!(fs::read_to_string(dir.path().join("taken/explore.html")).unwrap(), "mine");
+}
+
+#[test]
+fn a_prompt_is_shown_by_where_the_answering_rows_look() {
+    let dir = scratch();
+    let shown = stdout(&dir, "prompt --attention diff --ctx 256");
+    assert!(shown.contains(" %]"), "tokens with weight are in brackets: {shown}");
+    assert!(shown.contains("on the answer") && shown.contains("region"), "{shown}");
+    let of_head = stdout(&dir, "prompt --attention diff --ctx 256 --layers 1 --heads 0");
+    assert!(of_head.contains("mean over layer 1, head 0") && of_head != shown);
+    for (args, word) in [
+        ("--layers 1", "--attention"),
+        ("--attention diff --layers 7", "--layers 7"),
+        ("--attention diff --index 999", "--index 999"),
+    ] {
+        let output = difftool(&dir, &format!("prompt --ctx 256 {args}")).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && stderr.contains(word), "{args}: {stderr}");
+    }
+}

@@ -1,0 +1,56 @@
+//! The page about Python does what it says, where Python with pandas, polars and numpy is present.
+
+use assert_cmd::Command;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// The commands in the first block of the page, as they are run here: fewer prompts.
+const COMMANDS: [&str; 3] = [
+    "needle --ctx 256 --samples 2 --needles 1 --heldout 0 --out runs/needle -q",
+    "heatmap --ctx 256 --layer 1 --data map.npy --out runs/heatmap -q",
+    "explore --ctx 256 --out runs/explore -q",
+];
+
+/// The code of all blocks of one language.
+fn blocks(page: &str, language: &str) -> String {
+    let fence = format!("```{language}\n");
+    page.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect()
+}
+
+#[test]
+fn the_page_about_python_runs_as_it_stands() {
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let libraries = std::process::Command::new(&python).args(["-c", "import numpy, pandas, polars"]).output();
+    if !libraries.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: {python} with numpy, pandas and polars is not here (PYTHON names another)");
+        return;
+    }
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/python.md")).unwrap();
+    let dir = TempDir::new().unwrap();
+    for command in COMMANDS {
+        Command::cargo_bin("difftool").unwrap().current_dir(&dir).args(command.split(' ')).assert().success();
+    }
+    fs::write(dir.path().join("page.py"), blocks(&page, "python")).unwrap();
+    let run = std::process::Command::new(&python).arg("page.py").current_dir(&dir).output().unwrap();
+    let (out, error) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{error}");
+    assert!(!error.contains("Warning"), "{error}");
+    // The last line: rows of a softmax sum to 1.
+    let sums = out.lines().last().unwrap().trim_matches(['[', ']']).split(", ").map(|x| x.parse::<f64>().unwrap());
+    assert!(sums.clone().count() > 1 && sums.clone().all(|sum| (sum - 1.0).abs() < 0.002), "{out}");
+}
+
+#[test]
+fn the_page_about_python_names_the_commands_that_are_tested() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/python.md")).unwrap();
+    let said: Vec<String> = blocks(&page, "sh").lines().map(str::to_owned).collect();
+    assert_eq!(said.len(), COMMANDS.len());
+    for (said, run) in said.iter().zip(COMMANDS) {
+        let name = run.split(' ').next().unwrap();
+        assert!(
+            said.starts_with(&format!("difftool {name} ")) && said.ends_with(&format!("--out runs/{name}")),
+            "{said}"
+        );
+    }
+}
