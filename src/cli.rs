@@ -12,6 +12,7 @@ use crate::model::Layout;
 use crate::plot::Page;
 use crate::prompt::BosChoice;
 use crate::quant::Scope;
+use crate::treatment::{Ranking, Rows};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -41,6 +42,8 @@ pub enum Command {
     Explore(ExploreArgs),
     /// Cut attention logits to few bits: what survives?
     Quantize(QuantizeArgs),
+    /// The same prompts without noise, and without heads: what do they cost?
+    Ablate(AblateArgs),
     /// The largest attention logits and hidden states, and massive activations
     Outliers(OutliersArgs),
     /// Negative log-likelihood of a text by position: does more context help, and with what?
@@ -66,10 +69,10 @@ pub enum Command {
 }
 
 /// Which prompts.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct PromptArgs {
-    /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k) [default: 4k, or what all
-    /// models can take if that is less]
+    /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k) [default: 4k, ablate
+    /// 1k, or what all models can take if that is less]
     #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
     pub ctx: Vec<TokenRange>,
     /// Needles in the text (the paper's N) [default: needle 1,2,4,6 with 1,2,2,2 asked for; others 1, quantize 2]
@@ -81,7 +84,8 @@ pub struct PromptArgs {
     /// Depths of the answer in the text, in percent
     #[arg(long, value_delimiter = ',', default_value = "0,25,50,75,100", value_name = "PCT")]
     pub depths: Vec<f64>,
-    /// Prompts per depth, or windows of text [default: needle 12, ratio 15, quantize 7, heads 4]
+    /// Prompts per depth, or windows of text [default: needle 12, ratio 15, quantize 7, heads 4,
+    /// ablate 8]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
     /// Prompts per depth with cities that were held out of training [default: needle a third of --samples, others 0]
@@ -436,6 +440,58 @@ pub struct QuantizeArgs {
     /// Part.
     #[command(flatten)]
     pub part: PartArgs,
+}
+
+/// `difftool ablate`.
+#[derive(Debug, Args)]
+pub struct AblateArgs {
+    /// What to take away
+    #[arg(
+        long = "parts",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "noise,layers,heads",
+        value_name = "PARTS"
+    )]
+    pub parts: Vec<AblatePart>,
+    /// What the best heads are the best by, on prompts of their own
+    #[arg(long, value_enum, default_value_t = Ranking::ShareOut, value_name = "RANKING")]
+    pub rank: Ranking,
+    /// How many heads to knock out [default: 1,2,4,8, as far as all models have so many]
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    pub knock_out: Vec<usize>,
+    /// Draws of random heads from the same layers
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub draws: u64,
+    /// Heads that are out write nothing, rather than their mean over reference prompts
+    #[arg(long)]
+    pub zero: bool,
+    /// Rows that are treated
+    #[arg(long, value_enum, default_value_t = Rows::Answer, value_name = "ROWS")]
+    pub rows: Rows,
+    /// Another condition, as in "silence(filler, layers=0+1)" or "ablate(0.3+2.1)"; may be repeated
+    #[arg(long, value_name = "CONDITION")]
+    pub condition: Vec<String>,
+    /// Prompts.
+    #[command(flatten)]
+    pub prompts: PromptArgs,
+    /// Models and output.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
+}
+
+/// What `difftool ablate` takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AblatePart {
+    /// Noise, masked and silenced; as many random keys; the answer's needle, and as many random keys
+    Noise,
+    /// Noise in one layer at a time
+    Layers,
+    /// The best heads, and random ones of the same layers
+    Heads,
 }
 
 /// `difftool outliers`.

@@ -135,6 +135,8 @@ pub enum Ranking {
     ShareAbs,
     /// What the head writes of the answer, as it moves the right token's logit.
     LogitOut,
+    /// How often the key with the largest weight is the needle's token that is copied.
+    Retrieval,
 }
 
 impl Rows {
@@ -145,14 +147,17 @@ impl Rows {
 }
 
 impl Ranking {
-    /// Its name, which is that of the metric of single heads.
+    /// Its name.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
     /// The metric and region of the records that it reads.
     pub fn metric(self) -> (&'static str, Option<&'static str>) {
-        (self.name(), Some("answer"))
+        match self {
+            Self::ShareOut | Self::ShareAbs | Self::LogitOut => (self.name(), Some("answer")),
+            Self::Retrieval => ("retrieval_score", None),
+        }
     }
 }
 

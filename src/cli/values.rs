@@ -3,6 +3,7 @@
 use crate::compare::Correction;
 use crate::model::{Layout, MOST_TOKENS};
 use crate::quant::Scope;
+use crate::treatment::{Ranking, Rows};
 use clap::builder::PossibleValue;
 use clap::ValueEnum;
 use std::str::FromStr;
@@ -28,6 +29,19 @@ value_enum!(Scope {
     Tensor: "tensor", "All logits of a layer in a forward call: every head, both maps. Our reading of the paper";
     Head: "head", "All logits of one map of one head";
     Row: "row", "Each row of each map";
+});
+
+value_enum!(Ranking {
+    ShareOut: "share_out", "The answer's share of what the head writes";
+    ShareAbs: "share_abs", "The answer's share of |attention|";
+    LogitOut: "logit_out", "What the head writes of the answer, as it moves the right token's logit";
+    Retrieval: "retrieval", "How often the key with the largest weight is the needle's token that is copied";
+});
+
+value_enum!(Rows {
+    Answer: "answer", "Those that predict the tokens of an answer";
+    Question: "question", "All from the beginning of the question on";
+    All: "all", "All, and so everything that is read on the way";
 });
 
 value_enum!(Correction {

@@ -2,13 +2,13 @@
 //! expected.
 
 use super::session::{Found, How, Session};
-use super::{heads, needle, nll, outliers, quantize, ratio};
+use super::{ablate, heads, needle, nll, outliers, quantize, ratio};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::error::{unless_broken_pipe, Unmet};
 use crate::experiment::{finished, Experiment, Setup, Show, Start};
 use crate::frame::{About, Frame};
 use crate::record::Record;
-use crate::runfolder::{GENERATIONS, MASSIVE, TOKENS};
+use crate::runfolder::{GENERATIONS, MASSIVE, RANKINGS, TOKENS};
 use crate::tables;
 use anyhow::{Context, Result};
 
@@ -74,6 +74,10 @@ fn write_pooled(session: &mut Session, found: &Found) -> Result<()> {
     if !frame.massive.is_empty() {
         outputs.save_table(MASSIVE, &frame.massive)?;
     }
+    let ranked = session.setup.ranked_heads()?;
+    if !ranked.is_empty() {
+        outputs.save_table(RANKINGS, &ranked)?;
+    }
     if !frame.tokens.0.is_empty() {
         frame.tokens.write(&outputs.place(TOKENS, Some(frame.tokens.count() as u64)))?;
     }
@@ -102,6 +106,7 @@ fn figures(show: Show) -> Draw {
         Show::Ratio => ratio::draw,
         Show::Heads => heads::draw,
         Show::Quantize => quantize::draw,
+        Show::Ablate => ablate::draw,
         Show::Outliers => outliers::draw,
         Show::Nll => nll::draw,
         Show::Heatmap | Show::Explore => unreachable!("maps are shown by their own commands"),

@@ -1,5 +1,6 @@
 //! One thin file per subcommand: options -> library -> presentation. Only this module and `main` print.
 
+mod ablate;
 mod compare;
 mod downloads;
 mod execute;
@@ -52,6 +53,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Heatmap(args) => heatmap::run(&args),
         Command::Explore(args) => explore::run(&args),
         Command::Quantize(args) => execute::preset(quantize::experiment(&args)?, &args.run.output, &args.part),
+        Command::Ablate(args) => execute::preset(ablate::experiment(&args)?, &args.run.output, &args.part),
         Command::Outliers(args) => execute::preset(outliers::experiment(&args)?, &args.run.output, &args.part),
         Command::Nll(args) => execute::preset(nll::experiment(&args)?, &args.output, &args.part),
         Command::Run(args) => experiment::run(&args),

@@ -6,15 +6,29 @@
 use super::{Cell, CellResult, CellSpec, OnePass, Setup};
 use crate::attention::{Stream, WrittenSums};
 use crate::bail_usage;
-use crate::measure::{AnswerMeasure, Place};
+use crate::measure::{AnswerMeasure, Measure, Place, RolesMeasure};
 use crate::models::Model;
 use crate::prompt::Prompt;
 use crate::rng::Rng;
 use crate::treatment::{Ranking, Reference, Resolver, Rows};
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use strum::VariantArray as _;
+
+/// A head in the order of a ranking.
+#[derive(Debug, Serialize)]
+pub struct RankedHead<'a> {
+    model: &'a str,
+    ranking: &'static str,
+    /// From 1, the best.
+    rank: usize,
+    layer: usize,
+    head: usize,
+    /// Mean over the reference prompts.
+    score: f64,
+}
 
 /// Reference prompts of a run, at most.
 const PROMPTS: usize = 10;
@@ -41,6 +55,32 @@ impl Setup {
             self.check_rankings(model, reference)?;
         }
         Ok(self.references.get_or_init(|| found))
+    }
+
+    /// All heads of every model by the rankings that conditions name, best first; none where no condition names one.
+    ///
+    /// # Errors
+    /// As [`Setup::references`].
+    pub fn ranked_heads(&self) -> Result<Vec<RankedHead<'_>>> {
+        let used: BTreeSet<Ranking> = self.conditions.iter().flat_map(|condition| condition.rankings()).collect();
+        if used.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut ranked = Vec::new();
+        for (model, reference) in self.models.iter().zip(self.references()?) {
+            for (by, heads) in reference.rankings.iter().filter(|(by, _)| used.contains(by)) {
+                let head = |(i, &((layer, head), score)): (usize, &((usize, usize), f64))| RankedHead {
+                    model: &model.name,
+                    ranking: by.name(),
+                    rank: i + 1,
+                    layer,
+                    head,
+                    score,
+                };
+                ranked.extend(heads.iter().enumerate().map(head));
+            }
+        }
+        Ok(ranked)
     }
 
     fn check_rankings(&self, model: &Model, reference: &Reference) -> Result<()> {
@@ -86,10 +126,11 @@ impl Setup {
 
     /// Adds to the scores of each head what rankings read of one prompt.
     fn score_heads(&self, model: usize, cell: &Cell, prompt: &Prompt, scores: &mut Scores) -> Result<()> {
-        let (measure, mut found) = (AnswerMeasure { by_head: true }, CellResult::default());
+        let measures: [&dyn Measure; 2] = [&AnswerMeasure { by_head: true }, &RolesMeasure];
+        let mut found = CellResult::default();
         let place = Place { model, condition: 0 };
         let pass = OnePass { place, prompt, treated: None, generation: None };
-        self.pass_under(cell, pass, &[&measure], &mut [None], &mut found)?;
+        self.pass_under(cell, pass, &measures, &mut [None, None], &mut found)?;
         for record in &found.records {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };

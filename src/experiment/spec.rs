@@ -70,7 +70,7 @@ pub struct Experiment {
     /// What is done to the attention besides, each on the same prompts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Leaves the models to answer by themselves too, without quantisation: the measure `generation` and its size.
+    /// Leaves the models to answer by themselves too, under every condition: the measure `generation` and its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate: Option<Generate>,
     /// What has to come out.
@@ -91,6 +91,8 @@ pub enum Show {
     Heads,
     /// What is left with few bits.
     Quantize,
+    /// What is left without some keys and heads.
+    Ablate,
     /// The largest logits and hidden states.
     Outliers,
     /// How well text is predicted, by position.
@@ -120,6 +122,7 @@ impl Show {
             Self::Ratio => vec![MeasureName::AnswerByHead, MeasureName::Shape],
             Self::Heads => vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
             Self::Quantize => vec![MeasureName::Answer, MeasureName::Fidelity],
+            Self::Ablate => vec![MeasureName::Answer],
             Self::Outliers => vec![MeasureName::Outliers],
             Self::Nll => vec![MeasureName::Nll],
             Self::Heatmap | Self::Explore => Vec::new(),
@@ -277,6 +280,9 @@ impl Experiment {
         }
         if self.text.is_some() && self.ids.is_some() {
             bail_usage!("{name}: `text` and `ids` are two texts: leave one of them out");
+        }
+        if self.show == Show::Ablate && (ctx_tok.is_some() || self.conditions()?.len() < 2) {
+            bail_usage!("{name}: show = \"ablate\" compares `conditions` on grids of task = \"needle\": name some");
         }
         if self.show == Show::Nll && ctx_tok.is_none_or(|ctx_tok| ctx_tok.len() != 1) {
             bail_usage!(

@@ -103,6 +103,11 @@ impl Frame {
         Some((mean(&prompts)?, bootstrap_mean(&prompts, RESAMPLES, self.about.seed)?))
     }
 
+    /// The mean over the questions of each prompt, by its seed.
+    pub fn prompt_means(&self, pick: Pick<'_>) -> BTreeMap<u64, f64> {
+        mean_by_prompt(&self.select(pick))
+    }
+
     /// Hits of trials among numbers that are 0 or 1.
     pub fn proportion(&self, pick: Pick<'_>) -> Proportion {
         Proportion::new(&by_prompt(&self.select(pick)).into_values().collect::<Vec<_>>())
@@ -110,7 +115,7 @@ impl Frame {
 
     /// The mean of b - a over prompts that both have.
     pub fn paired(&self, a: Pick<'_>, b: Pick<'_>) -> Option<Paired> {
-        let (a, b) = (mean_by_prompt(&self.select(a)), mean_by_prompt(&self.select(b)));
+        let (a, b) = (self.prompt_means(a), self.prompt_means(b));
         let pairs: Vec<(f64, f64)> = a.iter().filter_map(|(prompt, a)| Some((*a, *b.get(prompt)?))).collect();
         Paired::new(&pairs, RESAMPLES, self.about.seed)
     }
@@ -131,7 +136,7 @@ impl Frame {
 
     /// The mean of each prompt, in the order of their seeds.
     fn by_prompt(&self, pick: Pick<'_>) -> Vec<f64> {
-        mean_by_prompt(&self.select(pick)).into_values().collect()
+        self.prompt_means(pick).into_values().collect()
     }
 
     fn select(&self, pick: Pick<'_>) -> Vec<Number> {

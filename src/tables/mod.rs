@@ -1,6 +1,7 @@
 //! Tables of a run: each a query on its [`Frame`]. A command prints them when its run ends, and a report shows the same ones
 //! from its folder, with the same numbers.
 
+mod ablate;
 mod differences;
 mod heads;
 mod means;
@@ -10,6 +11,7 @@ mod roles;
 mod sheet;
 mod text;
 
+pub(crate) use ablate::{Delta, Effect, Effects, Knockout};
 pub(crate) use means::cities_name;
 pub(crate) use roles::ROLES;
 pub(crate) use sheet::{numbers, words, Cell, Column, Sheet};
@@ -107,6 +109,11 @@ impl Names {
 /// Every table that a run has numbers for.
 pub(crate) fn sheets(frame: &Frame) -> Vec<Sheet> {
     let mut sheets = means::sheets(frame);
+    if frame.config_text("show") == "ablate" {
+        // Dozens of conditions: what they change comes first, and takes the place of the differences.
+        let first = ablate::sheets(frame);
+        return first.into_iter().chain(sheets.into_iter().map(Sheet::details)).collect();
+    }
     sheets.extend(nll::sheets(frame));
     sheets.extend(differences::sheet(frame));
     sheets.extend(outliers::sheets(frame));

@@ -284,7 +284,7 @@ mod tests {
             ("ablate(3)", "not a head: layer.head, all"),
             ("ablate(1.x)", "`x` is not a whole number"),
             ("ablate(best:4)", "best:NUMBER:RANKING"),
-            ("ablate(best:4:beauty)", "not a ranking; there are share_out, share_abs, logit_out"),
+            ("ablate(best:4:beauty)", "not a ranking; there are share_out, share_abs, logit_out, retrieval"),
         ] {
             assert!(refusal(name).contains(words), "{name}: {}", refusal(name));
         }

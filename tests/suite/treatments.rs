@@ -243,3 +243,57 @@ fn conditions_that_cannot_be_are_usage_errors_that_name_what_can() {
         assert!(!scratch.path("run").exists(), "{condition}");
     }
 }
+
+#[test]
+fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
+    let scratch = Scratch::new();
+    let flags = ["--ctx", "256", "--samples", "6", "--depths", "0,100", "--draws", "2", "--knock-out", "2", "-q"];
+    let text = scratch.stdout(&[&["ablate", "--out", "run"], &flags[..]].concat());
+    for words in [
+        "mask(random:noise)",
+        "silence(noise)",
+        "mask(noise, layers=3)",
+        "without the answer's needle most answers are lost",
+        "best - random, nats",
+        "diff - transformer",
+        "by share_out",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let manifest = std::fs::read_to_string(scratch.path("run/manifest.json")).unwrap();
+    assert!(manifest.contains("conditions.png") && manifest.contains("heads-out.png"));
+    // The same experiment from its file, with the numbers behind the words.
+    let json = scratch.stdout(&["run", "run/experiment.toml", "--out", "again", "--json", "-q"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let heads = json["heads-out"].as_array().unwrap();
+    assert_eq!(heads.len(), 2, "one for each model");
+    assert_eq!((&heads[0]["n"], &heads[0]["draws"]), (&2.into(), &2.into()));
+    let csv = |run: &str, file: &str| std::fs::read_to_string(scratch.path(run).join(file)).unwrap();
+    assert_eq!(csv("run", "results.csv"), csv("again", "results.csv"));
+    let lost = json["conditions"].as_array().unwrap().iter().find(|c| c["condition"] == "mask(needle+answer)").unwrap();
+    assert!(lost["answer_log_prob_change"]["hi"].as_f64().unwrap() < 0.0);
+    // Which heads were the best.
+    let rankings = csv("run", "rankings.csv");
+    let of_diff = rankings.lines().filter_map(|line| line.strip_prefix("diff,share_out,"));
+    let scores: Vec<f64> = of_diff.map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect();
+    assert!(scores.len() == 16 && scores.is_sorted_by(|a, b| a >= b) && scores[0] > scores[15], "{rankings}");
+    // A report of the folder has the same tables and words.
+    let report = scratch.stdout(&["report", "run", "--format", "markdown"]);
+    assert!(report.contains("most answers are lost, as it must be") && report.contains("What heads are worth"));
+}
+
+#[test]
+fn ablate_refuses_what_models_do_not_have() {
+    let scratch = Scratch::new();
+    for (flags, words) in [
+        (&["--rank", "beauty"][..], &["beauty", "share_out, share_abs, logit_out, retrieval"][..]),
+        (&["--knock-out", "17"], &["best:17:share_out", "diff has 16 heads"]),
+        (&["--knock-out", "0"], &["--knock-out 0"]),
+        (&["--condition", "mask(words)"], &["`words` is not a region", "filler"]),
+        (&["--condition", "ablate(0.9)"], &["there is no head 0.9"]),
+        (&["--parts", "tails"], &["tails", "noise, layers, heads"]),
+    ] {
+        scratch.refuses(&[&["ablate", "--ctx", "256", "--out", "run"], flags].concat(), words);
+        assert!(!scratch.path("run").exists(), "{flags:?}");
+    }
+}

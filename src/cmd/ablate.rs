@@ -1,0 +1,111 @@
+//! `difftool ablate`: what do noise and heads cost? The same prompts without some keys, and without some heads.
+
+mod draw;
+
+pub(super) use draw::draw;
+
+use super::flags::{self, Defaults};
+use crate::bail_usage;
+use crate::cli::{AblateArgs, AblatePart, TokenRange};
+use crate::experiment::{Experiment, Show};
+use crate::models;
+use crate::treatment::Condition;
+use anyhow::Result;
+
+const DEFAULTS: Defaults = Defaults { settings: &[(1, 1)], samples: 8, heldout: |_| 0 };
+
+/// Tokens of a prompt if nobody says how many: enough noise, and dozens of passes over it in seconds.
+const CTX_TOK: usize = 1024;
+
+/// Heads that are knocked out if nobody says how many, as far as models have so many.
+const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
+
+/// The experiment that flags ask for.
+///
+/// # Errors
+/// Usage errors; models that cannot be read.
+pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
+    let shape = Smallest::of(args)?;
+    let mut prompts = args.prompts.clone();
+    if prompts.ctx.is_empty() {
+        prompts.ctx = vec![TokenRange(vec![CTX_TOK.min(shape.ctx_tok)])];
+    }
+    let grid = flags::grid(&prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
+    let experiment = flags::experiment(Show::Ablate, &args.run, grid, Some(&prompts), None)?;
+    let experiment = Experiment { conditions: conditions(args, &shape)?, ..experiment };
+    experiment.conditions()?;
+    Ok(experiment)
+}
+
+/// What all models have.
+struct Smallest {
+    layers: usize,
+    heads: usize,
+    ctx_tok: usize,
+}
+
+impl Smallest {
+    fn of(args: &AblateArgs) -> Result<Self> {
+        let mut all = Self { layers: usize::MAX, heads: usize::MAX, ctx_tok: usize::MAX };
+        for name in models::resolve(&args.run.model)? {
+            let config = models::open(&name, flags::reading(&args.run.reading))?.config;
+            let layers = config.layers.len();
+            all.layers = all.layers.min(layers);
+            all.heads = all.heads.min(layers * config.wiring().heads());
+            all.ctx_tok = all.ctx_tok.min(config.max_ctx_tok);
+        }
+        Ok(all)
+    }
+}
+
+/// The conditions of all parts that are asked for, and those that are named.
+fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
+    let rows = format!(", rows={}", args.rows.name());
+    let mut names = Vec::new();
+    for part in &args.parts {
+        match part {
+            AblatePart::Noise => {
+                // Without noise; a control of as many keys; without the answer, which must destroy; and its control.
+                for keys in ["mask(noise", "silence(noise", "mask(random:noise", "mask(needle+answer"] {
+                    names.push(format!("{keys}{rows})"));
+                }
+                names.push(format!("mask(random:needle+answer{rows})"));
+            }
+            AblatePart::Layers => {
+                names.extend((0..shape.layers).map(|layer| format!("mask(noise, layers={layer}{rows})")))
+            }
+            AblatePart::Heads => {
+                let zero = if args.zero { ", zero" } else { "" };
+                for n in knocked_out(args, shape)? {
+                    let by = args.rank.name();
+                    names.push(format!("ablate(best:{n}:{by}{zero}{rows})"));
+                    names.extend((0..args.draws).map(|draw| format!("ablate(random:{n}:{by}:{draw}{zero}{rows})")));
+                }
+            }
+        }
+    }
+    names.extend(args.condition.iter().cloned());
+    let mut conditions: Vec<Condition> = Vec::new();
+    for name in names {
+        let condition = name.parse().or_else(|error: String| bail_usage!("`conditions`: {error}"))?;
+        if !conditions.contains(&condition) {
+            conditions.push(condition);
+        }
+    }
+    if conditions.is_empty() {
+        bail_usage!(
+            "nothing to compare with the untreated passes: `conditions` names nothing, and no part is asked for"
+        );
+    }
+    Ok(conditions)
+}
+
+fn knocked_out(args: &AblateArgs, shape: &Smallest) -> Result<Vec<usize>> {
+    if args.knock_out.is_empty() {
+        return Ok(KNOCKED_OUT.into_iter().filter(|&n| n <= shape.heads).collect());
+    }
+    if args.knock_out.contains(&0) {
+        bail_usage!("--knock-out 0: that is the untreated pass, which is there anyway");
+    }
+    Ok(args.knock_out.clone())
+}

@@ -1,0 +1,164 @@
+//! What was found, in words: each sentence follows from an interval and quotes it.
+
+use super::effects::{Contrast, Effect, Effects, Knockout};
+use super::nats;
+use crate::table::percent;
+use std::fmt::Write as _;
+
+/// What was found, a sentence for each model and question.
+pub(super) fn words(effects: &Effects) -> Vec<String> {
+    let mut sentences: Vec<String> = effects.conditions.iter().filter_map(condition_words).collect();
+    let alike =
+        |a: &Knockout, b: &Knockout| a.best.model == b.best.model && a.best.setting == b.best.setting && a.by == b.by;
+    sentences.extend(effects.heads.chunk_by(alike).map(|of_model| head_words(of_model)));
+    sentences.extend(effects.contrasts.iter().filter_map(contrast_words));
+    sentences
+}
+
+/// `diff, 1024 tokens`.
+fn place(effect: &Effect) -> String {
+    format!("{}, {} tokens", effect.model, effect.setting.0)
+}
+
+/// `accuracy 95.0 -> 20.0 %, log-probability -3.10 [-3.50, -2.71] nats`.
+fn change(effect: &Effect) -> String {
+    let of = |fraction: Option<f64>| percent(fraction.unwrap_or_default());
+    let (before, after) = (of(effect.untreated_accuracy.fraction), of(effect.accuracy.fraction));
+    format!("accuracy {before} -> {after} %, log-probability {} nats", nats(effect.log_prob_nats))
+}
+
+/// What taking noise, or the answer, away says; other conditions speak for themselves in the table.
+fn condition_words(effect: &Effect) -> Option<String> {
+    let name = effect.condition.as_str();
+    let half = 0.5 * effect.untreated_accuracy.fraction.unwrap_or_default();
+    let destroyed = effect.accuracy.hi < half;
+    let survives = effect.accuracy.fraction.unwrap_or_default() >= half;
+    let said = if name.starts_with("mask(noise") && !name.contains("layers=") {
+        match effect.log_prob_nats.sign() {
+            1 => "noise costs this model: it answers better without",
+            -1 => "this model needs what counts as noise: it answers worse without",
+            _ => "no cost of noise can be told from chance in these prompts",
+        }
+    } else if name.starts_with("mask(needle+answer") {
+        match (destroyed, survives) {
+            (true, _) => "without the answer's needle most answers are lost, as it must be",
+            (_, true) => "the answer survives without its needle: these prompts do not measure retrieval",
+            _ => "without the answer's needle most is lost, in too few prompts to be sure",
+        }
+    } else if name.starts_with("mask(random:noise") {
+        match (destroyed, survives) {
+            (true, _) => "as many random keys take the answer with them: what matters is which keys go, not how many",
+            (_, true) => "as many random keys can go as well: the answer hardly depends on these rows",
+            _ => "as many random keys take most answers with them, in too few prompts to be sure",
+        }
+    } else {
+        return None;
+    };
+    Some(format!("{}: {said} ({name}: {}).", place(effect), change(effect)))
+}
+
+/// What the heads of one model say: from how many on the best are worth more than others.
+fn head_words(of_model: &[Knockout]) -> String {
+    let last = &of_model[of_model.len() - 1];
+    let matters = |knockout: &&Knockout| knockout.best_less_random.is_some_and(|less| less.sign() < 0);
+    let mut text = format!("{}: ", place(&last.best));
+    let by = last.by;
+    let _ = match of_model.iter().find(matters) {
+        Some(Knockout { n: 1, .. }) => write!(text, "the best head by {by} is worth more than another of its layer"),
+        Some(Knockout { n, .. }) => {
+            write!(text, "from {n} heads on, the best by {by} are worth more than others of their layers")
+        }
+        None if last.random.is_none() => write!(text, "the best heads by {by} were compared with no others"),
+        None => write!(text, "the best heads by {by} are worth no more than others of their layers"),
+    };
+    let _ = write!(text, " (best {} out: {}", last.n, change(&last.best));
+    if let Some(random) = &last.random {
+        let _ = write!(
+            text,
+            "; {} others, mean of {} draws: log-probability {} nats",
+            last.n,
+            random.draws,
+            nats(random.log_prob_nats)
+        );
+    }
+    text + ")."
+}
+
+fn contrast_words(contrast: &Contrast) -> Option<String> {
+    let name = contrast.condition.as_str();
+    if !name.starts_with("mask(noise") || name.contains("layers=") {
+        return None;
+    }
+    let said = match contrast.log_prob_nats.sign() {
+        1 => "gains more from the absence of noise than",
+        -1 => "gains less from the absence of noise than",
+        _ => "gains or loses no more from the absence of noise, as far as can be told, than",
+    };
+    let nats = nats(contrast.log_prob_nats);
+    Some(format!(
+        "{} {said} {} ({name}: {nats} nats, {} prompts).",
+        contrast.model, contrast.baseline, contrast.prompts
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Proportion;
+    use crate::tables::Delta;
+
+    fn delta(difference: f64, half: f64) -> Delta {
+        Delta { difference, lo: difference - half, hi: difference + half }
+    }
+
+    fn effect(condition: &str, hits: usize, log_prob: Delta) -> Effect {
+        let of = |hits: usize| Proportion {
+            hits,
+            n: 10,
+            fraction: Some(hits as f64 / 10.0),
+            lo: (hits as f64 / 10.0 - 0.2).max(0.0),
+            hi: (hits as f64 / 10.0 + 0.2).min(1.0),
+        };
+        Effect {
+            model: "m".into(),
+            setting: (8, 1, 1),
+            condition: condition.into(),
+            draws: 1,
+            prompts: 10,
+            accuracy: of(hits),
+            untreated_accuracy: of(9),
+            exact: delta(0.0, 0.1),
+            log_prob_nats: log_prob,
+        }
+    }
+
+    fn said(effect: Effect) -> Vec<String> {
+        words(&Effects { conditions: vec![effect], ..Effects::default() })
+    }
+
+    #[test]
+    fn words_follow_the_interval_and_not_the_estimate() {
+        assert!(said(effect("mask(noise)", 9, delta(0.5, 0.1)))[0].contains("noise costs this model"));
+        assert!(said(effect("mask(noise)", 9, delta(0.5, 0.6)))[0].contains("told from chance"));
+        assert!(said(effect("mask(noise, rows=all)", 9, delta(-0.5, 0.1)))[0].contains("needs what counts as noise"));
+        assert!(said(effect("mask(needle+answer)", 0, delta(-9.0, 1.0)))[0].contains("as it must be"));
+        assert!(said(effect("mask(needle+answer)", 8, delta(-0.1, 1.0)))[0].contains("do not measure retrieval"));
+        assert!(said(effect("mask(filler)", 8, delta(0.1, 1.0))).is_empty());
+        assert!(said(effect("mask(noise, layers=1)", 8, delta(0.5, 0.1))).is_empty(), "no layer speaks for all");
+    }
+
+    #[test]
+    fn heads_matter_where_the_best_cost_more_than_others() {
+        let knockout = |n, less| Knockout {
+            n,
+            by: "share_out",
+            best: effect("ablate(best:1:share_out)", 2, delta(-3.0, 0.5)),
+            random: Some(effect("ablate(random:1:share_out:0)", 9, delta(-0.1, 0.2))),
+            best_less_random: Some(less),
+        };
+        let said = |list: Vec<Knockout>| words(&Effects { heads: list, ..Effects::default() }).remove(0);
+        let text = said(vec![knockout(1, delta(-0.1, 0.5)), knockout(4, delta(-2.9, 0.5))]);
+        assert!(text.contains("from 4 heads on") && text.contains("best 4 out: accuracy 90.0 -> 20.0 %"), "{text}");
+        assert!(said(vec![knockout(1, delta(-0.1, 0.5))]).contains("worth no more than others"));
+    }
+}
