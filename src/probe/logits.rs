@@ -48,8 +48,14 @@ impl RowSink for LogitSink {
     fn see(&mut self, row: &Row<'_>) {
         let (layer, head, query) = (self.layer, self.head, row.query);
         for (map, logits) in row.logits.iter().enumerate() {
-            let first = row.first_visible;
-            self.tally.add(&logits[first..], |i| LogitAt { layer, head, map, query, key: first + i });
+            let mut first = row.first_visible;
+            // Keys that a treatment masks have no logit: -inf is no number of the model's.
+            for run in logits[first..].chunk_by(|a, b| is_masked(*a) == is_masked(*b)) {
+                if !is_masked(run[0]) {
+                    self.tally.add(run, |i| LogitAt { layer, head, map, query, key: first + i });
+                }
+                first += run.len();
+            }
         }
     }
 
@@ -61,6 +67,10 @@ impl RowSink for LogitSink {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
+}
+
+fn is_masked(logit: f32) -> bool {
+    logit == f32::NEG_INFINITY
 }
 
 #[cfg(test)]
@@ -88,6 +98,15 @@ mod tests {
         assert_eq!((tally.histogram.n(), tally.histogram.zeros(), tally.max()), (6, 1, Some(9.0)));
         // Magnitudes 0, 1, 2, 3, 9, 9.
         assert!((tally.median().unwrap() - 2.5).abs() < 2.5 / 256.0);
+    }
+
+    #[test]
+    fn masked_keys_have_no_logit_and_leave_the_places_of_others_alone() {
+        let rows = [row(&[&[f32::NEG_INFINITY, 3.0, f32::NEG_INFINITY, f32::NEG_INFINITY, -5.0]])];
+        let tally = watch::<LogitSink>(&LogitProbe, &rows, 1).tally;
+        let found: Vec<_> = tally.top.entries().iter().map(|entry| (entry.value, entry.place.key)).collect();
+        assert_eq!(found, [(-5.0, 4), (3.0, 1)]);
+        assert_eq!((tally.histogram.n(), tally.moments.n(), tally.moments.mean()), (2, 2, Some(-1.0)));
     }
 
     #[test]
