@@ -147,8 +147,11 @@ impl Setup {
 /// Sums and counts of each head, by ranking.
 type Scores = BTreeMap<Ranking, BTreeMap<(usize, usize), (f64, usize)>>;
 
+/// Heads as (layer, head), each with its mean, the best first.
+type Ranked = Vec<((usize, usize), f64)>;
+
 /// Heads from the largest mean to the smallest, the first of equals first.
-fn rankings(scores: &Scores) -> BTreeMap<Ranking, Vec<((usize, usize), f64)>> {
+fn rankings(scores: &Scores) -> BTreeMap<Ranking, Ranked> {
     let ranked = |heads: &BTreeMap<(usize, usize), (f64, usize)>| {
         let mut ranked: Vec<_> = heads.iter().map(|(&head, &(sum, n))| (head, sum / n as f64)).collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));

@@ -96,7 +96,7 @@ fn push_scores<const N: usize>(
     for (i, names) in names.iter().enumerate() {
         for (name, scores) in names.iter().zip(scores) {
             if let Some(mean) = scores[i].mean() {
-                push(Found { layer: Some(layer), head: Some(head), ..fraction(*name, None, mean, scores[i].rows) });
+                push(Found { layer: Some(layer), head: Some(head), ..fraction(name, None, mean, scores[i].rows) });
             }
         }
     }

@@ -176,7 +176,10 @@ pub(super) fn without_mark(text: String) -> String {
 
 /// The tokens of a text by the hash of the tokenizer that made them: it is cut once, not for every window.
 #[derive(Clone, Debug, Default)]
-pub struct TokensOf(Arc<Mutex<Vec<(String, Arc<Encoded>)>>>);
+pub struct TokensOf(Arc<Mutex<Known>>);
+
+/// Texts that were cut, by the hash of the tokenizer.
+type Known = Vec<(String, Arc<Encoded>)>;
 
 impl TokensOf {
     fn get(&self, text: &str, tokenizer: &Tokenizer) -> Result<Arc<Encoded>> {

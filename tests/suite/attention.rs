@@ -214,10 +214,16 @@ fn a_masked_row_is_a_silenced_row_made_whole_again() {
         for ((masked, silenced), before) in masked.iter().zip(&silenced).zip(&left_alone) {
             for ((masked, silenced), before) in masked.iter().zip(silenced).zip(before).skip(30) {
                 for ((masked, silenced), before) in masked.maps.iter().zip(&silenced.maps).zip(&before.maps) {
-                    // What a sink takes of the row is not lost with the keys.
-                    let left = silenced.iter().sum::<f32>() + (1.0 - before.iter().sum::<f32>());
+                    // What a sink takes of the row is not lost with the keys. It is known to the rounding of the row's sum
+                    // alone: where next to nothing is left, that tells nothing.
+                    let sum = |row: &[f32]| row.iter().map(|&x| f64::from(x)).sum::<f64>();
+                    let sink = if heads.sink.is_some() { 1.0 - sum(before) } else { 0.0 };
+                    let left = sum(silenced) + sink;
+                    if heads.sink.is_some() && left < 0.05 {
+                        continue;
+                    }
                     assert!(silenced.iter().zip(before).all(|(after, before)| *after == 0.0 || after == before));
-                    let whole: Vec<f64> = silenced.iter().map(|x| f64::from(x / left)).collect();
+                    let whole: Vec<f64> = silenced.iter().map(|&x| f64::from(x) / left).collect();
                     assert_eq!(differ(masked, &whole, 1e-5), 0, "{label}");
                 }
             }

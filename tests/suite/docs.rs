@@ -118,7 +118,7 @@ fn the_cheap_commands_print_what_the_pages_show() {
 }
 
 #[test]
-#[ignore = "a minute on two cores: run by .ci/run"]
+#[ignore = "minutes on two cores: cargo test --release -- --ignored"]
 fn the_first_command_of_the_readme_prints_the_readmes_table() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let command = "difftool needle --ctx 4k --out runs/readme";
@@ -127,5 +127,6 @@ fn the_first_command_of_the_readme_prints_the_readmes_table() {
     let words: Vec<&str> = command.split(' ').skip(1).collect();
     let output = Command::cargo_bin("difftool").unwrap().args(words).current_dir(scratch.path()).output().unwrap();
     assert!(output.status.success());
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), printed(&readme, command));
+    let (stdout, shown) = (String::from_utf8(output.stdout).unwrap(), printed(&readme, command));
+    assert!(shown.lines().count() > 8 && stdout.contains(shown.trim_end()), "{stdout}");
 }

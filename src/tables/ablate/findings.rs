@@ -10,7 +10,7 @@ pub(super) fn words(effects: &Effects) -> Vec<String> {
     let mut sentences: Vec<String> = effects.conditions.iter().filter_map(condition_words).collect();
     let alike =
         |a: &Knockout, b: &Knockout| a.best.model == b.best.model && a.best.setting == b.best.setting && a.by == b.by;
-    sentences.extend(effects.heads.chunk_by(alike).map(|of_model| head_words(of_model)));
+    sentences.extend(effects.heads.chunk_by(alike).map(head_words));
     sentences.extend(effects.contrasts.iter().filter_map(contrast_words));
     sentences
 }
