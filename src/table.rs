@@ -1,45 +1,55 @@
-//! Tables for the terminal: aligned columns, no lines, no colours, the same on a terminal and in a file.
+//! Tables for the terminal: aligned columns, no lines, no colours. A table that is wider than the page says once what all its
+//! rows share, and is broken into blocks of columns.
 
-use crate::terminal::escaped;
+use crate::terminal::{columns, escaped};
 use comfy_table::{presets, CellAlignment, ContentArrangement};
 use std::borrow::Cow;
 use std::fmt;
+use unicode_width::UnicodeWidthStr;
+
+/// Blanks between columns.
+const GAP: usize = 2;
 
 /// A heading and how its column is aligned.
 #[derive(Clone, Debug)]
 pub struct Column {
     heading: Cow<'static, str>,
     alignment: CellAlignment,
+    key: bool,
+}
+
+impl Column {
+    /// The same as one of those that say what a row is about, as the first column always does: it comes again in every
+    /// block of a table that is broken.
+    pub fn key(self) -> Self {
+        Self { key: true, ..self }
+    }
 }
 
 /// A column of words.
 pub fn left(heading: impl Into<Cow<'static, str>>) -> Column {
-    Column { heading: heading.into(), alignment: CellAlignment::Left }
+    Column { heading: heading.into(), alignment: CellAlignment::Left, key: false }
 }
 
 /// A column of numbers.
 pub fn right(heading: impl Into<Cow<'static, str>>) -> Column {
-    Column { heading: heading.into(), alignment: CellAlignment::Right }
+    Column { heading: heading.into(), alignment: CellAlignment::Right, key: false }
 }
 
 /// A plain table, printed with `{}`; the last line ends without a newline.
 #[derive(Clone, Debug)]
 pub struct Table {
-    inner: comfy_table::Table,
-    width: usize,
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+    page: usize,
 }
 
 impl Table {
-    /// A table without rows.
-    pub fn new(columns: &[Column]) -> Self {
-        let mut inner = comfy_table::Table::new();
-        inner.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        inner.set_header(columns.iter().map(|column| escaped(&column.heading).into_owned()));
-        for (cells, column) in inner.column_iter_mut().zip(columns) {
-            cells.set_cell_alignment(column.alignment);
-            cells.set_padding((0, 2));
-        }
-        Self { inner, width: columns.len() }
+    /// A table without rows, for a page as wide as the terminal.
+    pub fn new(headings: &[Column]) -> Self {
+        let escape =
+            |column: &Column| Column { heading: escaped(&column.heading).into_owned().into(), ..column.clone() };
+        Self { columns: headings.iter().map(escape).collect(), rows: Vec::new(), page: columns() }
     }
 
     /// Adds a row. What a terminal would obey is escaped: names come from strangers.
@@ -48,14 +58,72 @@ impl Table {
     /// If it has not one cell for each column.
     pub fn row<C: ToString>(&mut self, cells: impl IntoIterator<Item = C>) {
         let cells: Vec<String> = cells.into_iter().map(|cell| escaped(&cell.to_string()).into_owned()).collect();
-        assert_eq!(cells.len(), self.width, "cells of a row: {cells:?}");
-        self.inner.add_row(cells);
+        assert_eq!(cells.len(), self.columns.len(), "cells of a row: {cells:?}");
+        self.rows.push(cells);
+    }
+
+    /// Characters that a column takes.
+    fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().map(|row| row[column].width());
+        cells.fold(self.columns[column].heading.width(), usize::max)
+    }
+
+    fn width_of(&self, columns: &[usize]) -> usize {
+        columns.iter().map(|&column| self.width(column) + GAP).sum::<usize>().saturating_sub(GAP)
+    }
+
+    /// Whether a column tells rows apart or has something to say of them: not a key that is the same in all rows.
+    fn differs(&self, column: usize) -> bool {
+        let mut cells = self.rows.iter().map(|row| &row[column]);
+        let Some(first) = cells.next() else { return true };
+        column == 0 || !self.columns[column].key || cells.any(|cell| cell != first)
+    }
+
+    /// The blocks of columns that are as wide as the page at most, as far as a single column is; keys come in each.
+    fn blocks(&self, columns: &[usize]) -> Vec<Vec<usize>> {
+        let (keys, others): (Vec<usize>, Vec<usize>) =
+            columns.iter().partition(|&&column| column == 0 || self.columns[column].key);
+        let mut blocks = vec![keys.clone()];
+        for column in others {
+            let block = blocks.last_mut().expect("there is a first block");
+            block.push(column);
+            if block.len() > keys.len() + 1 && self.width_of(block) > self.page {
+                block.pop();
+                blocks.push([keys.as_slice(), &[column]].concat());
+            }
+        }
+        blocks
+    }
+
+    /// Some of the columns, aligned.
+    fn block(&self, columns: &[usize]) -> String {
+        let mut block = comfy_table::Table::new();
+        block.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        block.set_header(columns.iter().map(|&column| &self.columns[column].heading));
+        for (cells, &column) in block.column_iter_mut().zip(columns) {
+            cells.set_cell_alignment(self.columns[column].alignment);
+            cells.set_padding((0, GAP as u16));
+        }
+        for row in &self.rows {
+            block.add_row(columns.iter().map(|&column| &row[column]));
+        }
+        block.trim_fmt()
     }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.inner.trim_fmt())
+        let all: Vec<usize> = (0..self.columns.len()).collect();
+        if self.width_of(&all) <= self.page {
+            return f.write_str(&self.block(&all));
+        }
+        let (told, shared): (Vec<usize>, Vec<usize>) = all.iter().partition(|&&column| self.differs(column));
+        if !shared.is_empty() {
+            let said = |&column: &usize| format!("{} {}", self.columns[column].heading, self.rows[0][column]);
+            writeln!(f, "Throughout: {}\n", shared.iter().map(said).collect::<Vec<_>>().join(", "))?;
+        }
+        let blocks: Vec<String> = self.blocks(&told).iter().map(|columns| self.block(columns)).collect();
+        f.write_str(&blocks.join("\n\n"))
     }
 }
 
@@ -113,9 +181,51 @@ diff         6/2  100.0 [96.4, 100.0]      31.0";
 
     #[test]
     fn long_cells_are_not_wrapped() {
-        let mut table = Table::new(&[left("model"), right("n")]);
+        let mut table = Table::new(&[left("model").key(), right("n")]);
         table.row(["m".repeat(300), "1".to_string()]);
         assert_eq!(table.to_string().lines().count(), 2);
+    }
+
+    /// Two models at one length, with so many numbers each.
+    fn wide(numbers: usize, page: usize) -> String {
+        let keys = [left("model").key(), right("tokens").key()];
+        let numbers: Vec<String> = (0..numbers).map(|i| format!("number {i}")).collect();
+        let columns: Vec<Column> = keys.into_iter().chain(numbers.iter().cloned().map(right)).collect();
+        let mut table = Table { page, ..Table::new(&columns) };
+        for model in ["transformer", "diff"] {
+            table.row(
+                [model, "512"].into_iter().map(str::to_owned).chain(numbers.iter().map(|name| name[7..].to_owned())),
+            );
+        }
+        table.to_string()
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_says_once_what_its_rows_share_and_is_broken_into_blocks() {
+        let narrow = "\
+model        tokens  number 0
+transformer     512         0
+diff            512         0";
+        assert_eq!(wide(1, 29), narrow);
+        let shared = "\
+Throughout: tokens 512
+
+model        number 0
+transformer         0
+diff                0";
+        assert_eq!(wide(1, 28), shared);
+        let blocks = "\
+Throughout: tokens 512
+
+model        number 0  number 1
+transformer         0         1
+diff                0         1
+
+model        number 2
+transformer         2
+diff                2";
+        assert_eq!(wide(3, 31), blocks);
+        assert_eq!(wide(3, 1).matches("model").count(), 3, "a page is as wide as a key and a number at least");
     }
 
     #[test]

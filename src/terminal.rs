@@ -66,6 +66,22 @@ pub fn arguments() -> Vec<String> {
     std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
+/// Characters of a line where no terminal says how wide it is.
+const PAGE: usize = 80;
+
+/// Characters of a line on stdout: as many as the terminal has, 80 in a file.
+pub fn columns() -> usize {
+    match terminal_size::terminal_size_of(io::stdout()) {
+        Some((width, _)) => usize::from(width.0).max(PAGE / 2),
+        None => PAGE,
+    }
+}
+
+/// Text in lines that fit the page; those after the first begin with the indent.
+pub fn wrapped(text: &str, indent: &str) -> String {
+    textwrap::fill(text, textwrap::Options::new(columns()).subsequent_indent(indent).break_words(false))
+}
+
 /// Standard output. Its errors name it; a closed pipe stays a closed pipe.
 pub fn stdout() -> Stdout {
     Stdout(io::stdout().lock())

@@ -25,7 +25,7 @@ fn place(model: &str, (tokens, needles, retrieve): Setting) -> Vec<Cell> {
 }
 
 fn places(heading: &str) -> Vec<Column> {
-    vec![words(heading), numbers("tokens"), numbers("N"), numbers("R")]
+    [words(heading), numbers("tokens"), numbers("N"), numbers("R")].map(Column::key).into()
 }
 
 impl Delta {
@@ -45,15 +45,18 @@ fn nats(delta: Delta) -> String {
 }
 
 fn conditions(effects: &[Effect]) -> Option<Sheet> {
-    let columns = [words("condition"), numbers("prompts"), numbers("accuracy %").named("exact")];
     let changes = [
-        numbers("change in points").named("exact_change"),
-        numbers("change of log-probability (nats)").named("answer_log_prob_change"),
+        numbers("accuracy %").named("exact"),
+        numbers("change, points").named("exact_change"),
+        numbers("change, nats").named("answer_log_prob_change"),
     ];
-    let columns = [places("model"), columns.into(), changes.into()].concat();
+    let condition = [words("condition"), numbers("prompts")].map(Column::key);
+    let columns = [places("model"), condition.into(), changes.into()].concat();
     let row = |effect: &Effect, name: &str, treated: bool| {
         let accuracy = if treated { &effect.accuracy } else { &effect.untreated_accuracy };
-        let hits = accuracy.fraction.map(|x| Cell::estimate(Kind::Hits, x, Some(accuracy.interval())));
+        // Its interval is left to programs: what counts is the change.
+        let plain = |cell: Cell| Cell { aside: String::new(), ..cell };
+        let hits = accuracy.fraction.map(|x| plain(Cell::estimate(Kind::Hits, x, Some(accuracy.interval()))));
         let change = |delta: Delta, kind| if treated { delta.cell(kind) } else { Cell::none() };
         let numbers = vec![
             Cell::words(name),
@@ -70,8 +73,8 @@ fn conditions(effects: &[Effect]) -> Option<Sheet> {
         rows.extend(group.iter().map(|effect| row(effect, &effect.condition, true)));
     }
     let note =
-        "The same prompts under each condition: accuracy [95 % Wilson interval], and paired differences from the \
-                untreated passes [95 % bootstrap interval].";
+        "The same prompts under each condition: accuracy, and its change from the untreated passes in points and that of \
+         the answer's log-probability in nats, paired by prompt [95 % bootstrap interval].";
     Sheet::new("conditions", "What conditions cost", note.to_owned(), columns, rows).trimmed()
 }
 
@@ -84,7 +87,7 @@ fn knockouts(heads: &[Knockout]) -> Option<Sheet> {
         numbers("best - random, nats").named("best_less_random_log_prob"),
     ];
     let counts = [numbers("heads out").named("n"), words("by"), numbers("draws"), numbers("prompts")];
-    let columns = [places("model"), counts.into(), changes.into()].concat();
+    let columns = [places("model"), counts.map(Column::key).into(), changes.into()].concat();
     let row = |knockout: &Knockout| {
         let (best, random) = (&knockout.best, knockout.random.as_ref());
         let of = |delta: Option<Delta>, kind| delta.map_or_else(Cell::none, |delta| delta.cell(kind));
@@ -109,9 +112,9 @@ fn knockouts(heads: &[Knockout]) -> Option<Sheet> {
 }
 
 fn contrasts(contrasts: &[Contrast]) -> Option<Sheet> {
-    let changes =
-        [numbers("points").named("exact_change"), numbers("log-probability (nats)").named("answer_log_prob_change")];
-    let columns = [places("difference"), vec![words("condition"), numbers("prompts")], changes.into()].concat();
+    let changes = [numbers("points").named("exact_change"), numbers("nats").named("answer_log_prob_change")];
+    let condition = [words("condition"), numbers("prompts")].map(Column::key);
+    let columns = [places("difference"), condition.into(), changes.into()].concat();
     let row = |contrast: &Contrast| {
         let numbers = vec![
             Cell::words(&contrast.condition),

@@ -4,7 +4,7 @@ use super::means::{
     ACCURACY, ANSWER, ANSWER_ABS, ANSWER_NO_SINKS, ENTROPY, GENERATED, KEYS_90, LOG_PROB, NLL, NOISE, NOISE_ABS,
     NOISE_NO_SINKS,
 };
-use super::sheet::{numbers, words, Cell, Kind, Sheet};
+use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use super::Shown;
 use crate::frame::{Case, Frame, Setting, Treated};
 use rayon::prelude::*;
@@ -31,6 +31,7 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
     let mut columns = vec![words("difference"), numbers("tokens")];
     columns.extend(needles.then(|| [numbers("N"), numbers("R")]).into_iter().flatten());
     columns.push(numbers("prompts"));
+    let mut columns: Vec<Column> = columns.into_iter().map(Column::key).collect();
     columns.extend(COMPARED.iter().map(|shown| numbers(heading(shown)).named(shown.name())));
     let row = |(a, b): &(Case, Case)| {
         let compared: Vec<Option<(usize, Cell)>> =

@@ -16,17 +16,17 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
     }
     let rows = frame.models().iter().flat_map(|model| top_heads(frame, model, top)).collect();
     let columns = vec![
-        words("model"),
-        numbers("layer"),
-        numbers("head"),
-        numbers("prompts"),
+        words("model").key(),
+        numbers("layer").key(),
+        numbers("head").key(),
+        numbers("prompts").key(),
         numbers("answer %").named(format!("{}[answer]", frame.headline())),
-        numbers("among these in % of resamples").named("in_top"),
+        numbers("stable %").named("in_top"),
     ];
     let share = if frame.headline() == "share_out" { "its share of what they write" } else { "share of |attention|" };
     let note = format!(
         "The {top} heads of each model that attend most to the answer: {share}, mean over all prompts [95 % bootstrap \
-         interval], and how often they are among these when prompts are drawn anew."
+         interval]; stable: how often they are among these when prompts are drawn anew."
     );
     Sheet::new("heads", "Heads", note, columns, rows).details().trimmed()
 }

@@ -23,8 +23,6 @@ pub(super) const ANSWER: Shown<'static> = share("answer, out %", "share_out", So
 pub(super) const NOISE: Shown<'static> = share("noise, out %", "noise_out", None);
 pub(super) const ANSWER_ABS: Shown<'static> = share("answer, |a| %", "share_abs", Some("answer"));
 pub(super) const NOISE_ABS: Shown<'static> = share("noise, |a| %", "noise_abs", None);
-const ANSWER_SIGNED: Shown<'static> = share("answer, signed %", "share_signed", Some("answer"));
-const NOISE_SIGNED: Shown<'static> = share("noise, signed %", "noise_signed", None);
 const ANSWER_EVEN: Shown<'static> = share("answer, even %", "share_uniform", Some("answer"));
 pub(super) const NLL: Shown<'static> = number("NLL of prose (nats)", "nll", None);
 pub(super) const ENTROPY: Shown<'static> = number("entropy (nats)", "entropy", None);
@@ -111,7 +109,7 @@ const OF_ATTENTION: [&str; 11] = [
 
 /// Every table of means that the run has numbers for.
 pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
-    let tables = [accuracy, attention, fidelity, by_depth, conventions, shape, other];
+    let tables = [accuracy, attention, regions, fidelity, by_depth, conventions, shape, other];
     tables.into_iter().filter_map(|table| table(frame)).collect()
 }
 
@@ -145,8 +143,8 @@ fn table(
 ) -> Option<Sheet> {
     let (names, usual) = (Names::new(frame), Prompts::usual(frame));
     let mut columns = names.columns();
-    columns.extend((!depths.is_empty()).then(|| numbers("depth %").named("depth_pct")));
-    columns.push(numbers("prompts"));
+    columns.extend((!depths.is_empty()).then(|| numbers("depth %").named("depth_pct").key()));
+    columns.push(numbers("prompts").key());
     columns.extend(wanted.iter().map(|wanted| wanted.column(usual)));
     let row = |(case, depth_pct): &(Case, Option<f64>)| {
         let estimates: Vec<Cell> = wanted.iter().map(|w| estimate(frame, case, w.shown, w.of.at(*depth_pct))).collect();
@@ -205,37 +203,69 @@ fn accuracy(frame: &Frame) -> Option<Sheet> {
     Some(with_words(frame, sheet, "remark", |case| at_the_floor(case).map(|_| "accuracy at the floor")))
 }
 
-/// Shares of the answer and of noise in every reading, of every other region that occurs, and of the best head.
-fn regions(frame: &Frame) -> Vec<Shown<'_>> {
-    let headline = frame.headline();
-    let others = frame.regions().iter().filter(|region| *region != "answer");
-    let mut shown = vec![ANSWER, ANSWER_SIGNED, ANSWER_ABS, ANSWER_EVEN];
-    shown.extend([NOISE, NOISE_SIGNED, NOISE_ABS, share("noise, even %", "noise_uniform", None)]);
-    shown.extend(others.map(|region| share(region, headline, Some(region))));
-    let best_head = if headline == "share_out" { "share_out_best_head" } else { "share_abs_best_head" };
-    shown.push(share("best head's answer", best_head, Some("answer")));
-    shown
+/// Ways to read a row's shares: a name, the answer's and the noise's.
+const READINGS: [(&str, Shown<'static>, Option<Shown<'static>>); 6] = [
+    ("out", ANSWER, Some(NOISE)),
+    ("signed", share("", "share_signed", Some("answer")), Some(share("", "noise_signed", None))),
+    ("|a|", ANSWER_ABS, Some(NOISE_ABS)),
+    ("even", ANSWER_EVEN, Some(share("", "noise_uniform", None))),
+    ("best head, out", share("", "share_out_best_head", Some("answer")), None),
+    ("best head, |a|", share("", "share_abs_best_head", Some("answer")), None),
+];
+
+/// Shares of the answer and of noise, a row for each reading.
+fn attention(frame: &Frame) -> Option<Sheet> {
+    let (names, usual) = (Names::new(frame), Prompts::usual(frame));
+    let keys = [words("reading"), numbers("prompts")].map(Column::key);
+    let columns = [names.columns(), keys.into(), vec![numbers("answer %"), numbers("noise %"), words("")]].concat();
+    let row = |(case, (reading, answer, noise)): &(Case, (&str, Shown<'_>, Option<Shown<'_>>))| {
+        let shares = [Some(*answer), *noise].map(|shown| shown.map(|shown| estimate(frame, case, shown, usual)));
+        let shares = shares.map(|cell| cell.unwrap_or_else(Cell::none));
+        let remark = answer_near_even(frame, case).filter(|_| *reading == READINGS[0].0);
+        let remark = remark.map_or_else(Cell::none, Cell::words);
+        let measured = shares.iter().any(|cell| !cell.is_none());
+        let place = [names.cells(case), vec![Cell::words(*reading), usual.count(frame, case)]].concat();
+        measured.then(|| [place, shares.into(), vec![remark]].concat())
+    };
+    let rows: Vec<_> =
+        frame.cases().into_iter().flat_map(|case| READINGS.map(|reading| (case.clone(), reading))).collect();
+    let rows = rows.par_iter().map(row).collect::<Vec<_>>().into_iter().flatten().collect();
+    let note = format!(
+        "Shares of the answer and of noise (template, filler, distractors). Out: of what the heads write; it sees values \
+         and what is cancelled. Signed: of the weights as they are added. |a|: of their magnitudes. Even: if attention \
+         were spread evenly. None says whether what is written matters: `ablate` does. Mean over heads and layers; {} \
+         {INTERVALS}.",
+        over(frame)
+    );
+    let columns = named(columns, &[("answer %", "answer"), ("noise %", "noise"), ("", "remark")]);
+    Sheet::new("attention", "Where the attention goes", note, columns, rows).trimmed()
 }
 
-fn attention(frame: &Frame) -> Option<Sheet> {
-    let what = if frame.headline() == "share_out" {
-        "What regions give the output of the heads in % of it (out); beside it shares of weights as they are added \
-         (signed), of their magnitude (|a|), and of attention spread evenly. Out sees values and what is cancelled, the \
-         others do not; none of them says whether what is written matters."
-    } else {
-        "Share of |attention| by region in %."
+fn named(columns: Vec<Column>, names: &[(&str, &str)]) -> Vec<Column> {
+    let name = |column: Column| match names.iter().find(|(heading, _)| *heading == column.heading) {
+        Some((_, name)) => column.named(*name),
+        None => column,
     };
-    let note = format!("{what} Mean over heads and layers; {} {INTERVALS}.", over(frame));
-    let sheet =
-        table(frame, ("attention", "Where the attention goes", note), &[], &Wanted::usual(frame, &regions(frame)))?;
-    Some(with_words(frame, sheet, "remark", |case| answer_near_even(frame, case)))
+    columns.into_iter().map(name).collect()
+}
+
+/// The share of every region but the answer: of the output where that was measured, of |attention| otherwise.
+fn regions(frame: &Frame) -> Option<Sheet> {
+    let headline = frame.headline();
+    let what = if headline == "share_out" { "what the heads write" } else { "|attention|" };
+    let note = format!("Shares of {what} by region in %. Mean over heads and layers; {} {INTERVALS}.", over(frame));
+    let others = frame.regions().iter().filter(|region| *region != "answer");
+    let shown: Vec<Shown<'_>> = others.map(|region| share(region, headline, Some(region))).collect();
+    let sheet = table(frame, ("regions", "Regions", note), &[], &Wanted::usual(frame, &shown))?;
+    // Where nothing is asked, regions are all there is.
+    Some(if frame.asks() { sheet.details() } else { sheet })
 }
 
 /// Whether the interval of the answer's share of the output holds what an even spread would give.
 fn answer_near_even(frame: &Frame, case: &Case) -> Option<&'static str> {
     let of = |shown: Shown<'_>| frame.estimate(case, shown.quantity(), frame.usual_cities(), None);
     let (even, _) = of(ANSWER_EVEN)?;
-    of(ANSWER)?.1.is_some_and(|share| share.contains(even)).then_some("answer near even")
+    of(ANSWER)?.1.is_some_and(|share| share.contains(even)).then_some("near even")
 }
 
 /// The table with a column of words about its cases, if there are any.
@@ -301,7 +331,7 @@ fn by_depth(frame: &Frame) -> Option<Sheet> {
     if depths.len() < 2 {
         return None;
     }
-    let shown = [vec![ACCURACY, LOG_PROB], regions(frame), vec![number("lambda", "lambda", None)]].concat();
+    let shown = [ACCURACY, LOG_PROB, ANSWER, NOISE, ANSWER_ABS, NOISE_ABS, number("lambda", "lambda", None)];
     let note =
         format!("By depth of the answer in the text: accuracy [95 % Wilson interval]; {} {INTERVALS}.", over(frame));
     table(frame, ("depth", "By depth", note), &depths, &Wanted::usual(frame, &shown)).map(Sheet::details)
@@ -313,7 +343,8 @@ fn other(frame: &Frame) -> Option<Sheet> {
     let is_known = |metric: &str| known.iter().any(|shown| shown.metric == metric) || OF_ATTENTION.contains(&metric);
     let (names, usual) = (Names::new(frame), Prompts::usual(frame));
     let mut columns = names.columns();
-    columns.extend([words("metric"), words("region"), words("unit"), numbers("prompts"), numbers("mean")]);
+    columns.extend([words("metric"), words("region"), words("unit"), numbers("prompts")].map(Column::key));
+    columns.push(numbers("mean"));
     let mut rows = Vec::new();
     for case in frame.cases() {
         for (metric, region, unit) in frame.metrics().iter().filter(|(metric, ..)| !is_known(metric)) {

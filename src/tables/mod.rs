@@ -93,7 +93,7 @@ impl Names {
         let mut columns = vec![words("model"), numbers("tokens")];
         columns.extend(self.needles.then(|| [numbers("N"), numbers("R")]).into_iter().flatten());
         columns.extend(self.condition.then(|| words("condition")));
-        columns
+        columns.into_iter().map(Column::key).collect()
     }
 
     fn cells(&self, case: &Case) -> Vec<Cell> {
@@ -118,15 +118,15 @@ pub(crate) fn sheets(frame: &Frame) -> Vec<Sheet> {
     sheets.extend(differences::sheet(frame));
     sheets.extend(outliers::sheets(frame));
     sheets.extend(heads::sheet(frame));
-    sheets.extend(roles::sheet(frame));
+    sheets.extend(roles::sheets(frame));
     sheets
 }
 
 /// Tables for the second look that a preset is about.
 fn of_preset(show: &str) -> &'static [&'static str] {
     match show {
-        "ratio" => &["depth", "conventions", "shape", "heads"],
-        "heads" => &["roles"],
+        "ratio" => &["regions", "depth", "conventions", "shape", "heads"],
+        "heads" => &["roles", "sinks"],
         "outliers" => &["outliers-by-layer"],
         _ => &[],
     }
@@ -142,20 +142,26 @@ fn paper(frame: &Frame) -> Option<&'static str> {
     Some(match show {
         "ratio" => {
             "\
-The paper (Table 3; 3B models, signed shares, other prompts; mean over heads and layers, depths 0, 25, 50, 75, 100 %):
+The paper (Table 3; 3B models, signed shares, other prompts; mean over heads and
+layers, depths 0, 25, 50, 75, 100 %):
   Transformer  answer  3  3  3  7  9 %   noise 51 54 52 49 49 %
   DIFF         answer 27 30 31 32 40 %   noise  1  2  2  2  1 %"
         }
         "quantize" => {
             "\
-The paper (Figure 8; 3B models, HellaSwag zero-shot, read off the figure to about 2 points):
-  Transformer  65 % to 8 bits, 50 % at 6, 40 % at 4;  DIFF 65 % to 6 bits, 60 % at 4: `4-bit DIFF ~ 6-bit Transformer`"
+The paper (Figure 8; 3B models, HellaSwag zero-shot, read off the figure to
+about 2 points):
+  Transformer  65 % to 8 bits, 50 % at 6, 40 % at 4
+  DIFF         65 % to 6 bits, 60 % at 4: `4-bit DIFF ~ 6-bit Transformer`"
         }
         "outliers" => {
             "\
-The paper (Table 5; 3B models, 0.4M tokens of their own text): top-1, 2, 3, 10, 100, median
-  logits  Transformer  318.0  308.2  304.9  284.7  251.5  5.4    DIFF    38.8   38.8   37.3   32.0   27.4  3.3
-  hidden  Transformer 3608.6 3607.4 3603.6 3552.1 2448.2  0.6    DIFF  1688.2 1672.5 1672.1 1624.3  740.9  1.2"
+The paper (Table 5; 3B models, 0.4M tokens of their own text):
+                        top-1   top-2   top-3  top-10 top-100  median
+  logits  Transformer   318.0   308.2   304.9   284.7   251.5     5.4
+          DIFF           38.8    38.8    37.3    32.0    27.4     3.3
+  hidden  Transformer  3608.6  3607.4  3603.6  3552.1  2448.2     0.6
+          DIFF         1688.2  1672.5  1672.1  1624.3   740.9     1.2"
         }
         _ => return None,
     })

@@ -15,9 +15,9 @@ pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
 
 fn models(frame: &Frame) -> Sheet {
     let columns = vec![
-        words("model"),
-        numbers("windows"),
-        numbers("tokens"),
+        words("model").key(),
+        numbers("windows").key(),
+        numbers("tokens").key(),
         numbers("NLL").named("nll_nats"),
         numbers("perplexity"),
         numbers("bits/byte").named("bits_per_byte"),
@@ -104,8 +104,8 @@ fn differences(frame: &Frame) -> Option<Sheet> {
 
 fn positions(frame: &Frame) -> Sheet {
     let columns = vec![
-        words("model"),
-        words("positions"),
+        words("model").key(),
+        words("positions").key(),
         numbers("tokens"),
         numbers("NLL").named("nll_nats"),
         numbers("minus the first model").named("difference_nats"),

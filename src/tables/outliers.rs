@@ -107,6 +107,7 @@ fn filled(id: &'static str, title: &'static str, note: String, records: &[&Recor
     let treated = places.iter().any(|(place, _)| place.treated.condition.is_some());
     let mut columns = vec![words("model"), numbers("tokens"), words("of"), numbers("layer"), numbers("numbers")];
     columns.extend(treated.then(|| words("condition")));
+    let mut columns: Vec<Column> = columns.into_iter().map(Column::key).collect();
     columns.extend(metrics.iter().map(|metric| column(metric)));
     let row = |(place, records): &(Place<'_>, Vec<&Record>)| {
         let of = place.region.map_or_else(Cell::none, Cell::words);

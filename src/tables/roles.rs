@@ -1,6 +1,6 @@
-//! What each head is for: the strongest heads of each role.
+//! What each head is for: the strongest heads of each role, and what sinks give back.
 
-use super::sheet::{numbers, words, Cell, Kind, Sheet};
+use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use crate::frame::Frame;
 use crate::stats::{bootstrap_mean, mean, rank_stability, RESAMPLES};
 use crate::table::{percent, short};
@@ -8,6 +8,8 @@ use crate::table::{percent, short};
 /// Heads that are listed of each role if nobody says how many.
 const TOP: usize = 3;
 
+/// The metric of sinks.
+const SINK: &str = "sink_share_first";
 /// A head whose first token takes less than this is no sink, by the threshold of Gu et al. (2025).
 const SINK_SHARE: f64 = 0.3;
 /// A sink whose value is shorter than this part of the usual one gives nothing back.
@@ -66,90 +68,141 @@ pub(crate) const ROLES: [Role; 10] = [
         "duplicate_token_a1",
         "duplicate_token_a2",
     ),
-    role("sink", "sink_share_first", None, "share on the first token (%)"),
+    role("sink", SINK, None, "share on the first token (%)"),
     role("cancelling", "cancelled", None, "attention that the subtraction removes (%)"),
     number(role("loud", "context_rms", None, "RMS of the weighed values")),
 ];
 
 /// What the roles are.
 const NOTE: &str = "\
-answer out: the answer's share of what the head writes. answer logits: its direct effect on the right token's logit, less the
-mean logit. retrieval: how often the largest key is the token to copy (Wu et al. 2024). query: share of the question's rows on
-the needle. previous token, induction, duplicate token: on repeated random tokens. sink: share on the first token, with the
-norm of its value over the mean one. cancelling: 1 - sum |a| / sum (A1 + lambda A2). loud: RMS before the head norm.";
+Answer out: the answer's share of what the head writes. Answer logits: its direct effect on the right token's logit, less \
+the mean logit. Retrieval: how often the largest key is the token to copy (Wu et al. 2024). Query: share of the question's \
+rows on the needle. Previous token, induction, duplicate token: on repeated random tokens. Sink: share on the first token. \
+Cancelling: 1 - sum |a| / sum (A1 + lambda A2). Loud: RMS before the head norm.";
 
-/// The table, if the run is about it, or roles were measured.
-pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
+/// How the table calls a head: `2.0` is head 0 of layer 2, as in the conditions of `ablate`.
+fn head_name((layer, head): (usize, usize)) -> Cell {
+    Cell::words(format!("{layer}.{head}"))
+}
+
+/// The tables, if the run is about them, or roles were measured.
+pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
     let measured = frame.metrics().iter().any(|(metric, ..)| metric == "retrieval_score");
     if frame.config_text("show") != "heads" && !measured {
-        return None;
+        return Vec::new();
     }
     let asked = frame.config("top").and_then(serde_json::Value::as_u64);
     let top = asked.map_or(TOP, |top| usize::try_from(top).unwrap_or(usize::MAX));
-    let columns = vec![
-        words("role"),
-        words("model"),
-        numbers("layer"),
-        numbers("head"),
-        numbers("prompts"),
+    [roles(frame, top), sinks(frame, top)].into_iter().flatten().collect()
+}
+
+fn roles(frame: &Frame, top: usize) -> Option<Sheet> {
+    let keys = [words("role"), words("model"), words("head"), numbers("prompts")].map(Column::key);
+    let numbers = [
         numbers("score"),
-        numbers("among these in %").named("in_top"),
+        numbers("stable %").named("in_top"),
         numbers("A1").named("score_a1"),
         numbers("A2").named("score_a2"),
-        words("").named("kind"),
     ];
-    let of =
-        |role: &Role| frame.models().iter().flat_map(|model| strongest(frame, model, role, top)).collect::<Vec<_>>();
+    let of = |role: &Role| -> Vec<Vec<Cell>> {
+        let of_model = |model: &String| -> Vec<Vec<Cell>> {
+            strongest(frame, model, role, top).map(|head| row(frame, model, role, &head)).collect()
+        };
+        frame.models().iter().flat_map(of_model).collect()
+    };
     let rows = ROLES.iter().flat_map(of).collect();
     let note = format!(
-        "The {top} strongest heads of each role: layers and heads count from 0; scores are means over prompts, fractions in % \
-         [95 % bootstrap interval]. {NOTE}"
+        "The {top} strongest heads of each role. Head 2.0 is head 0 of layer 2. Scores are means over prompts, fractions \
+         in % [95 % bootstrap interval]; stable: how often a head is among these when prompts are drawn anew; A1 and A2: \
+         the score of a single map. {NOTE}"
     );
+    let columns = [keys.to_vec(), numbers.into()].concat();
     Sheet::new("roles", "What heads are for", note, columns, rows).details().trimmed()
 }
 
-/// The strongest heads of a model in a role; ties in the order of layers and heads.
-fn strongest(frame: &Frame, model: &str, role: &Role, top: usize) -> Vec<Vec<Cell>> {
-    let (heads, seed) = (frame.heads(model, role.metric.0, role.metric.1), frame.about.seed);
-    let values: Vec<Vec<f64>> = heads.iter().map(|(_, values)| values.clone()).collect();
-    let stability = rank_stability(&values, top, RESAMPLES, seed);
-    let mut found: Vec<_> = heads.into_iter().zip(stability).filter_map(|(h, s)| Some((mean(&h.1)?, h, s))).collect();
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    found.truncate(top);
-    let kind = if role.fraction { Kind::Share } else { Kind::Number };
-    let row = |(score, (at, values), in_top): (f64, ((usize, usize), Vec<f64>), f64)| {
-        let other = |metric: &str| {
-            let of_heads = frame.heads(model, metric, None);
-            of_heads.into_iter().find(|(place, _)| *place == at).and_then(|(_, values)| mean(&values))
-        };
-        let several = values.len() > 1;
-        let interval = bootstrap_mean(&values, RESAMPLES, seed).filter(|_| several);
-        let write = |x: f64| if role.fraction { percent(x) } else { short(Some(x)) };
-        let norm = Some("value_norm_first").filter(|_| role.metric.0 == "sink_share_first").and_then(other);
-        vec![
-            Cell::words(role.name),
-            Cell::words(model),
-            Cell::count(Some(at.0)),
-            Cell::count(Some(at.1)),
-            Cell::count(Some(values.len())),
-            Cell::estimate(kind, score, interval),
-            Cell::number(Some(in_top).filter(|_| several), |x| format!("{:.0}", 100.0 * x)),
-            Cell::number(role.maps[0].and_then(other), write),
-            Cell::number(role.maps[1].and_then(other), write),
-            norm.map_or_else(Cell::none, |norm| Cell::words(sink(score, norm))),
-        ]
-    };
-    found.into_iter().map(row).collect()
+/// A head that is among the strongest of a role.
+struct Strong {
+    at: (usize, usize),
+    /// Mean over prompts.
+    score: f64,
+    values: Vec<f64>,
+    /// How often it is among them when prompts are drawn anew.
+    in_top: f64,
 }
 
-/// What a sink gives back: `value_norm` is that of the first token over the mean one.
-fn sink(share: f64, value_norm: f64) -> String {
-    let kind = match share > SINK_SHARE {
-        false => "no sink",
-        true if value_norm < NULL_VALUE => "null sink",
-        true => "broadcasting sink",
+/// The strongest heads of a model in a role; ties in the order of layers and heads.
+fn strongest(frame: &Frame, model: &str, role: &Role, top: usize) -> impl Iterator<Item = Strong> {
+    let heads = frame.heads(model, role.metric.0, role.metric.1);
+    let values: Vec<Vec<f64>> = heads.iter().map(|(_, values)| values.clone()).collect();
+    let stability = rank_stability(&values, top, RESAMPLES, frame.about.seed);
+    let strong = heads.into_iter().zip(stability);
+    let strong = strong.filter_map(|((at, values), in_top)| Some(Strong { at, score: mean(&values)?, values, in_top }));
+    let mut found: Vec<Strong> = strong.collect();
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    found.into_iter().take(top)
+}
+
+/// The mean over prompts of another number of a head.
+fn of_head(frame: &Frame, model: &str, metric: &str, at: (usize, usize)) -> Option<f64> {
+    let heads = frame.heads(model, metric, None);
+    heads.into_iter().find(|(place, _)| *place == at).and_then(|(_, values)| mean(&values))
+}
+
+fn row(frame: &Frame, model: &str, role: &Role, head: &Strong) -> Vec<Cell> {
+    let kind = if role.fraction { Kind::Share } else { Kind::Number };
+    let write = |x: f64| if role.fraction { percent(x) } else { short(Some(x)) };
+    let several = head.values.len() > 1;
+    let interval = bootstrap_mean(&head.values, RESAMPLES, frame.about.seed).filter(|_| several);
+    let of_map = |metric: Option<&str>| metric.and_then(|metric| of_head(frame, model, metric, head.at));
+    vec![
+        Cell::words(role.name),
+        Cell::words(model),
+        head_name(head.at),
+        Cell::count(Some(head.values.len())),
+        Cell::estimate(kind, head.score, interval),
+        Cell::number(Some(head.in_top).filter(|_| several), |x| format!("{:.0}", 100.0 * x)),
+        Cell::number(of_map(role.maps[0]), write),
+        Cell::number(of_map(role.maps[1]), write),
+    ]
+}
+
+/// What the strongest sinks of each model give back.
+fn sinks(frame: &Frame, top: usize) -> Option<Sheet> {
+    let role = ROLES.iter().find(|role| role.metric.0 == SINK).expect("sinks are a role");
+    let columns = [
+        words("model").key(),
+        words("head").key(),
+        numbers("on first token %").named(SINK),
+        numbers("its value / mean value").named("value_norm_first"),
+        words("kind"),
+    ];
+    let row = |model: &str, head: Strong| {
+        let norm = of_head(frame, model, "value_norm_first", head.at);
+        vec![
+            Cell::words(model),
+            head_name(head.at),
+            Cell::number(Some(head.score), percent),
+            Cell::number(norm, |x| short(Some(x))),
+            norm.map_or_else(Cell::none, |norm| Cell::words(kind_of_sink(head.score, norm))),
+        ]
     };
-    format!("{kind}, value {} of the mean", short(Some(value_norm)))
+    let of = |model: &String| strongest(frame, model, role, top).map(|head| row(model, head)).collect::<Vec<_>>();
+    let rows = frame.models().iter().flat_map(of).collect();
+    let note = format!(
+        "Heads with the largest shares on the first token: sinks from {} % on (Gu et al. 2025). A null sink's value is \
+         shorter than {NULL_VALUE} of the mean and gives nothing back; a broadcasting sink's is not.",
+        percent(SINK_SHARE)
+    );
+    Sheet::new("sinks", "Sinks", note, columns.into(), rows).details().trimmed()
+}
+
+/// Of which kind a sink is: `value_norm` is that of the first token over the mean one.
+fn kind_of_sink(share: f64, value_norm: f64) -> &'static str {
+    match share > SINK_SHARE {
+        false => "no sink",
+        true if value_norm < NULL_VALUE => "null",
+        true => "broadcasting",
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +221,9 @@ mod tests {
     #[test]
     fn the_strongest_head_comes_first_with_its_maps_and_sinks_say_of_which_kind_they_are() {
         let mut frame = Frame::default();
+        let identity = Arc::new(Identity { model: "m".into(), seed: Some(0), ..Identity::default() });
+        let whole = Measure { metric: "answer_log_prob".into(), value: Some(-1.0), ..Measure::default() };
+        frame.add(&Record { identity, measure: whole });
         for seed in 0..4 {
             for head in 0..2 {
                 add(&mut frame, seed, head, "induction", [0.2, 0.8][head]);
@@ -176,15 +232,14 @@ mod tests {
                 add(&mut frame, seed, head, "value_norm_first", 0.05);
             }
         }
-        let strongest = |name: &str| {
-            let role = ROLES.iter().find(|role| role.name == name).unwrap();
-            strongest(&frame, "m", role, 1).into_iter().map(|row| row.iter().map(Cell::line).collect::<Vec<_>>())
-        };
-        let induction: Vec<Vec<String>> = strongest("induction").collect();
-        assert_eq!(induction, [["induction", "m", "0", "1", "4", "80.0 [-]", "100", "-", "25.0", "-"]]);
-        let sinks: Vec<Vec<String>> = strongest("sink").collect();
-        assert_eq!(sinks[0][9], "null sink, value 0.050 of the mean");
-        assert_eq!(sink(0.1, 0.05), "no sink, value 0.050 of the mean");
-        assert_eq!(strongest("query").count(), 0);
+        let line = |row: &Vec<Cell>| row.iter().map(Cell::line).collect::<Vec<_>>();
+        let rows = |sheet: Sheet| sheet.rows.iter().map(line).collect::<Vec<_>>();
+        let found = rows(roles(&frame, 1).unwrap());
+        assert_eq!(found[0], ["induction", "m", "0.1", "4", "80.0 [-]", "100", "25.0"]);
+        assert_eq!(found[1], ["sink", "m", "0.0", "4", "90.0 [-]", "100", "-"]);
+        assert_eq!(found.len(), 2, "roles that were not measured have no rows");
+        let found = rows(sinks(&frame, 2).unwrap());
+        assert_eq!(found, [["m", "0.0", "90.0", "0.050", "null"], ["m", "0.1", "10.0", "0.050", "no sink"]]);
+        assert_eq!(kind_of_sink(0.5, 0.5), "broadcasting");
     }
 }

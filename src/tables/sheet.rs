@@ -26,6 +26,8 @@ pub(crate) struct Column {
     pub(crate) name: String,
     /// Whether its cells are numbers, which stand to the right.
     pub(crate) number: bool,
+    /// Whether it says what a row is about, rather than what was found.
+    pub(crate) key: bool,
 }
 
 /// One cell.
@@ -87,19 +89,24 @@ fn retain<T>(list: &mut Vec<T>, keep: &[bool]) {
 /// A column of words.
 pub(crate) fn words(heading: impl Into<String>) -> Column {
     let heading = heading.into();
-    Column { name: heading.clone(), heading, number: false }
+    Column { name: heading.clone(), heading, number: false, key: false }
 }
 
 /// A column of numbers.
 pub(crate) fn numbers(heading: impl Into<String>) -> Column {
     let heading = heading.into();
-    Column { name: heading.clone(), heading, number: true }
+    Column { name: heading.clone(), heading, number: true, key: false }
 }
 
 impl Column {
     /// The same under another name for programs.
     pub(crate) fn named(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
+    }
+
+    /// The same as one of those that say what a row is about.
+    pub(crate) fn key(self) -> Self {
+        Self { key: true, ..self }
     }
 }
 

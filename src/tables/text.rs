@@ -3,6 +3,7 @@
 use super::{of_preset, paper, sheets, Cell, Sheet};
 use crate::frame::Frame;
 use crate::table::{left, right, Table};
+use crate::terminal::{escaped, wrapped};
 use serde_json::{json, Map, Value};
 use std::fmt::Write as _;
 
@@ -12,7 +13,11 @@ pub fn text(frame: &Frame) -> String {
     let mut text = String::new();
     for sheet in sheets(frame).iter().filter(|sheet| !sheet.detail || of_preset(show).contains(&sheet.id)) {
         let note = if sheet.note.is_empty() { String::new() } else { format!(". {}", sheet.note) };
-        let _ = write!(text, "{}{note}\n\n{}\n\n", sheet.title, table(sheet));
+        let heading = wrapped(&format!("{}{note}", sheet.title), "");
+        let _ = match sheet.columns.as_slice() {
+            [_] => write!(text, "{heading}\n\n{}\n\n", sentences(sheet)),
+            _ => write!(text, "{heading}\n\n{}\n\n", table(sheet)),
+        };
     }
     if text.is_empty() {
         text.push_str("The results hold no numbers.\n\n");
@@ -25,12 +30,20 @@ pub fn text(frame: &Frame) -> String {
     text
 }
 
+/// A table of nothing but words.
+fn sentences(sheet: &Sheet) -> String {
+    let lines = sheet.rows.iter().map(|row| wrapped(&format!("- {}", escaped(&row[0].text)), "  "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 fn table(sheet: &Sheet) -> Table {
     let heading = |column: &super::Column| {
-        if column.number {
-            right(column.heading.clone())
+        let heading = column.heading.clone();
+        let heading = if column.number { right(heading) } else { left(heading) };
+        if column.key {
+            heading.key()
         } else {
-            left(column.heading.clone())
+            heading
         }
     };
     let mut table = Table::new(&sheet.columns.iter().map(heading).collect::<Vec<_>>());

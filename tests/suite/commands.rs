@@ -80,7 +80,9 @@ const SHORT: [&str; 6] = ["--ctx", "256", "--samples", "1", "--depths", "0,50"];
 fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
     let scratch = Scratch::new();
     let stdout = scratch.stdout("ratio", &[&SHORT[..], &["--out", "run", "--top", "3"]].concat());
-    for heading in ["Where the attention goes", "By depth", "Signs and masses", "Shape of the rows", "Heads. The 3"] {
+    for heading in
+        ["Where the attention goes", "Regions", "By depth", "Signs and masses", "Shape of the rows", "Heads. The 3"]
+    {
         assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
     }
     for file in ["results.csv", "manifest.json", "allocation.png", "heads.png"] {
@@ -136,7 +138,7 @@ fn ratio_of_a_text_needs_no_needles() {
     let scratch = Scratch::new();
     scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(40));
     let stdout = scratch.stdout("ratio", &["--text", "text.txt", "--ctx", "128", "--out", "run"]);
-    assert!(!stdout.contains("answer, out %"), "{stdout}");
+    assert!(stdout.contains("Regions") && !stdout.contains("answer %"), "{stdout}");
     let records = scratch.records("run");
     assert!(records.iter().all(|r| r.identity.task == "text" && r.identity.rows.as_deref() == Some("last32")));
     assert!(records.iter().all(|r| r.identity.needles.is_none()));
@@ -161,7 +163,7 @@ fn quantizing_to_16_bits_changes_next_to_nothing_and_to_2_bits_a_lot() {
         }
     }
     let stdout = scratch.stdout("quantize", &[&SHORT[..], &["--bits", "16,2", "--out", "run"]].concat());
-    assert!(stdout.contains("quantise(16, tensor)") && stdout.contains("Figure 8"), "{stdout}");
+    assert!(stdout.contains("quantise(16, tensor)") && stdout.contains("The paper (Figure 8"), "{stdout}");
     let records = scratch.records("run");
     let with_bits =
         |bits: Option<u32>| -> Vec<Record> { records.iter().filter(|r| r.identity.bits == bits).cloned().collect() };
@@ -198,13 +200,16 @@ fn outliers_lists_magnitudes_in_the_layout_of_the_papers_table() {
     let scratch = Scratch::new();
     let stdout = scratch.stdout("outliers", &["--tokens", "512", "--ctx", "256", "--out", "run"]);
     assert!(stdout.contains("No massive activations") && stdout.contains("Table 5"), "{stdout}");
-    let rows: Vec<Vec<&str>> = stdout.lines().map(|line| line.split_whitespace().collect()).collect();
-    let of = |what: &str| rows.iter().filter(|row| row.len() > 8 && row[0].starts_with("./") && row[2] == what).count();
+    let json = scratch.stdout("outliers", &["--tokens", "512", "--ctx", "256", "--out", "again", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let rows: Vec<_> =
+        ["outliers", "outliers-by-layer"].iter().flat_map(|table| json[table].as_array().unwrap()).collect();
+    let of = |what: &str| rows.iter().filter(|row| row["of"] == what && row["top_100"].is_number()).count();
     // 3 models x (all, 2 layers)
     assert_eq!((of("logits"), of("hidden")), (9, 9), "{stdout}");
     // 2 windows x 2 layers x 256 x 257 / 2 visible pairs x 2 maps of 2 heads
-    let all = rows.iter().find(|row| row.starts_with(&["./diff", "256", "logits"])).unwrap();
-    assert_eq!(all[3], "526336", "{stdout}");
+    let all = rows.iter().find(|row| row["model"] == "./diff" && row["of"] == "logits").unwrap();
+    assert_eq!(all["numbers"], 526_336, "{stdout}");
     assert!(fs::metadata(scratch.path("run/ccdf.png")).unwrap().len() > 0);
 }
 

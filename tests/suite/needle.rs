@@ -61,7 +61,7 @@ fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
     let scratch = Scratch::new();
     let output = scratch.needle(&["--out", "run"]).assert().success().get_output().clone();
     let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(stdout.contains("accuracy %") && stdout.contains("noise, out %"), "{stdout}");
+    assert!(stdout.contains("accuracy %") && stdout.contains("reading"), "{stdout}");
     for file in ["results.csv", "manifest.json", "accuracy.png", "allocation.png"] {
         assert!(fs::metadata(scratch.path("run").join(file)).unwrap().len() > 0, "{file}");
     }

@@ -26,12 +26,18 @@ struct TableColumn {
     heading: &'static str,
     /// Whether it stands left.
     words: bool,
+    /// Whether it says what a row is about.
+    key: bool,
     cell: Box<dyn Fn(&Row) -> String>,
 }
 
 impl TableColumn {
     fn new(heading: &'static str, words: bool, cell: impl Fn(&Row) -> String + 'static) -> Self {
-        Self { heading, words, cell: Box::new(cell) }
+        Self { heading, words, key: false, cell: Box::new(cell) }
+    }
+
+    fn key(self) -> Self {
+        Self { key: true, ..self }
     }
 }
 
@@ -40,15 +46,17 @@ fn columns(comparison: &Comparison, correction: Correction) -> Vec<TableColumn> 
     let rows = &comparison.rows;
     let words = |heading, cell: fn(&Row) -> String| TableColumn::new(heading, true, cell);
     let number = |heading, cell: fn(&Row) -> String| TableColumn::new(heading, false, cell);
-    let mut columns =
-        vec![words("metric", Row::name), words("compared", |row| format!("{} - {}", row.other, row.baseline))];
+    let mut columns = vec![
+        words("metric", Row::name).key(),
+        words("compared", |row| format!("{} - {}", row.other, row.baseline)).key(),
+    ];
     for group in &comparison.groups {
         let name = group.name();
         let value = move |row: &Row| row.group.get(name).cloned().unwrap_or_default();
-        columns.push(TableColumn::new(name, group.is_text(), value));
+        columns.push(TableColumn::new(name, group.is_text(), value).key());
     }
     if rows.iter().any(|row| row.level != rows[0].level) {
-        columns.push(words("of", |row| row.level.name().to_owned()));
+        columns.push(words("of", |row| row.level.name().to_owned()).key());
     }
     columns.extend([
         words("unit", |row| row.unit.clone().unwrap_or_default()),
@@ -78,7 +86,15 @@ fn p_heading(correction: Correction) -> &'static str {
 
 fn table(comparison: &Comparison, correction: Correction) -> Table {
     let columns = columns(comparison, correction);
-    let headings: Vec<_> = columns.iter().map(|c| if c.words { left(c.heading) } else { right(c.heading) }).collect();
+    let heading = |column: &TableColumn| {
+        let heading = if column.words { left(column.heading) } else { right(column.heading) };
+        if column.key {
+            heading.key()
+        } else {
+            heading
+        }
+    };
+    let headings: Vec<_> = columns.iter().map(heading).collect();
     let mut table = Table::new(&headings);
     for row in &comparison.rows {
         table.row(columns.iter().map(|column| (column.cell)(row)));
