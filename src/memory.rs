@@ -71,6 +71,7 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
 /// Keeps memory that is freed for the next allocation, where by default it goes back to the system after a while. For work
 /// that frees and takes the same buffers again and again: a training step that takes a second is up to a tenth shorter.
+#[expect(unsafe_code, reason = "an option of the allocator")]
 pub fn keep_freed() {
     // SAFETY: -1, for never, goes into an integer that mimalloc reads atomically.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
@@ -92,6 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(unsafe_code, reason = "an option of the allocator")]
     fn mimalloc_frees_after_a_delay_unless_told_to_keep() {
         // SAFETY: reads an integer.
         let delay = || unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) };

@@ -9,7 +9,7 @@ use difftool::train::{AdamW, Batch, Gradients};
 use std::collections::BTreeMap;
 
 /// The model, and what depends on the context alone.
-pub struct Composed<'a> {
+pub(super) struct Composed<'a> {
     config: &'a ModelConfig,
     vars: &'a BTreeMap<String, Var>,
     ctx_tok: usize,
@@ -21,12 +21,12 @@ pub struct Composed<'a> {
 
 impl<'a> Composed<'a> {
     /// What a step takes, in bytes: ten tensors as large as all maps of all layers (measured).
-    pub fn estimated_bytes(config: &ModelConfig, ctx_tok: usize, step_tok: usize) -> u64 {
+    pub(super) fn estimated_bytes(config: &ModelConfig, ctx_tok: usize, step_tok: usize) -> u64 {
         (10 * 4 * config.layers.len() * config.query_heads() * ctx_tok * step_tok) as u64
     }
 
     /// For batches of rows of `ctx_tok` tokens.
-    pub fn new(config: &'a ModelConfig, vars: &'a BTreeMap<String, Var>, ctx_tok: usize) -> Result<Self> {
+    pub(super) fn new(config: &'a ModelConfig, vars: &'a BTreeMap<String, Var>, ctx_tok: usize) -> Result<Self> {
         ensure!(config.kv_heads == config.query_heads(), "the composed model repeats no key heads");
         let pairs = config.head_dim / 2;
         let Positions::Rotary { embeddings, .. } = &config.positions else { bail!("the composed model is rotary") };
@@ -42,7 +42,7 @@ impl<'a> Composed<'a> {
     }
 
     /// Loss and gradient norm of a training step.
-    pub fn step(&self, optimizer: &mut AdamW, batch: &Batch, rate: f64) -> Result<(f64, f64)> {
+    pub(super) fn step(&self, optimizer: &mut AdamW, batch: &Batch, rate: f64) -> Result<(f64, f64)> {
         let n = batch.targets.len();
         let targets = Tensor::from_vec(batch.targets.clone(), (n, 1), &Device::Cpu)?;
         let weights = Tensor::from_vec(batch.weights.clone(), n, &Device::Cpu)?;

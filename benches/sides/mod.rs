@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// A process that does its work once for every line it is sent, answers with a line of JSON, and ends with its input.
-pub struct Side {
+pub(super) struct Side {
     child: Child,
     requests: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
@@ -23,7 +23,7 @@ pub struct Side {
 
 impl Side {
     /// Starts it with `threads` threads.
-    pub fn start(command: &mut Command, threads: usize) -> Result<Self> {
+    pub(super) fn start(command: &mut Command, threads: usize) -> Result<Self> {
         // As `main.rs` has it: candle's own pool spins.
         command.env("CANDLE_NUM_THREADS", "1").env("RAYON_NUM_THREADS", threads.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -32,18 +32,18 @@ impl Side {
     }
 
     /// Has it work once.
-    pub fn step<T: DeserializeOwned>(&mut self) -> Result<T> {
+    pub(super) fn step<T: DeserializeOwned>(&mut self) -> Result<T> {
         self.ask()?;
         self.answer()
     }
 
     /// Has it work once, without waiting for it.
-    pub fn ask(&mut self) -> Result<()> {
+    pub(super) fn ask(&mut self) -> Result<()> {
         Ok(self.requests.as_mut().context("stdin is piped")?.write_all(b"step\n")?)
     }
 
     /// What came of the work it was asked for.
-    pub fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
+    pub(super) fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
         self.replies.read_line(&mut line)?;
         serde_json::from_str(&line).context("a side ended early; its error is above")
@@ -59,7 +59,8 @@ impl Drop for Side {
 
 /// CPU time of all threads of this process, in seconds.
 #[cfg(unix)]
-pub fn cpu_seconds() -> f64 {
+#[expect(unsafe_code, reason = "the clock is the system's")]
+pub(super) fn cpu_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one `timespec`, into one that outlives it.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
@@ -75,12 +76,12 @@ pub fn cpu_seconds() -> f64 {
 }
 
 /// What follows a flag of the command line.
-pub fn option<'a>(args: &'a [String], flag: &str) -> Option<&'a String> {
+pub(super) fn option<'a>(args: &'a [String], flag: &str) -> Option<&'a String> {
     args.iter().position(|arg| arg == flag).and_then(|i| args.get(i + 1))
 }
 
 /// A Python with torch and transformers: `--python PATH`, or python3 if it has them; says so if there is none.
-pub fn python(args: &[String]) -> Option<PathBuf> {
+pub(super) fn python(args: &[String]) -> Option<PathBuf> {
     let python = PathBuf::from(option(args, "--python").map_or("python3", String::as_str));
     let found = Command::new(&python).args(["-c", "import torch, transformers"]).stderr(Stdio::null()).status();
     if found.is_ok_and(|status| status.success()) {
@@ -94,37 +95,37 @@ pub fn python(args: &[String]) -> Option<PathBuf> {
 }
 
 /// The file that Python runs.
-pub fn peers() -> PathBuf {
+pub(super) fn peers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers.py")
 }
 
 /// Ascending.
-pub fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+pub(super) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values
 }
 
 /// The middle one.
-pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let values = sorted(values);
     values[values.len() / 2]
 }
 
 /// Median, least and most.
-pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+pub(super) fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let values = sorted(values);
     [values[values.len() / 2], values[0], values[values.len() - 1]]
 }
 
 /// A folder for what benches write.
-pub fn bench_dir() -> PathBuf {
+pub(super) fn bench_dir() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench")
 }
 
 /// A random model of 30 million parameters with the embedded tokenizer, `llama` or `diffllama`, for contexts of `ctx_tok`
 /// tokens: its folder and its description.
-pub fn model_30m(variant: &str, ctx_tok: usize) -> Result<(PathBuf, ModelConfig)> {
+pub(super) fn model_30m(variant: &str, ctx_tok: usize) -> Result<(PathBuf, ModelConfig)> {
     let diff = variant == "diffllama";
     let sizes = Sizes {
         vocab: 8192,
@@ -147,7 +148,7 @@ pub fn model_30m(variant: &str, ctx_tok: usize) -> Result<(PathBuf, ModelConfig)
 }
 
 /// Writes the table as `target/bench/FILE`, and says so.
-pub fn write<T: Serialize>(file: &str, rows: &[T]) -> Result<()> {
+pub(super) fn write<T: Serialize>(file: &str, rows: &[T]) -> Result<()> {
     let path = bench_dir().join(file);
     std::fs::create_dir_all(bench_dir())?;
     let mut csv = csv::Writer::from_path(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -158,7 +159,7 @@ pub fn write<T: Serialize>(file: &str, rows: &[T]) -> Result<()> {
 }
 
 /// The name of the processor.
-pub fn cpu_model() -> String {
+pub(super) fn cpu_model() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     model.map_or("unknown CPU", |(_, name)| name).to_owned()

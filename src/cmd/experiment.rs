@@ -17,7 +17,7 @@ use std::io::Write as _;
 ///
 /// # Errors
 /// As [`execute`].
-pub fn run(args: &ExperimentArgs) -> Result<()> {
+pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
     let experiment = match (&args.file, &args.part.resume) {
         (Some(file), _) => Experiment::read(file)?,
         (None, Some(folder)) => Experiment::read(&folder.join(EXPERIMENT))?,
@@ -41,7 +41,7 @@ pub fn run(args: &ExperimentArgs) -> Result<()> {
 ///
 /// # Errors
 /// As [`execute`], and usage errors if the shards are not those of one experiment.
-pub fn merge(args: &MergeArgs) -> Result<()> {
+pub(super) fn merge(args: &MergeArgs) -> Result<()> {
     let Some(first) = args.shards.first() else { bail_usage!("name the folders of the shards") };
     let experiment = Experiment::read(&first.join(EXPERIMENT))?;
     let start = Start::Merge(args.shards.clone(), args.output.out.clone());

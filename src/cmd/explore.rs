@@ -36,7 +36,7 @@ type Numbers = BTreeMap<String, BTreeMap<(usize, usize), BTreeMap<String, f64>>>
 ///
 /// # Errors
 /// Usage errors before anything runs; afterwards only what cannot be written.
-pub fn run(args: &ExploreArgs) -> Result<()> {
+pub(super) fn run(args: &ExploreArgs) -> Result<()> {
     let run = &args.run;
     let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &run.model, &run.reading, "explore shows one prompt")?;
     if !(1..=64).contains(&args.keep) {

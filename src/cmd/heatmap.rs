@@ -33,7 +33,7 @@ const PIXELS_PER_BIN: usize = 2;
 ///
 /// # Errors
 /// Usage errors before anything runs; afterwards only what cannot be written.
-pub fn run(args: &HeatmapArgs) -> Result<()> {
+pub(super) fn run(args: &HeatmapArgs) -> Result<()> {
     let run = &args.run;
     let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &run.model, &run.reading, "heatmap draws one prompt")?;
     check(args, ctx_tok)?;

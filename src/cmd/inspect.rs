@@ -13,7 +13,7 @@ use std::io::Write;
 ///
 /// # Errors
 /// If a file cannot be read, or the tensors are not those of the architecture.
-pub fn run(args: &InspectArgs) -> Result<()> {
+pub(super) fn run(args: &InspectArgs) -> Result<()> {
     let opened = models::open(&args.model, flags::reading(&args.reading))?;
     let ctx_tok = match &args.ctx {
         Some(_) => flags::one_ctx_tok(args.ctx.as_ref(), &[], &args.reading, "inspect looks at one length")?,

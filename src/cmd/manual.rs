@@ -11,7 +11,7 @@ use std::io::Write as _;
 ///
 /// # Errors
 /// If stdout cannot be written.
-pub fn completions(args: &CompletionsArgs) -> Result<()> {
+pub(super) fn completions(args: &CompletionsArgs) -> Result<()> {
     let mut script = Vec::new(); // the generator panics on a closed pipe
     clap_complete::generate(args.shell, &mut Cli::command(), "difftool", &mut script);
     Ok(crate::terminal::stdout().write_all(&script)?)
@@ -21,7 +21,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<()> {
 ///
 /// # Errors
 /// A usage error if there is no such command; whatever cannot be written.
-pub fn man(args: &ManArgs) -> Result<()> {
+pub(super) fn man(args: &ManArgs) -> Result<()> {
     let mut cli = Cli::command().disable_help_subcommand(true);
     cli.build();
     if let Some(folder) = &args.out {

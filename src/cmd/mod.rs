@@ -114,6 +114,7 @@ fn stop_on_signal() -> Result<Arc<AtomicBool>> {
 
 /// Sets handlers of signals, but leaves SIGHUP ignored where it is, as under `nohup`.
 #[cfg(unix)]
+#[expect(unsafe_code, reason = "dispositions of signals are the system's")]
 fn keeping_nohup(set: impl FnOnce() -> Result<()>) -> Result<()> {
     // SAFETY: sigaction is plain data, for which zeros are valid; the calls read and write it on this stack.
     unsafe {

@@ -21,7 +21,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// Usage errors if there is no such prompt or question; if a prompt cannot be built or a file not be written.
-pub fn run(args: &ShowPromptArgs) -> Result<()> {
+pub(super) fn run(args: &ShowPromptArgs) -> Result<()> {
     let name = args.attention.as_ref().unwrap_or(&args.model);
     let grid = flags::grid(&args.prompts, std::slice::from_ref(name), &args.reading, None, &DEFAULTS)?;
     if args.attention.is_some() {

@@ -18,7 +18,7 @@ use std::io::Write as _;
 ///
 /// # Errors
 /// If the spec is wrong, the folder is taken, or training fails.
-pub fn run(args: &TrainArgs) -> Result<()> {
+pub(super) fn run(args: &TrainArgs) -> Result<()> {
     let spec = TrainSpec::read(&args.spec)?;
     let runs = chosen(&spec, &args.only)?;
     start_threads(None)?;

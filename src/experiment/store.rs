@@ -21,7 +21,7 @@ const HEADER: [&str; 7] = ["cell", "key", "prompts_sha256", "rows", "results_end
 
 /// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finished {
+pub(super) struct Finished {
     /// Number of the cell in the whole grid.
     pub cell: u64,
     /// Hash of all that its records depend on.
@@ -39,7 +39,7 @@ pub struct Finished {
 }
 
 /// The files of a run under way.
-pub struct Store {
+pub(super) struct Store {
     folder: PathBuf,
     writer: Writer,
     journal: csv::Writer<File>,
@@ -52,7 +52,7 @@ impl Store {
     ///
     /// # Errors
     /// If a file cannot be made.
-    pub fn create(folder: &Path, experiment: Option<&str>) -> Result<Self> {
+    pub(super) fn create(folder: &Path, experiment: Option<&str>) -> Result<Self> {
         if let Some(experiment) = experiment {
             let path = folder.join(EXPERIMENT);
             // Of two runs that begin in one folder the second must not replace what the first one is about.
@@ -72,7 +72,7 @@ impl Store {
     /// # Errors
     /// Usage errors if the folder holds another experiment or other cells than `keys` says, in order; if a file cannot be
     /// read, was changed since, or is being written by another process.
-    pub fn resume(folder: &Path, keys: &[(u64, String)]) -> Result<Self> {
+    pub(super) fn resume(folder: &Path, keys: &[(u64, String)]) -> Result<Self> {
         let path = folder.join(CELLS);
         let not_a_run = || not_a_run(&path);
         let journal = OpenOptions::new().read(true).write(true).open(&path).with_context(not_a_run)?;
@@ -118,7 +118,7 @@ impl Store {
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub fn replay(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
+    pub(super) fn replay(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
         if self.finished.is_empty() {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Store {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn add(&mut self, cell: &Cell, key: String, finding: &Finding<'_>) -> Result<()> {
+    pub(super) fn add(&mut self, cell: &Cell, key: String, finding: &Finding<'_>) -> Result<()> {
         let results = record::to_bytes(finding.records)?;
         let rows = finding.records.len() as u64;
         let pooled = match finding.pooled {
@@ -200,17 +200,17 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn conclude(&mut self, records: &[Record]) -> Result<()> {
+    pub(super) fn conclude(&mut self, records: &[Record]) -> Result<()> {
         self.writer.write_all(records)
     }
 
     /// Records written.
-    pub fn rows(&self) -> u64 {
+    pub(super) fn rows(&self) -> u64 {
         self.writer.rows()
     }
 
     /// SHA-256 over the hashes of the prompts, in order.
-    pub fn prompts_sha256(&self) -> String {
+    pub(super) fn prompts_sha256(&self) -> String {
         let hashes: String = self.finished.iter().map(|line| line.prompts_sha256.as_str()).collect();
         crate::hash::sha256(hashes.as_bytes())
     }
@@ -336,7 +336,7 @@ pub fn cells_on_disk(folder: &Path) -> Result<usize> {
 ///
 /// # Errors
 /// A usage error that shows the difference; if the folder holds no experiment.
-pub fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
+pub(super) fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
     let path = folder.join(EXPERIMENT);
     let there = fs::read_to_string(&path).with_context(|| not_a_run(&path))?;
     if there == experiment {
@@ -360,7 +360,7 @@ struct Part {
 }
 
 /// Shards that are known to be every cell of one experiment.
-pub struct Shards {
+pub(super) struct Shards {
     folders: Vec<PathBuf>,
     parts: Vec<Part>,
 }
@@ -370,7 +370,7 @@ impl Shards {
     ///
     /// # Errors
     /// Usage errors if they are of several experiments, overlap or leave cells out.
-    pub fn check(folders: &[PathBuf], experiment: &str, keys: &[(u64, String)]) -> Result<Self> {
+    pub(super) fn check(folders: &[PathBuf], experiment: &str, keys: &[(u64, String)]) -> Result<Self> {
         let mut parts = Vec::new();
         for (shard, folder) in folders.iter().enumerate() {
             check_experiment(folder, experiment)?;
@@ -385,7 +385,7 @@ impl Shards {
     ///
     /// # Errors
     /// If a shard was changed since it was written, or a file cannot be read or written.
-    pub fn merge(self, folder: &Path, experiment: &str) -> Result<()> {
+    pub(super) fn merge(self, folder: &Path, experiment: &str) -> Result<()> {
         let mut store = Store::create(folder, Some(experiment))?;
         let mut files = self.folders.iter().map(|folder| Files::open(folder)).collect::<Result<Vec<_>>>()?;
         for part in self.parts {

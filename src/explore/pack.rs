@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::ops::Range;
 
 /// Query rows that are deflated together.
-pub const ROWS: usize = 256;
+pub(super) const ROWS: usize = 256;
 
 /// The coarsest step, 2^-4: with it a map says where the large weights are, and no more.
 const COARSEST: i8 = -4;
@@ -23,17 +23,17 @@ const SAMPLED: usize = 8;
 
 /// Deflated parts, one after the other.
 #[derive(Debug, Default)]
-pub struct Blob {
+pub(super) struct Blob {
     /// The bytes.
     pub bytes: Vec<u8>,
 }
 
 /// Where a part lies in its blob: offset and length of what is deflated.
-pub type Part = (usize, usize);
+pub(super) type Part = (usize, usize);
 
 impl Blob {
     /// Adds a part that is deflated already.
-    pub fn push(&mut self, deflated: &[u8]) -> Part {
+    pub(super) fn push(&mut self, deflated: &[u8]) -> Part {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(deflated);
         (start, deflated.len())
@@ -43,7 +43,7 @@ impl Blob {
     ///
     /// # Errors
     /// None that memory could be written without.
-    pub fn add(&mut self, raw: &[u8]) -> Result<Part> {
+    pub(super) fn add(&mut self, raw: &[u8]) -> Result<Part> {
         Ok(self.push(&deflate(raw)?))
     }
 }
@@ -55,7 +55,7 @@ fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
 
 /// Where everything of a head is in its blob.
 #[derive(Debug, Serialize)]
-pub struct HeadIndex {
+pub(super) struct HeadIndex {
     /// Pooled maps: what, pooling, part.
     pub grids: Vec<(&'static str, &'static str, Part)>,
     /// For each softmax map its rows, [`ROWS`] in a part.
@@ -69,7 +69,7 @@ pub struct HeadIndex {
 }
 
 /// The name of a quantity in the page.
-pub fn quantity_name(quantity: Quantity) -> &'static str {
+pub(super) fn quantity_name(quantity: Quantity) -> &'static str {
     match quantity {
         Quantity::Effective => "effective",
         Quantity::Map(0) => "a1",
@@ -81,14 +81,14 @@ pub fn quantity_name(quantity: Quantity) -> &'static str {
 }
 
 /// The rows of a map as they are kept: where the runs and the pairs of each begin.
-pub struct Rows {
+pub(super) struct Rows {
     runs: Vec<usize>,
     codes: Vec<usize>,
 }
 
 impl Rows {
     /// The layout of maps of this window.
-    pub fn new(keep: &Keep, window: Option<usize>) -> Self {
+    pub(super) fn new(keep: &Keep, window: Option<usize>) -> Self {
         let (mut runs, mut codes) = (vec![0], vec![0]);
         for query in 0..keep.tokens {
             let kept = keep.runs(query, window.map_or(0, |window| (query + 1).saturating_sub(window)));
@@ -138,7 +138,7 @@ fn row_parts(tokens: usize) -> Vec<Range<usize>> {
 ///
 /// # Errors
 /// As [`Blob::add`].
-pub fn fitting_floor(heads: &[(&Detail, &Keep)], budget: usize) -> Result<i8> {
+pub(super) fn fitting_floor(heads: &[(&Detail, &Keep)], budget: usize) -> Result<i8> {
     let (mut too_fine, mut fits) = (FINEST - 1, COARSEST);
     while fits - too_fine > 1 {
         let floor = (too_fine + fits) / 2;
@@ -180,7 +180,7 @@ fn words(pairs: &Pairs<i16>) -> Vec<u8> {
 ///
 /// # Errors
 /// As [`Blob::add`].
-pub fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex> {
+pub(super) fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex> {
     let grid = |(quantity, pooling, bytes): &(Quantity, Pooling, Vec<u8>)| {
         let pooling = if *pooling == Pooling::Max { "max" } else { "mean" };
         Ok((quantity_name(*quantity), pooling, deflate(bytes)?))
@@ -208,7 +208,13 @@ pub fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex> {
 ///
 /// # Errors
 /// As [`Blob::add`].
-pub fn pack_pairs(detail: &Detail, keep: &Keep, floor: i8, blob: &mut Blob, index: &mut HeadIndex) -> Result<()> {
+pub(super) fn pack_pairs(
+    detail: &Detail,
+    keep: &Keep,
+    floor: i8,
+    blob: &mut Blob,
+    index: &mut HeadIndex,
+) -> Result<()> {
     let rows = Rows::new(keep, detail.window);
     for map in &detail.maps {
         let deflated = |part: Range<usize>| deflate(&rows.bytes(map, part, floor));

@@ -13,7 +13,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 /// The exponent of the finest step of token pairs: 2^-17 is an eighth of what each of 16k keys gets of a uniform row.
-pub const FINEST: i8 = -17;
+pub(super) const FINEST: i8 = -17;
 
 /// What is kept of every head, and of some more.
 pub struct ExploreProbe {
@@ -160,7 +160,7 @@ fn append<T>(mine: &mut Vec<Pairs<T>>, later: Vec<Pairs<T>>) {
 }
 
 /// The state of one head.
-pub struct ExploreSink {
+pub(super) struct ExploreSink {
     plan: Arc<Plan>,
     at: (usize, usize),
     answer: Box<dyn RowSink>,
@@ -209,7 +209,7 @@ impl ExploreSink {
     ///
     /// # Panics
     /// If the head was not [finished](RowSink::finish).
-    pub fn into_parts(self) -> (HeadSketch, Arc<Race<Detail>>) {
+    pub(super) fn into_parts(self) -> (HeadSketch, Arc<Race<Detail>>) {
         (self.finished.expect("the pass finishes its sinks"), Arc::clone(&self.plan.race))
     }
 

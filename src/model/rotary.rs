@@ -124,14 +124,14 @@ impl Rotary {
 
 /// cos and sin of as many positions as were asked for so far: long contexts are rarely used to their end.
 #[derive(Debug)]
-pub struct GrowingTable {
+pub(super) struct GrowingTable {
     rotary: Rotary,
     table: RwLock<Arc<RopeTable>>,
 }
 
 impl GrowingTable {
     /// A table of no positions yet.
-    pub fn new(rotary: &Rotary) -> Self {
+    pub(super) fn new(rotary: &Rotary) -> Self {
         let table = RopeTable::new(0, &rotary.frequencies(), 1.0);
         Self { rotary: rotary.clone(), table: RwLock::new(Arc::new(table)) }
     }
@@ -140,7 +140,7 @@ impl GrowingTable {
     ///
     /// # Panics
     /// If a thread panicked while the table grew.
-    pub fn reaching(&self, positions: usize) -> Arc<RopeTable> {
+    pub(super) fn reaching(&self, positions: usize) -> Arc<RopeTable> {
         let table = self.table.read().expect("no panic holds this lock").clone();
         if table.positions() >= positions {
             return table;

@@ -70,6 +70,7 @@ pub fn multiply_add(dst: MatMut<'_>, scale: f32, a: Mat<'_>, b: Mat<'_>) {
     run(dst, true, scale, a, b);
 }
 
+#[expect(unsafe_code, reason = "gemm takes pointers")]
 fn run(dst: MatMut<'_>, add: bool, scale: f32, a: Mat<'_>, b: Mat<'_>) {
     assert_eq!((dst.rows, dst.cols, a.cols), (a.rows, b.cols, b.rows), "shapes of a matrix product do not agree");
     // SAFETY: the constructors have checked that every element of the three views lies inside its slice, `dst` is

@@ -64,6 +64,7 @@ impl Panels {
 ///
 /// # Panics
 /// If the shapes do not agree or the rows of `a` are not contiguous.
+#[allow(unreachable_pub, reason = "the macro makes a public function of it")]
 #[pulp::with_simd(multiply_panel = pulp::Arch::new())]
 #[inline(always)]
 pub fn multiply_panel_simd<'a, S: Simd>(simd: S, dst: MatMut<'a>, add: bool, a: Mat<'a>, panel: &'a [Line]) {

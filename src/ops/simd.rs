@@ -155,24 +155,6 @@ pub fn softmax(row: &mut [f32]) -> f32 {
     largest + total.ln()
 }
 
-/// Softmax of causal rows: row i of `tile` (`columns` wide) sees its first `first_visible + i` keys; the rest becomes
-/// zero. Writes log(sum(exp(logits))) of each row.
-#[pulp::with_simd(causal_softmax = pulp::Arch::new())]
-#[inline(always)]
-pub fn causal_softmax_simd<'a, S: pulp::Simd>(
-    _simd: S,
-    tile: &'a mut [f32],
-    columns: usize,
-    first_visible: usize,
-    log_sums: &'a mut [f32],
-) {
-    for (i, (row, log_sum)) in tile.chunks_exact_mut(columns).zip(log_sums).enumerate() {
-        let (visible, masked) = row.split_at_mut(first_visible + i);
-        *log_sum = softmax(visible);
-        masked.fill(0.0);
-    }
-}
-
 /// One block of keys of an online softmax. Row i of `block` (`columns` wide, whole chunks of 16) holds logits in
 /// `visible[i]`. They become exp(logit - largest[i]), where largest[i] has first grown to the largest of them, and the
 /// rest of the row becomes zero. sums[i] is the sum of such exponentials so far, and grown[i] what those of earlier blocks

@@ -9,7 +9,6 @@ use super::{pdf, png};
 use anyhow::{bail, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
-use plotters::style::RGBColor;
 use resvg::tiny_skia::{Color, Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 use std::fmt::Write as _;
@@ -22,8 +21,19 @@ const CSS_DPI: f64 = 96.0;
 const POINTS_PER_INCH: f64 = 72.0;
 const MM_PER_INCH: f64 = 25.4;
 
-/// Writes a new file in the format that its name ends in.
-pub(super) fn save(figure: &Figure, path: &Path, recipe: &[(String, String)]) -> Result<()> {
+impl Figure {
+    /// Saves the picture to a new file whose name ends in `.png`, `.svg` or `.pdf`, with its `recipe`: pairs of a keyword
+    /// (`command`, `seed`, …) and a text.
+    ///
+    /// # Errors
+    ///
+    /// If the file exists or cannot be written, or the format or a keyword is none.
+    pub fn save(&self, path: &Path, recipe: &[(String, String)]) -> Result<()> {
+        save(self, path, recipe)
+    }
+}
+
+fn save(figure: &Figure, path: &Path, recipe: &[(String, String)]) -> Result<()> {
     let bytes = match path.extension().and_then(|extension| extension.to_str()) {
         Some("png") => {
             let (pixels, size) = rasterised(figure)?;
@@ -104,29 +114,13 @@ pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
     Ok((rgb, (across, down)))
 }
 
-/// A PNG of colours, row by row, each `across` × `down` pixels large, as a `data:` address.
-pub(super) fn data_uri(
-    (across, down): (usize, usize),
-    (rows, columns): (usize, usize),
-    colours: &[RGBColor],
-) -> String {
-    let mut pixels = Vec::with_capacity(3 * rows * down * columns * across);
-    for row in colours.chunks_exact(columns) {
-        let line: Vec<u8> =
-            row.iter().flat_map(|&RGBColor(r, g, b)| std::iter::repeat_n([r, g, b], across)).flatten().collect();
-        (0..down).for_each(|_| pixels.extend_from_slice(&line));
-    }
-    let size = ((columns * across) as u32, (rows * down) as u32);
-    let file = png::encode(size, &pixels, None, &[]).expect("memory does not fail");
-    format!("data:image/png;base64,{}", STANDARD.encode(file))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::figure::{Area, Heading};
     use super::super::page::Page;
     use super::super::text::{Anchor, Type};
     use super::*;
+    use plotters::style::RGBColor;
 
     fn figure() -> Figure {
         let page = Page { width_mm: Some(50.8), font_pt: None };

@@ -4,15 +4,14 @@
 //! coordinates are whole numbers: tenths of ours. Later strokes lie above earlier ones.
 
 use super::colour::PAPER;
-use super::export;
 use super::font::{Weight, FAMILY};
 use super::page::Page;
+use super::png;
 use super::text::{Anchor, Type, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TITLE};
 use anyhow::{ensure, Result};
 use plotters::backend::{DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle};
-use std::path::Path;
 
 /// Units of the drawing for one of ours.
 pub(super) const FINE: f64 = 10.0;
@@ -111,16 +110,6 @@ impl Figure {
         Ok((figure, top))
     }
 
-    /// Saves the picture to a new file whose name ends in `.png`, `.svg` or `.pdf`, with its `recipe`: pairs of a keyword
-    /// (`command`, `seed`, …) and a text.
-    ///
-    /// # Errors
-    ///
-    /// If the file exists or cannot be written, or the format or a keyword is none.
-    pub fn save(&self, path: &Path, recipe: &[(String, String)]) -> Result<()> {
-        export::save(self, path, recipe)
-    }
-
     pub(super) fn fill(&mut self, area: Area, colour: RGBColor) {
         self.draw(|sheet| sheet.draw_rect(fine((area.x, area.y)), fine((area.right(), area.bottom())), &colour, true));
     }
@@ -204,7 +193,7 @@ impl Figure {
         let Area { x, y, width, height } = area;
         // Whole pixels for each number, for viewers that smooth nevertheless.
         let times = |length: f64, n: usize| (length / n as f64).floor().max(1.0) as usize;
-        let image = export::data_uri((times(width, columns), times(height, rows)), (rows, columns), colours);
+        let image = png::data_uri((times(width, columns), times(height, rows)), (rows, columns), colours);
         let [x, y, width, height] = [x, y, width, height].map(|length| (length * FINE).round());
         self.elements += &format!(
             "<image x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\" \
@@ -269,7 +258,7 @@ mod tests {
 
     /// RGB of the picture.
     fn pixels(figure: &Figure) -> Vec<[u8; 3]> {
-        let (pixels, _) = export::rasterised(figure).unwrap();
+        let (pixels, _) = super::super::export::rasterised(figure).unwrap();
         pixels.chunks_exact(3).map(|rgb| rgb.try_into().unwrap()).collect()
     }
 

@@ -3,8 +3,9 @@
 use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::{ColourScale, Shades};
 use super::figure::{Area, Figure, Heading};
-use super::heatmap::{check_bins, Bins};
+use super::heatmap::check_bins;
 use super::map_panel::draw_bins;
+use super::map_panel::Bins;
 use super::text::{Anchor, Type, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 

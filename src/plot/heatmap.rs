@@ -5,7 +5,7 @@ use super::colourscale::{ColourScale, Shades};
 use super::distinct;
 use super::figure::{Figure, Heading};
 use super::legend::Legend;
-use super::map_panel::{self, Extent};
+use super::map_panel::{self, Bins, Extent, MapPanel, Tokens};
 use anyhow::{ensure, Result};
 use std::ops::Range;
 
@@ -18,58 +18,6 @@ pub struct Heatmaps {
     pub rows: Vec<Vec<MapPanel>>,
     /// Pixels of the longer side of a map, more or less: bins are whole pixels and tokens need room. 560 is usual.
     pub size_px: u32,
-}
-
-/// One attention map.
-#[derive(Clone, Debug)]
-pub struct MapPanel {
-    /// The model.
-    pub title: String,
-    /// What of it, for example `layer 2 · mean of 8 heads · λ 0.41 · A1 − λA2`.
-    pub detail: String,
-    /// Index into [`Heatmaps::scales`].
-    pub scale: usize,
-    /// The map, rows along `queries` and columns along `keys`.
-    pub bins: Bins,
-    /// The rows, from the top.
-    pub queries: Tokens,
-    /// The columns.
-    pub keys: Tokens,
-    /// A curve over the same keys, drawn below the map.
-    pub profile: Option<Profile>,
-}
-
-/// A matrix of numbers, pooled from tokens: bin `i` of `n` holds the tokens from `i` / `n` of their range.
-#[derive(Clone, Debug)]
-pub struct Bins {
-    /// Number of rows.
-    pub rows: usize,
-    /// Number of columns.
-    pub columns: usize,
-    /// Row by row; what is not finite is drawn as masked, so NaN above the causal diagonal.
-    pub values: Vec<f32>,
-}
-
-/// The tokens along one side of a map.
-#[derive(Clone, Debug)]
-pub struct Tokens {
-    /// Their positions in the prompt.
-    pub range: Range<usize>,
-    /// Runs of tokens of one region (name and positions) in any order, drawn as a band along the side; may be empty.
-    pub regions: Vec<(String, Range<usize>)>,
-    /// The text of each token of the range, drawn if there are at most 80; or empty, for numbers only.
-    pub texts: Vec<String>,
-}
-
-/// A curve over keys, for example what the row that predicts the answer attends to.
-#[derive(Clone, Debug)]
-pub struct Profile {
-    /// What it shows. Profiles with the same label share their axis.
-    pub label: String,
-    /// Values of bins of equal width over the keys; what is not finite is a gap.
-    pub values: Vec<f32>,
-    /// End of the axis, for a curve whose sink would flatten it; larger values are cut, and the largest is written there.
-    pub top: Option<f32>,
 }
 
 const MARGIN: f64 = 44.0;
@@ -238,6 +186,7 @@ impl Tokens {
 
 #[cfg(test)]
 mod tests {
+    use super::super::map_panel::Profile;
     use super::*;
 
     fn tokens(n: usize) -> Tokens {

@@ -4,11 +4,62 @@ use super::axis::{draw_y_axis, Axis};
 use super::colour::{self, AXIS, INK, MASKED};
 use super::colourscale::Shades;
 use super::figure::{Area, Figure};
-use super::heatmap::{Bins, MapPanel, Profile, Tokens};
 use super::text::{Anchor, Type, AXIS_LABEL, PANEL_DETAIL, PANEL_TITLE, TICK};
 use plotters::style::RGBColor;
 use std::cmp::Reverse;
 use std::ops::Range;
+
+/// One attention map.
+#[derive(Clone, Debug)]
+pub struct MapPanel {
+    /// The model.
+    pub title: String,
+    /// What of it, for example `layer 2 · mean of 8 heads · λ 0.41 · A1 − λA2`.
+    pub detail: String,
+    /// Index into [`Heatmaps::scales`](super::Heatmaps::scales).
+    pub scale: usize,
+    /// The map, rows along `queries` and columns along `keys`.
+    pub bins: Bins,
+    /// The rows, from the top.
+    pub queries: Tokens,
+    /// The columns.
+    pub keys: Tokens,
+    /// A curve over the same keys, drawn below the map.
+    pub profile: Option<Profile>,
+}
+
+/// A matrix of numbers, pooled from tokens: bin `i` of `n` holds the tokens from `i` / `n` of their range.
+#[derive(Clone, Debug)]
+pub struct Bins {
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of columns.
+    pub columns: usize,
+    /// Row by row; what is not finite is drawn as masked, so NaN above the causal diagonal.
+    pub values: Vec<f32>,
+}
+
+/// The tokens along one side of a map.
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    /// Their positions in the prompt.
+    pub range: Range<usize>,
+    /// Runs of tokens of one region (name and positions) in any order, drawn as a band along the side; may be empty.
+    pub regions: Vec<(String, Range<usize>)>,
+    /// The text of each token of the range, drawn if there are at most 80; or empty, for numbers only.
+    pub texts: Vec<String>,
+}
+
+/// A curve over keys, for example what the row that predicts the answer attends to.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// What it shows. Profiles with the same label share their axis.
+    pub label: String,
+    /// Values of bins of equal width over the keys; what is not finite is a gap.
+    pub values: Vec<f32>,
+    /// End of the axis, for a curve whose sink would flatten it; larger values are cut, and the largest is written there.
+    pub top: Option<f32>,
+}
 
 /// More tokens than this have numbers instead of their texts.
 const MOST_TEXTS: usize = 80;

@@ -6,7 +6,7 @@ use crate::rng::Rng;
 
 /// What a row borrows.
 #[derive(Clone, Debug)]
-pub struct OwnRow {
+pub(crate) struct OwnRow {
     pub logits: Vec<Vec<f32>>,
     pub maps: Vec<Vec<f32>>,
     pub mix: Vec<f32>,
@@ -16,12 +16,12 @@ pub struct OwnRow {
 
 impl OwnRow {
     /// A row of one map; the logits are the logarithms of its magnitudes.
-    pub fn one(map: &[f32]) -> Self {
+    pub(crate) fn one(map: &[f32]) -> Self {
         Self::new(vec![map.to_vec()], vec![1.0])
     }
 
     /// A row of two maps.
-    pub fn two(first: &[f32], second: &[f32], lambda: f32) -> Self {
+    pub(crate) fn two(first: &[f32], second: &[f32], lambda: f32) -> Self {
         Self::new(vec![first.to_vec(), second.to_vec()], vec![1.0, -lambda])
     }
 
@@ -32,19 +32,19 @@ impl OwnRow {
     }
 
     /// The row with these values of its keys instead of 1.
-    pub fn with_values(mut self, values: &[&[f32]]) -> Self {
+    pub(crate) fn with_values(mut self, values: &[&[f32]]) -> Self {
         assert_eq!(values.len(), self.maps[0].len(), "a value for every key");
         self.values = values.iter().map(|value| value.to_vec()).collect();
         self
     }
 
     /// The mixture.
-    pub fn effective(&self) -> Vec<f32> {
+    pub(crate) fn effective(&self) -> Vec<f32> {
         let at = |key: usize| self.maps.iter().zip(&self.mix).map(|(map, mix)| map[key] * mix).sum();
         (0..self.maps[0].len()).map(at).collect()
     }
 
-    pub fn show(&self, sink: &mut dyn RowSink) {
+    pub(crate) fn show(&self, sink: &mut dyn RowSink) {
         let logits: Vec<&[f32]> = self.logits.iter().map(Vec::as_slice).collect();
         let maps: Vec<&[f32]> = self.maps.iter().map(Vec::as_slice).collect();
         let effective = self.effective();
@@ -59,7 +59,7 @@ impl OwnRow {
 
 /// Shows rows, of which each has the length of its query + 1, to a probe of layer 0, head 0: one state per `block` of
 /// queries, merged in query order.
-pub fn watch<S: 'static>(probe: &dyn RowProbe, rows: &[OwnRow], block: usize) -> Box<S> {
+pub(crate) fn watch<S: 'static>(probe: &dyn RowProbe, rows: &[OwnRow], block: usize) -> Box<S> {
     let state = |rows: &[OwnRow]| {
         let mut sink = probe.start(0, 0);
         let wanted = rows.iter().filter(|row| probe.wants(0, 0, row.maps[0].len() - 1));
@@ -73,7 +73,7 @@ pub fn watch<S: 'static>(probe: &dyn RowProbe, rows: &[OwnRow], block: usize) ->
 }
 
 /// Differential rows 0..tokens with random softmax maps, a lambda per row, and values of three channels.
-pub fn random_rows(tokens: usize, seed: u64) -> Vec<OwnRow> {
+pub(crate) fn random_rows(tokens: usize, seed: u64) -> Vec<OwnRow> {
     let mut rng = Rng::new(seed, "rows");
     let mut map = |keys: usize| {
         let weights: Vec<f32> = (0..keys).map(|_| (2.0 * rng.normal()).exp() as f32).collect();

@@ -7,12 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, Context, Result};
-use minijinja::value::{Kwargs, Value};
-use minijinja::{context, AutoEscape, Environment, Error, ErrorKind};
-use serde::{Deserialize, Serialize};
-use std::io::Write;
 
-use super::sandbox::{self, Job, OUTPUT_BYTES};
+use super::jinja::{Job, Refused};
+use super::sandbox;
 use super::tokenizer_config::TokenizerConfig;
 use crate::files;
 use crate::hash::sha256;
@@ -20,14 +17,8 @@ use crate::hash::sha256;
 /// Stands for the user's content. It has what a template might escape, trim inside, split or change the case of.
 const MARK: &str = "Content of the USER's \"message\" <begin> & \\n\n\n  \u{e9} {{ end }}. ?";
 
-/// Spaces that `tojson` indents by, at most.
-const INDENT_MAX: usize = 100;
-
 /// Bytes of a file that holds a template, at most; those of models have some ten thousand.
 const TEMPLATE_MAX: u64 = 1 << 20;
-
-/// Steps that a template may take; ours take some hundreds. It came from somebody else and must not run for ever.
-const FUEL: u64 = 1_000_000;
 
 /// The file that holds nothing but the template.
 const TEMPLATE_FILE: &str = "chat_template.jinja";
@@ -101,66 +92,6 @@ impl ChatTemplate {
     }
 }
 
-/// Why a template cannot be rendered.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Refused {
-    line: Option<usize>,
-    what: String,
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-        Self { line: error.line(), what }
-    }
-}
-
-/// Renders a template, as far as its steps and its output are within their limits.
-pub(super) fn render(job: &Job) -> Result<String, Refused> {
-    // Jinja reads every end of a line as "\n".
-    let source = without_generation_tags(&job.source.replace("\r\n", "\n").replace('\r', "\n"));
-    let mut environment = environment();
-    environment.add_template("chat", &source)?;
-    let message = context! { role => "user", content => &job.content };
-    let tokens = Value::from_pairs(job.tokens.iter().map(|(name, text)| (name.as_str(), text.as_str())));
-    let variables = context! {
-        messages => vec![message],
-        tools => (),
-        documents => (),
-        add_generation_prompt => true,
-        ..tokens
-    };
-    let mut output = Output::default();
-    let rendered = environment.get_template("chat")?.render_captured_to(variables, &mut output).map(|_| ());
-    if output.is_full {
-        return Err(Refused { line: None, what: format!("the template writes more than {OUTPUT_BYTES} bytes") });
-    }
-    rendered?;
-    Ok(String::from_utf8_lossy(&output.bytes).into_owned())
-}
-
-/// What a template has written, up to [`OUTPUT_BYTES`].
-#[derive(Default)]
-struct Output {
-    bytes: Vec<u8>,
-    is_full: bool,
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.is_full = self.bytes.len() + bytes.len() > OUTPUT_BYTES;
-        if self.is_full {
-            return Err(std::io::ErrorKind::FileTooLarge.into());
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The template named `default` in a list of `{name, template}`.
 fn default_of(list: &serde_json::Value) -> Result<String> {
     let Some(list) = list.as_array() else {
@@ -174,117 +105,6 @@ fn default_of(list: &serde_json::Value) -> Result<String> {
             let names: Vec<String> = list.iter().filter_map(name).collect();
             bail!("none of the templates is named \"default\": {}", names.join(", "))
         }
-    }
-}
-
-/// Jinja as `transformers` sets it up.
-fn environment() -> Environment<'static> {
-    let mut environment = Environment::new();
-    let syntax = minijinja::syntax::SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.expect("the delimiters are Jinja's own"));
-    environment.set_auto_escape_callback(|_| AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.set_fuel(Some(FUEL));
-    environment.add_filter("tojson", to_json);
-    environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
-        Err(Error::new(ErrorKind::InvalidOperation, format!("the template refuses: {message}")))
-    });
-    environment.add_function("strftime_now", strftime);
-    environment
-}
-
-/// The day that templates take for today: prompts must not depend on when they are made. It is the one that Llama's
-/// templates fall back to themselves.
-const TODAY: [(char, &str); 12] = [
-    ('d', "26"),
-    ('b', "Jul"),
-    ('B', "July"),
-    ('m', "07"),
-    ('Y', "2024"),
-    ('y', "24"),
-    ('a', "Fri"),
-    ('A', "Friday"),
-    ('j', "208"),
-    ('H', "00"),
-    ('M', "00"),
-    ('S', "00"),
-];
-
-/// Python's `strftime` on 26 July 2024.
-fn strftime(format: &str) -> Result<String, Error> {
-    let mut text = String::new();
-    let mut chars = format.chars();
-    while let Some(char) = chars.next() {
-        if char != '%' {
-            text.push(char);
-            continue;
-        }
-        let directive = chars.next();
-        match TODAY.iter().find(|(known, _)| Some(*known) == directive) {
-            Some((_, part)) => text.push_str(part),
-            None if directive == Some('%') => text.push('%'),
-            None => {
-                let message =
-                    format!("strftime_now({format:?}): only %d %b %B %m %Y %y %a %A %j %H %M %S %% are known");
-                return Err(Error::new(ErrorKind::InvalidOperation, message));
-            }
-        }
-    }
-    Ok(text)
-}
-
-/// `transformers` marks what an assistant says with tags of its own, which write nothing: they become ones that do
-/// nothing.
-fn without_generation_tags(source: &str) -> String {
-    let mut text = String::new();
-    let mut rest = source;
-    while let Some((before, tag)) = rest.split_once("{%") {
-        let Some((inside, after)) = tag.split_once("%}") else { break };
-        let word = inside.trim_matches(|c: char| c.is_whitespace() || "-+".contains(c));
-        let inside = match word {
-            "generation" => inside.replacen(word, "if true", 1),
-            "endgeneration" => inside.replacen(word, "endif", 1),
-            _ => inside.to_owned(),
-        };
-        text += &format!("{before}{{%{inside}%}}");
-        rest = after;
-    }
-    text + rest
-}
-
-/// Python's `json.dumps(..., ensure_ascii=False)`, with its spaces and without escapes for HTML.
-fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<String, Error> {
-    let indent: Option<usize> = indent.map_or_else(|| options.get("indent"), |indent| Ok(Some(indent)))?;
-    if indent.is_some_and(|indent| indent > INDENT_MAX) {
-        let message = format!("tojson: an indent of more than {INDENT_MAX}");
-        return Err(Error::new(ErrorKind::InvalidOperation, message));
-    }
-    let failed = |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
-    let mut bytes = Vec::new();
-    match indent.map(|indent| " ".repeat(indent)) {
-        Some(indent) => {
-            let pretty = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
-            value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, pretty)).map_err(failed)?;
-        }
-        None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, Spaced)).map_err(failed)?,
-    }
-    Ok(String::from_utf8(bytes).expect("JSON is UTF-8"))
-}
-
-/// JSON on one line with a space behind `,` and `:`.
-struct Spaced;
-
-impl serde_json::ser::Formatter for Spaced {
-    fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
-        out.write_all(if first { b"" } else { b", " })
-    }
-
-    fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
-        out.write_all(if first { b"" } else { b", " })
-    }
-
-    fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W) -> std::io::Result<()> {
-        out.write_all(b": ")
     }
 }
 

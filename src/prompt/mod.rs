@@ -18,6 +18,7 @@ pub mod document;
 mod guard;
 pub mod haystack;
 pub mod ids;
+mod jinja;
 pub mod needle;
 pub mod sandbox;
 pub mod text;

@@ -4,9 +4,8 @@
 //! sort a list or print a value that holds itself. So the binary starts itself once more for every template: that process
 //! has bounded time, memory and output, and whatever kills it is an error here.
 
-use super::chat::{render, Refused};
+use super::jinja::{render, Job, Refused, OUTPUT_BYTES};
 use anyhow::{bail, Context, Result};
-use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
@@ -21,25 +20,11 @@ pub const TIME_S: u64 = 5;
 /// Memory that a template may take, in bytes.
 pub const MEMORY_BYTES: u64 = 512 << 20;
 
-/// Bytes that a template may write.
-pub const OUTPUT_BYTES: usize = 1 << 20;
-
 /// Bytes of an answer: every byte of the output may become an escape of six.
 const ANSWER_BYTES: u64 = 8 * OUTPUT_BYTES as u64;
 
 /// The stack that a template gets where there is no process for it, in bytes.
 const STACK_BYTES: usize = 256 << 20;
-
-/// A template and what it is rendered with.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Job {
-    /// The template.
-    pub(super) source: String,
-    /// Special tokens by name.
-    pub(super) tokens: Vec<(String, String)>,
-    /// Content of the user's message.
-    pub(super) content: String,
-}
 
 /// The program that renders; nothing in programs that use the library, which render in a thread.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -120,6 +105,7 @@ fn why(_status: ExitStatus) -> String {
 
 /// Gives this process as much as a template may have.
 #[cfg(unix)]
+#[expect(unsafe_code, reason = "limits of a process are set by the system")]
 fn limit() {
     let set = |resource, soft: u64, hard: u64| {
         let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };

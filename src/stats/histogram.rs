@@ -100,11 +100,6 @@ impl Histogram {
         self.quantile(0.5)
     }
 
-    /// The share of finite numbers of magnitude above `threshold`; see [`Histogram::share_beyond`].
-    pub fn share_above(&self, threshold: f64) -> Option<f64> {
-        self.share_beyond(0.0, threshold)
-    }
-
     /// The share of finite numbers x with |x - centre| > distance. Approximate: the numbers of the one bin a limit
     /// falls into count as spread evenly over it, magnitudes below 2^-30 as zero, and those from 2^20 on as beyond any
     /// limit.
@@ -235,15 +230,15 @@ mod tests {
     #[test]
     fn nothing_has_no_quantile_and_no_share() {
         let nothing = histogram(&[f32::NAN]);
-        assert_eq!((nothing.median(), nothing.share_above(1.0), nothing.ccdf()), (None, None, vec![]));
+        assert_eq!((nothing.median(), nothing.share_beyond(0.0, 1.0), nothing.ccdf()), (None, None, vec![]));
         assert_eq!(histogram(&[1.0]).quantile(1.5), None);
-        assert_eq!(histogram(&[1.0]).share_above(f64::NAN), None);
+        assert_eq!(histogram(&[1.0]).share_beyond(0.0, f64::NAN), None);
     }
 
     #[test]
     fn tails_are_counted_on_both_sides_of_the_centre() {
         let found = histogram(&[-3.0, -1.0, 0.0, 1.0, 2.0, 6.0, 9.0, 9.0]);
-        assert_eq!(found.share_above(2.5), Some(4.0 / 8.0));
+        assert_eq!(found.share_beyond(0.0, 2.5), Some(4.0 / 8.0));
         assert_eq!(found.share_beyond(4.0, 3.5), Some(5.0 / 8.0), "below 0.5 and above 7.5");
         assert_eq!(found.share_beyond(-4.0, 2.5), Some(7.0 / 8.0), "below -6.5 and above -1.5");
         assert_eq!(found.share_beyond(20.0, 5.0), Some(1.0), "below 15 and above 25");
@@ -252,7 +247,7 @@ mod tests {
     #[test]
     fn a_bin_on_the_limit_counts_in_part() {
         // The bin of 1 reaches to 1 + 2^-7.
-        let found = histogram(&[1.0; 8]).share_above(1.0 + 0.25 / 128.0).unwrap();
+        let found = histogram(&[1.0; 8]).share_beyond(0.0, 1.0 + 0.25 / 128.0).unwrap();
         assert!((found - 0.75).abs() < 1e-12, "{found}");
     }
 

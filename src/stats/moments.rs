@@ -1,4 +1,4 @@
-//! Mean, variance, skewness, kurtosis and quantiles.
+//! Mean, variance, kurtosis and quantiles.
 
 use super::simd::{central_powers, sum};
 use serde::{Deserialize, Serialize};
@@ -96,11 +96,6 @@ impl Moments {
         (self.n > 0).then(|| (self.squares / self.n as f64).sqrt())
     }
 
-    /// The population skewness m₃ / m₂^(3/2), where m_k = Σ (x − mean)^k / n; `None` if all numbers are equal.
-    pub fn skewness(&self) -> Option<f64> {
-        (self.squares > 0.0).then(|| (self.n as f64).sqrt() * self.cubes / self.squares.powf(1.5))
-    }
-
     /// The population kurtosis m₄ / m₂², *not* the excess: 3 for normal numbers. `None` if all numbers are equal.
     pub fn kurtosis(&self) -> Option<f64> {
         (self.squares > 0.0).then(|| self.n as f64 * self.fourths / (self.squares * self.squares))
@@ -168,7 +163,6 @@ mod tests {
         let narrow: Vec<f32> = NUMBERS.iter().map(|&x| x as f32).collect();
         for moments in [NUMBERS.into_iter().collect(), Moments::of_finite(&narrow)] {
             assert!((moments.std().unwrap() - 3.486_398_498_421_532_4).abs() < 1e-13);
-            assert!((moments.skewness().unwrap() - 0.374_838_849_495_964_7).abs() < 1e-13);
             assert!((moments.kurtosis().unwrap() - 2.081_361_123_663_917_6).abs() < 1e-13);
         }
     }
@@ -178,7 +172,7 @@ mod tests {
         let mut rng = crate::rng::Rng::new(2, "normal");
         let numbers: Vec<f32> = (0..100_000).map(|_| rng.normal() as f32).collect();
         let moments = Moments::of_finite(&numbers);
-        assert!((moments.kurtosis().unwrap() - 3.0).abs() < 0.05 && moments.skewness().unwrap().abs() < 0.03);
+        assert!((moments.kurtosis().unwrap() - 3.0).abs() < 0.05);
     }
 
     #[test]
@@ -191,7 +185,7 @@ mod tests {
     #[test]
     fn equal_numbers_have_no_shape() {
         let moments = Moments::of_finite(&[0.1; 7]);
-        assert_eq!((moments.std(), moments.skewness(), moments.kurtosis()), (Some(0.0), None, None));
+        assert_eq!((moments.std(), moments.kurtosis()), (Some(0.0), None));
     }
 
     #[test]
@@ -217,7 +211,6 @@ mod tests {
             prop_assume!(std > 1e-2);
             prop_assert!((merged.mean().unwrap() - pushed.mean().unwrap()).abs() < 1e-9);
             prop_assert!((merged.std().unwrap() / std - 1.0).abs() < 1e-9);
-            prop_assert!((merged.skewness().unwrap() - pushed.skewness().unwrap()).abs() < 1e-6);
             prop_assert!((merged.kurtosis().unwrap() / pushed.kurtosis().unwrap() - 1.0).abs() < 1e-6);
         }
 

@@ -9,7 +9,7 @@ const LANES: usize = 16;
 /// The largest |x|, or 0 of nothing. NaNs are passed over.
 #[pulp::with_simd(max_magnitude = pulp::Arch::new())]
 #[inline(always)]
-pub fn max_magnitude_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f32 {
+pub(crate) fn max_magnitude_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     let (chunks, tail) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -30,14 +30,14 @@ pub fn max_magnitude_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f32 {
 /// The sum, in `f64`.
 #[pulp::with_simd(sum = pulp::Arch::new())]
 #[inline(always)]
-pub fn sum_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
+pub(crate) fn sum_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
     total(x)
 }
 
 /// The sum of |x|, in `f64`.
 #[pulp::with_simd(sum_magnitudes = pulp::Arch::new())]
 #[inline(always)]
-pub fn sum_magnitudes_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
+pub(crate) fn sum_magnitudes_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
     let mut lanes = [0.0_f64; LANES];
     let (chunks, tail) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -58,7 +58,7 @@ pub fn sum_magnitudes_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
 /// into += scale * |x|, as far as the shorter of the two goes.
 #[pulp::with_simd(add_magnitudes = pulp::Arch::new())]
 #[inline(always)]
-pub fn add_magnitudes_simd<'a, S: pulp::Simd>(_simd: S, into: &'a mut [f32], x: &'a [f32], scale: f32) {
+pub(crate) fn add_magnitudes_simd<'a, S: pulp::Simd>(_simd: S, into: &'a mut [f32], x: &'a [f32], scale: f32) {
     for (sum, x) in into.iter_mut().zip(x) {
         *sum = x.abs().mul_add(scale, *sum);
     }
@@ -67,7 +67,7 @@ pub fn add_magnitudes_simd<'a, S: pulp::Simd>(_simd: S, into: &'a mut [f32], x: 
 /// Sums of the second, third and fourth powers of x - centre.
 #[pulp::with_simd(central_powers = pulp::Arch::new())]
 #[inline(always)]
-pub fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f64) -> [f64; 3] {
+pub(crate) fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f64) -> [f64; 3] {
     let mut lanes = [[0.0_f64; LANES]; 3];
     let (chunks, tail) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -98,7 +98,7 @@ pub fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f64) -> [
 /// beyond the end of `x` is left out.
 #[pulp::with_simd(add_segments = pulp::Arch::new())]
 #[inline(always)]
-pub fn add_segments_simd<'a, S: pulp::Simd>(
+pub(crate) fn add_segments_simd<'a, S: pulp::Simd>(
     _simd: S,
     x: &'a [f32],
     edges: &'a [usize],
@@ -114,7 +114,7 @@ pub fn add_segments_simd<'a, S: pulp::Simd>(
 /// where its magnitude is larger. Of -a and a, a is kept, in whatever order they come. NaNs are passed over.
 #[pulp::with_simd(peak_segments = pulp::Arch::new())]
 #[inline(always)]
-pub fn peak_segments_simd<'a, S: pulp::Simd>(
+pub(crate) fn peak_segments_simd<'a, S: pulp::Simd>(
     _simd: S,
     x: &'a [f32],
     edges: &'a [usize],
@@ -128,7 +128,7 @@ pub fn peak_segments_simd<'a, S: pulp::Simd>(
 
 /// The one of larger magnitude; `a` if `b` is NaN, `b` if `a` is.
 #[inline(always)]
-pub fn higher_peak(a: f32, b: f32) -> f32 {
+pub(crate) fn higher_peak(a: f32, b: f32) -> f32 {
     if b.abs() > a.abs() || (b.abs() == a.abs() && b > a) || a.is_nan() {
         b
     } else {

@@ -13,7 +13,7 @@ const STATE: &str = "state.safetensors";
 /// Where a run stands.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Position {
+pub(super) struct Position {
     /// Updates done.
     pub step: u64,
     /// Documents used, the global index of the next one.
@@ -28,7 +28,7 @@ pub struct Position {
 ///
 /// # Errors
 /// If the folder cannot be written.
-pub fn save(dir: &Path, optimizer: &AdamW, position: &Position) -> Result<()> {
+pub(super) fn save(dir: &Path, optimizer: &AdamW, position: &Position) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let state = Weights::new(optimizer.state()?, "checkpoint");
     let partial = dir.join("state.partial");
@@ -41,7 +41,7 @@ pub fn save(dir: &Path, optimizer: &AdamW, position: &Position) -> Result<()> {
 ///
 /// # Errors
 /// If the checkpoint is damaged or belongs to another model.
-pub fn load(dir: &Path, optimizer: &mut AdamW) -> Result<Option<Position>> {
+pub(super) fn load(dir: &Path, optimizer: &mut AdamW) -> Result<Option<Position>> {
     let path = dir.join(STATE);
     if !path.exists() {
         return Ok(None);

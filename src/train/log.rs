@@ -62,7 +62,7 @@ pub struct EvalLine {
 
 /// Sums that become a [`LogLine`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Tally {
+pub(super) struct Tally {
     steps: usize,
     loss: Sum,
     grad_norm: Sum,
@@ -91,7 +91,7 @@ impl From<Sum> for u64 {
 
 impl Tally {
     /// Adds one step.
-    pub fn add(&mut self, batch: &Batch, scores: &TokenScores, loss: f64, grad_norm: f64) {
+    pub(super) fn add(&mut self, batch: &Batch, scores: &TokenScores, loss: f64, grad_norm: f64) {
         self.steps += 1;
         self.loss.0 += loss;
         self.grad_norm.0 += grad_norm;
@@ -115,7 +115,14 @@ impl Tally {
     }
 
     /// The means.
-    pub fn line(&self, tokens: usize, ctx_tok: usize, rate: f64, lambda: Option<f64>, tokens_per_s: f64) -> LogLine {
+    pub(super) fn line(
+        &self,
+        tokens: usize,
+        ctx_tok: usize,
+        rate: f64,
+        lambda: Option<f64>,
+        tokens_per_s: f64,
+    ) -> LogLine {
         let mean = |sum: f64, n: usize| sum / n.max(1) as f64;
         let hit = |i: usize| mean(self.recall[i].0 as f64, self.recall[i].1);
         LogLine {
@@ -140,7 +147,7 @@ impl Tally {
 ///
 /// # Errors
 /// If the file cannot be read, or a line is not one of these.
-pub fn read<L: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<L>> {
+pub(super) fn read<L: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<L>> {
     let context = || format!("cannot read {}", path.display());
     let reader = csv::Reader::from_path(path).with_context(context)?;
     reader.into_deserialize().collect::<Result<_, _>>().with_context(context)
@@ -151,7 +158,7 @@ pub fn read<L: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<L>> {
 ///
 /// # Errors
 /// If the file cannot be read or written. It is then as it was: the new one takes its place when it is whole.
-pub fn open<L>(path: &Path, tokens: usize, tokens_of: impl Fn(&L) -> usize) -> Result<csv::Writer<std::fs::File>>
+pub(super) fn open<L>(path: &Path, tokens: usize, tokens_of: impl Fn(&L) -> usize) -> Result<csv::Writer<std::fs::File>>
 where
     L: Serialize + for<'de> Deserialize<'de>,
 {

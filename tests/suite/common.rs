@@ -10,12 +10,12 @@ use difftool::rng::Rng;
 use std::path::{Path, PathBuf};
 
 /// A file or folder under `tests/fixtures`.
-pub fn fixture(path: &str) -> PathBuf {
+pub(super) fn fixture(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
 }
 
 /// Largest absolute difference of two tensors of one shape.
-pub fn distance(a: &Tensor, b: &Tensor) -> f64 {
+pub(super) fn distance(a: &Tensor, b: &Tensor) -> f64 {
     assert_eq!(a.dims(), b.dims());
     let values = |x: &Tensor| x.to_dtype(DType::F64).unwrap().flatten_all().unwrap().to_vec1::<f64>().unwrap();
     // A NaN must fail, and f64::max would drop it.
@@ -30,28 +30,28 @@ pub fn distance(a: &Tensor, b: &Tensor) -> f64 {
 
 /// Two-sided comparison that says what differed and by how much.
 #[track_caller]
-pub fn assert_close(label: &str, got: &Tensor, want: &Tensor, tolerance: f64) {
+pub(super) fn assert_close(label: &str, got: &Tensor, want: &Tensor, tolerance: f64) {
     let distance = distance(got, want);
     assert!(distance <= tolerance, "{label}: differs by {distance:.2e}, allowed {tolerance:.0e}");
 }
 
 /// Seeded standard normal numbers.
-pub fn normal(shape: &[usize], seed: u64) -> Tensor {
+pub(super) fn normal(shape: &[usize], seed: u64) -> Tensor {
     let mut rng = Rng::new(seed, "test tensor");
     let values: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
     Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
 }
 
 /// The attention variant of that name.
-pub fn preset(name: &str) -> Variant {
+pub(super) fn preset(name: &str) -> Variant {
     Variant::preset(name).unwrap()
 }
 
 /// Width of the residual stream of [`tiny_model`].
-pub const WIDTH: usize = 32;
+pub(super) const WIDTH: usize = 32;
 
 /// Writes a tiny random model in the Hugging Face format; `variant` is a preset.
-pub fn tiny_model(dir: &Path, variant: &str) {
+pub(super) fn tiny_model(dir: &Path, variant: &str) {
     let kind = preset(variant);
     let heads = kind.signal_heads.max(2);
     let sizes = Sizes {
@@ -72,7 +72,7 @@ pub fn tiny_model(dir: &Path, variant: &str) {
 }
 
 /// Changes one tensor of a model folder.
-pub fn edit_tensor(dir: &Path, name: &str, edit: impl FnOnce(&mut [f32])) {
+pub(super) fn edit_tensor(dir: &Path, name: &str, edit: impl FnOnce(&mut [f32])) {
     let path = dir.join("model.safetensors");
     let mut tensors: Vec<(String, Tensor)> =
         Weights::read(&path).unwrap().iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
@@ -84,7 +84,7 @@ pub fn edit_tensor(dir: &Path, name: &str, edit: impl FnOnce(&mut [f32])) {
 }
 
 /// How heads are wired and weighed.
-pub struct AttentionCase {
+pub(super) struct AttentionCase {
     pub label: &'static str,
     pub wiring: Wiring,
     pub query_heads: usize,
@@ -97,7 +97,7 @@ pub struct AttentionCase {
 }
 
 /// Every way to wire and weigh heads, for `batch` rows of `t` tokens.
-pub fn attention_variants(batch: usize, t: usize) -> Vec<AttentionCase> {
+pub(super) fn attention_variants(batch: usize, t: usize) -> Vec<AttentionCase> {
     let case = |label, name, heads, value_heads, lambda: Option<Vec<usize>>, sink| {
         let variant = preset(name);
         let kv_heads = variant.key_heads(heads, value_heads).max(value_heads);

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Two small variants, two stages of 12 and 8 steps, a log line every four steps.
-pub const SPEC: &str = r#"
+pub(super) const SPEC: &str = r#"
 question = "Does the trainer work?"
 seed = 3
 

@@ -1,7 +1,7 @@
 //! Pictures in memory, and how different two of them look.
 
 /// 8-bit RGB.
-pub struct Picture {
+pub(super) struct Picture {
     pub width: usize,
     pub height: usize,
     pixels: Vec<u8>,
@@ -12,7 +12,7 @@ const SQUARE: usize = 6;
 
 impl Picture {
     /// Of a PNG file.
-    pub fn of(file: &[u8]) -> Self {
+    pub(super) fn of(file: &[u8]) -> Self {
         let mut reader = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut pixels).unwrap();
@@ -20,7 +20,7 @@ impl Picture {
         Self { width: info.width as usize, height: info.height as usize, pixels }
     }
 
-    pub fn png(&self) -> Vec<u8> {
+    pub(super) fn png(&self) -> Vec<u8> {
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, self.width as u32, self.height as u32);
         encoder.set_color(png::ColorType::Rgb);
@@ -30,7 +30,7 @@ impl Picture {
     }
 
     /// Half as wide and high: means of squares of 2 × 2.
-    pub fn halved(&self) -> Self {
+    pub(super) fn halved(&self) -> Self {
         let (width, height) = (self.width / 2, self.height / 2);
         let mean = |i: usize| {
             let (y, x, channel) = (i / (3 * width), i / 3 % width, i % 3);
@@ -46,7 +46,7 @@ impl Picture {
     }
 
     /// Every pixel a little lighter or darker, in turn.
-    pub fn shaded(&self, by: u8) -> Self {
+    pub(super) fn shaded(&self, by: u8) -> Self {
         let shade =
             |(i, &value): (usize, &u8)| if i % 2 == 0 { value.saturating_add(by) } else { value.saturating_sub(by) };
         Self { pixels: self.pixels.iter().enumerate().map(shade).collect(), ..*self }
@@ -54,7 +54,7 @@ impl Picture {
 
     /// The mean difference of the channels (0 to 255) in the square where it is largest; pictures of different sizes have
     /// nothing in common.
-    pub fn difference(&self, other: &Self) -> f64 {
+    pub(super) fn difference(&self, other: &Self) -> f64 {
         if (self.width, self.height) != (other.width, other.height) {
             return 255.0;
         }

@@ -4,7 +4,7 @@ use difftool::plot::*;
 use std::f64::consts::TAU;
 
 /// Names and figures.
-pub fn all(page: Page) -> Vec<(&'static str, Figure)> {
+pub(super) fn all(page: Page) -> Vec<(&'static str, Figure)> {
     vec![
         ("accuracy", accuracies(page)),
         ("allocation", allocations(page)),
@@ -132,7 +132,7 @@ fn training(page: Page) -> Figure {
 }
 
 /// A forest plot with rows of these names.
-pub fn forest(page: Page, labels: [&str; 2]) -> Figure {
+pub(super) fn forest(page: Page, labels: [&str; 2]) -> Figure {
     let row = |(i, label): (usize, &&str), series: &str, value: f64| ForestRow {
         label: label.to_string(),
         series: series.into(),
