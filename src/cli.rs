@@ -1,9 +1,11 @@
 //! The command line, and nothing else.
 
+pub(crate) mod examples;
 mod values;
 
-pub use values::{TokenRange, TokenSpan};
+pub use values::{IndexRange, TokenRange, TokenSpan};
 
+use crate::attention::Selection;
 use crate::compare::{Column, Condition, Correction, Where};
 use crate::experiment::Shard;
 use crate::generate::MAX_NEW;
@@ -68,14 +70,14 @@ pub enum Command {
     Man(ManArgs),
 }
 
-/// Which prompts.
+/// Which prompts. What is filled in for a flag that is not given depends on the command, whose help says it.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Prompts")]
 pub struct PromptArgs {
-    /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k) [default: 4k, ablate
-    /// 1k, or what all models can take if that is less]
+    /// Prompt lengths in tokens: a number, a list (1k,4k), or a range with a step (1k..4k:1k)
     #[arg(long, value_delimiter = ',', value_name = "TOKENS")]
     pub ctx: Vec<TokenRange>,
-    /// Needles in the text (the paper's N) [default: needle 1,2,4,6 with 1,2,2,2 asked for; others 1, quantize 2]
+    /// Needles in the text (the paper's N)
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub needles: Vec<usize>,
     /// Needles asked for (the paper's R), one for each value of --needles or one for all
@@ -84,11 +86,10 @@ pub struct PromptArgs {
     /// Depths of the answer in the text, in percent
     #[arg(long, value_delimiter = ',', default_value = "0,25,50,75,100", value_name = "PCT")]
     pub depths: Vec<f64>,
-    /// Prompts per depth, or windows of text [default: needle 12, ratio 15, quantize 7, heads 4,
-    /// ablate 8]
+    /// Prompts per depth, or windows of text
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
-    /// Prompts per depth with cities that were held out of training [default: needle a third of --samples, others 0]
+    /// Prompts per depth with cities that were held out of training
     #[arg(long, value_name = "N")]
     pub heldout: Option<usize>,
     /// Base seed: prompt i of the grid has seed SEED + i
@@ -101,6 +102,7 @@ pub struct PromptArgs {
 
 /// Which models, what of them, and where the results go.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Models")]
 pub struct RunArgs {
     /// A built-in model (transformer, diff, diff-v2), `all` of them, a Hugging Face folder, or hf:org/name with
     /// the feature hub; may be repeated
@@ -110,12 +112,12 @@ pub struct RunArgs {
     /// How folders are read.
     #[command(flatten)]
     pub reading: ReadingArgs,
-    /// Measure only these layers, counted from 0 [default: all]
+    /// Measure only these layers, counted from 0: a list, or ranges with both ends (0..3) [default: all]
     #[arg(long, value_delimiter = ',', value_name = "L")]
-    pub layers: Option<Vec<usize>>,
-    /// Measure only these heads of each layer, counted from 0 [default: all]
+    pub layers: Option<Vec<IndexRange>>,
+    /// Measure only these heads of each layer, counted from 0, likewise [default: all]
     #[arg(long, value_delimiter = ',', value_name = "H")]
-    pub heads: Option<Vec<usize>>,
+    pub heads: Option<Vec<IndexRange>>,
     /// Output.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -123,6 +125,7 @@ pub struct RunArgs {
 
 /// How model folders are read.
 #[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "Models")]
 pub struct ReadingArgs {
     /// Which heads make a map, instead of what config.json says
     #[arg(long, value_enum, value_name = "LAYOUT")]
@@ -141,6 +144,7 @@ pub struct ReadingArgs {
 
 /// Where results go, and how.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// Threads; results do not depend on it [default: all cores]
     #[arg(long, value_name = "N")]
@@ -161,6 +165,7 @@ pub struct OutputArgs {
 
 /// In which formats figures are drawn.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Figures")]
 pub struct FigureArgs {
     /// Formats of the figures, which look alike, as in `png,pdf`; `report` shows PNGs
     #[arg(long = "figures", value_enum, value_delimiter = ',', default_value = "png", value_name = "FORMATS")]
@@ -172,6 +177,7 @@ pub struct FigureArgs {
 
 /// How large figures are drawn.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Figures")]
 pub struct PageArgs {
     /// Width of figures on paper; PNGs then have 300 dpi [default: what they need]
     #[arg(long, value_name = "MM", value_parser = in_range::<20, 2000>)]
@@ -185,6 +191,13 @@ pub struct PageArgs {
 fn in_range<const LO: u32, const HI: u32>(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| (f64::from(LO)..=f64::from(HI)).contains(number));
     number.ok_or_else(|| format!("give it a number from {LO} to {HI}"))
+}
+
+impl RunArgs {
+    /// The layers and heads that are measured.
+    pub fn select(&self) -> Selection {
+        Selection { layers: IndexRange::all(self.layers.as_deref()), heads: IndexRange::all(self.heads.as_deref()) }
+    }
 }
 
 impl PageArgs {
@@ -226,6 +239,7 @@ impl FigureFormat {
 
 /// Which part of an experiment is run.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Parts of a run")]
 pub struct PartArgs {
     /// Continue the unfinished run in this folder, given the same flags; a finished one is left as it is
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
@@ -723,10 +737,10 @@ pub struct ShowPromptArgs {
     pub attention: Option<String>,
     /// With --attention: only these layers, counted from 0 [default: the mean over all]
     #[arg(long, value_delimiter = ',', value_name = "L", requires = "attention")]
-    pub layers: Option<Vec<usize>>,
+    pub layers: Option<Vec<IndexRange>>,
     /// With --attention: only these heads of each layer, counted from 0 [default: the mean over all]
     #[arg(long, value_delimiter = ',', value_name = "H", requires = "attention")]
-    pub heads: Option<Vec<usize>>,
+    pub heads: Option<Vec<IndexRange>>,
     /// The model whose tokenizer cuts the text
     #[arg(long, default_value = "transformer", value_name = "NAME|DIR")]
     pub model: String,

@@ -1,6 +1,6 @@
 //! Parse, dispatch, print one error, exit.
 
-use clap::Parser;
+use clap::FromArgMatches as _;
 use difftool::cli::Cli;
 use std::process::ExitCode;
 
@@ -14,7 +14,9 @@ fn main() -> ExitCode {
     }
     // candle's own element-wise pool spins; our kernels place their threads themselves.
     std::env::set_var("CANDLE_NUM_THREADS", "1");
-    match difftool::cmd::run(Cli::parse()) {
+    let typed = difftool::cmd::command_line().get_matches();
+    let cli = Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit());
+    match difftool::cmd::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if difftool::error::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -6,6 +6,7 @@ use crate::quant::Scope;
 use crate::treatment::{Ranking, Rows};
 use clap::builder::PossibleValue;
 use clap::ValueEnum;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// The names of a library type on the command line, each with its help.
@@ -84,6 +85,37 @@ impl FromStr for TokenSpan {
     }
 }
 
+/// Layers or heads: `3`, or `0..3` with both ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexRange(pub RangeInclusive<usize>);
+
+/// Layers or heads of a range, at most.
+const MOST_INDICES: usize = 100_000;
+
+impl IndexRange {
+    /// All indices of several ranges, in their order; nothing if none were given.
+    pub fn all(ranges: Option<&[Self]>) -> Option<Vec<usize>> {
+        ranges.map(|ranges| ranges.iter().flat_map(|range| range.0.clone()).collect())
+    }
+}
+
+impl FromStr for IndexRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is not a number counted from 0, or a range such as 0..3");
+        let number = |text: &str| text.trim().parse::<usize>().map_err(|_| bad());
+        let (first, last) = match text.split_once("..") {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(text)?, number(text)?),
+        };
+        if last < first || last - first >= MOST_INDICES {
+            return Err(bad());
+        }
+        Ok(Self(first..=last))
+    }
+}
+
 /// Lengths of one range, at most.
 const MOST_LENGTHS: usize = 10_000;
 
@@ -149,6 +181,17 @@ mod tests {
         assert_eq!(parse("10.."), Ok((10, None)));
         assert_eq!(parse("..20"), Ok((0, Some(20))));
         for bad in ["", "10", "20..10", "5..5", "a..b"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn layers_and_heads_may_be_ranges_with_both_ends() {
+        let parse = |text: &str| text.parse::<IndexRange>();
+        let ranges = [parse("5").unwrap(), parse("0..3").unwrap()];
+        assert_eq!(IndexRange::all(Some(&ranges)), Some(vec![5, 0, 1, 2, 3]));
+        assert_eq!(IndexRange::all(None), None);
+        for bad in ["", "-1", "3..0", "0..", "a..b", "0..99999999999"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

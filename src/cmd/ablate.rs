@@ -6,16 +6,14 @@ pub(super) use draw::draw;
 
 use super::flags::{self, Defaults};
 use crate::bail_usage;
-use crate::cli::{AblateArgs, AblatePart, TokenRange};
+use crate::cli::{AblateArgs, AblatePart};
 use crate::experiment::{Experiment, Show};
 use crate::models;
 use crate::treatment::Condition;
 use anyhow::Result;
 
-const DEFAULTS: Defaults = Defaults { settings: &[(1, 1)], samples: 8, heldout: |_| 0 };
-
-/// Tokens of a prompt if nobody says how many: enough noise, and dozens of passes over it in seconds.
-const CTX_TOK: usize = 1024;
+/// A prompt of 1k tokens has noise enough, and dozens of passes over it take seconds.
+pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 8, heldout: |_| 0 };
 
 /// Heads that are knocked out if nobody says how many, as far as models have so many.
 const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
@@ -26,12 +24,8 @@ const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
 /// Usage errors; models that cannot be read.
 pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
     let shape = Smallest::of(args)?;
-    let mut prompts = args.prompts.clone();
-    if prompts.ctx.is_empty() {
-        prompts.ctx = vec![TokenRange(vec![CTX_TOK.min(shape.ctx_tok)])];
-    }
-    let grid = flags::grid(&prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
-    let experiment = flags::experiment(Show::Ablate, &args.run, grid, Some(&prompts), None)?;
+    let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
+    let experiment = flags::experiment(Show::Ablate, &args.run, grid, Some(&args.prompts), None)?;
     let experiment = Experiment { conditions: conditions(args, &shape)?, ..experiment };
     experiment.conditions()?;
     Ok(experiment)
@@ -41,18 +35,16 @@ pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
 struct Smallest {
     layers: usize,
     heads: usize,
-    ctx_tok: usize,
 }
 
 impl Smallest {
     fn of(args: &AblateArgs) -> Result<Self> {
-        let mut all = Self { layers: usize::MAX, heads: usize::MAX, ctx_tok: usize::MAX };
+        let mut all = Self { layers: usize::MAX, heads: usize::MAX };
         for name in models::resolve(&args.run.model)? {
             let config = models::open(&name, flags::reading(&args.run.reading))?.config;
             let layers = config.layers.len();
             all.layers = all.layers.min(layers);
             all.heads = all.heads.min(layers * config.wiring().heads());
-            all.ctx_tok = all.ctx_tok.min(config.max_ctx_tok);
         }
         Ok(all)
     }

@@ -1,6 +1,5 @@
 //! From the flags that presets share to the experiment they ask for.
 
-use crate::attention::Selection;
 use crate::bail_usage;
 use crate::cli::{PromptArgs, ReadingArgs, RunArgs, TokenRange};
 use crate::error::{exit_code, Unmet, Usage};
@@ -14,12 +13,38 @@ pub(super) const CTX_TOK: usize = 4096;
 
 /// What a command fills in where a flag was not given.
 pub(super) struct Defaults {
+    /// Tokens of a prompt, if all models can take so many.
+    pub(super) ctx_tok: usize,
     /// Needles in the text and asked for.
     pub(super) settings: &'static [(usize, usize)],
     /// Prompts per depth.
     pub(super) samples: usize,
     /// Prompts per depth with held-out cities, from those with training cities.
     pub(super) heldout: fn(usize) -> usize,
+}
+
+/// A command whose help says what is filled in for the prompts that it asks about.
+pub(super) fn with_defaults(command: clap::Command, defaults: &Defaults) -> clap::Command {
+    let list = |of: fn(&(usize, usize)) -> usize| {
+        defaults.settings.iter().map(|setting| of(setting).to_string()).collect::<Vec<_>>().join(",")
+    };
+    let ctx = match defaults.ctx_tok {
+        n if n % 1024 == 0 => format!("{}k", n / 1024),
+        n => n.to_string(),
+    };
+    let filled_in = [
+        ("ctx", format!("{ctx}, or what all models can take if that is less")),
+        ("needles", list(|setting| setting.0)),
+        ("retrieve", format!("{}; of other --needles 2 at most", list(|setting| setting.1))),
+        ("samples", defaults.samples.to_string()),
+        ("heldout", (defaults.heldout)(defaults.samples).to_string()),
+    ];
+    filled_in.into_iter().fold(command, |command, (flag, value)| {
+        command.mut_arg(flag, |arg| {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            arg.help(format!("{help} [default: {value}]"))
+        })
+    })
 }
 
 /// The experiment that flags ask for.
@@ -37,17 +62,17 @@ pub(super) fn experiment(
         haystack: prompts.and_then(|prompts| prompts.haystack.clone()),
         text: text.map(Path::to_owned),
         reading: reading(&run.reading),
-        select: Selection { layers: run.layers.clone(), heads: run.heads.clone() },
+        select: run.select(),
         ..Experiment::new(show, models::resolve(&run.model)?, grid)
     })
 }
 
 /// Lengths as they are given; without one, the usual length or as much as all models can take.
-pub(super) fn ctx_tok(ctx: &[TokenRange], models: &[String], read: &ReadingArgs) -> Result<Vec<usize>> {
+pub(super) fn ctx_tok(ctx: &[TokenRange], usual: usize, models: &[String], read: &ReadingArgs) -> Result<Vec<usize>> {
     if !ctx.is_empty() {
         return Ok(ctx.iter().flat_map(|range| range.0.clone()).collect());
     }
-    let mut longest = CTX_TOK;
+    let mut longest = usual;
     for name in models::resolve(models)? {
         longest = longest.min(models::open(&name, reading(read))?.config.max_ctx_tok);
     }
@@ -61,7 +86,7 @@ pub(super) fn one_ctx_tok(
     read: &ReadingArgs,
     what: &str,
 ) -> Result<usize> {
-    match ctx_tok(ctx.map_or(&[], std::slice::from_ref), models, read)?.as_slice() {
+    match ctx_tok(ctx.map_or(&[], std::slice::from_ref), CTX_TOK, models, read)?.as_slice() {
         [ctx_tok] => Ok(*ctx_tok),
         _ => bail_usage!("--ctx: {what}; give it one number"),
     }
@@ -85,7 +110,7 @@ pub(super) fn grid(
     text: Option<&Path>,
     defaults: &Defaults,
 ) -> Result<Grid> {
-    let ctx_tok = ctx_tok(&args.ctx, models, read)?;
+    let ctx_tok = ctx_tok(&args.ctx, defaults.ctx_tok, models, read)?;
     let samples = args.samples.unwrap_or(defaults.samples);
     if text.is_some() {
         for (flag, given) in [

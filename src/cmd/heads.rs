@@ -1,6 +1,6 @@
 //! `difftool heads`: what is each head for?
 
-use super::flags::{self, Defaults};
+use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{Found, Session};
 use crate::cli::HeadsArgs;
 use crate::experiment::{Experiment, Show};
@@ -9,7 +9,7 @@ use crate::stats::mean;
 use crate::tables::ROLES;
 use anyhow::Result;
 
-const DEFAULTS: Defaults = Defaults { settings: &[(1, 1)], samples: 4, heldout: |_| 0 };
+pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 4, heldout: |_| 0 };
 
 /// The experiment that flags ask for.
 ///

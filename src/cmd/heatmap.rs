@@ -158,7 +158,7 @@ fn print(drawn: &[DrawnLayer], args: &HeatmapArgs) -> Result<()> {
 
 /// What clap cannot check.
 fn check(args: &HeatmapArgs, ctx_tok: usize) -> Result<()> {
-    if let (Some(layer), Some(layers)) = (args.layer, &args.run.layers) {
+    if let (Some(layer), Some(layers)) = (args.layer, args.run.select().layers) {
         if !layers.contains(&layer) {
             bail_usage!("--layer {layer} is not among --layers");
         }

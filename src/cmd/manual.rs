@@ -1,11 +1,30 @@
-//! `difftool completions` and `difftool man`.
+//! What the help says, `difftool completions` and `difftool man`.
 
+use super::{ablate, flags, heads, needle, quantize, ratio};
 use crate::bail_usage;
-use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use crate::cli::{examples, Cli, CompletionsArgs, ManArgs};
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use std::io::Write as _;
+
+/// The command line with everything that its help says: examples, and the defaults of the command at hand.
+pub fn command_line() -> Command {
+    let presets = [
+        ("needle", needle::DEFAULTS),
+        ("ratio", ratio::DEFAULTS),
+        ("heads", heads::DEFAULTS),
+        ("quantize", quantize::DEFAULTS),
+        ("ablate", ablate::DEFAULTS),
+        ("prompt", needle::DEFAULTS),
+    ];
+    let with_defaults =
+        |cli: Command, (name, defaults)| cli.mut_subcommand(name, |command| flags::with_defaults(command, &defaults));
+    let cli = presets.into_iter().fold(Cli::command(), with_defaults);
+    examples::EXAMPLES
+        .iter()
+        .fold(cli, |cli, (name, list)| cli.mut_subcommand(name, |command| command.after_help(examples::text(list))))
+}
 
 /// Prints the script for a shell.
 ///
@@ -13,7 +32,7 @@ use std::io::Write as _;
 /// If stdout cannot be written.
 pub(super) fn completions(args: &CompletionsArgs) -> Result<()> {
     let mut script = Vec::new(); // the generator panics on a closed pipe
-    clap_complete::generate(args.shell, &mut Cli::command(), "difftool", &mut script);
+    clap_complete::generate(args.shell, &mut command_line(), "difftool", &mut script);
     Ok(crate::terminal::stdout().write_all(&script)?)
 }
 
@@ -22,7 +41,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<()> {
 /// # Errors
 /// A usage error if there is no such command; whatever cannot be written.
 pub(super) fn man(args: &ManArgs) -> Result<()> {
-    let mut cli = Cli::command().disable_help_subcommand(true);
+    let mut cli = command_line().disable_help_subcommand(true);
     cli.build();
     if let Some(folder) = &args.out {
         let cannot = || format!("cannot write manual pages into {}", folder.display());
@@ -46,4 +65,47 @@ pub(super) fn man(args: &ManArgs) -> Result<()> {
     let mut page = Vec::new();
     Man::new(command).render(&mut page)?;
     Ok(crate::terminal::stdout().write_all(&page)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_examples_that_can_be_typed() {
+        for command in command_line().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  difftool ")).collect();
+            let own = |line: &&str| line.starts_with(command.get_name());
+            assert!(lines.iter().any(own), "{} has no example", command.get_name());
+            for line in lines {
+                let line = line.split(" > ").next().unwrap_or_default();
+                let words = shell_words(line);
+                let typed = std::iter::once("difftool".to_owned()).chain(words);
+                command_line().try_get_matches_from(typed).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
+    }
+
+    /// Words, of which those in single quotes may hold blanks.
+    fn shell_words(line: &str) -> Vec<String> {
+        let split = |(i, part): (usize, &str)| match i % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect::<Vec<_>>(),
+            _ => vec![part.to_owned()],
+        };
+        line.split('\'').enumerate().flat_map(split).collect()
+    }
+
+    #[test]
+    fn help_says_what_the_command_at_hand_fills_in() {
+        let cli = command_line();
+        let help = |command: &str, flag: &str| {
+            let command = cli.find_subcommand(command).unwrap();
+            let arg = command.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
+            arg.get_help().unwrap().to_string()
+        };
+        assert!(help("needle", "samples").ends_with("[default: 12]"), "{}", help("needle", "samples"));
+        assert!(help("ablate", "ctx").contains("[default: 1k,") && help("ratio", "ctx").contains("[default: 4k,"));
+        assert!(help("quantize", "needles").ends_with("[default: 2]"));
+    }
 }

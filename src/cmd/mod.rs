@@ -28,6 +28,7 @@ use crate::plot::{allocation, AllocationPanel, Bar, Estimate, Part};
 use crate::prompt::Region;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+pub use manual::command_line;
 use session::Session;
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;

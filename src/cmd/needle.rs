@@ -1,7 +1,7 @@
 //! `difftool needle`: does the model find the needle, and where did its attention go?
 
 use super::draw_allocation;
-use super::flags::{self, Defaults};
+use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{Found, Session};
 use super::setting_name;
 use crate::cli::NeedleArgs;
@@ -11,6 +11,7 @@ use crate::plot::{accuracy, AccuracyPanel, Hits};
 use anyhow::Result;
 
 pub(super) const DEFAULTS: Defaults = Defaults {
+    ctx_tok: CTX_TOK,
     settings: &[(1, 1), (2, 2), (4, 2), (6, 2)], // the paper's Table 2
     samples: 12,
     heldout: |samples| samples.div_ceil(3),

@@ -1,6 +1,6 @@
 //! `difftool quantize`: what survives when attention logits are cut to few bits (the paper's Figure 8)?
 
-use super::flags::{self, Defaults};
+use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{Found, Session};
 use crate::cli::QuantizeArgs;
 use crate::experiment::{Experiment, Quantisation, Show};
@@ -9,7 +9,7 @@ use crate::plot::{quality, Estimate, Figure, QualityLine, QualityPanel};
 use crate::treatment::Condition;
 use anyhow::Result;
 
-const DEFAULTS: Defaults = Defaults { settings: &[(2, 2)], samples: 7, heldout: |_| 0 };
+pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(2, 2)], samples: 7, heldout: |_| 0 };
 
 /// The experiment that flags ask for.
 ///

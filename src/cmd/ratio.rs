@@ -1,7 +1,7 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
 use super::draw_allocation;
-use super::flags::{self, Defaults};
+use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{Found, Session};
 use crate::cli::RatioArgs;
 use crate::experiment::{Experiment, Grid, Show};
@@ -11,7 +11,7 @@ use crate::prompt::Region;
 use crate::stats::mean;
 use anyhow::Result;
 
-const DEFAULTS: Defaults = Defaults { settings: &[(1, 1)], samples: 15, heldout: |_| 0 };
+pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 15, heldout: |_| 0 };
 
 /// The experiment that flags ask for.
 ///

@@ -108,9 +108,13 @@ impl Shades {
         }
     }
 
-    /// Places and numbers beside a colour bar, none nearer to another than the fraction `gap` of the bar.
+    /// Places and numbers beside a colour bar, none nearer to another than the fraction `gap` of the bar. A mark that stands
+    /// where zero would is named with it.
     pub(super) fn ticks(&self, gap: f64) -> Vec<(f64, String)> {
-        let mark = self.mark.map(|(number, name)| (self.place(number), format!("{name}: {}", rounded(number))));
+        let mark = self.mark.map(|(number, name)| {
+            let zero = if (self.place(number) - self.place(0.0)).abs() < gap { "0, " } else { "" };
+            (self.place(number), format!("{zero}{name}: {}", rounded(number)))
+        });
         let mut kept: Vec<(f64, String)> = mark.into_iter().collect();
         for (place, text) in self.candidates() {
             if kept.iter().all(|(other, _)| (place - other).abs() >= gap) {
@@ -222,7 +226,7 @@ mod tests {
         let shades = Shades::fit(false, false, [3.0, 40.0].into_iter()).ending_at(100.0, [3.0, 40.0].into_iter());
         assert_eq!(shades.colour(50.0), colour::sequential(0.5));
         let texts = texts(&shades.marked(Some((0.1234, "uniform"))), 0.08);
-        assert_eq!(texts, ["uniform: 0.12", "20", "40", "60", "80", "100"]);
+        assert_eq!(texts, ["0, uniform: 0.12", "20", "40", "60", "80", "100"]);
     }
 
     #[test]

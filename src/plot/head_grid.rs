@@ -129,8 +129,14 @@ fn decimals(numbers: impl Iterator<Item = f64>, cell_width: f64) -> Option<usize
     (fewest..=wanted).rev().find(fits)
 }
 
+/// With a minus sign, but for what rounds to zero.
 fn printed(number: f64, decimals: usize) -> String {
-    format!("{number:.decimals$}").replace('-', "−")
+    let text = format!("{number:.decimals$}");
+    match text.strip_prefix('-') {
+        Some(zero) if zero.bytes().all(|byte| matches!(byte, b'0' | b'.')) => zero.to_owned(),
+        Some(magnitude) => format!("−{magnitude}"),
+        None => text,
+    }
 }
 
 fn draw_title(figure: &mut Figure, grid: &HeadGrid, (x, y): (f64, f64), room: f64) {
@@ -201,6 +207,7 @@ mod tests {
         assert_eq!(decimals([12.34, 1.0].into_iter(), 40.0), Some(0));
         assert_eq!(decimals([0.123].into_iter(), 76.0), Some(2));
         assert_eq!(decimals([12.34].into_iter(), 20.0), None);
+        assert_eq!([-0.04, -0.06, 0.0].map(|x| printed(x, 1)), ["0.0", "−0.1", "0.0"]);
     }
 
     #[test]

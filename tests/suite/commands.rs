@@ -1,6 +1,6 @@
 //! The binary from outside: `ratio`, `heatmap`, `quantize` and `outliers` on tiny random models.
 
-use crate::common::{edit_tensor, tiny_model};
+use crate::common::{assert_drawn, edit_tensor, tiny_model};
 use assert_cmd::Command;
 use candle_core::Tensor;
 use difftool::record::{self, Record};
@@ -85,8 +85,8 @@ fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
     {
         assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
     }
-    for file in ["results.csv", "manifest.json", "allocation.png", "heads.png"] {
-        assert!(fs::metadata(scratch.path("run").join(file)).unwrap().len() > 0, "{file}");
+    for file in ["allocation.png", "heads.png"] {
+        assert_drawn(&scratch.path("run").join(file), "ratio");
     }
     let records = scratch.records("run");
     let mut regions: BTreeMap<(String, &str), f64> = BTreeMap::new();
@@ -129,8 +129,7 @@ fn heads_tells_what_each_head_is_for_of_the_mixture_and_of_both_maps() {
         assert_eq!(heads("./diff", &format!("{metric}_a2")).len(), 8, "{metric}");
         assert!(heads("./transformer", &format!("{metric}_a1")).is_empty(), "{metric}");
     }
-    let figure = scratch.path("run/heads-induction.png");
-    assert!(fs::metadata(figure).unwrap().len() > 0);
+    assert_drawn(&scratch.path("run/heads-induction.png"), "heads");
 }
 
 #[test]
@@ -210,7 +209,7 @@ fn outliers_lists_magnitudes_in_the_layout_of_the_papers_table() {
     // 2 windows x 2 layers x 256 x 257 / 2 visible pairs x 2 maps of 2 heads
     let all = rows.iter().find(|row| row["model"] == "./diff" && row["of"] == "logits").unwrap();
     assert_eq!(all["numbers"], 526_336, "{stdout}");
-    assert!(fs::metadata(scratch.path("run/ccdf.png")).unwrap().len() > 0);
+    assert_drawn(&scratch.path("run/ccdf.png"), "outliers --tokens 512");
 }
 
 #[test]

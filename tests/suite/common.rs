@@ -35,6 +35,19 @@ pub(super) fn assert_close(label: &str, got: &Tensor, want: &Tensor, tolerance: 
     assert!(distance <= tolerance, "{label}: differs by {distance:.2e}, allowed {tolerance:.0e}");
 }
 
+/// Whether a figure is a picture of more than one colour that carries the command it was drawn by, which has these words.
+#[track_caller]
+pub(super) fn assert_drawn(path: &Path, words: &str) {
+    let recipe = difftool::plot::read_recipe(path).unwrap();
+    let command = recipe.iter().find(|(keyword, _)| keyword == "command").map(|(_, text)| text.as_str());
+    assert!(command.is_some_and(|command| command.contains(words)), "{}: {recipe:?}", path.display());
+    let mut reader =
+        png::Decoder::new(std::io::BufReader::new(std::fs::File::open(path).unwrap())).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    reader.next_frame(&mut pixels).unwrap();
+    assert!(pixels.chunks_exact(3).any(|pixel| pixel != &pixels[..3]), "{} is empty", path.display());
+}
+
 /// Seeded standard normal numbers.
 pub(super) fn normal(shape: &[usize], seed: u64) -> Tensor {
     let mut rng = Rng::new(seed, "test tensor");

@@ -1,6 +1,6 @@
 //! The binary from outside: `difftool needle` on a tiny random model, and everything a user can get wrong.
 
-use crate::common::tiny_model;
+use crate::common::{assert_drawn, tiny_model};
 use assert_cmd::Command;
 use difftool::record::{self, Record};
 use std::collections::BTreeMap;
@@ -62,9 +62,15 @@ fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
     let output = scratch.needle(&["--out", "run"]).assert().success().get_output().clone();
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(stdout.contains("accuracy %") && stdout.contains("reading"), "{stdout}");
-    for file in ["results.csv", "manifest.json", "accuracy.png", "allocation.png"] {
-        assert!(fs::metadata(scratch.path("run").join(file)).unwrap().len() > 0, "{file}");
+    for file in ["accuracy.png", "allocation.png"] {
+        assert_drawn(&scratch.path("run").join(file), "needle");
     }
+    let manifest = std::fs::read_to_string(scratch.path("run/manifest.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    let rows = std::fs::read_to_string(scratch.path("run/results.csv")).unwrap().lines().count() - 1;
+    let results =
+        manifest["outputs"].as_array().unwrap().iter().find(|output| output["path"] == "results.csv").unwrap();
+    assert_eq!(results["rows"].as_u64(), Some(rows as u64), "{manifest}");
 }
 
 #[test]

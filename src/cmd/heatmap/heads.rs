@@ -41,17 +41,17 @@ impl Heads {
             finding.records.iter().for_each(&mut see);
             Ok(())
         })?;
-        let mut selections = Vec::new();
+        let (mut selections, asked) = (Vec::new(), args.run.select());
         for model in &setup.models {
             let config = &model.transformer.config;
             let of_layer = |layer: &usize| answer.get(&(model.name.clone(), *layer)).copied().unwrap_or(0.0);
-            let allowed = |layer: &usize| args.run.layers.as_ref().is_none_or(|layers| layers.contains(layer));
+            let allowed = |layer: &usize| asked.layers.as_ref().is_none_or(|layers| layers.contains(layer));
             // Of a text, where nothing is the answer, the last layer.
             let most = (0..config.layers.len()).filter(allowed).max_by(|a, b| of_layer(a).total_cmp(&of_layer(b)));
             selections.push(if args.grid {
-                Selection { layers: args.run.layers.clone(), heads: args.run.heads.clone() }
+                asked.clone()
             } else {
-                let heads = args.head.map(|head| vec![head]).or(args.run.heads.clone());
+                let heads = args.head.map(|head| vec![head]).or(asked.heads.clone());
                 Selection { layers: args.layer.or(most).map(|layer| vec![layer]), heads }
             });
         }

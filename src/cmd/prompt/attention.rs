@@ -1,7 +1,7 @@
 //! `difftool prompt --attention`: the text coloured by where the rows that predict the answer look, in a terminal.
 
 use crate::attention::{Selection, Stream};
-use crate::cli::ShowPromptArgs;
+use crate::cli::{IndexRange, ShowPromptArgs};
 use crate::cmd::flags;
 use crate::experiment::{Cell, Experiment, Grid, Setup, Show};
 use crate::pass::pass;
@@ -27,10 +27,12 @@ const TINTS: [u8; 5] = [230, 222, 214, 202, 160];
 /// # Errors
 /// Usage errors if there is no such prompt, question, layer or head, or the prompt does not fit the model; as [`pass`].
 pub(super) fn show(args: &ShowPromptArgs, model: &str, grid: Grid, coloured: bool) -> Result<()> {
+    let select =
+        Selection { layers: IndexRange::all(args.layers.as_deref()), heads: IndexRange::all(args.heads.as_deref()) };
     let experiment = Experiment {
         haystack: args.prompts.haystack.clone(),
         reading: flags::reading(&args.reading),
-        select: Selection { layers: args.layers.clone(), heads: args.heads.clone() },
+        select,
         ..Experiment::new(Show::Needle, vec![model.to_owned()], grid)
     };
     let setup = Setup::load(experiment)?;
@@ -41,7 +43,7 @@ pub(super) fn show(args: &ShowPromptArgs, model: &str, grid: Grid, coloured: boo
     let shares = shares(&setup, &prompt, &target)?;
     let mut out = terminal::stdout();
     writeln!(out, "{}\n", text(&prompt, &target.regions, &shares, coloured))?;
-    print(&mut out, &setup, (&prompt, &target, &cell), &shares, args)
+    print(&mut out, &setup, (&prompt, &target, &cell), &shares)
 }
 
 /// The share of |attention| of each key: the mean over the selected heads of their sums over the target's rows.
@@ -115,7 +117,6 @@ fn print(
     setup: &Setup,
     (prompt, target, cell): (&Prompt, &Target, &Cell),
     shares: &[f64],
-    args: &ShowPromptArgs,
 ) -> Result<()> {
     let mut keys: Vec<usize> = (0..shares.len()).filter(|&key| shares[key] > 0.0).collect();
     keys.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
@@ -141,7 +142,11 @@ fn print(
         Some([one]) => format!("{what} {one}"),
         Some(list) => format!("{what}s {}", list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     };
-    let what = format!("mean over {}, {}", some("layer", &args.layers), some("head", &args.heads));
+    let what = format!(
+        "mean over {}, {}",
+        some("layer", &setup.experiment.select.layers),
+        some("head", &setup.experiment.select.heads)
+    );
     let answer: f64 = shares
         .iter()
         .zip(&target.regions)
