@@ -92,7 +92,7 @@ pub struct PromptArgs {
     /// Prompts per depth with cities that were held out of training
     #[arg(long, value_name = "N")]
     pub heldout: Option<usize>,
-    /// Base seed: prompt i of the grid has seed SEED + i
+    /// Base seed: the same one makes the same prompts on every machine
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
@@ -523,7 +523,7 @@ pub struct OutliersArgs {
     /// Length of a window, in tokens [default: 4k, or what all models can take if that is less]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
-    /// Base seed of the prose: window i has seed SEED + i
+    /// Base seed of the prose: the same one makes the same windows on every machine
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Models and output.
@@ -562,7 +562,7 @@ pub struct NllArgs {
     /// of windows shorter than 512 none]
     #[arg(long, value_name = "N")]
     pub skip: Option<usize>,
-    /// Base seed of the prose: window i has seed SEED + i
+    /// Base seed of the prose: the same one makes the same windows on every machine
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// A built-in model (transformer, diff, diff-v2), `all` of them, a Hugging Face folder, or hf:org/name with

@@ -14,6 +14,7 @@ mod manual;
 mod needle;
 mod nll;
 mod outliers;
+mod progress;
 mod prompt;
 mod quantize;
 mod ratio;
@@ -27,7 +28,6 @@ use crate::frame::{Frame, Pick, Setting};
 use crate::plot::{allocation, AllocationPanel, Bar, Estimate, Part};
 use crate::prompt::Region;
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub use manual::command_line;
 use session::Session;
 use std::num::NonZeroUsize;
@@ -132,14 +132,6 @@ fn keeping_nohup(set: impl FnOnce() -> Result<()>) -> Result<()> {
 #[cfg(not(unix))]
 fn keeping_nohup(set: impl FnOnce() -> Result<()>) -> Result<()> {
     set()
-}
-
-/// A bar on stderr with the time left; silent when stderr is not a terminal.
-fn progress_bar(len: usize, quiet: bool) -> ProgressBar {
-    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let style =
-        ProgressStyle::with_template("{bar:32} {pos}/{len} prompts, {eta} left{msg}").expect("a valid template");
-    ProgressBar::with_draw_target(Some(len as u64), target).with_style(style)
 }
 
 /// Draws what each region gives the output while the answer is predicted, by depth.

@@ -1,15 +1,15 @@
-//! A run as the terminal sees it: announced, with a bar, its figures and tables beside its records, and a last word.
+//! A run as the terminal sees it: watched, its figures and tables beside its records, and a last word.
 
-use super::{plural, progress_bar, recipe, start_threads, stop_on_signal};
+use super::progress::Terminal;
+use super::{plural, recipe, start_threads, stop_on_signal};
 use crate::cli::{OutputArgs, PartArgs};
-use crate::experiment::{self, Finished, Part, Plan, Setup, Shard, Start, Watch};
+use crate::experiment::{self, Finished, Part, Setup, Shard, Start};
 use crate::frame::Frame;
 use crate::measure::{Measure, Measures};
 use crate::plot::{Figure, Heading};
 use crate::record::Record;
 use crate::runfolder::RESULTS;
 use anyhow::{bail, Result};
-use indicatif::ProgressBar;
 
 /// How an experiment is run.
 #[derive(Clone, Debug)]
@@ -60,9 +60,9 @@ impl Session {
         see: &mut dyn FnMut(&Record),
     ) -> Result<Self> {
         let stop = stop_on_signal()?;
-        let mut terminal = Terminal::new(&setup, &how, see);
+        let mut terminal = Terminal::new(&setup, how.part.shard, how.output.quiet, see);
         let run = experiment::run(&setup, &how.part, measures, &mut terminal, &stop);
-        terminal.bar.finish_and_clear();
+        terminal.finish();
         Ok(Self { run: run?, setup, output: how.output, shard: how.part.shard })
     }
 
@@ -115,87 +115,5 @@ impl Session {
             }
         }
         Ok(())
-    }
-}
-
-/// Tells people how far a run is.
-struct Terminal<'a> {
-    setup: &'a Setup,
-    shard: Option<Shard>,
-    quiet: bool,
-    bar: ProgressBar,
-    see: &'a mut dyn FnMut(&Record),
-    /// Numbers asked for, and of them those that were found, by model; untreated.
-    found: Vec<(String, usize, usize)>,
-}
-
-impl<'a> Terminal<'a> {
-    fn new(setup: &'a Setup, how: &How, see: &'a mut dyn FnMut(&Record)) -> Self {
-        let (shard, quiet) = (how.part.shard, how.output.quiet);
-        Self { setup, shard, quiet, bar: ProgressBar::hidden(), see, found: Vec::new() }
-    }
-
-    /// What has been found so far, for the progress bar: `; found so far: transformer 92 %, diff 97 %`.
-    fn so_far(&self) -> String {
-        let share = |(model, asked, found): &(String, usize, usize)| format!("{model} {} %", 100 * found / asked);
-        let shares: Vec<String> = self.found.iter().map(share).collect();
-        if shares.is_empty() {
-            return String::new();
-        }
-        format!("; found so far: {}", shares.join(", "))
-    }
-
-    fn announce(&self, plan: &Plan<'_>) {
-        let names: Vec<&str> = self.setup.models.iter().map(|m| m.name.as_str()).collect();
-        let shard = self.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
-        let resumed = if plan.resumed > 0 { format!(", {} of them done", plan.resumed) } else { String::new() };
-        crate::say!(
-            "{}{shard} on {}{resumed}: {}about {} MiB of memory -> {}",
-            plural(plan.cells, "prompt"),
-            names.join(", "),
-            plan.seconds.map_or(String::new(), |seconds| format!("about {seconds:.0} s, ")),
-            plan.memory_bytes / (1 << 20),
-            plan.folder.display()
-        );
-        for info in self.setup.models.iter().map(|model| &model.info).filter(|info| info.path.is_some()) {
-            if let Some(bos) = &info.bos {
-                let chat = if info.chat_template_sha256.is_some() { ", in its chat template" } else { "" };
-                crate::say!("{}: {}; prompts begin with {bos}{chat}", info.name, info.layout);
-            }
-        }
-    }
-}
-
-impl Watch for Terminal<'_> {
-    fn wants_seconds(&self) -> bool {
-        !self.quiet
-    }
-
-    fn begins(&mut self, plan: &Plan<'_>) {
-        if !self.quiet {
-            self.announce(plan);
-        }
-        self.bar = progress_bar(plan.cells, self.quiet);
-        self.bar.set_position(plan.resumed as u64);
-        self.bar.reset_eta();
-    }
-
-    fn record(&mut self, record: &Record) {
-        if let (Some(value), "exact", None) =
-            (record.measure.value, &*record.measure.metric, record.identity.condition.as_deref())
-        {
-            let model = &record.identity.model;
-            let hit = usize::from(value == 1.0);
-            match self.found.iter_mut().find(|(name, ..)| name == model) {
-                Some((_, asked, found)) => (*asked, *found) = (*asked + 1, *found + hit),
-                None => self.found.push((model.clone(), 1, hit)),
-            }
-        }
-        (self.see)(record);
-    }
-
-    fn cell(&mut self) {
-        self.bar.inc(1);
-        self.bar.set_message(self.so_far());
     }
 }

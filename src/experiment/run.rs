@@ -57,6 +57,9 @@ pub trait Watch {
         false
     }
 
+    /// Everything is checked, and a few prompts are about to run to find that out.
+    fn paces(&mut self) {}
+
     /// Everything is checked, and the first cell is about to run.
     fn begins(&mut self, _plan: &Plan<'_>) {}
 
@@ -119,7 +122,7 @@ pub fn run(
     let (folder, mut store) = open(setup, part, &keys)?;
     let resumed = store.finished.len();
     let todo = &cells[resumed..];
-    let seconds = if watch.wants_seconds() { seconds(setup, todo)? } else { None };
+    let seconds = if watch.wants_seconds() { seconds(setup, todo, watch)? } else { None };
     watch.begins(&Plan { cells: cells.len(), resumed, memory_bytes, seconds, folder: folder.path() });
     let (mut failures, mut first_error) = (0, None);
     let mut see = |watch: &mut dyn Watch, record: &Record| {
@@ -174,11 +177,12 @@ fn open(setup: &Setup, part: &Part, keys: &[(u64, String)]) -> Result<(RunFolder
 }
 
 /// How long these cells will take; nothing if that is shorter than finding out is worth.
-fn seconds(setup: &Setup, cells: &[Cell]) -> Result<Option<f64>> {
+fn seconds(setup: &Setup, cells: &[Cell], watch: &mut dyn Watch) -> Result<Option<f64>> {
     let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + setup.flops(cell.spec.ctx_tok()));
     if flops.linear + flops.attention < WORTH_PACING_FLOP || setup.experiment.show.is_of_maps() {
         return Ok(None);
     }
+    watch.paces();
     let pace = Pace::measure(setup, cells, &mut setup.measures()?.list())?;
     Ok(pace.map(|pace| pace.seconds(flops)))
 }
