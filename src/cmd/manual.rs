@@ -104,7 +104,7 @@ mod tests {
             let arg = command.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
             arg.get_help().unwrap().to_string()
         };
-        assert!(help("needle", "samples").ends_with("[default: 12]"), "{}", help("needle", "samples"));
+        assert!(help("needle", "samples").ends_with("[default: 6]"), "{}", help("needle", "samples"));
         assert!(help("ablate", "ctx").contains("[default: 1k,") && help("ratio", "ctx").contains("[default: 4k,"));
         assert!(help("quantize", "needles").ends_with("[default: 2]"));
     }

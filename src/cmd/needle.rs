@@ -13,7 +13,7 @@ use anyhow::Result;
 pub(super) const DEFAULTS: Defaults = Defaults {
     ctx_tok: CTX_TOK,
     settings: &[(1, 1), (2, 2), (4, 2), (6, 2)], // the paper's Table 2
-    samples: 12,
+    samples: 6,
     heldout: |samples| samples.div_ceil(3),
 };
 
