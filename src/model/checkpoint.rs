@@ -1,6 +1,6 @@
 //! The weights of a Hugging Face folder: one safetensors file or several with an index, read tensor by tensor. Strict: every tensor of the model, of the expected shape, and none besides.
 
-use super::names::{is_not_a_weight, source, Rows, Source, PREFIXES};
+use super::names::{is_not_a_weight, other_name, source, Rows, Source};
 use super::shard::{Shard, Stored};
 use super::{ModelConfig, Weights};
 use crate::files;
@@ -209,7 +209,11 @@ impl Checkpoint {
         let read = |(name, shape): (String, Vec<usize>)| -> Result<(String, Tensor)> {
             let source = source(config, &name, &shape);
             let (found, tensor) = find(&tensors, &source.name).expect("the audit has found it");
-            let values = tensor.values().with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
+            let values = match source.slab {
+                None => tensor.values(),
+                Some(slab) => tensor.slab(slab),
+            };
+            let values = values.with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
             Ok((name, Tensor::from_vec(pick(values, &source, &shape), shape, &Device::Cpu)?))
         };
         let wanted = config.tensors().into_iter().filter(|(name, _)| wanted(name));
@@ -218,16 +222,16 @@ impl Checkpoint {
     }
 }
 
-/// The tensor of that name, or without the prefix that bare models lack.
+/// The tensor of that name, or of the other one that it may have.
 fn find<'a, 'b>(tensors: &'a BTreeMap<String, Stored<'b>>, name: &str) -> Option<(&'a str, &'a Stored<'b>)> {
-    let bare = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
-    let found = tensors.get_key_value(name).or_else(|| tensors.get_key_value(bare?))?;
+    let found = tensors.get_key_value(name).or_else(|| tensors.get_key_value(other_name(name)?.as_str()))?;
     Some((found.0.as_str(), found.1))
 }
 
-/// Our tensor of `shape` from the one in the file.
+/// Our tensor of `shape` from the one in the file, or from its slab.
 fn pick(values: Vec<f32>, source: &Source, shape: &[usize]) -> Vec<f32> {
-    let values = if source.transposed { transpose(&values, source.shape[0], source.shape[1]) } else { values };
+    let stored = if source.slab.is_some() { &source.shape[1..] } else { &source.shape[..] };
+    let values = if source.transposed { transpose(&values, stored[0], stored[1]) } else { values };
     let row: usize = shape[1..].iter().product();
     match source.rows {
         Rows::All => values,

@@ -1,6 +1,6 @@
 //! The description a decoder is built from, whatever family it comes from.
 //!
-//! [`ModelConfig`] is data: which norm stands where, what is rotated, what a query sees. `families.rs` fills it in from
+//! [`ModelConfig`] is data: which norm stands where, what is rotated, what a query sees. `families/` fills it in from
 //! a `config.json`, `names.rs` says where each tensor is found in the files of that family, `transformer.rs` reads it.
 
 use super::rotary::{RopeScaling, Rotary};
@@ -18,7 +18,7 @@ const WIDEST_HEADS: usize = 1 << 24;
 /// Whose names the tensors have, and which conventions come with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Llama's names, shared by most: also Mistral, Qwen, Gemma, OLMo 2, SmolLM 3, DiffLlama and ours.
+    /// Llama's names, shared by most: also Mistral, Qwen, Gemma, OLMo, SmolLM 3, Granite, Cohere 2, DiffLlama and ours.
     Llama,
     /// GPT-2.
     Gpt2,
@@ -28,6 +28,16 @@ pub enum Family {
     Opt,
     /// Phi 3, which fuses projections.
     Phi3,
+    /// Phi 1, 1.5 and 2.
+    Phi,
+    /// StableLM.
+    StableLm,
+    /// StarCoder 2.
+    Starcoder2,
+    /// Mixtral.
+    Mixtral,
+    /// gpt-oss, which keeps the experts of a layer in one tensor.
+    GptOss,
 }
 
 /// What a norm does.
@@ -39,6 +49,8 @@ pub enum NormKind {
     RmsPlusOne,
     /// LayerNorm with gain and bias.
     Layer,
+    /// LayerNorm with gain (Cohere 2).
+    LayerGain,
 }
 
 /// Where the norms of a block stand.
@@ -59,10 +71,40 @@ pub enum QkNorm {
     Head,
     /// Over the whole projection (OLMo 2).
     Projection,
+    /// A LayerNorm with gains of its own for every head (StableLM 2 12B).
+    EachHead,
+}
+
+/// What attention and MLP of a block read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Residual {
+    /// The MLP reads what attention has added to.
+    Serial,
+    /// Both read the same residual stream, each through its norm (GPT-NeoX).
+    Parallel,
+    /// Both read it through the same norm (Phi, Cohere 2).
+    OneNorm,
+}
+
+/// A mixture of experts: a router chooses some of many MLPs for each token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// MLPs of a layer.
+    pub count: usize,
+    /// How many of them a token passes.
+    pub per_token: usize,
+    /// Hidden width of each.
+    pub ffn: usize,
+    /// Whether the weights of those that were chosen are made to sum to 1.
+    pub normed: bool,
+    /// Whether the router has a bias.
+    pub router_bias: bool,
+    /// Hidden width of one more that every token passes, weighed with sigmoid(x . w) (Qwen 2 MoE).
+    pub shared: Option<usize>,
 }
 
 /// The function between the two matrices of an MLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
     /// x sigmoid(x).
@@ -73,6 +115,13 @@ pub enum Activation {
     GeluTanh,
     /// max(x, 0).
     Relu,
+    /// g sigmoid(alpha g) (u + 1) of gate g, at most `limit`, and up u, within +-`limit` (gpt-oss).
+    ClampedSwiglu {
+        /// Slope of the sigmoid.
+        alpha: f64,
+        /// Where gate and up are cut off.
+        limit: f64,
+    },
 }
 
 /// Which projections have a bias.
@@ -84,6 +133,8 @@ pub struct Biases {
     pub out: bool,
     /// The MLP.
     pub mlp: bool,
+    /// The output head.
+    pub head: bool,
 }
 
 /// How a token knows its place.
@@ -110,6 +161,8 @@ pub struct Layer {
     pub rule: LogitRule,
     /// Index of the rotary embedding; nothing for a layer without.
     pub rotary: Option<usize>,
+    /// Whether its MLP is the mixture of experts.
+    pub experts: bool,
 }
 
 /// A resolved description of a decoder: every field has been checked against the others.
@@ -119,6 +172,8 @@ pub struct ModelConfig {
     pub model_type: String,
     /// Names of the tensors.
     pub family: Family,
+    /// Whether the files hold a model of which this one is the text part.
+    pub wrapped: bool,
     /// How a layer makes its attention rows and what becomes of them.
     pub variant: Variant,
     /// Vocabulary size W.
@@ -141,20 +196,26 @@ pub struct ModelConfig {
     pub norm_eps: f64,
     /// Where norms stand.
     pub norm_place: NormPlace,
-    /// Whether attention and MLP read the same residual stream (GPT-NeoX).
-    pub parallel: bool,
+    /// What attention and MLP of a block read.
+    pub residual: Residual,
+    /// Factor on what attention and MLP add to the residual stream (Granite).
+    pub residual_scale: f64,
     /// Norm on queries and keys.
     pub qk_norm: Option<QkNorm>,
     /// Function of the MLP.
     pub activation: Activation,
     /// Whether the MLP multiplies `activation(gate)` with a second projection.
     pub gated: bool,
+    /// The mixture of experts that some layers have for an MLP.
+    pub experts: Option<Experts>,
     /// Which projections have a bias.
     pub bias: Biases,
     /// Rotary or learned positions.
     pub positions: Positions,
     /// Factor on the embeddings (Gemma: sqrt(E)).
     pub embed_scale: f64,
+    /// Factor on the output logits (Granite, Cohere 2).
+    pub logit_scale: f64,
     /// Soft cap c of the output logits: c tanh(x / c).
     pub final_softcap: Option<f64>,
     /// Whether the output head is the embedding matrix.
@@ -192,6 +253,7 @@ impl ModelConfig {
         let config = Self {
             model_type: String::new(),
             family: Family::Llama,
+            wrapped: false,
             variant,
             vocab,
             width,
@@ -203,16 +265,19 @@ impl ModelConfig {
             norm: NormKind::Rms,
             norm_eps: 1e-5,
             norm_place: NormPlace::Before,
-            parallel: false,
+            residual: Residual::Serial,
+            residual_scale: 1.0,
             qk_norm: None,
             activation: Activation::Silu,
             gated: true,
+            experts: None,
             bias: Biases::default(),
             positions: Positions::Rotary { style, embeddings: vec![rotary] },
             embed_scale: 1.0,
+            logit_scale: 1.0,
             final_softcap: None,
             tied: true,
-            layers: vec![Layer { rule: LogitRule::plain(head_dim), rotary: Some(0) }; layers],
+            layers: vec![Layer { rule: LogitRule::plain(head_dim), rotary: Some(0), experts: false }; layers],
         };
         Self { model_type: config.own_model_type().to_owned(), ..config }
     }
@@ -268,14 +333,13 @@ impl ModelConfig {
             if after {
                 self.add_norm(names.after_attention, &mut add);
             }
-            if before {
+            if before && self.residual != Residual::OneNorm {
                 self.add_norm(names.before_mlp, &mut add);
             }
-            if self.gated {
-                self.add_linear("mlp.gate_proj", [self.ffn, self.width], self.bias.mlp, &mut add);
+            match self.experts.filter(|_| self.layers[layer].experts) {
+                None => self.add_mlp("mlp", self.ffn, &mut add),
+                Some(experts) => self.add_experts(experts, &mut add),
             }
-            self.add_linear("mlp.up_proj", [self.ffn, self.width], self.bias.mlp, &mut add);
-            self.add_linear("mlp.down_proj", [self.width, self.ffn], self.bias.mlp, &mut add);
             if after {
                 self.add_norm(names.after_mlp, &mut add);
             }
@@ -284,7 +348,29 @@ impl ModelConfig {
         if !self.tied {
             list.push(("lm_head.weight".to_owned(), vec![self.vocab, self.width]));
         }
+        if self.bias.head {
+            list.push(("lm_head.bias".to_owned(), vec![self.vocab]));
+        }
         list
+    }
+
+    fn add_mlp(&self, name: &str, ffn: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        if self.gated {
+            self.add_linear(&format!("{name}.gate_proj"), [ffn, self.width], self.bias.mlp, add);
+        }
+        self.add_linear(&format!("{name}.up_proj"), [ffn, self.width], self.bias.mlp, add);
+        self.add_linear(&format!("{name}.down_proj"), [self.width, ffn], self.bias.mlp, add);
+    }
+
+    fn add_experts(&self, experts: Experts, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        self.add_linear("mlp.gate", [experts.count, self.width], experts.router_bias, add);
+        for expert in 0..experts.count {
+            self.add_mlp(&format!("mlp.experts.{expert}"), experts.ffn, add);
+        }
+        if let Some(ffn) = experts.shared {
+            self.add_mlp("mlp.shared_expert", ffn, add);
+            self.add_linear("mlp.shared_expert_gate", [1, self.width], false, add);
+        }
     }
 
     fn add_attention(&self, layer: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
@@ -294,10 +380,13 @@ impl ModelConfig {
         self.add_linear("self_attn.k_proj", [k, e], self.bias.qkv, add);
         self.add_linear("self_attn.v_proj", [v, e], self.bias.qkv, add);
         self.add_linear("self_attn.o_proj", [e, self.attention_width()], self.bias.out, add);
-        if let Some(norm) = self.qk_norm {
-            let (q, k) = if norm == QkNorm::Head { (d, d) } else { (q, k) };
-            add("self_attn.q_norm.weight", vec![q]);
-            add("self_attn.k_norm.weight", vec![k]);
+        for (name, width) in [("self_attn.q_norm", q), ("self_attn.k_norm", k)] {
+            match self.qk_norm {
+                None => {}
+                Some(QkNorm::Head) => self.add_norm_over(name, d, add),
+                Some(QkNorm::Projection) => self.add_norm_over(name, width, add),
+                Some(QkNorm::EachHead) => (0..width / d).for_each(|h| add(&format!("{name}.{h}.weight"), vec![d])),
+            }
         }
         for extra in self.variant.extra_tensors(layer, self.layer_sizes()) {
             add(&format!("self_attn.{}", extra.name), extra.shape);
@@ -312,9 +401,13 @@ impl ModelConfig {
     }
 
     fn add_norm(&self, name: &str, add: &mut dyn FnMut(&str, Vec<usize>)) {
-        add(&format!("{name}.weight"), vec![self.width]);
+        self.add_norm_over(name, self.width, add);
+    }
+
+    fn add_norm_over(&self, name: &str, width: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        add(&format!("{name}.weight"), vec![width]);
         if self.norm == NormKind::Layer {
-            add(&format!("{name}.bias"), vec![self.width]);
+            add(&format!("{name}.bias"), vec![width]);
         }
     }
 
@@ -372,6 +465,9 @@ impl ModelConfig {
                 );
                 ensure!(rotary.theta > 1.0 && rotary.theta.is_finite(), "rope_theta is {}", rotary.theta);
             }
+        }
+        if let Some(Experts { count, per_token, .. }) = self.experts {
+            ensure!(per_token <= count, "num_experts_per_tok is {per_token}, and there are {count} experts");
         }
         ensure!(self.norm_eps > 0.0 && self.norm_eps < 1.0, "the epsilon of the norms is {}", self.norm_eps);
         Ok(())

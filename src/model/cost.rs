@@ -25,18 +25,20 @@ impl std::ops::Add for Flops {
 impl ModelConfig {
     /// Memory of one forward pass over `ctx_tok` tokens beside the weights, in bytes: what is alive at its widest point. That
     /// is while attention reads queries, keys and values, the latter two also packed, and its outputs are put in order; or
-    /// the hidden layer of the MLP, for as many rows as pass at once; or the logits of some positions at the end. Two residual
-    /// streams are there at any time, and the weight that is being multiplied is there a second time, packed.
+    /// the hidden layer of the MLP, for as many rows as pass at once (of a mixture, if all of them chose one expert); or the
+    /// logits of some positions at the end. Two residual streams are there at any time, and the weight that is being multiplied is there a second time, packed.
     pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
         let kv = (self.key_heads() + self.kv_heads) * self.head_dim;
         let outputs = if self.variant.gate { 3 } else { 2 } * self.attention_width();
         let attention = 2 * self.width + self.query_heads() * self.head_dim + 2 * kv + outputs;
         let rows = ctx_tok.min(MLP_ROWS);
-        let hidden = if self.gated { 3 * self.ffn } else { 2 * self.ffn };
+        let ffn = self.widest_ffn();
+        let mixture = self.experts.map_or(0, |experts| 4 * self.width + 2 * experts.count);
+        let hidden = mixture + if self.gated { 3 * ffn } else { 2 * ffn };
         let mlp = 3 * self.width * ctx_tok + (hidden + self.width) * rows;
         let logits = if self.final_softcap.is_some() { 3 * self.vocab } else { self.vocab };
         let head = self.width * ctx_tok + logits * POSITIONS.min(ctx_tok);
-        let packed = self.width * self.ffn.max(self.query_heads() * self.head_dim);
+        let packed = self.width * ffn.max(self.query_heads() * self.head_dim);
         4 * ((attention * ctx_tok).max(mlp).max(head) + packed) as u64
     }
 
@@ -45,8 +47,23 @@ impl ModelConfig {
         4 * (self.wiring().maps() * TILE * ctx_tok) as u64
     }
 
-    /// Work of one forward pass over `ctx_tok` tokens, about: two operations for each weight and token; of the attention
-    /// the causal half, or the window. The embedding is looked up, and few rows pass the output head: they are left out.
+    /// The widest hidden layer of an MLP.
+    fn widest_ffn(&self) -> usize {
+        let all = self.layers.iter().all(|layer| layer.experts);
+        let dense = if all && self.experts.is_some() { 0 } else { self.ffn };
+        self.experts.map_or(dense, |experts| dense.max(experts.ffn).max(experts.shared.unwrap_or(0)))
+    }
+
+    /// Weights of experts that a token does not pass, of all layers.
+    fn idle_parameters(&self) -> usize {
+        let Some(experts) = self.experts else { return 0 };
+        let layers = self.layers.iter().filter(|layer| layer.experts).count();
+        let matrices = if self.gated { 3 } else { 2 };
+        layers * (experts.count - experts.per_token) * matrices * self.width * experts.ffn
+    }
+
+    /// Work of one forward pass over `ctx_tok` tokens, about: two operations for each weight and token that meet; of the
+    /// attention the causal half, or the window. The embedding is looked up, and few rows pass the output head: they are left out.
     pub fn forward_flops(&self, ctx_tok: usize) -> Flops {
         let tokens = ctx_tok as f64;
         let embedding = self.vocab * self.width * if self.tied { 1 } else { 2 };
@@ -56,7 +73,7 @@ impl ModelConfig {
             _ => tokens * tokens / 2.0,
         };
         Flops {
-            linear: 2.0 * tokens * (self.parameters() - embedding) as f64,
+            linear: 2.0 * tokens * (self.parameters() - embedding - self.idle_parameters()) as f64,
             attention: 2.0 * per_pair * self.layers.iter().map(pairs).sum::<f64>(),
         }
     }

@@ -1,6 +1,6 @@
 //! A decoder in words, as `inspect` and the manifest print it.
 
-use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm};
+use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual};
 use crate::ops::RopeStyle;
 
 impl ModelConfig {
@@ -21,6 +21,7 @@ impl ModelConfig {
         let norm = self.qk_norm.map(|norm| match norm {
             QkNorm::Head => "queries and keys normed per head".to_owned(),
             QkNorm::Projection => "queries and keys normed over all heads".to_owned(),
+            QkNorm::EachHead => "queries and keys normed per head, each with its own gains".to_owned(),
         });
         let cap = self.layers.iter().find_map(|layer| layer.rule.softcap);
         let cap = cap.map(|cap| format!("after the soft cap at {cap}"));
@@ -34,30 +35,55 @@ impl ModelConfig {
             NormKind::Rms => "RMSNorm",
             NormKind::RmsPlusOne => "RMSNorm (gain 1 + weight)",
             NormKind::Layer => "LayerNorm",
+            NormKind::LayerGain => "LayerNorm without bias",
         };
         let place = match self.norm_place {
             NormPlace::Before => "before",
             NormPlace::After => "after",
             NormPlace::Both => "before and after",
         };
-        let parallel = if self.parallel { ", in parallel" } else { "" };
-        format!("{norm} {place} attention and MLP{parallel}, eps {:e}", self.norm_eps)
+        let residual = match self.residual {
+            Residual::Serial => "",
+            Residual::Parallel => ", in parallel",
+            Residual::OneNorm => ", which share it, in parallel",
+        };
+        let scale = match self.residual_scale {
+            1.0 => String::new(),
+            scale => format!(", what they add times {scale}"),
+        };
+        format!("{norm} {place} attention and MLP{residual}{scale}, eps {:e}", self.norm_eps)
     }
 
-    /// The MLP: `344 wide, gated, silu`.
+    /// The MLP: `344 wide, silu, gated`, or `2 of 8 experts, each 96 wide, silu, gated`.
     pub fn mlp(&self) -> String {
         let activation = match self.activation {
-            Activation::Silu => "silu",
-            Activation::Gelu => "gelu",
-            Activation::GeluTanh => "gelu (tanh)",
-            Activation::Relu => "relu",
+            Activation::Silu => "silu".to_owned(),
+            Activation::Gelu => "gelu".to_owned(),
+            Activation::GeluTanh => "gelu (tanh)".to_owned(),
+            Activation::Relu => "relu".to_owned(),
+            Activation::ClampedSwiglu { alpha, limit } => format!("clamped SwiGLU ({alpha}, {limit})"),
         };
-        format!("{} wide, {activation}{}", self.ffn, if self.gated { ", gated" } else { "" })
+        let kind = format!("{activation}{}", if self.gated { ", gated" } else { "" });
+        let Some(experts) = self.experts else { return format!("{} wide, {kind}", self.ffn) };
+        let mut mixture = format!("{} of {} experts, each {} wide", experts.per_token, experts.count, experts.ffn);
+        if let Some(shared) = experts.shared {
+            mixture += &format!(", and a shared one, {shared} wide");
+        }
+        let (layers, with) = (self.layers.len(), self.layers.iter().filter(|layer| layer.experts).count());
+        if with < layers {
+            mixture += &format!(", in {with} of {layers} layers, in the others {} wide", self.ffn);
+        }
+        format!("{mixture}, {kind}")
     }
 
     /// Projections with a bias: `q, k, v, MLP`.
     pub fn biases(&self) -> String {
-        let parts = [("q, k, v", self.bias.qkv), ("attention output", self.bias.out), ("MLP", self.bias.mlp)];
+        let parts = [
+            ("q, k, v", self.bias.qkv),
+            ("attention output", self.bias.out),
+            ("MLP", self.bias.mlp),
+            ("output head", self.bias.head),
+        ];
         let with: Vec<&str> = parts.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
         if with.is_empty() {
             return "none".to_owned();

@@ -5,6 +5,7 @@ mod config;
 mod cost;
 mod describe;
 mod families;
+mod mlp;
 mod names;
 mod output;
 mod raw;
@@ -14,7 +15,9 @@ mod transformer;
 mod weights;
 
 pub use checkpoint::{Audit, Checkpoint, INDEX_FILE, TENSOR_FILE};
-pub use config::{Activation, Biases, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Sizes};
+pub use config::{
+    Activation, Biases, Experts, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual, Sizes,
+};
 pub use cost::Flops;
 pub use families::Layout;
 pub use output::{HeadOutput, Readout};

@@ -1,4 +1,5 @@
-//! Where each tensor of the model stands in the files of its family.
+//! Where each tensor of the model stands in the files of its family: tables of names, ours first. Ours are Llama's, as far as
+//! they go.
 
 use super::config::{Family, ModelConfig};
 
@@ -9,7 +10,9 @@ pub(super) struct Source {
     pub(super) name: String,
     /// Shape in the file.
     pub(super) shape: Vec<usize>,
-    /// Whether it is stored transposed (GPT-2: input x output).
+    /// Which entry of the first dimension is meant, where a tensor holds all experts.
+    pub(super) slab: Option<usize>,
+    /// Whether it (or its slab) is stored transposed (GPT-2: input x output).
     pub(super) transposed: bool,
     /// Which rows of it, after transposing, are ours.
     pub(super) rows: Rows,
@@ -38,14 +41,7 @@ pub(super) enum Rows {
 
 impl Source {
     fn whole(name: impl Into<String>, shape: &[usize]) -> Self {
-        Self { name: name.into(), shape: shape.to_vec(), transposed: false, rows: Rows::All }
-    }
-
-    /// Rows `start..` of a tensor of `total` rows.
-    fn part(name: String, shape: &[usize], start: usize, total: usize) -> Self {
-        let mut whole = shape.to_vec();
-        whole[0] = total;
-        Self { name, shape: whole, transposed: false, rows: Rows::From { start } }
+        Self { name: name.into(), shape: shape.to_vec(), slab: None, transposed: false, rows: Rows::All }
     }
 
     /// The same, stored as (input, output) if it is a matrix.
@@ -58,11 +54,166 @@ impl Source {
     }
 }
 
-/// Prefixes that files of a bare model (without its output head) lack.
-pub(super) const PREFIXES: [&str; 3] = ["transformer.", "model.", "gpt_neox."];
+/// What a family calls our tensors.
+struct Names {
+    /// Before the number of a layer.
+    layers: &'static str,
+    /// Outside of layers.
+    outside: &'static [Renamed],
+    /// Within a layer, with `#` for a number.
+    within: &'static [Renamed],
+    /// Tensors of a layer that hold several of ours.
+    fused: &'static [Fused],
+    /// Whether matrices of layers are stored as (input, output).
+    transposed: bool,
+}
 
-/// Whether a tensor of a file is no weight: buffers that older versions of transformers saved, and the copy of a tied
-/// embedding.
+/// Our name and theirs, of a tensor or of what has a weight and a bias.
+type Renamed = (&'static str, &'static str);
+
+/// One tensor that holds several of ours.
+struct Fused {
+    name: &'static str,
+    /// In the order of rows.
+    parts: &'static [&'static str],
+    /// Whether they take turns head by head, instead of one following the other.
+    by_head: bool,
+}
+
+const LLAMA: Names = Names { layers: "model.layers", outside: &[], within: &[], fused: &[], transposed: false };
+const QKV: &[&str] = &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
+
+const PHI3: Names = Names {
+    fused: &[
+        Fused { name: "self_attn.qkv_proj", parts: QKV, by_head: false },
+        Fused { name: "mlp.gate_up_proj", parts: &["mlp.gate_proj", "mlp.up_proj"], by_head: false },
+    ],
+    ..LLAMA
+};
+
+const GPT2: Names = Names {
+    layers: "transformer.h",
+    outside: &[
+        ("model.embed_tokens", "transformer.wte"),
+        ("model.embed_positions", "transformer.wpe"),
+        ("model.norm", "transformer.ln_f"),
+    ],
+    within: &[
+        ("self_attn.o_proj", "attn.c_proj"),
+        ("mlp.up_proj", "mlp.c_fc"),
+        ("mlp.down_proj", "mlp.c_proj"),
+        ("input_layernorm", "ln_1"),
+        ("post_attention_layernorm", "ln_2"),
+    ],
+    fused: &[Fused { name: "attn.c_attn", parts: QKV, by_head: false }],
+    transposed: true,
+};
+
+const GPT_NEOX: Names = Names {
+    layers: "gpt_neox.layers",
+    outside: &[
+        ("model.embed_tokens", "gpt_neox.embed_in"),
+        ("model.norm", "gpt_neox.final_layer_norm"),
+        ("lm_head", "embed_out"),
+    ],
+    within: &[
+        ("self_attn.o_proj", "attention.dense"),
+        ("mlp.up_proj", "mlp.dense_h_to_4h"),
+        ("mlp.down_proj", "mlp.dense_4h_to_h"),
+    ],
+    fused: &[Fused { name: "attention.query_key_value", parts: QKV, by_head: true }],
+    transposed: false,
+};
+
+const OPT: Names = Names {
+    layers: "model.decoder.layers",
+    outside: &[
+        ("model.embed_tokens", "model.decoder.embed_tokens"),
+        ("model.embed_positions", "model.decoder.embed_positions"),
+        ("model.norm", "model.decoder.final_layer_norm"),
+    ],
+    within: &[
+        ("self_attn.o_proj", "self_attn.out_proj"),
+        ("mlp.up_proj", "fc1"),
+        ("mlp.down_proj", "fc2"),
+        ("input_layernorm", "self_attn_layer_norm"),
+        ("post_attention_layernorm", "final_layer_norm"),
+    ],
+    ..LLAMA
+};
+
+const PHI: Names = Names {
+    outside: &[("model.norm", "model.final_layernorm")],
+    within: &[
+        ("self_attn.o_proj", "self_attn.dense"),
+        ("self_attn.q_norm", "self_attn.q_layernorm"),
+        ("self_attn.k_norm", "self_attn.k_layernorm"),
+        ("mlp.up_proj", "mlp.fc1"),
+        ("mlp.down_proj", "mlp.fc2"),
+    ],
+    ..LLAMA
+};
+
+const STABLELM: Names = Names {
+    within: &[
+        ("self_attn.q_norm.#", "self_attn.q_layernorm.norms.#"),
+        ("self_attn.k_norm.#", "self_attn.k_layernorm.norms.#"),
+    ],
+    ..LLAMA
+};
+
+const STARCODER2: Names = Names { within: &[("mlp.up_proj", "mlp.c_fc"), ("mlp.down_proj", "mlp.c_proj")], ..LLAMA };
+
+const MIXTRAL: Names = Names {
+    within: &[
+        ("mlp.gate", "block_sparse_moe.gate"),
+        ("mlp.experts.#.gate_proj", "block_sparse_moe.experts.#.w1"),
+        ("mlp.experts.#.down_proj", "block_sparse_moe.experts.#.w2"),
+        ("mlp.experts.#.up_proj", "block_sparse_moe.experts.#.w3"),
+    ],
+    ..LLAMA
+};
+
+const GPT_OSS: Names = Names { within: &[("mlp.gate", "mlp.router")], ..LLAMA };
+
+impl Family {
+    fn names(self) -> &'static Names {
+        match self {
+            Self::Llama => &LLAMA,
+            Self::Phi3 => &PHI3,
+            Self::Gpt2 => &GPT2,
+            Self::GptNeox => &GPT_NEOX,
+            Self::Opt => &OPT,
+            Self::Phi => &PHI,
+            Self::StableLm => &STABLELM,
+            Self::Starcoder2 => &STARCODER2,
+            Self::Mixtral => &MIXTRAL,
+            Self::GptOss => &GPT_OSS,
+        }
+    }
+}
+
+/// Before the names of a model that is the text part of another, as files on the Hub have them.
+const TEXT_PART: &str = "language_model.";
+
+/// Beginnings of the tensors of the other parts.
+const OTHER_PARTS: [&str; 4] =
+    ["vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."];
+
+/// The names that a tensor may have in files instead: without the prefix that a bare model (without its output head) lacks,
+/// or as transformers 5 keeps the text part of a model in memory.
+pub(super) fn other_name(name: &str) -> Option<String> {
+    if let Some(text) = name.strip_prefix(TEXT_PART) {
+        return Some(match text.strip_prefix("model.") {
+            Some(rest) => format!("model.{TEXT_PART}{rest}"),
+            None => text.to_owned(),
+        });
+    }
+    ["transformer.", "model.", "gpt_neox."].iter().find_map(|prefix| name.strip_prefix(prefix)).map(str::to_owned)
+}
+
+/// Whether a tensor of a file is no weight of the model: buffers that older versions of transformers saved, the copy of a
+/// tied embedding, or the parts of a wrapped model that see and hear.
 pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
     let buffer = [".rotary_emb.inv_freq", ".attn.masked_bias", ".attention.masked_bias"];
     let mask = match config.family {
@@ -70,45 +221,99 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
         Family::GptNeox => name.ends_with(".attention.bias"),
         _ => false,
     };
-    let copy = config.tied && name == source(config, "lm_head.weight", &[config.vocab, config.width]).name;
-    mask || copy || buffer.iter().any(|end| name.ends_with(end))
+    let head = source(config, "lm_head.weight", &[config.vocab, config.width]).name;
+    let copy = config.tied && (name == head || other_name(&head).is_some_and(|other| name == other));
+    let other = config.wrapped && OTHER_PARTS.iter().any(|part| name.starts_with(part));
+    mask || copy || other || buffer.iter().any(|end| name.ends_with(end))
 }
 
 /// Where the tensor that we call `name`, of `shape`, is found.
 pub(super) fn source(config: &ModelConfig, name: &str, shape: &[usize]) -> Source {
-    let layer = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
-    match config.family {
-        Family::Llama => Source::whole(name, shape),
-        Family::Phi3 => match layer {
-            Some((layer, rest)) => phi3(config, layer, rest, shape),
-            None => Source::whole(name, shape),
-        },
-        Family::Gpt2 => match layer {
-            Some((layer, rest)) => gpt2(config, layer, rest, shape),
-            None => Source::whole(
-                name.replace("model.embed_tokens", "transformer.wte")
-                    .replace("model.embed_positions", "transformer.wpe")
-                    .replace("model.norm", "transformer.ln_f"),
-                shape,
-            ),
-        },
-        Family::GptNeox => match layer {
-            Some((layer, rest)) => gpt_neox(config, layer, rest, shape),
-            None => Source::whole(
-                name.replace("model.embed_tokens", "gpt_neox.embed_in")
-                    .replace("model.norm", "gpt_neox.final_layer_norm")
-                    .replace("lm_head", "embed_out"),
-                shape,
-            ),
-        },
-        Family::Opt => match layer {
-            Some((layer, rest)) => opt(layer, rest, shape),
-            None => Source::whole(
-                name.replace("model.norm", "model.final_layer_norm").replace("model.", "model.decoder."),
-                shape,
-            ),
-        },
+    let names = config.family.names();
+    let mut source = match name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')) {
+        None => Source::whole(renamed(names.outside, name), shape),
+        Some((layer, rest)) => {
+            let expert = (config.family == Family::GptOss).then(|| rest.strip_prefix("mlp.experts.")).flatten();
+            let source = match expert {
+                Some(of_expert) => all_experts(config, of_expert, shape),
+                None => within(config, names, rest, shape),
+            };
+            Source { name: format!("{}.{layer}.{}", names.layers, source.name), ..source }
+        }
+    };
+    if config.wrapped {
+        source.name.insert_str(0, TEXT_PART);
     }
+    source
+}
+
+/// Of a tensor of a layer; the name is theirs below the layer.
+fn within(config: &ModelConfig, names: &Names, rest: &str, shape: &[usize]) -> Source {
+    let (of, kind) = split_last(rest);
+    let fused = names.fused.iter().find_map(|fused| Some((fused, fused.parts.iter().position(|&part| part == of)?)));
+    let source = match fused {
+        None => Source::whole(renamed(names.within, rest), shape),
+        Some((fused, part)) => fused_rows(config, fused, part, kind, shape),
+    };
+    if names.transposed {
+        source.transposed()
+    } else {
+        source
+    }
+}
+
+fn fused_rows(config: &ModelConfig, fused: &Fused, part: usize, kind: &str, shape: &[usize]) -> Source {
+    let rows_of = |part: &str| match part {
+        "self_attn.q_proj" => config.query_heads() * config.head_dim,
+        "self_attn.k_proj" => config.key_heads() * config.head_dim,
+        "self_attn.v_proj" => config.kv_heads * config.head_dim,
+        _ => config.ffn,
+    };
+    let rows: Vec<usize> = fused.parts.iter().map(|part| rows_of(part)).collect();
+    let mut whole = shape.to_vec();
+    whole[0] = rows.iter().sum();
+    let rows = match fused.by_head {
+        false => Rows::From { start: rows[..part].iter().sum() },
+        true => {
+            let d = config.head_dim;
+            Rows::Of { block: fused.parts.len() * d, start: part * d, take: d }
+        }
+    };
+    Source { rows, ..Source::whole(format!("{}.{kind}", fused.name), &whole) }
+}
+
+/// gpt-oss keeps the experts of a layer in one tensor (experts, input, output), with rows of gate and up in turns.
+fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> Source {
+    let (expert, rest) = of_expert.split_once('.').unwrap_or((of_expert, ""));
+    let (of, kind) = split_last(rest);
+    let (name, turn) = match of {
+        "gate_proj" => ("gate_up_proj", Some(0)),
+        "up_proj" => ("gate_up_proj", Some(1)),
+        _ => ("down_proj", None),
+    };
+    let mut whole = shape.to_vec();
+    let mut rows = Rows::All;
+    if let Some(start) = turn {
+        whole[0] *= 2;
+        rows = Rows::Of { block: 2, start, take: 1 };
+    }
+    let name = if kind == "bias" { format!("mlp.experts.{name}_bias") } else { format!("mlp.experts.{name}") };
+    let mut source = Source { rows, slab: expert.parse().ok(), ..Source::whole(name, &whole).transposed() };
+    source.shape.insert(0, config.experts.map_or(0, |experts| experts.count));
+    source
+}
+
+/// Their name: from the table by the whole name or by what has the weight, or else ours.
+fn renamed(table: &[Renamed], name: &str) -> String {
+    let number = name.split('.').find(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    let pattern = match number {
+        Some(number) => name.replacen(&format!(".{number}."), ".#.", 1),
+        None => name.to_owned(),
+    };
+    let find = |ours: &str| table.iter().find(|(name, _)| *name == ours).map(|(_, theirs)| *theirs);
+    let (of, kind) = split_last(&pattern);
+    let theirs = find(&pattern).map(str::to_owned).or_else(|| Some(format!("{}.{kind}", find(of)?)));
+    theirs.unwrap_or(pattern).replace('#', number.unwrap_or_default())
 }
 
 /// `self_attn.q_proj.bias` -> (`self_attn.q_proj`, `bias`).
@@ -116,65 +321,17 @@ fn split_last(name: &str) -> (&str, &str) {
     name.rsplit_once('.').unwrap_or((name, ""))
 }
 
-fn phi3(config: &ModelConfig, layer: &str, rest: &str, shape: &[usize]) -> Source {
-    let (of, kind) = split_last(rest);
-    let (q, kv) = (config.query_heads() * config.head_dim, config.kv_heads * config.head_dim);
-    let fused =
-        |name: &str, start, total| Source::part(format!("model.layers.{layer}.{name}.{kind}"), shape, start, total);
-    match of {
-        "self_attn.q_proj" => fused("self_attn.qkv_proj", 0, q + 2 * kv),
-        "self_attn.k_proj" => fused("self_attn.qkv_proj", q, q + 2 * kv),
-        "self_attn.v_proj" => fused("self_attn.qkv_proj", q + kv, q + 2 * kv),
-        "mlp.gate_proj" => fused("mlp.gate_up_proj", 0, 2 * config.ffn),
-        "mlp.up_proj" => fused("mlp.gate_up_proj", config.ffn, 2 * config.ffn),
-        _ => Source::whole(format!("model.layers.{layer}.{rest}"), shape),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn gpt2(config: &ModelConfig, layer: &str, rest: &str, shape: &[usize]) -> Source {
-    let (of, kind) = split_last(rest);
-    let e = config.width;
-    let name = |own: &str| format!("transformer.h.{layer}.{own}.{kind}");
-    match of {
-        "self_attn.q_proj" => Source::part(name("attn.c_attn"), shape, 0, 3 * e).transposed(),
-        "self_attn.k_proj" => Source::part(name("attn.c_attn"), shape, e, 3 * e).transposed(),
-        "self_attn.v_proj" => Source::part(name("attn.c_attn"), shape, 2 * e, 3 * e).transposed(),
-        "self_attn.o_proj" => Source::whole(name("attn.c_proj"), shape).transposed(),
-        "mlp.up_proj" => Source::whole(name("mlp.c_fc"), shape).transposed(),
-        "mlp.down_proj" => Source::whole(name("mlp.c_proj"), shape).transposed(),
-        "input_layernorm" => Source::whole(name("ln_1"), shape),
-        _ => Source::whole(name("ln_2"), shape),
+    #[test]
+    fn names_are_found_by_the_whole_or_by_what_has_the_weight_and_keep_their_number() {
+        let table = [("mlp.experts.#.up_proj", "moe.#.w3"), ("norm.weight", "norm.scale"), ("mlp.gate", "router")];
+        assert_eq!(renamed(&table, "mlp.experts.12.up_proj.weight"), "moe.12.w3.weight");
+        assert_eq!(renamed(&table, "norm.weight"), "norm.scale");
+        assert_eq!(renamed(&table, "mlp.gate.bias"), "router.bias");
+        assert_eq!(renamed(&table, "mlp.experts.3.down_proj.weight"), "mlp.experts.3.down_proj.weight");
+        assert_eq!(renamed(&table, "lambda"), "lambda");
     }
-}
-
-fn gpt_neox(config: &ModelConfig, layer: &str, rest: &str, shape: &[usize]) -> Source {
-    let (of, kind) = split_last(rest);
-    let d = config.head_dim;
-    let name = |own: &str| format!("gpt_neox.layers.{layer}.{own}.{kind}");
-    let fused = |start: usize| {
-        let rows = Rows::Of { block: 3 * d, start: start * d, take: d };
-        Source { rows, ..Source::part(name("attention.query_key_value"), shape, 0, 3 * config.width) }
-    };
-    match of {
-        "self_attn.q_proj" => fused(0),
-        "self_attn.k_proj" => fused(1),
-        "self_attn.v_proj" => fused(2),
-        "self_attn.o_proj" => Source::whole(name("attention.dense"), shape),
-        "mlp.up_proj" => Source::whole(name("mlp.dense_h_to_4h"), shape),
-        "mlp.down_proj" => Source::whole(name("mlp.dense_4h_to_h"), shape),
-        norm => Source::whole(name(norm), shape),
-    }
-}
-
-fn opt(layer: &str, rest: &str, shape: &[usize]) -> Source {
-    let (of, kind) = split_last(rest);
-    let own = match of {
-        "self_attn.o_proj" => "self_attn.out_proj",
-        "mlp.up_proj" => "fc1",
-        "mlp.down_proj" => "fc2",
-        "input_layernorm" => "self_attn_layer_norm",
-        "post_attention_layernorm" => "final_layer_norm",
-        same => same,
-    };
-    Source::whole(format!("model.decoder.layers.{layer}.{own}.{kind}"), shape)
 }

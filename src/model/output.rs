@@ -117,7 +117,8 @@ impl Transformer {
         let last = trace.last_of(row).context("the row was not traced")?;
         let mean = self.mean_head_row()?;
         let own = self.head.get(token as usize)?.to_vec1::<f32>()?; // E
-        let difference: Vec<f32> = own.iter().zip(mean).map(|(own, mean)| own - mean).collect();
+        let scale = self.config.logit_scale as f32;
+        let difference: Vec<f32> = own.iter().zip(mean).map(|(own, mean)| (own - mean) * scale).collect();
         let direction = self.norm.pull_back(last, &difference)?;
         Ok(Some(Readout { model: self, trace, row, direction }))
     }

@@ -81,10 +81,15 @@ impl<'a> Raw<'a> {
         value.as_str().map(Some).with_context(|| format!("{field} is {value}, expected a string"))
     }
 
+    /// A list.
+    pub(super) fn list(&self, field: &str) -> Result<Option<&'a Vec<Value>>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_array().with_context(|| format!("{field} is {value}, expected a list")).map(Some)
+    }
+
     /// A list with one entry per layer.
     pub(super) fn per_layer(&self, field: &str, layers: usize) -> Result<Option<&Vec<Value>>> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        let list = value.as_array().with_context(|| format!("{field} is {value}, expected a list"))?;
+        let Some(list) = self.list(field)? else { return Ok(None) };
         ensure!(list.len() == layers, "{field} has {} entries for {layers} layers", list.len());
         Ok(Some(list))
     }
@@ -102,6 +107,18 @@ impl<'a> Raw<'a> {
                 bail!("{field} {value} is not supported; only {supported} is")
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Fails if the weights are not plain numbers.
+    pub(super) fn unquantised(&self) -> Result<()> {
+        let Some(how) = self.get("quantization_config") else { return Ok(()) };
+        match how.get("quant_method").and_then(Value::as_str) {
+            Some(method) => bail!(
+                "quantization_config: weights in {} are not supported; convert them to bf16 or f32 first",
+                method.to_uppercase()
+            ),
+            None => bail!("quantization_config {how} is not supported; only null is"),
         }
     }
 
@@ -152,13 +169,6 @@ pub(super) struct RotaryDefaults<'a> {
     pub(super) part: f64,
     /// The field of older configurations that says so, if the family has one.
     pub(super) part_field: Option<&'a str>,
-}
-
-impl RotaryDefaults<'_> {
-    /// Whole heads.
-    pub(super) fn whole(theta: f64) -> Self {
-        Self { theta, part: 1.0, part_field: None }
-    }
 }
 
 /// The object that describes one rotary embedding, with the field it was found in.

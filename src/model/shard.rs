@@ -10,6 +10,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::Dtype;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Bytes before the header: its length.
@@ -130,20 +131,39 @@ impl<'a> Stored<'a> {
     /// # Errors
     /// If the file is shorter than it was, or numbers are of another type, NaN or infinite.
     pub(super) fn values(&self) -> Result<Vec<f32>> {
+        let (from, to) = self.info.data_offsets;
+        self.values_of(from..to)
+    }
+
+    /// The numbers of one entry of the first dimension, as `f32`.
+    ///
+    /// # Errors
+    /// As [`Stored::values`].
+    pub(super) fn slab(&self, index: usize) -> Result<Vec<f32>> {
+        let (from, to) = self.info.data_offsets;
+        let slabs = self.info.shape.first().copied().unwrap_or_default();
+        ensure!(index < slabs, "has {slabs} entries, and no {index}");
+        let bytes = (to - from) / slabs;
+        self.values_of(from + index * bytes..from + (index + 1) * bytes)
+    }
+
+    /// The numbers within these bytes of the data.
+    fn values_of(&self, bytes: Range<usize>) -> Result<Vec<f32>> {
         ensure!(self.is_readable(), "holds {:?}, which is not supported", self.info.dtype);
-        let mut values = Vec::with_capacity(self.info.shape.iter().product());
-        self.chunks(&mut |chunk| decode(chunk, self.info.dtype, &mut values))?;
+        let size = if self.info.dtype == Dtype::F32 { 4 } else { 2 };
+        let mut values = Vec::with_capacity(bytes.len() / size);
+        self.chunks(bytes, &mut |chunk| decode(chunk, self.info.dtype, &mut values))?;
         let broken = values.iter().filter(|x| !x.is_finite()).count();
         ensure!(broken == 0, "holds {broken} numbers that are NaN or infinite");
         Ok(values)
     }
 
-    /// Hands on its bytes, in order, so many at once that no number is cut.
-    fn chunks(&self, see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let (from, to) = self.info.data_offsets;
+    /// Hands on these bytes of the data, in order, so many at once that no number is cut.
+    fn chunks(&self, bytes: Range<usize>, see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let Range { start: from, end: to } = bytes;
         let begin = self.shard.begin;
         let mut file = match &self.shard.source {
-            Source::BuiltIn(bytes) => return see(&bytes[begin as usize + from..begin as usize + to]),
+            Source::BuiltIn(all) => return see(&all[begin as usize + from..begin as usize + to]),
             Source::File(_, file) => file,
         };
         let cannot = || format!("{} cannot be read; has it been changed meanwhile?", self.shard.origin);

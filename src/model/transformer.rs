@@ -1,10 +1,11 @@
 //! The whole decoder, top to bottom: blocks of attention and MLP on a residual stream, as a [`ModelConfig`] describes them.
 
 use super::config::Layer;
+use super::mlp::FeedForward;
 use super::rotary::GrowingTable;
-use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Weights};
+use super::{ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual, Weights};
 use crate::attention::{Attend, Extras, Heads, Wiring};
-use crate::ops::{gelu, gelu_tanh, layer_norm, linear, relu, rms_norm, rope, silu, swiglu, RopeStyle, RopeTable};
+use crate::ops::{layer_norm, linear, rms_norm, rope, RopeStyle, RopeTable};
 use anyhow::{bail, ensure, Result};
 use candle_core::{Device, Tensor};
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,7 @@ pub struct Transformer {
     pub(super) blocks: Vec<Block>,
     pub(super) norm: Norm,
     pub(super) head: Tensor,
+    head_bias: Option<Tensor>,
     /// The mean row of `head`, once somebody has asked for it.
     pub(super) mean_head_row: Arc<OnceLock<Vec<f32>>>,
 }
@@ -31,10 +33,10 @@ pub struct Transformer {
 #[derive(Clone)]
 pub(super) struct Block {
     pub(super) attention: Attention,
-    mlp: Mlp,
+    mlp: FeedForward,
     pub(super) attention_norms: Norms,
     mlp_norms: Norms,
-    parallel: bool,
+    residual: Residual,
 }
 
 /// The norms around a sublayer.
@@ -55,15 +57,7 @@ pub(super) struct Norm {
 #[derive(Clone)]
 pub(super) struct Linear {
     pub(super) weight: Tensor,
-    bias: Option<Tensor>,
-}
-
-#[derive(Clone)]
-struct Mlp {
-    gate: Option<Linear>,
-    up: Linear,
-    down: Linear,
-    activation: Activation,
+    pub(super) bias: Option<Tensor>,
 }
 
 /// One attention layer: projections, wiring and what its variant adds.
@@ -105,9 +99,10 @@ impl Transformer {
         let blocks = (0..config.layers.len()).map(|l| Block::load(config, l, weights)).collect::<Result<_>>()?;
         let norm = Norm::load(config, "model.norm", weights)?;
         let head = if config.tied { embed.clone() } else { weights.take("lm_head.weight")? };
+        let head_bias = config.bias.head.then(|| weights.take("lm_head.bias")).transpose()?;
         ensure!(weights.left().is_empty(), "tensors {:?} are not part of the model", weights.left());
         let mean_head_row = Arc::default();
-        Ok(Self { config: config.clone(), embed, positions, rotary, blocks, norm, head, mean_head_row })
+        Ok(Self { config: config.clone(), embed, positions, rotary, blocks, norm, head, head_bias, mean_head_row })
     }
 
     /// A copy that takes up to `ctx_tok` tokens, for measuring rotary models beyond the trained context.
@@ -174,7 +169,13 @@ impl Transformer {
     /// # Errors
     /// If the width differs.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        let logits = linear(&hidden.contiguous()?, &self.head)?;
+        let mut logits = linear(&hidden.contiguous()?, &self.head)?;
+        if let Some(bias) = &self.head_bias {
+            logits = logits.broadcast_add(bias)?;
+        }
+        if self.config.logit_scale != 1.0 {
+            logits = (logits * self.config.logit_scale)?;
+        }
         match self.config.final_softcap {
             None => Ok(logits),
             Some(cap) => Ok(((logits / cap)?.tanh()? * cap)?),
@@ -203,35 +204,35 @@ impl Block {
         let prefix = format!("model.layers.{layer}");
         let names = config.norm_names();
         let (before, after) = (config.norm_place != NormPlace::After, config.norm_place != NormPlace::Before);
-        let mut norms = |before_name: &str, after_name: &str| -> Result<Norms> {
+        let mut norms = |before: Option<&str>, after_name: &str| -> Result<Norms> {
             let mut norm = |name: &str| Norm::load(config, &format!("{prefix}.{name}"), weights);
             Ok(Norms {
-                before: before.then(|| norm(before_name)).transpose()?,
+                before: before.map(&mut norm).transpose()?,
                 after: after.then(|| norm(after_name)).transpose()?,
             })
         };
-        let attention_norms = norms(names.before_attention, names.after_attention)?;
-        let mlp_norms = norms(names.before_mlp, names.after_mlp)?;
+        let attention_norms = norms(before.then_some(names.before_attention), names.after_attention)?;
+        let own = before && config.residual != Residual::OneNorm;
+        let mlp_norms = norms(own.then_some(names.before_mlp), names.after_mlp)?;
         let attention = Attention::load(config, layer, &format!("{prefix}.self_attn"), weights)?;
-        let mut linear = |name: &str| Linear::load(&format!("{prefix}.mlp.{name}"), config.bias.mlp, weights);
-        let mlp = Mlp {
-            gate: config.gated.then(|| linear("gate_proj")).transpose()?,
-            up: linear("up_proj")?,
-            down: linear("down_proj")?,
-            activation: config.activation,
-        };
-        Ok(Self { attention, mlp, attention_norms, mlp_norms, parallel: config.parallel })
+        let mlp = FeedForward::load(config, layer, &format!("{prefix}.mlp"), weights)?;
+        Ok(Self { attention, mlp, attention_norms, mlp_norms, residual: config.residual })
     }
 
     /// (B, T, E) -> (B, T, E).
     fn forward(&self, x: &Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
-        let attention = |x: Tensor| {
+        let mut attention = |x: Tensor| {
             let y = self.attention.forward(x, layer, at, attend)?;
             attend.attended(layer, &y)?;
             Ok(y)
         };
+        if let (Residual::OneNorm, Some(norm)) = (self.residual, &self.attention_norms.before) {
+            let normed = norm.forward(x)?;
+            let attended = attention(normed.clone())?;
+            return Ok(((attended + self.mlp(&normed)?)? + x)?);
+        }
         let attended = self.attention_norms.around(x, attention)?;
-        if self.parallel {
+        if self.residual != Residual::Serial {
             return Ok(((attended + self.mlp(x)?)? + x)?);
         }
         let x = (x + attended)?;
@@ -273,8 +274,26 @@ impl Norm {
     fn load(config: &ModelConfig, name: &str, weights: &mut Weights) -> Result<Self> {
         let gain = weights.take(&format!("{name}.weight"))?;
         let gain = if config.norm == NormKind::RmsPlusOne { (gain + 1.0)? } else { gain };
-        let bias = (config.norm == NormKind::Layer).then(|| weights.take(&format!("{name}.bias"))).transpose()?;
+        let bias = match config.norm {
+            NormKind::Layer => Some(weights.take(&format!("{name}.bias"))?),
+            NormKind::LayerGain => Some(gain.zeros_like()?),
+            NormKind::Rms | NormKind::RmsPlusOne => None,
+        };
         Ok(Self { gain, bias, eps: config.norm_eps })
+    }
+
+    /// LayerNorms of so many heads: gains (heads, d), no bias.
+    fn of_each_head(config: &ModelConfig, name: &str, heads: usize, weights: &mut Weights) -> Result<Self> {
+        let gains =
+            (0..heads).map(|head| weights.take(&format!("{name}.{head}.weight"))).collect::<Result<Vec<_>>>()?;
+        Ok(Self { gain: Tensor::stack(&gains, 0)?, bias: None, eps: config.norm_eps })
+    }
+
+    /// [`Norm::of_each_head`]: (.., heads, d) -> same shape.
+    fn forward_each_head(&self, x: &Tensor) -> Result<Tensor> {
+        let first = self.gain.get(0)?;
+        let normed = layer_norm(x, &first.ones_like()?, &first.zeros_like()?, self.eps)?;
+        Ok(normed.broadcast_mul(&self.gain)?)
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
@@ -286,42 +305,27 @@ impl Norm {
 }
 
 impl Linear {
-    fn load(name: &str, bias: bool, weights: &mut Weights) -> Result<Self> {
+    pub(super) fn load(name: &str, bias: bool, weights: &mut Weights) -> Result<Self> {
         let weight = weights.take(&format!("{name}.weight"))?;
         let bias = bias.then(|| weights.take(&format!("{name}.bias"))).transpose()?;
         Ok(Self { weight, bias })
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    /// The same, times a factor.
+    pub(super) fn scaled(self, factor: f64) -> Result<Self> {
+        if factor == 1.0 {
+            return Ok(self);
+        }
+        let bias = self.bias.map(|bias| bias * factor).transpose()?;
+        Ok(Self { weight: (self.weight * factor)?, bias })
+    }
+
+    /// (.., in) -> (.., out).
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = linear(x, &self.weight)?;
         Ok(match &self.bias {
             None => y,
             Some(bias) => y.broadcast_add(bias)?,
-        })
-    }
-}
-
-impl Mlp {
-    /// (B, T, E) -> (B, T, E).
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let up = self.up.forward(x)?; // B,T,F
-        let hidden = match (&self.gate, self.activation) {
-            (None, _) => self.activate(&up)?,
-            (Some(gate), Activation::Silu) => swiglu(&gate.forward(x)?, &up)?,
-            (Some(gate), _) => {
-                let gate = self.activate(&gate.forward(x)?)?;
-                (gate * up)?
-            }
-        };
-        self.down.forward(&hidden)
-    }
-
-    fn activate(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(match self.activation {
-            Activation::Silu => silu(x)?,
-            Activation::Gelu => gelu(x)?,
-            Activation::GeluTanh => gelu_tanh(x)?,
-            Activation::Relu => relu(x)?,
         })
     }
 }
@@ -342,14 +346,19 @@ impl Attention {
     pub fn load(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<Self> {
         let mut linear = |name: &str, bias| Linear::load(&format!("{prefix}.{name}"), bias, weights);
         let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(name, config.bias.qkv));
-        let (q, k, v, o) = (q?, k?, v?, linear("o_proj", config.bias.out)?);
-        let qk_norm = match config.qk_norm {
-            None => None,
-            Some(kind) => {
-                let mut norm = |name: &str| Norm::load(config, &format!("{prefix}.{name}"), weights);
-                Some((kind, [norm("q_norm")?, norm("k_norm")?]))
+        let (q, k, v) = (q?, k?, v?);
+        let o = linear("o_proj", config.bias.out)?.scaled(config.residual_scale)?;
+        let mut norm = |kind: QkNorm, name: &str, heads: usize| {
+            let name = format!("{prefix}.{name}");
+            match kind {
+                QkNorm::EachHead => Norm::of_each_head(config, &name, heads, weights),
+                QkNorm::Head | QkNorm::Projection => Norm::load(config, &name, weights),
             }
         };
+        let mut norms = |kind| -> Result<_> {
+            Ok((kind, [norm(kind, "q_norm", config.query_heads())?, norm(kind, "k_norm", config.key_heads())?]))
+        };
+        let qk_norm = config.qk_norm.map(&mut norms).transpose()?;
         let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
         let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &mut take)?;
         let style = match config.positions {
@@ -401,6 +410,7 @@ impl Attention {
         let x = x.reshape((b, t, width / self.head_dim, self.head_dim))?; // B,T,heads,d
         match norm {
             Some((QkNorm::Head, norm)) => norm.forward(&x),
+            Some((QkNorm::EachHead, norm)) => norm.forward_each_head(&x),
             _ => Ok(x),
         }
     }

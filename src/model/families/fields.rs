@@ -1,0 +1,71 @@
+//! Fields that several families share.
+
+use super::super::config::Sizes;
+use super::super::raw::{Raw, Rope};
+use super::super::rotary::Rotary;
+use anyhow::{bail, ensure, Context, Result};
+use serde_json::{Map, Value};
+
+impl Raw<'_> {
+    /// The sizes of families without grouped heads, whose heads share the width. The hidden layer of the MLP is four times
+    /// as wide if nothing is said about it.
+    pub(super) fn sizes(&self, [width, layers, heads, ffn, ctx]: [&str; 5]) -> Result<Sizes> {
+        let (heads_field, width_field) = (heads, width);
+        let (width, heads) = (self.size(width)?, self.size(heads)?);
+        ensure!(width.is_multiple_of(heads), "{heads_field} {heads} does not divide {width_field} {width}");
+        Ok(Sizes {
+            vocab: self.tokens("vocab_size")?,
+            width,
+            layers: self.layers(layers)?,
+            ffn: self.optional_size(ffn)?.unwrap_or(4 * width),
+            heads,
+            kv_heads: heads,
+            head_dim: width / heads,
+            max_ctx_tok: self.tokens(ctx)?,
+        })
+    }
+
+    /// Which layers have a window: as `layer_types` says, or by the family's rule.
+    pub(super) fn sliding(&self, layers: usize, rule: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
+        let Some(list) = self.per_layer("layer_types", layers)? else {
+            return Ok((0..layers).map(rule).collect());
+        };
+        let kind = |value: &Value| match value.as_str() {
+            Some("sliding_attention") => Ok(true),
+            Some("full_attention") => Ok(false),
+            _ => bail!("layer_types {value} is not supported; full_attention and sliding_attention are"),
+        };
+        list.iter().map(kind).collect()
+    }
+
+    /// The rotary embeddings of layers that see everything and of those with a window, with these bases where nothing else
+    /// is said.
+    pub(super) fn rotary_by_kind(&self, width: usize, full_theta: f64, sliding_theta: f64) -> Result<Vec<Rotary>> {
+        let empty = Map::new();
+        let (scaling, nested) = (self.object("rope_scaling")?, self.object("rope_parameters")?.map(Raw));
+        let of = |kind: &str| -> Result<Option<&Map<String, Value>>> {
+            let Some(nested) = &nested else { return Ok(None) };
+            nested.object(kind)?.with_context(|| format!("rope_parameters has no {kind}")).map(Some)
+        };
+        let nested_full = of("full_attention")?;
+        let full =
+            Rope { field: "rope_parameters.full_attention", raw: Raw(nested_full.or(scaling).unwrap_or(&empty)) };
+        let sliding = of("sliding_attention")?.unwrap_or(&empty);
+        let sliding = Rope { field: "rope_parameters.sliding_attention", raw: Raw(sliding) };
+        let resolved = full.resolve(width, full_theta, self)?;
+        if let (Some(_), Some(scaling)) = (nested_full, scaling) {
+            let other = Rope { field: "rope_scaling", raw: Raw(scaling) }.resolve(width, resolved.theta, self)?;
+            ensure!(other == resolved, "rope_parameters.full_attention and rope_scaling are both there, and differ");
+        }
+        Ok(vec![resolved, sliding.resolve(width, sliding_theta, self)?])
+    }
+
+    /// A field with a default where it is missing; null is nothing.
+    pub(super) fn window(&self, default: Option<usize>) -> Result<Option<usize>> {
+        if self.has("sliding_window") {
+            self.optional_tokens("sliding_window")
+        } else {
+            Ok(default)
+        }
+    }
+}

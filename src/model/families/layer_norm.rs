@@ -1,0 +1,161 @@
+//! Families with LayerNorm: GPT-2, OPT, GPT-NeoX, Phi, StableLM, StarCoder 2, Cohere 2.
+
+use super::super::config::{
+    Activation, Biases, Family, Layer, ModelConfig, NormKind, Positions, QkNorm, Residual, Sizes,
+};
+use super::super::raw::{Raw, RotaryDefaults};
+use super::Layout;
+use crate::attention::LogitRule;
+use crate::ops::RopeStyle;
+use anyhow::{ensure, Context, Result};
+use serde_json::json;
+
+impl ModelConfig {
+    pub(super) fn of_gpt2(raw: &Raw<'_>) -> Result<Self> {
+        raw.only("add_cross_attention", json!(false))?;
+        raw.only("scale_attn_weights", json!(true))?;
+        let sizes = raw.sizes(["n_embd", "n_layer", "n_head", "n_inner", "n_positions"])?;
+        let config = Self {
+            family: Family::Gpt2,
+            positions: Positions::Learned { offset: 0 },
+            activation: raw.activation("activation_function", Activation::GeluTanh)?,
+            norm_eps: raw.positive("layer_norm_epsilon")?.unwrap_or(1e-5),
+            tied: raw.flag("tie_word_embeddings")?.unwrap_or(true),
+            ..Self::with_layer_norm(sizes)
+        };
+        let inverse = raw.flag("scale_attn_by_inverse_layer_idx")?.unwrap_or(false);
+        let scale = |(i, layer): (usize, Layer)| Layer {
+            rule: LogitRule {
+                scale: if inverse { layer.rule.scale / (i + 1) as f32 } else { layer.rule.scale },
+                ..layer.rule
+            },
+            rotary: None,
+            experts: false,
+        };
+        Ok(Self { layers: config.layers.iter().copied().enumerate().map(scale).collect(), ..config })
+    }
+
+    pub(super) fn of_opt(raw: &Raw<'_>) -> Result<Self> {
+        raw.only("do_layer_norm_before", json!(true))?;
+        raw.only("_remove_final_layer_norm", json!(false))?;
+        raw.only("enable_bias", json!(true))?;
+        raw.only("layer_norm_elementwise_affine", json!(true))?;
+        raw.only("word_embed_proj_dim", json!(raw.size("hidden_size")?))?;
+        let sizes = raw.sizes([
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "ffn_dim",
+            "max_position_embeddings",
+        ])?;
+        let mut config = Self {
+            family: Family::Opt,
+            positions: Positions::Learned { offset: 2 },
+            activation: raw.activation("activation_function", Activation::Relu)?,
+            tied: raw.flag("tie_word_embeddings")?.unwrap_or(true),
+            ..Self::with_layer_norm(sizes)
+        };
+        config.layers.iter_mut().for_each(|layer| layer.rotary = None);
+        Ok(config)
+    }
+
+    pub(super) fn of_gpt_neox(raw: &Raw<'_>) -> Result<Self> {
+        raw.only("attention_bias", json!(true))?;
+        let sizes = raw.sizes([
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+        ])?;
+        let defaults = RotaryDefaults { theta: 10_000.0, part: 0.25, part_field: Some("rotary_pct") };
+        let rotary = raw.rotary(sizes.head_dim, defaults)?;
+        Ok(Self {
+            family: Family::GptNeox,
+            positions: Positions::Rotary { style: RopeStyle::Half, embeddings: vec![rotary] },
+            activation: raw.activation("hidden_act", Activation::Gelu)?,
+            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
+            residual: match raw.flag("use_parallel_residual")?.unwrap_or(true) {
+                true => Residual::Parallel,
+                false => Residual::Serial,
+            },
+            tied: raw.flag("tie_word_embeddings")?.unwrap_or(false),
+            ..Self::with_layer_norm(sizes)
+        })
+    }
+
+    /// What GPT-2, GPT-NeoX and OPT share: LayerNorm, a plain MLP, biases everywhere.
+    fn with_layer_norm(sizes: Sizes) -> Self {
+        Self {
+            norm: NormKind::Layer,
+            gated: false,
+            bias: Biases { qkv: true, out: true, mlp: true, head: false },
+            ..Self::llama(Layout::Standard.variant(), sizes, 10_000.0, RopeStyle::Half)
+        }
+    }
+
+    pub(super) fn with_phi(self, raw: &Raw<'_>) -> Result<Self> {
+        Ok(Self {
+            family: Family::Phi,
+            norm: NormKind::Layer,
+            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
+            residual: Residual::OneNorm,
+            qk_norm: raw.flag("qk_layernorm")?.unwrap_or(false).then_some(QkNorm::Head),
+            activation: raw.activation("hidden_act", Activation::GeluTanh)?,
+            gated: false,
+            bias: Biases { qkv: true, out: true, mlp: true, head: true },
+            ..self
+        })
+    }
+
+    pub(super) fn with_stablelm(self, raw: &Raw<'_>) -> Result<Self> {
+        let parallel = raw.flag("use_parallel_residual")?.unwrap_or(false);
+        Ok(Self {
+            family: Family::StableLm,
+            norm: NormKind::Layer,
+            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
+            residual: if parallel { Residual::OneNorm } else { Residual::Serial },
+            qk_norm: raw.flag("qk_layernorm")?.unwrap_or(false).then_some(QkNorm::EachHead),
+            bias: Biases { qkv: raw.flag("use_qkv_bias")?.unwrap_or(false), ..Biases::default() },
+            ..self
+        })
+    }
+
+    pub(super) fn with_starcoder2(self, raw: &Raw<'_>) -> Result<Self> {
+        let bias = raw.flag("use_bias")?.unwrap_or(true);
+        let config = Self {
+            family: Family::Starcoder2,
+            norm: NormKind::Layer,
+            norm_eps: raw.positive("norm_epsilon")?.unwrap_or(1e-5),
+            activation: raw.activation("hidden_act", Activation::GeluTanh)?,
+            gated: false,
+            bias: Biases { qkv: bias, out: bias, mlp: bias, head: false },
+            ..self
+        };
+        Ok(config.windowed(raw.window(None)?, |_| true))
+    }
+
+    pub(super) fn with_cohere2(self, raw: &Raw<'_>) -> Result<Self> {
+        let layers = self.layers.len();
+        let pattern = raw.optional_size("sliding_window_pattern")?.unwrap_or(4);
+        let sliding = raw.sliding(layers, |layer| !(layer + 1).is_multiple_of(pattern))?;
+        let window = raw.window(Some(4096))?.context("sliding_window is null, which this model_type needs")?;
+        let own = self.width / raw.size("num_attention_heads")?;
+        ensure!(self.head_dim == own, "head_dim is {}, which this model_type takes for {own}", self.head_dim);
+        let mut config = Self {
+            norm: NormKind::LayerGain,
+            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
+            residual: Residual::OneNorm,
+            logit_scale: raw.positive("logit_scale")?.unwrap_or(0.0625),
+            ..self
+        };
+        if let Positions::Rotary { style, .. } = &mut config.positions {
+            *style = RopeStyle::Interleaved;
+        }
+        // Layers that see everything have no positions.
+        for (layer, &sliding) in config.layers.iter_mut().zip(&sliding) {
+            layer.rotary = layer.rotary.filter(|_| sliding);
+        }
+        Ok(config.windowed(Some(window), |layer| sliding[layer]))
+    }
+}

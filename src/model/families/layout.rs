@@ -1,0 +1,125 @@
+//! Which heads make a map: differential layouts, from a configuration or against it.
+
+use super::super::config::{ATTENTION_FIELD, OWN_MODEL_TYPE};
+use super::super::raw::Raw;
+use crate::attention::{HeadNorm, Keys, Pairing, ValueWidth, Variant};
+use crate::ops::RopeStyle;
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{json, Value};
+
+/// Which heads make a map, where a configuration does not say so or says it wrongly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// One map per head
+    Standard,
+    /// DIFF V1 as Hugging Face has it: pairs (i, i+H), half-rotation RoPE, head norm without gain
+    Diffllama,
+    /// DIFF V1 as in Microsoft's flash files: pairs (2i, 2i+1), interleaved RoPE, head norm with gain
+    MicrosoftV1,
+    /// The same with the keys of Microsoft's naive file, another function under grouped heads
+    MicrosoftV1Naive,
+    /// DIFF V2 as in Microsoft's file: pairs (2i, 2i+1) on one key head, lambda per token and head
+    MicrosoftV2,
+    /// One scalar lambda per layer, pairs (i, i+H), one norm over all heads
+    Scalar,
+}
+
+impl Layout {
+    /// What it stands for.
+    pub(super) fn variant(self) -> Variant {
+        let preset = match self {
+            Self::Standard => "transformer",
+            Self::Diffllama => "diff",
+            Self::MicrosoftV1 => "diff-microsoft",
+            Self::MicrosoftV1Naive => "diff-microsoft-naive",
+            Self::MicrosoftV2 => "diff-v2",
+            Self::Scalar => "diff-scalar",
+        };
+        Variant::preset(preset).expect("layouts are presets")
+    }
+
+    /// How queries and keys are rotated where the file says nothing; nothing for attention without positions.
+    fn style(self) -> Option<RopeStyle> {
+        match self {
+            Self::Standard | Self::Diffllama => Some(RopeStyle::Half),
+            Self::Scalar => None,
+            Self::MicrosoftV1 | Self::MicrosoftV1Naive | Self::MicrosoftV2 => Some(RopeStyle::Interleaved),
+        }
+    }
+}
+
+/// The attention that a configuration, or its override, stands for.
+pub(super) struct Resolved {
+    pub(super) variant: Variant,
+    /// Whether `num_attention_heads` counts the heads of both maps.
+    pub(super) raw_heads: bool,
+    /// Nothing for attention without positions.
+    pub(super) style: Option<RopeStyle>,
+}
+
+impl Resolved {
+    pub(super) fn new(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Self> {
+        if model_type == OWN_MODEL_TYPE && layout.is_none() {
+            return Self::stated(raw);
+        }
+        let detected = match model_type {
+            "diffllama" => Layout::Diffllama,
+            "difftool_diff_v1" => Layout::MicrosoftV1,
+            "difftool_diff_v2" => Layout::MicrosoftV2,
+            "difftool_diff_scalar" => Layout::Scalar,
+            _ => Layout::Standard,
+        };
+        // What the file says about the layout in detail is about its own.
+        let own = layout.is_none_or(|layout| layout == detected);
+        let layout = layout.unwrap_or(detected);
+        let mut variant = layout.variant();
+        if layout == Layout::MicrosoftV1 && own {
+            (variant.pairing, variant.keys) = raw.pairing()?.unwrap_or((variant.pairing, variant.keys));
+        }
+        if model_type == "diffllama" && own {
+            raw.only("diff_pairing", json!("halves"))?;
+        }
+        if variant.norm == HeadNorm::RmsGain && raw.flag("diff_norm_gain")? == Some(false) {
+            variant.norm = HeadNorm::Rms;
+        }
+        let said = if own { raw.rope_style()? } else { None };
+        let raw_heads = variant.values == ValueWidth::Doubled;
+        Ok(Self { variant, raw_heads, style: said.unwrap_or(layout.style()) })
+    }
+
+    /// Of a file of our own type, which states everything.
+    fn stated(raw: &Raw<'_>) -> Result<Self> {
+        let fields = raw.object(ATTENTION_FIELD)?.with_context(|| format!("{ATTENTION_FIELD} is missing"))?;
+        let variant: Variant =
+            serde_json::from_value(Value::Object(fields.clone())).with_context(|| ATTENTION_FIELD.to_owned())?;
+        variant.check().with_context(|| ATTENTION_FIELD.to_owned())?;
+        let style = raw.rope_style()?.context("rope_style is missing; it is half, interleaved or none")?;
+        Ok(Self { variant, raw_heads: false, style })
+    }
+}
+
+impl Raw<'_> {
+    /// Pairs and keys of `difftool_diff_v1`.
+    fn pairing(&self) -> Result<Option<(Pairing, Keys)>> {
+        Ok(Some(match self.text("diff_pairing")? {
+            None => return Ok(None),
+            Some("halves") => (Pairing::Halves, Keys::Separate),
+            Some("adjacent") => (Pairing::Adjacent, Keys::Separate),
+            Some("adjacent-naive") => (Pairing::Adjacent, Keys::InOrder),
+            Some(other) => bail!("diff_pairing is \"{other}\"; it is halves, adjacent or adjacent-naive"),
+        }))
+    }
+
+    /// How queries and keys are rotated, if the file says so: `Some(None)` for not at all.
+    fn rope_style(&self) -> Result<Option<Option<RopeStyle>>> {
+        Ok(match self.text("rope_style")? {
+            None => None,
+            Some("half") => Some(Some(RopeStyle::Half)),
+            Some("interleaved") => Some(Some(RopeStyle::Interleaved)),
+            Some("none") => Some(None),
+            Some(other) => bail!("rope_style \"{other}\" is not supported; half, interleaved and none are"),
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! From a `config.json` of any supported family to the description a decoder is built from.
+//!
+//! | `model_type` | what it adds to Llama's shape |
+//! |---|---|
+//! | `llama` | biases; linear, Llama 3 and YaRN scaling of RoPE |
+//! | `mistral` | a sliding window in all layers |
+//! | `qwen2` | biases of q, k, v; a window from `max_window_layers` on |
+//! | `qwen3` | a norm on queries and keys of each head |
+//! | `gemma2` | norms before and after, soft caps, windows in every other layer, scaled embeddings |
+//! | `gemma3_text` | the same without caps, QK-norm, two rotary embeddings |
+//! | `phi3` | fused projections, partial rotation, a window |
+//! | `olmo2` | norms after only, QK-norm over the whole projection |
+//! | `olmo3` | the same, windows in three of four layers, YaRN in the others |
+//! | `smollm3` | layers without RoPE |
+//! | `granite` | factors on embeddings, logits, what a block adds, and attention |
+//! | `mixtral`, `qwen2_moe`, `qwen3_moe`, `olmoe` | a mixture of experts, with a shared one in `qwen2_moe` |
+//! | `gpt_oss` | a mixture of experts with biases, a clamped SwiGLU, sink logits, alternating windows |
+//! | `gpt2`, `opt` | LayerNorm, learned positions, a plain MLP, biases |
+//! | `gpt_neox` | LayerNorm, parallel residual, partial rotation, fused projections |
+//! | `phi`, `stablelm` | LayerNorm, one norm for attention and MLP, partial rotation, QK-norm |
+//! | `starcoder2` | LayerNorm, a plain MLP, biases, a window |
+//! | `cohere2` | LayerNorm without bias, one norm for attention and MLP, interleaved RoPE in layers with a window, no positions in the others |
+//! | `gemma3`, `mistral3` | their `text_config` |
+//! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain; raw heads counted |
+//! | `difftool` (ours) | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads counted |
+//! | `difftool_diff_v1` (ours, until 0.1) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` may say otherwise; raw heads counted |
+//! | `difftool_diff_v2` (ours, until 0.1) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E), adjacent pairs; output heads counted |
+//! | `difftool_diff_scalar` (ours, until 0.1) | one scalar lambda per layer, halves, a norm over all heads; output heads counted |
+//!
+//! The defaults of absent fields are those of transformers 5.23. A field that asks for something else is an error which
+//! names it.
+
+mod experts;
+mod fields;
+mod gemma;
+mod layer_norm;
+mod layout;
+mod llama;
+mod wrapped;
+
+pub use layout::Layout;
+
+use super::config::{Activation, Biases, Family, ModelConfig, Positions, Sizes, OWN_MODEL_TYPE};
+use super::raw::{Raw, RotaryDefaults};
+use crate::bail_usage;
+use crate::ops::RopeStyle;
+use anyhow::{bail, ensure, Context, Result};
+use layout::Resolved;
+use serde_json::Value;
+
+/// What every supported model type is called.
+const MODEL_TYPES: &str =
+    "llama, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gpt2, gpt_neox, gpt_oss, \
+    opt, gemma2, gemma3, gemma3_text, phi, phi3, olmo2, olmo3, olmoe, smollm3, stablelm, starcoder2, granite, cohere2, \
+    diffllama, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
+
+impl ModelConfig {
+    /// Resolves a parsed `config.json`; `layout` overrides what it says about differential heads.
+    ///
+    /// # Errors
+    /// If a field is missing, contradictory or not supported; the field is named.
+    pub fn from_json(value: &Value, layout: Option<Layout>) -> Result<Self> {
+        let raw = Raw(value.as_object().context("a model configuration is a JSON object")?);
+        let model_type = raw.text("model_type")?.context("model_type is missing")?;
+        raw.unquantised()?;
+        let mut config = match Self::of_wrapped(&raw, model_type, layout)? {
+            Some(text) => text,
+            None => Self::of_family(&raw, model_type, layout)?,
+        };
+        let differential = layout.is_some_and(|layout| layout != Layout::Standard);
+        if differential && (config.family != Family::Llama || config.wrapped) {
+            bail_usage!("`layout`: a {model_type} has no differential heads");
+        }
+        config.model_type = model_type.to_owned();
+        config.check()?;
+        Ok(config)
+    }
+
+    fn of_family(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Self> {
+        let llama = || Self::of_llama(raw, model_type, layout);
+        match model_type {
+            "llama" | "diffllama" | "difftool_diff_v1" | "difftool_diff_v2" | "difftool_diff_scalar" => llama(),
+            OWN_MODEL_TYPE => llama(),
+            "mistral" => llama()?.with_mistral(raw),
+            "mixtral" => llama()?.with_mixtral(raw),
+            "qwen2" => llama()?.with_qwen2(raw),
+            "qwen2_moe" => llama()?.with_qwen2_moe(raw),
+            "qwen3" => llama()?.with_qwen3(raw),
+            "qwen3_moe" => llama()?.with_qwen3_moe(raw),
+            "gemma2" => llama()?.with_gemma2(raw),
+            "gemma3_text" => llama()?.with_gemma3(raw),
+            "phi" => llama()?.with_phi(raw),
+            "phi3" => llama()?.with_phi3(raw),
+            "olmo2" => Ok(llama()?.with_olmo2()),
+            "olmo3" => llama()?.with_olmo3(raw),
+            "olmoe" => llama()?.with_olmoe(raw),
+            "smollm3" => llama()?.with_smollm3(raw),
+            "stablelm" => llama()?.with_stablelm(raw),
+            "starcoder2" => llama()?.with_starcoder2(raw),
+            "granite" => llama()?.with_granite(raw),
+            "cohere2" => llama()?.with_cohere2(raw),
+            "gpt_oss" => llama()?.with_gpt_oss(raw),
+            "gpt2" => Self::of_gpt2(raw),
+            "gpt_neox" => Self::of_gpt_neox(raw),
+            "opt" => Self::of_opt(raw),
+            other => bail!("model_type \"{other}\" is not supported; {MODEL_TYPES} are"),
+        }
+    }
+
+    /// What all families with Llama's names share.
+    fn of_llama(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Self> {
+        let assumed = Assumed::of(model_type);
+        let counted = raw.size("num_attention_heads")?;
+        let layout = Resolved::new(raw, model_type, layout)?;
+        let heads = if layout.raw_heads {
+            ensure!(counted.is_multiple_of(2), "num_attention_heads {counted} is odd; DIFF V1 pairs them");
+            counted / 2
+        } else {
+            counted
+        };
+        let width = raw.size("hidden_size")?;
+        let head_dim = match (raw.optional_size("head_dim")?, assumed.head_dim) {
+            (Some(head_dim), _) | (None, Some(head_dim)) => head_dim,
+            (None, None) => {
+                ensure!(
+                    width.is_multiple_of(counted),
+                    "head_dim is missing, and num_attention_heads {counted} does not divide hidden_size {width}"
+                );
+                width / counted
+            }
+        };
+        if assumed.kv_heads_said && !raw.has("num_key_value_heads") {
+            bail!("num_key_value_heads is missing");
+        }
+        let sizes = Sizes {
+            vocab: raw.tokens("vocab_size")?,
+            width,
+            layers: raw.layers("num_hidden_layers")?,
+            ffn: raw.size("intermediate_size")?,
+            heads,
+            kv_heads: raw.optional_size("num_key_value_heads")?.unwrap_or(counted),
+            head_dim,
+            max_ctx_tok: raw.tokens("max_position_embeddings")?,
+        };
+        let style = layout.style.unwrap_or(RopeStyle::Half);
+        let mut config = Self::llama(layout.variant, sizes, assumed.theta, style);
+        if layout.style.is_none() {
+            config.layers.iter_mut().for_each(|layer| layer.rotary = None);
+        }
+        // Those have an embedding for layers with a window and one for the others.
+        if !matches!(model_type, "gemma3_text" | "olmo3") {
+            let part_field = assumed.rotated.map(|_| "partial_rotary_factor");
+            let part = assumed.rotated.unwrap_or(1.0);
+            let rotary = raw.rotary(head_dim, RotaryDefaults { theta: assumed.theta, part, part_field })?;
+            config.positions = Positions::Rotary { style, embeddings: vec![rotary] };
+        }
+        let attention_bias = raw.flag("attention_bias")?.unwrap_or(false);
+        let mlp_bias = raw.flag("mlp_bias")?.unwrap_or(false);
+        config.bias = Biases { qkv: attention_bias, out: attention_bias, mlp: mlp_bias, head: false };
+        config.activation = raw.activation("hidden_act", Activation::Silu)?;
+        config.norm_eps = raw.positive("rms_norm_eps")?.unwrap_or(assumed.norm_eps);
+        config.tied = raw.flag("tie_word_embeddings")?.unwrap_or(assumed.tied);
+        Ok(config)
+    }
+}
+
+/// What `transformers` assumes where a configuration with Llama's names says nothing.
+struct Assumed {
+    theta: f64,
+    tied: bool,
+    norm_eps: f64,
+    /// Nothing: the heads share the width.
+    head_dim: Option<usize>,
+    /// Whether the number of key heads must be said, because it is not that of the query heads.
+    kv_heads_said: bool,
+    /// The share of the head width that is rotated, where it need not be all of it.
+    rotated: Option<f64>,
+}
+
+impl Assumed {
+    fn of(model_type: &str) -> Self {
+        let base =
+            Self { theta: 10_000.0, tied: false, norm_eps: 1e-6, head_dim: None, kv_heads_said: false, rotated: None };
+        let stated = Self { kv_heads_said: true, ..base };
+        match model_type {
+            "mistral" | "qwen2" | "qwen2_moe" | "qwen3_moe" | "starcoder2" => {
+                Self { tied: model_type == "starcoder2", ..stated }
+            }
+            "qwen3" => Self { head_dim: Some(128), ..stated },
+            "gemma2" | "gemma3_text" => Self { tied: true, head_dim: Some(256), ..stated },
+            "smollm3" => Self { theta: 2_000_000.0, tied: true, ..stated },
+            "mixtral" => Self { theta: 1_000_000.0, norm_eps: 1e-5, ..stated },
+            "gpt_oss" => Self { theta: 150_000.0, norm_eps: 1e-5, head_dim: Some(64), ..stated },
+            "stablelm" => Self { rotated: Some(0.25), ..stated },
+            "phi" => Self { rotated: Some(0.5), ..base },
+            "phi3" => Self { norm_eps: 1e-5, rotated: Some(1.0), ..base },
+            "olmo2" | "olmo3" | "olmoe" | "diffllama" => Self { norm_eps: 1e-5, ..base },
+            "cohere2" => Self { tied: true, ..base },
+            _ => base,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+use super::*;
+use crate::attention::{HeadNorm, Variant};
+use crate::model::Sizes;
+use crate::ops::RopeStyle;
+use serde_json::json;
+
+const SIZES: Sizes =
+    Sizes { vocab: 50, width: 32, layers: 2, ffn: 48, heads: 2, kv_heads: 2, head_dim: 8, max_ctx_tok: 64 };
+
+fn tiny(variant: Variant, style: RopeStyle) -> ModelConfig {
+    ModelConfig::llama(variant, SIZES, 10_000.0, style)
+}
+
+fn read(json: &Value) -> Result<ModelConfig> {
+    ModelConfig::from_json(json, None)
+}
+
+fn preset(name: &str) -> Variant {
+    Variant::preset(name).unwrap()
+}
+
+#[test]
+fn a_saved_configuration_reads_back_unchanged_and_is_called_what_it_is() {
+    for (name, &variant) in Variant::presets() {
+        for style in [RopeStyle::Half, RopeStyle::Interleaved] {
+            let sizes = Sizes { heads: 6, kv_heads: 6, ..SIZES };
+            let config = ModelConfig::llama(variant, sizes, 10_000.0, style);
+            let json = config.to_json();
+            let got = read(&json).unwrap();
+            // A trained model does not know how it started.
+            assert!(got.variant.computes_the_same_as(&variant), "{name}");
+            assert_eq!(ModelConfig { variant, ..got }, config, "{name}");
+            let model_type = match (name.as_str(), style) {
+                ("transformer", RopeStyle::Half) => "llama",
+                ("diff" | "diff-zero-lambda", RopeStyle::Half) => "diffllama",
+                _ => "difftool",
+            };
+            assert_eq!(json["model_type"], model_type, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_configuration_of_our_own_states_every_choice() {
+    let json = tiny(preset("diff-v2"), RopeStyle::Half).to_json();
+    let refuses = |edit: &dyn Fn(&mut Value), says: &str| {
+        let mut json = json.clone();
+        edit(&mut json);
+        let message = format!("{:#}", read(&json).unwrap_err());
+        assert!(message.contains(says), "{message}");
+    };
+    for choice in json["attention"].as_object().unwrap().keys() {
+        refuses(&|json| _ = json["attention"].as_object_mut().unwrap().remove(choice), choice);
+    }
+    refuses(&|json| json["attention"]["maps"] = json!(3), "maps is 3");
+    refuses(&|json| json["attention"]["maps"] = json!(0), "maps is 0");
+    refuses(&|json| json["attention"]["lamda"] = json!(1), "lamda");
+    refuses(&|json| json["attention"]["lambda"] = json!("fourier"), "fourier");
+    refuses(&|json| json["attention"] = json!("diff-v2"), "attention");
+    refuses(&|json| _ = json.as_object_mut().unwrap().remove("rope_style"), "rope_style");
+}
+
+#[test]
+fn the_three_model_types_of_our_first_version_are_read_as_before() {
+    let of = |model_type: &str, heads: usize| {
+        let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
+        (json["model_type"], json["num_attention_heads"]) = (json!(model_type), json!(heads));
+        json
+    };
+    let interleaved = |name| ModelConfig { model_type: String::new(), ..tiny(preset(name), RopeStyle::Interleaved) };
+    let got = |json: &Value| ModelConfig { model_type: String::new(), ..read(json).unwrap() };
+    assert_eq!(got(&of("difftool_diff_v1", 4)), interleaved("diff-microsoft"));
+    assert_eq!(got(&of("difftool_diff_v2", 2)), interleaved("diff-v2"));
+    let mut naive = of("difftool_diff_v1", 4);
+    (naive["diff_pairing"], naive["diff_norm_gain"]) = (json!("adjacent-naive"), json!(false));
+    let want = Variant { norm: HeadNorm::Rms, ..preset("diff-microsoft-naive") };
+    assert_eq!(got(&naive).variant, want);
+    naive["diff_pairing"] = json!("quarters");
+    assert!(read(&naive).unwrap_err().to_string().contains("quarters"));
+    let scalar = got(&of("difftool_diff_scalar", 2));
+    assert_eq!(scalar.variant, preset("diff-scalar"));
+    assert!(scalar.layers.iter().all(|layer| layer.rotary.is_none()), "no positions");
+}
+
+#[track_caller]
+fn assert_refused(edit: impl FnOnce(&mut Value), named: &str) {
+    let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
+    edit(&mut json);
+    let message = format!("{:#}", read(&json).unwrap_err());
+    assert!(message.contains(named), "{message}");
+}
+
+#[test]
+fn what_is_not_supported_is_an_error_that_names_the_field() {
+    assert_refused(|json| json["hidden_act"] = json!("quick_gelu"), "hidden_act");
+    assert_refused(|json| json["rope_scaling"] = json!({"rope_type": "dynamic", "factor": 4.0}), "dynamic");
+    assert_refused(|json| json["rope_scaling"] = json!({"rope_type": "linear"}), "factor");
+    assert_refused(|json| json["model_type"] = json!("mamba"), "mamba");
+    assert_refused(|json| json["quantization_config"] = json!({"bits": 4}), "quantization_config");
+    assert_refused(|json| json["rms_norm_eps"] = json!(-1), "rms_norm_eps");
+    assert_refused(|json| json["rope_theta"] = json!(0), "rope_theta");
+    let of_gemma = |json: &mut Value| json["model_type"] = json!("gemma3_text");
+    let flat = json!({"rope_type": "linear", "factor": 8.0});
+    assert_refused(|json| (of_gemma(json), json["rope_parameters"] = flat).1, "rope_parameters");
+    assert_refused(|json| (of_gemma(json), json["rope_scaling"] = json!("linear")).1, "rope_scaling");
+    assert_refused(|json| (of_gemma(json), json["sliding_window_pattern"] = json!(0)).1, "sliding_window_pattern");
+    let of_smollm = |json: &mut Value| json["model_type"] = json!("smollm3");
+    assert_refused(|json| (of_smollm(json), json["no_rope_layers"] = json!([1, 2])).1, "no_rope_layers");
+}
+
+#[test]
+fn absurd_numbers_are_refused_before_they_overflow_or_take_memory() {
+    let huge = json!(u64::MAX);
+    for field in ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim"] {
+        assert_refused(|json| json[field] = huge.clone(), field);
+        assert_refused(|json| json[field] = json!(0), field);
+        assert_refused(|json| json[field] = json!("many"), field);
+    }
+    assert_refused(|json| json["max_position_embeddings"] = huge.clone(), "max_position_embeddings");
+    assert_refused(|json| json["num_key_value_heads"] = json!(3), "num_key_value_heads");
+    assert_refused(|json| json["head_dim"] = json!(7), "head_dim");
+}
+
+#[test]
+fn a_layout_overrides_what_the_file_says() {
+    let config = tiny(preset("diff"), RopeStyle::Half).to_json();
+    let layout = |layout| ModelConfig::from_json(&config, Some(layout)).map(|config| config.layout());
+    assert_eq!(
+        layout(Layout::Diffllama).unwrap(),
+        "DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without gain"
+    );
+    assert_eq!(
+        layout(Layout::MicrosoftV1).unwrap(),
+        "DIFF V1, pairs (2i, 2i+1), interleaved RoPE, head norm with gain"
+    );
+    assert_eq!(layout(Layout::Standard).unwrap(), "standard, half-rotation RoPE");
+    let gpt2 = json!({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8, "vocab_size": 9});
+    assert!(ModelConfig::from_json(&gpt2, Some(Layout::MicrosoftV2)).unwrap_err().to_string().contains("`layout`"));
+}
+
+#[test]
+fn what_counts_as_a_logit_is_said_where_a_family_changes_it() {
+    let base = tiny(preset("transformer"), RopeStyle::Half).to_json();
+    let tap = |model_type: &str| {
+        let mut json = base.clone();
+        json["model_type"] = json!(model_type);
+        read(&json).unwrap().logit_tap()
+    };
+    assert_eq!(tap("llama"), None);
+    assert_eq!(tap("qwen3").unwrap(), "queries and keys normed per head");
+    assert_eq!(tap("gemma2").unwrap(), "after the soft cap at 50");
+}
+
+#[track_caller]
+fn assert_family_refuses(model_type: &str, fields: Value, named: &str) {
+    let with = |json: &mut Value| {
+        json["model_type"] = json!(model_type);
+        (json["num_experts"], json["num_experts_per_tok"]) = (json!(4), json!(2));
+        json["moe_intermediate_size"] = json!(16);
+        json.as_object_mut().unwrap().remove("head_dim");
+        json.as_object_mut().unwrap().remove("rope_theta");
+        json.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    };
+    assert_refused(with, named);
+}
+
+#[test]
+fn families_refuse_what_they_cannot_compute_by_the_field() {
+    assert_family_refuses("mixtral", json!({"num_local_experts": 5}), "num_local_experts is 5 and num_experts is 4");
+    assert_family_refuses("mixtral", json!({"num_experts_per_tok": 5}), "num_experts_per_tok");
+    assert_family_refuses("mixtral", json!({"num_experts": null}), "num_experts is missing");
+    assert_family_refuses("qwen3_moe", json!({"mlp_only_layers": ["first"]}), "mlp_only_layers");
+    assert_family_refuses("qwen3_moe", json!({"norm_topk_prob": 1}), "norm_topk_prob");
+    let windows = json!({"layer_types": ["sliding_attention", "full_attention"]});
+    assert_family_refuses("qwen2_moe", windows, "use_sliding_window");
+    assert_family_refuses("olmoe", json!({"clip_qkv": 8.0}), "clip_qkv");
+    assert_family_refuses("olmo3", json!({"rope_theta": 10_000.0}), "rope_theta");
+    assert_family_refuses("olmo3", json!({"rope_parameters": {"rope_type": "default"}}), "full_attention");
+    assert_family_refuses("cohere2", json!({"head_dim": 8}), "head_dim is 8");
+    assert_family_refuses("cohere2", json!({"sliding_window": null}), "sliding_window");
+    assert_family_refuses("granite", json!({"residual_multiplier": 0}), "residual_multiplier");
+    assert_family_refuses("gpt_oss", json!({}), "rope_parameters is missing");
+    assert_family_refuses("gpt_oss", json!({"quantization_config": {"quant_method": "mxfp4"}}), "MXFP4");
+}
+
+#[test]
+fn the_text_part_of_a_wrapped_model_is_described_by_its_text_config() {
+    let text = json!({
+        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "model_type": "gemma3_text",
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
+    });
+    let wrapper = |model_type: &str, text: &Value| json!({"model_type": model_type, "text_config": text});
+    let config = read(&wrapper("gemma3", &text)).unwrap();
+    assert!(config.wrapped && config.tied);
+    assert_eq!((config.model_type.as_str(), config.vocab, config.kv_heads), ("gemma3", 262_208, 4));
+    let refused = |json: &Value, named: &str| {
+        let message = format!("{:#}", read(json).unwrap_err());
+        assert!(message.contains(named), "{message}");
+    };
+    refused(&wrapper("mistral3", &text), "text_config: model_type \"gemma3_text\"");
+    refused(&wrapper("mistral3", &json!({"hidden_size": 64})), "text_config: num_attention_heads is missing");
+    refused(&json!({"model_type": "gemma3"}), "text_config is missing");
+    let mut quantised = wrapper("gemma3", &text);
+    quantised["quantization_config"] = json!({"quant_method": "fp8"});
+    refused(&quantised, "FP8");
+}

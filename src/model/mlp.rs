@@ -1,0 +1,232 @@
+//! What comes after attention: an MLP, or a mixture of several of which every token passes a few.
+
+use super::transformer::Linear;
+use super::{Activation, Experts, ModelConfig, Weights};
+use crate::ops::{gelu, gelu_tanh, relu, silu, swiglu};
+use anyhow::Result;
+use candle_core::{DType, Device, Tensor};
+use candle_nn::ops::sigmoid;
+
+/// The MLP of a block.
+#[derive(Clone)]
+pub(super) enum FeedForward {
+    /// Every token passes it.
+    Dense(Mlp),
+    /// Every token passes some of them.
+    Mixture(Box<Mixture>),
+}
+
+/// Two projections and a function between them, or three.
+#[derive(Clone)]
+pub(super) struct Mlp {
+    gate: Option<Linear>,
+    up: Linear,
+    down: Linear,
+    activation: Activation,
+}
+
+/// A router and what it chooses from.
+#[derive(Clone)]
+pub(super) struct Mixture {
+    config: Experts,
+    /// (experts, E)
+    router: Linear,
+    experts: Vec<Mlp>,
+    /// What every token passes, and the vector (1, E) whose product with a token weighs it.
+    shared: Option<(Mlp, Linear)>,
+}
+
+impl FeedForward {
+    /// Takes the tensors of `layer` under `prefix`.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub(super) fn load(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<Self> {
+        match config.experts.filter(|_| config.layers[layer].experts) {
+            None => Ok(Self::Dense(Mlp::load(config, prefix, weights)?)),
+            Some(experts) => Ok(Self::Mixture(Box::new(Mixture::load(config, experts, prefix, weights)?))),
+        }
+    }
+
+    /// (B, T, E) -> (B, T, E).
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Dense(mlp) => mlp.forward(x),
+            Self::Mixture(mixture) => mixture.forward(x),
+        }
+    }
+}
+
+impl Mlp {
+    fn load(config: &ModelConfig, prefix: &str, weights: &mut Weights) -> Result<Self> {
+        let mut linear = |name: &str| Linear::load(&format!("{prefix}.{name}"), config.bias.mlp, weights);
+        Ok(Self {
+            gate: config.gated.then(|| linear("gate_proj")).transpose()?,
+            up: linear("up_proj")?,
+            down: linear("down_proj")?.scaled(config.residual_scale)?,
+            activation: config.activation,
+        })
+    }
+
+    /// (.., E) -> (.., E).
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let up = self.up.forward(x)?; // ..,F
+        let hidden = match (&self.gate, self.activation) {
+            (None, _) => activate(&up, self.activation)?,
+            (Some(gate), Activation::Silu) => swiglu(&gate.forward(x)?, &up)?,
+            (Some(gate), Activation::ClampedSwiglu { alpha, limit }) => {
+                clamped_swiglu(&gate.forward(x)?, &up, alpha, limit)?
+            }
+            (Some(gate), _) => (activate(&gate.forward(x)?, self.activation)? * up)?,
+        };
+        self.down.forward(&hidden)
+    }
+}
+
+fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
+    Ok(match activation {
+        Activation::Silu => silu(x)?,
+        Activation::Gelu => gelu(x)?,
+        Activation::GeluTanh => gelu_tanh(x)?,
+        Activation::Relu => relu(x)?,
+        // Without a gate, u stands for both.
+        Activation::ClampedSwiglu { alpha, limit } => clamped_swiglu(x, x, alpha, limit)?,
+    })
+}
+
+/// g sigmoid(alpha g) (u + 1) of gate and up after both were cut off (gpt-oss).
+fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<Tensor> {
+    let gate = gate.minimum(limit)?;
+    let up = up.clamp(-limit, limit)?;
+    let glu = (&gate * sigmoid(&(&gate * alpha)?)?)?;
+    Ok((glu * (up + 1.0)?)?)
+}
+
+/// The tokens that chose an expert, and with what weight.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Chosen {
+    rows: Vec<u32>,
+    weights: Vec<f32>,
+}
+
+impl Mixture {
+    fn load(config: &ModelConfig, experts: Experts, prefix: &str, weights: &mut Weights) -> Result<Self> {
+        let router = Linear::load(&format!("{prefix}.gate"), experts.router_bias, weights)?;
+        let mlp = |i: usize| Mlp::load(config, &format!("{prefix}.experts.{i}"), weights);
+        let all = (0..experts.count).map(mlp).collect::<Result<_>>()?;
+        let mut shared = None;
+        if experts.shared.is_some() {
+            let mlp = Mlp::load(config, &format!("{prefix}.shared_expert"), weights)?;
+            shared = Some((mlp, Linear::load(&format!("{prefix}.shared_expert_gate"), false, weights)?));
+        }
+        Ok(Self { config: experts, router, experts: all, shared })
+    }
+
+    /// (B, T, E) -> (B, T, E): only experts that a token chose are computed, for the tokens that chose them. Their outputs
+    /// are added in the order of the experts, whatever the number of threads.
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let flat = x.flatten_to(1)?.contiguous()?; // N,E
+        let mut sum = Tensor::zeros(flat.shape(), DType::F32, &Device::Cpu)?; // N,E
+        for (expert, chosen) in self.experts.iter().zip(self.choose(&flat)?) {
+            if chosen.rows.is_empty() {
+                continue;
+            }
+            let n = chosen.rows.len();
+            let rows = Tensor::from_vec(chosen.rows, n, &Device::Cpu)?;
+            let y = expert.forward(&flat.index_select(&rows, 0)?)?; // n,E
+            let weights = Tensor::from_vec(chosen.weights, (n, 1), &Device::Cpu)?;
+            sum = sum.index_add(&rows, &y.broadcast_mul(&weights)?, 0)?;
+        }
+        if let Some((mlp, gate)) = &self.shared {
+            let weight = sigmoid(&gate.forward(&flat)?)?; // N,1
+            sum = (sum + mlp.forward(&flat)?.broadcast_mul(&weight)?)?;
+        }
+        Ok(sum.reshape(x.shape())?)
+    }
+
+    /// Who chose each expert.
+    fn choose(&self, x: &Tensor) -> Result<Vec<Chosen>> {
+        let logits = self.router.forward(x)?.to_vec2::<f32>()?; // N,X
+        let mut chosen = vec![Chosen::default(); self.config.count];
+        for (row, logits) in logits.iter().enumerate() {
+            for (expert, weight) in route(logits, self.config) {
+                chosen[expert].rows.push(row as u32);
+                chosen[expert].weights.push(weight as f32);
+            }
+        }
+        Ok(chosen)
+    }
+}
+
+/// The experts of one token, the most probable first, and their weights: the softmax over all logits, which after norming
+/// is also the softmax over the chosen ones.
+fn route(logits: &[f32], config: Experts) -> Vec<(usize, f64)> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exp: Vec<f64> = logits.iter().map(|&x| f64::from(x - largest).exp()).collect();
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a])); // stable: of equals the first
+    order.truncate(config.per_token);
+    let total: f64 = match config.normed {
+        true => order.iter().map(|&i| exp[i]).sum(),
+        false => exp.iter().sum(),
+    };
+    order.into_iter().map(|i| (i, exp[i] / total)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    const CONFIG: Experts = Experts { count: 5, per_token: 2, ffn: 6, normed: true, router_bias: false, shared: None };
+
+    #[test]
+    fn a_token_goes_to_the_experts_with_the_largest_logits() {
+        let logits = [0.5, 2.0, -1.0, 2.0, 1.0];
+        let all: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
+        let normed = route(&logits, CONFIG);
+        assert_eq!(normed, [(1, 0.5), (3, 0.5)]);
+        let plain = route(&logits, Experts { normed: false, per_token: 3, ..CONFIG });
+        assert_eq!(plain.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [1, 3, 4]);
+        assert!((plain[2].1 - 1f64.exp() / all).abs() < 1e-12);
+    }
+
+    fn random(shape: &[usize], rng: &mut Rng) -> Tensor {
+        let values: Vec<f32> = (0..shape.iter().product()).map(|_| rng.normal() as f32).collect();
+        Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
+    }
+
+    fn mixture(rng: &mut Rng, width: usize) -> Mixture {
+        let mut linear = |out, input| Linear { weight: random(&[out, input], rng), bias: None };
+        let router = linear(CONFIG.count, width);
+        let mut mlp = || Mlp {
+            gate: Some(linear(CONFIG.ffn, width)),
+            up: linear(CONFIG.ffn, width),
+            down: linear(width, CONFIG.ffn),
+            activation: Activation::ClampedSwiglu { alpha: 1.7, limit: 1.0 },
+        };
+        let experts = (0..CONFIG.count).map(|_| mlp()).collect();
+        Mixture { config: CONFIG, router, experts, shared: None }
+    }
+
+    #[test]
+    fn computing_only_chosen_experts_gives_what_computing_all_of_them_gives() {
+        let mut rng = Rng::new(3, "experts");
+        for (b, t) in [(1, 1), (2, 9)] {
+            let (mixture, x) = (mixture(&mut rng, 8), random(&[b, t, 8], &mut rng));
+            let got = mixture.forward(&x).unwrap();
+            let logits = mixture.router.forward(&x).unwrap(); // B,T,X
+            let mut want = x.zeros_like().unwrap();
+            for (i, expert) in mixture.experts.iter().enumerate() {
+                let weight =
+                    |row: &[f32]| route(row, CONFIG).into_iter().find(|(e, _)| *e == i).map_or(0.0, |(_, w)| w);
+                let rows = logits.flatten_to(1).unwrap().to_vec2::<f32>().unwrap();
+                let weights: Vec<f32> = rows.iter().map(|row| weight(row) as f32).collect();
+                let weights = Tensor::from_vec(weights, (b, t, 1), &Device::Cpu).unwrap();
+                want = (want + expert.forward(&x).unwrap().broadcast_mul(&weights).unwrap()).unwrap();
+            }
+            let off = (got - want).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            assert!(off < 1e-5, "{off}");
+        }
+    }
+}
