@@ -6,7 +6,7 @@ use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::memory::available_bytes;
-use crate::model::{Checkpoint, Layout, ModelConfig, Transformer, TENSOR_FILE};
+use crate::model::{Checkpoint, Family, Layout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -228,7 +228,12 @@ impl Opened {
             .as_ref()
             .map_or(format!("built-in {name}/config.json"), |dir| dir.join("config.json").display().to_string());
         let parsed = serde_json::from_slice(config).with_context(|| format!("{path}: not JSON"))?;
-        let mut resolved = ModelConfig::from_json(&parsed, reading.layout).with_context(|| path)?;
+        let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| path.clone());
+        let mut resolved = resolve(reading.layout)?;
+        // Its configuration does not say which of two variants it is.
+        if resolved.family == Family::DiffMlx && reading.layout.is_none() && checkpoint.lacks_extras(&resolved)? {
+            resolved = resolve(Some(Layout::Standard))?;
+        }
         if resolved.tied && checkpoint.has_its_own_head(&resolved)? {
             resolved.tied = false;
         }

@@ -17,6 +17,9 @@ pub const TENSOR_FILE: &str = "model.safetensors";
 /// File name of the index of weights in several files.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
 
+/// File name of the weights of diff-mlx.
+const DIFF_MLX_FILE: &str = "latest.safetensors";
+
 /// Our names of the output head and of the embedding.
 const HEAD: &str = "lm_head.weight";
 const EMBEDDING: &str = "model.embed_tokens.weight";
@@ -50,8 +53,10 @@ impl Checkpoint {
     /// # Errors
     /// If a file is missing or incomplete, or the index names files elsewhere or tensors that are not where it says.
     pub fn open(dir: &Path) -> Result<Self> {
-        let (single, index) = (dir.join(TENSOR_FILE), dir.join(INDEX_FILE));
-        if single.exists() {
+        let index = dir.join(INDEX_FILE);
+        let single = |name: &&str| *name == TENSOR_FILE || !index.exists();
+        let mut singles = [TENSOR_FILE, DIFF_MLX_FILE].into_iter().filter(single).map(|name| dir.join(name));
+        if let Some(single) = singles.find(|path| path.exists()) {
             return Self::of(vec![Shard::open(&single)?]);
         }
         ensure!(
@@ -134,6 +139,17 @@ impl Checkpoint {
         }
         Ok(head.values().with_context(|| format!("{}: tensor {HEAD}", head.origin()))?
             != embedding.values().with_context(|| format!("{}: tensor {EMBEDDING}", embedding.origin()))?)
+    }
+
+    /// Whether the files hold none of what `config` has beside projections in the attention of the first layer.
+    ///
+    /// # Errors
+    /// If a file changed since it was opened.
+    pub fn lacks_extras(&self, config: &ModelConfig) -> Result<bool> {
+        let tensors = self.tensors()?;
+        let extras = config.variant.extra_tensors(0, config.layer_sizes());
+        let name = |name: &str| source(config, &format!("model.layers.0.self_attn.{name}"), &[]).name;
+        Ok(!extras.iter().any(|extra| find(&tensors, &name(extra.name)).is_some()))
     }
 
     /// The number types of the weights, in words: `bf16`, `f16 and f32`.

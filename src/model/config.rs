@@ -38,6 +38,8 @@ pub enum Family {
     Mixtral,
     /// gpt-oss, which keeps the experts of a layer in one tensor.
     GptOss,
+    /// diff-mlx.
+    DiffMlx,
 }
 
 /// What a norm does.

@@ -176,6 +176,28 @@ const MIXTRAL: Names = Names {
 
 const GPT_OSS: Names = Names { within: &[("mlp.gate", "mlp.router")], ..LLAMA };
 
+const DIFF_MLX: Names = Names {
+    layers: "model.blocks",
+    outside: &[("model.embed_tokens", "model.tok_embed"), ("model.norm.weight", "model.final_norm.scale")],
+    within: &[
+        ("input_layernorm.weight", "norm_attn.scale"),
+        ("post_attention_layernorm.weight", "norm_mlp.scale"),
+        ("self_attn.q_proj", "attn.q_proj"),
+        ("self_attn.k_proj", "attn.k_proj"),
+        ("self_attn.v_proj", "attn.v_proj"),
+        ("self_attn.o_proj", "attn.o_proj"),
+        ("self_attn.subln.weight", "attn.subln.scale"),
+        ("self_attn.lambda_q1", "attn.lambda_q1"),
+        ("self_attn.lambda_k1", "attn.lambda_k1"),
+        ("self_attn.lambda_q2", "attn.lambda_q2"),
+        ("self_attn.lambda_k2", "attn.lambda_k2"),
+        ("mlp.gate_proj", "mlp.gate"),
+        ("mlp.up_proj", "mlp.up"),
+        ("mlp.down_proj", "mlp.down"),
+    ],
+    ..LLAMA
+};
+
 impl Family {
     fn names(self) -> &'static Names {
         match self {
@@ -189,6 +211,7 @@ impl Family {
             Self::Starcoder2 => &STARCODER2,
             Self::Mixtral => &MIXTRAL,
             Self::GptOss => &GPT_OSS,
+            Self::DiffMlx => &DIFF_MLX,
         }
     }
 }
@@ -213,18 +236,19 @@ pub(super) fn other_name(name: &str) -> Option<String> {
 }
 
 /// Whether a tensor of a file is no weight of the model: buffers that older versions of transformers saved, the copy of a
-/// tied embedding, or the parts of a wrapped model that see and hear.
+/// tied embedding, the parts of a wrapped model that see and hear, or the state of an optimiser.
 pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
     let buffer = [".rotary_emb.inv_freq", ".attn.masked_bias", ".attention.masked_bias"];
-    let mask = match config.family {
+    let of_family = match config.family {
         Family::Gpt2 => name.ends_with(".attn.bias"),
         Family::GptNeox => name.ends_with(".attention.bias"),
+        Family::DiffMlx => name.starts_with("opt."),
         _ => false,
     };
     let head = source(config, "lm_head.weight", &[config.vocab, config.width]).name;
     let copy = config.tied && (name == head || other_name(&head).is_some_and(|other| name == other));
     let other = config.wrapped && OTHER_PARTS.iter().any(|part| name.starts_with(part));
-    mask || copy || other || buffer.iter().any(|end| name.ends_with(end))
+    of_family || copy || other || buffer.iter().any(|end| name.ends_with(end))
 }
 
 /// Where the tensor that we call `name`, of `shape`, is found.

@@ -159,3 +159,21 @@ fn scalar_lambda_modules_agree_with_their_formula() {
         }
     }
 }
+
+/// Folders as diff-mlx saves them: the configuration does not say which variant it is, the tensors do.
+#[test]
+fn folders_of_diff_mlx_are_read_as_they_are() {
+    for (variant, layout) in [
+        ("diff", "DIFF V1, pairs (2i, 2i+1), interleaved RoPE, head norm with gain"),
+        ("vanilla", "standard, interleaved RoPE"),
+    ] {
+        let dir = fixture(&format!("diff_mlx/{variant}"));
+        let model = difftool::models::load(dir.to_str().unwrap(), Default::default()).unwrap();
+        assert_eq!(model.info.layout, layout);
+        let expected = candle_core::safetensors::load(dir.join("expected.safetensors"), &Device::Cpu).unwrap();
+        let ids = expected["input_ids"].to_dtype(candle_core::DType::U32).unwrap().to_vec2::<u32>().unwrap();
+        let hidden = model.transformer.hidden(&ids, &mut Stream::new(&[])).unwrap();
+        let logits = model.transformer.logits(&hidden).unwrap();
+        assert_close(variant, &logits, &expected["logits"], 8.0 * TOLERANCE);
+    }
+}

@@ -22,6 +22,7 @@
 //! | `cohere2` | LayerNorm without bias, one norm for attention and MLP, interleaved RoPE in layers with a window, no positions in the others |
 //! | `gemma3`, `mistral3` | their `text_config` |
 //! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain; raw heads counted |
+//! | none, but `model` (diff-mlx) | DIFF V1 with adjacent pairs, or standard attention; interleaved RoPE |
 //! | `difftool` (ours) | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads counted |
 //! | `difftool_diff_v1` (ours, until 0.1) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` may say otherwise; raw heads counted |
 //! | `difftool_diff_v2` (ours, until 0.1) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E), adjacent pairs; output heads counted |
@@ -30,6 +31,7 @@
 //! The defaults of absent fields are those of transformers 5.23. A field that asks for something else is an error which
 //! names it.
 
+mod diff_mlx;
 mod experts;
 mod fields;
 mod gemma;
@@ -45,6 +47,7 @@ use super::raw::{Raw, RotaryDefaults};
 use crate::bail_usage;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
+use diff_mlx::{is_diff_mlx, DIFF_MLX};
 use layout::Resolved;
 use serde_json::Value;
 
@@ -61,14 +64,18 @@ impl ModelConfig {
     /// If a field is missing, contradictory or not supported; the field is named.
     pub fn from_json(value: &Value, layout: Option<Layout>) -> Result<Self> {
         let raw = Raw(value.as_object().context("a model configuration is a JSON object")?);
-        let model_type = raw.text("model_type")?.context("model_type is missing")?;
+        let model_type = match is_diff_mlx(&raw) {
+            true => DIFF_MLX,
+            false => raw.text("model_type")?.context("model_type is missing")?,
+        };
         raw.unquantised()?;
         let mut config = match Self::of_wrapped(&raw, model_type, layout)? {
             Some(text) => text,
             None => Self::of_family(&raw, model_type, layout)?,
         };
         let differential = layout.is_some_and(|layout| layout != Layout::Standard);
-        if differential && (config.family != Family::Llama || config.wrapped) {
+        let may = matches!(config.family, Family::Llama | Family::DiffMlx) && !config.wrapped;
+        if differential && !may {
             bail_usage!("`layout`: a {model_type} has no differential heads");
         }
         config.model_type = model_type.to_owned();
@@ -103,6 +110,7 @@ impl ModelConfig {
             "gpt2" => Self::of_gpt2(raw),
             "gpt_neox" => Self::of_gpt_neox(raw),
             "opt" => Self::of_opt(raw),
+            DIFF_MLX => Self::of_diff_mlx(raw, layout),
             other => bail!("model_type \"{other}\" is not supported; {MODEL_TYPES} are"),
         }
     }

@@ -204,3 +204,23 @@ fn the_text_part_of_a_wrapped_model_is_described_by_its_text_config() {
     quantised["quantization_config"] = json!({"quant_method": "fp8"});
     refused(&quantised, "FP8");
 }
+
+#[test]
+fn a_configuration_of_diff_mlx_is_known_by_its_fields() {
+    let model = json!({
+        "dim": 32, "n_layers": 2, "n_heads_vanilla": 4, "qk_head_dim": 8, "vocab_size": 61, "mlp_intermediate": 40,
+        "block_size": 64,
+    });
+    let with = |field: &str, value: Value| {
+        let mut model = model.clone();
+        model[field] = value;
+        read(&json!({"model": model, "train": {}}))
+    };
+    let config = with("rope_base", json!(500_000.0)).unwrap();
+    assert_eq!((config.heads, config.kv_heads, config.variant), (2, 4, preset("diff-microsoft")));
+    assert_eq!(config.layout(), "DIFF V1, pairs (2i, 2i+1), interleaved RoPE, head norm with gain");
+    for (field, value) in [("qk_head_dim", json!(16)), ("rms_eps", json!(1e-6)), ("tie_embeddings", json!(false))] {
+        let message = format!("{:#}", with(field, value).unwrap_err());
+        assert!(message.contains(field), "{message}");
+    }
+}

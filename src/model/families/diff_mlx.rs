@@ -1,0 +1,52 @@
+//! Checkpoints of diff-mlx (github.com/guygrigsby/diff-mlx), whose configuration has fields of its own.
+
+use super::super::config::{Family, ModelConfig, Sizes};
+use super::super::raw::Raw;
+use super::Layout;
+use crate::bail_usage;
+use crate::ops::RopeStyle;
+use anyhow::{ensure, Context, Result};
+use serde_json::json;
+
+/// What we call them: their files have no `model_type`.
+pub(super) const DIFF_MLX: &str = "diff-mlx";
+
+/// Epsilon of the head norm, which is the same in all their files and in Microsoft's.
+const HEAD_NORM_EPS: f64 = 1e-5;
+
+/// Whether the configuration is one of theirs.
+pub(super) fn is_diff_mlx(raw: &Raw<'_>) -> bool {
+    !raw.has("model_type") && raw.object("model").is_ok_and(|model| model.is_some_and(|m| m.contains_key("n_heads_vanilla")))
+}
+
+impl ModelConfig {
+    /// Pairs (2i, 2i + 1) and interleaved RoPE, in both variants. The configuration does not say which of them it is: it
+    /// is taken for the differential one unless `layout` is standard.
+    pub(super) fn of_diff_mlx(raw: &Raw<'_>, layout: Option<Layout>) -> Result<Self> {
+        let raw = Raw(raw.object("model")?.context("model is missing")?);
+        let layout = layout.unwrap_or(Layout::MicrosoftV1);
+        if !matches!(layout, Layout::Standard | Layout::MicrosoftV1) {
+            bail_usage!("`layout`: models of {DIFF_MLX} are microsoft-v1 or standard");
+        }
+        raw.only("tie_embeddings", json!(true))?;
+        let (width, heads, head_dim) = (raw.size("dim")?, raw.size("n_heads_vanilla")?, raw.size("qk_head_dim")?);
+        ensure!(heads * head_dim == width, "dim is {width}, n_heads_vanilla {heads} times qk_head_dim {head_dim} is not");
+        let differential = layout == Layout::MicrosoftV1;
+        ensure!(heads.is_multiple_of(2) || !differential, "n_heads_vanilla {heads} is odd; DIFF V1 pairs them");
+        let sizes = Sizes {
+            vocab: raw.tokens("vocab_size")?,
+            width,
+            layers: raw.layers("n_layers")?,
+            ffn: raw.size("mlp_intermediate")?,
+            heads: if differential { heads / 2 } else { heads },
+            kv_heads: heads,
+            head_dim,
+            max_ctx_tok: raw.tokens("block_size")?,
+        };
+        let theta = raw.positive("rope_base")?.unwrap_or(10_000.0);
+        let norm_eps = raw.positive("rms_eps")?.unwrap_or(HEAD_NORM_EPS);
+        ensure!(norm_eps == HEAD_NORM_EPS || !differential, "rms_eps {norm_eps:e} is not supported; only 1e-5 is");
+        let config = Self::llama(layout.variant(), sizes, theta, RopeStyle::Interleaved);
+        Ok(Self { family: Family::DiffMlx, norm_eps, tied: true, ..config })
+    }
+}
