@@ -34,6 +34,8 @@ pub struct Row<'a> {
     pub maps: &'a [&'a [f32]],
     /// Weight of each map: 1, or 1 and -lambda.
     pub mix: &'a [f32],
+    /// What the sink takes of each map, which sums to 1 with it; nothing without sinks.
+    pub sinks: &'a [f32],
     /// The mixture, which weighs the values: (query + 1).
     pub effective: &'a [f32],
     /// The values of the keys.

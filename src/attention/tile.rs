@@ -154,8 +154,10 @@ impl Tile {
         let maps: Vec<&[f32]> = self.maps.iter().map(|map| map.row.as_slice()).collect();
         let with_logits = self.maps.iter().filter(|map| !map.logits.is_empty());
         let logits: Vec<&[f32]> = with_logits.map(|map| map.logit_row.as_slice()).collect();
-        let (mix, first_visible) = (&mix[..maps.len()], pass.first_visible(query));
-        see(&Row { query, first_visible, logits: &logits, maps: &maps, mix, effective, values: pass.values(head) });
+        let sink = |(j, map): (usize, &Map)| Some((pass.sink(j, head)? - map.largest[i]).exp() / map.sums[i]);
+        let sinks: Vec<f32> = self.maps.iter().enumerate().filter_map(sink).collect();
+        let (mix, first_visible, values) = (&mix[..maps.len()], pass.first_visible(query), pass.values(head));
+        see(&Row { query, first_visible, logits: &logits, maps: &maps, mix, sinks: &sinks, effective, values });
     }
 
     /// out = (sum_j mix_j map_j) V: (queries, value width). Ends the tile: two maps become one.

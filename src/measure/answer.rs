@@ -124,6 +124,14 @@ fn single(metric: &'static str, region: Option<Region>, value: f64, unit: Option
     Found { unit: unit.map(Into::into), ..fraction(metric, region, value, n) }
 }
 
+/// What is recorded of the sink, as [`Allocation::of_sink`] has it.
+const OF_SINK: [&str; 4] = ["share_abs", "share_signed", "share_pos", "mass"];
+
+/// A fraction of a region that no token belongs to.
+fn of_sink(metric: &'static str, value: f64, n: usize) -> Found {
+    Found { region: Some("sink".into()), ..fraction(metric, None, value, n) }
+}
+
 /// The mean of what is a number, and of how many: heads that write nothing have no share.
 fn mean(found: &[HeadFound<'_>], of: &dyn Fn(&HeadFound<'_>) -> f64) -> (f64, usize) {
     let numbers: Vec<f64> = found.iter().map(of).filter(|x| x.is_finite()).collect();
@@ -146,6 +154,16 @@ fn mean_measures(found: &[HeadFound<'_>], push: &mut dyn FnMut(Found)) {
         push_mean("mass", Some(region), &|head| head.allocation.mass(region));
     }
     push_mean("mass_neg", None, &|head| head.allocation.mass_neg());
+    for (i, metric) in OF_SINK.into_iter().enumerate() {
+        let (mean, n) = mean(found, &|head| head.allocation.of_sink().map_or(f64::NAN, |of_sink| of_sink[i]));
+        if n > 0 {
+            push(of_sink(metric, mean, n));
+        }
+    }
+    let mut push_mean = |metric, region, of: &dyn Fn(&HeadFound<'_>) -> f64| {
+        let (mean, n) = mean(found, of);
+        push(fraction(metric, region, mean, n));
+    };
     if found.iter().any(|head| head.allocation.differential) {
         push_mean("lambda", None, &|head| head.allocation.mean_lambda());
         push_mean("cancelled", None, &|head| head.allocation.cancelled_everywhere());
@@ -178,6 +196,9 @@ fn head_measures(head: &HeadFound<'_>, push: &mut dyn FnMut(Found)) {
         push(fraction("share_out", Some(region), written.share_out[region as usize], 1));
     }
     push(fraction("share_abs", Some(Region::Answer), allocation.share_abs(Region::Answer), 1));
+    if let Some([share, ..]) = allocation.of_sink() {
+        push(of_sink("share_abs", share, 1));
+    }
     if let Some(effect) = written.logit_out {
         push(single("logit_out", Some(Region::Answer), effect[Region::Answer as usize], Some("logits"), 1));
     }

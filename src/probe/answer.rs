@@ -77,6 +77,8 @@ pub struct Allocation {
     pub magnitude: [f64; REGIONS],
     /// Sum of what the maps weigh before they are subtracted: Σ_j |mix_j| A_j.
     pub unmixed: [f64; REGIONS],
+    /// The same three of the sink, which is no key and weighs no value; nothing without sinks.
+    pub sink: Option<SinkSums>,
     /// Sum over rows of each region's share of the keys that the row sees.
     pub even: [f64; REGIONS],
     /// Sum of lambda over rows; 0 for standard attention.
@@ -85,6 +87,34 @@ pub struct Allocation {
     pub differential: bool,
     /// Rows seen.
     pub rows: usize,
+}
+
+/// What sinks take of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SinkSums {
+    /// Sum of Σ_j mix_j s_j, where s_j is what the sink takes of map j.
+    pub signed: f64,
+    /// Sum of its magnitude.
+    pub magnitude: f64,
+    /// Sum of Σ_j |mix_j| s_j.
+    pub unmixed: f64,
+}
+
+impl SinkSums {
+    fn add(&mut self, other: Self) {
+        self.signed += other.signed;
+        self.magnitude += other.magnitude;
+        self.unmixed += other.unmixed;
+    }
+
+    /// Of one row; nothing without sinks.
+    fn of(row: &Row<'_>) -> Option<Self> {
+        let weighed = |weigh: fn(f32) -> f32| -> f64 {
+            row.sinks.iter().zip(row.mix).map(|(&sink, &mix)| f64::from(sink) * f64::from(weigh(mix))).sum()
+        };
+        let signed = weighed(|mix| mix);
+        (!row.sinks.is_empty()).then(|| Self { signed, magnitude: signed.abs(), unmixed: weighed(f32::abs) })
+    }
 }
 
 impl Allocation {
@@ -103,25 +133,45 @@ impl Allocation {
             let seen = visible.end.saturating_sub(visible.start.max(row.first_visible));
             self.even[region] += seen as f64 / (row.effective.len() - row.first_visible) as f64;
         }
+        if let Some(sink) = SinkSums::of(row) {
+            self.sink.get_or_insert_default().add(sink);
+        }
         self.differential = row.mix.len() > 1;
         self.lambda += row.mix.get(1).map_or(0.0, |&weight| -f64::from(weight));
         self.rows += 1;
     }
 
-    /// Share of a region in the sum of magnitudes: what was weighed, whatever its sign and whatever its values.
+    /// Sums of the weights and of their magnitudes over all regions and the sink.
+    fn totals(&self) -> (f64, f64) {
+        let sink = self.sink.unwrap_or_default();
+        (self.signed.iter().sum::<f64>() + sink.signed, self.magnitude.iter().sum::<f64>() + sink.magnitude)
+    }
+
+    /// Share of a region in the sum of magnitudes: what was weighed, whatever its sign and whatever its values. With a sink,
+    /// the shares of regions and sink sum to 1.
     pub fn share_abs(&self, region: Region) -> f64 {
-        self.magnitude[region as usize] / self.magnitude.iter().sum::<f64>()
+        self.magnitude[region as usize] / self.totals().1
+    }
+
+    /// The sink's shares as [`Allocation::share_abs`], [`Allocation::share_signed`] and [`Allocation::share_pos`] have them,
+    /// and its mean mass per row; nothing without sinks.
+    pub fn of_sink(&self) -> Option<[f64; 4]> {
+        let sink = self.sink?;
+        let (signed, magnitude) = self.totals();
+        let positive = (sink.magnitude + sink.signed) / (magnitude + signed);
+        Some([sink.magnitude / magnitude, sink.signed / signed, positive, sink.signed / self.rows as f64])
     }
 
     /// Share of a region in the signed sum, which is 1 - lambda per row and may be close to zero: see
     /// [`Allocation::sum_is_small`].
     pub fn share_signed(&self, region: Region) -> f64 {
-        self.signed[region as usize] / self.signed.iter().sum::<f64>()
+        self.signed[region as usize] / self.totals().0
     }
 
     /// Whether the weights cancel so nearly, |Σ a| < 0.1 Σ|a|, that shares of their sum say nothing.
     pub fn sum_is_small(&self) -> bool {
-        self.signed.iter().sum::<f64>().abs() < SMALL_SUM * self.magnitude.iter().sum::<f64>()
+        let (signed, magnitude) = self.totals();
+        signed.abs() < SMALL_SUM * magnitude
     }
 
     /// How much of a region's attention the subtraction removes: 1 - Σ|a| / Σ_j |mix_j| A_j. 0 for one map, 1 where both
@@ -143,8 +193,8 @@ impl Allocation {
 
     /// Share of a region in the sum of positive weights.
     pub fn share_pos(&self, region: Region) -> f64 {
-        let positive = |i: usize| 0.5 * (self.magnitude[i] + self.signed[i]);
-        positive(region as usize) / (0..REGIONS).map(positive).sum::<f64>()
+        let (signed, magnitude) = self.totals();
+        (self.magnitude[region as usize] + self.signed[region as usize]) / (magnitude + signed)
     }
 
     /// Mean mass (sum of weights) of a region per row.
@@ -181,6 +231,9 @@ impl RowSink for AnswerSink {
                 mine.unmixed[i] += theirs.unmixed[i];
                 mine.even[i] += theirs.even[i];
             }
+            if let Some(sink) = theirs.sink {
+                mine.sink.get_or_insert_default().add(sink);
+            }
             mine.lambda += theirs.lambda;
             mine.differential |= theirs.differential;
             mine.rows += theirs.rows;
@@ -208,7 +261,7 @@ mod tests {
 
     fn see(sink: &mut AnswerSink, query: usize, effective: &[f32], lambda: f32) {
         let values = Values::new(&[], &[], 0);
-        sink.see(&Row { query, first_visible: 0, logits: &[], maps: &[], mix: &[1.0, -lambda], effective, values });
+        sink.see(&Row { query, first_visible: 0, logits: &[], maps: &[], mix: &[1.0, -lambda], sinks: &[], effective, values });
     }
 
     #[test]
@@ -258,6 +311,27 @@ mod tests {
         assert_eq!(one.allocations[0].cancelled_everywhere(), 0.0);
         OwnRow::two(&[0.5, 0.5, 0.0, 0.0, 0.0], &[0.0, 0.0, 0.5, 0.25, 0.25], 0.98).show(&mut two);
         assert!(two.allocations[0].sum_is_small());
+    }
+
+    #[test]
+    fn a_sink_is_a_region_of_its_own_in_every_convention() {
+        let mut with = sink();
+        let mut row = OwnRow::two(&[0.1, 0.1, 0.1, 0.2, 0.1], &[0.05, 0.2, 0.05, 0.1, 0.1], 0.5);
+        row.sinks = vec![0.4, 0.5];
+        row.show(&mut with);
+        let a = &with.allocations[0];
+        let [abs, signed, positive, mass] = a.of_sink().unwrap();
+        for (share, of_sink) in [
+            (Allocation::share_abs as fn(&Allocation, Region) -> f64, abs),
+            (Allocation::share_signed, signed),
+            (Allocation::share_pos, positive),
+        ] {
+            let total: f64 = Region::ALL.iter().map(|&region| share(a, region)).sum();
+            assert!((total + of_sink - 1.0).abs() < 1e-7);
+        }
+        assert!((mass - 0.15).abs() < 1e-7, "0.4 - 0.5 * 0.5");
+        assert!((signed - 0.15 / 0.5).abs() < 1e-6, "rows and sink sum to 1 - lambda");
+        assert_eq!(sink().allocations[0].of_sink(), None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod sink;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use answer::{runs, Allocation, AnswerProbe, AnswerSink};
+pub use answer::{runs, Allocation, AnswerProbe, AnswerSink, SinkSums};
 pub use contribution::{Contribution, ContributionProbe, ContributionSink};
 pub use grid::{Grid, GridMean, GridProbe, GridSink, GridSpec, Pooling, Quantity};
 pub use hidden::{Hidden, HiddenAt, Massive};

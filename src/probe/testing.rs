@@ -10,6 +10,8 @@ pub(crate) struct OwnRow {
     pub logits: Vec<Vec<f32>>,
     pub maps: Vec<Vec<f32>>,
     pub mix: Vec<f32>,
+    /// What sinks take of the maps; none, as most rows are.
+    pub sinks: Vec<f32>,
     /// The value of every key.
     pub values: Vec<Vec<f32>>,
 }
@@ -28,7 +30,7 @@ impl OwnRow {
     fn new(maps: Vec<Vec<f32>>, mix: Vec<f32>) -> Self {
         let logits = maps.iter().map(|map| map.iter().map(|x| x.abs().ln()).collect()).collect();
         let values = vec![vec![1.0]; maps[0].len()];
-        Self { logits, maps, mix, values }
+        Self { logits, maps, mix, sinks: Vec::new(), values }
     }
 
     /// The row with these values of its keys instead of 1.
@@ -53,7 +55,7 @@ impl OwnRow {
         let (keys, width) = (self.values.len(), self.values[0].len());
         let packed = [Panels::new(Mat::new(&self.values.concat(), keys, width, width))];
         let values = Values::new(&packed, &[0], width);
-        sink.see(&Row { query, first_visible: 0, logits: &logits, maps: &maps, mix, effective, values });
+        sink.see(&Row { query, first_visible: 0, logits: &logits, maps: &maps, mix, sinks: &self.sinks, effective, values });
     }
 }
 

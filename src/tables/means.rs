@@ -46,6 +46,7 @@ const ANSWERS: &[Shown<'static>] = &[
 ];
 
 const CONVENTIONS: &[Shown<'static>] = &[
+    share("sink logit, |a| %", "share_abs", Some("sink")),
     share("answer, positive %", "share_pos", Some("answer")),
     share("BOS, signed %", "share_signed", Some("bos")),
     share("BOS, positive %", "share_pos", Some("bos")),

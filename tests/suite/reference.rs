@@ -3,7 +3,7 @@
 
 use crate::common::{distance, fixture};
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, Dense, Fused, Pairing, RowProbe, Selection, Stream, Variant};
+use difftool::attention::{Attend, Dense, Fused, Pairing, Row, RowProbe, RowSink, Selection, Stream, Variant};
 use difftool::model::{Checkpoint, ModelConfig, Positions, Transformer, Weights};
 use difftool::ops::RopeStyle;
 use difftool::probe::{GridProbe, GridSink, GridSpec, Pooling, Quantity};
@@ -179,4 +179,46 @@ fn a_wrong_layout_does_not_pass_for_the_right_one() {
         let logits = model.logits(&model.hidden(&folder.ids, &mut Fused).unwrap()).unwrap();
         assert!(distance(&logits, &folder.expected["logits"]) > 1e-3, "{name}: lambda");
     }
+}
+
+/// Sees to it that maps and sinks sum to 1, and counts the rows.
+struct Whole(usize);
+
+impl RowProbe for Whole {
+    fn wants(&self, _layer: usize, _head: usize, _query: usize) -> bool {
+        true
+    }
+
+    fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
+        Box::new(Whole(0))
+    }
+}
+
+impl RowSink for Whole {
+    fn see(&mut self, row: &Row<'_>) {
+        assert_eq!(row.sinks.len(), row.maps.len());
+        for (map, sink) in row.maps.iter().zip(row.sinks) {
+            assert!((map.iter().sum::<f32>() + sink - 1.0).abs() < 1e-5 && *sink > 0.0, "query {}", row.query);
+        }
+        self.0 += 1;
+    }
+
+    fn merge(&mut self, later: Box<dyn RowSink>) {
+        self.0 += later.into_any().downcast::<Self>().unwrap().0;
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self
+    }
+}
+
+#[test]
+fn what_a_map_leaves_out_is_what_its_sink_takes() {
+    let folder = folder("gpt_oss");
+    let model = Transformer::load(&folder.config, folder.weights.clone()).unwrap();
+    let probes: [&dyn RowProbe; 1] = [&Whole(0)];
+    let mut stream = Stream::new(&probes);
+    model.hidden(&folder.ids[..1], &mut stream).unwrap();
+    let rows: usize = stream.sightings.into_iter().map(|s| s.sink.into_any().downcast::<Whole>().unwrap().0).sum();
+    assert_eq!(rows, folder.ids[0].len() * folder.config.layers.len() * folder.config.heads);
 }
