@@ -261,7 +261,16 @@ mod tests {
 
     fn see(sink: &mut AnswerSink, query: usize, effective: &[f32], lambda: f32) {
         let values = Values::new(&[], &[], 0);
-        sink.see(&Row { query, first_visible: 0, logits: &[], maps: &[], mix: &[1.0, -lambda], sinks: &[], effective, values });
+        sink.see(&Row {
+            query,
+            first_visible: 0,
+            logits: &[],
+            maps: &[],
+            mix: &[1.0, -lambda],
+            sinks: &[],
+            effective,
+            values,
+        });
     }
 
     #[test]

@@ -402,8 +402,16 @@ mod tests {
         let mut sink = probe.start(0, 0);
         let (logits, map): (&[f32], &[f32]) = (&[9.0, 9.0, 1.0, 2.0], &[0.0, 0.0, 0.3, 0.7]);
         let values = Values::new(&[], &[], 0);
-        let row =
-            Row { query: 3, first_visible: 2, logits: &[logits], maps: &[map], mix: &[1.0], sinks: &[], effective: map, values };
+        let row = Row {
+            query: 3,
+            first_visible: 2,
+            logits: &[logits],
+            maps: &[map],
+            mix: &[1.0],
+            sinks: &[],
+            effective: map,
+            values,
+        };
         sink.see(&row);
         let found = sink.into_any().downcast::<GridSink>().unwrap().grid();
         assert!(found.values[12..14].iter().all(|x| x.is_nan()), "{:?}", found.values);

@@ -55,7 +55,16 @@ impl OwnRow {
         let (keys, width) = (self.values.len(), self.values[0].len());
         let packed = [Panels::new(Mat::new(&self.values.concat(), keys, width, width))];
         let values = Values::new(&packed, &[0], width);
-        sink.see(&Row { query, first_visible: 0, logits: &logits, maps: &maps, mix, sinks: &self.sinks, effective, values });
+        sink.see(&Row {
+            query,
+            first_visible: 0,
+            logits: &logits,
+            maps: &maps,
+            mix,
+            sinks: &self.sinks,
+            effective,
+            values,
+        });
     }
 }
 

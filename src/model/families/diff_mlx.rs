@@ -16,7 +16,8 @@ const HEAD_NORM_EPS: f64 = 1e-5;
 
 /// Whether the configuration is one of theirs.
 pub(super) fn is_diff_mlx(raw: &Raw<'_>) -> bool {
-    !raw.has("model_type") && raw.object("model").is_ok_and(|model| model.is_some_and(|m| m.contains_key("n_heads_vanilla")))
+    !raw.has("model_type")
+        && raw.object("model").is_ok_and(|model| model.is_some_and(|m| m.contains_key("n_heads_vanilla")))
 }
 
 impl ModelConfig {
@@ -30,7 +31,10 @@ impl ModelConfig {
         }
         raw.only("tie_embeddings", json!(true))?;
         let (width, heads, head_dim) = (raw.size("dim")?, raw.size("n_heads_vanilla")?, raw.size("qk_head_dim")?);
-        ensure!(heads * head_dim == width, "dim is {width}, n_heads_vanilla {heads} times qk_head_dim {head_dim} is not");
+        ensure!(
+            heads * head_dim == width,
+            "dim is {width}, n_heads_vanilla {heads} times qk_head_dim {head_dim} is not"
+        );
         let differential = layout == Layout::MicrosoftV1;
         ensure!(heads.is_multiple_of(2) || !differential, "n_heads_vanilla {heads} is odd; DIFF V1 pairs them");
         let sizes = Sizes {
