@@ -152,7 +152,8 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 28] = [
+const FIELDS: [(&str, &str); 29] = [
+    ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
     ("samples", "--samples"),
