@@ -239,19 +239,33 @@ impl Extras {
     /// If the gain is not `f32`.
     pub fn row_scale(&self, of_head: Range<usize>, mixture: &[f32], gate: Option<&[f32]>) -> Result<Vec<f64>> {
         let mean_square = |x: &[f32]| x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64;
-        let scaled = |gain: &Tensor| self.scaled(gain)?.to_vec1::<f32>();
-        let (gain, factor) = match &self.norm {
-            Norm::None => (vec![1.0; of_head.len()], self.factor),
-            Norm::Head(gain, eps) => (scaled(gain)?, 1.0 / (mean_square(&mixture[of_head.clone()]) + eps).sqrt()),
-            Norm::AllHeads(gain) => {
-                (scaled(gain)?[of_head.clone()].to_vec(), 1.0 / (mean_square(mixture).sqrt() + ALL_HEADS_EPS))
-            }
+        let (mut scale, _) = self.head_gain(of_head.clone())?;
+        let factor = match &self.norm {
+            Norm::None => 1.0,
+            Norm::Head(_, eps) => 1.0 / (mean_square(&mixture[of_head.clone()]) + eps).sqrt(),
+            Norm::AllHeads(_) => 1.0 / (mean_square(mixture).sqrt() + ALL_HEADS_EPS),
         };
-        let mut scale: Vec<f64> = gain.into_iter().map(|gain| f64::from(gain) * factor).collect();
+        scale.iter_mut().for_each(|scale| *scale *= factor);
         if let Some(gate) = gate {
             scale.iter_mut().zip(&gate[of_head]).for_each(|(scale, &gate)| *scale *= f64::from(gate));
         }
         Ok(scale)
+    }
+
+    /// The part of [`Self::row_scale`] that is the same in every row, (value width), and of a norm of each head the ε of the
+    /// row's factor 1 / √(mean square of the head's mixture + ε).
+    ///
+    /// # Errors
+    /// If the gain is not `f32`.
+    pub fn head_gain(&self, of_head: Range<usize>) -> Result<(Vec<f64>, Option<f64>)> {
+        let scaled = |gain: &Tensor| -> Result<Vec<f64>> {
+            Ok(self.scaled(gain)?.to_vec1::<f32>()?.into_iter().map(f64::from).collect())
+        };
+        Ok(match &self.norm {
+            Norm::None => (vec![self.factor; of_head.len()], None),
+            Norm::Head(gain, eps) => (scaled(gain)?, Some(*eps)),
+            Norm::AllHeads(gain) => (scaled(gain)?[of_head].to_vec(), None),
+        })
     }
 
     fn scaled(&self, x: &Tensor) -> candle_core::Result<Tensor> {

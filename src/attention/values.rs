@@ -1,6 +1,6 @@
 //! The values of a head's keys, lent to probes together with the row that weighs them.
 
-use crate::ops::{multiply_panel, Mat, MatMut, Panels, PANEL};
+use crate::ops::{add_products, multiply_panel, Mat, MatMut, Panels, PANEL};
 
 /// Keys that are added up in `f32` before their sum joins an `f64` one.
 const KEYS: usize = 512;
@@ -46,6 +46,25 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// into[i] = weights[i] v[first + i] · direction, with direction (value width).
+    ///
+    /// # Panics
+    /// If the direction has another width, or there are fewer keys.
+    pub fn along(&self, first: usize, weights: &[f32], direction: &[f64], into: &mut Vec<f32>) {
+        assert_eq!(direction.len(), self.width(), "width of a value");
+        into.clear();
+        into.resize(weights.len(), 0.0);
+        let keys = first..first + weights.len();
+        for (&slice, direction) in self.slices.iter().zip(direction.chunks_exact(self.d)) {
+            for (panel, direction) in direction.chunks(PANEL).enumerate() {
+                let mut padded = [0.0; PANEL];
+                padded.iter_mut().zip(direction).for_each(|(to, &x)| *to = x as f32);
+                add_products(into, self.heads[slice].rows(panel, keys.clone()), &padded);
+            }
+        }
+        into.iter_mut().zip(weights).for_each(|(product, weight)| *product *= weight);
+    }
+
     /// The Euclidean norm of the value of a key.
     pub fn norm(&self, key: usize) -> f64 {
         let panels = self.slices.iter().flat_map(|&slice| (0..self.d.div_ceil(PANEL)).map(move |panel| (slice, panel)));
@@ -76,6 +95,15 @@ mod tests {
             let product = |i: usize| f64::from(weights[i]) * f64::from(v[(first + i) * d + channel % d]);
             let want = 1.0 + (0..keys).map(product).sum::<f64>();
             assert!((got - want).abs() < 1e-4, "channel {channel}: {got} instead of {want}");
+        }
+        let direction: Vec<f64> = random(2 * d).into_iter().map(f64::from).collect();
+        let mut along = vec![9.0];
+        values.along(first, &weights[..keys], &direction, &mut along);
+        for (i, along) in along.iter().enumerate() {
+            let product =
+                |(channel, z): (usize, &f64)| z * f64::from(v[[2, 0][channel / d]][(first + i) * d + channel % d]);
+            let want = f64::from(weights[i]) * direction.iter().enumerate().map(product).sum::<f64>();
+            assert!((f64::from(*along) - want).abs() < 1e-4, "key {i}: {along} instead of {want}");
         }
         let norm: f64 = [2, 0].iter().flat_map(|&s| &v[s][3 * d..4 * d]).map(|&x| f64::from(x).powi(2)).sum();
         assert!((values.norm(3) - norm.sqrt()).abs() < 1e-5);

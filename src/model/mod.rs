@@ -20,7 +20,7 @@ pub use config::{
 };
 pub use cost::Flops;
 pub use families::Layout;
-pub use output::{HeadOutput, Readout};
+pub use output::{Agreement, HeadOutput, Readout};
 pub use raw::{LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 pub use rotary::{RopeScaling, Rotary};
 pub use transformer::{At, Attention, Transformer};

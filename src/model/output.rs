@@ -59,6 +59,51 @@ impl HeadOutput {
     }
 }
 
+/// How much of what a head writes two parts of its mixture have in common, known before a row is through its layer: with
+/// G = W_O,h diag(gain), parts c and c' of row t are written as r_t G c and r_t G c', so that ⟨u, u'⟩ = r_t² c · GᵀG c'. The
+/// row's factor r_t is the same for all parts and leaves their shares as they are.
+#[derive(Clone, Debug)]
+pub struct Agreement {
+    /// GᵀG: (value width, value width), row-major and symmetric.
+    gram: Vec<f32>,
+    width: usize,
+    /// Of a norm of each head, the ε of r_t = 1 / √(mean square + ε).
+    eps: Option<f64>,
+}
+
+impl Agreement {
+    /// From GᵀG (value width, value width) and, of a norm of each head, its ε.
+    pub fn new(gram: Vec<f32>, width: usize, eps: Option<f64>) -> Self {
+        assert_eq!(gram.len(), width * width, "a square matrix");
+        Self { gram, width, eps }
+    }
+
+    /// The vector z (value width) with z · c = ⟨u_c, u⟩ / ⟨u, u⟩ for every part c of `mixture` (value width): its share of
+    /// what the head writes in this row. Zeros where nothing is written.
+    pub fn shares_of(&self, mixture: &[f64]) -> Vec<f64> {
+        let with = self.times(mixture);
+        let whole: f64 = mixture.iter().zip(&with).map(|(o, z)| o * z).sum();
+        if whole <= 0.0 {
+            return vec![0.0; self.width];
+        }
+        with.into_iter().map(|z| z / whole).collect()
+    }
+
+    /// ⟨u_c, u⟩ and ⟨u, u⟩ of a part of a mixture (value width each). A factor that depends on other heads counts as 1.
+    pub fn of(&self, part: &[f64], mixture: &[f64]) -> (f64, f64) {
+        let with = self.times(mixture);
+        let dot = |x: &[f64]| x.iter().zip(&with).map(|(x, z)| x * z).sum::<f64>();
+        let mean_square = mixture.iter().map(|o| o * o).sum::<f64>() / self.width as f64;
+        let squared = self.eps.map_or(1.0, |eps| 1.0 / (mean_square + eps));
+        (squared * dot(part), squared * dot(mixture))
+    }
+
+    fn times(&self, x: &[f64]) -> Vec<f64> {
+        let row = |row: &[f32]| row.iter().zip(x).map(|(&g, x)| f64::from(g) * x).sum();
+        self.gram.chunks_exact(self.width).map(row).collect()
+    }
+}
+
 /// The straight way from the residual stream of one row to the logit of a token, less the mean logit.
 pub struct Readout<'a> {
     model: &'a Transformer,
@@ -100,6 +145,30 @@ impl Transformer {
         let mixture = trace.mixture_of(layer, row).context("the row was not traced")?;
         let scale = attention.extras.row_scale(of_head.clone(), mixture, trace.gate_of(layer, row))?;
         Ok(HeadOutput { weight, first: of_head.start, scale })
+    }
+
+    /// What parts of a head's mixture have in common; nothing where a gate makes of every row another.
+    ///
+    /// # Errors
+    /// If a weight is not `f32` on the CPU.
+    pub fn agreement(&self, layer: usize, head: usize) -> Result<Option<Agreement>> {
+        if self.config.variant.gate {
+            return Ok(None);
+        }
+        let attention = &self.blocks[layer].attention;
+        let weight = &attention.o.weight; // E,H*width
+        let (e, columns) = weight.dims2()?;
+        let width = columns / self.config.wiring().heads();
+        let (gain, eps) = attention.extras.head_gain(head * width..(head + 1) * width)?;
+        let mut gram = vec![0.0; width * width];
+        with_values(weight, "output projection", |weight| {
+            let of_head = || Mat::new(&weight[head * width..], e, width, columns);
+            multiply(MatMut::new(&mut gram, width, width, width), 1.0, of_head().t(), of_head());
+        })?;
+        for (i, row) in gram.chunks_exact_mut(width).enumerate() {
+            row.iter_mut().zip(&gain).for_each(|(g, of_column)| *g = (f64::from(*g) * gain[i] * of_column) as f32);
+        }
+        Ok(Some(Agreement { gram, width, eps }))
     }
 
     /// How a traced row counts for the logit of `token` less the mean logit; nothing where the logits are capped, which

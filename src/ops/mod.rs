@@ -20,7 +20,7 @@ pub use cross_entropy::{cross_entropy, TokenScores};
 pub use layer_norm::layer_norm;
 pub use linear::linear;
 pub use matrix::{multiply, multiply_add, Mat, MatMut};
-pub use panels::{multiply_panel, Line, Panels, PANEL};
+pub use panels::{add_products, multiply_panel, Line, Panels, PANEL};
 pub use rms_norm::rms_norm;
 pub use rope::{rope, RopeStyle, RopeTable};
 pub use swiglu::swiglu;

@@ -117,6 +117,24 @@ fn multiply_rows<S: Simd, const M: usize>(
     M
 }
 
+/// `dst += panel @ x`: a number for each row of the panel. As many lanes whatever the processor, so that sums have one order.
+#[allow(unreachable_pub, reason = "the macro makes a public function of it")]
+#[pulp::with_simd(add_products = pulp::Arch::new())]
+#[inline(always)]
+pub fn add_products_simd<'a, S: Simd>(_simd: S, dst: &'a mut [f32], panel: &'a [Line], x: &'a [f32; PANEL]) {
+    const LANES: usize = 8;
+    for (dst, line) in dst.iter_mut().zip(panel) {
+        let mut lanes = [0.0_f32; LANES];
+        for (line, x) in line.0.as_chunks::<LANES>().0.iter().zip(x.as_chunks::<LANES>().0) {
+            for i in 0..LANES {
+                lanes[i] = line[i].mul_add(x[i], lanes[i]);
+            }
+        }
+        let halves: [f32; 4] = std::array::from_fn(|i| lanes[i] + lanes[i + 4]);
+        *dst += (halves[0] + halves[2]) + (halves[1] + halves[3]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
