@@ -375,10 +375,14 @@ pub struct ExploreArgs {
     /// Explore this UTF-8 text, from its beginning, instead of a needle prompt
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Heads of each model that are kept token by token: those with the largest share on the answer (of a text, those of
-    /// the last layer)
+    /// Heads of each model that are kept token by token: those that owe most of their output to the answer (of a text,
+    /// those of the last layer)
     #[arg(long, default_value_t = 8, value_name = "N")]
     pub keep: usize,
+    /// The same prompt once more under a condition, as in "mask(noise)" or "ablate(0.3+2.1)", to switch to in the page; may
+    /// be repeated
+    #[arg(long, value_name = "CONDITION")]
+    pub condition: Vec<String>,
     /// Size of the page in MB, at most; token pairs are told more coarsely to fit [default: 15, or 40 beyond 8k tokens]
     #[arg(long, value_name = "MB")]
     pub max_mb: Option<usize>,
@@ -697,6 +701,12 @@ pub struct ReportArgs {
     /// `<!-- end difftool report -->`: command and main tables, or the tables named as in `DIR: accuracy, heads`
     #[arg(long, value_name = "FILE")]
     pub splice: Option<PathBuf>,
+    /// Begin with a comparison: of the runs with each other, or of the models of a single one
+    #[arg(long, conflicts_with = "splice")]
+    pub compare: bool,
+    /// Link the explorers that are in the run folders
+    #[arg(long, conflicts_with = "splice")]
+    pub explore: bool,
     /// Title of the page [default: what was run]
     #[arg(long, conflicts_with = "splice")]
     pub title: Option<String>,

@@ -1,7 +1,7 @@
 //! `difftool compare`: what differs between runs, or within one, on the same prompts?
 
 mod draw;
-mod print;
+pub(super) mod print;
 
 use crate::bail_usage;
 use crate::cli::CompareArgs;
@@ -92,7 +92,7 @@ fn group_value(row: &Row, column: Column) -> Option<String> {
 }
 
 /// What a reader should know besides the rows: in what the runs differ, what was compared with what, notes.
-fn talk(comparison: &Comparison) -> String {
+pub(super) fn talk(comparison: &Comparison) -> String {
     let mut lines = Vec::new();
     let first = comparison.inputs.first().map_or("", |(input, _)| &input.name);
     for (name, differences) in &comparison.differences {

@@ -4,10 +4,11 @@ use super::flags;
 use super::session::{How, Session};
 use crate::bail_usage;
 use crate::cli::ExploreArgs;
-use crate::experiment::{Experiment, Grid, NeedleGrid, Setup, Show, TextGrid};
-use crate::explore::{ExploreMeasure, Explored, Explorer, ModelMaps, Page, Resolution};
-use crate::measure::{AnswerMeasure, ShapeMeasure, NOISE};
+use crate::experiment::{Experiment, Setup, Show};
+use crate::explore::{agreements, ExploreMeasure, Explored, Explorer, ModelMaps, Page, Resolution};
+use crate::measure::{AnswerMeasure, Place, RolesMeasure, ShapeMeasure, NOISE};
 use crate::record::Record;
+use crate::runfolder::EXPLORER;
 use crate::say;
 use crate::terminal::{self, escaped};
 use anyhow::{Context, Result};
@@ -26,11 +27,20 @@ const LARGE_MB: usize = 40;
 /// Numbers in the small pictures of all heads of a model together, about.
 const THUMB_BINS: f64 = 1.5e6;
 
-/// The page in the run folder.
-const PAGE: &str = "explore.html";
+/// A model and what is done to it: nothing, or a condition.
+type Pass = (String, Option<String>);
 
-/// Numbers of every head: model, layer and head; name and value.
-type Numbers = BTreeMap<String, BTreeMap<(usize, usize), BTreeMap<String, f64>>>;
+/// Numbers of a pass by name.
+#[derive(Clone, Default)]
+struct Numbers {
+    /// Of every head, by layer and head.
+    heads: BTreeMap<(usize, usize), BTreeMap<String, f64>>,
+    /// Of the whole model: how the first question was answered.
+    answers: BTreeMap<String, f64>,
+}
+
+/// What of the whole model tells treatments apart.
+const ANSWERS: [&str; 3] = ["exact", "answer_log_prob", "answer_first_rank"];
 
 /// Runs the preset.
 ///
@@ -42,17 +52,24 @@ pub(super) fn run(args: &ExploreArgs) -> Result<()> {
     if !(1..=64).contains(&args.keep) {
         bail_usage!("--keep {}: 1 to 64 heads can be kept token by token", args.keep);
     }
-    let experiment = flags::experiment(Show::Explore, run, prompts(args, ctx_tok), None, args.text.as_deref())?;
-    let experiment = Experiment { haystack: args.haystack.clone(), ..experiment };
+    let prompt = flags::OnePrompt { needles: args.needles, depth_pct: args.depth, seed: args.seed };
+    let grid = prompt.grid(ctx_tok, args.text.as_deref());
+    let experiment = flags::experiment(Show::Explore, run, grid, None, args.text.as_deref())?;
+    let condition = |name: &String| name.parse().or_else(|error: String| bail_usage!("--condition: {error}"));
+    let conditions = args.condition.iter().map(condition).collect::<Result<_>>()?;
+    let experiment = Experiment { haystack: args.haystack.clone(), conditions, ..experiment };
+    experiment.conditions()?;
     let how = How::whole(&run.output);
     how.start_threads()?;
     let setup = Setup::load(experiment)?;
     let resolutions = resolutions(&setup, args.keep);
-    let mut maps = ExploreMeasure { resolutions, found: BTreeMap::new() };
-    let mut numbers = Numbers::new();
+    let agreements = setup.models.iter().map(|model| agreements(&model.transformer)).collect::<Result<_>>()?;
+    let mut maps = ExploreMeasure::new(resolutions, agreements, setup.conditions.len());
+    let mut numbers = BTreeMap::new();
     let mut see = |record: &Record| add_number(&mut numbers, record);
+    let mut answer = AnswerMeasure { by_head: true };
     let mut session =
-        Session::run(setup, how, &mut [&mut AnswerMeasure { by_head: true }, &mut ShapeMeasure, &mut maps], &mut see)?;
+        Session::run(setup, how, &mut [&mut answer, &mut ShapeMeasure, &mut RolesMeasure, &mut maps], &mut see)?;
     if !maps.found.is_empty() {
         let budget = args.max_mb.unwrap_or(if ctx_tok > SHORT_TOK { LARGE_MB } else { SMALL_MB }) * 1_000_000;
         let explorer = explorer(&session, &maps, &numbers, budget);
@@ -64,21 +81,6 @@ pub(super) fn run(args: &ExploreArgs) -> Result<()> {
         session.run.outputs.write_manifest(&session.setup)?;
     }
     session.conclude()
-}
-
-fn prompts(args: &ExploreArgs, ctx_tok: usize) -> Grid {
-    let ctx_tok = vec![ctx_tok];
-    match args.text {
-        Some(_) => Grid::Text(TextGrid { ctx_tok, samples: 1, stride: None, seed: args.seed }),
-        None => Grid::Needle(NeedleGrid {
-            ctx_tok,
-            settings: vec![(args.needles, 1)],
-            depths_pct: vec![args.depth],
-            samples: 1,
-            heldout_samples: 0,
-            seed: args.seed,
-        }),
-    }
 }
 
 /// How much is kept of each model.
@@ -95,29 +97,46 @@ fn resolutions(setup: &Setup, keep: usize) -> Vec<Resolution> {
     setup.models.iter().map(resolution).collect()
 }
 
-/// Takes note of a number of a head. Of several questions the first counts.
-fn add_number(numbers: &mut Numbers, record: &Record) {
-    let m = &record.measure;
-    let (Some(layer), Some(head), Some(value)) = (m.layer, m.head, m.value) else { return };
+/// Takes note of a number. Of several questions the first counts.
+fn add_number(numbers: &mut BTreeMap<Pass, Numbers>, record: &Record) {
+    let (m, id) = (&record.measure, &record.identity);
+    let Some(value) = m.value else { return };
+    let of_pass = numbers.entry((id.model.clone(), id.condition.as_deref().map(ToOwned::to_owned))).or_default();
+    let (Some(layer), Some(head)) = (m.layer, m.head) else {
+        if m.layer.is_none() && ANSWERS.contains(&&*m.metric) {
+            of_pass.answers.entry(m.metric.to_string()).or_insert(value);
+        }
+        return;
+    };
     let name = m.region.as_deref().map_or(m.metric.to_string(), |region| format!("{} {region}", m.metric));
-    let of_head = numbers.entry(record.identity.model.clone()).or_default().entry((layer, head)).or_default();
-    if m.metric == "share_abs" && NOISE.iter().any(|noise| Some(noise.name()) == m.region.as_deref()) {
-        *of_head.entry("noise_abs".to_owned()).or_default() += value;
+    let of_head = of_pass.heads.entry((layer, head)).or_default();
+    let is_noise = NOISE.iter().any(|noise| Some(noise.name()) == m.region.as_deref());
+    if m.metric == "share_out" && is_noise && id.query.is_none_or(|query| query == 0) {
+        *of_head.entry("noise_out".to_owned()).or_default() += value;
     }
     of_head.entry(name).or_insert(value);
 }
 
-fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, numbers: &Numbers, budget: usize) -> Explorer<'a> {
+fn explorer<'a>(
+    session: &'a Session,
+    maps: &'a ExploreMeasure,
+    numbers: &BTreeMap<Pass, Numbers>,
+    budget: usize,
+) -> Explorer<'a> {
     let setup = &session.setup;
-    let explored = |(&index, found): (&usize, &'a ModelMaps)| {
-        let model = &setup.models[index];
+    let explored = |(place, found): (&Place, &'a ModelMaps)| {
+        let model = &setup.models[place.model];
+        let condition = setup.conditions[place.condition].column();
+        let of_pass = numbers.get(&(model.name.clone(), condition.clone())).cloned().unwrap_or_default();
         Explored {
             name: &model.name,
+            condition,
             layout: &model.info.layout,
             maps: model.transformer.config.wiring().maps(),
-            resolution: maps.resolutions[index],
+            resolution: maps.resolutions[place.model],
             found,
-            numbers: numbers.get(&model.name).cloned().unwrap_or_default(),
+            numbers: of_pass.heads,
+            answers: of_pass.answers,
         }
     };
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
@@ -132,7 +151,7 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, numbers: &Number
 }
 
 fn write_page(session: &mut Session, page: &Page, budget: usize) -> Result<()> {
-    let path = session.run.outputs.place(PAGE, None);
+    let path = session.run.outputs.place(EXPLORER, None);
     let cannot = || format!("cannot write {}", path.display());
     File::create_new(&path).and_then(|mut file| file.write_all(page.html.as_bytes())).with_context(cannot)?;
     if page.html.len() > budget && !session.output.quiet {
@@ -143,13 +162,14 @@ fn write_page(session: &mut Session, page: &Page, budget: usize) -> Result<()> {
 }
 
 fn print(session: &Session, maps: &ExploreMeasure, page: &Page, args: &ExploreArgs) -> Result<()> {
-    let path = session.run.outputs.folder().join(PAGE);
+    let path = session.run.outputs.folder().join(EXPLORER);
     let mut out = terminal::stdout();
-    let kept = |(&model, found): (&usize, &ModelMaps)| {
+    let kept = |(place, found): (&Place, &ModelMaps)| {
         let heads: Vec<(usize, usize)> = found.details.iter().map(|head| head.at).collect();
-        (session.setup.models[model].name.clone(), heads)
+        (session.setup.models[place.model].name.clone(), heads)
     };
-    let kept: Vec<(String, Vec<(usize, usize)>)> = maps.found.iter().map(kept).collect();
+    let untreated = maps.found.iter().filter(|(place, _)| place.condition == 0);
+    let kept: Vec<(String, Vec<(usize, usize)>)> = untreated.map(kept).collect();
     let step = f64::from(page.floor).exp2();
     if args.run.output.json {
         let kept: Vec<_> = kept.iter().map(|(model, heads)| json!({ "model": model, "heads": heads })).collect();

@@ -92,6 +92,33 @@ pub(super) fn one_ctx_tok(
     }
 }
 
+/// The one prompt that a command looks at: a needle prompt, or the beginning of a text.
+pub(super) struct OnePrompt {
+    /// Needles in the text, of which one is asked for.
+    pub(super) needles: usize,
+    /// Depth of the answer in the text.
+    pub(super) depth_pct: f64,
+    pub(super) seed: u64,
+}
+
+impl OnePrompt {
+    /// A grid of it alone.
+    pub(super) fn grid(self, ctx_tok: usize, text: Option<&Path>) -> Grid {
+        let (ctx_tok, seed) = (vec![ctx_tok], self.seed);
+        match text {
+            Some(_) => Grid::Text(TextGrid { ctx_tok, samples: 1, stride: None, seed }),
+            None => Grid::Needle(NeedleGrid {
+                ctx_tok,
+                settings: vec![(self.needles, 1)],
+                depths_pct: vec![self.depth_pct],
+                samples: 1,
+                heldout_samples: 0,
+                seed,
+            }),
+        }
+    }
+}
+
 /// How folders are read.
 pub(super) fn reading(args: &ReadingArgs) -> Reading {
     Reading {

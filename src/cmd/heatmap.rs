@@ -8,7 +8,7 @@ use super::flags;
 use super::session::{How, Session};
 use crate::bail_usage;
 use crate::cli::{HeatmapArgs, MapKind, PoolingArg, TokenSpan};
-use crate::experiment::{Experiment, Grid as Prompts, NeedleGrid, Setup, Show, TextGrid};
+use crate::experiment::{Experiment, Setup, Show};
 use crate::measure::{AnswerMeasure, MapMeasure, MapSpec, Measure};
 use crate::memory::available_bytes;
 use crate::probe::{Pooling, Quantity};
@@ -37,8 +37,9 @@ pub(super) fn run(args: &HeatmapArgs) -> Result<()> {
     let run = &args.run;
     let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &run.model, &run.reading, "heatmap draws one prompt")?;
     check(args, ctx_tok)?;
-    let prompts = prompts(args, ctx_tok);
-    let experiment = flags::experiment(Show::Heatmap, &args.run, prompts, None, args.text.as_deref())?;
+    let prompt = flags::OnePrompt { needles: args.needles, depth_pct: args.depth, seed: args.seed };
+    let grid = prompt.grid(ctx_tok, args.text.as_deref());
+    let experiment = flags::experiment(Show::Heatmap, &args.run, grid, None, args.text.as_deref())?;
     let experiment = Experiment { haystack: args.haystack.clone(), ..experiment };
     let how = How::whole(&args.run.output);
     how.start_threads()?;
@@ -207,21 +208,6 @@ fn check_data_folder(path: &Path, out: Option<&Path>) -> Result<()> {
     }
     tempfile::tempfile_in(folder).with_context(|| format!("--data {}: cannot write there", path.display()))?;
     Ok(())
-}
-
-fn prompts(args: &HeatmapArgs, ctx_tok: usize) -> Prompts {
-    let ctx_tok = vec![ctx_tok];
-    match args.text {
-        Some(_) => Prompts::Text(TextGrid { ctx_tok, samples: 1, stride: None, seed: args.seed }),
-        None => Prompts::Needle(NeedleGrid {
-            ctx_tok,
-            settings: vec![(args.needles, 1)],
-            depths_pct: vec![args.depth],
-            samples: 1,
-            heldout_samples: 0,
-            seed: args.seed,
-        }),
-    }
 }
 
 fn spec(args: &HeatmapArgs, bins: Option<usize>) -> MapSpec {

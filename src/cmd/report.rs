@@ -1,13 +1,19 @@
 //! `difftool report`: run folders as a page.
 
+use super::compare::{print, talk};
 use crate::bail_usage;
 use crate::cli::{ReportArgs, ReportFormat};
-use crate::report::{html, markdown, splice, title, Run, Section};
+use crate::compare::{compare, Column, Correction, Metrics, Request};
+use crate::report::{html, markdown, splice, title, Compared, Findings, Report, Run, Section};
+use crate::runfolder::EXPLORER;
 use crate::tables;
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+
+/// What runs are compared by, besides what is different about them: prompts of one length and so many needles have a row.
+const GROUPS: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
 
 /// Reads the runs and writes the report.
 ///
@@ -20,16 +26,78 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
         let tables: Vec<String> = runs.iter().map(|run| tables::text(&run.frame())).collect();
         return write(args, &tables.join("\n"));
     }
-    let sections: Vec<Section> = runs.into_iter().map(Section::new).collect();
+    let mut sections: Vec<Section> = runs.into_iter().map(Section::new).collect();
     if let Some(path) = &args.splice {
         return splice_file(path, &sections, args.quiet);
     }
+    if args.explore {
+        link_explorers(&mut sections, file(args))?;
+    }
+    let compared = args.compare.then(|| compared(&args.runs)).transpose()?;
     let title = args.title.clone().unwrap_or_else(|| title(&sections));
+    let report = Report { title, sections, compared };
     let page = match args.format {
-        None | Some(ReportFormat::Html) => html(&title, &sections)?,
-        Some(_) => markdown(&title, &sections),
+        None | Some(ReportFormat::Html) => html(&report)?,
+        Some(_) => markdown(&report),
     };
     write(args, &page)
+}
+
+/// Links the explorers that are in the folders of runs.
+fn link_explorers(sections: &mut [Section], page: Option<&Path>) -> Result<()> {
+    for section in sections.iter_mut() {
+        let explorer = section.folder().join(EXPLORER);
+        if explorer.is_file() {
+            section.explorer = Some(link(page, &explorer)?);
+        }
+    }
+    if sections.iter().all(|section| section.explorer.is_none()) {
+        bail_usage!("--explore: none of the runs has a file {EXPLORER}, which `difftool explore` makes");
+    }
+    Ok(())
+}
+
+/// The way from a page to another file, as a link has it: relative, so that both can be moved together.
+fn link(page: Option<&Path>, to: &Path) -> Result<String> {
+    let real = |path: &Path| path.canonicalize().with_context(|| format!("cannot find {}", path.display()));
+    let home = page.and_then(Path::parent).filter(|home| !home.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (from, to) = (real(home)?, real(to)?);
+    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(common).map(|_| "..".to_owned());
+    let down = to.components().skip(common).map(|part| encoded(&part.as_os_str().to_string_lossy()));
+    Ok(up.chain(down).collect::<Vec<_>>().join("/"))
+}
+
+/// A part of a path as a link has it (RFC 3986: what is not unreserved by its bytes).
+fn encoded(part: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    part.bytes().map(byte).collect()
+}
+
+/// The runs compared as `difftool compare` would without further flags: several with each other, the models of a single one.
+fn compared(runs: &[PathBuf]) -> Result<Compared> {
+    let by = (runs.len() == 1).then_some(Column::Model);
+    let comparison = compare(&Request {
+        inputs: runs.to_vec(),
+        by,
+        baseline: None,
+        metrics: Metrics::Headline,
+        wheres: Vec::new(),
+        group_by: GROUPS.to_vec(),
+        correction: Correction::default(),
+        detect: None,
+        seed: 0,
+        allow_different_prompts: false,
+    })
+    .context("--compare")?;
+    Ok(Compared {
+        findings: Findings::of_comparison(&comparison, print::difference),
+        notes: talk(&comparison).lines().map(str::to_owned).collect(),
+        sheet: print::sheet(&comparison, Correction::default()),
+    })
 }
 
 fn write(args: &ReportArgs, page: &str) -> Result<()> {
@@ -53,6 +121,12 @@ fn check(args: &ReportArgs) -> Result<()> {
     }
     if args.splice.is_some() && !matches!(args.format, None | Some(ReportFormat::Markdown)) {
         bail_usage!("--splice writes Markdown: leave --format out");
+    }
+    if args.format == Some(ReportFormat::Text) && (args.compare || args.explore) {
+        bail_usage!("--format text is what the runs printed: leave --compare and --explore out");
+    }
+    if args.explore && args.format == Some(ReportFormat::Markdown) {
+        bail_usage!("--explore links pages from a page: leave --format markdown out");
     }
     if let Some(path) = file(args).filter(|path| path.exists()) {
         bail_usage!("--out {}: it exists, and nothing is overwritten; name a new file", path.display());

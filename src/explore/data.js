@@ -6,24 +6,29 @@ const contents = JSON.parse(byId("contents").textContent);
 /** Keys that share a step. */
 const RUN = 64;
 
-/** The bytes of a blob; each is decoded from base64 when it is first needed. */
-const blobs = new Map();
-function blob(id) {
-  if (!blobs.has(id)) {
-    const element = byId(id);
-    const text = atob(element.textContent);
-    element.textContent = "";
-    const bytes = new Uint8Array(text.length);
-    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-    blobs.set(id, bytes);
+/** When everything after this script has been read: what is not looked at first stands there. */
+const parsed = new Promise((done) => {
+  if (document.readyState !== "loading") done();
+  else document.addEventListener("DOMContentLoaded", done, { once: true });
+});
+
+/** The text of a blob: base64 of deflated parts, one after the other. */
+const texts = new Map();
+async function blobText(id) {
+  if (!texts.has(id)) {
+    if (!byId(id) || !byId(id).nextElementSibling) await parsed; // an element without successor may not be complete
+    texts.set(id, byId(id).textContent);
   }
-  return blobs.get(id);
+  return texts.get(id);
 }
 
-/** A part of a blob, inflated. */
+/** A part of a blob, inflated. Of the text only the part is decoded: four letters for three bytes. */
 async function inflate(id, [offset, length]) {
-  const part = blob(id).subarray(offset, offset + length);
-  const stream = new Blob([part]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  const letters = (await blobText(id)).slice(4 * Math.floor(offset / 3), 4 * Math.ceil((offset + length) / 3));
+  const text = atob(letters);
+  const bytes = new Uint8Array(length);
+  for (let i = 0; i < length; i++) bytes[i] = text.charCodeAt((offset % 3) + i);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
@@ -138,13 +143,16 @@ const parts = new Cache(400);
 class Head {
   constructor(model, index) {
     this.model = model;
-    const { layer, head, thumb } = model.heads[index];
-    Object.assign(this, { layer, head, thumb, sinks: model.heads[index].sinks, numbers: model.heads[index].numbers || {} });
+    const { layer, head, thumb, sinks } = model.heads[index];
+    Object.assign(this, { layer, head, thumb, sinks });
     this.name = `${layer}.${head}`;
+    this.numbers = model.numbersOf(this.name);
     const place = model.details.findIndex((detail) => detail.layer === layer && detail.head === head);
     this.detail = place < 0 ? null : model.details[place];
     this.id = `${model.index}-${this.name}`;
     this.blob = place < 0 ? `blob-${model.index}-thumbs` : `blob-${model.index}-${place}`;
+    this.pairs = `pairs-${model.index}-${place}`;
+    this.hasRows = this.detail !== null && this.detail.index.maps.length > 0; // token pairs of all rows: not of treated passes
     this.window = this.detail ? this.detail.window : null;
     this.lambdas = null;
   }
@@ -155,7 +163,7 @@ class Head {
     if (place && !this.lambdas) this.lambdas = new Float32Array((await inflate(this.blob, place)).buffer);
   }
 
-  /** Whether it has maps of this kind: "effective", "a1", "a2", "la2", "logits1", "logits2". */
+  /** Whether it has maps of this kind: "effective", "a1", "a2", "la2", "contribution", "logits1", "logits2". */
   has(quantity) {
     if (!this.detail) return quantity === "effective";
     return this.grid(quantity, "max") !== null;
@@ -194,7 +202,7 @@ class Head {
     await this.load();
     const from = part * contents.rows_per_part;
     const to = Math.min(from + contents.rows_per_part, this.model.keep.tokens);
-    return pairRows(await inflate(this.blob, this.detail.index.maps[map][part]), this.model.keep, this.window, from, to);
+    return pairRows(await inflate(this.pairs, this.detail.index.maps[map][part]), this.model.keep, this.window, from, to);
   }
 
   lambda(query) { return this.lambdas ? this.lambdas[query] : 0; }
@@ -207,9 +215,9 @@ class Head {
     return [1, this.model.maps > 1 ? -this.lambda(query) : 0];
   }
 
-  /** An answer's row of a softmax map ("answers") or of its logits ("logits"), in 16 bits: numbers and steps by key; nothing for other rows. */
+  /** An answer's row of a softmax map ("answers"), of its logits ("logits") or of its keys' contributions, in 16 bits: numbers and steps by key; nothing for other rows. */
   async fine(kind, map, query) {
-    if (!this.detail || !this.model.answers(query)) return null;
+    if (!this.detail || !this.model.predicts(query)) return null;
     const bytes = await parts.ask(`${this.id} ${kind} ${map}`, () => inflate(this.blob, this.detail.index[kind][map]));
     const rows = this.model.answerRows().map((row) => ({ row, runs: keptRuns(this.model.keep, row, this.window) }));
     const lengths = ({ row, runs }) => runs.map((first) => Math.min(RUN, row + 1 - first * RUN));
@@ -237,23 +245,30 @@ class Head {
   }
 }
 
-/** A model with its heads and its prompt. */
+/** A model with its heads and its prompt, as it is (`condition` is null) or under a treatment. */
 class Model {
   constructor(data, index) {
     Object.assign(this, data, { index, prompt: contents.prompts[data.prompt] });
     this.tokens = this.keep.tokens;
+    this.variants = new Map([["", this]]); // by condition
     this.all = data.heads.map((_, i) => new Head(this, i));
     this.names = new Map(this.all.map((head) => [head.name, head]));
     const kept = data.details.map(({ layer, head }) => `${layer}.${head}`);
     this.best = this.names.get(kept[0]) || this.all[0];
     this.kept = new Set(kept);
   }
+  /** What is known of a head by its name. Of a single map shares have one reading, whatever the signs. */
+  numbersOf(name) {
+    const numbers = { ...this.numbers[name] };
+    if (this.maps === 1) numbers["share_signed answer"] = numbers["share_abs answer"];
+    return numbers;
+  }
   /** The rows that predict an answer, each once. */
   answerRows() {
     const all = this.keep.answer_rows.flatMap(({ start, end }) => Array.from({ length: end - start }, (_, i) => start + i));
     return [...new Set(all)].sort((a, b) => a - b);
   }
-  answers(query) { return this.keep.answer_rows.some(({ start, end }) => query >= start && query < end); }
+  predicts(query) { return this.keep.answer_rows.some(({ start, end }) => query >= start && query < end); }
   /** The name of the region of a token. */
   region(token) {
     const found = this.prompt.regions.find(([, start, end]) => token >= start && token < end);

@@ -28,6 +28,8 @@ pub struct Keep {
     pub columns: Vec<usize>,
     /// The rows that predict an answer: they are kept more finely besides.
     pub answer_rows: Vec<Range<usize>>,
+    /// Contributions are worked out for queries from here on.
+    pub contributions_from: usize,
 }
 
 impl Keep {
@@ -42,7 +44,10 @@ impl Keep {
         columns.extend(prompt.needles.iter().flat_map(|needle| needle.span.start / RUN..needle.span.end.div_ceil(RUN)));
         columns.sort_unstable();
         columns.dedup();
-        Self { tokens, complete: tokens <= COMPLETE_TOK, band: BAND_TOK, rows_from, columns, answer_rows }
+        let complete = tokens <= COMPLETE_TOK;
+        // They cost as much again as the pass itself.
+        let contributions_from = if complete { 0 } else { rows_from };
+        Self { tokens, complete, band: BAND_TOK, rows_from, columns, answer_rows, contributions_from }
     }
 
     /// The runs of a query that are kept, rising; those before `first_visible` hold nothing.
@@ -75,7 +80,8 @@ mod tests {
     use super::*;
 
     fn keep(complete: bool) -> Keep {
-        Keep { tokens: 1000, complete, band: 128, rows_from: 950, columns: vec![0, 5], answer_rows: vec![960..965] }
+        let (columns, answer_rows) = (vec![0, 5], vec![960..965]);
+        Keep { tokens: 1000, complete, band: 128, rows_from: 950, columns, answer_rows, contributions_from: 0 }
     }
 
     #[test]
@@ -93,7 +99,8 @@ mod tests {
         for tokens in [3000, 20_000] {
             let complete = tokens <= COMPLETE_TOK;
             let (rows_from, columns) = (tokens - 64, vec![0, 77]);
-            let keep = Keep { tokens, complete, band: BAND_TOK, rows_from, columns, answer_rows: Vec::new() };
+            let (band, answer_rows) = (BAND_TOK, Vec::new());
+            let keep = Keep { tokens, complete, band, rows_from, columns, answer_rows, contributions_from: 0 };
             let kept: usize = (0..tokens).map(|query| keep.runs(query, 0).len() * RUN).sum();
             let ratio = kept as f64 / Keep::pairs_of(tokens) as f64;
             assert!((0.8..1.1).contains(&ratio), "{tokens}: {ratio}");

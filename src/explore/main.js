@@ -17,7 +17,7 @@ async function rescale() {
   const position = state.top === null ? (state.quantity.startsWith("logits") ? 100 : 80) : state.top;
   byId("top").value = position;
   const top = most * 2 ** ((position - 100) / 10);
-  const isSigned = state.quantity.startsWith("logits") || (["effective", "la2"].includes(state.quantity) && models.some((model) => model.maps > 1));
+  const isSigned = isPooledOnly(state.quantity) || (["effective", "la2"].includes(state.quantity) && models.some((model) => model.maps > 1));
   state.scale = new Scale(top, isSigned, state.log, state.palette);
   byId("top-value").textContent = short(top);
   byId("top").setAttribute("aria-valuetext", short(top));
@@ -27,7 +27,8 @@ async function rescale() {
 
 async function headChanged(panel) {
   await panel.head.load();
-  models.forEach((model, i) => model.all.forEach((head) => head.button && head.button.setAttribute("aria-pressed", String(panels[i].head === head))));
+  models.forEach((model, i) => model.all.forEach((head) => head.button && head.button.setAttribute("aria-pressed", String(panels[i].head.name === head.name))));
+  drawChanges();
   await rescale();
   await read();
   if (state.row !== null) await showRow();
@@ -45,9 +46,23 @@ function nextQuantity() {
   select.dispatchEvent(new Event("change"));
 }
 
+/** Shows the same heads in the pass under another condition. */
+function treat(condition) {
+  state.treatment = condition;
+  colourOverview();
+  for (const panel of panels) panel.show(panel.named(panel.head.name));
+}
+
+function nextTreatment() {
+  const select = byId("treatment");
+  select.selectedIndex = (select.selectedIndex + 1) % select.options.length;
+  treat(select.value);
+}
+
 function listen() {
   const on = (id, event, action) => byId(id).addEventListener(event, action);
   on("number", "change", colourOverview);
+  on("treatment", "change", () => treat(byId("treatment").value));
   on("quantity", "change", () => { state.quantity = byId("quantity").value; state.top = null; mapChanged().catch(trouble); });
   on("pooling", "change", () => { state.pooling = byId("pooling").value; state.top = null; mapChanged().catch(trouble); });
   on("palette", "change", () => {
@@ -90,7 +105,9 @@ function keptWords() {
   const bins = bin_tok === 1 ? "kept pair by pair" : `pooled to bins of ${bin_tok} × ${bin_tok} tokens, from numbers of full precision`;
   const means = bin_tok === 1 ? "" : " Means of smaller bins are not shown.";
   const where = keep.complete ? "every token pair" : `token pairs up to ${keep.band} tokens before the query, all of the question's rows, and those on needles; elsewhere bins of ${bin_tok} × ${bin_tok} tokens`;
-  return `Kept of the heads with a frame: ${where}. Weights are told in steps of ${step} or finer (what is less than half of it reads as 0), those of the rows that predict an answer, and their logits, in 16 bits. Logits of other rows and all maps from a distance are ${bins}.${means}`;
+  const treated = everything.length === models.length ? "" : " Under treatments only the rows that predict an answer are kept pair by pair.";
+  const contributions = keep.contributions_from === 0 ? "" : ` Contributions are worked out for queries from ${keep.contributions_from} on.`;
+  return `Kept of the heads with a frame: ${where}. Weights are told in steps of ${step} or finer (what is less than half of it reads as 0), those of the rows that predict an answer, and their logits, in 16 bits. Logits of other rows and all maps from a distance are ${bins}; so are contributions.${means}${contributions}${treated}`;
 }
 
 function fill() {
@@ -101,13 +118,17 @@ function fill() {
   const all = models.flatMap((model) => model.all);
   const telling = numberNames().findIndex(([id]) => all.some(({ numbers }) => Math.abs(numbers[id] ?? 0) > 1e-9));
   byId("number").selectedIndex = Math.max(0, telling);
+  const conditions = new Set(everything.map(({ condition }) => condition || ""));
+  for (const condition of conditions) byId("treatment").add(new Option(condition || "as it is", condition));
+  byId("treatment").parentElement.hidden = conditions.size < 2;
   for (const [quantity, name] of quantitiesOf()) byId("quantity").add(new Option(name, quantity));
   for (const [name, value] of contents.recipe) byId("recipe").append(make("dt", visible(name)), make("dd", visible(value)));
   const legend = Object.keys(REGIONS).filter((name) => models.some((model) => model.prompt.regions.some(([region]) => region === name)));
   byId("legend").append(...legend.map((name) => make("span", name, `mark ${name}`)), make("span", " tint and underline: weight in the row; dashed: negative", "muted"));
 }
 
-async function start() {
+/** What is seen first: all heads with their numbers, and a map of each model. Only what it shows is decoded. */
+async function firstView() {
   fill();
   for (const model of models) {
     const panel = new Panel(model);
@@ -115,19 +136,27 @@ async function start() {
     byId("panels").append(panel.element);
   }
   listen();
-  drawLambda();
+  layOverview();
   fit();
-  const overview = drawOverview();
-  for (const panel of panels) panel.show(panel.model.best);
   const row = models[0].prompt.rows[0];
   const question = models[0].prompt.questions[0];
   state.cross = { query: row ? row.start : models[0].tokens - 1, key: question ? question.answer.start : 0 };
-  state.row = state.cross.query;
+  for (const panel of panels) panel.describe(panel.model.best);
   await rescale();
+  await Promise.all(panels.map((panel) => panel.firstTiles()));
+  await new Promise(requestAnimationFrame); // drawn
+  document.documentElement.dataset.firstView = Math.round(performance.now());
+}
+
+async function start() {
+  await firstView();
+  drawLambda();
+  for (const panel of panels) await headChanged(panel);
+  state.row = state.cross.query;
   await showRow();
   scrollText(state.cross.key);
   await read();
-  await overview;
+  await drawThumbs();
   document.documentElement.dataset.ready = "yes";
 }
 

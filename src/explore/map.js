@@ -11,6 +11,7 @@ const state = {
   quantity: "effective",
   pooling: "max",
   palette: "colour",
+  treatment: "", // the condition of the pass that is shown
   log: false,
   top: null, // how far the slider is moved; nothing until somebody does
   isFitted: true, // the whole map is shown, and stays so when the window changes
@@ -20,7 +21,9 @@ const state = {
   active: 0,
   scale: new Scale(1, false, false, "colour"),
 };
-const models = contents.models.map((data, index) => new Model(data, index));
+const everything = contents.models.map((data, index) => new Model(data, index));
+const models = everything.filter((model) => model.condition === null);
+for (const model of everything) models.find(({ name }) => name === model.name).variants.set(model.condition || "", model);
 const panels = [];
 
 /** Draws everything once before the next frame, however often it is asked for. */
@@ -55,23 +58,44 @@ class Panel {
     this.caption.append(name, label, " ", this.note);
     this.element.append(this.caption, this.canvas);
     for (const head of model.all) this.select.add(new Option(head.name + (head.detail ? "" : " (small)"), head.name));
-    this.select.addEventListener("change", () => this.show(model.names.get(this.select.value)));
+    this.select.addEventListener("change", () => this.show(this.named(this.select.value)));
     this.pointers = new Map();
     this.listen();
   }
 
+  /** The head of this name under the treatment that is shown; as it is, where it was not kept under that. */
+  named(name) {
+    const treated = this.model.variants.get(state.treatment);
+    return (treated && treated.names.get(name)) || this.model.names.get(name);
+  }
+
   /** Shows another head. */
   show(head) {
+    this.describe(head);
+    headChanged(this).catch(trouble);
+  }
+
+  /** The tiles of the whole map, once they are there. */
+  async firstTiles() {
+    const at = Math.max(baseLevel(this.head), Math.floor(Math.log2(1 / this.zoom) + 0.01));
+    await pooledAt(this.head, state.quantity, state.pooling, at);
+    const tiles = () => new Promise((done) => tileValues(this.head, state.quantity, state.pooling, at, 0, 0, done) && done());
+    await tiles();
+    redraw();
+  }
+
+  /** Makes a head the one that is shown, in words. */
+  describe(head) {
     this.head = head;
     this.select.value = head.name;
     const numbers = head.numbers;
     const share = numbers["share_out answer"] ?? numbers["share_abs answer"];
-    const words = [head.detail ? "token by token" : "small picture only"];
+    const words = [head.hasRows ? "token by token" : head.detail ? "answering rows token by token" : "small picture only"];
     if (share !== undefined && this.model.prompt.questions.length) words.push(`answer ${(100 * share).toFixed(1)} %`);
     if (numbers.lambda !== undefined) words.push(`λ ${numbers.lambda.toFixed(2)}`);
+    if (state.treatment !== "") words.push(head.model.condition === null ? "as it is: not kept under the treatment" : head.model.condition);
     this.note.textContent = words.join(" · ");
     this.canvas.setAttribute("aria-label", `Attention map of ${visible(this.model.name)}, layer ${head.layer}, head ${head.head}. Arrows move the cross, plus and minus zoom, Enter takes the row.`);
-    headChanged(this).catch(trouble);
   }
 
   get size() { return { width: this.canvas.clientWidth, height: this.canvas.clientHeight }; }

@@ -1,7 +1,9 @@
 //! Gathers what the explorer shows, in one pass over the prompt for each model.
 
+use super::contribution::Agreements;
+use super::detail::{Detail, HeadSketch};
 use super::keep::Keep;
-use super::probe::{Detail, ExploreProbe, ExploreSink, HeadSketch, Resolution};
+use super::probe::{ExploreProbe, ExploreSink, Resolution};
 use super::race::Entrant;
 use crate::attention::RowProbe;
 use crate::measure::{token_text, Extent, Findings, Kept, Measure, Place, Seen};
@@ -10,13 +12,32 @@ use crate::prompt::{Prompt, Region};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Watches one prompt.
 pub struct ExploreMeasure {
     /// How much is kept of each model.
     pub resolutions: Vec<Resolution>,
-    /// What was kept, by model.
-    pub found: BTreeMap<usize, ModelMaps>,
+    /// What was kept, by model and condition.
+    pub found: BTreeMap<Place, ModelMaps>,
+    agreements: Vec<Arc<Agreements>>,
+    /// Passes over the prompt: models times conditions.
+    passes: usize,
+    /// The heads that were kept of the untreated pass of each model: those of the treated ones are the same.
+    chosen: Mutex<BTreeMap<usize, Vec<(usize, usize)>>>,
+}
+
+impl ExploreMeasure {
+    /// A measure of models of these resolutions and agreements, each under so many conditions.
+    pub fn new(resolutions: Vec<Resolution>, agreements: Vec<Agreements>, conditions: usize) -> Self {
+        let passes = resolutions.len() * conditions;
+        let agreements = agreements.into_iter().map(Arc::new).collect();
+        Self { resolutions, found: BTreeMap::new(), agreements, passes, chosen: Mutex::default() }
+    }
+
+    fn chosen(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<(usize, usize)>>> {
+        self.chosen.lock().expect("nobody panicked with the list of heads")
+    }
 }
 
 /// What was kept of one model.
@@ -92,14 +113,19 @@ fn texts(prompt: &Prompt, alone: &dyn Fn(u32) -> Result<String>) -> Result<Vec<S
 
 impl Measure for ExploreMeasure {
     fn memory_bytes(&self, pass: &Extent) -> u64 {
-        // The heads of a layer pass beside each other; the best of this model and of those before it are kept.
+        // The heads of a layer pass beside each other; the best of this pass and of those before it are kept.
         let resolution = &self.resolutions[pass.model];
-        let heads = pass.heads + resolution.heads * self.resolutions.len();
+        let heads = pass.heads + resolution.heads * self.passes;
         resolution.head_bytes(pass.ctx_tok) * heads as u64
     }
 
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        vec![Box::new(ExploreProbe::new(prompt, self.resolutions[model]))]
+        let probe = ExploreProbe::new(prompt, self.resolutions[model], Arc::clone(&self.agreements[model]));
+        let chosen = self.chosen().get(&model).cloned();
+        vec![Box::new(match chosen {
+            Some(heads) => probe.only(heads),
+            None => probe,
+        })]
     }
 
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
@@ -112,6 +138,10 @@ impl Measure for ExploreMeasure {
             sketches.insert((sighting.layer, sighting.head), sketch);
             details.extend(race.finish());
         }
+        if seen.place.condition == 0 {
+            let heads = details.iter().map(|entrant: &Entrant<Detail>| entrant.at).collect();
+            self.chosen().insert(seen.place.model, heads);
+        }
         let keep = Keep::of(seen.prompt);
         findings.pooled = Some(Box::new(ModelMaps { prompt, keep, sketches, details }) as Kept);
         Ok(())
@@ -119,6 +149,6 @@ impl Measure for ExploreMeasure {
 
     fn absorb(&mut self, place: Place, pooled: Kept) {
         let maps = pooled.downcast::<ModelMaps>().expect("this measure pools maps");
-        self.found.entry(place.model).or_insert(*maps);
+        self.found.entry(place).or_insert(*maps);
     }
 }

@@ -3,16 +3,26 @@
 /** What the small pictures can be coloured by: id, name, what it is, whether it is a share. */
 const NUMBERS = [
   ["share_out answer", "share of the output on the answer", "What the answer's values add to the head's output, as a share of it; signed.", true],
+  ["noise_out", "share of the output on noise", "The same of everything before the question that is neither BOS nor the answer's needle.", true],
+  ["share_signed answer", "signed sum on the answer", "Sum of the weights on the answer, of the sum of all weights.", true],
   ["share_abs answer", "|a| on the answer", "Sum of |weight| on the answer, of the sum of all |weights|.", true],
-  ["noise_abs", "|a| on noise", "The same of everything before the question that is neither BOS nor the answer's needle.", true],
-  ["share_abs question", "|a| on the question", "The same of the question and what follows it.", true],
-  ["share_abs bos", "|a| on BOS", "The same of the begin-of-sequence token.", true],
-  ["mass_neg", "negative weight", "Sum of the negative weights of a row, as a positive number.", false],
+  ["logit_out answer", "effect of the answer on the logit", "What the answer's values add to the logit of the right token, less the mean logit.", false],
+  ["context_rms", "context RMS", "Root mean square of what the head weighs together, before its norm.", false],
+  ["retrieval_score", "retrieval score", "How often the largest weight of an answering row is on the token to be copied.", true],
+  ["query_score", "query score", "How often rows of the question have their largest weight in the needle.", true],
+  ["previous_token", "previous-token score", "Share of |a| on the token before the query, on repeated random tokens.", true],
+  ["duplicate_token", "duplicate-token score", "Share of |a| on the same token's earlier place, on repeated random tokens.", true],
+  ["induction", "induction score", "Share of |a| on the token after the same token's earlier place, on repeated random tokens.", true],
   ["lambda", "λ", "Weight of the second map.", false],
+  ["cancelled", "cancelled", "The part of the attention that the subtraction removes.", true],
+  ["mass_neg", "negative weight", "Sum of the negative weights of a row, as a positive number.", false],
   ["entropy", "entropy (nats)", "Of |weights| as shares of a row.", false],
   ["keys_90", "keys that hold 90 %", "As few keys as hold 90 % of |weights|.", false],
   ["sink_share_detected", "|a| on sinks", "Sum of |weight| on attention sinks, of the sum of all.", true],
 ];
+
+/** What is known of a head under the treatment that is shown. */
+const numbersNow = (head) => (head.model.variants.get(state.treatment) || head.model).numbersOf(head.name);
 
 function numberNames() {
   const there = new Set(models.flatMap((model) => model.all.flatMap((head) => Object.keys(head.numbers))));
@@ -21,8 +31,8 @@ function numberNames() {
   return [...known, ...others.map((id) => [id, id.replace(/_/g, " "), "As in results.csv.", id.startsWith("share")])];
 }
 
-/** The small pictures; they are drawn once, only their frames change colour. */
-async function drawOverview() {
+/** Buttons for all heads; their pictures follow. */
+function layOverview() {
   const place = byId("overview");
   for (const model of models) {
     const part = make("div", "", "model");
@@ -47,6 +57,10 @@ async function drawOverview() {
     place.append(part);
   }
   colourOverview();
+}
+
+/** The small pictures, one after the other, so that the page answers in between. */
+async function drawThumbs() {
   for (const model of models) for (const head of model.all) await drawThumb(head);
 }
 
@@ -62,8 +76,9 @@ function headButton(model, head, row) {
   if (head.detail) button.classList.add("kept");
   button.append(head.canvas, head.label);
   button.addEventListener("click", () => {
-    panels[model.index].show(head);
-    state.active = model.index;
+    const place = models.indexOf(model);
+    panels[place].show(panels[place].named(head.name));
+    state.active = place;
     byId("panels").scrollIntoView({ block: "nearest" });
   });
   return button;
@@ -91,12 +106,12 @@ function colourOverview() {
   const id = byId("number").value;
   const [, name, what, isShare] = numberNames().find(([known]) => known === id) || ["", "", "", false];
   byId("number-note").textContent = `${what} Heads with a frame are kept token by token.`;
-  const all = models.flatMap((model) => model.all.map((head) => head.numbers[id]).filter((x) => x !== undefined));
+  const all = models.flatMap((model) => model.all.map((head) => numbersNow(head)[id]).filter((x) => x !== undefined));
   const top = Math.max(...all.map(Math.abs), 1e-9);
   const scale = new Scale(top, all.some((x) => x < 0), false, state.palette);
   for (const model of models) {
     for (const head of model.all) {
-      const value = head.numbers[id];
+      const value = numbersNow(head)[id];
       head.label.textContent = value === undefined ? "–" : isShare ? `${(100 * value).toFixed(1)} %` : short(value);
       head.label.style.backgroundColor = value === undefined ? "" : scale.css(value);
       head.label.style.color = value === undefined ? "" : scale.ink(value);
@@ -104,6 +119,44 @@ function colourOverview() {
     }
   }
 }
+
+/** What each treatment changed: how the question was answered, and the answer's share of the output of the heads that are shown. */
+function drawChanges() {
+  const conditions = [...new Set(everything.map(({ condition }) => condition))].filter((condition) => condition !== null);
+  byId("changes").hidden = conditions.length === 0;
+  if (!conditions.length) return;
+  const table = make("table");
+  table.append(make("caption", "What the treatments change: the answer (log-probability in nats, less that of the model as it is), and of the head that is shown the answer's share of the output."));
+  const head = table.createTHead().insertRow();
+  for (const text of ["model", "treatment", "answer", "log-prob", "change", "head", "share of the output", "change"]) {
+    const cell = make("th", text);
+    cell.scope = "col";
+    head.append(cell);
+  }
+  const body = table.createTBody();
+  for (const panel of panels) {
+    for (const variant of panel.model.variants.values()) {
+      const row = body.insertRow();
+      const name = make("th");
+      name.scope = "row";
+      name.append(make("bdi", visible(panel.model.name)));
+      const of = (model) => [model.answers.answer_log_prob, model.numbersOf(panel.head.name)["share_out answer"]];
+      const [[logProb, share], [before, shareBefore]] = [of(variant), of(panel.model)];
+      const isChange = variant !== panel.model;
+      const percent = (x) => (x === undefined ? "–" : `${(100 * x).toFixed(1)} %`);
+      const exact = variant.answers.exact;
+      const cells = [
+        variant.condition || "as it is", exact === undefined ? "–" : exact === 1 ? "found" : "missed", logProb === undefined ? "–" : logProb.toFixed(3),
+        isChange && logProb !== undefined ? signedFixed(logProb - before, 3) : "", panel.head.name, percent(share),
+        isChange && share !== undefined ? `${signedFixed(100 * (share - shareBefore), 1)} points` : "",
+      ];
+      row.append(name, ...cells.map((text, i) => make("td", text, [2, 3, 5, 6].includes(i) ? "number" : "")));
+      if ((variant.condition || "") === state.treatment) row.className = "now";
+    }
+  }
+  byId("changes").replaceChildren(table);
+}
+const signedFixed = (x, digits) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(digits)}`;
 
 /** Lambda by layer: mean over heads and the least and the most, as bars with their numbers. */
 function drawLambda() {
@@ -121,7 +174,11 @@ function drawLambda() {
   const table = make("table");
   table.append(make("caption", "In the rows that predict the answer: mean over the heads of a layer, and the least and the most of them."));
   const head = table.createTHead().insertRow();
-  for (const text of ["model", "layer", "λ", "", "least", "most"]) head.append(make("th", text));
+  for (const text of ["model", "layer", "λ", "as a bar", "least", "most"]) {
+    const cell = make("th", text);
+    cell.scope = "col";
+    head.append(cell);
+  }
   const body = table.createTBody();
   for (const [model, layer, values] of rows) {
     const mean = values.reduce((sum, x) => sum + x, 0) / values.length;

@@ -1,8 +1,9 @@
 //! What was kept, as deflated bytes within a budget.
 
 use super::codes::{coarser, RUN};
+use super::detail::{Detail, Pairs, Pooled};
 use super::keep::Keep;
-use super::probe::{Detail, Pairs, FINEST};
+use super::probe::FINEST;
 use crate::probe::{Pooling, Quantity};
 use anyhow::{Context, Result};
 use flate2::write::DeflateEncoder;
@@ -54,7 +55,7 @@ fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Where everything of a head is in its blob.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct HeadIndex {
     /// Pooled maps: what, pooling, part.
     pub grids: Vec<(&'static str, &'static str, Part)>,
@@ -64,19 +65,22 @@ pub(super) struct HeadIndex {
     pub answers: Vec<Part>,
     /// For each softmax map the logits of these rows.
     pub logits: Vec<Part>,
+    /// What the keys of these rows contribute: one part, or nothing where it is not known.
+    pub contributions: Vec<Part>,
     /// Weight of the second map as 32-bit floats, one for each query; nothing for one map.
     pub lambdas: Option<Part>,
 }
 
-/// The name of a quantity in the page.
-pub(super) fn quantity_name(quantity: Quantity) -> &'static str {
-    match quantity {
-        Quantity::Effective => "effective",
-        Quantity::Map(0) => "a1",
-        Quantity::Map(_) => "a2",
-        Quantity::Subtracted => "la2",
-        Quantity::Logits(0) => "logits1",
-        Quantity::Logits(_) => "logits2",
+/// The name of what is pooled in the page.
+pub(super) fn pooled_name(pooled: Pooled) -> &'static str {
+    match pooled {
+        Pooled::Of(Quantity::Effective) => "effective",
+        Pooled::Of(Quantity::Map(0)) => "a1",
+        Pooled::Of(Quantity::Map(_)) => "a2",
+        Pooled::Of(Quantity::Subtracted) => "la2",
+        Pooled::Of(Quantity::Logits(0)) => "logits1",
+        Pooled::Of(Quantity::Logits(_)) => "logits2",
+        Pooled::Contribution => "contribution",
     }
 }
 
@@ -181,18 +185,21 @@ fn words(pairs: &Pairs<i16>) -> Vec<u8> {
 /// # Errors
 /// As [`Blob::add`].
 pub(super) fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex> {
-    let grid = |(quantity, pooling, bytes): &(Quantity, Pooling, Vec<u8>)| {
+    let grid = |(pooled, pooling, bytes): &(Pooled, Pooling, Vec<u8>)| {
         let pooling = if *pooling == Pooling::Max { "max" } else { "mean" };
-        Ok((quantity_name(*quantity), pooling, deflate(bytes)?))
+        Ok((pooled_name(*pooled), pooling, deflate(bytes)?))
     };
     let grids: Vec<Result<(&str, &str, Vec<u8>)>> = detail.grids.par_iter().map(grid).collect();
-    let (maps, answers, logits) = (Vec::new(), Vec::new(), Vec::new());
-    let mut index = HeadIndex { grids: Vec::new(), maps, answers, logits, lambdas: None };
+    let mut index = HeadIndex::default();
     for grid in grids {
-        let (quantity, pooling, bytes) = grid?;
-        index.grids.push((quantity, pooling, blob.push(&bytes)));
+        let (pooled, pooling, bytes) = grid?;
+        index.grids.push((pooled, pooling, blob.push(&bytes)));
     }
-    for (pairs, parts) in [(&detail.answers, &mut index.answers), (&detail.logits, &mut index.logits)] {
+    for (pairs, parts) in [
+        (&detail.answers, &mut index.answers),
+        (&detail.logits, &mut index.logits),
+        (&detail.contributions, &mut index.contributions),
+    ] {
         for pairs in pairs {
             parts.push(blob.add(&words(pairs))?);
         }
@@ -268,7 +275,9 @@ mod tests {
             (0..600).map(|query| (0..=query).map(|_| (rng.normal() as f32 * 3.0).exp() * 1e-3).collect()).collect();
         for complete in [true, false] {
             let columns = vec![0, 3];
-            let keep = Keep { tokens: 600, complete, band: 128, rows_from: 580, columns, answer_rows: Vec::new() };
+            let answer_rows = Vec::new();
+            let keep =
+                Keep { tokens: 600, complete, band: 128, rows_from: 580, columns, answer_rows, contributions_from: 0 };
             let mut pairs = Pairs::default();
             for (query, row) in rows.iter().enumerate() {
                 pairs.add(row, &keep.runs(query, 0), (Code::Byte, FINEST), |steps| steps as u8);
@@ -294,8 +303,15 @@ mod tests {
 
     #[test]
     fn a_smaller_budget_makes_coarser_steps() {
-        let keep =
-            Keep { tokens: 512, complete: true, band: 0, rows_from: 512, columns: vec![0], answer_rows: Vec::new() };
+        let keep = Keep {
+            tokens: 512,
+            complete: true,
+            band: 0,
+            rows_from: 512,
+            columns: vec![0],
+            answer_rows: Vec::new(),
+            contributions_from: 0,
+        };
         let mut rng = Rng::new(8, "explorer");
         let mut detail = Detail::default();
         detail.maps.push(Pairs::default());

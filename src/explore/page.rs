@@ -1,15 +1,17 @@
 //! The page: what was kept, as text in one HTML file that asks for nothing from outside.
 
+use super::detail::Detail;
 use super::measure::ModelMaps;
-use super::pack::{fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, ROWS};
+use super::pack::{fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, Part, ROWS};
 use super::probe::{Resolution, FINEST};
+use super::race::Entrant;
+use crate::html::{self, Head};
 use anyhow::{Context, Result};
 use askama::Template;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use serde::Serialize;
 use serde_json::{json, Value};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 const STYLE: &str = include_str!("style.css");
@@ -30,10 +32,12 @@ const SCRIPT: &str = concat!(
 /// What of the budget is not for token pairs and pooled maps: style, script and words.
 const RESERVED: usize = 120_000;
 
-/// One model in the explorer.
+/// One model in the explorer, as it is or under a condition.
 pub struct Explored<'a> {
     /// Its name.
     pub name: &'a str,
+    /// What is done to its attention; nothing for the untreated pass, which comes before the others of the same model.
+    pub condition: Option<String>,
     /// Its attention, in words.
     pub layout: &'a str,
     /// Softmax maps per head: 1 or 2.
@@ -44,6 +48,8 @@ pub struct Explored<'a> {
     pub found: &'a ModelMaps,
     /// Numbers of every head, by layer and head: name and value.
     pub numbers: BTreeMap<(usize, usize), BTreeMap<String, f64>>,
+    /// How the question was answered: name and value.
+    pub answers: BTreeMap<String, f64>,
 }
 
 /// Everything that the page shows.
@@ -83,12 +89,47 @@ struct Contents<'a> {
 #[derive(Template)]
 #[template(path = "explore.html")]
 struct Frame<'a> {
-    title: &'a str,
-    policy: String,
-    style: &'static str,
+    head: Head<'a>,
     script: &'static str,
     contents: String,
-    blobs: Vec<(String, String)>,
+    /// Blobs that are looked at first, which stand before the script, and the others.
+    first: Vec<Named>,
+    later: Vec<Named>,
+}
+
+/// A blob's id and its base64.
+type Named = (String, String);
+
+/// A model as bytes.
+struct Packed {
+    /// The small pictures of its heads.
+    thumbs: (Vec<Part>, Blob),
+    heads: Vec<PackedHead>,
+}
+
+/// A head that is kept token by token as bytes.
+struct PackedHead {
+    index: HeadIndex,
+    pooled: Blob,
+    pairs: Blob,
+}
+
+impl Packed {
+    /// Everything but token pairs.
+    fn pooled(found: &ModelMaps) -> Result<Self> {
+        let mut blob = Blob::default();
+        let parts = found.sketches.values().map(|head| blob.add(&head.thumb)).collect::<Result<_>>()?;
+        let head = |head: &Entrant<Detail>| {
+            let mut pooled = Blob::default();
+            let index = pack_pooled(&head.kept, &mut pooled)?;
+            Ok(PackedHead { index, pooled, pairs: Blob::default() })
+        };
+        Ok(Self { thumbs: (parts, blob), heads: found.details.iter().map(head).collect::<Result<_>>()? })
+    }
+
+    fn bytes(&self) -> usize {
+        self.thumbs.1.bytes.len() + self.heads.iter().map(|head| head.pooled.bytes.len()).sum::<usize>()
+    }
 }
 
 impl Explorer<'_> {
@@ -97,34 +138,20 @@ impl Explorer<'_> {
     /// # Errors
     /// None but of the template and the compression, which have none for what is put into them.
     pub fn page(&self) -> Result<Page> {
-        let mut heads: Vec<Vec<(HeadIndex, Blob)>> = Vec::new();
-        let (mut thumbs, mut pooled) = (Vec::new(), 0);
-        for model in &self.models {
-            let mut blob = Blob::default();
-            let parts: Vec<_> =
-                model.found.sketches.values().map(|head| blob.add(&head.thumb)).collect::<Result<_>>()?;
-            pooled += blob.bytes.len();
-            thumbs.push((parts, blob));
-            let mut of_model = Vec::new();
-            for head in &model.found.details {
-                let mut blob = Blob::default();
-                let index = pack_pooled(&head.kept, &mut blob)?;
-                pooled += blob.bytes.len();
-                of_model.push((index, blob));
-            }
-            heads.push(of_model);
-        }
+        let mut packed: Vec<Packed> =
+            self.models.iter().map(|model| Packed::pooled(model.found)).collect::<Result<_>>()?;
+        let pooled: usize = packed.iter().map(Packed::bytes).sum();
         let words = serde_json::to_string(&self.prompts())?.len();
         // Base64 takes four bytes for three.
         let left = (self.budget.saturating_sub(RESERVED + words) / 4 * 3).saturating_sub(pooled);
         let all = self.models.iter().flat_map(|m| m.found.details.iter().map(|head| (&head.kept, &m.found.keep)));
         let floor = fitting_floor(&all.collect::<Vec<_>>(), left)?;
-        for (model, heads) in self.models.iter().zip(&mut heads) {
-            for (head, (index, blob)) in model.found.details.iter().zip(heads) {
-                pack_pairs(&head.kept, &model.found.keep, floor, blob, index)?;
+        for (model, packed) in self.models.iter().zip(&mut packed) {
+            for (head, packed) in model.found.details.iter().zip(&mut packed.heads) {
+                pack_pairs(&head.kept, &model.found.keep, floor, &mut packed.pairs, &mut packed.index)?;
             }
         }
-        Ok(Page { html: self.frame(&heads, &thumbs, floor)?, floor })
+        Ok(Page { html: self.frame(&packed, floor)?, floor })
     }
 
     /// The prompts, each once, as the models have them.
@@ -138,56 +165,54 @@ impl Explorer<'_> {
         prompts
     }
 
-    fn frame(
-        &self,
-        heads: &[Vec<(HeadIndex, Blob)>],
-        thumbs: &[(Vec<(usize, usize)>, Blob)],
-        floor: i8,
-    ) -> Result<String> {
+    fn frame(&self, packed: &[Packed], floor: i8) -> Result<String> {
         let prompts = self.prompts();
-        let mut blobs = Vec::new();
-        let mut models = Vec::new();
-        for (i, model) in self.models.iter().enumerate() {
-            let (parts, blob) = &thumbs[i];
-            blobs.push((format!("blob-{i}-thumbs"), STANDARD.encode(&blob.bytes)));
-            for (j, (_, blob)) in heads[i].iter().enumerate() {
-                blobs.push((format!("blob-{i}-{j}"), STANDARD.encode(&blob.bytes)));
+        let (mut first, mut later, mut models) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, (model, packed)) in self.models.iter().zip(packed).enumerate() {
+            later.push(named(format!("blob-{i}-thumbs"), &packed.thumbs.1));
+            for (j, head) in packed.heads.iter().enumerate() {
+                // What is seen before anybody has clicked: the best head as it is.
+                let list = if j == 0 && model.condition.is_none() { &mut first } else { &mut later };
+                list.push(named(format!("blob-{i}-{j}"), &head.pooled));
+                later.push(named(format!("pairs-{i}-{j}"), &head.pairs));
             }
-            models.push(model.contents(&prompts, parts, &heads[i]));
+            models.push(model.contents(&prompts, packed));
         }
         let (caption, recipe, finest) = (self.caption.as_str(), self.recipe.as_slice(), FINEST);
         let contents = Contents { caption, recipe, rows_per_part: ROWS, floor, finest, prompts, models };
         let frame = Frame {
-            title: &self.title,
-            policy: policy(),
-            style: STYLE,
+            head: Head::new(&self.title, &[html::STYLE, STYLE], SCRIPT),
             script: SCRIPT,
             contents: script_json(&serde_json::to_string(&contents)?),
-            blobs,
+            first,
+            later,
         };
         let text = frame.render().context("the explorer cannot be written as HTML")?;
         Ok(format!("{}\n", text.trim_end()))
     }
 }
 
+fn named(id: String, blob: &Blob) -> Named {
+    (id, STANDARD.encode(&blob.bytes))
+}
+
 impl Explored<'_> {
-    fn contents(
-        &self,
-        prompts: &[&super::PromptFacts],
-        thumbs: &[(usize, usize)],
-        heads: &[(HeadIndex, Blob)],
-    ) -> Value {
+    fn contents(&self, prompts: &[&super::PromptFacts], packed: &Packed) -> Value {
         let found = self.found;
-        let all = found.sketches.iter().zip(thumbs).map(|((&(layer, head), sketch), thumb)| {
-            let numbers = self.numbers.get(&(layer, head));
-            json!({ "layer": layer, "head": head, "sinks": sketch.sinks, "thumb": thumb, "numbers": numbers })
-        });
-        let details = found.details.iter().zip(heads).map(|(entrant, (index, _))| {
+        let all = found.sketches.iter().zip(&packed.thumbs.0).map(
+            |((&(layer, head), sketch), thumb)| json!({ "layer": layer, "head": head, "sinks": sketch.sinks, "thumb": thumb }),
+        );
+        let details = found.details.iter().zip(&packed.heads).map(|(entrant, packed)| {
             let (layer, head) = entrant.at;
-            json!({ "layer": layer, "head": head, "window": entrant.kept.window, "index": index })
+            json!({ "layer": layer, "head": head, "window": entrant.kept.window, "index": packed.index })
         });
+        let numbers: BTreeMap<String, _> =
+            self.numbers.iter().map(|((layer, head), numbers)| (format!("{layer}.{head}"), numbers)).collect();
         json!({
             "name": self.name,
+            "condition": self.condition,
+            "answers": self.answers,
+            "numbers": numbers,
             "layout": self.layout,
             "maps": self.maps,
             "prompt": prompts.iter().position(|&prompt| *prompt == found.prompt),
@@ -206,32 +231,13 @@ fn script_json(json: &str) -> String {
     escaped.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
-/// What the browser is to allow: our style and our script. Nothing is fetched, and no script that came in with a name or a
-/// token would run even if it were not escaped.
-fn policy() -> String {
-    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())));
-    format!("default-src 'none'; style-src {}; script-src {}", hash(STYLE), hash(SCRIPT))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn style_and_script_cannot_end_their_elements_and_fetch_nothing() {
-        for word in
-            ["</", "http:", "https:", "url(", "@import", "fetch", "XMLHttpRequest", "import(", "innerHTML", "eval"]
-        {
-            assert!(!STYLE.contains(word) && !SCRIPT.contains(word), "{word}");
-        }
-    }
-
-    #[test]
-    fn the_policy_lets_nothing_in_but_our_style_and_script() {
-        let policy = policy();
-        assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"), "{policy}");
-        assert_eq!(policy.matches("'sha256-").count(), 2);
-        assert!(!policy.contains("unsafe"));
+        html::assert_harmless(&[STYLE, SCRIPT]);
     }
 
     #[test]

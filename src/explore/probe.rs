@@ -1,12 +1,14 @@
 //! What the explorer keeps of a head as its rows pass: pooled maps, and token pairs as bytes.
 
-use super::codes::{encode, triangle, Code, RUN};
+use super::codes::{triangle, Code};
+use super::contribution::{answer_share, of_keys, Agreements};
+use super::detail::{append, Detail, HeadSketch, Pairs, Pooled};
 use super::keep::Keep;
 use super::race::Race;
 use crate::attention::{Row, RowProbe, RowSink, Selection};
 use crate::probe::{
-    AnswerProbe, AnswerSink, GridProbe, GridSink, GridSpec, LambdaProbe, LambdaSink, Pooling, Quantity, ReceivedSink,
-    SinkProbe,
+    AnswerProbe, AnswerSink, ContributionProbe, ContributionSink, GridProbe, GridSink, GridSpec, LambdaProbe,
+    LambdaSink, Pooling, Quantity, ReceivedSink, SinkProbe,
 };
 use crate::prompt::{Prompt, Region};
 use std::any::Any;
@@ -22,9 +24,14 @@ pub struct ExploreProbe {
 
 struct Plan {
     keep: Keep,
-    pooled: Vec<(Quantity, Pooling)>,
+    pooled: Vec<(Pooled, Pooling)>,
     grids: Vec<GridProbe>,
+    agreements: Arc<Agreements>,
+    /// For scores: shares of weights, and what the regions of the prompt give.
     answer: AnswerProbe,
+    given: ContributionProbe,
+    /// Only these heads, in this order; nothing for the best.
+    chosen: Option<Vec<(usize, usize)>>,
     /// Whether the prompt has questions: else later layers come first.
     asks: bool,
     sinks: SinkProbe,
@@ -50,13 +57,13 @@ impl Resolution {
     /// map, and for each pooled map sums and peaks.
     pub fn head_bytes(&self, tokens: usize) -> u64 {
         let bins = tokens.div_ceil(self.bin_tok) as u64;
-        let pooled = bins * bins / 2 * (8 + 4) * quantities(self.maps).len() as u64;
+        let pooled = bins * bins / 2 * (8 + 4) * (quantities(self.maps).len() + 1) as u64;
         // Blocks of rows are put together by copying.
         2 * Keep::pairs_of(tokens) * self.maps as u64 + pooled
     }
 }
 
-/// What is pooled of heads of so many maps.
+/// What is pooled of the rows of heads of so many maps.
 pub fn quantities(maps: usize) -> Vec<Quantity> {
     let first = [Quantity::Effective, Quantity::Logits(0)];
     let second = [Quantity::Map(0), Quantity::Map(1), Quantity::Subtracted, Quantity::Logits(1)];
@@ -64,29 +71,20 @@ pub fn quantities(maps: usize) -> Vec<Quantity> {
 }
 
 impl ExploreProbe {
-    /// A probe for one pass over a prompt.
-    pub fn new(prompt: &Prompt, resolution: Resolution) -> Self {
+    /// A probe for one pass over a prompt. Without the agreement of a head its contributions are not kept, and it is scored by
+    /// its |weights|.
+    pub fn new(prompt: &Prompt, resolution: Resolution, agreements: Arc<Agreements>) -> Self {
         let keep = Keep::of(prompt);
-        let bins = keep.tokens.div_ceil(resolution.bin_tok);
-        let spec = |quantity, pooling| GridSpec {
-            heads: Selection::default(),
-            quantity,
-            pooling,
-            // Whole bins: their edges are multiples of their size.
-            queries: 0..bins * resolution.bin_tok,
-            keys: 0..bins * resolution.bin_tok,
-            rows: bins,
-            columns: bins,
-        };
-        let poolings = [Pooling::Max, Pooling::Mean];
-        let pooled: Vec<(Quantity, Pooling)> =
-            quantities(resolution.maps).into_iter().flat_map(|q| poolings.map(|pooling| (q, pooling))).collect();
-        let grids = pooled.iter().map(|&(quantity, pooling)| GridProbe::new(spec(quantity, pooling))).collect();
+        let pooled = pooled(resolution.maps, !agreements.is_empty());
+        let grids = pooled.iter().map(|&of| GridProbe::new(grid_spec(of, &keep, resolution.bin_tok))).collect();
         let targets = prompt.targets();
         let plan = Plan {
             pooled,
             grids,
+            agreements,
             answer: AnswerProbe::new(&targets),
+            given: ContributionProbe::new(&targets),
+            chosen: None,
             asks: !prompt.queries.is_empty(),
             sinks: SinkProbe::new(keep.tokens, Vec::new()),
             thumb_bins: resolution.thumb_bins,
@@ -95,11 +93,39 @@ impl ExploreProbe {
         };
         Self { plan: Arc::new(plan) }
     }
+
+    /// The same for these heads, in this order, and no others.
+    ///
+    /// # Panics
+    /// If it has watched already.
+    pub fn only(mut self, heads: Vec<(usize, usize)>) -> Self {
+        Arc::get_mut(&mut self.plan).expect("no head has been started").chosen = Some(heads);
+        self
+    }
+}
+
+/// Everything that is pooled, and how.
+fn pooled(maps: usize, contributions: bool) -> Vec<(Pooled, Pooling)> {
+    let kinds = quantities(maps).into_iter().map(Pooled::Of).chain(contributions.then_some(Pooled::Contribution));
+    kinds.flat_map(|kind| [Pooling::Max, Pooling::Mean].map(|pooling| (kind, pooling))).collect()
+}
+
+/// The bins of a pooled map: whole ones, so that their edges are multiples of their size.
+fn grid_spec((pooled, pooling): (Pooled, Pooling), keep: &Keep, bin_tok: usize) -> GridSpec {
+    let bins = keep.tokens.div_ceil(bin_tok);
+    let tokens = 0..bins * bin_tok;
+    let quantity = match pooled {
+        Pooled::Of(quantity) => quantity,
+        // They are shown to their grid in the place of the weights.
+        Pooled::Contribution => Quantity::Effective,
+    };
+    let (queries, keys) = (tokens.clone(), tokens);
+    GridSpec { heads: Selection::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
 }
 
 impl RowProbe for ExploreProbe {
-    fn wants(&self, _layer: usize, _head: usize, _query: usize) -> bool {
-        true
+    fn wants(&self, layer: usize, head: usize, _query: usize) -> bool {
+        self.plan.chosen.as_ref().is_none_or(|chosen| chosen.contains(&(layer, head)))
     }
 
     fn wants_logits(&self) -> bool {
@@ -112,51 +138,19 @@ impl RowProbe for ExploreProbe {
             plan: Arc::clone(plan),
             at: (layer, head),
             answer: plan.answer.start(layer, head),
+            given: plan.given.start(layer, head),
             sinks: plan.sinks.start(layer, head),
             lambda: LambdaProbe.start(layer, head),
             grids: plan.grids.iter().map(|probe| probe.start(layer, head)).collect(),
             maps: Vec::new(),
             answers: Vec::new(),
             logits: Vec::new(),
+            contributions: Vec::new(),
             window: None,
             finished: None,
+            row: Vec::new(),
         })
     }
-}
-
-/// Token pairs as codes, row after row, of each row its kept runs. [`encode`] says what they mean.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Pairs<T> {
-    /// One for each run.
-    pub exponents: Vec<i8>,
-    /// One for each pair; the last run of a row ends at its query.
-    pub codes: Vec<T>,
-}
-
-impl<T> Default for Pairs<T> {
-    fn default() -> Self {
-        Self { exponents: Vec::new(), codes: Vec::new() }
-    }
-}
-
-impl<T> Pairs<T> {
-    pub(super) fn add(&mut self, row: &[f32], runs: &[usize], (code, floor): (Code, i8), to: fn(i16) -> T) {
-        for &run in runs {
-            let keys = run * RUN..((run + 1) * RUN).min(row.len());
-            self.exponents.push(encode(&row[keys], code, floor, |steps| self.codes.push(to(steps))));
-        }
-    }
-
-    fn append(&mut self, later: Self) {
-        self.exponents.extend(later.exponents);
-        self.codes.extend(later.codes);
-    }
-}
-
-/// Appends the pairs of later rows, map by map.
-fn append<T>(mine: &mut Vec<Pairs<T>>, later: Vec<Pairs<T>>) {
-    mine.resize_with(later.len().max(mine.len()), Pairs::default);
-    mine.iter_mut().zip(later).for_each(|(mine, later)| mine.append(later));
 }
 
 /// The state of one head.
@@ -164,40 +158,18 @@ pub(super) struct ExploreSink {
     plan: Arc<Plan>,
     at: (usize, usize),
     answer: Box<dyn RowSink>,
+    given: Box<dyn RowSink>,
     sinks: Box<dyn RowSink>,
     lambda: Box<dyn RowSink>,
     grids: Vec<Box<dyn RowSink>>,
     maps: Vec<Pairs<u8>>,
     answers: Vec<Pairs<i16>>,
     logits: Vec<Pairs<i16>>,
+    contributions: Vec<Pairs<i16>>,
     window: Option<usize>,
     finished: Option<HeadSketch>,
-}
-
-/// What is kept of every head.
-#[derive(Clone, Debug)]
-pub struct HeadSketch {
-    /// Its effective map, largest magnitudes, in bins of a multiple of the pooled maps' size, as [`triangle`] bytes.
-    pub thumb: Vec<u8>,
-    /// Keys that are attention sinks.
-    pub sinks: Vec<usize>,
-}
-
-/// What is kept of a head that is kept token by token.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Detail {
-    /// Pooled maps as [`triangle`] bytes.
-    pub grids: Vec<(Quantity, Pooling, Vec<u8>)>,
-    /// The softmax maps.
-    pub maps: Vec<Pairs<u8>>,
-    /// The rows of them that predict an answer, more finely.
-    pub answers: Vec<Pairs<i16>>,
-    /// The logits of these rows.
-    pub logits: Vec<Pairs<i16>>,
-    /// Weight of the second map for each query; nothing for one map.
-    pub lambdas: Vec<f32>,
-    /// Keys that a query sees; nothing if it sees all before it.
-    pub window: Option<usize>,
+    /// Room for the contributions of a row.
+    row: Vec<f32>,
 }
 
 fn read<S: 'static>(sink: Box<dyn RowSink>) -> Box<S> {
@@ -213,34 +185,67 @@ impl ExploreSink {
         (self.finished.expect("the pass finishes its sinks"), Arc::clone(&self.plan.race))
     }
 
+    /// What decides whether the head is kept: the answer's share of its output, as a mean over questions.
     fn score(&mut self) -> f64 {
         let answer = read::<AnswerSink>(std::mem::replace(&mut self.answer, self.plan.answer.start(0, 0)));
+        let given = read::<ContributionSink>(std::mem::replace(&mut self.given, self.plan.given.start(0, 0)));
+        if let Some(chosen) = &self.plan.chosen {
+            return -(chosen.iter().position(|at| *at == self.at).unwrap_or(chosen.len()) as f64);
+        }
         if !self.plan.asks {
             return self.at.0 as f64;
         }
-        let shares: Vec<f64> = answer.allocations.iter().map(|a| a.share_abs(Region::Answer)).collect();
+        let shares: Vec<f64> = match self.plan.agreements.get(&self.at) {
+            Some(agreement) => given.rows.iter().map(|rows| answer_share(rows, agreement)).collect(),
+            None => answer.allocations.iter().map(|a| a.share_abs(Region::Answer)).collect(),
+        };
         crate::stats::mean(&shares).unwrap_or(f64::NAN)
+    }
+
+    /// Pools a row, and what its keys contribute.
+    fn pool(&mut self, row: &Row<'_>) {
+        let keep = &self.plan.keep;
+        let agreement = self.plan.agreements.get(&self.at).filter(|_| row.query >= keep.contributions_from);
+        if let Some(agreement) = agreement {
+            of_keys(row, agreement, &mut self.row);
+        }
+        for ((pooled, _), grid) in self.plan.pooled.iter().zip(&mut self.grids) {
+            match pooled {
+                Pooled::Of(_) => grid.see(row),
+                Pooled::Contribution if agreement.is_some() => grid.see(&Row { effective: &self.row, ..*row }),
+                Pooled::Contribution => {}
+            }
+        }
+        if agreement.is_some() && keep.answers(row.query) {
+            let runs = keep.runs(row.query, row.first_visible);
+            self.contributions.resize_with(1, Pairs::default);
+            self.contributions[0].add(&self.row, &runs, (Code::Word, i8::MIN), |steps| steps);
+        }
     }
 }
 
 impl RowSink for ExploreSink {
     fn see(&mut self, row: &Row<'_>) {
-        let keep = &self.plan.keep;
         if self.plan.answer.wants(self.at.0, self.at.1, row.query) {
             self.answer.see(row);
+            self.given.see(row);
         }
         if self.plan.sinks.wants(self.at.0, self.at.1, row.query) {
             self.sinks.see(row);
         }
         self.lambda.see(row);
-        self.grids.iter_mut().for_each(|grid| grid.see(row));
+        self.pool(row);
+        let keep = &self.plan.keep;
         if row.first_visible > 0 {
             self.window = Some(row.query + 1 - row.first_visible);
         }
         let runs = keep.runs(row.query, row.first_visible);
-        self.maps.resize_with(row.maps.len(), Pairs::default);
-        for (pairs, map) in self.maps.iter_mut().zip(row.maps) {
-            pairs.add(map, &runs, (Code::Byte, FINEST), |steps| steps as u8);
+        // Treatments are looked at where they are: in the rows that answer, and from a distance.
+        if self.plan.chosen.is_none() {
+            self.maps.resize_with(row.maps.len(), Pairs::default);
+            for (pairs, map) in self.maps.iter_mut().zip(row.maps) {
+                pairs.add(map, &runs, (Code::Byte, FINEST), |steps| steps as u8);
+            }
         }
         if keep.answers(row.query) {
             for (all, rows) in [(&mut self.answers, row.maps), (&mut self.logits, row.logits)] {
@@ -254,12 +259,14 @@ impl RowSink for ExploreSink {
     fn merge(&mut self, later: Box<dyn RowSink>) {
         let later = read::<ExploreSink>(later);
         self.answer.merge(later.answer);
+        self.given.merge(later.given);
         self.sinks.merge(later.sinks);
         self.lambda.merge(later.lambda);
         self.grids.iter_mut().zip(later.grids).for_each(|(mine, theirs)| mine.merge(theirs));
         append(&mut self.maps, later.maps);
         append(&mut self.answers, later.answers);
         append(&mut self.logits, later.logits);
+        append(&mut self.contributions, later.contributions);
         self.window = self.window.or(later.window);
     }
 
@@ -268,12 +275,12 @@ impl RowSink for ExploreSink {
         let sinks = std::mem::replace(&mut self.sinks, self.plan.sinks.start(0, 0));
         let lambda = std::mem::replace(&mut self.lambda, LambdaProbe.start(0, 0));
         let (mut thumb, mut grids) = (Vec::new(), Vec::new());
-        for (&(quantity, pooling), sink) in self.plan.pooled.iter().zip(std::mem::take(&mut self.grids)) {
+        for (&(pooled, pooling), sink) in self.plan.pooled.iter().zip(std::mem::take(&mut self.grids)) {
             let grid = read::<GridSink>(sink).grid();
-            if (quantity, pooling) == (Quantity::Effective, Pooling::Max) {
+            if (pooled, pooling) == (Pooled::Of(Quantity::Effective), Pooling::Max) {
                 thumb = triangle(&grid.coarser(grid.rows.div_ceil(self.plan.thumb_bins)));
             }
-            grids.push((quantity, pooling, triangle(&grid)));
+            grids.push((pooled, pooling, triangle(&grid)));
         }
         self.finished = Some(HeadSketch { thumb, sinks: read::<ReceivedSink>(sinks).sinks() });
         let detail = Detail {
@@ -281,6 +288,7 @@ impl RowSink for ExploreSink {
             maps: std::mem::take(&mut self.maps),
             answers: std::mem::take(&mut self.answers),
             logits: std::mem::take(&mut self.logits),
+            contributions: std::mem::take(&mut self.contributions),
             lambdas: read::<LambdaSink>(lambda).lambdas,
             window: self.window,
         };
@@ -294,9 +302,14 @@ impl RowSink for ExploreSink {
 
 #[cfg(test)]
 mod tests {
+    use super::super::codes::RUN;
     use super::*;
+    use crate::model::Agreement;
     use crate::probe::testing::{random_rows, watch};
     use crate::prompt::{Query, Window};
+
+    /// Symmetric and positive: rows have values of three channels.
+    const GRAM: [f32; 9] = [2.0, 0.5, 0.0, 0.5, 1.0, -0.25, 0.0, -0.25, 3.0];
 
     /// 300 tokens; the value at 100..103, asked for at the end.
     fn prompt() -> Prompt {
@@ -323,7 +336,9 @@ mod tests {
     }
 
     fn detail(rows: &[crate::probe::testing::OwnRow], block: usize) -> (Vec<u8>, f64, Detail) {
-        let probe = ExploreProbe::new(&prompt(), Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_bins: 16 });
+        let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_bins: 16 };
+        let agreements = Agreements::from([((0, 0), Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
+        let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements));
         let mut sink = watch::<ExploreSink>(&probe, rows, block);
         sink.finish();
         let (sketch, race) = sink.into_parts();
@@ -341,10 +356,11 @@ mod tests {
             assert!((score_of_blocks - score).abs() < 1e-9 && score > 0.0);
             assert_eq!((&blocks.maps, &blocks.answers), (&whole.maps, &whole.answers));
             assert_eq!((&blocks.logits, &blocks.lambdas), (&whole.logits, &whole.lambdas));
+            assert_eq!(blocks.contributions, whole.contributions);
             // Means are sums in another order; largest magnitudes are the same.
             let peaks = |detail: &Detail| {
                 let of_peaks = detail.grids.iter().filter(|(_, pooling, _)| *pooling == Pooling::Max);
-                of_peaks.map(|(quantity, _, bytes)| (*quantity, bytes.clone())).collect::<Vec<_>>()
+                of_peaks.map(|(pooled, _, bytes)| (*pooled, bytes.clone())).collect::<Vec<_>>()
             };
             assert!(peaks(&blocks) == peaks(&whole));
         }
@@ -364,5 +380,32 @@ mod tests {
             assert!((weight - rows[295].maps[1][key]).abs() <= 0.5001 * step);
         }
         assert_eq!(detail.lambdas.len(), 300);
+    }
+
+    #[test]
+    fn contributions_are_projections_of_weighed_values_and_sum_to_one() {
+        let rows = random_rows(300, 6);
+        let (_, _, detail) = detail(&rows, 128);
+        let row = &rows[295];
+        let value = |key: usize| -> Vec<f64> { row.values[key].iter().map(|&v| f64::from(v)).collect() };
+        let weights = row.effective();
+        let with_gram = |x: &[f64]| -> Vec<f64> {
+            (0..3).map(|i| (0..3).map(|j| f64::from(GRAM[3 * i + j]) * x[j]).sum()).collect()
+        };
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let mixture: Vec<f64> =
+            (0..3).map(|c| (0..296).map(|key| f64::from(weights[key]) * value(key)[c]).sum()).collect();
+        let whole = dot(&mixture, &with_gram(&mixture));
+        let (mut sum, mut code) = (0.0, 0);
+        for run in 0..=295 / RUN {
+            let step = f32::from(detail.contributions[0].exponents[run]).exp2();
+            for key in run * RUN..((run + 1) * RUN).min(296) {
+                let want = f64::from(weights[key]) * dot(&value(key), &with_gram(&mixture)) / whole;
+                let found = f64::from(f32::from(detail.contributions[0].codes[code]) * step);
+                assert!((found - want).abs() <= 0.51 * f64::from(step) + 1e-6, "key {key}: {found} and {want}");
+                (sum, code) = (sum + found, code + 1);
+            }
+        }
+        assert!((sum - 1.0).abs() < 1e-2, "{sum}");
     }
 }

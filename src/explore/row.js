@@ -2,11 +2,12 @@
 
 const QUANTITIES = [
   ["effective", "effective (A₁ − λA₂, or A)"], ["a1", "A₁"], ["a2", "A₂"], ["la2", "λA₂"],
+  ["contribution", "contribution to the output"],
   ["logits1", "logits of A₁"], ["logits2", "logits of A₂"],
 ];
 /** Those that a model has. */
 const quantitiesOf = () => QUANTITIES.filter(([quantity]) => models.some((model) => model.best.has(quantity)));
-const SHORT_NAMES = { effective: "effective", a1: "A₁", a2: "A₂", la2: "λA₂", logits1: "logit 1", logits2: "logit 2" };
+const SHORT_NAMES = { effective: "effective", a1: "A₁", a2: "A₂", la2: "λA₂", contribution: "contribution", logits1: "logit 1", logits2: "logit 2" };
 
 /** Keys listed of a row. */
 const TOP_KEYS = 12;
@@ -27,6 +28,7 @@ async function binOf(head, quantity, query, key) {
   const at = baseLevel(head);
   const grid = await pooledAt(head, quantity, state.pooling, at);
   const [row, column] = [Math.floor(query / grid.tok), Math.floor(key / grid.tok)];
+  if (row < firstRow(head, quantity, grid.tok)) return null;
   return { value: grid.values[(row * (row + 1)) / 2 + column], tok: grid.tok };
 }
 
@@ -35,15 +37,17 @@ async function rowOf(head, quantity, query) {
   const values = new Float32Array(query + 1).fill(NaN);
   const error = new Float32Array(query + 1);
   if (!head.detail || !head.has(quantity)) return { values, error };
-  if (quantity.startsWith("logits")) {
-    const found = await head.fine("logits", quantity === "logits1" ? 0 : 1, query);
+  if (isPooledOnly(quantity)) {
+    const found = await (quantity === "contribution" ? head.fine("contributions", 0, query) : head.fine("logits", quantity === "logits1" ? 0 : 1, query));
     if (found) found.values.forEach((value, key) => { values[key] = value; error[key] = found.steps[key] / 2; });
     return { values, error };
   }
   await head.load();
   for (const [map, factor] of head.mix(quantity, query).entries()) {
     if (map >= head.model.maps || factor === 0) continue;
-    const row = (await head.fine("answers", map, query)) || coarseRow(head, await head.askRows(map, query), query);
+    const fine = await head.fine("answers", map, query);
+    if (!fine && !head.hasRows) return { values, error };
+    const row = fine || coarseRow(head, await head.askRows(map, query), query);
     row.values.forEach((value, key) => {
       values[key] = (Number.isNaN(values[key]) ? 0 : values[key]) + factor * value;
       error[key] += Math.abs(factor) * (row.off || 0.5) * row.steps[key];
@@ -85,9 +89,13 @@ async function read() {
   const quantities = quantitiesOf();
   for (const panel of panels) {
     const { query, key } = panel.cross;
-    const numbers = [];
-    for (const [quantity] of quantities) numbers.push(panel.head.has(quantity) ? await pairOf(panel.head, quantity, query, key) : null);
-    rows.push({ panel, query, key, numbers });
+    const of = async (head) => {
+      const numbers = [];
+      for (const [quantity] of quantities) numbers.push(head.has(quantity) ? await pairOf(head, quantity, query, key) : null);
+      return numbers;
+    };
+    const untreated = panel.head.model.condition === null ? null : await of(panel.model.names.get(panel.head.name));
+    rows.push({ panel, query, key, numbers: await of(panel.head), untreated });
   }
   if (turn !== reads) return; // the cross has moved on
   const { panel, query, key } = rows[state.active];
@@ -96,22 +104,34 @@ async function read() {
   byId("status").textContent =
     `query ${tokenWords(panel.model, query)} → key ${tokenWords(panel.model, key)}` + (shown ? `: ${SHORT_NAMES[state.quantity]} ${inWords(shown)}` : "");
   const table = make("table");
+  table.append(make("caption", "The pair under the cross, in every kind of map."));
   const head = table.createTHead().insertRow();
-  for (const text of ["model", "head", ...quantities.map(([quantity]) => SHORT_NAMES[quantity])]) head.append(make("th", text));
+  for (const text of ["model", "head", ...quantities.map(([quantity]) => SHORT_NAMES[quantity])]) {
+    const cell = make("th", text);
+    cell.scope = "col";
+    head.append(cell);
+  }
   const body = table.createTBody();
-  for (const { panel, numbers } of rows) {
-    const row = body.insertRow();
-    const name = make("th");
-    name.scope = "row";
-    name.append(make("bdi", visible(panel.model.name)));
-    row.append(name, make("td", panel.head.name));
-    numbers.forEach((number, i) => {
-      const cell = make("td", number ? inWords(number) : "", "number");
-      if (number) Object.assign(cell.dataset, { quantity: quantities[i][0], value: number.value, error: number.error ?? "" });
-      row.append(cell);
-    });
+  for (const { panel, numbers, untreated } of rows) {
+    body.append(pairRow(panel, panel.head.model.condition, quantities, numbers));
+    if (untreated) body.append(pairRow(panel, "as it is", quantities, untreated));
   }
   byId("reading").replaceChildren(table);
+}
+
+/** A pair in every kind of map of a panel's head. */
+function pairRow(panel, condition, quantities, numbers) {
+  const row = make("tr");
+  const name = make("th");
+  name.scope = "row";
+  name.append(make("bdi", visible(panel.model.name)), condition === null ? "" : ` ${condition}`);
+  row.append(name, make("td", panel.head.name));
+  numbers.forEach((number, i) => {
+    const cell = make("td", number ? inWords(number) : "", "number");
+    if (number) Object.assign(cell.dataset, { quantity: quantities[i][0], value: number.value, error: number.error ?? "" });
+    row.append(cell);
+  });
+  return row;
 }
 
 /** `0.0312 ± 0.0005`, `below 0.0015`, or the bin it is of. */
@@ -138,9 +158,10 @@ async function wholeRow(panel, query) {
   if (values.some(Number.isNaN)) {
     const grid = await pooledAt(head, quantity, state.pooling, baseLevel(head));
     const bin = Math.floor(query / grid.tok);
+    const isThere = bin >= firstRow(head, quantity, grid.tok);
     for (let key = 0; key < values.length; key++) {
       if (!Number.isNaN(values[key])) continue;
-      values[key] = grid.values[(bin * (bin + 1)) / 2 + Math.floor(key / grid.tok)];
+      values[key] = isThere ? grid.values[(bin * (bin + 1)) / 2 + Math.floor(key / grid.tok)] : 0;
       pooled[key] = 1;
     }
   }
@@ -163,7 +184,7 @@ async function showRow() {
   rowsShown = rows;
   nextKey = 0;
   const { panel, query } = rows[state.active];
-  const predicts = panel.model.prompt.questions.length && panel.model.answers(query) ? ", which predicts a part of the answer" : "";
+  const predicts = panel.model.prompt.questions.length && panel.model.predicts(query) ? ", which predicts a part of the answer" : "";
   byId("row-words").textContent = `Query ${tokenWords(panel.model, query)}${predicts}.`;
   drawProfiles();
   listKeys();

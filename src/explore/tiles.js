@@ -63,16 +63,24 @@ function baseLevel(head) {
   return Math.ceil(Math.log2(bin_tok * Math.ceil(Math.ceil(tokens / bin_tok) / thumb_bins)));
 }
 
+/** Whether only bins are kept of a kind of map, but for the rows that predict an answer. */
+const isPooledOnly = (quantity) => quantity === "contribution" || quantity.startsWith("logits");
+
+/** The first row of bins that a kind of map was worked out for. */
+function firstRow(head, quantity, tok) {
+  return quantity === "contribution" ? Math.floor(head.model.keep.contributions_from / tok) : 0;
+}
+
 /** Whether token pairs tell this kind of map at this level: a mean of bins would miss the weights too small to be told. */
 function hasPairs(head, quantity, pooling, at) {
-  return head.detail !== null && !quantity.startsWith("logits") && at < PAIR_LEVELS && (at === 0 || pooling === "max");
+  return head.hasRows && !isPooledOnly(quantity) && at < PAIR_LEVELS && (at === 0 || pooling === "max");
 }
 
 /** The numbers of a tile from pooled bins. */
 async function pooledTile(head, quantity, pooling, at, x, y) {
   const grid = await pooledAt(head, quantity, pooling, at);
   const values = new Float32Array(TILE * TILE).fill(NaN);
-  for (let row = y * TILE; row < Math.min((y + 1) * TILE, grid.bins); row++) {
+  for (let row = Math.max(y * TILE, firstRow(head, quantity, grid.tok)); row < Math.min((y + 1) * TILE, grid.bins); row++) {
     for (let column = x * TILE; column < Math.min((x + 1) * TILE, row + 1); column++) {
       if (head.window !== null && !visiblePairs(row, column, grid.tok, head.model.tokens, head.window)) continue;
       values[(row - y * TILE) * TILE + column - x * TILE] = grid.values[(row * (row + 1)) / 2 + column];

@@ -105,6 +105,7 @@ function pressed(event, panel) {
     n: toKey,
     m: nextQuantity,
     h: () => nextHead(panel),
+    t: nextTreatment,
   };
   const action = actions[event.key];
   if (!action) return;
@@ -113,6 +114,6 @@ function pressed(event, panel) {
 }
 
 function nextHead(panel) {
-  const heads = panel.model.all.filter((head) => head.detail);
-  if (heads.length) panel.show(heads[(heads.indexOf(panel.head) + 1) % heads.length]);
+  const names = [...panel.model.kept];
+  if (names.length) panel.show(panel.named(names[(names.indexOf(panel.head.name) + 1) % names.length]));
 }

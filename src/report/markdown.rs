@@ -1,30 +1,50 @@
 //! Sections as GitHub Markdown.
 
-use super::Section;
+use super::{Findings, Report, Section};
 use crate::tables::{Cell, Sheet};
 use std::fmt::Write as _;
 
-/// All sections with all their tables.
-pub fn markdown(title: &str, sections: &[Section]) -> String {
-    let mut text = format!("# {}\n", escaped(title));
-    for section in sections {
+/// The comparison, and all sections with all their tables.
+pub fn markdown(report: &Report) -> String {
+    let mut text = format!("# {}\n", escaped(&report.title));
+    if let Some(compared) = &report.compared {
+        let _ = write!(text, "\n## Comparison\n{}", found(&compared.findings));
+        compared.notes.iter().for_each(|note| _ = write!(text, "\n{}\n", escaped(note)));
+        if let Some(sheet) = &compared.sheet {
+            let _ = write!(text, "\n### {}\n\n{}", sheet.title, table(sheet));
+        }
+    }
+    for section in &report.sections {
         let folder = escaped(&section.folder.display().to_string());
         let _ = write!(text, "\n## {} ({folder})\n", escaped(&section.name));
-        let prose = section.question.iter().chain(&section.analysis).chain(std::iter::once(&section.sentence));
-        for paragraph in prose {
+        section.question.iter().for_each(|question| _ = write!(text, "\n{}\n", escaped(question)));
+        text += &found(&section.findings);
+        for paragraph in section.analysis.iter().chain(std::iter::once(&section.sentence)) {
             let _ = write!(text, "\n{}\n", escaped(paragraph));
         }
         let _ = write!(text, "\n{}", command(section));
-        for sheet in section.failures.iter().chain(section.tables(false)).chain(section.tables(true)) {
+        for sheet in section.all_tables() {
             let _ = write!(text, "\n### {}\n\n{}", sheet.title, table(sheet));
         }
     }
     text
 }
 
+/// What was found, as a list.
+fn found(findings: &Findings) -> String {
+    if findings.is_empty() {
+        return String::new();
+    }
+    let told = findings.list.iter().map(|finding| format!("{}: {}", finding.subject, finding.words()));
+    let lines: String =
+        told.chain(findings.remarks.iter().cloned()).map(|line| format!("- {}\n", escaped(&line))).collect();
+    let more = if findings.more > 0 { format!("\n{} more are in the tables.\n", findings.more) } else { String::new() };
+    format!("\n**What was found.**\n\n{lines}{more}")
+}
+
 /// What goes between the markers of a README: the command, and the tables that the first look is for or those named.
 pub(super) fn excerpt(section: &Section, tables: &[String]) -> Result<String, String> {
-    let all = || section.failures.iter().chain(section.tables(false)).chain(section.tables(true));
+    let all = || section.all_tables();
     let mut text = command(section);
     let chosen: Vec<&Sheet> = if tables.is_empty() {
         section.failures.iter().chain(section.results.iter().filter(|sheet| !sheet.detail)).collect()

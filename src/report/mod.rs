@@ -1,17 +1,19 @@
 //! Runs, read back as a page for people: what was asked, what came out and how sure it is, and how to run it again.
 //!
-//! A [`Run`] is read from its folder and becomes a [`Section`]: tables of its records, its figures, its recipe.
-//! Sections are written as one self-contained HTML file ([`html()`]) or as Markdown ([`markdown()`]), and [`splice()`]
+//! A [`Run`] is read from its folder and becomes a [`Section`]: what was found in words, tables of its records, its figures,
+//! its recipe. A [`Report`] of sections, with a comparison of the runs if it is asked for, is written as one self-contained HTML file ([`html()`]) or as Markdown ([`markdown()`]), and [`splice()`]
 //! puts the latter between markers of a README. Everything on the page comes from the folder: nothing is measured or
 //! made up here.
 
 mod facts;
 mod figure;
+mod findings;
 mod html;
 mod input;
 mod markdown;
 mod splice;
 
+pub use findings::Findings;
 pub use html::html;
 pub use input::Run;
 pub use markdown::markdown;
@@ -22,9 +24,34 @@ use facts::Fact;
 use figure::Figure;
 use std::path::PathBuf;
 
+/// What is put on a page.
+#[derive(Debug)]
+pub struct Report {
+    /// The heading.
+    pub title: String,
+    /// The runs, in order.
+    pub sections: Vec<Section>,
+    /// The runs compared, if that was asked for.
+    pub compared: Option<Compared>,
+}
+
+/// Runs, or the models of one, compared on the same prompts.
+#[derive(Debug)]
+pub struct Compared {
+    /// What was found.
+    pub findings: Findings,
+    /// What a reader should know besides.
+    pub notes: Vec<String>,
+    /// The differences.
+    pub(crate) sheet: Option<Sheet>,
+}
+
 /// One run on a page.
 #[derive(Debug)]
 pub struct Section {
+    /// An explorer of its maps: where its page is, as seen from the report.
+    pub explorer: Option<String>,
+    findings: Findings,
     folder: PathBuf,
     /// What the run is called: its preset or subcommand.
     name: String,
@@ -50,6 +77,7 @@ impl Section {
     /// The section of a run. Its bootstrap intervals have the seed that the run had, so they are those it printed.
     pub fn new(run: Run) -> Self {
         let frame = run.frame();
+        let results = tables::sheets(&frame);
         let paragraphs = facts::config(&run, "analysis").unwrap_or_default().split("\n\n").map(str::trim);
         Self {
             name: facts::name(&run),
@@ -58,7 +86,9 @@ impl Section {
             sentence: facts::sentence(&run, &frame),
             command: facts::command(&run),
             failures: facts::failures(&frame),
-            results: tables::sheets(&frame),
+            explorer: None,
+            findings: Findings::of_run(&frame, &results),
+            results,
             lambda: facts::lambda(&run),
             models: facts::models(&run),
             recipe: facts::recipe(&run),
@@ -67,6 +97,23 @@ impl Section {
             figures: run.figures,
             folder: run.folder,
         }
+    }
+
+    /// The folder of the run.
+    pub fn folder(&self) -> &std::path::Path {
+        &self.folder
+    }
+
+    /// All tables, in the order in which they stand.
+    fn all_tables(&self) -> impl Iterator<Item = &Sheet> {
+        self.failures.iter().chain(self.tables(false)).chain(self.tables(true))
+    }
+
+    /// What a figure shows, for those who do not see it.
+    fn alt(&self, figure: &Figure) -> String {
+        let models: Vec<&str> =
+            self.models.iter().flat_map(|sheet| &sheet.rows).map(|row| row[0].text.as_str()).collect();
+        figure.alt(&models, &self.results)
     }
 
     /// Tables that the first look is for, and those for the second.

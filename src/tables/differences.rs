@@ -55,6 +55,53 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
     Sheet::new("differences", "Differences", note.to_owned(), columns, rows).trimmed()
 }
 
+/// What a report begins with, in words, and the unit of its differences.
+const HEADLINES: [(Shown<'static>, &str, &str); 6] = [
+    (ACCURACY, "accuracy", " points"),
+    (LOG_PROB, "log-probability of the answer", " nats"),
+    (ANSWER, "share of the output that the answer gives", " points"),
+    (NOISE, "share of the output that noise gives", " points"),
+    (ANSWER_ABS, "share of |attention| on the answer", " points"),
+    (NLL, "negative log-likelihood of prose", " nats"),
+];
+
+/// A paired difference of two cases in a headline quantity.
+pub(crate) struct Headline {
+    pub(crate) quantity: &'static str,
+    pub(crate) unit: &'static str,
+    /// The other less the baseline, in the unit.
+    pub(crate) difference: Cell,
+}
+
+/// Two cases and how they differ.
+pub(crate) struct Versus {
+    /// The baseline.
+    pub(crate) of: Case,
+    pub(crate) name: String,
+    pub(crate) baseline: String,
+    pub(crate) prompts: usize,
+    pub(crate) headlines: Vec<Headline>,
+}
+
+/// The headline differences of all pairs of cases, in the order of the table. Where heads' outputs were measured, shares of
+/// weights are left to the tables.
+pub(crate) fn headlines(frame: &Frame) -> Vec<Versus> {
+    let written = frame.headline() == ANSWER.metric;
+    let versus = |(a, b): &(Case, Case)| {
+        let mut prompts = 0;
+        let shown = HEADLINES.iter().filter(|(shown, ..)| !(written && *shown == ANSWER_ABS));
+        let headline = |&(shown, quantity, unit): &(Shown<'static>, &'static str, &'static str)| {
+            let (n, difference) = difference(frame, a, b, shown)?;
+            prompts = prompts.max(n);
+            Some(Headline { quantity, unit, difference })
+        };
+        let headlines: Vec<Headline> = shown.filter_map(headline).collect();
+        Versus { of: a.clone(), name: name(frame, b), baseline: name(frame, a), prompts, headlines }
+    };
+    let all: Vec<Versus> = pairs(frame).par_iter().map(versus).collect();
+    all.into_iter().filter(|versus| !versus.headlines.is_empty()).collect()
+}
+
 /// Differences of percentages are percentage points.
 fn heading(quantity: &Shown<'_>) -> String {
     match quantity.kind {

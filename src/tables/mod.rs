@@ -12,6 +12,7 @@ mod sheet;
 mod text;
 
 pub(crate) use ablate::{Delta, Effect, Effects, Knockout};
+pub(crate) use differences::{headlines, Versus};
 pub(crate) use means::cities_name;
 pub(crate) use roles::ROLES;
 pub(crate) use sheet::{numbers, words, Cell, Column, Sheet};

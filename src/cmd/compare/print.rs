@@ -4,6 +4,7 @@ use crate::cli::{CompareArgs, Format};
 use crate::compare::{Comparison, Correction, Row};
 use crate::stats::{LEVEL, RESAMPLES};
 use crate::table::{left, right, Table};
+use crate::tables::{numbers, words, Cell, Column, Sheet};
 use anyhow::Result;
 use serde_json::json;
 use std::io::Write;
@@ -74,6 +75,26 @@ fn columns(comparison: &Comparison, correction: Correction) -> Vec<TableColumn> 
         columns.push(number("n needed", |row| row.needed.map_or("-".to_owned(), |n| n.to_string())));
     }
     columns
+}
+
+/// The table for a report; nothing if there is no row.
+pub(in crate::cmd) fn sheet(comparison: &Comparison, correction: Correction) -> Option<Sheet> {
+    let columns = columns(comparison, correction);
+    let heading = |column: &TableColumn| {
+        let heading = if column.words { words(column.heading) } else { numbers(column.heading) };
+        Column { key: column.key, ..heading }
+    };
+    let cell = |column: &TableColumn, row: &Row| {
+        let text = (column.cell)(row);
+        // Sorted by the number that it begins with.
+        let exact = text.split([' ', '/']).next().and_then(|first| first.trim_start_matches('<').parse().ok());
+        Cell { exact: exact.filter(|_| !column.words), ..Cell::words(text) }
+    };
+    let rows = comparison.rows.iter().map(|row| columns.iter().map(|column| cell(column, row)).collect()).collect();
+    let note =
+        "Means over prompts, and their paired difference [95 % bootstrap interval]. Detectable: the smallest true \
+                difference that so many prompts would have shown with 80 % power.";
+    Sheet::new("compared", "Differences", note.to_owned(), columns.iter().map(heading).collect(), rows).trimmed()
 }
 
 fn p_heading(correction: Correction) -> &'static str {
@@ -199,7 +220,7 @@ fn unsigned_zero(x: f64, decimals: usize) -> f64 {
 }
 
 /// A difference with its interval: `+0.032 [-0.010, +0.054]`.
-pub(super) fn difference(row: &Row) -> String {
+pub(in crate::cmd) fn difference(row: &Row) -> String {
     let decimals = decimals(row);
     let signed = |x: f64| format!("{:+.*}", decimals, unsigned_zero(x, decimals));
     match row.lo.zip(row.hi) {

@@ -1,0 +1,148 @@
+//! What was found, in words: the differences that are told from chance, and those that are not, by name.
+
+use crate::compare::{Comparison, Row};
+use crate::frame::{Frame, Setting};
+use crate::tables::{headlines, Sheet, Versus};
+
+/// Findings that are told in words; the tables have all.
+const MOST: usize = 12;
+
+/// How one thing differs from another.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Finding {
+    /// What is compared, on what.
+    pub(super) subject: String,
+    /// Differences whose interval excludes 0.
+    pub(super) decided: Vec<String>,
+    /// Those whose interval holds 0, or that have none.
+    pub(super) undecided: Vec<String>,
+}
+
+/// What was found, and how much more there is in the tables.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// In the order of the tables.
+    pub(super) list: Vec<Finding>,
+    /// Findings beyond those.
+    pub(super) more: usize,
+    /// What a reader should know: rows of tables that have a remark.
+    pub(super) remarks: Vec<String>,
+}
+
+impl Findings {
+    /// What a run found. Its models differ on the same prompts; a condition differs from the untreated pass.
+    pub(super) fn of_run(frame: &Frame, sheets: &[Sheet]) -> Self {
+        let all = headlines(frame);
+        let remarks = sheets.iter().flat_map(remarks).collect();
+        let list = all.iter().take(MOST).map(Finding::of_cases).collect();
+        Self { list, more: all.len().saturating_sub(MOST), remarks }
+    }
+
+    /// What a comparison found: a finding for each pair and group.
+    pub fn of_comparison(comparison: &Comparison, difference: impl Fn(&Row) -> String) -> Self {
+        let mut list: Vec<Finding> = Vec::new();
+        for row in &comparison.rows {
+            let group: Vec<String> = row.group.iter().map(|(column, value)| format!("{column} {value}")).collect();
+            let group = if group.is_empty() { String::new() } else { format!(", {}", group.join(", ")) };
+            let subject = format!("{} against {}{group}", row.other, row.baseline);
+            let found = match list.iter_mut().position(|finding| finding.subject == subject) {
+                Some(at) => &mut list[at],
+                None => {
+                    list.push(Finding { subject, decided: Vec::new(), undecided: Vec::new() });
+                    list.last_mut().expect("it was just added")
+                }
+            };
+            let unit = row.unit.as_deref().map(|unit| format!(" {unit}")).unwrap_or_default();
+            found.add(&row.name(), row.diff, row.lo.zip(row.hi), &format!("{}{unit}", difference(row)));
+        }
+        let more = list.len().saturating_sub(MOST);
+        list.truncate(MOST);
+        Self { list, more, remarks: Vec::new() }
+    }
+
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.remarks.is_empty()
+    }
+}
+
+impl Finding {
+    fn of_cases(versus: &Versus) -> Self {
+        let prompts = if versus.prompts == 1 { "1 prompt".to_owned() } else { format!("{} prompts", versus.prompts) };
+        let subject =
+            format!("{} against {}, {}, {prompts}", versus.name, versus.baseline, setting_words(versus.of.setting));
+        let mut finding = Self { subject, decided: Vec::new(), undecided: Vec::new() };
+        for headline in &versus.headlines {
+            let cell = &headline.difference;
+            let interval = cell.interval.map(|interval| (interval.lo, interval.hi));
+            let words = format!("{}{} {}", cell.text, headline.unit, cell.aside);
+            finding.add(headline.quantity, cell.exact.unwrap_or(f64::NAN), interval, words.trim_end());
+        }
+        finding
+    }
+
+    /// Takes in a difference, as decided or not.
+    fn add(&mut self, quantity: &str, diff: f64, interval: Option<(f64, f64)>, words: &str) {
+        // An interval without width is no interval: all prompts say the same, which says nothing of others.
+        let excludes_0 = interval.is_some_and(|(lo, hi)| hi - lo >= 1e-12 && (lo > 0.0 || hi < 0.0));
+        if excludes_0 {
+            let side = if diff > 0.0 { "higher" } else { "lower" };
+            self.decided.push(format!("{side} {quantity}: {words}"));
+        } else {
+            self.undecided.push(format!("{quantity}: {words}"));
+        }
+    }
+
+    /// `higher accuracy: +20.0 points [+5.0, +40.0]; undecided: …`.
+    pub(super) fn words(&self) -> String {
+        let mut parts = self.decided.clone();
+        if !self.undecided.is_empty() {
+            parts.push(format!("undecided: {}", self.undecided.join("; ")));
+        }
+        parts.join("; ")
+    }
+}
+
+/// `4096 tokens, N=1 R=1`.
+fn setting_words((tokens, needles, asked): Setting) -> String {
+    let asked = if needles > 0 { format!(", N={needles} R={asked}") } else { String::new() };
+    format!("{tokens} tokens{asked}")
+}
+
+/// The rows of a table that have something said about them: `diff 4096 6 2: accuracy at the floor`.
+fn remarks(sheet: &Sheet) -> Vec<String> {
+    let Some(at) = sheet.columns.iter().position(|column| column.name == "remark") else { return Vec::new() };
+    let names: Vec<usize> = (0..at).filter(|&i| sheet.columns[i].key).collect();
+    let said = sheet.rows.iter().filter(|row| !row[at].is_none());
+    let words = |i: &usize, row: &[crate::tables::Cell]| {
+        let heading = &sheet.columns[*i].heading;
+        match heading.as_str() {
+            "tokens" => format!("{} tokens", row[*i].text),
+            _ if sheet.columns[*i].number => format!("{heading}={}", row[*i].text),
+            _ => row[*i].text.clone(),
+        }
+    };
+    said.map(|row| {
+        let names: Vec<String> = names.iter().map(|i| words(i, row)).collect();
+        format!("{}: {}", names.join(", "), row[at].text)
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_decided_if_its_interval_excludes_0_and_has_a_width() {
+        let mut finding = Finding { subject: String::new(), decided: Vec::new(), undecided: Vec::new() };
+        finding.add("accuracy", 0.2, Some((0.05, 0.4)), "+20 points");
+        finding.add("noise", -0.1, Some((-0.2, 0.0)), "-10 points");
+        finding.add("entropy", -0.1, Some((-0.1, -0.1)), "-0.1 nats");
+        finding.add("NLL", -0.5, Some((-0.6, -0.4)), "-0.5 nats");
+        finding.add("loss", 0.5, None, "+0.5");
+        assert_eq!(finding.decided, ["higher accuracy: +20 points", "lower NLL: -0.5 nats"]);
+        assert_eq!(finding.undecided, ["noise: -10 points", "entropy: -0.1 nats", "loss: +0.5"]);
+        assert!(finding.words().ends_with("; undecided: noise: -10 points; entropy: -0.1 nats; loss: +0.5"));
+    }
+}
