@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Tests `difftool explore` in a real browser: python3 tests/browser/explore.py [target/release/difftool] [--shots DIR]
+"""Tests `difftool explore` and `difftool report` in a real browser:
+
+    python3 tests/browser/explore.py [target/release/difftool] [--shots DIR]
 
 Needs Chromium, which is installed from Debian's packages where that is possible; without it the tests are skipped, and say
 so. Nothing else: the browser is driven by devtools.py, without network.
@@ -15,6 +17,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import devtools  # noqa: E402
+import report  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -77,6 +80,67 @@ def numbers_are_those_that_heatmap_writes(page, tool, folder, ctx, spans):
     return checked
 
 
+def contributions_of_a_row_sum_to_one_and_those_of_a_region_to_its_share(page, folder):
+    """The contribution map against `share_out` in results.csv, which is worked out after the pass, from other sums."""
+    with open(folder / "explore" / "results.csv", newline="") as file:
+        records = [row for row in csv.DictReader(file) if row["metric"] == "share_out" and row["head"] != ""]
+    shares = {(row["model"], f"{row['layer']}.{row['head']}", row["region"]): float(row["value"]) for row in records}
+    checked = 0
+    for i, model in enumerate(["transformer", "diff"]):
+        for head in page.js(f"[...models[{i}].kept].slice(0, 3)"):
+            rows = page.js(f"""(async () => {{
+                const head = models[{i}].names.get('{head}'), out = [];
+                for (const row of models[{i}].answerRows()) {{
+                    const {{ values }} = await rowOf(head, 'contribution', row);
+                    const of = {{}};
+                    values.forEach((x, key) => of[models[{i}].region(key)] = (of[models[{i}].region(key)] || 0) + x);
+                    out.push([values.reduce((sum, x) => sum + x, 0), of]);
+                }}
+                return out; }})()""")
+            assert all(abs(whole - 1) < 0.01 for whole, _ in rows), rows
+            # share_out weighs rows by how much is written in them: it lies between their least and their most.
+            for region in ["answer", "filler", "question"]:
+                of_rows = [of.get(region, 0) for _, of in rows]
+                share = shares[model, head, region]
+                assert min(of_rows) - 0.01 <= share <= max(of_rows) + 0.01, f"{model} {head} {region}: {share}, rows {of_rows}"
+                checked += 1
+    return checked
+
+
+def treatments_are_a_switch_with_what_they_change(browser, tool, folder, shots):
+    run(tool, folder, "explore", "--model", "diff", "--ctx", "1k", "--keep", 3, "--condition", "mask(noise)", "--condition",
+        "ablate(best:2:share_out)", "--out", "treated", "-q")
+    with open(folder / "treated" / "results.csv", newline="") as file:
+        records = list(csv.DictReader(file))
+    found = {row["condition"]: float(row["value"]) for row in records if row["metric"] == "answer_log_prob"}
+    page = devtools.Page(browser)
+    try:
+        page.open(folder / "treated" / "explore.html")
+        options = page.js("[...document.getElementById('treatment').options].map((option) => option.value)")
+        assert options == ["", "mask(noise)", "ablate(best:2:share_out)"], options
+        rows = page.js("[...document.querySelectorAll('#changes tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+        for row, condition in zip(rows, options):
+            assert abs(float(row[3]) - found[condition]) < 0.0006, f"{row}: {found[condition]}"
+        page.js("toAnswer()")
+        page.until("rowsShown.length > 0", "the row is taken")
+        page.js("read()")
+        before = shown(page, 0, "effective")[0]
+        page.js("(() => { const s = document.getElementById('treatment'); s.value = 'mask(noise)'; s.dispatchEvent(new Event('change')); })()")
+        page.until("document.querySelectorAll('#reading tbody tr').length === 2", "the pair is read as it was, too")
+        after, untreated = shown(page, 0, "effective")[0], shown(page, 1, "effective")[0]
+        assert untreated == before and after != before, f"{before}, {untreated}, {after}"
+        filler = page.js("(async () => { const { values } = await rowOf(panels[0].head, 'effective', state.row); return Math.max(...models[0].prompt.regions.filter(([name]) => name === 'filler').flatMap(([, from, to]) => [...values.slice(from, to)]).map(Math.abs)); })()")
+        assert filler == 0, f"noise is masked, and a key of it has {filler}"
+        page.js("panels[0].canvas.focus()")
+        page.press("t", text="t")
+        assert page.js("state.treatment") == "ablate(best:2:share_out)", "t goes to the next"
+        assert page.troubles == [], page.troubles
+        if shots:
+            page.screenshot(shots / "treated.png")
+    finally:
+        page.close()
+
+
 def the_picture_has_the_colour_of_the_number(page):
     """The pixel in the middle of the cross's cell against the scale."""
     page.js("toAnswer()")
@@ -118,7 +182,7 @@ def keys_alone_are_enough(page):
     head = page.js("panels[0].head.name")
     page.press("h", text="h")
     assert page.js("panels[0].head.name") != head
-    for _ in range(5):
+    for _ in range(6):
         page.press("m", text="m")
     assert page.js("state.quantity") == "effective"
 
@@ -214,6 +278,8 @@ def long_prompts_say_what_is_pooled(browser, tool, folder):
             go(page, query, key)
             value, error = shown(page, 0, "effective")
             assert abs(value - x) <= error + 1e-6 and error < 0.01, f"{query}, {key}: {value} ± {error}, and heatmap wrote {x}"
+        # Of a row that is not the question's no contribution was worked out.
+        assert page.js("pairOf(panels[0].head, 'contribution', 3000, 2990)") is None
         go(page, 3000, 1000)
         assert "largest of 32 × 32" in page.js("document.getElementById('reading').textContent")
         assert "elsewhere bins of 32 × 32" in page.js("document.getElementById('kept').textContent")
@@ -238,12 +304,17 @@ def main():
         try:
             wall = page.open(html)
             metrics = {metric["name"]: metric["value"] for metric in page.call("Performance.getMetrics")["metrics"]}
+            first = page.js("Number(document.documentElement.dataset.firstView)")
+            assert 0 < first < 1000 * wall + 50, f"the first view after {first} ms"
+            print(f"  first view after {first / 1000:.2f} s")
             print(f"  ready after {wall:.1f} s ({metrics['TaskDuration']:.1f} s of work), {html.stat().st_size / 1e6:.1f} MB")
             if shots:
                 shots.mkdir(parents=True, exist_ok=True)
                 page.screenshot(shots / "first.png")
             checked = numbers_are_those_that_heatmap_writes(page, tool, folder, "1k", [("1000..1010", "480..560"), ("600..612", "560..612")])
             print(f"  {checked} numbers are those that heatmap wrote")
+            checked = contributions_of_a_row_sum_to_one_and_those_of_a_region_to_its_share(page, folder)
+            print(f"  {checked} regions contribute what results.csv has as share_out")
             the_picture_has_the_colour_of_the_number(page)
             keys_alone_are_enough(page)
             a_pointer_moves_zooms_and_takes_rows(page)
@@ -253,9 +324,11 @@ def main():
             assert all(url.startswith("file://") for url in page.requests), page.requests
         finally:
             page.close()
+        treatments_are_a_switch_with_what_they_change(browser, tool, folder, shots)
         hostile_names_and_tokens_are_text(browser, tool, folder, shots)
+        report.check(browser, tool, folder, shots)
         long_prompts_say_what_is_pooled(browser, tool, folder)
-    print("the explorer passes in", browser)
+    print("explorer and report pass in", browser)
 
 
 if __name__ == "__main__":

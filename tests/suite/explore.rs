@@ -45,22 +45,27 @@ fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
         assert!(dir.path().join(file).exists(), "{file}");
     }
     let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
-    assert!(page.contains(r#"content="default-src 'none'; style-src 'sha256-"#));
+    assert!(page.contains(r#"content="default-src 'none'; img-src data:; style-src 'sha256-"#));
     let contents = contents(&page);
     assert_eq!(contents["prompts"].as_array().unwrap().len(), 1, "both models have the same prompt");
     for model in contents["models"].as_array().unwrap() {
         assert_eq!(model["heads"].as_array().unwrap().len(), 4);
         let details = model["details"].as_array().unwrap();
-        let share = |layer: &serde_json::Value, head: &serde_json::Value| {
-            let all = model["heads"].as_array().unwrap();
-            let found = all.iter().find(|h| h["layer"] == *layer && h["head"] == *head).unwrap();
-            found["numbers"]["share_abs answer"].as_f64().unwrap()
-        };
-        let shares: Vec<f64> = details.iter().map(|d| share(&d["layer"], &d["head"])).collect();
+        let numbers = model["numbers"].as_object().unwrap();
+        let share = |name: &str| numbers[name]["share_out answer"].as_f64().unwrap();
+        let shares: Vec<f64> = details.iter().map(|d| share(&format!("{}.{}", d["layer"], d["head"]))).collect();
         assert!(shares.len() == 3 && shares.is_sorted_by(|a, b| a >= b), "the best first: {shares:?}");
+        let least = numbers.keys().map(|name| share(name)).fold(f64::INFINITY, f64::min);
+        assert!(least <= shares[2], "the one that is left out is the smallest");
+        for name in ["context_rms", "retrieval_score", "induction"] {
+            assert!(numbers["0.0"][name].is_number(), "{name}");
+        }
+        let kinds: Vec<&str> =
+            details[0]["index"]["grids"].as_array().unwrap().iter().map(|grid| grid[0].as_str().unwrap()).collect();
+        assert!(kinds.contains(&"contribution"), "{kinds:?}");
     }
-    // Thumbnails and three heads of two models.
-    assert_eq!(blobs(&page).len(), 8);
+    // Thumbnails, and three heads of two models with their token pairs apart.
+    assert_eq!(blobs(&page).len(), 14);
 }
 
 #[test]
@@ -77,6 +82,30 @@ fn the_page_does_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
+fn treatments_are_passes_of_the_same_heads_with_what_they_change() {
+    let dir = scratch();
+    let args = "explore --model ./diff --ctx 256 --keep 2 --out treated -q --condition";
+    difftool(&dir, args).args(["mask(noise)", "--condition", "ablate(0.1)"]).assert().success();
+    let contents = contents(&fs::read_to_string(dir.path().join("treated/explore.html")).unwrap());
+    let models = contents["models"].as_array().unwrap();
+    let conditions: Vec<Option<&str>> = models.iter().map(|model| model["condition"].as_str()).collect();
+    assert_eq!(conditions, [None, Some("mask(noise)"), Some("ablate(0.1)")]);
+    let heads = |model: &serde_json::Value| -> Vec<String> {
+        model["details"].as_array().unwrap().iter().map(|d| format!("{}.{}", d["layer"], d["head"])).collect()
+    };
+    let of = |model: &serde_json::Value, name: &str| model["answers"][name].as_f64().unwrap();
+    for treated in &models[1..] {
+        assert_eq!(heads(treated), heads(&models[0]));
+        assert_ne!(of(treated, "answer_log_prob"), of(&models[0], "answer_log_prob"));
+        assert_eq!(treated["details"][0]["index"]["maps"].as_array().unwrap().len(), 0, "only rows that answer");
+        assert_eq!(treated["details"][0]["index"]["answers"].as_array().unwrap().len(), 2);
+    }
+    let refused = difftool(&dir, "explore --model ./diff --ctx 256 --condition mask(nowhere)").output().unwrap();
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && stderr.contains("--condition"), "{stderr}");
+}
+
+#[test]
 fn a_text_is_explored_too_and_its_tokens_cannot_leave_their_element() {
     let dir = scratch();
     let hostile = "</script><script>alert(1)</script> \u{202e}\u{0} & <!-- ".repeat(30);
@@ -87,8 +116,8 @@ fn a_text_is_explored_too_and_its_tokens_cannot_leave_their_element() {
     let texts = contents["prompts"][0]["texts"].as_array().unwrap();
     let text: String = texts.iter().map(|text| text.as_str().unwrap()).collect();
     assert!(text.contains("</script><script>alert(1)</script>"), "{text}");
-    // Contents, thumbnails, four heads and the script of the page.
-    assert_eq!(page.matches("<script").count(), 1 + 1 + 4 + 1);
+    // Contents, thumbnails, four heads in two parts each, and the script of the page.
+    assert_eq!(page.matches("<script").count(), 1 + 1 + 8 + 1);
     assert!(!page.contains("alert(1)<"));
 }
 

@@ -189,7 +189,7 @@ fn a_page_shows_tables_figures_lambda_recipe_and_environment() {
     let figure = STANDARD.encode(fs::read(scratch.path("run/accuracy.png")).unwrap());
     let weights = "1".repeat(64);
     for shown in [
-        "<h1>difftool ratio</h1>",
+        "<h1><bdi>difftool ratio</bdi></h1>",
         "Is it found?",
         "<p>First.</p>",
         "<p>Second.</p>",
@@ -376,13 +376,79 @@ fn several_runs_are_sections_in_the_order_given() {
     let page = scratch.stdout(&["run", "again"]);
     let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text}"));
     assert!(place("id=\"run-1\"") < place("id=\"run-2\""));
-    assert!(place("<span class=\"muted\">run</span></h2>") < place("<span class=\"muted\">again</span></h2>"));
+    assert!(place("<bdi>run</bdi></span></h2>") < place("<bdi>again</bdi></span></h2>"));
     assert!(page.contains("href=\"#run-2\""));
     let mut ids: Vec<&str> = page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     let all = ids.len();
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), all, "ids are unique");
+}
+
+#[test]
+fn a_report_begins_with_what_was_found_and_names_what_is_undecided() {
+    let mut fixture = Fixture::needle();
+    // Shares of the answer that differ by about as much as they vary: undecided. Noise is lower in every prompt.
+    for (i, record) in fixture.records.iter_mut().enumerate() {
+        let of_diff = record.identity.model == "diff";
+        let seed = record.identity.seed.unwrap() as f64;
+        match &*record.measure.metric {
+            "share_abs" => record.measure.value = Some(0.3 + if of_diff { 0.02 * (seed - 4.4) } else { 0.0 }),
+            "noise_abs" => record.measure.value = Some(if of_diff { 0.4 + 0.01 * seed } else { 0.7 }),
+            _ => assert!(i < 60),
+        }
+    }
+    let scratch = Scratch::new(&fixture);
+    let page = scratch.stdout(&["run"]);
+    let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text}"));
+    assert!(place("What was found") < place("<table"));
+    assert!(page.contains("<bdi>diff against transformer, 4096 tokens, N=1 R=1, 10 prompts</bdi>"));
+    let undecided = page.split("undecided: ").nth(1).unwrap().split("</span>").next().unwrap();
+    assert!(undecided.contains("accuracy: +20.0 points [+0.0, +50.0]"), "{undecided}");
+    assert!(undecided.contains("share of |attention| on the answer: "), "{undecided}");
+    let markdown = scratch.stdout(&["run", "--format", "markdown"]);
+    let found = markdown.split("**What was found.**").nth(1).unwrap();
+    assert!(found.contains("- diff against transformer, 4096 tokens") && found.contains("undecided: accuracy"));
+}
+
+#[test]
+fn every_table_is_in_the_contents_and_has_a_caption() {
+    let scratch = Scratch::new(&Fixture::quantised());
+    let page = scratch.stdout(&["run"]);
+    let tables = page.matches("<table").count();
+    assert!(tables > 4 && page.contains(&format!("Contents: {tables} tables")), "{tables}");
+    assert_eq!(page.matches("<caption>").count(), tables);
+    for link in page.split("href=\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        assert!(page.contains(&format!("id=\"{link}\"")), "{link} leads nowhere");
+    }
+    assert!(page.contains("class=\"skip\" href=\"#main\"") && page.contains("Back to the contents"));
+    assert!(!page.contains("scope=\"col\"></th>"), "every heading has words");
+    let alt = page.split(" alt=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(alt.starts_with("Needles found, in percent, by depth") && alt.contains("transformer and diff"), "{alt}");
+}
+
+#[test]
+fn runs_are_compared_and_their_explorers_linked() {
+    let scratch = Scratch::new(&Fixture::needle());
+    let mut again = Fixture::needle();
+    again.records.iter_mut().filter(|r| r.measure.metric == "share_abs").for_each(|r| {
+        let seed = r.identity.seed.unwrap() as f64;
+        r.measure.value = r.measure.value.map(|x| x + 0.1 + 0.001 * seed);
+    });
+    again.write(&scratch.path("an other"));
+    scratch.refuses(&["run", "an other", "--explore"], 2, &["none of the runs has a file explore.html"]);
+    fs::write(scratch.path("an other/explore.html"), "<p>maps</p>").unwrap();
+    fs::create_dir(scratch.path("pages")).unwrap();
+    scratch.report(&["run", "an other", "--compare", "--explore", "-o", "pages/all.html"]).assert().success();
+    let page = fs::read_to_string(scratch.path("pages/all.html")).unwrap();
+    assert!(page.contains("href=\"../an%20other/explore.html\""), "a link that moves with the page");
+    let comparison = page.split("id=\"comparison\"").nth(1).unwrap().split("</section>").next().unwrap();
+    assert!(comparison.contains("higher share_abs[answer]: +0.104"), "{comparison}");
+    assert!(comparison.contains("<caption>Differences"), "{comparison}");
+    // The models of one run.
+    let one = scratch.stdout(&["run", "--compare", "--format", "markdown"]);
+    assert!(one.contains("## Comparison") && one.contains("diff against transformer"), "{one}");
+    scratch.refuses(&["run", "--compare", "--format", "text"], 2, &["leave --compare and --explore out"]);
 }
 
 #[test]

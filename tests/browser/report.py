@@ -1,0 +1,106 @@
+"""What `difftool report` is like in a real browser; explore.py runs it."""
+
+import subprocess
+
+import devtools
+
+
+def run(tool, folder, *arguments):
+    done = subprocess.run([tool, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+
+
+def the_skip_link_is_first_and_leads_to_what_was_found(page):
+    page.js("document.activeElement.blur()")
+    page.press("Tab")
+    assert page.js("document.activeElement.className") == "skip", page.js("document.activeElement.outerHTML")
+    assert page.js("document.activeElement.getBoundingClientRect().left") >= 0, "the focused skip link is in view"
+    page.press("Enter", text="\r")
+    page.until("location.hash === '#main'", "the skip link is followed")
+    assert page.js("document.activeElement.id") == "main"
+    assert page.js("document.querySelector('main h3').textContent") == "What was found"
+    assert page.js("document.querySelectorAll('.findings li').length") > 0
+
+
+def a_table_is_one_tab_stop(page):
+    stops = page.js("""[...document.querySelectorAll('table')].map((table) => {
+        const inside = table.parentElement.querySelectorAll('button, a, [tabindex="0"]');
+        return [...inside].filter((element) => element.tabIndex === 0).length + (table.parentElement.tabIndex === 0 ? 1 : 0); })""")
+    assert stops and max(stops) <= 1, f"tab stops of the tables: {stops}"
+    assert page.js("[...document.querySelectorAll('table')].every((table) => table.caption && table.caption.textContent)")
+
+
+def headings_sort_up_down_and_back(page):
+    column = """[...document.querySelector('table.sortable').tBodies[0].rows].map((row) => row.cells[0].textContent)"""
+    before = page.js(column)
+    page.js("document.querySelector('table.sortable thead button').focus()")
+    sort = "document.querySelector('table.sortable th').getAttribute('aria-sort')"
+    seen = []
+    for _ in range(3):
+        page.press("Enter", text="\r")
+        seen.append((page.js(sort), page.js(column)))
+    assert [state for state, _ in seen] == ["ascending", "descending", None], seen
+    assert seen[0][1] == sorted(before) and seen[1][1] == sorted(before, reverse=True) and seen[2][1] == before, seen
+    page.press("ArrowRight")
+    assert page.js("document.activeElement === document.querySelectorAll('table.sortable thead button')[1]"), "arrows go on"
+    assert "Headings sort" in page.js("document.querySelector('.hint').textContent")
+
+
+def the_contents_lead_to_folded_tables_and_back(page):
+    page.js("document.querySelector('#contents details').open = true")
+    folded = "[...document.querySelectorAll('#contents ul ul a')].find((a) => document.querySelector(a.hash).closest('details:not([open])'))"
+    assert page.js(f"Boolean({folded})"), "some tables are folded away"
+    name = page.js(f"{folded}.hash")
+    page.js(f"{folded}.click()")
+    page.until(f"!document.querySelector('{name}').closest('details:not([open])')", "a folded table unfolds")
+    page.until(f"Math.abs(document.querySelector('{name}').getBoundingClientRect().top) < innerHeight", "it is in view")
+    assert page.js("[...document.querySelectorAll('a')].some((a) => a.hash === '#contents')"), "there is a way back"
+
+
+def it_fits_a_telephone_and_the_dark(page, shots):
+    page.resize(400, 800, mobile=True)
+    page.js("new Promise((done) => setTimeout(done, 300))")
+    wide = page.js("document.documentElement.scrollWidth")
+    assert wide <= 400, f"{wide} pixels wide"
+    hints = page.js("""[...document.querySelectorAll('table')].filter((t) => !t.closest('details:not([open])') && t.scrollWidth > t.parentElement.clientWidth + 1)
+        .map((t) => t.parentElement.previousElementSibling.textContent)""")
+    assert hints and all("scrolls sideways" in hint for hint in hints), hints
+    if shots:
+        page.screenshot(shots / "report-400px.png")
+    page.resize(1280, 900)
+    light = page.js("getComputedStyle(document.body).backgroundColor")
+    page.dark()
+    assert page.js("getComputedStyle(document.body).backgroundColor") != light
+    if shots:
+        page.screenshot(shots / "report-dark.png")
+    page.dark(False)
+
+
+def check(browser, tool, folder, shots):
+    """Two runs, compared, one of them with an explorer."""
+    run(tool, folder, "needle", "--ctx", 512, "--samples", 3, "--needles", "1,2", "--out", "one", "-q")
+    run(tool, folder, "report", "one", "explore", "--explore", "-o", "report.html", "-q")
+    run(tool, folder, "report", "one", "--compare", "-o", "compared.html", "-q")
+    page = devtools.Page(browser)
+    try:
+        page.call("Page.navigate", url="file://" + str(folder / "report.html"))
+        page.until("document.querySelectorAll('th button').length > 0", "the tables sort")
+        the_skip_link_is_first_and_leads_to_what_was_found(page)
+        a_table_is_one_tab_stop(page)
+        headings_sort_up_down_and_back(page)
+        the_contents_lead_to_folded_tables_and_back(page)
+        assert page.js("[...document.images].every((image) => image.alt.length > 40)"), "figures say what is seen"
+        if shots:
+            page.screenshot(shots / "report.png")
+        it_fits_a_telephone_and_the_dark(page, shots)
+        link = page.js("[...document.querySelectorAll('a')].find((a) => a.textContent.startsWith('Walk around')).href")
+        assert link == "file://" + str(folder / "explore" / "explore.html"), link
+        page.call("Page.navigate", url="file://" + str(folder / "compared.html"))
+        page.until("document.querySelector('#comparison table')", "the comparison is there")
+        assert page.js("document.querySelector('#comparison').compareDocumentPosition(document.querySelector('#run-1'))") & 4, "it comes first"
+        assert page.troubles == [], page.troubles
+        assert all(url.startswith(("file://", "data:")) for url in page.requests), page.requests
+        if shots:
+            page.screenshot(shots / "compared.png")
+    finally:
+        page.close()
