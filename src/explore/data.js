@@ -290,6 +290,9 @@ function short(x) {
   return x.toFixed(size < 0.1 ? 5 : size < 10 ? 4 : 2);
 }
 
+/** A share in percent; nothing measured is a dash, and nothing has no sign. */
+const percent = (x) => (x === undefined ? "–" : `${(100 * x).toFixed(1).replace(/^-(0\.0)$/, "$1")} %`);
+
 function trouble(error) {
   const note = byId("trouble");
   note.hidden = false;

@@ -95,7 +95,10 @@ function listen() {
   on("go", "click", go);
   for (const id of ["go-query", "go-key"]) on(id, "keydown", (event) => event.key === "Enter" && go());
   new ResizeObserver(() => { if (state.isFitted) fit(); else keepInside(); drawProfiles(); }).observe(byId("panels"));
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => rescale().catch(trouble));
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    rescale().catch(trouble);
+    drawProfiles();
+  });
 }
 
 /** Which pairs are told one by one, in words. */

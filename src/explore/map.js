@@ -91,7 +91,7 @@ class Panel {
     const numbers = head.numbers;
     const share = numbers["share_out answer"] ?? numbers["share_abs answer"];
     const words = [head.hasRows ? "token by token" : head.detail ? "answering rows token by token" : "small picture only"];
-    if (share !== undefined && this.model.prompt.questions.length) words.push(`answer ${(100 * share).toFixed(1)} %`);
+    if (share !== undefined && this.model.prompt.questions.length) words.push(`answer ${percent(share)}`);
     if (numbers.lambda !== undefined) words.push(`λ ${numbers.lambda.toFixed(2)}`);
     if (state.treatment !== "") words.push(head.model.condition === null ? "as it is: not kept under the treatment" : head.model.condition);
     this.note.textContent = words.join(" · ");

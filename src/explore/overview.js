@@ -112,7 +112,7 @@ function colourOverview() {
   for (const model of models) {
     for (const head of model.all) {
       const value = numbersNow(head)[id];
-      head.label.textContent = value === undefined ? "–" : isShare ? `${(100 * value).toFixed(1)} %` : short(value);
+      head.label.textContent = value === undefined ? "–" : isShare ? percent(value) : short(value);
       head.label.style.backgroundColor = value === undefined ? "" : scale.css(value);
       head.label.style.color = value === undefined ? "" : scale.ink(value);
       head.button.setAttribute("aria-label", `layer ${head.layer}, head ${head.head}: ${name} ${head.label.textContent}${head.detail ? ", kept token by token" : ""}`);
@@ -143,7 +143,6 @@ function drawChanges() {
       const of = (model) => [model.answers.answer_log_prob, model.numbersOf(panel.head.name)["share_out answer"]];
       const [[logProb, share], [before, shareBefore]] = [of(variant), of(panel.model)];
       const isChange = variant !== panel.model;
-      const percent = (x) => (x === undefined ? "–" : `${(100 * x).toFixed(1)} %`);
       const exact = variant.answers.exact;
       const cells = [
         variant.condition || "as it is", exact === undefined ? "–" : exact === 1 ? "found" : "missed", logProb === undefined ? "–" : logProb.toFixed(3),
