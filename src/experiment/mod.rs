@@ -206,8 +206,9 @@ impl Setup {
 
     /// The records of what measures pooled over all cells, after the last.
     pub fn pooled(&self, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
+        let Some(first) = self.grid.cells().into_iter().next() else { return Vec::new() };
         let found = measures.iter_mut().flat_map(|measure| measure.finish());
-        found.map(|found| self.pooled_record(found)).collect()
+        found.map(|found| self.pooled_record(&first, found)).collect()
     }
 
     fn cell(&self, cell: &Cell, measures: &[&dyn Measure]) -> CellResult {
@@ -362,16 +363,16 @@ impl Setup {
     }
 
     /// A record of what a measure pooled over all prompts.
-    fn pooled_record(&self, (place, measure): (Place, Found)) -> Record {
+    /// A record of all cells: like those of the `first`, but for what differs between them.
+    fn pooled_record(&self, first: &Cell, (place, measure): (Place, Found)) -> Record {
         let (model, condition) = (&self.models[place.model], &self.conditions[place.condition]);
-        let cell = &self.grid.cells()[0];
         let identity = Identity {
             sample: None,
             seed: None,
             depth_req_pct: None,
             cities: None,
             rows: Some("all".into()),
-            ..self.identity(cell, model, condition)
+            ..self.identity(first, model, condition)
         };
         Record { identity: Arc::new(identity), measure }
     }
