@@ -79,7 +79,8 @@ pub fn columns() -> usize {
 
 /// Text in lines that fit the page; those after the first begin with the indent.
 pub fn wrapped(text: &str, indent: &str) -> String {
-    textwrap::fill(text, textwrap::Options::new(columns()).subsequent_indent(indent).break_words(false))
+    let options = textwrap::Options::new(columns()).subsequent_indent(indent).break_words(false);
+    textwrap::fill(text, options.word_splitter(textwrap::WordSplitter::NoHyphenation))
 }
 
 /// Standard output. Its errors name it; a closed pipe stays a closed pipe.

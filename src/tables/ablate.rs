@@ -33,6 +33,11 @@ impl Delta {
         Interval { lo: self.lo, hi: self.hi }
     }
 
+    /// Whether nothing in the interval is larger than that, in either direction.
+    fn is_within(self, bound: f64) -> bool {
+        self.lo > -bound && self.hi < bound
+    }
+
     /// In percentage points, or in its own unit.
     fn cell(self, kind: Kind) -> Cell {
         Cell::difference(kind, self.difference, Some(self.interval()))

@@ -12,7 +12,8 @@ pub fn text(frame: &Frame) -> String {
     let show = frame.config_text("show");
     let mut text = String::new();
     for sheet in sheets(frame).iter().filter(|sheet| !sheet.detail || of_preset(show).contains(&sheet.id)) {
-        let note = if sheet.note.is_empty() { String::new() } else { format!(". {}", sheet.note) };
+        let stop = if sheet.title.ends_with('?') { "" } else { "." };
+        let note = if sheet.note.is_empty() { String::new() } else { format!("{stop} {}", sheet.note) };
         let heading = wrapped(&format!("{}{note}", sheet.title), "");
         let _ = match sheet.columns.as_slice() {
             [_] => write!(text, "{heading}\n\n{}\n\n", sentences(sheet)),

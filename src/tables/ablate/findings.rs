@@ -5,6 +5,9 @@ use super::nats;
 use crate::table::percent;
 use std::fmt::Write as _;
 
+/// A change of log-probability that nobody would notice: the right answer is 5 % more or less likely.
+const HARDLY_NATS: f64 = 0.05;
+
 /// What was found, a sentence for each model and question.
 pub(super) fn words(effects: &Effects) -> Vec<String> {
     let mut sentences: Vec<String> = effects.conditions.iter().filter_map(condition_words).collect();
@@ -35,6 +38,9 @@ fn condition_words(effect: &Effect) -> Option<String> {
     let survives = effect.accuracy.fraction.unwrap_or_default() >= half;
     let said = if name.starts_with("mask(noise") && !name.contains("layers=") {
         match effect.log_prob_nats.sign() {
+            _ if effect.log_prob_nats.is_within(HARDLY_NATS) => {
+                "noise makes next to no difference, less than 0.05 nats"
+            }
             1 => "noise costs this model: it answers better without",
             -1 => "this model needs what counts as noise: it answers worse without",
             _ => "no cost of noise can be told from chance in these prompts",
@@ -140,6 +146,7 @@ mod tests {
     fn words_follow_the_interval_and_not_the_estimate() {
         assert!(said(effect("mask(noise)", 9, delta(0.5, 0.1)))[0].contains("noise costs this model"));
         assert!(said(effect("mask(noise)", 9, delta(0.5, 0.6)))[0].contains("told from chance"));
+        assert!(said(effect("mask(noise)", 9, delta(0.01, 0.005)))[0].contains("next to no difference"));
         assert!(said(effect("mask(noise, rows=all)", 9, delta(-0.5, 0.1)))[0].contains("needs what counts as noise"));
         assert!(said(effect("mask(needle+answer)", 0, delta(-9.0, 1.0)))[0].contains("as it must be"));
         assert!(said(effect("mask(needle+answer)", 8, delta(-0.1, 1.0)))[0].contains("do not measure retrieval"));
