@@ -6,7 +6,7 @@ mod values;
 pub use values::{IndexRange, TokenRange, TokenSpan};
 
 use crate::attention::Selection;
-use crate::compare::{Column, Condition, Correction, Where};
+use crate::compare::{Column, Condition, Correction, Replicates, Where, SEED_FOLDERS};
 use crate::experiment::Shard;
 use crate::generate::MAX_NEW;
 use crate::measure::AR_MAX_COUNT;
@@ -642,6 +642,10 @@ pub struct CompareArgs {
     /// A row for each value of these columns; layer and head bring in the records of layers and heads
     #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
     pub group_by: Vec<Column>,
+    /// Models are replicates: they differ by the training seed that PATTERN finds in their names (`*` is its digits).
+    /// Recipes are compared, seed by seed; intervals are over seeds and prompts, and fewer than 3 seeds have none
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
+    pub replicates: Option<Replicates>,
     /// How p-values are corrected for the number of rows
     #[arg(long, value_enum, default_value_t = Correction::Holm)]
     pub correction: Correction,

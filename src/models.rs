@@ -115,17 +115,18 @@ fn eos_ids(dir: Option<&Path>, config: &Value, vocab: usize) -> Result<Vec<u32>>
     Ok(ids)
 }
 
-/// The names that are meant: `all` stands for the built-in ones, nothing for the built-in pair.
+/// The names that are meant: `all` stands for the built-in ones, nothing for the built-in pair, and a folder that `difftool
+/// train` made of several seeds for the model of each seed.
 ///
 /// # Errors
 /// A usage error if a model is named twice.
 pub fn resolve(names: &[String]) -> Result<Vec<String>> {
-    let mut wanted: Vec<&str> = Vec::new();
+    let mut wanted: Vec<String> = Vec::new();
     match names {
-        [] => wanted.extend(["transformer", "diff"]),
+        [] => wanted.extend(["transformer", "diff"].map(str::to_owned)),
         names => names.iter().for_each(|name| match name.as_str() {
-            "all" => wanted.extend(built_in_names()),
-            name => wanted.push(name),
+            "all" => wanted.extend(built_in_names().into_iter().map(str::to_owned)),
+            name => wanted.extend(seeds_of(name).unwrap_or_else(|| vec![name.to_owned()])),
         }),
     }
     for (i, name) in wanted.iter().enumerate() {
@@ -133,7 +134,24 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
             bail_usage!("model {name} is named twice");
         }
     }
-    Ok(wanted.into_iter().map(str::to_owned).collect())
+    Ok(wanted)
+}
+
+/// The models `FOLDER/seed-N`, in the order of their numbers; nothing where the name is that of a model itself.
+fn seeds_of(name: &str) -> Option<Vec<String>> {
+    if BUILT_IN.iter().any(|model| model.name == name) || Path::new(name).join("config.json").exists() {
+        return None;
+    }
+    let mut seeds: Vec<(u64, String)> = Vec::new();
+    for entry in Path::new(name).read_dir().ok()?.filter_map(Result::ok) {
+        let folder = entry.file_name().into_string().unwrap_or_default();
+        let seed = folder.strip_prefix("seed-").and_then(|seed| seed.parse().ok());
+        if let Some(seed) = seed.filter(|_| entry.path().join("config.json").exists()) {
+            seeds.push((seed, format!("{}/{folder}", name.trim_end_matches('/'))));
+        }
+    }
+    seeds.sort();
+    (!seeds.is_empty()).then(|| seeds.into_iter().map(|(_, name)| name).collect())
 }
 
 /// How folders are read, where their own files do not decide.
@@ -289,5 +307,28 @@ impl Opened {
             lambda: transformer.lambdas()?,
         };
         Ok(Model { name, transformer, vocabulary, eos_ids, info })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_seeds_is_the_model_of_each_in_the_order_of_their_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().to_str().unwrap();
+        for seed in ["seed-10", "seed-2", "seed-x", "seed-3"] {
+            std::fs::create_dir(folder.path().join(seed)).unwrap();
+        }
+        for begun in ["seed-10", "seed-2", "seed-x"] {
+            std::fs::write(folder.path().join(begun).join("config.json"), "{}").unwrap();
+        }
+        let expected = [format!("{name}/seed-2"), format!("{name}/seed-10")];
+        assert_eq!(resolve(&[format!("{name}/")]).unwrap(), expected);
+        let twice = resolve(&[name.to_owned(), expected[1].clone()]).unwrap_err().to_string();
+        assert!(twice.contains("seed-10 is named twice"), "{twice}");
+        std::fs::write(folder.path().join("config.json"), "{}").unwrap();
+        assert_eq!(resolve(&[name.to_owned()]).unwrap(), [name], "it is a model itself");
     }
 }

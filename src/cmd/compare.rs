@@ -29,6 +29,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<()> {
         metrics: Metrics::parse(&args.metric)?,
         wheres: args.wheres.clone(),
         group_by: args.group_by.clone(),
+        replicates: args.replicates.clone(),
         correction: args.correction,
         detect: args.detect,
         seed: args.seed,

@@ -2,6 +2,7 @@
 
 use super::choice::Choice;
 use super::column::{Column, Value, COLUMNS};
+use crate::bail_usage;
 use crate::record::Record;
 use anyhow::{bail, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -125,6 +126,11 @@ impl Cells {
         value.map_or(Some(0), |value| self.values[column as usize].numbers.get(value).copied())
     }
 
+    /// Whether a column has a value that passes a test, a missing one included.
+    pub(super) fn has(&self, column: Column, test: impl Fn(Option<&Value>) -> bool) -> bool {
+        test(None) || self.values[column as usize].list.iter().any(|value| test(Some(value)))
+    }
+
     /// The values of a column that occur in any record, whether it is compared or not.
     pub(super) fn all_values(&self, column: Column) -> String {
         let list = &self.values[column as usize].list;
@@ -178,7 +184,7 @@ impl<'a> Collector<'a> {
             counts.errors += 1;
             return Ok(());
         }
-        let (mut key, identity_chosen) = self.identity(record);
+        let (mut key, identity_chosen) = self.identity(at, record)?;
         for column in OF_MEASURE {
             key[column as usize] = self.cells.values[column as usize].number(column.of(record));
         }
@@ -195,19 +201,29 @@ impl<'a> Collector<'a> {
     }
 
     /// The identity's part of the key, worked out once for neighbours that share it.
-    fn identity(&mut self, record: &Record) -> (Key, bool) {
+    fn identity(&mut self, (_, number, name): (u32, u32, &str), record: &Record) -> Result<(Key, bool)> {
         if let Some((last, key, chosen)) = &self.last {
             if Arc::ptr_eq(last, &record.identity) {
-                return (*key, *chosen);
+                return Ok((*key, *chosen));
             }
         }
         let mut key = [0; COLUMNS];
         for column in Column::ALL.into_iter().filter(|column| !OF_MEASURE.contains(column)) {
-            key[column as usize] = self.cells.values[column as usize].number(column.of_identity(&record.identity));
+            key[column as usize] =
+                self.cells.values[column as usize].number(self.choice.value(column, &record.identity));
         }
         let chosen = self.choice.identity(&record.identity);
+        if let Some(pattern) =
+            self.choice.replicates.as_ref().filter(|_| chosen && key[Column::Replicate as usize] == 0)
+        {
+            bail_usage!(
+                "{name}, record {number}: the name of model {} has no training seed (`{pattern}`), so it is no replicate; \
+                 say where it stands with `replicates`, or leave the model out with `wheres` model=…",
+                record.identity.model
+            );
+        }
         self.last = Some((record.identity.clone(), key, chosen));
-        (key, chosen)
+        Ok((key, chosen))
     }
 
     /// A metric has one unit everywhere: numbers in two units have no difference.

@@ -1,6 +1,7 @@
 //! Which records are compared: metrics, conditions on columns, layers and heads.
 
 use super::column::{names, Column, Value};
+use super::replicates::{means, Replicates};
 use crate::bail_usage;
 use crate::record::{Identity, Record};
 use anyhow::Result;
@@ -134,6 +135,8 @@ pub(super) struct Choice {
     pub(super) wheres: Vec<Where>,
     pub(super) by: Option<Column>,
     pub(super) group_by: Vec<Column>,
+    /// How models tell recipe and training seed, where they are replicates.
+    pub(super) replicates: Option<Replicates>,
 }
 
 impl Choice {
@@ -144,9 +147,29 @@ impl Choice {
             || self.wheres.iter().any(|condition| condition.column == column)
     }
 
+    /// An identity's value in a column: of replicates, the model is the recipe.
+    pub(super) fn value(&self, column: Column, identity: &Identity) -> Option<Value> {
+        let told = || self.replicates.as_ref()?.split(&identity.model);
+        match column {
+            Column::Model => told().map(|(recipe, _)| Value::Text(recipe)).or_else(|| column.of_identity(identity)),
+            Column::Replicate => told().map(|(_, seed)| Value::Int(seed)),
+            column => column.of_identity(identity),
+        }
+    }
+
+    /// Whether a value is the one that a condition asks for. Recipes may be named by their last folders.
+    pub(super) fn meets(&self, condition: &Where, value: Option<&Value>) -> bool {
+        let by_its_end = || match (&condition.value, value) {
+            (Some(Value::Text(typed)), Some(Value::Text(recipe))) => means(typed, recipe),
+            _ => false,
+        };
+        condition.value.as_ref() == value
+            || (condition.column == Column::Model && self.replicates.is_some() && by_its_end())
+    }
+
     fn passes(&self, column: Column, value: Option<Value>) -> bool {
         let mut conditions = self.wheres.iter().filter(|condition| condition.column == column).peekable();
-        conditions.peek().is_none() || conditions.any(|condition| condition.value == value)
+        conditions.peek().is_none() || conditions.any(|condition| self.meets(condition, value.as_ref()))
     }
 
     /// Whether an identity meets the conditions.
@@ -156,7 +179,7 @@ impl Choice {
             // Logits that were left alone have no scope, and are what a comparison by bits or conditions compares with.
             Column::Scope if self.by == Some(Column::Bits) && identity.bits.is_none() => true,
             Column::Scope | Column::Bits if self.by == Some(Column::Condition) && identity.condition.is_none() => true,
-            column => self.passes(column, column.of_identity(identity)),
+            column => self.passes(column, self.value(column, identity)),
         })
     }
 
@@ -183,6 +206,9 @@ impl Choice {
     /// # Errors
     /// A usage error with those that can.
     pub(super) fn check_columns(&self) -> Result<()> {
+        if self.replicates.is_none() && self.mentions(Column::Replicate) {
+            bail_usage!("replicate: models are no replicates unless `replicates` says so");
+        }
         if let Some(by) = self.by.filter(|by| !by.can_be_compared()) {
             bail_usage!("`by` {by}: cells can be compared by {}", names(Column::can_be_compared));
         }
@@ -207,6 +233,7 @@ mod tests {
             wheres: wheres.iter().map(|text| text.parse().unwrap()).collect(),
             by: None,
             group_by: group_by.to_vec(),
+            replicates: None,
         }
     }
 

@@ -12,6 +12,8 @@ use strum::{EnumCount, IntoStaticStr, VariantArray};
 pub enum Column {
     /// Name of the model.
     Model,
+    /// Training seed of the model, where models are replicates; missing otherwise.
+    Replicate,
     /// Attention variant.
     Variant,
     /// What the prompt asks for.
@@ -56,7 +58,7 @@ pub enum Column {
 
 use Column::{
     Bits, Cities, Condition, CtxTok, DepthRealPct, DepthReqPct, Head, Layer, Metric, Model, Needles, Placed, Query,
-    Region, Retrieve, Rows, Sample, Scope, Seed, Task, Variant,
+    Region, Replicate, Retrieve, Rows, Sample, Scope, Seed, Task, Variant,
 };
 
 /// How many columns there are.
@@ -105,9 +107,9 @@ impl Column {
         matches!(self, DepthRealPct | Placed)
     }
 
-    /// Whether cells can be put side by side by it: not by what only tells prompts of one kind apart.
+    /// Whether cells can be put side by side by it: not by what only tells prompts of one kind, or models of one recipe, apart.
     pub fn can_be_compared(self) -> bool {
-        !matches!(self, Metric | Sample | Seed) && !self.is_finding()
+        !matches!(self, Metric | Sample | Seed | Replicate) && !self.is_finding()
     }
 
     /// Whether rows can be made for each value of it.
@@ -140,7 +142,8 @@ impl Column {
             Placed => id.placed.map(|placed| Value::text(if placed { "true" } else { "false" })),
             Bits => id.bits.map(|n| Value::Int(n.into())),
             Scope => id.scope.as_deref().map(Value::text),
-            Layer | Head | Metric | Region => None,
+            // It is read off the model's name by who knows how: `Choice::value`.
+            Replicate | Layer | Head | Metric | Region => None,
         }
     }
 
@@ -248,9 +251,11 @@ mod tests {
     #[test]
     fn columns_are_those_of_the_record_that_are_not_findings() {
         let findings = ["schema", "value", "unit", "n", "error"];
+        let of_names = "replicate".to_owned();
         let mut expected: Vec<String> =
             crate::record::columns().into_iter().filter(|name| !findings.contains(&name.as_str())).collect();
-        let mut found: Vec<String> = Column::ALL.iter().map(ToString::to_string).collect();
+        let mut found: Vec<String> =
+            Column::ALL.iter().map(ToString::to_string).filter(|name| *name != of_names).collect();
         expected.sort();
         found.sort();
         assert_eq!(found, expected);

@@ -102,7 +102,9 @@ impl Condition {
             Of::Other => Some(row.mean_other),
         };
         let Some(number) = number else {
-            bail_usage!("'{self}': {} has no interval, as n is {}", row.name(), row.n);
+            let few =
+                row.seeds.map_or_else(|| format!("n is {}", row.n), |seeds| format!("it is of {seeds} training seeds"));
+            bail_usage!("'{self}': {} has no interval, as {few}", row.name());
         };
         Ok(match self.operator {
             Operator::Less => number < self.limit,

@@ -18,6 +18,10 @@
 //!    and misses is McNemar's where each prompt asks one question; otherwise, and of anything else, it is Wilcoxon's of the
 //!    prompts' means. All p-values are corrected together.
 //!
+//! Where models are [`Replicates`] (recipes, each trained from several seeds), seeds of one number are paired, and what is
+//! independent are seeds and prompts: each prompt that all seeds have counts once for each seed, intervals and p-values are
+//! those of [`Replicated`](crate::stats::Replicated), and fewer than three seeds have neither.
+//!
 //! Nothing depends on the order of records but which value of a column is the baseline when none is named: the first.
 
 mod cells;
@@ -28,6 +32,7 @@ mod input;
 mod join;
 mod manifests;
 mod plan;
+mod replicates;
 mod rows;
 
 pub use cells::Counts;
@@ -37,11 +42,12 @@ pub use condition::Condition;
 pub use input::Input;
 pub use manifests::Mismatch;
 pub use plan::Level;
+pub use replicates::{Replicates, SEED_FOLDERS};
 pub use rows::{Correction, Row, Test};
 
 use crate::bail_usage;
 use crate::record;
-use crate::stats::RESAMPLES;
+use crate::stats::{LEAST_SEEDS, RESAMPLES};
 use anyhow::Result;
 use cells::{Cells, Collector, Key};
 use choice::Choice;
@@ -49,7 +55,7 @@ use join::Joined;
 use manifests::Prompts;
 use plan::Plan;
 use rows::Settings;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Below so many prompts bootstrap intervals are too narrow.
@@ -70,6 +76,9 @@ pub struct Request {
     pub wheres: Vec<Where>,
     /// One row for each value of these.
     pub group_by: Vec<Column>,
+    /// Models whose names differ in their training seed are replicates of one recipe: recipes are compared, or each with itself
+    /// where `by` is a column, and intervals are over seeds and prompts.
+    pub replicates: Option<Replicates>,
     /// For the p-values.
     pub correction: Correction,
     /// A difference, in the unit of its metric: how many prompts would show it?
@@ -132,8 +141,9 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     let choice = Choice {
         metrics: request.metrics.clone(),
         wheres: request.wheres.clone(),
-        by: request.by,
+        by: request.by.or(request.replicates.as_ref().map(|_| Column::Model)),
         group_by: request.group_by.clone(),
+        replicates: request.replicates.clone(),
     };
     choice.check_columns()?;
     let inputs = request.inputs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
@@ -148,8 +158,13 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     }
     let joined = plans.iter().map(|plan| join::join(&cells, plan, &names)).collect::<Result<Vec<_>>>()?;
     let groups = rows::groups(&choice, &plans, &joined)?;
-    let settings =
-        Settings { resamples: RESAMPLES, seed: request.seed, correction: request.correction, detect: request.detect };
+    let settings = Settings {
+        resamples: RESAMPLES,
+        seed: request.seed,
+        correction: request.correction,
+        detect: request.detect,
+        replicates: request.replicates.is_some(),
+    };
     let rows = rows::rows(&cells, &choice, &plans, &joined, &groups, settings)?;
     note_pairs(&plans, &joined, request, &mut notes);
     note_rows(&rows, &choice, &groups, &mut notes);
@@ -177,7 +192,8 @@ fn check_manifests(inputs: &[Input], request: &Request, notes: &mut Vec<String>)
                 input.results.display()
             ));
         }
-        if request.by == Some(Column::Model) && input.manifest.as_ref().is_some_and(manifests::mixes_tokenizers) {
+        let by_model = request.by == Some(Column::Model) || request.replicates.is_some();
+        if by_model && input.manifest.as_ref().is_some_and(manifests::mixes_tokenizers) {
             notes.push(format!("{}: its models cut the same text into different tokens", input.name));
         }
     }
@@ -278,11 +294,28 @@ fn note_rows(rows: &[Row], choice: &Choice, groups: &[Column], notes: &mut Vec<S
     if !kinds.is_empty() {
         notes.push(format!("a row for each {}: their values are not averaged", kinds.join(", ")));
     }
+    let seeds: BTreeSet<usize> = rows.iter().filter_map(|row| row.seeds).collect();
+    if let (Some(least), Some(most)) = (seeds.first(), seeds.last()) {
+        notes.push(of_seeds(*least, *most));
+        return;
+    }
     if rows.iter().any(|row| row.n == 1) {
         notes.push("a single prompt has neither interval nor test: it says nothing about others".into());
     }
     if let Some(least) = rows.iter().map(|row| row.n).filter(|n| (2..FEW_PROMPTS).contains(n)).min() {
         notes.push(format!("n below {FEW_PROMPTS}, down to {least}: bootstrap intervals are too narrow"));
+    }
+}
+
+/// What intervals rest on, where models are replicates.
+fn of_seeds(least: usize, most: usize) -> String {
+    let count = if least == most { least.to_string() } else { format!("{least} to {most}") };
+    match (least < LEAST_SEEDS, most < LEAST_SEEDS) {
+        (_, true) => format!(
+            "{count} training seeds: differences of these models, which say nothing of other seeds; intervals take {LEAST_SEEDS}"
+        ),
+        (true, _) => format!("intervals rest on {count} training seeds, on the prompts of all; below {LEAST_SEEDS} there are none"),
+        _ => format!("intervals rest on {count} training seeds and their prompts: they are of other seeds and other prompts"),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::cells::{Cell, Cells, Key, Mask};
 use super::choice::{Choice, MetricName, Metrics, Where};
 use super::column::{names, Column, Value};
+use super::replicates::{means, short};
 use crate::bail_usage;
 use anyhow::Result;
 use serde::Serialize;
@@ -71,7 +72,7 @@ pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline:
         }
     }
     match (choice.by, inputs) {
-        (Some(by), _) => by_column(cells, by, baseline),
+        (Some(by), _) => by_column(cells, choice, by, baseline),
         (None, [name]) => {
             bail_usage!("{name} alone can be compared with itself only `by` a column: {}", varying(cells))
         }
@@ -98,7 +99,7 @@ fn varying(cells: &Cells) -> String {
     found.join(", ")
 }
 
-fn by_column(cells: &Cells, by: Column, baseline: Option<&str>) -> Result<Vec<Plan>> {
+fn by_column(cells: &Cells, choice: &Choice, by: Column, baseline: Option<&str>) -> Result<Vec<Plan>> {
     let mut values: Vec<u32> = Vec::new();
     for number in cells.cells.iter().map(|cell| cell.key[by as usize]) {
         if !values.contains(&number) && (number != 0 || by.missing_counts()) {
@@ -113,9 +114,11 @@ fn by_column(cells: &Cells, by: Column, baseline: Option<&str>) -> Result<Vec<Pl
         values.sort_by_key(|&value| value != 0);
     }
     let listed: Vec<String> = values.iter().map(|&value| cells.value_name(by, value)).collect();
+    let recipes = choice.replicates.is_some() && by == Column::Model;
     if let Some(text) = baseline {
+        let meant = listed.iter().position(|recipe| recipes && means(text.trim(), recipe));
         let wanted = by.parse(text).ok().and_then(|value| cells.number(by, value.as_ref()));
-        match values.iter().position(|&value| wanted == Some(value)) {
+        match meant.or_else(|| values.iter().position(|&value| wanted == Some(value))) {
             Some(place) => values[..=place].rotate_right(1),
             None => bail_usage!("`baseline` {text}: {by} is one of {}", listed.join(", ")),
         }
@@ -130,8 +133,10 @@ fn by_column(cells: &Cells, by: Column, baseline: Option<&str>) -> Result<Vec<Pl
         let only = listed.first().map_or("no values", String::as_str);
         bail_usage!("`by` {by}: there is nothing to compare {only} with; {}", varying(cells));
     }
+    let names = if recipes { short(&listed) } else { listed.iter().map(String::as_str).collect() };
     let side = |value: u32| {
-        let name = cells.value_name(by, value);
+        let whole = cells.value_name(by, value);
+        let name = listed.iter().position(|name| *name == whole).map_or(whole.clone(), |i| names[i].to_owned());
         let label = if by == Column::Model || by == Column::Variant { name } else { format!("{by}={name}") };
         Side { label, filter: Filter::Value(by, value) }
     };
@@ -222,8 +227,9 @@ impl Level {
 /// # Errors
 /// A usage error with what does occur.
 pub(super) fn check(choice: &Choice, cells: &Cells) -> Result<()> {
-    for Where { column, value, text } in &choice.wheres {
-        if cells.number(*column, value.as_ref()).is_none() {
+    for condition in &choice.wheres {
+        let Where { column, text, .. } = condition;
+        if !cells.has(*column, |value| choice.meets(condition, value)) {
             bail_usage!("`wheres` {text}: no record has it; {column} is one of {}", cells.all_values(*column));
         }
     }

@@ -1,12 +1,12 @@
 //! From pairs of cells to rows: means, differences with their intervals, tests, and what many tests at once cost.
 
-use super::cells::Cells;
+use super::cells::{Cells, Key};
 use super::choice::Choice;
 use super::column::Column;
 use super::join::{Joined, Pair};
 use super::plan::{Level, Plan};
 use crate::bail_usage;
-use crate::stats::{bh, holm, mcnemar, mean, pairs_needed, smallest_detectable, wilcoxon, Paired};
+use crate::stats::{bh, holm, mcnemar, mean, pairs_needed, smallest_detectable, wilcoxon, Paired, Replicated};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -48,6 +48,8 @@ pub enum Test {
     Mcnemar,
     /// Wilcoxon's signed-rank test, of means over the questions of each prompt.
     Wilcoxon,
+    /// Student's t of the mean over training seeds and prompts, where models are replicates.
+    T,
 }
 
 impl Test {
@@ -77,6 +79,9 @@ pub struct Row {
     pub unit: Option<String>,
     /// Prompts: what is independent, and what means and interval are over.
     pub n: usize,
+    /// Training seeds, where models are replicates: with their prompts what the interval is over. `n` is then of the prompts
+    /// that all seeds have.
+    pub seeds: Option<usize>,
     /// Pairs of cells: more than prompts, where a prompt has several questions.
     pub cells: usize,
     /// Mean of the baseline, over prompts.
@@ -85,15 +90,16 @@ pub struct Row {
     pub mean_other: f64,
     /// Mean over prompts of the difference.
     pub diff: f64,
-    /// Lower end of the 95 % bootstrap interval of `diff`; missing of a single prompt.
+    /// Lower end of the 95 % interval of `diff`; missing of a single prompt, and of fewer than three seeds.
     pub lo: Option<f64>,
     /// Upper end.
     pub hi: Option<f64>,
-    /// The smallest true difference that so many prompts would have shown with 80 % power; missing where they do not tell.
+    /// The smallest true difference that so many prompts (seeds, of replicates) would have shown with 80 % power; missing where
+    /// they do not tell.
     pub detectable: Option<f64>,
-    /// Prompts that would show the difference asked for with 80 % power.
+    /// Prompts (seeds, of replicates) that would show the difference asked for with 80 % power.
     pub needed: Option<u64>,
-    /// Prompts where the other is larger.
+    /// Prompts (seeds, of replicates) where the other is larger.
     pub wins: usize,
     /// Where both are equal.
     pub ties: usize,
@@ -123,6 +129,8 @@ pub(super) struct Settings {
     pub(super) correction: Correction,
     /// A difference that prompts are wanted for.
     pub(super) detect: Option<f64>,
+    /// Whether models are replicates.
+    pub(super) replicates: bool,
 }
 
 /// Place among the chosen metrics, metric, region, level, group, comparison: what a row is of, in the order of rows.
@@ -152,7 +160,11 @@ pub(super) fn rows(
     }
     let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
         let metric = cells.value_name(Column::Metric, key.1);
-        let row = compared(pairs, HITS.contains(&metric.as_str()), settings);
+        let row = if settings.replicates {
+            replicated(pairs, settings)
+        } else {
+            compared(pairs, HITS.contains(&metric.as_str()), settings)
+        };
         let row = row.with_context(|| format!("{metric}: its numbers are too large to be averaged"))?;
         Ok(named(row, cells, key, &plans[key.5], groups))
     };
@@ -232,6 +244,57 @@ fn compared(pairs: &[Pair], hits: bool, settings: Settings) -> Option<Row> {
     Some(row)
 }
 
+/// The same where models are replicates: what is independent are seeds and prompts.
+fn replicated(pairs: &[Pair], settings: Settings) -> Option<Row> {
+    let tables = by_seed(pairs);
+    let differences: Vec<Vec<f64>> =
+        tables.iter().map(|of_seed| of_seed.iter().map(|(a, b)| b - a).collect()).collect();
+    let found = Replicated::new(&differences)?;
+    let of = |f: fn(&(f64, f64)) -> f64| {
+        mean(
+            &tables
+                .iter()
+                .map(|of_seed| mean(&of_seed.iter().map(f).collect::<Vec<_>>()))
+                .collect::<Option<Vec<_>>>()?,
+        )
+    };
+    let count = |test: fn(&f64) -> bool| found.of_seeds.iter().filter(|diff| test(diff)).count();
+    Some(Row {
+        n: tables.first().map_or(0, Vec::len),
+        seeds: Some(tables.len()),
+        cells: pairs.len(),
+        mean_baseline: of(|(a, _)| *a)?,
+        mean_other: of(|(_, b)| *b)?,
+        diff: found.diff,
+        lo: found.interval.map(|interval| interval.lo),
+        hi: found.interval.map(|interval| interval.hi),
+        detectable: found.interval.and_then(|_| smallest_detectable(&found.of_seeds)),
+        needed: settings.detect.and_then(|size| pairs_needed(&found.of_seeds, size)),
+        wins: count(|diff| *diff > 0.0),
+        ties: count(|diff| *diff == 0.0),
+        losses: count(|diff| *diff < 0.0),
+        test: found.p.map(|_| Test::T),
+        p: found.p,
+        ..Row::default()
+    })
+}
+
+/// Means of the questions of each prompt that all seeds have, seeds × prompts, in the order of their keys.
+fn by_seed(pairs: &[Pair]) -> Vec<Vec<(f64, f64)>> {
+    let mut seeds: BTreeMap<u32, BTreeMap<Key, (f64, f64)>> = BTreeMap::new();
+    for of_prompt in by_prompt(pairs, Column::PROMPT) {
+        let mut prompt = of_prompt[0].key;
+        prompt[Column::PROMPT..].fill(0);
+        let seed = std::mem::take(&mut prompt[Column::Replicate as usize]);
+        prompt[Column::Variant as usize] = 0; // a folder may hold another model than its neighbours
+        seeds.entry(seed).or_default().insert(prompt, means(of_prompt));
+    }
+    let everywhere = |prompt: &&Key| seeds.values().all(|of_seed| of_seed.contains_key(*prompt));
+    let shared: Vec<Key> =
+        seeds.values().next().into_iter().flat_map(BTreeMap::keys).filter(everywhere).copied().collect();
+    seeds.values().map(|of_seed| shared.iter().map(|prompt| of_seed[prompt]).collect()).collect()
+}
+
 /// Pairs that agree in the first `columns`, which are neighbours.
 fn by_prompt(pairs: &[Pair], columns: usize) -> Vec<&[Pair]> {
     pairs.chunk_by(|a, b| a.key[..columns] == b.key[..columns]).collect()
@@ -271,7 +334,8 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    const SETTINGS: Settings = Settings { resamples: 400, seed: 0, correction: Correction::Holm, detect: None };
+    const SETTINGS: Settings =
+        Settings { resamples: 400, seed: 0, correction: Correction::Holm, detect: None, replicates: false };
 
     /// The pair of one question of one prompt.
     fn pair(prompt: u32, query: u32, (a, b): (f64, f64)) -> Pair {

@@ -44,6 +44,7 @@ fn request(inputs: &[PathBuf]) -> Request {
         metrics: Metrics::Headline,
         wheres: Vec::new(),
         group_by: Vec::new(),
+        replicates: None,
         correction: Correction::Holm,
         detect: None,
         seed: 0,

@@ -1,6 +1,6 @@
 //! 95 % intervals: Wilson for one proportion, bootstrap for a mean.
 
-use super::quantile;
+use super::{quantile, LEAST_SEEDS};
 use crate::rng::Rng;
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
@@ -27,14 +27,11 @@ impl Interval {
     }
 }
 
-/// Replicates below which nothing is said about others.
-const FEWEST_REPLICATES: usize = 3;
-
 /// Student's (1908) interval of the mean of a few replicates, m ± t s / √n with t of n − 1 degrees of freedom: a bootstrap of
 /// five numbers would be too narrow. Nothing of fewer than three.
 pub fn student(replicates: &[f64]) -> Option<Interval> {
     let n = replicates.len();
-    if n < FEWEST_REPLICATES {
+    if n < LEAST_SEEDS {
         return None;
     }
     let mean = replicates.iter().sum::<f64>() / n as f64;

@@ -15,7 +15,7 @@ const MANY: f64 = 200.0;
 
 /// The quantile of Student's distribution: for many degrees of freedom ν by the first term of its expansion about the normal
 /// one, z + (z³ + z) / 4ν, which is within 10⁻⁵ of it there.
-fn student(level: f64, freedom: f64) -> Option<f64> {
+pub(super) fn student(level: f64, freedom: f64) -> Option<f64> {
     if freedom < MANY {
         return Some(StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(level));
     }

@@ -16,17 +16,17 @@ use tempfile::TempDir;
 
 /// What the small runs are of.
 #[derive(Clone)]
-struct Run {
-    model: &'static str,
-    prompts: u64,
-    seed: u64,
+pub(super) struct Run {
+    pub(super) model: &'static str,
+    pub(super) prompts: u64,
+    pub(super) seed: u64,
     bits: Option<u32>,
     scope: Option<&'static str>,
     /// Added to every share.
-    shift: f64,
+    pub(super) shift: f64,
 }
 
-const RUN: Run = Run { model: "transformer", prompts: 30, seed: 0, bits: None, scope: None, shift: 0.0 };
+pub(super) const RUN: Run = Run { model: "transformer", prompts: 30, seed: 0, bits: None, scope: None, shift: 0.0 };
 
 impl Run {
     fn condition(&self) -> Option<String> {
@@ -56,7 +56,7 @@ impl Run {
     }
 
     /// Two questions of every prompt: a hit or miss, and the answer's share of the whole model and of two layers.
-    fn records(&self) -> Vec<Record> {
+    pub(super) fn records(&self) -> Vec<Record> {
         let mut records = Vec::new();
         for (prompt, query) in (0..self.prompts).flat_map(|prompt| [(prompt, 0), (prompt, 1)]) {
             let identity = Arc::new(self.identity(prompt, query));
@@ -75,7 +75,7 @@ impl Run {
         records
     }
 
-    fn manifest(&self) -> Manifest {
+    pub(super) fn manifest(&self) -> Manifest {
         let info = ModelInfo {
             name: self.model.into(),
             weights_sha256: format!("weights of {}", self.model),
@@ -96,14 +96,14 @@ impl Run {
 }
 
 /// A folder to work in.
-struct Scratch(TempDir);
+pub(super) struct Scratch(TempDir);
 
 impl Scratch {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
@@ -112,7 +112,7 @@ impl Scratch {
         self.folder(name, &run.records(), &run.manifest());
     }
 
-    fn folder(&self, name: &str, records: &[Record], manifest: &Manifest) {
+    pub(super) fn folder(&self, name: &str, records: &[Record], manifest: &Manifest) {
         let folder = self.path(name);
         fs::create_dir(&folder).unwrap();
         Writer::create(folder.join("results.csv")).unwrap().write_all(records).unwrap();
@@ -121,30 +121,30 @@ impl Scratch {
     }
 
     /// `difftool compare ARGS`, where arguments are separated by blanks.
-    fn compare(&self, args: &str) -> Command {
+    pub(super) fn compare(&self, args: &str) -> Command {
         let mut command = Command::cargo_bin("difftool").unwrap();
         command.current_dir(self.0.path()).arg("compare").args(args.split_whitespace());
         command
     }
 
-    fn stdout(&self, args: &str) -> String {
+    pub(super) fn stdout(&self, args: &str) -> String {
         let output = self.compare(args).assert().success().get_output().clone();
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn stderr(&self, args: &str) -> String {
+    pub(super) fn stderr(&self, args: &str) -> String {
         let output = self.compare(args).assert().success().get_output().clone();
         String::from_utf8(output.stderr).unwrap()
     }
 
-    fn json(&self, args: &str) -> Value {
+    pub(super) fn json(&self, args: &str) -> Value {
         serde_json::from_str(&self.stdout(&format!("{args} --format json"))).unwrap()
     }
 }
 
 /// Fails with this exit code and one line on stderr that contains all of `words`, with nothing on stdout.
 #[track_caller]
-fn refuses(command: &mut Command, code: i32, words: &[&str]) {
+pub(super) fn refuses(command: &mut Command, code: i32, words: &[&str]) {
     let output = command.output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(code), "{stderr}");
@@ -154,11 +154,11 @@ fn refuses(command: &mut Command, code: i32, words: &[&str]) {
 }
 
 /// The row of a metric.
-fn row<'a>(json: &'a Value, metric: &str) -> &'a Value {
+pub(super) fn row<'a>(json: &'a Value, metric: &str) -> &'a Value {
     json["rows"].as_array().unwrap().iter().find(|row| row["metric"] == metric).unwrap()
 }
 
-fn number(value: &Value) -> f64 {
+pub(super) fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
 }
 
@@ -630,6 +630,7 @@ fn request(a: &Path, b: &Path) -> Request {
         metrics: Metrics::All,
         wheres: Vec::new(),
         group_by: vec![Column::CtxTok],
+        replicates: None,
         correction: Correction::Bh,
         detect: None,
         seed: 0,

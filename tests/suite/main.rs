@@ -20,6 +20,7 @@ mod needle;
 mod nll;
 mod python;
 mod reference;
+mod replicates;
 mod report;
 mod resume;
 mod ruler;

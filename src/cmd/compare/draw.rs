@@ -22,8 +22,10 @@ pub(super) fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> 
         _ => format!("Differences from {}", baselines.join(", ")),
     };
     let seed = args.seed;
-    let subtitle =
-        format!("paired differences · means over prompts · whiskers: 95 % bootstrap intervals · seed {seed}");
+    let subtitle = match rows.iter().filter_map(|row| row.seeds).max() {
+        Some(seeds) => format!("paired differences · means over up to {seeds} training seeds and prompts · whiskers: 95 % intervals over both"),
+        None => format!("paired differences · means over prompts · whiskers: 95 % bootstrap intervals · seed {seed}"),
+    };
     let x_label = format!("difference from {}", baselines.join(", "));
     forest(&panels, &Heading { title: &title, subtitle: &subtitle, page: args.page.page() }, &x_label)?
         .save(path, &recipe(comparison, args)?)

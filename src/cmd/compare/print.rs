@@ -59,6 +59,9 @@ fn columns(comparison: &Comparison, correction: Correction) -> Vec<TableColumn> 
     if rows.iter().any(|row| row.level != rows[0].level) {
         columns.push(words("of", |row| row.level.name().to_owned()).key());
     }
+    if rows.iter().any(|row| row.seeds.is_some()) {
+        columns.push(number("seeds", |row| row.seeds.map_or("-".to_owned(), |n| n.to_string())));
+    }
     columns.extend([
         words("unit", |row| row.unit.clone().unwrap_or_default()),
         number("n", |row| row.n.to_string()),
@@ -141,7 +144,7 @@ fn write_csv(comparison: &Comparison, out: &mut impl Write) -> Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     let groups = comparison.groups.iter().map(|group| group.name());
     let numbers =
-        "unit,n,cells,mean_baseline,mean_other,diff,lo,hi,detectable,needed,wins,ties,losses,test,p,p_adjusted";
+        "unit,n,seeds,cells,mean_baseline,mean_other,diff,lo,hi,detectable,needed,wins,ties,losses,test,p,p_adjusted";
     let names = ["baseline", "other", "metric", "region", "level"];
     csv.write_record(names.into_iter().chain(groups).chain(numbers.split(',')))?;
     for row in &comparison.rows {
@@ -150,7 +153,9 @@ fn write_csv(comparison: &Comparison, out: &mut impl Write) -> Result<()> {
         let level = row.level.name().to_owned();
         let mut fields = vec![row.baseline.clone(), row.other.clone(), row.metric.clone(), text(&row.region), level];
         fields.extend(comparison.groups.iter().map(|group| row.group.get(group.name()).cloned().unwrap_or_default()));
-        fields.extend([text(&row.unit), row.n.to_string(), row.cells.to_string()]);
+        fields.extend([text(&row.unit), row.n.to_string()]);
+        fields.push(row.seeds.map(|n| n.to_string()).unwrap_or_default());
+        fields.push(row.cells.to_string());
         fields.extend([row.mean_baseline, row.mean_other, row.diff].map(|x| x.to_string()));
         fields.extend([optional(row.lo), optional(row.hi), optional(row.detectable)]);
         fields.push(row.needed.map(|n| n.to_string()).unwrap_or_default());
@@ -189,6 +194,7 @@ fn json_of(comparison: &Comparison, args: &CompareArgs) -> serde_json::Value {
         "level": LEVEL,
         "resamples": RESAMPLES,
         "seed": args.seed,
+        "replicates": args.replicates.as_ref().map(ToString::to_string),
         "correction": args.correction,
         "rows": comparison.rows,
     })

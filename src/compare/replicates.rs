@@ -1,0 +1,119 @@
+//! Which models are replicates: their names tell recipe and training seed.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How `difftool train` names the folders of a spec with seeds: `VARIANT/seed-N`.
+pub const SEED_FOLDERS: &str = "/seed-*";
+
+/// Where the training seed stands in the names of models: `*` is its digits. What is left of a name without that part is the
+/// recipe: with `/seed-*`, `runs/norm/diff/seed-3` is seed 3 of `runs/norm/diff`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicates {
+    before: String,
+    after: String,
+}
+
+impl Replicates {
+    /// Recipe and seed of a model, by the last place that fits; nothing if none does.
+    pub(super) fn split(&self, model: &str) -> Option<(String, u64)> {
+        model.rmatch_indices(&self.before).find_map(|(at, before)| {
+            let rest = &model[at + before.len()..];
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let (digits, rest) = rest.split_at(end);
+            let rest = rest.strip_prefix(self.after.as_str())?;
+            Some((format!("{}{rest}", &model[..at]), digits.parse().ok()?))
+        })
+    }
+}
+
+/// Whether somebody who types `typed` means this recipe: its name, or the end of it behind a `/`.
+pub(super) fn means(typed: &str, recipe: &str) -> bool {
+    recipe.strip_suffix(typed).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
+}
+
+/// Recipes without the folders that all of them lie in.
+pub(super) fn short(recipes: &[String]) -> Vec<&str> {
+    let Some(first) = recipes.first() else { return Vec::new() };
+    let shared = |end: &usize| recipes.iter().all(|recipe| recipe.get(..*end) == first.get(..*end));
+    let ends = first.match_indices('/').map(|(at, _)| at + 1);
+    let folder = ends.take_while(shared).last().unwrap_or(0);
+    recipes.iter().map(|recipe| &recipe[folder..]).collect()
+}
+
+impl Default for Replicates {
+    fn default() -> Self {
+        SEED_FOLDERS.parse().expect("a pattern")
+    }
+}
+
+impl FromStr for Replicates {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('*') {
+            Some((before, after)) if !before.is_empty() && !after.contains('*') => {
+                Ok(Self { before: before.to_owned(), after: after.to_owned() })
+            }
+            _ => Err(format!(
+                "`{text}` does not say where the seed stands in a model's name, as `{SEED_FOLDERS}` and `-s*` do"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Replicates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}*{}", self.before, self.after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split(pattern: &str, model: &str) -> Option<(String, u64)> {
+        pattern.parse::<Replicates>().unwrap().split(model)
+    }
+
+    #[test]
+    fn a_name_is_a_recipe_and_a_seed() {
+        let is = |recipe: &str, seed| Some((recipe.to_owned(), seed));
+        assert_eq!(split("/seed-*", "runs/norm/diff/seed-3"), is("runs/norm/diff", 3));
+        assert_eq!(split("/seed-*", "runs/seed-1/diff/seed-20"), is("runs/seed-1/diff", 20));
+        assert_eq!(split("-s*", "llama-s12-4k"), is("llama-4k", 12));
+        assert_eq!(split("-s*-4k", "llama-s12-4k"), is("llama", 12));
+        assert_eq!(split("/seed-*", "transformer"), None);
+        assert_eq!(split("/seed-*", "diff/seed-one"), None);
+        assert_eq!(split("-s*", "llama-s99999999999999999999"), None, "no seed is so large");
+    }
+
+    #[test]
+    fn a_pattern_says_what_stands_before_the_seed() {
+        for bad in ["", "*", "seed", "s*-*"] {
+            assert!(bad.parse::<Replicates>().unwrap_err().contains("`/seed-*`"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn folders_that_all_share_are_left_out_of_names() {
+        let names = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(short(&names(&["runs/a/diff", "runs/a/diff-v2"])), ["diff", "diff-v2"]);
+        assert_eq!(short(&names(&["runs/a/diff", "runs/b/diff"])), ["a/diff", "b/diff"]);
+        assert_eq!(short(&names(&["diff", "diff-v2"])), ["diff", "diff-v2"]);
+        assert!(means("diff", "runs/a/diff") && means("a/diff", "runs/a/diff") && means("diff", "diff"));
+        assert!(!means("iff", "runs/a/diff") && !means("diff", "runs/a/diff-v2"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_and_no_pattern_make_it_panic(pattern in "\\PC{0,8}", model in "\\PC{0,20}") {
+            if let Ok(pattern) = pattern.parse::<Replicates>() {
+                let again = pattern.to_string().parse::<Replicates>();
+                prop_assert_eq!(again.as_ref(), Ok(&pattern));
+                let _ = pattern.split(&model);
+            }
+        }
+    }
+}
