@@ -812,6 +812,9 @@ pub struct TrainArgs {
     /// Train these alone: variants, or one seed of a variant (diff/seed-2)
     #[arg(long, value_delimiter = ',', value_name = "RUN")]
     pub only: Vec<String>,
+    /// Train nothing: sum up what the runs in --out have come to so far, or their course.csv where the runs are elsewhere
+    #[arg(long, conflicts_with_all = ["resume", "only"])]
+    pub summary: bool,
     /// No progress bars
     #[arg(short, long)]
     pub quiet: bool,

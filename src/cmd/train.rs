@@ -8,7 +8,9 @@ use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::cli::TrainArgs;
 use crate::files;
-use crate::train::{train_runs, write_summary, Logs, Outcome, TrainRun, TrainSpec, SUMMARY_FILE};
+use crate::train::{
+    summarise, train_runs, write_course, write_summary, Course, Outcome, TrainRun, TrainSpec, COURSE_FILE, SUMMARY_FILE,
+};
 use anyhow::{bail, Context, Result};
 use bars::Bars;
 use std::fs::File;
@@ -21,6 +23,9 @@ use std::io::Write as _;
 pub(super) fn run(args: &TrainArgs) -> Result<()> {
     let spec = TrainSpec::read(&args.spec)?;
     let runs = chosen(&spec, &args.only)?;
+    if args.summary {
+        return sum_up(&spec, args);
+    }
     start_threads(None)?;
     let memory = spec.check_memory(&runs)?;
     prepare(args)?;
@@ -36,12 +41,8 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
     bars.finish();
     match outcome {
         Outcome::Finished => {
-            let logs = Logs::read(&spec, &args.out)?;
-            draw::curves(&spec, &logs, &args.out, &args.figures)?;
-            let lines = logs.summarise(&spec);
-            write_summary(&lines, &args.out.join(SUMMARY_FILE))?;
-            print::summary(&lines)?;
-            crate::say!("models, logs, summary.csv and curves in {}", args.out.display());
+            sum_up(&spec, args)?;
+            crate::say!("models, logs, course.csv, summary.csv and curves in {}", args.out.display());
         }
         Outcome::Stopped => {
             let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };
@@ -50,6 +51,20 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes, draws and prints what all runs came to, as far as they have got.
+fn sum_up(spec: &TrainSpec, args: &TrainArgs) -> Result<()> {
+    let out = &args.out;
+    let course = Course::read(spec, out)?;
+    if course.is_empty() {
+        bail_usage!("--out {}: no run of {} has logged anything there", out.display(), args.spec.display());
+    }
+    write_course(&course, &out.join(COURSE_FILE))?;
+    draw::curves(spec, &course, out, &args.figures)?;
+    let lines = summarise(spec, &course);
+    write_summary(&lines, &out.join(SUMMARY_FILE))?;
+    print::summary(spec, &course, &lines)
 }
 
 /// The runs that `--only` names, or all.

@@ -7,6 +7,7 @@
 mod adamw;
 mod checkpoint;
 mod cost;
+mod course;
 mod data;
 mod log;
 mod run;
@@ -16,11 +17,14 @@ mod summary;
 mod watch;
 
 pub use adamw::{AdamW, Gradients};
+pub use course::{write as write_course, Course, CourseLine};
 pub use data::{Batch, DataSource, Kind, Part};
 pub use log::{EvalLine, LogLine};
 pub use spec::*;
 pub use step::{step, tensors, variables, Stepped};
-pub use summary::{write as write_summary, Logs, VariantSummary, LEARNED};
+pub use summary::{
+    contrasts, inside, summarise, write as write_summary, Inside, Level, VariantSummary, INSIDE, LEARNED, TIMES,
+};
 pub use watch::LayerLine;
 
 use crate::model::ModelConfig;
@@ -36,6 +40,8 @@ use std::sync::Mutex;
 pub const LOG_FILE: &str = "log.csv";
 /// The needle evaluations of a run: [`EvalLine`]s.
 pub const EVAL_FILE: &str = "eval.csv";
+/// How all runs of a spec went: [`CourseLine`]s.
+pub const COURSE_FILE: &str = "course.csv";
 /// What a whole spec came to: [`VariantSummary`]s.
 pub const SUMMARY_FILE: &str = "summary.csv";
 /// What went on in the layers of a run: [`LayerLine`]s.

@@ -36,6 +36,21 @@ pub struct TrainSpec {
     pub stages: Vec<Stage>,
     /// When to look and when to save.
     pub watch: WatchSpec,
+    /// Questions that take more than two variants to answer.
+    #[serde(default, rename = "contrast", skip_serializing_if = "Vec::is_empty")]
+    pub contrasts: Vec<Contrast>,
+}
+
+/// First digits at the end: the mean of some variants less the mean of others, seed by seed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contrast {
+    /// What it says.
+    pub name: String,
+    /// Variants.
+    pub of: Vec<String>,
+    /// Variants that are taken off.
+    pub less: Vec<String>,
 }
 
 /// Sizes shared by all variants.
@@ -221,6 +236,7 @@ impl TrainSpec {
         }
         self.check_model()?;
         self.check_names()?;
+        self.check_contrasts()?;
         self.stages.iter().try_for_each(|stage| self.check_stage(stage))?;
         self.check_length()
     }
@@ -318,6 +334,20 @@ impl TrainSpec {
             }
             if self.variants[..i].iter().any(|other| other.name == *name) {
                 bail_usage!("two variants have the same name, {name}");
+            }
+        }
+        Ok(())
+    }
+
+    fn check_contrasts(&self) -> Result<()> {
+        for Contrast { name, of, less } in &self.contrasts {
+            if of.is_empty() || less.is_empty() {
+                bail_usage!("contrast {name:?}: of and less each name at least one variant");
+            }
+            let unknown = |name: &&String| !self.variants.iter().any(|variant| variant.name == **name);
+            if let Some(unknown) = of.iter().chain(less).find(unknown) {
+                let names: Vec<&str> = self.variants.iter().map(|variant| variant.name.as_str()).collect();
+                bail_usage!("contrast {name:?}: {unknown} is no variant; there are {}", names.join(", "));
             }
         }
         Ok(())

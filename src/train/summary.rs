@@ -1,11 +1,10 @@
-//! What a whole spec came to, from the logs of its runs: by variant how soon and how well stated numbers are recalled, and how
-//! far that differs from the first variant, seed by seed.
+//! What a whole spec came to, from the course of its runs: by variant how soon and how well stated numbers are recalled, how far
+//! that differs from another variant, seed by seed, and what went on inside on the way.
 //!
 //! The unit is the seed: an interval is that of the mean over seeds. Fewer than three have none.
 
-use super::log::{read, EvalLine, LogLine};
+use super::course::{Course, CourseLine};
 use super::spec::{TrainRun, TrainSpec};
-use super::{EVAL_FILE, LOG_FILE};
 use crate::stats::{mean, student, Interval};
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -14,8 +13,8 @@ use std::path::Path;
 /// Share of first digits from which on recall counts as learned.
 pub const LEARNED: f64 = 0.9;
 
-/// What runs left behind, in the order of the spec.
-pub struct Logs(Vec<(TrainRun, Vec<LogLine>, Vec<EvalLine>)>);
+/// Times at which the inside of a run is looked at, as fractions of its tokens.
+pub const TIMES: [f64; 3] = [0.15, 0.5, 1.0];
 
 /// One line of `summary.csv`: a variant over its seeds. Fractions and tokens.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,6 +27,10 @@ pub struct VariantSummary {
     pub learned: usize,
     /// Tokens until then, the median over seeds; nothing if half of them or more never did.
     pub learned_tok: Option<usize>,
+    /// Seeds that were there earlier than the same seed of the first variant. Never is later than any time.
+    pub earlier: usize,
+    /// Seeds that were there later.
+    pub later: usize,
     /// First digits predicted at the end, mean over seeds.
     pub first_digit: f64,
     /// Its interval.
@@ -44,83 +47,154 @@ pub struct VariantSummary {
     pub one_needle: Option<f64>,
 }
 
-impl Logs {
-    /// Reads what the runs of `spec` have left in `out`; those that have not begun are left out.
-    ///
-    /// # Errors
-    /// If a log cannot be read.
-    pub fn read(spec: &TrainSpec, out: &Path) -> Result<Self> {
-        let mut found = Vec::new();
-        for run in spec.runs() {
-            let dir = out.join(&run.name);
-            if dir.join(LOG_FILE).exists() {
-                found.push((run, read(&dir.join(LOG_FILE))?, read(&dir.join(EVAL_FILE))?));
-            }
+/// A quantity of a variant at one time, over the seeds that got there.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Level {
+    /// Mean over seeds.
+    pub mean: f64,
+    /// Its interval, from three seeds on.
+    pub interval: Option<Interval>,
+}
+
+/// What went on in a variant at one time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inside {
+    /// Name in the spec.
+    pub variant: String,
+    /// Tokens by then: of the line of the log that covers one of [`TIMES`].
+    pub tokens: usize,
+    /// Seeds that got there.
+    pub seeds: usize,
+    /// [`INSIDE`], as far as they were logged.
+    pub levels: Vec<Option<Level>>,
+}
+
+/// A quantity of a line.
+type Quantity = fn(&CourseLine) -> Option<f64>;
+
+/// What is looked at inside: heading and quantity.
+pub const INSIDE: [(&str, Quantity); 5] = [
+    ("first digits", |line| Some(line.digit1_hit)),
+    ("context RMS", |line| line.context_rms),
+    ("least head's", |line| line.context_rms_least),
+    ("lambda", |line| line.lambda),
+    ("gradient of q, k", |line| line.grad_norm_qk),
+];
+
+/// A line for every variant that has finished runs.
+pub fn summarise(spec: &TrainSpec, course: &Course) -> Vec<VariantSummary> {
+    (0..spec.variants.len()).filter_map(|variant| of_variant(spec, course, variant)).collect()
+}
+
+fn of_variant(spec: &TrainSpec, course: &Course, variant: usize) -> Option<VariantSummary> {
+    let runs: Vec<_> = finished(spec, course, variant).collect();
+    let pairs: Vec<_> = if variant == 0 { Vec::new() } else { paired(spec, course, variant).collect() };
+    let ends: Vec<f64> = runs.iter().filter_map(|(_, lines)| end(lines)).collect();
+    let differences: Vec<f64> = pairs.iter().filter_map(|(first, other)| Some(end(other)? - end(first)?)).collect();
+    let needles: Vec<f64> = runs.iter().filter_map(|(_, lines)| one_needle(lines)).collect();
+    let mut times: Vec<usize> = runs.iter().filter_map(|(_, lines)| learned(lines)).collect();
+    times.sort_unstable();
+    let time = |lines: &[CourseLine]| learned(lines).unwrap_or(usize::MAX);
+    let (interval, of_difference) = (student(&ends), student(&differences));
+    let ends_of = |interval: Option<Interval>| (interval.map(|i| i.lo), interval.map(|i| i.hi));
+    let ((first_digit_lo, first_digit_hi), (difference_lo, difference_hi)) =
+        (ends_of(interval), ends_of(of_difference));
+    Some(VariantSummary {
+        variant: spec.variants[variant].name.clone(),
+        seeds: ends.len(),
+        learned: times.len(),
+        learned_tok: times.get(ends.len() / 2).copied(),
+        earlier: pairs.iter().filter(|(first, other)| time(other) < time(first)).count(),
+        later: pairs.iter().filter(|(first, other)| time(other) > time(first)).count(),
+        first_digit: mean(&ends)?,
+        first_digit_lo,
+        first_digit_hi,
+        difference: mean(&differences),
+        difference_lo,
+        difference_hi,
+        one_needle: mean(&needles),
+    })
+}
+
+/// Every contrast of the spec that finished runs tell of: first digits at the end, the mean of some variants less that of
+/// others, seed by seed. Name, seeds, and the level.
+pub fn contrasts(spec: &TrainSpec, course: &Course) -> Vec<(String, usize, Level)> {
+    let ends = |variant: &String, seed: u64| {
+        let index = spec.variants.iter().position(|other| other.name == *variant)?;
+        finished(spec, course, index).find(|(run, _)| run.seed == seed).and_then(|(_, lines)| end(lines))
+    };
+    let of = |variants: &[String], seed| mean(&variants.iter().map(|v| ends(v, seed)).collect::<Option<Vec<_>>>()?);
+    let mut found = Vec::new();
+    for contrast in &spec.contrasts {
+        let difference = |&seed: &u64| Some(of(&contrast.of, seed)? - of(&contrast.less, seed)?);
+        let differences: Vec<f64> = spec.seeds().iter().filter_map(difference).collect();
+        found.extend(level(&differences).map(|level| (contrast.name.clone(), differences.len(), level)));
+    }
+    found
+}
+
+/// What went on in each variant at each of [`TIMES`].
+pub fn inside(spec: &TrainSpec, course: &Course) -> Vec<Inside> {
+    let mut found = Vec::new();
+    for (index, variant) in spec.variants.iter().enumerate() {
+        for time in TIMES {
+            let tokens = (time * spec.total_tokens() as f64) as usize;
+            let at: Vec<&CourseLine> = course.of(index).filter_map(|(_, lines)| at(lines, tokens)).collect();
+            let Some(first) = at.first() else { continue };
+            let of = |quantity: Quantity| level(&at.iter().filter_map(|line| quantity(line)).collect::<Vec<f64>>());
+            found.push(Inside {
+                variant: variant.name.clone(),
+                tokens: first.tokens,
+                seeds: at.len(),
+                levels: INSIDE.iter().map(|(_, quantity)| of(*quantity)).collect(),
+            });
         }
-        Ok(Self(found))
     }
+    found
+}
 
-    /// The runs of a variant.
-    pub fn of(&self, variant: usize) -> impl Iterator<Item = (&TrainRun, &[LogLine], &[EvalLine])> {
-        let runs = self.0.iter().filter(move |(run, ..)| run.variant == variant);
-        runs.map(|(run, log, evals)| (run, log.as_slice(), evals.as_slice()))
-    }
+fn level(numbers: &[f64]) -> Option<Level> {
+    Some(Level { mean: mean(numbers)?, interval: student(numbers) })
+}
 
-    /// A line for every variant that has finished runs.
-    pub fn summarise(&self, spec: &TrainSpec) -> Vec<VariantSummary> {
-        let last = |variant: usize| -> Vec<(u64, f64)> {
-            let finished = self.finished(spec, variant);
-            finished.filter_map(|(run, log, _)| Some((run.seed, log.last()?.digit1_hit))).collect()
-        };
-        let first = last(0);
-        let line = |variant: usize| {
-            let ends = last(variant);
-            let numbers: Vec<f64> = ends.iter().map(|(_, end)| *end).collect();
-            let interval = student(&numbers);
-            let of_first = |seed: u64| first.iter().find(|(other, _)| *other == seed).map(|(_, end)| *end);
-            let paired: Vec<f64> = ends.iter().filter_map(|(seed, end)| Some(end - of_first(*seed)?)).collect();
-            let paired = if variant == 0 { Vec::new() } else { paired };
-            let needles: Vec<f64> = self.finished(spec, variant).filter_map(|(.., evals)| one_needle(evals)).collect();
-            let mut learned: Vec<usize> = self.finished(spec, variant).filter_map(|(_, log, _)| learned(log)).collect();
-            learned.sort_unstable();
-            let lo = |interval: Option<Interval>| interval.map(|interval| interval.lo);
-            let hi = |interval: Option<Interval>| interval.map(|interval| interval.hi);
-            Some(VariantSummary {
-                variant: spec.variants[variant].name.clone(),
-                seeds: ends.len(),
-                learned: learned.len(),
-                learned_tok: learned.get(ends.len() / 2).copied(),
-                first_digit: mean(&numbers)?,
-                first_digit_lo: lo(interval),
-                first_digit_hi: hi(interval),
-                difference: mean(&paired),
-                difference_lo: lo(student(&paired)),
-                difference_hi: hi(student(&paired)),
-                one_needle: mean(&needles),
-            })
-        };
-        (0..spec.variants.len()).filter_map(line).collect()
-    }
+/// The first line at or after a time.
+fn at(lines: &[CourseLine], tokens: usize) -> Option<&CourseLine> {
+    lines.iter().find(|line| line.tokens >= tokens)
+}
 
-    fn finished<'a>(
-        &'a self,
-        spec: &TrainSpec,
-        variant: usize,
-    ) -> impl Iterator<Item = (&'a TrainRun, &'a [LogLine], &'a [EvalLine])> {
-        let tokens = spec.total_tokens();
-        self.of(variant).filter(move |(_, log, _)| log.last().is_some_and(|line| line.tokens >= tokens))
-    }
+fn finished<'a>(
+    spec: &TrainSpec,
+    course: &'a Course,
+    variant: usize,
+) -> impl Iterator<Item = (&'a TrainRun, &'a [CourseLine])> {
+    let tokens = spec.total_tokens();
+    course.of(variant).filter(move |(_, lines)| lines.last().is_some_and(|line| line.tokens >= tokens))
+}
+
+/// The finished runs of the first variant and of another, seed by seed.
+fn paired<'a>(
+    spec: &'a TrainSpec,
+    course: &'a Course,
+    variant: usize,
+) -> impl Iterator<Item = (&'a [CourseLine], &'a [CourseLine])> {
+    finished(spec, course, variant).filter_map(|(run, other)| {
+        let first = finished(spec, course, 0).find(|(first, _)| first.seed == run.seed)?;
+        Some((first.1, other))
+    })
+}
+
+fn end(lines: &[CourseLine]) -> Option<f64> {
+    lines.last().map(|line| line.digit1_hit)
 }
 
 /// Tokens at the first line of the last context length whose first digits are learned.
-fn learned(log: &[LogLine]) -> Option<usize> {
-    let ctx_tok = log.last()?.ctx_tok;
-    log.iter().find(|line| line.ctx_tok == ctx_tok && line.digit1_hit >= LEARNED).map(|line| line.tokens)
+fn learned(lines: &[CourseLine]) -> Option<usize> {
+    let ctx_tok = lines.last()?.ctx_tok;
+    lines.iter().find(|line| line.ctx_tok == ctx_tok && line.digit1_hit >= LEARNED).map(|line| line.tokens)
 }
 
-fn one_needle(evals: &[EvalLine]) -> Option<f64> {
-    let line = evals.iter().rev().find(|line| line.needles == 1 && line.cities == "train");
-    line.map(|line| line.exact)
+fn one_needle(lines: &[CourseLine]) -> Option<f64> {
+    lines.iter().rev().find_map(|line| line.one_needle)
 }
 
 /// Writes `summary.csv`, over what may be there.
@@ -128,52 +202,88 @@ fn one_needle(evals: &[EvalLine]) -> Option<f64> {
 /// # Errors
 /// If it cannot be written.
 pub fn write(lines: &[VariantSummary], path: &Path) -> Result<()> {
-    let context = || format!("cannot write {}", path.display());
-    let folder = path.parent().context("a summary is in a folder")?;
-    let mut csv = csv::Writer::from_writer(tempfile::NamedTempFile::new_in(folder).with_context(context)?);
-    lines.iter().try_for_each(|line| csv.serialize(line)).with_context(context)?;
-    csv.into_inner().map_err(|error| error.into_error()).with_context(context)?.persist(path).with_context(context)?;
+    write_lines(lines.iter(), path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a whole CSV file, over what may be there: it is there whole or as it was.
+pub(super) fn write_lines<'a, L: Serialize + 'a>(lines: impl Iterator<Item = &'a L>, path: &Path) -> Result<()> {
+    let folder = path.parent().context("it is in no folder")?;
+    let mut csv = csv::Writer::from_writer(tempfile::NamedTempFile::new_in(folder)?);
+    for line in lines {
+        csv.serialize(line)?;
+    }
+    csv.into_inner().map_err(|error| error.into_error())?.persist(path)?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::spec::Contrast;
     use super::*;
 
-    fn run(
-        name: &str,
-        variant: usize,
-        seed: u64,
-        ends: &[(usize, usize, f64)],
-    ) -> (TrainRun, Vec<LogLine>, Vec<EvalLine>) {
-        let line = |&(tokens, ctx_tok, digit1_hit): &(usize, usize, f64)| LogLine {
+    fn run(variant: usize, seed: u64, course: &[(usize, usize, f64)]) -> (TrainRun, Vec<CourseLine>) {
+        let line = |&(tokens, ctx_tok, digit1_hit): &(usize, usize, f64)| CourseLine {
             tokens,
             ctx_tok,
             digit1_hit,
-            ..LogLine::default()
+            context_rms: Some(digit1_hit / 2.0),
+            ..CourseLine::default()
         };
-        let run = TrainRun { name: format!("{name}/seed-{seed}"), variant, seed };
-        (run, ends.iter().map(line).collect(), Vec::new())
+        (TrainRun { name: format!("{variant}/seed-{seed}"), variant, seed }, course.iter().map(line).collect())
+    }
+
+    /// Two variants: three seeds of both, a fourth of the second that is not finished.
+    fn study() -> (TrainSpec, Course) {
+        let mut spec: TrainSpec = toml::from_str(include_str!("../../experiments/study-a-norm.toml")).unwrap();
+        spec.variants.truncate(2);
+        let names = [spec.variants[1].name.clone(), spec.variants[0].name.clone()];
+        let [of, less] = names.map(|name| vec![name]);
+        spec.contrasts = vec![Contrast { name: "norm".into(), of, less }];
+        let total = spec.total_tokens();
+        let mut runs = Vec::new();
+        for (seed, end) in [(1, 0.5), (2, 0.6), (3, 0.7)] {
+            runs.push(run(0, seed, &[(1, 128, 0.95), (2, 256, 0.4), (total, 256, end)]));
+            runs.push(run(1, seed, &[(1, 128, 0.1), (2, 256, 0.9), (total, 256, end + 0.25)]));
+        }
+        runs.push(run(1, 4, &[(1, 128, 0.99)]));
+        (spec, Course::of_runs(runs))
     }
 
     #[test]
     fn seeds_are_paired_and_what_was_learned_at_a_shorter_context_does_not_count() {
-        let mut spec: TrainSpec = toml::from_str(include_str!("../../experiments/study-a-norm.toml")).unwrap();
-        spec.variants.truncate(2);
-        let total = spec.total_tokens();
-        let mut logs = Vec::new();
-        for (seed, end) in [(1, 0.5), (2, 0.6), (3, 0.7)] {
-            logs.push(run("transformer", 0, seed, &[(1, 128, 0.95), (2, 256, 0.4), (total, 256, end)]));
-            logs.push(run("transformer-norm", 1, seed, &[(1, 128, 0.1), (2, 256, 0.9), (total, 256, end + 0.25)]));
-        }
-        logs.push(run("transformer-norm", 1, 4, &[(1, 128, 0.99)])); // not finished
-        let lines = Logs(logs).summarise(&spec);
+        let (spec, course) = study();
+        let lines = summarise(&spec, &course);
         let (first, second) = (&lines[0], &lines[1]);
         assert_eq!((first.seeds, first.learned, first.learned_tok, first.difference), (3, 0, None, None));
         assert_eq!((second.seeds, second.learned, second.learned_tok), (3, 3, Some(2)));
+        assert_eq!((second.earlier, second.later, first.earlier), (3, 0, 0), "never is later than any time");
         assert!((second.first_digit - 0.85).abs() < 1e-12 && (second.difference.unwrap() - 0.25).abs() < 1e-12);
         // The seeds differ, the difference does not.
         assert!(second.first_digit_hi.unwrap() - second.first_digit_lo.unwrap() > 0.4);
         assert!(second.difference_hi.unwrap() - second.difference_lo.unwrap() < 1e-9);
+    }
+
+    #[test]
+    fn contrasts_are_of_seeds_that_all_their_variants_have() {
+        let (spec, course) = study();
+        let found = contrasts(&spec, &course);
+        assert_eq!((found.len(), found[0].0.as_str(), found[0].1), (1, "norm", 3));
+        assert!((found[0].2.mean - 0.25).abs() < 1e-12 && found[0].2.interval.is_some());
+        let none = Course::of_runs(vec![run(0, 1, &[(1, 128, 0.5)])]);
+        assert_eq!(contrasts(&spec, &none), []);
+    }
+
+    #[test]
+    fn the_inside_is_looked_at_when_a_share_of_the_tokens_is_trained_on() {
+        let (spec, course) = study();
+        let found = inside(&spec, &course);
+        // All that was logged from 15 % of the tokens on is the end.
+        assert_eq!(found.len(), 6);
+        assert_eq!(
+            (found[2].variant.as_str(), found[2].tokens, found[2].seeds),
+            ("transformer", spec.total_tokens(), 3)
+        );
+        let rms = found[2].levels[1].unwrap();
+        assert!((rms.mean - 0.3).abs() < 1e-12 && rms.interval.unwrap().contains(0.3) && found[2].levels[3].is_none());
     }
 }

@@ -20,8 +20,8 @@ pub(super) struct Run {
     pub(super) model: &'static str,
     pub(super) prompts: u64,
     pub(super) seed: u64,
-    bits: Option<u32>,
-    scope: Option<&'static str>,
+    pub(super) bits: Option<u32>,
+    pub(super) scope: Option<&'static str>,
     /// Added to every share.
     pub(super) shift: f64,
 }

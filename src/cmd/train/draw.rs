@@ -1,26 +1,23 @@
-//! `curves`: loss, recall and needle accuracy against tokens, from the logs; of several seeds mean and range.
+//! `curves`: loss, recall, needle accuracy and what goes on inside against tokens; of several seeds mean and range.
 
 use crate::cli::FigureArgs;
 use crate::plot::{self, Curve, CurvePanel, Heading};
-use crate::train::{EvalLine, LogLine, Logs, TrainSpec};
+use crate::train::{Course, CourseLine, TrainSpec};
 use anyhow::{Context, Result};
 use std::path::Path;
 
 /// Points (tokens, number) of one run.
 type Points = Vec<(f64, f64)>;
 
-/// Draws the runs that have logs.
-pub(super) fn curves(spec: &TrainSpec, logs: &Logs, out: &Path, figures: &FigureArgs) -> Result<()> {
-    let curves_of = |points: &dyn Fn(&[LogLine], &[EvalLine]) -> Points| -> Vec<Curve> {
-        let of = |variant: usize| logs.of(variant).map(|(_, log, evals)| points(log, evals)).collect::<Vec<_>>();
+/// Draws the runs that have begun.
+pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &FigureArgs) -> Result<()> {
+    let curves_of = |y: fn(&CourseLine) -> Option<f64>| -> Vec<Curve> {
+        let points =
+            |lines: &[CourseLine]| lines.iter().filter_map(|line| Some((line.tokens as f64, y(line)?))).collect();
+        let of = |variant: usize| course.of(variant).map(|(_, lines)| points(lines)).collect::<Vec<Points>>();
         let all = spec.variants.iter().enumerate().map(|(i, variant)| (&variant.name, of(i)));
-        all.filter(|(_, runs)| !runs.is_empty()).map(|(name, runs)| curve(name, runs)).collect()
-    };
-    let logged =
-        |y: fn(&LogLine) -> f64| curves_of(&|log, _| log.iter().map(|line| (line.tokens as f64, y(line))).collect());
-    let evaluated = |needles: usize| {
-        let wanted = move |line: &&EvalLine| line.needles == needles && line.cities == "train";
-        curves_of(&|_, evals| evals.iter().filter(wanted).map(|line| (line.tokens as f64, line.exact)).collect())
+        let drawn = all.map(|(name, runs)| (name, runs.into_iter().filter(|run| !run.is_empty()).collect::<Vec<_>>()));
+        drawn.filter(|(_, runs)| !runs.is_empty()).map(|(name, runs)| curve(name, runs)).collect()
     };
     let panel = |title: &str, y_label: &str, y_range, curves| CurvePanel {
         title: title.to_owned(),
@@ -30,11 +27,20 @@ pub(super) fn curves(spec: &TrainSpec, logs: &Logs, out: &Path, figures: &Figure
     };
     let share = Some((0.0, 1.0));
     let panels = [
-        panel("prose and templates", "NLL (nats per token)", None, logged(|line| line.text_nats)),
-        panel("first digit of a stated number", "predicted (fraction)", share, logged(|line| line.digit1_hit)),
-        panel("unseen prompts, one needle", "exact match (fraction)", share, evaluated(1)),
-        panel("unseen prompts, N=2 R=2", "exact match (fraction)", share, evaluated(2)),
+        panel("prose and templates", "NLL (nats per token)", None, curves_of(|line| Some(line.text_nats))),
+        panel("first digit of a stated number", "predicted (fraction)", share, curves_of(|line| Some(line.digit1_hit))),
+        panel("unseen prompts, one needle", "exact match (fraction)", share, curves_of(|line| line.one_needle)),
+        panel("unseen prompts, N=2 R=2", "exact match (fraction)", share, curves_of(|line| line.two_needles)),
+        panel(
+            "what attention weighs together, before its norm",
+            "root mean square",
+            None,
+            curves_of(|line| line.context_rms),
+        ),
+        panel("gradient of queries and keys", "norm", None, curves_of(|line| line.grad_norm_qk)),
+        panel("lambda", "mean over heads", None, curves_of(|line| line.lambda)),
     ];
+    let panels: Vec<CurvePanel> = panels.into_iter().filter(|panel| !panel.curves.is_empty()).collect();
     let stages: Vec<String> = spec.stages.iter().map(|stage| stage.ctx_tok.to_string()).collect();
     let seeds: Vec<String> = spec.seeds().iter().map(u64::to_string).collect();
     let seeds = match seeds.as_slice() {

@@ -1,53 +1,86 @@
-//! What a spec came to, as a table on stdout.
+//! What a spec came to, as tables on stdout.
 
-use crate::stats::Interval;
-use crate::table::{left, percent, points, right, Table};
-use crate::train::VariantSummary;
+use crate::stats::{Interval, LEAST_SEEDS};
+use crate::table::{left, percent, points, right, short, Table};
+use crate::train::{contrasts, inside, Course, Level, TrainSpec, VariantSummary, INSIDE};
 use anyhow::Result;
 use std::io::Write;
 
-/// Prints a line per variant.
-pub(super) fn summary(lines: &[VariantSummary]) -> Result<()> {
-    let Some(first) = lines.first() else { return Ok(()) };
-    let difference = format!("less {} [95 %]", first.variant);
+/// Prints a line per variant, one per contrast, and what went on inside on the way.
+pub(super) fn summary(spec: &TrainSpec, course: &Course, lines: &[VariantSummary]) -> Result<()> {
+    let mut out = crate::terminal::stdout();
+    let finished: usize = lines.iter().map(|line| line.seeds).sum();
+    writeln!(out, "{finished} of {} runs are finished.", spec.runs().len())?;
+    if let Some(first) = lines.first() {
+        writeln!(out, "\n{}", recall(lines, &first.variant))?;
+        if lines.iter().any(|line| line.seeds < LEAST_SEEDS) {
+            writeln!(out, "\nFewer than three seeds: no interval, and nothing to generalise from.")?;
+        } else {
+            writeln!(out, "\nIntervals are over training seeds (Student's t); differences are paired by seed.")?;
+        }
+    }
+    if let Some(table) = of_contrasts(spec, course) {
+        writeln!(out, "\nContrasts: first digits at the end, paired by seed.\n\n{table}")?;
+    }
+    writeln!(out, "\nInside: means over the seeds that got there [95 %].\n\n{}", on_the_way(spec, course))?;
+    Ok(())
+}
+
+fn recall(lines: &[VariantSummary], first: &str) -> Table {
     let mut table = Table::new(&[
         left("variant"),
         right("seeds"),
         right("0.9 of first digits"),
         right("after tokens"),
+        right("earlier/later"),
         right("first digits % [95 %]"),
-        right(difference),
+        right(format!("less {first} [95 %]")),
         right("one needle %"),
     ]);
     for line in lines {
         let interval = |lo: Option<f64>, hi: Option<f64>| Some(Interval { lo: lo?, hi: hi? });
-        let digits = match interval(line.first_digit_lo, line.first_digit_hi) {
-            Some(Interval { lo, hi }) => format!("{} [{}, {}]", percent(line.first_digit), percent(lo), percent(hi)),
-            None => percent(line.first_digit),
-        };
-        let difference = match (line.difference, interval(line.difference_lo, line.difference_hi)) {
-            (Some(difference), Some(Interval { lo, hi })) => {
-                format!("{} [{}, {}]", points(difference), points(lo), points(hi))
-            }
-            (Some(difference), None) => points(difference),
-            (None, _) => "-".to_owned(),
-        };
+        let digits = interval(line.first_digit_lo, line.first_digit_hi);
+        let of_difference = interval(line.difference_lo, line.difference_hi);
         table.row([
             line.variant.clone(),
             line.seeds.to_string(),
             format!("{} of {}", line.learned, line.seeds),
             line.learned_tok.map_or("-".to_owned(), |tokens| tokens.to_string()),
-            digits,
-            difference,
+            line.difference.map_or("-".to_owned(), |_| format!("{}/{}", line.earlier, line.later)),
+            within(line.first_digit, digits, percent),
+            line.difference.map_or("-".to_owned(), |difference| within(difference, of_difference, points)),
             line.one_needle.map_or("-".to_owned(), percent),
         ]);
     }
-    let mut out = crate::terminal::stdout();
-    writeln!(out, "{table}")?;
-    if lines.iter().any(|line| line.seeds < 3) {
-        writeln!(out, "\nFewer than three seeds: no interval, and nothing to generalise from.")?;
-    } else {
-        writeln!(out, "\nIntervals are over training seeds (Student's t); differences are paired by seed.")?;
+    table
+}
+
+fn of_contrasts(spec: &TrainSpec, course: &Course) -> Option<Table> {
+    let mut table = Table::new(&[left("contrast"), right("seeds"), right("points [95 %]")]);
+    let found = contrasts(spec, course);
+    for (name, seeds, Level { mean, interval }) in &found {
+        table.row([name.clone(), seeds.to_string(), within(*mean, *interval, points)]);
     }
-    Ok(())
+    (!found.is_empty()).then_some(table)
+}
+
+fn on_the_way(spec: &TrainSpec, course: &Course) -> Table {
+    let mut headings = vec![left("variant"), right("tokens"), right("seeds")];
+    headings.extend(INSIDE.iter().map(|(heading, _)| right(*heading)));
+    let mut table = Table::new(&headings);
+    for line in inside(spec, course) {
+        let mut row = vec![line.variant.clone(), line.tokens.to_string(), line.seeds.to_string()];
+        let cell = |Level { mean, interval }: Level| within(mean, interval, |x| short(Some(x)));
+        row.extend(line.levels.iter().map(|level| level.map_or("-".to_owned(), cell)));
+        table.row(row);
+    }
+    table
+}
+
+/// A number with its interval, if it has one: `0.5 [0.4, 0.6]`.
+fn within(x: f64, interval: Option<Interval>, text: impl Fn(f64) -> String) -> String {
+    match interval {
+        Some(Interval { lo, hi }) => format!("{} [{}, {}]", text(x), text(lo), text(hi)),
+        None => text(x),
+    }
 }

@@ -1,0 +1,232 @@
+//! How all runs of a spec went, in one table: `course.csv`, a line for every run and line of its log, from the logs below.
+//!
+//! It is all that curves and the summary rest on, and small enough to be kept beside a spec when models are not.
+
+use super::log::{read, EvalLine, LogLine};
+use super::spec::{TrainRun, TrainSpec};
+use super::watch::LayerLine;
+use super::{EVAL_FILE, LAYER_FILE, LOG_FILE};
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// One line of `course.csv`: a run at one time. Numbers have [`DIGITS`] digits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CourseLine {
+    /// Variant of the spec.
+    pub variant: String,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Tokens trained on.
+    pub tokens: usize,
+    /// Context length of the stage.
+    pub ctx_tok: usize,
+    /// NLL of ordinary text, mean since the line before.
+    pub text_nats: f64,
+    /// NLL of the first digit of a number that can be recalled.
+    pub digit1_nats: f64,
+    /// Share of such digits predicted.
+    pub digit1_hit: f64,
+    /// Norm of the gradient before clipping, mean over steps.
+    pub grad_norm: f64,
+    /// Norm of the last step's gradient of all query and key projections together.
+    pub grad_norm_qk: Option<f64>,
+    /// Of all value and output projections.
+    pub grad_norm_vo: Option<f64>,
+    /// Root mean square of what attention weighs together, before its norm: mean over layers and heads.
+    pub context_rms: Option<f64>,
+    /// That of the head with the least.
+    pub context_rms_least: Option<f64>,
+    /// Lambda, mean over layers and heads, and over tokens where it depends on them.
+    pub lambda: Option<f64>,
+    /// Unseen prompts with one needle answered exactly, where they were asked at this time.
+    pub one_needle: Option<f64>,
+    /// With two needles, both asked for.
+    pub two_needles: Option<f64>,
+}
+
+/// Significant digits of the numbers of a course: more than their spread over seeds is worth.
+const DIGITS: usize = 5;
+
+/// The lines of every run of a spec.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Course(Vec<(TrainRun, Vec<CourseLine>)>);
+
+impl Course {
+    /// What the runs of `spec` have left in `out`: each by the logs of its folder, or by `course.csv` where it has no folder
+    /// there. Runs that have not begun are left out.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or `course.csv` is of other variants or seeds.
+    pub fn read(spec: &TrainSpec, out: &Path) -> Result<Self> {
+        let path = out.join(super::COURSE_FILE);
+        let mut kept: BTreeMap<(String, u64), Vec<CourseLine>> = BTreeMap::new();
+        if path.exists() {
+            for line in read::<CourseLine>(&path)? {
+                kept.entry((line.variant.clone(), line.seed)).or_default().push(line);
+            }
+        }
+        let mut runs = Vec::new();
+        for run in spec.runs() {
+            let key = (spec.variants[run.variant].name.clone(), run.seed);
+            let of_file = kept.remove(&key);
+            let dir = out.join(&run.name);
+            let lines = if dir.join(LOG_FILE).exists() { Some(of_folder(&key, &dir)?) } else { of_file };
+            runs.extend(lines.map(|lines| (run, lines)));
+        }
+        if let Some((variant, seed)) = kept.into_keys().next() {
+            bail!("{}: the spec has no run of {variant} with seed {seed}", path.display());
+        }
+        Ok(Self(runs))
+    }
+
+    /// Of these runs.
+    pub fn of_runs(runs: Vec<(TrainRun, Vec<CourseLine>)>) -> Self {
+        Self(runs)
+    }
+
+    /// The runs of a variant.
+    pub fn of(&self, variant: usize) -> impl Iterator<Item = (&TrainRun, &[CourseLine])> {
+        self.0.iter().filter(move |(run, _)| run.variant == variant).map(|(run, lines)| (run, lines.as_slice()))
+    }
+
+    /// Whether nothing has begun.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All lines, run by run.
+    pub fn lines(&self) -> impl Iterator<Item = &CourseLine> {
+        self.0.iter().flat_map(|(_, lines)| lines)
+    }
+}
+
+/// The lines of a run, from its logs.
+fn of_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CourseLine>> {
+    let evals: Vec<EvalLine> = read(&dir.join(EVAL_FILE))?;
+    let layers = dir.join(LAYER_FILE);
+    let layers: Vec<LayerLine> = if layers.exists() { read(&layers)? } else { Vec::new() };
+    let mut by_time: BTreeMap<usize, Vec<&LayerLine>> = BTreeMap::new();
+    layers.iter().for_each(|line| by_time.entry(line.tokens).or_default().push(line));
+    let mut lines: Vec<CourseLine> = Vec::new();
+    for log in read::<LogLine>(&dir.join(LOG_FILE))? {
+        let line = CourseLine {
+            variant: variant.clone(),
+            seed: *seed,
+            tokens: log.tokens,
+            ctx_tok: log.ctx_tok,
+            text_nats: rounded(log.text_nats),
+            digit1_nats: rounded(log.digit1_nats),
+            digit1_hit: rounded(log.digit1_hit),
+            grad_norm: rounded(log.grad_norm),
+            lambda: log.lambda.map(rounded),
+            ..CourseLine::default()
+        };
+        lines.push(with_layers(line, by_time.get(&log.tokens).map_or(&[], Vec::as_slice)));
+    }
+    for eval in evals.iter().filter(|eval| eval.cities == "train") {
+        // Prompts are asked between two lines of the log: theirs is the first at that time or after.
+        let Some(line) = lines.iter_mut().find(|line| line.tokens >= eval.tokens) else { continue };
+        match eval.needles {
+            1 => line.one_needle = Some(rounded(eval.exact)),
+            2 => line.two_needles = Some(rounded(eval.exact)),
+            _ => {}
+        }
+    }
+    Ok(lines)
+}
+
+/// Adds what went on in the layers at that time.
+fn with_layers(line: CourseLine, layers: &[&LayerLine]) -> CourseLine {
+    let of = |quantity: &'static str| layers.iter().filter(move |line| line.quantity == quantity);
+    let rms: Vec<f64> = of("context_rms").map(|line| line.value).collect();
+    let lambda: Vec<f64> = of("lambda").map(|line| line.value).collect();
+    let norm = |tensors: [&str; 2]| {
+        let wanted = |line: &&&LayerLine| {
+            let tensor = line.tensor.as_deref().unwrap_or_default();
+            line.head.is_none() && tensors.iter().any(|name| tensor == format!("self_attn.{name}.weight"))
+        };
+        let squares: Vec<f64> = of("grad_norm").filter(wanted).map(|line| line.value.powi(2)).collect();
+        (!squares.is_empty()).then(|| rounded(squares.iter().sum::<f64>().sqrt()))
+    };
+    CourseLine {
+        grad_norm_qk: norm(["q_proj", "k_proj"]),
+        grad_norm_vo: norm(["v_proj", "o_proj"]),
+        context_rms: crate::stats::mean(&rms).map(rounded),
+        context_rms_least: rms.iter().copied().min_by(f64::total_cmp).map(rounded),
+        lambda: crate::stats::mean(&lambda).map(rounded).or(line.lambda),
+        ..line
+    }
+}
+
+fn rounded(x: f64) -> f64 {
+    format!("{x:.*e}", DIGITS - 1).parse().unwrap_or(x)
+}
+
+/// Writes `course.csv`, over what may be there.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(course: &Course, path: &Path) -> Result<()> {
+    super::summary::write_lines(course.lines(), path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> TrainSpec {
+        toml::from_str(include_str!("../../experiments/study-a-norm.toml")).unwrap()
+    }
+
+    /// A run's folder with two lines of log.
+    fn run(out: &Path, name: &str) {
+        let dir = out.join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let log =
+            |tokens| LogLine { tokens, ctx_tok: 128, digit1_hit: 1.0 / 3.0, lambda: Some(0.5), ..LogLine::default() };
+        let write = |file: &str, lines: &[LogLine]| {
+            let mut csv = csv::Writer::from_path(dir.join(file)).unwrap();
+            lines.iter().for_each(|line| csv.serialize(line).unwrap());
+        };
+        write(LOG_FILE, &[log(100), log(200)]);
+        let layers = "tokens,layer,quantity,tensor,head,value\n\
+            200,0,context_rms,,0,0.25\n200,0,context_rms,,1,0.75\n200,0,lambda,,,0.25\n200,1,lambda,,,0.5\n\
+            200,0,grad_norm,self_attn.q_proj.weight,,3\n200,0,grad_norm,self_attn.k_proj.weight,,4\n\
+            200,0,grad_norm,self_attn.q_proj.weight,0,2\n200,0,grad_norm,mlp.up_proj.weight,,9\n";
+        std::fs::write(dir.join(LAYER_FILE), layers).unwrap();
+        let evals = "tokens,ctx_tok,needles,retrieve,cities,n,exact,first_digit,log_prob_nats\n\
+            150,128,1,1,train,20,0.75,1.0,-1\n150,128,2,2,heldout,20,0.5,1.0,-1\n";
+        std::fs::write(dir.join(EVAL_FILE), evals).unwrap();
+    }
+
+    #[test]
+    fn a_line_of_the_log_is_joined_with_what_went_on_in_the_layers_and_with_the_prompts_asked() {
+        let out = tempfile::tempdir().unwrap();
+        run(out.path(), "diff/seed-2");
+        let course = Course::read(&spec(), out.path()).unwrap();
+        let lines: Vec<&CourseLine> = course.lines().collect();
+        assert_eq!((lines.len(), lines[0].variant.as_str(), lines[0].seed), (2, "diff", 2));
+        assert_eq!((lines[0].digit1_hit, lines[0].lambda, lines[0].context_rms), (0.33333, Some(0.5), None));
+        let last = lines[1];
+        assert_eq!((last.context_rms, last.context_rms_least, last.lambda), (Some(0.5), Some(0.25), Some(0.375)));
+        assert_eq!((last.grad_norm_qk, last.grad_norm_vo), (Some(5.0), None));
+        assert_eq!((last.one_needle, last.two_needles), (Some(0.75), None));
+    }
+
+    #[test]
+    fn what_is_kept_of_runs_without_a_folder_is_read_back_and_folders_come_first() {
+        let (out, path) = (tempfile::tempdir().unwrap(), super::super::COURSE_FILE);
+        run(out.path(), "diff/seed-1");
+        run(out.path(), "diff-v2/seed-3");
+        let whole = Course::read(&spec(), out.path()).unwrap();
+        write(&whole, &out.path().join(path)).unwrap();
+        assert_eq!(Course::read(&spec(), out.path()).unwrap(), whole, "folders and file say the same");
+        std::fs::remove_dir_all(out.path().join("diff")).unwrap();
+        assert_eq!(Course::read(&spec(), out.path()).unwrap(), whole);
+        let other = TrainSpec { seeds: Some(vec![1]), ..spec() };
+        let error = Course::read(&other, out.path()).unwrap_err().to_string();
+        assert!(error.contains("no run of diff-v2 with seed 3"), "{error}");
+    }
+}
