@@ -12,7 +12,7 @@ use crate::generate::MAX_NEW;
 use crate::measure::AR_MAX_COUNT;
 use crate::model::Layout;
 use crate::plot::Page;
-use crate::prompt::BosChoice;
+use crate::prompt::{BosChoice, Order};
 use crate::quant::Scope;
 use crate::treatment::{Ranking, Rows};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -34,6 +34,8 @@ pub struct Cli {
 pub enum Command {
     /// Hide needles in long prompts: are they found, and where does the attention go?
     Needle(NeedleArgs),
+    /// Many-shot learning: how many examples of a new classification does a model need, and does their order matter?
+    Shots(ShotsArgs),
     /// What reaches the output from the answer and from noise: every region, signed and absolute attention, sinks, sparsity
     Ratio(RatioArgs),
     /// What is each head for? Retrieval, induction, previous token, sinks, and what it writes of the answer
@@ -258,12 +260,51 @@ pub struct NeedleArgs {
     /// Also let the models answer by themselves, greedily, and score what they say (generations.jsonl)
     #[arg(long)]
     pub generate: bool,
+    /// Also ask for cities that are not in the text, each of the same texts: does the model make a number up, and is it one
+    /// that it has read? (answers by itself, as with --generate)
+    #[arg(long)]
+    pub unanswerable: bool,
     /// New tokens that an answer may have
-    #[arg(long, requires = "generate", default_value_t = MAX_NEW, value_name = "N")]
+    #[arg(long, default_value_t = MAX_NEW, value_name = "N")]
     pub max_new: NonZeroUsize,
     /// Prompts.
     #[command(flatten)]
     pub prompts: PromptArgs,
+    /// Models and output.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Part.
+    #[command(flatten)]
+    pub part: PartArgs,
+}
+
+/// `difftool shots`.
+#[derive(Debug, Args)]
+pub struct ShotsArgs {
+    /// Numbers of examples
+    #[arg(long, value_delimiter = ',', default_value = "8,16,32,64,128", value_name = "N")]
+    pub shots: Vec<usize>,
+    /// Words that are classified
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    pub words: usize,
+    /// Classes, each with a label of its own
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub classes: usize,
+    /// Orders of the examples
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "random,by-class")]
+    pub order: Vec<Order>,
+    /// Arrangements of each prompt's examples in each order
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub arrangements: usize,
+    /// Prompts, each with a mapping of its own
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub samples: usize,
+    /// Tokens that a prompt may have [default: 4k, or what all models can take if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// Base seed: the seed of a prompt is a hash of it and the prompt's number
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
     /// Models and output.
     #[command(flatten)]
     pub run: RunArgs,

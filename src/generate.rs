@@ -69,10 +69,12 @@ pub enum Stop {
 }
 
 /// What a model said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Generation {
     /// Token ids, without the one that ends the text.
     pub ids: Vec<u32>,
+    /// Log-probability of each, in nats.
+    pub log_probs: Vec<f64>,
     /// What they say; special tokens say nothing.
     pub text: String,
     /// Why it ends.
@@ -93,13 +95,14 @@ pub fn generate(
 ) -> Result<Generation> {
     let limit = model.config.max_ctx_tok;
     let mut decoder = Decoder::new(model, limit.min(prompt.len().saturating_add(until.max_new))).treated(treated);
-    let mut next = most_likely(&decoder.read(prompt)?)?;
-    let (mut ids, mut text) = (Vec::new(), String::new());
+    let (mut next, mut log_prob) = most_likely(&decoder.read(prompt)?)?;
+    let (mut ids, mut log_probs, mut text) = (Vec::new(), Vec::new(), String::new());
     let stop = loop {
         if until.eos.contains(&next) {
             break Stop::Eos;
         }
         ids.push(next);
+        log_probs.push(log_prob);
         text = tokenizer.decode(&ids)?;
         if is_answered(&text, until) {
             break Stop::LineBreak;
@@ -111,9 +114,9 @@ pub fn generate(
         if decoder.position >= limit {
             break Stop::Context;
         }
-        next = most_likely(&decoder.read(&[next])?)?;
+        (next, log_prob) = most_likely(&decoder.read(&[next])?)?;
     };
-    Ok(Generation { ids, text, stop })
+    Ok(Generation { ids, log_probs, text, stop })
 }
 
 /// Memory of the keys and values of `tokens` tokens, in bytes.
@@ -123,8 +126,8 @@ pub fn memory_bytes(config: &ModelConfig, tokens: usize) -> u64 {
     4 * (per_token * remembered) as u64
 }
 
-/// The first of the largest logits.
-fn most_likely(logits: &[f32]) -> Result<u32> {
+/// The first of the largest logits, and its log-probability.
+fn most_likely(logits: &[f32]) -> Result<(u32, f64)> {
     ensure!(logits.iter().all(|logit| logit.is_finite()), "the model's logits are not finite");
     let mut best = 0;
     for (id, &logit) in logits.iter().enumerate() {
@@ -132,7 +135,8 @@ fn most_likely(logits: &[f32]) -> Result<u32> {
             best = id;
         }
     }
-    Ok(best as u32)
+    let sum: f64 = logits.iter().map(|logit| f64::from(logit - logits[best]).exp()).sum();
+    Ok((best as u32, -sum.ln()))
 }
 
 /// Whether a line break follows the numbers that were asked for.
@@ -190,7 +194,9 @@ mod tests {
 
     #[test]
     fn the_first_of_equal_logits_is_taken_and_nan_is_an_error() {
-        assert_eq!(most_likely(&[0.0, 2.0, 2.0, -1.0]).unwrap(), 1);
+        let (id, log_prob) = most_likely(&[0.0, 2.0, 2.0, -1.0]).unwrap();
+        // 1 / (2 + e^-2 + e^-3)
+        assert!(id == 1 && (log_prob - (1.0 / 2.185_122_351_6_f64).ln()).abs() < 1e-9, "{log_prob}");
         assert!(most_likely(&[0.0, f32::NAN]).is_err());
     }
 }

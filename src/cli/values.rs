@@ -2,6 +2,7 @@
 
 use crate::compare::Correction;
 use crate::model::{Layout, MOST_TOKENS};
+use crate::prompt::Order;
 use crate::quant::Scope;
 use crate::treatment::{Ranking, Rows};
 use clap::builder::PossibleValue;
@@ -43,6 +44,12 @@ value_enum!(Rows {
     Answer: "answer", "Those that predict the tokens of an answer";
     Question: "question", "All from the beginning of the question on";
     All: "all", "All, and so everything that is read on the way";
+});
+
+value_enum!(Order {
+    Random: "random", "As it comes";
+    ByClass: "by-class", "One class after the other";
+    Alternating: "alternating", "One example of each class in turn";
 });
 
 value_enum!(Correction {

@@ -2,7 +2,7 @@
 //! expected.
 
 use super::session::{Found, How, Session};
-use super::{ablate, heads, needle, nll, outliers, quantize, ratio};
+use super::{ablate, heads, needle, nll, outliers, quantize, ratio, shots};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::error::{unless_broken_pipe, Unmet};
 use crate::experiment::{finished, Experiment, Setup, Show, Start};
@@ -103,6 +103,7 @@ type Draw = fn(&mut Session, &Found) -> Result<()>;
 fn figures(show: Show) -> Draw {
     match show {
         Show::Needle => needle::draw,
+        Show::Shots => shots::draw,
         Show::Ratio => ratio::draw,
         Show::Heads => heads::draw,
         Show::Quantize => quantize::draw,

@@ -5,6 +5,7 @@ use super::session::How;
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
 use crate::experiment::{cells_of, CellSpec, Experiment, Pace, Part, Setup, Start};
+use crate::prompt::CitySet;
 use crate::runfolder::EXPERIMENT;
 use crate::table::{left, right, short, Table};
 use crate::terminal::escaped;
@@ -133,6 +134,14 @@ fn table(kinds: &[Kind]) -> Table {
                 let none = || "-".to_owned();
                 ["text".to_owned(), windows.ctx_tok.to_string(), none(), none(), none(), none()]
             }
+            CellSpec::Shots(spec) => [
+                spec.task(),
+                spec.ctx_tok.to_string(),
+                spec.shots.to_string(),
+                "1".to_owned(),
+                "-".to_owned(),
+                CitySet::Train.name().to_owned(),
+            ],
             CellSpec::Needle(spec) => [
                 "needle".to_owned(),
                 spec.ctx_tok.to_string(),

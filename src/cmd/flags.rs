@@ -158,6 +158,7 @@ pub(super) fn grid(
         depths_pct: args.depths.clone(),
         samples,
         heldout_samples: args.heldout.unwrap_or((defaults.heldout)(samples)),
+        absent_samples: 0,
         seed: args.seed,
     }))
 }
@@ -179,12 +180,19 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 29] = [
+const FIELDS: [(&str, &str); 36] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
     ("samples", "--samples"),
     ("stride", "--stride"),
+    ("absent_samples", "--unanswerable"),
+    ("shots", "--shots"),
+    ("words", "--words"),
+    ("classes", "--classes"),
+    ("orders", "--order"),
+    ("arrangements", "--arrangements"),
+    ("replicates", "--replicates"),
     ("seed", "--seed"),
     ("depths_pct", "--depths"),
     ("heldout_samples", "--heldout"),

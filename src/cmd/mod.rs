@@ -20,6 +20,7 @@ mod quantize;
 mod ratio;
 mod report;
 mod session;
+mod shots;
 mod train;
 
 use crate::bail_usage;
@@ -49,6 +50,7 @@ pub fn run(cli: Cli) -> Result<()> {
 fn dispatch(command: Command) -> Result<()> {
     match command {
         Command::Needle(args) => execute::preset(needle::experiment(&args)?, &args.run.output, &args.part),
+        Command::Shots(args) => execute::preset(shots::experiment(&args)?, &args.run.output, &args.part),
         Command::Ratio(args) => execute::preset(ratio::experiment(&args)?, &args.run.output, &args.part),
         Command::Heads(args) => execute::preset(heads::experiment(&args)?, &args.run.output, &args.part),
         Command::Heatmap(args) => heatmap::run(&args),

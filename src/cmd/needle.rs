@@ -5,7 +5,7 @@ use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{Found, Session};
 use super::setting_name;
 use crate::cli::NeedleArgs;
-use crate::experiment::{Experiment, Generate, Grid, Show};
+use crate::experiment::{Experiment, Generate, Grid, NeedleGrid, Show};
 use crate::frame::{Frame, Pick};
 use crate::plot::{accuracy, AccuracyPanel, Hits};
 use anyhow::Result;
@@ -23,7 +23,12 @@ pub(super) const DEFAULTS: Defaults = Defaults {
 /// Usage errors.
 pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
-    let generate = args.generate.then_some(Generate { max_new: args.max_new });
+    let generate = (args.generate || args.unanswerable).then_some(Generate { max_new: args.max_new });
+    let grid = match grid {
+        // As many as there are with training cities, whose text they share.
+        Grid::Needle(grid) if args.unanswerable => Grid::Needle(NeedleGrid { absent_samples: grid.samples, ..grid }),
+        grid => grid,
+    };
     Ok(Experiment { generate, ..flags::experiment(Show::Needle, &args.run, grid, Some(&args.prompts), None)? })
 }
 

@@ -268,9 +268,11 @@ fn pairing(cells: &Cells, plan: &Plan, joined: &Joined) -> Pairing {
 /// Says when pairs are not pairs of the same prompt.
 fn note_pairs(plans: &[Plan], joined: &[Joined], request: &Request, notes: &mut Vec<String>) {
     match request.by {
-        Some(by) if by.makes_prompts() => notes.push(format!(
+        Some(by) if by.makes_prompts() && plans.iter().any(|plan| plan.free[Column::Seed as usize]) => {
+            notes.push(format!(
             "prompts of another {by} are others: cells are paired by their sample, which takes nothing out of the noise"
-        )),
+        ))
+        }
         _ if plans.iter().any(|plan| plan.free[Column::Seed as usize]) => {
             notes.push("different prompts: the pairing is by cell only, which takes nothing out of the noise".into());
         }

@@ -142,7 +142,20 @@ fn by_column(cells: &Cells, choice: &Choice, by: Column, baseline: Option<&str>)
     };
     let free = free(Some(by));
     let (first, others) = values.split_first().expect("there are two values");
-    Ok(others.iter().map(|&other| Plan { baseline: side(*first), other: side(other), free }).collect())
+    let plan = |&other: &u32| {
+        let mut plan = Plan { baseline: side(*first), other: side(other), free };
+        plan.free[Column::Seed as usize] &= !share_prompts(cells, &plan);
+        plan
+    };
+    Ok(others.iter().map(plan).collect())
+}
+
+/// Whether both sides have the same seeds: twins, which differ in nothing but what is compared.
+fn share_prompts(cells: &Cells, plan: &Plan) -> bool {
+    let seeds = |side: &Side| -> BTreeSet<u32> {
+        cells.cells.iter().filter(|cell| side.holds(cell)).map(|cell| cell.key[Column::Seed as usize]).collect()
+    };
+    seeds(&plan.baseline) == seeds(&plan.other)
 }
 
 /// Columns in which cells of a pair may differ when `compared` is compared: also realised depths, a finding.

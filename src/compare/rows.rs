@@ -286,6 +286,9 @@ fn by_seed(pairs: &[Pair]) -> Vec<Vec<(f64, f64)>> {
         let mut prompt = of_prompt[0].key;
         prompt[Column::PROMPT..].fill(0);
         let seed = std::mem::take(&mut prompt[Column::Replicate as usize]);
+        if prompt[Column::Seed as usize] != 0 {
+            prompt[Column::Sample as usize] = 0;
+        }
         prompt[Column::Variant as usize] = 0; // a folder may hold another model than its neighbours
         seeds.entry(seed).or_default().insert(prompt, means(of_prompt));
     }
@@ -297,7 +300,12 @@ fn by_seed(pairs: &[Pair]) -> Vec<Vec<(f64, f64)>> {
 
 /// Pairs that agree in the first `columns`, which are neighbours.
 fn by_prompt(pairs: &[Pair], columns: usize) -> Vec<&[Pair]> {
-    pairs.chunk_by(|a, b| a.key[..columns] == b.key[..columns]).collect()
+    let same = |a: &Pair, b: &Pair| {
+        // The seed tells prompts apart; samples of one seed are arrangements of one prompt.
+        let counts = |column: usize| column != Column::Sample as usize || a.key[Column::Seed as usize] == 0;
+        (0..columns).all(|column| !counts(column) || a.key[column] == b.key[column])
+    };
+    pairs.chunk_by(same).collect()
 }
 
 fn means(pairs: &[Pair]) -> (f64, f64) {

@@ -1,7 +1,9 @@
 //! What is run: prompts by their settings, each with a number that never depends on what else is run.
 
 use crate::bail_usage;
-use crate::prompt::{needle, CitySet, Haystack, Length, NeedleSpec, Prompt, Text, Tokenizer, Windows};
+use crate::prompt::{
+    needle, shots, CitySet, Haystack, Length, NeedleSpec, Order, Prompt, ShotsSpec, Text, Tokenizer, Windows,
+};
 use crate::rng::{prompt_seed, Purpose};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -15,6 +17,8 @@ pub enum Grid {
     Needle(NeedleGrid),
     /// Plain text.
     Text(TextGrid),
+    /// Examples of a classification that is new in every prompt.
+    Shots(ShotsGrid),
 }
 
 /// A grid of needle prompts.
@@ -31,6 +35,36 @@ pub struct NeedleGrid {
     pub samples: usize,
     /// Prompts per depth with cities held out of training.
     pub heldout_samples: usize,
+    /// Prompts per depth whose question has no answer: the text is that of the prompts with training cities, the cities asked
+    /// for are others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub absent_samples: usize,
+    /// Base seed.
+    pub seed: u64,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+/// A grid of many-shot prompts: every prompt with each number of shots, in each order and arrangement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShotsGrid {
+    /// Tokens that a prompt has at most.
+    pub ctx_tok: usize,
+    /// Numbers of examples.
+    pub shots: Vec<usize>,
+    /// Words that are classified.
+    pub words: usize,
+    /// Classes, each with a label of its own.
+    pub classes: usize,
+    /// Orders of the examples.
+    pub orders: Vec<Order>,
+    /// Arrangements of each prompt's examples in each order.
+    pub arrangements: usize,
+    /// Prompts: mappings with their questions.
+    pub samples: usize,
     /// Base seed.
     pub seed: u64,
 }
@@ -53,8 +87,11 @@ pub struct TextGrid {
 /// One prompt to be.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Global index, of which the prompt's seed is made: see [`Cell::seed`].
+    /// Global index.
     pub index: u64,
+    /// Of which the prompt's seed is made, see [`Cell::seed`]: the global index, or that of the prompt which differs from this
+    /// one only in what its spec says.
+    pub seed_index: u64,
     /// Index among the prompts of the same spec.
     pub sample: u64,
     /// What the prompt holds.
@@ -68,6 +105,8 @@ pub enum CellSpec {
     Needle(NeedleSpec),
     /// A window of text.
     Text(Windows),
+    /// A many-shot prompt.
+    Shots(ShotsSpec),
 }
 
 impl CellSpec {
@@ -76,6 +115,7 @@ impl CellSpec {
         match self {
             Self::Needle(spec) => spec.ctx_tok,
             Self::Text(windows) => windows.ctx_tok,
+            Self::Shots(spec) => spec.ctx_tok,
         }
     }
 }
@@ -95,12 +135,17 @@ impl Grid {
         let mut cells = Vec::new();
         let mut push = |spec: CellSpec, samples: usize| {
             for sample in 0..samples as u64 {
-                cells.push(Cell { index: cells.len() as u64, sample, spec: spec.clone() });
+                let index = cells.len() as u64;
+                cells.push(Cell { index, seed_index: index, sample, spec: spec.clone() });
             }
         };
         match self {
             Self::Text(grid) => grid.windows().for_each(|windows| push(CellSpec::Text(windows), grid.samples)),
-            Self::Needle(grid) => grid.specs(&mut |spec, samples| push(CellSpec::Needle(spec), samples)),
+            Self::Needle(grid) => {
+                grid.specs(&mut |spec, samples| push(CellSpec::Needle(spec), samples));
+                grid.add_absent(&mut cells);
+            }
+            Self::Shots(grid) => cells = grid.cells(),
         }
         cells
     }
@@ -109,9 +154,15 @@ impl Grid {
     pub fn count(&self) -> Option<usize> {
         match self {
             Self::Text(grid) => grid.ctx_tok.len().checked_mul(grid.samples),
+            Self::Shots(grid) => grid
+                .samples
+                .checked_mul(grid.arrangements)?
+                .checked_mul(grid.orders.len())?
+                .checked_mul(grid.shots.len()),
             Self::Needle(grid) => grid
                 .samples
                 .checked_add(grid.heldout_samples)?
+                .checked_add(grid.absent_samples)?
                 .checked_mul(grid.depths_pct.len())?
                 .checked_mul(grid.ctx_tok.len())?
                 .checked_mul(grid.settings.len()),
@@ -123,6 +174,7 @@ impl Grid {
         match self {
             Self::Needle(grid) => grid.seed,
             Self::Text(grid) => grid.seed,
+            Self::Shots(grid) => grid.seed,
         }
     }
 
@@ -131,6 +183,7 @@ impl Grid {
         match self {
             Self::Needle(grid) => &grid.ctx_tok,
             Self::Text(grid) => &grid.ctx_tok,
+            Self::Shots(grid) => std::slice::from_ref(&grid.ctx_tok),
         }
     }
 }
@@ -147,6 +200,72 @@ impl NeedleGrid {
                 }
             }
         }
+    }
+}
+
+impl NeedleGrid {
+    /// Behind all others the prompts without an answer, each with the seed of a prompt with training cities: the i-th of one kind
+    /// with that of the i-th of the other, as far as there are so many.
+    fn add_absent(&self, cells: &mut Vec<Cell>) {
+        let twins = cells.clone();
+        let mut add = |twin: &NeedleSpec| {
+            // Those of one kind stand beside each other.
+            let of_twin = CellSpec::Needle(twin.clone());
+            let first = twins.iter().find(|cell| cell.sample == 0 && cell.spec == of_twin).map(|cell| cell.index);
+            for sample in 0..self.absent_samples as u64 {
+                let index = cells.len() as u64;
+                let seed_index = first.filter(|_| sample < self.samples as u64).map_or(index, |first| first + sample);
+                let spec = CellSpec::Needle(NeedleSpec { cities: CitySet::Absent, ..twin.clone() });
+                cells.push(Cell { index, seed_index, sample, spec });
+            }
+        };
+        self.specs(&mut |spec, _| {
+            if spec.cities == CitySet::Train {
+                add(&spec);
+            }
+        });
+    }
+}
+
+impl ShotsGrid {
+    /// All arrangements of a prompt beside each other. `sample` counts them through: prompt · arrangements + arrangement.
+    fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for &shots in &self.shots {
+            for &order in &self.orders {
+                for sample in 0..(self.samples * self.arrangements) as u64 {
+                    let arrangements = self.arrangements as u64;
+                    let arrangement = sample % arrangements;
+                    let Self { ctx_tok, words, classes, .. } = *self;
+                    let spec = CellSpec::Shots(ShotsSpec { ctx_tok, shots, words, classes, order, arrangement });
+                    cells.push(Cell { index: cells.len() as u64, seed_index: sample / arrangements, sample, spec });
+                }
+            }
+        }
+        cells
+    }
+
+    /// Refuses what cannot be.
+    ///
+    /// # Errors
+    /// Usage errors.
+    pub fn check(&self) -> Result<()> {
+        if self.arrangements == 0 || self.orders.is_empty() || self.shots.is_empty() {
+            bail_usage!("`arrangements`, `orders` and `shots` each name at least one");
+        }
+        let Self { ctx_tok, words, classes, .. } = *self;
+        for (i, &shots) in self.shots.iter().enumerate() {
+            if self.shots[..i].contains(&shots) {
+                bail_usage!("`shots` {shots} is named twice");
+            }
+            ShotsSpec { ctx_tok, shots, words, classes, order: Order::Random, arrangement: 0 }.check()?;
+        }
+        for (i, order) in self.orders.iter().enumerate() {
+            if self.orders[..i].contains(order) {
+                bail_usage!("`orders` {} is named twice", order.name());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -210,18 +329,77 @@ impl TextGrid {
 impl Cell {
     /// The seed of its prompt.
     pub fn seed(&self, base_seed: u64) -> u64 {
-        prompt_seed(Purpose::Test, base_seed, self.index)
+        prompt_seed(Purpose::Test, base_seed, self.seed_index)
     }
 
     /// The cell's prompt. Without a tokenizer only one of token ids can be built.
     ///
     /// # Errors
-    /// If it cannot be built; see [`needle::build`] and [`Text::window`].
+    /// If it cannot be built; see [`needle::build`], [`shots::build`] and [`Text::window`].
     pub fn prompt(&self, base_seed: u64, sources: &Sources, tokenizer: Result<&Tokenizer>) -> Result<Prompt> {
         let seed = self.seed(base_seed);
         match &self.spec {
             CellSpec::Needle(spec) => needle::build(spec, seed, tokenizer?, &sources.haystack),
+            CellSpec::Shots(spec) => shots::build(spec, seed, tokenizer?),
             CellSpec::Text(windows) => sources.text.window(self.sample as usize, *windows, seed, tokenizer),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const NEEDLES: NeedleGrid = NeedleGrid {
+        ctx_tok: Vec::new(),
+        settings: Vec::new(),
+        depths_pct: Vec::new(),
+        samples: 3,
+        heldout_samples: 1,
+        absent_samples: 2,
+        seed: 5,
+    };
+
+    #[test]
+    fn prompts_without_an_answer_come_last_and_have_the_seeds_of_their_twins() {
+        let grid = NeedleGrid { ctx_tok: vec![512], settings: vec![(2, 1)], depths_pct: vec![0.0, 50.0], ..NEEDLES };
+        let without = Grid::Needle(NeedleGrid { absent_samples: 0, ..grid.clone() }).cells();
+        let with = Grid::Needle(grid.clone());
+        let cells = with.cells();
+        assert_eq!((cells.len(), with.count()), (12, Some(12)));
+        let same = |(a, b): (&Cell, &Cell)| (a.index, &a.spec) == (b.index, &b.spec) && a.seed(5) == b.seed(5);
+        assert!(cells.iter().zip(&without).all(same), "what was there has the prompts that it had");
+        for (cell, twin) in cells[8..].iter().zip([0, 1, 3, 4]) {
+            let CellSpec::Needle(spec) = &cell.spec else { panic!("a needle") };
+            let CellSpec::Needle(other) = &cells[twin].spec else { panic!("a needle") };
+            assert_eq!(
+                (spec.cities, spec.depth_pct, cell.seed(5)),
+                (CitySet::Absent, other.depth_pct, cells[twin].seed(5))
+            );
+        }
+        let alone = Grid::Needle(NeedleGrid { samples: 0, heldout_samples: 0, ..grid }).cells();
+        let seeds: BTreeSet<u64> = alone.iter().map(|cell| cell.seed(5)).collect();
+        assert_eq!((alone.len(), seeds.len()), (4, 4), "without twins they have seeds of their own");
+    }
+
+    #[test]
+    fn orders_shots_and_arrangements_of_a_prompt_share_its_seed() {
+        let grid = Grid::Shots(ShotsGrid {
+            ctx_tok: 1024,
+            shots: vec![4, 8],
+            words: 4,
+            classes: 2,
+            orders: vec![Order::Random, Order::ByClass],
+            arrangements: 3,
+            samples: 5,
+            seed: 1,
+        });
+        let cells = grid.cells();
+        assert_eq!((cells.len(), grid.count()), (60, Some(60)));
+        let mut by_seed: BTreeMap<u64, usize> = BTreeMap::new();
+        cells.iter().for_each(|cell| *by_seed.entry(cell.seed(1)).or_default() += 1);
+        assert_eq!(by_seed.into_values().collect::<Vec<_>>(), [12; 5]);
+        assert!(cells.iter().enumerate().all(|(i, cell)| cell.index == i as u64));
     }
 }

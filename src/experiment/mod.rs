@@ -13,7 +13,7 @@ mod shard;
 mod spec;
 mod store;
 
-pub use grid::{Cell, CellSpec, Grid, NeedleGrid, Sources, TextGrid};
+pub use grid::{Cell, CellSpec, Grid, NeedleGrid, ShotsGrid, Sources, TextGrid};
 pub use outputs::Outputs;
 pub use pace::Pace;
 pub use run::{finished, run, Finished, Part, Plan, Start, Watch};
@@ -33,7 +33,7 @@ use crate::model::{Flops, Transformer};
 use crate::models::Model;
 use crate::pass::{pass, Passed};
 use crate::probe::{ReceivedSink, SinkProbe};
-use crate::prompt::{Prompt, Text};
+use crate::prompt::{CitySet, Prompt, Text};
 use crate::record::{Identity, Measure as Found, Record, SCHEMA};
 use crate::treatment::Condition;
 use anyhow::Result;
@@ -104,7 +104,7 @@ impl Setup {
         // The longest cities of a seed decide whether a short prompt fits; a few seeds find out.
         for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
             for model in &self.models {
-                Cell { index: 0, ..cell.clone() }.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
+                Cell { seed_index: 0, ..cell.clone() }.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
             }
         }
         // Reading a text may have taken more than running it will, and a look at the prompt as much.
@@ -160,7 +160,9 @@ impl Setup {
         }
         let key = |cell: &Cell| {
             let own = json!([cell.spec, cell.index, cell.sample, self.grid.seed()]);
-            (cell.index, sha256(format!("{common}{own}").as_bytes()))
+            let twin =
+                if cell.seed_index == cell.index { String::new() } else { format!("seed of {}", cell.seed_index) };
+            (cell.index, sha256(format!("{common}{own}{twin}").as_bytes()))
         };
         cells.iter().map(key).collect()
     }
@@ -350,6 +352,14 @@ impl Setup {
         };
         match &cell.spec {
             CellSpec::Text(windows) => Identity { task: "text".into(), ctx_tok: windows.ctx_tok, ..identity },
+            CellSpec::Shots(spec) => Identity {
+                task: spec.task(),
+                ctx_tok: spec.ctx_tok,
+                needles: Some(spec.shots),
+                retrieve: Some(1),
+                cities: Some(CitySet::Train.name().into()),
+                ..identity
+            },
             CellSpec::Needle(spec) => Identity {
                 task: "needle".into(),
                 ctx_tok: spec.ctx_tok,

@@ -75,6 +75,7 @@ fn with_ctx(spec: &CellSpec, ctx_tok: usize) -> CellSpec {
     match &mut spec {
         CellSpec::Needle(needle) => needle.ctx_tok = ctx_tok,
         CellSpec::Text(windows) => windows.ctx_tok = ctx_tok,
+        CellSpec::Shots(spec) => spec.ctx_tok = ctx_tok,
     }
     spec
 }

@@ -117,6 +117,7 @@ impl Setup {
             }
             Grid::Needle(grid) if grid.samples == 1 => "1 prompt per depth".to_owned(),
             Grid::Needle(grid) => format!("{} prompts per depth", grid.samples),
+            Grid::Shots(grid) => format!("{} prompts in {} arrangements", grid.samples, grid.arrangements),
             Grid::Text(grid) => {
                 let windows = if grid.samples == 1 { "window" } else { "windows" };
                 let stride = grid.stride.filter(|_| grid.samples > 1);

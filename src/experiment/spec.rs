@@ -85,6 +85,8 @@ pub struct Experiment {
 pub enum Show {
     /// Accuracy, answer and noise share.
     Needle,
+    /// Accuracy by number of examples, and what their order changes.
+    Shots,
     /// Where attention goes.
     Ratio,
     /// What each head is for.
@@ -119,6 +121,7 @@ impl Show {
     fn measures(self) -> Vec<MeasureName> {
         match self {
             Self::Needle => vec![MeasureName::AnswerByHead],
+            Self::Shots => vec![MeasureName::Answer],
             Self::Ratio => vec![MeasureName::AnswerByHead, MeasureName::Shape],
             Self::Heads => vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
             Self::Quantize => vec![MeasureName::Answer, MeasureName::Fidelity],
@@ -265,7 +268,7 @@ impl Experiment {
         self.check_measures(name)?;
         let ctx_tok = match &self.grid {
             Grid::Text(grid) => Some(&grid.ctx_tok),
-            Grid::Needle(_) => None,
+            Grid::Needle(_) | Grid::Shots(_) => None,
         };
         for (key, given) in [("text", self.text.is_some()), ("ids", self.ids.is_some())] {
             if given && ctx_tok.is_none() {
@@ -284,6 +287,7 @@ impl Experiment {
         if self.show == Show::Ablate && (ctx_tok.is_some() || self.conditions()?.len() < 2) {
             bail_usage!("{name}: show = \"ablate\" compares `conditions` on grids of task = \"needle\": name some");
         }
+        self.check_task(name)?;
         if self.show == Show::Nll && ctx_tok.is_none_or(|ctx_tok| ctx_tok.len() != 1) {
             bail_usage!(
                 "{name}: show = \"nll\" pools windows of one length: grids of task = \"text\" with one ctx_tok"
@@ -291,6 +295,7 @@ impl Experiment {
         }
         let settings = match &self.grid {
             Grid::Text(grid) => grid.ctx_tok.len(),
+            Grid::Shots(grid) => grid.shots.len() * grid.orders.len(),
             Grid::Needle(grid) => grid.ctx_tok.len() * grid.settings.len(),
         };
         let pools = |measure: &MeasureName| matches!(measure, MeasureName::Outliers | MeasureName::Nll);
@@ -307,6 +312,25 @@ impl Experiment {
             expectation.condition_among(&self.conditions()?, name)?;
             if let Some(model) = expectation.model.as_ref().filter(|model| !self.models.contains(model)) {
                 bail_usage!("{name}: an expectation is about `{model}`, which is not among the models");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what is shown is made of these prompts.
+    fn check_task(&self, name: &str) -> Result<()> {
+        let is_shots = matches!(self.grid, Grid::Shots(_));
+        if is_shots != (self.show == Show::Shots) {
+            bail_usage!("{name}: show = \"shots\" and grids of task = \"shots\" belong together");
+        }
+        if let Grid::Shots(grid) = &self.grid {
+            grid.check()?;
+        }
+        if let Grid::Needle(grid) = &self.grid {
+            if grid.absent_samples > 0 && self.max_new().is_none() {
+                bail_usage!(
+                    "{name}: `absent_samples`: whether a model makes a number up shows in what it says: add [generate]"
+                );
             }
         }
         Ok(())
@@ -378,8 +402,13 @@ impl Experiment {
             Grid::Needle(grid) => {
                 grid.samples = grid.samples.min(2);
                 grid.heldout_samples = grid.heldout_samples.min(1);
+                grid.absent_samples = grid.absent_samples.min(1);
             }
             Grid::Text(grid) => grid.samples = grid.samples.min(2),
+            Grid::Shots(grid) => {
+                grid.samples = grid.samples.min(2);
+                grid.arrangements = grid.arrangements.min(2);
+            }
         }
         self
     }

@@ -14,6 +14,7 @@ pub use tokens::{Kind, Scored, Tokens};
 
 use crate::manifest::ModelInfo;
 use crate::measure::MassiveAt;
+use crate::prompt::shots::order_of;
 use crate::record::Record;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +70,8 @@ pub struct Frame {
 #[derive(Clone, Copy, Debug)]
 struct Number {
     seed: u64,
+    /// Which prompt of its kind; of many-shot prompts, which arrangement of which prompt.
+    sample: u64,
     /// Whether its question's needle lies at the depth that was asked for; nothing of a whole prompt.
     placed: Option<bool>,
     value: f64,
@@ -94,6 +97,9 @@ struct OfHead {
     layer: usize,
     head: usize,
 }
+
+/// Cities whose prompts means leave out unless they are asked for, or there are no others.
+const ASIDE: [&str; 2] = ["heldout", "absent"];
 
 /// A depth as a key.
 fn millipct(depth_pct: f64) -> u64 {
@@ -129,12 +135,12 @@ impl Frame {
         if id.seed.is_none() {
             self.pooled.push(record.clone());
         }
-        let number = Number { seed: id.seed.unwrap_or(0), placed: id.placed, value };
+        let number = Number { seed: id.seed.unwrap_or(0), sample: id.sample.unwrap_or(0), placed: id.placed, value };
         let region = measure.region.as_deref();
         if let (Some(layer), Some(head)) = (measure.layer, measure.head) {
             let kept = region.is_none_or(|region| OF_HEADS.contains(&region));
             if kept && id.condition.is_none() && id.seed.is_some() {
-                let held_out = id.cities.as_deref() == Some("heldout");
+                let held_out = id.cities.as_deref().is_some_and(|cities| ASIDE.contains(&cities));
                 let (metric, region) = (measure.metric.to_string(), region.map(ToOwned::to_owned));
                 let key = OfHead { metric, region, model: id.model.clone(), layer, head };
                 self.heads.entry(key).or_default().push((number, held_out));
@@ -147,7 +153,8 @@ impl Frame {
         note(&mut self.models, &id.model);
         note(&mut self.settings, &setting);
         let region = region.map(ToOwned::to_owned);
-        let cities = id.cities.as_deref().unwrap_or_default().to_owned();
+        // Many-shot prompts are told apart by the order of their examples; their words are the same.
+        let cities = order_of(&id.task).or(id.cities.as_deref()).unwrap_or_default().to_owned();
         if let Some(seed) = id.seed {
             self.note_prompt(record, setting, &cities, seed);
         }
@@ -200,7 +207,7 @@ impl Frame {
         &self.regions
     }
 
-    /// Where cities come from, in the order they first appeared.
+    /// Where cities come from, in the order they first appeared; of many-shot prompts, the orders of the examples.
     pub fn cities(&self) -> &[String] {
         &self.cities
     }
@@ -237,9 +244,9 @@ impl Frame {
         self.config(key).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Whether held-out cities count only where they are asked for: not where there are no others.
+    /// Whether held-out and absent cities count only where they are asked for: not where there are no others.
     fn usual(&self) -> bool {
-        self.prompts.keys().any(|(_, cities, _)| cities != "heldout")
+        self.prompts.keys().any(|(_, cities, _)| !ASIDE.contains(&cities.as_str()))
     }
 }
 

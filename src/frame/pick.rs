@@ -1,6 +1,6 @@
 //! Which numbers are wanted, and what they come to.
 
-use super::{millipct, Frame, Key, Number, OfHead, Setting};
+use super::{millipct, Frame, Key, Number, OfHead, Setting, ASIDE};
 use crate::stats::{bootstrap_mean, mean, wilson_of_groups, Interval, Paired, RESAMPLES};
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ impl<'a> Pick<'a> {
             && key.region.as_deref() == self.region
             && key.condition.as_deref() == self.condition
             && self.setting.is_none_or(|setting| key.setting == setting)
-            && self.cities.map_or(!usual || key.cities != "heldout", |cities| key.cities == cities)
+            && self.cities.map_or(!usual || !ASIDE.contains(&key.cities.as_str()), |cities| key.cities == cities)
             && self.depth_pct.is_none_or(|depth| key.depth_millipct == Some(millipct(depth)))
     }
 }
@@ -106,6 +106,17 @@ impl Frame {
     /// The mean over the questions of each prompt, by its seed.
     pub fn prompt_means(&self, pick: Pick<'_>) -> BTreeMap<u64, f64> {
         mean_by_prompt(&self.select(pick))
+    }
+
+    /// Of many-shot prompts: the numbers of each prompt, arrangement by arrangement. Prompts that lack one are left out.
+    pub fn arrangements(&self, pick: Pick<'_>) -> Vec<Vec<f64>> {
+        let mut prompts: BTreeMap<u64, BTreeMap<u64, f64>> = BTreeMap::new();
+        for number in self.select(pick) {
+            prompts.entry(number.seed).or_default().insert(number.sample, number.value);
+        }
+        let most = prompts.values().map(BTreeMap::len).max().unwrap_or(0);
+        prompts.retain(|_, of_prompt| of_prompt.len() == most);
+        prompts.into_values().map(|of_prompt| of_prompt.into_values().collect()).collect()
     }
 
     /// Hits of trials among numbers that are 0 or 1.

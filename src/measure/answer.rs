@@ -28,6 +28,9 @@ impl Measure for AnswerMeasure {
     fn conclude(&self, mut seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let heads = heads(std::mem::take(&mut seen.sightings));
         for (index, target) in seen.prompt.targets().iter().enumerate() {
+            if target.query.is_some_and(|query| !seen.prompt.queries[query].is_answerable()) {
+                continue; // there is no answer, and the rows are those of a number that nobody can know
+            }
             let found = found_of(&seen, &heads, index)?;
             let mut push = |found| findings.push(target.query, seen.prompt.rows_name(), found);
             if let Some(query) = target.query {

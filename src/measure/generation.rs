@@ -6,7 +6,7 @@
 use super::{number, Findings, Kept, Measure, Place, Seen};
 use crate::attention::RowProbe;
 use crate::generate::{numbers, Generation, Stop};
-use crate::prompt::Prompt;
+use crate::prompt::{Prompt, Query, Tokenizer};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,10 @@ pub struct Generated {
     pub exact: Vec<bool>,
     /// Whether it says the values at all.
     pub contains: Vec<bool>,
+    /// The numbers that it says in their place, as far as it says so many.
+    pub said: Vec<Option<String>>,
+    /// Which of them the text gives to another city.
+    pub copied: Vec<bool>,
 }
 
 /// Whether the i-th number of `text` is value i. White space may stand before the first value, and nothing else.
@@ -60,6 +64,32 @@ fn exact(text: &str, values: &[&str]) -> Vec<bool> {
     let first = text.len() - text.trim_start().len();
     let said = |i: usize| found.get(i).filter(|number| i > 0 || number.start == first).map(|at| &text[at.clone()]);
     values.iter().enumerate().map(|(i, value)| said(i) == Some(value)).collect()
+}
+
+/// The first numbers of a text.
+fn said(text: &str, n: usize) -> Vec<Option<String>> {
+    let found = numbers(text);
+    (0..n).map(|i| found.get(i).map(|at| text[at.clone()].to_owned())).collect()
+}
+
+/// Whether a number that was said is one that the text gives to another city than the one asked for.
+fn is_copied(prompt: &Prompt, query: &Query, said: Option<&str>) -> bool {
+    let others = prompt.needles.iter().filter(|needle| needle.city != query.city && needle.value != query.value);
+    said.is_some_and(|said| others.into_iter().any(|needle| needle.value == said))
+}
+
+/// Log-probability of what was said up to the end of the first number, in nats; nothing if no number was said. A number ends
+/// with the token behind its last digit, which tells that it ends.
+fn log_prob_of_first_number(generation: &Generation, tokenizer: &Tokenizer) -> Result<Option<f64>> {
+    let Some(first) = numbers(&generation.text).into_iter().next() else { return Ok(None) };
+    let mut end = generation.ids.len();
+    for tokens in 1..generation.ids.len() {
+        if tokenizer.decode(&generation.ids[..tokens])?.len() > first.end {
+            end = tokens;
+            break;
+        }
+    }
+    Ok(Some(generation.log_probs[..end].iter().sum()))
 }
 
 /// Whether each value is among the numbers of `text`.
@@ -72,6 +102,7 @@ impl Generated {
     fn new(seen: &Seen<'_>, generation: &Generation) -> Self {
         let (id, queries) = (seen.identity, &seen.prompt.queries);
         let values: Vec<&str> = queries.iter().map(|query| query.value.as_str()).collect();
+        let said = said(&generation.text, queries.len());
         Self {
             model: id.model.clone(),
             condition: id.condition.as_deref().map(str::to_owned),
@@ -87,6 +118,12 @@ impl Generated {
             text: generation.text.clone(),
             ids: generation.ids.clone(),
             stop: generation.stop,
+            said: said.clone(),
+            copied: queries
+                .iter()
+                .zip(&said)
+                .map(|(query, said)| is_copied(seen.prompt, query, said.as_deref()))
+                .collect(),
             exact: exact(&generation.text, &values),
             contains: contains(&generation.text, &values),
         }
@@ -105,10 +142,20 @@ impl Measure for GenerationMeasure {
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let Some(generation) = seen.generation else { return Ok(()) };
         let generated = Generated::new(&seen, generation);
-        for (query, (&exact, &contains)) in generated.exact.iter().zip(&generated.contains).enumerate() {
-            for (metric, hit) in [("generated_exact", exact), ("generated_contains", contains)] {
-                let found = number(metric, f64::from(u8::from(hit)), Some("fraction"), 1);
-                findings.push(Some(query), "generated", found);
+        for (i, query) in seen.prompt.queries.iter().enumerate() {
+            let mut push = |metric, hit| {
+                findings.push(Some(i), "generated", number(metric, f64::from(u8::from(hit)), Some("fraction"), 1));
+            };
+            if query.is_answerable() {
+                push("generated_exact", generated.exact[i]);
+                push("generated_contains", generated.contains[i]);
+            }
+            push("said_number", generated.said[i].is_some());
+            push("said_other_needle", generated.copied[i]);
+        }
+        if let (Some(tokenizer), false) = (seen.tokenizer, seen.prompt.queries.is_empty()) {
+            if let Some(nats) = log_prob_of_first_number(generation, tokenizer)? {
+                findings.push(Some(0), "generated", number("said_log_prob", nats, Some("nats"), 1));
             }
         }
         findings.pooled = Some(Box::new(generated));
@@ -133,6 +180,7 @@ impl Measure for GenerationMeasure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prompt::{needle, CitySet, Haystack, NeedleSpec};
 
     #[test]
     fn an_exact_answer_begins_with_the_value_and_nothing_continues_it() {
@@ -159,6 +207,25 @@ mod tests {
         assert_eq!(exact("33333, 22222", &values), [false, true], "each number is scored by itself");
         assert_eq!(exact("The numbers: 11111, 22222", &values), [false, true]);
         assert_eq!(exact("11111", &values), [true, false]);
+    }
+
+    #[test]
+    fn what_was_said_is_told_from_what_another_city_has() {
+        let spec = NeedleSpec { ctx_tok: 400, needles: 3, retrieve: 1, depth_pct: 50.0, cities: CitySet::Absent };
+        let prompt = needle::build(&spec, 7, Tokenizer::embedded(), &Haystack::embedded()).unwrap();
+        let query = &prompt.queries[0];
+        let other = prompt.needles[1].value.clone();
+        assert!(is_copied(&prompt, query, Some(&other)) && !is_copied(&prompt, query, Some(&query.value)));
+        assert!(!is_copied(&prompt, query, None));
+        assert_eq!(said(&format!(" {other}. And 7"), 3), [Some(other.clone()), Some("7".into()), None]);
+        let tokenizer = Tokenizer::embedded();
+        let ids = tokenizer.encode(&format!("{other}.\n\n")).unwrap().ids;
+        let log_probs: Vec<f64> = (0..ids.len()).map(|i| -(1.0 + i as f64)).collect();
+        let generation = Generation { text: tokenizer.decode(&ids).unwrap(), ids, log_probs, stop: Stop::LineBreak };
+        // Five digits, and the point that ends them.
+        assert_eq!(log_prob_of_first_number(&generation, tokenizer).unwrap(), Some(-21.0));
+        let silent = Generation { text: "unknown".into(), ..generation };
+        assert_eq!(log_prob_of_first_number(&silent, tokenizer).unwrap(), None);
     }
 
     #[test]

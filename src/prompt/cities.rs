@@ -15,6 +15,8 @@ pub enum CitySet {
     Train,
     /// Cities that no training document contains: the model must recall a key it has never seen.
     HeldOut,
+    /// Those of training, but the ones asked for are not in the text: the question has no answer.
+    Absent,
 }
 
 impl CitySet {
@@ -23,6 +25,7 @@ impl CitySet {
         match self {
             CitySet::Train => "train",
             CitySet::HeldOut => "heldout",
+            CitySet::Absent => "absent",
         }
     }
 
@@ -31,7 +34,9 @@ impl CitySet {
         static TRAIN: OnceLock<Vec<&str>> = OnceLock::new();
         static HELD_OUT: OnceLock<Vec<&str>> = OnceLock::new();
         match self {
-            CitySet::Train => TRAIN.get_or_init(|| lines(include_str!("../../assets/corpus/cities.txt"))),
+            CitySet::Train | CitySet::Absent => {
+                TRAIN.get_or_init(|| lines(include_str!("../../assets/corpus/cities.txt")))
+            }
             CitySet::HeldOut => HELD_OUT.get_or_init(|| lines(include_str!("../../assets/corpus/cities_heldout.txt"))),
         }
     }

@@ -21,6 +21,7 @@ pub mod ids;
 mod jinja;
 pub mod needle;
 pub mod sandbox;
+pub mod shots;
 pub mod text;
 pub mod tokenizer;
 mod tokenizer_config;
@@ -33,6 +34,7 @@ pub use document::{document, Document, DocumentSpec};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
 pub use needle::NeedleSpec;
+pub use shots::{Order, ShotsSpec};
 pub use text::{Length, Text, Windows};
 pub use tokenizer::{Encoded, Tokenizer, TokenizerOptions};
 pub use wrapping::Wrapping;
@@ -92,9 +94,9 @@ pub struct Query {
     pub city: String,
     /// Its number: the expected answer.
     pub value: String,
-    /// The tokens of the whole needle in the haystack.
+    /// The tokens of the whole needle in the haystack, of several the last; empty where the text does not hold the answer.
     pub needle: Range<usize>,
-    /// The tokens of the value inside the needle.
+    /// The tokens of the value inside the needle; likewise.
     pub answer: Range<usize>,
     /// The tokens of the value after the question (teacher-forced): those the model has to predict.
     pub predicted: Range<usize>,
@@ -107,6 +109,11 @@ pub struct Query {
 }
 
 impl Query {
+    /// Whether the text holds the answer; otherwise the value is a number that nobody can know.
+    pub fn is_answerable(&self) -> bool {
+        !self.needle.is_empty()
+    }
+
     /// The rows of the attention map that predict the answer's tokens: those one before each.
     pub fn rows(&self) -> Range<usize> {
         self.predicted.start - 1..self.predicted.end - 1
@@ -209,9 +216,11 @@ impl Prompt {
         for needle in &self.needles {
             regions[needle.span.clone()].fill(Region::Distractor);
         }
-        if let Some(query) = query.map(|i| &self.queries[i]) {
-            regions[query.needle.clone()].fill(Region::Needle);
-            regions[query.answer.clone()].fill(Region::Answer);
+        let asked = query.map(|i| self.queries[i].city.as_str());
+        // One needle, or every example of the word; none where the text does not hold the answer.
+        for needle in self.needles.iter().filter(|needle| Some(needle.city.as_str()) == asked) {
+            regions[needle.span.clone()].fill(Region::Needle);
+            regions[needle.answer.clone()].fill(Region::Answer);
         }
         regions
     }

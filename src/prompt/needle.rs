@@ -51,8 +51,11 @@ impl NeedleSpec {
         if self.retrieve > self.needles {
             bail_usage!("cannot retrieve {} of {} needles", self.retrieve, self.needles);
         }
-        if self.needles > known {
-            bail_usage!("{} needles need as many cities; there are {known}", self.needles);
+        let absent = if self.cities == CitySet::Absent { self.retrieve } else { 0 };
+        if self.needles.saturating_add(absent) > known {
+            let besides =
+                if absent > 0 { format!(" beside {absent} that are asked for and not there") } else { String::new() };
+            bail_usage!("{} needles need as many cities{besides}; there are {known}", self.needles);
         }
         if !(0.0..=100.0).contains(&self.depth_pct) {
             bail_usage!("`depths_pct` {}: a depth is between 0 and 100 percent", self.depth_pct);
@@ -80,6 +83,18 @@ pub(super) fn question(cities: &[&str]) -> String {
     }
 }
 
+/// So many values, all different.
+pub(super) fn distinct_values(n: usize, rng: &mut Rng) -> Vec<String> {
+    let mut values: Vec<usize> = Vec::new();
+    while values.len() < n {
+        let value = VALUES.0 + rng.below(VALUES.1 - VALUES.0 + 1);
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    values.iter().map(usize::to_string).collect()
+}
+
 /// Builds the prompt of a seed: same spec, seed, tokenizer and haystack, same prompt.
 ///
 /// # Errors
@@ -99,7 +114,10 @@ pub(super) fn build_from(
     haystack: &Haystack,
 ) -> Result<Prompt> {
     spec.check()?;
-    let plan = Plan::draw(spec, Rng::new(seed, streams[0]));
+    let mut plan = Plan::draw(spec, Rng::new(seed, streams[0]));
+    if spec.cities == CitySet::Absent {
+        plan.ask_for_others(spec, Rng::new(seed, "absent"));
+    }
     let mut filler = filler(&plan, spec.ctx_tok, Rng::new(seed, streams[1]), tokenizer, haystack)?;
     loop {
         let boundaries = plan.boundaries(&filler);
@@ -128,7 +146,7 @@ fn too_short(plan: &Plan, ctx_tok: usize, least_tok: usize) -> Result<()> {
 }
 
 /// A sentence of filler and its tokens.
-struct Sentence {
+pub(super) struct Sentence {
     text: String,
     n_tok: usize,
 }
@@ -164,10 +182,12 @@ fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack
 }
 
 /// What is drawn before the filler is known.
-struct Plan {
+pub(super) struct Plan {
     /// City and value of each needle; the first is the controlled one.
     needles: Vec<(&'static str, String)>,
-    /// Needles asked for, in the order of the question.
+    /// Cities that are not in the text, with values that nobody can know.
+    absent: Vec<(&'static str, String)>,
+    /// What is asked for, in the order of the question: needles, and behind them the absent ones.
     asked: Vec<usize>,
     depth_pct: f64,
     /// Draws the other needles' places.
@@ -177,17 +197,32 @@ struct Plan {
 impl Plan {
     fn draw(spec: &NeedleSpec, mut rng: Rng) -> Self {
         let cities = rng.sample(spec.cities.cities(), spec.needles);
-        let mut values: Vec<usize> = Vec::new();
-        while values.len() < spec.needles {
-            let value = VALUES.0 + rng.below(VALUES.1 - VALUES.0 + 1);
-            if !values.contains(&value) {
-                values.push(value);
-            }
-        }
+        let values = distinct_values(spec.needles, &mut rng);
         let mut asked: Vec<usize> = (0..spec.retrieve).collect();
         rng.shuffle(&mut asked);
-        let needles = cities.into_iter().zip(values.iter().map(usize::to_string)).collect();
-        Self { needles, asked, depth_pct: spec.depth_pct, rng }
+        let needles = cities.into_iter().zip(values).collect();
+        Self { needles, absent: Vec::new(), asked, depth_pct: spec.depth_pct, rng }
+    }
+
+    /// These needles in this order, the one at a place asked for, without filler.
+    pub(super) fn of(needles: Vec<(&'static str, String)>, asked: usize) -> Self {
+        Self { needles, absent: Vec::new(), asked: vec![asked], depth_pct: 0.0, rng: Rng::new(0, "no filler") }
+    }
+
+    /// Asks for cities that no needle names. Everything else stays as it was: the text is that of an answerable prompt.
+    fn ask_for_others(&mut self, spec: &NeedleSpec, mut rng: Rng) {
+        let named = |city: &&str| self.needles.iter().any(|(other, _)| other == city);
+        let others: Vec<&str> = spec.cities.cities().iter().copied().filter(|city| !named(city)).collect();
+        let cities = rng.sample(&others, spec.retrieve);
+        let mut values = distinct_values(spec.needles + spec.retrieve, &mut rng);
+        values.retain(|value| !self.needles.iter().any(|(_, other)| other == value));
+        self.absent = cities.into_iter().zip(values).collect();
+        self.asked = (self.needles.len()..self.needles.len() + spec.retrieve).collect();
+    }
+
+    /// City and value of what is asked for.
+    fn asked(&self, i: usize) -> &(&'static str, String) {
+        self.needles.get(i).unwrap_or_else(|| &self.absent[i - self.needles.len()])
     }
 
     /// For each needle the number of filler sentences before it, and a number that orders those at one boundary.
@@ -212,7 +247,7 @@ impl Plan {
 
     /// Writes the text, in a chat the answers as what the assistant says. The second result lists the needles in the
     /// order of the text.
-    fn lay_out(
+    pub(super) fn lay_out(
         &self,
         filler: &[Sentence],
         boundaries: &[(usize, u64)],
@@ -239,7 +274,7 @@ impl Plan {
                 separator = " ";
             }
         }
-        let cities: Vec<&str> = self.asked.iter().map(|&i| self.needles[i].0).collect();
+        let cities: Vec<&str> = self.asked.iter().map(|&i| self.asked(i).0).collect();
         layout.push(Part::Question, &format!("\n{}", question(&cities)));
         let mut separator = "\n";
         if let Some(chat) = chat {
@@ -247,7 +282,7 @@ impl Plan {
             separator = "";
         }
         for (i, &asked) in self.asked.iter().enumerate() {
-            let (city, value) = &self.needles[asked];
+            let (city, value) = self.asked(asked);
             layout.push_sentence(separator, city, value, Part::Question, Part::Predicted(i));
             separator = " ";
         }
@@ -255,7 +290,13 @@ impl Plan {
     }
 
     /// Turns the text's parts into verified ranges of tokens.
-    fn prompt(&self, layout: Layout, order: &[usize], encoded: Encoded, tokenizer: &Tokenizer) -> Result<Prompt> {
+    pub(super) fn prompt(
+        &self,
+        layout: Layout,
+        order: &[usize],
+        encoded: Encoded,
+        tokenizer: &Tokenizer,
+    ) -> Result<Prompt> {
         let bos = tokenizer.prompt_bos_id();
         let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids).collect();
         let offsets: Vec<_> = bos.iter().map(|_| (0, 0)).chain(encoded.offsets).collect();
@@ -273,10 +314,24 @@ impl Plan {
         }
         let mut queries = Vec::new();
         for (question, &i) in self.asked.iter().enumerate() {
-            let place = order.iter().position(|&needle| needle == i).expect("every needle is laid out");
-            let needle = &needles[place];
-            let predicted = spans.verified(&[Part::Predicted(question)], &needle.value, &needle.city)?;
-            queries.push(self.query(i == 0, needle, predicted, depth_pct(&parts, needle.span.start)));
+            let (city, value) = self.asked(i);
+            let predicted = spans.verified(&[Part::Predicted(question)], value, city)?;
+            let needle_at = |i| order.iter().position(|&needle| needle == i).map(|place: usize| &needles[place]);
+            // Where nothing holds the answer, what has a depth is the needle that was put at it.
+            let placed = needle_at(i).or_else(|| needle_at(0)).expect("every needle is laid out");
+            let depth_real_pct = depth_pct(&parts, placed.span.start);
+            let (needle, answer) = needle_at(i).map_or((0..0, 0..0), |n| (n.span.clone(), n.answer.clone()));
+            let controlled = i == 0 || needle.is_empty();
+            queries.push(Query {
+                city: (*city).to_owned(),
+                value: value.clone(),
+                needle,
+                answer,
+                predicted,
+                controlled,
+                depth_req_pct: if controlled { self.depth_pct } else { depth_real_pct },
+                depth_real_pct,
+            });
         }
         let start = parts.iter().position(|&part| part != Part::Template).unwrap_or(0);
         let end = parts.iter().position(|&part| part == Part::Question).unwrap_or(parts.len());
@@ -292,19 +347,6 @@ impl Plan {
             has_bos,
             window: Window::default(),
         })
-    }
-
-    fn query(&self, controlled: bool, needle: &Needle, predicted: Range<usize>, depth_real_pct: f64) -> Query {
-        Query {
-            city: needle.city.clone(),
-            value: needle.value.clone(),
-            needle: needle.span.clone(),
-            answer: needle.answer.clone(),
-            predicted,
-            controlled,
-            depth_req_pct: if controlled { self.depth_pct } else { depth_real_pct },
-            depth_real_pct,
-        }
     }
 }
 
@@ -516,6 +558,26 @@ mod tests {
         for (spec, expected) in cases {
             let error = build(&spec, 0, Tokenizer::embedded(), &Haystack::embedded()).unwrap_err();
             assert!(error.to_string().contains(expected) && exit_code(&error) == 2, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unanswerable_prompt_has_the_text_of_its_twin_and_asks_for_what_is_not_in_it() {
+        for seed in 0..20 {
+            let spec = NeedleSpec { cities: CitySet::Train, ..SPEC };
+            let (twin, absent) = (prompt(&spec, seed), prompt(&NeedleSpec { cities: CitySet::Absent, ..spec }, seed));
+            let said =
+                |prompt: &Prompt| prompt.needles.iter().map(|n| (n.city.clone(), n.value.clone())).collect::<Vec<_>>();
+            assert_eq!(said(&twin), said(&absent));
+            assert_eq!(absent.queries.len(), 2);
+            for query in &absent.queries {
+                assert!(!query.is_answerable() && query.controlled && query.depth_req_pct == 50.0);
+                assert!(absent.needles.iter().all(|needle| needle.city != query.city && needle.value != query.value));
+                assert_eq!(query.predicted.len(), 5);
+            }
+            assert!(twin.queries.iter().all(Query::is_answerable));
+            let regions = absent.regions(Some(0));
+            assert!(!regions.contains(&Region::Needle) && regions.contains(&Region::Distractor));
         }
     }
 

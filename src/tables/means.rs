@@ -32,6 +32,9 @@ pub(super) const GENERATED: Shown<'static> = hits("generated exact %", "generate
 pub(super) const ANSWER_NO_SINKS: Shown<'static> =
     share("answer without sinks %", "share_abs_no_sinks", Some("answer"));
 pub(super) const NOISE_NO_SINKS: Shown<'static> = share("noise without sinks %", "noise_abs_no_sinks", None);
+const NUMBER: Shown<'static> = hits("makes a number up %", "said_number");
+const OTHER_NEEDLE: Shown<'static> = hits("another city's %", "said_other_needle");
+const SAID_LOG_PROB: Shown<'static> = number("log-prob of what it says (nats)", "said_log_prob", None);
 const TOKEN_FLIPS: Shown<'static> = share("top token flips %", "top_token_flips", None);
 
 const ANSWERS: &[Shown<'static>] = &[
@@ -110,7 +113,7 @@ const OF_ATTENTION: [&str; 11] = [
 
 /// Every table of means that the run has numbers for.
 pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
-    let tables = [accuracy, attention, regions, fidelity, by_depth, conventions, shape, other];
+    let tables = [accuracy, unanswerable, attention, regions, fidelity, by_depth, conventions, shape, other];
     tables.into_iter().filter_map(|table| table(frame)).collect()
 }
 
@@ -142,7 +145,9 @@ fn table(
     depths: &[f64],
     wanted: &[Wanted<'_>],
 ) -> Option<Sheet> {
-    let (names, usual) = (Names::new(frame), Prompts::usual(frame));
+    let names = Names::new(frame);
+    // Prompts are counted as the first column has them.
+    let usual = wanted.first().map_or_else(|| Prompts::usual(frame), |wanted| wanted.of);
     let mut columns = names.columns();
     columns.extend((!depths.is_empty()).then(|| numbers("depth %").named("depth_pct").key()));
     columns.push(numbers("prompts").key());
@@ -169,6 +174,28 @@ fn without_zeros(mut sheet: Sheet) -> Sheet {
         }
     }
     sheet
+}
+
+/// What models say where the text holds no answer, beside what they say of the same texts where it does.
+fn unanswerable(frame: &Frame) -> Option<Sheet> {
+    if !frame.cities().iter().any(|cities| cities == "absent") {
+        return None;
+    }
+    let (absent, train) = ([NUMBER, OTHER_NEEDLE, SAID_LOG_PROB], [NUMBER, SAID_LOG_PROB]);
+    let wanted = |shown: Shown<'static>, cities: &'static str, prefix: &str| Wanted {
+        heading: format!("{prefix}{}", shown.heading),
+        shown,
+        of: Prompts { cities: Some(cities), depth_pct: None },
+    };
+    let absent = absent.map(|shown| wanted(shown, "absent", ""));
+    let train = train.map(|shown| wanted(shown, "train", "answerable: "));
+    let note = format!(
+        "Asked for cities that the text does not name, the models answer by themselves. Makes a number up: says a number all \
+         the same [95 % Wilson interval]; another city's: one that the text gives to another city. Log-probability: of the \
+         number that is said, by the model that says it; answerable: the same texts, asked for what they hold {INTERVALS}."
+    );
+    let wanted: Vec<Wanted<'_>> = absent.into_iter().chain(train).collect();
+    table(frame, ("unanswerable", "Questions without an answer", note), &[], &wanted)
 }
 
 /// What means are over, for the notes.

@@ -9,6 +9,7 @@ mod nll;
 mod outliers;
 mod roles;
 mod sheet;
+mod shots;
 mod text;
 
 pub(crate) use ablate::{Delta, Effect, Effects, Knockout};
@@ -16,6 +17,7 @@ pub(crate) use differences::{headlines, Versus};
 pub(crate) use means::cities_name;
 pub(crate) use roles::ROLES;
 pub(crate) use sheet::{numbers, words, Cell, Column, Sheet};
+pub(crate) use shots::robustness;
 pub use text::{json, text};
 
 use crate::frame::{Case, Frame, Quantity};
@@ -114,6 +116,10 @@ pub(crate) fn sheets(frame: &Frame) -> Vec<Sheet> {
         // Dozens of conditions: what they change comes first, and takes the place of the differences.
         let first = ablate::sheets(frame);
         return first.into_iter().chain(sheets.into_iter().map(Sheet::details)).collect();
+    }
+    if frame.config_text("show") == "shots" {
+        let first = shots::sheet(frame).into_iter();
+        return first.chain(sheets.into_iter().map(Sheet::details)).chain(differences::sheet(frame)).collect();
     }
     sheets.extend(nll::sheets(frame));
     sheets.extend(differences::sheet(frame));

@@ -72,8 +72,12 @@ impl Course {
             let key = (spec.variants[run.variant].name.clone(), run.seed);
             let of_file = kept.remove(&key);
             let dir = out.join(&run.name);
-            let lines = if dir.join(LOG_FILE).exists() { Some(of_folder(&key, &dir)?) } else { of_file };
-            runs.extend(lines.map(|lines| (run, lines)));
+            let of_folder = if dir.join(LOG_FILE).exists() { of_folder(&key, &dir)? } else { Vec::new() };
+            // A run that was stopped at its beginning has a folder and no line.
+            let lines = if of_folder.is_empty() { of_file.unwrap_or_default() } else { of_folder };
+            if !lines.is_empty() {
+                runs.push((run, lines));
+            }
         }
         if let Some((variant, seed)) = kept.into_keys().next() {
             bail!("{}: the spec has no run of {variant} with seed {seed}", path.display());

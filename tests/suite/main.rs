@@ -25,6 +25,8 @@ mod report;
 mod resume;
 mod ruler;
 mod seeds;
+mod shots;
+mod specs;
 mod train;
 mod trained;
 mod treatments;

@@ -155,3 +155,34 @@ fn variants_of_a_spec_differ_only_in_what_they_name() {
         }
     }
 }
+
+#[test]
+fn what_runs_came_to_is_summed_up_without_training_from_logs_or_from_their_course_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("study");
+    let with_contrast =
+        format!("{SPEC}\n[[contrast]]\nname = \"the gate\"\nof = [\"gated-diff\"]\nless = [\"transformer\"]\n");
+    std::fs::write(folder.path().join("spec.toml"), &with_contrast).unwrap();
+    assert_eq!(run(&spec().runs()[..3], &out, false, usize::MAX), Outcome::Finished);
+    let summary = || {
+        let mut command = assert_cmd::Command::cargo_bin("difftool").unwrap();
+        let command = command.current_dir(folder.path()).args(["train", "spec.toml", "--out", "study", "--summary"]);
+        String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
+    };
+    let printed = summary();
+    assert!(printed.starts_with("3 of 4 runs are finished.") && printed.contains("the gate"), "{printed}");
+    assert!(printed.contains("context RMS") && printed.contains("Fewer than three seeds"), "{printed}");
+    let course = std::fs::read_to_string(out.join("course.csv")).unwrap();
+    assert_eq!(course.lines().count(), 1 + 3 * 5, "a line for each line of the three logs");
+    assert!(out.join("curves.png").is_file() && out.join("summary.csv").is_file());
+    // Of what is left when the models are gone, the same comes out.
+    ["transformer", "gated-diff"].iter().for_each(|variant| std::fs::remove_dir_all(out.join(variant)).unwrap());
+    assert_eq!(summary(), printed);
+    assert_eq!(std::fs::read_to_string(out.join("course.csv")).unwrap(), course);
+    std::fs::remove_file(out.join("course.csv")).unwrap();
+    let mut command = assert_cmd::Command::cargo_bin("difftool").unwrap();
+    let refused =
+        command.current_dir(folder.path()).args(["train", "spec.toml", "--out", "study", "--summary"]).output();
+    let stderr = String::from_utf8(refused.unwrap().stderr).unwrap();
+    assert!(stderr.contains("no run of spec.toml has logged anything"), "{stderr}");
+}

@@ -60,16 +60,17 @@ pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &Fi
     Ok(())
 }
 
-/// The mean of several runs, as far as all of them have got, with a band from the lowest to the highest; of one run its
+/// The mean of those runs that have got furthest, with a band from the lowest to the highest; of one run its
 /// points.
 fn curve(name: &str, runs: Vec<Points>) -> Curve {
-    let shortest = runs.iter().map(Vec::len).min().unwrap_or(0);
+    let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
+    let runs: Vec<Points> = runs.into_iter().filter(|points| points.len() == longest).collect();
     let at = |i: usize| runs.iter().map(move |points| points[i].1);
     let x = |i: usize| runs[0][i].0;
     let mean = |i: usize| (x(i), at(i).sum::<f64>() / runs.len() as f64);
     let range = |i: usize| (x(i), at(i).fold(f64::INFINITY, f64::min), at(i).fold(f64::NEG_INFINITY, f64::max));
-    let band = if runs.len() > 1 { (0..shortest).map(range).collect() } else { Vec::new() };
-    Curve { name: name.to_owned(), points: (0..shortest).map(mean).collect(), band }
+    let band = if runs.len() > 1 { (0..longest).map(range).collect() } else { Vec::new() };
+    Curve { name: name.to_owned(), points: (0..longest).map(mean).collect(), band }
 }
 
 #[cfg(test)]
@@ -80,7 +81,10 @@ mod tests {
     fn a_curve_of_several_seeds_is_their_mean_in_their_range() {
         let one = curve("a", vec![vec![(1.0, 0.2), (2.0, 0.4)]]);
         assert_eq!((one.points, one.band), (vec![(1.0, 0.2), (2.0, 0.4)], vec![]));
-        let two = curve("a", vec![vec![(1.0, 0.25), (2.0, 0.5)], vec![(1.0, 0.75)]]);
-        assert_eq!((two.points, two.band), (vec![(1.0, 0.5)], vec![(1.0, 0.25, 0.75)]));
+        let two = curve("a", vec![vec![(1.0, 0.25), (2.0, 0.5)], vec![(1.0, 0.75), (2.0, 1.0)]]);
+        assert_eq!(two.points, vec![(1.0, 0.5), (2.0, 0.75)]);
+        assert_eq!(two.band, vec![(1.0, 0.25, 0.75), (2.0, 0.5, 1.0)]);
+        let begun = curve("a", vec![vec![(1.0, 0.2), (2.0, 0.4)], vec![(1.0, 0.9)]]);
+        assert_eq!(begun.points, vec![(1.0, 0.2), (2.0, 0.4)], "what has only begun would make a jump in the mean");
     }
 }

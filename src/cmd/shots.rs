@@ -1,0 +1,86 @@
+//! `difftool shots`: how many examples of a new classification does a model need, and does their order matter?
+
+use super::flags;
+use super::session::{Found, Session};
+use crate::cli::ShotsArgs;
+use crate::experiment::{Experiment, Grid, ShotsGrid, Show};
+use crate::frame::{Case, Frame};
+use crate::plot::{curves, Curve, CurvePanel};
+use crate::tables::robustness;
+use anyhow::Result;
+
+/// The experiment that flags ask for.
+///
+/// # Errors
+/// Usage errors.
+pub(super) fn experiment(args: &ShotsArgs) -> Result<Experiment> {
+    let ctx_tok =
+        flags::one_ctx_tok(args.ctx.as_ref(), &args.run.model, &args.run.reading, "examples share one budget")?;
+    let grid = ShotsGrid {
+        ctx_tok,
+        shots: args.shots.clone(),
+        words: args.words,
+        classes: args.classes,
+        orders: args.order.clone(),
+        arrangements: args.arrangements,
+        samples: args.samples,
+        seed: args.seed,
+    };
+    grid.check()?;
+    flags::experiment(Show::Shots, &args.run, Grid::Shots(grid), None, None)
+}
+
+/// Draws accuracy, and the best arrangement less the worst, by number of examples.
+pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
+    let frame = &found.frame;
+    let panels = panels(frame);
+    if panels.is_empty() {
+        return Ok(()); // nothing but failures
+    }
+    let subtitle = format!("bands: 95 % intervals over prompts · {}", session.setup.caption());
+    let heading = session.heading("Many-shot learning of a new classification", &subtitle);
+    let figure = curves(&panels, &heading, "examples in the prompt", true)?;
+    session.save(&figure, "shots", "mean over prompts and arrangements; bootstrap over prompts")
+}
+
+/// For each order a panel of accuracy and one of best less worst, with a curve for each model.
+fn panels(frame: &Frame) -> Vec<CurvePanel> {
+    let cases: Vec<Case> = frame.cases().into_iter().filter(|case| case.treated.condition.is_none()).collect();
+    let mut panels = Vec::new();
+    for order in frame.cities() {
+        let accuracy = |case: &Case| {
+            let quantity = crate::frame::Quantity { metric: "exact", region: None, hits: true };
+            let (x, interval) = frame.estimate(case, quantity, Some(order), None)?;
+            Some((x, interval.map_or((x, x), |i| (i.lo, i.hi))))
+        };
+        let spread = |case: &Case| {
+            let found = robustness(frame, case, order)?;
+            Some((found.best_less_worst, (found.interval.lo, found.interval.hi)))
+        };
+        let what: [(&str, &dyn Fn(&Case) -> Option<Point>); 2] =
+            [("accuracy (%)", &accuracy), ("best - worst arrangement (points)", &spread)];
+        for (y_label, of) in what {
+            let curves: Vec<Curve> = frame.models().iter().filter_map(|model| curve(&cases, model, of)).collect();
+            if !curves.is_empty() {
+                let (title, y_label) = (format!("order: {order}"), y_label.to_owned());
+                panels.push(CurvePanel { title, y_label, y_range: Some((0.0, 100.0)), curves });
+            }
+        }
+    }
+    panels
+}
+
+/// A fraction with the ends of its interval.
+type Point = (f64, (f64, f64));
+
+/// The points of a model by number of examples, in percent.
+fn curve(cases: &[Case], model: &str, of: &dyn Fn(&Case) -> Option<Point>) -> Option<Curve> {
+    let own = cases.iter().filter(|case| case.model == model);
+    let mut points: Vec<(f64, Point)> = own.filter_map(|case| Some((case.setting.1 as f64, of(case)?))).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    (!points.is_empty()).then(|| Curve {
+        name: model.to_owned(),
+        points: points.iter().map(|(shots, (x, _))| (*shots, 100.0 * x)).collect(),
+        band: points.iter().map(|(shots, (_, (lo, hi)))| (*shots, 100.0 * lo, 100.0 * hi)).collect(),
+    })
+}

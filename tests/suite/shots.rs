@@ -1,0 +1,121 @@
+//! `difftool shots` and `needle --unanswerable` from outside.
+
+use assert_cmd::Command;
+use difftool::record::{read, Record};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use tempfile::TempDir;
+
+fn difftool(folder: &Path, args: &str) -> Command {
+    let mut command = Command::cargo_bin("difftool").unwrap();
+    command.current_dir(folder).args(args.split_whitespace());
+    command
+}
+
+fn stdout(folder: &Path, args: &str) -> String {
+    String::from_utf8(difftool(folder, args).assert().success().get_output().stdout.clone()).unwrap()
+}
+
+#[track_caller]
+fn refuses(folder: &Path, args: &str, words: &str) {
+    let output = difftool(folder, args).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains(words) && stderr.trim_end().lines().count() == 1, "{words:?} in {stderr}");
+}
+
+fn of<'a>(records: &'a [Record], metric: &'a str) -> impl Iterator<Item = &'a Record> {
+    records.iter().filter(move |record| record.measure.metric == metric)
+}
+
+const SHOTS: &str =
+    "shots -q --model transformer --shots 4,12 --words 4 --classes 2 --samples 2 --arrangements 3 --ctx 512";
+
+#[test]
+fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangement() {
+    let folder = TempDir::new().unwrap();
+    let printed = stdout(folder.path(), &format!("{SHOTS} --out run"));
+    assert!(printed.contains("Many shots") && printed.contains("by-class"), "{printed}");
+    assert!(folder.path().join("run/shots.png").is_file());
+    let records = read(&folder.path().join("run/results.csv")).unwrap();
+    let mut prompts: BTreeMap<(String, Option<usize>), BTreeSet<(u64, u64)>> = BTreeMap::new();
+    for record in of(&records, "exact") {
+        let id = &record.identity;
+        let known = prompts.entry((id.task.clone(), id.needles)).or_default();
+        assert!(known.insert((id.seed.unwrap(), id.sample.unwrap())));
+    }
+    assert_eq!(prompts.len(), 4, "two orders, two numbers of examples");
+    let first = prompts.values().next().unwrap().clone();
+    assert!(prompts.values().all(|seeds| *seeds == first), "the same prompts in all of them");
+    assert_eq!((first.len(), first.iter().map(|(seed, _)| seed).collect::<BTreeSet<_>>().len()), (6, 2));
+    // Arrangements are no prompts: two prompts, three arrangements each.
+    let compared = stdout(folder.path(), "compare -q run --by task --metric exact --format csv");
+    let row: Vec<&str> = compared.lines().nth(1).unwrap().split(',').collect();
+    let at = |name: &str| compared.lines().next().unwrap().split(',').position(|column| column == name).unwrap();
+    assert_eq!((row[at("n")], row[at("cells")]), ("4", "12"), "{compared}");
+}
+
+#[test]
+fn a_run_of_shots_is_an_experiment_file_like_any_other() {
+    let folder = TempDir::new().unwrap();
+    let text = stdout(folder.path(), &format!("{SHOTS} --print-experiment"));
+    assert!(text.contains("task = \"shots\"") && text.contains("orders = [\"random\", \"by-class\"]"), "{text}");
+    std::fs::write(folder.path().join("mine.toml"), &text).unwrap();
+    stdout(folder.path(), "run mine.toml -q --out run");
+    let again = stdout(folder.path(), &format!("{SHOTS} --out flags"));
+    let read = |run: &str| std::fs::read(folder.path().join(run).join("results.csv")).unwrap();
+    assert!(read("run") == read("flags") && !again.is_empty());
+    let report = stdout(folder.path(), "report run --format markdown");
+    assert!(report.contains("best - worst"), "{report}");
+}
+
+#[test]
+fn shots_that_cannot_be_are_refused_in_one_line_before_anything_is_written() {
+    let folder = TempDir::new().unwrap();
+    let shots = |rest: &str| format!("shots --model transformer --ctx 512 --out run {rest}");
+    refuses(folder.path(), &shots("--shots 0"), "--shots 0");
+    refuses(folder.path(), &shots("--shots 4,4"), "--shots 4 is named twice");
+    refuses(folder.path(), &shots("--shots 400"), "--shots 400: so many examples take");
+    refuses(folder.path(), &shots("--words 1"), "--words 1");
+    refuses(folder.path(), &shots("--words 8 --classes 9"), "--classes 9");
+    refuses(folder.path(), &shots("--arrangements 0"), "--arrangements");
+    refuses(folder.path(), &shots("--samples 0"), "nothing to run");
+    refuses(folder.path(), "needle --ctx 100k --model transformer", "trained for at most");
+    assert!(!folder.path().join("run").exists());
+}
+
+#[test]
+fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_others() {
+    let folder = TempDir::new().unwrap();
+    let needle = "needle -q --model transformer --ctx 400 --needles 2 --retrieve 1 --depths 50 --samples 3 --heldout 1";
+    let printed = stdout(folder.path(), &format!("{needle} --unanswerable --max-new 12 --out run"));
+    assert!(printed.contains("Questions without an answer") && printed.contains("makes a number up"), "{printed}");
+    let records = read(&folder.path().join("run/results.csv")).unwrap();
+    let seeds = |metric: &'static str, cities: &'static str| -> Vec<u64> {
+        let asked = of(&records, metric).filter(|record| record.identity.cities.as_deref() == Some(cities));
+        asked.map(|record| record.identity.seed.unwrap()).collect()
+    };
+    assert_eq!(seeds("said_number", "absent"), seeds("exact", "train"), "the same texts");
+    assert_eq!((seeds("exact", "absent").len(), seeds("generated_exact", "absent").len()), (0, 0));
+    assert_eq!((seeds("said_number", "train").len(), seeds("said_number", "heldout").len()), (3, 1));
+    let absent = of(&records, "said_other_needle").filter(|r| r.identity.cities.as_deref() == Some("absent"));
+    let copied: Vec<f64> = absent.filter_map(|record| record.measure.value).collect();
+    let said = std::fs::read_to_string(folder.path().join("run/generations.jsonl")).unwrap();
+    let lines = said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let absent: Vec<serde_json::Value> = lines.filter(|line| line["cities"] == "absent").collect();
+    assert_eq!(absent.len(), 3);
+    for (line, copied) in absent.iter().zip(copied) {
+        assert_eq!(line["copied"][0].as_bool().unwrap(), copied == 1.0);
+        assert_eq!(line["exact"][0], false, "nobody can know the number");
+    }
+    // Without the flag the answerable prompts are the ones that they are with it.
+    stdout(folder.path(), &format!("{needle} --generate --max-new 12 --out plain"));
+    let plain = read(&folder.path().join("plain/results.csv")).unwrap();
+    let others: Vec<&Record> = records.iter().filter(|r| r.identity.cities.as_deref() != Some("absent")).collect();
+    assert!(others.into_iter().eq(plain.iter()));
+    let file = stdout(folder.path(), "needle --unanswerable --model transformer --ctx 400 --print-experiment");
+    assert!(file.contains("absent_samples = 12") && file.contains("[generate]"), "{file}");
+    let bare = file.replace("[generate]\nmax_new = 48\n", "");
+    std::fs::write(folder.path().join("bare.toml"), bare).unwrap();
+    refuses(folder.path(), "run bare.toml", "`absent_samples`");
+}

@@ -1,0 +1,81 @@
+//! The studies under experiments/: files that run as they are, each with its question and what was expected beforehand.
+
+use difftool::experiment::Experiment;
+use difftool::prompt::Tokenizer;
+use difftool::train::TrainSpec;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn files() -> Vec<(PathBuf, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+fn is_training(text: &str) -> bool {
+    text.contains("[[stage]]")
+}
+
+#[test]
+fn every_file_is_a_spec_or_an_experiment_and_says_how_it_is_run() {
+    let mut studies = 0;
+    for (path, text) in files() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let command = if is_training(&text) { "train" } else { "run" };
+        assert!(text.contains(&format!("difftool {command} experiments/{name}")), "{name}: no command");
+        if is_training(&text) {
+            let spec = TrainSpec::read(&path).unwrap();
+            assert!(!spec.question.trim().is_empty() && !spec.runs().is_empty(), "{name}");
+            spec.configs(Tokenizer::embedded().vocab_size()).unwrap();
+        } else {
+            let experiment = Experiment::parse(&text, name).unwrap();
+            assert!(!experiment.question.trim().is_empty() && !experiment.analysis.is_empty(), "{name}");
+            assert_eq!(Experiment::parse(&experiment.to_toml().unwrap(), name).unwrap(), experiment, "{name}");
+        }
+        if name.starts_with("study-") {
+            let lower = text.to_lowercase();
+            assert!(lower.contains("written before the run") || lower.contains("expected before the run"), "{name}");
+            studies += 1;
+        }
+    }
+    assert!(studies >= 11, "{studies} studies");
+}
+
+#[test]
+fn what_is_measured_in_a_study_is_what_its_spec_trains() {
+    let spec = TrainSpec::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/study-b-models.toml")).unwrap();
+    let trained: Vec<String> = spec.variants.iter().map(|variant| format!("runs/study-b/{}", variant.name)).collect();
+    assert!(spec.seeds().len() >= 3, "fewer seeds would not generalise");
+    let studies = files().into_iter().filter(|(_, text)| text.contains("runs/study-b/"));
+    let studies: Vec<Experiment> = studies
+        .filter(|(_, text)| !is_training(text))
+        .map(|(_, text)| Experiment::parse(&text, "a study").unwrap())
+        .collect();
+    assert!(studies.len() >= 6, "{}", studies.len());
+    studies.iter().for_each(|study| assert_eq!(study.models, trained));
+}
+
+#[test]
+fn the_sizes_of_the_scale_study_differ_in_their_models_alone_and_variants_of_one_size_match() {
+    let read = |size: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("experiments/study-f-{size}.toml"));
+        TrainSpec::read(&path).unwrap()
+    };
+    let sizes = ["0.3m", "1.2m", "5m"].map(read);
+    let without = |spec: &TrainSpec| {
+        let mut spec = spec.clone();
+        spec.model = sizes[0].model.clone();
+        spec.variants.iter_mut().for_each(|variant| variant.ffn = None);
+        toml::to_string(&spec).unwrap()
+    };
+    assert!(sizes.iter().all(|spec| without(spec) == without(&sizes[0])));
+    for (spec, expected) in sizes.iter().zip([0.3e6, 1.2e6, 5.0e6]) {
+        let configs = spec.configs(Tokenizer::embedded().vocab_size()).unwrap();
+        let parameters: Vec<f64> = configs.iter().map(|config| config.parameters() as f64).collect();
+        let (least, most) = parameters.iter().fold((f64::INFINITY, 0.0_f64), |(lo, hi), &x| (lo.min(x), hi.max(x)));
+        assert!(most / least < 1.02, "{parameters:?}");
+        assert!((0.75..=1.3).contains(&(least / expected)), "{parameters:?} for {expected}");
+    }
+}
