@@ -113,6 +113,7 @@ impl OnePrompt {
                 depths_pct: vec![self.depth_pct],
                 samples: 1,
                 heldout_samples: 0,
+                absent_samples: 0,
                 seed,
             }),
         }

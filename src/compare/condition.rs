@@ -103,7 +103,7 @@ impl Condition {
         };
         let Some(number) = number else {
             let few =
-                row.seeds.map_or_else(|| format!("n is {}", row.n), |seeds| format!("it is of {seeds} training seeds"));
+                row.seeds.map_or_else(|| format!("n is {}", row.n), |seeds| format!("training seeds are {seeds}"));
             bail_usage!("'{self}': {} has no interval, as {few}", row.name());
         };
         Ok(match self.operator {

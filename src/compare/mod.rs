@@ -311,13 +311,17 @@ fn note_rows(rows: &[Row], choice: &Choice, groups: &[Column], notes: &mut Vec<S
 
 /// What intervals rest on, where models are replicates.
 fn of_seeds(least: usize, most: usize) -> String {
-    let count = if least == most { least.to_string() } else { format!("{least} to {most}") };
+    let count = match (least, most) {
+        (1, 1) => "1 training seed".to_owned(),
+        _ if least == most => format!("{most} training seeds"),
+        _ => format!("{least} to {most} training seeds"),
+    };
     match (least < LEAST_SEEDS, most < LEAST_SEEDS) {
         (_, true) => format!(
-            "{count} training seeds: differences of these models, which say nothing of other seeds; intervals take {LEAST_SEEDS}"
+            "{count}: differences of these models, which say nothing of other seeds; intervals take {LEAST_SEEDS}"
         ),
-        (true, _) => format!("intervals rest on {count} training seeds, on the prompts of all; below {LEAST_SEEDS} there are none"),
-        _ => format!("intervals rest on {count} training seeds and their prompts: they are of other seeds and other prompts"),
+        (true, _) => format!("intervals rest on {count}, on the prompts of all; below {LEAST_SEEDS} there are none"),
+        _ => format!("intervals rest on {count} and their prompts: they are of other seeds and other prompts"),
     }
 }
 

@@ -68,7 +68,7 @@ fn asked(prompt: &Prompt) -> Vec<Asked> {
         question: question.clone(),
         answer: query.rows(),
     };
-    prompt.queries.iter().map(of).collect()
+    prompt.queries.iter().filter(|query| query.is_answerable()).map(of).collect()
 }
 
 /// A pass over random tokens, repeated once, after the begin-of-sequence token if prompts have one.

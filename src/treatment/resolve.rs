@@ -3,7 +3,7 @@
 use super::{Condition, Heads, Keys, Ranking, Rows, Treatment};
 use crate::attention::{Loss, Quantise, Removed, Replaced, Selection, Treated};
 use crate::bail_usage;
-use crate::prompt::{Prompt, Region};
+use crate::prompt::{Needle, Prompt, Region};
 use crate::rng::Rng;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
@@ -258,11 +258,10 @@ fn views(prompt: &Prompt, rows: Rows, generating: bool) -> Vec<View> {
 /// Regions for rows that answer no question: every needle that is asked for is the answer's.
 fn of_no_question(prompt: &Prompt) -> Vec<Region> {
     let mut regions = prompt.regions(None);
-    for query in &prompt.queries {
-        regions[query.needle.clone()].fill(Region::Needle);
-    }
-    for query in &prompt.queries {
-        regions[query.answer.clone()].fill(Region::Answer);
+    let is_asked = |needle: &&Needle| prompt.queries.iter().any(|query| query.city == needle.city);
+    for needle in prompt.needles.iter().filter(is_asked) {
+        regions[needle.span.clone()].fill(Region::Needle);
+        regions[needle.answer.clone()].fill(Region::Answer);
     }
     regions
 }

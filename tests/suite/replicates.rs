@@ -60,7 +60,7 @@ fn two_seeds_are_shown_and_say_nothing_of_others() {
     refuses(
         &mut scratch.compare("run -q --replicates --where replicate=1 --fail-if share_abs.lo<0"),
         2,
-        &["share_abs[answer] has no interval, as it is of 1 training seeds"],
+        &["share_abs[answer] has no interval, as training seeds are 1"],
     );
 }
 
