@@ -11,6 +11,17 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "difftool needle --model ./a --model ./b --needles 1 --ctx 1k..8k:1k",
             ),
             ("Quickly, into a folder of that name", "difftool needle --ctx 1k --samples 2 --out runs/quick"),
+            ("Cities that are not in the text: are numbers made up?", "difftool needle --ctx 1k --unanswerable"),
+        ],
+    ),
+    (
+        "shots",
+        &[
+            ("How many examples the built-in pair needs", "difftool shots --shots 8,32,128"),
+            (
+                "Whether the order of the examples matters to a model of yours",
+                "difftool shots --model ./llama --order random,by-class,alternating --arrangements 8",
+            ),
         ],
     ),
     (
