@@ -87,6 +87,7 @@ fn compared(runs: &[PathBuf]) -> Result<Compared> {
         metrics: Metrics::Headline,
         wheres: Vec::new(),
         group_by: GROUPS.to_vec(),
+        replicates: None,
         correction: Correction::default(),
         detect: None,
         seed: 0,

@@ -74,8 +74,8 @@ fn said(text: &str, n: usize) -> Vec<Option<String>> {
 
 /// Whether a number that was said is one that the text gives to another city than the one asked for.
 fn is_copied(prompt: &Prompt, query: &Query, said: Option<&str>) -> bool {
-    let others = prompt.needles.iter().filter(|needle| needle.city != query.city && needle.value != query.value);
-    said.is_some_and(|said| others.into_iter().any(|needle| needle.value == said))
+    let mut others = prompt.needles.iter().filter(|needle| needle.city != query.city && needle.value != query.value);
+    said.is_some_and(|said| others.any(|needle| needle.value == said))
 }
 
 /// Log-probability of what was said up to the end of the first number, in nats; nothing if no number was said. A number ends
