@@ -95,6 +95,10 @@ fn check(maps: &Heatmaps) -> Result<()> {
             anyhow::bail!("{name}: there is no colour scale {}", panel.scale)
         };
         check_bins(&panel.bins, scale.signed, &name)?;
+        if let Some(sink) = panel.sink() {
+            ensure!(sink.rows == panel.bins.rows, "{name}: sinks of {} rows beside {}", sink.rows, panel.bins.rows);
+            check_bins(&sink, scale.signed, &name)?;
+        }
         let (longest, size) = (panel.bins.rows.max(panel.bins.columns), maps.size_px as usize);
         ensure!(longest <= size, "{name}: {longest} bins do not fit into {size} pixels: pool more, or draw larger");
         check_tokens(&panel.queries, panel.bins.rows, &format!("{name}: queries"))?;
@@ -131,7 +135,8 @@ fn check_tokens(tokens: &Tokens, bins: usize, name: &str) -> Result<()> {
 fn fit_scales(maps: &Heatmaps) -> Vec<Shades> {
     let fit = |(i, scale): (usize, &ColourScale)| {
         let panels = panels(maps).filter(|panel| panel.scale == i);
-        Shades::fit(scale.signed, scale.log, panels.flat_map(|panel| &panel.bins.values).map(|&x| f64::from(x)))
+        let values = panels.flat_map(|panel| panel.bins.values.iter().chain(&panel.sink));
+        Shades::fit(scale.signed, scale.log, values.map(|&x| f64::from(x)))
     };
     maps.scales.iter().enumerate().map(fit).collect()
 }
@@ -176,6 +181,14 @@ impl Layout {
     }
 }
 
+impl MapPanel {
+    /// What the sink takes, as one column.
+    pub(super) fn sink(&self) -> Option<Bins> {
+        let bins = || Bins { rows: self.sink.len(), columns: 1, values: self.sink.clone() };
+        (!self.sink.is_empty()).then(bins)
+    }
+}
+
 impl Tokens {
     /// The part of a run that lies in the range, if any.
     pub(super) fn shown(&self, run: &Range<usize>) -> Option<Range<usize>> {
@@ -202,6 +215,7 @@ mod tests {
             detail: "layer 2".into(),
             scale: 0,
             bins: Bins { rows: 2, columns: 2, values },
+            sink: Vec::new(),
             queries: tokens(4),
             keys: tokens(6),
             profile: Some(profile),

@@ -20,6 +20,8 @@ pub struct MapPanel {
     pub scale: usize,
     /// The map, rows along `queries` and columns along `keys`.
     pub bins: Bins,
+    /// What a sink takes of each row, drawn beside the map; nothing without.
+    pub sink: Vec<f32>,
     /// The rows, from the top.
     pub queries: Tokens,
     /// The columns.
@@ -76,6 +78,8 @@ const DETAIL_STEP: f64 = 27.0;
 const BAND: (f64, f64) = (10.0, 4.0);
 /// A run of fewer pixels is widened to this: an answer of five tokens among thousands must be seen.
 const RUN_MIN_WIDTH: f64 = 3.0;
+/// Width of what a sink takes, and its distance from the map.
+const SINK: (f64, f64) = (14.0, 8.0);
 const PROFILE_HEIGHT: f64 = 140.0;
 const PROFILE_GAP: f64 = 20.0;
 /// Bins of the curve that are narrower have no outline.
@@ -115,7 +119,7 @@ impl Extent {
         Self {
             map,
             width: title_room(map.0),
-            left: LABEL_HEIGHT + numbers + 14.0 + band_thickness(queries),
+            left: LABEL_HEIGHT + numbers + 14.0 + band_thickness(queries) + sink_thickness(panel),
             above: TITLE_HEIGHT + DETAIL_STEP * detail.len() as f64,
             below: band_thickness(keys) + profile_height + ticks + LABEL_HEIGHT,
             detail,
@@ -144,6 +148,14 @@ fn band_thickness(tokens: &Tokens) -> f64 {
     }
 }
 
+fn sink_thickness(panel: &MapPanel) -> f64 {
+    if panel.sink.is_empty() {
+        0.0
+    } else {
+        SINK.0 + SINK.1
+    }
+}
+
 /// Draws a panel whose map has its upper left corner at `corner`. `profile_range` are the ends of the curve's axis.
 pub(super) fn draw(
     figure: &mut Figure,
@@ -160,7 +172,12 @@ pub(super) fn draw(
         figure.text((map.x, title_y + 30.0 + DETAIL_STEP * i as f64), line, DETAIL);
     }
     draw_bins(figure, &panel.bins, map, shades);
-    draw_queries(figure, &panel.queries, map);
+    let before = Area { x: map.x - sink_thickness(panel), ..map };
+    if let Some(sink) = panel.sink() {
+        draw_bins(figure, &sink, Area { width: SINK.0, ..before }, shades);
+        figure.text((before.x + SINK.0 / 2.0, map.bottom() + 14.0), "sink", Type { em: 17.0, ..TICK });
+    }
+    draw_queries(figure, &panel.queries, before);
 
     let mut bottom = map.bottom();
     bottom += draw_band_below(figure, &panel.keys, Area { y: bottom, ..map });

@@ -31,6 +31,17 @@ impl Quantity {
             Quantity::Logits(map) => Some((row.logits.get(map)?, 1.0)),
         }
     }
+
+    /// The same of the sink; nothing without sinks, or of logits.
+    fn of_sink(self, row: &Row<'_>) -> Option<f32> {
+        let mixed = || row.sinks.iter().zip(row.mix).map(|(sink, mix)| sink * mix).sum();
+        match self {
+            Quantity::Effective => (!row.sinks.is_empty()).then(mixed),
+            Quantity::Map(map) => row.sinks.get(map).copied(),
+            Quantity::Subtracted => Some(row.sinks.get(1)? * -*row.mix.get(1)?),
+            Quantity::Logits(_) => None,
+        }
+    }
 }
 
 /// What a bin keeps of its (query, key) pairs.
@@ -120,6 +131,8 @@ struct BinRow {
     sums: Vec<f64>,
     /// For [`Pooling::Max`].
     peaks: Vec<f32>,
+    /// What the sink takes of each query; nothing without sinks.
+    sinks: Vec<f32>,
 }
 
 impl BinRow {
@@ -145,12 +158,22 @@ impl BinRow {
         self.sums.iter_mut().zip(&later.sums).for_each(|(mine, theirs)| *mine += theirs);
         self.peaks.resize(self.peaks.len().max(later.peaks.len()), f32::NAN);
         self.peaks.iter_mut().zip(&later.peaks).for_each(|(mine, theirs)| *mine = higher_peak(*mine, *theirs));
+        self.sinks.extend(&later.sinks);
     }
 
     /// Visible pairs in a bin of keys.
     fn pairs(&self, keys: Range<usize>) -> u64 {
         let overlap = |seen: &Range<usize>| keys.end.min(seen.end).saturating_sub(keys.start.max(seen.start));
         self.seen.iter().map(|seen| overlap(seen) as u64).sum()
+    }
+
+    fn sink(&self, pooling: Pooling) -> f32 {
+        let sum = || self.sinks.iter().map(|&sink| f64::from(sink)).sum::<f64>();
+        match pooling {
+            Pooling::Max => self.sinks.iter().copied().fold(f32::NAN, higher_peak),
+            Pooling::Mean => (sum() / self.sinks.len() as f64) as f32,
+            Pooling::Sum => sum() as f32,
+        }
     }
 
     fn value(&self, column: usize, pairs: u64, pooling: Pooling) -> f32 {
@@ -178,7 +201,12 @@ impl GridSink {
                 values[bin] = row.value(column, pairs[bin], self.plan.spec.pooling);
             }
         }
-        Grid { rows, columns, values, pairs, row_edges, column_edges }
+        let mut sinks = Vec::new();
+        if self.rows.values().any(|row| !row.sinks.is_empty()) {
+            sinks.resize(rows, f32::NAN);
+            self.rows.iter().for_each(|(&i, row)| sinks[i] = row.sink(self.plan.spec.pooling));
+        }
+        Grid { rows, columns, values, pairs, row_edges, column_edges, sinks }
     }
 }
 
@@ -190,7 +218,9 @@ impl RowSink for GridSink {
         }
         if let Some((values, factor)) = plan.spec.quantity.of(row) {
             let bin = plan.row_edges.partition_point(|&start| start <= row.query) - 1;
-            self.rows.entry(bin).or_default().see(row.first_visible..row.query + 1, values, factor, &plan);
+            let bin = self.rows.entry(bin).or_default();
+            bin.see(row.first_visible..row.query + 1, values, factor, &plan);
+            bin.sinks.extend(plan.spec.quantity.of_sink(row));
         }
     }
 
@@ -222,6 +252,8 @@ pub struct Grid {
     pub row_edges: Vec<usize>,
     /// Bin j holds the keys `column_edges[j]..column_edges[j + 1]`: columns + 1 token positions.
     pub column_edges: Vec<usize>,
+    /// (rows): what the sink takes, pooled over the queries of each bin; nothing without sinks.
+    pub sinks: Vec<f32>,
 }
 
 impl Grid {
@@ -241,7 +273,9 @@ impl Grid {
             values[bin] = higher_peak(values[bin], value);
             pairs[bin] += n;
         }
-        Grid { rows, columns, values, pairs, row_edges, column_edges }
+        let peak = |part: &[f32]| part.iter().copied().fold(f32::NAN, higher_peak);
+        let sinks = self.sinks.chunks(by.max(1)).map(peak).collect();
+        Grid { rows, columns, values, pairs, row_edges, column_edges, sinks }
     }
 }
 
@@ -253,6 +287,8 @@ pub struct GridMean {
     frame: Option<Grid>,
     sums: Vec<f64>,
     counts: Vec<u64>,
+    sinks: Vec<f64>,
+    grids: u64,
 }
 
 impl GridMean {
@@ -265,6 +301,7 @@ impl GridMean {
             None => {
                 self.frame = Some(grid.clone());
                 (self.sums, self.counts) = (vec![0.0; grid.values.len()], vec![0; grid.values.len()]);
+                self.sinks = vec![0.0; grid.sinks.len()];
             }
             Some(frame) => {
                 let same = frame.row_edges == grid.row_edges && frame.column_edges == grid.column_edges;
@@ -276,6 +313,8 @@ impl GridMean {
             self.sums[i] += f64::from(*value);
             self.counts[i] += 1;
         }
+        self.sinks.iter_mut().zip(&grid.sinks).for_each(|(sum, &sink)| *sum += f64::from(sink));
+        self.grids += 1;
         Ok(())
     }
 
@@ -284,7 +323,8 @@ impl GridMean {
         let bins = self.sums.iter().zip(&self.counts);
         // 0 / 0 is the NaN of a bin without keys.
         let values = bins.map(|(sum, &count)| (sum / count as f64) as f32).collect();
-        self.frame.clone().map(|frame| Grid { values, ..frame })
+        let sinks = self.sinks.iter().map(|sum| (sum / self.grids as f64) as f32).collect();
+        self.frame.clone().map(|frame| Grid { values, sinks, ..frame })
     }
 }
 
@@ -324,6 +364,21 @@ mod tests {
             assert_eq!([found.values[0], found.values[2], found.values[3]], values);
         }
         assert_eq!(mean.values[2], -1.25 / 4.0);
+    }
+
+    #[test]
+    fn what_sinks_take_is_pooled_over_the_queries_of_a_bin() {
+        let with = |sink: f32, row: &OwnRow| OwnRow { sinks: vec![sink], ..row.clone() };
+        let rows: Vec<OwnRow> = signed().iter().zip([0.5, 0.25, 0.125, 0.75]).map(|(row, s)| with(s, row)).collect();
+        for (pooling, sinks) in [(Pooling::Max, [0.5, 0.75]), (Pooling::Mean, [0.375, 0.4375]), (Pooling::Sum, [0.75, 0.875])] {
+            let found = grid(spec(Quantity::Effective, pooling, 4, 2), &rows, 1);
+            assert_eq!(found.sinks, sinks, "{pooling:?}");
+            let mut mean = GridMean::default();
+            (0..2).for_each(|_| mean.add(&found).unwrap());
+            assert_eq!(mean.grid().unwrap().sinks, sinks);
+        }
+        assert!(grid(spec(Quantity::Logits(0), Pooling::Max, 4, 2), &rows, 9).sinks.is_empty());
+        assert!(grid(spec(Quantity::Effective, Pooling::Max, 4, 2), &signed(), 9).sinks.is_empty());
     }
 
     #[test]

@@ -122,6 +122,7 @@ impl Picture<'_> {
             detail: format!("{map} · layer {layer} · {heads}{lambda}"),
             scale: if *quantity == Quantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
             bins: bins(grid),
+            sink: grid.sinks.clone(),
             queries: axis(&maps.queries, &maps.query_texts),
             keys: axis(&maps.keys, &maps.key_texts),
             profile,

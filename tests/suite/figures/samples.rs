@@ -195,6 +195,7 @@ fn maps(page: Page) -> Figure {
         detail: format!("A · layer 1 · mean of {} heads", 8 / (model + 1)),
         scale: 0,
         bins: causal(64, sign),
+        sink: vec![],
         queries: tokens(),
         keys: tokens(),
         profile: Some(Profile {
