@@ -230,7 +230,7 @@ impl Rope<'_> {
             beta_slow: raw.positive("beta_slow")?.unwrap_or(1.0),
             original_ctx_tok,
             amplitude,
-            truncate: raw.flag("truncate")?.unwrap_or(true),
+            truncate: raw.flag("truncate")?.unwrap_or(!raw.has("truncate")), // null is false
         })
     }
 }

@@ -52,8 +52,8 @@ impl ModelConfig {
     }
 
     pub(super) fn with_gpt_oss(self, raw: &Raw<'_>) -> Result<Self> {
-        let said = raw.has("rope_parameters") || raw.has("rope_scaling");
-        ensure!(said, "rope_parameters is missing, and so is rope_scaling");
+        let said = raw.object("rope_parameters")?.or(raw.object("rope_scaling")?);
+        ensure!(said.is_some(), "rope_parameters is missing, and so is rope_scaling");
         let sliding = raw.sliding(self.layers.len(), |layer| layer.is_multiple_of(2))?;
         let bias = raw.flag("attention_bias")?.unwrap_or(true);
         // Norming over the chosen logits alone is the same as norming the softmax over all.
@@ -68,7 +68,7 @@ impl ModelConfig {
             bias: Biases { qkv: bias, out: bias, mlp: true, head: false },
             ..self.with_experts(experts, |_| true)
         };
-        Ok(config.windowed(raw.window(Some(128))?, |layer| sliding[layer]))
+        Ok(config.windowed(Some(raw.needed_window(128)?), |layer| sliding[layer]))
     }
 
     fn with_experts(mut self, experts: Experts, has: impl Fn(usize) -> bool) -> Self {

@@ -60,6 +60,11 @@ impl Raw<'_> {
         Ok(vec![resolved, sliding.resolve(width, sliding_theta, self)?])
     }
 
+    /// The window of a family that cannot do without.
+    pub(super) fn needed_window(&self, default: usize) -> Result<usize> {
+        self.window(Some(default))?.context("sliding_window is null, which this model_type needs")
+    }
+
     /// A field with a default where it is missing; null is nothing.
     pub(super) fn window(&self, default: Option<usize>) -> Result<Option<usize>> {
         if self.has("sliding_window") {

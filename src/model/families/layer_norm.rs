@@ -7,7 +7,7 @@ use super::super::raw::{Raw, RotaryDefaults};
 use super::Layout;
 use crate::attention::LogitRule;
 use crate::ops::RopeStyle;
-use anyhow::{ensure, Context, Result};
+use anyhow::{ensure, Result};
 use serde_json::json;
 
 impl ModelConfig {
@@ -139,7 +139,7 @@ impl ModelConfig {
         let layers = self.layers.len();
         let pattern = raw.optional_size("sliding_window_pattern")?.unwrap_or(4);
         let sliding = raw.sliding(layers, |layer| !(layer + 1).is_multiple_of(pattern))?;
-        let window = raw.window(Some(4096))?.context("sliding_window is null, which this model_type needs")?;
+        let window = raw.needed_window(4096)?;
         let own = self.width / raw.size("num_attention_heads")?;
         ensure!(self.head_dim == own, "head_dim is {}, which this model_type takes for {own}", self.head_dim);
         let mut config = Self {

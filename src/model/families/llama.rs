@@ -84,7 +84,7 @@ impl ModelConfig {
         for (layer, &sliding) in config.layers.iter_mut().zip(&sliding) {
             layer.rotary = Some(usize::from(sliding));
         }
-        Ok(config.windowed(raw.window(Some(4096))?, |layer| sliding[layer]))
+        Ok(config.windowed(Some(raw.needed_window(4096)?), |layer| sliding[layer]))
     }
 
     pub(super) fn with_granite(mut self, raw: &Raw<'_>) -> Result<Self> {

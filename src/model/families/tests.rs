@@ -180,6 +180,8 @@ fn families_refuse_what_they_cannot_compute_by_the_field() {
     assert_family_refuses("cohere2", json!({"sliding_window": null}), "sliding_window");
     assert_family_refuses("granite", json!({"residual_multiplier": 0}), "residual_multiplier");
     assert_family_refuses("gpt_oss", json!({}), "rope_parameters is missing");
+    assert_family_refuses("gpt_oss", json!({"rope_parameters": null}), "rope_parameters is missing");
+    assert_family_refuses("olmo3", json!({"sliding_window": null}), "sliding_window is null");
     assert_family_refuses("gpt_oss", json!({"quantization_config": {"quant_method": "mxfp4"}}), "MXFP4");
 }
 
@@ -223,4 +225,19 @@ fn a_configuration_of_diff_mlx_is_known_by_its_fields() {
         let message = format!("{:#}", with(field, value).unwrap_err());
         assert!(message.contains(field), "{message}");
     }
+}
+
+#[test]
+fn a_ramp_is_truncated_unless_the_file_says_no_or_null() {
+    let truncates = |said: Option<Value>| {
+        let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
+        json["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0});
+        if let Some(said) = said {
+            json["rope_scaling"]["truncate"] = said;
+        }
+        let Positions::Rotary { embeddings, .. } = read(&json).unwrap().positions else { panic!("rotary") };
+        matches!(embeddings[0].scaling, crate::model::RopeScaling::Yarn { truncate: true, .. })
+    };
+    let said = [None, Some(json!(true)), Some(json!(false)), Some(Value::Null)];
+    assert_eq!(said.map(truncates), [true, true, false, false]);
 }
