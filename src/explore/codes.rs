@@ -90,8 +90,15 @@ mod tests {
     fn a_triangle_has_the_runs_of_each_row_up_to_the_diagonal() {
         let values: Vec<f32> = (0..9).map(|i| if i % 3 > i / 3 { f32::NAN } else { i as f32 }).collect();
         let edges = vec![0, 1, 2, 3];
-        let grid =
-            Grid { rows: 3, columns: 3, values, pairs: vec![1; 9], row_edges: edges.clone(), column_edges: edges, sinks: vec![] };
+        let grid = Grid {
+            rows: 3,
+            columns: 3,
+            values,
+            pairs: vec![1; 9],
+            row_edges: edges.clone(),
+            column_edges: edges,
+            sinks: vec![],
+        };
         // Largest of the rows: 0, 4 and 8; steps 2^-4 and 2^-3 (8 / 127 > 2^-4).
         assert_eq!(triangle(&grid), [-128_i8 as u8, -4_i8 as u8, -3_i8 as u8, 0, 48, 64, 48, 56, 64]);
     }

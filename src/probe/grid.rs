@@ -370,7 +370,9 @@ mod tests {
     fn what_sinks_take_is_pooled_over_the_queries_of_a_bin() {
         let with = |sink: f32, row: &OwnRow| OwnRow { sinks: vec![sink], ..row.clone() };
         let rows: Vec<OwnRow> = signed().iter().zip([0.5, 0.25, 0.125, 0.75]).map(|(row, s)| with(s, row)).collect();
-        for (pooling, sinks) in [(Pooling::Max, [0.5, 0.75]), (Pooling::Mean, [0.375, 0.4375]), (Pooling::Sum, [0.75, 0.875])] {
+        for (pooling, sinks) in
+            [(Pooling::Max, [0.5, 0.75]), (Pooling::Mean, [0.375, 0.4375]), (Pooling::Sum, [0.75, 0.875])]
+        {
             let found = grid(spec(Quantity::Effective, pooling, 4, 2), &rows, 1);
             assert_eq!(found.sinks, sinks, "{pooling:?}");
             let mut mean = GridMean::default();
