@@ -202,6 +202,9 @@ fn the_text_part_of_a_wrapped_model_is_described_by_its_text_config() {
     refused(&wrapper("mistral3", &text), "text_config: model_type \"gemma3_text\"");
     refused(&wrapper("mistral3", &json!({"hidden_size": 64})), "text_config: num_attention_heads is missing");
     refused(&json!({"model_type": "gemma3"}), "text_config is missing");
+    let mut capped = text.clone();
+    capped["final_logit_softcapping"] = json!(30.0);
+    refused(&wrapper("gemma3", &capped), "text_config: final_logit_softcapping");
     let mut quantised = wrapper("gemma3", &text);
     quantised["quantization_config"] = json!({"quant_method": "fp8"});
     refused(&quantised, "FP8");

@@ -32,6 +32,8 @@ impl ModelConfig {
             Some(named) if named == inner => {}
             Some(other) => bail!("text_config: model_type \"{other}\" is not supported; {inner} is"),
         }
+        // The wrapper of Gemma 3 in transformers leaves it out, the text model alone has it.
+        Raw(said).only("final_logit_softcapping", Value::Null).context("text_config")?;
         let mut fields: Map<String, Value> = defaults.as_object().cloned().unwrap_or_default();
         fields.extend(said.iter().map(|(name, value)| (name.clone(), value.clone())));
         fields.insert("model_type".into(), inner.into());
