@@ -18,7 +18,7 @@ use crate::treatment::{Ranking, Rows};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A research toolkit for attention noise: standard and differential transformers, measured side by side.
 #[derive(Debug, Parser)]
@@ -842,11 +842,15 @@ pub struct ManArgs {
 /// `difftool train`.
 #[derive(Debug, Args)]
 pub struct TrainArgs {
-    /// The training spec, a TOML file (see experiments/pair-4k.toml)
-    pub spec: PathBuf,
+    /// The training spec, a TOML file (see --example)
+    #[arg(required_unless_present = "example")]
+    spec: Option<PathBuf>,
     /// Folder for the models, checkpoints and logs; must not exist yet, unless --resume is given
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "example")]
+    out: Option<PathBuf>,
+    /// Print a small spec to begin with
+    #[arg(long, exclusive = true)]
+    pub example: bool,
     /// Continue from the checkpoints in --out
     #[arg(long)]
     pub resume: bool,
@@ -862,6 +866,18 @@ pub struct TrainArgs {
     /// Figures.
     #[command(flatten)]
     pub figures: FigureArgs,
+}
+
+impl TrainArgs {
+    /// The spec, which is required but for the example.
+    pub fn spec(&self) -> &Path {
+        self.spec.as_deref().expect("the parser requires it")
+    }
+
+    /// The folder, likewise.
+    pub fn out(&self) -> &Path {
+        self.out.as_deref().expect("the parser requires it")
+    }
 }
 
 #[cfg(test)]

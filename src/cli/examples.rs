@@ -115,6 +115,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "train",
         &[
+            ("A small spec to begin with", "difftool train --example > example.toml"),
             ("The built-in trio", "difftool train experiments/pair-4k.toml --out runs/pair"),
             (
                 "One seed of one variant, continued",

@@ -16,12 +16,19 @@ use bars::Bars;
 use std::fs::File;
 use std::io::Write as _;
 
+/// A small spec, to begin with.
+const EXAMPLE: &str = include_str!("../../experiments/example.toml");
+
 /// Trains the spec.
 ///
 /// # Errors
 /// If the spec is wrong, the folder is taken, or training fails.
 pub(super) fn run(args: &TrainArgs) -> Result<()> {
-    let spec = TrainSpec::read(&args.spec)?;
+    if args.example {
+        write!(crate::terminal::stdout(), "{EXAMPLE}")?;
+        return Ok(());
+    }
+    let spec = TrainSpec::read(args.spec())?;
     let runs = chosen(&spec, &args.only)?;
     if args.summary {
         return sum_up(&spec, args);
@@ -34,19 +41,19 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
     if !args.quiet {
         let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
         let (names, tokens, mib) = (names.join(", "), spec.total_tokens(), memory >> 20);
-        crate::say!("{names}: {tokens} tokens each, about {mib} MiB of memory -> {}", args.out.display());
+        crate::say!("{names}: {tokens} tokens each, about {mib} MiB of memory -> {}", args.out().display());
     }
     let bars = Bars::new(&spec, &runs, args.quiet);
-    let outcome = train_runs(&spec, &runs, &args.out, args.resume, &stop, &bars)?;
+    let outcome = train_runs(&spec, &runs, args.out(), args.resume, &stop, &bars)?;
     bars.finish();
     match outcome {
         Outcome::Finished => {
             sum_up(&spec, args)?;
-            crate::say!("models, logs, course.csv, summary.csv and curves in {}", args.out.display());
+            crate::say!("models, logs, course.csv, summary.csv and curves in {}", args.out().display());
         }
         Outcome::Stopped => {
             let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };
-            let (spec, out) = (args.spec.display(), args.out.display());
+            let (spec, out) = (args.spec().display(), args.out().display());
             bail!("stopped; `difftool train {spec} --out {out}{only} --resume` continues");
         }
     }
@@ -55,10 +62,10 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
 
 /// Writes, draws and prints what all runs came to, as far as they have got.
 fn sum_up(spec: &TrainSpec, args: &TrainArgs) -> Result<()> {
-    let out = &args.out;
+    let out = args.out();
     let course = Course::read(spec, out)?;
     if course.is_empty() {
-        bail_usage!("--out {}: no run of {} has logged anything there", out.display(), args.spec.display());
+        bail_usage!("--out {}: no run of {} has logged anything there", out.display(), args.spec().display());
     }
     write_course(&course, &out.join(COURSE_FILE))?;
     draw::curves(spec, &course, out, &args.figures)?;
@@ -81,7 +88,7 @@ fn chosen(spec: &TrainSpec, only: &[String]) -> Result<Vec<TrainRun>> {
 
 /// Makes the folder, with the spec in it; or finds the run there that is to be continued.
 fn prepare(args: &TrainArgs) -> Result<()> {
-    let out = &args.out;
+    let out = args.out();
     let kept = out.join("spec.toml");
     if args.resume && !kept.exists() {
         bail_usage!("--resume: {} holds no run (no spec.toml)", out.display());
@@ -89,12 +96,12 @@ fn prepare(args: &TrainArgs) -> Result<()> {
     if !args.resume && out.exists() && out.read_dir().map_or(true, |mut entries| entries.next().is_some()) {
         bail_usage!("--out {}: exists and is not empty; choose another folder, or --resume", out.display());
     }
-    let text = files::text(&args.spec, files::CONFIG_MAX)?;
+    let text = files::text(args.spec(), files::CONFIG_MAX)?;
     if args.resume {
         if files::text(&kept, files::CONFIG_MAX)? != text {
             bail_usage!(
                 "--resume: {} differs from {}, which the run was started with",
-                args.spec.display(),
+                args.spec().display(),
                 kept.display()
             );
         }

@@ -15,6 +15,7 @@ use std::path::Path;
 #[serde(deny_unknown_fields)]
 pub struct TrainSpec {
     /// What the run is to find out, in a sentence or two.
+    #[serde(default)]
     pub question: String,
     /// What was expected before it.
     pub expectation: Option<String>,
@@ -28,13 +29,16 @@ pub struct TrainSpec {
     #[serde(rename = "variant")]
     pub variants: Vec<VariantSpec>,
     /// AdamW and its schedule.
+    #[serde(default)]
     pub optimizer: OptimizerSpec,
     /// Weights of the loss.
+    #[serde(default)]
     pub loss: LossSpec,
     /// The length curriculum, in order.
     #[serde(rename = "stage")]
     pub stages: Vec<Stage>,
     /// When to look and when to save.
+    #[serde(default)]
     pub watch: WatchSpec,
     /// Questions that take more than two variants to answer.
     #[serde(default, rename = "contrast", skip_serializing_if = "Vec::is_empty")]
@@ -133,7 +137,7 @@ impl VariantSpec {
 
 /// AdamW with linear warm-up and cosine decay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct OptimizerSpec {
     /// Peak learning rate.
     pub rate: f64,
@@ -151,9 +155,24 @@ pub struct OptimizerSpec {
     pub clip: f64,
 }
 
+/// As of the embedded models.
+impl Default for OptimizerSpec {
+    fn default() -> Self {
+        Self {
+            rate: 2e-3,
+            final_fraction: 0.05,
+            warmup_tok: 200_000,
+            beta1: 0.9,
+            beta2: 0.95,
+            weight_decay: 0.1,
+            clip: 1.0,
+        }
+    }
+}
+
 /// Weights of tokens in the loss.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct LossSpec {
     /// Weight of the first digit of a value that can be recalled from the context.
     pub first_digit: f64,
@@ -161,6 +180,13 @@ pub struct LossSpec {
     pub other_digits: f64,
     /// Weight of digits nobody can know: a value stated for the first time.
     pub new_digits: f64,
+}
+
+/// As of the embedded models.
+impl Default for LossSpec {
+    fn default() -> Self {
+        Self { first_digit: 10.0, other_digits: 3.0, new_digits: 0.1 }
+    }
 }
 
 /// One stage of the length curriculum.
@@ -182,7 +208,7 @@ pub struct Stage {
 
 /// When to evaluate, log and save. Counts are in tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct WatchSpec {
     /// A log line covers this many tokens.
     pub log_every_tok: usize,
@@ -192,6 +218,13 @@ pub struct WatchSpec {
     pub eval_samples: usize,
     /// A checkpoint.
     pub save_every_tok: usize,
+}
+
+/// As of the embedded models.
+impl Default for WatchSpec {
+    fn default() -> Self {
+        Self { log_every_tok: 50_000, eval_every_tok: 500_000, eval_samples: 20, save_every_tok: 500_000 }
+    }
 }
 
 impl TrainSpec {

@@ -79,3 +79,19 @@ fn the_sizes_of_the_scale_study_differ_in_their_models_alone_and_variants_of_one
         assert!((0.75..=1.3).contains(&(least / expected)), "{parameters:?} for {expected}");
     }
 }
+
+#[test]
+fn the_example_that_train_prints_is_a_spec_and_what_it_leaves_out_is_that_of_the_embedded_models() {
+    let folder = tempfile::tempdir().unwrap();
+    let difftool = || assert_cmd::Command::cargo_bin("difftool").unwrap();
+    let example = difftool().args(["train", "--example"]).assert().success().get_output().stdout.clone();
+    let path = folder.path().join("example.toml");
+    std::fs::write(&path, example).unwrap();
+    let spec = TrainSpec::read(&path).unwrap();
+    assert!(spec.variants.len() == 2 && spec.total_tokens() < 1_000_000);
+    let embedded = TrainSpec::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/pair-4k.toml")).unwrap();
+    let shared = |spec: &TrainSpec| serde_json::to_string(&(&spec.optimizer, &spec.loss)).unwrap();
+    assert_eq!(shared(&spec), shared(&embedded));
+    let without_out = difftool().arg("train").arg(&path).assert().code(2).get_output().stderr.clone();
+    assert!(String::from_utf8(without_out).unwrap().contains("--out <DIR>"));
+}

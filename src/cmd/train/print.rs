@@ -65,7 +65,7 @@ fn of_contrasts(spec: &TrainSpec, course: &Course) -> Option<Table> {
 }
 
 fn on_the_way(spec: &TrainSpec, course: &Course) -> Table {
-    let mut headings = vec![left("variant"), right("tokens"), right("seeds")];
+    let mut headings = vec![left("variant").key(), right("tokens").key(), right("seeds").key()];
     headings.extend(INSIDE.iter().map(|(heading, _)| right(*heading)));
     let mut table = Table::new(&headings);
     for line in inside(spec, course) {
