@@ -83,7 +83,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "difftool needle --ctx 1k --print-experiment > exp.toml",
             ),
             ("What it will take", "difftool run exp.toml --list"),
-            ("One of eight parts of it", "difftool run exp.toml --shard 0/8 --out shards/0"),
+            ("One of eight parts of it", "difftool run exp.toml --shard 1/8 --out shards/1"),
         ],
     ),
     ("merge", &[("All parts", "difftool merge shards/0 shards/1 --out runs/whole")]),
