@@ -26,6 +26,7 @@ pub mod explore;
 pub mod files;
 pub mod frame;
 pub mod generate;
+pub mod gguf;
 pub mod hash;
 mod html;
 pub mod hub;

@@ -2,11 +2,12 @@
 
 use crate::bail_usage;
 use crate::files;
+use crate::gguf;
 use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::memory::available_bytes;
-use crate::model::{Checkpoint, Family, Layout, ModelConfig, Transformer, TENSOR_FILE};
+use crate::model::{Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -54,8 +55,8 @@ pub struct Model {
 enum Vocabulary {
     BuiltIn,
     Own(Box<Tokenizer>),
-    /// The file that is not there.
-    Missing(PathBuf),
+    /// Why there is none: the file that cannot be read, or what it has instead.
+    Missing(String),
 }
 
 impl Vocabulary {
@@ -74,11 +75,10 @@ impl Model {
     /// # Errors
     /// If its folder has none: token ids are all it can be given.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        if let Vocabulary::Missing(path) = &self.vocabulary {
+        if let Vocabulary::Missing(why) = &self.vocabulary {
             bail!(
-                "model {}: cannot read {}, and without it only token ids can be measured (the measure nll with `ids`)",
-                self.name,
-                path.display()
+                "model {}: {why}, and without it only token ids can be measured (the measure nll with `ids`)",
+                self.name
             );
         }
         Ok(self.vocabulary.tokenizer().expect("it is not missing"))
@@ -190,8 +190,8 @@ pub struct Opened {
     config_sha256: String,
 }
 
-/// Opens a built-in model or a folder with `config.json`, weights in safetensors and, unless only token ids are
-/// measured, `tokenizer.json`.
+/// Opens a built-in model, a GGUF file, or a folder with `config.json`, weights in safetensors and, unless only token ids
+/// are measured, `tokenizer.json`.
 ///
 /// # Errors
 /// If the name is neither, or a file is missing, incomplete or not supported.
@@ -209,20 +209,42 @@ pub fn open(name: &str, reading: Reading) -> Result<Opened> {
     if name.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         bail_usage!("model {name}: a name that begins like this is a formula to spreadsheets; write ./{name}");
     }
+    let path = Path::new(name);
+    if path.extension().is_some_and(|extension| extension == "gguf") && path.is_file() {
+        return open_gguf(name, path, reading);
+    }
     let dir = if hub::is_spec(name) { hub::resolve(name)? } else { PathBuf::from(name) };
     if !dir.is_dir() {
         let built_in = built_in_names().join(", ");
-        bail_usage!("model {name}: neither a built-in model ({built_in}) nor a folder, nor hf:org/name");
+        bail_usage!(
+            "model {name}: neither a built-in model ({built_in}) nor a folder, nor a file.gguf, nor hf:org/name"
+        );
     }
     let path = dir.join("config.json");
     let config = files::bytes(&path, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
     let path = dir.join("tokenizer.json");
     let vocabulary = match path.exists() {
         true => Vocabulary::Own(Box::new(Tokenizer::open(&dir, &reading.tokenizer())?)),
-        false => Vocabulary::Missing(path),
+        false => Vocabulary::Missing(format!("cannot read {}", path.display())),
     };
     let checkpoint = Checkpoint::open(&dir)?;
     Opened::new(name, Some(dir), &config, checkpoint, vocabulary, reading)
+}
+
+/// A GGUF file, which has configuration, tokenizer and weights in one.
+fn open_gguf(name: &str, path: &Path, reading: Reading) -> Result<Opened> {
+    let file = Gguf::open(path)?;
+    let config = file.config_json()?.to_string();
+    let vocabulary = match file.vocabulary().with_context(|| path.display().to_string())? {
+        Some(vocabulary) if gguf::is_supported(&vocabulary) => {
+            Vocabulary::Own(Box::new(gguf::tokenizer(path, &vocabulary, &reading.tokenizer())?))
+        }
+        Some(GgufVocabulary { model, pre, .. }) => {
+            Vocabulary::Missing(format!("its tokenizer (model \"{model}\", pre \"{pre}\") is not supported"))
+        }
+        None => Vocabulary::Missing(format!("{} has no tokenizer", path.display())),
+    };
+    Opened::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file)?, vocabulary, reading)
 }
 
 /// [`open`], then [`Opened::load`].
@@ -244,10 +266,11 @@ impl Opened {
     ) -> Result<Self> {
         let path = dir
             .as_ref()
-            .map_or(format!("built-in {name}/config.json"), |dir| dir.join("config.json").display().to_string());
+            .map(|dir| if dir.is_dir() { dir.join("config.json") } else { dir.clone() })
+            .map_or(format!("built-in {name}/config.json"), |path| path.display().to_string());
         let parsed = serde_json::from_slice(config).with_context(|| format!("{path}: not JSON"))?;
         let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| path.clone());
-        let mut resolved = resolve(reading.layout)?;
+        let mut resolved = checkpoint.conventions(resolve(reading.layout)?)?;
         // Its configuration does not say which of two variants it is.
         if resolved.family == Family::DiffMlx && reading.layout.is_none() && checkpoint.lacks_extras(&resolved)? {
             resolved = resolve(Some(Layout::Standard))?;

@@ -2,7 +2,7 @@
 
 use super::names::{is_not_a_weight, other_name, source, Rows, Source};
 use super::shard::{Shard, Stored};
-use super::{ModelConfig, Weights};
+use super::{Gguf, ModelConfig, Weights};
 use crate::files;
 use crate::hash::sha256;
 use anyhow::{bail, ensure, Context, Result};
@@ -88,6 +88,14 @@ impl Checkpoint {
         Self::of(vec![Shard::built_in(bytes, origin)?])
     }
 
+    /// The tensors of a GGUF file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn gguf(file: Gguf) -> Result<Self> {
+        Self::of(vec![Shard::gguf(file)?])
+    }
+
     fn of(shards: Vec<Shard>) -> Result<Self> {
         let checkpoint = Self { shards };
         checkpoint.tensors()?;
@@ -141,6 +149,17 @@ impl Checkpoint {
             != embedding.values().with_context(|| format!("{}: tensor {EMBEDDING}", embedding.origin()))?)
     }
 
+    /// `config` with the names and conventions of the files, which GGUF has its own of.
+    ///
+    /// # Errors
+    /// As [`Gguf::conventions`].
+    pub fn conventions(&self, config: ModelConfig) -> Result<ModelConfig> {
+        match self.shards.iter().find_map(Shard::as_gguf) {
+            None => Ok(config),
+            Some(file) => file.conventions(config),
+        }
+    }
+
     /// Whether the files hold none of what `config` has beside projections in the attention of the first layer.
     ///
     /// # Errors
@@ -157,7 +176,7 @@ impl Checkpoint {
     /// # Errors
     /// If a file changed since it was opened.
     pub fn dtypes(&self) -> Result<String> {
-        let of = |tensor: &Stored<'_>| format!("{:?}", tensor.dtype()).to_lowercase();
+        let of = |tensor: &Stored<'_>| tensor.dtype().to_lowercase();
         let names: BTreeSet<String> = self.tensors()?.values().map(of).collect();
         Ok(names.into_iter().collect::<Vec<_>>().join(" and "))
     }
@@ -183,7 +202,7 @@ impl Checkpoint {
                     .push(format!("{origin}: tensor {found} has shape {shape:?}, expected {:?}", source.shape));
             } else if !tensor.is_readable() && used.insert(found) {
                 audit.misfits.push(format!(
-                    "{origin}: tensor {found} holds {:?}, which is not supported; f32, f16 and bf16 are",
+                    "{origin}: tensor {found} holds {}, which is not supported; f32, f16 and bf16 are",
                     tensor.dtype()
                 ));
             }

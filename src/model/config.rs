@@ -40,6 +40,8 @@ pub enum Family {
     GptOss,
     /// diff-mlx.
     DiffMlx,
+    /// Any family in a GGUF file.
+    Gguf,
 }
 
 /// What a norm does.

@@ -5,6 +5,7 @@ mod config;
 mod cost;
 mod describe;
 mod families;
+mod gguf;
 mod mlp;
 mod names;
 mod output;
@@ -20,6 +21,7 @@ pub use config::{
 };
 pub use cost::Flops;
 pub use families::Layout;
+pub use gguf::{Gguf, GgufVocabulary};
 pub use output::{Agreement, HeadOutput, Readout};
 pub use raw::{LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 pub use rotary::{RopeScaling, Rotary};

@@ -1,7 +1,8 @@
 //! Where each tensor of the model stands in the files of its family: tables of names, ours first. Ours are Llama's, as far as
 //! they go.
 
-use super::config::{Family, ModelConfig};
+use super::config::{Family, ModelConfig, NormPlace};
+use super::gguf::FREQUENCIES;
 
 /// The place of a tensor of ours in a family's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,8 +199,47 @@ const DIFF_MLX: Names = Names {
     ..LLAMA
 };
 
+const GGUF: Names = Names {
+    layers: "blk",
+    outside: &[("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")],
+    within: &[
+        ("input_layernorm", "attn_norm"),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+    ],
+    ..LLAMA
+};
+
+/// The same with norms before and after (Gemma).
+const GGUF_BOTH: Names = Names {
+    within: &[
+        ("input_layernorm", "attn_norm"),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("post_attention_layernorm", "post_attention_norm"),
+        ("pre_feedforward_layernorm", "ffn_norm"),
+        ("post_feedforward_layernorm", "post_ffw_norm"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+    ],
+    ..GGUF
+};
+
 impl Family {
-    fn names(self) -> &'static Names {
+    fn names(self, place: NormPlace) -> &'static Names {
         match self {
             Self::Llama => &LLAMA,
             Self::Phi3 => &PHI3,
@@ -212,6 +252,8 @@ impl Family {
             Self::Mixtral => &MIXTRAL,
             Self::GptOss => &GPT_OSS,
             Self::DiffMlx => &DIFF_MLX,
+            Self::Gguf if place == NormPlace::Both => &GGUF_BOTH,
+            Self::Gguf => &GGUF,
         }
     }
 }
@@ -243,6 +285,7 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
         Family::Gpt2 => name.ends_with(".attn.bias"),
         Family::GptNeox => name.ends_with(".attention.bias"),
         Family::DiffMlx => name.starts_with("opt."),
+        Family::Gguf => name == FREQUENCIES,
         _ => false,
     };
     let head = source(config, "lm_head.weight", &[config.vocab, config.width]).name;
@@ -253,7 +296,7 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
 
 /// Where the tensor that we call `name`, of `shape`, is found.
 pub(super) fn source(config: &ModelConfig, name: &str, shape: &[usize]) -> Source {
-    let names = config.family.names();
+    let names = config.family.names(config.norm_place);
     let mut source = match name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')) {
         None => Source::whole(renamed(names.outside, name), shape),
         Some((layer, rest)) => {

@@ -40,6 +40,11 @@ pub enum RopeScaling {
         /// Context of the first training, in tokens.
         original_ctx_tok: usize,
     },
+    /// Each divided by a number of its own (Llama 3.1 in GGUF files).
+    Divided {
+        /// (channels / 2)
+        by: Vec<f64>,
+    },
     /// YaRN (Peng et al. 2023): a ramp over the channels, and cos and sin multiplied by `amplitude`.
     Yarn {
         /// How much longer.
@@ -64,6 +69,10 @@ impl RopeScaling {
             Self::None => String::new(),
             Self::Linear { factor } => format!(", linear scaling by {factor}"),
             Self::Llama3 { factor, .. } => format!(", Llama 3 scaling by {factor}"),
+            Self::Divided { by } => {
+                let most = by.iter().copied().fold(1.0, f64::max);
+                format!(", frequencies divided by up to {most}")
+            }
             Self::Yarn { factor, .. } => format!(", YaRN scaling by {factor}"),
         }
     }
@@ -77,6 +86,7 @@ impl Rotary {
         match &self.scaling {
             RopeScaling::None => plain.collect(),
             RopeScaling::Linear { factor } => plain.map(|f| f / factor).collect(),
+            RopeScaling::Divided { by } => plain.zip(by).map(|(f, by)| f / by).collect(),
             RopeScaling::Llama3 { factor, low, high, original_ctx_tok } => plain
                 .map(|f| {
                     let rotations = *original_ctx_tok as f64 * f / TAU;

@@ -1,10 +1,12 @@
-//! A safetensors file: its header, and the numbers of one tensor at a time.
+//! A file of weights, safetensors or GGUF: its header, and the numbers of one tensor at a time.
 //!
 //! Files are read, not mapped into memory: a mapped file that somebody shortens kills the process (SIGBUS), one that is read
 //! is an error that names it.
 
+use super::gguf::Gguf;
 use crate::hash::{sha256, sha256_file};
 use anyhow::{bail, ensure, Context, Result};
+use candle_core::quantized::gguf_file;
 use half::{bf16, f16};
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::Dtype;
@@ -27,13 +29,22 @@ pub(super) struct Shard {
     /// Path of the file, or what stands for it.
     pub(super) origin: String,
     source: Source,
-    header: Metadata,
-    /// Where the numbers begin, in bytes.
-    begin: u64,
     len_bytes: u64,
 }
 
 enum Source {
+    Safetensors(Safetensors),
+    Gguf(Box<Gguf>),
+}
+
+struct Safetensors {
+    bytes: Bytes,
+    header: Metadata,
+    /// Where the numbers begin, in bytes.
+    begin: u64,
+}
+
+enum Bytes {
     File(PathBuf, File),
     BuiltIn(&'static [u8]),
 }
@@ -51,8 +62,8 @@ impl Shard {
         let mut begin = Vec::new();
         (&file).take(LENGTH_BYTES).read_to_end(&mut begin).with_context(cannot)?;
         (&file).take(header_len(&begin).min(HEADER_MAX)).read_to_end(&mut begin).with_context(cannot)?;
-        let source = Source::File(path.to_owned(), file);
-        Self::new(path.display().to_string(), source, &begin, metadata.len())
+        let bytes = Bytes::File(path.to_owned(), file);
+        Self::new(path.display().to_string(), bytes, &begin, metadata.len())
     }
 
     /// A file that is part of the binary; `origin` is what errors call it.
@@ -60,17 +71,36 @@ impl Shard {
     /// # Errors
     /// If it is not a whole safetensors file.
     pub(super) fn built_in(bytes: &'static [u8], origin: &str) -> Result<Self> {
-        Self::new(origin.to_owned(), Source::BuiltIn(bytes), bytes, bytes.len() as u64)
+        Self::new(origin.to_owned(), Bytes::BuiltIn(bytes), bytes, bytes.len() as u64)
+    }
+
+    /// A GGUF file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(super) fn gguf(file: Gguf) -> Result<Self> {
+        let origin = file.path().display().to_string();
+        let metadata = std::fs::metadata(file.path()).with_context(|| format!("cannot read {origin}"))?;
+        Ok(Self { origin, source: Source::Gguf(Box::new(file)), len_bytes: metadata.len() })
     }
 
     /// `begin` holds the header at least.
-    fn new(origin: String, source: Source, begin: &[u8], len_bytes: u64) -> Result<Self> {
+    fn new(origin: String, bytes: Bytes, begin: &[u8], len_bytes: u64) -> Result<Self> {
         let not_whole = || format!("{origin}: not a complete safetensors file ({len_bytes} bytes)");
         let end = LENGTH_BYTES + header_len(begin).min(HEADER_MAX);
         let header = begin.get(LENGTH_BYTES as usize..end as usize).with_context(not_whole)?;
         let header: Metadata = serde_json::from_slice(header).with_context(not_whole)?;
         ensure!(end + header.data_len() as u64 == len_bytes, not_whole());
-        Ok(Self { origin, source, header, begin: end, len_bytes })
+        let source = Source::Safetensors(Safetensors { bytes, header, begin: end });
+        Ok(Self { origin, source, len_bytes })
+    }
+
+    /// The file, if it is a GGUF file.
+    pub(super) fn as_gguf(&self) -> Option<&Gguf> {
+        match &self.source {
+            Source::Gguf(file) => Some(file),
+            Source::Safetensors(_) => None,
+        }
     }
 
     /// Size of the file, in bytes.
@@ -83,15 +113,27 @@ impl Shard {
     /// # Errors
     /// If it cannot be read.
     pub(super) fn sha256(&self) -> Result<String> {
-        match &self.source {
-            Source::File(path, _) => sha256_file(path).with_context(|| format!("cannot read {}", self.origin)),
-            Source::BuiltIn(bytes) => Ok(sha256(bytes)),
-        }
+        let path = match &self.source {
+            Source::Safetensors(Safetensors { bytes: Bytes::BuiltIn(bytes), .. }) => return Ok(sha256(bytes)),
+            Source::Safetensors(Safetensors { bytes: Bytes::File(path, _), .. }) => path.as_path(),
+            Source::Gguf(file) => file.path(),
+        };
+        sha256_file(path).with_context(|| format!("cannot read {}", self.origin))
     }
 
     /// Every tensor by its name.
-    pub(super) fn tensors(&self) -> impl Iterator<Item = (String, Stored<'_>)> {
-        self.header.tensors().into_iter().map(|(name, info)| (name, Stored { shard: self, info }))
+    pub(super) fn tensors(&self) -> Vec<(String, Stored<'_>)> {
+        let of = |place| Stored { shard: self, place };
+        match &self.source {
+            Source::Safetensors(file) => {
+                let named = |(name, info)| (name, of(Place::Safetensors(file, info)));
+                file.header.tensors().into_iter().map(named).collect()
+            }
+            Source::Gguf(file) => {
+                let named = |(name, info): (&String, _)| (name.clone(), of(Place::Gguf(file, info)));
+                file.tensors().iter().map(named).collect()
+            }
+        }
     }
 }
 
@@ -104,7 +146,13 @@ fn header_len(begin: &[u8]) -> u64 {
 #[derive(Clone, Copy)]
 pub(super) struct Stored<'a> {
     shard: &'a Shard,
-    info: &'a TensorInfo,
+    place: Place<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Safetensors(&'a Safetensors, &'a TensorInfo),
+    Gguf(&'a Gguf, &'a gguf_file::TensorInfo),
 }
 
 impl<'a> Stored<'a> {
@@ -114,16 +162,26 @@ impl<'a> Stored<'a> {
     }
 
     pub(super) fn shape(&self) -> &'a [usize] {
-        &self.info.shape
+        match self.place {
+            Place::Safetensors(_, info) => &info.shape,
+            Place::Gguf(_, info) => info.shape.dims(),
+        }
     }
 
-    pub(super) fn dtype(&self) -> Dtype {
-        self.info.dtype
+    /// The type of its numbers: `F32`.
+    pub(super) fn dtype(&self) -> String {
+        match self.place {
+            Place::Safetensors(_, info) => format!("{:?}", info.dtype),
+            Place::Gguf(_, info) => format!("{:?}", info.ggml_dtype),
+        }
     }
 
     /// Whether its numbers are of a type that can be read.
     pub(super) fn is_readable(&self) -> bool {
-        matches!(self.info.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16)
+        match self.place {
+            Place::Safetensors(_, info) => matches!(info.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16),
+            Place::Gguf(..) => true, // candle refuses others when it opens the file
+        }
     }
 
     /// Its numbers as `f32`.
@@ -131,8 +189,13 @@ impl<'a> Stored<'a> {
     /// # Errors
     /// If the file is shorter than it was, or numbers are of another type, NaN or infinite.
     pub(super) fn values(&self) -> Result<Vec<f32>> {
-        let (from, to) = self.info.data_offsets;
-        self.values_of(from..to)
+        match self.place {
+            Place::Safetensors(file, info) => {
+                let (from, to) = info.data_offsets;
+                finite(file.values(info, from..to, &self.shard.origin)?)
+            }
+            Place::Gguf(file, info) => finite(file.values(info)?),
+        }
     }
 
     /// The numbers of one entry of the first dimension, as `f32`.
@@ -140,33 +203,52 @@ impl<'a> Stored<'a> {
     /// # Errors
     /// As [`Stored::values`].
     pub(super) fn slab(&self, index: usize) -> Result<Vec<f32>> {
-        let (from, to) = self.info.data_offsets;
-        let slabs = self.info.shape.first().copied().unwrap_or_default();
+        let slabs = self.shape().first().copied().unwrap_or_default();
         ensure!(index < slabs, "has {slabs} entries, and no {index}");
-        let bytes = (to - from) / slabs;
-        self.values_of(from + index * bytes..from + (index + 1) * bytes)
+        match self.place {
+            Place::Safetensors(file, info) => {
+                let (from, to) = info.data_offsets;
+                let bytes = (to - from) / slabs;
+                let range = from + index * bytes..from + (index + 1) * bytes;
+                finite(file.values(info, range, &self.shard.origin)?)
+            }
+            Place::Gguf(..) => {
+                let values = self.values()?;
+                let each = values.len() / slabs;
+                Ok(values[index * each..(index + 1) * each].to_vec())
+            }
+        }
     }
+}
 
+fn finite(values: Vec<f32>) -> Result<Vec<f32>> {
+    let broken = values.iter().filter(|x| !x.is_finite()).count();
+    ensure!(broken == 0, "holds {broken} numbers that are NaN or infinite");
+    Ok(values)
+}
+
+impl Safetensors {
     /// The numbers within these bytes of the data.
-    fn values_of(&self, bytes: Range<usize>) -> Result<Vec<f32>> {
-        ensure!(self.is_readable(), "holds {:?}, which is not supported", self.info.dtype);
-        let size = if self.info.dtype == Dtype::F32 { 4 } else { 2 };
+    fn values(&self, info: &TensorInfo, bytes: Range<usize>, origin: &str) -> Result<Vec<f32>> {
+        let size = match info.dtype {
+            Dtype::F32 => 4,
+            Dtype::F16 | Dtype::BF16 => 2,
+            other => bail!("holds {other:?}, which is not supported"),
+        };
         let mut values = Vec::with_capacity(bytes.len() / size);
-        self.chunks(bytes, &mut |chunk| decode(chunk, self.info.dtype, &mut values))?;
-        let broken = values.iter().filter(|x| !x.is_finite()).count();
-        ensure!(broken == 0, "holds {broken} numbers that are NaN or infinite");
+        self.chunks(bytes, origin, &mut |chunk| decode(chunk, info.dtype, &mut values))?;
         Ok(values)
     }
 
     /// Hands on these bytes of the data, in order, so many at once that no number is cut.
-    fn chunks(&self, bytes: Range<usize>, see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn chunks(&self, bytes: Range<usize>, origin: &str, see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Range { start: from, end: to } = bytes;
-        let begin = self.shard.begin;
-        let mut file = match &self.shard.source {
-            Source::BuiltIn(all) => return see(&all[begin as usize + from..begin as usize + to]),
-            Source::File(_, file) => file,
+        let begin = self.begin;
+        let mut file = match &self.bytes {
+            Bytes::BuiltIn(all) => return see(&all[begin as usize + from..begin as usize + to]),
+            Bytes::File(_, file) => file,
         };
-        let cannot = || format!("{} cannot be read; has it been changed meanwhile?", self.shard.origin);
+        let cannot = || format!("{origin} cannot be read; has it been changed meanwhile?");
         file.seek(SeekFrom::Start(begin + from as u64)).with_context(cannot)?;
         let mut buffer = vec![0; CHUNK.min(to - from)];
         let mut left = to - from;
@@ -203,9 +285,9 @@ mod tests {
         let tensor = Tensor::zeros((64, 64), DType::F32, &Device::Cpu).unwrap();
         crate::model::Weights::new(vec![("w".into(), tensor)], "test").write(&path, DType::F32, &[]).unwrap();
         let shard = Shard::open(&path).unwrap();
-        assert_eq!(shard.tensors().next().unwrap().1.values().unwrap(), vec![0.0; 64 * 64]);
+        assert_eq!(shard.tensors()[0].1.values().unwrap(), vec![0.0; 64 * 64]);
         File::options().write(true).open(&path).unwrap().set_len(shard.len_bytes() - 5000).unwrap();
-        let error = format!("{:#}", shard.tensors().next().unwrap().1.values().unwrap_err());
+        let error = format!("{:#}", shard.tensors()[0].1.values().unwrap_err());
         assert!(error.contains("model.safetensors cannot be read"), "{error}");
         assert!(Shard::open(&path).is_err_and(|error| error.to_string().contains("not a complete safetensors file")));
     }

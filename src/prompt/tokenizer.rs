@@ -140,11 +140,32 @@ impl Tokenizer {
         let config = TokenizerConfig::read(folder)?;
         let inner = parse(&json).with_context(|| format!("{} is not a tokenizer", path.display()))?;
         let tokenizer = Self::new(inner, path.display().to_string(), json, &config, options.bos)?;
+        tokenizer.with_options(folder, &config, options)
+    }
+
+    /// From what a `tokenizer.json` and a `tokenizer_config.json` would hold, where one file has it all; `path` is that file.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn from_parts(
+        path: &Path,
+        json: &serde_json::Value,
+        config: serde_json::Map<String, serde_json::Value>,
+        options: &TokenizerOptions,
+    ) -> Result<Self> {
+        let json = json.to_string();
+        let inner = parse(&json).with_context(|| format!("{} has no tokenizer", path.display()))?;
+        let config = TokenizerConfig::of(path.to_owned(), Some(config), serde_json::Map::new())?;
+        let tokenizer = Self::new(inner, path.display().to_string(), json, &config, options.bos)?;
+        tokenizer.with_options(path, &config, options)
+    }
+
+    fn with_options(self, folder: &Path, config: &TokenizerConfig, options: &TokenizerOptions) -> Result<Self> {
         if !options.chat {
-            return Ok(tokenizer);
+            return Ok(self);
         }
-        match ChatTemplate::read_with(folder, &config)? {
-            Some(template) => tokenizer.with_chat(template, &config, options),
+        match ChatTemplate::read_with(folder, config)? {
+            Some(template) => self.with_chat(template, config, options),
             None => bail_usage!(
                 "`chat_template`: {} has none, neither chat_template.jinja nor chat_template in tokenizer_config.json: \
                  it is no instruct model",

@@ -32,7 +32,16 @@ impl TokenizerConfig {
         let path = folder.join("tokenizer_config.json");
         let config = object(&path)?;
         // A token that the first file does not mention may be in the second, which older versions wrote.
-        let mut tokens = object(&folder.join("special_tokens_map.json"))?.unwrap_or_default();
+        let tokens = object(&folder.join("special_tokens_map.json"))?.unwrap_or_default();
+        Self::of(path, config, tokens)
+    }
+
+    /// From what the files hold; `path` is for messages.
+    pub(super) fn of(
+        path: PathBuf,
+        config: Option<Map<String, Value>>,
+        mut tokens: Map<String, Value>,
+    ) -> Result<Self> {
         let exists = config.is_some();
         let mut config = config.unwrap_or_default();
         let chat_template = config.remove("chat_template").filter(|template| !template.is_null());

@@ -149,7 +149,8 @@ fn contributions_agree_with_transformers() {
 /// A model whose MLPs and biases write nothing, so that all that is added to the residual stream is attention's.
 fn attention_only(dir: &Path) -> (ModelConfig, Weights) {
     let (config, weights) = load(dir);
-    let silent = |name: &str| name.contains("mlp.down_proj") || name.ends_with("o_proj.bias");
+    let of_mlp = |name: &str| name.contains(".mlp.") && name.contains("down_proj");
+    let silent = |name: &str| of_mlp(name) || name.ends_with("o_proj.bias");
     let silenced = weights.iter().map(|(name, tensor)| {
         let tensor = if silent(name) { tensor.zeros_like().unwrap() } else { tensor.clone() };
         (name.clone(), tensor)
@@ -166,7 +167,8 @@ fn direct_effect(config: &ModelConfig, weights: &Weights, ends: &Ends, row: usiz
     let of = |x: &[f32]| x[row * e..][..e].iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
     let (first, last) = (of(&ends.first), of(&ends.last));
     let centred = |x: Vec<f64>| {
-        let mean = if config.norm == NormKind::Layer { x.iter().sum::<f64>() / e as f64 } else { 0.0 };
+        let centred = matches!(config.norm, NormKind::Layer | NormKind::LayerGain);
+        let mean = if centred { x.iter().sum::<f64>() / e as f64 } else { 0.0 };
         x.into_iter().map(|x| x - mean).collect::<Vec<f64>>()
     };
     let variance = centred(last.clone()).iter().map(|x| x * x).sum::<f64>() / e as f64;
@@ -174,7 +176,7 @@ fn direct_effect(config: &ModelConfig, weights: &Weights, ends: &Ends, row: usiz
     let gain = |i: usize| f64::from(gain[i]) + if config.norm == NormKind::RmsPlusOne { 1.0 } else { 0.0 };
     let normed: Vec<f64> = (0..e).map(|i| added[i] * gain(i) / (variance + config.norm_eps).sqrt()).collect();
     let logit = |row: &[f32]| row.iter().zip(&normed).map(|(&w, x)| f64::from(w) * x).sum::<f64>();
-    logit(&rows[token]) - rows.iter().map(|row| logit(row)).sum::<f64>() / rows.len() as f64
+    config.logit_scale * (logit(&rows[token]) - rows.iter().map(|row| logit(row)).sum::<f64>() / rows.len() as f64)
 }
 
 #[test]
@@ -186,8 +188,10 @@ fn logit_effects_of_regions_heads_and_layers_sum_to_what_attention_added_to_the_
         dir
     });
     // Gains, LayerNorm, parallel residuals, norms after, norms with + 1, grouped keys.
-    let families = ["gpt2", "gpt_neox", "olmo2", "gemma3_text", "mistral_window", "diffllama_gqa"];
-    let families = families.map(|name| fixture(&format!("transformers/{name}")));
+    let old = ["gpt2", "gpt_neox", "olmo2", "gemma3_text", "mistral_window", "diffllama_gqa"];
+    // Factors on what is added and on logits, LayerNorm without bias, one norm for both, experts, sinks.
+    let new = ["granite", "cohere2", "stablelm_parallel", "mixtral", "gpt_oss"];
+    let families = old.into_iter().chain(new).map(|name| fixture(&format!("transformers/{name}")));
     let dirs = ["transformer", "diff", "diff-v2"].map(built_in).into_iter().chain(tiny).chain(families);
     let mut placed = Vec::new();
     for dir in dirs {

@@ -10,6 +10,7 @@ mod explore;
 mod figures;
 mod folders;
 mod generate;
+mod gguf;
 mod gradients;
 #[cfg(feature = "hub")]
 mod hub;
