@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn arrangements_that_do_not_matter_spread_as_much_as_chance_says() {
         let mut rng = Rng::new(8, "hits");
-        let spreads: Vec<(f64, f64)> = (0..200)
+        let spreads: Vec<(f64, f64)> = (0..800)
             .map(|seed| {
                 let mut hit = || f64::from(u8::from(rng.unit() < 0.6));
                 let table: Vec<Vec<f64>> = (0..20).map(|_| (0..4).map(|_| hit()).collect()).collect();

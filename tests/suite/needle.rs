@@ -69,7 +69,7 @@ fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
     let rows = std::fs::read_to_string(scratch.path("run/results.csv")).unwrap().lines().count() - 1;
     let results =
-        manifest["outputs"].as_array().unwrap().iter().find(|output| output["path"] == "results.csv").unwrap();
+        manifest["outputs"].as_array().unwrap().iter().find(|output| output["file"] == "results.csv").unwrap();
     assert_eq!(results["rows"].as_u64(), Some(rows as u64), "{manifest}");
 }
 
