@@ -12,10 +12,10 @@ use std::fs;
 use std::path::Path;
 
 /// A target: its name, also that of its corpus, and what it does with bytes in a folder of its own.
-pub type Target = (&'static str, fn(&[u8], &Path));
+pub(crate) type Target = (&'static str, fn(&[u8], &Path));
 
 /// All of them.
-pub const TARGETS: [Target; 12] = [
+pub(crate) const TARGETS: [Target; 12] = [
     ("config", config),
     ("index", index),
     ("safetensors", safetensors),

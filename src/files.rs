@@ -1,10 +1,10 @@
-//! Files of strangers, read up to a length that files of their kind have: an input that never ends (a device, a pipe) is an
-//! error, not the end of the memory.
+//! Files of strangers, read up to a length that files of their kind have: an input that never ends (a device) is an error, not
+//! the end of the memory, and a pipe is one too, before it makes anybody wait. And files of ours that replace others.
 
 use crate::error::Usage;
 use anyhow::{ensure, Context, Result};
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// Bytes of a configuration, a specification or a manifest, at most.
@@ -16,15 +16,48 @@ pub const TOKENIZER_MAX: u64 = 512 << 20;
 /// Bytes of a text, a haystack or token ids, at most.
 pub const TEXT_MAX: u64 = 1 << 30;
 
+/// Opens a file to read it. A pipe is refused: nobody may ever write into it, and a run that is continued later could not
+/// read it again.
+///
+/// # Errors
+/// Names the file that cannot be read.
+pub fn open(path: &Path) -> Result<File> {
+    let cannot = || format!("cannot read {}", path.display());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt as _;
+        let kind = std::fs::metadata(path).with_context(cannot)?.file_type();
+        ensure!(
+            !kind.is_fifo() && !kind.is_socket(),
+            "cannot read {}: it is a pipe; save it as a file",
+            path.display()
+        );
+    }
+    File::open(path).with_context(cannot)
+}
+
+/// Writes a file beside the one of that name and renames it over: whoever reads it, or comes after a kill or a full disk, finds
+/// a whole one. The name beside it is always the same, which the next attempt takes again.
+///
+/// # Errors
+/// Those of `write`, and of renaming; the file is named.
+pub fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = Path::new(&partial);
+    write(partial).with_context(cannot)?;
+    std::fs::rename(partial, path).with_context(cannot)
+}
+
 /// The bytes of a file that has no more than `most`.
 ///
 /// # Errors
 /// Names the file that cannot be read, or is longer.
 pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
-    let cannot = || format!("cannot read {}", path.display());
-    let file = File::open(path).with_context(cannot)?;
     let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).with_context(cannot)?;
+    let read = open(path)?.take(most + 1).read_to_end(&mut bytes);
+    read.with_context(|| format!("cannot read {}", path.display()))?;
     ensure!(bytes.len() as u64 <= most, "{}: longer than {most} bytes, the most that is read", path.display());
     Ok(bytes)
 }
@@ -36,7 +69,8 @@ pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
 pub fn input(path: &Path, most: u64) -> Result<Vec<u8>> {
     bytes(path, most).map_err(|error| {
         let missing = |cause: &(dyn std::error::Error + 'static)| {
-            cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::NotFound)
+            let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+            matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
         };
         if error.chain().any(missing) {
             anyhow::Error::new(Usage(format!("{error:#}")))
@@ -80,6 +114,22 @@ mod tests {
         assert!(error.contains("x.json: longer than 3 bytes"), "{error}");
         std::fs::write(&path, [0xff]).unwrap();
         assert!(format!("{:#}", text(&path, 9).unwrap_err()).contains("x.json: not UTF-8"));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.json");
+        std::fs::write(&path, "old").unwrap();
+        let error = replace(&path, |partial| {
+            std::fs::write(partial, "ne")?;
+            anyhow::bail!("no room")
+        });
+        assert!(format!("{:#}", error.unwrap_err()).contains("x.json: no room"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        replace(&path, |partial| Ok(std::fs::write(partial, "new")?)).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
     }
 
     #[test]

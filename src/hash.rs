@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
-use std::fs::File;
 use std::path::Path;
 
 /// SHA-256 of bytes, in lower-case hexadecimal.
@@ -14,7 +13,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 /// SHA-256 of a file, which is not read into memory as a whole.
 pub fn sha256_file(path: &Path) -> Result<String> {
     let cannot = || format!("cannot read {}", path.display());
-    let mut file = File::open(path).with_context(cannot)?;
+    let mut file = crate::files::open(path)?;
     let mut hasher = Sha256::new();
     std::io::copy(&mut file, &mut hasher).with_context(cannot)?;
     Ok(hex(hasher.finalize().as_slice()))

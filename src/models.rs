@@ -9,6 +9,7 @@ use crate::manifest::ModelInfo;
 use crate::memory::available_bytes;
 use crate::model::{Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
+use crate::record::is_formula;
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -206,7 +207,7 @@ pub fn open(name: &str, reading: Reading) -> Result<Opened> {
         let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
         return Opened::new(name, None, built_in.config.as_bytes(), checkpoint, Vocabulary::BuiltIn, reading);
     }
-    if name.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+    if is_formula(name) {
         bail_usage!("model {name}: a name that begins like this is a formula to spreadsheets; write ./{name}");
     }
     let path = Path::new(name);

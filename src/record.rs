@@ -24,6 +24,20 @@ use std::sync::Arc;
 /// The number of this schema. It changes when a column is added, removed, moved or given another meaning.
 pub const SCHEMA: u32 = 2;
 
+/// Whether spreadsheets take a text for a formula, and may do what it says.
+pub fn is_formula(text: &str) -> bool {
+    text.starts_with(['=', '+', '-', '@', '\t', '\r'])
+}
+
+/// A text for a CSV file, behind an apostrophe where it would be a formula.
+pub fn no_formula(text: &str) -> Cow<'_, str> {
+    if is_formula(text) {
+        format!("'{text}").into()
+    } else {
+        text.into()
+    }
+}
+
 /// What was run: the model, the prompt and the question. Shared by all measurements of one question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Identity {
@@ -194,6 +208,15 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_spreadsheets_would_compute_is_a_text_to_them() {
+        for formula in ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1"] {
+            assert_eq!(no_formula(formula), format!("'{formula}"));
+        }
+        assert_eq!(no_formula(" =1"), " =1");
+        assert_eq!(no_formula(""), "");
+    }
     use proptest::prelude::*;
     use std::path::Path;
 

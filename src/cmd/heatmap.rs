@@ -240,8 +240,8 @@ fn quantities(kind: MapKind) -> Vec<Quantity> {
 /// Pixels of a figure, at most: those of [`crate::plot`], found out before anything is measured.
 const MOST_PIXELS: u64 = 36_000_000;
 
-/// Bytes of a pixel while a figure is drawn finer than it is saved, and its texts are put on a copy.
-const PIXEL_BYTES: u64 = 30;
+/// Bytes of a pixel while a figure is drawn finer than it is saved, and its texts are put on a copy, as measured.
+const PIXEL_BYTES: u64 = 20;
 
 /// Refuses maps that make too large a figure together; what drawing them takes, in bytes.
 fn check_figure(setup: &Setup, args: &HeatmapArgs) -> Result<u64> {

@@ -46,10 +46,13 @@ use std::sync::Arc;
 
 /// Memory of passes beside each other for that of the same passes alone, as measured: what one has freed, the allocator
 /// does not lend to the other at once.
-const BESIDE: f64 = 1.35;
+const BESIDE: f64 = 1.15;
 
-/// Memory of any pass, however small, in bytes, as measured: code, and what the allocator holds for each thread.
-const ANY_PASS: u64 = 42 << 20;
+/// Memory of any run, however small, in bytes, as measured: code, records, tables and figures.
+const ANY_RUN: u64 = 36 << 20;
+
+/// Memory of any pass, however small, in bytes, as measured: what the allocator holds for each thread.
+const ANY_PASS: u64 = 14 << 20;
 
 /// What was found of one cell.
 pub struct Finding<'a> {
@@ -92,12 +95,15 @@ impl Setup {
         let tiles = |model: &Model| model.transformer.config.tile_bytes(longest) * rayon::current_num_threads() as u64;
         let tiles = self.models.iter().map(tiles).max().unwrap_or(0);
         let alone = (self.cell_bytes(longest) + self.measures_bytes(longest, measures)) * passes as u64 + tiles;
-        let needed = if passes > 1 { (BESIDE * alone as f64) as u64 } else { alone } + ANY_PASS * passes as u64;
+        let passing = if passes > 1 { (BESIDE * alone as f64) as u64 } else { alone } + ANY_PASS * passes as u64;
+        let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
+        let needed = ANY_RUN + passing.max(showing);
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
-                "`ctx_tok` {longest} needs about {:.1} GiB for {passes} passes at once, {:.1} GiB are free; lower `ctx_tok` or `threads`",
+                "`ctx_tok` {longest} needs about {:.1} GiB for {}, {:.1} GiB are free; lower `ctx_tok` or `threads`",
                 gib(needed),
+                if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") },
                 gib(available)
             );
         }

@@ -4,9 +4,10 @@ use super::{Experiment, Grid, Sources};
 use crate::bail_usage;
 use crate::frame::{About, Scored, Tokens};
 use crate::measure::{usual_skip, MassiveAt, MeasureName, Measures, Place, ScoredWindow, AR_MAX_COUNT};
-use crate::memory::rss_bytes;
+use crate::memory::{give_back, rss_bytes};
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
+use crate::record::no_formula;
 use crate::treatment::{Condition, Reference};
 use anyhow::Result;
 use serde_json::{json, Value};
@@ -61,6 +62,7 @@ impl Setup {
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
         }
+        give_back(); // what reading a text has taken and freed is there for the passes
         let loaded_bytes = rss_bytes().unwrap_or(0);
         let conditions = experiment.conditions()?;
         Ok(Self { conditions, models, grid, sources, experiment, references: OnceLock::new(), loaded_bytes })
@@ -145,11 +147,14 @@ impl Setup {
         Tokens(measures.nll.iter().flat_map(|nll| &nll.pooled).map(scored).collect())
     }
 
-    /// The massive activations of the untreated passes.
+    /// The massive activations of the untreated passes. Tokens are of somebody's text: see [`no_formula`].
     pub fn massive(&self, measures: &Measures) -> Vec<MassiveAt> {
         let pooled = measures.outliers.iter().flat_map(|outliers| &outliers.pooled);
         let untreated = pooled.filter(|(place, _)| place.condition == 0);
-        let named = |at: &MassiveAt, model: usize| MassiveAt { model: self.models[model].name.clone(), ..at.clone() };
+        let named = |at: &MassiveAt, model: usize| {
+            let (model, token) = (self.models[model].name.clone(), no_formula(&at.token).into_owned());
+            MassiveAt { model, token, ..at.clone() }
+        };
         untreated.flat_map(|(place, found)| found.massive.iter().map(|at| named(at, place.model))).collect()
     }
 

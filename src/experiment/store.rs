@@ -6,6 +6,7 @@
 
 use super::{Cell, Finding};
 use crate::bail_usage;
+use crate::files;
 use crate::measure::{Measure, Place};
 use crate::record::{self, Record, Writer};
 use crate::runfolder::{CELLS, EXPERIMENT, POOLED, RESULTS};
@@ -338,7 +339,7 @@ pub fn cells_on_disk(folder: &Path) -> Result<usize> {
 /// A usage error that shows the difference; if the folder holds no experiment.
 pub(super) fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
     let path = folder.join(EXPERIMENT);
-    let there = fs::read_to_string(&path).with_context(|| not_a_run(&path))?;
+    let there = files::input_text(&path, files::CONFIG_MAX).context("not the folder of a run that can be continued")?;
     if there == experiment {
         return Ok(());
     }

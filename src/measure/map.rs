@@ -93,8 +93,8 @@ fn within((start, end): (usize, Option<usize>), n_tok: usize) -> Range<usize> {
     start.min(n_tok)..end.unwrap_or(n_tok).min(n_tok)
 }
 
-/// Bytes of a bin while the map of its head is pooled, turned into a grid with its counts of pairs, and drawn.
-const BIN_BYTES: u64 = 20;
+/// Bytes of a bin while the map of its head is pooled and turned into a grid with its counts of pairs, as measured.
+const BIN_BYTES: u64 = 18;
 
 impl Measure for MapMeasure {
     fn memory_bytes(&self, extent: &Extent) -> u64 {
@@ -105,8 +105,11 @@ impl Measure for MapMeasure {
         let tokens = |span| within(span, extent.ctx_tok).len();
         let (queries, keys) = (tokens(self.spec.queries), tokens(self.spec.keys));
         let bins = |tokens: usize| self.spec.bins.map_or(tokens, |bins| bins.min(tokens)) as u64;
+        (heads * quantities) as u64 * (BIN_BYTES * bins(queries) * bins(keys) + 16 * queries as u64)
+    }
+
+    fn showing_bytes(&self) -> u64 {
         self.drawing_bytes
-            + (heads * quantities) as u64 * (BIN_BYTES * bins(queries) * bins(keys) + 16 * queries as u64)
     }
 
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {

@@ -72,6 +72,11 @@ pub trait Measure: Send + Sync {
         0
     }
 
+    /// Memory that it takes to show what was found, when all passes are made, in bytes.
+    fn showing_bytes(&self) -> u64 {
+        0
+    }
+
     /// Turns what was seen in one pass into records.
     ///
     /// # Errors

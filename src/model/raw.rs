@@ -26,6 +26,12 @@ impl<'a> Raw<'a> {
         self.0.contains_key(field)
     }
 
+    /// Refuses a field that is null where transformers wants a value, or none said.
+    pub(super) fn not_null(&self, field: &str) -> Result<()> {
+        ensure!(!self.0.get(field).is_some_and(Value::is_null), "{field} is null");
+        Ok(())
+    }
+
     fn whole(&self, field: &str, most: u64) -> Result<Option<usize>> {
         let Some(value) = self.get(field) else { return Ok(None) };
         let n = value.as_u64().with_context(|| format!("{field} is {value}, expected a whole number"))?;
@@ -171,6 +177,10 @@ pub(super) struct RotaryDefaults<'a> {
     pub(super) part_field: Option<&'a str>,
 }
 
+/// What transformers does not take as null in such an object.
+const NEVER_NULL: [&str; 5] =
+    ["rope_type", "type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor"];
+
 /// The object that describes one rotary embedding, with the field it was found in.
 pub(super) struct Rope<'a> {
     pub(super) field: &'a str,
@@ -180,6 +190,9 @@ pub(super) struct Rope<'a> {
 impl Rope<'_> {
     /// The embedding of `channels` channels; `config` knows the context.
     pub(super) fn resolve(&self, channels: usize, theta: f64, config: &Raw<'_>) -> Result<Rotary> {
+        for field in NEVER_NULL {
+            self.raw.not_null(field).with_context(|| self.field.to_owned())?;
+        }
         let scaling = self.scaling(config).with_context(|| self.field.to_owned())?;
         let own = self.raw.positive("rope_theta")?;
         ensure!(

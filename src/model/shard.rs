@@ -4,6 +4,7 @@
 //! is an error that names it.
 
 use super::gguf::Gguf;
+use crate::files;
 use crate::hash::{sha256, sha256_file};
 use anyhow::{bail, ensure, Context, Result};
 use candle_core::quantized::gguf_file;
@@ -11,7 +12,7 @@ use half::{bf16, f16};
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::Dtype;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -56,7 +57,7 @@ impl Shard {
     /// If it cannot be read, or is not a whole safetensors file.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot read {}", path.display());
-        let file = File::open(path).with_context(cannot)?;
+        let file = files::open(path)?;
         let metadata = file.metadata().with_context(cannot)?;
         ensure!(metadata.is_file(), "cannot read {}: it is no regular file", path.display());
         let mut begin = Vec::new();
@@ -244,22 +245,36 @@ impl Safetensors {
     fn chunks(&self, bytes: Range<usize>, origin: &str, see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Range { start: from, end: to } = bytes;
         let begin = self.begin;
-        let mut file = match &self.bytes {
+        let file = match &self.bytes {
             Bytes::BuiltIn(all) => return see(&all[begin as usize + from..begin as usize + to]),
             Bytes::File(_, file) => file,
         };
         let cannot = || format!("{origin} cannot be read; has it been changed meanwhile?");
-        file.seek(SeekFrom::Start(begin + from as u64)).with_context(cannot)?;
         let mut buffer = vec![0; CHUNK.min(to - from)];
-        let mut left = to - from;
-        while left > 0 {
-            let chunk = &mut buffer[..CHUNK.min(left)];
-            file.read_exact(chunk).with_context(cannot)?;
-            left -= chunk.len();
+        let mut at = from;
+        while at < to {
+            let chunk = &mut buffer[..CHUNK.min(to - at)];
+            read_at(file, begin + at as u64, chunk).with_context(cannot)?;
+            at += chunk.len();
             see(chunk)?;
         }
         Ok(())
     }
+}
+
+/// Reads so many bytes from a place of a file, whoever else reads it.
+#[cfg(unix)]
+fn read_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, at)
+}
+
+#[cfg(not(unix))]
+fn read_at(mut file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+    use std::io::Seek as _;
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock();
+    file.seek(io::SeekFrom::Start(at))?;
+    file.read_exact(buffer)
 }
 
 fn decode(bytes: &[u8], dtype: Dtype, values: &mut Vec<f32>) -> Result<()> {

@@ -75,8 +75,11 @@ impl Weights {
         }
         let cast = |(name, tensor): (&String, &Tensor)| Ok((name.clone(), tensor.to_dtype(dtype)?.contiguous()?));
         let tensors = self.tensors.iter().map(cast).collect::<Result<Vec<_>>>()?;
-        safetensors::serialize_to_file(tensors, Some(header), path)
-            .with_context(|| format!("cannot write {}", path.display()))
+        // Not the library's own writer of files: it leaves some of its own making behind when it is killed, which only their
+        // owner may read.
+        let cannot = || format!("cannot write {}", path.display());
+        let bytes = safetensors::serialize(tensors, Some(header)).with_context(cannot)?;
+        std::fs::write(path, bytes).with_context(cannot)
     }
 
     /// Fresh weights as Llama starts: normal with deviation 0.02, projections into the residual stream divided by

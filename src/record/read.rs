@@ -3,13 +3,12 @@
 use super::{columns, schema_1, Identity, Measure, Record, SCHEMA};
 use anyhow::{bail, ensure, Context, Result};
 use serde::de::DeserializeOwned;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Reads the records of a file. A row that cannot be read is an error that names its line.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let file = crate::files::open(path)?;
     let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(file).into_records();
     let header = rows.next().with_context(|| format!("{} is empty", path.display()))?;
     let header = header.map_err(|e| explain(&e, path))?;

@@ -2,6 +2,7 @@
 
 use super::adamw::AdamW;
 use super::log::Tally;
+use crate::files;
 use crate::model::Weights;
 use anyhow::{Context, Result};
 use candle_core::DType;
@@ -31,10 +32,9 @@ pub(super) struct Position {
 pub(super) fn save(dir: &Path, optimizer: &AdamW, position: &Position) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let state = Weights::new(optimizer.state()?, "checkpoint");
-    let partial = dir.join("state.partial");
     // The position rides in the tensors' header: one file, one rename, never out of step.
-    state.write(&partial, DType::F32, &[("position", serde_json::to_string(position)?)])?;
-    std::fs::rename(&partial, dir.join(STATE)).with_context(|| format!("cannot write {}", dir.join(STATE).display()))
+    let position = [("position", serde_json::to_string(position)?)];
+    files::replace(&dir.join(STATE), |path| state.write(path, DType::F32, &position))
 }
 
 /// Loads the state into the optimiser, if there is one.

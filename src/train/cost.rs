@@ -13,10 +13,10 @@ use anyhow::Result;
 const COPIES: f64 = 7.0;
 
 /// Memory of a part's graph for that of what its layers leave behind: gradients of the same shapes on the way back.
-const BACKWARD: f64 = 1.5;
+const BACKWARD: f64 = 1.35;
 
 /// Memory of any run, however small, in bytes, as measured: code, and what the allocator holds for each thread.
-const ANY_RUN: f64 = 40e6;
+const ANY_RUN: f64 = 20e6;
 
 impl TrainSpec {
     /// The most memory that these runs take, in bytes; refused if there is not that much.

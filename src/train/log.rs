@@ -1,6 +1,7 @@
 //! What training writes down: a line of means every so many tokens, and needle evaluations.
 
 use super::data::{Batch, Kind};
+use crate::files;
 use crate::ops::TokenScores;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -177,11 +178,13 @@ where
         }
     }
     let has_lines = !kept.is_empty();
-    // One name, which the next attempt takes again: a killed process leaves no more than one of these.
-    let partial = path.with_extension("csv.partial");
-    let mut whole = csv::Writer::from_path(&partial).with_context(context)?;
-    kept.iter().try_for_each(|line| whole.serialize(line)).with_context(context)?;
-    let file = whole.into_inner().map_err(|error| error.into_error()).with_context(context)?;
-    std::fs::rename(&partial, path).with_context(context)?;
+    let mut file = None;
+    files::replace(path, |partial| {
+        let mut whole = csv::Writer::from_path(partial)?;
+        kept.iter().try_for_each(|line| whole.serialize(line))?;
+        file = Some(whole.into_inner().map_err(|error| error.into_error())?);
+        Ok(())
+    })?;
+    let file = file.expect("it was written");
     Ok(csv::WriterBuilder::new().has_headers(!has_lines).from_writer(file))
 }

@@ -8,6 +8,7 @@ use super::spec::{Stage, TrainSpec};
 use super::step::{detached, step, tensors, trainable};
 use super::watch::{layer_lines, LayerLine};
 use super::{Outcome, EVAL_FILE, LAYER_FILE, LOG_FILE};
+use crate::files::replace;
 use crate::model::{Init, ModelConfig, Transformer, Weights, TENSOR_FILE};
 use crate::pass::score;
 use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Tokenizer};
@@ -149,20 +150,10 @@ impl Run<'_> {
     /// An ordinary Hugging Face folder, beside the checkpoint and the logs.
     fn write_model(&self, vars: &BTreeMap<String, Var>) -> Result<()> {
         let text = |text: String| move |path: &Path| Ok(std::fs::write(path, text)?);
-        self.replace("config.json", text(format!("{:#}\n", self.config.to_json())))?;
-        self.replace("tokenizer.json", text(self.tokenizer.json().to_owned()))?;
+        replace(&self.dir.join("config.json"), text(format!("{:#}\n", self.config.to_json())))?;
+        replace(&self.dir.join("tokenizer.json"), text(self.tokenizer.json().to_owned()))?;
         let weights = detached(vars)?;
-        self.replace(TENSOR_FILE, |path| weights.write(path, DType::F16, &[]))
-    }
-
-    /// Writes a file beside the old one and renames it over: whoever reads it, or comes after a kill or a full disk, finds a
-    /// whole one.
-    fn replace(&self, name: &str, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-        let path = self.dir.join(name);
-        let partial = self.dir.join(format!("{name}.partial"));
-        let cannot = || format!("cannot write {}", path.display());
-        write(&partial).with_context(cannot)?;
-        std::fs::rename(&partial, &path).with_context(cannot)
+        replace(&self.dir.join(TENSOR_FILE), |path| weights.write(path, DType::F16, &[]))
     }
 
     /// Keeps other processes from training into the folder for as long as it is open.

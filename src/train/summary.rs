@@ -5,8 +5,9 @@
 
 use super::course::{Course, CourseLine};
 use super::spec::{TrainRun, TrainSpec};
+use crate::files;
 use crate::stats::{mean, student, Interval};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use std::path::Path;
 
@@ -202,18 +203,18 @@ fn one_needle(lines: &[CourseLine]) -> Option<f64> {
 /// # Errors
 /// If it cannot be written.
 pub fn write(lines: &[VariantSummary], path: &Path) -> Result<()> {
-    write_lines(lines.iter(), path).with_context(|| format!("cannot write {}", path.display()))
+    write_lines(lines.iter(), path)
 }
 
 /// Writes a whole CSV file, over what may be there: it is there whole or as it was.
 pub(super) fn write_lines<'a, L: Serialize + 'a>(lines: impl Iterator<Item = &'a L>, path: &Path) -> Result<()> {
-    let folder = path.parent().context("it is in no folder")?;
-    let mut csv = csv::Writer::from_writer(tempfile::NamedTempFile::new_in(folder)?);
-    for line in lines {
-        csv.serialize(line)?;
-    }
-    csv.into_inner().map_err(|error| error.into_error())?.persist(path)?;
-    Ok(())
+    files::replace(path, |partial| {
+        let mut csv = csv::Writer::from_path(partial)?;
+        for line in lines {
+            csv.serialize(line)?;
+        }
+        Ok(csv.flush()?)
+    })
 }
 
 #[cfg(test)]

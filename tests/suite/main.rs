@@ -31,4 +31,5 @@ mod specs;
 mod train;
 mod trained;
 mod treatments;
+mod trust;
 mod variants;

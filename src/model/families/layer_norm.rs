@@ -68,6 +68,8 @@ impl ModelConfig {
             "intermediate_size",
             "max_position_embeddings",
         ])?;
+        // The class does not know the field, but its rotary embedding reads it.
+        raw.only("head_dim", json!(sizes.head_dim))?;
         let defaults = RotaryDefaults { theta: 10_000.0, part: 0.25, part_field: Some("rotary_pct") };
         let rotary = raw.rotary(sizes.head_dim, defaults)?;
         Ok(Self {

@@ -28,13 +28,15 @@ impl ModelConfig {
     }
 
     fn with_qwen_windows(self, raw: &Raw<'_>) -> Result<Self> {
-        if raw.flag("use_sliding_window")? != Some(true) {
-            return Ok(self);
-        }
-        let window = raw.optional_tokens("sliding_window")?;
+        let slides = raw.flag("use_sliding_window")? == Some(true);
+        let window = if slides { raw.window(Some(4096))? } else { None };
         // 0 is a number here, unlike in every size.
         let first = raw.number("max_window_layers")?.unwrap_or(28.0);
-        let sliding = raw.sliding(self.layers.len(), |layer| layer as f64 >= first)?;
+        let sliding = raw.sliding(self.layers.len(), |layer| window.is_some() && layer as f64 >= first)?;
+        ensure!(
+            window.is_some() || !sliding.contains(&true),
+            "layer_types has sliding_attention, but use_sliding_window or sliding_window says that nothing slides"
+        );
         Ok(self.windowed(window, |layer| sliding[layer]))
     }
 

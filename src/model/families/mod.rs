@@ -49,7 +49,7 @@ use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use diff_mlx::{is_diff_mlx, DIFF_MLX};
 use layout::Resolved;
-use serde_json::Value;
+use serde_json::{json, Value};
 
 /// What every supported model type is called.
 const MODEL_TYPES: &str =
@@ -161,6 +161,11 @@ impl ModelConfig {
             let part = assumed.rotated.unwrap_or(1.0);
             let rotary = raw.rotary(head_dim, RotaryDefaults { theta: assumed.theta, part, part_field })?;
             config.positions = Positions::Rotary { style, embeddings: vec![rotary] };
+        }
+        if matches!(model_type, "mistral" | "mixtral" | "qwen2" | "qwen2_moe" | "phi3") {
+            // They have no such fields: transformers leaves the biases out that there may be.
+            raw.only("attention_bias", json!(false))?;
+            raw.only("mlp_bias", json!(false))?;
         }
         let attention_bias = raw.flag("attention_bias")?.unwrap_or(false);
         let mlp_bias = raw.flag("mlp_bias")?.unwrap_or(false);

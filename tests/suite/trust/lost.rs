@@ -13,7 +13,7 @@ fn long_spec() -> String {
 fn training_that_is_told_to_stop_saves_where_it_is_and_fails_like_every_command() {
     use std::io::{BufRead as _, BufReader};
     use std::process::{Command, Stdio};
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+    for signal in ["INT", "TERM", "HUP"] {
         let bench = Bench::new();
         bench.write("t.toml", long_spec());
         let mut child = Command::new(assert_cmd::cargo::cargo_bin("difftool"))
@@ -26,8 +26,7 @@ fn training_that_is_told_to_stop_saves_where_it_is_and_fails_like_every_command(
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
         assert!(line.contains("MiB of memory"), "the announcement: {line}");
-        // SAFETY: sends a signal to a child that has not been waited for.
-        unsafe { libc::kill(child.id() as i32, signal) };
+        assert!(Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap().success());
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut stderr, &mut rest).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(1), "{rest}");
@@ -67,6 +66,29 @@ fn training_that_goes_on_with_a_full_disk_can_go_on_when_there_is_room_again() {
             .count()
     };
     assert_eq!((partial("out"), partial("out/diff"), partial("out/diff/checkpoint")), (0, 0, 0));
+}
+
+#[test]
+#[cfg(unix)]
+fn training_that_is_killed_leaves_nothing_that_the_next_attempt_does_not_take_up() {
+    let bench = Bench::new();
+    bench.write("t.toml", crate::train::SPEC.replace("tokens = 3072", "tokens = 30_720_000"));
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"))
+        .args(["train", "t.toml", "--out", "out", "-q"])
+        .current_dir(bench.path(""))
+        .spawn()
+        .unwrap();
+    while !bench.path("out/diff/checkpoint/state.safetensors").exists() {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for folder in ["out", "out/diff", "out/diff/checkpoint", "out/transformer", "out/transformer/checkpoint"] {
+        for entry in fs::read_dir(bench.path(folder)).into_iter().flatten() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(!name.starts_with('.') && !name.contains("tmp"), "{folder}/{name}");
+        }
+    }
 }
 
 #[test]
@@ -139,8 +161,35 @@ fn an_input_that_is_not_there_or_never_ends_is_named() {
     for args in ["run nowhere.toml", "train nowhere.toml --out out"] {
         bench.run(args).refused(2, &["nowhere.toml", "No such file"]);
     }
+    for args in
+        ["merge nowhere", "run --resume nowhere", "needle --resume nowhere", "report nowhere", "compare nowhere m"]
+    {
+        bench.run(args).refused(2, &["nowhere"]);
+    }
     #[cfg(target_os = "linux")]
     for args in ["run /dev/zero", "train /dev/zero --out out"] {
         bench.run(args).refused(1, &["/dev/zero", "longer than"]);
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pipe_is_refused_before_anybody_waits_for_it() {
+    let bench = Bench::new();
+    let pipe = |file: &str| {
+        let _ = fs::remove_file(bench.path(file));
+        assert!(std::process::Command::new("mkfifo").arg(bench.path(file)).status().unwrap().success());
+    };
+    pipe("pipe");
+    let shown = "it is a pipe";
+    for args in ["nll --text pipe --ctx 64", "nll --ids pipe --ctx 64", "needle --haystack pipe --ctx 256"] {
+        bench.run(&format!("{args} --model m --out out")).refused(1, &["pipe", shown]);
+    }
+    for args in ["run pipe", "train pipe --out out"] {
+        bench.run(args).refused(1, &["pipe", shown]);
+    }
+    for file in ["m/model.safetensors", "m/tokenizer.json", "m/config.json"] {
+        pipe(file);
+        bench.run("inspect m").refused(1, &[file, shown]);
     }
 }

@@ -1,7 +1,9 @@
 //! What comes from others is not trusted: the right number, or an error that names file and field.
 
+mod fuzz;
 mod lost;
 mod memory;
+mod mutations;
 mod numbers;
 mod templates;
 mod terminal;
@@ -15,60 +17,60 @@ use std::process::Output;
 use tempfile::TempDir;
 
 /// The smallest needle prompt that there is.
-pub const NEEDLE: &str = "needle --ctx 256 --samples 1 --needles 1 --depths 50 --heldout 0";
+pub(crate) const NEEDLE: &str = "needle --ctx 256 --samples 1 --needles 1 --depths 50 --heldout 0";
 
 /// A working folder with a tiny model `m` in it.
-pub struct Bench {
+pub(crate) struct Bench {
     folder: TempDir,
 }
 
 impl Bench {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = TempDir::new().unwrap();
         tiny_model(&folder.path().join("m"), "transformer");
         Self { folder }
     }
 
-    pub fn path(&self, file: &str) -> PathBuf {
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.folder.path().join(file)
     }
 
-    pub fn write(&self, file: &str, text: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, file: &str, text: impl AsRef<[u8]>) {
         fs::write(self.path(file), text).unwrap();
     }
 
-    pub fn read(&self, file: &str) -> String {
+    pub(crate) fn read(&self, file: &str) -> String {
         fs::read_to_string(self.path(file)).unwrap()
     }
 
     /// The binary in this folder; arguments are separated by spaces.
-    pub fn command(&self, args: &str) -> Command {
+    pub(crate) fn command(&self, args: &str) -> Command {
         let mut command = Command::cargo_bin("difftool").unwrap();
         command.current_dir(self.folder.path()).args(args.split_whitespace()).env_remove("RUST_BACKTRACE");
         command
     }
 
-    pub fn run(&self, args: &str) -> Outcome {
+    pub(crate) fn run(&self, args: &str) -> Outcome {
         Outcome::of(self.command(args).timeout(std::time::Duration::from_secs(300)).output().unwrap())
     }
 }
 
 /// What became of a process.
-pub struct Outcome {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Outcome {
-    pub fn of(output: Output) -> Self {
+    pub(crate) fn of(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }
 
     /// It failed with this code and one line that has all these words.
     #[track_caller]
-    pub fn refused(&self, code: i32, words: &[&str]) {
+    pub(crate) fn refused(&self, code: i32, words: &[&str]) {
         let last = self.stderr.lines().last().unwrap_or_default();
         assert!(words.iter().all(|word| last.contains(word)), "{words:?} are not in: {}", self.stderr);
         assert_eq!(self.code, Some(code), "{}", self.stderr);
@@ -77,14 +79,14 @@ impl Outcome {
     }
 
     #[track_caller]
-    pub fn succeeded(&self) -> &Self {
+    pub(crate) fn succeeded(&self) -> &Self {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
         self
     }
 }
 
 /// The text of a JSON file after a change.
-pub fn edit_json(path: &Path, edit: impl FnOnce(&mut serde_json::Value)) {
+pub(crate) fn edit_json(path: &Path, edit: impl FnOnce(&mut serde_json::Value)) {
     let mut value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     edit(&mut value);
     fs::write(path, value.to_string()).unwrap();

@@ -1,0 +1,123 @@
+//! The fuzz targets on the stable toolchain: seeded changes of their corpus. `docs/trust.md` says how to run them for longer.
+
+#[path = "../../../fuzz/targets.rs"]
+mod targets;
+
+use difftool::rng::Rng;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use targets::TARGETS;
+
+/// Inputs of each target; `DIFFTOOL_FUZZ_INPUTS` says otherwise.
+const INPUTS: u64 = 10_000;
+
+/// An input that takes longer would be a hang to somebody.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// What fields that are read with care are not.
+const VALUES: [&str; 20] = [
+    "0",
+    "-1",
+    "1",
+    "2",
+    "255",
+    "1e308",
+    "-0.0",
+    "18446744073709551615",
+    "9007199254740993",
+    "NaN",
+    "null",
+    "true",
+    "\"\"",
+    "\"x\"",
+    "[]",
+    "{}",
+    "[null]",
+    "1.5",
+    "\u{feff}",
+    "\u{0}",
+];
+
+/// An input with some changes: bytes, spans, and values of fields.
+fn changed(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = rng.pick(corpus).clone();
+    for _ in 0..=rng.below(4) {
+        let at = rng.below(bytes.len() + 1);
+        let end = (at + rng.below(40)).min(bytes.len());
+        match rng.below(7) {
+            0 if at < bytes.len() => bytes[at] = rng.bits() as u8,
+            1 => drop(bytes.drain(at..end)),
+            2 => {
+                let again = bytes[at..end].to_vec();
+                bytes.splice(at..at, again);
+            }
+            3 => {
+                let other = rng.pick(corpus);
+                let from = rng.below(other.len() + 1);
+                bytes.splice(at..end, other[from..(from + 60).min(other.len())].iter().copied());
+            }
+            4 => bytes.truncate(at),
+            _ => replace_value(&mut bytes, at, rng),
+        }
+    }
+    bytes
+}
+
+/// Replaces what stands behind the next `:`, `=` or `,`, up to the next separator.
+fn replace_value(bytes: &mut Vec<u8>, at: usize, rng: &mut Rng) {
+    let Some(begin) = bytes[at..].iter().position(|byte| b":=,".contains(byte)).map(|i| at + i + 1) else { return };
+    let end = bytes[begin..].iter().position(|byte| b",}]\n".contains(byte)).map_or(bytes.len(), |i| begin + i);
+    bytes.splice(begin..end, rng.pick(&VALUES).bytes());
+}
+
+fn corpus(name: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.into_iter().map(|file| fs::read(file).unwrap()).collect()
+}
+
+fn fuzz(name: &str) {
+    let (_, target) = TARGETS.iter().find(|(other, _)| *other == name).unwrap();
+    let inputs = std::env::var("DIFFTOOL_FUZZ_INPUTS").map_or(INPUTS, |inputs| inputs.parse().unwrap());
+    let (corpus, folder) = (corpus(name), tempfile::tempdir().unwrap());
+    corpus.iter().for_each(|bytes| target(bytes, folder.path()));
+    for seed in 0..inputs {
+        let bytes = changed(&corpus, &mut Rng::new(seed, name));
+        let started = Instant::now();
+        let run = std::panic::catch_unwind(|| target(&bytes, folder.path()));
+        let shown = String::from_utf8_lossy(&bytes);
+        assert!(run.is_ok(), "{name}, seed {seed}: {shown}");
+        assert!(started.elapsed() < LONGEST, "{name}, seed {seed} takes long: {shown}");
+    }
+}
+
+macro_rules! fuzzed {
+    ($($test:ident: $name:literal;)*) => {
+        $(#[test]
+        fn $test() {
+            fuzz($name);
+        })*
+
+        #[test]
+        fn every_target_has_its_test() {
+            assert_eq!(TARGETS.map(|(name, _)| name), [$($name),*]);
+        }
+    };
+}
+
+fuzzed! {
+    no_config_makes_us_panic: "config";
+    no_index_makes_us_panic: "index";
+    no_safetensors_file_makes_us_panic: "safetensors";
+    no_tokenizer_makes_us_panic: "tokenizer";
+    no_tokenizer_config_makes_us_panic: "tokenizer_config";
+    no_template_makes_us_panic: "template";
+    no_experiment_makes_us_panic: "experiment";
+    no_training_spec_makes_us_panic: "training";
+    no_results_make_us_panic: "results";
+    no_journal_makes_us_panic: "cells";
+    no_manifest_makes_us_panic: "manifest";
+    no_pooled_bytes_make_us_panic: "pooled";
+}
