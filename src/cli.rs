@@ -8,7 +8,6 @@ pub use values::{IndexRange, TokenRange, TokenSpan};
 use crate::attention::Selection;
 use crate::compare::{Column, Condition, Correction, Replicates, Where, SEED_FOLDERS};
 use crate::experiment::Shard;
-use crate::generate::MAX_NEW;
 use crate::measure::AR_MAX_COUNT;
 use crate::model::Layout;
 use crate::plot::Page;
@@ -264,9 +263,9 @@ pub struct NeedleArgs {
     /// that it has read? (answers by itself, as with --generate)
     #[arg(long)]
     pub unanswerable: bool,
-    /// New tokens that an answer may have
-    #[arg(long, default_value_t = MAX_NEW, value_name = "N")]
-    pub max_new: NonZeroUsize,
+    /// New tokens that an answer may have [default: 48]
+    #[arg(long, value_name = "N")]
+    pub max_new: Option<NonZeroUsize>,
     /// Prompts.
     #[command(flatten)]
     pub prompts: PromptArgs,
@@ -671,7 +670,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "COLUMN")]
     pub by: Option<Column>,
     /// Value of the --by column to compare the others with; `none` for a missing one [default: the first]
-    #[arg(long, requires = "by", value_name = "VALUE")]
+    #[arg(long, value_name = "VALUE")]
     pub baseline: Option<String>,
     /// Metrics, with a region if only one is wanted, as in `exact,share_abs[answer]`; `all` for every one
     /// [default: the headline ones that were measured]

@@ -22,6 +22,9 @@ const FIRST_FEW: usize = 3;
 /// As [`compare`]; [`Unmet`] if a condition of `--fail-if` holds.
 pub(super) fn run(args: &CompareArgs) -> Result<()> {
     args.plot.as_deref().map_or(Ok(()), check_plot)?;
+    if let Some(baseline) = args.baseline.as_ref().filter(|_| args.by.is_none() && args.replicates.is_none()) {
+        bail_usage!("--baseline {baseline}: of which column? Give --by COLUMN, or --replicates for a recipe");
+    }
     let comparison = compare(&Request {
         inputs: args.inputs.clone(),
         by: args.by,

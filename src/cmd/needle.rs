@@ -4,9 +4,11 @@ use super::draw_allocation;
 use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{Found, Session};
 use super::setting_name;
+use crate::bail_usage;
 use crate::cli::NeedleArgs;
 use crate::experiment::{Experiment, Generate, Grid, NeedleGrid, Show};
 use crate::frame::{Frame, Pick};
+use crate::generate::MAX_NEW;
 use crate::plot::{accuracy, AccuracyPanel, Hits};
 use anyhow::Result;
 
@@ -23,7 +25,11 @@ pub(super) const DEFAULTS: Defaults = Defaults {
 /// Usage errors.
 pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
-    let generate = (args.generate || args.unanswerable).then_some(Generate { max_new: args.max_new });
+    let speaks = args.generate || args.unanswerable;
+    if let Some(max_new) = args.max_new.filter(|_| !speaks) {
+        bail_usage!("--max-new {max_new}: models answer by themselves with --generate or --unanswerable");
+    }
+    let generate = speaks.then_some(Generate { max_new: args.max_new.unwrap_or(MAX_NEW) });
     let grid = match grid {
         // As many as there are with training cities, whose text they share.
         Grid::Needle(grid) if args.unanswerable => Grid::Needle(NeedleGrid { absent_samples: grid.samples, ..grid }),

@@ -27,7 +27,10 @@ fn progress_bar(plan: &Plan<'_>, quiet: bool) -> ProgressBar {
     bar
 }
 
-/// When a log is due for another line: after every tenth of the work, and after half a minute with a hundredth of it.
+/// Lines that follow each other faster are no news.
+const SHORTEST: Duration = Duration::from_secs(2);
+
+/// When a log is due for another line: after every tenth of the work, if it took some seconds, and after half a minute with a hundredth of it.
 pub(super) struct Beat {
     all: usize,
     done: usize,
@@ -51,7 +54,8 @@ impl Beat {
         self.done += 1;
         let since = self.done - self.last.1;
         let silent = now.duration_since(self.last.0) >= SILENCE;
-        let due = 10 * since >= self.all || (silent && 100 * since >= self.all);
+        let waited = now.duration_since(self.last.0);
+        let due = (10 * since >= self.all && waited >= SHORTEST) || (silent && 100 * since >= self.all);
         // A run of a few prompts is over before anybody wonders.
         if self.done >= self.all || !due || (self.all < 10 && !silent) {
             return None;
@@ -174,6 +178,7 @@ mod tests {
 
     #[test]
     fn a_line_is_due_after_every_tenth_and_after_half_a_minute() {
+        assert_eq!(due(40, 0), Vec::<usize>::new());
         assert_eq!(due(40, 1), [4, 8, 12, 16, 20, 24, 28, 32, 36]);
         assert_eq!(due(40, 10), [3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39]);
         assert_eq!(due(4, 1), Vec::<usize>::new());

@@ -183,7 +183,11 @@ impl Gguf {
         let factor = self.number(&named("factor"))?;
         ensure!(self.number(&named("attn_factor"))?.unwrap_or(1.0) == 1.0, "{} is not supported", named("attn_factor"));
         let original = self.whole(&named("original_context_length"))?;
-        Ok(json!({"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}))
+        let mut scaling = json!({"rope_type": kind, "factor": factor});
+        if let Some(original) = original {
+            scaling["original_max_position_embeddings"] = json!(original);
+        }
+        Ok(scaling)
     }
 
     /// Rows of the embedding.

@@ -221,7 +221,7 @@ fn shards_that_are_not_one_experiment_are_not_merged() {
     scratch.refuses(&["merge", "a", "b", "--out", "m1"], 2, "2 of 8 cells are missing, the first is 2");
     scratch.refuses(&["merge", "a", "b", "a", "--out", "m2"], 2, "both hold cell 0");
     scratch.refuses(&["merge", "a", "b", "other", "--out", "m3"], 2, "is another experiment");
-    scratch.refuses(&["merge", "a", "nowhere", "--out", "m4"], 1, "nowhere");
+    scratch.refuses(&["merge", "a", "nowhere", "--out", "m4"], 2, "nowhere");
     assert!(!scratch.path("m1/results.csv").exists());
 }
 
