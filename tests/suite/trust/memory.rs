@@ -16,6 +16,7 @@ fn said_and_taken(bench: &Bench, args: &str) -> (f64, f64) {
 }
 
 #[test]
+#[ignore = "minutes, and alone on the machine: cargo test --release -- --ignored every_command_says"]
 #[cfg(target_os = "linux")]
 fn every_command_says_how_much_memory_it_will_take() {
     let bench = Bench::new();
