@@ -57,7 +57,7 @@ fn panels(frame: &Frame) -> Vec<CurvePanel> {
             let found = robustness(frame, case, order)?;
             Some((found.best_less_worst, (found.interval.lo, found.interval.hi)))
         };
-        let what: [(&str, &dyn Fn(&Case) -> Option<Point>); 2] =
+        let what: [(&str, OfCase<'_>); 2] =
             [("accuracy (%)", &accuracy), ("best - worst arrangement (points)", &spread)];
         for (y_label, of) in what {
             let curves: Vec<Curve> = frame.models().iter().filter_map(|model| curve(&cases, model, of)).collect();
@@ -69,6 +69,9 @@ fn panels(frame: &Frame) -> Vec<CurvePanel> {
     }
     panels
 }
+
+/// What is drawn of a case, if it has that.
+type OfCase<'a> = &'a dyn Fn(&Case) -> Option<Point>;
 
 /// A fraction with the ends of its interval.
 type Point = (f64, (f64, f64));

@@ -193,6 +193,9 @@ fn assert_same(label: &str, (folder, file): &(String, String)) {
     assert_close(label, &got, &want, TOLERANCE * f64::from(largest).max(1.0));
 }
 
+/// The metadata of a file, in order.
+type Fields = Vec<(String, Field)>;
+
 #[test]
 fn a_gguf_file_computes_what_the_folder_it_was_made_of_computes() {
     for family in ["llama", "qwen2", "qwen3", "gemma2", "gemma3_text"] {
@@ -328,7 +331,7 @@ fn the_tokenizer_is_made_of_the_metadata() {
 
 #[test]
 fn what_a_gguf_file_has_that_is_not_supported_is_named() {
-    let refused = |fields: &dyn Fn(&mut Vec<(String, Field)>), named: &str| {
+    let refused = |fields: &dyn Fn(&mut Fields), named: &str| {
         let dir = TempDir::new().unwrap();
         let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
         let (arch, json) = config("llama");

@@ -38,7 +38,8 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
     assert!(printed.contains("Many shots") && printed.contains("by-class"), "{printed}");
     assert!(folder.path().join("run/shots.png").is_file());
     let records = read(&folder.path().join("run/results.csv")).unwrap();
-    let mut prompts: BTreeMap<(String, Option<usize>), BTreeSet<(u64, u64)>> = BTreeMap::new();
+    type Prompts = BTreeSet<(u64, u64)>;
+    let mut prompts: BTreeMap<(String, Option<usize>), Prompts> = BTreeMap::new();
     for record in of(&records, "exact") {
         let id = &record.identity;
         let known = prompts.entry((id.task.clone(), id.needles)).or_default();
