@@ -22,7 +22,12 @@ impl Column {
     /// The same as one of those that say what a row is about, as the first column always does: it comes again in every
     /// block of a table that is broken.
     pub fn key(self) -> Self {
-        Self { key: true, ..self }
+        self.key_if(true)
+    }
+
+    /// As [`Column::key`], if it is one.
+    pub fn key_if(self, is_key: bool) -> Self {
+        Self { key: is_key, ..self }
     }
 }
 

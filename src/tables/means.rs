@@ -245,7 +245,8 @@ const READINGS: [(&str, Shown<'static>, Option<Shown<'static>>); 6] = [
 fn attention(frame: &Frame) -> Option<Sheet> {
     let (names, usual) = (Names::new(frame), Prompts::usual(frame));
     let keys = [words("reading"), numbers("prompts")].map(Column::key);
-    let columns = [names.columns(), keys.into(), vec![numbers("answer %"), numbers("noise %"), words("")]].concat();
+    let found = [numbers("answer %").named("answer"), numbers("noise %").named("noise"), words("").named("remark")];
+    let columns = [names.columns(), keys.into(), found.into()].concat();
     let row = |(case, (reading, answer, noise)): &(Case, (&str, Shown<'_>, Option<Shown<'_>>))| {
         let shares = [Some(*answer), *noise].map(|shown| shown.map(|shown| estimate(frame, case, shown, usual)));
         let shares = shares.map(|cell| cell.unwrap_or_else(Cell::none));
@@ -265,16 +266,7 @@ fn attention(frame: &Frame) -> Option<Sheet> {
          {INTERVALS}.",
         over(frame)
     );
-    let columns = named(columns, &[("answer %", "answer"), ("noise %", "noise"), ("", "remark")]);
     Sheet::new("attention", "Where the attention goes", note, columns, rows).trimmed()
-}
-
-fn named(columns: Vec<Column>, names: &[(&str, &str)]) -> Vec<Column> {
-    let name = |column: Column| match names.iter().find(|(heading, _)| *heading == column.heading) {
-        Some((_, name)) => column.named(*name),
-        None => column,
-    };
-    columns.into_iter().map(name).collect()
 }
 
 /// The share of every region but the answer: of the output where that was measured, of |attention| otherwise.

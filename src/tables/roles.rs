@@ -22,18 +22,18 @@ pub(crate) struct Role {
     pub(crate) metric: (&'static str, Option<&'static str>),
     /// Whether the number is a fraction, to be shown in percent.
     pub(crate) fraction: bool,
-    /// The same number of the single maps.
-    maps: [Option<&'static str>; 2],
+    /// Whether the single maps have the same number: under its name with `_a1` and `_a2`.
+    of_maps: bool,
     /// What the number is, for the figure.
     pub(crate) what: &'static str,
 }
 
 const fn role(name: &'static str, metric: &'static str, region: Option<&'static str>, what: &'static str) -> Role {
-    Role { name, metric: (metric, region), fraction: true, maps: [None; 2], what }
+    Role { name, metric: (metric, region), fraction: true, of_maps: false, what }
 }
 
-const fn of_maps(role: Role, first: &'static str, second: &'static str) -> Role {
-    Role { maps: [Some(first), Some(second)], ..role }
+const fn of_maps(role: Role) -> Role {
+    Role { of_maps: true, ..role }
 }
 
 const fn number(role: Role) -> Role {
@@ -43,31 +43,11 @@ const fn number(role: Role) -> Role {
 pub(crate) const ROLES: [Role; 10] = [
     role("answer out", "share_out", Some("answer"), "share of what it writes that comes from the answer (%)"),
     number(role("answer logits", "logit_out", Some("answer"), "direct effect of the answer's tokens (logits)")),
-    of_maps(
-        role("retrieval", "retrieval_score", None, "rows whose largest key is the token to copy (%)"),
-        "retrieval_score_a1",
-        "retrieval_score_a2",
-    ),
-    of_maps(
-        role("query", "query_score", None, "share of the question's rows on the needle (%)"),
-        "query_score_a1",
-        "query_score_a2",
-    ),
-    of_maps(
-        role("previous token", "previous_token", None, "share on the token before (%)"),
-        "previous_token_a1",
-        "previous_token_a2",
-    ),
-    of_maps(
-        role("induction", "induction", None, "share on the token after the same (%)"),
-        "induction_a1",
-        "induction_a2",
-    ),
-    of_maps(
-        role("duplicate token", "duplicate_token", None, "share on the same token before (%)"),
-        "duplicate_token_a1",
-        "duplicate_token_a2",
-    ),
+    of_maps(role("retrieval", "retrieval_score", None, "rows whose largest key is the token to copy (%)")),
+    of_maps(role("query", "query_score", None, "share of the question's rows on the needle (%)")),
+    of_maps(role("previous token", "previous_token", None, "share on the token before (%)")),
+    of_maps(role("induction", "induction", None, "share on the token after the same (%)")),
+    of_maps(role("duplicate token", "duplicate_token", None, "share on the same token before (%)")),
     role("sink", SINK, None, "share on the first token (%)"),
     role("cancelling", "cancelled", None, "attention that the subtraction removes (%)"),
     number(role("loud", "context_rms", None, "RMS of the weighed values")),
@@ -153,7 +133,10 @@ fn row(frame: &Frame, model: &str, role: &Role, head: &Strong) -> Vec<Cell> {
     let write = |x: f64| if role.fraction { percent(x) } else { short(Some(x)) };
     let several = head.values.len() > 1;
     let interval = bootstrap_mean(&head.values, RESAMPLES, frame.about.seed).filter(|_| several);
-    let of_map = |metric: Option<&str>| metric.and_then(|metric| of_head(frame, model, metric, head.at));
+    let of_map = |map: usize| {
+        let metric = format!("{}_a{map}", role.metric.0);
+        role.of_maps.then(|| of_head(frame, model, &metric, head.at)).flatten()
+    };
     vec![
         Cell::words(role.name),
         Cell::words(model),
@@ -161,8 +144,8 @@ fn row(frame: &Frame, model: &str, role: &Role, head: &Strong) -> Vec<Cell> {
         Cell::count(Some(head.values.len())),
         Cell::estimate(kind, head.score, interval),
         Cell::number(Some(head.in_top).filter(|_| several), |x| format!("{:.0}", 100.0 * x)),
-        Cell::number(of_map(role.maps[0]), write),
-        Cell::number(of_map(role.maps[1]), write),
+        Cell::number(of_map(1), write),
+        Cell::number(of_map(2), write),
     ]
 }
 

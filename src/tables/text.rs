@@ -40,12 +40,7 @@ fn sentences(sheet: &Sheet) -> String {
 fn table(sheet: &Sheet) -> Table {
     let heading = |column: &super::Column| {
         let heading = column.heading.clone();
-        let heading = if column.number { right(heading) } else { left(heading) };
-        if column.key {
-            heading.key()
-        } else {
-            heading
-        }
+        if column.number { right(heading) } else { left(heading) }.key_if(column.key)
     };
     let mut table = Table::new(&sheet.columns.iter().map(heading).collect::<Vec<_>>());
     for row in &sheet.rows {

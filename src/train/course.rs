@@ -6,7 +6,7 @@ use super::log::{read, EvalLine, LogLine};
 use super::spec::{TrainRun, TrainSpec};
 use super::watch::LayerLine;
 use super::{EVAL_FILE, LAYER_FILE, LOG_FILE};
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -173,7 +173,7 @@ fn rounded(x: f64) -> f64 {
 /// # Errors
 /// If it cannot be written.
 pub fn write(course: &Course, path: &Path) -> Result<()> {
-    super::summary::write_lines(course.lines(), path).with_context(|| format!("cannot write {}", path.display()))
+    super::summary::write_lines(course.lines(), path)
 }
 
 #[cfg(test)]
