@@ -18,6 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use strum::IntoStaticStr;
 
 /// A research toolkit for attention noise: standard and differential transformers, measured side by side.
 #[derive(Debug, Parser)]
@@ -29,7 +30,8 @@ pub struct Cli {
 }
 
 /// One per question.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Subcommand, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Command {
     /// Hide needles in long prompts: are they found, and where does the attention go?
     Needle(NeedleArgs),
@@ -94,6 +96,26 @@ pub struct PromptArgs {
     #[arg(long, value_name = "N")]
     pub heldout: Option<usize>,
     /// Base seed: the same one makes the same prompts on every machine
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
+    #[arg(long, value_name = "FILE|DIR")]
+    pub haystack: Option<PathBuf>,
+}
+
+/// The one prompt that a command looks at.
+#[derive(Clone, Debug, Args)]
+pub struct OnePromptArgs {
+    /// Prompt length in tokens [default: 4k, or what all models can take if that is less]
+    #[arg(long, value_name = "TOKENS")]
+    pub ctx: Option<TokenRange>,
+    /// Needles in the text
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub needles: usize,
+    /// Depth of the answer in the text, in percent
+    #[arg(long, default_value_t = 50.0, value_name = "PCT")]
+    pub depth: f64,
+    /// Seed of the prompt
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
@@ -389,21 +411,9 @@ pub struct HeatmapArgs {
     /// Write --data token by token instead of pooled
     #[arg(long, requires = "data")]
     pub full: bool,
-    /// Prompt length in tokens [default: 4k, or what all models can take if that is less]
-    #[arg(long, value_name = "TOKENS")]
-    pub ctx: Option<TokenRange>,
-    /// Needles in the text
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub needles: usize,
-    /// Depth of the answer in the text, in percent
-    #[arg(long, default_value_t = 50.0, value_name = "PCT")]
-    pub depth: f64,
-    /// Seed of the prompt
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
-    /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
-    #[arg(long, value_name = "FILE|DIR")]
-    pub haystack: Option<PathBuf>,
+    /// The prompt.
+    #[command(flatten)]
+    pub prompt: OnePromptArgs,
     /// Models and output.
     #[command(flatten)]
     pub run: RunArgs,
@@ -426,21 +436,9 @@ pub struct ExploreArgs {
     /// Size of the page in MB, at most; token pairs are told more coarsely to fit [default: 15, or 40 beyond 8k tokens]
     #[arg(long, value_name = "MB")]
     pub max_mb: Option<usize>,
-    /// Prompt length in tokens [default: 4k, or what all models can take if that is less]
-    #[arg(long, value_name = "TOKENS")]
-    pub ctx: Option<TokenRange>,
-    /// Needles in the text
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub needles: usize,
-    /// Depth of the answer in the text, in percent
-    #[arg(long, default_value_t = 50.0, value_name = "PCT")]
-    pub depth: f64,
-    /// Seed of the prompt
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
-    /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
-    #[arg(long, value_name = "FILE|DIR")]
-    pub haystack: Option<PathBuf>,
+    /// The prompt.
+    #[command(flatten)]
+    pub prompt: OnePromptArgs,
     /// Models and output.
     #[command(flatten)]
     pub run: RunArgs,

@@ -25,7 +25,7 @@ const KNOCKED_OUT: [usize; 4] = [1, 2, 4, 8];
 pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
     let shape = Smallest::of(args)?;
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
-    let experiment = flags::experiment(Show::Ablate, &args.run, grid, Some(&args.prompts), None)?;
+    let experiment = flags::experiment(Show::Ablate, &args.run, grid, args.prompts.haystack.as_deref(), None)?;
     let experiment = Experiment { conditions: conditions(args, &shape)?, ..experiment };
     experiment.conditions()?;
     Ok(experiment)

@@ -48,16 +48,16 @@ const ANSWERS: [&str; 3] = ["exact", "answer_log_prob", "answer_first_rank"];
 /// Usage errors before anything runs; afterwards only what cannot be written.
 pub(super) fn run(args: &ExploreArgs) -> Result<()> {
     let run = &args.run;
-    let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &run.model, &run.reading, "explore shows one prompt")?;
+    let ctx_tok = flags::one_ctx_tok(args.prompt.ctx.as_ref(), &run.model, &run.reading, "explore shows one prompt")?;
     if !(1..=64).contains(&args.keep) {
         bail_usage!("--keep {}: 1 to 64 heads can be kept token by token", args.keep);
     }
-    let prompt = flags::OnePrompt { needles: args.needles, depth_pct: args.depth, seed: args.seed };
-    let grid = prompt.grid(ctx_tok, args.text.as_deref());
-    let experiment = flags::experiment(Show::Explore, run, grid, None, args.text.as_deref())?;
+    let (prompt, text) = (&args.prompt, args.text.as_deref());
+    let grid = prompt.grid(ctx_tok, text);
+    let experiment = flags::experiment(Show::Explore, run, grid, prompt.haystack.as_deref(), text)?;
     let condition = |name: &String| name.parse().or_else(|error: String| bail_usage!("--condition: {error}"));
     let conditions = args.condition.iter().map(condition).collect::<Result<_>>()?;
-    let experiment = Experiment { haystack: args.haystack.clone(), conditions, ..experiment };
+    let experiment = Experiment { conditions, ..experiment };
     experiment.conditions()?;
     let how = How::whole(&run.output);
     how.start_threads()?;

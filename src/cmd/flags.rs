@@ -1,7 +1,7 @@
 //! From the flags that presets share to the experiment they ask for.
 
 use crate::bail_usage;
-use crate::cli::{PromptArgs, ReadingArgs, RunArgs, TokenRange};
+use crate::cli::{OnePromptArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
 use crate::error::{exit_code, Unmet, Usage};
 use crate::experiment::{Experiment, Grid, NeedleGrid, Show, TextGrid};
 use crate::models::{self, Reading};
@@ -55,11 +55,11 @@ pub(super) fn experiment(
     show: Show,
     run: &RunArgs,
     grid: Grid,
-    prompts: Option<&PromptArgs>,
+    haystack: Option<&Path>,
     text: Option<&Path>,
 ) -> Result<Experiment> {
     Ok(Experiment {
-        haystack: prompts.and_then(|prompts| prompts.haystack.clone()),
+        haystack: haystack.map(Path::to_owned),
         text: text.map(Path::to_owned),
         reading: reading(&run.reading),
         select: run.select(),
@@ -92,25 +92,16 @@ pub(super) fn one_ctx_tok(
     }
 }
 
-/// The one prompt that a command looks at: a needle prompt, or the beginning of a text.
-pub(super) struct OnePrompt {
-    /// Needles in the text, of which one is asked for.
-    pub(super) needles: usize,
-    /// Depth of the answer in the text.
-    pub(super) depth_pct: f64,
-    pub(super) seed: u64,
-}
-
-impl OnePrompt {
-    /// A grid of it alone.
-    pub(super) fn grid(self, ctx_tok: usize, text: Option<&Path>) -> Grid {
+impl OnePromptArgs {
+    /// A grid of it alone: a needle prompt, or the beginning of a text.
+    pub(super) fn grid(&self, ctx_tok: usize, text: Option<&Path>) -> Grid {
         let (ctx_tok, seed) = (vec![ctx_tok], self.seed);
         match text {
             Some(_) => Grid::Text(TextGrid { ctx_tok, samples: 1, stride: None, seed }),
             None => Grid::Needle(NeedleGrid {
                 ctx_tok,
                 settings: vec![(self.needles, 1)],
-                depths_pct: vec![self.depth_pct],
+                depths_pct: vec![self.depth],
                 samples: 1,
                 heldout_samples: 0,
                 absent_samples: 0,
@@ -220,10 +211,13 @@ const FIELDS: [(&str, &str); 36] = [
     ("allow_different_prompts", "--allow-different-prompts"),
 ];
 
-/// An error of the library in the words of the command line: `` `ctx_tok` 9000: … `` as `--ctx 9000: …`.
-pub(super) fn in_flags(error: Error) -> Error {
+/// An error of the library in the words of a command that was typed: `` `ctx_tok` 9000: … `` as `--ctx 9000: …`. Flags that
+/// the command does not take cannot be what was meant.
+pub(super) fn in_flags(error: Error, command: &clap::Command) -> Error {
     let text = format!("{error:#}");
-    let spoken = FIELDS.iter().fold(text.clone(), |text, (field, flag)| text.replace(&format!("`{field}`"), flag));
+    let takes = |flag: &str| command.get_arguments().any(|arg| arg.get_long() == flag.strip_prefix("--"));
+    let typed = FIELDS.iter().filter(|(_, flag)| takes(flag));
+    let spoken = typed.fold(text.clone(), |text, (field, flag)| text.replace(&format!("`{field}`"), flag));
     match exit_code(&error) {
         _ if spoken == text => error,
         2 => Usage(spoken).into(),
@@ -251,11 +245,14 @@ mod tests {
 
     #[test]
     fn errors_of_the_library_are_told_in_flags_and_keep_their_exit_code() {
-        let error =
-            in_flags(Error::new(Usage("`ctx_tok` 9: lower `ctx_tok` or `threads`, not `x`".into())).context("run"));
+        let cli = crate::cmd::command_line();
+        let needle = cli.find_subcommand("needle").unwrap();
+        let told = |text: &str| in_flags(Error::new(Usage(text.into())).context("run"), needle);
+        let error = told("`ctx_tok` 9: lower `ctx_tok` or `threads`, not `x`");
         assert_eq!(error.to_string(), "run: --ctx 9: lower --ctx or --threads, not `x`");
         assert_eq!(exit_code(&error), 2);
         let io = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        assert!(crate::error::is_broken_pipe(&in_flags(io.into())));
+        assert!(crate::error::is_broken_pipe(&in_flags(io.into(), needle)));
+        assert_eq!(told("`words` is not a region").to_string(), "run", "needle takes no --words");
     }
 }

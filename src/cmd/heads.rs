@@ -17,7 +17,7 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(
 /// Usage errors.
 pub(super) fn experiment(args: &HeadsArgs) -> Result<Experiment> {
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
-    let experiment = flags::experiment(Show::Heads, &args.run, grid, Some(&args.prompts), None)?;
+    let experiment = flags::experiment(Show::Heads, &args.run, grid, args.prompts.haystack.as_deref(), None)?;
     Ok(Experiment { top: Some(args.top), ..experiment })
 }
 

@@ -8,7 +8,7 @@ use super::flags;
 use super::session::{How, Session};
 use crate::bail_usage;
 use crate::cli::{HeatmapArgs, MapKind, PoolingArg, TokenSpan};
-use crate::experiment::{Experiment, Setup, Show};
+use crate::experiment::{Setup, Show};
 use crate::measure::{AnswerMeasure, MapMeasure, MapSpec, Measure};
 use crate::memory::available_bytes;
 use crate::probe::{Pooling, Quantity};
@@ -35,12 +35,11 @@ const PIXELS_PER_BIN: usize = 2;
 /// Usage errors before anything runs; afterwards only what cannot be written.
 pub(super) fn run(args: &HeatmapArgs) -> Result<()> {
     let run = &args.run;
-    let ctx_tok = flags::one_ctx_tok(args.ctx.as_ref(), &run.model, &run.reading, "heatmap draws one prompt")?;
+    let ctx_tok = flags::one_ctx_tok(args.prompt.ctx.as_ref(), &run.model, &run.reading, "heatmap draws one prompt")?;
     check(args, ctx_tok)?;
-    let prompt = flags::OnePrompt { needles: args.needles, depth_pct: args.depth, seed: args.seed };
-    let grid = prompt.grid(ctx_tok, args.text.as_deref());
-    let experiment = flags::experiment(Show::Heatmap, &args.run, grid, None, args.text.as_deref())?;
-    let experiment = Experiment { haystack: args.haystack.clone(), ..experiment };
+    let (prompt, text) = (&args.prompt, args.text.as_deref());
+    let grid = prompt.grid(ctx_tok, text);
+    let experiment = flags::experiment(Show::Heatmap, &args.run, grid, prompt.haystack.as_deref(), text)?;
     let how = How::whole(&args.run.output);
     how.start_threads()?;
     let setup = Setup::load(experiment)?;

@@ -44,7 +44,11 @@ pub fn run(cli: Cli) -> Result<()> {
     // Files have fields, and flags are spoken of only to those who typed some.
     crate::hub::show_downloads(downloads::bar);
     let is_file = matches!(cli.command, Command::Run(_) | Command::Merge(_) | Command::Train(_));
-    dispatch(cli.command).map_err(|error| if is_file { error } else { flags::in_flags(error) })
+    let name: &str = (&cli.command).into();
+    dispatch(cli.command).map_err(|error| match command_line().find_subcommand(name) {
+        Some(command) if !is_file => flags::in_flags(error, command),
+        _ => error,
+    })
 }
 
 fn dispatch(command: Command) -> Result<()> {

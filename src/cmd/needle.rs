@@ -35,7 +35,10 @@ pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
         Grid::Needle(grid) if args.unanswerable => Grid::Needle(NeedleGrid { absent_samples: grid.samples, ..grid }),
         grid => grid,
     };
-    Ok(Experiment { generate, ..flags::experiment(Show::Needle, &args.run, grid, Some(&args.prompts), None)? })
+    Ok(Experiment {
+        generate,
+        ..flags::experiment(Show::Needle, &args.run, grid, args.prompts.haystack.as_deref(), None)?
+    })
 }
 
 /// Draws the figures.

@@ -17,7 +17,8 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(
 /// Usage errors.
 pub(super) fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, args.text.as_deref(), &DEFAULTS)?;
-    let experiment = flags::experiment(Show::Quantize, &args.run, grid, Some(&args.prompts), args.text.as_deref())?;
+    let experiment =
+        flags::experiment(Show::Quantize, &args.run, grid, args.prompts.haystack.as_deref(), args.text.as_deref())?;
     let quantise = Quantisation { bits: args.bits.clone(), scope: args.scope, exempt_sinks: args.exempt_sinks };
     let experiment = Experiment { quantise: Some(quantise), ..experiment };
     experiment.conditions()?;

@@ -19,7 +19,8 @@ pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(
 /// Usage errors.
 pub(super) fn experiment(args: &RatioArgs) -> Result<Experiment> {
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, args.text.as_deref(), &DEFAULTS)?;
-    let experiment = flags::experiment(Show::Ratio, &args.run, grid, Some(&args.prompts), args.text.as_deref())?;
+    let experiment =
+        flags::experiment(Show::Ratio, &args.run, grid, args.prompts.haystack.as_deref(), args.text.as_deref())?;
     Ok(Experiment { top: Some(args.top), ..experiment })
 }
 
