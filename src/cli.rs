@@ -6,7 +6,7 @@ mod values;
 pub use values::{IndexRange, TokenRange, TokenSpan};
 
 use crate::attention::Selection;
-use crate::compare::{Column, Condition, Correction, Replicates, Where, SEED_FOLDERS};
+use crate::compare::{Correction, FailIf, Field, Replicates, Where, SEED_FOLDERS};
 use crate::experiment::Shard;
 use crate::measure::AR_MAX_COUNT;
 use crate::model::Layout;
@@ -666,7 +666,7 @@ pub struct CompareArgs {
     pub inputs: Vec<PathBuf>,
     /// Compare the values of this column (model, bits, scope, cities, ctx_tok, …) over all inputs
     #[arg(long, value_name = "COLUMN")]
-    pub by: Option<Column>,
+    pub by: Option<Field>,
     /// Value of the --by column to compare the others with; `none` for a missing one [default: the first]
     #[arg(long, value_name = "VALUE")]
     pub baseline: Option<String>,
@@ -679,7 +679,7 @@ pub struct CompareArgs {
     pub wheres: Vec<Where>,
     /// A row for each value of these columns; layer and head bring in the records of layers and heads
     #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
-    pub group_by: Vec<Column>,
+    pub group_by: Vec<Field>,
     /// Models are replicates: they differ by the training seed that PATTERN finds in their names (`*` is its digits).
     /// Recipes are compared, seed by seed; intervals are over seeds and prompts, and fewer than 3 seeds have none
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
@@ -708,7 +708,7 @@ pub struct CompareArgs {
     /// Exit with 3 if a difference is so, as in 'exact < -0.05'; of METRIC.lo and .hi the ends of its interval, of
     /// METRIC.baseline and .other the means; may be repeated
     #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
-    pub fail_if: Vec<Condition>,
+    pub fail_if: Vec<FailIf>,
     /// Print nothing but the result
     #[arg(short, long)]
     pub quiet: bool,

@@ -2,7 +2,7 @@
 //!
 //! Every command writes this schema and no other: long and tidy, one number per row, so that results of any two runs
 //! can be concatenated, filtered and compared. The columns are `schema`, then the fields of [`Identity`] (what was
-//! run), then those of [`Measure`] (what was found), in the order of their declarations below.
+//! run), then those of [`Found`] (what was found), in the order of their declarations below.
 //!
 //! The file is RFC 4180 with `\n` at the ends of lines: UTF-8, a header, commas, quotes where needed. An empty field is
 //! a missing value; `.` is the decimal point; numbers are written with the fewest digits that read back as the same
@@ -79,7 +79,7 @@ pub struct Identity {
 
 /// What was found: one number, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Measure {
+pub struct Found {
     /// Layer; missing for the mean over layers.
     pub layer: Option<usize>,
     /// Head; missing for the mean over heads.
@@ -104,7 +104,7 @@ pub struct Record {
     /// What was run; shared between the records of one question.
     pub identity: Arc<Identity>,
     /// What was found.
-    pub measure: Measure,
+    pub measure: Found,
 }
 
 /// The `f64` that prints like `x`: 0.1_f32 becomes 0.1 and not 0.10000000149011612. Reading it back as `f32` gives `x`.
@@ -116,7 +116,7 @@ pub fn widen(x: f32) -> f64 {
 pub fn columns() -> Vec<String> {
     let mut columns = vec!["schema".to_string()];
     columns.extend(fields(&Identity::default()));
-    columns.extend(fields(&Measure::default()));
+    columns.extend(fields(&Found::default()));
     columns
 }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn share(value: f64) -> Record {
-        let measure = Measure {
+        let measure = Found {
             layer: Some(3),
             head: Some(0),
             region: Some("answer".into()),
@@ -257,8 +257,7 @@ mod tests {
     }
 
     fn failure() -> Record {
-        let measure =
-            Measure { metric: "cell".into(), error: Some("no room\nfor 6 needles".into()), ..Measure::default() };
+        let measure = Found { metric: "cell".into(), error: Some("no room\nfor 6 needles".into()), ..Found::default() };
         Record { identity: Arc::new(Identity { task: "needle".into(), ..Identity::default() }), measure }
     }
 
@@ -414,7 +413,7 @@ mod tests {
             model in ".*", error in prop::option::of(".+"), depth in 0.0..100.0, layer in prop::option::of(0usize..99)
         ) {
             let identity = Identity { model, depth_real_pct: Some(depth), ..identity() };
-            let measure = Measure { layer, value, error, ..share(0.0).measure };
+            let measure = Found { layer, value, error, ..share(0.0).measure };
             let record = Record { identity: Arc::new(identity), measure };
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("results.csv");

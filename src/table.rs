@@ -12,48 +12,50 @@ const GAP: usize = 2;
 
 /// A heading and how its column is aligned.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct TextColumn {
     heading: Cow<'static, str>,
     alignment: CellAlignment,
     key: bool,
 }
 
-impl Column {
+impl TextColumn {
     /// The same as one of those that say what a row is about, as the first column always does: it comes again in every
     /// block of a table that is broken.
     pub fn key(self) -> Self {
         self.key_if(true)
     }
 
-    /// As [`Column::key`], if it is one.
+    /// As [`TextColumn::key`], if it is one.
     pub fn key_if(self, is_key: bool) -> Self {
         Self { key: is_key, ..self }
     }
 }
 
 /// A column of words.
-pub fn left(heading: impl Into<Cow<'static, str>>) -> Column {
-    Column { heading: heading.into(), alignment: CellAlignment::Left, key: false }
+pub fn left(heading: impl Into<Cow<'static, str>>) -> TextColumn {
+    TextColumn { heading: heading.into(), alignment: CellAlignment::Left, key: false }
 }
 
 /// A column of numbers.
-pub fn right(heading: impl Into<Cow<'static, str>>) -> Column {
-    Column { heading: heading.into(), alignment: CellAlignment::Right, key: false }
+pub fn right(heading: impl Into<Cow<'static, str>>) -> TextColumn {
+    TextColumn { heading: heading.into(), alignment: CellAlignment::Right, key: false }
 }
 
 /// A plain table, printed with `{}`; the last line ends without a newline.
 #[derive(Clone, Debug)]
 pub struct Table {
-    columns: Vec<Column>,
+    columns: Vec<TextColumn>,
     rows: Vec<Vec<String>>,
     page: usize,
 }
 
 impl Table {
     /// A table without rows, for a page as wide as the terminal.
-    pub fn new(headings: &[Column]) -> Self {
-        let escape =
-            |column: &Column| Column { heading: escaped(&column.heading).into_owned().into(), ..column.clone() };
+    pub fn new(headings: &[TextColumn]) -> Self {
+        let escape = |column: &TextColumn| TextColumn {
+            heading: escaped(&column.heading).into_owned().into(),
+            ..column.clone()
+        };
         Self { columns: headings.iter().map(escape).collect(), rows: Vec::new(), page: columns() }
     }
 
@@ -195,7 +197,7 @@ diff         6/2  100.0 [96.4, 100.0]      31.0";
     fn wide(numbers: usize, page: usize) -> String {
         let keys = [left("model").key(), right("tokens").key()];
         let numbers: Vec<String> = (0..numbers).map(|i| format!("number {i}")).collect();
-        let columns: Vec<Column> = keys.into_iter().chain(numbers.iter().cloned().map(right)).collect();
+        let columns: Vec<TextColumn> = keys.into_iter().chain(numbers.iter().cloned().map(right)).collect();
         let mut table = Table { page, ..Table::new(&columns) };
         for model in ["transformer", "diff"] {
             table.row(

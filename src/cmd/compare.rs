@@ -5,7 +5,7 @@ pub(super) mod print;
 
 use crate::bail_usage;
 use crate::cli::CompareArgs;
-use crate::compare::{compare, Column, Comparison, Condition, Metrics, Pairing, Request, Row};
+use crate::compare::{compare, Comparison, FailIf, Field, Metrics, Pairing, Request, Row};
 use crate::error::{unless_broken_pipe, Unmet};
 use anyhow::{Context as _, Result};
 use draw::draw;
@@ -71,7 +71,7 @@ fn check_plot(path: &Path) -> Result<()> {
 }
 
 /// One line for each condition and row that it holds for.
-fn failures(conditions: &[Condition], comparison: &Comparison) -> Result<Vec<String>> {
+fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String>> {
     let mut failures = Vec::new();
     for condition in conditions {
         for row in condition.met(&comparison.rows).context("--fail-if")? {
@@ -83,14 +83,14 @@ fn failures(conditions: &[Condition], comparison: &Comparison) -> Result<Vec<Str
 }
 
 /// `diff - transformer (ctx_tok=4096)`.
-fn subject(row: &Row, groups: &[Column]) -> String {
+fn subject(row: &Row, groups: &[Field]) -> String {
     let values: Vec<String> = groups.iter().filter_map(|column| group_value(row, *column)).collect();
     let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(" ")) };
     format!("{} - {}{values}", row.other, row.baseline)
 }
 
 /// What a row is of in one of its groups: words speak for themselves (`diff`), numbers do not (`ctx_tok=4096`).
-fn group_value(row: &Row, column: Column) -> Option<String> {
+fn group_value(row: &Row, column: Field) -> Option<String> {
     let value = row.group.get(column.name())?;
     Some(if column.is_text() && value != "none" { value.clone() } else { format!("{column}={value}") })
 }

@@ -1,7 +1,7 @@
 //! One experiment from beginning to end, whatever it shows: run, draw, write the manifest, print, compare with what was
 //! expected.
 
-use super::session::{Found, How, Session};
+use super::session::{Gathered, How, Session};
 use super::{ablate, heads, needle, nll, outliers, quantize, ratio, shots};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::error::{unless_broken_pipe, Unmet};
@@ -44,7 +44,7 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     let (mut frame, mut measures) = (Frame::new(setup.about()), setup.measures()?);
     let mut session = Session::run(setup, how, &mut measures.list(), &mut |record| frame.add(record))?;
     (frame.tokens, frame.massive) = (session.setup.tokens(&measures), session.setup.massive(&measures));
-    let found = Found { frame, measures };
+    let found = Gathered { frame, measures };
     let whole = session.shard.is_none();
     let mut drawn = Ok(());
     if session.run.is_complete() {
@@ -66,7 +66,7 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
 }
 
 /// Writes what measures pooled and records have no columns for, as files of their own.
-fn write_pooled(session: &mut Session, found: &Found) -> Result<()> {
+fn write_pooled(session: &mut Session, found: &Gathered) -> Result<()> {
     let (frame, outputs) = (&found.frame, &mut session.run.outputs);
     if let Some(generation) = &found.measures.generation {
         outputs.save_lines(GENERATIONS, &generation.pooled)?;
@@ -97,7 +97,7 @@ fn print(frame: &Frame, as_json: bool) -> Result<()> {
 }
 
 /// Draws the figures of a finished run.
-type Draw = fn(&mut Session, &Found) -> Result<()>;
+type Draw = fn(&mut Session, &Gathered) -> Result<()>;
 
 /// The figures of each kind of experiment.
 fn figures(show: Show) -> Draw {

@@ -2,7 +2,7 @@
 
 use super::draw_allocation;
 use super::flags::{self, Defaults, CTX_TOK};
-use super::session::{Found, Session};
+use super::session::{Gathered, Session};
 use super::setting_name;
 use crate::bail_usage;
 use crate::cli::NeedleArgs;
@@ -42,7 +42,7 @@ pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
 }
 
 /// Draws the figures.
-pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
     let frame = &found.frame;
     let Some(panels) = accuracy_panels(frame, &session.setup.grid) else {
         return Ok(()); // nothing but failures

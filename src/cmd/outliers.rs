@@ -1,7 +1,7 @@
 //! `difftool outliers`: the largest attention logits and hidden states (the paper's Table 5), and massive activations.
 
 use super::flags;
-use super::session::{Found, Session};
+use super::session::{Gathered, Session};
 use crate::bail_usage;
 use crate::cli::OutliersArgs;
 use crate::experiment::{Experiment, Grid, Show, TextGrid};
@@ -25,7 +25,7 @@ pub(super) fn experiment(args: &OutliersArgs) -> Result<Experiment> {
 }
 
 /// What was pooled of each model.
-fn by_model(session: &Session, found: &Found) -> Vec<(String, Outliers)> {
+fn by_model(session: &Session, found: &Gathered) -> Vec<(String, Outliers)> {
     let Some(measure) = &found.measures.outliers else { return Vec::new() };
     let names = session.setup.models.iter().map(|model| model.name.clone());
     names
@@ -35,7 +35,7 @@ fn by_model(session: &Session, found: &Found) -> Vec<(String, Outliers)> {
 }
 
 /// Draws the figure.
-pub(super) fn draw(session: &mut Session, found: &Found) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
     let found = by_model(session, found);
     let line = |model: &str, tally: &Tally<()>| CcdfLine {
         model: model.to_owned(),

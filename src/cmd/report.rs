@@ -3,8 +3,8 @@
 use super::compare::{print, talk};
 use crate::bail_usage;
 use crate::cli::{ReportArgs, ReportFormat};
-use crate::compare::{compare, Column, Correction, Metrics, Request};
-use crate::report::{html, markdown, splice, title, Compared, Findings, Report, Run, Section};
+use crate::compare::{compare, Correction, Field, Metrics, Request};
+use crate::report::{html, markdown, splice, title, Compared, Findings, Report, SavedRun, Section};
 use crate::runfolder::EXPLORER;
 use crate::tables;
 use anyhow::{Context, Result};
@@ -13,7 +13,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 /// What runs are compared by, besides what is different about them: prompts of one length and so many needles have a row.
-const GROUPS: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
+const GROUPS: [Field; 3] = [Field::CtxTok, Field::Needles, Field::Retrieve];
 
 /// Reads the runs and writes the report.
 ///
@@ -21,7 +21,7 @@ const GROUPS: [Column; 3] = [Column::CtxTok, Column::Needles, Column::Retrieve];
 /// Usage errors before anything is read; others if a run or the file cannot be read or written.
 pub(super) fn run(args: &ReportArgs) -> Result<()> {
     check(args)?;
-    let runs = args.runs.iter().map(|folder| Run::read(folder)).collect::<Result<Vec<_>>>()?;
+    let runs = args.runs.iter().map(|folder| SavedRun::read(folder)).collect::<Result<Vec<_>>>()?;
     if args.format == Some(ReportFormat::Text) {
         let tables: Vec<String> = runs.iter().map(|run| tables::text(&run.frame())).collect();
         return write(args, &tables.join("\n"));
@@ -79,7 +79,7 @@ fn encoded(part: &str) -> String {
 
 /// The runs compared as `difftool compare` would without further flags: several with each other, the models of a single one.
 fn compared(runs: &[PathBuf]) -> Result<Compared> {
-    let by = (runs.len() == 1).then_some(Column::Model);
+    let by = (runs.len() == 1).then_some(Field::Model);
     let comparison = compare(&Request {
         inputs: runs.to_vec(),
         by,
@@ -97,7 +97,7 @@ fn compared(runs: &[PathBuf]) -> Result<Compared> {
     Ok(Compared {
         findings: Findings::of_comparison(&comparison, print::difference),
         notes: talk(&comparison).lines().map(str::to_owned).collect(),
-        sheet: print::sheet(&comparison, Correction::default()),
+        sheet: print::sheet(&comparison, Correction::default()).trimmed(),
     })
 }
 

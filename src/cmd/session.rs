@@ -38,7 +38,7 @@ impl How {
 }
 
 /// What was found, for tables and figures.
-pub(super) struct Found {
+pub(super) struct Gathered {
     pub(super) frame: Frame,
     pub(super) measures: Measures,
 }

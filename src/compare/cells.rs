@@ -1,7 +1,7 @@
 //! Records boiled down to cells: a key of small numbers and one value, so that a night of measurements fits in memory.
 
 use super::choice::Choice;
-use super::column::{Column, Value, COLUMNS};
+use super::field::{Field, Value, COLUMNS};
 use crate::bail_usage;
 use crate::record::Record;
 use anyhow::{bail, Result};
@@ -80,12 +80,12 @@ pub(super) struct Cells {
 impl Cells {
     /// What a key says, in words: `exact · model=diff ctx_tok=4096 seed=17`, without the columns of `but`.
     pub(super) fn describe(&self, key: &Key, but: &Mask) -> String {
-        let metric = self.name(key, Column::Metric);
-        let region = self.text(key, Column::Region).map(|region| format!("[{region}]")).unwrap_or_default();
-        let shown = |&column: &Column| {
-            !matches!(column, Column::Metric | Column::Region) && !column.is_finding() && !but[column as usize]
+        let metric = self.name(key, Field::Metric);
+        let region = self.text(key, Field::Region).map(|region| format!("[{region}]")).unwrap_or_default();
+        let shown = |&column: &Field| {
+            !matches!(column, Field::Metric | Field::Region) && !column.is_finding() && !but[column as usize]
         };
-        let rest: Vec<String> = Column::ALL
+        let rest: Vec<String> = Field::ALL
             .into_iter()
             .filter(shown)
             .filter_map(|column| Some(format!("{column}={}", self.text(key, column)?)))
@@ -95,44 +95,44 @@ impl Cells {
 
     /// Keeps of the questions of each prompt the one whose needle was put at the depth asked for, and what is of no question.
     pub(super) fn keep_at_their_depth(&mut self) {
-        if let Some(elsewhere) = self.number(Column::Placed, Some(&Value::text("false"))) {
-            self.cells.retain(|cell| cell.key[Column::Placed as usize] != elsewhere);
+        if let Some(elsewhere) = self.number(Field::Placed, Some(&Value::text("false"))) {
+            self.cells.retain(|cell| cell.key[Field::Placed as usize] != elsewhere);
         }
     }
 
     /// A key's value in a column; nothing where it is missing.
-    pub(super) fn text(&self, key: &Key, column: Column) -> Option<String> {
+    pub(super) fn text(&self, key: &Key, column: Field) -> Option<String> {
         self.value_text(column, key[column as usize])
     }
 
     /// The same, `none` where it is missing.
-    pub(super) fn name(&self, key: &Key, column: Column) -> String {
+    pub(super) fn name(&self, key: &Key, column: Field) -> String {
         self.value_name(column, key[column as usize])
     }
 
     /// The value of a number in a column; nothing for 0.
-    pub(super) fn value_text(&self, column: Column, number: u32) -> Option<String> {
+    pub(super) fn value_text(&self, column: Field, number: u32) -> Option<String> {
         let index = (number as usize).checked_sub(1)?;
         self.values[column as usize].list.get(index).map(ToString::to_string)
     }
 
     /// The same, `none` for 0.
-    pub(super) fn value_name(&self, column: Column, number: u32) -> String {
+    pub(super) fn value_name(&self, column: Field, number: u32) -> String {
         self.value_text(column, number).unwrap_or_else(|| "none".into())
     }
 
     /// The number of a value; nothing if it does not occur.
-    pub(super) fn number(&self, column: Column, value: Option<&Value>) -> Option<u32> {
+    pub(super) fn number(&self, column: Field, value: Option<&Value>) -> Option<u32> {
         value.map_or(Some(0), |value| self.values[column as usize].numbers.get(value).copied())
     }
 
     /// Whether a column has a value that passes a test, a missing one included.
-    pub(super) fn has(&self, column: Column, test: impl Fn(Option<&Value>) -> bool) -> bool {
+    pub(super) fn has(&self, column: Field, test: impl Fn(Option<&Value>) -> bool) -> bool {
         test(None) || self.values[column as usize].list.iter().any(|value| test(Some(value)))
     }
 
     /// The values of a column that occur in any record, whether it is compared or not.
-    pub(super) fn all_values(&self, column: Column) -> String {
+    pub(super) fn all_values(&self, column: Field) -> String {
         let list = &self.values[column as usize].list;
         let mut shown: Vec<String> = list.iter().take(MOST_SHOWN).map(ToString::to_string).collect();
         if list.len() > MOST_SHOWN {
@@ -162,11 +162,11 @@ pub(super) struct Collector<'a> {
 }
 
 /// Columns of the measure rather than of the identity.
-const OF_MEASURE: [Column; 4] = [Column::Layer, Column::Head, Column::Metric, Column::Region];
+const OF_MEASURE: [Field; 4] = [Field::Layer, Field::Head, Field::Metric, Field::Region];
 
 impl<'a> Collector<'a> {
     pub(super) fn new(choice: &'a Choice) -> Self {
-        let values = Column::ALL.iter().map(|_| Values::default()).collect();
+        let values = Field::ALL.iter().map(|_| Values::default()).collect();
         Self { choice, cells: Cells { values, cells: Vec::new(), units: BTreeMap::new() }, last: None }
     }
 
@@ -193,7 +193,7 @@ impl<'a> Collector<'a> {
             return Ok(());
         };
         if identity_chosen && self.choice.measure(record) {
-            self.check_unit(at, key[Column::Metric as usize], record)?;
+            self.check_unit(at, key[Field::Metric as usize], record)?;
             self.cells.cells.push(Cell { key, value, input: at.0, record: at.1 });
             counts.kept += 1;
         }
@@ -208,13 +208,12 @@ impl<'a> Collector<'a> {
             }
         }
         let mut key = [0; COLUMNS];
-        for column in Column::ALL.into_iter().filter(|column| !OF_MEASURE.contains(column)) {
+        for column in Field::ALL.into_iter().filter(|column| !OF_MEASURE.contains(column)) {
             key[column as usize] =
                 self.cells.values[column as usize].number(self.choice.value(column, &record.identity));
         }
         let chosen = self.choice.identity(&record.identity);
-        if let Some(pattern) =
-            self.choice.replicates.as_ref().filter(|_| chosen && key[Column::Replicate as usize] == 0)
+        if let Some(pattern) = self.choice.replicates.as_ref().filter(|_| chosen && key[Field::Replicate as usize] == 0)
         {
             bail_usage!(
                 "{name}, record {number}: the name of model {} has no training seed (`{pattern}`), so it is no replicate; \
@@ -243,7 +242,7 @@ impl<'a> Collector<'a> {
         for cell in &mut self.cells.cells {
             cell.key.iter_mut().zip(&renumbered).for_each(|(number, new)| *number = new[*number as usize]);
         }
-        let metrics = &renumbered[Column::Metric as usize];
+        let metrics = &renumbered[Field::Metric as usize];
         self.cells.units =
             self.cells.units.into_iter().map(|(metric, unit)| (metrics[metric as usize], unit)).collect();
         self.cells

@@ -1,6 +1,6 @@
 //! Which records are compared: metrics, conditions on columns, layers and heads.
 
-use super::column::{names, Column, Value};
+use super::field::{names, Field, Value};
 use super::replicates::{means, Replicates};
 use crate::bail_usage;
 use crate::record::{Identity, Record};
@@ -109,7 +109,7 @@ impl Metrics {
 /// `COLUMN=VALUE`: only records with that value. Several of one column let any of their values pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Where {
-    pub(super) column: Column,
+    pub(super) column: Field,
     pub(super) value: Option<Value>,
     /// As it was given.
     pub(super) text: String,
@@ -120,8 +120,8 @@ impl FromStr for Where {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (column, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not COLUMN=VALUE"))?;
-        let column: Column = column.parse()?;
-        if column == Column::Metric {
+        let column: Field = column.parse()?;
+        if column == Field::Metric {
             return Err("metrics are chosen by their names, not by a column".into());
         }
         Ok(Self { column, value: column.parse(value)?, text: text.to_owned() })
@@ -133,26 +133,26 @@ impl FromStr for Where {
 pub(super) struct Choice {
     pub(super) metrics: Metrics,
     pub(super) wheres: Vec<Where>,
-    pub(super) by: Option<Column>,
-    pub(super) group_by: Vec<Column>,
+    pub(super) by: Option<Field>,
+    pub(super) group_by: Vec<Field>,
     /// How models tell recipe and training seed, where they are replicates.
     pub(super) replicates: Option<Replicates>,
 }
 
 impl Choice {
     /// Whether a column is spoken of anywhere: layers and heads are left out unless they are.
-    pub(super) fn mentions(&self, column: Column) -> bool {
+    pub(super) fn mentions(&self, column: Field) -> bool {
         self.by == Some(column)
             || self.group_by.contains(&column)
             || self.wheres.iter().any(|condition| condition.column == column)
     }
 
     /// An identity's value in a column: of replicates, the model is the recipe.
-    pub(super) fn value(&self, column: Column, identity: &Identity) -> Option<Value> {
+    pub(super) fn value(&self, column: Field, identity: &Identity) -> Option<Value> {
         let told = || self.replicates.as_ref()?.split(&identity.model);
         match column {
-            Column::Model => told().map(|(recipe, _)| Value::Text(recipe)).or_else(|| column.of_identity(identity)),
-            Column::Replicate => told().map(|(_, seed)| Value::Int(seed)),
+            Field::Model => told().map(|(recipe, _)| Value::Text(recipe)).or_else(|| column.of_identity(identity)),
+            Field::Replicate => told().map(|(_, seed)| Value::Int(seed)),
             column => column.of_identity(identity),
         }
     }
@@ -164,21 +164,21 @@ impl Choice {
             _ => false,
         };
         condition.value.as_ref() == value
-            || (condition.column == Column::Model && self.replicates.is_some() && by_its_end())
+            || (condition.column == Field::Model && self.replicates.is_some() && by_its_end())
     }
 
-    fn passes(&self, column: Column, value: Option<Value>) -> bool {
+    fn passes(&self, column: Field, value: Option<Value>) -> bool {
         let mut conditions = self.wheres.iter().filter(|condition| condition.column == column).peekable();
         conditions.peek().is_none() || conditions.any(|condition| self.meets(condition, value.as_ref()))
     }
 
     /// Whether an identity meets the conditions.
     pub(super) fn identity(&self, identity: &Identity) -> bool {
-        Column::ALL.into_iter().all(|column| match column {
-            Column::Layer | Column::Head | Column::Metric | Column::Region => true,
+        Field::ALL.into_iter().all(|column| match column {
+            Field::Layer | Field::Head | Field::Metric | Field::Region => true,
             // Logits that were left alone have no scope, and are what a comparison by bits or conditions compares with.
-            Column::Scope if self.by == Some(Column::Bits) && identity.bits.is_none() => true,
-            Column::Scope | Column::Bits if self.by == Some(Column::Condition) && identity.condition.is_none() => true,
+            Field::Scope if self.by == Some(Field::Bits) && identity.bits.is_none() => true,
+            Field::Scope | Field::Bits if self.by == Some(Field::Condition) && identity.condition.is_none() => true,
             column => self.passes(column, self.value(column, identity)),
         })
     }
@@ -186,19 +186,19 @@ impl Choice {
     /// Whether a measure is one of those asked for.
     pub(super) fn measure(&self, record: &Record) -> bool {
         let (layer, head) = (record.measure.layer, record.measure.head);
-        let level = match (self.mentions(Column::Layer), self.mentions(Column::Head)) {
+        let level = match (self.mentions(Field::Layer), self.mentions(Field::Head)) {
             (false, false) => layer.is_none() && head.is_none(),
             (true, false) => layer.is_some(),
             (_, true) => layer.is_some() && head.is_some(),
         };
         level
             && self.rank(&record.measure.metric, record.measure.region.as_deref()).is_some()
-            && [Column::Layer, Column::Head, Column::Region].iter().all(|c| self.passes(*c, c.of(record)))
+            && [Field::Layer, Field::Head, Field::Region].iter().all(|c| self.passes(*c, c.of(record)))
     }
 
     /// The place of a metric and region among those chosen.
     pub(super) fn rank(&self, metric: &str, region: Option<&str>) -> Option<usize> {
-        self.metrics.rank(metric, region, self.by == Some(Column::Region))
+        self.metrics.rank(metric, region, self.by == Some(Field::Region))
     }
 
     /// Refuses columns that cannot be used as they are asked for.
@@ -206,15 +206,15 @@ impl Choice {
     /// # Errors
     /// A usage error with those that can.
     pub(super) fn check_columns(&self) -> Result<()> {
-        if self.replicates.is_none() && self.mentions(Column::Replicate) {
+        if self.replicates.is_none() && self.mentions(Field::Replicate) {
             bail_usage!("replicate: models are no replicates unless `replicates` says so");
         }
         if let Some(by) = self.by.filter(|by| !by.can_be_compared()) {
-            bail_usage!("`by` {by}: cells can be compared by {}", names(Column::can_be_compared));
+            bail_usage!("`by` {by}: cells can be compared by {}", names(Field::can_be_compared));
         }
         match self.group_by.iter().find(|column| !column.can_group()) {
-            Some(Column::Placed) => bail_usage!("`group_by` placed: group by depth_req_pct instead"),
-            Some(Column::DepthRealPct) => bail_usage!("`group_by` depth_real_pct: group by depth_req_pct instead"),
+            Some(Field::Placed) => bail_usage!("`group_by` placed: group by depth_req_pct instead"),
+            Some(Field::DepthRealPct) => bail_usage!("`group_by` depth_real_pct: group by depth_req_pct instead"),
             Some(column) => bail_usage!("`group_by` {column}: metrics and regions have rows of their own anyway"),
             None => Ok(()),
         }
@@ -224,10 +224,10 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Measure;
+    use crate::record::Found;
     use std::sync::Arc;
 
-    fn choice(wheres: &[&str], group_by: &[Column]) -> Choice {
+    fn choice(wheres: &[&str], group_by: &[Field]) -> Choice {
         Choice {
             metrics: Metrics::Headline,
             wheres: wheres.iter().map(|text| text.parse().unwrap()).collect(),
@@ -239,7 +239,7 @@ mod tests {
 
     fn share(layer: Option<usize>, head: Option<usize>, region: &str) -> Record {
         let metric = "share_abs".into();
-        let measure = Measure { layer, head, metric, region: Some(region.to_owned().into()), ..Measure::default() };
+        let measure = Found { layer, head, metric, region: Some(region.to_owned().into()), ..Found::default() };
         Record { identity: Arc::default(), measure }
     }
 
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(chosen(&choice(&[], &[])), [true, false, false]);
         assert_eq!(chosen(&choice(&["layer=2"], &[])), [false, true, true]);
         assert_eq!(chosen(&choice(&["layer=3"], &[])), [false, false, false]);
-        assert_eq!(chosen(&choice(&[], &[Column::Layer, Column::Head])), [false, false, true]);
+        assert_eq!(chosen(&choice(&[], &[Field::Layer, Field::Head])), [false, false, true]);
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_scope_spares_the_unquantised_baseline_when_bits_are_compared() {
-        let choice = Choice { by: Some(Column::Bits), ..choice(&["scope=row"], &[]) };
+        let choice = Choice { by: Some(Field::Bits), ..choice(&["scope=row"], &[]) };
         let id =
             |bits, scope: Option<&'static str>| Identity { bits, scope: scope.map(Into::into), ..Identity::default() };
         assert!(choice.identity(&id(None, None)) && choice.identity(&id(Some(4), Some("row"))));

@@ -1,7 +1,7 @@
 //! Pairs of cells, and cells that have no other half.
 
 use super::cells::{Cell, Cells, Key, Mask};
-use super::column::{Column, COLUMNS};
+use super::field::{Field, COLUMNS};
 use super::plan::Plan;
 use crate::bail_usage;
 use anyhow::{bail, Result};
@@ -60,7 +60,7 @@ pub(super) fn join(cells: &Cells, plan: &Plan, inputs: &[String]) -> Result<Join
             Ordering::Less => joined.only_baseline.push(a.key),
             Ordering::Greater => joined.only_other.push(b.key),
             Ordering::Equal => {
-                let depth = |half: &Half| half.cell.key[Column::DepthRealPct as usize];
+                let depth = |half: &Half| half.cell.key[Field::DepthRealPct as usize];
                 joined.moved += usize::from(depth(a) != depth(b));
                 joined.pairs.push(Pair { key: a.key, a: a.cell.value, b: b.cell.value });
             }
@@ -84,7 +84,7 @@ fn without(key: &Key, free: &Mask) -> Key {
 fn duplicate(cells: &Cells, plan: &Plan, inputs: &[String], first: &Cell, second: &Cell) -> anyhow::Error {
     let place = |cell: &Cell| format!("record {} of {}", cell.record, inputs[cell.input as usize]);
     let cell = cells.describe(&first.key, &plan.free);
-    let apart = Column::ALL.into_iter().find(|&column| {
+    let apart = Field::ALL.into_iter().find(|&column| {
         let differs = first.key[column as usize] != second.key[column as usize];
         !column.is_finding() && differs
     });
@@ -106,10 +106,10 @@ fn nothing_in_common(cells: &Cells, plan: &Plan, joined: &Joined) -> Result<()> 
     let values = |keys: &[Key], column: usize| keys.iter().map(|key| key[column]).collect::<BTreeSet<_>>();
     let apart = (0..COLUMNS)
         .find(|&column| values(&joined.only_baseline, column).is_disjoint(&values(&joined.only_other, column)));
-    let reason = match apart.map(|column| Column::ALL[column]) {
+    let reason = match apart.map(|column| Field::ALL[column]) {
         Some(column) => {
             let advice = match column {
-                Column::Seed => ": other prompts; `allow_different_prompts` pairs them by cell only",
+                Field::Seed => ": other prompts; `allow_different_prompts` pairs them by cell only",
                 _ => "",
             };
             format!("{column} is {} and {} there{advice}", cells.name(a, column), cells.name(b, column))

@@ -26,8 +26,8 @@
 
 mod cells;
 mod choice;
-mod column;
-mod condition;
+mod fail_if;
+mod field;
 mod input;
 mod join;
 mod manifests;
@@ -37,8 +37,8 @@ mod rows;
 
 pub use cells::Counts;
 pub use choice::{MetricName, Metrics, Where};
-pub use column::Column;
-pub use condition::Condition;
+pub use fail_if::FailIf;
+pub use field::Field;
 pub use input::Input;
 pub use manifests::Mismatch;
 pub use plan::Level;
@@ -67,7 +67,7 @@ pub struct Request {
     /// Run folders or results files; all are compared with the first.
     pub inputs: Vec<PathBuf>,
     /// Compare the values of this column instead, over all inputs.
-    pub by: Option<Column>,
+    pub by: Option<Field>,
     /// The value of that column that others are compared with; the first one if none is named.
     pub baseline: Option<String>,
     /// What is compared.
@@ -75,7 +75,7 @@ pub struct Request {
     /// Only these records.
     pub wheres: Vec<Where>,
     /// One row for each value of these.
-    pub group_by: Vec<Column>,
+    pub group_by: Vec<Field>,
     /// Models whose names differ in their training seed are replicates of one recipe: recipes are compared, or each with itself
     /// where `by` is a column, and intervals are over seeds and prompts.
     pub replicates: Option<Replicates>,
@@ -99,7 +99,7 @@ pub struct Comparison {
     /// What was paired with what.
     pub pairings: Vec<Pairing>,
     /// Columns that there is a row for each value of.
-    pub groups: Vec<Column>,
+    pub groups: Vec<Field>,
     /// The differences.
     pub rows: Vec<Row>,
     /// What a reader should know besides, one sentence each.
@@ -141,7 +141,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     let choice = Choice {
         metrics: request.metrics.clone(),
         wheres: request.wheres.clone(),
-        by: request.by.or(request.replicates.as_ref().map(|_| Column::Model)),
+        by: request.by.or(request.replicates.as_ref().map(|_| Field::Model)),
         group_by: request.group_by.clone(),
         replicates: request.replicates.clone(),
     };
@@ -154,7 +154,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
     let mut plans = plan::plans(&cells, &choice, &names, request.baseline.as_deref())?;
     if checked.by_cell_only {
-        plans.iter_mut().for_each(|plan| plan.free[Column::Seed as usize] = true);
+        plans.iter_mut().for_each(|plan| plan.free[Field::Seed as usize] = true);
     }
     let joined = plans.iter().map(|plan| join::join(&cells, plan, &names)).collect::<Result<Vec<_>>>()?;
     let groups = rows::groups(&choice, &plans, &joined)?;
@@ -192,7 +192,7 @@ fn check_manifests(inputs: &[Input], request: &Request, notes: &mut Vec<String>)
                 input.results.display()
             ));
         }
-        let by_model = request.by == Some(Column::Model) || request.replicates.is_some();
+        let by_model = request.by == Some(Field::Model) || request.replicates.is_some();
         if by_model && input.manifest.as_ref().is_some_and(manifests::mixes_tokenizers) {
             notes.push(format!("{}: its models cut the same text into different tokens", input.name));
         }
@@ -240,7 +240,7 @@ fn read(inputs: &[Input], choice: &Choice) -> Result<(Cells, Vec<Counts>)> {
         counts.push(collector.add_all(i, &input.results.display().to_string(), &record::read(&input.results)?)?);
     }
     let mut cells = collector.finish();
-    if choice.mentions(Column::DepthReqPct) {
+    if choice.mentions(Field::DepthReqPct) {
         cells.keep_at_their_depth();
         for (input, counts) in (0..).zip(&mut counts) {
             counts.kept = cells.cells.iter().filter(|cell| cell.input == input).count();
@@ -252,7 +252,7 @@ fn read(inputs: &[Input], choice: &Choice) -> Result<(Cells, Vec<Counts>)> {
 fn pairing(cells: &Cells, plan: &Plan, joined: &Joined) -> Pairing {
     let unpaired = |keys: &[Key]| {
         let mut by_metric = BTreeMap::new();
-        keys.iter().for_each(|key| *by_metric.entry(cells.name(key, Column::Metric)).or_insert(0) += 1);
+        keys.iter().for_each(|key| *by_metric.entry(cells.name(key, Field::Metric)).or_insert(0) += 1);
         Unpaired { by_metric, cells: keys.iter().map(|key| cells.describe(key, &plan.free)).collect() }
     };
     Pairing {
@@ -268,12 +268,12 @@ fn pairing(cells: &Cells, plan: &Plan, joined: &Joined) -> Pairing {
 /// Says when pairs are not pairs of the same prompt.
 fn note_pairs(plans: &[Plan], joined: &[Joined], request: &Request, notes: &mut Vec<String>) {
     match request.by {
-        Some(by) if by.makes_prompts() && plans.iter().any(|plan| plan.free[Column::Seed as usize]) => {
+        Some(by) if by.makes_prompts() && plans.iter().any(|plan| plan.free[Field::Seed as usize]) => {
             notes.push(format!(
             "prompts of another {by} are others: cells are paired by their sample, which takes nothing out of the noise"
         ))
         }
-        _ if plans.iter().any(|plan| plan.free[Column::Seed as usize]) => {
+        _ if plans.iter().any(|plan| plan.free[Field::Seed as usize]) => {
             notes.push("different prompts: the pairing is by cell only, which takes nothing out of the noise".into());
         }
         _ => {
@@ -290,7 +290,7 @@ fn note_pairs(plans: &[Plan], joined: &[Joined], request: &Request, notes: &mut 
     }
 }
 
-fn note_rows(rows: &[Row], choice: &Choice, groups: &[Column], notes: &mut Vec<String>) {
+fn note_rows(rows: &[Row], choice: &Choice, groups: &[Field], notes: &mut Vec<String>) {
     let kinds: Vec<&str> =
         groups.iter().filter(|column| !choice.group_by.contains(column)).map(|column| column.name()).collect();
     if !kinds.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::cells::{Cell, Cells, Key, Mask};
 use super::choice::{Choice, MetricName, Metrics, Where};
-use super::column::{names, Column, Value};
+use super::field::{names, Field, Value};
 use super::replicates::{means, short};
 use crate::bail_usage;
 use anyhow::Result;
@@ -33,7 +33,7 @@ pub(super) struct Side {
 #[derive(Clone, Copy, Debug)]
 enum Filter {
     Input(usize),
-    Value(Column, u32),
+    Value(Field, u32),
 }
 
 impl Side {
@@ -48,7 +48,7 @@ impl Side {
 impl Plan {
     /// What the numbers are of where layers or heads are what is compared.
     pub(super) fn level(&self) -> Level {
-        match (self.free[Column::Layer as usize], self.free[Column::Head as usize]) {
+        match (self.free[Field::Layer as usize], self.free[Field::Head as usize]) {
             (_, true) => Level::Head,
             (true, _) => Level::Layer,
             _ => Level::Model,
@@ -83,8 +83,8 @@ pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline:
 
 /// Columns of more than one value, with these values.
 fn varying(cells: &Cells) -> String {
-    let counts = |column: Column| cells.cells.iter().map(|c| c.key[column as usize]).collect::<BTreeSet<_>>();
-    let found: Vec<String> = Column::ALL
+    let counts = |column: Field| cells.cells.iter().map(|c| c.key[column as usize]).collect::<BTreeSet<_>>();
+    let found: Vec<String> = Field::ALL
         .into_iter()
         .filter(|column| column.can_be_compared())
         .filter_map(|column| {
@@ -99,7 +99,7 @@ fn varying(cells: &Cells) -> String {
     found.join(", ")
 }
 
-fn by_column(cells: &Cells, choice: &Choice, by: Column, baseline: Option<&str>) -> Result<Vec<Plan>> {
+fn by_column(cells: &Cells, choice: &Choice, by: Field, baseline: Option<&str>) -> Result<Vec<Plan>> {
     let mut values: Vec<u32> = Vec::new();
     for number in cells.cells.iter().map(|cell| cell.key[by as usize]) {
         if !values.contains(&number) && (number != 0 || by.missing_counts()) {
@@ -109,12 +109,12 @@ fn by_column(cells: &Cells, choice: &Choice, by: Column, baseline: Option<&str>)
             }
         }
     }
-    if by == Column::Condition {
+    if by == Field::Condition {
         // The untreated passes are the baseline wherever they stand.
         values.sort_by_key(|&value| value != 0);
     }
     let listed: Vec<String> = values.iter().map(|&value| cells.value_name(by, value)).collect();
-    let recipes = choice.replicates.is_some() && by == Column::Model;
+    let recipes = choice.replicates.is_some() && by == Field::Model;
     if let Some(text) = baseline {
         let meant = listed.iter().position(|recipe| recipes && means(text.trim(), recipe));
         let wanted = by.parse(text).ok().and_then(|value| cells.number(by, value.as_ref()));
@@ -123,7 +123,7 @@ fn by_column(cells: &Cells, choice: &Choice, by: Column, baseline: Option<&str>)
             None => bail_usage!("`baseline` {text}: {by} is one of {}", listed.join(", ")),
         }
     }
-    if by == Column::Condition && baseline.is_none() && values.len() > 1 && values[0] != 0 {
+    if by == Field::Condition && baseline.is_none() && values.len() > 1 && values[0] != 0 {
         bail_usage!(
             "--by condition: there are no untreated records to compare with; `baseline` names one of {}",
             listed.join(", ")
@@ -137,14 +137,14 @@ fn by_column(cells: &Cells, choice: &Choice, by: Column, baseline: Option<&str>)
     let side = |value: u32| {
         let whole = cells.value_name(by, value);
         let name = listed.iter().position(|name| *name == whole).map_or(whole.clone(), |i| names[i].to_owned());
-        let label = if by == Column::Model || by == Column::Variant { name } else { format!("{by}={name}") };
+        let label = if by == Field::Model || by == Field::Variant { name } else { format!("{by}={name}") };
         Side { label, filter: Filter::Value(by, value) }
     };
     let free = free(Some(by));
     let (first, others) = values.split_first().expect("there are two values");
     let plan = |&other: &u32| {
         let mut plan = Plan { baseline: side(*first), other: side(other), free };
-        plan.free[Column::Seed as usize] &= !share_prompts(cells, &plan);
+        plan.free[Field::Seed as usize] &= !share_prompts(cells, &plan);
         plan
     };
     Ok(others.iter().map(plan).collect())
@@ -153,29 +153,29 @@ fn by_column(cells: &Cells, choice: &Choice, by: Column, baseline: Option<&str>)
 /// Whether both sides have the same seeds: twins, which differ in nothing but what is compared.
 fn share_prompts(cells: &Cells, plan: &Plan) -> bool {
     let seeds = |side: &Side| -> BTreeSet<u32> {
-        cells.cells.iter().filter(|cell| side.holds(cell)).map(|cell| cell.key[Column::Seed as usize]).collect()
+        cells.cells.iter().filter(|cell| side.holds(cell)).map(|cell| cell.key[Field::Seed as usize]).collect()
     };
     seeds(&plan.baseline) == seeds(&plan.other)
 }
 
 /// Columns in which cells of a pair may differ when `compared` is compared: also realised depths, a finding.
-fn free(compared: Option<Column>) -> Mask {
-    let frees = |column: Column| column.is_finding() || compared.is_some_and(|compared| compared.frees(column));
-    Column::ALL.map(frees)
+fn free(compared: Option<Field>) -> Mask {
+    let frees = |column: Field| column.is_finding() || compared.is_some_and(|compared| compared.frees(column));
+    Field::ALL.map(frees)
 }
 
 /// The first input against another: their models against each other where each has only one, model by model otherwise.
 fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
-    let values = |input: usize, column: Column| -> BTreeSet<u32> {
+    let values = |input: usize, column: Field| -> BTreeSet<u32> {
         let of_input = cells.cells.iter().filter(|cell| cell.input as usize == input);
         of_input.map(|cell| cell.key[column as usize]).collect()
     };
-    let models: Vec<BTreeSet<u32>> = (0..inputs.len()).map(|input| values(input, Column::Model)).collect();
+    let models: Vec<BTreeSet<u32>> = (0..inputs.len()).map(|input| values(input, Field::Model)).collect();
     let (a, b) = (&models[0], &models[other]);
     let across = a.len() == 1 && b.len() == 1 && a != b;
     if !across && a.is_disjoint(b) {
         let list = |models: &BTreeSet<u32>| {
-            let names: Vec<String> = models.iter().map(|&model| cells.value_name(Column::Model, model)).collect();
+            let names: Vec<String> = models.iter().map(|&model| cells.value_name(Field::Model, model)).collect();
             names.join(", ")
         };
         bail_usage!(
@@ -186,19 +186,19 @@ fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
             list(b)
         );
     }
-    let mut free = free(across.then_some(Column::Model));
+    let mut free = free(across.then_some(Field::Model));
     // A folder of the same name may hold another model now.
-    free[Column::Variant as usize] |= values(0, Column::Variant) != values(other, Column::Variant);
+    free[Field::Variant as usize] |= values(0, Field::Variant) != values(other, Field::Variant);
     // Two runs that quantise with one scope each: the scope is what is compared.
     let scopes =
-        [0, other].map(|input| values(input, Column::Scope).into_iter().filter(|&s| s != 0).collect::<Vec<_>>());
+        [0, other].map(|input| values(input, Field::Scope).into_iter().filter(|&s| s != 0).collect::<Vec<_>>());
     let scopes_differ = scopes[0].len() == 1 && scopes[1].len() == 1 && scopes[0] != scopes[1];
-    [Column::Scope, Column::Condition].iter().for_each(|&column| free[column as usize] = scopes_differ);
+    [Field::Scope, Field::Condition].iter().for_each(|&column| free[column as usize] = scopes_differ);
     // A model's name says more than a path, if it says which input is meant.
     let label = |input: usize| {
         let alone = models[input].len() == 1 && models.iter().filter(|set| **set == models[input]).count() == 1;
         match models[input].first() {
-            Some(&model) if across && alone => cells.value_name(Column::Model, model),
+            Some(&model) if across && alone => cells.value_name(Field::Model, model),
             _ => inputs[input].clone(),
         }
     };
@@ -227,7 +227,7 @@ impl Level {
     }
 
     pub(super) fn of(key: &Key) -> Self {
-        match (key[Column::Layer as usize], key[Column::Head as usize]) {
+        match (key[Field::Layer as usize], key[Field::Head as usize]) {
             (0, 0) => Self::Model,
             (_, 0) => Self::Layer,
             _ => Self::Head,
@@ -249,11 +249,11 @@ pub(super) fn check(choice: &Choice, cells: &Cells) -> Result<()> {
     let Metrics::Named(names) = &choice.metrics else { return Ok(()) };
     for MetricName { metric, region } in names {
         let known = |column, text: &str| cells.number(column, Some(&Value::text(text))).is_some();
-        if !known(Column::Metric, metric) {
-            bail_usage!("`metrics` {metric}: not measured; there are {}", cells.all_values(Column::Metric));
+        if !known(Field::Metric, metric) {
+            bail_usage!("`metrics` {metric}: not measured; there are {}", cells.all_values(Field::Metric));
         }
-        if let Some(region) = region.as_ref().filter(|region| !known(Column::Region, region)) {
-            bail_usage!("`metrics` {metric}[{region}]: regions are {}", cells.all_values(Column::Region));
+        if let Some(region) = region.as_ref().filter(|region| !known(Field::Region, region)) {
+            bail_usage!("`metrics` {metric}[{region}]: regions are {}", cells.all_values(Field::Region));
         }
     }
     Ok(())

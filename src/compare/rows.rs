@@ -2,7 +2,7 @@
 
 use super::cells::{Cells, Key};
 use super::choice::Choice;
-use super::column::Column;
+use super::field::Field;
 use super::join::{Joined, Pair};
 use super::plan::{Level, Plan};
 use crate::bail_usage;
@@ -145,21 +145,21 @@ pub(super) fn rows(
     choice: &Choice,
     plans: &[Plan],
     joined: &[Joined],
-    groups: &[Column],
+    groups: &[Field],
     settings: Settings,
 ) -> Result<Vec<Row>> {
     let mut pairs: BTreeMap<RowKey, Vec<Pair>> = BTreeMap::new();
     for (index, pair) in joined.iter().enumerate().flat_map(|(i, j)| j.pairs.iter().map(move |pair| (i, pair))) {
-        let (metric, region) = (cells.name(&pair.key, Column::Metric), cells.text(&pair.key, Column::Region));
+        let (metric, region) = (cells.name(&pair.key, Field::Metric), cells.text(&pair.key, Field::Region));
         let rank = choice.rank(&metric, region.as_deref()).unwrap_or(usize::MAX);
         let group = groups.iter().map(|&column| pair.key[column as usize]).collect();
-        let of = |column: Column| pair.key[column as usize];
+        let of = |column: Field| pair.key[column as usize];
         let level = Level::of(&pair.key).max(plans[index].level());
-        let key = (rank, of(Column::Metric), of(Column::Region), level, group, index);
+        let key = (rank, of(Field::Metric), of(Field::Region), level, group, index);
         pairs.entry(key).or_default().push(*pair);
     }
     let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
-        let metric = cells.value_name(Column::Metric, key.1);
+        let metric = cells.value_name(Field::Metric, key.1);
         let row = if settings.replicates {
             replicated(pairs, settings)
         } else {
@@ -174,31 +174,31 @@ pub(super) fn rows(
 }
 
 /// Columns whose values are different kinds of measurement, never to be averaged over.
-const KINDS: [Column; 6] = [Column::Model, Column::Task, Column::Rows, Column::Condition, Column::Bits, Column::Scope];
+const KINDS: [Field; 6] = [Field::Model, Field::Task, Field::Rows, Field::Condition, Field::Bits, Field::Scope];
 
 /// Columns that rows are made for: those asked for, and those whose values are different kinds of measurement.
 ///
 /// # Errors
 /// A usage error if one is what is compared.
-pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Result<Vec<Column>> {
+pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Result<Vec<Field>> {
     for &column in &choice.group_by {
         if plans.iter().any(|plan| plan.free[column as usize]) {
             bail_usage!("`group_by` {column}: it is what is compared, or a property of it");
         }
     }
     // Metrics have rows of their own anyway, so what differs between metrics only needs no column.
-    let varies = |column: Column| {
+    let varies = |column: Field| {
         let mut first = BTreeMap::new();
         let mut keys = joined.iter().flat_map(|joined| &joined.pairs).map(|pair| pair.key);
         keys.any(|key| {
-            *first.entry(key[Column::Metric as usize]).or_insert(key[column as usize]) != key[column as usize]
+            *first.entry(key[Field::Metric as usize]).or_insert(key[column as usize]) != key[column as usize]
         })
     };
     // Its name says what the condition's properties say.
-    let by_name = varies(Column::Condition);
-    let told = |column: Column| by_name && matches!(column, Column::Bits | Column::Scope);
-    let kind = |&column: &Column| !choice.group_by.contains(&column) && varies(column) && !told(column);
-    let mut groups: Vec<Column> = KINDS.into_iter().filter(kind).collect();
+    let by_name = varies(Field::Condition);
+    let told = |column: Field| by_name && matches!(column, Field::Bits | Field::Scope);
+    let kind = |&column: &Field| !choice.group_by.contains(&column) && varies(column) && !told(column);
+    let mut groups: Vec<Field> = KINDS.into_iter().filter(kind).collect();
     for &column in &choice.group_by {
         if !groups.contains(&column) {
             groups.push(column);
@@ -209,7 +209,7 @@ pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Resu
 
 /// The numbers of a row, without its names; nothing if they overflow. Pairs come in the order of their keys.
 fn compared(pairs: &[Pair], hits: bool, settings: Settings) -> Option<Row> {
-    let prompts: Vec<(f64, f64)> = by_prompt(pairs, Column::PROMPT).iter().map(|group| means(group)).collect();
+    let prompts: Vec<(f64, f64)> = by_prompt(pairs, Field::PROMPT).iter().map(|group| means(group)).collect();
     let paired = Paired::new(&prompts, settings.resamples, settings.seed)?;
     if ![paired.diff, paired.lo, paired.hi].iter().all(|x| x.is_finite()) {
         return None;
@@ -282,14 +282,14 @@ fn replicated(pairs: &[Pair], settings: Settings) -> Option<Row> {
 /// Means of the questions of each prompt that all seeds have, seeds × prompts, in the order of their keys.
 fn by_seed(pairs: &[Pair]) -> Vec<Vec<(f64, f64)>> {
     let mut seeds: BTreeMap<u32, BTreeMap<Key, (f64, f64)>> = BTreeMap::new();
-    for of_prompt in by_prompt(pairs, Column::PROMPT) {
+    for of_prompt in by_prompt(pairs, Field::PROMPT) {
         let mut prompt = of_prompt[0].key;
-        prompt[Column::PROMPT..].fill(0);
-        let seed = std::mem::take(&mut prompt[Column::Replicate as usize]);
-        if prompt[Column::Seed as usize] != 0 {
-            prompt[Column::Sample as usize] = 0;
+        prompt[Field::PROMPT..].fill(0);
+        let seed = std::mem::take(&mut prompt[Field::Replicate as usize]);
+        if prompt[Field::Seed as usize] != 0 {
+            prompt[Field::Sample as usize] = 0;
         }
-        prompt[Column::Variant as usize] = 0; // a folder may hold another model than its neighbours
+        prompt[Field::Variant as usize] = 0; // a folder may hold another model than its neighbours
         seeds.entry(seed).or_default().insert(prompt, means(of_prompt));
     }
     let everywhere = |prompt: &&Key| seeds.values().all(|of_seed| of_seed.contains_key(*prompt));
@@ -302,7 +302,7 @@ fn by_seed(pairs: &[Pair]) -> Vec<Vec<(f64, f64)>> {
 fn by_prompt(pairs: &[Pair], columns: usize) -> Vec<&[Pair]> {
     let same = |a: &Pair, b: &Pair| {
         // The seed tells prompts apart; samples of one seed are arrangements of one prompt.
-        let counts = |column: usize| column != Column::Sample as usize || a.key[Column::Seed as usize] == 0;
+        let counts = |column: usize| column != Field::Sample as usize || a.key[Field::Seed as usize] == 0;
         (0..columns).all(|column| !counts(column) || a.key[column] == b.key[column])
     };
     pairs.chunk_by(same).collect()
@@ -313,15 +313,15 @@ fn means(pairs: &[Pair]) -> (f64, f64) {
     (of(|pair| pair.a), of(|pair| pair.b))
 }
 
-fn named(row: Row, cells: &Cells, key: &RowKey, plan: &Plan, groups: &[Column]) -> Row {
+fn named(row: Row, cells: &Cells, key: &RowKey, plan: &Plan, groups: &[Field]) -> Row {
     let (_, metric, region, level, group, _) = key;
-    let named = |(column, value): (&Column, &u32)| (column.to_string(), cells.value_name(*column, *value));
+    let named = |(column, value): (&Field, &u32)| (column.to_string(), cells.value_name(*column, *value));
     Row {
         baseline: plan.baseline.label.clone(),
         other: plan.other.label.clone(),
         group: groups.iter().zip(group).map(named).collect(),
-        metric: cells.value_name(Column::Metric, *metric),
-        region: cells.value_text(Column::Region, *region),
+        metric: cells.value_name(Field::Metric, *metric),
+        region: cells.value_text(Field::Region, *region),
         level: *level,
         unit: cells.unit(*metric).map(String::from),
         ..row
@@ -338,7 +338,7 @@ fn correct(rows: &mut [Row], correction: Correction) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::column::COLUMNS;
+    use super::super::field::COLUMNS;
     use super::*;
     use crate::rng::Rng;
 
@@ -348,8 +348,8 @@ mod tests {
     /// The pair of one question of one prompt.
     fn pair(prompt: u32, query: u32, (a, b): (f64, f64)) -> Pair {
         let mut key = [0; COLUMNS];
-        key[Column::Seed as usize] = prompt + 1;
-        key[Column::Query as usize] = query + 1;
+        key[Field::Seed as usize] = prompt + 1;
+        key[Field::Query as usize] = query + 1;
         Pair { key, a, b }
     }
 
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn hits_of_several_heads_are_not_counted_as_questions() {
         let mut second = pair(0, 0, (0.0, 1.0));
-        second.key[Column::Head as usize] = 1;
+        second.key[Field::Head as usize] = 1;
         let row = compared(&[pair(0, 0, (0.0, 1.0)), second, pair(1, 0, (1.0, 1.0))], true, SETTINGS).unwrap();
         assert_eq!((row.n, row.test), (2, Some(Test::Wilcoxon)));
     }

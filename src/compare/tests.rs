@@ -1,7 +1,7 @@
 //! The whole way from files to rows.
 
 use super::*;
-use crate::record::{Identity, Measure, Record, Writer};
+use crate::record::{Found, Identity, Record, Writer};
 use crate::rng::Rng;
 use proptest::prelude::*;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn record(model: &str, seed: u64, query: usize, metric: &'static str, value: f64
         ..Identity::default()
     };
     let unit = Some("fraction".into());
-    let measure = Measure { metric: metric.into(), value: Some(value), unit, n: Some(1), ..Measure::default() };
+    let measure = Found { metric: metric.into(), value: Some(value), unit, n: Some(1), ..Found::default() };
     Record { identity: Arc::new(identity), measure }
 }
 
@@ -78,7 +78,7 @@ proptest! {
         let in_order = [write(folder.path(), "a", &a), write(folder.path(), "b", &b)];
         let shuffled = [write(folder.path(), "c", &shuffled_a), write(folder.path(), "d", &shuffled_b)];
         let by = |inputs: &[PathBuf]| {
-            let by = Some(Column::Model);
+            let by = Some(Field::Model);
             compare(&Request { by, baseline: Some("transformer".into()), ..request(inputs) }).unwrap()
         };
         for (expected, found) in [
@@ -123,7 +123,7 @@ fn by_depth_only_the_question_counts_whose_needle_was_put_there() {
     // Seeds 0 and 1 have depths 0 and 25 %: missed where it was put at 0, found at 25; the other needle is anywhere.
     let records = [at(0, 0, true, 0.0), at(0, 1, false, 1.0), at(1, 0, false, 0.0), at(1, 1, true, 1.0)];
     let input = write(folder.path(), "a", &records);
-    let by = Some(Column::DepthReqPct);
+    let by = Some(Field::DepthReqPct);
     let row = &compare(&Request { by, ..request(&[input]) }).unwrap().rows[0];
     assert_eq!((row.cells, row.mean_baseline, row.mean_other), (1, 0.0, 1.0));
 }
@@ -139,7 +139,7 @@ fn whole_nights_are_compared_in_seconds() {
                 let value = Some((seed + layer * head) as f64 / 1000.0);
                 let (layer, head) = (Some(layer as usize), Some(head as usize));
                 let region = Some("answer".into());
-                let measure = Measure { layer, head, metric: "share_abs".into(), region, value, ..Measure::default() };
+                let measure = Found { layer, head, metric: "share_abs".into(), region, value, ..Found::default() };
                 records.push(Record { identity: shared.clone(), measure });
             }
         }
@@ -147,7 +147,7 @@ fn whole_nights_are_compared_in_seconds() {
     };
     let inputs = [heads("transformer"), heads("diff")];
     let started = std::time::Instant::now();
-    let group_by = vec![Column::Layer, Column::Head];
+    let group_by = vec![Field::Layer, Field::Head];
     let comparison = compare(&Request { group_by, ..request(&inputs) }).unwrap();
     assert_eq!((comparison.rows.len(), comparison.pairings[0].pairs), (64, 200 * 64));
     assert_eq!(comparison.rows[9].group["head"], "1");

@@ -34,7 +34,7 @@ use crate::models::Model;
 use crate::pass::{pass, Passed};
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{CitySet, Prompt, Text};
-use crate::record::{Identity, Measure as Found, Record, SCHEMA};
+use crate::record::{Found, Identity, Record, SCHEMA};
 use crate::treatment::Condition;
 use anyhow::Result;
 use rayon::prelude::*;

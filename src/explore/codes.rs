@@ -1,6 +1,6 @@
 //! Numbers as bytes: a run of neighbouring numbers shares a step, a power of two, so that a coarser step is a shift.
 
-use crate::probe::Grid;
+use crate::probe::PooledMap;
 
 /// Neighbouring numbers that share a step, at most.
 pub const RUN: usize = 64;
@@ -58,7 +58,7 @@ pub fn coarser(code: u8, by: u32) -> u8 {
 }
 
 /// What lies on and below the diagonal of a pooled map: exponents of the runs, then codes with signs.
-pub fn triangle(grid: &Grid) -> Vec<u8> {
+pub fn triangle(grid: &PooledMap) -> Vec<u8> {
     let (mut exponents, mut codes) = (Vec::new(), Vec::new());
     for (row, values) in grid.values.chunks(grid.columns.max(1)).enumerate() {
         for run in values[..(row + 1).min(grid.columns)].chunks(RUN) {
@@ -90,7 +90,7 @@ mod tests {
     fn a_triangle_has_the_runs_of_each_row_up_to_the_diagonal() {
         let values: Vec<f32> = (0..9).map(|i| if i % 3 > i / 3 { f32::NAN } else { i as f32 }).collect();
         let edges = vec![0, 1, 2, 3];
-        let grid = Grid {
+        let grid = PooledMap {
             rows: 3,
             columns: 3,
             values,

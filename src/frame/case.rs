@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// What was done to the attention, as its columns say; nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Treated {
+pub struct ConditionKey {
     /// The condition's name; nothing for the untreated passes.
     pub condition: Option<String>,
     /// Nothing for logits left alone.
@@ -18,7 +18,7 @@ pub struct Treated {
     pub scope: Option<String>,
 }
 
-impl Treated {
+impl ConditionKey {
     /// What an identity says.
     pub fn of(id: &Identity) -> Self {
         let owned = |text: &Option<Cow<'static, str>>| text.as_deref().map(ToOwned::to_owned);
@@ -39,7 +39,7 @@ pub struct Case {
     /// Name of the model.
     pub model: String,
     /// Under which condition.
-    pub treated: Treated,
+    pub treated: ConditionKey,
 }
 
 /// A quantity of the records.

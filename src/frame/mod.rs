@@ -8,9 +8,9 @@ mod case;
 mod pick;
 mod tokens;
 
-pub use case::{Case, Quantity, Treated};
+pub use case::{Case, ConditionKey, Quantity};
 pub use pick::{Pick, Proportion};
-pub use tokens::{Kind, Scored, Tokens};
+pub use tokens::{Scored, TokenKind, Tokens};
 
 use crate::manifest::ModelInfo;
 use crate::measure::MassiveAt;
@@ -46,7 +46,7 @@ pub struct Frame {
     pub about: About,
     models: Vec<String>,
     settings: Vec<Setting>,
-    treated: Vec<Treated>,
+    treated: Vec<ConditionKey>,
     regions: Vec<String>,
     cities: Vec<String>,
     metrics: Vec<(String, Option<String>, Option<String>)>,
@@ -173,7 +173,7 @@ impl Frame {
     /// Takes note of what a record of a single prompt is about.
     fn note_prompt(&mut self, record: &Record, setting: Setting, cities: &str, seed: u64) {
         let (id, measure) = (&record.identity, &record.measure);
-        let (treated, region) = (Treated::of(id), measure.region.as_deref().map(ToOwned::to_owned));
+        let (treated, region) = (ConditionKey::of(id), measure.region.as_deref().map(ToOwned::to_owned));
         note(&mut self.treated, &treated);
         if !cities.is_empty() {
             note(&mut self.cities, &cities.to_owned());
@@ -198,7 +198,7 @@ impl Frame {
     }
 
     /// What was done to the attention, in the order it first appeared.
-    pub fn treated(&self) -> &[Treated] {
+    pub fn treated(&self) -> &[ConditionKey] {
         &self.treated
     }
 
@@ -253,7 +253,7 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Identity, Measure};
+    use crate::record::{Found, Identity};
     use std::sync::Arc;
 
     fn record(seed: u64, query: usize, (depth_req_pct, placed): (f64, bool), exact: f64) -> Record {
@@ -269,7 +269,7 @@ mod tests {
             placed: Some(placed),
             ..Identity::default()
         };
-        let measure = Measure { metric: "exact".into(), value: Some(exact), ..Measure::default() };
+        let measure = Found { metric: "exact".into(), value: Some(exact), ..Found::default() };
         Record { identity: Arc::new(identity), measure }
     }
 

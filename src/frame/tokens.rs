@@ -20,7 +20,7 @@ pub struct Scored {
 
 /// Which tokens a number is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     /// All.
     All,
     /// Those that complete a bigram seen earlier in the window.
@@ -29,7 +29,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl TokenKind {
     /// Each of them.
     pub const EACH: [Self; 3] = [Self::All, Self::ArHit, Self::Other];
 

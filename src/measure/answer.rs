@@ -6,7 +6,7 @@ use crate::attention::{RowProbe, Sighting};
 use crate::pass::QueryScore;
 use crate::probe::{Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
 use crate::prompt::{Prompt, Region};
-use crate::record::{widen, Measure as Found};
+use crate::record::{widen, Found};
 use anyhow::{Context, Result};
 
 /// Accuracy, log-probability and rank of the answer; attention and what it writes by region, as means and by head.

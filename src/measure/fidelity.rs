@@ -93,7 +93,7 @@ fn means(a: &[Vec<f32>], b: &[Vec<f32>], keys: &Range<usize>) -> Option<Means> {
     })
 }
 
-fn push_divergences(heads: &[HeadDivergence], push: &mut dyn FnMut(crate::record::Measure)) {
+fn push_divergences(heads: &[HeadDivergence], push: &mut dyn FnMut(crate::record::Found)) {
     let all: Vec<Means> = heads.iter().map(|head| head.all).collect();
     let context: Vec<Means> = heads.iter().filter_map(|head| head.context).collect();
     for ([kl, total_variation, flips], means) in [
@@ -110,7 +110,7 @@ fn push_divergences(heads: &[HeadDivergence], push: &mut dyn FnMut(crate::record
     }
     for head in heads {
         let found = fraction("total_variation", None, head.all.total_variation, 1);
-        push(crate::record::Measure { layer: Some(head.layer), head: Some(head.head), ..found });
+        push(crate::record::Found { layer: Some(head.layer), head: Some(head.head), ..found });
     }
 }
 

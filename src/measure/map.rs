@@ -2,7 +2,7 @@
 
 use super::{token_text, Extent, Findings, Kept, Measure, Place, Seen};
 use crate::attention::{RowProbe, Selection};
-use crate::probe::{runs, Grid, GridMean, GridProbe, GridSink, GridSpec, Pooling, Quantity};
+use crate::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, Quantity};
 use crate::prompt::{Prompt, Region, Tokenizer};
 use anyhow::{bail, Result};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::ops::Range;
 const TEXTS: usize = 80;
 
 /// Layer and head, and the picture of that head.
-type HeadMap = ((usize, usize), Grid);
+type HeadMap = ((usize, usize), PooledMap);
 
 /// What is pictured.
 #[derive(Clone, Debug)]
@@ -48,9 +48,9 @@ pub struct MapMeasure {
 pub struct Maps {
     /// One for each quantity that the model has and each (layer, head); without `by_head` the mean over heads under
     /// the first of them. Of a standard model's map and its mixture, which are the same, only the mixture.
-    pub grids: Vec<(Quantity, (usize, usize), Grid)>,
+    pub grids: Vec<(Quantity, (usize, usize), PooledMap)>,
     /// The attention of the target's rows by key bin, (layer, head) as above: one row of bins for each quantity.
-    pub profiles: Vec<(Quantity, (usize, usize), Grid)>,
+    pub profiles: Vec<(Quantity, (usize, usize), PooledMap)>,
     /// Regions of the prompt as seen from its first question.
     pub regions: Vec<(Region, Range<usize>)>,
     /// Query tokens pictured.

@@ -1,7 +1,7 @@
 //! Measures: one question each, from what it watches while a prompt passes to the records it makes of it.
 //!
 //! An experiment runs any number of measures over the same passes. A measure says which [probes](crate::probe) it
-//! needs, is handed back what they saw, and answers with [`Measure`](crate::record::Measure)s; what it has to add up over
+//! needs, is handed back what they saw, and answers with [`Found`](crate::record::Found)s; what it has to add up over
 //! many prompts it pools, in the order of the prompts.
 
 mod answer;
@@ -34,7 +34,7 @@ use crate::generate::Generation;
 use crate::model::Transformer;
 use crate::pass::{Predictions, QueryScore};
 use crate::prompt::{Prompt, Tokenizer};
-use crate::record::{Identity, Measure as Found};
+use crate::record::{Found, Identity};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::any::Any;

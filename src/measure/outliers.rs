@@ -4,7 +4,7 @@ use super::{number, token_text, Extent, Findings, Kept, Measure, Place, Residual
 use crate::attention::{ResidualProbe, RowProbe};
 use crate::probe::{Hidden, LogitProbe, LogitSink, ReceivedSink, SinkProbe};
 use crate::prompt::Prompt;
-use crate::record::Measure as Found;
+use crate::record::Found;
 use crate::stats::{Histogram, Tally};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};

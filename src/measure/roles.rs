@@ -6,7 +6,7 @@ use super::{Findings, Measure, Seen};
 use crate::attention::{RowProbe, Sighting, Stream};
 use crate::probe::{Asked, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
 use crate::prompt::Prompt;
-use crate::record::Measure as Found;
+use crate::record::Found;
 use crate::rng::Rng;
 use anyhow::Result;
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@ use super::{number, Extent, Findings, Measure, Seen, NOISE};
 use crate::attention::RowProbe;
 use crate::probe::{shares_without, ReceivedSink, Shape, ShapeProbe, ShapeSink, SinkProbe};
 use crate::prompt::{Prompt, Region, Target};
-use crate::record::Measure as Found;
+use crate::record::Found;
 use anyhow::Result;
 
 /// Entropy, sparsity, boost over uniform attention, sinks, and shares with sinks excluded.

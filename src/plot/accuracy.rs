@@ -55,7 +55,7 @@ const DETAIL: Type = Type::new(16.0, Anchor::Middle);
 
 /// One heat-map, ready to draw.
 #[derive(Clone, Debug, PartialEq)]
-struct Grid {
+struct Cells {
     title: String,
     detail: String,
     columns: Vec<String>,
@@ -125,14 +125,14 @@ fn one_context(panels: &[AccuracyPanel]) -> bool {
 }
 
 /// Models side by side; each shows depth × setting.
-fn by_setting(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Grid>>> {
+fn by_setting(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Cells>>> {
     let settings = distinct(panels.iter().map(|panel| &panel.setting));
     let grid = |model: &String| {
         let column = |setting: &String| panels.iter().find(|panel| panel.model == *model && panel.setting == *setting);
         let columns: Vec<_> = settings.iter().map(column).collect();
         let cell =
             |depth: usize| columns.iter().map(|panel| panel.and_then(|panel| panel.accuracy[depth][0])).collect();
-        Some(Grid {
+        Some(Cells {
             title: model.clone(),
             detail: format!("{} tokens", tokens(panels[0].ctx_tok[0])),
             columns: settings.clone(),
@@ -144,11 +144,11 @@ fn by_setting(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Grid>>> {
 }
 
 /// Models side by side, settings below each other; each shows depth × context length.
-fn by_context(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Grid>>> {
+fn by_context(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Cells>>> {
     let models = distinct(panels.iter().map(|panel| &panel.model));
     let grid = |model: &String, setting: &String| {
         let panel = panels.iter().find(|panel| panel.model == *model && panel.setting == *setting)?;
-        Some(Grid {
+        Some(Cells {
             title: model.clone(),
             detail: setting.clone(),
             columns: panel.ctx_tok.iter().map(|&length| tokens(length)).collect(),
@@ -161,13 +161,13 @@ fn by_context(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Grid>>> {
 }
 
 /// The most columns that any grid has, for each place across.
-fn widest(layout: &[Vec<Option<Grid>>]) -> Vec<usize> {
+fn widest(layout: &[Vec<Option<Cells>>]) -> Vec<usize> {
     let columns =
         |place: usize| layout.iter().filter_map(move |row| row[place].as_ref()).map(|grid| grid.columns.len());
     (0..layout[0].len()).map(|place| columns(place).max().unwrap_or(1)).collect()
 }
 
-fn draw_grid(figure: &mut Figure, grid: &Grid, (left, top): (f64, f64), cell: (f64, f64)) {
+fn draw_grid(figure: &mut Figure, grid: &Cells, (left, top): (f64, f64), cell: (f64, f64)) {
     let (cell_width, cell_height) = cell;
     let width = cell_width * grid.columns.len() as f64;
     figure.panel_title((left, top - 28.0), &grid.title, &grid.detail, width);
@@ -181,7 +181,7 @@ fn draw_grid(figure: &mut Figure, grid: &Grid, (left, top): (f64, f64), cell: (f
 }
 
 /// The axis below a grid. Names of columns that are too wide are broken at their first space.
-fn draw_columns(figure: &mut Figure, grid: &Grid, (left, y): (f64, f64), cell_width: f64) {
+fn draw_columns(figure: &mut Figure, grid: &Cells, (left, y): (f64, f64), cell_width: f64) {
     let in_two = grid.columns.iter().any(|column| TICK.width(column) > cell_width - 12.0);
     for (j, column) in grid.columns.iter().enumerate() {
         let middle = left + cell_width * (j as f64 + 0.5) - SEAM / 2.0;

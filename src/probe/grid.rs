@@ -75,7 +75,7 @@ pub struct GridSpec {
     pub columns: usize,
 }
 
-/// Pools rows to a [`Grid`] per head.
+/// Pools rows to a [`PooledMap`] per head.
 pub struct GridProbe {
     plan: Arc<Plan>,
 }
@@ -190,7 +190,7 @@ impl BinRow {
 
 impl GridSink {
     /// The picture of what was seen so far.
-    pub fn grid(&self) -> Grid {
+    pub fn grid(&self) -> PooledMap {
         let (row_edges, column_edges) = (self.plan.row_edges.clone(), self.plan.column_edges.clone());
         let (rows, columns) = (row_edges.len() - 1, column_edges.len() - 1);
         let (mut values, mut pairs) = (vec![f32::NAN; rows * columns], vec![0; rows * columns]);
@@ -206,7 +206,7 @@ impl GridSink {
             sinks.resize(rows, f32::NAN);
             self.rows.iter().for_each(|(&i, row)| sinks[i] = row.sink(self.plan.spec.pooling));
         }
-        Grid { rows, columns, values, pairs, row_edges, column_edges, sinks }
+        PooledMap { rows, columns, values, pairs, row_edges, column_edges, sinks }
     }
 }
 
@@ -238,7 +238,7 @@ impl RowSink for GridSink {
 
 /// A map pooled to bins.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Grid {
+pub struct PooledMap {
     /// Bins of queries.
     pub rows: usize,
     /// Bins of keys.
@@ -256,9 +256,9 @@ pub struct Grid {
     pub sinks: Vec<f32>,
 }
 
-impl Grid {
+impl PooledMap {
     /// The number of largest magnitude of each `by` x `by` bins, as [`Pooling::Max`] would have found it there.
-    pub fn coarser(&self, by: usize) -> Grid {
+    pub fn coarser(&self, by: usize) -> PooledMap {
         let edges = |edges: &[usize]| {
             let mut coarse: Vec<usize> = edges.iter().copied().step_by(by.max(1)).collect();
             let last = edges.last().copied();
@@ -275,7 +275,7 @@ impl Grid {
         }
         let peak = |part: &[f32]| part.iter().copied().fold(f32::NAN, higher_peak);
         let sinks = self.sinks.chunks(by.max(1)).map(peak).collect();
-        Grid { rows, columns, values, pairs, row_edges, column_edges, sinks }
+        PooledMap { rows, columns, values, pairs, row_edges, column_edges, sinks }
     }
 }
 
@@ -284,7 +284,7 @@ impl Grid {
 /// each head's peaks, which may lie at different keys, and not the peak of the mean map: heads pass one by one.
 #[derive(Clone, Debug, Default)]
 pub struct GridMean {
-    frame: Option<Grid>,
+    frame: Option<PooledMap>,
     sums: Vec<f64>,
     counts: Vec<u64>,
     sinks: Vec<f64>,
@@ -296,7 +296,7 @@ impl GridMean {
     ///
     /// # Errors
     /// If its bins are not those of the grids before it.
-    pub fn add(&mut self, grid: &Grid) -> anyhow::Result<()> {
+    pub fn add(&mut self, grid: &PooledMap) -> anyhow::Result<()> {
         match &mut self.frame {
             None => {
                 self.frame = Some(grid.clone());
@@ -319,12 +319,12 @@ impl GridMean {
     }
 
     /// The mean; `None` of no grids.
-    pub fn grid(&self) -> Option<Grid> {
+    pub fn grid(&self) -> Option<PooledMap> {
         let bins = self.sums.iter().zip(&self.counts);
         // 0 / 0 is the NaN of a bin without keys.
         let values = bins.map(|(sum, &count)| (sum / count as f64) as f32).collect();
         let sinks = self.sinks.iter().map(|sum| (sum / self.grids as f64) as f32).collect();
-        self.frame.clone().map(|frame| Grid { values, sinks, ..frame })
+        self.frame.clone().map(|frame| PooledMap { values, sinks, ..frame })
     }
 }
 
@@ -342,7 +342,7 @@ mod tests {
         GridSpec { heads: Selection::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
     }
 
-    fn grid(spec: GridSpec, rows: &[OwnRow], block: usize) -> Grid {
+    fn grid(spec: GridSpec, rows: &[OwnRow], block: usize) -> PooledMap {
         watch::<GridSink>(&GridProbe::new(spec), rows, block).grid()
     }
 

@@ -30,7 +30,7 @@ pub(crate) mod testing;
 
 pub use answer::{runs, Allocation, AnswerProbe, AnswerSink, SinkSums};
 pub use contribution::{Contribution, ContributionProbe, ContributionSink};
-pub use grid::{Grid, GridMean, GridProbe, GridSink, GridSpec, Pooling, Quantity};
+pub use grid::{GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, Quantity};
 pub use hidden::{Hidden, HiddenAt, Massive};
 pub use lambda::{LambdaProbe, LambdaSink};
 pub use logits::{LogitAt, LogitProbe, LogitSink};

@@ -1,6 +1,6 @@
 //! Reading results files, of this schema and of earlier ones.
 
-use super::{columns, schema_1, Identity, Measure, Record, SCHEMA};
+use super::{columns, schema_1, Found, Identity, Record, SCHEMA};
 use anyhow::{bail, ensure, Context, Result};
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
             bail!("{}, line {line}: written in schema {schema}, and those before in schema {known}", path.display());
         }
         let row = if schema == 1 { schema_1::widened(&row) } else { row };
-        let (_, identity, measure): (u32, Identity, Measure) = parse(&row, path)?;
+        let (_, identity, measure): (u32, Identity, Found) = parse(&row, path)?;
         let shared = records.last().map(|last| &last.identity).filter(|last| ***last == identity);
         let identity = shared.cloned().unwrap_or_else(|| Arc::new(identity));
         records.push(Record { identity, measure });

@@ -1,6 +1,6 @@
 //! What was run, on what, and how: everything of a section that is no result.
 
-use super::input::Run;
+use super::input::SavedRun;
 use crate::frame::Frame;
 use crate::table::short;
 use crate::tables::{cities_name, numbers, words, Cell, Sheet};
@@ -27,18 +27,18 @@ fn code(name: impl Into<String>, value: impl Into<String>) -> Fact {
 }
 
 /// A string of the manifest's configuration, if it is there and says something.
-pub(super) fn config<'a>(run: &'a Run, key: &str) -> Option<&'a str> {
+pub(super) fn config<'a>(run: &'a SavedRun, key: &str) -> Option<&'a str> {
     run.manifest.config.get(key)?.as_str().map(str::trim).filter(|text| !text.is_empty())
 }
 
 /// The preset that the run is shown as, or the subcommand that made it.
-pub(super) fn name(run: &Run) -> String {
+pub(super) fn name(run: &SavedRun) -> String {
     let subcommand = run.manifest.argv.get(1).map(String::as_str).filter(|word| !word.starts_with('-'));
     config(run, "show").or(subcommand).unwrap_or("run").to_owned()
 }
 
 /// The command that made the run, as a shell takes it; the program without its folder.
-pub(super) fn command(run: &Run) -> String {
+pub(super) fn command(run: &SavedRun) -> String {
     let mut argv = run.manifest.argv.iter();
     let program =
         argv.next().map_or("difftool", |path| Path::new(path).file_name().and_then(|f| f.to_str()).unwrap_or(path));
@@ -56,7 +56,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// What was run, in one sentence, from the records.
-pub(super) fn sentence(run: &Run, frame: &Frame) -> String {
+pub(super) fn sentence(run: &SavedRun, frame: &Frame) -> String {
     let models: Vec<&str> = run.manifest.models.iter().map(|model| model.name.as_str()).collect();
     let mut lengths: Vec<usize> = run.records.iter().map(|record| record.identity.ctx_tok).filter(|&n| n > 0).collect();
     lengths.sort_unstable();
@@ -80,7 +80,7 @@ pub(super) fn sentence(run: &Run, frame: &Frame) -> String {
 }
 
 /// Windows of text asked for, of all lengths.
-fn windows(run: &Run) -> Option<usize> {
+fn windows(run: &SavedRun) -> Option<usize> {
     let grid = run.manifest.config.get("grid")?;
     let (samples, lengths) = (grid.get("samples")?.as_u64()?, grid.get("ctx_tok")?.as_array()?.len());
     usize::try_from(samples).ok()?.checked_mul(lengths)
@@ -114,7 +114,7 @@ fn list<T: AsRef<str>>(items: &[T]) -> String {
 }
 
 /// Version, seeds and hashes: what it takes to run it again.
-pub(super) fn recipe(run: &Run) -> Vec<Fact> {
+pub(super) fn recipe(run: &SavedRun) -> Vec<Fact> {
     let manifest = &run.manifest;
     let git = manifest.tool.git.as_ref().map(|git| format!(" ({git})")).unwrap_or_default();
     let mut facts = vec![fact("difftool", format!("{}{git}", manifest.tool.version))];
@@ -139,7 +139,7 @@ pub(super) fn recipe(run: &Run) -> Vec<Fact> {
 }
 
 /// The machine's side of the run.
-pub(super) fn environment(run: &Run) -> Vec<Fact> {
+pub(super) fn environment(run: &SavedRun) -> Vec<Fact> {
     let manifest = &run.manifest;
     let machine = &manifest.machine;
     let cpu = [machine.cpu.as_deref().unwrap_or(&machine.arch), &machine.features.join(" ")].join(", ");
@@ -169,7 +169,7 @@ fn duration(seconds: f64) -> String {
 }
 
 /// The models, down to how their heads are wired.
-pub(super) fn models(run: &Run) -> Option<Sheet> {
+pub(super) fn models(run: &SavedRun) -> Option<Sheet> {
     let row = |model: &crate::manifest::ModelInfo| {
         let path = model.path.as_deref().unwrap_or("built in");
         let words = [&model.name, &model.variant, &model.layout, path].map(Cell::words);
@@ -182,7 +182,7 @@ pub(super) fn models(run: &Run) -> Option<Sheet> {
 }
 
 /// λ of each differential model, a row for each layer.
-pub(super) fn lambda(run: &Run) -> Option<Sheet> {
+pub(super) fn lambda(run: &SavedRun) -> Option<Sheet> {
     let models: Vec<_> = run.manifest.models.iter().filter(|model| !model.lambda.is_empty()).collect();
     let layers = models.iter().map(|model| model.lambda.len()).max()?;
     let mut columns = vec![numbers("layer")];

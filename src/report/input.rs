@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// What a run left behind.
 #[derive(Debug)]
-pub struct Run {
+pub struct SavedRun {
     /// The folder as it was named.
     pub folder: PathBuf,
     /// What was run, on what.
@@ -28,7 +28,7 @@ pub struct Run {
     pub(super) figures: Vec<Figure>,
 }
 
-impl Run {
+impl SavedRun {
     /// Reads the folder.
     ///
     /// # Errors

@@ -70,16 +70,16 @@ fn command(section: &Section) -> String {
 
 /// The note and the table.
 fn table(sheet: &Sheet) -> String {
+    let note = if sheet.note.is_empty() { String::new() } else { sheet.note.clone() + "\n" };
+    format!("{note}\n{}", markdown_table(sheet))
+}
+
+/// The table alone.
+pub(crate) fn markdown_table(sheet: &Sheet) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let mut text = if sheet.note.is_empty() { String::new() } else { format!("{}\n\n", sheet.note) };
-    if sheet.note.is_empty() {
-        text.push('\n');
-    }
-    text += &line(sheet.columns.iter().map(|column| escaped(&column.heading)).collect());
+    let mut text = line(sheet.columns.iter().map(|column| escaped(&column.heading)).collect());
     text += &line(sheet.columns.iter().map(|column| if column.number { "--:" } else { "---" }.to_owned()).collect());
-    for row in &sheet.rows {
-        text += &line(row.iter().map(cell).collect());
-    }
+    sheet.rows.iter().for_each(|row| text += &line(row.iter().map(cell).collect()));
     text
 }
 

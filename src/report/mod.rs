@@ -1,6 +1,6 @@
 //! Runs, read back as a page for people: what was asked, what came out and how sure it is, and how to run it again.
 //!
-//! A [`Run`] is read from its folder and becomes a [`Section`]: what was found in words, tables of its records, its figures,
+//! A [`SavedRun`] is read from its folder and becomes a [`Section`]: what was found in words, tables of its records, its figures,
 //! its recipe. A [`Report`] of sections, with a comparison of the runs if it is asked for, is written as one self-contained HTML file ([`html()`]) or as Markdown ([`markdown()`]), and [`splice()`]
 //! puts the latter between markers of a README. Everything on the page comes from the folder: nothing is measured or
 //! made up here.
@@ -15,8 +15,9 @@ mod splice;
 
 pub use findings::Findings;
 pub use html::html;
-pub use input::Run;
+pub use input::SavedRun;
 pub use markdown::markdown;
+pub(crate) use markdown::markdown_table;
 pub use splice::splice;
 
 use crate::tables::{self, Sheet};
@@ -75,7 +76,7 @@ pub struct Section {
 
 impl Section {
     /// The section of a run. Its bootstrap intervals have the seed that the run had, so they are those it printed.
-    pub fn new(run: Run) -> Self {
+    pub fn new(run: SavedRun) -> Self {
         let frame = run.frame();
         let results = tables::sheets(&frame);
         let paragraphs = facts::config(&run, "analysis").unwrap_or_default().split("\n\n").map(str::trim);

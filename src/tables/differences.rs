@@ -6,7 +6,7 @@ use super::means::{
 };
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use super::Shown;
-use crate::frame::{Case, Frame, Setting, Treated};
+use crate::frame::{Case, ConditionKey, Frame, Setting};
 use rayon::prelude::*;
 
 const COMPARED: [Shown<'static>; 12] = [
@@ -125,8 +125,8 @@ fn pairs(frame: &Frame) -> Vec<(Case, Case)> {
     let known = frame.cases();
     let conditions = frame.treated();
     let mut pairs = Vec::new();
-    let mut push = |setting: Setting, a: (&String, &Treated), b: (&String, &Treated)| {
-        let case = |(model, condition): (&String, &Treated)| {
+    let mut push = |setting: Setting, a: (&String, &ConditionKey), b: (&String, &ConditionKey)| {
+        let case = |(model, condition): (&String, &ConditionKey)| {
             let case = Case { setting, model: model.clone(), treated: condition.clone() };
             known.contains(&case).then_some(case)
         };
@@ -135,7 +135,7 @@ fn pairs(frame: &Frame) -> Vec<(Case, Case)> {
     for &setting in frame.settings() {
         for model in frame.models() {
             for condition in conditions.iter().filter(|condition| condition.condition.is_some()) {
-                push(setting, (model, &Treated::default()), (model, condition));
+                push(setting, (model, &ConditionKey::default()), (model, condition));
             }
         }
         let Some((first, others)) = frame.models().split_first() else { continue };
@@ -144,7 +144,7 @@ fn pairs(frame: &Frame) -> Vec<(Case, Case)> {
                 push(setting, (first, condition), (model, condition));
             }
             for four in conditions.iter().filter(|condition| condition.bits == Some(4)) {
-                let of_six = |c: &&Treated| c.bits == Some(6) && c.scope == four.scope;
+                let of_six = |c: &&ConditionKey| c.bits == Some(6) && c.scope == four.scope;
                 conditions.iter().filter(of_six).for_each(|six| push(setting, (first, six), (model, four)));
             }
         }

@@ -2,7 +2,7 @@
 
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use super::{estimate, Names, Prompts, Shown};
-use crate::frame::{Case, Frame, Treated};
+use crate::frame::{Case, ConditionKey, Frame};
 use rayon::prelude::*;
 
 const fn hits(heading: &'static str, metric: &'static str) -> Shown<'static> {
@@ -318,7 +318,7 @@ const DESTROYED: &str =
 
 /// Whether the model is another one under a condition.
 fn is_destroyed(frame: &Frame, case: &Case) -> bool {
-    let untreated = Case { treated: Treated::default(), ..case.clone() };
+    let untreated = Case { treated: ConditionKey::default(), ..case.clone() };
     let accuracy = |case: &Case| frame.proportion(case.pick(ACCURACY.quantity()));
     match (accuracy(&untreated).fraction, accuracy(case)) {
         _ if case.treated.condition.is_none() => false,

@@ -18,6 +18,7 @@ pub(crate) use means::cities_name;
 pub(crate) use roles::ROLES;
 pub(crate) use sheet::{numbers, words, Cell, Column, Sheet};
 pub(crate) use shots::robustness;
+pub(crate) use text::table;
 pub use text::{json, text};
 
 use crate::frame::{Case, Frame, Quantity};

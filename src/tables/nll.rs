@@ -1,7 +1,7 @@
 //! Tables of scored tokens: how well a text is predicted, by kind of token and by position in the window.
 
 use super::{numbers, words, Cell, Sheet};
-use crate::frame::{Frame, Kind, Scored};
+use crate::frame::{Frame, Scored, TokenKind};
 use crate::measure::{bins, Bin, Estimate, AR_MAX_COUNT};
 use crate::table::percent;
 
@@ -27,8 +27,9 @@ fn models(frame: &Frame) -> Sheet {
     ];
     let row = |scored: &Scored| {
         let skip = skip(frame);
-        let of = |kind: Kind| scored.estimate(&|token| token.position >= skip && kind.holds(token), frame.about.seed);
-        let (all, hits) = (of(Kind::All), of(Kind::ArHit));
+        let of =
+            |kind: TokenKind| scored.estimate(&|token| token.position >= skip && kind.holds(token), frame.about.seed);
+        let (all, hits) = (of(TokenKind::All), of(TokenKind::ArHit));
         let bytes: u64 = scored.tokens().filter(|token| token.position >= skip).map(|token| token.bytes).sum();
         let bits = |all: Estimate| all.mean * all.n as f64 / std::f64::consts::LN_2;
         let share = all.map(|all| hits.map_or(0, |hits| hits.n) as f64 / all.n as f64);
@@ -42,7 +43,7 @@ fn models(frame: &Frame) -> Sheet {
             three(all.filter(|_| bytes > 0).map(|all| bits(all) / bytes as f64)),
             Cell::number(share, percent),
             nats(hits),
-            nats(of(Kind::Other)),
+            nats(of(TokenKind::Other)),
         ]
     };
     let note = format!(
@@ -84,7 +85,7 @@ fn differences(frame: &Frame) -> Option<Sheet> {
     let columns = vec![words("difference"), words("of"), numbers("tokens"), numbers("NLL").named("nll_nats")];
     let mut rows = Vec::new();
     for (first, other) in frame.tokens.others() {
-        for kind in Kind::EACH {
+        for kind in TokenKind::EACH {
             let counts = |token: &crate::measure::ScoredToken| token.position >= skip(frame) && kind.holds(token);
             let found = frame.tokens.to_first(other, &counts, frame.about.seed);
             rows.extend(found.map(|found| {

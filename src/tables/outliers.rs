@@ -1,7 +1,7 @@
 //! Tables of what was pooled over prompts: outliers, in all and by layer.
 
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
-use crate::frame::{Frame, Treated};
+use crate::frame::{ConditionKey, Frame};
 use crate::measure::MassiveAt;
 use crate::record::Record;
 use crate::table::short;
@@ -77,7 +77,7 @@ fn massive(frame: &Frame) -> Option<Sheet> {
 struct Place<'a> {
     model: &'a str,
     ctx_tok: usize,
-    treated: Treated,
+    treated: ConditionKey,
     region: Option<&'a str>,
     layer: Option<usize>,
 }
@@ -86,7 +86,7 @@ impl<'a> Place<'a> {
     fn of(record: &'a Record) -> Self {
         let (id, measure) = (&record.identity, &record.measure);
         let region = measure.region.as_deref();
-        Self { model: &id.model, ctx_tok: id.ctx_tok, treated: Treated::of(id), region, layer: measure.layer }
+        Self { model: &id.model, ctx_tok: id.ctx_tok, treated: ConditionKey::of(id), region, layer: measure.layer }
     }
 }
 

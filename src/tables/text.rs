@@ -37,7 +37,8 @@ fn sentences(sheet: &Sheet) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn table(sheet: &Sheet) -> Table {
+/// A table of results as it stands in a terminal.
+pub(crate) fn table(sheet: &Sheet) -> Table {
     let heading = |column: &super::Column| {
         let heading = column.heading.clone();
         if column.number { right(heading) } else { left(heading) }.key_if(column.key)

@@ -13,7 +13,7 @@ pub struct Batch {
     /// Weight of each target in the loss.
     pub weights: Vec<f32>,
     /// What each target is.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<TargetKind>,
 }
 
 /// Some rows of a batch.
@@ -38,7 +38,7 @@ impl Batch {
 
 /// What a target token is, for weighting and for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TargetKind {
     /// Ordinary text.
     Text,
     /// A digit of a value stated for the first time.
@@ -80,9 +80,9 @@ impl<'a> DataSource<'a> {
             let (inputs, targets) = (&document.ids[..stage.ctx_tok], &document.ids[1..]);
             for (&target, &digit) in targets.iter().zip(&document.digit[1..]) {
                 let kind = match digit {
-                    0 if self.digits.contains(&target) => Kind::NewDigit,
-                    0 => Kind::Text,
-                    position => Kind::Recall(position),
+                    0 if self.digits.contains(&target) => TargetKind::NewDigit,
+                    0 => TargetKind::Text,
+                    position => TargetKind::Recall(position),
                 };
                 batch.weights.push(weight(kind, loss));
                 batch.kinds.push(kind);
@@ -94,11 +94,11 @@ impl<'a> DataSource<'a> {
     }
 }
 
-fn weight(kind: Kind, loss: &LossSpec) -> f32 {
+fn weight(kind: TargetKind, loss: &LossSpec) -> f32 {
     match kind {
-        Kind::Text => 1.0,
-        Kind::NewDigit => loss.new_digits as f32,
-        Kind::Recall(1) => loss.first_digit as f32,
-        Kind::Recall(_) => loss.other_digits as f32,
+        TargetKind::Text => 1.0,
+        TargetKind::NewDigit => loss.new_digits as f32,
+        TargetKind::Recall(1) => loss.first_digit as f32,
+        TargetKind::Recall(_) => loss.other_digits as f32,
     }
 }

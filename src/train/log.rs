@@ -1,6 +1,6 @@
 //! What training writes down: a line of means every so many tokens, and needle evaluations.
 
-use super::data::{Batch, Kind};
+use super::data::{Batch, TargetKind};
 use crate::files;
 use crate::ops::TokenScores;
 use anyhow::{Context, Result};
@@ -98,12 +98,12 @@ impl Tally {
         self.grad_norm.0 += grad_norm;
         for (kind, score) in batch.kinds.iter().zip(scores) {
             match kind {
-                Kind::Text => {
+                TargetKind::Text => {
                     self.text.0 .0 += f64::from(score.nll_nats);
                     self.text.1 += 1;
                 }
-                Kind::NewDigit => {}
-                Kind::Recall(position) => {
+                TargetKind::NewDigit => {}
+                TargetKind::Recall(position) => {
                     let slot = &mut self.recall[usize::from(*position).clamp(1, 4) - 1];
                     slot.0 += usize::from(score.hit);
                     slot.1 += 1;

@@ -18,7 +18,7 @@ mod watch;
 
 pub use adamw::{AdamW, Gradients};
 pub use course::{write as write_course, Course, CourseLine};
-pub use data::{Batch, DataSource, Kind, Part};
+pub use data::{Batch, DataSource, Part, TargetKind};
 pub use log::{EvalLine, LogLine};
 pub use spec::*;
 pub use step::{step, tensors, variables, Stepped};
@@ -30,7 +30,7 @@ pub use watch::LayerLine;
 use crate::model::ModelConfig;
 use crate::prompt::Tokenizer;
 use anyhow::{Context, Result};
-use run::Run;
+use run::Trainer;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -125,7 +125,7 @@ struct Whole<'a> {
 
 impl Whole<'_> {
     fn train(&self, run: &TrainRun, report: &(dyn Fn(usize, &str) + Sync)) -> Result<Outcome> {
-        let one = Run {
+        let one = Trainer {
             spec: self.spec,
             config: &self.configs[run.variant],
             init: self.spec.variants[run.variant].init(),

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// What is trained, and where.
-pub(super) struct Run<'a> {
+pub(super) struct Trainer<'a> {
     pub(super) spec: &'a TrainSpec,
     pub(super) config: &'a ModelConfig,
     pub(super) init: Init,
@@ -34,7 +34,7 @@ pub(super) struct Run<'a> {
 
 /// The moving parts of a run.
 struct Session<'a> {
-    run: &'a Run<'a>,
+    run: &'a Trainer<'a>,
     _lock: Option<File>,
     vars: BTreeMap<String, Var>,
     model: Transformer,
@@ -50,7 +50,7 @@ struct Session<'a> {
     message: String,
 }
 
-impl Run<'_> {
+impl Trainer<'_> {
     /// Trains to the end, or until it is told to stop.
     ///
     /// # Errors

@@ -121,7 +121,7 @@ impl Attend for Contexts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{step, tensors, variables, AdamW, Kind};
+    use super::super::{step, tensors, variables, AdamW, TargetKind};
     use super::*;
     use crate::attention::Variant;
     use crate::model::Sizes;
@@ -142,7 +142,7 @@ mod tests {
             inputs: vec![ids[..32].to_vec()],
             targets: ids[1..].to_vec(),
             weights: vec![1.0; 32],
-            kinds: vec![Kind::Text; 32],
+            kinds: vec![TargetKind::Text; 32],
         };
         let model = Transformer::build(&config, &mut tensors(&vars)).unwrap();
         let done = step(&model, &mut optimizer, &batch, 1e-3).unwrap();

@@ -1,10 +1,10 @@
 //! `difftool compare` from outside, on small results with known differences.
 
 use assert_cmd::Command;
-use difftool::compare::{compare, Column, Condition, Correction, MetricName, Metrics, Request, Where};
+use difftool::compare::{compare, Correction, FailIf, Field, MetricName, Metrics, Request, Where};
 use difftool::manifest::{Manifest, ModelInfo, Output};
 use difftool::plot::read_recipe;
-use difftool::record::{Identity, Measure, Record, Writer};
+use difftool::record::{Found, Identity, Record, Writer};
 use proptest::prelude::*;
 use serde_json::{json, Value};
 use std::fs;
@@ -62,7 +62,7 @@ impl Run {
             let identity = Arc::new(self.identity(prompt, query));
             let mut add = |metric: &'static str, region: Option<&'static str>, layer, value| {
                 let (region, unit, value) = (region.map(Into::into), Some("fraction".into()), Some(value));
-                let measure = Measure { metric: metric.into(), region, layer, value, unit, ..Measure::default() };
+                let measure = Found { metric: metric.into(), region, layer, value, unit, ..Found::default() };
                 records.push(Record { identity: identity.clone(), measure });
             };
             // The transformer misses every third prompt, other models none.
@@ -476,7 +476,7 @@ fn all_formats_show_the_same_rows() {
         }
     }
     let markdown = scratch.stdout("a b --format markdown");
-    assert!(markdown.starts_with("| metric | compared |") && markdown.contains("\n| :-- |"), "{markdown}");
+    assert!(markdown.starts_with("| metric | compared |") && markdown.contains("\n| --- |"), "{markdown}");
     assert_eq!(markdown.lines().count(), 4);
 }
 
@@ -629,7 +629,7 @@ fn request(a: &Path, b: &Path) -> Request {
         baseline: None,
         metrics: Metrics::All,
         wheres: Vec::new(),
-        group_by: vec![Column::CtxTok],
+        group_by: vec![Field::CtxTok],
         replicates: None,
         correction: Correction::Bh,
         detect: None,
@@ -708,7 +708,7 @@ proptest! {
 
     #[test]
     fn any_words_are_read_or_refused(text in "\\PC*") {
-        prop_assert!(text.parse::<Condition>().is_err() || text.contains(['<', '>']));
+        prop_assert!(text.parse::<FailIf>().is_err() || text.contains(['<', '>']));
         prop_assert!(text.parse::<MetricName>().is_err() || !text.trim().is_empty());
         prop_assert!(text.parse::<Where>().is_err() || text.contains('='));
     }

@@ -21,8 +21,8 @@ struct Ledger {
     pooled: BTreeMap<Place, u32>,
 }
 
-fn found(metric: &'static str, value: f64) -> record::Measure {
-    record::Measure { metric: metric.into(), value: Some(value), ..record::Measure::default() }
+fn found(metric: &'static str, value: f64) -> record::Found {
+    record::Found { metric: metric.into(), value: Some(value), ..record::Found::default() }
 }
 
 impl Measure for Ledger {
@@ -51,7 +51,7 @@ impl Measure for Ledger {
         Ok(Box::new(u32::from_le_bytes(bytes.try_into()?)))
     }
 
-    fn finish(&mut self) -> Vec<(Place, record::Measure)> {
+    fn finish(&mut self) -> Vec<(Place, record::Found)> {
         self.pooled.iter().map(|(place, sum)| (*place, found("ledger", f64::from(*sum)))).collect()
     }
 }

@@ -4,7 +4,7 @@ use assert_cmd::Command;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use difftool::manifest::{Manifest, ModelInfo, Output};
-use difftool::record::{Identity, Measure, Record, Writer};
+use difftool::record::{Found, Identity, Record, Writer};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ impl Fixture {
                 let identity = Arc::new(identity(model, seed, bits));
                 let record = |metric: &'static str, region: Option<&'static str>, value: f64| Record {
                     identity: identity.clone(),
-                    measure: Measure { region: region.map(Into::into), ..measure(metric, value) },
+                    measure: Found { region: region.map(Into::into), ..measure(metric, value) },
                 };
                 self.records.push(record("exact", None, f64::from(u8::from(seed < hits))));
                 self.records.push(record("share_abs", Some("answer"), share));
@@ -104,8 +104,8 @@ fn identity(model: &str, seed: u64, bits: Option<u32>) -> Identity {
     }
 }
 
-fn measure(metric: &'static str, value: f64) -> Measure {
-    Measure { metric: metric.into(), value: Some(value), n: Some(1), ..Measure::default() }
+fn measure(metric: &'static str, value: f64) -> Found {
+    Found { metric: metric.into(), value: Some(value), n: Some(1), ..Found::default() }
 }
 
 /// A PNG of one pixel with a recipe.
@@ -297,7 +297,7 @@ fn scopes_are_told_apart() {
         let condition = Some("quantise(4, row)".into());
         let identity = Identity { condition, scope: Some("row".into()), ..(*record.identity).clone() };
         let value = if record.measure.metric == "exact" { Some(1.0) } else { record.measure.value };
-        Record { identity: Arc::new(identity), measure: Measure { value, ..record.measure.clone() } }
+        Record { identity: Arc::new(identity), measure: Found { value, ..record.measure.clone() } }
     };
     let records: Vec<Record> = fixture.records.iter().filter(|r| r.identity.bits.is_some()).map(by_row).collect();
     fixture.records.extend(records);
@@ -319,7 +319,7 @@ fn what_was_pooled_over_prompts_is_a_table_without_intervals() {
     fixture.records.clear();
     for (layer, metric, value) in [(None, "top_1", 38.8), (None, "median", 2.12), (Some(0), "top_1", 36.9)] {
         let identity = Identity { sample: None, seed: None, task: "text".into(), ..identity("diff", 0, None) };
-        let measure = Measure { layer, region: Some("logits".into()), ..measure(metric, value) };
+        let measure = Found { layer, region: Some("logits".into()), ..measure(metric, value) };
         fixture.records.push(Record { identity: Arc::new(identity), measure });
     }
     let markdown = Scratch::new(&fixture).stdout(&["run", "--format", "markdown"]);
@@ -332,7 +332,7 @@ fn measures_that_the_report_does_not_know_are_shown_too() {
     let mut fixture = Fixture::needle();
     let known = fixture.records[0].clone();
     let unit = Some("keys".into());
-    fixture.records.push(Record { measure: Measure { unit, ..measure("novelty", 7.5) }, ..known });
+    fixture.records.push(Record { measure: Found { unit, ..measure("novelty", 7.5) }, ..known });
     let markdown = Scratch::new(&fixture).stdout(&["run", "--format", "markdown"]);
     let row = &rows(&markdown, "Other measures")[0];
     assert!(
@@ -345,7 +345,7 @@ fn failures_are_listed() {
     let mut fixture = Fixture::needle();
     let identity = Arc::new(identity("diff", 3, None));
     let error = Some("no room\nfor <6> needles".into());
-    fixture.records.push(Record { identity, measure: Measure { metric: "cell".into(), error, ..Measure::default() } });
+    fixture.records.push(Record { identity, measure: Found { metric: "cell".into(), error, ..Found::default() } });
     let scratch = Scratch::new(&fixture);
     let page = scratch.stdout(&["run"]);
     assert!(page.contains("1 of the measurements failed.") && page.contains("for &#60;6&#62; needles"));

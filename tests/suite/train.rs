@@ -142,7 +142,7 @@ fn random_batch(vocab: usize, rows: usize, t: usize) -> Batch {
     let mut rng = Rng::new(0, "test batch");
     let mut ids = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.below(vocab) as u32).collect() };
     let inputs = (0..rows).map(|_| ids(t)).collect();
-    Batch { inputs, targets: ids(rows * t), weights: vec![1.0; rows * t], kinds: vec![Kind::Text; rows * t] }
+    Batch { inputs, targets: ids(rows * t), weights: vec![1.0; rows * t], kinds: vec![TargetKind::Text; rows * t] }
 }
 
 fn values(tensor: &Tensor) -> Vec<f32> {
@@ -413,9 +413,9 @@ fn a_batch_weighs_its_targets_by_what_they_are() {
     let mut seen = [0; 3];
     for ((&target, &kind), &weight) in batch.targets.iter().zip(&batch.kinds).zip(&batch.weights) {
         let (slot, want) = match kind {
-            Kind::Text => (0, 1.0),
-            Kind::NewDigit => (1, 0.5),
-            Kind::Recall(_) => (2, 2.0),
+            TargetKind::Text => (0, 1.0),
+            TargetKind::NewDigit => (1, 0.5),
+            TargetKind::Recall(_) => (2, 2.0),
         };
         assert_eq!((digit(target), weight), (slot > 0, want), "{kind:?} {target}");
         seen[slot] += 1;

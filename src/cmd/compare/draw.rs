@@ -3,7 +3,7 @@
 use super::group_value;
 use super::print::difference;
 use crate::cli::CompareArgs;
-use crate::compare::{Column, Comparison, Row};
+use crate::compare::{Comparison, Field, Row};
 use crate::hash::sha256_file;
 use crate::plot::{forest, Estimate, ForestPanel, ForestRow, Heading};
 use crate::stats::RESAMPLES;
@@ -42,11 +42,11 @@ fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 /// Rows of one metric and region, labelled with the groups that tell them apart.
-fn panel(rows: &[Row], groups: &[Column]) -> ForestPanel {
+fn panel(rows: &[Row], groups: &[Field]) -> ForestPanel {
     let first = &rows[0];
     let differs =
-        |column: &Column| rows.iter().any(|row| row.group.get(column.name()) != first.group.get(column.name()));
-    let groups: Vec<Column> = groups.iter().copied().filter(differs).collect();
+        |column: &Field| rows.iter().any(|row| row.group.get(column.name()) != first.group.get(column.name()));
+    let groups: Vec<Field> = groups.iter().copied().filter(differs).collect();
     ForestPanel {
         title: first.name(),
         unit: first.unit.clone().unwrap_or_default(),
@@ -54,7 +54,7 @@ fn panel(rows: &[Row], groups: &[Column]) -> ForestPanel {
     }
 }
 
-fn forest_row(row: &Row, groups: &[Column]) -> ForestRow {
+fn forest_row(row: &Row, groups: &[Field]) -> ForestRow {
     // The mean of resampled means may lie a rounding error outside when all differences are equal.
     let interval = row.lo.zip(row.hi).map(|(lo, hi)| (lo.min(row.diff), hi.max(row.diff)));
     let values: Vec<String> = groups.iter().filter_map(|column| group_value(row, *column)).collect();

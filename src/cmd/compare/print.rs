@@ -2,9 +2,9 @@
 
 use crate::cli::{CompareArgs, Format};
 use crate::compare::{Comparison, Correction, Row};
+use crate::report::markdown_table;
 use crate::stats::{LEVEL, RESAMPLES};
-use crate::table::{left, right, Table};
-use crate::tables::{numbers, words, Cell, Column, Sheet};
+use crate::tables::{numbers, table, words, Cell, Column, Sheet};
 use anyhow::Result;
 use serde_json::json;
 use std::io::Write;
@@ -13,91 +13,88 @@ use std::io::Write;
 pub(super) fn print(comparison: &Comparison, args: &CompareArgs) -> Result<()> {
     let mut out = crate::terminal::stdout();
     match args.format {
-        Format::Table => writeln!(out, "{}", table(comparison, args.correction))?,
+        Format::Table => writeln!(out, "{}", table(&sheet(comparison, args.correction)))?,
         Format::Csv => write_csv(comparison, &mut out)?,
         Format::Json => writeln!(out, "{:#}", json_of(comparison, args))?,
-        Format::Markdown => write_markdown(comparison, args.correction, &mut out)?,
+        Format::Markdown => write!(out, "{}", markdown_table(&sheet(comparison, args.correction)))?,
     }
     out.flush()?;
     Ok(())
 }
 
-/// A column for people.
-struct TableColumn {
-    heading: &'static str,
-    /// Whether it stands left.
-    words: bool,
-    /// Whether it says what a row is about.
-    key: bool,
+/// A column of rows: its head, and what stands under it.
+struct Shown {
+    head: Column,
     cell: Box<dyn Fn(&Row) -> String>,
 }
 
-impl TableColumn {
-    fn new(heading: &'static str, words: bool, cell: impl Fn(&Row) -> String + 'static) -> Self {
-        Self { heading, words, key: false, cell: Box::new(cell) }
+impl Shown {
+    fn words(heading: &'static str, cell: impl Fn(&Row) -> String + 'static) -> Self {
+        Self { head: words(heading), cell: Box::new(cell) }
+    }
+
+    fn number(heading: &'static str, cell: impl Fn(&Row) -> String + 'static) -> Self {
+        Self { head: numbers(heading), cell: Box::new(cell) }
     }
 
     fn key(self) -> Self {
-        Self { key: true, ..self }
+        Self { head: self.head.key(), ..self }
+    }
+
+    fn of(&self, row: &Row) -> Cell {
+        let text = (self.cell)(row);
+        // Sorted by the number that it begins with.
+        let exact = text.split([' ', '/']).next().and_then(|first| first.trim_start_matches('<').parse().ok());
+        Cell { exact: exact.filter(|_| self.head.number), ..Cell::words(text) }
     }
 }
 
-/// What the table and the Markdown table show.
-fn columns(comparison: &Comparison, correction: Correction) -> Vec<TableColumn> {
+/// What all tables of rows show.
+fn columns(comparison: &Comparison, correction: Correction) -> Vec<Shown> {
     let rows = &comparison.rows;
-    let words = |heading, cell: fn(&Row) -> String| TableColumn::new(heading, true, cell);
-    let number = |heading, cell: fn(&Row) -> String| TableColumn::new(heading, false, cell);
     let mut columns = vec![
-        words("metric", Row::name).key(),
-        words("compared", |row| format!("{} - {}", row.other, row.baseline)).key(),
+        Shown::words("metric", Row::name).key(),
+        Shown::words("compared", |row| format!("{} - {}", row.other, row.baseline)).key(),
     ];
     for group in &comparison.groups {
         let name = group.name();
         let value = move |row: &Row| row.group.get(name).cloned().unwrap_or_default();
-        columns.push(TableColumn::new(name, group.is_text(), value).key());
+        let shown = if group.is_text() { Shown::words(name, value) } else { Shown::number(name, value) };
+        columns.push(shown.key());
     }
     if rows.iter().any(|row| row.level != rows[0].level) {
-        columns.push(words("of", |row| row.level.name().to_owned()).key());
+        columns.push(Shown::words("of", |row| row.level.name().to_owned()).key());
     }
     if rows.iter().any(|row| row.seeds.is_some()) {
-        columns.push(number("seeds", |row| row.seeds.map_or("-".to_owned(), |n| n.to_string())));
+        columns.push(Shown::number("seeds", |row| row.seeds.map_or("-".to_owned(), |n| n.to_string())));
     }
     columns.extend([
-        words("unit", |row| row.unit.clone().unwrap_or_default()),
-        number("n", |row| row.n.to_string()),
-        number("cells", |row| row.cells.to_string()),
-        number("baseline", |row| fixed(row.mean_baseline, decimals(row))),
-        number("other", |row| fixed(row.mean_other, decimals(row))),
-        number("difference [95 %]", difference),
-        number("detectable", |row| row.detectable.map_or("-".to_owned(), |size| fixed(size, decimals(row)))),
-        number("wins/ties/losses", |row| format!("{}/{}/{}", row.wins, row.ties, row.losses)),
-        words("test", |row| row.test.map_or("-", |test| test.name()).to_owned()),
-        number(p_heading(correction), |row| row.p_adjusted.map_or("-".to_owned(), p_value)),
+        Shown::words("unit", |row| row.unit.clone().unwrap_or_default()),
+        Shown::number("n", |row| row.n.to_string()),
+        Shown::number("cells", |row| row.cells.to_string()),
+        Shown::number("baseline", |row| fixed(row.mean_baseline, decimals(row))),
+        Shown::number("other", |row| fixed(row.mean_other, decimals(row))),
+        Shown::number("difference [95 %]", difference),
+        Shown::number("detectable", |row| row.detectable.map_or("-".to_owned(), |size| fixed(size, decimals(row)))),
+        Shown::number("wins/ties/losses", |row| format!("{}/{}/{}", row.wins, row.ties, row.losses)),
+        Shown::words("test", |row| row.test.map_or("-", |test| test.name()).to_owned()),
+        Shown::number(p_heading(correction), |row| row.p_adjusted.map_or("-".to_owned(), p_value)),
     ]);
     if rows.iter().any(|row| row.needed.is_some()) {
-        columns.push(number("n needed", |row| row.needed.map_or("-".to_owned(), |n| n.to_string())));
+        columns.push(Shown::number("n needed", |row| row.needed.map_or("-".to_owned(), |n| n.to_string())));
     }
     columns
 }
 
-/// The table for a report; nothing if there is no row.
-pub(in crate::cmd) fn sheet(comparison: &Comparison, correction: Correction) -> Option<Sheet> {
+/// The table, for terminals, Markdown and reports.
+pub(in crate::cmd) fn sheet(comparison: &Comparison, correction: Correction) -> Sheet {
     let columns = columns(comparison, correction);
-    let heading = |column: &TableColumn| {
-        let heading = if column.words { words(column.heading) } else { numbers(column.heading) };
-        Column { key: column.key, ..heading }
-    };
-    let cell = |column: &TableColumn, row: &Row| {
-        let text = (column.cell)(row);
-        // Sorted by the number that it begins with.
-        let exact = text.split([' ', '/']).next().and_then(|first| first.trim_start_matches('<').parse().ok());
-        Cell { exact: exact.filter(|_| !column.words), ..Cell::words(text) }
-    };
-    let rows = comparison.rows.iter().map(|row| columns.iter().map(|column| cell(column, row)).collect()).collect();
+    let rows = comparison.rows.iter().map(|row| columns.iter().map(|column| column.of(row)).collect()).collect();
     let note =
         "Means over prompts, and their paired difference [95 % bootstrap interval]. Detectable: the smallest true \
                 difference that so many prompts would have shown with 80 % power.";
-    Sheet::new("compared", "Differences", note.to_owned(), columns.iter().map(heading).collect(), rows).trimmed()
+    let heads = columns.into_iter().map(|column| column.head).collect();
+    Sheet::new("compared", "Differences", note.to_owned(), heads, rows)
 }
 
 fn p_heading(correction: Correction) -> &'static str {
@@ -106,37 +103,6 @@ fn p_heading(correction: Correction) -> &'static str {
         Correction::Bh => "p (bh)",
         Correction::None => "p",
     }
-}
-
-fn table(comparison: &Comparison, correction: Correction) -> Table {
-    let columns = columns(comparison, correction);
-    let heading = |column: &TableColumn| {
-        let heading = if column.words { left(column.heading) } else { right(column.heading) };
-        if column.key {
-            heading.key()
-        } else {
-            heading
-        }
-    };
-    let headings: Vec<_> = columns.iter().map(heading).collect();
-    let mut table = Table::new(&headings);
-    for row in &comparison.rows {
-        table.row(columns.iter().map(|column| (column.cell)(row)));
-    }
-    table
-}
-
-fn write_markdown(comparison: &Comparison, correction: Correction, out: &mut impl Write) -> Result<()> {
-    let columns = columns(comparison, correction);
-    let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
-    writeln!(out, "{}", line(columns.iter().map(|column| column.heading.to_owned()).collect()))?;
-    let rule = |column: &TableColumn| if column.words { ":--".to_owned() } else { "--:".to_owned() };
-    writeln!(out, "{}", line(columns.iter().map(rule).collect()))?;
-    for row in &comparison.rows {
-        let cell = |column: &TableColumn| (column.cell)(row).replace('|', "\\|").replace('\n', " ");
-        writeln!(out, "{}", line(columns.iter().map(cell).collect()))?;
-    }
-    Ok(())
 }
 
 /// All numbers in full; a missing one is an empty field.

@@ -1,7 +1,7 @@
 //! The numbers of the pictures as matrices.
 
 use crate::measure::Maps;
-use crate::probe::{Grid, Quantity};
+use crate::probe::{PooledMap, Quantity};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -70,7 +70,7 @@ pub(super) fn write_data(
 }
 
 /// A matrix with the first key of every column above it and the first query of every row before it.
-fn write_csv(path: &Path, grid: &Grid, values: &[f32]) -> Result<()> {
+fn write_csv(path: &Path, grid: &PooledMap, values: &[f32]) -> Result<()> {
     let mut csv = csv::Writer::from_writer(File::create_new(path)?);
     let keys = grid.column_edges[..grid.columns].iter().map(ToString::to_string);
     csv.write_record(std::iter::once("query".to_owned()).chain(keys))?;

@@ -6,7 +6,7 @@ use crate::cli::{HeatmapArgs, MapKind, PoolingArg};
 use crate::cmd::session::Session;
 use crate::measure::Maps;
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
-use crate::probe::{Grid, Quantity};
+use crate::probe::{PooledMap, Quantity};
 use crate::table::short;
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl Picture<'_> {
         session: &Session,
         model: usize,
         maps: &Maps,
-        (quantity, (layer, _), grid): &(Quantity, (usize, usize), Grid),
+        (quantity, (layer, _), grid): &(Quantity, (usize, usize), PooledMap),
         index: usize,
         scales: &[ColourScale],
     ) -> MapPanel {
@@ -177,7 +177,7 @@ fn arranged(rows: Vec<Vec<MapPanel>>) -> Vec<Vec<MapPanel>> {
     all.chunks(across.unwrap_or(1)).map(<[MapPanel]>::to_vec).collect()
 }
 
-fn bins(grid: &Grid) -> Bins {
+fn bins(grid: &PooledMap) -> Bins {
     Bins { rows: grid.rows, columns: grid.columns, values: grid.values.clone() }
 }
 

@@ -1,13 +1,13 @@
 //! The figure: the NLL by position, and what models differ by.
 
-use crate::cmd::session::{Found, Session};
-use crate::frame::{Frame, Kind, Scored};
+use crate::cmd::session::{Gathered, Session};
+use crate::frame::{Frame, Scored, TokenKind};
 use crate::measure::{bin_of, bins, cumulative, Bin, Estimate, ScoredToken};
 use crate::plot::{curves, Curve, CurvePanel};
 use anyhow::Result;
 
 /// Draws the figure.
-pub(in crate::cmd) fn draw(session: &mut Session, found: &Found) -> Result<()> {
+pub(in crate::cmd) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
     let frame = &found.frame;
     let from = first_drawn(frame);
     let panels = panels(frame, from);
@@ -54,7 +54,7 @@ fn panels(frame: &Frame, from: u32) -> Vec<CurvePanel> {
         }),
     ];
     if frame.tokens.others().next().is_some() {
-        panels.extend([Kind::All, Kind::ArHit].map(|kind| {
+        panels.extend([TokenKind::All, TokenKind::ArHit].map(|kind| {
             let title = format!("difference to {first}: {}", kind.name());
             panel(&title, "difference (nats), below 0: better", &|of| {
                 let keep = |bin: Bin| move |token: &ScoredToken| bin.holds(token.position) && kind.holds(token);

@@ -9,7 +9,7 @@ pub use estimate::{bin_of, bins, comparable, cumulative, difference, estimate, g
 use super::{number, Findings, Kept, Measure, Place, Seen};
 use crate::attention::RowProbe;
 use crate::prompt::{Prompt, Tokenizer};
-use crate::record::Measure as Found;
+use crate::record::Found;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

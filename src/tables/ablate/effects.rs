@@ -229,7 +229,7 @@ impl Lookup<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Identity, Measure, Record};
+    use crate::record::{Found, Identity, Record};
     use std::sync::Arc;
 
     fn frame(numbers: &[(u64, Option<&'static str>, f64)]) -> Frame {
@@ -243,7 +243,7 @@ mod tests {
                     condition: condition.map(Into::into),
                     ..Identity::default()
                 };
-                let measure = Measure { metric: metric.into(), value: Some(value), ..Measure::default() };
+                let measure = Found { metric: metric.into(), value: Some(value), ..Found::default() };
                 frame.add(&Record { identity: Arc::new(identity), measure });
             }
         }

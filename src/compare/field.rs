@@ -9,7 +9,7 @@ use strum::{EnumCount, IntoStaticStr, VariantArray};
 /// prompt first, then what was asked of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum Column {
+pub enum Field {
     /// Name of the model.
     Model,
     /// Training seed of the model, where models are replicates; missing otherwise.
@@ -56,15 +56,15 @@ pub enum Column {
     Placed,
 }
 
-use Column::{
+use Field::{
     Bits, Cities, Condition, CtxTok, DepthRealPct, DepthReqPct, Head, Layer, Metric, Model, Needles, Placed, Query,
     Region, Replicate, Retrieve, Rows, Sample, Scope, Seed, Task, Variant,
 };
 
 /// How many columns there are.
-pub(super) const COLUMNS: usize = Column::COUNT;
+pub(super) const COLUMNS: usize = Field::COUNT;
 
-impl Column {
+impl Field {
     /// All columns, in order.
     pub const ALL: [Self; COLUMNS] = *Self::VARIANTS.first_chunk().expect("as many as there are");
 
@@ -178,12 +178,12 @@ impl Column {
 }
 
 /// Names of the columns that pass a test, separated by commas.
-pub(super) fn names(test: impl Fn(Column) -> bool) -> String {
-    let names: Vec<&str> = Column::ALL.into_iter().filter(|&column| test(column)).map(Column::name).collect();
+pub(super) fn names(test: impl Fn(Field) -> bool) -> String {
+    let names: Vec<&str> = Field::ALL.into_iter().filter(|&column| test(column)).map(Field::name).collect();
     names.join(", ")
 }
 
-impl FromStr for Column {
+impl FromStr for Field {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -192,7 +192,7 @@ impl FromStr for Column {
     }
 }
 
-impl fmt::Display for Column {
+impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -255,11 +255,11 @@ mod tests {
         let mut expected: Vec<String> =
             crate::record::columns().into_iter().filter(|name| !findings.contains(&name.as_str())).collect();
         let mut found: Vec<String> =
-            Column::ALL.iter().map(ToString::to_string).filter(|name| *name != of_names).collect();
+            Field::ALL.iter().map(ToString::to_string).filter(|name| *name != of_names).collect();
         expected.sort();
         found.sort();
         assert_eq!(found, expected);
-        assert!(Column::ALL.iter().enumerate().all(|(i, &column)| column as usize == i));
+        assert!(Field::ALL.iter().enumerate().all(|(i, &column)| column as usize == i));
     }
 
     #[test]
@@ -278,6 +278,6 @@ mod tests {
         assert_eq!(Bits.parse("none"), Ok(None));
         assert_eq!(Seed.parse("18446744073709551615"), Ok(Some(Value::Int(u64::MAX))));
         assert_eq!(CtxTok.parse("long"), Err("`long` is not a number, as ctx_tok is".into()));
-        assert!("depth".parse::<Column>().unwrap_err().contains("depth_req_pct"));
+        assert!("depth".parse::<Field>().unwrap_err().contains("depth_req_pct"));
     }
 }

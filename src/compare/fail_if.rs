@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// with `METRIC.baseline` and `METRIC.other` on one of the two means: `exact < -0.05` holds where accuracy fell by more
 /// than five points, `exact.hi < 0` where it surely fell, `exact.other < 0.9` where it is below 90 %.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Condition {
+pub struct FailIf {
     metric: MetricName,
     of: Of,
     operator: Operator,
@@ -46,7 +46,7 @@ enum Operator {
 const OPERATORS: [(&str, Operator); 4] =
     [("<=", Operator::AtMost), (">=", Operator::AtLeast), ("<", Operator::Less), (">", Operator::More)];
 
-impl FromStr for Condition {
+impl FromStr for FailIf {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -64,13 +64,13 @@ impl FromStr for Condition {
     }
 }
 
-impl fmt::Display for Condition {
+impl fmt::Display for FailIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Condition {
+impl FailIf {
     /// The rows for which it holds.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn holds(condition: &str, row: &Row) -> bool {
-        !condition.parse::<Condition>().unwrap().met(std::slice::from_ref(row)).unwrap().is_empty()
+        !condition.parse::<FailIf>().unwrap().met(std::slice::from_ref(row)).unwrap().is_empty()
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn what_cannot_be_judged_is_a_usage_error() {
         let refusal = |condition: &str| {
-            let error = condition.parse::<Condition>().unwrap().met(&[row(0.0, None)]).unwrap_err();
+            let error = condition.parse::<FailIf>().unwrap().met(&[row(0.0, None)]).unwrap_err();
             assert_eq!(crate::error::exit_code(&error), 2);
             error.to_string()
         };
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn conditions_that_cannot_be_read_say_what_they_are_like() {
         for bad in ["exact", "exact < five", "exact = 1", "< 0", "exact < inf", "share_abs[answer < 0"] {
-            assert!(bad.parse::<Condition>().is_err(), "{bad}");
+            assert!(bad.parse::<FailIf>().is_err(), "{bad}");
         }
     }
 }
