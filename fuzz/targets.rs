@@ -1,9 +1,9 @@
 //! What is fuzzed: everything that reads bytes of strangers. A target must return, whatever the bytes are; that it returns an
 //! error is fine. `cargo fuzz` calls them with inputs that it finds, the tests of the tool with seeded ones.
 
-use difftool::experiment::{cells_on_disk, Experiment};
+use difftool::experiment::{cells_on_disk, Experiment, Measures};
 use difftool::manifest::Manifest;
-use difftool::measure::{MeasureName, Measures};
+use difftool::measure::MeasureName;
 use difftool::model::{Checkpoint, ModelConfig};
 use difftool::prompt::{ChatTemplate, Tokenizer, TokenizerOptions};
 use difftool::record;

@@ -3,14 +3,16 @@
 pub(crate) mod examples;
 mod values;
 
-pub use values::{IndexRange, TokenRange, TokenSpan};
+pub use values::{IndexRange, TokenRange};
 
 use crate::attention::Selection;
 use crate::compare::{Correction, FailIf, Field, Replicates, Where, SEED_FOLDERS};
 use crate::experiment::Shard;
+use crate::experiment::{MapKind, TokenSpan};
 use crate::measure::AR_MAX_COUNT;
 use crate::model::Layout;
 use crate::plot::Page;
+use crate::probe::Pooling;
 use crate::prompt::{BosChoice, Order};
 use crate::quant::Scope;
 use crate::treatment::{Ranking, Rows};
@@ -121,6 +123,9 @@ pub struct OnePromptArgs {
     /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
     #[arg(long, value_name = "FILE|DIR")]
     pub haystack: Option<PathBuf>,
+    /// Print the experiment file that does the same (`difftool run FILE`), and do nothing
+    #[arg(long)]
+    pub print_experiment: bool,
 }
 
 /// Which models, what of them, and where the results go.
@@ -390,8 +395,8 @@ pub struct HeatmapArgs {
     #[arg(long, conflicts_with_all = ["layer", "head", "data", "full"])]
     pub grid: bool,
     /// How pairs of tokens share a bin: the one of largest magnitude, their mean, or their sum
-    #[arg(long, value_enum, default_value_t = PoolingArg::Max)]
-    pub pool: PoolingArg,
+    #[arg(long, value_enum, default_value_t = Pooling::Max)]
+    pub pool: Pooling,
     /// Longer side of a map, in pixels
     #[arg(long, default_value_t = 560, value_name = "PIXELS")]
     pub size: u32,
@@ -411,6 +416,10 @@ pub struct HeatmapArgs {
     /// Write --data token by token instead of pooled
     #[arg(long, requires = "data")]
     pub full: bool,
+    /// The same prompt once more under a condition, as in "mask(noise)" or "ablate(0.3+2.1)", beside the untreated map; may
+    /// be repeated
+    #[arg(long, value_name = "CONDITION")]
+    pub condition: Vec<String>,
     /// The prompt.
     #[command(flatten)]
     pub prompt: OnePromptArgs,
@@ -442,34 +451,6 @@ pub struct ExploreArgs {
     /// Models and output.
     #[command(flatten)]
     pub run: RunArgs,
-}
-
-/// What a heat-map shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum MapKind {
-    /// What weighs the values: A1 - lambda A2, or the only map
-    Effective,
-    /// The first softmax map
-    A1,
-    /// The second softmax map
-    A2,
-    /// Scaled logits of the first map
-    Logits1,
-    /// Scaled logits of the second map
-    Logits2,
-    /// A1, A2, lambda A2 and A1 - lambda A2 in one figure
-    All,
-}
-
-/// How numbers share a bin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PoolingArg {
-    /// The number of largest magnitude, with its sign
-    Max,
-    /// The mean over pairs of tokens
-    Mean,
-    /// The sum
-    Sum,
 }
 
 /// `difftool quantize`.

@@ -23,6 +23,8 @@ pub const MANIFEST: &str = "manifest.json";
 pub const TOKENS: &str = "tokens.csv";
 /// Massive activations.
 pub const MASSIVE: &str = "massive.csv";
+/// Heads that were drawn, or kept token by token.
+pub const DRAWN: &str = "drawn.csv";
 /// Heads of each model by the rankings that conditions are written with.
 pub const RANKINGS: &str = "rankings.csv";
 /// What models said by themselves: one JSON object per prompt and model.

@@ -1,7 +1,9 @@
 //! Values of flags: how they are read, and what the help says of each.
 
 use crate::compare::Correction;
+use crate::experiment::MapKind;
 use crate::model::{Layout, MOST_TOKENS};
+use crate::probe::Pooling;
 use crate::prompt::Order;
 use crate::quant::Scope;
 use crate::treatment::{Ranking, Rows};
@@ -52,6 +54,21 @@ value_enum!(Order {
     Alternating: "alternating", "One example of each class in turn";
 });
 
+value_enum!(MapKind {
+    Effective: "effective", "What weighs the values: A1 - lambda A2, or the only map";
+    A1: "a1", "The first softmax map";
+    A2: "a2", "The second softmax map";
+    Logits1: "logits1", "Scaled logits of the first map";
+    Logits2: "logits2", "Scaled logits of the second map";
+    All: "all", "A1, A2, lambda A2 and A1 - lambda A2 in one figure";
+});
+
+value_enum!(Pooling {
+    Max: "max", "The number of largest magnitude, with its sign";
+    Mean: "mean", "The mean over pairs of tokens";
+    Sum: "sum", "The sum";
+});
+
 value_enum!(Correction {
     Holm: "holm", "Against any false alarm among all rows";
     Bh: "bh", "Against too large a share of false alarms (Benjamini and Hochberg)";
@@ -66,31 +83,6 @@ value_enum!(Layout {
     MicrosoftV2: "microsoft-v2", "DIFF V2 as in Microsoft's file: pairs (2i, 2i+1) on one key head, lambda per token and head";
     Scalar: "scalar", "One scalar lambda per layer, pairs (i, i+H), one norm over all heads";
 });
-
-/// Token positions: `4000..4096` with the second left out, or an open `4000..`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenSpan {
-    /// First position.
-    pub start: usize,
-    /// One past the last; nothing for the end of the text.
-    pub end: Option<usize>,
-}
-
-impl FromStr for TokenSpan {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not a range of token positions such as 0..80 or 4000..");
-        let (start, end) = text.split_once("..").ok_or_else(bad)?;
-        let number = |text: &str| text.trim().parse::<usize>().map_err(|_| bad());
-        let start = if start.is_empty() { 0 } else { number(start)? };
-        let end = if end.is_empty() { None } else { Some(number(end)?) };
-        if end.is_some_and(|end| end <= start) {
-            return Err(format!("`{text}` holds no token"));
-        }
-        Ok(Self { start, end })
-    }
-}
 
 /// Layers or heads: `3`, or `0..3` with both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,17 +171,8 @@ mod tests {
         agree::<Scope>();
         agree::<Correction>();
         agree::<Layout>();
-    }
-
-    #[test]
-    fn token_positions_may_be_open_but_not_empty() {
-        let parse = |text: &str| text.parse::<TokenSpan>().map(|span| (span.start, span.end));
-        assert_eq!(parse("10..20"), Ok((10, Some(20))));
-        assert_eq!(parse("10.."), Ok((10, None)));
-        assert_eq!(parse("..20"), Ok((0, Some(20))));
-        for bad in ["", "10", "20..10", "5..5", "a..b"] {
-            assert!(parse(bad).is_err(), "{bad}");
-        }
+        agree::<MapKind>();
+        agree::<Pooling>();
     }
 
     #[test]

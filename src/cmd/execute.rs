@@ -2,15 +2,15 @@
 //! expected.
 
 use super::session::{Gathered, How, Session};
-use super::{ablate, heads, needle, nll, outliers, quantize, ratio, shots};
+use super::{ablate, explore, heads, heatmap, needle, nll, outliers, quantize, ratio, shots};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::error::{unless_broken_pipe, Unmet};
 use crate::experiment::{finished, Experiment, Setup, Show, Start};
 use crate::frame::{About, Frame};
 use crate::record::Record;
-use crate::runfolder::{GENERATIONS, MASSIVE, RANKINGS, TOKENS};
+use crate::runfolder::{CELLS, DRAWN, EXPERIMENT, GENERATIONS, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::tables;
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 
 /// Runs a preset, or prints it.
 ///
@@ -39,11 +39,18 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
         return look_again(&experiment, &how, &records);
     }
     let draw = figures(experiment.show);
+    if let Start::New(out) = &how.part.start {
+        heatmap::check_data(&experiment, out.as_deref())?;
+    }
     how.start_threads()?;
     let setup = Setup::load(experiment)?;
     let (mut frame, mut measures) = (Frame::new(setup.about()), setup.measures()?);
     let mut session = Session::run(setup, how, &mut measures.list(), &mut |record| frame.add(record))?;
+    if session.setup.experiment.show.is_of_maps() && !session.run.is_complete() {
+        return discard(&session);
+    }
     (frame.tokens, frame.massive) = (session.setup.tokens(&measures), session.setup.massive(&measures));
+    frame.drawn = session.setup.drawn_heads(&measures);
     let found = Gathered { frame, measures };
     let whole = session.shard.is_none();
     let mut drawn = Ok(());
@@ -65,6 +72,16 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     drawn.context("the results are complete, but not their figures")
 }
 
+/// Of one prompt there is all or nothing: a folder without its maps would only stand in the way of the next attempt.
+fn discard(session: &Session) -> Result<()> {
+    let folder = session.run.outputs.folder().path();
+    for file in [RESULTS, CELLS, EXPERIMENT] {
+        let _ = std::fs::remove_file(folder.join(file));
+    }
+    let _ = std::fs::remove_dir(folder);
+    bail!("stopped before the map was there; nothing is left in {}", folder.display())
+}
+
 /// Writes what measures pooled and records have no columns for, as files of their own.
 fn write_pooled(session: &mut Session, found: &Gathered) -> Result<()> {
     let (frame, outputs) = (&found.frame, &mut session.run.outputs);
@@ -73,6 +90,9 @@ fn write_pooled(session: &mut Session, found: &Gathered) -> Result<()> {
     }
     if !frame.massive.is_empty() {
         outputs.save_table(MASSIVE, &frame.massive)?;
+    }
+    if !frame.drawn.is_empty() {
+        outputs.save_table(DRAWN, &frame.drawn)?;
     }
     let ranked = session.setup.ranked_heads()?;
     if !ranked.is_empty() {
@@ -110,7 +130,8 @@ fn figures(show: Show) -> Draw {
         Show::Ablate => ablate::draw,
         Show::Outliers => outliers::draw,
         Show::Nll => nll::draw,
-        Show::Heatmap | Show::Explore => unreachable!("maps are shown by their own commands"),
+        Show::Heatmap => heatmap::draw,
+        Show::Explore => explore::draw,
     }
 }
 

@@ -1,10 +1,11 @@
 //! From the flags that presets share to the experiment they ask for.
 
 use crate::bail_usage;
-use crate::cli::{OnePromptArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
+use crate::cli::{OnePromptArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
 use crate::error::{exit_code, Unmet, Usage};
 use crate::experiment::{Experiment, Grid, NeedleGrid, Show, TextGrid};
 use crate::models::{self, Reading};
+use crate::treatment::Condition;
 use anyhow::{anyhow, Error, Result};
 use std::path::Path;
 
@@ -92,9 +93,32 @@ pub(super) fn one_ctx_tok(
     }
 }
 
+/// The experiment of a command that looks at one prompt.
+pub(super) fn of_one_prompt(
+    show: Show,
+    run: &RunArgs,
+    prompt: &OnePromptArgs,
+    text: Option<&Path>,
+) -> Result<Experiment> {
+    let why = format!("{} looks at one prompt", show.name());
+    let ctx_tok = one_ctx_tok(prompt.ctx.as_ref(), &run.model, &run.reading, &why)?;
+    experiment(show, run, prompt.grid(ctx_tok, text), prompt.haystack.as_deref(), text)
+}
+
+/// Conditions by their names.
+pub(super) fn conditions(names: &[String]) -> Result<Vec<Condition>> {
+    let condition = |name: &String| name.parse().or_else(|error: String| bail_usage!("--condition: {error}"));
+    names.iter().map(condition).collect()
+}
+
 impl OnePromptArgs {
+    /// All of the run: of one prompt there is no part.
+    pub(super) fn part(&self) -> PartArgs {
+        PartArgs { print_experiment: self.print_experiment, ..PartArgs::default() }
+    }
+
     /// A grid of it alone: a needle prompt, or the beginning of a text.
-    pub(super) fn grid(&self, ctx_tok: usize, text: Option<&Path>) -> Grid {
+    fn grid(&self, ctx_tok: usize, text: Option<&Path>) -> Grid {
         let (ctx_tok, seed) = (vec![ctx_tok], self.seed);
         match text {
             Some(_) => Grid::Text(TextGrid { ctx_tok, samples: 1, stride: None, seed }),
@@ -172,7 +196,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 36] = [
+const FIELDS: [(&str, &str); 42] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -194,6 +218,12 @@ const FIELDS: [(&str, &str); 36] = [
     ("layer", "--layer"),
     ("head", "--head"),
     ("queries", "--query"),
+    ("map", "--map"),
+    ("every_head", "--grid"),
+    ("size_px", "--size"),
+    ("data", "--data"),
+    ("keep", "--keep"),
+    ("condition", "--condition"),
     ("keys", "--key"),
     ("full", "--full"),
     ("layout", "--layout"),

@@ -3,9 +3,9 @@
 use super::progress::Terminal;
 use super::{plural, recipe, start_threads, stop_on_signal};
 use crate::cli::{OutputArgs, PartArgs};
-use crate::experiment::{self, Finished, Part, Setup, Shard, Start};
+use crate::experiment::{self, Finished, Measures, Part, Setup, Shard, Start};
 use crate::frame::Frame;
-use crate::measure::{Measure, Measures};
+use crate::measure::Measure;
 use crate::plot::{Figure, Heading};
 use crate::record::Record;
 use crate::runfolder::RESULTS;
@@ -19,12 +19,6 @@ pub(super) struct How {
 }
 
 impl How {
-    /// From the beginning, all of it.
-    pub(super) fn whole(output: &OutputArgs) -> Self {
-        let part = Part { start: Start::New(output.out.clone()), shard: None };
-        Self { output: output.clone(), part }
-    }
-
     /// As flags say.
     pub(super) fn new(output: &OutputArgs, part: &PartArgs) -> Self {
         let start = part.resume.clone().map_or_else(|| Start::New(output.out.clone()), Start::Resume);
@@ -90,12 +84,12 @@ impl Session {
         let (run, folder) = (&self.run, self.run.outputs.folder());
         let path = folder.path().display();
         if !run.is_complete() {
-            let resume = if run.can_be_resumed() {
-                format!("; the same command with --resume {path} goes on, instead of --out")
-            } else {
-                String::new()
-            };
-            bail!("stopped after {} of {} prompts; what was measured is in {path}{resume}", run.finished, run.cells);
+            bail!(
+                "stopped after {} of {} prompts; what was measured is in {path}; the same command with --resume {path} \
+                 goes on, instead of --out",
+                run.finished,
+                run.cells
+            );
         }
         if run.failures > 0 {
             bail!(

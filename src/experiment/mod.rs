@@ -3,7 +3,10 @@
 //! Subcommands are presets of it. Cells are numbered through the whole grid and the seed of a prompt is a hash of
 //! the base seed and that number, so a prompt does not depend on which cells ran before it.
 
+mod drawn;
 mod grid;
+mod maps;
+mod measures;
 mod outputs;
 mod pace;
 mod reference;
@@ -14,6 +17,8 @@ mod spec;
 mod store;
 
 pub use grid::{Cell, CellSpec, Grid, NeedleGrid, ShotsGrid, Sources, TextGrid};
+pub use maps::{Explore, Heatmap, MapKind, TokenSpan, SMALL_PX};
+pub use measures::Measures;
 pub use outputs::Outputs;
 pub use pace::Pace;
 pub use run::{finished, run, Finished, Part, Plan, Start, Watch};

@@ -1,13 +1,13 @@
 //! The run of an experiment: check, measure, and keep every finished cell on disk.
 
 use super::store::{check_experiment, Shards, Store};
-use super::{cells_of, Cell, Outputs, Pace, Setup, Shard};
+use super::{cells_of, Cell, Experiment, Outputs, Pace, Setup, Shard};
 use crate::bail_usage;
 use crate::manifest::Manifest;
 use crate::measure::{Measure, MeasureName};
 use crate::model::Flops;
 use crate::record::{self, Record};
-use crate::runfolder::{RunFolder, EXPERIMENT, MANIFEST, RESULTS};
+use crate::runfolder::{RunFolder, MANIFEST, RESULTS};
 use anyhow::{bail, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -92,11 +92,6 @@ impl Finished {
     pub fn is_complete(&self) -> bool {
         self.finished == self.cells
     }
-
-    /// Whether a run that was stopped can be continued.
-    pub fn can_be_resumed(&self) -> bool {
-        self.outputs.folder().join(EXPERIMENT).exists()
-    }
 }
 
 /// Runs an experiment, or goes on with it: `measures` look at every cell of the part, every record goes to `watch` and to
@@ -113,6 +108,7 @@ pub fn run(
     watch: &mut dyn Watch,
     stop: &AtomicBool,
 ) -> Result<Finished> {
+    check_part(&setup.experiment, part)?;
     let cells = cells_of(setup.grid.cells(), part.shard);
     let memory_bytes = setup.check(&cells, measures)?;
     let names = setup.experiment.measure_names();
@@ -155,10 +151,7 @@ fn open(setup: &Setup, part: &Part, keys: &[(u64, String)]) -> Result<(RunFolder
     match &part.start {
         Start::New(out) => {
             let folder = RunFolder::create(out.as_deref(), name)?;
-            // Maps are no experiment that a file could repeat.
-            let is_file = !setup.experiment.show.is_of_maps();
-            let experiment = is_file.then(|| setup.experiment.to_toml()).transpose()?;
-            let store = Store::create(folder.path(), experiment.as_deref())?;
+            let store = Store::create(folder.path(), &setup.experiment.to_toml()?)?;
             Ok((folder, store))
         }
         Start::Resume(path) => {
@@ -174,6 +167,18 @@ fn open(setup: &Setup, part: &Part, keys: &[(u64, String)]) -> Result<(RunFolder
             Ok((folder, store))
         }
     }
+}
+
+/// Whether the experiment can be run in this part: maps of one prompt are there or not.
+fn check_part(experiment: &Experiment, part: &Part) -> Result<()> {
+    let is_whole = matches!(part.start, Start::New(_)) && part.shard.is_none();
+    if experiment.show.is_of_maps() && !is_whole {
+        let show = experiment.show.name();
+        bail_usage!(
+            "show = \"{show}\" looks at one prompt: there is nothing to resume, to cut or to merge; run it anew"
+        );
+    }
+    Ok(())
 }
 
 /// How long these cells will take; nothing if that is shorter than finding out is worth.
@@ -192,7 +197,8 @@ fn seconds(setup: &Setup, cells: &[Cell], watch: &mut dyn Watch) -> Result<Optio
 /// # Errors
 /// Usage errors if the folder holds another experiment or another shard of it; if prompts of it failed, or its files are not
 /// what was written.
-pub fn finished(experiment: &super::Experiment, part: &Part) -> Result<Option<Vec<Record>>> {
+pub fn finished(experiment: &Experiment, part: &Part) -> Result<Option<Vec<Record>>> {
+    check_part(experiment, part)?;
     let Start::Resume(folder) = &part.start else { return Ok(None) };
     check_experiment(folder, &experiment.to_toml()?)?;
     if !folder.join(MANIFEST).exists() {

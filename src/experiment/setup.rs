@@ -1,9 +1,10 @@
 //! Everything an experiment needs before it can run: its models, its texts, its prompts and its conditions.
 
-use super::{Experiment, Grid, Sources};
+use super::{Experiment, Grid, Measures, Sources};
+use crate::attention::Selection;
 use crate::bail_usage;
 use crate::frame::{About, Scored, Tokens};
-use crate::measure::{usual_skip, MassiveAt, MeasureName, Measures, Place, ScoredWindow, AR_MAX_COUNT};
+use crate::measure::{usual_skip, MassiveAt, MeasureName, Place, ScoredWindow, AR_MAX_COUNT};
 use crate::memory::{give_back, rss_bytes};
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
@@ -30,6 +31,8 @@ pub struct Setup {
     pub conditions: Vec<Condition>,
     /// What is known of each model's heads, once it is.
     pub(super) references: OnceLock<Vec<Reference>>,
+    /// The heads that maps are drawn of, of each model, once they are chosen.
+    pub(super) drawn: OnceLock<Vec<Selection>>,
     /// Memory that the process held when all of this was loaded, in bytes.
     pub(super) loaded_bytes: u64,
 }
@@ -65,13 +68,22 @@ impl Setup {
         give_back(); // what reading a text has taken and freed is there for the passes
         let loaded_bytes = rss_bytes().unwrap_or(0);
         let conditions = experiment.conditions()?;
-        Ok(Self { conditions, models, grid, sources, experiment, references: OnceLock::new(), loaded_bytes })
+        Ok(Self {
+            conditions,
+            models,
+            grid,
+            sources,
+            experiment,
+            references: OnceLock::new(),
+            drawn: OnceLock::new(),
+            loaded_bytes,
+        })
     }
 
     /// The measures that are asked for, ready to run.
     ///
     /// # Errors
-    /// If a tokenizer fails on the reference prose.
+    /// If a tokenizer fails on the reference prose; usage errors for maps that the models do not have, or that do not fit.
     pub fn measures(&self) -> Result<Measures> {
         let mut measures = Measures::new(&self.experiment.measure_names());
         if let Some(nll) = &mut measures.nll {
@@ -79,6 +91,7 @@ impl Setup {
             nll.leave_out_frequent(&tokenizers, self.ar_max_count())?;
             nll.skip = u32::try_from(self.skip()).unwrap_or(u32::MAX);
         }
+        self.add_maps(&mut measures)?;
         Ok(measures)
     }
 

@@ -1,12 +1,11 @@
 //! The experiment file: everything that decides what is measured, as TOML.
 //!
-//! Every measuring command but `heatmap` is such an experiment. A run folder holds its
-//! own as `experiment.toml`.
+//! Every measuring command is such an experiment. A run folder holds its own as `experiment.toml`.
 
-use super::Grid;
+use super::{Explore, Grid, Heatmap};
 use crate::attention::Selection;
 use crate::bail_usage;
-use crate::error::bad_toml;
+use crate::error::{bad_toml, Usage};
 use crate::frame::{Frame, Pick};
 use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
@@ -70,6 +69,12 @@ pub struct Experiment {
     /// What is done to the attention besides, each on the same prompts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// Which maps are drawn, for `show = "heatmap"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heatmap: Option<Heatmap>,
+    /// What the page holds, for `show = "explore"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explore: Option<Explore>,
     /// Leaves the models to answer by themselves too, under every condition: the measure `generation` and its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate: Option<Generate>,
@@ -99,11 +104,9 @@ pub enum Show {
     Outliers,
     /// How well text is predicted, by position.
     Nll,
-    /// Maps, which are no records: not to be had from a file.
-    #[serde(skip_deserializing)]
+    /// Maps of one prompt.
     Heatmap,
-    /// A page to walk around in maps: likewise.
-    #[serde(skip_deserializing)]
+    /// A page to walk around in them.
     Explore,
 }
 
@@ -113,7 +116,7 @@ impl Show {
         self.into()
     }
 
-    /// Whether it shows maps of one prompt, which are no records that a file could ask for.
+    /// Whether it shows maps of one prompt, which are no records: there is all of them or nothing.
     pub fn is_of_maps(self) -> bool {
         matches!(self, Self::Heatmap | Self::Explore)
     }
@@ -128,7 +131,8 @@ impl Show {
             Self::Ablate => vec![MeasureName::Answer],
             Self::Outliers => vec![MeasureName::Outliers],
             Self::Nll => vec![MeasureName::Nll],
-            Self::Heatmap | Self::Explore => Vec::new(),
+            Self::Heatmap => vec![MeasureName::AnswerByHead],
+            Self::Explore => vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
         }
     }
 }
@@ -234,6 +238,8 @@ impl Experiment {
             select: Selection::default(),
             quantise: None,
             conditions: Vec::new(),
+            heatmap: None,
+            explore: None,
             generate: None,
             expect: Vec::new(),
         }
@@ -288,6 +294,7 @@ impl Experiment {
             bail_usage!("{name}: show = \"ablate\" compares `conditions` on grids of task = \"needle\": name some");
         }
         self.check_task(name)?;
+        self.check_maps().map_err(|error| Usage(format!("{name}: {error:#}")))?;
         if self.show == Show::Nll && ctx_tok.is_none_or(|ctx_tok| ctx_tok.len() != 1) {
             bail_usage!(
                 "{name}: show = \"nll\" pools windows of one length: grids of task = \"text\" with one ctx_tok"
@@ -542,7 +549,7 @@ at_least = 0.5
     #[test]
     fn mistakes_name_the_line_and_what_there_is() {
         assert!(refusal("samples = 3", "sample = 3").contains("unknown field `sample`"));
-        assert!(refusal("show = \"quantize\"", "show = \"heatmap\"").starts_with("x.toml, line 3: unknown variant"));
+        assert!(refusal("show = \"quantize\"", "show = \"picture\"").starts_with("x.toml, line 3: unknown variant"));
         assert!(refusal("bits = [8, 4]", "bits = [8, 1]").contains("`bits` 1: a logit can have 2 to 16 bits"));
         assert!(refusal("at_least = 0.5\n", "").contains("needs at_least or at_most"));
         assert!(refusal("model = \"diff\"", "model = \"dif\"").contains("`dif`, which is not among the models"));

@@ -53,13 +53,11 @@ impl Store {
     ///
     /// # Errors
     /// If a file cannot be made.
-    pub(super) fn create(folder: &Path, experiment: Option<&str>) -> Result<Self> {
-        if let Some(experiment) = experiment {
-            let path = folder.join(EXPERIMENT);
-            // Of two runs that begin in one folder the second must not replace what the first one is about.
-            let mut file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
-            file.write_all(experiment.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-        }
+    pub(super) fn create(folder: &Path, experiment: &str) -> Result<Self> {
+        let path = folder.join(EXPERIMENT);
+        // Of two runs that begin in one folder the second must not replace what the first one is about.
+        let mut file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        file.write_all(experiment.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
         let path = folder.join(CELLS);
         let journal = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
         lock(&journal, folder)?;
@@ -387,7 +385,7 @@ impl Shards {
     /// # Errors
     /// If a shard was changed since it was written, or a file cannot be read or written.
     pub(super) fn merge(self, folder: &Path, experiment: &str) -> Result<()> {
-        let mut store = Store::create(folder, Some(experiment))?;
+        let mut store = Store::create(folder, experiment)?;
         let mut files = self.folders.iter().map(|folder| Files::open(folder)).collect::<Result<Vec<_>>>()?;
         for part in self.parts {
             let (results, pooled) = files[part.shard].read(&part)?;

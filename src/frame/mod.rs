@@ -13,7 +13,7 @@ pub use pick::{Pick, Proportion};
 pub use tokens::{Scored, TokenKind, Tokens};
 
 use crate::manifest::ModelInfo;
-use crate::measure::MassiveAt;
+use crate::measure::{DrawnHead, MassiveAt};
 use crate::prompt::shots::order_of;
 use crate::record::Record;
 use serde_json::Value;
@@ -36,7 +36,8 @@ pub struct About {
 /// What regions and heads are told by: the share of the output. Runs of version 0.1.0 know only that of |attention|.
 const HEADLINES: [&str; 2] = ["share_out", "share_abs"];
 
-/// Regions of which numbers of every head are kept, besides those of none.
+/// Regions of which numbers of every head are kept, besides those of none, of the untreated passes. Where one prompt is looked
+/// at, all are kept.
 const OF_HEADS: [&str; 2] = ["answer", "bos"];
 
 /// The records of a run, grouped for lookup.
@@ -52,7 +53,7 @@ pub struct Frame {
     metrics: Vec<(String, Option<String>, Option<String>)>,
     /// Means over heads and layers, and what is of the whole model.
     values: BTreeMap<Key, Vec<Number>>,
-    /// Numbers of single heads of the untreated passes, and whether their cities were held out.
+    /// Numbers of single heads, and whether their cities were held out.
     heads: BTreeMap<OfHead, Vec<(Number, bool)>>,
     /// Seeds of the prompts of a case, by cities and depth.
     prompts: BTreeMap<(Case, String, Option<u64>), BTreeSet<u64>>,
@@ -64,6 +65,8 @@ pub struct Frame {
     pub tokens: Tokens,
     /// Massive activations, as they are listed in `massive.csv`.
     pub massive: Vec<MassiveAt>,
+    /// Heads that were drawn, or kept token by token, as they are listed in `drawn.csv`.
+    pub drawn: Vec<DrawnHead>,
 }
 
 /// A number of one key, and what tells it from the others.
@@ -91,6 +94,7 @@ struct Key {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct OfHead {
+    condition: Option<String>,
     metric: String,
     region: Option<String>,
     model: String,
@@ -138,11 +142,12 @@ impl Frame {
         let number = Number { seed: id.seed.unwrap_or(0), sample: id.sample.unwrap_or(0), placed: id.placed, value };
         let region = measure.region.as_deref();
         if let (Some(layer), Some(head)) = (measure.layer, measure.head) {
-            let kept = region.is_none_or(|region| OF_HEADS.contains(&region));
-            if kept && id.condition.is_none() && id.seed.is_some() {
+            let kept = id.condition.is_none() && region.is_none_or(|region| OF_HEADS.contains(&region));
+            if (kept || self.is_of_maps()) && id.seed.is_some() {
                 let held_out = id.cities.as_deref().is_some_and(|cities| ASIDE.contains(&cities));
                 let (metric, region) = (measure.metric.to_string(), region.map(ToOwned::to_owned));
-                let key = OfHead { metric, region, model: id.model.clone(), layer, head };
+                let condition = id.condition.as_deref().map(ToOwned::to_owned);
+                let key = OfHead { condition, metric, region, model: id.model.clone(), layer, head };
                 self.heads.entry(key).or_default().push((number, held_out));
             }
         }
@@ -242,6 +247,11 @@ impl Frame {
     /// The same, of words.
     pub fn config_text(&self, key: &str) -> &str {
         self.config(key).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Whether maps of one prompt are shown.
+    fn is_of_maps(&self) -> bool {
+        ["heatmap", "explore"].contains(&self.config_text("show"))
     }
 
     /// Whether held-out and absent cities count only where they are asked for: not where there are no others.

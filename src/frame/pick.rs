@@ -134,15 +134,48 @@ impl Frame {
     /// Numbers of single heads of a model, averaged over the questions of each prompt: (layer, head), and
     /// prompts in the order of their seeds; without held-out cities unless there are no others.
     pub fn heads(&self, model: &str, metric: &str, region: Option<&str>) -> Vec<((usize, usize), Vec<f64>)> {
+        self.heads_under(model, None, metric, region)
+    }
+
+    /// The same under a condition: only where one prompt is looked at.
+    pub fn heads_under(
+        &self,
+        model: &str,
+        condition: Option<&str>,
+        metric: &str,
+        region: Option<&str>,
+    ) -> Vec<((usize, usize), Vec<f64>)> {
         let usual = self.usual();
         let per_prompt = |numbers: &[(Number, bool)]| {
             let counts = numbers.iter().filter(|(_, held_out)| !(usual && *held_out));
             let numbers: Vec<Number> = counts.map(|(number, _)| *number).collect();
             mean_by_prompt(&numbers).into_values().collect()
         };
-        let is = |of: &OfHead| of.model == model && of.metric == metric && of.region.as_deref() == region;
+        let is = |of: &OfHead| {
+            of.model == model
+                && of.condition.as_deref() == condition
+                && of.metric == metric
+                && of.region.as_deref() == region
+        };
         let wanted = self.heads.iter().filter(|(of, _)| is(of));
         wanted.map(|(of, numbers)| ((of.layer, of.head), per_prompt(numbers))).collect()
+    }
+
+    /// All numbers of every head in one pass over one prompt, by layer and head: `share_out answer`. Of several the first.
+    pub fn numbers_of_heads(
+        &self,
+        model: &str,
+        condition: Option<&str>,
+    ) -> BTreeMap<(usize, usize), BTreeMap<String, f64>> {
+        let mut heads: BTreeMap<_, BTreeMap<String, f64>> = BTreeMap::new();
+        for (of, numbers) in &self.heads {
+            let Some((first, _)) = numbers.first() else { continue };
+            if of.model == model && of.condition.as_deref() == condition {
+                let name = of.region.as_ref().map_or(of.metric.clone(), |region| format!("{} {region}", of.metric));
+                heads.entry((of.layer, of.head)).or_default().insert(name, first.value);
+            }
+        }
+        heads
     }
 
     /// The mean of each prompt, in the order of their seeds.

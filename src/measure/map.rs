@@ -4,9 +4,11 @@ use super::{token_text, Extent, Findings, Kept, Measure, Place, Seen};
 use crate::attention::{RowProbe, Selection};
 use crate::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, Quantity};
 use crate::prompt::{Prompt, Region, Tokenizer};
-use anyhow::{bail, Result};
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
 /// Token texts are kept of at most this many tokens of an axis.
 const TEXTS: usize = 80;
@@ -37,10 +39,33 @@ pub struct MapMeasure {
     pub spec: MapSpec,
     /// The heads of each model.
     pub heads: Vec<Selection>,
-    /// The pictures, by model.
-    pub maps: BTreeMap<usize, Maps>,
+    /// The pictures, by model and condition.
+    pub maps: BTreeMap<Place, Maps>,
     /// Memory that drawing them will take, in bytes, for the estimate.
     pub drawing_bytes: u64,
+}
+
+/// A head that is drawn, or kept token by token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrawnHead {
+    /// Name of the model.
+    pub model: String,
+    /// 0-based layer.
+    pub layer: usize,
+    /// 0-based output head.
+    pub head: usize,
+}
+
+impl DrawnHead {
+    /// Reads the list of a run.
+    ///
+    /// # Errors
+    /// If the file is not one.
+    pub fn read(path: &Path) -> Result<Vec<Self>> {
+        let cannot = || format!("cannot read {}", path.display());
+        let lines = csv::Reader::from_path(path).with_context(cannot)?.into_deserialize();
+        lines.map(|line| line.with_context(cannot)).collect()
+    }
 }
 
 /// The pictures of one model.
@@ -158,7 +183,7 @@ impl Measure for MapMeasure {
 
     fn absorb(&mut self, place: Place, pooled: Kept) {
         let maps = pooled.downcast::<Maps>().expect("this measure pools maps");
-        self.maps.entry(place.model).or_insert(*maps);
+        self.maps.entry(place).or_insert(*maps);
     }
 }
 

@@ -9,24 +9,24 @@ mod contribution;
 mod fidelity;
 mod generation;
 mod map;
+mod name;
 mod nll;
 mod outliers;
 mod roles;
-mod set;
 mod shape;
 
 pub use answer::{AnswerMeasure, NOISE};
 pub use contribution::{readouts, Written};
 pub use fidelity::FidelityMeasure;
 pub use generation::{Generated, GenerationMeasure};
-pub use map::{MapMeasure, MapSpec, Maps};
+pub use map::{DrawnHead, MapMeasure, MapSpec, Maps};
+pub use name::MeasureName;
 pub use nll::{
     ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, usual_skip, Bigrams, Bin,
     Estimate, NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
 };
 pub use outliers::{MassiveAt, OutlierMeasure, Outliers, RANKS};
 pub use roles::RolesMeasure;
-pub use set::{MeasureName, Measures};
 pub use shape::ShapeMeasure;
 
 use crate::attention::{ResidualProbe, RowProbe, Sighting, Trace};

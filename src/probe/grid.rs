@@ -3,6 +3,7 @@
 use crate::attention::{Row, RowProbe, RowSink, Selection};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
 use anyhow::ensure;
+use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,7 +46,8 @@ impl Quantity {
 }
 
 /// What a bin keeps of its (query, key) pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Pooling {
     /// The number of largest magnitude, with its sign (of -a and a: a).
     Max,

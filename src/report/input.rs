@@ -5,9 +5,9 @@ use crate::bail_usage;
 use crate::frame::{About, Frame, Tokens};
 use crate::hash::sha256_file;
 use crate::manifest::{Manifest, Output};
-use crate::measure::MassiveAt;
+use crate::measure::{DrawnHead, MassiveAt};
 use crate::record::{self, Record};
-use crate::runfolder::{EXPERIMENT, MANIFEST, MASSIVE, RESULTS, TOKENS};
+use crate::runfolder::{DRAWN, EXPERIMENT, MANIFEST, MASSIVE, RESULTS, TOKENS};
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,7 @@ pub struct SavedRun {
     pub records: Vec<Record>,
     tokens: Tokens,
     massive: Vec<MassiveAt>,
+    drawn: Vec<DrawnHead>,
     /// The experiment file that says what was run, if the folder holds it.
     pub(super) experiment: Option<String>,
     /// The PNG files, in the order they were drawn.
@@ -49,7 +50,7 @@ impl SavedRun {
         }
         let manifest = Manifest::read(&folder.join(MANIFEST))?;
         let (mut records, mut figures) = (Vec::new(), Vec::new());
-        let (mut tokens, mut massive) = (Tokens::default(), Vec::new());
+        let (mut tokens, mut massive, mut drawn) = (Tokens::default(), Vec::new(), Vec::new());
         for output in &manifest.outputs {
             if output.file == RESULTS {
                 records = record::read(&checked(folder, output)?)?;
@@ -57,6 +58,8 @@ impl SavedRun {
                 tokens = Tokens::read(&checked(folder, output)?)?;
             } else if output.file == MASSIVE {
                 massive = MassiveAt::read(&checked(folder, output)?)?;
+            } else if output.file == DRAWN {
+                drawn = DrawnHead::read(&checked(folder, output)?)?;
             } else if has_extension(&output.file, "png") {
                 figures.push(Figure::read(&checked(folder, output)?, &output.file)?);
             }
@@ -68,6 +71,7 @@ impl SavedRun {
             records,
             tokens,
             massive,
+            drawn,
             figures,
         })
     }
@@ -78,7 +82,7 @@ impl SavedRun {
         let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
         let about = About { config: manifest.config.clone(), models: manifest.models.clone(), seed };
         let mut frame = Frame::of(about, &self.records);
-        (frame.tokens, frame.massive) = (self.tokens.clone(), self.massive.clone());
+        (frame.tokens, frame.massive, frame.drawn) = (self.tokens.clone(), self.massive.clone(), self.drawn.clone());
         frame
     }
 }

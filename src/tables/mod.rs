@@ -4,6 +4,7 @@
 mod ablate;
 mod differences;
 mod heads;
+mod maps;
 mod means;
 mod nll;
 mod outliers;
@@ -121,6 +122,10 @@ pub(crate) fn sheets(frame: &Frame) -> Vec<Sheet> {
     if frame.config_text("show") == "shots" {
         let first = shots::sheet(frame).into_iter();
         return first.chain(sheets.into_iter().map(Sheet::details)).chain(differences::sheet(frame)).collect();
+    }
+    if !frame.drawn.is_empty() {
+        // Of one prompt: what is drawn comes first.
+        return maps::sheet(frame).into_iter().chain(sheets.into_iter().map(Sheet::details)).collect();
     }
     sheets.extend(nll::sheets(frame));
     sheets.extend(differences::sheet(frame));

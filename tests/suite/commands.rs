@@ -25,10 +25,16 @@ impl Scratch {
         self.0.path().join(name)
     }
 
-    /// `difftool COMMAND` on all three models unless `args` name some.
-    fn run(&self, command: &str, args: &[&str]) -> Command {
+    /// `difftool COMMAND` as it is.
+    fn difftool(&self, command: &str, args: &[&str]) -> Command {
         let mut run = Command::cargo_bin("difftool").unwrap();
         run.current_dir(self.0.path()).arg(command).args(args);
+        run
+    }
+
+    /// `difftool COMMAND` on all three models unless `args` name some.
+    fn run(&self, command: &str, args: &[&str]) -> Command {
+        let mut run = self.difftool(command, args);
         if !args.contains(&"--model") {
             run.args(["--model", "./transformer", "--model", "./diff", "--model", "./diff-v2"]);
         }
@@ -344,20 +350,47 @@ fn a_report_of_a_run_prints_exactly_what_the_command_printed() {
         ("outliers", &["--samples", "2", "--ctx", "128"]),
         ("nll", &["--samples", "3", "--ctx", "128"]),
         ("nll", &["--text", "text.txt", "--ctx", "64", "--ar-max-count", "0"]),
+        ("heatmap", &["--ctx", "128", "--condition", "mask(noise)"]),
+        ("explore", &["--ctx", "128", "--keep", "2"]),
     ]
     .into_iter()
     .enumerate()
     {
         let out = format!("run{i}");
         let printed = scratch.stdout(command, &[args, &["-q", "--out", &out]].concat());
-        let told = Command::cargo_bin("difftool")
-            .unwrap()
-            .current_dir(scratch.path(""))
-            .args(["report", &out, "--format", "text"])
-            .output()
-            .unwrap();
+        let told = scratch.difftool("report", &[&out, "--format", "text"]).output().unwrap();
         assert_eq!(String::from_utf8(told.stdout).unwrap(), printed, "{command} {args:?}");
         assert!(printed.lines().count() > 4, "{printed}");
+    }
+}
+
+#[test]
+fn maps_of_one_prompt_are_experiments_that_a_file_repeats() {
+    let scratch = Scratch::new();
+    for (command, args, file) in [
+        ("heatmap", ["--ctx", "128", "--map", "all", "--key", "5..80", "--condition", "silence(noise)"], "heatmap.png"),
+        ("explore", ["--ctx", "128", "--keep", "2", "--depth", "25", "--condition", "ablate(0.1)"], "explore.html"),
+    ] {
+        let (first, again) = (format!("{command}-1"), format!("{command}-2"));
+        let printed = scratch.stdout(command, &[&args[..], &["-q", "--out", &first]].concat());
+        let experiment = format!("{first}/experiment.toml");
+        let repeated = scratch.difftool("run", &[&experiment, "-q", "--out", &again]).output().unwrap();
+        assert_eq!(String::from_utf8(repeated.stdout).unwrap(), printed);
+        let read = |run: &str, file: &str| fs::read(scratch.path(run).join(file)).unwrap();
+        assert!(!read(&again, file).is_empty());
+        for file in ["results.csv", "drawn.csv", "experiment.toml"] {
+            assert_eq!(read(&first, file), read(&again, file), "{file}");
+        }
+        let told = scratch.stdout(command, &[&args[..], &["--print-experiment"]].concat());
+        assert_eq!(told.as_bytes(), read(&first, "experiment.toml"));
+        refuses(
+            &mut scratch.difftool("run", &[&experiment, "--shard", "1/2"]),
+            2,
+            &["one prompt", "nothing to resume"],
+        );
+        let text = String::from_utf8(read(&first, "experiment.toml")).unwrap();
+        scratch.write("two.toml", &text.replace("samples = 1", "samples = 2"));
+        refuses(&mut scratch.difftool("run", &["two.toml"]), 2, &["two.toml", "one prompt that asks one question"]);
     }
 }
 
@@ -365,7 +398,7 @@ fn a_report_of_a_run_prints_exactly_what_the_command_printed() {
 fn what_cannot_be_measured_is_refused_with_what_there_is() {
     let scratch = Scratch::new();
     scratch.write("empty.txt", "  \n");
-    let cases: [(&str, &[&str], &[&str]); 14] = [
+    let cases: [(&str, &[&str], &[&str]); 16] = [
         ("ratio", &["--ctx", "256", "--layers", "2"], &["--layers 2", "layers 0 to 1"]),
         ("ratio", &["--ctx", "256", "--heads", "7"], &["--heads 7", "heads 0 to 1"]),
         ("ratio", &["--text", "empty.txt"], &["empty.txt", "no token"]),
@@ -376,8 +409,10 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("heatmap", &["--ctx", "256", "--head", "2"], &["--head 2", "0 to 1"]),
         ("heatmap", &["--ctx", "256", "--map", "a2", "--model", "./transformer"], &["second map"]),
         ("heatmap", &["--ctx", "256", "--grid", "--map", "all"], &["--grid"]),
-        ("heatmap", &["--ctx", "256", "--data", "map.txt"], &[".npy or .csv"]),
-        ("heatmap", &["--ctx", "256..512:128"], &["--ctx: heatmap draws one prompt; give it one number"]),
+        ("heatmap", &["--ctx", "256", "--data", "map.txt"], &["--data map.txt", ".npy or .csv"]),
+        ("heatmap", &["--ctx", "256", "--size", "20"], &["--size 20", "64 to 4096"]),
+        ("explore", &["--ctx", "256", "--keep", "65"], &["--keep 65", "1 to 64"]),
+        ("heatmap", &["--ctx", "256..512:128"], &["--ctx: heatmap looks at one prompt; give it one number"]),
         ("outliers", &["--ctx", "1", "--tokens", "10"], &["at least 2 tokens"]),
         ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),
     ];

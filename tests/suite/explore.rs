@@ -40,7 +40,7 @@ fn blobs(page: &str) -> Vec<&str> {
 fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
     let dir = scratch();
     let said = stdout(&dir, "explore --model ./transformer --model ./diff --ctx 256 --keep 3 --out explored -q");
-    assert!(said.contains("explored/explore.html") && said.contains("token by token"), "{said}");
+    assert!(said.contains("explore.html") && said.contains("token by token"), "{said}");
     for file in ["explored/results.csv", "explored/manifest.json"] {
         assert!(dir.path().join(file).exists(), "{file}");
     }

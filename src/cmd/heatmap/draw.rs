@@ -1,39 +1,40 @@
 //! The pictures: maps side by side, or every layer and head of a model as small multiples.
 
-use super::heads::Heads;
+use crate::attention::Selection;
 use crate::bail_usage;
-use crate::cli::{HeatmapArgs, MapKind, PoolingArg};
 use crate::cmd::session::Session;
-use crate::measure::Maps;
+use crate::experiment::{Grid, Heatmap, MapKind, SMALL_PX};
+use crate::frame::Frame;
+use crate::measure::{Maps, Place};
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
-use crate::probe::{PooledMap, Quantity};
+use crate::probe::{PooledMap, Pooling, Quantity};
+use crate::stats::mean;
 use crate::table::short;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Largest side of a small multiple, in pixels.
-pub(super) const SMALL: u32 = 200;
-const NOTHING: &str = "nothing to draw: no query in --query sees a key in --key";
+const NOTHING: &str = "nothing to draw: no query in `queries` sees a key in `keys`";
 
 /// Everything that is drawn.
 pub(super) struct Picture<'a> {
-    pub(super) args: &'a HeatmapArgs,
-    pub(super) heads: &'a Heads,
-    /// By model.
-    pub(super) maps: &'a BTreeMap<usize, Maps>,
+    pub(super) spec: &'a Heatmap,
+    /// The heads of each model.
+    pub(super) drawn: &'a [Selection],
+    pub(super) frame: &'a Frame,
+    pub(super) maps: &'a BTreeMap<Place, Maps>,
 }
 
 impl Picture<'_> {
     pub(super) fn draw(&self, session: &mut Session) -> Result<()> {
-        if self.args.grid {
+        if self.spec.every_head {
             return self.draw_grids(session);
         }
         let scales = self.scales(session);
         let mut rows: Vec<Vec<MapPanel>> = Vec::new();
-        for (&model, maps) in self.maps {
-            let of_model = maps.grids.iter().enumerate();
-            let panels = of_model.map(|(i, found)| self.panel(session, model, maps, found, i, &scales)).collect();
+        for (&at, maps) in self.maps {
+            let of_pass = maps.grids.iter().enumerate();
+            let panels = of_pass.map(|(i, found)| self.panel(session, at, maps, found, i, &scales)).collect();
             rows.push(panels);
         }
         rows.retain(|row| !row.is_empty());
@@ -41,13 +42,13 @@ impl Picture<'_> {
             bail_usage!("{NOTHING}");
         }
         let (title, subtitle) = (self.title(session), format!("{} · {}", self.pooling(), session.setup.caption()));
-        let maps = Heatmaps { scales, rows: arranged(rows), size_px: self.args.size };
+        let maps = Heatmaps { scales, rows: arranged(rows), size_px: self.spec.size_px };
         let figure = heatmap(&maps, &session.heading(&title, &subtitle))?;
         session.save(&figure, "heatmap", &self.pooling())
     }
 
     fn title(&self, session: &Session) -> String {
-        let what = match self.args.map {
+        let what = match self.spec.map {
             MapKind::Effective => "Effective attention (A1 − λA2, or the only map)",
             MapKind::A1 => "The first softmax map",
             MapKind::A2 => "The second softmax map",
@@ -60,12 +61,12 @@ impl Picture<'_> {
     }
 
     fn pooling(&self) -> String {
-        let pool = match self.args.pool {
-            PoolingArg::Max => "largest magnitude of each bin",
-            PoolingArg::Mean => "mean of each bin",
-            PoolingArg::Sum => "sum of each bin",
+        let pool = match self.spec.pool {
+            Pooling::Max => "largest magnitude of each bin",
+            Pooling::Mean => "mean of each bin",
+            Pooling::Sum => "sum of each bin",
         };
-        let one_head = self.args.grid || self.args.head.is_some();
+        let one_head = self.spec.every_head || self.spec.head.is_some();
         if one_head {
             pool.to_owned()
         } else {
@@ -76,8 +77,8 @@ impl Picture<'_> {
     /// One colour scale for everything that can be compared: softmax maps, signed mixtures, logits.
     fn scales(&self, session: &Session) -> Vec<ColourScale> {
         let signed = session.setup.has_second_map();
-        let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed, log: self.args.log };
-        match self.args.map {
+        let scale = |label: &str, signed| ColourScale { label: label.to_owned(), signed, log: self.spec.log };
+        match self.spec.map {
             MapKind::Effective => vec![scale("attention weight", signed)],
             MapKind::A1 | MapKind::A2 => vec![scale("attention weight", false)],
             MapKind::Logits1 | MapKind::Logits2 => vec![scale("logit", true)],
@@ -89,24 +90,24 @@ impl Picture<'_> {
     fn panel(
         &self,
         session: &Session,
-        model: usize,
+        at: Place,
         maps: &Maps,
         (quantity, (layer, _), grid): &(Quantity, (usize, usize), PooledMap),
         index: usize,
         scales: &[ColourScale],
     ) -> MapPanel {
-        let name = &session.setup.models[model].name;
-        let config = &session.setup.models[model].transformer.config;
-        let heads = match self.args.head {
+        let name = &session.setup.models[at.model].name;
+        let config = &session.setup.models[at.model].transformer.config;
+        let heads = match self.spec.head {
             Some(head) => format!("head {head}"),
-            None => format!("mean of {} heads", self.drawn_heads(model, config.wiring().heads())),
+            None => format!("mean of {} heads", self.drawn_heads(at.model, config.wiring().heads())),
         };
-        let lambda = self.heads.lambda(name, *layer, &self.heads.selections[model]);
+        let lambda = self.lambda(name, *layer, &self.drawn[at.model]);
         let lambda = lambda.map_or(String::new(), |lambda| format!(" · λ {}", short(Some(lambda))));
         let map = quantity_name(*quantity, config.wiring().maps());
         let regions: Vec<(String, Range<usize>)> =
             maps.regions.iter().map(|(region, range)| (region.name().to_owned(), range.clone())).collect();
-        let is_text = self.args.text.is_some();
+        let is_text = matches!(session.setup.grid, Grid::Text(_));
         let axis = |range: &Range<usize>, texts: &[String]| Tokens {
             range: range.clone(),
             regions: if is_text { Vec::new() } else { clipped(&regions, range) },
@@ -118,7 +119,7 @@ impl Picture<'_> {
             top: profile_top(&grid.values),
         });
         MapPanel {
-            title: name.clone(),
+            title: titled(session, at),
             detail: format!("{map} · layer {layer} · {heads}{lambda}"),
             scale: if *quantity == Quantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
             bins: bins(grid),
@@ -130,38 +131,50 @@ impl Picture<'_> {
     }
 
     fn drawn_heads(&self, model: usize, all: usize) -> usize {
-        self.heads.selections[model].heads.as_ref().map_or(all, Vec::len)
+        self.drawn[model].heads.as_ref().map_or(all, Vec::len)
     }
 
-    /// One figure per model: every layer and head that was asked for.
+    /// Mean lambda over the drawn heads of a layer; nothing for standard attention.
+    fn lambda(&self, model: &str, layer: usize, drawn: &Selection) -> Option<f64> {
+        let heads = self.frame.heads(model, "lambda", None).into_iter();
+        let of_layer = heads.filter(|((of, head), _)| *of == layer && drawn.has(layer, *head));
+        mean(&of_layer.flat_map(|(_, values)| values).collect::<Vec<f64>>())
+    }
+
+    /// One figure per model and condition: every layer and head that was asked for.
     fn draw_grids(&self, session: &mut Session) -> Result<()> {
         let scale = self.scales(session).remove(0);
         let mut drawn = 0;
-        for (&model, maps) in self.maps {
+        for (&at, maps) in self.maps {
             let mut layers: BTreeMap<usize, BTreeMap<usize, Bins>> = BTreeMap::new();
             for (_, (layer, head), grid) in &maps.grids {
                 layers.entry(*layer).or_default().insert(*head, bins(grid));
             }
             let Some(first) = layers.values().next() else { continue };
-            let name = session.setup.models[model].name.clone();
-            let title = format!("{}: {name}", self.title(session));
+            let title = format!("{}: {}", self.title(session), titled(session, at));
             let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
             let maps = HeadMaps {
                 scale: scale.clone(),
                 heads: first.keys().map(ToString::to_string).collect(),
                 layers: layers.keys().map(ToString::to_string).collect(),
                 maps: layers.into_values().map(|heads| heads.into_values().collect()).collect(),
-                size_px: SMALL.min(self.args.size),
+                size_px: SMALL_PX.min(self.spec.size_px),
             };
             drawn += 1;
             let figure = heatmap_grid(&maps, &session.heading(&title, &subtitle))?;
-            session.save(&figure, &format!("heatmap-{}", model + 1), &self.pooling())?;
+            session.save(&figure, &format!("heatmap-{drawn}"), &self.pooling())?;
         }
         if drawn == 0 {
             bail_usage!("{NOTHING}");
         }
         Ok(())
     }
+}
+
+/// The model, and what is done to it.
+fn titled(session: &Session, at: Place) -> String {
+    let (model, condition) = (&session.setup.models[at.model], &session.setup.conditions[at.condition]);
+    condition.column().map_or(model.name.clone(), |condition| format!("{}, {condition}", model.name))
 }
 
 /// The rows of several models as they are, if they have the same number of maps; otherwise all maps side by side in as

@@ -1,25 +1,39 @@
 //! The numbers of the pictures as matrices.
 
-use crate::measure::Maps;
+use crate::experiment::{Heatmap, Setup};
+use crate::measure::MapMeasure;
 use crate::probe::{PooledMap, Quantity};
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// What `maps.npy` becomes for one of several maps: `maps-diff-layer2-head0-a1.npy`.
-fn named(path: &Path, model: &str, layer: usize, head: Option<usize>, quantity: Quantity) -> PathBuf {
-    // A model may be named by its path.
-    let model: String = model.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
-    let head = head.map_or(String::new(), |head| format!("-head{head}"));
-    let map = match quantity {
-        Quantity::Effective => "effective".to_owned(),
-        Quantity::Map(map) => format!("a{}", map + 1),
-        Quantity::Subtracted => "lambda-a2".to_owned(),
-        Quantity::Logits(map) => format!("logits{}", map + 1),
-    };
-    let (stem, extension) = parts(path);
-    path.with_file_name(format!("{stem}-{model}-layer{layer}{head}-{map}.{extension}"))
+/// What a map is of.
+struct Named<'a> {
+    model: &'a str,
+    condition: Option<String>,
+    layer: usize,
+    head: Option<usize>,
+    quantity: Quantity,
+}
+
+impl Named<'_> {
+    /// What `maps.npy` becomes for one of several maps: `maps-diff-layer2-head0-a1.npy`.
+    fn path(&self, path: &Path) -> PathBuf {
+        // A model may be named by its path, and a condition has brackets.
+        let safe = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        let model: String = self.model.chars().map(safe).collect();
+        let condition = self.condition.as_ref().map_or(String::new(), |name| format!("-{name}"));
+        let condition: String = condition.chars().map(safe).collect();
+        let (layer, head) = (self.layer, self.head.map_or(String::new(), |head| format!("-head{head}")));
+        let map = match self.quantity {
+            Quantity::Effective => "effective".to_owned(),
+            Quantity::Map(map) => format!("a{}", map + 1),
+            Quantity::Subtracted => "lambda-a2".to_owned(),
+            Quantity::Logits(map) => format!("logits{}", map + 1),
+        };
+        let (stem, extension) = parts(path);
+        path.with_file_name(format!("{stem}-{model}{condition}-layer{layer}{head}-{map}.{extension}"))
+    }
 }
 
 fn parts(path: &Path) -> (String, String) {
@@ -39,21 +53,21 @@ pub(super) fn taken(path: &Path) -> Option<PathBuf> {
     entries.map(|entry| entry.path()).find(|path| is_ours(path))
 }
 
-/// One file for each map, named after it if there are several. `models` are their names, and `head` the only one drawn.
-pub(super) fn write_data(
-    path: &Path,
-    maps: &BTreeMap<usize, Maps>,
-    full: bool,
-    models: &[&str],
-    head: Option<usize>,
-) -> Result<()> {
-    let grids: Vec<_> = maps.iter().flat_map(|(&model, maps)| maps.grids.iter().map(move |g| (model, g))).collect();
-    for (model, (quantity, (layer, _), grid)) in &grids {
-        let path =
-            if grids.len() == 1 { path.to_owned() } else { named(path, models[*model], *layer, head, *quantity) };
+/// One file for each map, named after it if there are several.
+pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &Heatmap, setup: &Setup) -> Result<()> {
+    let grids: Vec<_> = measure.maps.iter().flat_map(|(at, maps)| maps.grids.iter().map(move |g| (at, g))).collect();
+    for (at, (quantity, (layer, _), grid)) in &grids {
+        let of = Named {
+            model: &setup.models[at.model].name,
+            condition: setup.conditions[at.condition].column(),
+            layer: *layer,
+            head: spec.head,
+            quantity: *quantity,
+        };
+        let path = if grids.len() == 1 { path.to_owned() } else { of.path(path) };
         // A weight that is masked is 0; a masked logit is no number.
         let is_logit = matches!(quantity, Quantity::Logits(_));
-        let fill = |x: f32| if x.is_nan() && full && !is_logit { 0.0 } else { x };
+        let fill = |x: f32| if x.is_nan() && spec.full && !is_logit { 0.0 } else { x };
         let values: Vec<f32> = grid.values.iter().map(|&x| fill(x)).collect();
         let cannot = || format!("cannot write {}", path.display());
         if path.extension().is_some_and(|extension| extension == "npy") {

@@ -1,31 +1,10 @@
-//! Measures by name, for experiment files.
+//! The measures of an experiment, side by side.
 
-use super::{
-    AnswerMeasure, FidelityMeasure, GenerationMeasure, Measure, NllMeasure, OutlierMeasure, RolesMeasure, ShapeMeasure,
+use crate::explore::ExploreMeasure;
+use crate::measure::{
+    AnswerMeasure, FidelityMeasure, GenerationMeasure, MapMeasure, Measure, MeasureName, NllMeasure, OutlierMeasure,
+    RolesMeasure, ShapeMeasure,
 };
-use serde::{Deserialize, Serialize};
-
-/// The name of a measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MeasureName {
-    /// Accuracy, log-probability and rank of the answer; attention by region, as means over heads.
-    Answer,
-    /// The same, and attention by region of every head.
-    AnswerByHead,
-    /// Entropy, sparsity and sinks of the rows.
-    Shape,
-    /// What each head is for: retrieval, query, previous-token, duplicate-token and induction scores.
-    Roles,
-    /// How far rows and predictions are from those of the baseline.
-    Fidelity,
-    /// The largest logits and hidden states, pooled over all prompts.
-    Outliers,
-    /// Negative log-likelihood of prose by position, of AR hits and of other tokens.
-    Nll,
-    /// What the model answers when it is left to speak.
-    Generation,
-}
 
 /// The measures of an experiment.
 #[derive(Default)]
@@ -40,6 +19,12 @@ pub struct Measures {
     pub nll: Option<NllMeasure>,
     /// What it pooled is written as JSON lines.
     pub generation: Option<GenerationMeasure>,
+    /// What it pooled is drawn.
+    pub maps: Option<MapMeasure>,
+    /// The same token by token, for the files of matrices.
+    pub whole_maps: Option<MapMeasure>,
+    /// What it pooled is a page.
+    pub explorer: Option<ExploreMeasure>,
 }
 
 impl Measures {
@@ -55,6 +40,7 @@ impl Measures {
             outliers: has(MeasureName::Outliers).then(OutlierMeasure::default),
             nll: has(MeasureName::Nll).then(NllMeasure::default),
             generation: has(MeasureName::Generation).then(GenerationMeasure::default),
+            ..Self::default()
         }
     }
 
@@ -68,6 +54,9 @@ impl Measures {
         list.extend(self.outliers.as_mut().map(|measure| measure as &mut dyn Measure));
         list.extend(self.nll.as_mut().map(|measure| measure as &mut dyn Measure));
         list.extend(self.generation.as_mut().map(|measure| measure as &mut dyn Measure));
+        list.extend(self.maps.as_mut().map(|measure| measure as &mut dyn Measure));
+        list.extend(self.whole_maps.as_mut().map(|measure| measure as &mut dyn Measure));
+        list.extend(self.explorer.as_mut().map(|measure| measure as &mut dyn Measure));
         list
     }
 }

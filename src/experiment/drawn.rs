@@ -1,0 +1,197 @@
+//! What an experiment of maps needs of its models: which heads are drawn, whether they fit, and the measures that watch them.
+
+use super::maps::{Heatmap, MapKind, SHORT_TOK};
+use super::{Measures, Setup, Show};
+use crate::attention::Selection;
+use crate::bail_usage;
+use crate::explore::{agreements, ExploreMeasure, Resolution};
+use crate::measure::{AnswerMeasure, DrawnHead, MapMeasure};
+use crate::memory::available_bytes;
+use crate::models::Model;
+use crate::record::Record;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+/// Pixels of a figure, at most: those of [`crate::plot`], found out before anything is measured.
+const MOST_PIXELS: u64 = 36_000_000;
+
+/// Bytes of a pixel while a figure is drawn finer than it is saved, and its texts are put on a copy, as measured.
+const PIXEL_BYTES: u64 = 20;
+
+/// Bytes of a bin of a whole map: it holds a sum, a count and its value while the heads are gathered.
+const FULL_BIN_BYTES: u64 = 24;
+
+/// Bins of a page along a side.
+const FEW_BINS: usize = 256;
+const MANY_BINS: usize = 512;
+
+/// Numbers in the small pictures of all heads of a model together, about.
+const THUMB_BINS: f64 = 1.5e6;
+
+impl Setup {
+    /// What `measures` lacks of what maps need.
+    ///
+    /// # Errors
+    /// Usage errors for what the models do not have, and what does not fit.
+    pub(super) fn add_maps(&self, measures: &mut Measures) -> Result<()> {
+        match self.experiment.show {
+            Show::Heatmap => {
+                let spec = self.experiment.heatmap();
+                let heads = self.drawn()?;
+                let mut maps = MapMeasure::new(spec.spec(Some(spec.bins())), heads.to_vec());
+                maps.drawing_bytes = self.drawing_bytes(&spec)?;
+                measures.maps = Some(maps);
+                if spec.full {
+                    self.check_full(&spec, heads)?;
+                    measures.whole_maps = Some(MapMeasure::new(spec.spec(None), heads.to_vec()));
+                }
+            }
+            Show::Explore => {
+                let agreements = self.models.iter().map(|model| agreements(&model.transformer));
+                let agreements = agreements.collect::<Result<_>>()?;
+                measures.explorer = Some(ExploreMeasure::new(self.resolutions(), agreements, self.conditions.len()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The heads that heat maps are of, for each model: the layer and head asked for, or every one, or the layer with the
+    /// most attention to the answer, which one more pass over the prompt finds.
+    ///
+    /// # Errors
+    /// Usage errors for layers, heads and maps that the models do not have.
+    pub fn drawn(&self) -> Result<&[Selection]> {
+        if let Some(drawn) = self.drawn.get() {
+            return Ok(drawn);
+        }
+        let spec = self.experiment.heatmap();
+        self.check_has(&spec)?;
+        let asked = &self.experiment.select;
+        let heads = spec.head.map(|head| vec![head]).or(asked.heads.clone());
+        let of_layer = |layer: usize| Selection { layers: Some(vec![layer]), heads: heads.clone() };
+        let drawn = match spec.layer {
+            _ if spec.every_head => vec![asked.clone(); self.models.len()],
+            Some(layer) => vec![of_layer(layer); self.models.len()],
+            None => self.layers_of_the_answer()?.into_iter().map(of_layer).collect(),
+        };
+        Ok(self.drawn.get_or_init(|| drawn))
+    }
+
+    /// The heads that were drawn, or kept token by token: of explorers the best first.
+    pub fn drawn_heads(&self, measures: &Measures) -> Vec<DrawnHead> {
+        let named = |model: usize, (layer, head)| DrawnHead { model: self.models[model].name.clone(), layer, head };
+        if let Some(explorer) = &measures.explorer {
+            let untreated = explorer.found.iter().filter(|(place, _)| place.condition == 0);
+            let kept = untreated.flat_map(|(place, found)| found.details.iter().map(|head| (place.model, head.at)));
+            return kept.map(|(model, at)| named(model, at)).collect();
+        }
+        let Some(maps) = &measures.maps else { return Vec::new() };
+        let of_model = |(i, model): (usize, &Model)| {
+            let config = &model.transformer.config;
+            let (layers, heads) = (config.layers.len(), config.wiring().heads());
+            let all = (0..layers).flat_map(move |layer| (0..heads).map(move |head| (layer, head)));
+            let selection = &maps.heads[i];
+            all.filter(|&(layer, head)| selection.has(layer, head)).map(|at| named(i, at)).collect::<Vec<_>>()
+        };
+        self.models.iter().enumerate().flat_map(of_model).collect()
+    }
+
+    /// The layer of each model with the most attention to the answer; of a text, where nothing is the answer, the last.
+    fn layers_of_the_answer(&self) -> Result<Vec<usize>> {
+        let mut answer: BTreeMap<(String, usize), f64> = BTreeMap::new();
+        let mut see = |record: &Record| {
+            let (id, m) = (&record.identity, &record.measure);
+            let is_answer = m.metric == "share_abs" && m.region.as_deref() == Some("answer") && id.condition.is_none();
+            if let (true, Some(layer), Some(_), Some(share)) = (is_answer, m.layer, m.head, m.value) {
+                *answer.entry((id.model.clone(), layer)).or_default() += share;
+            }
+        };
+        let cells = self.grid.cells();
+        let mut measure = AnswerMeasure { by_head: true };
+        self.check(&cells, &[&mut measure])?;
+        self.run(&cells, &mut [&mut measure], &AtomicBool::new(false), &mut |_, finding| {
+            finding.records.iter().for_each(&mut see);
+            Ok(())
+        })?;
+        let layers = &self.experiment.select.layers;
+        let most = |model: &Model| {
+            let of_layer = |layer: &usize| answer.get(&(model.name.clone(), *layer)).copied().unwrap_or(0.0);
+            let allowed = |layer: &usize| layers.as_ref().is_none_or(|layers| layers.contains(layer));
+            let all = (0..model.transformer.config.layers.len()).filter(allowed);
+            all.max_by(|a, b| of_layer(a).total_cmp(&of_layer(b))).unwrap_or(0)
+        };
+        Ok(self.models.iter().map(most).collect())
+    }
+
+    /// Whether the models have what is asked for.
+    fn check_has(&self, spec: &Heatmap) -> Result<()> {
+        for model in &self.models {
+            let config = &model.transformer.config;
+            let heads = config.wiring().heads();
+            for (field, asked, have) in [("layer", spec.layer, config.layers.len()), ("head", spec.head, heads)] {
+                if let Some(index) = asked.filter(|&index| index >= have) {
+                    bail_usage!("`{field}` {index}: {} has {field}s 0 to {}", model.name, have - 1);
+                }
+            }
+        }
+        if matches!(spec.map, MapKind::A2 | MapKind::Logits2) && !self.has_second_map() {
+            bail_usage!("none of these models has a second map: give another `map`");
+        }
+        Ok(())
+    }
+
+    /// What drawing the maps takes, in bytes; refuses those that make too large a figure together.
+    fn drawing_bytes(&self, spec: &Heatmap) -> Result<u64> {
+        if spec.every_head {
+            return Ok(0); // small multiples shrink
+        }
+        let panels = (self.models.len() * self.conditions.len() * spec.map.quantities().len()) as u64;
+        let pixels = panels * u64::from(spec.size_px).pow(2) * 5 / 4; // with the axes around them
+        if pixels > MOST_PIXELS {
+            let most = (MOST_PIXELS * 4 / 5 / panels).isqrt();
+            bail_usage!(
+                "`size_px` {}: a figure of {panels} maps of that size is too large; give at most {most}",
+                spec.size_px
+            );
+        }
+        Ok(pixels * PIXEL_BYTES)
+    }
+
+    /// Refuses whole maps that would not fit.
+    fn check_full(&self, spec: &Heatmap, drawn: &[Selection]) -> Result<()> {
+        let ctx_tok = self.grid.ctx_tok()[0];
+        let (queries, keys) = (spec.queries.within(ctx_tok).len(), spec.keys.within(ctx_tok).len());
+        let heads = |(model, selection): (&Model, &Selection)| {
+            selection.heads.as_ref().map_or(model.transformer.config.wiring().heads(), Vec::len)
+        };
+        let maps: usize = self.models.iter().zip(drawn).map(heads).sum();
+        let bytes = (queries * keys * maps * spec.map.quantities().len()) as u64 * FULL_BIN_BYTES;
+        if let Some(available) = available_bytes().filter(|&available| bytes > available / 2) {
+            let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+            bail_usage!(
+                "`full`: {maps} maps of {queries} x {keys} tokens take about {:.1} GiB, {:.1} GiB are free; \
+                 zoom in with `queries` and `keys`, choose a `head`, or leave `full` out",
+                gib(bytes),
+                gib(available)
+            );
+        }
+        Ok(())
+    }
+
+    /// How much a page keeps of each model.
+    fn resolutions(&self) -> Vec<Resolution> {
+        let tokens = self.grid.ctx_tok()[0];
+        let bins = if tokens > SHORT_TOK { MANY_BINS } else { FEW_BINS };
+        let bin_tok = tokens.div_ceil(bins).next_power_of_two();
+        let keep = self.experiment.explore().keep;
+        let resolution = |model: &Model| {
+            let config = &model.transformer.config;
+            let heads = config.layers.len() * config.wiring().heads();
+            let thumb_bins = ((THUMB_BINS / heads as f64).sqrt() as usize).clamp(16, 64);
+            Resolution { maps: config.wiring().maps(), heads: keep, bin_tok, thumb_bins }
+        };
+        self.models.iter().map(resolution).collect()
+    }
+}

@@ -1,0 +1,325 @@
+//! Experiments that look at one prompt: the maps that `heatmap` draws, and the page that `explore` writes.
+
+use super::{Experiment, Grid, Show};
+use crate::attention::Selection;
+use crate::bail_usage;
+use crate::measure::MapSpec;
+use crate::probe::{Pooling, Quantity};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Which maps are drawn, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Heatmap {
+    /// What of them.
+    pub map: MapKind,
+    /// The layer; nothing for the one with the most attention to the answer, and of a text the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layer: Option<usize>,
+    /// The head of that layer; nothing for the mean over those selected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<usize>,
+    /// Every selected layer and head as small multiples, instead.
+    pub every_head: bool,
+    /// What pairs of tokens in one bin come to.
+    pub pool: Pooling,
+    /// Longer side of a map, in pixels.
+    pub size_px: u32,
+    /// Query tokens.
+    pub queries: TokenSpan,
+    /// Key tokens.
+    pub keys: TokenSpan,
+    /// Logarithmic colours.
+    pub log: bool,
+    /// Where the matrices are written too, as `.npy` or `.csv`; see `docs/questions.md` for the names of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
+    /// Write them token by token instead of pooled.
+    pub full: bool,
+}
+
+impl Default for Heatmap {
+    fn default() -> Self {
+        Self {
+            map: MapKind::default(),
+            layer: None,
+            head: None,
+            every_head: false,
+            pool: Pooling::Max,
+            size_px: 560,
+            queries: TokenSpan::default(),
+            keys: TokenSpan::default(),
+            log: false,
+            data: None,
+            full: false,
+        }
+    }
+}
+
+/// What the page holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Explore {
+    /// Heads of each model that are kept token by token.
+    pub keep: usize,
+    /// Size of the page in MB, at most; nothing for 15, or 40 of longer prompts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_mb: Option<usize>,
+}
+
+impl Default for Explore {
+    fn default() -> Self {
+        Self { keep: 8, max_mb: None }
+    }
+}
+
+/// What a heat map shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MapKind {
+    /// What weighs the values: A1 − λA2, or the only map.
+    #[default]
+    Effective,
+    /// The first softmax map.
+    A1,
+    /// The second softmax map.
+    A2,
+    /// Scaled logits of the first map.
+    Logits1,
+    /// Scaled logits of the second map.
+    Logits2,
+    /// A1, A2, λA2 and A1 − λA2 in one figure.
+    All,
+}
+
+impl MapKind {
+    /// In the order of the panels.
+    pub(super) fn quantities(self) -> Vec<Quantity> {
+        match self {
+            Self::Effective => vec![Quantity::Effective],
+            Self::A1 => vec![Quantity::Map(0)],
+            Self::A2 => vec![Quantity::Map(1)],
+            Self::Logits1 => vec![Quantity::Logits(0)],
+            Self::Logits2 => vec![Quantity::Logits(1)],
+            Self::All => vec![Quantity::Map(0), Quantity::Map(1), Quantity::Subtracted, Quantity::Effective],
+        }
+    }
+}
+
+/// Token positions: `4000..4096` with the second left out, or an open `4000..`; all by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TokenSpan {
+    /// First position.
+    pub start: usize,
+    /// One past the last; nothing for the end of the text.
+    pub end: Option<usize>,
+}
+
+impl TokenSpan {
+    /// Those of them that a prompt of `n_tok` tokens has.
+    pub(super) fn within(&self, n_tok: usize) -> Range<usize> {
+        let end = self.end.unwrap_or(n_tok).min(n_tok);
+        self.start.min(end)..end
+    }
+}
+
+impl FromStr for TokenSpan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is not a range of token positions such as 0..80 or 4000..");
+        let (start, end) = text.split_once("..").ok_or_else(bad)?;
+        let number = |text: &str| text.trim().parse::<usize>().map_err(|_| bad());
+        let start = if start.is_empty() { 0 } else { number(start)? };
+        let end = if end.is_empty() { None } else { Some(number(end)?) };
+        if end.is_some_and(|end| end <= start) {
+            return Err(format!("`{text}` holds no token"));
+        }
+        Ok(Self { start, end })
+    }
+}
+
+impl TryFrom<String> for TokenSpan {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for TokenSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..", self.start)?;
+        self.end.map_or(Ok(()), |end| write!(f, "{end}"))
+    }
+}
+
+impl From<TokenSpan> for String {
+    fn from(span: TokenSpan) -> Self {
+        span.to_string()
+    }
+}
+
+/// Longest side of a small multiple, in pixels.
+pub const SMALL_PX: u32 = 200;
+
+/// Pixels per bin, at least: single pixels can hardly be seen.
+const PIXELS_PER_BIN: u32 = 2;
+
+/// The same of small multiples.
+const PIXELS_PER_SMALL_BIN: u32 = 4;
+
+/// Heads that a page can keep token by token.
+const KEPT: std::ops::RangeInclusive<usize> = 1..=64;
+
+/// Prompts up to this many tokens fill a small page and few bins; longer ones a large page and many bins.
+pub(super) const SHORT_TOK: usize = 8192;
+const SMALL_MB: usize = 15;
+const LARGE_MB: usize = 40;
+
+impl Heatmap {
+    /// What can be said without the models.
+    ///
+    /// # Errors
+    /// Usage errors with the field.
+    pub(super) fn check(&self, ctx_tok: usize, select: &Selection) -> Result<()> {
+        if let (Some(layer), Some(layers)) = (self.layer, &select.layers) {
+            if !layers.contains(&layer) {
+                bail_usage!("`layer` {layer} is not among `layers`");
+            }
+        }
+        for (field, span) in [("queries", &self.queries), ("keys", &self.keys)] {
+            if span.start >= ctx_tok {
+                bail_usage!("`{field}` {span}: the prompt has tokens 0 to {}", ctx_tok.saturating_sub(1));
+            }
+        }
+        if let Some(end) = self.queries.end.filter(|&end| self.keys.start >= end) {
+            bail_usage!("`keys` {}: no query before token {end} sees these keys", self.keys);
+        }
+        if self.every_head && self.map == MapKind::All {
+            bail_usage!("`every_head` draws one kind of map: give `map` effective, a1, a2, logits1 or logits2");
+        }
+        if self.every_head && (self.layer.is_some() || self.head.is_some() || self.data.is_some()) {
+            bail_usage!("`every_head` draws all: leave `layer`, `head` and `data` out");
+        }
+        if !(64..=4096).contains(&self.size_px) {
+            bail_usage!("`size_px` {}: a map can have 64 to 4096 pixels", self.size_px);
+        }
+        if self.full && self.data.is_none() {
+            bail_usage!("`full` is about `data`: name its file");
+        }
+        if let Some(path) = &self.data {
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            if !matches!(extension, Some("npy" | "csv")) {
+                bail_usage!("`data` {}: the name must end in .npy or .csv", path.display());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn spec(&self, bins: Option<usize>) -> MapSpec {
+        MapSpec {
+            quantities: self.map.quantities(),
+            pooling: self.pool,
+            bins,
+            queries: (self.queries.start, self.queries.end),
+            keys: (self.keys.start, self.keys.end),
+            by_head: self.every_head,
+        }
+    }
+
+    /// Bins along the longer side.
+    pub(super) fn bins(&self) -> usize {
+        let bins = if self.every_head {
+            self.size_px.min(SMALL_PX) / PIXELS_PER_SMALL_BIN
+        } else {
+            self.size_px / PIXELS_PER_BIN
+        };
+        bins as usize
+    }
+}
+
+impl Explore {
+    /// What can be said without the models.
+    ///
+    /// # Errors
+    /// A usage error.
+    pub(super) fn check(&self) -> Result<()> {
+        if !KEPT.contains(&self.keep) {
+            bail_usage!("`keep` {}: {} to {} heads can be kept token by token", self.keep, KEPT.start(), KEPT.end());
+        }
+        Ok(())
+    }
+
+    /// Bytes of the page over a prompt of `ctx_tok` tokens, at most, about.
+    pub fn budget(&self, ctx_tok: usize) -> usize {
+        self.max_mb.unwrap_or(if ctx_tok > SHORT_TOK { LARGE_MB } else { SMALL_MB }) * 1_000_000
+    }
+}
+
+impl Experiment {
+    /// What is drawn, if maps are.
+    pub fn heatmap(&self) -> Heatmap {
+        self.heatmap.clone().unwrap_or_default()
+    }
+
+    /// What is kept, if a page is written.
+    pub fn explore(&self) -> Explore {
+        self.explore.clone().unwrap_or_default()
+    }
+
+    /// Whether maps can be shown of these prompts, which are one that asks one question, and as is asked for.
+    ///
+    /// # Errors
+    /// Usage errors with the field.
+    pub fn check_maps(&self) -> Result<()> {
+        for (key, given, show) in
+            [("heatmap", self.heatmap.is_some(), "heatmap"), ("explore", self.explore.is_some(), "explore")]
+        {
+            if given && self.show.name() != show {
+                bail_usage!("[{key}] is for show = \"{show}\"");
+            }
+        }
+        if !self.show.is_of_maps() {
+            return Ok(());
+        }
+        let asks = match &self.grid {
+            Grid::Needle(grid) => grid.settings.iter().map(|&(_, retrieve)| retrieve).max(),
+            Grid::Text(_) => Some(1),
+            Grid::Shots(_) => None,
+        };
+        let of_one = "looks at one prompt that asks one question: one `ctx_tok`, one of `settings` with R = 1, one of \
+                      `depths_pct`, `samples` = 1";
+        if self.grid.count() != Some(1) || asks != Some(1) {
+            bail_usage!("show = \"{}\" {of_one}", self.show.name());
+        }
+        if self.show == Show::Heatmap {
+            return self.heatmap().check(self.grid.ctx_tok()[0], &self.select);
+        }
+        self.explore().check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_positions_may_be_open_but_not_empty() {
+        let parse = |text: &str| text.parse::<TokenSpan>().map(|span| (span.start, span.end));
+        assert_eq!(parse("10..20"), Ok((10, Some(20))));
+        assert_eq!(parse("10.."), Ok((10, None)));
+        assert_eq!(parse("..20"), Ok((0, Some(20))));
+        for bad in ["", "10", "20..10", "5..5", "a..b"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        let said: TokenSpan = "10..20".parse().unwrap();
+        assert_eq!(said.to_string().parse(), Ok(said));
+    }
+}

@@ -1,0 +1,92 @@
+//! What is drawn of one prompt: what each region gives those heads.
+
+use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
+use crate::frame::{ConditionKey, Frame};
+use crate::prompt::Region;
+use crate::stats::mean;
+use crate::table::short;
+use std::collections::BTreeSet;
+
+/// The drawn heads of one layer, or a head alone.
+struct Drawn<'a> {
+    model: &'a str,
+    layer: usize,
+    heads: Vec<usize>,
+}
+
+/// The table of a run that looked at one prompt: heat maps by layer, explorers by head.
+pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
+    let by_head = frame.config_text("show") == "explore";
+    let drawn = drawn(frame, by_head);
+    let treated = |of: &ConditionKey| of.condition.is_some();
+    let has_conditions = frame.treated().iter().any(treated);
+    let mut columns = vec![words("model").key(), numbers("layer").key()];
+    columns.push(if by_head { numbers("head").key() } else { words("heads").key() });
+    columns.extend(has_conditions.then(|| words("condition").key()));
+    columns.push(numbers("lambda"));
+    columns.extend(Region::ALL.map(|region| region_column(region.name())));
+    let mut rows = Vec::new();
+    for of in &drawn {
+        for treated in frame.treated() {
+            let condition = treated.condition.as_deref();
+            let heads = match of.heads.as_slice() {
+                [head] if by_head => Cell::count(Some(*head)),
+                [head] => Cell::words(format!("only {head}")),
+                heads => Cell::words(heads.len().to_string()),
+            };
+            let mut row = vec![Cell::words(of.model), Cell::count(Some(of.layer)), heads];
+            row.extend(has_conditions.then(|| Cell::words(treated.name())));
+            let lambda = mean_over(frame, of, condition, "lambda", None);
+            row.push(Cell::number(lambda, |x| short(Some(x))));
+            row.extend(Region::ALL.map(|region| share(frame, of, condition, region)));
+            rows.push(row);
+        }
+    }
+    let what = if by_head { "Heads that the page (explore.html) has token by token" } else { "What is drawn" };
+    let note = format!(
+        "{what}, and what each region gives {} in {}, in %.",
+        if by_head { "a head's output" } else { "the output of these heads" },
+        if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" }
+    );
+    Sheet::new("drawn", "Maps of one prompt", note, columns, rows).trimmed()
+}
+
+fn region_column(region: &str) -> Column {
+    numbers(region).named(format!("share_out[{region}]"))
+}
+
+/// The drawn heads, by layer in the order of the models, or one by one in the order of the list.
+fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
+    if by_head {
+        let alone = frame.drawn.iter();
+        return alone.map(|at| Drawn { model: &at.model, layer: at.layer, heads: vec![at.head] }).collect();
+    }
+    let mut of_layers: Vec<Drawn<'_>> = Vec::new();
+    for at in &frame.drawn {
+        match of_layers.iter_mut().find(|of| of.model == at.model && of.layer == at.layer) {
+            Some(of) => of.heads.push(at.head),
+            None => of_layers.push(Drawn { model: &at.model, layer: at.layer, heads: vec![at.head] }),
+        }
+    }
+    of_layers
+}
+
+/// The share of a region; nothing of one that the prompt does not have.
+fn share(frame: &Frame, of: &Drawn<'_>, condition: Option<&str>, region: Region) -> Cell {
+    let found = mean_over(frame, of, condition, "share_out", Some(region.name()));
+    found.filter(|&x| x != 0.0).map_or_else(Cell::none, |x| Cell::estimate(Kind::Share, x, None))
+}
+
+/// The mean of a number over heads.
+fn mean_over(
+    frame: &Frame,
+    of: &Drawn<'_>,
+    condition: Option<&str>,
+    metric: &str,
+    region: Option<&str>,
+) -> Option<f64> {
+    let heads: BTreeSet<usize> = of.heads.iter().copied().collect();
+    let all = frame.heads_under(of.model, condition, metric, region).into_iter();
+    let own = all.filter(|((layer, head), _)| *layer == of.layer && heads.contains(head));
+    mean(&own.flat_map(|(_, values)| values).collect::<Vec<f64>>())
+}
