@@ -3,6 +3,7 @@
 
 use crate::error::Usage;
 use anyhow::{ensure, Context, Result};
+use serde::Serialize;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -48,6 +49,20 @@ pub fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<(
     let partial = Path::new(&partial);
     write(partial).with_context(cannot)?;
     std::fs::rename(partial, path).with_context(cannot)
+}
+
+/// Writes lines as a CSV file of their own layout, as [`replace`] does.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn replace_csv<'a, L: Serialize + 'a>(path: &Path, lines: impl IntoIterator<Item = &'a L>) -> Result<()> {
+    replace(path, |partial| {
+        let mut csv = csv::Writer::from_path(partial)?;
+        for line in lines {
+            csv.serialize(line)?;
+        }
+        Ok(csv.flush()?)
+    })
 }
 
 /// The bytes of a file that has no more than `most`.

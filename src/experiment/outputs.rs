@@ -1,6 +1,7 @@
 //! What a run leaves in its folder besides its records: files that are made of them, and the manifest that lists them all.
 
 use super::{Part, Setup, Start};
+use crate::files::replace_csv;
 use crate::machine::Machine;
 use crate::manifest::{Manifest, Output};
 use crate::memory::peak_rss_bytes;
@@ -54,13 +55,7 @@ impl Outputs {
     /// # Errors
     /// If it cannot be written.
     pub fn save_table<T: Serialize>(&mut self, file: &str, rows: &[T]) -> Result<()> {
-        let path = self.place(file, Some(rows.len() as u64));
-        let cannot = || format!("cannot write {}", path.display());
-        let mut csv = csv::Writer::from_path(&path).with_context(cannot)?;
-        for row in rows {
-            csv.serialize(row).with_context(cannot)?;
-        }
-        csv.flush().with_context(cannot)
+        replace_csv(&self.place(file, Some(rows.len() as u64)), rows)
     }
 
     /// Writes rows as JSON, one on each line.

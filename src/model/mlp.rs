@@ -1,6 +1,6 @@
 //! What comes after attention: an MLP, or a mixture of several of which every token passes a few.
 
-use super::transformer::Linear;
+use super::linear::Linear;
 use super::{Activation, Experts, ModelConfig, Weights};
 use crate::ops::{gelu, gelu_tanh, relu, silu, swiglu};
 use anyhow::Result;

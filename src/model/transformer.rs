@@ -1,6 +1,7 @@
 //! The whole decoder, top to bottom: blocks of attention and MLP on a residual stream, as a [`ModelConfig`] describes them.
 
 use super::config::Layer;
+use super::linear::Linear;
 use super::mlp::FeedForward;
 use super::rotary::GrowingTable;
 use super::{ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual, Weights};
@@ -51,13 +52,6 @@ pub(super) struct Norm {
     pub(super) gain: Tensor,
     pub(super) bias: Option<Tensor>,
     pub(super) eps: f64,
-}
-
-/// A projection, with or without bias.
-#[derive(Clone)]
-pub(super) struct Linear {
-    pub(super) weight: Tensor,
-    pub(super) bias: Option<Tensor>,
 }
 
 /// One attention layer: projections, wiring and what its variant adds.
@@ -300,32 +294,6 @@ impl Norm {
         Ok(match &self.bias {
             None => rms_norm(x, &self.gain, self.eps)?,
             Some(bias) => layer_norm(x, &self.gain, bias, self.eps)?,
-        })
-    }
-}
-
-impl Linear {
-    pub(super) fn load(name: &str, bias: bool, weights: &mut Weights) -> Result<Self> {
-        let weight = weights.take(&format!("{name}.weight"))?;
-        let bias = bias.then(|| weights.take(&format!("{name}.bias"))).transpose()?;
-        Ok(Self { weight, bias })
-    }
-
-    /// The same, times a factor.
-    pub(super) fn scaled(self, factor: f64) -> Result<Self> {
-        if factor == 1.0 {
-            return Ok(self);
-        }
-        let bias = self.bias.map(|bias| bias * factor).transpose()?;
-        Ok(Self { weight: (self.weight * factor)?, bias })
-    }
-
-    /// (.., in) -> (.., out).
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = linear(x, &self.weight)?;
-        Ok(match &self.bias {
-            None => y,
-            Some(bias) => y.broadcast_add(bias)?,
         })
     }
 }

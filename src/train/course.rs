@@ -173,7 +173,7 @@ fn rounded(x: f64) -> f64 {
 /// # Errors
 /// If it cannot be written.
 pub fn write(course: &Course, path: &Path) -> Result<()> {
-    super::summary::write_lines(course.lines(), path)
+    crate::files::replace_csv(path, course.lines())
 }
 
 #[cfg(test)]

@@ -203,18 +203,7 @@ fn one_needle(lines: &[CourseLine]) -> Option<f64> {
 /// # Errors
 /// If it cannot be written.
 pub fn write(lines: &[VariantSummary], path: &Path) -> Result<()> {
-    write_lines(lines.iter(), path)
-}
-
-/// Writes a whole CSV file, over what may be there: it is there whole or as it was.
-pub(super) fn write_lines<'a, L: Serialize + 'a>(lines: impl Iterator<Item = &'a L>, path: &Path) -> Result<()> {
-    files::replace(path, |partial| {
-        let mut csv = csv::Writer::from_path(partial)?;
-        for line in lines {
-            csv.serialize(line)?;
-        }
-        Ok(csv.flush()?)
-    })
+    files::replace_csv(path, lines)
 }
 
 #[cfg(test)]

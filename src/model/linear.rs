@@ -1,0 +1,39 @@
+//! A projection, with or without bias.
+
+use super::Weights;
+use crate::ops::linear;
+use anyhow::Result;
+use candle_core::Tensor;
+
+/// A projection, with or without bias.
+#[derive(Clone)]
+pub(super) struct Linear {
+    pub(super) weight: Tensor,
+    pub(super) bias: Option<Tensor>,
+}
+
+impl Linear {
+    pub(super) fn load(name: &str, bias: bool, weights: &mut Weights) -> Result<Self> {
+        let weight = weights.take(&format!("{name}.weight"))?;
+        let bias = bias.then(|| weights.take(&format!("{name}.bias"))).transpose()?;
+        Ok(Self { weight, bias })
+    }
+
+    /// The same, times a factor.
+    pub(super) fn scaled(self, factor: f64) -> Result<Self> {
+        if factor == 1.0 {
+            return Ok(self);
+        }
+        let bias = self.bias.map(|bias| bias * factor).transpose()?;
+        Ok(Self { weight: (self.weight * factor)?, bias })
+    }
+
+    /// (.., in) -> (.., out).
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = linear(x, &self.weight)?;
+        Ok(match &self.bias {
+            None => y,
+            Some(bias) => y.broadcast_add(bias)?,
+        })
+    }
+}
