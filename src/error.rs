@@ -45,14 +45,6 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// The usage error for a file that is not the TOML it has to be: its name, the line, and toml's message on one line.
-pub fn bad_toml(name: &str, text: &str, error: &toml::de::Error) -> anyhow::Error {
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
-    let message: Vec<&str> = error.message().lines().collect();
-    anyhow::Error::new(Usage(format!("{name}, line {line}: {}", message.join(" "))))
-}
-
 /// What printing came to, where a reader who has read enough is no reason to stop: what comes after it still counts.
 ///
 /// # Errors

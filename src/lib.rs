@@ -47,6 +47,7 @@ pub mod record;
 pub mod report;
 pub mod rng;
 pub mod runfolder;
+mod spec_file;
 pub mod stats;
 pub mod table;
 pub mod tables;

@@ -5,12 +5,13 @@
 use super::{Explore, Grid, Heatmap};
 use crate::attention::Selection;
 use crate::bail_usage;
-use crate::error::{bad_toml, Usage};
+use crate::error::Usage;
 use crate::frame::{Frame, Pick};
 use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
 use crate::models::{self, Reading};
 use crate::quant::{Quantiser, Scope, BITS};
+use crate::spec_file::{self, Required};
 use crate::treatment::Condition;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -214,6 +215,25 @@ pub struct Outcome {
     pub holds: bool,
 }
 
+/// What has no default; `--print-experiment` of any measuring command prints a file that has it all.
+const REQUIRED: [Required; 7] = [
+    Required { table: "", with: None, keys: &["show", "models", "grid"] },
+    Required { table: "grid", with: None, keys: &["task"] },
+    Required {
+        table: "grid",
+        with: Some(("task", "needle")),
+        keys: &["ctx_tok", "settings", "depths_pct", "samples", "heldout_samples", "seed"],
+    },
+    Required { table: "grid", with: Some(("task", "text")), keys: &["ctx_tok", "samples", "seed"] },
+    Required {
+        table: "grid",
+        with: Some(("task", "shots")),
+        keys: &["ctx_tok", "shots", "words", "classes", "orders", "arrangements", "samples", "seed"],
+    },
+    Required { table: "quantise", with: None, keys: &["bits", "scope"] },
+    Required { table: "expect", with: None, keys: &["metric"] },
+];
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -259,7 +279,7 @@ impl Experiment {
     /// # Errors
     /// Usage errors with the line.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
-        let mut experiment: Self = toml::from_str(text).map_err(|error| bad_toml(name, text, &error))?;
+        let mut experiment: Self = spec_file::parse(name, text, &REQUIRED)?;
         if experiment.models.is_empty() {
             bail_usage!("{name}: `models` names nothing");
         }
@@ -560,6 +580,13 @@ at_least = 0.5
             refusal("show = \"quantize\"", "show = \"ratio\"\nmeasures = [\"shape\"]").contains("needs the measure")
         );
         assert!(refusal("seed = 7", "seed = seven").starts_with("x.toml, line "));
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named_at_once() {
+        spec_file::assert_names_what_is_missing::<Experiment>(FILE, &REQUIRED);
+        let error = Experiment::parse("models = []\n[grid]\ntask = \"text\"\nseed = 1\n", "x.toml").unwrap_err();
+        assert_eq!(error.to_string(), "x.toml: missing: `show`, `grid.ctx_tok`, `grid.samples`");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use crate::attention::{ValueWidth, VariantName};
 use crate::bail_usage;
-use crate::error::bad_toml;
 use crate::model::{Init, ModelConfig, Sizes, LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 use crate::ops::RopeStyle;
 use crate::prompt::DocumentSpec;
+use crate::spec_file::{self, Required};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -227,6 +227,19 @@ impl Default for WatchSpec {
     }
 }
 
+/// What has no default; `difftool train --example` prints a spec that has it all.
+const REQUIRED: [Required; 5] = [
+    Required { table: "", with: None, keys: &["model", "variant", "stage"] },
+    Required {
+        table: "model",
+        with: None,
+        keys: &["width", "layers", "heads", "head_dim", "ffn", "rope_theta", "max_ctx_tok"],
+    },
+    Required { table: "variant", with: None, keys: &["name", "attention"] },
+    Required { table: "stage", with: None, keys: &["ctx_tok", "tokens", "step_tok", "data"] },
+    Required { table: "contrast", with: None, keys: &["name", "of", "less"] },
+];
+
 impl TrainSpec {
     /// Reads and checks a spec.
     ///
@@ -234,7 +247,7 @@ impl TrainSpec {
     /// If the file cannot be read, is not valid TOML, has unknown keys, or asks for something that cannot be.
     pub fn read(path: &Path) -> Result<Self> {
         let text = crate::files::input_text(path, crate::files::CONFIG_MAX)?;
-        let spec: Self = toml::from_str(&text).map_err(|error| bad_toml(&path.display().to_string(), &text, &error))?;
+        let spec: Self = spec_file::parse(&path.display().to_string(), &text, &REQUIRED)?;
         spec.check().with_context(|| path.display().to_string())?;
         Ok(spec)
     }
@@ -516,6 +529,18 @@ mod tests {
         let head = include_str!("../../experiments/pair-4k.toml").split("[[stage]]").next().unwrap();
         let watch = "[watch]\nlog_every_tok = 1\neval_every_tok = 1\neval_samples = 1\nsave_every_tok = 1";
         toml::from_str(&format!("{head}\n{stages}\n{watch}")).unwrap()
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named_at_once() {
+        let example = include_str!("../../experiments/example.toml");
+        spec_file::assert_names_what_is_missing::<TrainSpec>(example, &REQUIRED);
+        let error = spec_file::parse::<TrainSpec>("x.toml", "[model]\nwidth = 64\n[[stage]]\n", &REQUIRED).unwrap_err();
+        assert!(error.to_string().contains("`variant`, `model.layers`, `model.heads`"), "{error}");
+        assert!(
+            error.to_string().ends_with("`stage.ctx_tok`, `stage.tokens`, `stage.step_tok`, `stage.data`"),
+            "{error}"
+        );
     }
 
     #[test]
