@@ -22,6 +22,15 @@ const GROUPS: [Field; 3] = [Field::CtxTok, Field::Needles, Field::Retrieve];
 pub(super) fn run(args: &ReportArgs) -> Result<()> {
     check(args)?;
     let runs = args.runs.iter().map(|folder| SavedRun::read(folder)).collect::<Result<Vec<_>>>()?;
+    if let Some(other) = runs.iter().find(|run| run.manifest.tool != runs[0].manifest.tool).filter(|_| !args.quiet) {
+        crate::say!(
+            "{} is of difftool {} and {} of {}: their numbers may differ for that alone",
+            runs[0].folder.display(),
+            runs[0].manifest.tool,
+            other.folder.display(),
+            other.manifest.tool
+        );
+    }
     if args.format == Some(ReportFormat::Text) {
         let tables: Vec<String> = runs.iter().map(|run| tables::text(&run.frame())).collect();
         return write(args, &tables.join("\n"));

@@ -116,8 +116,7 @@ fn list<T: AsRef<str>>(items: &[T]) -> String {
 /// Version, seeds and hashes: what it takes to run it again.
 pub(super) fn recipe(run: &SavedRun) -> Vec<Fact> {
     let manifest = &run.manifest;
-    let git = manifest.tool.git.as_ref().map(|git| format!(" ({git})")).unwrap_or_default();
-    let mut facts = vec![fact("difftool", format!("{}{git}", manifest.tool.version))];
+    let mut facts = vec![fact("difftool", manifest.tool.to_string())];
     facts.extend(manifest.seeds.iter().map(|(of, seed)| fact(format!("seed of {of}"), seed.to_string())));
     let hashes = [
         ("prompts, SHA-256", &manifest.prompts_sha256),

@@ -506,6 +506,22 @@ fn edit(scratch: &Scratch, change: impl FnOnce(&mut serde_json::Value)) {
 }
 
 #[test]
+fn runs_of_two_builds_meet_only_with_a_message() {
+    let scratch = Scratch::new(&Fixture::needle());
+    Fixture::quantised().write(&scratch.path("again"));
+    let said = |args: &[&str]| {
+        let output = scratch.report(args).args(["--format", "markdown"]).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(said(&["run", "again"]), "");
+    edit(&scratch, |manifest| manifest["tool"]["source"] = json!("0123456789abcdef"));
+    let stderr = said(&["run", "again"]);
+    assert!(stderr.contains("sources 0123456789ab)") && stderr.contains("their numbers may differ"), "{stderr}");
+    assert_eq!(said(&["run", "again", "-q"]), "");
+}
+
+#[test]
 fn files_outside_the_run_folder_are_not_read() {
     let scratch = Scratch::new(&Fixture::needle());
     figure(&scratch.path("secret.png"));
