@@ -101,8 +101,10 @@ pub struct WeightsInfo {
 pub struct MemoryInfo {
     /// Length of the prompt.
     pub ctx_tok: usize,
-    /// Weights in `f32`.
+    /// Weights in `f32`: all, or as many as are in memory at once.
     pub weights_bytes: u64,
+    /// Whether they are read from disk layer by layer.
+    pub weights_on_disk: bool,
     /// Activations.
     pub pass_bytes: u64,
 }
@@ -157,9 +159,11 @@ impl Inspection {
             bos: tokenizer.bos().clone(),
             chat: tokenizer.chat().is_some(),
         });
+        let on_disk = opened.is_on_disk();
         let memory = MemoryInfo {
             ctx_tok,
-            weights_bytes: 4 * config.parameters() as u64,
+            weights_bytes: if on_disk { config.streamed_bytes() } else { config.weights_bytes() },
+            weights_on_disk: on_disk,
             pass_bytes: config.forward_bytes(ctx_tok),
         };
         Ok(Self {

@@ -155,6 +155,19 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
     (!seeds.is_empty()).then(|| seeds.into_iter().map(|(_, name)| name).collect())
 }
 
+/// Where the weights of a model are while it runs. Results do not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Residence {
+    /// In memory, unless they would fill more than half of what is free.
+    #[default]
+    Auto,
+    /// In memory, as `f32`.
+    Memory,
+    /// On disk, from which every layer is read when it is its turn.
+    Disk,
+}
+
 /// How folders are read, where their own files do not decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -168,6 +181,25 @@ pub struct Reading {
     pub bos: BosChoice,
     /// Allows prompts that begin with two of them.
     pub allow_double_bos: bool,
+    /// Where the weights are.
+    #[serde(skip_serializing_if = "Residence::is_auto")]
+    pub weights: Residence,
+}
+
+impl Residence {
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+
+    /// Whether the weights of this model are left on disk.
+    pub fn is_on_disk(self, config: &ModelConfig) -> bool {
+        let half = || available_bytes().map_or(u64::MAX, |available| available / 2);
+        match self {
+            Self::Auto => config.weights_bytes() > half(),
+            Self::Memory => false,
+            Self::Disk => true,
+        }
+    }
 }
 
 impl Reading {
@@ -189,6 +221,7 @@ pub struct Opened {
     vocabulary: Vocabulary,
     eos_ids: Vec<u32>,
     config_sha256: String,
+    residence: Residence,
 }
 
 /// Opens a built-in model, a GGUF file, or a folder with `config.json`, weights in safetensors and, unless only token ids
@@ -281,8 +314,9 @@ impl Opened {
         }
         let eos_ids = eos_ids(dir.as_deref(), &parsed, resolved.vocab).with_context(|| format!("model {name}"))?;
         let config_sha256 = sha256(config);
+        let (model, residence) = (name.to_owned(), reading.weights);
         let opened =
-            Self { name: name.to_owned(), dir, config: resolved, checkpoint, vocabulary, eos_ids, config_sha256 };
+            Self { name: model, dir, config: resolved, checkpoint, vocabulary, eos_ids, config_sha256, residence };
         let vocab = opened.config.vocab;
         if let Some(size) = opened.tokenizer().map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
             bail!("model {name}: tokenizer.json has {size} tokens, the model {vocab}");
@@ -298,30 +332,45 @@ impl Opened {
         self.vocabulary.tokenizer()
     }
 
-    /// Reads the weights.
+    /// Whether the weights are left on disk while the model runs.
+    pub fn is_on_disk(&self) -> bool {
+        self.residence.is_on_disk(&self.config)
+    }
+
+    /// Reads the weights, or gets ready to read them layer by layer.
     ///
     /// # Errors
     /// If a tensor is missing, misshapen, not a number, or not part of the model.
     pub fn load(self) -> Result<Model> {
-        let Self { name, dir, config, checkpoint, vocabulary, eos_ids, config_sha256 } = self;
-        let needed = 4 * config.parameters() as u64;
+        let on_disk = self.is_on_disk();
+        let Self { name, dir, config, checkpoint, vocabulary, eos_ids, config_sha256, .. } = self;
+        let needed = if on_disk { config.streamed_bytes() } else { config.weights_bytes() };
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
-                "model {name}: its weights take {:.1} GiB as f32, {:.1} GiB are free",
+                "model {name}: {} take {:.1} GiB as f32, {:.1} GiB are free",
+                if on_disk {
+                    "two layers of its weights"
+                } else {
+                    "its weights (`weights` = \"disk\" leaves them there)"
+                },
                 gib(needed),
                 gib(available)
             );
         }
-        let transformer = Transformer::load(&config, checkpoint.load(&config)?)?;
+        let (weights_dtype, weights_sha256) = (checkpoint.dtypes()?, checkpoint.sha256()?);
+        let transformer = match on_disk {
+            true => Transformer::on_disk(&config, checkpoint)?,
+            false => Transformer::load(&config, checkpoint.load(&config)?)?,
+        };
         let info = ModelInfo {
             name: name.clone(),
             path: dir.map(|dir| dir.display().to_string()),
             model_type: config.model_type.clone(),
             variant: config.variant.name().to_owned(),
             parameters: config.parameters() as u64,
-            weights_dtype: checkpoint.dtypes()?,
-            weights_sha256: checkpoint.sha256()?,
+            weights_dtype,
+            weights_sha256,
             config_sha256,
             tokenizer_sha256: vocabulary.tokenizer().map_or("", Tokenizer::sha256).to_owned(),
             bos: vocabulary.tokenizer().map(|tokenizer| tokenizer.bos().to_string()),

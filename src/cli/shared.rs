@@ -4,6 +4,7 @@ use super::{IndexRange, TokenRange};
 use crate::attention::Selection;
 use crate::experiment::Shard;
 use crate::model::Layout;
+use crate::models::Residence;
 use crate::plot::Page;
 use crate::prompt::BosChoice;
 use clap::{Args, ValueEnum};
@@ -104,6 +105,9 @@ pub struct ReadingArgs {
     /// Allow prompts that begin with two begin-of-sequence tokens
     #[arg(long)]
     pub allow_double_bos: bool,
+    /// Where weights are while a model runs; results do not depend on it
+    #[arg(long, value_enum, value_name = "PLACE", default_value_t = Residence::Auto)]
+    pub weights: Residence,
 }
 
 /// Where results go, and how.

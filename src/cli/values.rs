@@ -3,6 +3,7 @@
 use crate::compare::Correction;
 use crate::experiment::MapKind;
 use crate::model::{Layout, MOST_TOKENS};
+use crate::models::Residence;
 use crate::probe::Pooling;
 use crate::prompt::Order;
 use crate::quant::Scope;
@@ -67,6 +68,12 @@ value_enum!(Pooling {
     Max: "max", "The number of largest magnitude, with its sign";
     Mean: "mean", "The mean over pairs of tokens";
     Sum: "sum", "The sum";
+});
+
+value_enum!(Residence {
+    Auto: "auto", "In memory, unless they would fill more than half of what is free";
+    Memory: "memory", "In memory, 4 bytes for each";
+    Disk: "disk", "On disk: two layers in memory, each read when it is its turn";
 });
 
 value_enum!(Correction {
@@ -173,6 +180,7 @@ mod tests {
         agree::<Layout>();
         agree::<MapKind>();
         agree::<Pooling>();
+        agree::<Residence>();
     }
 
     #[test]

@@ -142,6 +142,7 @@ pub(super) fn reading(args: &ReadingArgs) -> Reading {
         chat_template: args.chat_template,
         bos: args.bos,
         allow_double_bos: args.allow_double_bos,
+        weights: args.weights,
     }
 }
 
@@ -196,7 +197,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 42] = [
+const FIELDS: [(&str, &str); 43] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -227,6 +228,7 @@ const FIELDS: [(&str, &str); 42] = [
     ("keys", "--key"),
     ("full", "--full"),
     ("layout", "--layout"),
+    ("weights", "--weights"),
     ("chat_template", "--chat-template"),
     ("bos", "--bos"),
     ("allow_double_bos", "--allow-double-bos"),

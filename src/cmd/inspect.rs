@@ -68,8 +68,9 @@ fn facts(found: &Inspection) -> Table {
     row(
         "memory",
         format!(
-            "{} for the weights, {} for a pass over {} tokens{}",
+            "{} for the weights{}, {} for a pass over {} tokens{}",
             mib(memory.weights_bytes),
+            if memory.weights_on_disk { " (two layers; the others stay on disk)" } else { "" },
             mib(memory.pass_bytes),
             memory.ctx_tok,
             if memory.ctx_tok > found.max_ctx_tok { ", more than its context" } else { "" }

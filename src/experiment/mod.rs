@@ -96,13 +96,15 @@ impl Setup {
         if self.grid.count() == Some(0) {
             bail_usage!("nothing to run: `samples` is 0, or a list of the grid is empty");
         }
-        let passes = rayon::current_num_threads().min(cells.len());
+        let passes = self.at_once().min(cells.len());
         let tiles = |model: &Model| model.transformer.config.tile_bytes(longest) * rayon::current_num_threads() as u64;
         let tiles = self.models.iter().map(tiles).max().unwrap_or(0);
         let alone = (self.cell_bytes(longest) + self.measures_bytes(longest, measures)) * passes as u64 + tiles;
         let passing = if passes > 1 { (BESIDE * alone as f64) as u64 } else { alone } + ANY_PASS * passes as u64;
         let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
-        let needed = ANY_RUN + passing.max(showing);
+        let on_disk = self.models.iter().filter(|model| model.transformer.is_on_disk());
+        let streamed = on_disk.map(|model| model.transformer.config.streamed_bytes()).max().unwrap_or(0);
+        let needed = ANY_RUN + streamed + passing.max(showing);
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
@@ -120,6 +122,16 @@ impl Setup {
         }
         // Reading a text may have taken more than running it will, and a look at the prompt as much.
         Ok(peak_rss_bytes().unwrap_or(0).max(self.loaded_bytes + needed))
+    }
+
+    /// Prompts that pass side by side: of a model whose weights are read from disk, only one.
+    fn at_once(&self) -> usize {
+        let on_disk = self.models.iter().any(|model| model.transformer.is_on_disk());
+        if on_disk {
+            1
+        } else {
+            rayon::current_num_threads()
+        }
     }
 
     /// Work of a prompt of `ctx_tok` tokens: a pass for every model and condition.
@@ -193,7 +205,7 @@ impl Setup {
     ) -> Result<usize> {
         let mut ran = 0;
         // Prompts run in parallel, and a pass uses idle threads itself; neither changes a bit of the results.
-        for batch in cells.chunks(rayon::current_num_threads()) {
+        for batch in cells.chunks(self.at_once()) {
             if stop.load(Ordering::Relaxed) {
                 break;
             }

@@ -30,7 +30,7 @@ impl Pace {
     pub fn measure(setup: &Setup, cells: &[Cell], measures: &mut [&mut dyn Measure]) -> Result<Option<Self>> {
         // The first of them: the last window of a text may be shorter than it says.
         let Some(cell) = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok()) else { return Ok(None) };
-        let at_once = rayon::current_num_threads().min(cells.len());
+        let at_once = setup.at_once().min(cells.len());
         let mut seconds = |ctx_tok: usize| -> Result<f64> {
             let cells = vec![Cell { spec: with_ctx(&cell.spec, ctx_tok), ..cell.clone() }; at_once];
             let start = Instant::now();

@@ -9,6 +9,7 @@ use anyhow::{bail, ensure, Context, Result};
 use candle_core::{Device, Tensor};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Component, Path};
 
 /// File name of the weights in a model folder.
@@ -227,6 +228,15 @@ impl Checkpoint {
     /// # Errors
     /// As [`Checkpoint::load`].
     pub fn load_some(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
+        self.check(config)?;
+        self.read_some(config, wanted)
+    }
+
+    /// Whether the files hold the model's tensors and no others.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`], but for numbers, which are not looked at.
+    pub fn check(&self, config: &ModelConfig) -> Result<()> {
         let origin = &self.shards[0].origin;
         let audit = self.audit(config)?;
         if let Some((name, shape)) = audit.missing.first() {
@@ -240,10 +250,18 @@ impl Checkpoint {
         if let Some((name, shape)) = audit.unused.first() {
             bail!("{origin}: tensor {name} {shape:?} is not part of the model");
         }
+        Ok(())
+    }
+
+    /// The tensors that are `wanted` by our names, of a checkpoint that was checked.
+    ///
+    /// # Errors
+    /// Names the file and the tensor that cannot be read, or holds what is not a number.
+    pub(super) fn read_some(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
         let tensors = self.tensors()?;
         let read = |(name, shape): (String, Vec<usize>)| -> Result<(String, Tensor)> {
             let source = source(config, &name, &shape);
-            let (found, tensor) = find(&tensors, &source.name).expect("the audit has found it");
+            let (found, tensor) = stored(&tensors, &source.name)?;
             let values = match source.slab {
                 None => tensor.values(),
                 Some(slab) => tensor.slab(slab),
@@ -253,7 +271,32 @@ impl Checkpoint {
         };
         let wanted = config.tensors().into_iter().filter(|(name, _)| wanted(name));
         let weights = wanted.map(read).collect::<Result<Vec<_>>>()?;
-        Ok(Weights::new(weights, origin))
+        Ok(Weights::new(weights, &self.shards[0].origin))
+    }
+
+    /// Whether rows of a matrix can be read without the others: GGUF packs numbers in blocks.
+    pub(super) fn has_rows(&self) -> bool {
+        self.shards.iter().all(|shard| shard.as_gguf().is_none())
+    }
+
+    /// Rows of the embedding or the output head, by our name, one range after the other.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read_some`].
+    pub(super) fn rows(
+        &self,
+        config: &ModelConfig,
+        name: &str,
+        ranges: impl Iterator<Item = Range<usize>>,
+    ) -> Result<Vec<f32>> {
+        let tensors = self.tensors()?;
+        let (found, tensor) = stored(&tensors, &source(config, name, &[config.vocab, config.width]).name)?;
+        let mut rows = Vec::new();
+        for range in ranges {
+            let values = tensor.rows(range).with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
+            rows.extend(values);
+        }
+        Ok(rows)
     }
 }
 
@@ -261,6 +304,11 @@ impl Checkpoint {
 fn find<'a, 'b>(tensors: &'a BTreeMap<String, Stored<'b>>, name: &str) -> Option<(&'a str, &'a Stored<'b>)> {
     let found = tensors.get_key_value(name).or_else(|| tensors.get_key_value(other_name(name)?.as_str()))?;
     Some((found.0.as_str(), found.1))
+}
+
+/// As [`find`], of a tensor that was there when the checkpoint was checked.
+fn stored<'a, 'b>(tensors: &'a BTreeMap<String, Stored<'b>>, name: &str) -> Result<(&'a str, &'a Stored<'b>)> {
+    find(tensors, name).with_context(|| format!("tensor {name} is missing"))
 }
 
 /// Our tensor of `shape` from the one in the file, or from its slab.

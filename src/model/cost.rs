@@ -42,6 +42,11 @@ impl ModelConfig {
         4 * ((attention * ctx_tok).max(mlp).max(head) + packed) as u64
     }
 
+    /// Memory of all weights as `f32`, in bytes.
+    pub fn weights_bytes(&self) -> u64 {
+        4 * self.parameters() as u64
+    }
+
     /// Memory of each thread for the rows of attention it works on, in bytes.
     pub fn tile_bytes(&self, ctx_tok: usize) -> u64 {
         4 * (self.wiring().maps() * TILE * ctx_tok) as u64

@@ -6,6 +6,7 @@ mod cost;
 mod describe;
 mod families;
 mod gguf;
+mod held;
 mod linear;
 mod mlp;
 mod names;

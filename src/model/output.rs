@@ -119,7 +119,7 @@ impl Readout<'_> {
     /// # Errors
     /// If the row was not traced.
     pub fn of_attention(&self, layer: usize) -> Result<Vec<f32>> {
-        match &self.model.blocks[layer].attention_norms.after {
+        match &self.model.blocks.written(layer)?.after {
             None => Ok(self.direction.clone()),
             Some(norm) => {
                 let attended = self.trace.attended_of(layer, self.row).context("the row was not traced")?;
@@ -138,12 +138,12 @@ impl Transformer {
     /// # Panics
     /// If there is no such layer or head.
     pub fn head_output(&self, layer: usize, head: usize, row: usize, trace: &Trace) -> Result<HeadOutput> {
-        let attention = &self.blocks[layer].attention;
-        let weight = attention.o.weight.clone(); // E,H*width
+        let written = self.blocks.written(layer)?;
+        let weight = written.o.weight.clone(); // E,H*width
         let width = weight.dim(1)? / self.config.wiring().heads();
         let of_head = head * width..(head + 1) * width;
         let mixture = trace.mixture_of(layer, row).context("the row was not traced")?;
-        let scale = attention.extras.row_scale(of_head.clone(), mixture, trace.gate_of(layer, row))?;
+        let scale = written.extras.row_scale(of_head.clone(), mixture, trace.gate_of(layer, row))?;
         Ok(HeadOutput { weight, first: of_head.start, scale })
     }
 
@@ -155,11 +155,11 @@ impl Transformer {
         if self.config.variant.gate {
             return Ok(None);
         }
-        let attention = &self.blocks[layer].attention;
-        let weight = &attention.o.weight; // E,H*width
+        let written = self.blocks.written(layer)?;
+        let weight = &written.o.weight; // E,H*width
         let (e, columns) = weight.dims2()?;
         let width = columns / self.config.wiring().heads();
-        let (gain, eps) = attention.extras.head_gain(head * width..(head + 1) * width)?;
+        let (gain, eps) = written.extras.head_gain(head * width..(head + 1) * width)?;
         let mut gram = vec![0.0; width * width];
         with_values(weight, "output projection", |weight| {
             let of_head = || Mat::new(&weight[head * width..], e, width, columns);
@@ -185,7 +185,7 @@ impl Transformer {
         }
         let last = trace.last_of(row).context("the row was not traced")?;
         let mean = self.mean_head_row()?;
-        let own = self.head.get(token as usize)?.to_vec1::<f32>()?; // E
+        let own = self.head.rows(&[token])?.get(0)?.to_vec1::<f32>()?; // E
         let scale = self.config.logit_scale as f32;
         let difference: Vec<f32> = own.iter().zip(mean).map(|(own, mean)| (own - mean) * scale).collect();
         let direction = self.norm.pull_back(last, &difference)?;
@@ -195,7 +195,7 @@ impl Transformer {
     /// The mean row of the unembedding: (E).
     fn mean_head_row(&self) -> Result<&[f32]> {
         if self.mean_head_row.get().is_none() {
-            let mean = self.head.mean(0)?.to_vec1::<f32>()?;
+            let mean = self.head.mean_row()?;
             self.mean_head_row.get_or_init(|| mean);
         }
         Ok(self.mean_head_row.get().expect("it was just computed"))

@@ -204,19 +204,27 @@ impl<'a> Stored<'a> {
     /// # Errors
     /// As [`Stored::values`].
     pub(super) fn slab(&self, index: usize) -> Result<Vec<f32>> {
-        let slabs = self.shape().first().copied().unwrap_or_default();
-        ensure!(index < slabs, "has {slabs} entries, and no {index}");
+        self.rows(index..index + 1)
+    }
+
+    /// The same of several entries that lie side by side.
+    ///
+    /// # Errors
+    /// As [`Stored::values`].
+    pub(super) fn rows(&self, rows: Range<usize>) -> Result<Vec<f32>> {
+        let all = self.shape().first().copied().unwrap_or_default();
+        ensure!(rows.end <= all, "has {all} entries, and no {}", rows.end - 1);
         match self.place {
             Place::Safetensors(file, info) => {
                 let (from, to) = info.data_offsets;
-                let bytes = (to - from) / slabs;
-                let range = from + index * bytes..from + (index + 1) * bytes;
+                let bytes = (to - from) / all;
+                let range = from + rows.start * bytes..from + rows.end * bytes;
                 finite(file.values(info, range, &self.shard.origin)?)
             }
             Place::Gguf(..) => {
                 let values = self.values()?;
-                let each = values.len() / slabs;
-                Ok(values[index * each..(index + 1) * each].to_vec())
+                let each = values.len() / all;
+                Ok(values[rows.start * each..rows.end * each].to_vec())
             }
         }
     }

@@ -1,15 +1,21 @@
 //! The whole decoder, top to bottom: blocks of attention and MLP on a residual stream, as a [`ModelConfig`] describes them.
 
 use super::config::Layer;
+use super::held::{Blocks, OnDisk, Table};
 use super::linear::Linear;
 use super::mlp::FeedForward;
 use super::rotary::GrowingTable;
-use super::{ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual, Weights};
-use crate::attention::{Attend, Extras, Heads, Wiring};
-use crate::ops::{layer_norm, linear, rms_norm, rope, RopeStyle, RopeTable};
+use super::{Checkpoint, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual, Weights};
+use crate::attention::{Attend, Extras, Heads, Lambda, Wiring};
+use crate::ops::{layer_norm, rms_norm, rope, RopeStyle, RopeTable};
 use anyhow::{bail, ensure, Result};
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use std::sync::{Arc, OnceLock};
+
+/// Our names of the embedding and the output head, and what those of layers begin with.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const HEAD: &str = "lm_head.weight";
+const LAYERS: &str = "model.layers.";
 
 /// Rows that an MLP works on at once.
 pub(super) const MLP_ROWS: usize = 4096;
@@ -19,13 +25,13 @@ pub(super) const MLP_ROWS: usize = 4096;
 pub struct Transformer {
     /// What it was built from.
     pub config: ModelConfig,
-    embed: Tensor,
+    embed: Table,
     /// Learned positions: (positions, E).
     positions: Option<Tensor>,
     rotary: Vec<Arc<GrowingTable>>,
-    pub(super) blocks: Vec<Block>,
+    pub(super) blocks: Blocks,
     pub(super) norm: Norm,
-    pub(super) head: Tensor,
+    pub(super) head: Table,
     head_bias: Option<Tensor>,
     /// The mean row of `head`, once somebody has asked for it.
     pub(super) mean_head_row: Arc<OnceLock<Vec<f32>>>,
@@ -33,18 +39,28 @@ pub struct Transformer {
 
 #[derive(Clone)]
 pub(super) struct Block {
-    pub(super) attention: Attention,
+    attention: Attention,
     mlp: FeedForward,
-    pub(super) attention_norms: Norms,
+    attention_norms: Norms,
     mlp_norms: Norms,
     residual: Residual,
+}
+
+/// What the mixture of one layer passes on its way to the residual stream.
+pub(super) struct Written {
+    /// The output projection.
+    pub(super) o: Linear,
+    /// What the variant adds before it.
+    pub(super) extras: Extras,
+    /// The norm after attention, if there is one.
+    pub(super) after: Option<Norm>,
 }
 
 /// The norms around a sublayer.
 #[derive(Clone)]
 pub(super) struct Norms {
     before: Option<Norm>,
-    pub(super) after: Option<Norm>,
+    after: Option<Norm>,
 }
 
 #[derive(Clone)]
@@ -60,9 +76,9 @@ pub struct Attention {
     q: Linear,
     k: Linear,
     v: Linear,
-    pub(super) o: Linear,
+    o: Linear,
     qk_norm: Option<(QkNorm, [Norm; 2])>,
-    pub(super) extras: Extras,
+    extras: Extras,
     wiring: Arc<Wiring>,
     layer: Layer,
     style: RopeStyle,
@@ -83,20 +99,50 @@ impl Transformer {
     /// # Errors
     /// If a tensor is missing or left over.
     pub fn build(config: &ModelConfig, weights: &mut Weights) -> Result<Self> {
-        let embed = weights.take("model.embed_tokens.weight")?;
+        let embed = weights.take(EMBEDDING)?;
+        let blocks = (0..config.layers.len()).map(|layer| Block::load(config, layer, weights));
+        let blocks = Blocks::held(blocks.collect::<Result<_>>()?);
+        let head = if config.tied { embed.clone() } else { weights.take(HEAD)? };
+        Self::around(config, Table::Held(embed), blocks, Table::Held(head), weights)
+    }
+
+    /// A model whose weights stay where they are: every layer is read when it is its turn. For measuring, not for decoding,
+    /// which would read all of them for every token.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`]; numbers that are none are found when they are read.
+    pub fn on_disk(config: &ModelConfig, checkpoint: Checkpoint) -> Result<Self> {
+        checkpoint.check(config)?;
+        let has_rows = checkpoint.has_rows();
+        let is_apart = |name: &str| name.starts_with(LAYERS) || (has_rows && [EMBEDDING, HEAD].contains(&name));
+        let mut weights = checkpoint.read_some(config, |name| !is_apart(name))?;
+        let disk = Arc::new(OnDisk { checkpoint, config: config.clone() });
+        let mut table = |name: &'static str| -> Result<Table> {
+            Ok(if has_rows { Table::OnDisk { disk: disk.clone(), name } } else { Table::Held(weights.take(name)?) })
+        };
+        let embed = table(EMBEDDING)?;
+        let head = if config.tied { embed.clone() } else { table(HEAD)? };
+        Self::around(config, embed, Blocks::on_disk(disk), head, &mut weights)
+    }
+
+    /// What is left between the embedding, the layers and the head.
+    fn around(config: &ModelConfig, embed: Table, blocks: Blocks, head: Table, weights: &mut Weights) -> Result<Self> {
         let (positions, rotary) = match &config.positions {
             Positions::Learned { .. } => (Some(weights.take("model.embed_positions.weight")?), Vec::new()),
             Positions::Rotary { embeddings, .. } => {
                 (None, embeddings.iter().map(|rotary| Arc::new(GrowingTable::new(rotary))).collect())
             }
         };
-        let blocks = (0..config.layers.len()).map(|l| Block::load(config, l, weights)).collect::<Result<_>>()?;
         let norm = Norm::load(config, "model.norm", weights)?;
-        let head = if config.tied { embed.clone() } else { weights.take("lm_head.weight")? };
         let head_bias = config.bias.head.then(|| weights.take("lm_head.bias")).transpose()?;
         ensure!(weights.left().is_empty(), "tensors {:?} are not part of the model", weights.left());
         let mean_head_row = Arc::default();
         Ok(Self { config: config.clone(), embed, positions, rotary, blocks, norm, head, head_bias, mean_head_row })
+    }
+
+    /// Whether the weights are on disk while it runs.
+    pub fn is_on_disk(&self) -> bool {
+        matches!(self.blocks, Blocks::OnDisk(_))
     }
 
     /// A copy that takes up to `ctx_tok` tokens, for measuring rotary models beyond the trained context.
@@ -124,7 +170,8 @@ impl Transformer {
         let mut x = self.embedded(ids, start)?; // B,T,E
         attend.residual(0, &x)?;
         let tables: Vec<Arc<RopeTable>> = self.rotary.iter().map(|table| table.reaching(end)).collect();
-        for (layer, block) in self.blocks.iter().enumerate() {
+        for layer in 0..self.config.layers.len() {
+            let block = self.blocks.block(layer)?;
             x = block.forward(&x, layer, &At { tables: &tables, start }, attend)?;
             attend.residual(layer + 1, &x)?;
         }
@@ -141,8 +188,7 @@ impl Transformer {
         if let Some(id) = flat.iter().find(|&&id| id as usize >= self.config.vocab) {
             bail!("token id {id} is outside the vocabulary of {}", self.config.vocab);
         }
-        let flat = Tensor::from_vec(flat, b * t, &Device::Cpu)?;
-        let mut x = self.embed.index_select(&flat, 0)?.reshape((b, t, self.config.width))?; // B,T,E
+        let mut x = self.embed.rows(&flat)?.reshape((b, t, self.config.width))?; // B,T,E
         if self.config.embed_scale != 1.0 {
             x = (x * self.config.embed_scale)?;
         }
@@ -163,7 +209,7 @@ impl Transformer {
     /// # Errors
     /// If the width differs.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        let mut logits = linear(&hidden.contiguous()?, &self.head)?;
+        let mut logits = self.head.linear(&hidden.contiguous()?)?;
         if let Some(bias) = &self.head_bias {
             logits = logits.broadcast_add(bias)?;
         }
@@ -183,8 +229,9 @@ impl Transformer {
     /// If it cannot be computed.
     pub fn lambdas(&self) -> Result<Vec<f64>> {
         let mut lambdas = Vec::new();
-        for block in &self.blocks {
-            if let Some(lambda) = block.attention.extras.constant_lambda()? {
+        let layers = if self.config.variant.lambda == Lambda::None { 0 } else { self.config.layers.len() };
+        for layer in 0..layers {
+            if let Some(lambda) = self.blocks.written(layer)?.extras.constant_lambda()? {
                 let numbers = lambda.to_vec1::<f32>()?;
                 lambdas.push(numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / numbers.len() as f64);
             }
@@ -193,9 +240,36 @@ impl Transformer {
     }
 }
 
+impl Written {
+    /// Takes the tensors of a layer that this is made of.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
+        let prefix = format!("{LAYERS}{layer}");
+        let o = Linear::load(&format!("{prefix}.self_attn.o_proj"), config.bias.out, weights)?;
+        let after = (config.norm_place != NormPlace::Before)
+            .then(|| Norm::load(config, &format!("{prefix}.{}", config.norm_names().after_attention), weights));
+        let mut take = |name: &str| weights.take(&format!("{prefix}.self_attn.{name}"));
+        let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &mut take)?;
+        Ok(Self { o: o.scaled(config.residual_scale)?, extras, after: after.transpose()? })
+    }
+}
+
 impl Block {
-    fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
-        let prefix = format!("model.layers.{layer}");
+    /// What the names of its tensors begin with.
+    pub(super) fn prefix(layer: usize) -> String {
+        format!("{LAYERS}{layer}.")
+    }
+
+    /// What of it is [`Written`].
+    pub(super) fn written(&self) -> Written {
+        let Attention { o, extras, .. } = &self.attention;
+        Written { o: o.clone(), extras: extras.clone(), after: self.attention_norms.after.clone() }
+    }
+
+    pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
+        let prefix = format!("{LAYERS}{layer}");
         let names = config.norm_names();
         let (before, after) = (config.norm_place != NormPlace::After, config.norm_place != NormPlace::Before);
         let mut norms = |before: Option<&str>, after_name: &str| -> Result<Norms> {

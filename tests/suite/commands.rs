@@ -320,6 +320,22 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
+fn results_do_not_depend_on_where_the_weights_are() {
+    let scratch = Scratch::new();
+    for (command, args) in [("heads", &SHORT[..]), ("ratio", &SHORT[..]), ("explore", &["--ctx", "128", "--keep", "1"])]
+    {
+        let bytes = |place: &str| {
+            let out = format!("{command}-{place}");
+            scratch.stdout(command, &[args, &["--out", &out, "--weights", place, "-q"]].concat());
+            fs::read(scratch.path(&out).join("results.csv")).unwrap()
+        };
+        assert!(bytes("disk") == bytes("memory"), "{command}");
+    }
+    let told = scratch.difftool("inspect", &["./diff", "--weights", "disk"]).output().unwrap();
+    assert!(String::from_utf8(told.stdout).unwrap().contains("two layers; the others stay on disk"));
+}
+
+#[test]
 fn json_is_the_only_thing_on_stdout() {
     let scratch = Scratch::new();
     for (command, args, key) in [

@@ -77,6 +77,19 @@ fn logits_and_hidden_states_agree_with_transformers() {
 }
 
 #[test]
+fn weights_that_stay_on_disk_give_the_same_bits_in_every_family() {
+    for name in folders() {
+        let folder = folder(&name);
+        let checkpoint = Checkpoint::open(&fixture(&format!("transformers/{name}"))).unwrap();
+        let on_disk = Transformer::on_disk(&folder.config, checkpoint).unwrap();
+        let hidden = on_disk.hidden(&folder.ids, &mut Dense::default()).unwrap();
+        let bits = |logits: Tensor| logits.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let in_memory = folder.logits(&folder.config, &mut Dense::default());
+        assert!(bits(on_disk.logits(&hidden).unwrap()) == bits(in_memory), "{name}");
+    }
+}
+
+#[test]
 fn streaming_logits_agree_with_transformers() {
     for name in folders() {
         let folder = folder(&name);

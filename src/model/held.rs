@@ -1,0 +1,272 @@
+//! Where weights are while a model runs: all in memory as `f32`, or on disk, from which every layer is read when it is its turn.
+//!
+//! From disk a pass holds two layers, the one that runs and the next, which is read meanwhile; rows of the embedding are read
+//! for the tokens at hand, and the output head a part at a time. Numbers are the same to the last bit.
+
+use super::transformer::{Block, Written};
+use super::{Checkpoint, ModelConfig, Weights};
+use crate::ops::linear;
+use anyhow::{anyhow, Result};
+use candle_core::{Device, Tensor};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Rows of an output head that are read at once.
+const HEAD_ROWS: usize = 16_384;
+
+/// A checkpoint with what it is read as.
+pub(super) struct OnDisk {
+    pub(super) checkpoint: Checkpoint,
+    pub(super) config: ModelConfig,
+}
+
+impl OnDisk {
+    /// The tensors whose names begin so.
+    pub(super) fn weights(&self, prefix: &str) -> Result<Weights> {
+        self.checkpoint.read_some(&self.config, |name| name.starts_with(prefix))
+    }
+
+    /// Rows of a matrix by our name for it: (rows, E).
+    fn rows(&self, name: &str, ranges: impl Iterator<Item = Range<usize>>) -> Result<Tensor> {
+        let values = self.checkpoint.rows(&self.config, name, ranges)?;
+        let shape = (values.len() / self.config.width, self.config.width);
+        Ok(Tensor::from_vec(values, shape, &Device::Cpu)?)
+    }
+}
+
+/// The layers.
+#[derive(Clone)]
+pub(super) enum Blocks {
+    Held(Arc<Vec<Arc<Block>>>),
+    OnDisk(Arc<Streamed>),
+}
+
+/// Layers that are read when it is their turn.
+pub(super) struct Streamed {
+    disk: Arc<OnDisk>,
+    /// The layer that is being read meanwhile.
+    next: Mutex<Option<(usize, JoinHandle<Result<Block>>)>>,
+    /// What was last asked for of a layer's output.
+    written: Mutex<Option<(usize, Arc<Written>)>>,
+}
+
+impl Blocks {
+    pub(super) fn held(blocks: Vec<Block>) -> Self {
+        Self::Held(Arc::new(blocks.into_iter().map(Arc::new).collect()))
+    }
+
+    pub(super) fn on_disk(disk: Arc<OnDisk>) -> Self {
+        Self::OnDisk(Arc::new(Streamed { disk, next: Mutex::default(), written: Mutex::default() }))
+    }
+
+    /// A layer, for a pass that goes on with the next.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(super) fn block(&self, layer: usize) -> Result<Arc<Block>> {
+        match self {
+            Self::Held(blocks) => Ok(blocks[layer].clone()),
+            Self::OnDisk(streamed) => streamed.block(layer).map(Arc::new),
+        }
+    }
+
+    /// What the mixture of a layer passes on its way to the residual stream.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(super) fn written(&self, layer: usize) -> Result<Arc<Written>> {
+        match self {
+            Self::Held(blocks) => Ok(Arc::new(blocks[layer].written())),
+            Self::OnDisk(streamed) => streamed.written(layer),
+        }
+    }
+}
+
+/// A lock whose holder cannot leave it half changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Streamed {
+    fn block(&self, layer: usize) -> Result<Block> {
+        let begun = locked(&self.next).take_if(|(begun, _)| *begun == layer);
+        let block = match begun {
+            Some((_, reading)) => reading.join().map_err(|_| anyhow!("reading layer {layer} panicked"))?,
+            None => read(&self.disk, layer),
+        }?;
+        if layer + 1 < self.disk.config.layers.len() {
+            let disk = self.disk.clone();
+            let reading = std::thread::spawn(move || read(&disk, layer + 1));
+            *locked(&self.next) = Some((layer + 1, reading));
+        }
+        Ok(block)
+    }
+
+    fn written(&self, layer: usize) -> Result<Arc<Written>> {
+        let mut last = locked(&self.written);
+        if let Some((_, written)) = last.as_ref().filter(|(of, _)| *of == layer) {
+            return Ok(written.clone());
+        }
+        let config = &self.disk.config;
+        let mut weights = self.disk.weights(&Block::prefix(layer))?;
+        let written = Arc::new(Written::load(config, layer, &mut weights)?);
+        *last = Some((layer, written.clone()));
+        Ok(written)
+    }
+}
+
+fn read(disk: &OnDisk, layer: usize) -> Result<Block> {
+    Block::load(&disk.config, layer, &mut disk.weights(&Block::prefix(layer))?)
+}
+
+/// The embedding, or the output head: (W, E).
+#[derive(Clone)]
+pub(super) enum Table {
+    Held(Tensor),
+    OnDisk { disk: Arc<OnDisk>, name: &'static str },
+}
+
+impl Table {
+    /// Rows of tokens: (n, E).
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(super) fn rows(&self, ids: &[u32]) -> Result<Tensor> {
+        match self {
+            Self::Held(table) => Ok(table.index_select(&Tensor::new(ids, &Device::Cpu)?, 0)?),
+            Self::OnDisk { disk, name } => disk.rows(name, ids.iter().map(|&id| id as usize..id as usize + 1)),
+        }
+    }
+
+    /// (.., E) -> (.., W).
+    ///
+    /// # Errors
+    /// If the table cannot be read, or the width differs.
+    pub(super) fn linear(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Held(table) => Ok(linear(x, table)?),
+            Self::OnDisk { .. } => {
+                let parts = self.parts().map(|part| Ok(linear(x, &part?)?)).collect::<Result<Vec<_>>>()?;
+                Ok(Tensor::cat(&parts, x.rank() - 1)?)
+            }
+        }
+    }
+
+    /// The mean row: (E).
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    pub(super) fn mean_row(&self) -> Result<Vec<f32>> {
+        let mut sum: Vec<f64> = Vec::new();
+        let mut rows = 0;
+        for part in self.parts() {
+            let part = part?;
+            let (n, width) = part.dims2()?;
+            sum.resize(width, 0.0);
+            rows += n;
+            crate::ops::with_values(&part, "output head", |values| {
+                let add = |row: &[f32]| sum.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
+                values.chunks_exact(width).for_each(add);
+            })?;
+        }
+        Ok(sum.into_iter().map(|sum| (sum / rows as f64) as f32).collect())
+    }
+
+    /// The rows in order, some at a time: (rows, E) each.
+    fn parts(&self) -> Box<dyn Iterator<Item = Result<Tensor>> + '_> {
+        match self {
+            Self::Held(table) => Box::new(std::iter::once(Ok(table.clone()))),
+            Self::OnDisk { disk, name } => {
+                let vocab = disk.config.vocab;
+                let part = move |start| disk.rows(name, std::iter::once(start..vocab.min(start + HEAD_ROWS)));
+                Box::new((0..vocab).step_by(HEAD_ROWS).map(part))
+            }
+        }
+    }
+}
+
+impl ModelConfig {
+    /// Memory of weights while a pass reads them from disk, in bytes: two layers, the one tensor that is being put together,
+    /// and the part of the output head at the end; norms and biases do not count.
+    pub fn streamed_bytes(&self) -> u64 {
+        let mut layers = vec![0; self.layers.len()];
+        let mut largest = 0;
+        for (name, shape) in self.tensors() {
+            let layer =
+                name.strip_prefix("model.layers.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+            if let Some(layer) = layer {
+                let numbers = shape.iter().product::<usize>();
+                layers[layer] += numbers;
+                largest = largest.max(numbers);
+            }
+        }
+        layers.sort_unstable();
+        let two: usize = layers.iter().rev().take(2).sum();
+        let head = self.width * self.vocab.min(HEAD_ROWS);
+        4 * (two + largest + head) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Sizes, Transformer};
+    use super::*;
+    use crate::attention::{Dense, Variant};
+    use crate::ops::RopeStyle;
+    use candle_core::DType;
+
+    /// A vocabulary that is read in two parts, and layers enough to be read ahead.
+    fn models(tied: bool) -> [Transformer; 2] {
+        let sizes = Sizes {
+            vocab: HEAD_ROWS + 777,
+            width: 16,
+            layers: 3,
+            ffn: 24,
+            heads: 2,
+            kv_heads: 2,
+            head_dim: 8,
+            max_ctx_tok: 64,
+        };
+        let variant = Variant::preset("transformer").unwrap();
+        let config = ModelConfig { tied, ..ModelConfig::llama(variant, sizes, 10_000.0, RopeStyle::Half) };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        Weights::init(&config, 1).unwrap().write(&path, DType::BF16, &[]).unwrap();
+        let open = || Checkpoint::open(folder.path()).unwrap();
+        let held = Transformer::load(&config, open().load(&config).unwrap()).unwrap();
+        [held, Transformer::on_disk(&config, open()).unwrap()]
+    }
+
+    #[test]
+    fn weights_on_disk_give_the_bits_of_weights_in_memory_in_every_pass() {
+        for tied in [false, true] {
+            let [held, on_disk] = models(tied);
+            assert!(on_disk.is_on_disk() && !held.is_on_disk());
+            let ids: Vec<u32> = (0..40).map(|i| (i * 4001) % held.config.vocab as u32).collect();
+            let logits = |model: &Transformer| {
+                let hidden = model.hidden(&[ids.clone()], &mut Dense::default()).unwrap();
+                model.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
+            };
+            let expected = logits(&held);
+            for _ in 0..2 {
+                assert!(logits(&on_disk) == expected, "tied: {tied}");
+            }
+            assert_eq!(held.head.mean_row().unwrap(), on_disk.head.mean_row().unwrap());
+            let agreement = |model: &Transformer| format!("{:?}", model.agreement(2, 1).unwrap());
+            assert_eq!(agreement(&held), agreement(&on_disk));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_while_a_model_runs_is_an_error_that_names_it() {
+        let [held, _] = models(false);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        Weights::init(&held.config, 1).unwrap().write(&path, DType::F32, &[]).unwrap();
+        let model = Transformer::on_disk(&held.config, Checkpoint::open(folder.path()).unwrap()).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(20_000).unwrap();
+        let error = model.hidden(&[vec![1, 2, 3]], &mut Dense::default()).unwrap_err();
+        assert!(format!("{error:#}").contains("model.safetensors"), "{error:#}");
+    }
+}
