@@ -49,15 +49,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// Memory of passes beside each other for that of the same passes alone, as measured: what one has freed, the allocator
-/// does not lend to the other at once.
-const BESIDE: f64 = 1.15;
+/// Memory of any run while prompts pass, however small, in bytes, as measured: code, and what the allocator holds.
+const ANY_RUN: u64 = 8 << 20;
 
-/// Memory of any run, however small, in bytes, as measured: code, records, tables and figures.
-const ANY_RUN: u64 = 36 << 20;
+/// The same of each thread beside it.
+const ANY_THREAD: u64 = 8 << 20;
 
-/// Memory of any pass, however small, in bytes, as measured: what the allocator holds for each thread.
-const ANY_PASS: u64 = 14 << 20;
+/// Memory of showing what was found, whatever it is, in bytes, as measured: tables, the font, and a figure.
+const SHOWING: u64 = 20 << 20;
+
+/// Memory of a number of a head until the figures are drawn, in bytes: it is in a map with a key of its own, but for the regions
+/// that no figure needs.
+const HEAD_RECORD: u64 = 60;
 
 /// What was found of one cell.
 pub struct Finding<'a> {
@@ -97,14 +100,7 @@ impl Setup {
             bail_usage!("nothing to run: `samples` is 0, or a list of the grid is empty");
         }
         let passes = self.at_once().min(cells.len());
-        let tiles = |model: &Model| model.transformer.config.tile_bytes(longest) * rayon::current_num_threads() as u64;
-        let tiles = self.models.iter().map(tiles).max().unwrap_or(0);
-        let alone = (self.cell_bytes(longest) + self.measures_bytes(longest, measures)) * passes as u64 + tiles;
-        let passing = if passes > 1 { (BESIDE * alone as f64) as u64 } else { alone } + ANY_PASS * passes as u64;
-        let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
-        let on_disk = self.models.iter().filter(|model| model.transformer.is_on_disk());
-        let streamed = on_disk.map(|model| model.transformer.config.streamed_bytes()).max().unwrap_or(0);
-        let needed = ANY_RUN + streamed + passing.max(showing);
+        let needed = self.needed_bytes(longest, cells.len(), passes, measures);
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
@@ -132,6 +128,24 @@ impl Setup {
         } else {
             rayon::current_num_threads()
         }
+    }
+
+    /// Memory that a run takes beside what is loaded, in bytes: while prompts pass, or when what was found of them is shown.
+    fn needed_bytes(&self, ctx_tok: usize, cells: usize, passes: usize, measures: &[&mut dyn Measure]) -> u64 {
+        let tiles = |model: &Model| model.transformer.config.tile_bytes(ctx_tok);
+        let thread = ANY_THREAD + self.models.iter().map(tiles).max().unwrap_or(0);
+        let threads = thread * rayon::current_num_threads() as u64;
+        let pass = self.cell_bytes(ctx_tok) + self.measures_bytes(ctx_tok, measures);
+        let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
+        let per_head: u64 = measures.iter().map(|measure| measure.head_records()).sum();
+        let heads = |model: &Model| {
+            let config = &model.transformer.config;
+            (config.layers.len() * config.wiring().heads()) as u64
+        };
+        let records = per_head * self.models.iter().map(heads).sum::<u64>() * cells as u64;
+        let on_disk = self.models.iter().filter(|model| model.transformer.is_on_disk());
+        let streamed = on_disk.map(|model| model.transformer.config.streamed_bytes()).max().unwrap_or(0);
+        HEAD_RECORD * records + streamed + (ANY_RUN + pass * passes as u64 + threads).max(SHOWING + showing)
     }
 
     /// Work of a prompt of `ctx_tok` tokens: a pass for every model and condition.

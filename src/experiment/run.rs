@@ -5,6 +5,7 @@ use super::{cells_of, Cell, Experiment, Outputs, Pace, Setup, Shard};
 use crate::bail_usage;
 use crate::manifest::Manifest;
 use crate::measure::{Measure, MeasureName};
+use crate::memory::give_back_everywhere;
 use crate::model::Flops;
 use crate::record::{self, Record};
 use crate::runfolder::{RunFolder, MANIFEST, RESULTS};
@@ -141,6 +142,7 @@ pub fn run(
         pooled.iter().for_each(|record| see(watch, record));
         store.conclude(&pooled)?;
     }
+    give_back_everywhere(); // what passes took and freed is there for tables and figures
     let outputs = Outputs::new(folder, part, store.rows(), resumed as u64, store.prompts_sha256());
     Ok(Finished { outputs, cells: cells.len(), finished: store.finished.len(), failures, first_error })
 }

@@ -63,6 +63,13 @@ impl<T> Pairs<T> {
         }
     }
 
+    /// The same without room for more.
+    pub(super) fn whole(mut self) -> Self {
+        self.exponents.shrink_to_fit();
+        self.codes.shrink_to_fit();
+        self
+    }
+
     fn append(&mut self, later: Self) {
         self.exponents.extend(later.exponents);
         self.codes.extend(later.codes);

@@ -113,10 +113,10 @@ fn texts(prompt: &Prompt, alone: &dyn Fn(u32) -> Result<String>) -> Result<Vec<S
 
 impl Measure for ExploreMeasure {
     fn memory_bytes(&self, pass: &Extent) -> u64 {
-        // The heads of a layer pass beside each other; the best of this pass and of those before it are kept.
-        let resolution = &self.resolutions[pass.model];
-        let heads = pass.heads + resolution.heads * self.passes;
-        resolution.head_bytes(pass.ctx_tok) * heads as u64
+        // The heads of a layer pass beside each other; the best of every pass are kept.
+        let passing = self.resolutions[pass.model].head_bytes(pass.ctx_tok) * pass.heads as u64;
+        let conditions = (self.passes / self.resolutions.len()) as u64;
+        passing + conditions * self.resolutions.iter().map(|kept| kept.kept_bytes(pass.ctx_tok)).sum::<u64>()
     }
 
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {

@@ -61,6 +61,11 @@ impl Resolution {
         // Blocks of rows are put together by copying.
         2 * Keep::pairs_of(tokens) * self.maps as u64 + pooled
     }
+
+    /// The same of all heads of a pass that are kept when they have passed: a byte for each pair of each map.
+    pub fn kept_bytes(&self, tokens: usize) -> u64 {
+        self.heads as u64 * Keep::pairs_of(tokens) * self.maps as u64
+    }
 }
 
 /// What is pooled of the rows of heads of so many maps.
@@ -285,7 +290,7 @@ impl RowSink for ExploreSink {
         self.finished = Some(HeadSketch { thumb, sinks: read::<ReceivedSink>(sinks).sinks() });
         let detail = Detail {
             grids,
-            maps: std::mem::take(&mut self.maps),
+            maps: std::mem::take(&mut self.maps).into_iter().map(Pairs::whole).collect(),
             answers: std::mem::take(&mut self.answers),
             logits: std::mem::take(&mut self.logits),
             contributions: std::mem::take(&mut self.contributions),

@@ -25,6 +25,14 @@ impl Measure for AnswerMeasure {
         true
     }
 
+    fn head_records(&self) -> u64 {
+        if self.by_head {
+            16
+        } else {
+            0
+        }
+    }
+
     fn conclude(&self, mut seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let heads = heads(std::mem::take(&mut seen.sightings));
         for (index, target) in seen.prompt.targets().iter().enumerate() {

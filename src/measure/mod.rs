@@ -77,6 +77,11 @@ pub trait Measure: Send + Sync {
         0
     }
 
+    /// About how many records it makes of every head of a prompt.
+    fn head_records(&self) -> u64 {
+        0
+    }
+
     /// Turns what was seen in one pass into records.
     ///
     /// # Errors

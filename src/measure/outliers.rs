@@ -147,8 +147,10 @@ fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, recor
 impl Measure for OutlierMeasure {
     fn memory_bytes(&self, extent: &Extent) -> u64 {
         let Extent { layers, heads, ctx_tok, .. } = *extent;
-        // A histogram for the logits of every head, one for the output of every layer, and what every key receives.
-        (layers * (heads + 1)) as u64 * Histogram::BYTES + (layers * heads) as u64 * ReceivedSink::bytes(ctx_tok, 0)
+        // A histogram for the logits of every head, one for the output of every layer, and what every key receives. What is
+        // pooled has two for every layer; those of the prompt and of all prompts so far are there at once.
+        let histograms = layers * (heads + 1) + 4 * layers;
+        histograms as u64 * Histogram::BYTES + (layers * heads) as u64 * ReceivedSink::bytes(ctx_tok, 0)
     }
 
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {

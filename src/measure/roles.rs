@@ -36,6 +36,10 @@ impl Measure for RolesMeasure {
         vec![Box::new(RetrievalProbe::new(prompt.ids.clone(), asked(prompt)))]
     }
 
+    fn head_records(&self) -> u64 {
+        15
+    }
+
     fn conclude(&self, mut seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let sightings = std::mem::take(&mut seen.sightings);
         let heads: BTreeSet<(usize, usize)> = sightings.iter().map(|s| (s.layer, s.head)).collect();

@@ -22,6 +22,10 @@ impl Measure for ShapeMeasure {
         vec![Box::new(ShapeProbe::new(rows.clone())), Box::new(SinkProbe::new(prompt.ids.len(), rows))]
     }
 
+    fn head_records(&self) -> u64 {
+        7
+    }
+
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let (mut shapes, mut received) = (Vec::new(), Vec::new());
         for sighting in seen.sightings {

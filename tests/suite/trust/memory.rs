@@ -1,45 +1,107 @@
 //! What a command says it will take is what it takes.
 
 use super::Bench;
-use serde_json::Value;
+use crate::common::preset;
+use candle_core::DType;
+use difftool::model::{ModelConfig, Sizes, Weights};
+use difftool::ops::RopeStyle;
+use difftool::prompt::Tokenizer;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
-/// What a run said on stderr and what its manifest says it took, in MiB.
+/// What every command says is measured by. The models: `m` is tiny, `deep` has 48 layers of 16 heads.
+const COMMANDS: [&str; 19] = [
+    "needle --ctx 256 --samples 1 --needles 1 --depths 50 --heldout 0 --model m",
+    "needle --ctx 1k --samples 1 --needles 1 --heldout 0",
+    "needle --ctx 4k --samples 1 --needles 1 --depths 50 --heldout 0",
+    "needle --ctx 1k --samples 2 --needles 1 --depths 50 --generate",
+    "ratio --ctx 4k --samples 1 --depths 50",
+    "ratio --ctx 512 --samples 2 --depths 50 --model deep",
+    "quantize --ctx 1k --samples 1 --depths 50",
+    "outliers --tokens 4k --ctx 2k",
+    "outliers --tokens 1k --ctx 512 --model deep",
+    "nll --ctx 4k --samples 2",
+    "nll --ctx 1k --samples 2 --text long.txt",
+    "heads --ctx 512 --samples 1 --model deep",
+    "heatmap --ctx 4k",
+    "heatmap --ctx 4k --grid",
+    "heatmap --ctx 1k --full --data map.npy",
+    "heatmap --ctx 1k --size 4096 --model diff --map effective",
+    "heatmap --ctx 2k --size 3000 --model diff",
+    "explore --ctx 2k",
+    "train t.toml",
+];
+
+/// What a run said on stderr and what it took, in MiB.
 fn said_and_taken(bench: &Bench, args: &str) -> (f64, f64) {
-    let run = bench.run(&format!("{args} --threads 2 --out out"));
-    run.succeeded();
-    let said = run.stderr.split(" MiB of memory").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
-    let manifest: Value = serde_json::from_str(&bench.read("out/manifest.json")).unwrap();
-    let taken = manifest["peak_rss_bytes"].as_f64().unwrap() / f64::from(1 << 20);
+    let threads = if args.starts_with("train") { "" } else { " --threads 2" };
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"));
+    command.current_dir(bench.path("")).args(format!("{args}{threads} --out out").split_whitespace());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let said = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .find_map(|line| line.split(" MiB of memory").next()?.rsplit(' ').next()?.parse().ok());
+    // The rest of what it says goes to a thread, so that it never waits for a reader.
+    let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
+    let status = format!("/proc/{}/status", child.id());
+    let mut taken = 0.0;
+    while child.try_wait().unwrap().is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+        taken = peak.unwrap_or(taken);
+        std::thread::sleep(Duration::from_millis(2)); // until it ends: the peak only rises
+    }
+    assert!(child.wait().unwrap().success(), "{args}: {:?}", rest.join());
     std::fs::remove_dir_all(bench.path("out")).unwrap();
-    let _ = std::fs::remove_file(bench.path("map.npy"));
-    (said, taken)
+    (said.unwrap_or_else(|| panic!("{args} says nothing")), taken / 1024.0)
 }
 
 #[test]
-#[ignore = "minutes, and alone on the machine: cargo test --release -- --ignored every_command_says"]
+#[ignore = "minutes: cargo test --release -- --ignored --nocapture every_command_says"]
 #[cfg(target_os = "linux")]
 fn every_command_says_how_much_memory_it_will_take() {
     let bench = Bench::new();
+    deep_model(&bench.path("deep"));
+    let spec = crate::train::SPEC.replace("width = 32", "width = 128").replace("ffn = 48", "ffn = 512");
+    bench.write("t.toml", spec);
+    bench.write("long.txt", "The river went past the old house, and nobody counted the days. ".repeat(160_000));
     let mut wrong = Vec::new();
-    for args in [
-        "needle --ctx 1k --samples 1 --needles 1 --heldout 0",
-        "needle --ctx 4k --samples 1 --needles 1 --depths 50 --heldout 0",
-        "ratio --ctx 4k --samples 1 --depths 50",
-        "quantize --ctx 1k --samples 1 --depths 50",
-        "outliers --tokens 4k --ctx 2k",
-        "nll --ctx 4k --samples 2",
-        "heatmap --ctx 4k",
-        "heatmap --ctx 4k --grid",
-        "heatmap --ctx 1k --full --data map.npy",
-        "heatmap --ctx 2k --size 3000 --model diff",
-    ] {
+    for args in COMMANDS {
         let (said, taken) = said_and_taken(&bench, args);
-        println!("{args}: {said:.0} MiB said, {taken:.0} MiB taken");
+        println!("| `{args}` | {said:.0} | {taken:.0} | {:+.0} % |", 100.0 * (said / taken - 1.0));
         if (said / taken - 1.0).abs() > 0.2 {
             wrong.push(format!("{args}: {said:.0} MiB said, {taken:.0} MiB taken"));
         }
+        for entry in std::fs::read_dir(bench.path("")).unwrap().map(Result::unwrap) {
+            if entry.path().extension().is_some_and(|extension| extension == "npy") {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
     }
     assert!(wrong.is_empty(), "more than 20 % off:\n{}", wrong.join("\n"));
+}
+
+/// A random model of many layers and heads, all of them small.
+fn deep_model(dir: &Path) {
+    let sizes = Sizes {
+        vocab: Tokenizer::embedded().vocab_size(),
+        width: 64,
+        layers: 48,
+        ffn: 96,
+        heads: 16,
+        kv_heads: 16,
+        head_dim: 4,
+        max_ctx_tok: 4096,
+    };
+    let config = ModelConfig::llama(preset("transformer"), sizes, 10_000.0, RopeStyle::Half);
+    std::fs::create_dir_all(dir).unwrap();
+    std::fs::write(dir.join("config.json"), format!("{:#}", config.to_json())).unwrap();
+    std::fs::write(dir.join("tokenizer.json"), Tokenizer::embedded().json()).unwrap();
+    Weights::init(&config, 1).unwrap().write(&dir.join("model.safetensors"), DType::F32, &[]).unwrap();
 }
 
 #[test]
