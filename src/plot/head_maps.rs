@@ -20,6 +20,8 @@ pub struct HeadMaps {
     pub heads: Vec<String>,
     /// `maps[layer][head]`, all of the same shape, query rows and key columns.
     pub maps: Vec<Vec<Bins>>,
+    /// `sinks[layer][head]`: what a sink takes of each row of that map, drawn before it; nothing where there is none.
+    pub sinks: Vec<Vec<Vec<f32>>>,
     /// Pixels of a map's side at most; many heads make it smaller.
     pub size_px: u32,
 }
@@ -30,6 +32,8 @@ const BESIDE: f64 = 300.0;
 const SMALLEST: f64 = 24.0;
 /// Between maps, in pixels and as a fraction of their side.
 const GAP: (f64, f64) = (3.0, 0.06);
+/// Width of what a sink takes, as a fraction of the map's side and at least, and its distance from the map.
+const SINK: (f64, f64, f64) = (0.08, 4.0, 2.0);
 const LABEL: f64 = 36.0;
 const BEFORE_BAR: f64 = 44.0;
 const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
@@ -43,12 +47,12 @@ const NAME: Type = Type { em: 19.0, ..TICK };
 /// zero, or make a figure that is too large.
 pub fn heatmap_grid(heads: &HeadMaps, heading: &Heading) -> Result<Figure> {
     check(heads)?;
-    let HeadMaps { scale, layers, maps, .. } = heads;
-    let numbers = maps.iter().flatten().flat_map(|bins| &bins.values).map(|&x| f64::from(x));
-    let shades = Shades::fit(scale.signed, scale.log, numbers);
+    let HeadMaps { scale, layers, maps, sinks, .. } = heads;
+    let numbers = maps.iter().flatten().flat_map(|bins| &bins.values).chain(sinks.iter().flatten().flatten());
+    let shades = Shades::fit(scale.signed, scale.log, numbers.map(|&x| f64::from(x)));
 
     let map = map_size(heads, heading.page.room() - BESIDE);
-    let pitch = (map.0 + gap(map.0), map.1 + gap(map.1));
+    let pitch = pitch(heads, map);
     let content = (pitch.0 * heads.heads.len() as f64, pitch.1 * layers.len() as f64);
     let left = MARGIN + LABEL + widest(layers) + 12.0;
     let above = LABEL + NAME.em + 12.0;
@@ -58,11 +62,16 @@ pub fn heatmap_grid(heads: &HeadMaps, heading: &Heading) -> Result<Figure> {
     let body_height = above + content.1.max(bar_height) + MARGIN;
     let (mut figure, top) = Figure::headed(heading, width, body_height)?;
 
-    let corner = (left, top + above);
+    let corner = (left + sink_room(heads, map), top + above);
     for (layer, row) in maps.iter().enumerate() {
         for (head, bins) in row.iter().enumerate() {
             let (x, y) = (corner.0 + pitch.0 * head as f64, corner.1 + pitch.1 * layer as f64);
-            draw_bins(&mut figure, bins, Area { x, y, width: map.0, height: map.1 }, &shades);
+            let area = Area { x, y, width: map.0, height: map.1 };
+            draw_bins(&mut figure, bins, area, &shades);
+            if let Some(sink) = sink(heads, layer, head) {
+                let room = sink_room(heads, map);
+                draw_bins(&mut figure, &sink, Area { x: x - room, width: room - SINK.2, ..area }, &shades);
+            }
         }
     }
     draw_names(&mut figure, heads, corner, map);
@@ -71,19 +80,25 @@ pub fn heatmap_grid(heads: &HeadMaps, heading: &Heading) -> Result<Figure> {
 }
 
 fn check(heads: &HeadMaps) -> Result<()> {
-    let HeadMaps { layers, heads: names, maps, size_px, scale, .. } = heads;
+    let HeadMaps { layers, heads: names, maps, size_px, scale, sinks } = heads;
     ensure!(!layers.is_empty() && !names.is_empty(), "no heads to draw");
     let complete = maps.len() == layers.len() && maps.iter().all(|row| row.len() == names.len());
     ensure!(complete, "the maps are not {} layers of {} heads", layers.len(), names.len());
+    let complete = sinks.is_empty() || sinks.iter().map(Vec::len).eq(maps.iter().map(Vec::len));
+    ensure!(complete, "the sinks are not those of {} layers of {} heads", layers.len(), names.len());
     let Bins { rows, columns, .. } = maps[0][0];
     ensure!(
         rows.max(columns) <= *size_px as usize,
         "{rows} × {columns} bins do not fit into {size_px} pixels: pool more, or draw larger"
     );
-    for (layer, row) in layers.iter().zip(maps) {
-        for (head, bins) in names.iter().zip(row) {
+    for (l, (layer, row)) in layers.iter().zip(maps).enumerate() {
+        for (h, (head, bins)) in names.iter().zip(row).enumerate() {
             let name = format!("layer {layer}, head {head}");
             check_bins(bins, scale.signed, &name)?;
+            if let Some(sink) = sink(heads, l, h) {
+                ensure!(sink.rows == rows, "{name}: sinks of {} rows beside {rows}", sink.rows);
+                check_bins(&sink, scale.signed, &name)?;
+            }
             ensure!((bins.rows, bins.columns) == (rows, columns), "{name}: not {rows} × {columns} bins");
         }
     }
@@ -92,10 +107,35 @@ fn check(heads: &HeadMaps) -> Result<()> {
 
 /// Width and height of a map: bins of whole pixels, not wider together than the figure if they need not be.
 fn map_size(heads: &HeadMaps, width: f64) -> (f64, f64) {
-    let room = (width / heads.heads.len() as f64 - GAP.0).min(heads.size_px.into()).max(SMALLEST);
+    let beside = if has_sinks(heads) { GAP.0 + SINK.1 + SINK.2 } else { GAP.0 };
+    let room = (width / heads.heads.len() as f64 - beside).min(heads.size_px.into()).max(SMALLEST);
     let side = |bins: usize| bins as f64 * (room / bins as f64).floor().max(1.0);
     let Bins { rows, columns, .. } = heads.maps[0][0];
     (side(columns), side(rows))
+}
+
+/// What the sink of a head takes, as one column.
+fn sink(heads: &HeadMaps, layer: usize, head: usize) -> Option<Bins> {
+    let values = heads.sinks.get(layer)?.get(head).filter(|values| !values.is_empty())?;
+    Some(Bins { rows: values.len(), columns: 1, values: values.clone() })
+}
+
+fn has_sinks(heads: &HeadMaps) -> bool {
+    heads.sinks.iter().flatten().any(|sink| !sink.is_empty())
+}
+
+/// Room before a map for what its sink takes.
+fn sink_room(heads: &HeadMaps, map: (f64, f64)) -> f64 {
+    if has_sinks(heads) {
+        (SINK.0 * map.0).round().max(SINK.1) + SINK.2
+    } else {
+        0.0
+    }
+}
+
+/// From a map to the next one, across and down.
+fn pitch(heads: &HeadMaps, map: (f64, f64)) -> (f64, f64) {
+    (map.0 + sink_room(heads, map) + gap(map.0), map.1 + gap(map.1))
 }
 
 fn gap(side: f64) -> f64 {
@@ -108,19 +148,20 @@ fn widest(names: &[String]) -> f64 {
 
 /// Names of layers and heads; of many heads, or long names, only some.
 fn draw_names(figure: &mut Figure, heads: &HeadMaps, (left, top): (f64, f64), map: (f64, f64)) {
-    let pitch = (map.0 + gap(map.0), map.1 + gap(map.1));
+    let (pitch, room) = (pitch(heads, map), sink_room(heads, map));
     for (i, name) in heads.layers.iter().enumerate() {
         let y = top + pitch.1 * i as f64 + map.1 / 2.0;
-        figure.text((left - 12.0, y), name, Type { anchor: Anchor::Right, ..NAME });
+        figure.text((left - room - 12.0, y), name, Type { anchor: Anchor::Right, ..NAME });
     }
     let step = ((widest(&heads.heads) + 6.0) / pitch.0).ceil() as usize;
     for (i, name) in heads.heads.iter().enumerate().step_by(step.max(1)) {
         figure.text((left + pitch.0 * i as f64 + map.0 / 2.0, top - 8.0 - NAME.em / 2.0), name, NAME);
     }
     let content = (pitch.0 * heads.heads.len() as f64, pitch.1 * heads.layers.len() as f64);
-    figure.text((left + content.0 / 2.0, top - NAME.em - LABEL + 8.0), "head", AXIS_LABEL);
+    let label = if room > 0.0 { "head (before each map: what its sink takes)" } else { "head" };
+    figure.text((left - room + content.0 / 2.0, top - NAME.em - LABEL + 8.0), label, AXIS_LABEL);
     let upward = Type { anchor: Anchor::Upward, ..AXIS_LABEL };
-    let x = left - 12.0 - widest(&heads.layers) - LABEL / 2.0;
+    let x = left - room - 12.0 - widest(&heads.layers) - LABEL / 2.0;
     figure.text((x, top + content.1 / 2.0), "layer", upward);
 }
 
@@ -136,6 +177,7 @@ mod tests {
             layers: names(layers),
             heads: names(heads),
             maps: vec![vec![map; heads]; layers],
+            sinks: Vec::new(),
             size_px: 128,
         }
     }
@@ -149,6 +191,19 @@ mod tests {
     }
 
     #[test]
+    fn what_sinks_take_has_room_before_each_map_and_a_place_on_the_scale() {
+        let plain = heads(2, 3, 32);
+        let mut with = plain.clone();
+        with.sinks = vec![vec![vec![0.9; 32]; 3]; 2];
+        assert_eq!((sink_room(&plain, (128.0, 128.0)), sink_room(&with, (128.0, 128.0))), (0.0, 12.0));
+        let drawn = |heads: &HeadMaps| heatmap_grid(heads, &Heading::default()).unwrap();
+        let (plain, with) = (drawn(&plain), drawn(&with));
+        assert_eq!(with.elements.matches("<image").count(), plain.elements.matches("<image").count() + 6);
+        assert!(with.elements.contains("what its sink takes") && !plain.elements.contains("what its sink takes"));
+        assert_eq!(with.width - plain.width, 3.0 * 12.0);
+    }
+
+    #[test]
     fn maps_that_are_missing_or_do_not_fit_are_errors() {
         let error = |heads: &HeadMaps| {
             format!("{:#}", heatmap_grid(heads, &Heading::default()).err().expect("this cannot be drawn"))
@@ -159,6 +214,11 @@ mod tests {
         let mut other = heads(2, 2, 4);
         other.maps[1][1] = Bins { rows: 1, columns: 4, values: vec![0.0; 4] };
         assert!(error(&other).contains("layer 1, head 1: not 4 × 4 bins"));
+        let mut sinks = heads(1, 2, 4);
+        sinks.sinks = vec![vec![vec![0.5; 4], vec![0.5; 3]]];
+        assert!(error(&sinks).contains("layer 0, head 1: sinks of 3 rows beside 4"));
+        sinks.sinks[0].pop();
+        assert!(error(&sinks).contains("the sinks are not those of 1 layers of 2 heads"));
         assert!(error(&heads(1, 1, 129)).contains("do not fit into 128 pixels"));
         assert!(error(&heads(0, 0, 4)).contains("no heads"));
     }

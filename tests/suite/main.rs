@@ -27,6 +27,7 @@ mod resume;
 mod ruler;
 mod seeds;
 mod shots;
+mod sinks;
 mod specs;
 mod train;
 mod trained;

@@ -146,18 +146,22 @@ impl Picture<'_> {
         let scale = self.scales(session).remove(0);
         let mut drawn = 0;
         for (&at, maps) in self.maps {
-            let mut layers: BTreeMap<usize, BTreeMap<usize, Bins>> = BTreeMap::new();
+            let mut layers: BTreeMap<usize, BTreeMap<usize, (Bins, Vec<f32>)>> = BTreeMap::new();
             for (_, (layer, head), grid) in &maps.grids {
-                layers.entry(*layer).or_default().insert(*head, bins(grid));
+                layers.entry(*layer).or_default().insert(*head, (bins(grid), grid.sinks.clone()));
             }
             let Some(first) = layers.values().next() else { continue };
             let title = format!("{}: {}", self.title(session), titled(session, at));
             let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
+            let (heads, names) =
+                (first.keys().map(ToString::to_string).collect(), layers.keys().map(ToString::to_string).collect());
+            let (maps, sinks) = layers.into_values().map(|heads| heads.into_values().unzip()).unzip();
             let maps = HeadMaps {
                 scale: scale.clone(),
-                heads: first.keys().map(ToString::to_string).collect(),
-                layers: layers.keys().map(ToString::to_string).collect(),
-                maps: layers.into_values().map(|heads| heads.into_values().collect()).collect(),
+                heads,
+                layers: names,
+                maps,
+                sinks,
                 size_px: SMALL_PX.min(self.spec.size_px),
             };
             drawn += 1;

@@ -4,6 +4,7 @@ use crate::experiment::{Heatmap, Setup};
 use crate::measure::MapMeasure;
 use crate::probe::{PooledMap, Quantity};
 use anyhow::{Context, Result};
+use candle_core::{Device, Tensor};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +54,8 @@ pub(super) fn taken(path: &Path) -> Option<PathBuf> {
     entries.map(|entry| entry.path()).find(|path| is_ours(path))
 }
 
-/// One file for each map, named after it if there are several.
+/// One file for each map, named after it if there are several. What a sink takes of each row is the last column of a CSV file,
+/// and of a `.npy` file one of its own.
 pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &Heatmap, setup: &Setup) -> Result<()> {
     let grids: Vec<_> = measure.maps.iter().flat_map(|(at, maps)| maps.grids.iter().map(move |g| (at, g))).collect();
     for (at, (quantity, (layer, _), grid)) in &grids {
@@ -71,11 +73,15 @@ pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &Heatmap, 
         let values: Vec<f32> = grid.values.iter().map(|&x| fill(x)).collect();
         let cannot = || format!("cannot write {}", path.display());
         if path.extension().is_some_and(|extension| extension == "npy") {
-            let shape = (grid.rows, grid.columns);
-            let tensor = candle_core::Tensor::from_vec(values, shape, &candle_core::Device::Cpu)?;
-            // Exclusively: whatever has come to be there meanwhile is somebody's.
-            File::create_new(&path).with_context(cannot)?;
-            tensor.write_npy(&path).with_context(cannot)?;
+            write_npy(&path, Tensor::from_vec(values, (grid.rows, grid.columns), &Device::Cpu)?)
+                .with_context(cannot)?;
+            if !grid.sinks.is_empty() {
+                let (stem, extension) = parts(&path);
+                let sinks: Vec<f32> = grid.sinks.iter().map(|&x| fill(x)).collect();
+                let path = path.with_file_name(format!("{stem}-sink.{extension}"));
+                write_npy(&path, Tensor::from_vec(sinks, grid.rows, &Device::Cpu)?)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+            }
         } else {
             write_csv(&path, grid, &values).with_context(cannot)?;
         }
@@ -83,13 +89,21 @@ pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &Heatmap, 
     Ok(())
 }
 
+/// Exclusively: whatever has come to be there meanwhile is somebody's.
+fn write_npy(path: &Path, tensor: Tensor) -> Result<()> {
+    File::create_new(path)?;
+    Ok(tensor.write_npy(path)?)
+}
+
 /// A matrix with the first key of every column above it and the first query of every row before it.
 fn write_csv(path: &Path, grid: &PooledMap, values: &[f32]) -> Result<()> {
     let mut csv = csv::Writer::from_writer(File::create_new(path)?);
     let keys = grid.column_edges[..grid.columns].iter().map(ToString::to_string);
-    csv.write_record(std::iter::once("query".to_owned()).chain(keys))?;
-    for (row, query) in values.chunks(grid.columns).zip(&grid.row_edges) {
-        let cells = row.iter().map(|x| if x.is_nan() { String::new() } else { x.to_string() });
+    let sink = (!grid.sinks.is_empty()).then(|| "sink".to_owned());
+    csv.write_record(std::iter::once("query".to_owned()).chain(keys).chain(sink))?;
+    for (i, (row, query)) in values.chunks(grid.columns).zip(&grid.row_edges).enumerate() {
+        let cells = row.iter().chain(grid.sinks.get(i));
+        let cells = cells.map(|x| if x.is_nan() { String::new() } else { x.to_string() });
         csv.write_record(std::iter::once(query.to_string()).chain(cells))?;
     }
     csv.flush()?;

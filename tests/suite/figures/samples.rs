@@ -216,6 +216,7 @@ fn map_grid(page: Page) -> Figure {
         layers: names(2),
         heads: names(4),
         maps: [1.0, 4.0].map(|scale| vec![causal(24, scale); 4]).into(),
+        sinks: Vec::new(),
         size_px: 120,
     };
     heatmap_grid(&maps, &heading("Every head", page)).unwrap()

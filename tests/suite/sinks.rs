@@ -1,0 +1,74 @@
+//! What a learned sink takes of the attention (gpt-oss) is in every picture and file that shows attention.
+
+use crate::common::{assert_drawn, fixture};
+use assert_cmd::Command;
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// The random gpt-oss of the fixtures, with a word for each of its 61 tokens, and a text of them.
+fn gpt_oss(dir: &Path) {
+    let folder = dir.join("m");
+    fs::create_dir_all(&folder).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixture("transformers/gpt_oss").join(file), folder.join(file)).unwrap();
+    }
+    let vocab: serde_json::Map<_, _> = (0..61).map(|id| (format!("w{id}"), json!(id))).collect();
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "w0"},
+    });
+    fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let words: Vec<String> = (0..200).map(|i| format!("w{}", (i * 7 + i / 9) % 61)).collect();
+    fs::write(dir.join("t.txt"), words.join(" ")).unwrap();
+}
+
+fn heatmap(dir: &Path, args: &str) {
+    let common = "heatmap --model m --text t.txt --ctx 48 -q ";
+    let run =
+        Command::cargo_bin("difftool").unwrap().current_dir(dir).args((common.to_owned() + args).split(' ')).output();
+    let run = run.unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+}
+
+#[test]
+fn rows_and_what_the_sink_takes_of_them_are_one() {
+    let dir = TempDir::new().unwrap();
+    gpt_oss(dir.path());
+    heatmap(dir.path(), "--layer 1 --head 2 --full --data map.csv --out csv");
+    let csv = fs::read_to_string(dir.path().join("map.csv")).unwrap();
+    let mut lines = csv.lines();
+    assert!(lines.next().unwrap().ends_with(",47,sink"));
+    let rows: Vec<Vec<f32>> = lines.map(|line| line.split(',').skip(1).map(|x| x.parse().unwrap()).collect()).collect();
+    assert_eq!(rows.len(), 48);
+    for row in &rows {
+        assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{row:?}");
+    }
+    let sinks: Vec<f32> = rows.iter().map(|row| row[48]).collect();
+    assert!(sinks.iter().all(|&share| share > 0.0 && share < 1.0));
+    // The same as a matrix of its own.
+    heatmap(dir.path(), "--layer 1 --head 2 --full --data map.npy --out npy");
+    let npy = |name: &str| candle_core::Tensor::read_npy(dir.path().join(name)).unwrap();
+    assert_eq!(npy("map.npy").dims(), [48, 48]);
+    assert_eq!(npy("map-sink.npy").to_vec1::<f32>().unwrap(), sinks);
+    // Models without sinks have neither.
+    let diff = "heatmap --model diff --ctx 256 --layer 1 --head 0 --full -q --out plain --data plain.npy";
+    Command::cargo_bin("difftool").unwrap().current_dir(dir.path()).args(diff.split(' ')).assert().success();
+    assert!(!dir.path().join("plain-sink.npy").exists());
+}
+
+#[test]
+fn small_multiples_have_a_strip_for_what_sinks_take() {
+    let dir = TempDir::new().unwrap();
+    gpt_oss(dir.path());
+    heatmap(dir.path(), "--grid --figures svg --out svg");
+    let svg = fs::read_to_string(dir.path().join("svg/heatmap-1.svg")).unwrap();
+    assert!(svg.contains("what its sink takes"));
+    heatmap(dir.path(), "--grid --out png");
+    assert_drawn(&dir.path().join("png/heatmap-1.png"), "heatmap");
+    heatmap(dir.path(), "--out one --figures svg");
+    let svg = fs::read_to_string(dir.path().join("one/heatmap.svg")).unwrap();
+    assert!(svg.contains(">\nsink\n<"), "{}", &svg[..600]);
+}
