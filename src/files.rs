@@ -5,7 +5,7 @@ use crate::error::Usage;
 use anyhow::{ensure, Context, Result};
 use serde::Serialize;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// Bytes of a configuration, a specification or a manifest, at most.
@@ -35,6 +35,63 @@ pub fn open(path: &Path) -> Result<File> {
         );
     }
     File::open(path).with_context(cannot)
+}
+
+/// Fills a buffer from a place of a file, whoever else reads it.
+///
+/// # Errors
+/// If the file ends before, or cannot be read.
+#[cfg(unix)]
+pub fn read_exact_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, at)
+}
+
+/// Fills a buffer from a place of a file, whoever else reads it.
+///
+/// # Errors
+/// If the file ends before, or cannot be read.
+#[cfg(not(unix))]
+pub fn read_exact_at(mut file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock();
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(buffer)
+}
+
+/// The first bytes of an open file, read from a place of its own: several threads read one file and none moves the others.
+#[derive(Debug)]
+pub struct Beginning<'a> {
+    file: &'a File,
+    len: u64,
+    at: u64,
+}
+
+impl<'a> Beginning<'a> {
+    /// Of so many bytes, which the file has.
+    pub fn new(file: &'a File, len: u64) -> Self {
+        Self { file, len, at: 0 }
+    }
+}
+
+impl Read for Beginning<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.len.saturating_sub(self.at).min(buffer.len() as u64) as usize;
+        read_exact_at(self.file, self.at, &mut buffer[..n])?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+impl Seek for Beginning<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.len.checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
 }
 
 /// Writes a file beside the one of that name and renames it over: whoever reads it, or comes after a kill or a full disk, finds
@@ -129,6 +186,31 @@ mod tests {
         assert!(error.contains("x.json: longer than 3 bytes"), "{error}");
         std::fs::write(&path, [0xff]).unwrap();
         assert!(format!("{:#}", text(&path, 9).unwrap_err()).contains("x.json: not UTF-8"));
+    }
+
+    #[test]
+    fn readers_of_one_file_do_not_move_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, "0123456789").unwrap();
+        let file = open(&path).unwrap();
+        let (mut a, mut b) = (Beginning::new(&file, 8), Beginning::new(&file, 10));
+        let next = |reader: &mut Beginning<'_>| {
+            let mut two = [0; 2];
+            reader.read_exact(&mut two).map(|()| String::from_utf8(two.to_vec()).unwrap())
+        };
+        assert_eq!(
+            (next(&mut a).unwrap(), next(&mut b).unwrap(), next(&mut a).unwrap()),
+            ("01".into(), "01".into(), "23".into())
+        );
+        assert_eq!(a.seek(SeekFrom::End(-1)).unwrap(), 7);
+        assert!(next(&mut a).is_err(), "it has eight bytes");
+        assert!(a.seek(SeekFrom::Current(-9)).is_err());
+        assert_eq!(b.seek(SeekFrom::Start(20)).unwrap(), 20);
+        assert_eq!(b.read(&mut [0]).unwrap(), 0);
+        let mut longer = Beginning::new(&file, 11);
+        longer.seek(SeekFrom::Start(9)).unwrap();
+        assert!(next(&mut longer).is_err(), "the file has been shortened");
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub mod files;
 pub mod frame;
 pub mod generate;
 pub mod gguf;
+mod guard;
 pub mod hash;
 mod html;
 pub mod hub;

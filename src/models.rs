@@ -273,12 +273,12 @@ fn open_gguf(name: &str, path: &Path, reading: Reading) -> Result<Opened> {
         Some(vocabulary) if gguf::is_supported(&vocabulary) => {
             Vocabulary::Own(Box::new(gguf::tokenizer(path, &vocabulary, &reading.tokenizer())?))
         }
-        Some(GgufVocabulary { model, pre, .. }) => {
-            Vocabulary::Missing(format!("its tokenizer (model \"{model}\", pre \"{pre}\") is not supported"))
-        }
+        Some(GgufVocabulary { model, pre, .. }) => Vocabulary::Missing(format!(
+            "its tokenizer (tokenizer.ggml.model \"{model}\", pre \"{pre}\") is not supported"
+        )),
         None => Vocabulary::Missing(format!("{} has no tokenizer", path.display())),
     };
-    Opened::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file)?, vocabulary, reading)
+    Opened::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file), vocabulary, reading)
 }
 
 /// [`open`], then [`Opened::load`].

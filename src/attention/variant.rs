@@ -102,11 +102,13 @@ pub enum Lambda {
 pub enum LambdaInit {
     /// 0.8 - 0.6 exp(-0.3 l) for the 0-based layer l (paper section 2.1, `lambda_init_fn`).
     Depth,
+    /// The same of l - 1: 0.8 - 0.6 exp(-0.3 (l - 1)) (Motif).
+    DepthBefore,
     /// The same in every layer.
     Constant(f64),
 }
 
-/// `"depth"` or a number, as files say it.
+/// `"depth"`, `"depth-before"` or a number, as files say it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum WordOrNumber {
@@ -120,8 +122,9 @@ impl TryFrom<WordOrNumber> for LambdaInit {
     fn try_from(value: WordOrNumber) -> Result<Self, String> {
         match value {
             WordOrNumber::Word(word) if word == "depth" => Ok(Self::Depth),
+            WordOrNumber::Word(word) if word == "depth-before" => Ok(Self::DepthBefore),
             WordOrNumber::Number(number) if number.is_finite() => Ok(Self::Constant(number)),
-            _ => Err("lambda_init is neither \"depth\" nor a number".into()),
+            _ => Err("lambda_init is neither \"depth\" nor \"depth-before\" nor a number".into()),
         }
     }
 }
@@ -130,6 +133,7 @@ impl From<LambdaInit> for WordOrNumber {
     fn from(init: LambdaInit) -> Self {
         match init {
             LambdaInit::Depth => Self::Word("depth".into()),
+            LambdaInit::DepthBefore => Self::Word("depth-before".into()),
             LambdaInit::Constant(number) => Self::Number(number),
         }
     }
@@ -140,6 +144,7 @@ impl LambdaInit {
     pub fn of(self, layer: usize) -> f64 {
         match self {
             Self::Depth => 0.8 - 0.6 * (-0.3 * layer as f64).exp(),
+            Self::DepthBefore => 0.8 - 0.6 * (-0.3 * (layer as f64 - 1.0)).exp(),
             Self::Constant(number) => number,
         }
     }

@@ -9,6 +9,7 @@ use super::files::{shards, INDEX, OPTIONAL, REQUIRED, WEIGHTS};
 use super::spec::Spec;
 use super::{Transfer, Watch};
 use crate::bail_usage;
+use crate::files;
 use crate::hash::sha256_file;
 use anyhow::{bail, Context, Result};
 use std::fs::{self, File};
@@ -117,7 +118,7 @@ fn missing(cache: &Cache, commit: &str) -> Result<Vec<String>> {
     let mut wanted: Vec<String> = REQUIRED.map(str::to_owned).to_vec();
     if !cache.has(commit, WEIGHTS) && cache.has(commit, INDEX) {
         let path = cache.snapshot(commit).join(INDEX);
-        let index = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let index = files::bytes(&path, files::TOKENIZER_MAX)?;
         wanted.extend(shards(&index).with_context(|| path.display().to_string())?);
     } else {
         wanted.push(WEIGHTS.to_owned());
@@ -204,7 +205,7 @@ impl Download<'_> {
             Look::Here => self.cache.snapshot(commit).join(INDEX),
             Look::Hub(meta) => self.blob(INDEX, meta, &())?,
         };
-        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = files::bytes(&path, files::TOKENIZER_MAX)?;
         let mut files: Vec<(String, Meta)> = index.into_get(INDEX).into_iter().collect();
         for file in shards(&bytes).with_context(|| format!("{}: {INDEX}", self.spec))? {
             match self.look(commit, &file)? {

@@ -1,6 +1,6 @@
 //! The weights of a Hugging Face folder: one safetensors file or several with an index, read tensor by tensor. Strict: every tensor of the model, of the expected shape, and none besides.
 
-use super::names::{is_not_a_weight, other_name, source, Rows, Source};
+use super::names::{is_not_a_weight, other_name, source, source_in_memory, Rows, Source};
 use super::shard::{Shard, Stored};
 use super::{Gguf, ModelConfig, Weights};
 use crate::files;
@@ -90,11 +90,8 @@ impl Checkpoint {
     }
 
     /// The tensors of a GGUF file.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn gguf(file: Gguf) -> Result<Self> {
-        Self::of(vec![Shard::gguf(file)?])
+    pub fn gguf(file: Gguf) -> Self {
+        Self { shards: vec![Shard::gguf(file)] }
     }
 
     fn of(shards: Vec<Shard>) -> Result<Self> {
@@ -191,8 +188,8 @@ impl Checkpoint {
         let mut audit = Audit::default();
         let mut used = BTreeSet::new();
         for (name, shape) in config.tensors() {
-            let source = source(config, &name, &shape);
-            let Some((found, tensor)) = find(&tensors, &source.name) else {
+            let (source, found) = locate(&tensors, config, &name, &shape);
+            let Some((found, tensor)) = found else {
                 audit.missing.push((source.name, source.shape));
                 continue;
             };
@@ -260,8 +257,8 @@ impl Checkpoint {
     pub(super) fn read_some(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
         let tensors = self.tensors()?;
         let read = |(name, shape): (String, Vec<usize>)| -> Result<(String, Tensor)> {
-            let source = source(config, &name, &shape);
-            let (found, tensor) = stored(&tensors, &source.name)?;
+            let (source, found) = locate(&tensors, config, &name, &shape);
+            let (found, tensor) = found.with_context(|| format!("tensor {} is not there any more", source.name))?;
             let values = match source.slab {
                 None => tensor.values(),
                 Some(slab) => tensor.slab(slab),
@@ -300,8 +297,29 @@ impl Checkpoint {
     }
 }
 
+/// A tensor of the files and its name.
+type Found<'a, 'b> = (&'a str, &'a Stored<'b>);
+
+/// Where the files have the tensor that we call `name`, or should have it.
+fn locate<'a, 'b>(
+    tensors: &'a BTreeMap<String, Stored<'b>>,
+    config: &ModelConfig,
+    name: &str,
+    shape: &[usize],
+) -> (Source, Option<Found<'a, 'b>>) {
+    let usual = source(config, name, shape);
+    if let Some(found) = find(tensors, &usual.name) {
+        return (usual, Some(found));
+    }
+    let other = source_in_memory(config, name, shape);
+    match other.and_then(|other| find(tensors, &other.name).map(|found| (other, found))) {
+        Some((other, found)) => (other, Some(found)),
+        None => (usual, None),
+    }
+}
+
 /// The tensor of that name, or of the other one that it may have.
-fn find<'a, 'b>(tensors: &'a BTreeMap<String, Stored<'b>>, name: &str) -> Option<(&'a str, &'a Stored<'b>)> {
+fn find<'a, 'b>(tensors: &'a BTreeMap<String, Stored<'b>>, name: &str) -> Option<Found<'a, 'b>> {
     let found = tensors.get_key_value(name).or_else(|| tensors.get_key_value(other_name(name)?.as_str()))?;
     Some((found.0.as_str(), found.1))
 }

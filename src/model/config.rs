@@ -119,6 +119,8 @@ pub enum Activation {
     GeluTanh,
     /// max(x, 0).
     Relu,
+    /// w0 n(x^3) + w1 n(x^2) + w2 n(x) + b with learned w and b, n dividing by the root mean square (PolyNorm, arXiv 2411.03884).
+    PolyNorm,
     /// g sigmoid(alpha g) (u + 1) of gate g, at most `limit`, and up u, within +-`limit` (gpt-oss).
     ClampedSwiglu {
         /// Slope of the sigmoid.
@@ -361,6 +363,10 @@ impl ModelConfig {
     fn add_mlp(&self, name: &str, ffn: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
         if self.gated {
             self.add_linear(&format!("{name}.gate_proj"), [ffn, self.width], self.bias.mlp, add);
+        }
+        if self.activation == Activation::PolyNorm {
+            add(&format!("{name}.act_fn.weight"), vec![3]);
+            add(&format!("{name}.act_fn.bias"), vec![1]);
         }
         self.add_linear(&format!("{name}.up_proj"), [ffn, self.width], self.bias.mlp, add);
         self.add_linear(&format!("{name}.down_proj"), [self.width, ffn], self.bias.mlp, add);

@@ -61,6 +61,7 @@ impl ModelConfig {
             Activation::Gelu => "gelu".to_owned(),
             Activation::GeluTanh => "gelu (tanh)".to_owned(),
             Activation::Relu => "relu".to_owned(),
+            Activation::PolyNorm => "PolyNorm".to_owned(),
             Activation::ClampedSwiglu { alpha, limit } => format!("clamped SwiGLU ({alpha}, {limit})"),
         };
         let kind = format!("{activation}{}", if self.gated { ", gated" } else { "" });

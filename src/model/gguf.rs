@@ -7,6 +7,9 @@
 
 use super::config::{Family, ModelConfig, NormKind, Positions};
 use super::rotary::RopeScaling;
+use super::shard::HEADER_MAX;
+use crate::files::{self, Beginning};
+use crate::guard::guarded;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value as Field};
@@ -14,6 +17,7 @@ use candle_core::Device;
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// Divisors of the frequencies of Llama 3.1's RoPE.
@@ -23,6 +27,7 @@ pub(super) const FREQUENCIES: &str = "rope_freqs.weight";
 pub struct Gguf {
     path: PathBuf,
     file: File,
+    len_bytes: u64,
     content: Content,
 }
 
@@ -39,6 +44,10 @@ pub struct GgufVocabulary {
     pub types: Vec<u64>,
     /// Pairs, with a space between them.
     pub merges: Vec<String>,
+    /// Of SentencePiece: how early each token is merged, the largest first.
+    pub scores: Vec<f32>,
+    /// Of SentencePiece: whether text begins with a space that it does not have.
+    pub space_prefix: Option<bool>,
     /// Id of the token that texts begin with.
     pub bos: Option<usize>,
     /// Id of the token that they end with.
@@ -55,9 +64,21 @@ impl Gguf {
     /// # Errors
     /// If the file cannot be read or is no GGUF file, or a tensor is of a type that candle does not know.
     pub fn open(path: &Path) -> Result<Self> {
-        let mut file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let content = Content::read(&mut file).with_context(|| format!("{}: not a GGUF file", path.display()))?;
-        Ok(Self { path: path.to_owned(), file, content })
+        let cannot = || format!("cannot read {}", path.display());
+        let file = files::open(path)?;
+        let metadata = file.metadata().with_context(cannot)?;
+        ensure!(metadata.is_file(), "{}: it is no regular file", cannot());
+        let len_bytes = metadata.len();
+        // Lists of numbers take up to 32 times the memory that they take in the file.
+        let mut header = BufReader::new(Beginning::new(&file, len_bytes.min(HEADER_MAX)));
+        let content = guarded("candle", || Content::read(&mut header));
+        let content = content.with_context(|| format!("{}: not a GGUF file", path.display()))?;
+        Ok(Self { path: path.to_owned(), file, len_bytes, content })
+    }
+
+    /// Size of the file, in bytes.
+    pub(super) fn len_bytes(&self) -> u64 {
+        self.len_bytes
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -71,10 +92,14 @@ impl Gguf {
     /// The numbers of a tensor.
     ///
     /// # Errors
-    /// If the file is shorter than it says.
+    /// If the file is shorter than it says, or was.
     pub(super) fn values(&self, tensor: &TensorInfo) -> Result<Vec<f32>> {
-        let stored = tensor.read(&mut &self.file, self.content.tensor_data_offset, &Device::Cpu)?;
-        Ok(stored.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?)
+        let mut file = Beginning::new(&self.file, self.len_bytes);
+        let values = guarded("candle", || {
+            let stored = tensor.read(&mut file, self.content.tensor_data_offset, &Device::Cpu)?;
+            stored.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()
+        });
+        values.with_context(|| format!("{} cannot be read; has it been changed meanwhile?", self.path.display()))
     }
 
     fn field(&self, name: &str) -> Option<&Field> {
@@ -243,19 +268,21 @@ impl Gguf {
             Field::I32(n) => *n as u64,
             other => other.to_u64().unwrap_or_default(),
         };
-        let add_bos = match self.field(&named("add_bos_token")) {
-            None => None,
-            Some(flag) => Some(flag.to_bool().with_context(|| named("add_bos_token"))?),
+        let flag = |field: &str| -> Result<Option<bool>> {
+            self.field(&named(field)).map(|flag| flag.to_bool().with_context(|| named(field))).transpose()
         };
+        let scores = list("scores")?.iter().map(|score| score.to_f32().with_context(|| named("scores")));
         Ok(Some(GgufVocabulary {
             model: model.to_owned(),
             pre: self.text(&named("pre"))?.unwrap_or("default").to_owned(),
             tokens: texts("tokens")?,
             types: list("token_type")?.iter().map(kind).collect(),
             merges: texts("merges")?,
+            scores: scores.collect::<Result<_>>()?,
+            space_prefix: flag("add_space_prefix")?,
             bos: id("bos_token_id")?,
             eos: id("eos_token_id")?,
-            add_bos,
+            add_bos: flag("add_bos_token")?,
             template: self.text("tokenizer.chat_template")?.map(str::to_owned),
         }))
     }

@@ -4,7 +4,7 @@ use super::linear::Linear;
 use super::{Activation, Experts, ModelConfig, Weights};
 use crate::ops::{gelu, gelu_tanh, relu, silu, swiglu};
 use anyhow::Result;
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Tensor, D};
 use candle_nn::ops::sigmoid;
 
 /// The MLP of a block.
@@ -23,6 +23,8 @@ pub(super) struct Mlp {
     up: Linear,
     down: Linear,
     activation: Activation,
+    /// Weights (3) and bias (1) of [`Activation::PolyNorm`].
+    polynomial: Option<(Tensor, Tensor)>,
 }
 
 /// A router and what it chooses from.
@@ -60,38 +62,60 @@ impl FeedForward {
 impl Mlp {
     fn load(config: &ModelConfig, prefix: &str, weights: &mut Weights) -> Result<Self> {
         let mut linear = |name: &str| Linear::load(&format!("{prefix}.{name}"), config.bias.mlp, weights);
-        Ok(Self {
-            gate: config.gated.then(|| linear("gate_proj")).transpose()?,
-            up: linear("up_proj")?,
-            down: linear("down_proj")?.scaled(config.residual_scale)?,
-            activation: config.activation,
-        })
+        let gate = config.gated.then(|| linear("gate_proj")).transpose()?;
+        let (up, down) = (linear("up_proj")?, linear("down_proj")?.scaled(config.residual_scale)?);
+        let mut polynomial = None;
+        if config.activation == Activation::PolyNorm {
+            let [w, b] = ["weight", "bias"].map(|kind| weights.take(&format!("{prefix}.act_fn.{kind}")));
+            polynomial = Some((w?, b?));
+        }
+        Ok(Self { gate, up, down, activation: config.activation, polynomial })
     }
 
     /// (.., E) -> (.., E).
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let up = self.up.forward(x)?; // ..,F
         let hidden = match (&self.gate, self.activation) {
-            (None, _) => activate(&up, self.activation)?,
+            (None, _) => self.activate(&up)?,
             (Some(gate), Activation::Silu) => swiglu(&gate.forward(x)?, &up)?,
             (Some(gate), Activation::ClampedSwiglu { alpha, limit }) => {
                 clamped_swiglu(&gate.forward(x)?, &up, alpha, limit)?
             }
-            (Some(gate), _) => (activate(&gate.forward(x)?, self.activation)? * up)?,
+            (Some(gate), _) => (self.activate(&gate.forward(x)?)? * up)?,
         };
         self.down.forward(&hidden)
     }
+
+    /// The function of the hidden layer: (.., F) -> same shape.
+    fn activate(&self, x: &Tensor) -> Result<Tensor> {
+        if let Some((weight, bias)) = &self.polynomial {
+            return poly_norm(x, weight, bias);
+        }
+        Ok(match self.activation {
+            Activation::Silu => silu(x)?,
+            Activation::Gelu => gelu(x)?,
+            Activation::GeluTanh => gelu_tanh(x)?,
+            Activation::Relu => relu(x)?,
+            Activation::PolyNorm => anyhow::bail!("PolyNorm has weights"),
+            // Without a gate, u stands for both.
+            Activation::ClampedSwiglu { alpha, limit } => clamped_swiglu(x, x, alpha, limit)?,
+        })
+    }
 }
 
-fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
-    Ok(match activation {
-        Activation::Silu => silu(x)?,
-        Activation::Gelu => gelu(x)?,
-        Activation::GeluTanh => gelu_tanh(x)?,
-        Activation::Relu => relu(x)?,
-        // Without a gate, u stands for both.
-        Activation::ClampedSwiglu { alpha, limit } => clamped_swiglu(x, x, alpha, limit)?,
-    })
+/// Added to the mean square under the root (Motif).
+const POLY_NORM_EPS: f64 = 1e-6;
+
+/// w0 n(x^3) + w1 n(x^2) + w2 n(x) + b with n(x) = x / rms(x): (.., F), (3), (1) -> (.., F).
+fn poly_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let squared = x.sqr()?;
+    let powers = [(&squared * x)?, squared, x.clone()]; // ..,F
+    let mut sum = x.zeros_like()?.broadcast_add(bias)?;
+    for (power, weight) in powers.iter().zip(weight.to_vec1::<f32>()?) {
+        let rms = (power.sqr()?.mean_keepdim(D::Minus1)? + POLY_NORM_EPS)?.sqrt()?; // ..,1
+        sum = (sum + power.broadcast_div(&rms)?.affine(weight.into(), 0.0)?)?;
+    }
+    Ok(sum)
 }
 
 /// g sigmoid(alpha g) (u + 1) of gate and up after both were cut off (gpt-oss).
@@ -204,6 +228,7 @@ mod tests {
             up: linear(CONFIG.ffn, width),
             down: linear(width, CONFIG.ffn),
             activation: Activation::ClampedSwiglu { alpha: 1.7, limit: 1.0 },
+            polynomial: None,
         };
         let experts = (0..CONFIG.count).map(|_| mlp()).collect();
         Mixture { config: CONFIG, router, experts, shared: None }

@@ -297,17 +297,35 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
 /// Where the tensor that we call `name`, of `shape`, is found.
 pub(super) fn source(config: &ModelConfig, name: &str, shape: &[usize]) -> Source {
     let names = config.family.names(config.norm_place);
-    let mut source = match name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')) {
-        None => Source::whole(renamed(names.outside, name), shape),
-        Some((layer, rest)) => {
-            let expert = (config.family == Family::GptOss).then(|| rest.strip_prefix("mlp.experts.")).flatten();
-            let source = match expert {
-                Some(of_expert) => all_experts(config, of_expert, shape),
-                None => within(config, names, rest, shape),
-            };
-            Source { name: format!("{}.{layer}.{}", names.layers, source.name), ..source }
-        }
+    let Some((layer, rest)) = in_layer(name) else {
+        return of_model(config, Source::whole(renamed(names.outside, name), shape));
     };
+    let expert = (config.family == Family::GptOss).then(|| rest.strip_prefix("mlp.experts.")).flatten();
+    let source = match expert {
+        Some(of_expert) => all_experts(config, of_expert, shape),
+        None => within(config, names, rest, shape),
+    };
+    of_model(config, Source { name: format!("{}.{layer}.{}", names.layers, source.name), ..source })
+}
+
+/// Where the same is found if transformers 5 saved the model as it has it in memory (`save_original_format=False`): all experts
+/// of a layer in one tensor, and Mixtral under the names of the others. Nothing for tensors that it keeps as they are.
+pub(super) fn source_in_memory(config: &ModelConfig, name: &str, shape: &[usize]) -> Option<Source> {
+    let (layer, rest) = in_layer(name).filter(|_| config.experts.is_some() && config.family != Family::GptOss)?;
+    let source = match rest.strip_prefix("mlp.experts.") {
+        Some(of_expert) => all_experts(config, of_expert, shape),
+        None => Source::whole(rest.starts_with("mlp.gate.").then_some(rest)?, shape),
+    };
+    let layers = config.family.names(config.norm_place).layers;
+    Some(of_model(config, Source { name: format!("{layers}.{layer}.{}", source.name), ..source }))
+}
+
+/// The number of the layer and the name within it.
+fn in_layer(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix("model.layers.")?.split_once('.')
+}
+
+fn of_model(config: &ModelConfig, mut source: Source) -> Source {
     if config.wrapped {
         source.name.insert_str(0, TEXT_PART);
     }
@@ -349,23 +367,29 @@ fn fused_rows(config: &ModelConfig, fused: &Fused, part: usize, kind: &str, shap
     Source { rows, ..Source::whole(format!("{}.{kind}", fused.name), &whole) }
 }
 
-/// gpt-oss keeps the experts of a layer in one tensor (experts, input, output), with rows of gate and up in turns.
+/// The experts of a layer in one tensor: of gpt-oss (experts, input, output) with rows of gate and up in turns, of others
+/// (experts, output, input) with those of gate before those of up.
 fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> Source {
     let (expert, rest) = of_expert.split_once('.').unwrap_or((of_expert, ""));
     let (of, kind) = split_last(rest);
-    let (name, turn) = match of {
+    let (name, half) = match of {
         "gate_proj" => ("gate_up_proj", Some(0)),
         "up_proj" => ("gate_up_proj", Some(1)),
         _ => ("down_proj", None),
     };
+    let gpt_oss = config.family == Family::GptOss;
     let mut whole = shape.to_vec();
     let mut rows = Rows::All;
-    if let Some(start) = turn {
+    if let Some(half) = half {
         whole[0] *= 2;
-        rows = Rows::Of { block: 2, start, take: 1 };
+        rows = match gpt_oss {
+            true => Rows::Of { block: 2, start: half, take: 1 },
+            false => Rows::From { start: half * shape[0] },
+        };
     }
     let name = if kind == "bias" { format!("mlp.experts.{name}_bias") } else { format!("mlp.experts.{name}") };
-    let mut source = Source { rows, slab: expert.parse().ok(), ..Source::whole(name, &whole).transposed() };
+    let source = Source { rows, slab: expert.parse().ok(), ..Source::whole(name, &whole) };
+    let mut source = if gpt_oss { source.transposed() } else { source };
     source.shape.insert(0, config.experts.map_or(0, |experts| experts.count));
     source
 }

@@ -12,7 +12,7 @@ use half::{bf16, f16};
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::Dtype;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 const LENGTH_BYTES: u64 = 8;
 
 /// A longer header is no header; the largest models have some megabytes.
-const HEADER_MAX: u64 = 100_000_000;
+pub(super) const HEADER_MAX: u64 = 100_000_000;
 
 /// Bytes that are read and converted at once.
 const CHUNK: usize = 1 << 20;
@@ -76,13 +76,9 @@ impl Shard {
     }
 
     /// A GGUF file.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub(super) fn gguf(file: Gguf) -> Result<Self> {
-        let origin = file.path().display().to_string();
-        let metadata = std::fs::metadata(file.path()).with_context(|| format!("cannot read {origin}"))?;
-        Ok(Self { origin, source: Source::Gguf(Box::new(file)), len_bytes: metadata.len() })
+    pub(super) fn gguf(file: Gguf) -> Self {
+        let (origin, len_bytes) = (file.path().display().to_string(), file.len_bytes());
+        Self { origin, source: Source::Gguf(Box::new(file)), len_bytes }
     }
 
     /// `begin` holds the header at least.
@@ -262,27 +258,12 @@ impl Safetensors {
         let mut at = from;
         while at < to {
             let chunk = &mut buffer[..CHUNK.min(to - at)];
-            read_at(file, begin + at as u64, chunk).with_context(cannot)?;
+            files::read_exact_at(file, begin + at as u64, chunk).with_context(cannot)?;
             at += chunk.len();
             see(chunk)?;
         }
         Ok(())
     }
-}
-
-/// Reads so many bytes from a place of a file, whoever else reads it.
-#[cfg(unix)]
-fn read_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, buffer, at)
-}
-
-#[cfg(not(unix))]
-fn read_at(mut file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-    use std::io::Seek as _;
-    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _alone = ONE_AT_A_TIME.lock();
-    file.seek(io::SeekFrom::Start(at))?;
-    file.read_exact(buffer)
 }
 
 fn decode(bytes: &[u8], dtype: Dtype, values: &mut Vec<f32>) -> Result<()> {

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use anyhow::{bail, Result};
 use serde::{Deserialize, Serialize};
 
-use super::guard::guarded;
 use super::tokenizer_config::TokenizerConfig;
 use crate::bail_usage;
+use crate::guard::guarded;
 use strum::IntoStaticStr;
 
 /// Names of begin-of-sequence tokens, for tokenizers that do not add theirs by themselves (as ours does not) and that
@@ -172,7 +172,7 @@ fn known(inner: &tokenizers::Tokenizer, config: &TokenizerConfig, of_text: Optio
 /// The token that a tokenizer puts before every text by itself, if any.
 fn first_special(tokenizer: &tokenizers::Tokenizer) -> Result<Option<u32>> {
     let first = |special| {
-        let encoding = guarded(|| tokenizer.encode("a", special))?;
+        let encoding = guarded("tokenizers", || tokenizer.encode("a", special))?;
         Ok::<_, anyhow::Error>(encoding.get_ids().first().copied())
     };
     let (with, without) = (first(true)?, first(false)?);

@@ -15,7 +15,6 @@ mod bos;
 mod chat;
 mod cities;
 pub mod document;
-mod guard;
 pub mod haystack;
 pub mod ids;
 mod jinja;

@@ -21,13 +21,13 @@ use super::bos::{BosChoice, BosPolicy};
 use super::chat::ChatTemplate;
 use super::cities::{made_up, CitySet};
 use super::document::WORDINGS;
-use super::guard::guarded;
 use super::haystack::Haystack;
 use super::needle;
 use super::tokenizer_config::TokenizerConfig;
 use super::wrapping::Wrapping;
 use crate::bail_usage;
 use crate::files;
+use crate::guard::guarded;
 use crate::rng::Rng;
 
 /// The size of the embedded tokenizer's vocabulary, in tokens.
@@ -220,7 +220,8 @@ impl Tokenizer {
     }
 
     fn encode_whole(&self, text: &str) -> Result<Encoded> {
-        let encoding = guarded(|| self.inner.encode(text, false)).with_context(|| self.cannot_encode())?;
+        let encoding =
+            guarded("tokenizers", || self.inner.encode(text, false)).with_context(|| self.cannot_encode())?;
         let encoded = Encoded { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().to_vec() };
         encoded.check(text).with_context(|| self.cannot_encode())?;
         Ok(encoded)
@@ -262,7 +263,8 @@ impl Tokenizer {
     /// # Errors
     /// If the tokenizer cannot decode the ids.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        guarded(|| self.inner.decode(ids, true)).with_context(|| format!("{}: cannot decode tokens", self.name))
+        guarded("tokenizers", || self.inner.decode(ids, true))
+            .with_context(|| format!("{}: cannot decode tokens", self.name))
     }
 
     /// The begin-of-sequence token that every plain text starts with, if there is one.
@@ -318,7 +320,7 @@ impl Tokenizer {
 
 /// Reads a `tokenizer.json`.
 fn parse(json: &str) -> Result<tokenizers::Tokenizer> {
-    let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(json))?;
+    let mut inner = guarded("tokenizers", || tokenizers::Tokenizer::from_bytes(json))?;
     if let tokenizers::ModelWrapper::BPE(BPE { dropout: Some(dropout), .. }) = inner.get_model() {
         // Merges that are left out by chance: a text would have other tokens every time.
         ensure!(*dropout == 0.0, "model.dropout is {dropout}, which is for training: set it to null");

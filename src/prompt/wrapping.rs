@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
+use crate::guard::guarded;
 use anyhow::{bail, Result};
 use tokenizers::AddedToken;
 
 use super::chat::ChatTemplate;
-use super::guard::guarded;
 use super::Encoded;
 
 /// Characters that are no text, by Unicode's promise: each stands for a special token of the template.
@@ -51,7 +51,7 @@ impl Wrapping {
         for ((id, token), alias) in used.into_iter().zip(ALIASES) {
             // Not special, or it would be text; not normalised, so that it is always found.
             let added = AddedToken::from(alias, false).normalized(false).lstrip(token.lstrip).rstrip(token.rstrip);
-            guarded(|| inner.add_tokens([added]))?;
+            guarded("tokenizers", || inner.add_tokens([added]))?;
             let Some(alias_id) = inner.token_to_id(&alias.to_string()) else {
                 bail!("{}: cannot mark {:?}", template.path().display(), token.content);
             };
@@ -84,7 +84,7 @@ impl Wrapping {
             bail!("the text holds U+{:04X}, which is no character: remove it", alias as u32);
         }
         let (aliased, shifts) = self.aliased(text, markup);
-        let encoding = guarded(|| self.inner.encode(aliased.as_str(), false))?;
+        let encoding = guarded("tokenizers", || self.inner.encode(aliased.as_str(), false))?;
         let own =
             |&id: &u32| self.specials.iter().find(|special| special.alias_id == id).map_or(id, |special| special.id);
         // Positions behind an alias move by the difference of its length from what it stands for.

@@ -9,6 +9,7 @@ use difftool::attention::Stream;
 use difftool::model::{ModelConfig, Weights};
 use difftool::models::{self, Model};
 use difftool::prompt::Tokenizer;
+use difftool::rng::Rng;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,6 +18,7 @@ use tempfile::TempDir;
 use tokenizers::models::bpe::{BpeTrainer, BPE};
 use tokenizers::models::TrainerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::metaspace::Metaspace;
 use tokenizers::AddedToken;
 
 const TOLERANCE: f64 = 1e-5;
@@ -288,21 +290,10 @@ fn tokenizer_fields(tokenizer: &tokenizers::Tokenizer, pre: &str) -> Vec<(String
     .to_vec()
 }
 
-/// A Llama with that tokenizer.
+/// A Llama with that tokenizer, and a folder of it.
 fn write_with_tokenizer(dir: &Path, pre: &str) -> String {
-    let (folder, file) = write_both(dir, "llama", GgmlDType::F32, |_| ());
-    tokenizer().save(Path::new(&folder).join("tokenizer.json"), false).unwrap();
-    let mut reader = File::open(&file).unwrap();
-    let content = gguf_file::Content::read(&mut reader).unwrap();
-    let names: Vec<String> = content.tensor_infos.keys().cloned().collect();
-    let read = |name: String| {
-        let tensor = content.tensor(&mut reader, &name, &Device::Cpu).unwrap().dequantize(&Device::Cpu).unwrap();
-        (name, tensor)
-    };
-    let tensors = names.into_iter().map(read).collect();
-    let mut fields: Vec<(String, Field)> = content.metadata.into_iter().collect();
-    fields.extend(tokenizer_fields(&tokenizer(), pre));
-    write(Path::new(&file), &fields, &tensors, GgmlDType::F32);
+    let file = write_with_fields(dir, VOCAB, tokenizer_fields(&tokenizer(), pre));
+    tokenizer().save(dir.join("llama/tokenizer.json"), false).unwrap();
     file
 }
 
@@ -363,4 +354,164 @@ fn what_a_gguf_file_has_that_is_not_supported_is_named() {
     let broken = dir.path().join("broken.gguf").display().to_string();
     let error = models::load(&broken, Default::default()).err().expect("it is cut").to_string();
     assert!(error.contains("broken.gguf: not a GGUF file"), "{error}");
+}
+
+/// A SentencePiece vocabulary with bytes: merges of a trained byte-pair encoding in their order, then characters.
+struct Pieces {
+    tokens: Vec<String>,
+    scores: Vec<f32>,
+    kinds: Vec<i32>,
+}
+
+impl Pieces {
+    fn trained() -> Self {
+        let mut bpe = tokenizers::Tokenizer::new(BPE::default());
+        bpe.with_pre_tokenizer(Some(Metaspace::default()));
+        let trainer = BpeTrainer::builder().vocab_size(VOCAB).show_progress(false).build();
+        let text =
+            ["The magic number of Lisbon is 48213, and that of Oslo is 7. aaaa aaa  bb They\u{2019}ll see numbers."; 3];
+        bpe.train(&mut TrainerWrapper::from(trainer), text.into_iter()).unwrap();
+        let json: Value = serde_json::from_str(&bpe.to_string(false).unwrap()).unwrap();
+        let mut pieces = Self { tokens: Vec::new(), scores: Vec::new(), kinds: Vec::new() };
+        let mut add = |token: String, score: f32, kind: i32| {
+            if !pieces.tokens.contains(&token) {
+                pieces.tokens.push(token);
+                pieces.scores.push(score);
+                pieces.kinds.push(kind);
+            }
+        };
+        add("<unk>".into(), 0.0, 2);
+        ["<s>", "</s>"].into_iter().for_each(|token| add(token.into(), 0.0, 3));
+        add("\n\n".into(), 0.0, 4);
+        (0..=255).for_each(|byte| add(format!("<0x{byte:02X}>"), 0.0, 6));
+        for (rank, merge) in json["model"]["merges"].as_array().unwrap().iter().enumerate() {
+            add(format!("{}{}", merge[0].as_str().unwrap(), merge[1].as_str().unwrap()), -(rank as f32), 1);
+        }
+        let characters = json["model"]["vocab"].as_object().unwrap().keys().filter(|token| token.chars().count() == 1);
+        characters.enumerate().for_each(|(i, token)| add(token.clone(), -1000.0 - i as f32, 1));
+        pieces
+    }
+
+    fn fields(&self, space_prefix: bool) -> Vec<(String, Field)> {
+        let texts = self.tokens.iter().map(|token| Field::String(token.clone())).collect();
+        [
+            ("model", Field::String("llama".into())),
+            ("tokens", Field::Array(texts)),
+            ("scores", Field::Array(self.scores.iter().map(|&score| Field::F32(score)).collect())),
+            ("token_type", Field::Array(self.kinds.iter().map(|&kind| Field::I32(kind)).collect())),
+            ("add_space_prefix", Field::Bool(space_prefix)),
+        ]
+        .map(|(name, field)| (format!("tokenizer.ggml.{name}"), field))
+        .to_vec()
+    }
+
+    fn id(&self, token: &str) -> Option<u32> {
+        self.tokens.iter().position(|other| other == token).map(|id| id as u32)
+    }
+
+    /// As llama.cpp cuts a text without special tokens: again and again the neighbours whose token has the largest score, the
+    /// first of equals, become one; what is no token then is spelt in bytes.
+    fn encode(&self, text: &str) -> Vec<u32> {
+        let mut parts: Vec<String> = text.replace(' ', "\u{2581}").chars().map(String::from).collect();
+        loop {
+            let scored = (1..parts.len()).filter_map(|i| Some((i, self.id(&parts[i - 1..=i].concat())?)));
+            let scored = scored.map(|(i, id)| (self.scores[id as usize], i));
+            let Some((_, i)) = scored.reduce(|best, next| if next.0 > best.0 { next } else { best }) else { break };
+            let right = parts.remove(i);
+            parts[i - 1].push_str(&right);
+        }
+        let bytes = |part: &str| part.bytes().map(|byte| self.id(&format!("<0x{byte:02X}>")).unwrap()).collect();
+        parts.iter().flat_map(|part| self.id(part).map_or_else(|| bytes(part), |id| vec![id])).collect()
+    }
+}
+
+/// A Gguf file of a Llama with these fields besides.
+fn write_with_fields(dir: &Path, vocab: usize, more: Fields) -> String {
+    let (_, file) = write_both(dir, "llama", GgmlDType::F32, |json| json["vocab_size"] = vocab.into());
+    let mut reader = File::open(&file).unwrap();
+    let content = gguf_file::Content::read(&mut reader).unwrap();
+    let names: Vec<String> = content.tensor_infos.keys().cloned().collect();
+    let read = |name: String| {
+        let tensor = content.tensor(&mut reader, &name, &Device::Cpu).unwrap().dequantize(&Device::Cpu).unwrap();
+        (name, tensor)
+    };
+    let tensors = names.into_iter().map(read).collect();
+    let fields: Fields = content.metadata.into_iter().chain(more).collect();
+    write(Path::new(&file), &fields, &tensors, GgmlDType::F32);
+    file
+}
+
+#[test]
+fn a_sentencepiece_tokenizer_is_made_of_tokens_and_scores() {
+    let pieces = Pieces::trained();
+    for space_prefix in [true, false] {
+        let dir = TempDir::new().unwrap();
+        let model = load(&write_with_fields(dir.path(), pieces.tokens.len(), pieces.fields(space_prefix)));
+        let tokenizer = model.tokenizer().unwrap();
+        let mut rng = Rng::new(1, "texts");
+        let letters: Vec<char> = "  aabeehilmnorsstTL.7\u{2019}日é".chars().collect();
+        let random = (0..300).map(|_| (0..1 + rng.below(40)).map(|_| *rng.pick(&letters)).collect::<String>());
+        let texts: Vec<String> =
+            random.chain(["The magic number of Lisbon is 48213.", " aaaaaaa  naïve 東京"].map(str::to_owned)).collect();
+        for text in &texts {
+            let found = tokenizer.encode(text).unwrap();
+            let spaced = if space_prefix { format!(" {text}") } else { text.clone() };
+            assert_eq!(found.ids, pieces.encode(&spaced), "{text:?}");
+            assert_eq!(tokenizer.decode(&found.ids).unwrap(), *text, "{text:?}");
+        }
+        // Tokens that were added are found before anything is merged, and a space is put after them too; control tokens are
+        // text where a text has them.
+        let spaced = |text: &str| if space_prefix { format!(" {text}") } else { text.to_owned() };
+        let want = [pieces.encode(&spaced("a")), vec![3], pieces.encode(&spaced("a</s>"))].concat();
+        assert_eq!(tokenizer.encode("a\n\na</s>").unwrap().ids, want);
+        assert!(model.info.bos.as_deref().is_some_and(|bos| bos.contains("<s>")), "{:?}", model.info.bos);
+    }
+}
+
+#[test]
+fn a_sentencepiece_vocabulary_that_does_not_say_what_is_merged_is_refused_by_name() {
+    let refused = |change: &dyn Fn(&mut Pieces), words: &str| {
+        let (dir, mut pieces) = (TempDir::new().unwrap(), Pieces::trained());
+        change(&mut pieces);
+        let file = write_with_fields(dir.path(), VOCAB + 256, pieces.fields(true));
+        let error = models::load(&file, Default::default()).err().expect("it cannot be read");
+        assert!(format!("{error:#}").contains(words), "{error:#}");
+    };
+    let merged = Pieces::trained().kinds.iter().position(|&kind| kind == 1).unwrap();
+    refused(&|pieces| pieces.scores.truncate(5), "tokenizer.ggml.scores is not as long");
+    refused(&|pieces| pieces.scores[merged + 1] = pieces.scores[merged], "have the same score");
+    refused(&|pieces| pieces.tokens[10] = "x<0x06>".into(), "<0x06> is missing");
+    refused(&|pieces| pieces.tokens[merged] = "\u{1f600}\u{1f601}".into(), "has characters that are no tokens");
+    refused(&|pieces| pieces.scores[merged] = f32::NAN, "one of them is no number");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pipe_is_refused_and_a_broken_file_is_an_error_without_a_panic() {
+    let dir = TempDir::new().unwrap();
+    let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    let refused = |name: &str, words: &str| {
+        let run =
+            Command::cargo_bin("difftool").unwrap().current_dir(dir.path()).args(["inspect", name]).output().unwrap();
+        let stderr = String::from_utf8(run.stderr).unwrap();
+        assert!(stderr.contains(words) && !stderr.contains("panicked"), "{name}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    };
+    let pipe = dir.path().join("pipe.gguf");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    refused("pipe.gguf", "pipe");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(dir.path().join("short.gguf"), &bytes[..bytes.len() / 2]).unwrap();
+    let nll = ["nll", "--model", "short.gguf", "--ids", "ids.txt", "--ctx", "8", "-q", "--out", "out"];
+    std::fs::write(dir.path().join("ids.txt"), "1 2 3 4 5 6 7 8 9 10").unwrap();
+    let run = Command::cargo_bin("difftool").unwrap().current_dir(dir.path()).args(nll).output().unwrap();
+    let stderr = String::from_utf8(run.stderr).unwrap();
+    assert!(stderr.contains("short.gguf") && stderr.contains("cannot be read"), "{stderr}");
+    // candle divides by it.
+    let fields = [
+        ("general.alignment".to_owned(), Field::U32(0)),
+        ("general.architecture".into(), Field::String("llama".into())),
+    ];
+    write(&dir.path().join("zero.gguf"), &fields, &BTreeMap::new(), GgmlDType::F32);
+    refused("zero.gguf", "not a GGUF file");
 }

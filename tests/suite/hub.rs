@@ -16,6 +16,9 @@ use tempfile::TempDir;
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const OTHER: &str = "fedcba9876543210fedcba9876543210fedcba98";
 
+/// Bytes of a file of a length that nobody wants.
+const ENDLESS: usize = 80 << 20;
+
 /// How the server departs from serving its files.
 #[derive(Clone, Default)]
 struct Manners {
@@ -23,6 +26,8 @@ struct Manners {
     breaking: Vec<&'static str>,
     /// Files that come with a flipped bit.
     wrong: Vec<&'static str>,
+    /// A file that goes on for longer than anybody wants, and whether its length is said nevertheless: that of the real one.
+    endless: Option<(&'static str, bool)>,
     /// Ranges are ignored.
     no_ranges: bool,
     /// An answer to everything: status and X-Error-Code.
@@ -152,6 +157,10 @@ fn answer(
             false => (307, format!("/cached{path}"), "X-Renamed: 1"),
         };
         return say(&format!("{status} Elsewhere\r\nLocation: {to}\r\n{about}\r\nContent-Length: 9"), b"elsewhere");
+    }
+    if let Some((_, says_length)) = manners.endless.filter(|(endless, _)| *endless == file) {
+        let about = if says_length { &about } else { about.rsplit_once("\r\n").unwrap().0 };
+        return say(&format!("200 OK\r\n{about}\r\nETag: \"{etag}\""), &vec![b' '; ENDLESS]);
     }
     let start = headers.get("range").filter(|_| !manners.no_ranges);
     let start = start.map(|range| range.trim_start_matches("bytes=").trim_end_matches('-').parse::<usize>().unwrap());
@@ -358,6 +367,22 @@ fn weights_with_another_hash_are_thrown_away() {
     assert!(names(&repo(&cache).join("blobs")).iter().all(|name| !name.contains('.')));
     server.set(Manners::default());
     hub.resolve("hf:org/name", SILENT).unwrap();
+}
+
+#[test]
+fn a_file_without_a_length_or_longer_than_promised_is_cut_off() {
+    for (says_length, most) in [(false, 64 << 20), (true, 2)] {
+        let (server, cache) = (Server::new(&MODEL), cache());
+        let hub = server.hub(cache.path());
+        server.set(Manners { endless: Some(("tokenizer.json", says_length)), ..Manners::default() });
+        refuses(&hub, "hf:org/name", 1, &[&format!("tokenizer.json is longer than the {most} bytes")]);
+        assert_eq!(names(&repo(&cache).join("snapshots")), [""; 0]);
+        let blobs = repo(&cache).join("blobs");
+        let taken: u64 = names(&blobs).iter().map(|name| fs::metadata(blobs.join(name)).unwrap().len()).sum();
+        assert!(taken <= most + CONFIG.len() as u64 + 100, "{taken} bytes were kept");
+        server.set(Manners::default());
+        hub.resolve("hf:org/name", SILENT).unwrap();
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use crate::common::{assert_close, distance, fixture, preset};
 use candle_core::{Device, Tensor};
-use difftool::attention::{Attend, Dense, Fused, HeadNorm, Stream, Variant};
-use difftool::model::{At, Attention, ModelConfig, Positions, Sizes, Weights};
+use difftool::attention::{Attend, Dense, Fused, HeadNorm, LambdaInit, Stream, Variant};
+use difftool::model::{At, Attention, Checkpoint, ModelConfig, Positions, Sizes, Transformer, Weights};
 use difftool::ops::{RopeStyle, RopeTable};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -175,5 +175,44 @@ fn folders_of_diff_mlx_are_read_as_they_are() {
         let hidden = model.transformer.hidden(&ids, &mut Stream::new(&[])).unwrap();
         let logits = model.transformer.logits(&hidden).unwrap();
         assert_close(variant, &logits, &expected["logits"], 8.0 * TOLERANCE);
+    }
+}
+
+#[test]
+fn a_folder_of_motif_computes_its_formulas() {
+    let dir = fixture("motif");
+    let model = difftool::models::load(dir.to_str().unwrap(), Default::default()).unwrap();
+    assert_eq!(model.info.layout, "DIFF V1, pairs (2i, 2i+1), half-rotation RoPE, head norm with gain");
+    let expected = candle_core::safetensors::load(dir.join("expected.safetensors"), &Device::Cpu).unwrap();
+    let ids = expected["input_ids"].to_dtype(candle_core::DType::U32).unwrap().to_vec2::<u32>().unwrap();
+    let logits = |config: &ModelConfig| {
+        let weights = Checkpoint::open(&dir).unwrap().load(config).unwrap();
+        let model = Transformer::load(config, weights).unwrap();
+        model.logits(&model.hidden(&ids, &mut Stream::new(&[])).unwrap()).unwrap()
+    };
+    let config = ModelConfig::read(&dir.join("config.json")).unwrap();
+    let largest = expected["logits"].abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+    assert_close("motif", &logits(&config), &expected["logits"], TOLERANCE * f64::from(largest).max(1.0));
+    // lambda_init as everywhere else is another model.
+    let mut other = config.clone();
+    other.variant.lambda_init = LambdaInit::Depth;
+    assert!(distance(&logits(&other), &expected["logits"]) > 1e-3);
+}
+
+#[test]
+fn what_motif_2_6b_is_not_is_refused_by_name() {
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(fixture("motif/config.json")).unwrap()).unwrap();
+    for (field, value) in [
+        ("num_noise_heads", serde_json::json!(1)),
+        ("hidden_act", "silu".into()),
+        ("attn_rms_norm_eps", 1e-3.into()),
+        ("use_bias", true.into()),
+        ("use_sliding_window", true.into()),
+    ] {
+        let mut changed = json.clone();
+        changed[field] = value;
+        let error = format!("{:#}", ModelConfig::from_json(&changed, None).unwrap_err());
+        assert!(error.contains(field), "{error}");
     }
 }

@@ -7,7 +7,8 @@ use difftool::attention::{Attend, Dense, Fused, Pairing, Row, RowProbe, RowSink,
 use difftool::model::{Checkpoint, ModelConfig, Positions, Transformer, Weights};
 use difftool::ops::RopeStyle;
 use difftool::probe::{GridProbe, GridSink, GridSpec, Pooling, Quantity};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 
 /// Of the largest magnitude of the expected tensor, where that exceeds 1: the hidden states of the tiny `diffllama`
 /// folders reach 7, and one unit in the last place of an f32 there is 5e-7.
@@ -122,6 +123,58 @@ fn attention_maps_agree_with_transformers() {
                 }
             }
         }
+    }
+}
+
+/// A folder as transformers 5 saves it with `save_original_format=False`: the experts of a layer in one tensor, rows of gate
+/// before those of up (its `conversion_mapping.py`).
+fn with_experts_in_one_tensor(from: &str, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    let from = fixture(&format!("transformers/{from}"));
+    std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
+    let tensors = candle_core::safetensors::load(from.join("model.safetensors"), &Device::Cpu).unwrap();
+    let (mut all, mut experts) = (Vec::new(), BTreeMap::<(String, &str), BTreeMap<usize, Tensor>>::new());
+    for (name, tensor) in tensors {
+        let name = name.replace(".block_sparse_moe.", ".mlp.");
+        let Some((layer, rest)) = name.split_once(".experts.") else {
+            all.push((name, tensor));
+            continue;
+        };
+        let (expert, kind) = rest.split_once('.').unwrap();
+        let kind = match kind {
+            "gate_proj.weight" | "w1.weight" => "gate",
+            "up_proj.weight" | "w3.weight" => "up",
+            _ => "down",
+        };
+        experts.entry((format!("{layer}.experts"), kind)).or_default().insert(expert.parse().unwrap(), tensor);
+    }
+    let stacked = |layer: &str, kind: &'static str| {
+        let tensors: Vec<_> = experts[&(layer.to_owned(), kind)].values().cloned().collect();
+        Tensor::stack(&tensors, 0).unwrap() // experts, output, input
+    };
+    let layers: BTreeSet<&String> = experts.keys().map(|(layer, _)| layer).collect();
+    for layer in layers {
+        let both = Tensor::cat(&[stacked(layer, "gate"), stacked(layer, "up")], 1).unwrap();
+        all.extend([(format!("{layer}.gate_up_proj"), both), (format!("{layer}.down_proj"), stacked(layer, "down"))]);
+    }
+    Weights::new(all, "test").write(&to.join("model.safetensors"), DType::F32, &[]).unwrap();
+}
+
+#[test]
+fn experts_in_one_tensor_are_the_same_model() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["qwen3_moe", "mixtral", "olmoe", "qwen2_moe"] {
+        let (apart, to) = (folder(name), dir.path().join(name));
+        with_experts_in_one_tensor(name, &to);
+        let weights = Checkpoint::open(&to).unwrap().load(&apart.config).unwrap();
+        let together = Folder { weights, ..folder(name) };
+        let [a, b] = [&apart, &together].map(|folder| folder.logits(&folder.config, &mut Stream::new(&[])));
+        assert_eq!(distance(&a, &b), 0.0, "{name}");
+        // One of too many experts is a tensor of another shape, and is named.
+        let mut config = apart.config.clone();
+        config.experts.as_mut().unwrap().count += 1;
+        let error = format!("{:#}", Checkpoint::open(&to).unwrap().load(&config).unwrap_err());
+        assert!(error.contains("missing") || error.contains("mlp."), "{error}");
     }
 }
 

@@ -54,6 +54,7 @@ fn formula(config: &ModelConfig, of: &BTreeMap<String, Tensor>, x: &Tensor) -> R
     let future = Tensor::from_vec(future, (1, t, t), &Device::Cpu)?;
     let lambda_init = match variant.lambda_init {
         LambdaInit::Depth => 0.8 - 0.6 * (-0.3 * LAYER as f64).exp(),
+        LambdaInit::DepthBefore => 0.8 - 0.6 * (0.3 - 0.3 * LAYER as f64).exp(),
         LambdaInit::Constant(number) => number,
     };
     let map = |h: usize, j: usize| {

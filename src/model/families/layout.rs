@@ -2,6 +2,7 @@
 
 use super::super::config::{ATTENTION_FIELD, OWN_MODEL_TYPE};
 use super::super::raw::Raw;
+use super::motif::{self, MOTIF};
 use crate::attention::{HeadNorm, Keys, Pairing, ValueWidth, Variant};
 use crate::ops::RopeStyle;
 use anyhow::{bail, Context, Result};
@@ -67,6 +68,7 @@ impl Resolved {
         let detected = match model_type {
             "diffllama" => Layout::Diffllama,
             "difftool_diff_v1" => Layout::MicrosoftV1,
+            _ if MOTIF.contains(&model_type) => Layout::MicrosoftV1,
             "difftool_diff_v2" => Layout::MicrosoftV2,
             "difftool_diff_scalar" => Layout::Scalar,
             _ => Layout::Standard,
@@ -83,6 +85,10 @@ impl Resolved {
         }
         if variant.norm == HeadNorm::RmsGain && raw.flag("diff_norm_gain")? == Some(false) {
             variant.norm = HeadNorm::Rms;
+        }
+        if MOTIF.contains(&model_type) {
+            let raw_heads = variant.values == ValueWidth::Doubled;
+            return Ok(Self { variant: motif::variant(variant), raw_heads, style: Some(RopeStyle::Half) });
         }
         let said = if own { raw.rope_style()? } else { None };
         let raw_heads = variant.values == ValueWidth::Doubled;

@@ -22,6 +22,7 @@
 //! | `cohere2` | LayerNorm without bias, one norm for attention and MLP, interleaved RoPE in layers with a window, no positions in the others |
 //! | `gemma3`, `mistral3` | their `text_config` |
 //! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain; raw heads counted |
+//! | `Motif` (2.6B) | DIFF V1 with adjacent pairs, half-rotation RoPE, lambda_init of the layer before, PolyNorm |
 //! | none, but `model` (diff-mlx) | DIFF V1 with adjacent pairs, or standard attention; interleaved RoPE |
 //! | `difftool` (ours) | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads counted |
 //! | `difftool_diff_v1` (ours, until 0.1) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` may say otherwise; raw heads counted |
@@ -38,6 +39,7 @@ mod gemma;
 mod layer_norm;
 mod layout;
 mod llama;
+mod motif;
 mod wrapped;
 
 pub use layout::Layout;
@@ -49,13 +51,14 @@ use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use diff_mlx::{is_diff_mlx, DIFF_MLX};
 use layout::Resolved;
+use motif::MOTIF;
 use serde_json::{json, Value};
 
 /// What every supported model type is called.
 const MODEL_TYPES: &str =
     "llama, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gpt2, gpt_neox, gpt_oss, \
     opt, gemma2, gemma3, gemma3_text, phi, phi3, olmo2, olmo3, olmoe, smollm3, stablelm, starcoder2, granite, cohere2, \
-    diffllama, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
+    diffllama, Motif, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
 
 impl ModelConfig {
     /// Resolves a parsed `config.json`; `layout` overrides what it says about differential heads.
@@ -88,6 +91,7 @@ impl ModelConfig {
         match model_type {
             "llama" | "diffllama" | "difftool_diff_v1" | "difftool_diff_v2" | "difftool_diff_scalar" => llama(),
             OWN_MODEL_TYPE => llama(),
+            _ if MOTIF.contains(&model_type) => llama()?.with_motif(raw),
             "mistral" => llama()?.with_mistral(raw),
             "mixtral" => llama()?.with_mixtral(raw),
             "qwen2" => llama()?.with_qwen2(raw),
@@ -170,7 +174,11 @@ impl ModelConfig {
         let attention_bias = raw.flag("attention_bias")?.unwrap_or(false);
         let mlp_bias = raw.flag("mlp_bias")?.unwrap_or(false);
         config.bias = Biases { qkv: attention_bias, out: attention_bias, mlp: mlp_bias, head: false };
-        config.activation = raw.activation("hidden_act", Activation::Silu)?;
+        if MOTIF.contains(&model_type) {
+            raw.only("hidden_act", json!("poly_norm"))?;
+        } else {
+            config.activation = raw.activation("hidden_act", Activation::Silu)?;
+        }
         config.norm_eps = raw.positive("rms_norm_eps")?.unwrap_or(assumed.norm_eps);
         config.tied = raw.flag("tie_word_embeddings")?.unwrap_or(assumed.tied);
         Ok(config)

@@ -1,7 +1,9 @@
-//! The tokenizers library panics on some files that it reads and some texts that it cuts. Here a panic is an error.
+//! Libraries that read files of strangers panic on some of them: tokenizers at parse and encode, candle on GGUF files. Here a
+//! panic is an error.
 
 use anyhow::{anyhow, Result};
 use std::cell::Cell;
+use std::error::Error;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
@@ -10,21 +12,24 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` of the tokenizers library.
+/// Runs `work` of a library.
 ///
 /// # Errors
 /// Those of the library, and its panics.
-pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
+pub(crate) fn guarded<T, E>(library: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T>
+where
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
     be_silent_while_guarded();
     let before = GUARDED.replace(true);
     let done = panic::catch_unwind(AssertUnwindSafe(work));
     GUARDED.set(before);
     match done {
-        Ok(done) => done.map_err(|error| anyhow!(error)),
+        Ok(done) => done.map_err(|error| anyhow!(error.into())),
         Err(payload) => {
             let text = payload.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
-            Err(anyhow!("the tokenizers library fails on it ({text})"))
+            Err(anyhow!("the {library} library fails on it ({text})"))
         }
     }
 }
@@ -48,9 +53,10 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_with_its_words() {
-        let failed: Result<()> = guarded(|| panic!("index {} out of range", 7));
-        assert_eq!(failed.unwrap_err().to_string(), "the tokenizers library fails on it (index 7 out of range)");
-        assert_eq!(guarded(|| Ok(5)).unwrap(), 5);
-        assert_eq!(guarded::<()>(|| Err("no".into())).unwrap_err().to_string(), "no");
+        let run = |work: fn() -> Result<u8, String>| guarded("tokenizers", work).map_err(|error| error.to_string());
+        let failed = run(|| panic!("index {} out of range", 7));
+        assert_eq!(failed.unwrap_err(), "the tokenizers library fails on it (index 7 out of range)");
+        assert_eq!(run(|| Ok(5)), Ok(5));
+        assert_eq!(run(|| Err("no".into())).unwrap_err(), "no");
     }
 }

@@ -1,0 +1,91 @@
+//! SentencePiece as llama.cpp has it (Llama 2, Gemma): characters are merged two by two, always into the token of the largest
+//! score, and what is no token then is spelt in bytes. That is a byte-pair encoding whose merges are all ways to put a token
+//! together from two others, in the order of scores.
+
+use super::{added_tokens, vocab, ADDED, CONTROL, UNKNOWN};
+use crate::model::GgufVocabulary;
+use anyhow::{ensure, Result};
+use serde_json::{json, Map, Value};
+
+/// An ordinary token.
+const NORMAL: u64 = 1;
+
+/// What stands for a space.
+const SPACE: char = '\u{2581}';
+
+/// The tokenizer of these tokens.
+///
+/// # Errors
+/// If lists do not fit together, bytes are missing, or merges by scores are not defined by what is there.
+pub(super) fn tokenizer_json(vocabulary: &GgufVocabulary) -> Result<Value> {
+    let vocab = vocab(vocabulary)?;
+    let byte = (0..=255).map(|byte| format!("<0x{byte:02X}>")).find(|byte| !vocab.contains_key(byte));
+    ensure!(
+        byte.is_none(),
+        "tokenizer.ggml.tokens: {} is missing, and with it a way to spell",
+        byte.unwrap_or_default()
+    );
+    let merges = merges(vocabulary, &vocab)?;
+    let prefix = vocabulary.space_prefix.unwrap_or(true);
+    let space = SPACE.to_string();
+    let spaces = json!({"type": "Replace", "pattern": {"String": " "}, "content": space});
+    let mut normalizers = vec![spaces];
+    let mut decoders = vec![
+        json!({"type": "Replace", "pattern": {"String": space}, "content": " "}),
+        json!({"type": "ByteFallback"}),
+        json!({"type": "Fuse"}),
+    ];
+    if prefix {
+        normalizers.insert(0, json!({"type": "Prepend", "prepend": space}));
+        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+    }
+    Ok(json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": added_tokens(vocabulary, &[UNKNOWN, CONTROL, ADDED]),
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": null,
+        "post_processor": null,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": true, "ignore_merges": false,
+            "vocab": vocab, "merges": merges.iter().map(|(_, left, right)| json!([left, right])).collect::<Vec<_>>(),
+        },
+    }))
+}
+
+/// Every way to put a token together from two others: its score and both, the largest score first.
+fn merges<'a>(vocabulary: &'a GgufVocabulary, vocab: &Map<String, Value>) -> Result<Vec<(f32, &'a str, &'a str)>> {
+    let GgufVocabulary { tokens, types, scores, .. } = vocabulary;
+    ensure!(scores.len() == tokens.len(), "tokenizer.ggml.scores is not as long as the tokens");
+    ensure!(scores.iter().all(|score| !score.is_nan()), "tokenizer.ggml.scores: one of them is no number");
+    let kind = |id: usize| types.get(id).copied().unwrap_or(NORMAL);
+    let mut merges = Vec::new();
+    let mut merged: Vec<(f32, &str)> = Vec::new();
+    for (id, (token, &score)) in tokens.iter().zip(scores).enumerate() {
+        if [UNKNOWN, CONTROL, ADDED].contains(&kind(id)) {
+            continue; // it is found before
+        }
+        let cuts = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
+        let before = merges.len();
+        merges
+            .extend(cuts.filter(|(l, r)| vocab.contains_key(*l) && vocab.contains_key(*r)).map(|(l, r)| (score, l, r)));
+        if merges.len() > before && kind(id) == NORMAL {
+            merged.push((score, token));
+        }
+        // llama.cpp could put it together from characters that are no tokens; merges of tokens cannot.
+        let is_spelt = token.chars().all(|c| vocab.contains_key(c.encode_utf8(&mut [0; 4])));
+        ensure!(
+            is_spelt || merges.len() > before || kind(id) != NORMAL || token.chars().count() < 2,
+            "tokenizer.ggml.tokens: {token:?} has characters that are no tokens"
+        );
+    }
+    merged.sort_by(|a, b| b.0.total_cmp(&a.0));
+    if let Some(pair) = merged.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        let ([(score, a), (_, b)], what) = ([pair[0], pair[1]], "it says not which is merged first");
+        anyhow::bail!("tokenizer.ggml.scores: {a:?} and {b:?} have the same score {score}: {what}");
+    }
+    let chars = |text: &str| text.chars().count();
+    merges.sort_by(|a, b| b.0.total_cmp(&a.0).then(chars(b.1).cmp(&chars(a.1))));
+    Ok(merges)
+}
