@@ -1,10 +1,11 @@
-//! What is fuzzed: everything that reads bytes of strangers. A target must return, whatever the bytes are; that it returns an
-//! error is fine. `cargo fuzz` calls them with inputs that it finds, the tests of the tool with seeded ones.
+//! What is fuzzed: everything that reads bytes of strangers. A target must return, whatever the bytes are, and says whether
+//! they were accepted; that they are refused is fine. `cargo fuzz` calls them with inputs that it finds, the tests of the tool
+//! with seeded ones.
 
 use difftool::experiment::{cells_on_disk, Experiment, Measures};
 use difftool::manifest::Manifest;
 use difftool::measure::MeasureName;
-use difftool::model::{Checkpoint, ModelConfig};
+use difftool::model::{Checkpoint, Gguf, ModelConfig};
 use difftool::prompt::{ChatTemplate, Tokenizer, TokenizerOptions};
 use difftool::record;
 use difftool::train::TrainSpec;
@@ -12,13 +13,14 @@ use std::fs;
 use std::path::Path;
 
 /// A target: its name, also that of its corpus, and what it does with bytes in a folder of its own.
-pub(crate) type Target = (&'static str, fn(&[u8], &Path));
+pub(crate) type Target = (&'static str, fn(&[u8], &Path) -> bool);
 
 /// All of them.
-pub(crate) const TARGETS: [Target; 12] = [
+pub(crate) const TARGETS: [Target; 13] = [
     ("config", config),
     ("index", index),
     ("safetensors", safetensors),
+    ("gguf", gguf),
     ("tokenizer", tokenizer),
     ("tokenizer_config", tokenizer_config),
     ("template", template),
@@ -38,91 +40,108 @@ fn alone(folder: &Path, file: &str, bytes: &[u8]) {
     fs::write(folder.join(file), bytes).unwrap();
 }
 
-fn config(bytes: &[u8], _folder: &Path) {
-    let Ok(json) = serde_json::from_slice(bytes) else { return };
-    let Ok(config) = ModelConfig::from_json(&json, None) else { return };
+fn config(bytes: &[u8], _folder: &Path) -> bool {
+    let Ok(json) = serde_json::from_slice(bytes) else { return false };
+    let Ok(config) = ModelConfig::from_json(&json, None) else { return false };
     // What is accepted can be described and costed.
     let _ = (config.layout(), config.block(), config.positions(), config.windows());
     let _ = (config.parameters(), config.forward_bytes(config.max_ctx_tok), config.forward_flops(1024));
     assert!(config.wiring().heads() == config.heads, "{config:?}");
+    true
 }
 
-fn index(bytes: &[u8], folder: &Path) {
+fn index(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "model.safetensors.index.json", bytes);
-    let _ = Checkpoint::open(folder);
+    // A file that an index may name, with one tensor.
+    let header = br#"{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+    let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 4]].concat();
+    fs::write(folder.join("a.safetensors"), file).unwrap();
+    Checkpoint::open(folder).is_ok()
 }
 
-fn safetensors(bytes: &[u8], folder: &Path) {
+fn safetensors(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "model.safetensors", bytes);
-    let Ok(checkpoint) = Checkpoint::open(folder) else { return };
+    let Ok(checkpoint) = Checkpoint::open(folder) else { return false };
     let _ = (checkpoint.dtypes(), checkpoint.sha256());
     let config = r#"{"model_type": "llama", "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1,
         "intermediate_size": 4, "vocab_size": 4, "max_position_embeddings": 8}"#;
     let config = ModelConfig::from_json(&serde_json::from_str(config).unwrap(), None).unwrap();
-    let _ = checkpoint.load(&config);
+    checkpoint.load(&config).is_ok()
 }
 
-fn tokenizer(bytes: &[u8], folder: &Path) {
-    alone(folder, "tokenizer.json", bytes);
-    let Ok(tokenizer) = Tokenizer::open(folder, &TokenizerOptions::default()) else { return };
-    let text = "The special magic Oslo number is: 48213.\n\u{65e5}\u{672c}\u{1f600} ab";
-    let Ok(encoded) = tokenizer.encode(text) else { return };
-    assert!(encoded.offsets.iter().all(|&(start, end)| start <= end && end <= text.len()));
-    let _ = tokenizer.decode(&encoded.ids);
-}
-
-fn tokenizer_config(bytes: &[u8], folder: &Path) {
-    alone(folder, "tokenizer_config.json", bytes);
-    if let Ok(Some(template)) = ChatTemplate::read(folder) {
-        let _ = template.sha256();
+/// Configuration, tokenizer and weights in one.
+fn gguf(bytes: &[u8], folder: &Path) -> bool {
+    alone(folder, "model.gguf", bytes);
+    let path = folder.join("model.gguf");
+    let Ok(file) = Gguf::open(&path) else { return false };
+    if let Ok(Some(vocabulary)) = file.vocabulary() {
+        let _ = difftool::gguf::tokenizer(&path, &vocabulary, &TokenizerOptions::default());
     }
+    let Ok(json) = file.config_json() else { return false };
+    let Ok(config) = ModelConfig::from_json(&json, None).and_then(|config| file.conventions(config)) else {
+        return false;
+    };
+    Checkpoint::gguf(file).load(&config).is_ok()
+}
+
+fn tokenizer(bytes: &[u8], folder: &Path) -> bool {
+    alone(folder, "tokenizer.json", bytes);
+    let Ok(tokenizer) = Tokenizer::open(folder, &TokenizerOptions::default()) else { return false };
+    let text = "The special magic Oslo number is: 48213.\n\u{65e5}\u{672c}\u{1f600} ab";
+    let Ok(encoded) = tokenizer.encode(text) else { return false };
+    assert!(encoded.offsets.iter().all(|&(start, end)| start <= end && end <= text.len()));
+    tokenizer.decode(&encoded.ids).is_ok()
+}
+
+fn tokenizer_config(bytes: &[u8], folder: &Path) -> bool {
+    alone(folder, "tokenizer_config.json", bytes);
+    ChatTemplate::read(folder).is_ok_and(|template| template.is_none_or(|template| !template.sha256().is_empty()))
 }
 
 /// In this process, whose limits are of steps and output alone.
-fn template(bytes: &[u8], folder: &Path) {
+fn template(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "chat_template.jinja", bytes);
-    if let Ok(Some(template)) = ChatTemplate::read(folder) {
-        let _ = template.around();
-    }
+    matches!(ChatTemplate::read(folder), Ok(Some(template)) if template.around().is_ok())
 }
 
-fn experiment(bytes: &[u8], _folder: &Path) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let Ok(experiment) = Experiment::parse(text, "fuzz.toml") else { return };
+fn experiment(bytes: &[u8], _folder: &Path) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let Ok(experiment) = Experiment::parse(text, "fuzz.toml") else { return false };
     let _ = experiment.conditions();
     // What is read is written as what reads the same.
     let again = Experiment::parse(&experiment.to_toml().unwrap(), "again.toml").unwrap();
     assert_eq!(again.to_toml().unwrap(), experiment.to_toml().unwrap());
+    true
 }
 
-fn training(bytes: &[u8], folder: &Path) {
+fn training(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "spec.toml", bytes);
-    let Ok(spec) = TrainSpec::read(&folder.join("spec.toml")) else { return };
-    let _ = (spec.configs(1024), spec.total_tokens(), spec.rate_at(0));
+    let Ok(spec) = TrainSpec::read(&folder.join("spec.toml")) else { return false };
+    let _ = (spec.total_tokens(), spec.rate_at(0));
+    spec.configs(1024).is_ok()
 }
 
-fn results(bytes: &[u8], folder: &Path) {
+fn results(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "results.csv", bytes);
-    let _ = record::read(&folder.join("results.csv"));
+    record::read(&folder.join("results.csv")).is_ok()
 }
 
-fn cells(bytes: &[u8], folder: &Path) {
+fn cells(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "cells.csv", bytes);
     fs::write(folder.join("results.csv"), "x".repeat(200)).unwrap();
     fs::write(folder.join("pooled.bin"), "x".repeat(40)).unwrap();
-    let _ = cells_on_disk(folder);
+    cells_on_disk(folder).is_ok()
 }
 
-fn manifest(bytes: &[u8], folder: &Path) {
+fn manifest(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "manifest.json", bytes);
-    if let Ok(manifest) = Manifest::read(&folder.join("manifest.json")) {
-        let _ = manifest.check_outputs(folder);
-    }
+    let Ok(manifest) = Manifest::read(&folder.join("manifest.json")) else { return false };
+    let _ = manifest.check_outputs(folder); // there are none
+    true
 }
 
-fn pooled(bytes: &[u8], _folder: &Path) {
+fn pooled(bytes: &[u8], _folder: &Path) -> bool {
     let mut measures = Measures::new(&[MeasureName::Outliers, MeasureName::Nll, MeasureName::Generation]);
-    for measure in measures.list() {
-        let _ = measure.decode(bytes);
-    }
+    let decoded = measures.list().into_iter().map(|measure| measure.decode(bytes).is_ok());
+    decoded.fold(false, |any, one| any | one)
 }
