@@ -11,6 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const EXPLORER: &str = "explore.html";
 /// The records of a run.
 pub const RESULTS: &str = "results.csv";
+/// The same, compressed when the run was finished.
+pub const RESULTS_GZ: &str = "results.csv.gz";
 /// The journal of its cells.
 pub const CELLS: &str = "cells.csv";
 /// Its experiment.
@@ -35,6 +37,16 @@ pub const GENERATIONS: &str = "generations.jsonl";
 pub struct RunFolder {
     path: PathBuf,
     started: SystemTime,
+}
+
+/// The records in a folder, compressed or not.
+pub fn results(folder: &Path) -> PathBuf {
+    let compressed = folder.join(RESULTS_GZ);
+    if compressed.is_file() {
+        compressed
+    } else {
+        folder.join(RESULTS)
+    }
 }
 
 impl RunFolder {

@@ -114,6 +114,9 @@ pub struct ReadingArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
+    /// Compress the records when the run is finished: results.csv.gz, which compare and report read too
+    #[arg(long)]
+    pub gzip: bool,
     /// Threads; results do not depend on it [default: all cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,

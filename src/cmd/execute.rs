@@ -59,6 +59,9 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
             write_pooled(&mut session, &found)?;
             drawn = draw(&mut session, &found);
         }
+        if whole && session.output.gzip {
+            session.run.outputs.compress_results()?;
+        }
         session.run.outputs.write_manifest(&session.setup)?;
     }
     if whole {

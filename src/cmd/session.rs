@@ -8,7 +8,7 @@ use crate::frame::Frame;
 use crate::measure::Measure;
 use crate::plot::{Figure, Heading};
 use crate::record::Record;
-use crate::runfolder::RESULTS;
+use crate::runfolder;
 use anyhow::{bail, Result};
 
 /// How an experiment is run.
@@ -96,7 +96,7 @@ impl Session {
                 "{} failed ({}); see the error column of {}",
                 plural(run.failures, "prompt"),
                 run.first_error.as_deref().unwrap_or("no reason given"),
-                folder.join(RESULTS).display()
+                runfolder::results(folder.path()).display()
             );
         }
         if !self.output.quiet {

@@ -3,7 +3,7 @@
 use crate::bail_usage;
 use crate::hash::sha256_file;
 use crate::manifest::Manifest;
-use crate::runfolder::{MANIFEST, RESULTS};
+use crate::runfolder::{results, MANIFEST, RESULTS, RESULTS_GZ};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ impl Input {
     pub fn open(path: &Path) -> Result<Self> {
         let shown = path.display();
         let name = shown.to_string().trim_end_matches('/').to_owned();
-        let results = if path.is_dir() { path.join(RESULTS) } else { path.to_path_buf() };
+        let results = if path.is_dir() { results(path) } else { path.to_path_buf() };
         if !path.exists() {
             bail_usage!("{shown}: there is no such file or run folder");
         }
@@ -35,7 +35,8 @@ impl Input {
         }
         // The manifest of a run folder is of its results, not of other files that somebody put there.
         let beside = results.with_file_name(MANIFEST);
-        let manifest = match results.ends_with(RESULTS) && beside.is_file() {
+        let is_of_run = results.ends_with(RESULTS) || results.ends_with(RESULTS_GZ);
+        let manifest = match is_of_run && beside.is_file() {
             true => Some(Manifest::read(&beside).with_context(|| {
                 format!("{shown}: its manifest cannot be checked; copy {RESULTS} elsewhere to compare by cells only")
             })?),
@@ -50,7 +51,7 @@ impl Input {
     /// If they cannot be read.
     pub(super) fn was_edited(&self) -> Result<bool> {
         let mut outputs = self.manifest.iter().flat_map(|manifest| &manifest.outputs);
-        match outputs.find(|output| output.file == RESULTS) {
+        match outputs.find(|output| self.results.ends_with(&output.file)) {
             Some(described) => Ok(sha256_file(&self.results)? != described.sha256),
             None => Ok(false),
         }

@@ -8,7 +8,7 @@ use crate::measure::{Measure, MeasureName};
 use crate::memory::give_back_everywhere;
 use crate::model::Flops;
 use crate::record::{self, Record};
-use crate::runfolder::{RunFolder, MANIFEST, RESULTS};
+use crate::runfolder::{results, RunFolder, MANIFEST};
 use anyhow::{bail, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -214,7 +214,7 @@ pub fn finished(experiment: &Experiment, part: &Part) -> Result<Option<Vec<Recor
         bail_usage!("{} holds {}, {} is asked for", folder.display(), name(&manifest.shard), name(&shard));
     }
     manifest.check_outputs(folder)?;
-    let records = record::read(&folder.join(RESULTS))?;
+    let records = record::read(&results(folder))?;
     if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
         bail!("prompts of the run in {} failed ({error}); run it anew", folder.display());
     }

@@ -2,14 +2,22 @@
 
 use super::{columns, schema_1, Found, Identity, Record, SCHEMA};
 use anyhow::{bail, ensure, Context, Result};
+use flate2::bufread::MultiGzDecoder;
 use serde::de::DeserializeOwned;
+use std::io::{BufRead as _, BufReader, Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Reads the records of a file. A row that cannot be read is an error that names its line.
+/// What a compressed file begins with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Bytes that a compressed file may come to for each of its own. Records come to about 15; a file that comes to a thousand is
+/// made to fill the memory.
+const MOST_BYTES_EACH: u64 = 100;
+
+/// Reads the records of a file, compressed or not. A row that cannot be read is an error that names its line.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let file = crate::files::open(path)?;
-    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(file).into_records();
+    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(plain(path)?).into_records();
     let header = rows.next().with_context(|| format!("{} is empty", path.display()))?;
     let header = header.map_err(|e| explain(&e, path))?;
 
@@ -39,6 +47,20 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
         Some(_) => {}
     }
     Ok(records)
+}
+
+/// The text of a file, inflated if it is compressed.
+fn plain(path: &Path) -> Result<Box<dyn Read>> {
+    let mut file = BufReader::new(crate::files::open(path)?);
+    let cannot = || format!("cannot read {}", path.display());
+    if !file.fill_buf().with_context(cannot)?.starts_with(&GZIP) {
+        return Ok(Box::new(file));
+    }
+    let most = MOST_BYTES_EACH * file.get_ref().metadata().with_context(cannot)?.len();
+    let mut text = Vec::new();
+    MultiGzDecoder::new(file).take(most + 1).read_to_end(&mut text).with_context(cannot)?;
+    ensure!(text.len() as u64 <= most, "{}: comes to more than {most} bytes, which no results do", path.display());
+    Ok(Box::new(Cursor::new(text)))
 }
 
 fn parse<T: DeserializeOwned>(row: &csv::StringRecord, path: &Path) -> Result<T> {

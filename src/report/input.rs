@@ -7,7 +7,7 @@ use crate::hash::sha256_file;
 use crate::manifest::{Manifest, Output};
 use crate::measure::{DrawnHead, MassiveAt};
 use crate::record::{self, Record};
-use crate::runfolder::{DRAWN, EXPERIMENT, MANIFEST, MASSIVE, RESULTS, TOKENS};
+use crate::runfolder::{DRAWN, EXPERIMENT, MANIFEST, MASSIVE, RESULTS, RESULTS_GZ, TOKENS};
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ impl SavedRun {
         let (mut records, mut figures) = (Vec::new(), Vec::new());
         let (mut tokens, mut massive, mut drawn) = (Tokens::default(), Vec::new(), Vec::new());
         for output in &manifest.outputs {
-            if output.file == RESULTS {
+            if [RESULTS, RESULTS_GZ].contains(&output.file.as_str()) {
                 records = record::read(&checked(folder, output)?)?;
             } else if output.file == TOKENS {
                 tokens = Tokens::read(&checked(folder, output)?)?;

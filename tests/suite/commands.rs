@@ -336,6 +336,32 @@ fn results_do_not_depend_on_where_the_weights_are() {
 }
 
 #[test]
+fn compressed_records_are_read_like_others() {
+    let scratch = Scratch::new();
+    let printed = scratch.stdout("ratio", &[&SHORT[..], &["--out", "plain", "-q"]].concat());
+    assert_eq!(scratch.stdout("ratio", &[&SHORT[..], &["--out", "gz", "-q", "--gzip"]].concat()), printed);
+    assert!(!scratch.path("gz/results.csv").exists());
+    let size = |path: &str| fs::metadata(scratch.path(path)).unwrap().len();
+    assert!(size("gz/results.csv.gz") * 5 < size("plain/results.csv"));
+    assert!(scratch.records("plain") == record::read(&scratch.path("gz/results.csv.gz")).unwrap());
+    let told = scratch.difftool("report", &["gz", "--format", "text"]).output().unwrap();
+    assert_eq!(String::from_utf8(told.stdout).unwrap(), printed);
+    let same = scratch.difftool("compare", &["plain", "gz", "--format", "csv"]).output().unwrap();
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
+    let again = [&SHORT[..], &["--resume", "gz", "--gzip"]].concat();
+    let again = scratch.run("ratio", &again).output().unwrap();
+    assert!(String::from_utf8_lossy(&again.stderr).contains("nothing to resume"));
+    // A file that is cut off, and one that comes to much more than records do.
+    let whole = fs::read(scratch.path("gz/results.csv.gz")).unwrap();
+    fs::write(scratch.path("cut.csv.gz"), &whole[..whole.len() / 2]).unwrap();
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    std::io::Write::write_all(&mut bomb, &vec![b','; 10 << 20]).unwrap();
+    fs::write(scratch.path("bomb.csv.gz"), bomb.finish().unwrap()).unwrap();
+    refuses(&mut scratch.difftool("compare", &["cut.csv.gz", "gz"]), 1, &["cut.csv.gz"]);
+    refuses(&mut scratch.difftool("compare", &["bomb.csv.gz", "gz"]), 1, &["bomb.csv.gz", "no results do"]);
+}
+
+#[test]
 fn json_is_the_only_thing_on_stdout() {
     let scratch = Scratch::new();
     for (command, args, key) in [
