@@ -245,7 +245,7 @@ mod tests {
             assert!(on_disk.is_on_disk() && !held.is_on_disk());
             let ids: Vec<u32> = (0..40).map(|i| (i * 4001) % held.config.vocab as u32).collect();
             let logits = |model: &Transformer| {
-                let hidden = model.hidden(&[ids.clone()], &mut Dense::default()).unwrap();
+                let hidden = model.hidden(std::slice::from_ref(&ids), &mut Dense::default()).unwrap();
                 model.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
             };
             let expected = logits(&held);
