@@ -187,8 +187,8 @@ impl Table {
 }
 
 impl ModelConfig {
-    /// Memory of weights while a pass reads them from disk, in bytes: two layers, the one tensor that is being put together,
-    /// and the part of the output head at the end; norms and biases do not count.
+    /// Memory of weights while a pass reads them from disk, in bytes: two layers and the one tensor that is being put
+    /// together, or a part of the output head at the end; norms and biases do not count.
     pub fn streamed_bytes(&self) -> u64 {
         let mut layers = vec![0; self.layers.len()];
         let mut largest = 0;
@@ -204,7 +204,7 @@ impl ModelConfig {
         layers.sort_unstable();
         let two: usize = layers.iter().rev().take(2).sum();
         let head = self.width * self.vocab.min(HEAD_ROWS);
-        4 * (two + largest + head) as u64
+        4 * (two + largest).max(head) as u64
     }
 }
 
