@@ -1,9 +1,10 @@
 // Colours. The same as in the figures: viridis for magnitudes, blue - white - red for signed numbers; and greys, in which
-// lightness alone tells numbers apart.
+// lightness alone tells numbers apart. What a treatment changes has colours of its own: purple less, green more.
 
 const STOPS = {
   sequential: ["440154", "482475", "414487", "355f8d", "2a788e", "21918c", "22a884", "44bf70", "7ad151", "bddf26", "fde725"],
   diverging: ["025097", "186cbd", "4988d5", "75a5e7", "a2c3f3", "d0e1fa", "ffffff", "ffd7d1", "feaca1", "f68173", "e15b4d", "c4362d", "a10f12"],
+  difference: ["4a1263", "7b3f97", "a878bd", "cfb2dc", "ebe0f0", "ffffff", "dcefdc", "aedcae", "6fbf78", "2f9149", "0a5c2b"],
   greySequential: ["ffffff", "000000"],
   greyDiverging: ["000000", "ffffff"],
 };
@@ -25,18 +26,29 @@ function ramp(stops) {
   }
   return out;
 }
+/** The same as pixels of a canvas. */
+function pixelsOf(ramp) {
+  const bytes = new Uint8ClampedArray(256 * 4);
+  for (let i = 0; i < 256; i++) bytes.set([ramp[3 * i], ramp[3 * i + 1], ramp[3 * i + 2], 255], 4 * i);
+  return new Uint32Array(bytes.buffer);
+}
+
 const RAMPS = Object.fromEntries(Object.entries(STOPS).map(([name, stops]) => [name, ramp(stops)]));
+
+const PIXELS = Object.fromEntries(Object.entries(RAMPS).map(([name, ramp]) => [name, pixelsOf(ramp)]));
 
 /** How many factors of two a logarithmic scale shows. */
 const OCTAVES = 14;
 
 /** From numbers to colours: up to `top` in size, with signs or without. */
 class Scale {
-  constructor(top, isSigned, log, palette) {
+  constructor(top, isSigned, log, palette, isDifference = false) {
     Object.assign(this, { top, isSigned, log, palette });
-    const name = isSigned ? "iverging" : "equential";
-    this.ramp = RAMPS[palette === "grey" ? `grey${isSigned ? "D" : "S"}${name}` : `${isSigned ? "d" : "s"}${name}`];
-    this.key = [top, isSigned, log, palette].join(" ");
+    const isGrey = palette === "grey";
+    const name = isSigned ? (isGrey ? "greyDiverging" : isDifference ? "difference" : "diverging") : isGrey ? "greySequential" : "sequential";
+    this.ramp = RAMPS[name];
+    this.pixels = PIXELS[name];
+    this.key = [top, log, name].join(" ");
   }
   /** Where a number lies, from 0 to 255. */
   place(x) {

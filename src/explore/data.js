@@ -1,25 +1,35 @@
-// What the page holds: words as JSON, numbers as deflated bytes in base64 (see codes.rs and pack.rs for what they mean).
+// What the page holds: words as JSON, numbers as deflated bytes in base64 (see codes.rs and pack.rs for what they mean). What
+// is seen first stands before this script; everything else after it, and is decoded when it is looked at.
 
+performance.mark("script");
 const byId = (id) => document.getElementById(id);
 const contents = JSON.parse(byId("contents").textContent);
 
 /** Keys that share a step. */
 const RUN = 64;
 
-/** When everything after this script has been read: what is not looked at first stands there. */
-const parsed = new Promise((done) => {
-  if (document.readyState !== "loading") done();
-  else document.addEventListener("DOMContentLoaded", done, { once: true });
-});
-
-/** The text of a blob: base64 of deflated parts, one after the other. */
+/** The text of an element, once the browser has read it: of a blob base64 of deflated parts, one after the other. */
 const texts = new Map();
 async function blobText(id) {
-  if (!texts.has(id)) {
-    if (!byId(id) || !byId(id).nextElementSibling) await parsed; // an element without successor may not be complete
-    texts.set(id, byId(id).textContent);
-  }
+  // The page is still being read, and an element without successor may not be complete.
+  while (document.readyState === "loading" && !(byId(id) && byId(id).nextElementSibling)) await new Promise((done) => setTimeout(done, 20));
+  if (!texts.has(id)) texts.set(id, byId(id).textContent);
   return texts.get(id);
+}
+
+/** The tokens of the prompts: not needed to see the maps. */
+async function readTexts() {
+  for (const [i, prompt] of contents.prompts.entries()) {
+    prompt.texts = JSON.parse(await blobText(`texts-${i}`));
+    texts.delete(`texts-${i}`);
+  }
+}
+
+/** A blob that is not deflated: what is seen first. It stands before this script, so that nothing is waited for. */
+const plainBytes = new Map();
+function plain(id) {
+  if (!plainBytes.has(id)) plainBytes.set(id, Uint8Array.from(atob(byId(id).textContent), (c) => c.charCodeAt(0)));
+  return plainBytes.get(id);
 }
 
 /** A part of a blob, inflated. Of the text only the part is decoded: four letters for three bytes. */
@@ -143,24 +153,29 @@ const parts = new Cache(400);
 class Head {
   constructor(model, index) {
     this.model = model;
-    const { layer, head, thumb, sinks } = model.heads[index];
-    Object.assign(this, { layer, head, thumb, sinks });
+    const { layer, head, sinks } = model.heads[index];
+    Object.assign(this, { index, layer, head, sinks });
     this.name = `${layer}.${head}`;
     this.numbers = model.numbersOf(this.name);
     const place = model.details.findIndex((detail) => detail.layer === layer && detail.head === head);
     this.detail = place < 0 ? null : model.details[place];
     this.id = `${model.index}-${this.name}`;
-    this.blob = place < 0 ? `blob-${model.index}-thumbs` : `blob-${model.index}-${place}`;
+    this.isFirst = place === 0 && model.condition === null; // its pooled effective map is seen first
+    this.blob = `blob-${model.index}-${place}`;
     this.pairs = `pairs-${model.index}-${place}`;
     this.hasRows = this.detail !== null && this.detail.index.maps.length > 0; // token pairs of all rows: not of treated passes
     this.window = this.detail ? this.detail.window : null;
     this.lambdas = null;
+    this.taken = null;
   }
 
-  /** Weights of the second map, which are needed before any row is read. */
+  /** What is needed before any row is read: weights of the second map, and what sinks take of each row. */
   async load() {
-    const place = this.detail && this.detail.index.lambdas;
-    if (place && !this.lambdas) this.lambdas = new Float32Array((await inflate(this.blob, place)).buffer);
+    if (!this.detail || this.taken) return;
+    const { lambdas, taken } = this.detail.index;
+    const floats = async (place) => new Float32Array((await inflate(this.blob, place)).buffer);
+    if (lambdas) this.lambdas = await floats(lambdas);
+    this.taken = await Promise.all(taken.map(floats));
   }
 
   /** Whether it has maps of this kind: "effective", "a1", "a2", "la2", "contribution", "logits1", "logits2". */
@@ -169,11 +184,18 @@ class Head {
     return this.grid(quantity, "max") !== null;
   }
 
-  /** Where a pooled map is: of a model with one map, its mixture is its first map. */
+  /** Where a pooled map is. Of a model with one map, its mixture is its first map. */
   grid(quantity, pooling) {
     const kind = this.model.maps === 1 && quantity === "a1" ? "effective" : quantity;
     const found = this.detail.index.grids.find(([what, how]) => what === kind && how === pooling);
     return found ? found[2] : null;
+  }
+
+  /** The small picture of its effective map: those of a model stand one after the other, and are of one size. */
+  thumb() {
+    const all = plain(`thumbs-${this.model.index}`);
+    const each = all.length / this.model.all.length;
+    return triangle(all.subarray(this.index * each, (this.index + 1) * each));
   }
 
   /** A pooled map and the tokens of its bins. */
@@ -182,9 +204,10 @@ class Head {
     if (!this.detail) {
       const bins = Math.ceil(tokens / this.model.bin_tok);
       const tok = this.model.bin_tok * Math.ceil(bins / this.model.thumb_bins);
-      return { tok, ...triangle(await inflate(this.blob, this.thumb)) };
+      return { tok, ...this.thumb() };
     }
-    return { tok: this.model.bin_tok, ...triangle(await inflate(this.blob, this.grid(quantity, pooling))) };
+    const bytes = this.isFirst && quantity === "effective" && pooling === "max" ? plain(`first-${this.model.index}`) : await inflate(this.blob, this.grid(quantity, pooling));
+    return { tok: this.model.bin_tok, ...triangle(bytes) };
   }
 
   /** The rows of softmax map `map` around a query, or nothing until they are there. */
@@ -269,6 +292,8 @@ class Model {
     return [...new Set(all)].sort((a, b) => a - b);
   }
   predicts(query) { return this.keep.answer_rows.some(({ start, end }) => query >= start && query < end); }
+  /** A token as it can be shown; until the texts have been read there is only its number. */
+  text(token) { return this.prompt.texts ? visible(this.prompt.texts[token]) : "…"; }
   /** The name of the region of a token. */
   region(token) {
     const found = this.prompt.regions.find(([, start, end]) => token >= start && token < end);

@@ -36,6 +36,8 @@ pub struct Detail {
     pub contributions: Vec<Pairs<i16>>,
     /// Weight of the second map for each query; nothing for one map.
     pub lambdas: Vec<f32>,
+    /// For each softmax map what its sink takes of each query's row, which sums to 1 with it; nothing without sinks.
+    pub taken: Vec<Vec<f32>>,
     /// Keys that a query sees; nothing if it sees all before it.
     pub window: Option<usize>,
 }

@@ -17,11 +17,13 @@ async function rescale() {
   const position = state.top === null ? (state.quantity.startsWith("logits") ? 100 : 80) : state.top;
   byId("top").value = position;
   const top = most * 2 ** ((position - 100) / 10);
-  const isSigned = isPooledOnly(state.quantity) || (["effective", "la2"].includes(state.quantity) && models.some((model) => model.maps > 1));
-  state.scale = new Scale(top, isSigned, state.log, state.palette);
+  const isDifference = panels.some(({ head }) => head.isDifference);
+  const isSigned = isDifference || isPooledOnly(state.quantity) || (["effective", "la2"].includes(state.quantity) && models.some((model) => model.maps > 1));
+  state.scale = new Scale(top, isSigned, state.log, state.palette, isDifference);
   byId("top-value").textContent = short(top);
   byId("top").setAttribute("aria-valuetext", short(top));
   state.scale.draw(byId("scale"));
+  await scaleWords();
   redraw();
 }
 
@@ -46,30 +48,25 @@ function nextQuantity() {
   select.dispatchEvent(new Event("change"));
 }
 
-/** Shows the same heads in the pass under another condition. */
-function treat(condition) {
-  state.treatment = condition;
-  colourOverview();
-  for (const panel of panels) panel.show(panel.named(panel.head.name));
-}
-
 function nextTreatment() {
   const select = byId("treatment");
   select.selectedIndex = (select.selectedIndex + 1) % select.options.length;
-  treat(select.value);
+  select.dispatchEvent(new Event("change"));
 }
 
 function listen() {
   const on = (id, event, action) => byId(id).addEventListener(event, action);
   on("number", "change", colourOverview);
-  on("treatment", "change", () => treat(byId("treatment").value));
+  on("treatment", "change", () => treat(...byId("treatment").value.split("\n")));
+  // By hand: in a page within a page the address is another one.
+  on("skip", "click", (event) => { event.preventDefault(); byId("maps").focus(); });
   on("quantity", "change", () => { state.quantity = byId("quantity").value; state.top = null; mapChanged().catch(trouble); });
   on("pooling", "change", () => { state.pooling = byId("pooling").value; state.top = null; mapChanged().catch(trouble); });
   on("palette", "change", () => {
     state.palette = byId("palette").value;
     colourOverview();
     rescale().catch(trouble);
-    models.forEach((model) => model.all.forEach((head) => drawThumb(head).catch(trouble)));
+    drawThumbs();
   });
   on("top", "input", () => { state.top = Number(byId("top").value); rescale().catch(trouble); });
   on("log", "change", () => { state.log = byId("log").checked; rescale().catch(trouble); });
@@ -121,9 +118,7 @@ function fill() {
   const all = models.flatMap((model) => model.all);
   const telling = numberNames().findIndex(([id]) => all.some(({ numbers }) => Math.abs(numbers[id] ?? 0) > 1e-9));
   byId("number").selectedIndex = Math.max(0, telling);
-  const conditions = new Set(everything.map(({ condition }) => condition || ""));
-  for (const condition of conditions) byId("treatment").add(new Option(condition || "as it is", condition));
-  byId("treatment").parentElement.hidden = conditions.size < 2;
+  fillTreatments();
   for (const [quantity, name] of quantitiesOf()) byId("quantity").add(new Option(name, quantity));
   for (const [name, value] of contents.recipe) byId("recipe").append(make("dt", visible(name)), make("dd", visible(value)));
   const legend = Object.keys(REGIONS).filter((name) => models.some((model) => model.prompt.regions.some(([region]) => region === name)));
@@ -145,21 +140,27 @@ async function firstView() {
   const question = models[0].prompt.questions[0];
   state.cross = { query: row ? row.start : models[0].tokens - 1, key: question ? question.answer.start : 0 };
   for (const panel of panels) panel.describe(panel.model.best);
+  drawThumbs();
+  // Nothing of this waits for a later turn of the browser, which would read on in the file first.
   await rescale();
   await Promise.all(panels.map((panel) => panel.firstTiles()));
-  await new Promise(requestAnimationFrame); // drawn
-  document.documentElement.dataset.firstView = Math.round(performance.now());
+  panels.forEach((panel) => panel.draw());
+  performance.mark("drawn");
+  await new Promise(requestAnimationFrame);
+  performance.mark("first view");
 }
 
 async function start() {
   await firstView();
+  await readTexts();
+  performance.mark("texts");
   drawLambda();
   for (const panel of panels) await headChanged(panel);
   state.row = state.cross.query;
   await showRow();
   scrollText(state.cross.key);
   await read();
-  await drawThumbs();
+  performance.mark("ready");
   document.documentElement.dataset.ready = "yes";
 }
 

@@ -12,6 +12,7 @@ const state = {
   pooling: "max",
   palette: "colour",
   treatment: "", // the condition of the pass that is shown
+  isDifference: false, // its difference to the pass as it is is shown
   log: false,
   top: null, // how far the slider is moved; nothing until somebody does
   isFitted: true, // the whole map is shown, and stays so when the window changes
@@ -65,8 +66,9 @@ class Panel {
 
   /** The head of this name under the treatment that is shown; as it is, where it was not kept under that. */
   named(name) {
-    const treated = this.model.variants.get(state.treatment);
-    return (treated && treated.names.get(name)) || this.model.names.get(name);
+    const asItIs = this.model.names.get(name);
+    const treated = state.treatment === "" ? undefined : this.model.variants.get(state.treatment)?.names.get(name);
+    return treated && state.isDifference ? differenceOf(treated, asItIs) : treated || asItIs;
   }
 
   /** Shows another head. */
@@ -93,7 +95,7 @@ class Panel {
     const words = [head.hasRows ? "token by token" : head.detail ? "answering rows token by token" : "small picture only"];
     if (share !== undefined && this.model.prompt.questions.length) words.push(`answer ${percent(share)}`);
     if (numbers.lambda !== undefined) words.push(`λ ${numbers.lambda.toFixed(2)}`);
-    if (state.treatment !== "") words.push(head.model.condition === null ? "as it is: not kept under the treatment" : head.model.condition);
+    if (state.treatment !== "") words.push(head.isDifference ? `${head.model.condition} less as it is` : head.model.condition ?? "as it is: not kept under the treatment");
     this.note.textContent = words.join(" · ");
     this.canvas.setAttribute("aria-label", `Attention map of ${visible(this.model.name)}, layer ${head.layer}, head ${head.head}. Arrows move the cross, plus and minus zoom, Enter takes the row.`);
   }
@@ -123,7 +125,7 @@ class Panel {
     context.fillRect(0, 0, width, height);
     context.imageSmoothingEnabled = false;
     if (this.head.has(state.quantity)) this.drawTiles(context, width, height);
-    else this.say(context, width, height, this.head.detail ? "This model has no such map." : "Of this head there is a small picture of its effective map only.");
+    else this.say(context, width, height, this.head.detail ? (this.head.isDifference ? "Of logits no difference is shown: those that are masked have none." : "This model has no such map.") : "Of this head there is a small picture of its effective map only.");
     this.drawNumbers(context, width, height);
     this.drawCross(context, width, height);
     this.drawAxes(context, width, height);
@@ -281,7 +283,7 @@ class Panel {
     context.font = asTokens ? mono : "11px system-ui, sans-serif";
     for (let token = Math.max(0, Math.ceil(from / step) * step - (asTokens ? 1 : 0)); token < Math.min(this.model.tokens, from + room / this.zoom); token += step) {
       const middle = (token + 0.5 - from) * this.zoom;
-      const text = asTokens ? visible(this.model.prompt.texts[token]).trim().slice(0, 9) || "␣" : String(token);
+      const text = asTokens ? this.model.text(token).trim().slice(0, 9) || "␣" : String(token);
       context.save();
       if (across) {
         context.translate(AXIS.left + middle, AXIS.top - AXIS.strip - 2);

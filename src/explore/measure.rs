@@ -55,7 +55,8 @@ pub struct ModelMaps {
 /// A prompt as the page shows it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct PromptFacts {
-    /// What each token adds to the text.
+    /// What each token adds to the text. They are many, and stand in the page by themselves.
+    #[serde(skip)]
     pub texts: Vec<String>,
     /// The regions as seen from the first question: name, first token, one past the last.
     pub regions: Vec<(&'static str, usize, usize)>,

@@ -4,6 +4,7 @@
 const NUMBERS = [
   ["share_out answer", "share of the output on the answer", "What the answer's values add to the head's output, as a share of it; signed.", true],
   ["noise_out", "share of the output on noise", "The same of everything before the question that is neither BOS nor the answer's needle.", true],
+  ["share_abs sink", "|a| on the learned sink", "What the sink, which no token belongs to, takes of the attention.", true],
   ["share_signed answer", "signed sum on the answer", "Sum of the weights on the answer, of the sum of all weights.", true],
   ["share_abs answer", "|a| on the answer", "Sum of |weight| on the answer, of the sum of all |weights|.", true],
   ["logit_out answer", "effect of the answer on the logit", "What the answer's values add to the logit of the right token, less the mean logit.", false],
@@ -21,8 +22,13 @@ const NUMBERS = [
   ["sink_share_detected", "|a| on sinks", "Sum of |weight| on attention sinks, of the sum of all.", true],
 ];
 
-/** What is known of a head under the treatment that is shown. */
-const numbersNow = (head) => (head.model.variants.get(state.treatment) || head.model).numbersOf(head.name);
+/** What is known of a head under the treatment that is shown, or what that changes. */
+function numbersNow(head) {
+  const now = (head.model.variants.get(state.treatment) || head.model).numbersOf(head.name);
+  if (!state.isDifference) return now;
+  const before = head.model.numbersOf(head.name);
+  return Object.fromEntries(Object.entries(now).map(([id, x]) => [id, x - before[id]]).filter(([, x]) => !Number.isNaN(x)));
+}
 
 function numberNames() {
   const there = new Set(models.flatMap((model) => model.all.flatMap((head) => Object.keys(head.numbers))));
@@ -59,9 +65,9 @@ function layOverview() {
   colourOverview();
 }
 
-/** The small pictures, one after the other, so that the page answers in between. */
-async function drawThumbs() {
-  for (const model of models) for (const head of model.all) await drawThumb(head);
+/** The small pictures. */
+function drawThumbs() {
+  for (const model of models) for (const head of model.all) drawThumb(head);
 }
 
 function headButton(model, head, row) {
@@ -84,18 +90,18 @@ function headButton(model, head, row) {
   return button;
 }
 
-async function drawThumb(head) {
-  const { bins, values } = triangle(await inflate(`blob-${head.model.index}-thumbs`, head.thumb));
+function drawThumb(head) {
+  const { bins, values } = head.thumb();
   const side = 56;
   const context = head.canvas.getContext("2d");
   const top = values.reduce((most, x) => Math.max(most, Math.abs(x)), 1e-9);
   const scale = new Scale(top, head.model.maps > 1, false, state.palette);
   const image = context.createImageData(side, side);
+  const pixels = new Uint32Array(image.data.buffer);
   for (let y = 0; y < side; y++) {
     const row = Math.floor((y * bins) / side);
     for (let x = 0; x <= y; x++) {
-      const colour = 3 * scale.place(values[(row * (row + 1)) / 2 + Math.floor((x * bins) / side)]);
-      image.data.set([scale.ramp[colour], scale.ramp[colour + 1], scale.ramp[colour + 2], 255], 4 * (y * side + x));
+      pixels[y * side + x] = scale.pixels[scale.place(values[(row * (row + 1)) / 2 + Math.floor((x * bins) / side)])];
     }
   }
   context.putImageData(image, 0, 0);
@@ -105,57 +111,22 @@ async function drawThumb(head) {
 function colourOverview() {
   const id = byId("number").value;
   const [, name, what, isShare] = numberNames().find(([known]) => known === id) || ["", "", "", false];
-  byId("number-note").textContent = `${what} Heads with a frame are kept token by token.`;
+  const change = state.isDifference ? ` Shown is what ${state.treatment} changes${isShare ? ", in percentage points" : ""}.` : "";
+  byId("number-note").textContent = `${what}${change} Heads with a frame are kept token by token.`;
   const all = models.flatMap((model) => model.all.map((head) => numbersNow(head)[id]).filter((x) => x !== undefined));
   const top = Math.max(...all.map(Math.abs), 1e-9);
-  const scale = new Scale(top, all.some((x) => x < 0), false, state.palette);
+  const scale = new Scale(top, state.isDifference || all.some((x) => x < 0), false, state.palette, state.isDifference);
+  const words = (x) => (state.isDifference ? (isShare ? signedFixed(100 * x, 1) : signedShort(x)) : isShare ? percent(x) : short(x));
   for (const model of models) {
     for (const head of model.all) {
       const value = numbersNow(head)[id];
-      head.label.textContent = value === undefined ? "–" : isShare ? percent(value) : short(value);
+      head.label.textContent = value === undefined ? "–" : words(value);
       head.label.style.backgroundColor = value === undefined ? "" : scale.css(value);
       head.label.style.color = value === undefined ? "" : scale.ink(value);
-      head.button.setAttribute("aria-label", `layer ${head.layer}, head ${head.head}: ${name} ${head.label.textContent}${head.detail ? ", kept token by token" : ""}`);
+      head.button.setAttribute("aria-label", `layer ${head.layer}, head ${head.head}: ${name} ${state.isDifference ? "changed by " : ""}${head.label.textContent}${head.detail ? ", kept token by token" : ""}`);
     }
   }
 }
-
-/** What each treatment changed: how the question was answered, and the answer's share of the output of the heads that are shown. */
-function drawChanges() {
-  const conditions = [...new Set(everything.map(({ condition }) => condition))].filter((condition) => condition !== null);
-  byId("changes").hidden = conditions.length === 0;
-  if (!conditions.length) return;
-  const table = make("table");
-  table.append(make("caption", "What the treatments change: the answer (log-probability in nats, less that of the model as it is), and of the head that is shown the answer's share of the output."));
-  const head = table.createTHead().insertRow();
-  for (const text of ["model", "treatment", "answer", "log-prob", "change", "head", "share of the output", "change"]) {
-    const cell = make("th", text);
-    cell.scope = "col";
-    head.append(cell);
-  }
-  const body = table.createTBody();
-  for (const panel of panels) {
-    for (const variant of panel.model.variants.values()) {
-      const row = body.insertRow();
-      const name = make("th");
-      name.scope = "row";
-      name.append(make("bdi", visible(panel.model.name)));
-      const of = (model) => [model.answers.answer_log_prob, model.numbersOf(panel.head.name)["share_out answer"]];
-      const [[logProb, share], [before, shareBefore]] = [of(variant), of(panel.model)];
-      const isChange = variant !== panel.model;
-      const exact = variant.answers.exact;
-      const cells = [
-        variant.condition || "as it is", exact === undefined ? "–" : exact === 1 ? "found" : "missed", logProb === undefined ? "–" : logProb.toFixed(3),
-        isChange && logProb !== undefined ? signedFixed(logProb - before, 3) : "", panel.head.name, percent(share),
-        isChange && share !== undefined ? `${signedFixed(100 * (share - shareBefore), 1)} points` : "",
-      ];
-      row.append(name, ...cells.map((text, i) => make("td", text, [2, 3, 5, 6].includes(i) ? "number" : "")));
-      if ((variant.condition || "") === state.treatment) row.className = "now";
-    }
-  }
-  byId("changes").replaceChildren(table);
-}
-const signedFixed = (x, digits) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(digits)}`;
 
 /** Lambda by layer: mean over heads and the least and the most, as bars with their numbers. */
 function drawLambda() {

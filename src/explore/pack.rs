@@ -69,6 +69,8 @@ pub(super) struct HeadIndex {
     pub contributions: Vec<Part>,
     /// Weight of the second map as 32-bit floats, one for each query; nothing for one map.
     pub lambdas: Option<Part>,
+    /// For each softmax map what its sink takes of each query's row, as 32-bit floats; nothing without sinks.
+    pub taken: Vec<Part>,
 }
 
 /// The name of what is pooled in the page.
@@ -180,6 +182,10 @@ fn words(pairs: &Pairs<i16>) -> Vec<u8> {
     exponents.chain(bytes(0)).chain(bytes(1)).collect()
 }
 
+fn floats(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
 /// Puts everything of a head but its token pairs into a blob.
 ///
 /// # Errors
@@ -205,8 +211,10 @@ pub(super) fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex>
         }
     }
     if !detail.lambdas.is_empty() {
-        let bytes: Vec<u8> = detail.lambdas.iter().flat_map(|lambda| lambda.to_le_bytes()).collect();
-        index.lambdas = Some(blob.add(&bytes)?);
+        index.lambdas = Some(blob.add(&floats(&detail.lambdas))?);
+    }
+    for taken in &detail.taken {
+        index.taken.push(blob.add(&floats(taken))?);
     }
     Ok(index)
 }

@@ -1,11 +1,12 @@
 //! The page: what was kept, as text in one HTML file that asks for nothing from outside.
 
-use super::detail::Detail;
+use super::detail::{Detail, Pooled};
 use super::measure::ModelMaps;
-use super::pack::{fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, Part, ROWS};
+use super::pack::{fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, ROWS};
 use super::probe::{Resolution, FINEST};
 use super::race::Entrant;
 use crate::html::{self, Head};
+use crate::probe::{Pooling, Quantity};
 use anyhow::{Context, Result};
 use askama::Template;
 use base64::engine::general_purpose::STANDARD;
@@ -25,6 +26,7 @@ const SCRIPT: &str = concat!(
     include_str!("map.js"),
     include_str!("view.js"),
     include_str!("row.js"),
+    include_str!("treatment.js"),
     include_str!("overview.js"),
     include_str!("main.js"),
 );
@@ -92,19 +94,41 @@ struct Frame<'a> {
     head: Head<'a>,
     script: &'static str,
     contents: String,
-    /// Blobs that are looked at first, which stand before the script, and the others.
+    /// Blobs that are looked at first: they stand before the script, so that it need not wait for the rest of the file.
     first: Vec<Named>,
+    /// The tokens of the prompts, as JSON.
+    texts: Vec<Named>,
+    /// The other blobs.
     later: Vec<Named>,
 }
 
-/// A blob's id and its base64.
+/// The id of an element and the text in it.
 type Named = (String, String);
 
 /// A model as bytes.
 struct Packed {
-    /// The small pictures of its heads.
-    thumbs: (Vec<Part>, Blob),
+    /// What is seen first, which is not deflated: the browser would draw it only some turns later.
+    first: First,
     heads: Vec<PackedHead>,
+}
+
+/// What is seen before anybody has clicked.
+struct First {
+    /// The small pictures of all heads, one after the other: all are of one size.
+    thumbs: Vec<u8>,
+    /// The pooled effective map of the head that is shown.
+    map: Vec<u8>,
+}
+
+impl First {
+    fn of(found: &ModelMaps) -> Self {
+        let thumbs: Vec<&[u8]> = found.sketches.values().map(|head| head.thumb.as_slice()).collect();
+        let is_seen =
+            |(pooled, pooling): (Pooled, Pooling)| (pooled, pooling) == (Pooled::Of(Quantity::Effective), Pooling::Max);
+        let grids = found.details.iter().take(1).flat_map(|head| &head.kept.grids);
+        let map = grids.filter(|(pooled, pooling, _)| is_seen((*pooled, *pooling))).map(|(.., bytes)| bytes.clone());
+        Self { thumbs: thumbs.concat(), map: map.flatten().collect() }
+    }
 }
 
 /// A head that is kept token by token as bytes.
@@ -117,18 +141,17 @@ struct PackedHead {
 impl Packed {
     /// Everything but token pairs.
     fn pooled(found: &ModelMaps) -> Result<Self> {
-        let mut blob = Blob::default();
-        let parts = found.sketches.values().map(|head| blob.add(&head.thumb)).collect::<Result<_>>()?;
         let head = |head: &Entrant<Detail>| {
             let mut pooled = Blob::default();
             let index = pack_pooled(&head.kept, &mut pooled)?;
             Ok(PackedHead { index, pooled, pairs: Blob::default() })
         };
-        Ok(Self { thumbs: (parts, blob), heads: found.details.iter().map(head).collect::<Result<_>>()? })
+        Ok(Self { first: First::of(found), heads: found.details.iter().map(head).collect::<Result<_>>()? })
     }
 
     fn bytes(&self) -> usize {
-        self.thumbs.1.bytes.len() + self.heads.iter().map(|head| head.pooled.bytes.len()).sum::<usize>()
+        let first = self.first.thumbs.len() + self.first.map.len();
+        first + self.heads.iter().map(|head| head.pooled.bytes.len()).sum::<usize>()
     }
 }
 
@@ -141,7 +164,7 @@ impl Explorer<'_> {
         let mut packed: Vec<Packed> =
             self.models.iter().map(|model| Packed::pooled(model.found)).collect::<Result<_>>()?;
         let pooled: usize = packed.iter().map(Packed::bytes).sum();
-        let words = serde_json::to_string(&self.prompts())?.len();
+        let words: usize = self.texts()?.iter().map(|(_, text)| text.len()).sum();
         // Base64 takes four bytes for three.
         let left = (self.budget.saturating_sub(RESERVED + words) / 4 * 3).saturating_sub(pooled);
         let all = self.models.iter().flat_map(|m| m.found.details.iter().map(|head| (&head.kept, &m.found.keep)));
@@ -165,16 +188,25 @@ impl Explorer<'_> {
         prompts
     }
 
+    /// What the tokens of each prompt add to its text, as JSON.
+    fn texts(&self) -> Result<Vec<Named>> {
+        let text = |(i, prompt): (usize, &&super::PromptFacts)| {
+            Ok((format!("texts-{i}"), script_json(&serde_json::to_string(&prompt.texts)?)))
+        };
+        self.prompts().iter().enumerate().map(text).collect()
+    }
+
     fn frame(&self, packed: &[Packed], floor: i8) -> Result<String> {
         let prompts = self.prompts();
         let (mut first, mut later, mut models) = (Vec::new(), Vec::new(), Vec::new());
         for (i, (model, packed)) in self.models.iter().zip(packed).enumerate() {
-            later.push(named(format!("blob-{i}-thumbs"), &packed.thumbs.1));
+            if model.condition.is_none() {
+                first.push(named(format!("thumbs-{i}"), &packed.first.thumbs));
+                first.push(named(format!("first-{i}"), &packed.first.map));
+            }
             for (j, head) in packed.heads.iter().enumerate() {
-                // What is seen before anybody has clicked: the best head as it is.
-                let list = if j == 0 && model.condition.is_none() { &mut first } else { &mut later };
-                list.push(named(format!("blob-{i}-{j}"), &head.pooled));
-                later.push(named(format!("pairs-{i}-{j}"), &head.pairs));
+                later.push(named(format!("blob-{i}-{j}"), &head.pooled.bytes));
+                later.push(named(format!("pairs-{i}-{j}"), &head.pairs.bytes));
             }
             models.push(model.contents(&prompts, packed));
         }
@@ -185,6 +217,7 @@ impl Explorer<'_> {
             script: SCRIPT,
             contents: script_json(&serde_json::to_string(&contents)?),
             first,
+            texts: self.texts()?,
             later,
         };
         let text = frame.render().context("the explorer cannot be written as HTML")?;
@@ -192,16 +225,17 @@ impl Explorer<'_> {
     }
 }
 
-fn named(id: String, blob: &Blob) -> Named {
-    (id, STANDARD.encode(&blob.bytes))
+fn named(id: String, bytes: &[u8]) -> Named {
+    (id, STANDARD.encode(bytes))
 }
 
 impl Explored<'_> {
     fn contents(&self, prompts: &[&super::PromptFacts], packed: &Packed) -> Value {
         let found = self.found;
-        let all = found.sketches.iter().zip(&packed.thumbs.0).map(
-            |((&(layer, head), sketch), thumb)| json!({ "layer": layer, "head": head, "sinks": sketch.sinks, "thumb": thumb }),
-        );
+        let all = found
+            .sketches
+            .iter()
+            .map(|(&(layer, head), sketch)| json!({ "layer": layer, "head": head, "sinks": sketch.sinks }));
         let details = found.details.iter().zip(&packed.heads).map(|(entrant, packed)| {
             let (layer, head) = entrant.at;
             json!({ "layer": layer, "head": head, "window": entrant.kept.window, "index": packed.index })

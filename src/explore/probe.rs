@@ -151,6 +151,7 @@ impl RowProbe for ExploreProbe {
             answers: Vec::new(),
             logits: Vec::new(),
             contributions: Vec::new(),
+            taken: Vec::new(),
             window: None,
             finished: None,
             row: Vec::new(),
@@ -171,6 +172,7 @@ pub(super) struct ExploreSink {
     answers: Vec<Pairs<i16>>,
     logits: Vec<Pairs<i16>>,
     contributions: Vec<Pairs<i16>>,
+    taken: Vec<Vec<f32>>,
     window: Option<usize>,
     finished: Option<HeadSketch>,
     /// Room for the contributions of a row.
@@ -239,6 +241,8 @@ impl RowSink for ExploreSink {
             self.sinks.see(row);
         }
         self.lambda.see(row);
+        self.taken.resize_with(row.sinks.len(), Vec::new);
+        self.taken.iter_mut().zip(row.sinks).for_each(|(taken, &sink)| taken.push(sink));
         self.pool(row);
         let keep = &self.plan.keep;
         if row.first_visible > 0 {
@@ -272,6 +276,8 @@ impl RowSink for ExploreSink {
         append(&mut self.answers, later.answers);
         append(&mut self.logits, later.logits);
         append(&mut self.contributions, later.contributions);
+        self.taken.resize_with(later.taken.len().max(self.taken.len()), Vec::new);
+        self.taken.iter_mut().zip(later.taken).for_each(|(mine, theirs)| mine.extend(theirs));
         self.window = self.window.or(later.window);
     }
 
@@ -295,6 +301,7 @@ impl RowSink for ExploreSink {
             logits: std::mem::take(&mut self.logits),
             contributions: std::mem::take(&mut self.contributions),
             lambdas: read::<LambdaSink>(lambda).lambdas,
+            taken: std::mem::take(&mut self.taken),
             window: self.window,
         };
         self.plan.race.enter(self.at, score, detail);

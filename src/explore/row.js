@@ -29,11 +29,12 @@ async function binOf(head, quantity, query, key) {
   const grid = await pooledAt(head, quantity, state.pooling, at);
   const [row, column] = [Math.floor(query / grid.tok), Math.floor(key / grid.tok)];
   if (row < firstRow(head, quantity, grid.tok)) return null;
-  return { value: grid.values[(row * (row + 1)) / 2 + column], tok: grid.tok };
+  return { value: grid.values[(row * (row + 1)) / 2 + column], tok: grid.tok, isDifference: head.isDifference };
 }
 
 /** A row's numbers by key: token by token where they were kept (`error` is how far off they may be), and NaN elsewhere. */
 async function rowOf(head, quantity, query) {
+  if (head.isDifference) return differenceOfRows(head, quantity, query);
   const values = new Float32Array(query + 1).fill(NaN);
   const error = new Float32Array(query + 1);
   if (!head.detail || !head.has(quantity)) return { values, error };
@@ -79,7 +80,7 @@ async function pairOf(head, quantity, query, key) {
   return head.has(quantity) ? binOf(head, quantity, query, key) : null;
 }
 
-const tokenWords = (model, token) => `${token} “${visible(model.prompt.texts[token])}” (${model.region(token)})`;
+const tokenWords = (model, token) => `${token} “${model.text(token)}” (${model.region(token)})`;
 
 /** Says what is under the cross, in words and as a table. */
 let reads = 0;
@@ -89,18 +90,18 @@ async function read() {
   const quantities = quantitiesOf();
   for (const panel of panels) {
     const { query, key } = panel.cross;
-    const of = async (head) => {
+    const told = [];
+    for (const [head, name] of treatmentsOf(panel)) {
       const numbers = [];
       for (const [quantity] of quantities) numbers.push(head.has(quantity) ? await pairOf(head, quantity, query, key) : null);
-      return numbers;
-    };
-    const untreated = panel.head.model.condition === null ? null : await of(panel.model.names.get(panel.head.name));
-    rows.push({ panel, query, key, numbers: await of(panel.head), untreated });
+      told.push({ name, numbers });
+    }
+    rows.push({ panel, query, key, told });
   }
   if (turn !== reads) return; // the cross has moved on
   const { panel, query, key } = rows[state.active];
   const at = quantities.findIndex(([quantity]) => quantity === state.quantity);
-  const shown = rows[state.active].numbers[at];
+  const shown = rows[state.active].told[0].numbers[at];
   byId("status").textContent =
     `query ${tokenWords(panel.model, query)} → key ${tokenWords(panel.model, key)}` + (shown ? `: ${SHORT_NAMES[state.quantity]} ${inWords(shown)}` : "");
   const table = make("table");
@@ -112,19 +113,16 @@ async function read() {
     head.append(cell);
   }
   const body = table.createTBody();
-  for (const { panel, numbers, untreated } of rows) {
-    body.append(pairRow(panel, panel.head.model.condition, quantities, numbers));
-    if (untreated) body.append(pairRow(panel, "as it is", quantities, untreated));
-  }
+  for (const { panel, told } of rows) body.append(...told.map(({ name, numbers }) => pairRow(panel, name, quantities, numbers)));
   byId("reading").replaceChildren(table);
 }
 
-/** A pair in every kind of map of a panel's head. */
-function pairRow(panel, condition, quantities, numbers) {
+/** A pair in every kind of map of a panel's head, under a treatment if it has a name. */
+function pairRow(panel, treatment, quantities, numbers) {
   const row = make("tr");
   const name = make("th");
   name.scope = "row";
-  name.append(make("bdi", visible(panel.model.name)), condition === null ? "" : ` ${condition}`);
+  name.append(make("bdi", visible(panel.model.name)), treatment ? ` ${treatment}` : "");
   row.append(name, make("td", panel.head.name));
   numbers.forEach((number, i) => {
     const cell = make("td", number ? inWords(number) : "", "number");
@@ -135,8 +133,8 @@ function pairRow(panel, condition, quantities, numbers) {
 }
 
 /** `0.0312 ± 0.0005`, `below 0.0015`, or the bin it is of. */
-function inWords({ value, error, tok }) {
-  if (tok) return `${short(value)} (${state.pooling === "max" ? "largest" : "mean"} of ${tok} × ${tok})`;
+function inWords({ value, error, tok, isDifference }) {
+  if (tok) return `${short(value)} (${isDifference ? "difference of the " : ""}${state.pooling === "max" ? "largest" : "mean"} of ${tok} × ${tok})`;
   if (value === 0 && error > 0) return `0 ± ${short(error)}`;
   return error > 5e-6 * Math.max(1, Math.abs(value)) ? `${short(value)} ± ${error.toPrecision(1)}` : short(value);
 }
@@ -185,10 +183,24 @@ async function showRow() {
   nextKey = 0;
   const { panel, query } = rows[state.active];
   const predicts = panel.model.prompt.questions.length && panel.model.predicts(query) ? ", which predicts a part of the answer" : "";
-  byId("row-words").textContent = `Query ${tokenWords(panel.model, query)}${predicts}.`;
+  byId("row-words").textContent = `Query ${tokenWords(panel.model, query)}${predicts}.${await sinkWords(query)}`;
   drawProfiles();
   listKeys();
   colourText();
+}
+
+/** What sinks, which no key belongs to, take of the row in each head that is shown; nothing where no model has sinks. */
+async function sinkWords(taken) {
+  const words = [];
+  for (const panel of panels) {
+    const head = panel.head.treated || panel.head;
+    await head.load();
+    if (!head.taken || !head.taken.length) continue;
+    const query = Math.min(Math.floor(taken * panel.ratio), panel.model.tokens - 1);
+    const shares = head.taken.map((of, map) => `${percent(of[query])} of ${head.taken.length > 1 ? `A${"₁₂"[map]}` : "the row"}`);
+    words.push(` In head ${head.name} of ${visible(panel.model.name)} ${shares.join(" and ")} goes to the sink, which no token belongs to: the weights of the tokens sum to the rest.`);
+  }
+  return words.join("");
 }
 
 /** The profile of each row: weights over the keys, all on one scale; of keys that share a pixel the largest. */
@@ -255,7 +267,7 @@ function listKeys() {
     for (const key of topKeys(row)) {
       const button = make("button");
       button.type = "button";
-      const token = make("bdi", `“${visible(panel.model.prompt.texts[key])}”`);
+      const token = make("bdi", `“${panel.model.text(key)}”`);
       button.append(token, ` ${key} · ${panel.model.region(key)} · ${short(values[key])}`);
       button.addEventListener("click", () => { activate(panel); goTo(state.row, key / panel.ratio); });
       const item = make("li");
@@ -291,7 +303,7 @@ function fillBlock(block) {
   for (let token = from; token < Math.min(from + BLOCK, tokens); token++) {
     const region = prompt.regions.find(([, start, end]) => token >= start && token < end);
     if (region && region[1] === token && region[0] !== "filler") fragment.append(make("span", region[0], `mark ${region[0]}`));
-    const span = make("span", visible(prompt.texts[token]), region ? `token ${region[0]}` : "token");
+    const span = make("span", textOf.text(token), region ? `token ${region[0]}` : "token");
     span.dataset.token = token;
     span.title = `token ${token}`;
     fragment.append(span);

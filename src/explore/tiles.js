@@ -157,10 +157,9 @@ function tilePicture(head, quantity, pooling, at, x, y, scale, ready) {
   canvas.width = canvas.height = TILE;
   const context = canvas.getContext("2d");
   const image = context.createImageData(TILE, TILE);
+  const pixels = new Uint32Array(image.data.buffer);
   for (let i = 0; i < values.length; i++) {
-    if (Number.isNaN(values[i])) continue;
-    const colour = 3 * scale.place(values[i]);
-    image.data.set([scale.ramp[colour], scale.ramp[colour + 1], scale.ramp[colour + 2], 255], 4 * i);
+    if (!Number.isNaN(values[i])) pixels[i] = scale.pixels[scale.place(values[i])];
   }
   context.putImageData(image, 0, 0);
   pictures.map.set(key, { value: canvas });

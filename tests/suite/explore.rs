@@ -64,8 +64,24 @@ fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
             details[0]["index"]["grids"].as_array().unwrap().iter().map(|grid| grid[0].as_str().unwrap()).collect();
         assert!(kinds.contains(&"contribution"), "{kinds:?}");
     }
-    // Thumbnails, and three heads of two models with their token pairs apart.
-    assert_eq!(blobs(&page).len(), 14);
+    // What is seen first in two parts, and three heads with their token pairs apart, of each model.
+    assert_eq!(blobs(&page).len(), 2 * (2 + 3 * 2));
+}
+
+#[test]
+fn what_is_seen_first_stands_before_the_script_and_is_small() {
+    let dir = scratch();
+    stdout(&dir, "explore --model ./transformer --model ./diff --ctx 1024 --keep 3 --out explored -q");
+    let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
+    let (first, rest) = page.split_once("<script>\"use strict\"").unwrap();
+    for id in ["contents", "thumbs-0", "thumbs-1", "first-0", "first-1"] {
+        assert!(first.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+    for id in ["texts-0", "blob-0-0", "pairs-0-0", "blob-1-2"] {
+        assert!(rest.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+    // 256 x 257 / 2 bins of each model and their steps, as base64, and what is said of four heads.
+    assert!(first.len() < 200_000 && first.len() < page.len() / 3, "{} of {}", first.len(), page.len());
 }
 
 #[test]
@@ -113,11 +129,12 @@ fn a_text_is_explored_too_and_its_tokens_cannot_leave_their_element() {
     stdout(&dir, "explore --model ./diff --text text.txt --ctx 300 --out explored -q --json");
     let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
     let contents = contents(&page);
-    let texts = contents["prompts"][0]["texts"].as_array().unwrap();
-    let text: String = texts.iter().map(|text| text.as_str().unwrap()).collect();
-    assert!(text.contains("</script><script>alert(1)</script>"), "{text}");
-    // Contents, thumbnails, four heads in two parts each, and the script of the page.
-    assert_eq!(page.matches("<script").count(), 1 + 1 + 8 + 1);
+    assert_eq!(contents["prompts"][0]["rows"].as_array().unwrap().len(), 1);
+    let texts = page.split(r#"id="texts-0">"#).nth(1).unwrap().split("</script>").next().unwrap();
+    let texts: Vec<String> = serde_json::from_str(texts).unwrap();
+    assert!(texts.concat().contains("</script><script>alert(1)</script>"), "{texts:?}");
+    // Contents, two parts that are seen first, the script of the page, the text, four heads in two parts each.
+    assert_eq!(page.matches("<script").count(), 1 + 2 + 1 + 1 + 8);
     assert!(!page.contains("alert(1)<"));
 }
 
@@ -145,6 +162,7 @@ fn a_prompt_is_shown_by_where_the_answering_rows_look() {
     let shown = stdout(&dir, "prompt --attention diff --ctx 256");
     assert!(shown.contains(" %]"), "tokens with weight are in brackets: {shown}");
     assert!(shown.contains("on the answer") && shown.contains("region"), "{shown}");
+    assert!(shown.contains("In brackets: tokens with at least 0.5 %") && !shown.contains("[|"), "{shown}");
     let of_head = stdout(&dir, "prompt --attention diff --ctx 256 --layers 1 --heads 0");
     assert!(of_head.contains("mean over layer 1, head 0") && of_head != shown);
     for (args, word) in [
