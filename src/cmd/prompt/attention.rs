@@ -8,7 +8,7 @@ use crate::pass::pass;
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{Prompt, Region, Target};
 use crate::table::{left, right, Table};
-use crate::terminal::{self, escaped_lines};
+use crate::terminal::{self, escaped, escaped_lines};
 use anstyle::{Ansi256Color, AnsiColor, Style};
 use anyhow::Result;
 use std::io::Write;
@@ -42,7 +42,7 @@ pub(super) fn show(args: &ShowPromptArgs, model: &str, grid: Grid, coloured: boo
     let target = super::asked(&prompt, args.query)?;
     let shares = shares(&setup, &prompt, &target)?;
     let mut out = terminal::stdout();
-    writeln!(out, "{}\n", text(&prompt, &target.regions, &shares, coloured))?;
+    writeln!(out, "{}\n\n{}\n", text(&prompt, &target.regions, &shares, coloured), legend(coloured))?;
     print(&mut out, &setup, (&prompt, &target, &cell), &shares)
 }
 
@@ -108,8 +108,38 @@ fn bracketed(text: &str, share: f64) -> String {
     if share < MARKED_SHARE {
         return text.to_owned();
     }
+    let percent = 100.0 * share;
+    if text.trim().is_empty() {
+        return format!("[{}|{percent:.1} %]{text}", seen(text));
+    }
     let blank = text.len() - text.trim_start().len();
-    format!("{}[{}|{:.1} %]", &text[..blank], &text[blank..], 100.0 * share)
+    format!("{}[{}|{percent:.1} %]", &text[..blank], &text[blank..])
+}
+
+/// A token as it can be seen in a line: blanks by a sign.
+fn seen(text: &str) -> String {
+    match text.trim() {
+        "" if text.contains('\n') => "⏎".to_owned(),
+        "" => "␣".to_owned(),
+        word => escaped(word).into_owned(),
+    }
+}
+
+/// What the marks in the text mean.
+fn legend(coloured: bool) -> String {
+    if !coloured {
+        return format!(
+            "In brackets: tokens with at least {} % of |attention| each, neighbours of one region together, and their share.",
+            100.0 * MARKED_SHARE
+        );
+    }
+    let tint = |(i, tint): (usize, &u8)| {
+        let ink = if i + 1 == TINTS.len() { AnsiColor::BrightWhite } else { AnsiColor::Black };
+        let style = Style::new().bg_color(Some(Ansi256Color(*tint).into())).fg_color(Some(ink.into()));
+        format!("{style} {} {style:#}", i + 1)
+    };
+    let tints: String = TINTS.iter().enumerate().map(tint).collect();
+    format!("From little |attention| to the most: {tints}; the answer is underlined.")
 }
 
 fn print(
@@ -122,7 +152,7 @@ fn print(
     keys.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
     let mut table = Table::new(&[right("key"), right("share %"), left("region"), left("token"), left("where")]);
     for &key in keys.iter().take(TOP) {
-        let piece = |from: usize, to: usize| {
+        let piece = |from: usize, to: usize| -> String {
             let (start, end) = (prompt.offsets[from].0, prompt.offsets[to].1);
             prompt
                 .text
@@ -133,7 +163,7 @@ fn print(
                 .collect()
         };
         let (token, around): (String, String) =
-            (piece(key, key), piece(key.saturating_sub(4), (key + 4).min(shares.len() - 1)));
+            (seen(&piece(key, key)), piece(key.saturating_sub(4), (key + 4).min(shares.len() - 1)));
         let share = format!("{:.1}", 100.0 * shares[key]);
         table.row([key.to_string(), share, target.regions[key].name().to_owned(), token, format!("…{around}…")]);
     }
@@ -172,6 +202,7 @@ mod tests {
     fn brackets_hold_what_has_weight_and_keep_the_space_before_it() {
         assert_eq!(bracketed(" 48213", 0.25), " [48213|25.0 %]");
         assert_eq!(bracketed(" rain", 0.001), " rain");
+        assert_eq!((bracketed(" ", 0.01), bracketed("\n", 0.01)), ("[␣|1.0 %] ".into(), "[⏎|1.0 %]\n".into()));
     }
 
     #[test]
