@@ -54,3 +54,23 @@ fn the_page_about_python_names_the_commands_that_are_tested() {
         );
     }
 }
+
+#[test]
+fn the_page_about_python_names_what_an_explorer_holds() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/python.md")).unwrap();
+    let dir = TempDir::new().unwrap();
+    Command::cargo_bin("difftool").unwrap().current_dir(&dir).args(COMMANDS[2].split(' ')).assert().success();
+    let explorer = fs::read_to_string(dir.path().join("runs/explore/explore.html")).unwrap();
+    let json = explorer.split(r#"id="contents">"#).nth(1).unwrap().split("</script>").next().unwrap();
+    let model = &serde_json::from_str::<serde_json::Value>(json).unwrap()["models"][0];
+    let named: Vec<&str> =
+        page.split(r#"page["models"][0][""#).skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(named.len() >= 3, "{named:?}");
+    for name in named {
+        assert!(!model[name].is_null(), "{name}");
+    }
+    for part in page.split(r#"[["#).nth(1).unwrap().split("]]").next().unwrap().split(", ") {
+        assert!(model["numbers"]["0.0"][part.trim_matches('"')].is_number(), "{part}");
+    }
+    assert!(explorer.contains(r#"id="blob-0-0">"#) && model["details"][0]["index"]["answers"][0][1].is_number());
+}
