@@ -195,15 +195,25 @@ pub struct ReportArgs {
     /// Begin with a comparison: of the runs with each other, or of the models of a single one
     #[arg(long, conflicts_with = "splice")]
     pub compare: bool,
-    /// Link the explorers that are in the run folders
-    #[arg(long, conflicts_with = "splice")]
-    pub explore: bool,
+    /// Put the explorers that the runs have made into the page, each to be opened there; --explore=link leaves them beside it
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "include",
+          conflicts_with = "splice")]
+    pub explore: Option<ExplorerArg>,
     /// Title of the page [default: what was run]
     #[arg(long, conflicts_with = "splice")]
     pub title: Option<String>,
     /// Print nothing but the result
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// How a report has the explorers of its runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExplorerArg {
+    /// In the page: one file, larger by theirs
+    Include,
+    /// By links: their pages stay in the run folders
+    Link,
 }
 
 /// What a report is written as.

@@ -2,7 +2,7 @@
 
 use super::compare::{print, talk};
 use crate::bail_usage;
-use crate::cli::{ReportArgs, ReportFormat};
+use crate::cli::{ExplorerArg, ReportArgs, ReportFormat};
 use crate::compare::{compare, Correction, Field, Metrics, Request};
 use crate::report::{html, markdown, splice, title, Compared, Findings, Report, SavedRun, Section};
 use crate::runfolder::EXPLORER;
@@ -31,6 +31,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
             other.manifest.tool
         );
     }
+    let compared = args.compare.then(|| compared(&args.runs, &runs)).transpose()?;
     if args.format == Some(ReportFormat::Text) {
         let tables: Vec<String> = runs.iter().map(|run| tables::text(&run.frame())).collect();
         return write(args, &tables.join("\n"));
@@ -39,10 +40,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
     if let Some(path) = &args.splice {
         return splice_file(path, &sections, args.quiet);
     }
-    if args.explore {
-        link_explorers(&mut sections, file(args))?;
+    if let Some(how) = args.explore {
+        add_explorers(&mut sections, how, file(args))?;
     }
-    let compared = args.compare.then(|| compared(&args.runs)).transpose()?;
     let title = args.title.clone().unwrap_or_else(|| title(&sections));
     let report = Report { title, sections, compared };
     let page = match args.format {
@@ -52,16 +52,19 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
     write(args, &page)
 }
 
-/// Links the explorers that are in the folders of runs.
-fn link_explorers(sections: &mut [Section], page: Option<&Path>) -> Result<()> {
+/// Takes in, or links, the explorers that runs have made.
+fn add_explorers(sections: &mut [Section], how: ExplorerArg, page: Option<&Path>) -> Result<()> {
+    let mut found = false;
     for section in sections.iter_mut() {
-        let explorer = section.folder().join(EXPLORER);
-        if explorer.is_file() {
-            section.explorer = Some(link(page, &explorer)?);
+        let Some(explorer) = section.explorer_page() else { continue };
+        found = true;
+        match how {
+            ExplorerArg::Include => section.include_explorer(&explorer)?,
+            ExplorerArg::Link => section.link_explorer(link(page, &explorer)?),
         }
     }
-    if sections.iter().all(|section| section.explorer.is_none()) {
-        bail_usage!("--explore: none of the runs has a file {EXPLORER}, which `difftool explore` makes");
+    if !found {
+        bail_usage!("--explore: none of the runs has made a file {EXPLORER}, as `difftool explore` does");
     }
     Ok(())
 }
@@ -87,15 +90,19 @@ fn encoded(part: &str) -> String {
 }
 
 /// The runs compared as `difftool compare` would without further flags: several with each other, the models of a single one.
-fn compared(runs: &[PathBuf]) -> Result<Compared> {
+fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<Compared> {
     let by = (runs.len() == 1).then_some(Field::Model);
+    let models = |run: &SavedRun| run.manifest.models.iter().map(|model| model.name.clone()).collect::<Vec<_>>();
+    let alike = runs.windows(2).all(|two| models(&two[0]) == models(&two[1]));
+    // Of runs of the same models each has rows of its own.
+    let by_model = (by.is_none() && alike && models(&runs[0]).len() > 1).then_some(Field::Model);
     let comparison = compare(&Request {
-        inputs: runs.to_vec(),
+        inputs: folders.to_vec(),
         by,
         baseline: None,
         metrics: Metrics::Headline,
         wheres: Vec::new(),
-        group_by: GROUPS.to_vec(),
+        group_by: by_model.into_iter().chain(GROUPS).collect(),
         replicates: None,
         correction: Correction::default(),
         detect: None,
@@ -104,7 +111,7 @@ fn compared(runs: &[PathBuf]) -> Result<Compared> {
     })
     .context("--compare")?;
     Ok(Compared {
-        findings: Findings::of_comparison(&comparison, print::difference),
+        findings: Findings::of_comparison(&comparison),
         notes: talk(&comparison).lines().map(str::to_owned).collect(),
         sheet: print::sheet(&comparison, Correction::default()).trimmed(),
     })
@@ -132,11 +139,11 @@ fn check(args: &ReportArgs) -> Result<()> {
     if args.splice.is_some() && !matches!(args.format, None | Some(ReportFormat::Markdown)) {
         bail_usage!("--splice writes Markdown: leave --format out");
     }
-    if args.format == Some(ReportFormat::Text) && (args.compare || args.explore) {
+    if args.format == Some(ReportFormat::Text) && (args.compare || args.explore.is_some()) {
         bail_usage!("--format text is what the runs printed: leave --compare and --explore out");
     }
-    if args.explore && args.format == Some(ReportFormat::Markdown) {
-        bail_usage!("--explore links pages from a page: leave --format markdown out");
+    if args.explore.is_some() && args.format == Some(ReportFormat::Markdown) {
+        bail_usage!("--explore puts pages into a page: leave --format markdown out");
     }
     if let Some(path) = file(args).filter(|path| path.exists()) {
         bail_usage!("--out {}: it exists, and nothing is overwritten; name a new file", path.display());

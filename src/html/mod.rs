@@ -20,17 +20,58 @@ pub(crate) struct Head<'a> {
 impl<'a> Head<'a> {
     /// The head of a page of these styles and this script.
     pub(crate) fn new(title: &'a str, styles: &[&str], script: &str) -> Self {
+        Self::with_pages(title, styles, script, &[])
+    }
+
+    /// The same of a page that shows others in frames.
+    pub(crate) fn with_pages(title: &'a str, styles: &[&str], script: &str, pages: &[&Allowed]) -> Self {
         let style = styles.concat();
-        let policy = policy(&style, script);
+        let own = Allowed { style: hash(&style), script: hash(script) };
+        let mut allowed = vec![&own];
+        pages.iter().filter(|page| ***page != own).for_each(|page| allowed.push(page));
+        allowed.dedup();
+        let policy = policy(&allowed);
         Self { title, style, policy }
     }
 }
 
-/// What the browser is to allow: our style, our script and embedded images. Nothing is fetched, and no script that came in
+/// What a page lets in: its style and its script, by their hashes as a policy has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    style: String,
+    script: String,
+}
+
+impl Allowed {
+    /// What the policy in a page that we have written lets in; nothing if there is none of this form.
+    pub(crate) fn read(page: &str) -> Option<Self> {
+        let (_, rest) = page.split_once(POLICY_BEFORE)?;
+        let (style, rest) = rest.strip_prefix(ONLY)?.strip_prefix(STYLES)?.split_once(SCRIPTS)?;
+        let (script, _) = rest.split_once('"')?;
+        let is_hash = |text: &str| {
+            let code = text.strip_prefix("'sha256-").and_then(|text| text.strip_suffix('\''));
+            code.and_then(|code| STANDARD.decode(code).ok()).is_some_and(|hash| hash.len() == 32)
+        };
+        (is_hash(style) && is_hash(script)).then(|| Self { style: style.to_owned(), script: script.to_owned() })
+    }
+}
+
+/// What stands before the policy in `head.html`.
+const POLICY_BEFORE: &str = r#"<meta http-equiv="Content-Security-Policy" content=""#;
+/// Nothing is fetched; images stand in the page.
+const ONLY: &str = "default-src 'none'; img-src data:; ";
+const STYLES: &str = "style-src ";
+const SCRIPTS: &str = "; script-src ";
+
+fn hash(text: &str) -> String {
+    format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())))
+}
+
+/// What the browser is to allow: our styles, our scripts and embedded images. Nothing is fetched, and no script that came in
 /// with a name, a token or an error message would run even if it were not escaped.
-fn policy(style: &str, script: &str) -> String {
-    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())));
-    format!("default-src 'none'; img-src data:; style-src {}; script-src {}", hash(style), hash(script))
+fn policy(allowed: &[&Allowed]) -> String {
+    let all = |of: fn(&Allowed) -> &str| allowed.iter().map(|page| of(page)).collect::<Vec<_>>().join(" ");
+    format!("{ONLY}{STYLES}{}{SCRIPTS}{}", all(|page| &page.style), all(|page| &page.script))
 }
 
 /// For tests: styles and scripts that can stand in their elements, and fetch nothing.
@@ -58,5 +99,33 @@ mod tests {
         assert!(policy.starts_with("default-src 'none'; img-src data:; style-src 'sha256-"), "{policy}");
         assert_eq!(policy.matches("'sha256-").count(), 2);
         assert!(!policy.contains("unsafe"));
+    }
+
+    #[test]
+    fn what_a_page_lets_in_is_read_back_and_let_in_by_a_page_around_it() {
+        let inner = Head::new("inner", &[STYLE], "inner()");
+        let page = format!("<!DOCTYPE html>{POLICY_BEFORE}{}\">", inner.policy);
+        let allowed = Allowed::read(&page).unwrap();
+        assert_eq!(allowed, Allowed { style: hash(STYLE), script: hash("inner()") });
+        let outer = Head::with_pages("outer", &[STYLE], "outer()", &[&allowed, &allowed]).policy;
+        assert_eq!(outer.matches("'sha256-").count(), 4, "{outer}");
+        for script in ["inner()", "outer()"] {
+            assert!(outer.contains(&hash(script)));
+        }
+    }
+
+    #[test]
+    fn policies_that_are_not_ours_let_nothing_in() {
+        let ours = Head::new("page", &[STYLE], "run()").policy;
+        for theirs in [
+            "default-src *".to_owned(),
+            ours.replace("script-src ", "script-src 'unsafe-inline' "),
+            ours.replace("default-src 'none'", "default-src data:"),
+            ours.replace("sha256-", "sha256-AAAA"),
+            format!("{ours}; connect-src *"),
+        ] {
+            assert_eq!(Allowed::read(&format!("{POLICY_BEFORE}{theirs}\">")), None, "{theirs}");
+        }
+        assert_eq!(Allowed::read("<p>maps</p>"), None);
     }
 }

@@ -1,8 +1,9 @@
 //! What was found, in words: the differences that are told from chance, and those that are not, by name.
 
-use crate::compare::{Comparison, Row};
+use crate::compare::{Comparison, Field, Row};
 use crate::frame::{Frame, Setting};
-use crate::tables::{headlines, Sheet, Versus};
+use crate::stats::Interval;
+use crate::tables::{headlines, Sheet, Spoken, Versus};
 
 /// Findings that are told in words; the tables have all.
 const MOST: usize = 12;
@@ -39,21 +40,19 @@ impl Findings {
     }
 
     /// What a comparison found: a finding for each pair and group.
-    pub fn of_comparison(comparison: &Comparison, difference: impl Fn(&Row) -> String) -> Self {
+    pub fn of_comparison(comparison: &Comparison) -> Self {
         let mut list: Vec<Finding> = Vec::new();
         for row in &comparison.rows {
-            let group: Vec<String> = row.group.iter().map(|(column, value)| format!("{column} {value}")).collect();
-            let group = if group.is_empty() { String::new() } else { format!(", {}", group.join(", ")) };
-            let subject = format!("{} against {}{group}", row.other, row.baseline);
-            let found = match list.iter_mut().position(|finding| finding.subject == subject) {
-                Some(at) => &mut list[at],
-                None => {
-                    list.push(Finding { subject, decided: Vec::new(), undecided: Vec::new() });
-                    list.last_mut().expect("it was just added")
-                }
-            };
-            let unit = row.unit.as_deref().map(|unit| format!(" {unit}")).unwrap_or_default();
-            found.add(&row.name(), row.diff, row.lo.zip(row.hi), &format!("{}{unit}", difference(row)));
+            let group = group_words(row);
+            let subject = format!("{} against {}{group}, {}", row.other, row.baseline, prompts_words(row.n));
+            let at = list.iter().position(|finding| finding.subject == subject).unwrap_or_else(|| {
+                list.push(Finding { subject, decided: Vec::new(), undecided: Vec::new() });
+                list.len() - 1
+            });
+            let quantity = Spoken::of(&row.metric, row.region.as_deref(), row.unit.as_deref());
+            let interval = row.lo.zip(row.hi);
+            let words = quantity.difference(row.diff, interval.map(|(lo, hi)| Interval { lo, hi }));
+            list[at].add(&quantity.name, row.diff, interval, &words);
         }
         let more = list.len().saturating_sub(MOST);
         list.truncate(MOST);
@@ -68,15 +67,13 @@ impl Findings {
 
 impl Finding {
     fn of_cases(versus: &Versus) -> Self {
-        let prompts = if versus.prompts == 1 { "1 prompt".to_owned() } else { format!("{} prompts", versus.prompts) };
-        let subject =
-            format!("{} against {}, {}, {prompts}", versus.name, versus.baseline, setting_words(versus.of.setting));
+        let (setting, prompts) = (setting_words(versus.of.setting), prompts_words(versus.prompts));
+        let subject = format!("{} against {}, {setting}, {prompts}", versus.name, versus.baseline);
         let mut finding = Self { subject, decided: Vec::new(), undecided: Vec::new() };
         for headline in &versus.headlines {
-            let cell = &headline.difference;
-            let interval = cell.interval.map(|interval| (interval.lo, interval.hi));
-            let words = format!("{}{} {}", cell.text, headline.unit, cell.aside);
-            finding.add(headline.quantity, cell.exact.unwrap_or(f64::NAN), interval, words.trim_end());
+            let words = headline.quantity.difference(headline.difference, headline.interval);
+            let interval = headline.interval.map(|interval| (interval.lo, interval.hi));
+            finding.add(&headline.quantity.name, headline.difference, interval, &words);
         }
         finding
     }
@@ -103,6 +100,28 @@ impl Finding {
     }
 }
 
+fn prompts_words(prompts: usize) -> String {
+    if prompts == 1 {
+        "1 prompt".to_owned()
+    } else {
+        format!("{prompts} prompts")
+    }
+}
+
+/// What a row of a comparison is of: `, diff, 4096 tokens, N=1 R=1`.
+fn group_words(row: &Row) -> String {
+    let of = |column: Field| row.group.get(column.name()).filter(|value| *value != "none");
+    let number = |name: &str, column: Field| of(column).map(|value| format!("{name}={value}"));
+    let asked: Vec<String> =
+        [number("N", Field::Needles), number("R", Field::Retrieve)].into_iter().flatten().collect();
+    let words = [
+        of(Field::Model).cloned(),
+        of(Field::CtxTok).map(|tokens| format!("{tokens} tokens")),
+        (!asked.is_empty()).then(|| asked.join(" ")),
+    ];
+    words.into_iter().flatten().map(|words| format!(", {words}")).collect()
+}
+
 /// `4096 tokens, N=1 R=1`.
 fn setting_words((tokens, needles, asked): Setting) -> String {
     let asked = if needles > 0 { format!(", N={needles} R={asked}") } else { String::new() };
@@ -112,21 +131,8 @@ fn setting_words((tokens, needles, asked): Setting) -> String {
 /// The rows of a table that have something said about them: `diff 4096 6 2: accuracy at the floor`.
 fn remarks(sheet: &Sheet) -> Vec<String> {
     let Some(at) = sheet.columns.iter().position(|column| column.name == "remark") else { return Vec::new() };
-    let names: Vec<usize> = (0..at).filter(|&i| sheet.columns[i].key).collect();
     let said = sheet.rows.iter().filter(|row| !row[at].is_none());
-    let words = |i: &usize, row: &[crate::tables::Cell]| {
-        let heading = &sheet.columns[*i].heading;
-        match heading.as_str() {
-            "tokens" => format!("{} tokens", row[*i].text),
-            _ if sheet.columns[*i].number => format!("{heading}={}", row[*i].text),
-            _ => row[*i].text.clone(),
-        }
-    };
-    said.map(|row| {
-        let names: Vec<String> = names.iter().map(|i| words(i, row)).collect();
-        format!("{}: {}", names.join(", "), row[at].text)
-    })
-    .collect()
+    said.map(|row| format!("{}: {}", sheet.about(row), row[at].text)).collect()
 }
 
 #[cfg(test)]

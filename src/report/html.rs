@@ -1,13 +1,14 @@
 //! Sections as one HTML file that needs no network and asks for none.
 
-use super::Report;
-use crate::html::{self, Head};
+use super::{Explorer, Included, Report, Section};
+use crate::html::{self, Allowed, Head};
 use crate::tables::{Cell, Column};
+use crate::terminal::escaped_lines;
 use anyhow::{Context, Result};
 use askama::Template;
 
 const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
+const SCRIPT: &str = concat!(include_str!("script.js"), include_str!("explorer.js"));
 
 /// The page. Whatever comes from outside is escaped by the template, which knows that it is HTML by its name.
 #[derive(Template)]
@@ -31,10 +32,30 @@ impl Page<'_> {
 /// # Errors
 /// If the template cannot be filled in.
 pub fn html(report: &Report) -> Result<String> {
-    let head = Head::new(&report.title, &[html::STYLE, STYLE], SCRIPT);
+    let pages: Vec<&Allowed> = report.sections.iter().filter_map(Section::included).map(|page| &page.allowed).collect();
+    let head = Head::with_pages(&report.title, &[html::STYLE, STYLE], SCRIPT, &pages);
     let page = Page { head, report, script: SCRIPT };
     let text = page.render().context("the report cannot be written as HTML")?;
-    Ok(format!("{}\n", text.trim_end()))
+    // What would turn the direction of writing, in a name or a path, is shown by its number.
+    Ok(format!("{}\n", escaped_lines(text.replace("\r\n", "\n").trim_end())))
+}
+
+impl Section {
+    /// The address of the explorer's page, if it is linked.
+    fn linked(&self) -> Option<&str> {
+        match &self.explorer {
+            Some(Explorer::Linked(href)) => Some(href),
+            _ => None,
+        }
+    }
+
+    /// The explorer, if it is in the report.
+    fn included(&self) -> Option<&Included> {
+        match &self.explorer {
+            Some(Explorer::Included(page)) => Some(page),
+            _ => None,
+        }
+    }
 }
 
 impl Column {
@@ -79,5 +100,12 @@ mod tests {
         let page = html(&Report { title, sections: Vec::new(), compared: None }).unwrap();
         assert!(page.contains("<title>&#60;script&#62;alert(&#39;&#38;&#39;)&#60;/script&#62;</title>"), "{page}");
         assert_eq!(page.matches("<script").count(), 1);
+    }
+
+    #[test]
+    fn marks_that_turn_the_direction_of_writing_are_shown_by_their_numbers() {
+        let title = "evil\u{202e}txt\u{0}".to_owned();
+        let page = html(&Report { title, sections: Vec::new(), compared: None }).unwrap();
+        assert!(page.contains(r"evil\u{202e}txt\u{0}") && !page.contains(['\u{202e}', '\u{0}']), "{page}");
     }
 }

@@ -76,6 +76,11 @@ impl SavedRun {
         })
     }
 
+    /// The hash that the manifest has for a file of this name.
+    pub(super) fn sha256_of(&self, file: &str) -> Option<&str> {
+        self.manifest.outputs.iter().find(|output| output.file == file).map(|output| output.sha256.as_str())
+    }
+
     /// What the run knows, grouped. Intervals have the seed that the run had, so they are those it printed.
     pub fn frame(&self) -> Frame {
         let manifest = &self.manifest;

@@ -2,6 +2,7 @@
 
 use super::{Findings, Report, Section};
 use crate::tables::{Cell, Sheet};
+use crate::terminal::escaped_lines;
 use std::fmt::Write as _;
 
 /// The comparison, and all sections with all their tables.
@@ -90,7 +91,7 @@ fn cell(cell: &Cell) -> String {
 /// Text that stays text: on one line, without markup of its own, and never the end of a comment.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for c in text.trim().chars() {
+    for c in escaped_lines(&text.trim().replace('\r', " ")).chars() {
         match c {
             '&' => safe += "&amp;",
             '<' => safe += "&lt;",

@@ -5,6 +5,8 @@
 //! puts the latter between markers of a README. Everything on the page comes from the folder: nothing is measured or
 //! made up here.
 
+mod alt;
+mod explorer;
 mod facts;
 mod figure;
 mod findings;
@@ -20,10 +22,13 @@ pub use markdown::markdown;
 pub(crate) use markdown::markdown_table;
 pub use splice::splice;
 
+use crate::runfolder::EXPLORER;
 use crate::tables::{self, Sheet};
+use anyhow::Result;
+use explorer::{Explorer, Included};
 use facts::Fact;
 use figure::Figure;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What is put on a page.
 #[derive(Debug)]
@@ -50,8 +55,10 @@ pub struct Compared {
 /// One run on a page.
 #[derive(Debug)]
 pub struct Section {
-    /// An explorer of its maps: where its page is, as seen from the report.
-    pub explorer: Option<String>,
+    /// An explorer of its maps.
+    explorer: Option<Explorer>,
+    /// The hash that the run's manifest has for the explorer's page.
+    explorer_sha256: Option<String>,
     findings: Findings,
     folder: PathBuf,
     /// What the run is called: its preset or subcommand.
@@ -88,6 +95,7 @@ impl Section {
             command: facts::command(&run),
             failures: facts::failures(&frame),
             explorer: None,
+            explorer_sha256: run.sha256_of(EXPLORER).map(ToOwned::to_owned),
             findings: Findings::of_run(&frame, &results),
             results,
             lambda: facts::lambda(&run),
@@ -101,8 +109,28 @@ impl Section {
     }
 
     /// The folder of the run.
-    pub fn folder(&self) -> &std::path::Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Where the explorer of its maps is, if the run made one.
+    pub fn explorer_page(&self) -> Option<PathBuf> {
+        Some(self.folder.join(EXPLORER)).filter(|page| self.explorer_sha256.is_some() && page.is_file())
+    }
+
+    /// Links the explorer from the report.
+    pub fn link_explorer(&mut self, href: String) {
+        self.explorer = Some(Explorer::Linked(href));
+    }
+
+    /// Takes the explorer into the report.
+    ///
+    /// # Errors
+    /// If its page cannot be read, or is not the one that the run wrote.
+    pub fn include_explorer(&mut self, page: &Path) -> Result<()> {
+        let sha256 = self.explorer_sha256.as_deref().unwrap_or_default();
+        self.explorer = Some(Explorer::Included(Included::read(page, sha256)?));
+        Ok(())
     }
 
     /// All tables, in the order in which they stand.

@@ -5,8 +5,9 @@ use super::means::{
     NOISE_NO_SINKS,
 };
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
-use super::Shown;
+use super::{Shown, Spoken};
 use crate::frame::{Case, ConditionKey, Frame, Setting};
+use crate::stats::Interval;
 use rayon::prelude::*;
 
 const COMPARED: [Shown<'static>; 12] = [
@@ -55,22 +56,15 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
     Sheet::new("differences", "Differences", note.to_owned(), columns, rows).trimmed()
 }
 
-/// What a report begins with, in words, and the unit of its differences.
-const HEADLINES: [(Shown<'static>, &str, &str); 6] = [
-    (ACCURACY, "accuracy", " points"),
-    (LOG_PROB, "log-probability of the answer", " nats"),
-    (ANSWER, "share of the output that the answer gives", " points"),
-    (NOISE, "share of the output that noise gives", " points"),
-    (ANSWER_ABS, "share of |attention| on the answer", " points"),
-    (NLL, "negative log-likelihood of prose", " nats"),
-];
+/// What a report begins with.
+const HEADLINES: [Shown<'static>; 6] = [ACCURACY, LOG_PROB, ANSWER, NOISE, ANSWER_ABS, NLL];
 
 /// A paired difference of two cases in a headline quantity.
 pub(crate) struct Headline {
-    pub(crate) quantity: &'static str,
-    pub(crate) unit: &'static str,
-    /// The other less the baseline, in the unit.
-    pub(crate) difference: Cell,
+    pub(crate) quantity: Spoken,
+    /// The other less the baseline, in the unit of the records.
+    pub(crate) difference: f64,
+    pub(crate) interval: Option<Interval>,
 }
 
 /// Two cases and how they differ.
@@ -89,11 +83,12 @@ pub(crate) fn headlines(frame: &Frame) -> Vec<Versus> {
     let written = frame.headline() == ANSWER.metric;
     let versus = |(a, b): &(Case, Case)| {
         let mut prompts = 0;
-        let shown = HEADLINES.iter().filter(|(shown, ..)| !(written && *shown == ANSWER_ABS));
-        let headline = |&(shown, quantity, unit): &(Shown<'static>, &'static str, &'static str)| {
-            let (n, difference) = difference(frame, a, b, shown)?;
+        let shown = HEADLINES.iter().filter(|shown| !(written && **shown == ANSWER_ABS));
+        let headline = |shown: &Shown<'static>| {
+            let (n, cell) = difference(frame, a, b, *shown)?;
             prompts = prompts.max(n);
-            Some(Headline { quantity, unit, difference })
+            let quantity = Spoken::of(shown.metric, shown.region, None);
+            Some(Headline { quantity, difference: cell.exact?, interval: cell.interval })
         };
         let headlines: Vec<Headline> = shown.filter_map(headline).collect();
         Versus { of: a.clone(), name: name(frame, b), baseline: name(frame, a), prompts, headlines }

@@ -11,6 +11,7 @@ mod outliers;
 mod roles;
 mod sheet;
 mod shots;
+mod spoken;
 mod text;
 
 pub(crate) use ablate::{Delta, Effect, Effects, Knockout};
@@ -19,6 +20,7 @@ pub(crate) use means::cities_name;
 pub(crate) use roles::ROLES;
 pub(crate) use sheet::{numbers, words, Cell, Column, Sheet};
 pub(crate) use shots::robustness;
+pub(crate) use spoken::Spoken;
 pub(crate) use text::table;
 pub use text::{json, text};
 

@@ -71,6 +71,27 @@ impl Sheet {
         Self { detail: true, ..self }
     }
 
+    /// What a row is about: `diff, 4096 tokens, N=1 R=1`.
+    pub(crate) fn about(&self, row: &[Cell]) -> String {
+        let is_key = |&(at, column): &(usize, &Column)| (at == 0 || column.key) && !row[at].is_none();
+        let words = |(at, column): (usize, &Column)| {
+            let (heading, text) = (column.heading.trim_end_matches(" %"), &row[at].text);
+            match heading {
+                "tokens" | "windows" => format!("{text} {heading}"),
+                "prompts" if text == "1" => "1 prompt".to_owned(),
+                "prompts" => format!("{text} prompts"),
+                "condition" if text == "none" => "untreated".to_owned(),
+                "depth" => format!("at depth {text} %"),
+                "heads" if text == "1" => "1 head".to_owned(),
+                "heads" => if text.starts_with("only ") { text.replace("only", "only head") } else { format!("{text} heads") },
+                "layer" | "head" => format!("{heading} {text}"),
+                _ if column.number => format!("{heading}={text}"),
+                _ => text.clone(),
+            }
+        };
+        self.columns.iter().enumerate().filter(is_key).map(words).collect::<Vec<_>>().join(", ")
+    }
+
     /// The table without the columns, but the first, that say nothing in any row; nothing if no number is left.
     pub(crate) fn trimmed(mut self) -> Option<Self> {
         let says = |i: usize| i == 0 || self.rows.iter().any(|row| !row[i].is_none());

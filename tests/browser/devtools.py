@@ -45,11 +45,14 @@ class Page:
         os.close(from_browser)
         self.buffer, self.last, self.session = b"", 0, None
         self.troubles, self.requests, self.answers, self.loaded = [], [], {}, False
+        self.frames = []  # sessions of frames that run by themselves
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ["Page", "Runtime", "Log", "Network", "Performance"]:
             self.call(f"{domain}.enable")
+        self.call("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=False, flatten=True)
         self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
         self.resize(width, height)
 
     def close(self):
@@ -90,14 +93,18 @@ class Page:
             self.troubles.append(f"a dialog: {params['message']}")
         elif method == "Page.loadEventFired":
             self.loaded = True
+        elif method == "Target.attachedToTarget" and params["targetInfo"]["type"] == "iframe":
+            self.frames.append(params["sessionId"])
+        elif method == "Target.detachedFromTarget" and params["sessionId"] in self.frames:
+            self.frames.remove(params["sessionId"])
 
-    def call(self, method, seconds=60, **params):
-        """What the browser answers to a command."""
+    def call(self, method, seconds=60, session=None, **params):
+        """What the browser answers to a command to the page, or to a frame of it."""
         self.last += 1
         number = self.last
         command = {"id": number, "method": method, "params": params}
-        if self.session:
-            command["sessionId"] = self.session
+        if session or self.session:
+            command["sessionId"] = session or self.session
         os.write(self.write, json.dumps(command).encode() + b"\0")
         end = time.monotonic() + seconds
         while number not in self.answers:
@@ -118,21 +125,32 @@ class Page:
         self.until("document.documentElement?.dataset.ready === 'yes'", "the page is ready")
         return time.monotonic() - start
 
-    def js(self, expression):
-        """What an expression comes to."""
-        result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+    def js(self, expression, session=None):
+        """What an expression comes to, in the page or in a frame of it."""
+        result = self.call("Runtime.evaluate", session=session, expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in result:
             details = result["exceptionDetails"]
             raise RuntimeError(details.get("exception", {}).get("description", details["text"]))
         return result["result"].get("value")
 
-    def until(self, expression, what, seconds=60):
+    def until(self, expression, what, seconds=60, session=None):
         """Waits until an expression holds."""
         end = time.monotonic() + seconds
-        while not self.js(f"Boolean({expression})"):
+        while not self.js(f"Boolean({expression})", session):
             if time.monotonic() > end:
                 raise TimeoutError(f"not so after {seconds} s: {what}; troubles: {self.troubles}")
             self.message_or_wait(0.02)
+
+    def frame(self, seconds=30):
+        """The session of the frame that the page shows, whose troubles and requests are collected too."""
+        end = time.monotonic() + seconds
+        while not self.frames:
+            if time.monotonic() > end:
+                raise TimeoutError(f"there is no frame after {seconds} s; troubles: {self.troubles}")
+            self.message_or_wait(0.05)
+        for domain in ["Runtime", "Log", "Network"]:
+            self.call(f"{domain}.enable", session=self.frames[-1])
+        return self.frames[-1]
 
     def message_or_wait(self, seconds):
         message = self.message(seconds)
@@ -164,12 +182,12 @@ class Page:
         self.mouse("mousePressed", x, y, button="left", clickCount=1)
         self.mouse("mouseReleased", x, y, button="left", clickCount=1)
 
-    def screenshot(self, path):
-        """The whole page as a picture."""
+    def screenshot(self, path, whole=True):
+        """The whole page as a picture, or what is in view."""
         import base64
 
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 4000), "scale": 1}
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        shot = self.call("Page.captureScreenshot", **({"captureBeyondViewport": True, "clip": clip} if whole else {}))
         with open(path, "wb") as file:
             file.write(base64.b64decode(shot["data"]))

@@ -117,8 +117,9 @@ def treatments_are_a_switch_with_what_they_change(browser, tool, folder, shots):
     try:
         page.open(folder / "treated" / "explore.html")
         options = page.js("[...document.getElementById('treatment').options].map((option) => option.value)")
-        assert options == ["", "mask(noise)", "ablate(best:2:share_out)"], options
-        rows = page.js("[...document.querySelectorAll('#changes tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+        assert options == ["", "mask(noise)", "ablate(best:2:share_out)", "mask(noise)\ndifference", "ablate(best:2:share_out)\ndifference"], options
+        rows = page.js("[...document.querySelectorAll('#changes > table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+        assert len(rows) == 3
         for row, condition in zip(rows, options):
             assert abs(float(row[3]) - found[condition]) < 0.0006, f"{row}: {found[condition]}"
         page.js("toAnswer()")
@@ -134,11 +135,46 @@ def treatments_are_a_switch_with_what_they_change(browser, tool, folder, shots):
         page.js("panels[0].canvas.focus()")
         page.press("t", text="t")
         assert page.js("state.treatment") == "ablate(best:2:share_out)", "t goes to the next"
+        what_a_treatment_changes_is_a_map_and_words(page, records, shots)
         assert page.troubles == [], page.troubles
         if shots:
             page.screenshot(shots / "treated.png")
     finally:
         page.close()
+
+
+def what_a_treatment_changes_is_a_map_and_words(page, records, shots):
+    """The map of differences against the maps that it is of, and its words against results.csv."""
+    page.js("(() => { const s = document.getElementById('treatment'); s.value = 'mask(noise)\\ndifference'; s.dispatchEvent(new Event('change')); })()")
+    page.until("document.querySelectorAll('#reading tbody tr').length === 3", "the change is read beside what it is of")
+    page.js("read()")
+    for quantity in ["effective", "a1", "la2", "contribution"]:
+        change, treated, before = (shown(page, row, quantity)[0] for row in range(3))
+        assert abs(change - (treated - before)) < 1e-6, f"{quantity}: {change}, {treated}, {before}"
+    # A bin far from the rows that answer.
+    go(page, 700, 300)
+    assert "difference of the largest of 4 × 4" in page.js("document.getElementById('reading').textContent")
+    change = shown(page, 0, "effective")[0]
+    treated, before = page.js("""(async () => { const { head } = panels[0];
+        return Promise.all([head.treated, head.asItIs].map(async (of) => (await binOf(of, 'effective', 700, 300)).value)); })()""")
+    assert abs(change - (treated - before)) < 1e-6, f"{change}: {treated} and {before}"
+    page.js("fit()")
+    page.js("new Promise((done) => setTimeout(done, 500))")
+    assert page.js("state.scale.isSigned && state.scale.ramp === RAMPS.difference"), "its scale is its own"
+    # What is masked lost weight: noise in the middle of the text, in an answering row's bin, is not green.
+    assert "is less than as it is" in page.js("document.getElementById('scale-words').textContent")
+    words = page.js("document.getElementById('changes').textContent")
+    of = {row["condition"]: float(row["value"]) for row in records if row["metric"] == "answer_log_prob"}
+    assert f"{of['']:.3f} to {of['mask(noise)']:.3f}" in words, words
+    head = page.js("panels[0].head.name")
+    layer, number = head.split(".")
+    share = {row["condition"]: float(row["value"]) for row in records
+             if row["metric"] == "share_out" and row["region"] == "answer" and (row["layer"], row["head"]) == (layer, number)}
+    page.js("(() => { const s = document.getElementById('number'); s.value = 'share_out answer'; s.dispatchEvent(new Event('change')); })()")
+    label = page.js("panels[0].model.names.get(panels[0].head.name).label.textContent")
+    assert abs(float(label.replace("−", "-")) - 100 * (share["mask(noise)"] - share[""])) < 0.051, f"{label}: {share}"
+    if shots:
+        page.screenshot(shots / "change.png")
 
 
 def the_picture_has_the_colour_of_the_number(page):
@@ -216,6 +252,22 @@ def it_is_fast_enough(page):
     assert frames > 8, f"{frames} frames a second"
 
 
+def first_view_is_soon(browser, html):
+    """All heads and a map of each model, within a second. The best of three: others use this machine too."""
+    seconds = []
+    for _ in range(3):
+        page = devtools.Page(browser)
+        try:
+            page.open(html)
+            marks = dict(page.js("performance.getEntriesByType('mark').map((mark) => [mark.name, Math.round(mark.startTime)])"))
+            seconds.append((marks["first view"] / 1000, marks))
+        finally:
+            page.close()
+    best, marks = min(seconds, key=lambda found: found[0])
+    print(f"  first view after {best:.2f} s (of {[found for found, _ in seconds]}; marks of the best in ms: {marks})")
+    assert best < 1, f"the first view after {best} s"
+
+
 def it_fits_a_telephone_and_the_dark(page, shots):
     page.resize(400, 800, mobile=True)
     page.js("new Promise((done) => setTimeout(done, 500))")
@@ -252,11 +304,22 @@ def hostile_names_and_tokens_are_text(browser, tool, folder, shots):
         shown = page.js("document.body.innerText")
         assert "\u202e" not in page.js("document.getElementById('text').textContent"), "marks of direction are shown by number"
         assert "‹202e›" in shown and "</script>" in page.js("models[0].prompt.texts.join('')")
+        the_page_in_a_report_is_harmless_too(page, tool, folder, shots)
         assert page.troubles == [], page.troubles
         if shots:
             page.screenshot(shots / "hostile.png")
     finally:
         page.close()
+
+
+def the_page_in_a_report_is_harmless_too(page, tool, folder, shots):
+    run(tool, folder, "report", "hostile", "--explore", "-o", "hostile.html", "-q")
+    page.call("Page.navigate", url="file://" + str(folder / "hostile.html"))
+    frame = report.open_explorer(page)
+    assert page.js("document.title") != "owned" and page.js("document.querySelectorAll('img:not([src^=\"data:\"]), object, embed').length") == 0
+    assert page.js("document.title", frame) != "owned" and page.js("document.querySelectorAll('img, iframe, object, embed').length", frame) == 0
+    if shots:
+        page.screenshot(shots / "hostile-report.png")
 
 
 def long_prompts_say_what_is_pooled(browser, tool, folder):
@@ -304,9 +367,7 @@ def main():
         try:
             wall = page.open(html)
             metrics = {metric["name"]: metric["value"] for metric in page.call("Performance.getMetrics")["metrics"]}
-            first = page.js("Number(document.documentElement.dataset.firstView)")
-            assert 0 < first < 1000 * wall + 50, f"the first view after {first} ms"
-            print(f"  first view after {first / 1000:.2f} s")
+            first_view_is_soon(browser, html)
             print(f"  ready after {wall:.1f} s ({metrics['TaskDuration']:.1f} s of work), {html.stat().st_size / 1e6:.1f} MB")
             if shots:
                 shots.mkdir(parents=True, exist_ok=True)

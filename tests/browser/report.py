@@ -1,6 +1,7 @@
 """What `difftool report` is like in a real browser; explore.py runs it."""
 
 import subprocess
+import time
 
 import devtools
 
@@ -76,6 +77,46 @@ def it_fits_a_telephone_and_the_dark(page, shots):
     page.dark(False)
 
 
+def open_explorer(page):
+    """As a reader with a keyboard: to the summary of the explorer, Enter."""
+    page.until("document.querySelector('details.explorer summary')", "there is an explorer")
+    page.js("document.querySelector('details.explorer summary').focus()")
+    page.press("Enter", text="\r")
+    page.until("document.querySelector('details.explorer iframe')", "Enter opens it")
+    frame = page.frame()
+    page.until("document.documentElement.dataset.ready === 'yes'", "the explorer is ready", session=frame)
+    return frame
+
+
+def an_explorer_opens_in_the_report(page, shots):
+    assert page.js("document.querySelectorAll('iframe').length") == 0, "nothing is unpacked before it is opened"
+    start = time.monotonic()
+    frame = open_explorer(page)
+    inner = lambda expression: page.js(expression, frame)
+    print(f"  the explorer in the report is ready {time.monotonic() - start:.1f} s after it is opened")
+    assert inner("document.querySelectorAll('.head canvas').length") > 0 and inner("panels.length") == 2
+    # It cannot reach the report, and the report cannot reach it.
+    assert inner("(() => { try { return parent.document.title; } catch (error) { return error.name; } })()") == "SecurityError"
+    assert page.js("document.querySelector('iframe').contentDocument") is None
+    # Keys: Tab from the summary goes into the frame, and to its skip link first.
+    page.js("document.querySelector('details.explorer summary').focus()")
+    page.press("Tab")
+    page.until("document.activeElement.tagName === 'IFRAME'", "Tab goes into the frame")
+    page.until("document.activeElement.id === 'skip'", "the frame's skip link has the focus", session=frame)
+    page.press("Enter", text="\r")
+    page.until("document.activeElement.id === 'maps'", "it leads to the maps", session=frame)
+    assert page.js("location.protocol") == "file:" and inner("location.href") == "about:srcdoc"
+    quantity = inner("state.quantity")
+    inner("panels[0].canvas.focus()")
+    page.press("m", text="m")
+    page.until(f"state.quantity !== '{quantity}'", "keys reach the maps", session=frame)
+    if shots:
+        page.js("document.querySelector('details.explorer').scrollIntoView()")
+        inner("toAnswer()")
+        page.js("new Promise((done) => setTimeout(done, 1000))")
+        page.screenshot(shots / "report-explorer.png", whole=False)
+
+
 def check(browser, tool, folder, shots):
     """Two runs, compared, one of them with an explorer."""
     run(tool, folder, "needle", "--ctx", 512, "--samples", 3, "--needles", "1,2", "--out", "one", "-q")
@@ -84,6 +125,7 @@ def check(browser, tool, folder, shots):
     page = devtools.Page(browser)
     try:
         page.call("Page.navigate", url="file://" + str(folder / "report.html"))
+        page.until("document.readyState === 'complete'", "all of the page has been read")
         page.until("document.querySelectorAll('th button').length > 0", "the tables sort")
         the_skip_link_is_first_and_leads_to_what_was_found(page)
         a_table_is_one_tab_stop(page)
@@ -93,6 +135,10 @@ def check(browser, tool, folder, shots):
         if shots:
             page.screenshot(shots / "report.png")
         it_fits_a_telephone_and_the_dark(page, shots)
+        an_explorer_opens_in_the_report(page, shots)
+        run(tool, folder, "report", "explore", "--explore=link", "-o", "linked.html", "-q")
+        page.call("Page.navigate", url="file://" + str(folder / "linked.html"))
+        page.until("document.querySelectorAll('th button').length > 0", "the tables sort")
         link = page.js("[...document.querySelectorAll('a')].find((a) => a.textContent.startsWith('Walk around')).href")
         assert link == "file://" + str(folder / "explore" / "explore.html"), link
         page.call("Page.navigate", url="file://" + str(folder / "compared.html"))

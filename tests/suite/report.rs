@@ -1,5 +1,6 @@
 //! The binary from outside: `difftool report` on run folders made here, and everything a user can get wrong.
 
+use crate::common::tiny_model;
 use assert_cmd::Command;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -7,6 +8,7 @@ use difftool::manifest::{Manifest, ModelInfo, Output};
 use difftool::record::{Found, Identity, Record, Writer};
 use serde_json::json;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -425,10 +427,14 @@ fn every_table_is_in_the_contents_and_has_a_caption() {
     assert!(!page.contains("scope=\"col\"></th>"), "every heading has words");
     let alt = page.split(" alt=\"").nth(1).unwrap().split('"').next().unwrap();
     assert!(alt.starts_with("Needles found, in percent, by depth") && alt.contains("transformer and diff"), "{alt}");
+    assert!(
+        alt.contains("transformer, 4096 tokens, N=1, R=1, untreated, 10 prompts: accuracy 80.0 % [49.0, 94.3]"),
+        "{alt}"
+    );
 }
 
 #[test]
-fn runs_are_compared_and_their_explorers_linked() {
+fn runs_are_compared_in_words_that_a_reader_understands() {
     let scratch = Scratch::new(&Fixture::needle());
     let mut again = Fixture::needle();
     again.records.iter_mut().filter(|r| r.measure.metric == "share_abs").for_each(|r| {
@@ -436,19 +442,90 @@ fn runs_are_compared_and_their_explorers_linked() {
         r.measure.value = r.measure.value.map(|x| x + 0.1 + 0.001 * seed);
     });
     again.write(&scratch.path("an other"));
-    scratch.refuses(&["run", "an other", "--explore"], 2, &["none of the runs has a file explore.html"]);
-    fs::write(scratch.path("an other/explore.html"), "<p>maps</p>").unwrap();
-    fs::create_dir(scratch.path("pages")).unwrap();
-    scratch.report(&["run", "an other", "--compare", "--explore", "-o", "pages/all.html"]).assert().success();
-    let page = fs::read_to_string(scratch.path("pages/all.html")).unwrap();
-    assert!(page.contains("href=\"../an%20other/explore.html\""), "a link that moves with the page");
+    let page = scratch.stdout(&["run", "an other", "--compare"]);
     let comparison = page.split("id=\"comparison\"").nth(1).unwrap().split("</section>").next().unwrap();
-    assert!(comparison.contains("higher share_abs[answer]: +0.104"), "{comparison}");
-    assert!(comparison.contains("<caption>Differences"), "{comparison}");
+    let (found, table) = comparison.split_once("<table").unwrap();
+    for model in ["transformer", "diff"] {
+        let subject = format!("<bdi>an other against run, {model}, 4096 tokens, N=1 R=1, 10 prompts</bdi>");
+        assert!(found.contains(&subject), "{subject} is not in {found}");
+    }
+    assert!(
+        found.contains("<strong>higher share of |attention| on the answer: +10.4 points [+10.3, +10.6]"),
+        "{found}"
+    );
+    assert!(found.contains("undecided: accuracy: +0.0 points"), "{found}");
+    assert!(!found.contains("share_abs"), "names of files are for the table: {found}");
+    assert!(table.contains("<caption>Differences") && table.contains("share_abs[answer]"), "{table}");
     // The models of one run.
     let one = scratch.stdout(&["run", "--compare", "--format", "markdown"]);
-    assert!(one.contains("## Comparison") && one.contains("diff against transformer"), "{one}");
+    assert!(one.contains("## Comparison") && one.contains("diff against transformer, 4096 tokens"), "{one}");
     scratch.refuses(&["run", "--compare", "--format", "text"], 2, &["leave --compare and --explore out"]);
+}
+
+/// Explores a tiny model into a folder of a scratch.
+fn explore(scratch: &Scratch, folder: &str) {
+    tiny_model(&scratch.path("tiny"), "diff");
+    let mut command = Command::cargo_bin("difftool").unwrap();
+    command.current_dir(scratch.0.path()).args(["explore", "--model", "./tiny", "--ctx", "256", "--keep", "2", "-q"]);
+    command.args(["--out", folder]).assert().success();
+}
+
+/// The policy of a page.
+fn policy(page: &str) -> &str {
+    page.split(" content=\"default-src").nth(1).unwrap().split('"').next().unwrap()
+}
+
+#[test]
+fn explorers_are_in_the_report_and_its_policy_lets_nothing_but_them_in() {
+    let scratch = Scratch::new(&Fixture::needle());
+    scratch.refuses(&["run", "--explore"], 2, &["none of the runs has made a file explore.html"]);
+    explore(&scratch, "maps");
+    scratch.report(&["run", "maps", "--explore", "-o", "all.html"]).assert().success();
+    let page = fs::read_to_string(scratch.path("all.html")).unwrap();
+    let explorer = fs::read_to_string(scratch.path("maps/explore.html")).unwrap();
+    let held = page.split("<script type=\"text/plain\" id=\"page-2\">").nth(1).unwrap().split('<').next().unwrap();
+    let mut text = String::new();
+    let deflated = STANDARD.decode(held).unwrap();
+    flate2::read::DeflateDecoder::new(deflated.as_slice()).read_to_string(&mut text).unwrap();
+    assert_eq!(text, explorer);
+    assert!(held.len() < explorer.len() * 11 / 10, "{} for {}", held.len(), explorer.len());
+    assert!(
+        page.contains("id=\"run-2-explorer\"")
+            && page.contains("href=\"#run-2-explorer\"")
+            && !page.contains("<iframe")
+    );
+    let hashes = |policy: &str| -> Vec<String> {
+        policy.split('\'').filter(|part| part.starts_with("sha256-")).map(str::to_owned).collect()
+    };
+    let (outer, inner) = (hashes(policy(&page)), hashes(policy(&explorer)));
+    assert!(
+        outer.len() == 4 && inner.len() == 2 && inner.iter().all(|hash| outer.contains(hash)),
+        "{outer:?} {inner:?}"
+    );
+    assert!(!policy(&page).contains("unsafe") && policy(&page).starts_with(" 'none'; img-src data:; style-src "));
+}
+
+#[test]
+fn explorers_are_linked_if_that_is_asked_for() {
+    let scratch = Scratch::new(&Fixture::needle());
+    explore(&scratch, "the maps");
+    fs::create_dir(scratch.path("pages")).unwrap();
+    scratch.report(&["run", "the maps", "--explore=link", "-o", "pages/all.html"]).assert().success();
+    let page = fs::read_to_string(scratch.path("pages/all.html")).unwrap();
+    assert!(page.contains("href=\"../the%20maps/explore.html\""), "a link that moves with the page");
+    assert_eq!(page.matches("<script").count(), 1, "nothing is included");
+}
+
+#[test]
+fn a_page_that_the_run_did_not_write_is_not_taken_in() {
+    let scratch = Scratch::new(&Fixture::needle());
+    fs::write(scratch.path("run/explore.html"), "<script>alert(1)</script>").unwrap();
+    scratch.refuses(&["run", "--explore"], 2, &["none of the runs has made a file explore.html"]);
+    let output = Output::describe(&scratch.path("run"), "explore.html", None).unwrap();
+    edit(&scratch, |manifest| manifest["outputs"].as_array_mut().unwrap().push(json!(output)));
+    scratch.refuses(&["run", "--explore"], 1, &["run/explore.html is not a page as this version writes it"]);
+    fs::write(scratch.path("run/explore.html"), "<script>alert(2)</script>").unwrap();
+    scratch.refuses(&["run", "--explore"], 1, &["run/explore.html is not the file that the manifest"]);
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn unsigned_zero(x: f64, decimals: usize) -> f64 {
 }
 
 /// A difference with its interval: `+0.032 [-0.010, +0.054]`.
-pub(in crate::cmd) fn difference(row: &Row) -> String {
+pub(super) fn difference(row: &Row) -> String {
     let decimals = decimals(row);
     let signed = |x: f64| format!("{:+.*}", decimals, unsigned_zero(x, decimals));
     match row.lo.zip(row.hi) {
