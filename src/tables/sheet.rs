@@ -83,7 +83,13 @@ impl Sheet {
                 "condition" if text == "none" => "untreated".to_owned(),
                 "depth" => format!("at depth {text} %"),
                 "heads" if text == "1" => "1 head".to_owned(),
-                "heads" => if text.starts_with("only ") { text.replace("only", "only head") } else { format!("{text} heads") },
+                "heads" => {
+                    if text.starts_with("only ") {
+                        text.replace("only", "only head")
+                    } else {
+                        format!("{text} heads")
+                    }
+                }
                 "layer" | "head" => format!("{heading} {text}"),
                 _ if column.number => format!("{heading}={text}"),
                 _ => text.clone(),

@@ -3,7 +3,10 @@
 
 use crate::common::tiny_model;
 use assert_cmd::Command;
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine as _;
 use std::fs;
+use std::io::Read as _;
 use tempfile::TempDir;
 
 /// A scratch folder with a tiny model of each variant that is compared.
@@ -136,6 +139,47 @@ fn a_text_is_explored_too_and_its_tokens_cannot_leave_their_element() {
     // Contents, two parts that are seen first, the script of the page, the text, four heads in two parts each.
     assert_eq!(page.matches("<script").count(), 1 + 2 + 1 + 1 + 8);
     assert!(!page.contains("alert(1)<"));
+}
+
+/// A part of a blob of a page, inflated.
+fn part(page: &str, id: &str, place: &serde_json::Value) -> Vec<u8> {
+    let text = page.split(&format!("id=\"{id}\">")).nth(1).unwrap().split('<').next().unwrap();
+    let [start, length] = [0, 1].map(|i| place[i].as_u64().unwrap() as usize);
+    let mut bytes = Vec::new();
+    let deflated = &STANDARD.decode(text).unwrap()[start..start + length];
+    flate2::read::DeflateDecoder::new(deflated).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_a_sink_takes_of_a_row_is_what_its_tokens_leave() {
+    let dir = scratch();
+    tiny_model(&dir.path().join("sink"), "sink");
+    stdout(&dir, "explore --model ./sink --ctx 256 --keep 2 --out explored -q");
+    let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
+    let model = &contents(&page)["models"][0];
+    let index = &model["details"][0]["index"];
+    let taken = part(&page, "blob-0-0", &index["taken"][0]);
+    let taken: Vec<f32> = taken.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
+    assert_eq!(taken.len(), model["keep"]["tokens"].as_u64().unwrap() as usize);
+    let rows = &model["keep"]["answer_rows"][0];
+    let rows = rows["start"].as_u64().unwrap() as usize..rows["end"].as_u64().unwrap() as usize;
+    let answers = part(&page, "blob-0-0", &index["answers"][0]);
+    // Exponents of runs of 64 keys, then the low bytes of all steps, then the high ones.
+    let runs = rows.clone().map(|row| row / 64 + 1).sum::<usize>();
+    let codes = (answers.len() - runs) / 2;
+    let (mut run, mut code) = (0, 0);
+    for row in rows {
+        let mut sum = 0.0;
+        for key in 0..=row {
+            let step = f32::from(answers[run + key / 64] as i8).exp2();
+            sum += step * f32::from(i16::from_le_bytes([answers[runs + code], answers[runs + codes + code]]));
+            code += 1;
+        }
+        run += row / 64 + 1;
+        assert!(taken[row] > 1e-4 && (sum + taken[row] - 1.0).abs() < 1e-3, "{row}: {sum} and {}", taken[row]);
+    }
+    assert!(model["numbers"]["0.0"]["share_abs sink"].as_f64().unwrap() > 1e-4);
 }
 
 #[test]
