@@ -32,6 +32,9 @@ pub const WORDINGS: [[&str; 3]; 8] = [
 const EXAM_NEEDLES_MAX: usize = 8;
 const EXAM_QUESTIONS_MAX: usize = 3;
 
+/// What documents answer about a city that they do not name.
+const DECLINED: &str = "not in the text";
+
 /// What training documents are made of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -49,15 +52,31 @@ pub struct DocumentSpec {
     pub wordings: Vec<f64>,
     /// The probability that a document is a needle prompt in the format of the evaluation.
     pub exam: f64,
+    /// The probability that such a prompt asks for cities that are not in the text, and answers "not in the text".
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unanswerable: f64,
     /// The probability that a fact is about a made-up name rather than a training city.
     pub synthetic: f64,
     /// Digits of a fact's value (exams always have five).
     pub digits: usize,
 }
 
+fn is_zero(x: &f64) -> bool {
+    *x == 0.0
+}
+
 impl Default for DocumentSpec {
     fn default() -> Self {
-        Self { facts: [4, 12], restate: 2.0, prose: 0.5, wordings: vec![1.0], exam: 0.25, synthetic: 0.25, digits: 5 }
+        Self {
+            facts: [4, 12],
+            restate: 2.0,
+            prose: 0.5,
+            wordings: vec![1.0],
+            exam: 0.25,
+            unanswerable: 0.0,
+            synthetic: 0.25,
+            digits: 5,
+        }
     }
 }
 
@@ -68,7 +87,12 @@ impl DocumentSpec {
     /// A usage error that says which is wrong.
     pub fn check(&self) -> Result<()> {
         let [min, max] = self.facts;
-        for (name, value) in [("prose", self.prose), ("exam", self.exam), ("synthetic", self.synthetic)] {
+        for (name, value) in [
+            ("prose", self.prose),
+            ("exam", self.exam),
+            ("unanswerable", self.unanswerable),
+            ("synthetic", self.synthetic),
+        ] {
             if !(0.0..=1.0).contains(&value) {
                 bail_usage!("{name} = {value} is not between 0 and 1");
             }
@@ -124,7 +148,15 @@ pub fn document(
     spec.check()?;
     let mut rng = Rng::new(seed, "train document");
     let mut writer = Writer::new(tokenizer);
-    let mut facts = if rng.unit() < spec.exam { writer.exam(ctx_tok, seed, &mut rng, haystack)? } else { Vec::new() };
+    let mut facts = Vec::new();
+    if rng.unit() < spec.exam {
+        // No draw where nothing depends on it: documents of other specs stay as they are.
+        let cities = match spec.unanswerable > 0.0 && rng.unit() < spec.unanswerable {
+            true => CitySet::Absent,
+            false => CitySet::Train,
+        };
+        facts = writer.exam(ctx_tok, cities, seed, &mut rng, haystack)?;
+    }
     // Facts of an exam come on top, and can be restated in what follows it.
     let facts_max = facts.len() + spec.facts[0] + rng.below(spec.facts[1] - spec.facts[0] + 1);
     let mut prose = haystack.sentences(Rng::new(seed, "train prose"));
@@ -241,17 +273,26 @@ impl<'a> Writer<'a> {
         self.sentence(&sentence, if restated { value } else { 0..0 })
     }
 
-    /// Starts the document with a needle prompt of random numbers of needles and questions. Returns its facts.
-    fn exam(&mut self, ctx_tok: usize, seed: u64, rng: &mut Rng, haystack: &Haystack) -> Result<Vec<Fact>> {
+    /// Starts the document with a needle prompt of random numbers of needles and questions, which may be about cities that
+    /// are not there. Returns its facts.
+    fn exam(
+        &mut self,
+        ctx_tok: usize,
+        cities: CitySet,
+        seed: u64,
+        rng: &mut Rng,
+        haystack: &Haystack,
+    ) -> Result<Vec<Fact>> {
         // A needle takes some 17 tokens and a question 21, beside the instructions and a sentence of filler.
         let room = (ctx_tok.saturating_sub(80) / 24).max(1);
         let needles = 1 + rng.below(EXAM_NEEDLES_MAX.min(room));
         let retrieve = 1 + rng.below(EXAM_QUESTIONS_MAX.min(needles).min(room + 1 - needles));
         let depth_pct = 100.0 * rng.unit();
-        let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities: CitySet::Train };
-        let prompt = needle::build_from(&spec, seed, ["train exam", "train exam prose"], self.tokenizer, haystack)?;
+        let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities };
+        let streams = ["train exam", "train exam prose", "train absent"];
+        let prompt = needle::build_from(&spec, seed, streams, Some(DECLINED), self.tokenizer, haystack)?;
         self.document.digit = vec![0; prompt.ids.len()];
-        for query in &prompt.queries {
+        for query in prompt.queries.iter().filter(|query| query.is_answerable()) {
             for (i, token) in query.predicted.clone().enumerate() {
                 self.document.digit[token] = i as u8 + 1;
             }
@@ -299,6 +340,25 @@ mod tests {
                 assert!(document.ids[0] == 0 && document.ids[1..].iter().all(|&id| id > 2));
             }
         }
+    }
+
+    #[test]
+    fn exams_about_cities_that_are_not_there_answer_that_they_are_not() {
+        let spec = |unanswerable| DocumentSpec { exam: 1.0, unanswerable, ..DocumentSpec::default() };
+        let declined = |unanswerable| {
+            let declines = |seed: &u64| text(&made(&spec(unanswerable), 400, *seed)).contains(DECLINED);
+            (0..200).filter(declines).count()
+        };
+        assert_eq!((declined(0.0), declined(1.0)), (0, 200));
+        assert!((30..70).contains(&declined(0.25)), "{}", declined(0.25));
+        let document = made(&spec(1.0), 400, 3);
+        let exam = Tokenizer::embedded().encode(&text(&document)).unwrap();
+        let (end, _) = text(&document).match_indices(DECLINED).next().unwrap();
+        let before = exam.offsets.iter().take_while(|(_, stop)| *stop < end).count();
+        assert!(
+            document.digit[..before].iter().all(|&digit| digit == 0),
+            "nothing was stated before, so nothing is recalled"
+        );
     }
 
     #[test]

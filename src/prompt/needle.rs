@@ -101,22 +101,26 @@ pub(super) fn distinct_values(n: usize, rng: &mut Rng) -> Vec<String> {
 /// Usage errors if the spec is inconsistent, the context too short for the needles or the haystack too short for the
 /// context; an error that names the city and the seed if the tokenizer has no boundary where a value begins.
 pub fn build(spec: &NeedleSpec, seed: u64, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Prompt> {
-    build_from(spec, seed, ["needle", "prose"], tokenizer, haystack)
+    build_from(spec, seed, ["needle", "prose", "absent"], None, tokenizer, haystack)
 }
 
-/// [`build`] with named streams of random numbers, for the needles and for the prose, so that training and evaluation
-/// never share a prompt.
+/// [`build`] with named streams of random numbers, for the needles, for the prose and for cities that are not in the text, so
+/// that training and evaluation never share a prompt. `declined` is what is answered about such cities instead of a number.
 pub(super) fn build_from(
     spec: &NeedleSpec,
     seed: u64,
-    streams: [&str; 2],
+    streams: [&str; 3],
+    declined: Option<&str>,
     tokenizer: &Tokenizer,
     haystack: &Haystack,
 ) -> Result<Prompt> {
     spec.check()?;
     let mut plan = Plan::draw(spec, Rng::new(seed, streams[0]));
     if spec.cities == CitySet::Absent {
-        plan.ask_for_others(spec, Rng::new(seed, "absent"));
+        plan.ask_for_others(spec, Rng::new(seed, streams[2]));
+        if let Some(declined) = declined {
+            plan.absent.iter_mut().for_each(|(_, answer)| *answer = declined.to_owned());
+        }
     }
     let mut filler = filler(&plan, spec.ctx_tok, Rng::new(seed, streams[1]), tokenizer, haystack)?;
     loop {

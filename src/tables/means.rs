@@ -32,7 +32,7 @@ pub(super) const GENERATED: Shown<'static> = hits("generated exact %", "generate
 pub(super) const ANSWER_NO_SINKS: Shown<'static> =
     share("answer without sinks %", "share_abs_no_sinks", Some("answer"));
 pub(super) const NOISE_NO_SINKS: Shown<'static> = share("noise without sinks %", "noise_abs_no_sinks", None);
-const NUMBER: Shown<'static> = hits("makes a number up %", "said_number");
+const NUMBER: Shown<'static> = hits("says a number %", "said_number");
 const OTHER_NEEDLE: Shown<'static> = hits("another city's %", "said_other_needle");
 const SAID_LOG_PROB: Shown<'static> = number("log-prob of what it says (nats)", "said_log_prob", None);
 const TOKEN_FLIPS: Shown<'static> = share("top token flips %", "top_token_flips", None);

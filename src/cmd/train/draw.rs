@@ -32,7 +32,7 @@ pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &Fi
         panel("unseen prompts, one needle", "exact match (fraction)", share, curves_of(|line| line.one_needle)),
         panel("unseen prompts, N=2 R=2", "exact match (fraction)", share, curves_of(|line| line.two_needles)),
         panel(
-            "what attention weighs together, before its norm",
+            "what a head weighs together, before its norm",
             "root mean square",
             None,
             curves_of(|line| line.context_rms),
