@@ -138,7 +138,7 @@ impl Numbers {
             return all.collect();
         };
         let of = |word: &&str| all.clone().filter(|row| row[at].text == **word).collect::<Vec<_>>();
-        words.iter().map(|word| of(word)).find(|rows| !rows.is_empty()).unwrap_or_default()
+        words.iter().map(of).find(|rows| !rows.is_empty()).unwrap_or_default()
     }
 }
 
