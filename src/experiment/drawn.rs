@@ -16,8 +16,8 @@ use std::sync::atomic::AtomicBool;
 /// Pixels of a figure, at most: those of [`crate::plot`], found out before anything is measured.
 const MOST_PIXELS: u64 = 36_000_000;
 
-/// Bytes of a pixel while a figure is drawn finer than it is saved, and its texts are put on a copy, as measured.
-const PIXEL_BYTES: u64 = 20;
+/// Bytes of a pixel while a figure is saved, as measured: with its transparency, without, and compressed.
+const PIXEL_BYTES: u64 = 10;
 
 /// Bytes of a bin of a whole map: it holds a sum, a count and its value while the heads are gathered.
 const FULL_BIN_BYTES: u64 = 24;

@@ -116,6 +116,7 @@ pub fn run(
     let ar_max_count = names.contains(&MeasureName::Nll).then(|| setup.ar_max_count());
     let keys = setup.keys(&cells, &names, ar_max_count);
     setup.references()?;
+    give_back_everywhere(); // and what passes took that found out which heads are meant
     let (folder, mut store) = open(setup, part, &keys)?;
     let resumed = store.finished.len();
     let todo = &cells[resumed..];

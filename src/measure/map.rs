@@ -121,6 +121,9 @@ fn within((start, end): (usize, Option<usize>), n_tok: usize) -> Range<usize> {
 /// Bytes of a bin while the map of its head is pooled and turned into a grid with its counts of pairs, as measured.
 const BIN_BYTES: u64 = 18;
 
+/// Bytes of a bin of the mean over heads while it is taken: a sum and a count.
+const MEAN_BYTES: u64 = 16;
+
 impl Measure for MapMeasure {
     fn memory_bytes(&self, extent: &Extent) -> u64 {
         let of = |all: usize, asked: &Option<Vec<usize>>| asked.as_ref().map_or(all, Vec::len);
@@ -130,7 +133,9 @@ impl Measure for MapMeasure {
         let tokens = |span| within(span, extent.ctx_tok).len();
         let (queries, keys) = (tokens(self.spec.queries), tokens(self.spec.keys));
         let bins = |tokens: usize| self.spec.bins.map_or(tokens, |bins| bins.min(tokens)) as u64;
-        (heads * quantities) as u64 * (BIN_BYTES * bins(queries) * bins(keys) + 16 * queries as u64)
+        let map = bins(queries) * bins(keys);
+        let mean = if self.spec.by_head { 0 } else { MEAN_BYTES * map };
+        quantities as u64 * (heads as u64 * (BIN_BYTES * map + 16 * queries as u64) + mean)
     }
 
     fn showing_bytes(&self) -> u64 {

@@ -295,6 +295,15 @@ mod tests {
     }
 
     #[test]
+    fn a_text_is_cut_into_tokens_once_and_not_for_every_window() {
+        let (tokens, tokenizer) = (TokensOf::default(), Tokenizer::embedded());
+        let [first, again] = [(); 2].map(|()| tokens.get(RIVER, tokenizer).unwrap());
+        assert!(Arc::ptr_eq(&first, &again));
+        let copy = tokens.clone(); // as every clone of the text has it
+        assert!(Arc::ptr_eq(&first, &copy.get(RIVER, tokenizer).unwrap()));
+    }
+
+    #[test]
     fn the_windows_of_a_text_are_its_tokens_in_order() {
         let tokenizer = Tokenizer::embedded();
         let text = own(RIVER);
