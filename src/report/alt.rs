@@ -2,7 +2,7 @@
 //! have them all.
 
 use super::figure::Figure;
-use crate::tables::{Cell, Sheet};
+use crate::tables::{Cell, Role, Sheet, ROLES};
 
 /// Rows of a table that are told one by one; of more the least and the most.
 const ROWS: usize = 6;
@@ -11,20 +11,20 @@ const ROWS: usize = 6;
 struct Shown {
     file: &'static str,
     what: &'static str,
-    numbers: &'static [Numbers],
+    numbers: &'static [Numbers<'static>],
 }
 
 /// The main numbers of a table.
-struct Numbers {
+struct Numbers<'a> {
     /// Its id.
-    table: &'static str,
+    table: &'a str,
     /// Columns, by their names for programs.
-    columns: &'static [&'static str],
+    columns: &'a [&'a str],
     /// Only rows that have one of these words in the column of this name: the first of them that is there.
-    only: Option<(&'static str, &'static [&'static str])>,
+    only: Option<(&'a str, &'a [&'a str])>,
 }
 
-const fn all(table: &'static str, columns: &'static [&'static str]) -> Numbers {
+const fn all<'a>(table: &'a str, columns: &'a [&'a str]) -> Numbers<'a> {
     Numbers { table, columns, only: None }
 }
 
@@ -51,7 +51,7 @@ const SHOWN: [Shown; 10] = [
     Shown {
         file: "heads",
         what: "A grid of all layers and heads, coloured by what they are for",
-        numbers: &[all("heads", &["share_out[answer]", "share_abs[answer]"]), all("roles", &["score"])],
+        numbers: &[all("heads", &["share_out[answer]", "share_abs[answer]"])],
     },
     Shown {
         file: "heatmap",
@@ -85,11 +85,26 @@ const SHOWN: [Shown; 10] = [
 impl Figure {
     /// What is seen, of which models, its main numbers, and where all of them are.
     pub(super) fn alt(&self, models: &[&str], sheets: &[Sheet]) -> String {
+        if let Some(role) = self.role() {
+            let what = format!("A grid of all layers and heads, coloured by {}: {}", role.name, role.what);
+            let numbers = Numbers { only: Some(("role", &[role.name])), ..all("roles", &["score"]) };
+            return self.told(&what, &[numbers], models, sheets);
+        }
         let found = SHOWN.iter().find(|shown| self.file.starts_with(shown.file));
         let (what, numbers) = found.map_or(("Figure", &[][..]), |shown| (shown.what, shown.numbers));
+        self.told(what, numbers, models, sheets)
+    }
+
+    /// The role that heads are coloured by: of `heads-previous-token.png` previous token.
+    fn role(&self) -> Option<&'static Role> {
+        let name = self.file.strip_prefix("heads-")?.strip_suffix(".png")?;
+        ROLES.iter().find(|role| role.name.replace(' ', "-") == name)
+    }
+
+    fn told(&self, what: &str, numbers: &[Numbers<'_>], models: &[&str], sheets: &[Sheet]) -> String {
         let of = if models.is_empty() { String::new() } else { format!(", for {}", models.join(" and ")) };
         let pooled = self.pooling.as_ref().map(|pooling| format!(" ({pooling})")).unwrap_or_default();
-        let there = |numbers: &Numbers| {
+        let there = |numbers: &Numbers<'_>| {
             let sheet = sheets.iter().find(|sheet| sheet.id == numbers.table)?;
             Some((numbers.words(sheet)?, sheet.title))
         };
@@ -105,7 +120,7 @@ impl Figure {
     }
 }
 
-impl Numbers {
+impl Numbers<'_> {
     /// `By depth: diff, 4096 tokens: accuracy 80.0 % [49.0, 94.3]; …`; nothing if the table has no such numbers.
     fn words(&self, sheet: &Sheet) -> Option<String> {
         let place = |name: &&str| sheet.columns.iter().position(|column| column.name == **name);
@@ -186,6 +201,19 @@ mod tests {
         let alt = figure("accuracy.png").alt(&[], &[sheet(&rows)]);
         assert!(alt.contains("of 9 rows the least is a, N=1: accuracy 0.0 %"), "{alt}");
         assert!(alt.contains("; the most c, N=1: accuracy 80.0 %"), "{alt}");
+    }
+
+    #[test]
+    fn a_figure_of_a_role_tells_the_heads_of_that_role() {
+        let columns = vec![words("role").key(), words("head").key(), numbers("score")];
+        let row = |role: &str, head: &str| vec![Cell::words(role), Cell::words(head), Cell::count(Some(7))];
+        let rows = vec![row("induction", "2.0"), row("previous token", "1.3")];
+        let alt =
+            figure("heads-previous-token.png").alt(&[], &[Sheet::new("roles", "Roles", String::new(), columns, rows)]);
+        assert!(
+            alt.starts_with("A grid of all layers and heads, coloured by previous token: share on the token before")
+        );
+        assert!(alt.contains("Roles: previous token, 1.3: score 7.") && !alt.contains("induction"), "{alt}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod text;
 pub(crate) use ablate::{Delta, Effect, Effects, Knockout};
 pub(crate) use differences::{headlines, Versus};
 pub(crate) use means::cities_name;
-pub(crate) use roles::ROLES;
+pub(crate) use roles::{Role, ROLES};
 pub(crate) use sheet::{numbers, words, Cell, Column, Sheet};
 pub(crate) use shots::robustness;
 pub(crate) use spoken::Spoken;
