@@ -31,8 +31,8 @@ const SCRIPT: &str = concat!(
     include_str!("main.js"),
 );
 
-/// What of the budget is not for token pairs and pooled maps: style, script and words.
-const RESERVED: usize = 120_000;
+/// What of the budget is not for token pairs and pooled maps: style, script, and what is said of heads.
+const RESERVED: usize = 200_000;
 
 /// One model in the explorer, as it is or under a condition.
 pub struct Explored<'a> {

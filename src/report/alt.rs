@@ -213,7 +213,7 @@ mod tests {
         assert!(
             alt.starts_with("A grid of all layers and heads, coloured by previous token: share on the token before")
         );
-        assert!(alt.contains("Roles: previous token, 1.3: score 7.") && !alt.contains("induction"), "{alt}");
+        assert!(alt.contains("Roles: previous token, head 1.3: score 7.") && !alt.contains("induction"), "{alt}");
     }
 
     #[test]
