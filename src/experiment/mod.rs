@@ -50,10 +50,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// Memory of any run while prompts pass, however small, in bytes, as measured: code, and what the allocator holds.
-const ANY_RUN: u64 = 8 << 20;
+const ANY_RUN: u64 = 12 << 20;
 
 /// The same of each thread beside it.
 const ANY_THREAD: u64 = 8 << 20;
+
+/// Memory of a pass beside another for that of the same alone, as measured: what one has freed, the allocator does not lend to the
+/// other at once.
+const BESIDE: f64 = 1.2;
 
 /// Memory of showing what was found, whatever it is, in bytes, as measured: tables, the font, and a figure.
 const SHOWING: u64 = 20 << 20;
@@ -135,7 +139,8 @@ impl Setup {
         let tiles = |model: &Model| model.transformer.config.tile_bytes(ctx_tok);
         let thread = ANY_THREAD + self.models.iter().map(tiles).max().unwrap_or(0);
         let threads = thread * rayon::current_num_threads() as u64;
-        let pass = self.cell_bytes(ctx_tok) + self.measures_bytes(ctx_tok, measures);
+        let beside = if passes > 1 { BESIDE } else { 1.0 };
+        let pass = (beside * self.cell_bytes(ctx_tok) as f64) as u64 + self.measures_bytes(ctx_tok, measures);
         let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
         let per_head: u64 = measures.iter().map(|measure| measure.head_records()).sum();
         let heads = |model: &Model| {
