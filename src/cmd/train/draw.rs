@@ -31,12 +31,7 @@ pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &Fi
         panel("first digit of a stated number", "predicted (fraction)", share, curves_of(|line| Some(line.digit1_hit))),
         panel("unseen prompts, one needle", "exact match (fraction)", share, curves_of(|line| line.one_needle)),
         panel("unseen prompts, N=2 R=2", "exact match (fraction)", share, curves_of(|line| line.two_needles)),
-        panel(
-            "what a head weighs together, before its norm",
-            "root mean square",
-            None,
-            curves_of(|line| line.context_rms),
-        ),
+        panel("context before the head norm", "root mean square", None, curves_of(|line| line.context_rms)),
         panel("gradient of queries and keys", "norm", None, curves_of(|line| line.grad_norm_qk)),
         panel("lambda", "mean over heads", None, curves_of(|line| line.lambda)),
     ];
