@@ -2,6 +2,7 @@
 
 use super::names::{is_not_a_weight, other_name, source, source_in_memory, Rows, Source};
 use super::shard::{Shard, Stored};
+use super::transformer::{EMBEDDING, HEAD};
 use super::{Gguf, ModelConfig, Weights};
 use crate::files;
 use crate::hash::sha256;
@@ -20,10 +21,6 @@ pub const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// File name of the weights of diff-mlx.
 const DIFF_MLX_FILE: &str = "latest.safetensors";
-
-/// Our names of the output head and of the embedding.
-const HEAD: &str = "lm_head.weight";
-const EMBEDDING: &str = "model.embed_tokens.weight";
 
 /// Weights on disk, or built in.
 pub struct Checkpoint {

@@ -61,6 +61,8 @@ struct Names {
     layers: &'static str,
     /// Outside of layers.
     outside: &'static [Renamed],
+    /// Norms within a layer, where they are called otherwise than `within` says.
+    norms: &'static [Renamed],
     /// Within a layer, with `#` for a number.
     within: &'static [Renamed],
     /// Tensors of a layer that hold several of ours.
@@ -81,7 +83,8 @@ struct Fused {
     by_head: bool,
 }
 
-const LLAMA: Names = Names { layers: "model.layers", outside: &[], within: &[], fused: &[], transposed: false };
+const LLAMA: Names =
+    Names { layers: "model.layers", outside: &[], norms: &[], within: &[], fused: &[], transposed: false };
 const QKV: &[&str] = &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
 
 const PHI3: Names = Names {
@@ -99,6 +102,7 @@ const GPT2: Names = Names {
         ("model.embed_positions", "transformer.wpe"),
         ("model.norm", "transformer.ln_f"),
     ],
+    norms: &[],
     within: &[
         ("self_attn.o_proj", "attn.c_proj"),
         ("mlp.up_proj", "mlp.c_fc"),
@@ -117,6 +121,7 @@ const GPT_NEOX: Names = Names {
         ("model.norm", "gpt_neox.final_layer_norm"),
         ("lm_head", "embed_out"),
     ],
+    norms: &[],
     within: &[
         ("self_attn.o_proj", "attention.dense"),
         ("mlp.up_proj", "mlp.dense_h_to_4h"),
@@ -220,20 +225,10 @@ const GGUF: Names = Names {
 
 /// The same with norms before and after (Gemma).
 const GGUF_BOTH: Names = Names {
-    within: &[
-        ("input_layernorm", "attn_norm"),
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.o_proj", "attn_output"),
-        ("self_attn.q_norm", "attn_q_norm"),
-        ("self_attn.k_norm", "attn_k_norm"),
+    norms: &[
         ("post_attention_layernorm", "post_attention_norm"),
         ("pre_feedforward_layernorm", "ffn_norm"),
         ("post_feedforward_layernorm", "post_ffw_norm"),
-        ("mlp.gate_proj", "ffn_gate"),
-        ("mlp.up_proj", "ffn_up"),
-        ("mlp.down_proj", "ffn_down"),
     ],
     ..GGUF
 };
@@ -298,7 +293,7 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
 pub(super) fn source(config: &ModelConfig, name: &str, shape: &[usize]) -> Source {
     let names = config.family.names(config.norm_place);
     let Some((layer, rest)) = in_layer(name) else {
-        return of_model(config, Source::whole(renamed(names.outside, name), shape));
+        return of_model(config, Source::whole(renamed(&[names.outside], name), shape));
     };
     let expert = (config.family == Family::GptOss).then(|| rest.strip_prefix("mlp.experts.")).flatten();
     let source = match expert {
@@ -337,7 +332,7 @@ fn within(config: &ModelConfig, names: &Names, rest: &str, shape: &[usize]) -> S
     let (of, kind) = split_last(rest);
     let fused = names.fused.iter().find_map(|fused| Some((fused, fused.parts.iter().position(|&part| part == of)?)));
     let source = match fused {
-        None => Source::whole(renamed(names.within, rest), shape),
+        None => Source::whole(renamed(&[names.norms, names.within], rest), shape),
         Some((fused, part)) => fused_rows(config, fused, part, kind, shape),
     };
     if names.transposed {
@@ -394,14 +389,14 @@ fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> Source
     source
 }
 
-/// Their name: from the table by the whole name or by what has the weight, or else ours.
-fn renamed(table: &[Renamed], name: &str) -> String {
+/// Their name: from the first table that has it, by the whole name or by what has the weight, or else ours.
+fn renamed(tables: &[&[Renamed]], name: &str) -> String {
     let number = name.split('.').find(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
     let pattern = match number {
         Some(number) => name.replacen(&format!(".{number}."), ".#.", 1),
         None => name.to_owned(),
     };
-    let find = |ours: &str| table.iter().find(|(name, _)| *name == ours).map(|(_, theirs)| *theirs);
+    let find = |ours: &str| tables.iter().copied().flatten().find(|(name, _)| *name == ours).map(|(_, theirs)| *theirs);
     let (of, kind) = split_last(&pattern);
     let theirs = find(&pattern).map(str::to_owned).or_else(|| Some(format!("{}.{kind}", find(of)?)));
     theirs.unwrap_or(pattern).replace('#', number.unwrap_or_default())
@@ -419,10 +414,10 @@ mod tests {
     #[test]
     fn names_are_found_by_the_whole_or_by_what_has_the_weight_and_keep_their_number() {
         let table = [("mlp.experts.#.up_proj", "moe.#.w3"), ("norm.weight", "norm.scale"), ("mlp.gate", "router")];
-        assert_eq!(renamed(&table, "mlp.experts.12.up_proj.weight"), "moe.12.w3.weight");
-        assert_eq!(renamed(&table, "norm.weight"), "norm.scale");
-        assert_eq!(renamed(&table, "mlp.gate.bias"), "router.bias");
-        assert_eq!(renamed(&table, "mlp.experts.3.down_proj.weight"), "mlp.experts.3.down_proj.weight");
-        assert_eq!(renamed(&table, "lambda"), "lambda");
+        assert_eq!(renamed(&[&table], "mlp.experts.12.up_proj.weight"), "moe.12.w3.weight");
+        assert_eq!(renamed(&[&table], "norm.weight"), "norm.scale");
+        assert_eq!(renamed(&[&table], "mlp.gate.bias"), "router.bias");
+        assert_eq!(renamed(&[&table], "mlp.experts.3.down_proj.weight"), "mlp.experts.3.down_proj.weight");
+        assert_eq!(renamed(&[&table], "lambda"), "lambda");
     }
 }

@@ -13,8 +13,8 @@ use candle_core::Tensor;
 use std::sync::{Arc, OnceLock};
 
 /// Our names of the embedding and the output head, and what those of layers begin with.
-const EMBEDDING: &str = "model.embed_tokens.weight";
-const HEAD: &str = "lm_head.weight";
+pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
+pub(super) const HEAD: &str = "lm_head.weight";
 const LAYERS: &str = "model.layers.";
 
 /// Rows that an MLP works on at once.
@@ -247,13 +247,19 @@ impl Written {
     /// If one is missing.
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
-        let o = Linear::load(&format!("{prefix}.self_attn.o_proj"), config.bias.out, weights)?;
+        let (o, extras) = output(config, layer, &format!("{prefix}.self_attn"), weights)?;
         let after = (config.norm_place != NormPlace::Before)
             .then(|| Norm::load(config, &format!("{prefix}.{}", config.norm_names().after_attention), weights));
-        let mut take = |name: &str| weights.take(&format!("{prefix}.self_attn.{name}"));
-        let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &mut take)?;
-        Ok(Self { o: o.scaled(config.residual_scale)?, extras, after: after.transpose()? })
+        Ok(Self { o, extras, after: after.transpose()? })
     }
+}
+
+/// Takes the output projection of an attention layer, and what its variant adds before it.
+fn output(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<(Linear, Extras)> {
+    let o = Linear::load(&format!("{prefix}.o_proj"), config.bias.out, weights)?.scaled(config.residual_scale)?;
+    let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
+    let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &mut take)?;
+    Ok((o, extras))
 }
 
 impl Block {
@@ -389,7 +395,6 @@ impl Attention {
         let mut linear = |name: &str, bias| Linear::load(&format!("{prefix}.{name}"), bias, weights);
         let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(name, config.bias.qkv));
         let (q, k, v) = (q?, k?, v?);
-        let o = linear("o_proj", config.bias.out)?.scaled(config.residual_scale)?;
         let mut norm = |kind: QkNorm, name: &str, heads: usize| {
             let name = format!("{prefix}.{name}");
             match kind {
@@ -401,8 +406,7 @@ impl Attention {
             Ok((kind, [norm(kind, "q_norm", config.query_heads())?, norm(kind, "k_norm", config.key_heads())?]))
         };
         let qk_norm = config.qk_norm.map(&mut norms).transpose()?;
-        let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
-        let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &mut take)?;
+        let (o, extras) = output(config, layer, prefix, weights)?;
         let style = match config.positions {
             Positions::Rotary { style, .. } => style,
             Positions::Learned { .. } => RopeStyle::Half,
