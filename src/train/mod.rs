@@ -23,7 +23,8 @@ pub use log::{EvalLine, LogLine};
 pub use spec::*;
 pub use step::{step, tensors, variables, Stepped};
 pub use summary::{
-    contrasts, inside, summarise, write as write_summary, Inside, Level, VariantSummary, INSIDE, LEARNED, TIMES,
+    contrasts, inside, summarise, write as write_summary, Contrasted, Inside, Level, VariantSummary, INSIDE, LEARNED,
+    TIMES,
 };
 pub use watch::LayerLine;
 

@@ -4,7 +4,7 @@
 //! The unit is the seed: an interval is that of the mean over seeds. Fewer than three have none.
 
 use super::course::{Course, CourseLine};
-use super::spec::{TrainRun, TrainSpec};
+use super::spec::{Contrast, TrainRun, TrainSpec};
 use crate::files;
 use crate::stats::{mean, student, Interval};
 use anyhow::Result;
@@ -57,6 +57,19 @@ pub struct Level {
     pub interval: Option<Interval>,
 }
 
+/// A contrast at the end of training, over the seeds that all its variants have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contrasted {
+    /// Name in the spec.
+    pub name: String,
+    /// Seeds.
+    pub seeds: usize,
+    /// Of first digits predicted.
+    pub first_digit: Level,
+    /// Of unseen prompts with one needle answered exactly, as far as they were asked.
+    pub one_needle: Option<Level>,
+}
+
 /// What went on in a variant at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inside {
@@ -72,6 +85,9 @@ pub struct Inside {
 
 /// A quantity of a line.
 type Quantity = fn(&CourseLine) -> Option<f64>;
+
+/// What a course came to.
+type Outcome = fn(&[CourseLine]) -> Option<f64>;
 
 /// What is looked at inside: heading and quantity.
 pub const INSIDE: [(&str, Quantity); 5] = [
@@ -117,21 +133,33 @@ fn of_variant(spec: &TrainSpec, course: &Course, variant: usize) -> Option<Varia
     })
 }
 
-/// Every contrast of the spec that finished runs tell of: first digits at the end, the mean of some variants less that of
-/// others, seed by seed. Name, seeds, and the level.
-pub fn contrasts(spec: &TrainSpec, course: &Course) -> Vec<(String, usize, Level)> {
-    let ends = |variant: &String, seed: u64| {
-        let index = spec.variants.iter().position(|other| other.name == *variant)?;
-        finished(spec, course, index).find(|(run, _)| run.seed == seed).and_then(|(_, lines)| end(lines))
+/// Every contrast of the spec that finished runs tell of: the mean of some variants at the end less that of others, seed by
+/// seed.
+pub fn contrasts(spec: &TrainSpec, course: &Course) -> Vec<Contrasted> {
+    let of_contrast = |contrast: &Contrast| {
+        let differences = |outcome: Outcome| -> Vec<f64> {
+            let of = |variants: &[String], seed| {
+                let ends = variants.iter().map(|variant| outcome(of_seed(spec, course, variant, seed)?));
+                mean(&ends.collect::<Option<Vec<_>>>()?)
+            };
+            let difference = |&seed: &u64| Some(of(&contrast.of, seed)? - of(&contrast.less, seed)?);
+            spec.seeds().iter().filter_map(difference).collect()
+        };
+        let first_digits = differences(end);
+        Some(Contrasted {
+            name: contrast.name.clone(),
+            seeds: first_digits.len(),
+            first_digit: level(&first_digits)?,
+            one_needle: level(&differences(one_needle)),
+        })
     };
-    let of = |variants: &[String], seed| mean(&variants.iter().map(|v| ends(v, seed)).collect::<Option<Vec<_>>>()?);
-    let mut found = Vec::new();
-    for contrast in &spec.contrasts {
-        let difference = |&seed: &u64| Some(of(&contrast.of, seed)? - of(&contrast.less, seed)?);
-        let differences: Vec<f64> = spec.seeds().iter().filter_map(difference).collect();
-        found.extend(level(&differences).map(|level| (contrast.name.clone(), differences.len(), level)));
-    }
-    found
+    spec.contrasts.iter().filter_map(of_contrast).collect()
+}
+
+/// The course of a variant's finished run from a seed.
+fn of_seed<'a>(spec: &TrainSpec, course: &'a Course, variant: &str, seed: u64) -> Option<&'a [CourseLine]> {
+    let index = spec.variants.iter().position(|other| other.name == variant)?;
+    finished(spec, course, index).find(|(run, _)| run.seed == seed).map(|(_, lines)| lines)
 }
 
 /// What went on in each variant at each of [`TIMES`].
@@ -208,7 +236,6 @@ pub fn write(lines: &[VariantSummary], path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spec::Contrast;
     use super::*;
 
     fn run(variant: usize, seed: u64, course: &[(usize, usize, f64)]) -> (TrainRun, Vec<CourseLine>) {
@@ -217,6 +244,7 @@ mod tests {
             ctx_tok,
             digit1_hit,
             context_rms: Some(digit1_hit / 2.0),
+            one_needle: (seed < 3).then_some(digit1_hit),
             ..CourseLine::default()
         };
         (TrainRun { name: format!("{variant}/seed-{seed}"), variant, seed }, course.iter().map(line).collect())
@@ -257,8 +285,11 @@ mod tests {
     fn contrasts_are_of_seeds_that_all_their_variants_have() {
         let (spec, course) = study();
         let found = contrasts(&spec, &course);
-        assert_eq!((found.len(), found[0].0.as_str(), found[0].1), (1, "norm", 3));
-        assert!((found[0].2.mean - 0.25).abs() < 1e-12 && found[0].2.interval.is_some());
+        assert_eq!((found.len(), found[0].name.as_str(), found[0].seeds), (1, "norm", 3));
+        assert!((found[0].first_digit.mean - 0.25).abs() < 1e-12 && found[0].first_digit.interval.is_some());
+        // A quarter of the prompts more, of the two seeds that were asked.
+        let one_needle = found[0].one_needle.unwrap();
+        assert!((one_needle.mean - 0.25).abs() < 1e-12 && one_needle.interval.is_none());
         let none = Course::of_runs(vec![run(0, 1, &[(1, 128, 0.5)])]);
         assert_eq!(contrasts(&spec, &none), []);
     }

@@ -2,7 +2,7 @@
 
 use crate::stats::{Interval, LEAST_SEEDS};
 use crate::table::{left, percent, points, right, short, Table};
-use crate::train::{contrasts, inside, Course, Level, TrainSpec, VariantSummary, INSIDE};
+use crate::train::{contrasts, inside, Contrasted, Course, Level, TrainSpec, VariantSummary, INSIDE};
 use anyhow::Result;
 use std::io::Write;
 
@@ -20,7 +20,7 @@ pub(super) fn summary(spec: &TrainSpec, course: &Course, lines: &[VariantSummary
         }
     }
     if let Some(table) = of_contrasts(spec, course) {
-        writeln!(out, "\nContrasts: first digits at the end, paired by seed.\n\n{table}")?;
+        writeln!(out, "\nContrasts: first digits, and prompts with one needle answered exactly, at the end; points, paired by\nseed [95 %].\n\n{table}")?;
     }
     writeln!(out, "\nInside: means over the seeds that got there [95 %].\n\n{}", on_the_way(spec, course))?;
     Ok(())
@@ -56,10 +56,12 @@ fn recall(lines: &[VariantSummary], first: &str) -> Table {
 }
 
 fn of_contrasts(spec: &TrainSpec, course: &Course) -> Option<Table> {
-    let mut table = Table::new(&[left("contrast"), right("seeds"), right("points [95 %]")]);
+    let mut table = Table::new(&[left("contrast"), right("seeds"), right("first digits"), right("one needle")]);
     let found = contrasts(spec, course);
-    for (name, seeds, Level { mean, interval }) in &found {
-        table.row([name.clone(), seeds.to_string(), within(*mean, *interval, points)]);
+    for Contrasted { name, seeds, first_digit, one_needle } in &found {
+        let level = |Level { mean, interval }: &Level| within(*mean, *interval, points);
+        let needle = one_needle.as_ref().map_or("-".to_owned(), level);
+        table.row([name.clone(), seeds.to_string(), level(first_digit), needle]);
     }
     (!found.is_empty()).then_some(table)
 }
