@@ -3,6 +3,7 @@
 
 use crate::error::Usage;
 use anyhow::{ensure, Context, Result};
+use serde::de::DeserializeOwned;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -112,7 +113,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<(
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn replace_csv<'a, L: Serialize + 'a>(path: &Path, lines: impl IntoIterator<Item = &'a L>) -> Result<()> {
+pub fn replace_csv(path: &Path, lines: impl IntoIterator<Item = impl Serialize>) -> Result<()> {
     replace(path, |partial| {
         let mut csv = csv::Writer::from_path(partial)?;
         for line in lines {
@@ -120,6 +121,15 @@ pub fn replace_csv<'a, L: Serialize + 'a>(path: &Path, lines: impl IntoIterator<
         }
         Ok(csv.flush()?)
     })
+}
+
+/// The lines of a CSV file of its own layout, each as it is read.
+///
+/// # Errors
+/// Names the file that cannot be read, or whose line is none of these.
+pub fn csv_lines<L: DeserializeOwned>(path: &Path) -> Result<impl Iterator<Item = Result<L>>> {
+    let (lines, path) = (csv::Reader::from_reader(open(path)?).into_deserialize(), path.to_owned());
+    Ok(lines.map(move |line| line.with_context(|| format!("cannot read {}", path.display()))))
 }
 
 /// The bytes of a file that has no more than `most`.

@@ -77,8 +77,8 @@ pub fn keep_freed() {
 
 /// Gives memory that is freed back to the system after [`SOON`] instead of after a second: passes of a measurement hold a
 /// fifth to a third less (measured: 1k and 4k tokens, two threads), for a tenth of the time of models of 1 M parameters and
-/// none that could be measured of 1 B; and
-/// what they hold no longer depends on how fast they are, so that it can be said beforehand.
+/// none that could be measured of 1 B. What they hold no longer depends on how fast they are, so that it can be said
+/// beforehand.
 pub fn free_soon() {
     set_purge_delay(SOON);
 }

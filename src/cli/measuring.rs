@@ -1,8 +1,8 @@
 //! The flags of the commands that measure.
 
 use super::{OnePromptArgs, OutputArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
-use crate::experiment::{MapKind, TokenSpan};
-use crate::measure::AR_MAX_COUNT;
+use crate::experiment::MapKind;
+use crate::measure::{TokenSpan, AR_MAX_COUNT};
 use crate::probe::Pooling;
 use crate::prompt::Order;
 use crate::quant::Scope;
@@ -147,10 +147,6 @@ pub struct HeatmapArgs {
     /// Write --data token by token instead of pooled
     #[arg(long, requires = "data")]
     pub full: bool,
-    /// The same prompt once more under a condition, as in "mask(noise)" or "ablate(0.3+2.1)", beside the untreated map; may
-    /// be repeated
-    #[arg(long, value_name = "CONDITION")]
-    pub condition: Vec<String>,
     /// The prompt.
     #[command(flatten)]
     pub prompt: OnePromptArgs,
@@ -169,10 +165,6 @@ pub struct ExploreArgs {
     /// those of the last layer)
     #[arg(long, default_value_t = 8, value_name = "N")]
     pub keep: usize,
-    /// The same prompt once more under a condition, as in "mask(noise)" or "ablate(0.3+2.1)", to switch to in the page; may
-    /// be repeated
-    #[arg(long, value_name = "CONDITION")]
-    pub condition: Vec<String>,
     /// Size of the page in MB, at most; token pairs are told more coarsely to fit [default: 15, or 40 beyond 8k tokens]
     #[arg(long, value_name = "MB")]
     pub max_mb: Option<usize>,

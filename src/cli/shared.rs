@@ -60,6 +60,10 @@ pub struct OnePromptArgs {
     /// Your own filler text instead of the embedded prose: a UTF-8 file, or a folder of them
     #[arg(long, value_name = "FILE|DIR")]
     pub haystack: Option<PathBuf>,
+    /// The same prompt once more under a condition, as in "mask(noise)" or "ablate(0.3+2.1)", beside the untreated pass; may
+    /// be repeated
+    #[arg(long, value_name = "CONDITION")]
+    pub condition: Vec<String>,
     /// Print the experiment file that does the same (`difftool run FILE`), and do nothing
     #[arg(long)]
     pub print_experiment: bool,

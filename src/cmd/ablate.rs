@@ -78,8 +78,7 @@ fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
     }
     names.extend(args.condition.iter().cloned());
     let mut conditions: Vec<Condition> = Vec::new();
-    for name in names {
-        let condition = name.parse().or_else(|error: String| bail_usage!("`conditions`: {error}"))?;
+    for condition in flags::conditions(&names)? {
         if !conditions.contains(&condition) {
             conditions.push(condition);
         }

@@ -17,6 +17,7 @@ use anyhow::{bail, Context, Result};
 /// # Errors
 /// As [`execute`].
 pub(super) fn preset(experiment: Experiment, output: &OutputArgs, part: &PartArgs) -> Result<()> {
+    experiment.check_maps()?;
     if part.print_experiment {
         return print_experiment(&experiment);
     }
@@ -58,9 +59,9 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
         if whole {
             write_pooled(&mut session, &found)?;
             drawn = draw(&mut session, &found);
-        }
-        if whole && session.output.gzip {
-            session.run.outputs.compress_results()?;
+            if session.output.gzip {
+                session.run.outputs.compress_results()?;
+            }
         }
         session.run.outputs.write_manifest(&session.setup)?;
     }

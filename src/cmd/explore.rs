@@ -4,7 +4,7 @@ use super::flags;
 use super::session::{Gathered, Session};
 use crate::cli::ExploreArgs;
 use crate::experiment::{Experiment, Explore, Show};
-use crate::explore::{ExploreMeasure, Explored, Explorer, ModelMaps, Page};
+use crate::explore::{ExploreMeasure, Explored, Explorer, ModelMaps};
 use crate::frame::{Frame, Pick};
 use crate::measure::{Place, NOISE};
 use crate::runfolder::EXPLORER;
@@ -27,11 +27,7 @@ const ANSWERS: [&str; 3] = ["exact", "answer_log_prob", "answer_first_rank"];
 /// Usage errors.
 pub(super) fn experiment(args: &ExploreArgs) -> Result<Experiment> {
     let experiment = flags::of_one_prompt(Show::Explore, &args.run, &args.prompt, args.text.as_deref())?;
-    let explore = Explore { keep: args.keep, max_mb: args.max_mb };
-    let conditions = flags::conditions(&args.condition)?;
-    let experiment = Experiment { explore: Some(explore), conditions, ..experiment };
-    experiment.check_maps()?;
-    Ok(experiment)
+    Ok(Experiment { explore: Some(Explore { keep: args.keep, max_mb: args.max_mb }), ..experiment })
 }
 
 /// Writes the page.
@@ -41,7 +37,7 @@ pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
     };
     let setup = &session.setup;
     let budget = setup.experiment.explore().budget(setup.grid.ctx_tok()[0]);
-    let page = explorer(session, maps, &found.frame, budget).page()?;
+    let page = explorer(session, maps, &found.frame, budget).html()?;
     write_page(session, &page, budget)
 }
 
@@ -87,14 +83,14 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
     }
 }
 
-fn write_page(session: &mut Session, page: &Page, budget: usize) -> Result<()> {
+fn write_page(session: &mut Session, page: &str, budget: usize) -> Result<()> {
     let path = session.run.outputs.place(EXPLORER, None);
     let cannot = || format!("cannot write {}", path.display());
-    File::create_new(&path).and_then(|mut file| file.write_all(page.html.as_bytes())).with_context(cannot)?;
+    File::create_new(&path).and_then(|mut file| file.write_all(page.as_bytes())).with_context(cannot)?;
     if !session.output.quiet {
         let mb = |bytes: usize| bytes as f64 / 1e6;
-        say!("{} ({:.1} MB): open it in a browser", path.display(), mb(page.html.len()));
-        if page.html.len() > budget {
+        say!("{} ({:.1} MB): open it in a browser", path.display(), mb(page.len()));
+        if page.len() > budget {
             say!("that is more than {:.0} MB: keep fewer heads with --keep", mb(budget));
         }
     }

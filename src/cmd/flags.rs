@@ -102,12 +102,13 @@ pub(super) fn of_one_prompt(
 ) -> Result<Experiment> {
     let why = format!("{} looks at one prompt", show.name());
     let ctx_tok = one_ctx_tok(prompt.ctx.as_ref(), &run.model, &run.reading, &why)?;
-    experiment(show, run, prompt.grid(ctx_tok, text), prompt.haystack.as_deref(), text)
+    let experiment = experiment(show, run, prompt.grid(ctx_tok, text), prompt.haystack.as_deref(), text)?;
+    Ok(Experiment { conditions: conditions(&prompt.condition)?, ..experiment })
 }
 
 /// Conditions by their names.
 pub(super) fn conditions(names: &[String]) -> Result<Vec<Condition>> {
-    let condition = |name: &String| name.parse().or_else(|error: String| bail_usage!("--condition: {error}"));
+    let condition = |name: &String| name.parse().or_else(|error: String| bail_usage!("`conditions`: {error}"));
     names.iter().map(condition).collect()
 }
 
@@ -197,7 +198,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 43] = [
+const FIELDS: [(&str, &str); 42] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -224,7 +225,6 @@ const FIELDS: [(&str, &str); 43] = [
     ("size_px", "--size"),
     ("data", "--data"),
     ("keep", "--keep"),
-    ("condition", "--condition"),
     ("keys", "--key"),
     ("full", "--full"),
     ("layout", "--layout"),

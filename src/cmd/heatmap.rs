@@ -26,16 +26,13 @@ pub(super) fn experiment(args: &HeatmapArgs) -> Result<Experiment> {
         every_head: args.grid,
         pool: args.pool,
         size_px: args.size,
-        queries: args.query.clone().unwrap_or_default(),
-        keys: args.key.clone().unwrap_or_default(),
+        queries: args.query.unwrap_or_default(),
+        keys: args.key.unwrap_or_default(),
         log: args.log,
         data: args.data.clone(),
         full: args.full,
     };
-    let conditions = flags::conditions(&args.condition)?;
-    let experiment = Experiment { heatmap: Some(heatmap), conditions, ..experiment };
-    experiment.check_maps()?;
-    Ok(experiment)
+    Ok(Experiment { heatmap: Some(heatmap), ..experiment })
 }
 
 /// Draws the figures, and writes the matrices if they are asked for.

@@ -30,7 +30,8 @@ fn progress_bar(plan: &Plan<'_>, quiet: bool) -> ProgressBar {
 /// Lines that follow each other faster are no news.
 const SHORTEST: Duration = Duration::from_secs(2);
 
-/// When a log is due for another line: after every tenth of the work, if it took some seconds, and after half a minute with a hundredth of it.
+/// When a log is due for another line: after every tenth of the work, if it took some seconds, and after half a minute with a
+/// hundredth of it.
 pub(super) struct Beat {
     all: usize,
     done: usize,
@@ -53,8 +54,8 @@ impl Beat {
     pub(super) fn step(&mut self, now: Instant) -> Option<String> {
         self.done += 1;
         let since = self.done - self.last.1;
-        let silent = now.duration_since(self.last.0) >= SILENCE;
         let waited = now.duration_since(self.last.0);
+        let silent = waited >= SILENCE;
         let due = (10 * since >= self.all && waited >= SHORTEST) || (silent && 100 * since >= self.all);
         // A run of a few prompts is over before anybody wonders.
         if self.done >= self.all || !due || (self.all < 10 && !silent) {

@@ -1,17 +1,14 @@
 //! What an experiment of maps needs of its models: which heads are drawn, whether they fit, and the measures that watch them.
 
 use super::maps::{Heatmap, MapKind, SHORT_TOK};
-use super::{Measures, Setup, Show};
+use super::{Cell, Measures, Setup, Show};
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, Resolution};
 use crate::measure::{AnswerMeasure, DrawnHead, MapMeasure};
 use crate::memory::available_bytes;
 use crate::models::Model;
-use crate::record::Record;
 use anyhow::Result;
-use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 
 /// Pixels of a figure, at most: those of [`crate::plot`], found out before anything is measured.
 const MOST_PIXELS: u64 = 36_000_000;
@@ -100,29 +97,27 @@ impl Setup {
 
     /// The layer of each model with the most attention to the answer; of a text, where nothing is the answer, the last.
     fn layers_of_the_answer(&self) -> Result<Vec<usize>> {
-        let mut answer: BTreeMap<(String, usize), f64> = BTreeMap::new();
-        let mut see = |record: &Record| {
-            let (id, m) = (&record.identity, &record.measure);
-            let is_answer = m.metric == "share_abs" && m.region.as_deref() == Some("answer") && id.condition.is_none();
-            if let (true, Some(layer), Some(_), Some(share)) = (is_answer, m.layer, m.head, m.value) {
-                *answer.entry((id.model.clone(), layer)).or_default() += share;
-            }
-        };
-        let cells = self.grid.cells();
-        let mut measure = AnswerMeasure { by_head: true };
+        let (cells, mut measure) = (self.grid.cells(), AnswerMeasure { by_head: true });
         self.check(&cells, &[&mut measure])?;
-        self.run(&cells, &mut [&mut measure], &AtomicBool::new(false), &mut |_, finding| {
-            finding.records.iter().for_each(&mut see);
-            Ok(())
-        })?;
-        let layers = &self.experiment.select.layers;
-        let most = |model: &Model| {
-            let of_layer = |layer: &usize| answer.get(&(model.name.clone(), *layer)).copied().unwrap_or(0.0);
-            let allowed = |layer: &usize| layers.as_ref().is_none_or(|layers| layers.contains(layer));
-            let all = (0..model.transformer.config.layers.len()).filter(allowed);
-            all.max_by(|a, b| of_layer(a).total_cmp(&of_layer(b))).unwrap_or(0)
-        };
-        Ok(self.models.iter().map(most).collect())
+        Ok((0..self.models.len()).map(|model| self.layer_of_the_answer(model, &cells[0], &measure)).collect())
+    }
+
+    fn layer_of_the_answer(&self, index: usize, cell: &Cell, measure: &AnswerMeasure) -> usize {
+        let model = &self.models[index];
+        let prompt = cell.prompt(self.grid.seed(), &self.sources, model.tokenizer());
+        // A prompt that cannot be made or passed fails once more in the run, which says so.
+        let records = prompt.and_then(|prompt| self.untreated(index, cell, &prompt, &[measure])).unwrap_or_default();
+        let mut answer = vec![0.0; model.transformer.config.layers.len()];
+        for m in records.iter().map(|record| &record.measure) {
+            let is_answer = m.metric == "share_abs" && m.region.as_deref() == Some("answer");
+            if let (true, Some(layer), Some(_), Some(share)) = (is_answer, m.layer, m.head, m.value) {
+                answer[layer] += share;
+            }
+        }
+        let asked = &self.experiment.select.layers;
+        let allowed = |layer: &usize| asked.as_ref().is_none_or(|layers| layers.contains(layer));
+        let most = (0..answer.len()).filter(allowed).max_by(|&a, &b| answer[a].total_cmp(&answer[b]));
+        most.unwrap_or(0)
     }
 
     /// Whether the models have what is asked for.

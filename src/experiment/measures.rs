@@ -46,17 +46,21 @@ impl Measures {
 
     /// All of them, always in the same order.
     pub fn list(&mut self) -> Vec<&mut dyn Measure> {
-        let mut list: Vec<&mut dyn Measure> = Vec::new();
-        list.extend(self.answer.as_mut().map(|measure| measure as &mut dyn Measure));
-        list.extend(self.shape.as_mut().map(|measure| measure as &mut dyn Measure));
-        list.extend(self.roles.as_mut().map(|measure| measure as &mut dyn Measure));
-        list.extend(self.fidelity.as_mut().map(|measure| measure as &mut dyn Measure));
-        list.extend(self.outliers.as_mut().map(|measure| measure as &mut dyn Measure));
-        list.extend(self.nll.as_mut().map(|measure| measure as &mut dyn Measure));
-        list.extend(self.generation.as_mut().map(|measure| measure as &mut dyn Measure));
-        list.extend(self.maps.as_mut().map(|measure| measure as &mut dyn Measure));
-        list.extend(self.whole_maps.as_mut().map(|measure| measure as &mut dyn Measure));
-        list.extend(self.explorer.as_mut().map(|measure| measure as &mut dyn Measure));
-        list
+        fn one<M: Measure>(measure: &mut Option<M>) -> Option<&mut dyn Measure> {
+            measure.as_mut().map(|measure| measure as &mut dyn Measure)
+        }
+        let all = [
+            one(&mut self.answer),
+            one(&mut self.shape),
+            one(&mut self.roles),
+            one(&mut self.fidelity),
+            one(&mut self.outliers),
+            one(&mut self.nll),
+            one(&mut self.generation),
+            one(&mut self.maps),
+            one(&mut self.whole_maps),
+            one(&mut self.explorer),
+        ];
+        all.into_iter().flatten().collect()
     }
 }

@@ -17,7 +17,7 @@ mod spec;
 mod store;
 
 pub use grid::{Cell, CellSpec, Grid, NeedleGrid, ShotsGrid, Sources, TextGrid};
-pub use maps::{Explore, Heatmap, MapKind, TokenSpan, SMALL_PX};
+pub use maps::{Explore, Heatmap, MapKind, SMALL_PX};
 pub use measures::Measures;
 pub use outputs::Outputs;
 pub use pace::Pace;
@@ -300,6 +300,15 @@ impl Setup {
             self.pass_under(cell, pass, measures, &mut baseline, result)?;
         }
         Ok(())
+    }
+
+    /// What measures find of one prompt as it is.
+    fn untreated(&self, model: usize, cell: &Cell, prompt: &Prompt, measures: &[&dyn Measure]) -> Result<Vec<Record>> {
+        let mut found = CellResult::default();
+        let pass = OnePass { place: Place { model, condition: 0 }, prompt, treated: None, generation: None };
+        let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
+        self.pass_under(cell, pass, measures, &mut baseline, &mut found)?;
+        Ok(found.records)
     }
 
     /// One pass, watched and concluded. What measures keep of the first condition becomes the `baseline` of the others.

@@ -3,10 +3,10 @@
 //! They are prompts of the grid's kinds under seeds of their own, so that heads are never chosen by the prompts that then
 //! judge the choice.
 
-use super::{Cell, CellResult, CellSpec, OnePass, Setup};
+use super::{Cell, CellSpec, Setup};
 use crate::attention::{Stream, WrittenSums};
 use crate::bail_usage;
-use crate::measure::{AnswerMeasure, Measure, Place, RolesMeasure};
+use crate::measure::{AnswerMeasure, RolesMeasure};
 use crate::models::Model;
 use crate::prompt::Prompt;
 use crate::rng::Rng;
@@ -126,12 +126,7 @@ impl Setup {
 
     /// Adds to the scores of each head what rankings read of one prompt.
     fn score_heads(&self, model: usize, cell: &Cell, prompt: &Prompt, scores: &mut Scores) -> Result<()> {
-        let measures: [&dyn Measure; 2] = [&AnswerMeasure { by_head: true }, &RolesMeasure];
-        let mut found = CellResult::default();
-        let place = Place { model, condition: 0 };
-        let pass = OnePass { place, prompt, treated: None, generation: None };
-        self.pass_under(cell, pass, &measures, &mut [None, None], &mut found)?;
-        for record in &found.records {
+        for record in self.untreated(model, cell, prompt, &[&AnswerMeasure { by_head: true }, &RolesMeasure])? {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
             let of = |ranking: &&Ranking| ranking.metric() == (&*measure.metric, measure.region.as_deref());

@@ -32,6 +32,6 @@ pub use contribution::{agreements, Agreements};
 pub use detail::{Detail, HeadSketch, Pairs, Pooled};
 pub use keep::{Keep, BAND_TOK, COMPLETE_TOK};
 pub use measure::{ExploreMeasure, ModelMaps, PromptFacts, QuestionFacts};
-pub use page::{Explored, Explorer, Page};
+pub use page::{Explored, Explorer};
 pub use probe::{quantities, ExploreProbe, Resolution};
 pub use race::{Entrant, Race};

@@ -68,14 +68,6 @@ pub struct Explorer<'a> {
     pub budget: usize,
 }
 
-/// A page and what it came to.
-pub struct Page {
-    /// The HTML.
-    pub html: String,
-    /// Token pairs away from the answer's rows are told in steps of 2^`floor`.
-    pub floor: i8,
-}
-
 /// What the script reads.
 #[derive(Serialize)]
 struct Contents<'a> {
@@ -160,7 +152,7 @@ impl Explorer<'_> {
     ///
     /// # Errors
     /// None but of the template and the compression, which have none for what is put into them.
-    pub fn page(&self) -> Result<Page> {
+    pub fn html(&self) -> Result<String> {
         let mut packed: Vec<Packed> =
             self.models.iter().map(|model| Packed::pooled(model.found)).collect::<Result<_>>()?;
         let pooled: usize = packed.iter().map(Packed::bytes).sum();
@@ -174,7 +166,7 @@ impl Explorer<'_> {
                 pack_pairs(&head.kept, &model.found.keep, floor, &mut packed.pairs, &mut packed.index)?;
             }
         }
-        Ok(Page { html: self.frame(&packed, floor)?, floor })
+        self.frame(&packed, floor)
     }
 
     /// The prompts, each once, as the models have them.

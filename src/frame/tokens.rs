@@ -1,7 +1,8 @@
 //! Scored tokens: what `tokens.csv` holds, and means over tokens by kind and position.
 
+use crate::files;
 use crate::measure::{comparable, difference, estimate, groups, Estimate, ScoredToken, ScoredWindow, BLOCK_TOK};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -90,6 +91,23 @@ struct Line {
     ar_hit: u8,
 }
 
+impl Line {
+    fn of(scored: &Scored, window: &ScoredWindow, token: &ScoredToken) -> Self {
+        Self {
+            model: scored.model.clone(),
+            condition: scored.condition.clone(),
+            bits: scored.bits,
+            sample: window.sample,
+            text_position: token.text_position,
+            position: token.position,
+            token_id: token.id,
+            bytes: token.bytes,
+            nll_nats: token.nll_nats,
+            ar_hit: token.ar_hit.into(),
+        }
+    }
+}
+
 impl Tokens {
     /// The first, and the others if they were scored on the same tokens.
     pub fn others(&self) -> impl Iterator<Item = (&Scored, &Scored)> {
@@ -123,28 +141,11 @@ impl Tokens {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let cannot = || format!("cannot write {}", path.display());
-        let mut csv = csv::Writer::from_path(path).with_context(cannot)?;
-        for scored in &self.0 {
-            let windows =
-                scored.windows.iter().flat_map(|window| window.tokens.iter().map(move |token| (window, token)));
-            for (window, token) in windows {
-                let line = Line {
-                    model: scored.model.clone(),
-                    condition: scored.condition.clone(),
-                    bits: scored.bits,
-                    sample: window.sample,
-                    text_position: token.text_position,
-                    position: token.position,
-                    token_id: token.id,
-                    bytes: token.bytes,
-                    nll_nats: token.nll_nats,
-                    ar_hit: token.ar_hit.into(),
-                };
-                csv.serialize(line).with_context(cannot)?;
-            }
-        }
-        csv.flush().with_context(cannot)
+        let lines = self.0.iter().flat_map(|scored| {
+            let windows = scored.windows.iter();
+            windows.flat_map(move |window| window.tokens.iter().map(move |token| Line::of(scored, window, token)))
+        });
+        files::replace_csv(path, lines)
     }
 
     /// Reads what was written.
@@ -152,11 +153,10 @@ impl Tokens {
     /// # Errors
     /// If the file is not one of these.
     pub fn read(path: &Path) -> Result<Self> {
-        let cannot = || format!("cannot read {}", path.display());
         let mut tokens: Vec<Scored> = Vec::new();
-        for line in csv::Reader::from_path(path).with_context(cannot)?.into_deserialize() {
+        for line in files::csv_lines(path)? {
             let Line { model, condition, bits, sample, text_position, position, token_id, bytes, nll_nats, ar_hit } =
-                line.with_context(cannot)?;
+                line?;
             if tokens.last().is_none_or(|last| (&last.model, &last.condition) != (&model, &condition)) {
                 tokens.push(Scored { model, condition, bits, windows: Vec::new() });
             }

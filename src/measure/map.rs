@@ -1,14 +1,13 @@
 //! Pictures of attention maps of one prompt, pooled to bins as their rows pass.
 
-use super::{token_text, Extent, Findings, Kept, Measure, Place, Seen};
+use super::{token_text, Extent, Findings, Kept, Measure, Place, Seen, TokenSpan};
 use crate::attention::{RowProbe, Selection};
 use crate::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, Quantity};
 use crate::prompt::{Prompt, Region, Tokenizer};
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 
 /// Token texts are kept of at most this many tokens of an axis.
 const TEXTS: usize = 80;
@@ -25,10 +24,10 @@ pub struct MapSpec {
     pub pooling: Pooling,
     /// Bins in each direction, at most; nothing for one per token.
     pub bins: Option<usize>,
-    /// First query token and one past the last, which may be open.
-    pub queries: (usize, Option<usize>),
-    /// The same of keys.
-    pub keys: (usize, Option<usize>),
+    /// Query tokens.
+    pub queries: TokenSpan,
+    /// Key tokens.
+    pub keys: TokenSpan,
     /// Keep every head by itself instead of the mean over heads.
     pub by_head: bool,
 }
@@ -54,18 +53,6 @@ pub struct DrawnHead {
     pub layer: usize,
     /// 0-based output head.
     pub head: usize,
-}
-
-impl DrawnHead {
-    /// Reads the list of a run.
-    ///
-    /// # Errors
-    /// If the file is not one.
-    pub fn read(path: &Path) -> Result<Vec<Self>> {
-        let cannot = || format!("cannot read {}", path.display());
-        let lines = csv::Reader::from_path(path).with_context(cannot)?.into_deserialize();
-        lines.map(|line| line.with_context(cannot)).collect()
-    }
 }
 
 /// The pictures of one model.
@@ -96,8 +83,8 @@ impl MapMeasure {
 
     /// One grid of the map and one of the target's rows for each quantity.
     fn specs(&self, model: usize, prompt: &Prompt) -> Vec<GridSpec> {
-        let queries = within(self.spec.queries, prompt.ids.len());
-        let keys = within(self.spec.keys, prompt.ids.len());
+        let queries = self.spec.queries.within(prompt.ids.len());
+        let keys = self.spec.keys.within(prompt.ids.len());
         let target = prompt.targets().first().map_or(0..0, |target| target.rows.clone());
         let bins = self.spec.bins.unwrap_or(usize::MAX);
         let of = |quantity: &Quantity, queries: &Range<usize>, rows: usize| GridSpec {
@@ -113,11 +100,6 @@ impl MapMeasure {
     }
 }
 
-/// The tokens of a range that a prompt has.
-fn within((start, end): (usize, Option<usize>), n_tok: usize) -> Range<usize> {
-    start.min(n_tok)..end.unwrap_or(n_tok).min(n_tok)
-}
-
 /// Bytes of a bin while the map of its head is pooled and turned into a grid with its counts of pairs, as measured.
 const BIN_BYTES: u64 = 18;
 
@@ -130,7 +112,7 @@ impl Measure for MapMeasure {
         let selection = &self.heads[extent.model];
         let heads = of(extent.layers, &selection.layers) * of(extent.heads, &selection.heads);
         let quantities = self.spec.quantities.len();
-        let tokens = |span| within(span, extent.ctx_tok).len();
+        let tokens = |span: TokenSpan| span.within(extent.ctx_tok).len();
         let (queries, keys) = (tokens(self.spec.queries), tokens(self.spec.keys));
         let bins = |tokens: usize| self.spec.bins.map_or(tokens, |bins| bins.min(tokens)) as u64;
         let map = bins(queries) * bins(keys);
@@ -149,7 +131,7 @@ impl Measure for MapMeasure {
 
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let n_tok = seen.prompt.ids.len();
-        let (queries, keys) = (within(self.spec.queries, n_tok), within(self.spec.keys, n_tok));
+        let (queries, keys) = (self.spec.queries.within(n_tok), self.spec.keys.within(n_tok));
         for (field, range) in [("`queries`", &queries), ("`keys`", &keys)] {
             if range.is_empty() {
                 bail!("{field}: the prompt has tokens 0 to {}, none of them in that range", n_tok - 1);

@@ -14,6 +14,7 @@ mod nll;
 mod outliers;
 mod roles;
 mod shape;
+mod span;
 
 pub use answer::{AnswerMeasure, NOISE};
 pub use contribution::{readouts, Written};
@@ -28,6 +29,7 @@ pub use nll::{
 pub use outliers::{MassiveAt, OutlierMeasure, Outliers, RANKS};
 pub use roles::RolesMeasure;
 pub use shape::ShapeMeasure;
+pub use span::TokenSpan;
 
 use crate::attention::{ResidualProbe, RowProbe, Sighting, Trace};
 use crate::generate::Generation;

@@ -10,7 +10,6 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// The ranks of the paper's Table 5.
 pub const RANKS: [usize; 5] = [1, 2, 3, 10, 100];
@@ -61,18 +60,6 @@ pub struct MassiveAt {
     pub value: f32,
     /// Whether the token is an attention sink of some head in some layer.
     pub sink: bool,
-}
-
-impl MassiveAt {
-    /// Reads the list of a run.
-    ///
-    /// # Errors
-    /// If the file is not one.
-    pub fn read(path: &Path) -> Result<Vec<Self>> {
-        let cannot = || format!("cannot read {}", path.display());
-        let lines = csv::Reader::from_path(path).with_context(cannot)?.into_deserialize();
-        lines.map(|line| line.with_context(cannot)).collect()
-    }
 }
 
 impl Outliers {

@@ -2,6 +2,7 @@
 
 use super::figure::Figure;
 use crate::bail_usage;
+use crate::files;
 use crate::frame::{About, Frame, Tokens};
 use crate::hash::sha256_file;
 use crate::manifest::{Manifest, Output};
@@ -57,9 +58,9 @@ impl SavedRun {
             } else if output.file == TOKENS {
                 tokens = Tokens::read(&checked(folder, output)?)?;
             } else if output.file == MASSIVE {
-                massive = MassiveAt::read(&checked(folder, output)?)?;
+                massive = files::csv_lines(&checked(folder, output)?)?.collect::<Result<_>>()?;
             } else if output.file == DRAWN {
-                drawn = DrawnHead::read(&checked(folder, output)?)?;
+                drawn = files::csv_lines(&checked(folder, output)?)?.collect::<Result<_>>()?;
             } else if has_extension(&output.file, "png") {
                 figures.push(Figure::read(&checked(folder, output)?, &output.file)?);
             }

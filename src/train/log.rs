@@ -3,7 +3,7 @@
 use super::data::{Batch, TargetKind};
 use crate::files;
 use crate::ops::TokenScores;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -149,9 +149,7 @@ impl Tally {
 /// # Errors
 /// If the file cannot be read, or a line is not one of these.
 pub(super) fn read<L: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<L>> {
-    let context = || format!("cannot read {}", path.display());
-    let reader = csv::Reader::from_path(path).with_context(context)?;
-    reader.into_deserialize().collect::<Result<_, _>>().with_context(context)
+    files::csv_lines(path)?.collect()
 }
 
 /// Keeps the lines of a CSV up to `tokens` and opens it for more; a resumed run repeats what came after its checkpoint. The
@@ -163,16 +161,14 @@ pub(super) fn open<L>(path: &Path, tokens: usize, tokens_of: impl Fn(&L) -> usiz
 where
     L: Serialize + for<'de> Deserialize<'de>,
 {
-    let context = || format!("cannot write {}", path.display());
     let mut kept: Vec<L> = Vec::new();
     if path.exists() {
-        let lines: Vec<csv::Result<L>> =
-            csv::Reader::from_path(path).with_context(context)?.into_deserialize().collect();
+        let lines: Vec<Result<L>> = files::csv_lines(path)?.collect();
         let last = lines.len().saturating_sub(1);
         for (i, line) in lines.into_iter().enumerate() {
             match line {
                 Ok(line) if tokens_of(&line) <= tokens => kept.push(line),
-                Err(error) if i < last => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+                Err(error) if i < last => return Err(error),
                 _ => break,
             }
         }
