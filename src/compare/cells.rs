@@ -1,15 +1,16 @@
-//! Records boiled down to cells: a key of small numbers and one value, so that a night of measurements fits in memory.
+//! The numbers of all inputs as cells: each with a key of small numbers that says what it is of.
 
 use super::choice::Choice;
 use super::field::{Field, Value, COLUMNS};
 use crate::bail_usage;
-use crate::record::Record;
+use crate::frame::{Measured, Numbers};
+use crate::record::{Identity, Record};
 use anyhow::{bail, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What names a cell: for each column the number of its value, 0 for a missing one. Once all is read, values are
-/// numbered by size, so keys sort like what they mean and do not depend on the order of the records.
+/// What names a cell: for each column the number of its value, 0 for a missing one. Values are numbered by size, so keys sort
+/// like what they mean and do not depend on the order of the records.
 pub(super) type Key = [u32; COLUMNS];
 
 /// Columns, by their places.
@@ -39,45 +40,32 @@ pub struct Counts {
     pub kept: usize,
 }
 
-/// The values of one column.
-#[derive(Clone, Debug, Default)]
-struct Values {
-    numbers: HashMap<Value, u32>,
-    /// The value of number i + 1.
-    list: Vec<Value>,
-}
-
-impl Values {
-    fn number(&mut self, value: Option<Value>) -> u32 {
-        let Some(value) = value else { return 0 };
-        if let Some(&number) = self.numbers.get(&value) {
-            return number;
-        }
-        self.list.push(value.clone());
-        let number = self.list.len() as u32;
-        self.numbers.insert(value, number);
-        number
-    }
-
-    /// Numbers the values by size; gives the new number of every old one.
-    fn sort(&mut self) -> Vec<u32> {
-        let old = std::mem::take(&mut self.list);
-        self.list = old.clone();
-        self.list.sort();
-        self.numbers = self.list.iter().cloned().zip(1..).collect();
-        std::iter::once(0).chain(old.iter().map(|value| self.numbers[value])).collect()
-    }
-}
-
 /// The cells of all inputs.
 #[derive(Debug)]
 pub(super) struct Cells {
-    values: Vec<Values>,
-    pub(super) cells: Vec<Cell>,
-    units: BTreeMap<u32, Option<String>>,
+    numbers: Numbers,
+    /// The input of each identity, and its part of the keys.
+    identities: Vec<(u32, Key)>,
+    /// The values of each column that occur in any record, whether it is compared or not, by size.
+    values: Vec<Vec<Value>>,
+    /// The unit of each metric.
+    units: BTreeMap<String, Option<String>>,
 }
 
 impl Cells {
+    /// Each of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Cell> + '_ {
+        self.numbers.groups().flat_map(move |(measured, numbers)| {
+            let of_measured =
+                Field::OF_MEASURE.map(|column| (column, self.known(column, column.of_measured(measured).as_ref())));
+            numbers.iter().map(move |number| {
+                let (input, mut key) = self.identities[number.identity as usize];
+                of_measured.iter().for_each(|&(column, value)| key[column as usize] = value);
+                Cell { key, value: number.value, input, record: number.record }
+            })
+        })
+    }
+
     /// What a key says, in words: `exact · model=diff ctx_tok=4096 seed=17`, without the columns of `but`.
     pub(super) fn describe(&self, key: &Key, but: &Mask) -> String {
         let metric = self.name(key, Field::Metric);
@@ -95,9 +83,7 @@ impl Cells {
 
     /// Keeps of the questions of each prompt the one whose needle was put at the depth asked for, and what is of no question.
     pub(super) fn keep_at_their_depth(&mut self) {
-        if let Some(elsewhere) = self.number(Field::Placed, Some(&Value::text("false"))) {
-            self.cells.retain(|cell| cell.key[Field::Placed as usize] != elsewhere);
-        }
+        self.numbers.retain(|id| id.placed != Some(false));
     }
 
     /// A key's value in a column; nothing where it is missing.
@@ -113,7 +99,7 @@ impl Cells {
     /// The value of a number in a column; nothing for 0.
     pub(super) fn value_text(&self, column: Field, number: u32) -> Option<String> {
         let index = (number as usize).checked_sub(1)?;
-        self.values[column as usize].list.get(index).map(ToString::to_string)
+        self.values[column as usize].get(index).map(ToString::to_string)
     }
 
     /// The same, `none` for 0.
@@ -123,17 +109,23 @@ impl Cells {
 
     /// The number of a value; nothing if it does not occur.
     pub(super) fn number(&self, column: Field, value: Option<&Value>) -> Option<u32> {
-        value.map_or(Some(0), |value| self.values[column as usize].numbers.get(value).copied())
+        let Some(value) = value else { return Some(0) };
+        self.values[column as usize].binary_search(value).ok().map(|index| index as u32 + 1)
+    }
+
+    /// The same of a value that occurs.
+    fn known(&self, column: Field, value: Option<&Value>) -> u32 {
+        self.number(column, value).expect("every value was taken note of")
     }
 
     /// Whether a column has a value that passes a test, a missing one included.
     pub(super) fn has(&self, column: Field, test: impl Fn(Option<&Value>) -> bool) -> bool {
-        test(None) || self.values[column as usize].list.iter().any(|value| test(Some(value)))
+        test(None) || self.values[column as usize].iter().any(|value| test(Some(value)))
     }
 
     /// The values of a column that occur in any record, whether it is compared or not.
     pub(super) fn all_values(&self, column: Field) -> String {
-        let list = &self.values[column as usize].list;
+        let list = &self.values[column as usize];
         let mut shown: Vec<String> = list.iter().take(MOST_SHOWN).map(ToString::to_string).collect();
         if list.len() > MOST_SHOWN {
             shown.push(format!("… ({} in all)", list.len()));
@@ -144,9 +136,9 @@ impl Cells {
         shown.join(", ")
     }
 
-    /// The unit of a metric, by its number.
-    pub(super) fn unit(&self, metric: u32) -> Option<&str> {
-        self.units.get(&metric)?.as_deref()
+    /// The unit of a metric.
+    pub(super) fn unit(&self, metric: &str) -> Option<&str> {
+        self.units.get(metric)?.as_deref()
     }
 }
 
@@ -156,95 +148,102 @@ const MOST_SHOWN: usize = 24;
 /// Takes in records one by one.
 pub(super) struct Collector<'a> {
     choice: &'a Choice,
-    cells: Cells,
-    /// The identity seen last, the numbers of its values, and whether it is chosen.
-    last: Option<(Arc<crate::record::Identity>, Key, bool)>,
+    numbers: Numbers,
+    /// How many identities there were after each input.
+    ends: Vec<usize>,
+    values: Vec<BTreeSet<Value>>,
+    units: BTreeMap<String, Option<String>>,
+    /// The identity seen last, and whether it is chosen.
+    last: Option<(Arc<Identity>, bool)>,
 }
-
-/// Columns of the measure rather than of the identity.
-const OF_MEASURE: [Field; 4] = [Field::Layer, Field::Head, Field::Metric, Field::Region];
 
 impl<'a> Collector<'a> {
     pub(super) fn new(choice: &'a Choice) -> Self {
-        let values = Field::ALL.iter().map(|_| Values::default()).collect();
-        Self { choice, cells: Cells { values, cells: Vec::new(), units: BTreeMap::new() }, last: None }
+        Self {
+            choice,
+            numbers: Numbers::default(),
+            ends: Vec::new(),
+            values: vec![BTreeSet::new(); COLUMNS],
+            units: BTreeMap::new(),
+            last: None,
+        }
     }
 
-    /// Takes note of all records of an input, the file `name`.
-    pub(super) fn add_all(&mut self, input: usize, name: &str, records: &[Record]) -> Result<Counts> {
+    /// Takes note of all records of the next input, the file `name`.
+    pub(super) fn add_all(&mut self, name: &str, records: &[Record]) -> Result<Counts> {
         let mut counts = Counts { records: records.len(), ..Counts::default() };
         for (number, record) in (1..).zip(records) {
-            self.add((input as u32, number, name), record, &mut counts)?;
+            self.add((number, name), record, &mut counts)?;
         }
+        self.ends.push(self.numbers.identities().len());
         Ok(counts)
     }
 
-    fn add(&mut self, at: (u32, u32, &str), record: &Record, counts: &mut Counts) -> Result<()> {
+    fn add(&mut self, at: (u32, &str), record: &Record, counts: &mut Counts) -> Result<()> {
         if record.measure.error.is_some() {
             counts.errors += 1;
             return Ok(());
         }
-        let (mut key, identity_chosen) = self.identity(at, record)?;
-        for column in OF_MEASURE {
-            key[column as usize] = self.cells.values[column as usize].number(column.of(record));
+        let (measured, is_chosen) = (Measured::of(&record.measure), self.identity(at, &record.identity)?);
+        for column in Field::OF_MEASURE {
+            self.values[column as usize].extend(column.of_measured(&measured));
         }
         let Some(value) = record.measure.value.filter(|value| value.is_finite()) else {
             counts.missing += 1;
             return Ok(());
         };
-        if identity_chosen && self.choice.measure(record) {
-            self.check_unit(at, key[Field::Metric as usize], record)?;
-            self.cells.cells.push(Cell { key, value, input: at.0, record: at.1 });
+        if is_chosen && self.choice.measure(&measured) {
+            self.check_unit(at, record)?;
+            self.numbers.add(measured, &record.identity, at.0, value);
             counts.kept += 1;
         }
         Ok(())
     }
 
-    /// The identity's part of the key, worked out once for neighbours that share it.
-    fn identity(&mut self, (_, number, name): (u32, u32, &str), record: &Record) -> Result<(Key, bool)> {
-        if let Some((last, key, chosen)) = &self.last {
-            if Arc::ptr_eq(last, &record.identity) {
-                return Ok((*key, *chosen));
-            }
+    /// Takes note of an identity's values, once for neighbours that share it; whether it is chosen.
+    fn identity(&mut self, (number, name): (u32, &str), identity: &Arc<Identity>) -> Result<bool> {
+        if let Some((_, is_chosen)) = self.last.as_ref().filter(|(last, _)| Arc::ptr_eq(last, identity)) {
+            return Ok(*is_chosen);
         }
-        let mut key = [0; COLUMNS];
-        for column in Field::ALL.into_iter().filter(|column| !OF_MEASURE.contains(column)) {
-            key[column as usize] =
-                self.cells.values[column as usize].number(self.choice.value(column, &record.identity));
+        for column in Field::ALL {
+            self.values[column as usize].extend(self.choice.value(column, identity));
         }
-        let chosen = self.choice.identity(&record.identity);
-        if let Some(pattern) = self.choice.replicates.as_ref().filter(|_| chosen && key[Field::Replicate as usize] == 0)
-        {
+        let is_chosen = self.choice.identity(identity);
+        let no_seed = self.choice.value(Field::Replicate, identity).is_none();
+        if let Some(pattern) = self.choice.replicates.as_ref().filter(|_| is_chosen && no_seed) {
             bail_usage!(
                 "{name}, record {number}: the name of model {} has no training seed (`{pattern}`), so it is no replicate; \
                  say where it stands with `replicates`, or leave the model out with `wheres` model=…",
-                record.identity.model
+                identity.model
             );
         }
-        self.last = Some((record.identity.clone(), key, chosen));
-        Ok((key, chosen))
+        self.last = Some((identity.clone(), is_chosen));
+        Ok(is_chosen)
     }
 
     /// A metric has one unit everywhere: numbers in two units have no difference.
-    fn check_unit(&mut self, (_, number, name): (u32, u32, &str), metric: u32, record: &Record) -> Result<()> {
-        let unit = record.measure.unit.as_deref();
-        let known = self.cells.units.entry(metric).or_insert_with(|| unit.map(String::from));
-        if known.as_deref() != unit {
-            let (known, unit) = (known.as_deref().unwrap_or("no unit"), unit.unwrap_or("no unit"));
-            bail!("{name}, record {number}: {} is in {unit} here, but in {known} before", record.measure.metric);
+    fn check_unit(&mut self, (number, name): (u32, &str), record: &Record) -> Result<()> {
+        let (metric, unit) = (&*record.measure.metric, record.measure.unit.as_deref());
+        match self.units.get(metric) {
+            Some(known) if known.as_deref() != unit => {
+                let (known, unit) = (known.as_deref().unwrap_or("no unit"), unit.unwrap_or("no unit"));
+                bail!("{name}, record {number}: {metric} is in {unit} here, but in {known} before")
+            }
+            Some(_) => {}
+            None => _ = self.units.insert(metric.to_owned(), unit.map(ToOwned::to_owned)),
         }
         Ok(())
     }
 
-    /// All cells, with values numbered by size.
-    pub(super) fn finish(mut self) -> Cells {
-        let renumbered: Vec<Vec<u32>> = self.cells.values.iter_mut().map(Values::sort).collect();
-        for cell in &mut self.cells.cells {
-            cell.key.iter_mut().zip(&renumbered).for_each(|(number, new)| *number = new[*number as usize]);
-        }
-        let metrics = &renumbered[Field::Metric as usize];
-        self.cells.units =
-            self.cells.units.into_iter().map(|(metric, unit)| (metrics[metric as usize], unit)).collect();
-        self.cells
+    /// All cells.
+    pub(super) fn finish(self) -> Cells {
+        let values = self.values.into_iter().map(|values| values.into_iter().collect()).collect();
+        let mut cells = Cells { numbers: self.numbers, identities: Vec::new(), values, units: self.units };
+        let key = |(place, identity): (usize, &Arc<Identity>)| {
+            let input = self.ends.partition_point(|&end| end <= place) as u32;
+            (input, Field::ALL.map(|column| cells.known(column, self.choice.value(column, identity).as_ref())))
+        };
+        cells.identities = cells.numbers.identities().iter().enumerate().map(key).collect();
+        cells
     }
 }

@@ -3,7 +3,8 @@
 use super::field::{names, Field, Value};
 use super::replicates::{means, Replicates};
 use crate::bail_usage;
-use crate::record::{Identity, Record};
+use crate::frame::Measured;
+use crate::record::Identity;
 use anyhow::Result;
 use std::str::FromStr;
 
@@ -175,7 +176,7 @@ impl Choice {
     /// Whether an identity meets the conditions.
     pub(super) fn identity(&self, identity: &Identity) -> bool {
         Field::ALL.into_iter().all(|column| match column {
-            Field::Layer | Field::Head | Field::Metric | Field::Region => true,
+            column if Field::OF_MEASURE.contains(&column) => true,
             // Logits that were left alone have no scope, and are what a comparison by bits or conditions compares with.
             Field::Scope if self.by == Some(Field::Bits) && identity.bits.is_none() => true,
             Field::Scope | Field::Bits if self.by == Some(Field::Condition) && identity.condition.is_none() => true,
@@ -184,16 +185,16 @@ impl Choice {
     }
 
     /// Whether a measure is one of those asked for.
-    pub(super) fn measure(&self, record: &Record) -> bool {
-        let (layer, head) = (record.measure.layer, record.measure.head);
+    pub(super) fn measure(&self, measured: &Measured) -> bool {
+        let (layer, head) = (measured.layer, measured.head);
         let level = match (self.mentions(Field::Layer), self.mentions(Field::Head)) {
             (false, false) => layer.is_none() && head.is_none(),
             (true, false) => layer.is_some(),
             (_, true) => layer.is_some() && head.is_some(),
         };
         level
-            && self.rank(&record.measure.metric, record.measure.region.as_deref()).is_some()
-            && [Field::Layer, Field::Head, Field::Region].iter().all(|c| self.passes(*c, c.of(record)))
+            && self.rank(&measured.metric, measured.region.as_deref()).is_some()
+            && [Field::Layer, Field::Head, Field::Region].iter().all(|c| self.passes(*c, c.of_measured(measured)))
     }
 
     /// The place of a metric and region among those chosen.
@@ -224,8 +225,6 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Found;
-    use std::sync::Arc;
 
     fn choice(wheres: &[&str], group_by: &[Field]) -> Choice {
         Choice {
@@ -237,10 +236,8 @@ mod tests {
         }
     }
 
-    fn share(layer: Option<usize>, head: Option<usize>, region: &str) -> Record {
-        let metric = "share_abs".into();
-        let measure = Found { layer, head, metric, region: Some(region.to_owned().into()), ..Found::default() };
-        Record { identity: Arc::default(), measure }
+    fn share(layer: Option<usize>, head: Option<usize>, region: &'static str) -> Measured {
+        Measured { layer, head, metric: "share_abs".into(), region: Some(region.into()) }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The columns of a record that say what was measured, and their values.
 
-use crate::record::{Identity, Record};
+use crate::frame::Measured;
+use crate::record::Identity;
 use std::fmt;
 use std::str::FromStr;
 use strum::{EnumCount, IntoStaticStr, VariantArray};
@@ -67,6 +68,9 @@ pub(super) const COLUMNS: usize = Field::COUNT;
 impl Field {
     /// All columns, in order.
     pub const ALL: [Self; COLUMNS] = *Self::VARIANTS.first_chunk().expect("as many as there are");
+
+    /// Those of what was measured rather than of what it was measured on.
+    pub(super) const OF_MEASURE: [Self; 4] = [Layer, Head, Metric, Region];
 
     /// Those that say which prompt it is (and which model, which is the same for all cells of a row).
     pub(super) const PROMPT: usize = Seed as usize + 1;
@@ -147,15 +151,14 @@ impl Field {
         }
     }
 
-    /// The value of a record.
-    pub(super) fn of(self, record: &Record) -> Option<Value> {
-        let measure = &record.measure;
+    /// The values of what was measured.
+    pub(super) fn of_measured(self, measured: &Measured) -> Option<Value> {
         match self {
-            Layer => measure.layer.map(|n| Value::Int(n as u64)),
-            Head => measure.head.map(|n| Value::Int(n as u64)),
-            Metric => Some(Value::text(&measure.metric)),
-            Region => measure.region.as_deref().map(Value::text),
-            _ => self.of_identity(&record.identity),
+            Layer => measured.layer.map(|n| Value::Int(n as u64)),
+            Head => measured.head.map(|n| Value::Int(n as u64)),
+            Metric => Some(Value::text(&measured.metric)),
+            Region => measured.region.as_deref().map(Value::text),
+            _ => None,
         }
     }
 

@@ -32,9 +32,9 @@ pub(super) struct Joined {
 }
 
 /// A cell of one side: its key without the columns that are compared, and where it is from.
-struct Half<'a> {
+struct Half {
     key: Key,
-    cell: &'a Cell,
+    cell: Cell,
 }
 
 /// Joins the cells of both sides on every column that is not free.
@@ -44,11 +44,11 @@ struct Half<'a> {
 pub(super) fn join(cells: &Cells, plan: &Plan, inputs: &[String]) -> Result<Joined> {
     let half = |of_baseline: bool| {
         let side = if of_baseline { &plan.baseline } else { &plan.other };
-        let held = cells.cells.iter().filter(|cell| side.holds(cell));
+        let held = cells.iter().filter(|cell| side.holds(cell));
         let mut halves: Vec<Half> = held.map(|cell| Half { key: without(&cell.key, &plan.free), cell }).collect();
         halves.sort_unstable_by_key(|half| (half.key, half.cell.input, half.cell.record));
         match halves.windows(2).find(|two| two[0].key == two[1].key) {
-            Some(two) => Err(duplicate(cells, plan, inputs, two[0].cell, two[1].cell)),
+            Some(two) => Err(duplicate(cells, plan, inputs, &two[0].cell, &two[1].cell)),
             None => Ok(halves),
         }
     };

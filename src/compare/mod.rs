@@ -236,14 +236,14 @@ fn check_manifests(inputs: &[Input], request: &Request, notes: &mut Vec<String>)
 fn read(inputs: &[Input], choice: &Choice) -> Result<(Cells, Vec<Counts>)> {
     let mut collector = Collector::new(choice);
     let mut counts = Vec::new();
-    for (i, input) in inputs.iter().enumerate() {
-        counts.push(collector.add_all(i, &input.results.display().to_string(), &record::read(&input.results)?)?);
+    for input in inputs {
+        counts.push(collector.add_all(&input.results.display().to_string(), &record::read(&input.results)?)?);
     }
     let mut cells = collector.finish();
     if choice.mentions(Field::DepthReqPct) {
         cells.keep_at_their_depth();
         for (input, counts) in (0..).zip(&mut counts) {
-            counts.kept = cells.cells.iter().filter(|cell| cell.input == input).count();
+            counts.kept = cells.iter().filter(|cell| cell.input == input).count();
         }
     }
     Ok((cells, counts))

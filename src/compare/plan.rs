@@ -7,7 +7,7 @@ use super::replicates::{means, short};
 use crate::bail_usage;
 use anyhow::Result;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use strum::IntoStaticStr;
 
 /// Values of one column that are compared at once, at most.
@@ -67,7 +67,7 @@ impl Plan {
 /// Usage errors if there are no two of them.
 pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline: Option<&str>) -> Result<Vec<Plan>> {
     for (input, name) in inputs.iter().enumerate() {
-        if !cells.cells.iter().any(|cell| cell.input as usize == input) {
+        if !cells.iter().any(|cell| cell.input as usize == input) {
             bail_usage!("{name}: no records left to compare; see `metrics`, `wheres` and `group_by`");
         }
     }
@@ -83,7 +83,7 @@ pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline:
 
 /// Columns of more than one value, with these values.
 fn varying(cells: &Cells) -> String {
-    let counts = |column: Field| cells.cells.iter().map(|c| c.key[column as usize]).collect::<BTreeSet<_>>();
+    let counts = |column: Field| cells.iter().map(|c| c.key[column as usize]).collect::<BTreeSet<_>>();
     let found: Vec<String> = Field::ALL
         .into_iter()
         .filter(|column| column.can_be_compared())
@@ -100,15 +100,16 @@ fn varying(cells: &Cells) -> String {
 }
 
 fn by_column(cells: &Cells, choice: &Choice, by: Field, baseline: Option<&str>) -> Result<Vec<Plan>> {
-    let mut values: Vec<u32> = Vec::new();
-    for number in cells.cells.iter().map(|cell| cell.key[by as usize]) {
-        if !values.contains(&number) && (number != 0 || by.missing_counts()) {
-            values.push(number);
-            if values.len() > MOST_SIDES {
-                bail_usage!("`by` {by}: more than {MOST_SIDES} values; narrow them down with `wheres` {by}=…");
-            }
-        }
+    let mut first: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+    for cell in cells.iter().filter(|cell| cell.key[by as usize] != 0 || by.missing_counts()) {
+        let (seen, place) = (first.entry(cell.key[by as usize]), (cell.input, cell.record));
+        seen.and_modify(|first| *first = place.min(*first)).or_insert(place);
     }
+    if first.len() > MOST_SIDES {
+        bail_usage!("`by` {by}: more than {MOST_SIDES} values; narrow them down with `wheres` {by}=…");
+    }
+    let mut values: Vec<u32> = first.keys().copied().collect();
+    values.sort_by_key(|value| first[value]);
     if by == Field::Condition {
         // The untreated passes are the baseline wherever they stand.
         values.sort_by_key(|&value| value != 0);
@@ -153,7 +154,7 @@ fn by_column(cells: &Cells, choice: &Choice, by: Field, baseline: Option<&str>) 
 /// Whether both sides have the same seeds: twins, which differ in nothing but what is compared.
 fn share_prompts(cells: &Cells, plan: &Plan) -> bool {
     let seeds = |side: &Side| -> BTreeSet<u32> {
-        cells.cells.iter().filter(|cell| side.holds(cell)).map(|cell| cell.key[Field::Seed as usize]).collect()
+        cells.iter().filter(|cell| side.holds(cell)).map(|cell| cell.key[Field::Seed as usize]).collect()
     };
     seeds(&plan.baseline) == seeds(&plan.other)
 }
@@ -167,7 +168,7 @@ fn free(compared: Option<Field>) -> Mask {
 /// The first input against another: their models against each other where each has only one, model by model otherwise.
 fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
     let values = |input: usize, column: Field| -> BTreeSet<u32> {
-        let of_input = cells.cells.iter().filter(|cell| cell.input as usize == input);
+        let of_input = cells.iter().filter(|cell| cell.input as usize == input);
         of_input.map(|cell| cell.key[column as usize]).collect()
     };
     let models: Vec<BTreeSet<u32>> = (0..inputs.len()).map(|input| values(input, Field::Model)).collect();

@@ -316,14 +316,15 @@ fn means(pairs: &[Pair]) -> (f64, f64) {
 fn named(row: Row, cells: &Cells, key: &RowKey, plan: &Plan, groups: &[Field]) -> Row {
     let (_, metric, region, level, group, _) = key;
     let named = |(column, value): (&Field, &u32)| (column.to_string(), cells.value_name(*column, *value));
+    let name = cells.value_name(Field::Metric, *metric);
     Row {
         baseline: plan.baseline.label.clone(),
         other: plan.other.label.clone(),
         group: groups.iter().zip(group).map(named).collect(),
-        metric: cells.value_name(Field::Metric, *metric),
+        unit: cells.unit(&name).map(String::from),
+        metric: name,
         region: cells.value_text(Field::Region, *region),
         level: *level,
-        unit: cells.unit(*metric).map(String::from),
         ..row
     }
 }

@@ -64,7 +64,7 @@ const SHOWING: u64 = 20 << 20;
 
 /// Memory of a number of a head until the figures are drawn, in bytes: it is in a map with a key of its own, but for the regions
 /// that no figure needs.
-const HEAD_RECORD: u64 = 60;
+const HEAD_RECORD: u64 = 24;
 
 /// What was found of one cell.
 pub struct Finding<'a> {

@@ -1,6 +1,6 @@
 //! What one row of a table is about, and what stands in its columns.
 
-use super::{Frame, Pick, Setting};
+use super::{cities_of, millipct, setting_of, Frame, Pick, Setting};
 use crate::record::Identity;
 use crate::stats::Interval;
 use crate::treatment::UNTREATED;
@@ -61,6 +61,20 @@ impl Quantity<'_> {
 }
 
 impl Case {
+    /// What a question was asked of.
+    fn of(id: &Identity) -> Self {
+        Self { setting: setting_of(id), model: id.model.clone(), treated: ConditionKey::of(id) }
+    }
+
+    fn is_of(&self, id: &Identity) -> bool {
+        let ConditionKey { condition, bits, scope } = &self.treated;
+        id.model == self.model
+            && setting_of(id) == self.setting
+            && id.condition.as_deref() == condition.as_deref()
+            && id.bits == *bits
+            && id.scope.as_deref() == scope.as_deref()
+    }
+
     /// The numbers of a quantity in this case.
     pub fn pick<'a>(&'a self, quantity: Quantity<'a>) -> Pick<'a> {
         let pick =
@@ -72,7 +86,7 @@ impl Case {
 impl Frame {
     /// What was measured on prompts: settings in order, models within, conditions within.
     pub fn cases(&self) -> Vec<Case> {
-        let known: BTreeSet<&Case> = self.prompts.keys().map(|(case, ..)| case).collect();
+        let known: BTreeSet<Case> = self.asked().map(Case::of).collect();
         let mut cases = Vec::new();
         for &setting in &self.settings {
             for model in &self.models {
@@ -85,19 +99,26 @@ impl Frame {
         cases
     }
 
+    /// What was measured on prompts, question by question.
+    fn asked(&self) -> impl Iterator<Item = &Identity> {
+        self.numbers.identities().iter().map(|id| &**id).filter(|id| id.seed.is_some())
+    }
+
     /// Prompts of a case, narrowed to cities and a depth.
     pub fn count(&self, case: &Case, cities: Option<&str>, depth_pct: Option<f64>) -> usize {
-        let depth = depth_pct.map(super::millipct);
-        let counts = |of: &str, at: Option<u64>| {
-            cities.is_none_or(|wanted| wanted == of) && depth.is_none_or(|wanted| at == Some(wanted))
+        let depth_of = |id: &Identity| id.depth_req_pct.map(millipct);
+        let counts = |id: &&Identity| {
+            case.is_of(id)
+                && cities.is_none_or(|wanted| wanted == cities_of(id))
+                && depth_pct.is_none_or(|wanted| Some(millipct(wanted)) == depth_of(id))
         };
-        let found = self.prompts.iter().filter(|((at, of, depth), _)| at == case && counts(of, *depth));
-        found.map(|(_, seeds)| seeds.len()).sum()
+        let prompts = self.asked().filter(counts).map(|id| (cities_of(id), depth_of(id), id.seed));
+        prompts.collect::<BTreeSet<_>>().len()
     }
 
     /// Prompts that any model was measured on.
     pub fn prompts(&self) -> usize {
-        self.prompts.values().flatten().collect::<BTreeSet<_>>().len()
+        self.asked().map(|id| id.seed).collect::<BTreeSet<_>>().len()
     }
 
     /// The cities that means are over: those of training where both were asked for.

@@ -5,19 +5,21 @@
 //! over prompts. Only scored tokens, which are counted one by one, have estimates of their own ([`Tokens`]).
 
 mod case;
+mod numbers;
 mod pick;
 mod tokens;
 
 pub use case::{Case, ConditionKey, Quantity};
+pub use numbers::{Measured, Number, Numbers};
 pub use pick::{Pick, Proportion};
 pub use tokens::{Scored, TokenKind, Tokens};
 
 use crate::manifest::ModelInfo;
 use crate::measure::{DrawnHead, MassiveAt};
 use crate::prompt::shots::order_of;
-use crate::record::Record;
+use crate::record::{Identity, Record};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Context, needles in the text, needles asked for; no needles for plain text.
 pub type Setting = (usize, usize, usize);
@@ -51,12 +53,10 @@ pub struct Frame {
     regions: Vec<String>,
     cities: Vec<String>,
     metrics: Vec<(String, Option<String>, Option<String>)>,
-    /// Means over heads and layers, and what is of the whole model.
-    values: BTreeMap<Key, Vec<Number>>,
-    /// Numbers of single heads, and whether their cities were held out.
-    heads: BTreeMap<OfHead, Vec<(Number, bool)>>,
-    /// Seeds of the prompts of a case, by cities and depth.
-    prompts: BTreeMap<(Case, String, Option<u64>), BTreeSet<u64>>,
+    /// Means over heads and layers, what is of the whole model, and of single heads what is kept.
+    numbers: Numbers,
+    /// Whether held-out and absent cities count only where they are asked for: not where there are no others.
+    usual: bool,
     /// What was pooled over prompts instead of measured on each.
     pub pooled: Vec<Record>,
     /// Records that say why there is no number.
@@ -69,45 +69,22 @@ pub struct Frame {
     pub drawn: Vec<DrawnHead>,
 }
 
-/// A number of one key, and what tells it from the others.
-#[derive(Clone, Copy, Debug)]
-struct Number {
-    seed: u64,
-    /// Which prompt of its kind; of many-shot prompts, which arrangement of which prompt.
-    sample: u64,
-    /// Whether its question's needle lies at the depth that was asked for; nothing of a whole prompt.
-    placed: Option<bool>,
-    value: f64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    model: String,
-    setting: Setting,
-    condition: Option<String>,
-    cities: String,
-    /// Missing of what was pooled over depths.
-    depth_millipct: Option<u64>,
-    metric: String,
-    region: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct OfHead {
-    condition: Option<String>,
-    metric: String,
-    region: Option<String>,
-    model: String,
-    layer: usize,
-    head: usize,
-}
-
 /// Cities whose prompts means leave out unless they are asked for, or there are no others.
 const ASIDE: [&str; 2] = ["heldout", "absent"];
 
 /// A depth as a key.
 fn millipct(depth_pct: f64) -> u64 {
     (depth_pct * 1000.0).round() as u64
+}
+
+/// Context, needles and questions of a prompt.
+fn setting_of(id: &Identity) -> Setting {
+    (id.ctx_tok, id.needles.unwrap_or(0), id.retrieve.unwrap_or(0))
+}
+
+/// Where its cities come from. Many-shot prompts are told apart by the order of their examples; their words are the same.
+fn cities_of(id: &Identity) -> &str {
+    order_of(&id.task).or(id.cities.as_deref()).unwrap_or_default()
 }
 
 fn note<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
@@ -139,47 +116,32 @@ impl Frame {
         if id.seed.is_none() {
             self.pooled.push(record.clone());
         }
-        let number = Number { seed: id.seed.unwrap_or(0), sample: id.sample.unwrap_or(0), placed: id.placed, value };
-        let region = measure.region.as_deref();
-        if let (Some(layer), Some(head)) = (measure.layer, measure.head) {
-            let kept = id.condition.is_none() && region.is_none_or(|region| OF_HEADS.contains(&region));
-            if (kept || self.is_of_maps()) && id.seed.is_some() {
-                let held_out = id.cities.as_deref().is_some_and(|cities| ASIDE.contains(&cities));
-                let (metric, region) = (measure.metric.to_string(), region.map(ToOwned::to_owned));
-                let condition = id.condition.as_deref().map(ToOwned::to_owned);
-                let key = OfHead { condition, metric, region, model: id.model.clone(), layer, head };
-                self.heads.entry(key).or_default().push((number, held_out));
-            }
-        }
         if measure.layer.is_some() {
+            if self.keeps(record) {
+                self.numbers.add(Measured::of(measure), id, 0, value);
+            }
             return;
         }
-        let setting = (id.ctx_tok, id.needles.unwrap_or(0), id.retrieve.unwrap_or(0));
+        self.numbers.add(Measured::of(measure), id, 0, value);
         note(&mut self.models, &id.model);
-        note(&mut self.settings, &setting);
-        let region = region.map(ToOwned::to_owned);
-        // Many-shot prompts are told apart by the order of their examples; their words are the same.
-        let cities = order_of(&id.task).or(id.cities.as_deref()).unwrap_or_default().to_owned();
-        if let Some(seed) = id.seed {
-            self.note_prompt(record, setting, &cities, seed);
+        note(&mut self.settings, &setting_of(id));
+        if id.seed.is_some() {
+            self.note_prompt(record);
         }
-        let key = Key {
-            model: id.model.clone(),
-            setting,
-            condition: id.condition.as_deref().map(ToOwned::to_owned),
-            cities,
-            depth_millipct: id.depth_req_pct.map(millipct),
-            metric: measure.metric.to_string(),
-            region,
-        };
-        self.values.entry(key).or_default().push(number);
+    }
+
+    /// Whether a number of a layer is of a head that is asked for.
+    fn keeps(&self, Record { identity, measure }: &Record) -> bool {
+        let usual = identity.condition.is_none() && measure.region.as_deref().is_none_or(|of| OF_HEADS.contains(&of));
+        measure.head.is_some() && identity.seed.is_some() && (usual || self.is_of_maps())
     }
 
     /// Takes note of what a record of a single prompt is about.
-    fn note_prompt(&mut self, record: &Record, setting: Setting, cities: &str, seed: u64) {
-        let (id, measure) = (&record.identity, &record.measure);
-        let (treated, region) = (ConditionKey::of(id), measure.region.as_deref().map(ToOwned::to_owned));
-        note(&mut self.treated, &treated);
+    fn note_prompt(&mut self, Record { identity, measure }: &Record) {
+        let region = measure.region.as_deref().map(ToOwned::to_owned);
+        note(&mut self.treated, &ConditionKey::of(identity));
+        let cities = cities_of(identity);
+        self.usual |= !ASIDE.contains(&cities);
         if !cities.is_empty() {
             note(&mut self.cities, &cities.to_owned());
         }
@@ -187,9 +149,6 @@ impl Frame {
             region.iter().for_each(|region| note(&mut self.regions, region));
         }
         note(&mut self.metrics, &(measure.metric.to_string(), region, measure.unit.as_deref().map(ToOwned::to_owned)));
-        let case = Case { setting, model: id.model.clone(), treated };
-        let depth = id.depth_req_pct.map(millipct);
-        self.prompts.entry((case, cities.to_owned(), depth)).or_default().insert(seed);
     }
 
     /// Models in the order they first appeared.
@@ -224,7 +183,8 @@ impl Frame {
 
     /// Depths that occur, in percent, from the top.
     pub fn depths_pct(&self) -> Vec<f64> {
-        let depths: BTreeSet<u64> = self.values.keys().filter_map(|key| key.depth_millipct).collect();
+        let depths = self.numbers.identities().iter().filter_map(|id| id.depth_req_pct);
+        let depths: BTreeSet<u64> = depths.map(millipct).collect();
         depths.into_iter().map(|depth| depth as f64 / 1000.0).collect()
     }
 
@@ -252,11 +212,6 @@ impl Frame {
     /// Whether maps of one prompt are shown.
     fn is_of_maps(&self) -> bool {
         ["heatmap", "explore"].contains(&self.config_text("show"))
-    }
-
-    /// Whether held-out and absent cities count only where they are asked for: not where there are no others.
-    fn usual(&self) -> bool {
-        self.prompts.keys().any(|(_, cities, _)| !ASIDE.contains(&cities.as_str()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which numbers are wanted, and what they come to.
 
-use super::{millipct, Frame, Key, Number, OfHead, Setting, ASIDE};
+use super::{cities_of, millipct, setting_of, Frame, Number, Setting, ASIDE};
+use crate::record::Identity;
 use crate::stats::{bootstrap_mean, mean, wilson_of_groups, Interval, Paired, RESAMPLES};
 use std::collections::BTreeMap;
 
@@ -80,14 +81,13 @@ impl<'a> Pick<'a> {
     }
 
     /// `usual`: whether held-out cities count only where they are asked for.
-    fn matches(&self, key: &Key, usual: bool) -> bool {
-        key.model == self.model
-            && key.metric == self.metric
-            && key.region.as_deref() == self.region
-            && key.condition.as_deref() == self.condition
-            && self.setting.is_none_or(|setting| key.setting == setting)
-            && self.cities.map_or(!usual || !ASIDE.contains(&key.cities.as_str()), |cities| key.cities == cities)
-            && self.depth_pct.is_none_or(|depth| key.depth_millipct == Some(millipct(depth)))
+    fn matches(&self, id: &Identity, usual: bool) -> bool {
+        let depth = |wanted| id.depth_req_pct.map(millipct) == Some(millipct(wanted)) && id.placed != Some(false);
+        id.model == self.model
+            && id.condition.as_deref() == self.condition
+            && self.setting.is_none_or(|setting| setting_of(id) == setting)
+            && self.cities.map_or(!usual || !ASIDE.contains(&cities_of(id)), |cities| cities_of(id) == cities)
+            && self.depth_pct.is_none_or(depth)
     }
 }
 
@@ -105,14 +105,14 @@ impl Frame {
 
     /// The mean over the questions of each prompt, by its seed.
     pub fn prompt_means(&self, pick: Pick<'_>) -> BTreeMap<u64, f64> {
-        mean_by_prompt(&self.select(pick))
+        mean_by_prompt(self.select(pick))
     }
 
     /// Of many-shot prompts: the numbers of each prompt, arrangement by arrangement. Prompts that lack one are left out.
     pub fn arrangements(&self, pick: Pick<'_>) -> Vec<Vec<f64>> {
         let mut prompts: BTreeMap<u64, BTreeMap<u64, f64>> = BTreeMap::new();
-        for number in self.select(pick) {
-            prompts.entry(number.seed).or_default().insert(number.sample, number.value);
+        for (id, value) in self.select(pick) {
+            prompts.entry(seed_of(id)).or_default().insert(id.sample.unwrap_or(0), value);
         }
         let most = prompts.values().map(BTreeMap::len).max().unwrap_or(0);
         prompts.retain(|_, of_prompt| of_prompt.len() == most);
@@ -121,7 +121,7 @@ impl Frame {
 
     /// Hits of trials among numbers that are 0 or 1.
     pub fn proportion(&self, pick: Pick<'_>) -> Proportion {
-        Proportion::new(&by_prompt(&self.select(pick)).into_values().collect::<Vec<_>>())
+        Proportion::new(&by_prompt(self.select(pick)).into_values().collect::<Vec<_>>())
     }
 
     /// The mean of b - a over prompts that both have.
@@ -145,20 +145,25 @@ impl Frame {
         metric: &str,
         region: Option<&str>,
     ) -> Vec<((usize, usize), Vec<f64>)> {
-        let usual = self.usual();
-        let per_prompt = |numbers: &[(Number, bool)]| {
-            let counts = numbers.iter().filter(|(_, held_out)| !(usual && *held_out));
-            let numbers: Vec<Number> = counts.map(|(number, _)| *number).collect();
-            mean_by_prompt(&numbers).into_values().collect()
+        let held_out = |id: &Identity| id.cities.as_deref().is_some_and(|cities| ASIDE.contains(&cities));
+        let of_head = |(at, numbers): (_, &[Number])| {
+            let numbers: Vec<_> = self.under(numbers, model, condition).collect();
+            let counts = numbers.iter().copied().filter(|(id, _)| !(self.usual && held_out(id)));
+            let of_prompts = mean_by_prompt(counts).into_values().collect();
+            (!numbers.is_empty()).then_some((at, of_prompts))
         };
-        let is = |of: &OfHead| {
-            of.model == model
-                && of.condition.as_deref() == condition
-                && of.metric == metric
-                && of.region.as_deref() == region
-        };
-        let wanted = self.heads.iter().filter(|(of, _)| is(of));
-        wanted.map(|(of, numbers)| ((of.layer, of.head), per_prompt(numbers))).collect()
+        self.numbers.heads(metric, region).filter_map(of_head).collect()
+    }
+
+    /// Those of the numbers that are of a model under a condition, each with what it was measured on.
+    fn under<'a>(
+        &'a self,
+        numbers: &'a [Number],
+        model: &'a str,
+        condition: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a Identity, f64)> {
+        let numbers = numbers.iter().map(|number| (self.numbers.identity(number), number.value));
+        numbers.filter(move |(id, _)| id.model == model && id.condition.as_deref() == condition)
     }
 
     /// All numbers of every head in one pass over one prompt, by layer and head: `share_out answer`. Of several the first.
@@ -168,11 +173,11 @@ impl Frame {
         condition: Option<&str>,
     ) -> BTreeMap<(usize, usize), BTreeMap<String, f64>> {
         let mut heads: BTreeMap<_, BTreeMap<String, f64>> = BTreeMap::new();
-        for (of, numbers) in &self.heads {
-            let Some((first, _)) = numbers.first() else { continue };
-            if of.model == model && of.condition.as_deref() == condition {
-                let name = of.region.as_ref().map_or(of.metric.clone(), |region| format!("{} {region}", of.metric));
-                heads.entry((of.layer, of.head)).or_default().insert(name, first.value);
+        for (of, numbers) in self.numbers.groups() {
+            let (Some(layer), Some(head)) = (of.layer, of.head) else { continue };
+            if let Some((_, value)) = self.under(numbers, model, condition).next() {
+                let region = of.region.as_ref().map_or(String::new(), |region| format!(" {region}"));
+                heads.entry((layer, head)).or_default().insert(format!("{}{region}", of.metric), value);
             }
         }
         heads
@@ -183,24 +188,29 @@ impl Frame {
         self.prompt_means(pick).into_values().collect()
     }
 
-    fn select(&self, pick: Pick<'_>) -> Vec<Number> {
-        let usual = self.usual();
-        let found = self.values.iter().filter(|(key, _)| pick.matches(key, usual));
-        let numbers = found.flat_map(|(_, numbers)| numbers.iter().copied());
-        numbers.filter(|number| pick.depth_pct.is_none() || number.placed != Some(false)).collect()
+    /// The numbers, each with what it was measured on.
+    fn select(&self, pick: Pick<'_>) -> Vec<(&Identity, f64)> {
+        let numbers = self.numbers.means(pick.metric, pick.region).iter();
+        let numbers = numbers.map(|number| (self.numbers.identity(number), number.value));
+        numbers.filter(|(id, _)| pick.matches(id, self.usual)).collect()
     }
 }
 
+/// Seed of the prompt; one and the same for what is pooled over prompts.
+fn seed_of(id: &Identity) -> u64 {
+    id.seed.unwrap_or(0)
+}
+
 /// The numbers of each prompt, by seed.
-fn by_prompt(numbers: &[Number]) -> BTreeMap<u64, Vec<f64>> {
+fn by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> BTreeMap<u64, Vec<f64>> {
     let mut groups: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for number in numbers {
-        groups.entry(number.seed).or_default().push(number.value);
+    for (id, value) in numbers {
+        groups.entry(seed_of(id)).or_default().push(value);
     }
     groups
 }
 
 /// The mean over queries of each prompt, by seed.
-fn mean_by_prompt(numbers: &[Number]) -> BTreeMap<u64, f64> {
+fn mean_by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> BTreeMap<u64, f64> {
     by_prompt(numbers).into_iter().filter_map(|(seed, values)| Some((seed, mean(&values)?))).collect()
 }
