@@ -10,7 +10,8 @@ pub use measuring::{
     RatioArgs, ShotsArgs,
 };
 pub use shared::{
-    FigureArgs, FigureFormat, OnePromptArgs, OutputArgs, PageArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs,
+    FigureArgs, FigureFormat, OnePromptArgs, OutputArgs, PageArgs, PartArgs, PromptArgs, ReadingArgs, RecordFormat,
+    RunArgs,
 };
 pub use values::{IndexRange, TokenRange};
 

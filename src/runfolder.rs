@@ -13,6 +13,8 @@ pub const EXPLORER: &str = "explore.html";
 pub const RESULTS: &str = "results.csv";
 /// The same, compressed when the run was finished.
 pub const RESULTS_GZ: &str = "results.csv.gz";
+/// The same, as a Parquet file.
+pub const RESULTS_PARQUET: &str = "results.parquet";
 /// The journal of its cells.
 pub const CELLS: &str = "cells.csv";
 /// Its experiment.
@@ -39,14 +41,15 @@ pub struct RunFolder {
     started: SystemTime,
 }
 
-/// The records in a folder, compressed or not.
+/// The records in a folder, whatever their format.
 pub fn results(folder: &Path) -> PathBuf {
-    let compressed = folder.join(RESULTS_GZ);
-    if compressed.is_file() {
-        compressed
-    } else {
-        folder.join(RESULTS)
-    }
+    let converted = [RESULTS_GZ, RESULTS_PARQUET].map(|file| folder.join(file)).into_iter().find(|path| path.is_file());
+    converted.unwrap_or_else(|| folder.join(RESULTS))
+}
+
+/// Whether a file of a run folder holds its records.
+pub fn is_results(file: &str) -> bool {
+    [RESULTS, RESULTS_GZ, RESULTS_PARQUET].contains(&file)
 }
 
 impl RunFolder {

@@ -24,6 +24,9 @@ pub struct NeedleArgs {
     /// New tokens that an answer may have [default: 48]
     #[arg(long, value_name = "N")]
     pub max_new: Option<NonZeroUsize>,
+    /// Also write the numbers of every head, which neither tables nor figures show: five times as many rows
+    #[arg(long)]
+    pub every_head: bool,
     /// Prompts.
     #[command(flatten)]
     pub prompts: PromptArgs,

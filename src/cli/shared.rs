@@ -118,9 +118,9 @@ pub struct ReadingArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Compress the records when the run is finished: results.csv.gz, which compare and report read too
-    #[arg(long)]
-    pub gzip: bool,
+    /// What the records are left as when the run is finished; compare and report read all of them
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RecordFormat::Csv)]
+    pub records: RecordFormat,
     /// Threads; results do not depend on it [default: all cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
@@ -210,6 +210,18 @@ impl FigureFormat {
             Self::Pdf => "pdf",
         }
     }
+}
+
+/// A format of records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum RecordFormat {
+    /// results.csv
+    #[default]
+    Csv,
+    /// results.csv.gz, a fifteenth of it
+    Gzip,
+    /// results.parquet, with the feature parquet
+    Parquet,
 }
 
 /// Which part of an experiment is run.

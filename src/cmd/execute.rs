@@ -3,7 +3,8 @@
 
 use super::session::{Gathered, How, Session};
 use super::{ablate, explore, heads, heatmap, needle, nll, outliers, quantize, ratio, shots};
-use crate::cli::{OutputArgs, PartArgs};
+use crate::bail_usage;
+use crate::cli::{OutputArgs, PartArgs, RecordFormat};
 use crate::error::{unless_broken_pipe, Unmet};
 use crate::experiment::{finished, Experiment, Setup, Show, Start};
 use crate::frame::{About, Frame};
@@ -39,6 +40,11 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     if let Some(records) = finished(&experiment, &how.part)? {
         return look_again(&experiment, &how, &records);
     }
+    if how.output.records == RecordFormat::Parquet && !cfg!(feature = "parquet") {
+        bail_usage!(
+            "--records parquet: this difftool was built without it; `cargo build --release --features parquet`"
+        );
+    }
     let draw = figures(experiment.show);
     if let Start::New(out) = &how.part.start {
         heatmap::check_data(&experiment, out.as_deref())?;
@@ -59,9 +65,7 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
         if whole {
             write_pooled(&mut session, &found)?;
             drawn = draw(&mut session, &found);
-            if session.output.gzip {
-                session.run.outputs.compress_results()?;
-            }
+            convert_records(&mut session)?;
         }
         session.run.outputs.write_manifest(&session.setup)?;
     }
@@ -74,6 +78,18 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
         check_expectations(&session.setup.experiment, &found.frame, session.output.quiet)?;
     }
     drawn.context("the results are complete, but not their figures")
+}
+
+/// Leaves the records of a finished run in the format that was asked for.
+fn convert_records(session: &mut Session) -> Result<()> {
+    match session.output.records {
+        RecordFormat::Csv => Ok(()),
+        RecordFormat::Gzip => session.run.outputs.compress_results(),
+        #[cfg(feature = "parquet")]
+        RecordFormat::Parquet => session.run.outputs.results_to_parquet(),
+        #[cfg(not(feature = "parquet"))]
+        RecordFormat::Parquet => Ok(()), // refused before anything was measured
+    }
 }
 
 /// Of one prompt there is all or nothing: a folder without its maps would only stand in the way of the next attempt.

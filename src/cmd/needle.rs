@@ -9,6 +9,7 @@ use crate::cli::NeedleArgs;
 use crate::experiment::{Experiment, Generate, Grid, NeedleGrid, Show};
 use crate::frame::{Frame, Pick};
 use crate::generate::MAX_NEW;
+use crate::measure::MeasureName;
 use crate::plot::{accuracy, AccuracyPanel, Hits};
 use anyhow::Result;
 
@@ -37,6 +38,7 @@ pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
     };
     Ok(Experiment {
         generate,
+        measures: if args.every_head { vec![MeasureName::AnswerByHead] } else { Vec::new() },
         ..flags::experiment(Show::Needle, &args.run, grid, args.prompts.haystack.as_deref(), None)?
     })
 }

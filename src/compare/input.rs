@@ -3,7 +3,7 @@
 use crate::bail_usage;
 use crate::hash::sha256_file;
 use crate::manifest::Manifest;
-use crate::runfolder::{results, MANIFEST, RESULTS, RESULTS_GZ};
+use crate::runfolder::{is_results, results, MANIFEST, RESULTS};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ impl Input {
         }
         // The manifest of a run folder is of its results, not of other files that somebody put there.
         let beside = results.with_file_name(MANIFEST);
-        let is_of_run = results.ends_with(RESULTS) || results.ends_with(RESULTS_GZ);
+        let is_of_run = results.file_name().and_then(|name| name.to_str()).is_some_and(is_results);
         let manifest = match is_of_run && beside.is_file() {
             true => Some(Manifest::read(&beside).with_context(|| {
                 format!("{shown}: its manifest cannot be checked; copy {RESULTS} elsewhere to compare by cells only")

@@ -68,6 +68,11 @@ impl Plan {
 pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline: Option<&str>) -> Result<Vec<Plan>> {
     for (input, name) in inputs.iter().enumerate() {
         if !cells.iter().any(|cell| cell.input as usize == input) {
+            if choice.mentions(Field::Head) && !cells.has(Field::Head, |head| head.is_some()) {
+                bail_usage!(
+                    "{name}: no records of single heads, which `ratio`, `heads` and `needle --every-head` write"
+                );
+            }
             bail_usage!("{name}: no records left to compare; see `metrics`, `wheres` and `group_by`");
         }
     }

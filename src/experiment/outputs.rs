@@ -5,13 +5,17 @@ use crate::files::{replace, replace_csv};
 use crate::machine::Machine;
 use crate::manifest::{Manifest, Output};
 use crate::memory::peak_rss_bytes;
+#[cfg(feature = "parquet")]
+use crate::record::write_parquet;
+#[cfg(feature = "parquet")]
+use crate::runfolder::RESULTS_PARQUET;
 use crate::runfolder::{RunFolder, MANIFEST, RESULTS, RESULTS_GZ};
 use anyhow::{Context, Result};
 use flate2::write::GzEncoder;
 use flate2::Compression;
 use serde::Serialize;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The folder of a run whose records are written.
 pub struct Outputs {
@@ -80,16 +84,28 @@ impl Outputs {
     /// # Errors
     /// If they cannot be read or written.
     pub fn compress_results(&mut self) -> Result<()> {
-        let plain = self.folder.join(RESULTS);
-        let cannot = || format!("cannot read {}", plain.display());
-        let mut records = File::open(&plain).with_context(cannot)?;
-        replace(&self.folder.join(RESULTS_GZ), |partial| {
+        self.convert_results(RESULTS_GZ, |plain, partial| {
             let mut compressed = GzEncoder::new(File::create(partial)?, Compression::default());
-            std::io::copy(&mut records, &mut compressed)?;
+            std::io::copy(&mut File::open(plain)?, &mut compressed)?;
             Ok(compressed.finish()?.sync_all()?)
-        })?;
+        })
+    }
+
+    /// Makes a Parquet file of the records.
+    ///
+    /// # Errors
+    /// If they cannot be read or written.
+    #[cfg(feature = "parquet")]
+    pub fn results_to_parquet(&mut self) -> Result<()> {
+        self.convert_results(RESULTS_PARQUET, write_parquet)
+    }
+
+    /// Puts another file in the place of the records.
+    fn convert_results(&mut self, file: &str, write: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
+        let plain = self.folder.join(RESULTS);
+        replace(&self.folder.join(file), |partial| write(&plain, partial))?;
         std::fs::remove_file(&plain).with_context(|| format!("cannot remove {}", plain.display()))?;
-        self.files[0].0 = RESULTS_GZ.to_owned();
+        self.files[0].0 = file.to_owned();
         Ok(())
     }
 

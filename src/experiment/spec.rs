@@ -124,8 +124,7 @@ impl Show {
 
     fn measures(self) -> Vec<MeasureName> {
         match self {
-            Self::Needle => vec![MeasureName::AnswerByHead],
-            Self::Shots => vec![MeasureName::Answer],
+            Self::Needle | Self::Shots => vec![MeasureName::Answer],
             Self::Ratio => vec![MeasureName::AnswerByHead, MeasureName::Shape],
             Self::Heads => vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
             Self::Quantize => vec![MeasureName::Answer, MeasureName::Fidelity],

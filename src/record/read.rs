@@ -2,8 +2,10 @@
 
 use super::{columns, schema_1, Found, Identity, Record, SCHEMA};
 use anyhow::{bail, ensure, Context, Result};
+use csv::StringRecord;
 use flate2::bufread::MultiGzDecoder;
 use serde::de::DeserializeOwned;
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,20 +13,22 @@ use std::sync::Arc;
 /// What a compressed file begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+/// What a Parquet file begins with.
+const PARQUET: &[u8] = b"PAR1";
+
 /// Bytes that a compressed file may come to for each of its own. Records come to about 15; a file that comes to a thousand is
 /// made to fill the memory.
 const MOST_BYTES_EACH: u64 = 100;
 
-/// Reads the records of a file, compressed or not. A row that cannot be read is an error that names its line.
+/// Reads the records of a file: CSV, compressed or not, or Parquet. A row that cannot be read is an error that names its line.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let mut rows = csv::ReaderBuilder::new().has_headers(false).from_reader(plain(path)?).into_records();
-    let header = rows.next().with_context(|| format!("{} is empty", path.display()))?;
-    let header = header.map_err(|e| explain(&e, path))?;
+    let mut rows = rows(path)?;
+    let header = rows.next().with_context(|| format!("{} is empty", path.display()))??;
 
     let mut records: Vec<Record> = Vec::new();
     let mut known_schema = None;
     for row in rows {
-        let row = row.map_err(|e| explain(&e, path))?;
+        let row = row?;
         // The schema number comes before the columns: it says more about why a file cannot be read.
         let schema = schema_of(&row, &header, path)?;
         if known_schema.is_none() {
@@ -49,26 +53,44 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// The text of a file, inflated if it is compressed.
-fn plain(path: &Path) -> Result<Box<dyn Read>> {
+/// The rows of a file, its header first.
+fn rows(path: &Path) -> Result<Box<dyn Iterator<Item = Result<StringRecord>>>> {
     let mut file = BufReader::new(crate::files::open(path)?);
-    let cannot = || format!("cannot read {}", path.display());
-    if !file.fill_buf().with_context(cannot)?.starts_with(&GZIP) {
-        return Ok(Box::new(file));
+    let begins = file.fill_buf().with_context(|| format!("cannot read {}", path.display()))?;
+    if begins.starts_with(PARQUET) {
+        return of_parquet(path);
     }
+    let text: Box<dyn Read> = if begins.starts_with(&GZIP) { Box::new(inflated(file, path)?) } else { Box::new(file) };
+    let (rows, path) = (csv::ReaderBuilder::new().has_headers(false).from_reader(text), path.to_owned());
+    Ok(Box::new(rows.into_records().map(move |row| row.map_err(|e| explain(&e, &path)))))
+}
+
+#[cfg(feature = "parquet")]
+fn of_parquet(path: &Path) -> Result<Box<dyn Iterator<Item = Result<StringRecord>>>> {
+    Ok(Box::new(super::parquet::rows(path)?))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn of_parquet(path: &Path) -> Result<Box<dyn Iterator<Item = Result<StringRecord>>>> {
+    bail!("{} is a Parquet file, which difftool reads if it is built with `--features parquet`", path.display())
+}
+
+/// The text of a compressed file.
+fn inflated(file: BufReader<File>, path: &Path) -> Result<Cursor<Vec<u8>>> {
+    let cannot = || format!("cannot read {}", path.display());
     let most = MOST_BYTES_EACH * file.get_ref().metadata().with_context(cannot)?.len();
     let mut text = Vec::new();
     MultiGzDecoder::new(file).take(most + 1).read_to_end(&mut text).with_context(cannot)?;
     ensure!(text.len() as u64 <= most, "{}: comes to more than {most} bytes, which no results do", path.display());
-    Ok(Box::new(Cursor::new(text)))
+    Ok(Cursor::new(text))
 }
 
-fn parse<T: DeserializeOwned>(row: &csv::StringRecord, path: &Path) -> Result<T> {
+fn parse<T: DeserializeOwned>(row: &StringRecord, path: &Path) -> Result<T> {
     row.deserialize(None).map_err(|e| explain(&e, path))
 }
 
 /// The schema of a row.
-fn schema_of(row: &csv::StringRecord, header: &csv::StringRecord, path: &Path) -> Result<u32> {
+fn schema_of(row: &StringRecord, header: &StringRecord, path: &Path) -> Result<u32> {
     let file = path.display();
     ensure!(header.get(0) == Some("schema"), "{file} is not a results file: its first column is not `schema`");
     let line = row.position().map_or(0, csv::Position::line);
@@ -81,7 +103,7 @@ fn schema_of(row: &csv::StringRecord, header: &csv::StringRecord, path: &Path) -
     }
 }
 
-fn check_columns(header: &csv::StringRecord, schema: u32, path: &Path) -> Result<()> {
+fn check_columns(header: &StringRecord, schema: u32, path: &Path) -> Result<()> {
     let columns = if schema == 1 { schema_1::columns() } else { columns() };
     if header.iter().eq(columns.iter()) {
         return Ok(());

@@ -8,7 +8,7 @@ use crate::hash::sha256_file;
 use crate::manifest::{Manifest, Output};
 use crate::measure::{DrawnHead, MassiveAt};
 use crate::record::{self, Record};
-use crate::runfolder::{DRAWN, EXPERIMENT, MANIFEST, MASSIVE, RESULTS, RESULTS_GZ, TOKENS};
+use crate::runfolder::{is_results, DRAWN, EXPERIMENT, MANIFEST, MASSIVE, TOKENS};
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ impl SavedRun {
         let (mut records, mut figures) = (Vec::new(), Vec::new());
         let (mut tokens, mut massive, mut drawn) = (Tokens::default(), Vec::new(), Vec::new());
         for output in &manifest.outputs {
-            if [RESULTS, RESULTS_GZ].contains(&output.file.as_str()) {
+            if is_results(&output.file) {
                 records = record::read(&checked(folder, output)?)?;
             } else if output.file == TOKENS {
                 tokens = Tokens::read(&checked(folder, output)?)?;

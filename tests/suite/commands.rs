@@ -339,7 +339,7 @@ fn results_do_not_depend_on_where_the_weights_are() {
 fn compressed_records_are_read_like_others() {
     let scratch = Scratch::new();
     let printed = scratch.stdout("ratio", &[&SHORT[..], &["--out", "plain", "-q"]].concat());
-    assert_eq!(scratch.stdout("ratio", &[&SHORT[..], &["--out", "gz", "-q", "--gzip"]].concat()), printed);
+    assert_eq!(scratch.stdout("ratio", &[&SHORT[..], &["--out", "gz", "-q", "--records", "gzip"]].concat()), printed);
     assert!(!scratch.path("gz/results.csv").exists());
     let size = |path: &str| fs::metadata(scratch.path(path)).unwrap().len();
     assert!(size("gz/results.csv.gz") * 5 < size("plain/results.csv"));
@@ -348,7 +348,7 @@ fn compressed_records_are_read_like_others() {
     assert_eq!(String::from_utf8(told.stdout).unwrap(), printed);
     let same = scratch.difftool("compare", &["plain", "gz", "--format", "csv"]).output().unwrap();
     assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
-    let again = [&SHORT[..], &["--resume", "gz", "--gzip"]].concat();
+    let again = [&SHORT[..], &["--resume", "gz", "--records", "gzip"]].concat();
     let again = scratch.run("ratio", &again).output().unwrap();
     assert!(String::from_utf8_lossy(&again.stderr).contains("nothing to resume"));
     // A file that is cut off, and one that comes to much more than records do.
@@ -359,6 +359,36 @@ fn compressed_records_are_read_like_others() {
     fs::write(scratch.path("bomb.csv.gz"), bomb.finish().unwrap()).unwrap();
     refuses(&mut scratch.difftool("compare", &["cut.csv.gz", "gz"]), 1, &["cut.csv.gz"]);
     refuses(&mut scratch.difftool("compare", &["bomb.csv.gz", "gz"]), 1, &["bomb.csv.gz", "no results do"]);
+}
+
+#[test]
+#[cfg(feature = "parquet")]
+fn records_as_parquet_are_the_same_records() {
+    let scratch = Scratch::new();
+    let printed = scratch.stdout("ratio", &[&SHORT[..], &["--out", "plain", "-q"]].concat());
+    let parquet = [&SHORT[..], &["--out", "parquet", "-q", "--records", "parquet"]].concat();
+    assert_eq!(scratch.stdout("ratio", &parquet), printed);
+    assert!(!scratch.path("parquet/results.csv").exists());
+    let file = scratch.path("parquet/results.parquet");
+    assert!(scratch.records("plain") == record::read(&file).unwrap());
+    let told = scratch.difftool("report", &["parquet", "--format", "text"]).output().unwrap();
+    assert_eq!(String::from_utf8(told.stdout).unwrap(), printed);
+    let same = scratch.difftool("compare", &["plain", "parquet", "--format", "csv"]).output().unwrap();
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
+    let whole = fs::read(&file).unwrap();
+    fs::write(scratch.path("cut.parquet"), &whole[..whole.len() / 2]).unwrap();
+    refuses(&mut scratch.difftool("compare", &["cut.parquet", "plain"]), 1, &["cannot read cut.parquet"]);
+}
+
+#[test]
+#[cfg(not(feature = "parquet"))]
+fn parquet_is_refused_before_anything_is_measured_if_it_is_not_built_in() {
+    let scratch = Scratch::new();
+    let parquet = [&SHORT[..], &["--out", "run", "--records", "parquet"]].concat();
+    refuses(&mut scratch.run("ratio", &parquet), 2, &["--records parquet", "--features parquet"]);
+    assert!(!scratch.path("run").exists());
+    fs::write(scratch.path("x.parquet"), "PAR1").unwrap();
+    refuses(&mut scratch.difftool("compare", &["x.parquet", "x.parquet"]), 1, &["x.parquet is a Parquet file"]);
 }
 
 #[test]

@@ -576,6 +576,7 @@ fn mistakes_are_answered_with_what_there_is() {
         ("a a --baseline diff --by model", ["--baseline diff", "transformer"]),
         ("a --by model", ["nothing to compare transformer with", "ctx_tok (512, 1024)"]),
         ("a a --metric exact --group-by layer", ["no records left", "--group-by"]),
+        ("a a --metric exact --group-by head", ["no records of single heads", "needle --every-head"]),
     ] {
         refuses(&mut scratch.compare(args), 2, &words);
     }
