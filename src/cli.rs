@@ -317,6 +317,10 @@ pub struct TrainArgs {
     /// Train nothing: sum up what the runs in --out have come to so far, or their course.csv where the runs are elsewhere
     #[arg(long, conflicts_with_all = ["resume", "only"])]
     pub summary: bool,
+    /// With --summary: the same study at another size, in the folder of its runs, or one with its spec.toml and course.csv; a line
+    /// is fitted over all sizes; may be repeated
+    #[arg(long, value_name = "DIR", requires = "summary")]
+    pub beside: Vec<PathBuf>,
     /// No progress bars
     #[arg(short, long)]
     pub quiet: bool,

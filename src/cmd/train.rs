@@ -9,12 +9,17 @@ use crate::bail_usage;
 use crate::cli::TrainArgs;
 use crate::files;
 use crate::train::{
-    summarise, train_runs, write_course, write_summary, Course, Outcome, TrainRun, TrainSpec, COURSE_FILE, SUMMARY_FILE,
+    check_sizes, summarise, train_runs, write_course, write_summary, Course, Outcome, Size, TrainRun, TrainSpec,
+    COURSE_FILE, SUMMARY_FILE,
 };
 use anyhow::{bail, Context, Result};
 use bars::Bars;
 use std::fs::File;
 use std::io::Write as _;
+use std::path::PathBuf;
+
+/// The spec that runs were started with, in their folder.
+const SPEC_FILE: &str = "spec.toml";
 
 /// A small spec, to begin with.
 const EXAMPLE: &str = include_str!("../../experiments/example.toml");
@@ -67,11 +72,32 @@ fn sum_up(spec: &TrainSpec, args: &TrainArgs) -> Result<()> {
     if course.is_empty() {
         bail_usage!("--out {}: no run of {} has logged anything there", out.display(), args.spec().display());
     }
+    let sizes = sizes(spec, &course, &args.beside)?;
     write_course(&course, &out.join(COURSE_FILE))?;
     draw::curves(spec, &course, out, &args.figures)?;
     let lines = summarise(spec, &course);
     write_summary(&lines, &out.join(SUMMARY_FILE))?;
-    print::summary(spec, &course, &lines)
+    print::summary(spec, &course, &lines)?;
+    print::scale(&sizes)
+}
+
+/// The study at this size and at those of other folders; none if there are no others.
+fn sizes(spec: &TrainSpec, course: &Course, beside: &[PathBuf]) -> Result<Vec<Size>> {
+    if beside.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut sizes = vec![Size::new(spec.clone(), course.clone())?];
+    for folder in beside {
+        let kept = folder.join(SPEC_FILE);
+        if !kept.is_file() {
+            bail_usage!("--beside {}: holds no {SPEC_FILE}", folder.display());
+        }
+        let spec = TrainSpec::read(&kept)?;
+        let course = Course::read(&spec, folder)?;
+        sizes.push(Size::new(spec, course)?);
+    }
+    check_sizes(&sizes)?;
+    Ok(sizes)
 }
 
 /// The runs that `--only` names, or all.
@@ -89,9 +115,9 @@ fn chosen(spec: &TrainSpec, only: &[String]) -> Result<Vec<TrainRun>> {
 /// Makes the folder, with the spec in it; or finds the run there that is to be continued.
 fn prepare(args: &TrainArgs) -> Result<()> {
     let out = args.out();
-    let kept = out.join("spec.toml");
+    let kept = out.join(SPEC_FILE);
     if args.resume && !kept.exists() {
-        bail_usage!("--resume: {} holds no run (no spec.toml)", out.display());
+        bail_usage!("--resume: {} holds no run (no {SPEC_FILE})", out.display());
     }
     if !args.resume && out.exists() && out.read_dir().map_or(true, |mut entries| entries.next().is_some()) {
         bail_usage!("--out {}: exists and is not empty; choose another folder, or --resume", out.display());

@@ -11,6 +11,7 @@ mod course;
 mod data;
 mod log;
 mod run;
+mod scale;
 mod spec;
 mod step;
 mod summary;
@@ -20,6 +21,7 @@ pub use adamw::{AdamW, Gradients};
 pub use course::{write as write_course, Course, CourseLine};
 pub use data::{Batch, DataSource, Part, TargetKind};
 pub use log::{EvalLine, LogLine};
+pub use scale::{at_sizes, check_sizes, growth, AtSize, Growth, Size};
 pub use spec::*;
 pub use step::{step, tensors, variables, Stepped};
 pub use summary::{

@@ -182,16 +182,16 @@ pub fn inside(spec: &TrainSpec, course: &Course) -> Vec<Inside> {
     found
 }
 
-fn level(numbers: &[f64]) -> Option<Level> {
+pub(super) fn level(numbers: &[f64]) -> Option<Level> {
     Some(Level { mean: mean(numbers)?, interval: student(numbers) })
 }
 
 /// The first line at or after a time.
-fn at(lines: &[CourseLine], tokens: usize) -> Option<&CourseLine> {
+pub(super) fn at(lines: &[CourseLine], tokens: usize) -> Option<&CourseLine> {
     lines.iter().find(|line| line.tokens >= tokens)
 }
 
-fn finished<'a>(
+pub(super) fn finished<'a>(
     spec: &TrainSpec,
     course: &'a Course,
     variant: usize,
@@ -222,7 +222,7 @@ fn learned(lines: &[CourseLine]) -> Option<usize> {
     lines.iter().find(|line| line.ctx_tok == ctx_tok && line.digit1_hit >= LEARNED).map(|line| line.tokens)
 }
 
-fn one_needle(lines: &[CourseLine]) -> Option<f64> {
+pub(super) fn one_needle(lines: &[CourseLine]) -> Option<f64> {
     lines.iter().rev().find_map(|line| line.one_needle)
 }
 

@@ -2,7 +2,9 @@
 
 use crate::stats::{Interval, LEAST_SEEDS};
 use crate::table::{left, percent, points, right, short, Table};
-use crate::train::{contrasts, inside, Contrasted, Course, Level, TrainSpec, VariantSummary, INSIDE};
+use crate::train::{
+    at_sizes, contrasts, growth, inside, Contrasted, Course, Growth, Level, Size, TrainSpec, VariantSummary, INSIDE,
+};
 use anyhow::Result;
 use std::io::Write;
 
@@ -24,6 +26,83 @@ pub(super) fn summary(spec: &TrainSpec, course: &Course, lines: &[VariantSummary
     }
     writeln!(out, "\nInside: means over the seeds that got there [95 %].\n\n{}", on_the_way(spec, course))?;
     Ok(())
+}
+
+/// Prints what runs of several sizes came to, and how that grows with the number of parameters; nothing of one size.
+pub(super) fn scale(sizes: &[Size]) -> Result<()> {
+    if sizes.is_empty() {
+        return Ok(());
+    }
+    let mut out = crate::terminal::stdout();
+    writeln!(out, "\nSizes: means over seeds at the end [95 %].\n\n{}", of_sizes(sizes))?;
+    let growth = growth(sizes);
+    if growth.is_empty() {
+        writeln!(out, "\nNo seed is there at all sizes: no line can be fitted.")?;
+        return Ok(());
+    }
+    let first = &growth[0].variant;
+    let heading =
+        "Growth: change for ten times the parameters, the slope of a line over all sizes for each seed [95 %]; from";
+    writeln!(
+        out,
+        "\n{heading}\n{} sizes, which say nothing of others. Points of first digits, nats of ordinary text.\n",
+        sizes.len()
+    )?;
+    writeln!(out, "{}", of_growth(&growth, first))?;
+    Ok(())
+}
+
+fn of_sizes(sizes: &[Size]) -> Table {
+    let mut table = Table::new(&[
+        left("variant").key(),
+        right("parameters"),
+        right("seeds"),
+        right("first digits %"),
+        right("text, nats"),
+        right("one needle %"),
+    ]);
+    for at in at_sizes(sizes) {
+        let share = |level: Level| within(level.mean, level.interval, percent);
+        table.row([
+            at.variant.clone(),
+            at.parameters.to_string(),
+            at.seeds.to_string(),
+            share(at.first_digit),
+            nats(at.text_nats),
+            at.one_needle.map_or("-".to_owned(), share),
+        ]);
+    }
+    table
+}
+
+fn of_growth(lines: &[Growth], first: &str) -> Table {
+    let mut table = Table::new(&[
+        left("variant").key(),
+        right("% of tokens"),
+        right("seeds"),
+        right("first digits"),
+        right(format!("less {first}")),
+        right("text"),
+        right(format!("less {first}")),
+    ]);
+    for line in lines {
+        let of_points = |level: Level| within(level.mean, level.interval, points);
+        let or_none = |level: Option<Level>, text: &dyn Fn(Level) -> String| level.map_or("-".to_owned(), text);
+        table.row([
+            line.variant.clone(),
+            format!("{:.0}", 100.0 * line.time),
+            line.seeds.to_string(),
+            of_points(line.first_digit),
+            or_none(line.first_digit_less_first, &of_points),
+            nats(line.text_nats),
+            or_none(line.text_nats_less_first, &nats),
+        ]);
+    }
+    table
+}
+
+fn nats(level: Level) -> String {
+    within(level.mean, level.interval, |x| short(Some(x)))
 }
 
 fn recall(lines: &[VariantSummary], first: &str) -> Table {
