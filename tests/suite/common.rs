@@ -7,7 +7,9 @@ use difftool::model::{ModelConfig, Sizes, Weights};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
 use difftool::rng::Rng;
+use difftool::train::Progress;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A file or folder under `tests/fixtures`.
 pub(super) fn fixture(path: &str) -> PathBuf {
@@ -134,4 +136,25 @@ pub(super) fn attention_variants(batch: usize, t: usize) -> Vec<AttentionCase> {
         case("grouped", "diff-grouped", 6, 6, Some(vec![1]), false),
         case("grouped GQA, sinks", "diff-grouped", 6, 2, Some(vec![6]), true),
     ]
+}
+
+/// Raises a flag at the n-th step of all runs together.
+pub(super) struct StopAfter<'a> {
+    steps: usize,
+    done: AtomicUsize,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> StopAfter<'a> {
+    pub(super) fn new(steps: usize, stop: &'a AtomicBool) -> Self {
+        Self { steps, done: AtomicUsize::new(0), stop }
+    }
+}
+
+impl Progress for StopAfter<'_> {
+    fn step(&self, _run: usize, _tokens: usize, _message: &str) {
+        if self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.steps {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
 }

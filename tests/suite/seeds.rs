@@ -1,12 +1,13 @@
 //! Several seeds of a spec: where they go, that they can be stopped and trained one by one, and what variants share.
 
+use crate::common::StopAfter;
 use difftool::attention::VariantName;
 use difftool::model::{ModelConfig, Weights, TENSOR_FILE};
 use difftool::prompt::Tokenizer;
 use difftool::train::*;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Two small variants, ten steps each.
 const SPEC: &str = r#"
@@ -47,25 +48,9 @@ fn spec() -> TrainSpec {
     toml::from_str(SPEC).unwrap()
 }
 
-/// Raises a flag at the n-th step of all runs together.
-struct StopAfter<'a> {
-    steps: usize,
-    done: AtomicUsize,
-    stop: &'a AtomicBool,
-}
-
-impl Progress for StopAfter<'_> {
-    fn step(&self, _run: usize, _tokens: usize, _message: &str) {
-        if self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.steps {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 fn run(runs: &[TrainRun], out: &Path, resume: bool, steps: usize) -> Outcome {
     let stop = AtomicBool::new(false);
-    let progress = StopAfter { steps, done: AtomicUsize::new(0), stop: &stop };
-    train_runs(&spec(), runs, out, resume, &stop, &progress).unwrap()
+    train_runs(&spec(), runs, out, resume, &stop, &StopAfter::new(steps, &stop)).unwrap()
 }
 
 /// Everything a run leaves, without the column of speeds.
@@ -112,7 +97,7 @@ fn seeds_that_are_stopped_and_resumed_or_trained_one_by_one_end_with_the_same_by
     // A single seed has its folder without a number, and the same bytes.
     let (one, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
     let spec = TrainSpec { seed: Some(5), seeds: None, ..spec() };
-    let nobody = StopAfter { steps: usize::MAX, done: AtomicUsize::new(0), stop: &stop };
+    let nobody = StopAfter::new(usize::MAX, &stop);
     assert_eq!(train(&spec, one.path(), false, &stop, &nobody).unwrap(), Outcome::Finished);
     assert!(left(one.path(), "transformer") == left(whole, "transformer/seed-5"));
 }

@@ -1,6 +1,6 @@
 //! The trainer: gradients reach everything, a run can be stopped anywhere, and a wrong spec is refused on one line.
 
-use crate::common::{assert_close, preset};
+use crate::common::{assert_close, preset, StopAfter};
 use candle_core::{Tensor, Var};
 use difftool::attention::{Fused, LambdaStart, Pairing, ValueWidth, Variant};
 use difftool::error::exit_code;
@@ -11,7 +11,7 @@ use difftool::rng::Rng;
 use difftool::train::*;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Two small variants, two stages of 12 and 8 steps, a log line every four steps.
 pub(super) const SPEC: &str = r#"
@@ -72,24 +72,9 @@ fn spec() -> TrainSpec {
     toml::from_str(SPEC).unwrap()
 }
 
-/// Raises a flag at the n-th step of all variants together.
-struct StopAfter<'a> {
-    steps: usize,
-    done: AtomicUsize,
-    stop: &'a AtomicBool,
-}
-
-impl Progress for StopAfter<'_> {
-    fn step(&self, _variant: usize, _tokens: usize, _message: &str) {
-        if self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.steps {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 fn run(spec: &TrainSpec, out: &Path, resume: bool, steps: usize) -> Outcome {
     let stop = AtomicBool::new(false);
-    train(spec, out, resume, &stop, &StopAfter { steps, done: AtomicUsize::new(0), stop: &stop }).unwrap()
+    train(spec, out, resume, &stop, &StopAfter::new(steps, &stop)).unwrap()
 }
 
 fn finish(spec: &TrainSpec, out: &Path) {
@@ -309,7 +294,7 @@ fn a_run_stopped_before_its_first_step_can_be_resumed() {
     let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     finish(&spec(), whole.path());
     let stopped = AtomicBool::new(true);
-    let nobody = StopAfter { steps: 0, done: AtomicUsize::new(0), stop: &stopped };
+    let nobody = StopAfter::new(0, &stopped);
     assert_eq!(train(&spec(), parts.path(), false, &stopped, &nobody).unwrap(), Outcome::Stopped);
     assert_eq!(run(&spec(), parts.path(), true, usize::MAX), Outcome::Finished);
     assert!(bytes(&whole.path().join("diff"), TENSOR_FILE) == bytes(&parts.path().join("diff"), TENSOR_FILE));
@@ -341,7 +326,7 @@ fn a_log_with_an_unreadable_line_in_its_middle_is_left_as_it_is() {
     let broken = std::fs::read_to_string(&log).unwrap().replacen("\n1024,", "\nlots,", 1);
     std::fs::write(&log, &broken).unwrap();
     let stop = AtomicBool::new(false);
-    let nobody = StopAfter { steps: usize::MAX, done: AtomicUsize::new(0), stop: &stop };
+    let nobody = StopAfter::new(usize::MAX, &stop);
     let error = format!("{:#}", train(&spec, out.path(), true, &stop, &nobody).unwrap_err());
     assert!(error.contains("log.csv") && error.contains("line: 2"), "{error}");
     assert_eq!(std::fs::read_to_string(&log).unwrap(), broken);
@@ -433,7 +418,7 @@ fn variants_more_than_a_percent_apart_are_refused_by_name() {
     assert!(message.contains("transformer ") && message.contains("diff ") && message.contains("ffn"), "{message}");
     let out = tempfile::tempdir().unwrap();
     let (stop, folder) = (AtomicBool::new(false), out.path().join("run"));
-    let progress = StopAfter { steps: 0, done: AtomicUsize::new(0), stop: &stop };
+    let progress = StopAfter::new(0, &stop);
     assert!(train(&spec, &folder, false, &stop, &progress).is_err());
     assert!(!folder.exists(), "nothing is written for a spec that is refused");
 }
