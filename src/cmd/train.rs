@@ -96,7 +96,7 @@ fn sizes(spec: &TrainSpec, course: &Course, beside: &[PathBuf]) -> Result<Vec<Si
         let course = Course::read(&spec, folder)?;
         sizes.push(Size::new(spec, course)?);
     }
-    check_sizes(&sizes)?;
+    check_sizes(&sizes).context("--beside")?;
     Ok(sizes)
 }
 

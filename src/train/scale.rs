@@ -87,18 +87,14 @@ pub fn check_sizes(sizes: &[Size]) -> Result<()> {
     let Some((first, others)) = sizes.split_first() else { return Ok(()) };
     for other in others {
         if names(other) != names(first) {
-            bail_usage!(
-                "`beside`: the variants are {} here, {} there",
-                names(first).join(", "),
-                names(other).join(", ")
-            );
+            bail_usage!("the variants are {} here, {} there", names(first).join(", "), names(other).join(", "));
         }
         let tokens = [first, other].map(|size| size.spec.total_tokens());
         if tokens[0] != tokens[1] {
-            bail_usage!("`beside`: runs have {} tokens here, {} there", tokens[0], tokens[1]);
+            bail_usage!("runs have {} tokens here, {} there", tokens[0], tokens[1]);
         }
         if other.parameters == first.parameters {
-            bail_usage!("`beside`: models of one size, {} parameters, make no line", first.parameters[0]);
+            bail_usage!("models of one size, {} parameters, make no line", first.parameters[0]);
         }
     }
     Ok(())

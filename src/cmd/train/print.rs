@@ -41,13 +41,12 @@ pub(super) fn scale(sizes: &[Size]) -> Result<()> {
         return Ok(());
     }
     let first = &growth[0].variant;
-    let heading =
-        "Growth: change for ten times the parameters, the slope of a line over all sizes for each seed [95 %]; from";
     writeln!(
         out,
-        "\n{heading}\n{} sizes, which say nothing of others. Points of first digits, nats of ordinary text.\n",
+        "\nGrowth: what ten times the parameters change, the slope of a line over all {} sizes",
         sizes.len()
     )?;
+    writeln!(out, "for each seed [95 %]: points of first digits, and nats of ordinary text.\n")?;
     writeln!(out, "{}", of_growth(&growth, first))?;
     Ok(())
 }
@@ -78,11 +77,11 @@ fn of_sizes(sizes: &[Size]) -> Table {
 fn of_growth(lines: &[Growth], first: &str) -> Table {
     let mut table = Table::new(&[
         left("variant").key(),
-        right("% of tokens"),
+        right("% of tokens").key(),
         right("seeds"),
         right("first digits"),
         right(format!("less {first}")),
-        right("text"),
+        right("text, nats"),
         right(format!("less {first}")),
     ]);
     for line in lines {
