@@ -1,22 +1,25 @@
-//! The functions of plain MLPs, element by element. For measuring only: they have no gradient, and say so when asked.
+//! The functions of plain MLPs, element by element. For measuring only: the kernels have no gradient, and say so when asked.
 
 use super::simd::{exp, sigmoid};
-use super::slice;
+use super::{has_kernels, slice, wide};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
 const CHUNK: usize = 1 << 15;
 
 macro_rules! activation {
-    ($(#[$doc:meta])* $name:ident, $op:ident, $loop:ident, $simd:ident, $f:expr) => {
+    ($(#[$doc:meta])* $name:ident, $op:ident, $loop:ident, $simd:ident, $f:expr, $in_candle:expr) => {
         struct $op;
 
         $(#[$doc])*
         ///
         /// # Errors
-        /// If x is not contiguous `f32` on the CPU.
+        /// If x is not contiguous.
         pub fn $name(x: &Tensor) -> Result<Tensor> {
-            x.apply_op1($op)
+            if has_kernels(x) {
+                return x.apply_op1($op);
+            }
+            $in_candle(&wide(x)?)?.to_dtype(x.dtype())
         }
 
         impl CustomOp1 for $op {
@@ -44,19 +47,19 @@ macro_rules! activation {
 
 activation!(
     /// x sigmoid(x).
-    silu, Silu, silu_loop, silu_loop_simd, silu_of
+    silu, Silu, silu_loop, silu_loop_simd, silu_of, Tensor::silu
 );
 activation!(
     /// x Phi(x) with the error function (Hendrycks & Gimpel 2016).
-    gelu, Gelu, gelu_loop, gelu_loop_simd, gelu_of
+    gelu, Gelu, gelu_loop, gelu_loop_simd, gelu_of, Tensor::gelu_erf
 );
 activation!(
     /// The approximation of [`gelu`] with tanh, as GPT-2 has it.
-    gelu_tanh, GeluTanh, gelu_tanh_loop, gelu_tanh_loop_simd, gelu_tanh_of
+    gelu_tanh, GeluTanh, gelu_tanh_loop, gelu_tanh_loop_simd, gelu_tanh_of, Tensor::gelu
 );
 activation!(
     /// max(x, 0).
-    relu, Relu, relu_loop, relu_loop_simd, relu_of
+    relu, Relu, relu_loop, relu_loop_simd, relu_of, Tensor::relu
 );
 
 #[inline(always)]

@@ -1,8 +1,8 @@
 //! Weighted cross-entropy over logits, as a differentiable op that also says how each token was predicted.
 
 use super::simd::{exp, max, softmax, sum};
-use super::{slice, with_values};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+use super::{has_kernels, numbers, slice, wide, with_values};
+use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ struct CrossEntropy {
 /// sum(w_i nll_i) / sum(w_i) over rows of logits (N, V), and every row's score.
 ///
 /// # Errors
-/// If targets or weights do not number N, a target is outside V, or the logits are not contiguous `f32` on the CPU.
+/// If targets or weights do not number N, a target is outside V, or the logits are not contiguous.
 pub fn cross_entropy(logits: &Tensor, targets: Vec<u32>, weights: Vec<f32>) -> Result<(Tensor, TokenScores)> {
     let (n, v) = logits.dims2()?;
     if targets.len() != n || weights.len() != n || targets.iter().any(|&t| t as usize >= v) {
@@ -37,11 +37,34 @@ pub fn cross_entropy(logits: &Tensor, targets: Vec<u32>, weights: Vec<f32>) -> R
             weights.len()
         );
     }
+    if !has_kernels(logits) {
+        return in_candle(&wide(logits)?, targets, &weights);
+    }
     let scores = Arc::new(Mutex::new(Vec::new()));
     let op = CrossEntropy { targets: Arc::new(targets), weights: Arc::new(weights), scores: scores.clone() };
     let loss = logits.apply_op1(op)?;
     let scores = std::mem::take(&mut *scores.lock().expect("no panic while scoring"));
     Ok((loss, scores))
+}
+
+/// The same in candle's ops.
+fn in_candle(logits: &Tensor, targets: Vec<u32>, weights: &[f32]) -> Result<(Tensor, TokenScores)> {
+    let (n, device, dtype) = (targets.len(), logits.device(), logits.dtype());
+    let targets = Tensor::from_vec(targets, (n, 1), device)?;
+    let largest = logits.max_keepdim(1)?.detach(); // N,1
+    let log_sum = (logits.broadcast_sub(&largest)?.exp()?.sum_keepdim(1)?.log()? + &largest)?; // N,1
+    let of_targets = logits.contiguous()?.gather(&targets, 1)?; // N,1
+    let nll = (log_sum - &of_targets)?.squeeze(1)?; // N
+    let as_large = logits.broadcast_eq(&largest)?.to_dtype(DType::F32)?.sum(1)?; // N
+    let found = [&nll, &largest, &of_targets, &as_large].map(numbers);
+    let [nll_nats, largest, of_targets, as_large] = found;
+    let (largest, of_targets, as_large) = (largest?, of_targets?, as_large?);
+    let hit = |i: usize| of_targets[i] == largest[i] && as_large[i] == 1.0;
+    let score = |(i, nll_nats)| TokenScore { nll_nats, hit: hit(i) };
+    let scores = nll_nats?.into_iter().enumerate().map(score).collect();
+    let loss = (nll * Tensor::from_slice(weights, n, device)?.to_dtype(dtype)?)?.sum_all()?;
+    let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
+    Ok(((loss / if total == 0.0 { 1.0 } else { total })?, scores))
 }
 
 impl CustomOp1 for CrossEntropy {

@@ -1,8 +1,8 @@
-//! LayerNorm over the last dimension (Ba et al. 2016). For measuring only: it has no gradient, and says so when asked.
+//! LayerNorm over the last dimension (Ba et al. 2016). For measuring only: the kernel has no gradient, and says so when asked.
 
 use super::simd::{dot, sum};
-use super::{slice, ROWS_PER_TASK};
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use super::{has_kernels, slice, wide, ROWS_PER_TASK};
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, D};
 use rayon::prelude::*;
 
 struct LayerNorm {
@@ -12,9 +12,17 @@ struct LayerNorm {
 /// `(x - mean) / sqrt(variance + eps) * gain + bias` over the last dimension: x (.., E), gain (E), bias (E) -> (.., E).
 ///
 /// # Errors
-/// If the sizes differ or an argument is not contiguous `f32` on the CPU.
+/// If the sizes differ or an argument is not contiguous.
 pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
-    x.apply_op3(gain, bias, LayerNorm { eps: eps as f32 })
+    if has_kernels(x) {
+        return x.apply_op3(gain, bias, LayerNorm { eps: eps as f32 });
+    }
+    let full = wide(x)?;
+    let centred = full.broadcast_sub(&full.mean_keepdim(D::Minus1)?)?;
+    let variance = centred.sqr()?.mean_keepdim(D::Minus1)?; // ..,1
+    let normed = centred.broadcast_div(&(variance + eps)?.sqrt()?)?;
+    let [gain, bias] = [gain, bias].map(|x| x.to_dtype(full.dtype()));
+    normed.broadcast_mul(&gain?)?.broadcast_add(&bias?)?.to_dtype(x.dtype())
 }
 
 impl CustomOp3 for LayerNorm {

@@ -1,6 +1,6 @@
 //! `y = x @ w^T` as a differentiable op.
 
-use super::{multiply, multiply_add, multiply_panel, slice, with_values};
+use super::{has_kernels, multiply, multiply_add, multiply_panel, slice, with_values};
 use super::{Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
@@ -13,9 +13,22 @@ struct Linear;
 /// `x @ w^T`: x (.., E), w (F, E) -> (.., F), as `torch.nn.Linear` without bias.
 ///
 /// # Errors
-/// If the inner sizes differ or an argument is not contiguous `f32` on the CPU.
+/// If the inner sizes or the number types differ, or an argument is not contiguous.
 pub fn linear(x: &Tensor, w: &Tensor) -> Result<Tensor> {
-    x.apply_op2(w, Linear)
+    if has_kernels(x) {
+        return x.apply_op2(w, Linear);
+    }
+    let dims = output_dims(x.dims(), w.shape())?;
+    x.reshape(((), w.dim(1)?))?.matmul(&w.t()?)?.reshape(dims) // ..,F
+}
+
+/// (.., E), (F, E) -> (.., F).
+fn output_dims(x: &[usize], w: &Shape) -> Result<Vec<usize>> {
+    let (f, e) = w.dims2()?;
+    match x.split_last() {
+        Some((last, before)) if *last == e => Ok([before, &[f]].concat()),
+        _ => candle_core::bail!("linear: x {x:?} does not fit w {w:?}"),
+    }
 }
 
 impl CustomOp2 for Linear {
@@ -26,11 +39,7 @@ impl CustomOp2 for Linear {
     fn cpu_fwd(&self, s1: &CpuStorage, l1: &Layout, s2: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
         let (x, w) = (slice(s1, l1, "linear")?, slice(s2, l2, "linear")?);
         let (f, e) = l2.shape().dims2()?;
-        let mut dims = l1.shape().dims().to_vec();
-        match dims.last_mut() {
-            Some(last) if *last == e => *last = f,
-            _ => candle_core::bail!("linear: x {:?} does not fit w {:?}", l1.shape(), l2.shape()),
-        }
+        let dims = output_dims(l1.dims(), l2.shape())?;
         let y = product(x, Mat::new(w, f, e, e).t(), e, f);
         Ok((CpuStorage::F32(y), Shape::from(dims)))
     }

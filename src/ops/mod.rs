@@ -3,6 +3,9 @@
 //! Everything here splits its work into fixed pieces whose boundaries depend on the shapes alone, and never lets two
 //! pieces write to the same number, so results are bit-identical for any number of threads. candle's own fused ops are
 //! not used: they drop gradients silently (candle issues 2168, 3569).
+//!
+//! The kernels are made for `f32` on the CPU. Every op gives other devices and number types ([`has_kernels`]) the same formula
+//! in plain candle ops, beside its kernel; sums are taken in `f32` there, or `f64` of `f64`.
 
 mod activation;
 mod cross_entropy;
@@ -25,7 +28,7 @@ pub use rms_norm::rms_norm;
 pub use rope::{rope, RopeStyle, RopeTable};
 pub use swiglu::swiglu;
 
-use candle_core::{CpuStorage, Layout, Result, Storage, Tensor};
+use candle_core::{CpuStorage, DType, Device, Layout, Result, Storage, Tensor};
 
 /// Rows of a matrix that one task works on. Small enough to share work evenly, large enough to keep gemm busy.
 pub(crate) const ROWS_PER_TASK: usize = 256;
@@ -41,15 +44,55 @@ pub(crate) fn slice<'a>(storage: &'a CpuStorage, layout: &Layout, op: &str) -> R
     }
 }
 
-/// Runs `f` on the contiguous `f32` values of a CPU tensor.
+/// Whether the kernels take a tensor.
+pub fn has_kernels(x: &Tensor) -> bool {
+    x.device().is_cpu() && x.dtype() == DType::F32
+}
+
+/// In the number type that sums are taken in: `f64` stays what it is, anything else becomes `f32`.
 ///
 /// # Errors
-/// If the tensor is not on the CPU or not `f32`.
+/// If the device cannot convert it.
+pub(crate) fn wide(x: &Tensor) -> Result<Tensor> {
+    x.to_dtype(wide_type(x.dtype()))
+}
+
+/// See [`wide`].
+pub(crate) fn wide_type(dtype: DType) -> DType {
+    if dtype == DType::F64 {
+        DType::F64
+    } else {
+        DType::F32
+    }
+}
+
+/// As `f32` on the CPU: a copy, unless it is there.
+///
+/// # Errors
+/// If it cannot be copied.
+pub(crate) fn on_host(x: &Tensor) -> Result<Tensor> {
+    // Of a part of a tensor elsewhere, candle would copy the whole.
+    let own = if x.device().is_cpu() { x.clone() } else { x.force_contiguous()? };
+    own.to_device(&Device::Cpu)?.to_dtype(DType::F32)
+}
+
+/// The numbers of a tensor in their order, as `f32`.
+///
+/// # Errors
+/// If they cannot be copied.
+pub(crate) fn numbers(x: &Tensor) -> Result<Vec<f32>> {
+    with_values(x, "reading numbers", <[f32]>::to_vec)
+}
+
+/// Runs `f` on the contiguous `f32` values of a tensor, which are copied if they are elsewhere or other numbers.
+///
+/// # Errors
+/// If they cannot be copied.
 pub(crate) fn with_values<R>(tensor: &Tensor, op: &str, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
-    let tensor = tensor.contiguous()?;
+    let tensor = on_host(tensor)?.contiguous()?;
     let (storage, layout) = tensor.storage_and_layout();
     match &*storage {
         Storage::Cpu(storage) => Ok(f(slice(storage, layout, op)?)),
-        _ => candle_core::bail!("{op}: this op runs on the CPU only"),
+        _ => unreachable!("it was copied to the CPU"),
     }
 }

@@ -1,8 +1,8 @@
 //! RMSNorm over the last dimension (Zhang & Sennrich 2019), as a differentiable op.
 
 use super::simd::dot;
-use super::{slice, with_values, ROWS_PER_TASK};
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use super::{has_kernels, slice, wide, with_values, ROWS_PER_TASK};
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, D};
 use rayon::prelude::*;
 
 struct RmsNorm {
@@ -12,9 +12,15 @@ struct RmsNorm {
 /// `x / sqrt(mean(x^2) + eps) * gain` over the last dimension: x (.., E), gain (E) -> (.., E).
 ///
 /// # Errors
-/// If the sizes differ or an argument is not contiguous `f32` on the CPU.
+/// If the sizes differ or an argument is not contiguous.
 pub fn rms_norm(x: &Tensor, gain: &Tensor, eps: f64) -> Result<Tensor> {
-    x.apply_op2(gain, RmsNorm { eps: eps as f32 })
+    if has_kernels(x) {
+        return x.apply_op2(gain, RmsNorm { eps: eps as f32 });
+    }
+    let full = wide(x)?;
+    let mean_square = full.sqr()?.mean_keepdim(D::Minus1)?; // ..,1
+    let normed = full.broadcast_div(&(mean_square + eps)?.sqrt()?)?;
+    normed.broadcast_mul(&gain.to_dtype(full.dtype())?)?.to_dtype(x.dtype())
 }
 
 impl CustomOp2 for RmsNorm {

@@ -1,6 +1,6 @@
 //! Rotary position embedding (Su et al. 2021) in its two layouts, as a differentiable op.
 
-use super::{slice, with_values};
+use super::{has_kernels, slice, wide, with_values};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ struct Rope {
 /// Channels beyond two for each frequency of the table are left alone.
 ///
 /// # Errors
-/// If the positions exceed the table, d is too small for it, or x is not contiguous `f32` on the CPU.
+/// If the positions exceed the table, d is too small for it, or x is not contiguous.
 pub fn rope(x: &Tensor, table: &Arc<RopeTable>, style: RopeStyle, start: usize) -> Result<Tensor> {
     let (_, t, _, d) = x.dims4()?;
     if start + t > table.positions() || d < 2 * table.pairs {
@@ -59,7 +59,11 @@ pub fn rope(x: &Tensor, table: &Arc<RopeTable>, style: RopeStyle, start: usize) 
             2 * table.pairs
         );
     }
-    x.apply_op1(Rope { table: table.clone(), style, start })
+    let rope = Rope { table: table.clone(), style, start };
+    if has_kernels(x) {
+        return x.apply_op1(rope);
+    }
+    rope.in_candle(&wide(x)?)?.to_dtype(x.dtype())
 }
 
 impl CustomOp1 for Rope {
@@ -80,6 +84,36 @@ impl CustomOp1 for Rope {
 }
 
 impl Rope {
+    /// The same in candle's ops: x (B, T, heads, d) -> same shape.
+    fn in_candle(&self, x: &Tensor) -> Result<Tensor> {
+        let (b, t, heads, d) = x.dims4()?;
+        let pairs = self.table.pairs;
+        let of_rows = |values: &[f32]| {
+            let values = &values[self.start * pairs..(self.start + t) * pairs];
+            Tensor::from_slice(values, (1, t, 1, pairs), x.device())?.to_dtype(x.dtype())
+        };
+        let (cos, sin) = (of_rows(&self.table.cos)?, of_rows(&self.table.sin)?); // 1,T,1,pairs
+        let (first, second) = match self.style {
+            RopeStyle::Half => (x.narrow(3, 0, pairs)?, x.narrow(3, pairs, pairs)?),
+            RopeStyle::Interleaved => {
+                let of_pairs = x.narrow(3, 0, 2 * pairs)?.reshape((b, t, heads, pairs, 2))?;
+                (of_pairs.narrow(4, 0, 1)?.squeeze(4)?, of_pairs.narrow(4, 1, 1)?.squeeze(4)?)
+            }
+        }; // B,T,heads,pairs
+        let turned = [
+            (first.broadcast_mul(&cos)? - second.broadcast_mul(&sin)?)?,
+            (second.broadcast_mul(&cos)? + first.broadcast_mul(&sin)?)?,
+        ];
+        let turned = match self.style {
+            RopeStyle::Half => Tensor::cat(&turned, 3)?,
+            RopeStyle::Interleaved => Tensor::stack(&turned, 4)?.flatten_from(3)?,
+        }; // B,T,heads,2 pairs
+        if d == 2 * pairs {
+            return Ok(turned);
+        }
+        Tensor::cat(&[turned, x.narrow(3, 2 * pairs, d - 2 * pairs)?], 3)
+    }
+
     fn rotate(&self, x: &[f32], dims: &[usize], direction: f32) -> Vec<f32> {
         let (t, heads, d) = (dims[1], dims[2], dims[3]);
         let (pairs, width) = (self.table.pairs, heads * d);

@@ -1,7 +1,7 @@
 //! SwiGLU (Shazeer 2020): silu(gate) * up, as a differentiable op.
 
 use super::simd::sigmoid;
-use super::{slice, with_values};
+use super::{has_kernels, slice, wide, with_values};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
@@ -12,9 +12,12 @@ struct SwiGlu;
 /// `silu(gate) * up`, element by element; both of one shape.
 ///
 /// # Errors
-/// If the shapes differ or an argument is not contiguous `f32` on the CPU.
+/// If the shapes or number types differ, or an argument is not contiguous.
 pub fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
-    gate.apply_op2(up, SwiGlu)
+    if has_kernels(gate) {
+        return gate.apply_op2(up, SwiGlu);
+    }
+    (wide(gate)?.silu()? * wide(up)?)?.to_dtype(gate.dtype())
 }
 
 impl CustomOp2 for SwiGlu {

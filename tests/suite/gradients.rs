@@ -1,7 +1,7 @@
-//! Every fused op against the same formula composed of plain candle ops: values and gradients.
+//! Every op that has a kernel against the same op in candle's, in double precision, or another formula: values and gradients.
 
 use crate::common::{assert_close, attention_variants, normal, preset, AttentionCase};
-use candle_core::{DType, Device, Result, Tensor, Var, D};
+use candle_core::{DType, Device, Result, Tensor, Var};
 use difftool::attention::{Attend, Dense, Fused, Heads, LogitRule, Stream};
 use difftool::ops::{self, RopeStyle, RopeTable};
 use std::sync::Arc;
@@ -28,23 +28,74 @@ fn check(
     }
 }
 
-#[test]
-fn linear_agrees_with_a_matrix_product() {
-    check("linear", &[&[3, 5, 16], &[7, 16]], |a| ops::linear(&a[0], &a[1]), |a| a[0].broadcast_matmul(&a[1].t()?));
+/// The op on the same numbers as `f64`, for which there is no kernel.
+fn in_f64(op: impl Fn(&[Tensor]) -> Result<Tensor>) -> impl Fn(&[Tensor]) -> Result<Tensor> {
+    move |args| {
+        let wide = args.iter().map(|arg| arg.to_dtype(DType::F64)).collect::<Result<Vec<_>>>()?;
+        let y = op(&wide)?;
+        assert_eq!(y.dtype(), DType::F64);
+        y.to_dtype(DType::F32)
+    }
+}
+
+/// An op of some tensors.
+type Op<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor>;
+
+/// Ops that have gradients, with the shapes of their arguments.
+fn differentiable() -> Vec<(&'static str, Vec<Vec<usize>>, Op<'static>)> {
+    vec![
+        ("linear", vec![vec![3, 5, 16], vec![7, 16]], &|a| ops::linear(&a[0], &a[1])),
+        ("rms_norm", vec![vec![300, 24], vec![24]], &|a| ops::rms_norm(&a[0], &a[1], 1e-5)),
+        ("swiglu", vec![vec![5, 33], vec![5, 33]], &|a| ops::swiglu(&a[0], &a[1])),
+        ("rope, halves", vec![vec![2, 9, 3, 10]], &|a| ops::rope(&a[0], &turns(), RopeStyle::Half, 2)),
+        ("rope, interleaved", vec![vec![2, 9, 3, 8]], &|a| ops::rope(&a[0], &turns(), RopeStyle::Interleaved, 0)),
+        ("cross_entropy", vec![vec![4, 37]], &|a| {
+            Ok(ops::cross_entropy(&a[0], vec![3, 0, 36, 7], vec![1.0, 4.0, 0.0, 2.0])?.0)
+        }),
+    ]
+}
+
+/// Those that are for measuring only.
+fn others() -> Vec<(&'static str, Vec<Vec<usize>>, Op<'static>)> {
+    vec![
+        ("layer_norm", vec![vec![300, 24], vec![24], vec![24]], &|a| ops::layer_norm(&a[0], &a[1], &a[2], 1e-5)),
+        ("silu", vec![vec![5, 33]], &|a| ops::silu(&a[0])),
+        ("gelu", vec![vec![5, 33]], &|a| ops::gelu(&a[0])),
+        ("gelu_tanh", vec![vec![5, 33]], &|a| ops::gelu_tanh(&a[0])),
+        ("relu", vec![vec![5, 33]], &|a| ops::relu(&a[0])),
+    ]
+}
+
+fn turns() -> Arc<RopeTable> {
+    Arc::new(RopeTable::new(11, &[1.0, 0.3, 0.1, 0.02], 1.1))
 }
 
 #[test]
-fn rms_norm_agrees_with_its_formula() {
-    let composed = |a: &[Tensor]| {
-        let mean = a[0].sqr()?.mean_keepdim(D::Minus1)?;
-        a[0].broadcast_div(&(mean + 1e-5)?.sqrt()?)?.broadcast_mul(&a[1])
-    };
-    check("rms_norm", &[&[300, 24], &[24]], |a| ops::rms_norm(&a[0], &a[1], 1e-5), composed);
+fn ops_agree_with_themselves_in_double_precision_and_so_do_their_gradients() {
+    for (name, shapes, op) in differentiable() {
+        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+        check(name, &shapes, op, in_f64(op));
+    }
 }
 
 #[test]
-fn swiglu_agrees_with_its_formula() {
-    check("swiglu", &[&[5, 33], &[5, 33]], |a| ops::swiglu(&a[0], &a[1]), |a| candle_nn::ops::silu(&a[0])? * &a[1]);
+fn ops_without_a_gradient_agree_with_themselves_in_double_precision() {
+    for (name, shapes, op) in others() {
+        let args: Vec<Tensor> = shapes.iter().enumerate().map(|(i, shape)| normal(shape, i as u64)).collect();
+        assert_close(name, &op(&args).unwrap(), &in_f64(op)(&args).unwrap(), 5e-6);
+    }
+}
+
+#[test]
+fn ops_on_bf16_differ_by_the_rounding_of_what_goes_in_and_comes_out() {
+    for (name, shapes, op) in differentiable().into_iter().chain(others()) {
+        let args: Vec<Tensor> = shapes.iter().enumerate().map(|(i, shape)| normal(shape, i as u64)).collect();
+        let cast = |args: &[Tensor], to| args.iter().map(|arg| arg.to_dtype(to).unwrap()).collect::<Vec<_>>();
+        let narrow = cast(&args, DType::BF16);
+        let (got, want) = (op(&narrow).unwrap(), op(&cast(&narrow, DType::F32)).unwrap());
+        let largest = want.abs().unwrap().flatten_all().unwrap().max(0).unwrap().to_scalar::<f32>().unwrap();
+        assert_close(name, &got, &want, f64::from(largest) / 128.0);
+    }
 }
 
 #[test]
@@ -90,25 +141,19 @@ fn rope_agrees_with_rotating_pairs_of_either_style() {
 }
 
 #[test]
-fn cross_entropy_agrees_with_log_softmax() {
-    let targets = vec![3u32, 0, 36, 7];
-    let weights = vec![1.0f32, 4.0, 0.0, 2.0];
-    let (t, w) = (targets.clone(), weights.clone());
-    let fused = move |a: &[Tensor]| Ok(ops::cross_entropy(&a[0], t.clone(), w.clone())?.0);
-    let composed = |a: &[Tensor]| {
-        let ids = Tensor::from_vec(targets.clone(), (4, 1), &Device::Cpu)?;
-        let nll = candle_nn::ops::log_softmax(&a[0], 1)?.gather(&ids, 1)?.squeeze(1)?.neg()?;
-        (nll * Tensor::from_vec(weights.clone(), 4, &Device::Cpu)?)?.sum_all()? / 7.0
-    };
-    check("cross_entropy", &[&[4, 37]], fused, composed);
-}
-
-#[test]
-fn cross_entropy_says_which_targets_were_hit() {
+fn cross_entropy_says_which_targets_were_hit_and_how_likely_they_were() {
     let logits = Tensor::new(&[[1f32, 3.0, 2.0], [5.0, 5.0, 1.0]], &Device::Cpu).unwrap();
-    let (_, scores) = ops::cross_entropy(&logits, vec![1, 0], vec![1.0; 2]).unwrap();
-    assert!(scores[0].hit);
-    assert!(!scores[1].hit, "a tie is a miss");
+    for dtype in [DType::F32, DType::F64, DType::BF16] {
+        let logits = logits.to_dtype(dtype).unwrap();
+        let (loss, scores) = ops::cross_entropy(&logits, vec![1, 0], vec![1.0; 2]).unwrap();
+        assert!(scores[0].hit);
+        assert!(!scores[1].hit, "a tie is a miss");
+        let nll = [(1.0 + (-1f64).exp() + (-2f64).exp()).ln(), (2.0 + (-4f64).exp()).ln()];
+        assert!(scores.iter().zip(nll).all(|(score, nll)| (f64::from(score.nll_nats) - nll).abs() < 1e-6));
+        assert_close("mean", &loss, &Tensor::new(nll.iter().sum::<f64>() / 2.0, &Device::Cpu).unwrap(), 1e-6);
+        let (loss, _) = ops::cross_entropy(&logits, vec![1, 0], vec![0.0; 2]).unwrap();
+        assert_close("nothing to lose", &loss, &loss.zeros_like().unwrap(), 0.0);
+    }
 }
 
 /// Lambda and sinks among arguments that begin with q, k and v.
@@ -180,6 +225,7 @@ fn fused_attention_agrees_with_whole_maps_for_every_variant_and_odd_lengths() {
             };
             let composed = |a: &[Tensor]| composed_attention(&case, a);
             check(&format!("{}, {t} tokens", case.label), &shapes, fused, composed);
+            check(&format!("{}, {t} tokens, in f64", case.label), &shapes, fused, in_f64(fused));
         }
     }
 }
@@ -238,6 +284,8 @@ fn training_attention_is_bit_identical_for_any_number_of_threads() {
 
 #[test]
 fn dtype_mistakes_are_errors_not_panics() {
-    let x = normal(&[2, 4], 0).to_dtype(DType::F64).unwrap();
-    assert!(ops::linear(&x, &x).is_err());
+    let x = normal(&[2, 4], 0);
+    let other = x.to_dtype(DType::F64).unwrap();
+    assert!(ops::linear(&x, &other).is_err() && ops::linear(&other, &x).is_err());
+    assert!(ops::swiglu(&x, &other).is_err() && ops::swiglu(&other, &x).is_err());
 }
