@@ -37,7 +37,7 @@ impl<'a> Decoder<'a> {
         let hidden = self.model.hidden_from(&[ids.to_vec()], self.position, &mut self.memory)?; // 1,T,E
         self.position += ids.len();
         let last = hidden.narrow(1, ids.len() - 1, 1)?; // 1,1,E
-        Ok(self.model.logits(&last)?.flatten_all()?.to_vec1()?)
+        Ok(crate::ops::numbers(&self.model.logits(&last)?)?)
     }
 }
 

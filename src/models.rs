@@ -7,7 +7,9 @@ use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::memory::available_bytes;
-use crate::model::{Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Transformer, TENSOR_FILE};
+use crate::model::{
+    Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Placement, Transformer, TENSOR_FILE,
+};
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
 use anyhow::{bail, Context, Result};
@@ -360,7 +362,7 @@ impl Opened {
         }
         let (weights_dtype, weights_sha256) = (checkpoint.dtypes()?, checkpoint.sha256()?);
         let transformer = match on_disk {
-            true => Transformer::on_disk(&config, checkpoint)?,
+            true => Transformer::on_disk(&config, checkpoint, &Placement::default())?,
             false => Transformer::load(&config, checkpoint.load(&config)?)?,
         };
         let info = ModelInfo {

@@ -5,7 +5,7 @@
 
 use crate::attention::{RowProbe, Sighting, Stream, Trace};
 use crate::model::Transformer;
-use crate::ops::{cross_entropy, TokenScores};
+use crate::ops::{cross_entropy, numbers, TokenScores};
 use crate::prompt::Prompt;
 use anyhow::Result;
 use candle_core::Tensor;
@@ -59,7 +59,7 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
     let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
     if prompt.queries.is_empty() && !all_tokens {
         // Nothing is predicted that would tell.
-        anyhow::ensure!(hidden.sum_all()?.to_scalar::<f32>()?.is_finite(), "the model's hidden states are not finite");
+        anyhow::ensure!(numbers(&hidden.sum_all()?)?[0].is_finite(), "the model's hidden states are not finite");
     }
     let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;
     let queries = if prompt.queries.is_empty() { Vec::new() } else { answers(model, &hidden, prompt)? };
@@ -87,7 +87,7 @@ fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt) -> Result<Vec<
         let of_query = &scores[first..first + query.rows().len()];
         let log_prob_nats = -of_query.iter().map(|s| f64::from(s.nll_nats)).sum::<f64>();
         anyhow::ensure!(log_prob_nats.is_finite(), "the model's logits are not finite");
-        let row = logits.get(first)?.to_vec1::<f32>()?;
+        let row = numbers(&logits.get(first)?)?;
         let logit = row[targets[first] as usize];
         queries.push(QueryScore {
             exact: of_query.iter().all(|s| s.hit),

@@ -2,6 +2,7 @@
 //!
 //! A prompt goes through [`Stream`]. Every token after it is one query against what is remembered. A layer with a window
 //! remembers that many keys and overwrites the oldest: all that is remembered is visible, in whatever order it lies.
+//! Keys and values are remembered on the host, as `f32`, and tokens attend there, wherever the weights are.
 
 use super::{Attend, Heads, LogitRule, Quantise, Removal, Small, Stream, Treated};
 use crate::ops::simd::{dot, soft_cap_simd, softmax};
@@ -120,7 +121,8 @@ impl Memory {
             let row = |head| row.mixture(head, &steps);
             (0..wiring.heads()).into_par_iter().with_max_len(1).map(row).collect()
         })?;
-        Tensor::from_vec(rows.concat(), (1, 1, wiring.heads(), wiring.value_slices() * d), heads.q.device())
+        let shape = (1, 1, wiring.heads(), wiring.value_slices() * d);
+        Tensor::from_vec(rows.concat(), shape, heads.q.device())?.to_dtype(heads.q.dtype())
     }
 
     /// The slot of a position, if it is remembered among so many.

@@ -2,7 +2,7 @@
 
 use super::{Attend, Heads, LogitRule, Quantise, Removal, Treated};
 use crate::quant::Scope;
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
 /// The maps of one output head.
 #[derive(Clone, Debug)]
@@ -30,8 +30,7 @@ pub struct Dense {
 impl Attend for Dense {
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let (batch, t, _, d) = heads.q.dims4()?;
-        let q = heads.q.to_dtype(candle_core::DType::F64)?;
-        let (q, k, v) = (nested(&q)?, nested(&heads.k)?, nested(&heads.v)?);
+        let (q, k, v) = (nested(&heads.q)?, nested(&heads.k)?, nested(&heads.v)?);
         let (small, wiring) = (heads.small()?, heads.wiring);
         let mut out = Vec::with_capacity(batch * t * wiring.heads() * wiring.value_slices() * d);
         let mut layer_maps = Vec::new();
@@ -81,7 +80,8 @@ impl Attend for Dense {
             layer_maps.push(maps);
         }
         self.kept.push(layer_maps);
-        Tensor::from_vec(out, (batch, t, wiring.heads(), wiring.value_slices() * d), heads.q.device())
+        let shape = (batch, t, wiring.heads(), wiring.value_slices() * d);
+        Tensor::from_vec(out, shape, heads.q.device())?.to_dtype(heads.q.dtype())
     }
 
     fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
@@ -90,7 +90,7 @@ impl Attend for Dense {
         for replaced in self.treated.replaced.iter().filter(|replaced| replaced.layer == layer) {
             let zeros = vec![0.0; width];
             let output = if replaced.output.is_empty() { zeros } else { replaced.output.clone() };
-            let output = Tensor::from_vec(output, (1, 1, 1, width), written.device())?;
+            let output = Tensor::from_vec(output, (1, 1, 1, width), written.device())?.to_dtype(written.dtype())?;
             for row in (0..t).filter(|row| replaced.rows.iter().any(|rows| rows.contains(row))) {
                 let of_all = output.repeat((written.dim(0)?, 1, 1, 1))?; // B,1,1,value width
                 let head = replaced.head;
@@ -110,7 +110,7 @@ impl Attend for Dense {
 type Nested = Vec<Vec<Vec<Vec<f64>>>>; // b, t, head, d
 
 fn nested(x: &Tensor) -> Result<Nested> {
-    let x = x.to_dtype(candle_core::DType::F64)?;
+    let x = x.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
     (0..x.dim(0)?).map(|b| x.get(b)?.to_vec3::<f64>()).collect()
 }
 

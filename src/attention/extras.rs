@@ -4,7 +4,7 @@
 //! in `tests/suite/variants.rs`.
 
 use super::variant::{Factor, HeadNorm, Lambda, LambdaStart, Pairing, Sink, Variant};
-use crate::ops::{linear, rms_norm};
+use crate::ops::{linear, numbers, rms_norm, wide};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor, D};
 use candle_nn::ops::sigmoid;
@@ -131,7 +131,8 @@ enum Norm {
 }
 
 impl Extras {
-    /// Takes the tensors of the 0-based `layer` by their names below `self_attn`; `norm_eps` is that of the model's norms.
+    /// Takes the tensors of the 0-based `layer`, which are on `device`, by their names below `self_attn`; `norm_eps` is that of
+    /// the model's norms.
     ///
     /// # Errors
     /// If one is missing.
@@ -140,12 +141,13 @@ impl Extras {
         layer: usize,
         sizes: LayerSizes,
         norm_eps: f64,
+        device: &Device,
         mut take: impl FnMut(&str) -> Result<Tensor>,
     ) -> Result<Self> {
         let init = variant.lambda_init.of(layer);
-        let ones = |n: usize| Tensor::ones(n, DType::F32, &Device::Cpu);
+        let ones = |n: usize| Tensor::ones(n, DType::F32, device);
         Ok(Self {
-            lambda: LambdaSource::load(variant, init, &mut take)?,
+            lambda: LambdaSource::load(variant, init, device, &mut take)?,
             norm: match variant.norm {
                 HeadNorm::None => Norm::None,
                 HeadNorm::Rms if variant.pairing == Pairing::Adjacent => {
@@ -161,14 +163,15 @@ impl Extras {
             },
             sink: match variant.sink {
                 Sink::None => None,
-                Sink::Zero => Some(Tensor::zeros(sizes.query_heads, DType::F32, &Device::Cpu)?),
+                Sink::Zero => Some(Tensor::zeros(sizes.query_heads, DType::F32, device)?),
                 Sink::Learned => Some(take(SINKS)?),
             },
             gate: variant.gate.then(|| take(GATE)).transpose()?,
         })
     }
 
-    /// Lambda of the layer alone, without what else it has: nothing if it depends on the token or there is none.
+    /// Lambda of the layer alone, of tensors on the CPU, without what else it has: nothing if it depends on the token or there is
+    /// none.
     ///
     /// # Errors
     /// If a tensor is missing.
@@ -177,7 +180,7 @@ impl Extras {
         layer: usize,
         mut take: impl FnMut(&str) -> Result<Tensor>,
     ) -> Result<Option<Tensor>> {
-        LambdaSource::load(variant, variant.lambda_init.of(layer), &mut take)?.constant()
+        LambdaSource::load(variant, variant.lambda_init.of(layer), &Device::Cpu, &mut take)?.constant()
     }
 
     /// The weight of the second map for the layer's (normed) input x (B, T, E): (1), (H) or (B, T, H); nothing for one map.
@@ -187,7 +190,7 @@ impl Extras {
     pub fn lambda(&self, x: &Tensor) -> Result<Option<Tensor>> {
         match &self.lambda {
             LambdaSource::Projection(weight, squash) => {
-                let product = linear(x, weight)?; // B,T,H
+                let product = linear(&wide(x)?, &wide(weight)?)?; // B,T,H
                 Ok(Some(if *squash { sigmoid(&product)? } else { product }))
             }
             other => other.constant(),
@@ -224,10 +227,11 @@ impl Extras {
             Norm::None => self.scaled(&mixture)?,
             Norm::Head(gain, eps) => rms_norm(&mixture, &self.scaled(gain)?, *eps)?,
             Norm::AllHeads(gain) => {
-                let x = mixture.flatten_from(2)?; // B,T,H*value width
+                let x = wide(&mixture.flatten_from(2)?)?; // B,T,H*value width
                 let rms = x.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?;
                 let normed = x.broadcast_div(&(rms + ALL_HEADS_EPS)?)?;
-                normed.broadcast_mul(&self.scaled(gain)?)?.reshape(mixture.shape())?
+                let scaled = normed.broadcast_mul(&self.scaled(gain)?)?;
+                scaled.to_dtype(mixture.dtype())?.reshape(mixture.shape())?
             }
         })
     }
@@ -236,7 +240,7 @@ impl Extras {
     /// the whole row, (H value width).
     ///
     /// # Errors
-    /// If the gain is not `f32`.
+    /// If the gain cannot be read.
     pub fn row_scale(&self, of_head: Range<usize>, mixture: &[f32], gate: Option<&[f32]>) -> Result<Vec<f64>> {
         let mean_square = |x: &[f32]| x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64;
         let (mut scale, _) = self.head_gain(of_head.clone())?;
@@ -256,10 +260,10 @@ impl Extras {
     /// row's factor 1 / √(mean square of the head's mixture + ε).
     ///
     /// # Errors
-    /// If the gain is not `f32`.
+    /// If the gain cannot be read.
     pub fn head_gain(&self, of_head: Range<usize>) -> Result<(Vec<f64>, Option<f64>)> {
         let scaled = |gain: &Tensor| -> Result<Vec<f64>> {
-            Ok(self.scaled(gain)?.to_vec1::<f32>()?.into_iter().map(f64::from).collect())
+            Ok(numbers(&self.scaled(gain)?)?.into_iter().map(f64::from).collect())
         };
         Ok(match &self.norm {
             Norm::None => (vec![self.factor; of_head.len()], None),
@@ -278,7 +282,12 @@ impl Extras {
 }
 
 impl LambdaSource {
-    fn load(variant: &Variant, init: f64, mut take: impl FnMut(&str) -> Result<Tensor>) -> Result<Self> {
+    fn load(
+        variant: &Variant,
+        init: f64,
+        device: &Device,
+        mut take: impl FnMut(&str) -> Result<Tensor>,
+    ) -> Result<Self> {
         Ok(match variant.lambda {
             Lambda::None => Self::None,
             Lambda::Vectors => {
@@ -286,7 +295,7 @@ impl LambdaSource {
                 Self::Vectors([q1?, k1?, q2?, k2?], init)
             }
             Lambda::Layer | Lambda::Head => Self::Numbers(take(LAMBDA)?),
-            Lambda::Fixed => Self::Numbers(Tensor::new(&[init as f32], &Device::Cpu)?),
+            Lambda::Fixed => Self::Numbers(Tensor::new(&[init as f32], device)?),
             Lambda::TokenSigmoid => Self::Projection(take(LAMBDA_PROJECTION)?, true),
             Lambda::Token => Self::Projection(take(LAMBDA_PROJECTION)?, false),
         })

@@ -7,9 +7,10 @@
 mod backward;
 mod forward;
 
+use super::portable::Portable;
 use super::{Attend, Heads, LogitRule, Small, Wiring};
 use crate::ops::simd::dot;
-use crate::ops::{multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
+use crate::ops::{has_kernels, multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
 use backward::{Backward, Gradients};
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 use forward::Forward;
@@ -25,7 +26,10 @@ const KEYS: usize = 256;
 pub struct Fused;
 
 impl Attend for Fused {
-    fn attend(&mut self, _layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
+        if !has_kernels(&heads.q) {
+            return Portable::new(heads, None, layer)?.mixture();
+        }
         let LogitRule { scale, softcap: None, window: None } = heads.rule else {
             candle_core::bail!("soft-capped or windowed attention cannot be trained");
         };

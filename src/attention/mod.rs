@@ -17,7 +17,12 @@
 //! | [`Cached`] | decoding: remembers keys and values, and attends from one token at a time | O(T) |
 //! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
 //! | [`Dense`] | the slow, obvious reference the others are tested against | O(T^2) |
+//!
+//! The first three have kernels for `f32` on the CPU. Elsewhere, on a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] do the
+//! same in candle's own ops (`portable.rs`): a tile of queries of all heads at a time, of which wanted rows are copied to the
+//! host. [`Cached`] keeps its memory on the host.
 
+mod blocks;
 mod cached;
 mod dense;
 mod describe;
@@ -25,12 +30,14 @@ mod extras;
 mod fused;
 mod means;
 mod pass;
+mod portable;
 mod stream;
 mod tile;
 mod trace;
 mod treat;
 mod values;
 mod variant;
+mod watched;
 mod wiring;
 
 pub use cached::Cached;
@@ -38,6 +45,7 @@ pub use dense::Dense;
 pub use extras::{ExtraTensor, Extras, LayerSizes, Start};
 pub use fused::Fused;
 pub use means::WrittenSums;
+pub use portable::portable_bytes;
 pub use stream::{ResidualProbe, Row, RowProbe, RowSink, Selection, Sighting, Stream};
 pub use tile::TILE;
 pub use trace::Trace;
@@ -48,6 +56,7 @@ pub use variant::{
 };
 pub use wiring::Wiring;
 
+use crate::ops::numbers;
 use crate::quant::Quantiser;
 use candle_core::{Result, Tensor};
 use std::collections::BTreeMap;
@@ -115,7 +124,7 @@ pub struct Heads<'a> {
 impl Heads<'_> {
     /// Lambda and sinks as numbers.
     fn small(&self) -> Result<Small> {
-        let values = |x: &Option<Tensor>| x.as_ref().map(|x| x.flatten_all()?.to_vec1::<f32>()).transpose();
+        let values = |x: &Option<Tensor>| x.as_ref().map(numbers).transpose();
         let (lambda, sink) = (values(&self.lambda)?, values(&self.sink)?);
         if sink.as_ref().is_some_and(|sink| sink.len() != self.q.dim(2).unwrap_or(0)) {
             candle_core::bail!("attention: {:?} sinks for the query heads of {:?}", self.sink, self.q.shape());
@@ -141,6 +150,11 @@ impl Small {
         self.lambda.as_ref().map_or(0.0, |lambda| lambda[(row * self.heads + head) % lambda.len()])
     }
 
+    /// Weights of the maps of a row of an output head.
+    fn mix(&self, row: usize, head: usize) -> [f32; 2] {
+        [1.0, -self.lambda(row, head)]
+    }
+
     /// The sink of a query head.
     fn sink(&self, query_head: usize) -> Option<f32> {
         self.sink.as_ref().map(|sink| sink[query_head])
@@ -152,7 +166,7 @@ pub trait Attend {
     /// The mixture of one layer before `finish`: (B, T, H, value width).
     ///
     /// # Errors
-    /// If shapes do not fit the wiring or the tensors are not `f32` on the CPU.
+    /// If shapes do not fit the wiring, or the device fails.
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor>;
 
     /// Called with what the heads of a layer write, after `finish` and before the output projection: (B, T, H, value width).

@@ -1,5 +1,6 @@
 //! One layer as the streaming kernel reads it: keys and values packed, logits a block of keys at a time.
 
+use super::values::packed_values;
 use super::{Heads, LogitRule, Quantise, Removal, Small, Treated, Values, Wiring, TILE};
 use crate::ops::simd::{copy_scaled, soft_cap};
 use crate::ops::{multiply_panel, Mat, MatMut, Panels, PANEL};
@@ -52,7 +53,7 @@ impl<'a> Pass<'a> {
         let mut pass = Self {
             q,
             k: (0..k_heads).into_par_iter().map(|head| Panels::new(head_of(k, head, k_heads).t())).collect(),
-            v: (0..v_heads).into_par_iter().map(|head| Panels::new(head_of(v, head, v_heads))).collect(),
+            v: packed_values(v, v_heads, d),
             small,
             layer,
             wiring: heads.wiring,
@@ -108,7 +109,7 @@ impl<'a> Pass<'a> {
 
     /// Weights of the maps.
     pub(super) fn mix(&self, head: usize, query: usize) -> [f32; 2] {
-        [1.0, -self.small.lambda(query, head)]
+        self.small.mix(query, head)
     }
 
     /// The sink of map j of a head.

@@ -1,24 +1,13 @@
-//! Attention for measuring: tiles of queries that fit in cache, rows lent to probes as they pass and then dropped.
+//! Attention for measuring: rows are lent to probes as they pass, and then dropped.
 //!
-//! A tile belongs to one output head. Tiles run in parallel; every block of [`BLOCK`] queries of a head has its own
-//! probe state, and the states of a head are merged in query order, so what a probe learns does not depend on the
-//! number of threads.
+//! Who computes them is not seen from outside: the kernel ([`blocks`]), or candle's own ops ([`Portable`]) where the heads are
+//! on another device or of another number type.
 
-use super::pass::Pass;
-use super::tile::{Tile, TILE};
-use super::{Attend, Heads, Trace, Treated, Values};
-use crate::ops::with_values;
+use super::portable::Portable;
+use super::{blocks, Attend, Heads, Trace, Treated, Values};
+use crate::ops::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::collections::btree_map::{BTreeMap, Entry};
-use std::ops::Range;
-use std::sync::Mutex;
-
-/// Queries per task and per probe state, at least.
-const BLOCK: usize = 256;
-/// Tasks per head, at most: a probe may keep O(T) numbers per task.
-const BLOCKS: usize = 16;
 
 /// One row of attention of one output head, on its way past.
 pub struct Row<'a> {
@@ -172,66 +161,24 @@ impl<'a> Stream<'a> {
 
 impl Attend for Stream<'_> {
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
-        let (batch, t, _, d) = heads.q.dims4()?;
+        let batch = heads.q.dim(0)?;
         if batch != 1 {
             candle_core::bail!("streaming attention takes one prompt at a time, got {batch}");
         }
-        let (small, wiring) = (heads.small()?, heads.wiring);
-        let length = t.div_ceil(BLOCKS).next_multiple_of(TILE).max(BLOCK);
-        let blocks = t.div_ceil(length);
-        let watching: Vec<_> = (0..wiring.heads()).map(|head| self.watching(layer, head)).collect();
-        let treated = self.treated;
+        let watching: Vec<_> = (0..heads.wiring.heads()).map(|head| self.watching(layer, head)).collect();
         let needed = self.needed.as_ref().filter(|(of, _)| *of == layer).map(|(_, needed)| needed.as_slice());
-        let blocks_of = |slices: [&[f32]; 3]| -> Result<Blocks> {
-            let pass = Pass::new(slices, &small, heads, treated, layer)?;
-            // As many tiles as threads have asked for at once.
-            let tiles = Mutex::new(Vec::new());
-            // Late blocks cost most: start with them.
-            let run = |task: usize| {
-                let (head, block) = (task % wiring.heads(), blocks - 1 - task / wiring.heads());
-                let start = block * length;
-                let mut tile = tiles.lock().expect("no task has panicked").pop().unwrap_or_default();
-                let queries = start..(start + length).min(t);
-                let finished = run_block(&pass, head, queries, &watching[head], needed, &mut tile);
-                tiles.lock().expect("no task has panicked").push(tile);
-                finished
-            };
-            Ok((0..wiring.heads() * blocks).into_par_iter().with_max_len(1).map(run).unzip())
+        let (out, watched) = match has_kernels(&heads.q) {
+            true => blocks::mixture(heads, self.treated, layer, needed, &watching)?,
+            false => Portable::new(heads, self.treated, layer)?.watched(needed, &watching)?,
         };
-        let Heads { q, k, v, .. } = heads;
-        let of = "attention";
-        // One `?` for each tensor and one for the pass.
-        let (outs, sinks) =
-            with_values(q, of, |q| with_values(k, of, |k| with_values(v, of, |v| blocks_of([q, k, v]))))????;
-        let (heads_of, width) = (wiring.heads(), wiring.value_slices() * d);
-        let mut out = vec![0.0; t * heads_of * width];
-        // The outputs of all heads of a block lie together: (queries, H, value width).
-        let in_order = outs.par_chunks(heads_of).rev();
-        out.par_chunks_mut(length * heads_of * width).zip(in_order).for_each(|(out, of_heads)| {
-            for (head, of_head) in of_heads.iter().enumerate() {
-                let rows = out.chunks_exact_mut(heads_of * width).zip(of_head.chunks_exact(width));
-                rows.for_each(|(out, row)| out[head * width..][..width].copy_from_slice(row));
-            }
-        });
-        let mut merged: Vec<BTreeMap<usize, Box<dyn RowSink>>> = (0..heads_of).map(|_| BTreeMap::new()).collect();
-        for (task, sinks) in sinks.into_iter().enumerate().rev() {
-            // reversed again: query order within a head
-            for (probe, later) in sinks {
-                match merged[task % heads_of].entry(probe) {
-                    Entry::Occupied(mut sink) => sink.get_mut().merge(later),
-                    Entry::Vacant(slot) => _ = slot.insert(later),
-                }
-            }
-        }
-        for (head, mut sinks) in merged.into_iter().enumerate() {
-            sinks.values_mut().for_each(|sink| sink.finish());
-            self.sightings.extend(sinks.into_iter().map(|(probe, sink)| Sighting { layer, head, probe, sink }));
+        for (head, watched) in watched.into_iter().enumerate() {
+            let finished = watched.finish().into_iter();
+            self.sightings.extend(finished.map(|(probe, sink)| Sighting { layer, head, probe, sink }));
         }
         if let Some(trace) = &mut self.trace {
-            let gate = heads.gate.as_ref().map(|gate| gate.flatten_all()?.to_vec1::<f32>()).transpose()?;
-            trace.mixture(&out, gate.as_deref(), heads_of * width);
+            trace.mixture(&out, heads.gate.as_ref())?;
         }
-        Tensor::from_vec(out, (1, t, wiring.heads(), width), heads.q.device())
+        Ok(out)
     }
 
     fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
@@ -242,57 +189,15 @@ impl Attend for Stream<'_> {
     }
 
     fn attended(&mut self, _layer: usize, x: &Tensor) -> Result<()> {
-        let Some(trace) = &mut self.trace else { return Ok(()) };
-        let (_, _, width) = x.dims3()?;
-        with_values(x, "output of attention", |values| trace.attended(values, width))
+        self.trace.as_mut().map_or(Ok(()), |trace| trace.attended(x))
     }
 
     fn residual(&mut self, site: usize, x: &Tensor) -> Result<()> {
         if let Some(trace) = &mut self.trace {
-            let (_, _, width) = x.dims3()?;
-            with_values(x, "residual stream", |values| trace.residual(values, width))?;
+            trace.residual(x)?;
         }
         let Some(probe) = &mut self.residual else { return Ok(()) };
         let (_, _, width) = x.dims3()?;
         with_values(x, "residual stream", |values| probe.see(site, values, width))
     }
-}
-
-/// The state of each probe after a block of queries of one head, with the probe's index.
-type Sinks = Vec<(usize, Box<dyn RowSink>)>;
-
-/// The outputs (queries, value width) and the probes' states of all tasks.
-type Blocks = (Vec<Vec<f32>>, Vec<Sinks>);
-
-/// Computes a block of queries of a head, tile by tile, and shows the rows that are wanted.
-fn run_block(
-    pass: &Pass<'_>,
-    head: usize,
-    block: Range<usize>,
-    probes: &[(usize, &dyn RowProbe)],
-    needed: Option<&[bool]>,
-    tile: &mut Tile,
-) -> (Vec<f32>, Sinks) {
-    let width = pass.value_width();
-    let mut out = vec![0.0; block.len() * width];
-    let mut sinks: Sinks = probes.iter().map(|(index, probe)| (*index, probe.start(pass.layer, head))).collect();
-    let wants = |probe: &dyn RowProbe, query| probe.wants(pass.layer, head, query);
-    for first in block.clone().step_by(TILE) {
-        let queries = first..(first + TILE).min(block.end);
-        let wanted: Vec<usize> =
-            queries.clone().filter(|&query| probes.iter().any(|(_, probe)| wants(*probe, query))).collect();
-        // From the first to the last that anybody asks for: a row is the same in any tile.
-        let asked = |query: &usize| needed.is_none_or(|needed| needed[*query]) || wanted.contains(query);
-        let (Some(start), Some(last)) = (queries.clone().find(asked), queries.rev().find(asked)) else { continue };
-        let keep_logits = probes.iter().any(|(_, p)| p.wants_logits() && wanted.iter().any(|&query| wants(*p, query)));
-        tile.compute(pass, head, start..last + 1, !wanted.is_empty(), keep_logits);
-        for query in wanted {
-            tile.show(pass, head, query, &mut |row| {
-                let watching = probes.iter().zip(&mut sinks).filter(|((_, probe), _)| wants(*probe, query));
-                watching.for_each(|(_, (_, sink))| sink.see(row));
-            });
-        }
-        tile.output(pass, head, &mut out[(start - block.start) * width..(last + 1 - block.start) * width]);
-    }
-    (out, sinks)
 }

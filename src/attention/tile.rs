@@ -212,7 +212,13 @@ pub(super) fn scale_rows_simd<'a, S: pulp::Simd>(_simd: S, rows: &'a mut [f32], 
 /// to = first + mix * second.
 #[pulp::with_simd(mix_rows = pulp::Arch::new())]
 #[inline(always)]
-fn mix_rows_simd<'a, S: pulp::Simd>(_simd: S, to: &'a mut [f32], first: &'a [f32], second: &'a [f32], mix: f32) {
+pub(super) fn mix_rows_simd<'a, S: pulp::Simd>(
+    _simd: S,
+    to: &'a mut [f32],
+    first: &'a [f32],
+    second: &'a [f32],
+    mix: f32,
+) {
     for ((to, &first), &second) in to.iter_mut().zip(first).zip(second) {
         *to = mix.mul_add(second, first);
     }

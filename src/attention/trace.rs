@@ -1,5 +1,8 @@
 //! What passes at a few rows: enough to follow what a head writes on its way to the logits.
 
+use crate::ops::numbers;
+use candle_core::{Result, Tensor};
+
 /// Numbers of chosen rows of one pass over one prompt, as a [`Stream`](super::Stream) met them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
@@ -50,37 +53,47 @@ impl Trace {
         values.chunks_exact(values.len() / self.rows.len()).nth(at)
     }
 
-    /// Keeps the rows of a layer's mixtures (T, width), and of its output gate.
-    pub(super) fn mixture(&mut self, values: &[f32], gate: Option<&[f32]>, width: usize) {
-        self.mixtures.push(self.pick(values, width));
-        self.gates.push(gate.map_or_else(Vec::new, |gate| self.pick(gate, width)));
+    /// Keeps the rows of a layer's mixtures (1, T, H, value width), and of its output gate (1, T, H x value width).
+    pub(super) fn mixture(&mut self, x: &Tensor, gate: Option<&Tensor>) -> Result<()> {
+        self.mixtures.push(self.pick(x)?);
+        self.gates.push(gate.map_or_else(|| Ok(Vec::new()), |gate| self.pick(gate))?);
+        Ok(())
     }
 
-    /// Keeps the rows of what a layer's attention gives (T, width).
-    pub(super) fn attended(&mut self, values: &[f32], width: usize) {
-        self.attended.push(self.pick(values, width));
+    /// Keeps the rows of what a layer's attention gives (1, T, E).
+    pub(super) fn attended(&mut self, x: &Tensor) -> Result<()> {
+        self.attended.push(self.pick(x)?);
+        Ok(())
     }
 
-    /// Keeps the rows of the residual stream (T, width).
-    pub(super) fn residual(&mut self, values: &[f32], width: usize) {
-        self.last = self.pick(values, width);
+    /// Keeps the rows of the residual stream (1, T, E).
+    pub(super) fn residual(&mut self, x: &Tensor) -> Result<()> {
+        self.last = self.pick(x)?;
+        Ok(())
     }
 
-    fn pick(&self, values: &[f32], width: usize) -> Vec<f32> {
-        self.rows.iter().flat_map(|&row| &values[row * width..][..width]).copied().collect()
+    /// Only these rows leave the device: (1, T, ..).
+    fn pick(&self, x: &Tensor) -> Result<Vec<f32>> {
+        let mut picked = Vec::new();
+        for &row in &self.rows {
+            picked.extend(numbers(&x.narrow(1, row, 1)?)?);
+        }
+        Ok(picked)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use candle_core::Device;
 
     #[test]
     fn rows_are_found_by_their_position_and_others_are_missing() {
         let mut trace = Trace::new(vec![1, 3]);
-        trace.mixture(&[0.0, 0.1, 1.0, 1.1, 2.0, 2.1, 3.0, 3.1], None, 2);
+        let rows = |values: &[f32]| Tensor::new(values, &Device::Cpu).unwrap().reshape((1, 4, ())).unwrap();
+        trace.mixture(&rows(&[0.0, 0.1, 1.0, 1.1, 2.0, 2.1, 3.0, 3.1]), None).unwrap();
         assert_eq!(trace.gate_of(0, 3), None);
-        trace.residual(&[5.0, 6.0, 7.0, 8.0], 1);
+        trace.residual(&rows(&[5.0, 6.0, 7.0, 8.0])).unwrap();
         assert_eq!((trace.mixture_of(0, 3), trace.last_of(1)), (Some(&[3.0, 3.1][..]), Some(&[6.0][..])));
         assert_eq!((trace.mixture_of(0, 2), trace.mixture_of(1, 3), trace.attended_of(0, 1)), (None, None, None));
     }

@@ -1,6 +1,7 @@
 //! What is done to attention while it is measured, resolved for one model and one prompt: positions, layers and heads.
 
 use super::{Quantise, Selection};
+use crate::ops::numbers;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 
@@ -100,7 +101,7 @@ impl Treated {
             return Ok(written);
         }
         let (batch, t, heads, width) = written.dims4()?;
-        let mut values = written.flatten_all()?.to_vec1::<f32>()?;
+        let mut values = numbers(&written)?;
         for replaced in of_layer {
             let other = |position: usize| replaced.rows.iter().any(|rows| rows.contains(&position));
             for row in (0..batch * t).filter(|row| other(start + row % t)) {
@@ -112,6 +113,6 @@ impl Treated {
                 }
             }
         }
-        Tensor::from_vec(values, (batch, t, heads, width), written.device())
+        Tensor::from_vec(values, (batch, t, heads, width), written.device())?.to_dtype(written.dtype())
     }
 }

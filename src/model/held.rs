@@ -4,8 +4,8 @@
 //! for the tokens at hand, and the output head a part at a time. Numbers are the same to the last bit.
 
 use super::transformer::{Block, Written};
-use super::{Checkpoint, ModelConfig, Weights};
-use crate::ops::linear;
+use super::{Checkpoint, ModelConfig, Placement, Weights};
+use crate::ops::{linear, wide, wide_type};
 use anyhow::{anyhow, Result};
 use candle_core::{Device, Tensor};
 use std::ops::Range;
@@ -19,25 +19,44 @@ const HEAD_ROWS: usize = 16_384;
 pub(super) struct OnDisk {
     pub(super) checkpoint: Checkpoint,
     pub(super) config: ModelConfig,
+    pub(super) placement: Placement,
 }
 
 impl OnDisk {
-    /// The tensors whose names begin so.
-    pub(super) fn weights(&self, prefix: &str) -> Result<Weights> {
-        self.checkpoint.read_some(&self.config, |name| name.starts_with(prefix))
+    /// The tensors of a layer.
+    fn weights(&self, layer: usize) -> Result<Weights> {
+        let prefix = Block::prefix(layer);
+        self.checkpoint.read_some(&self.config, |name| name.starts_with(&prefix))
+    }
+
+    /// A layer, where it is to run.
+    pub(super) fn block(&self, layer: usize) -> Result<Block> {
+        Block::load(&self.config, layer, &mut self.weights(layer)?.placed(&self.placement))
+    }
+
+    /// What of it is [`Written`], on the host.
+    fn written(&self, layer: usize) -> Result<Written> {
+        Written::load(&self.config, layer, &mut self.weights(layer)?)
     }
 
     /// Rows of a matrix by our name for it: (rows, E).
     fn rows(&self, name: &str, ranges: impl Iterator<Item = Range<usize>>) -> Result<Tensor> {
         let values = self.checkpoint.rows(&self.config, name, ranges)?;
         let shape = (values.len() / self.config.width, self.config.width);
-        Ok(Tensor::from_vec(values, shape, &Device::Cpu)?)
+        Ok(self.placement.put(&Tensor::from_vec(values, shape, &Device::Cpu)?)?)
     }
 }
 
 /// The layers.
 #[derive(Clone)]
-pub(super) enum Blocks {
+pub(super) struct Blocks {
+    source: Source,
+    /// What was last asked for of a layer's output.
+    written: Arc<Mutex<Option<(usize, Arc<Written>)>>>,
+}
+
+#[derive(Clone)]
+enum Source {
     Held(Arc<Vec<Arc<Block>>>),
     OnDisk(Arc<Streamed>),
 }
@@ -47,17 +66,21 @@ pub(super) struct Streamed {
     disk: Arc<OnDisk>,
     /// The layer that is being read meanwhile.
     next: Mutex<Option<(usize, JoinHandle<Result<Block>>)>>,
-    /// What was last asked for of a layer's output.
-    written: Mutex<Option<(usize, Arc<Written>)>>,
 }
 
 impl Blocks {
     pub(super) fn held(blocks: Vec<Block>) -> Self {
-        Self::Held(Arc::new(blocks.into_iter().map(Arc::new).collect()))
+        let source = Source::Held(Arc::new(blocks.into_iter().map(Arc::new).collect()));
+        Self { source, written: Arc::default() }
     }
 
     pub(super) fn on_disk(disk: Arc<OnDisk>) -> Self {
-        Self::OnDisk(Arc::new(Streamed { disk, next: Mutex::default(), written: Mutex::default() }))
+        let source = Source::OnDisk(Arc::new(Streamed { disk, next: Mutex::default() }));
+        Self { source, written: Arc::default() }
+    }
+
+    pub(super) fn are_on_disk(&self) -> bool {
+        matches!(self.source, Source::OnDisk(_))
     }
 
     /// A layer, for a pass that goes on with the next.
@@ -65,21 +88,27 @@ impl Blocks {
     /// # Errors
     /// If it cannot be read.
     pub(super) fn block(&self, layer: usize) -> Result<Arc<Block>> {
-        match self {
-            Self::Held(blocks) => Ok(blocks[layer].clone()),
-            Self::OnDisk(streamed) => streamed.block(layer).map(Arc::new),
+        match &self.source {
+            Source::Held(blocks) => Ok(blocks[layer].clone()),
+            Source::OnDisk(streamed) => streamed.block(layer).map(Arc::new),
         }
     }
 
-    /// What the mixture of a layer passes on its way to the residual stream.
+    /// What the mixture of a layer passes on its way to the residual stream, its matrix on the host.
     ///
     /// # Errors
     /// If it cannot be read.
     pub(super) fn written(&self, layer: usize) -> Result<Arc<Written>> {
-        match self {
-            Self::Held(blocks) => Ok(Arc::new(blocks[layer].written())),
-            Self::OnDisk(streamed) => streamed.written(layer),
+        let mut last = locked(&self.written);
+        if let Some((_, written)) = last.as_ref().filter(|(of, _)| *of == layer) {
+            return Ok(written.clone());
         }
+        let written = Arc::new(match &self.source {
+            Source::Held(blocks) => blocks[layer].written().on_host()?,
+            Source::OnDisk(streamed) => streamed.disk.written(layer)?,
+        });
+        *last = Some((layer, written.clone()));
+        Ok(written)
     }
 }
 
@@ -93,31 +122,15 @@ impl Streamed {
         let begun = locked(&self.next).take_if(|(begun, _)| *begun == layer);
         let block = match begun {
             Some((_, reading)) => reading.join().map_err(|_| anyhow!("reading layer {layer} panicked"))?,
-            None => read(&self.disk, layer),
+            None => self.disk.block(layer),
         }?;
         if layer + 1 < self.disk.config.layers.len() {
             let disk = self.disk.clone();
-            let reading = std::thread::spawn(move || read(&disk, layer + 1));
+            let reading = std::thread::spawn(move || disk.block(layer + 1));
             *locked(&self.next) = Some((layer + 1, reading));
         }
         Ok(block)
     }
-
-    fn written(&self, layer: usize) -> Result<Arc<Written>> {
-        let mut last = locked(&self.written);
-        if let Some((_, written)) = last.as_ref().filter(|(of, _)| *of == layer) {
-            return Ok(written.clone());
-        }
-        let config = &self.disk.config;
-        let mut weights = self.disk.weights(&Block::prefix(layer))?;
-        let written = Arc::new(Written::load(config, layer, &mut weights)?);
-        *last = Some((layer, written.clone()));
-        Ok(written)
-    }
-}
-
-fn read(disk: &OnDisk, layer: usize) -> Result<Block> {
-    Block::load(&disk.config, layer, &mut disk.weights(&Block::prefix(layer))?)
 }
 
 /// The embedding, or the output head: (W, E).
@@ -134,20 +147,21 @@ impl Table {
     /// If they cannot be read.
     pub(super) fn rows(&self, ids: &[u32]) -> Result<Tensor> {
         match self {
-            Self::Held(table) => Ok(table.index_select(&Tensor::new(ids, &Device::Cpu)?, 0)?),
+            Self::Held(table) => Ok(table.index_select(&Tensor::new(ids, table.device())?, 0)?),
             Self::OnDisk { disk, name } => disk.rows(name, ids.iter().map(|&id| id as usize..id as usize + 1)),
         }
     }
 
-    /// (.., E) -> (.., W).
+    /// (.., E) -> (.., W). Of `bf16` the products are `f32`, made a part at a time: logits of eight bits would tie.
     ///
     /// # Errors
     /// If the table cannot be read, or the width differs.
     pub(super) fn linear(&self, x: &Tensor) -> Result<Tensor> {
         match self {
-            Self::Held(table) => Ok(linear(x, table)?),
-            Self::OnDisk { .. } => {
-                let parts = self.parts().map(|part| Ok(linear(x, &part?)?)).collect::<Result<Vec<_>>>()?;
+            Self::Held(table) if table.dtype() == wide_type(table.dtype()) => Ok(linear(x, table)?),
+            Self::Held(_) | Self::OnDisk { .. } => {
+                let x = wide(x)?;
+                let parts = self.parts().map(|part| Ok(linear(&x, &wide(&part?)?)?)).collect::<Result<Vec<_>>>()?;
                 Ok(Tensor::cat(&parts, x.rank() - 1)?)
             }
         }
@@ -175,12 +189,14 @@ impl Table {
 
     /// The rows in order, some at a time: (rows, E) each.
     fn parts(&self) -> Box<dyn Iterator<Item = Result<Tensor>> + '_> {
+        let ranges = |rows: usize| (0..rows).step_by(HEAD_ROWS).map(move |start| start..rows.min(start + HEAD_ROWS));
         match self {
-            Self::Held(table) => Box::new(std::iter::once(Ok(table.clone()))),
+            Self::Held(table) => {
+                let part = |rows: Range<usize>| Ok(table.narrow(0, rows.start, rows.len())?);
+                Box::new(ranges(table.dims()[0]).map(part))
+            }
             Self::OnDisk { disk, name } => {
-                let vocab = disk.config.vocab;
-                let part = move |start| disk.rows(name, std::iter::once(start..vocab.min(start + HEAD_ROWS)));
-                Box::new((0..vocab).step_by(HEAD_ROWS).map(part))
+                Box::new(ranges(disk.config.vocab).map(|rows| disk.rows(name, std::iter::once(rows))))
             }
         }
     }
@@ -235,7 +251,7 @@ mod tests {
         Weights::init(&config, 1).unwrap().write(&path, DType::BF16, &[]).unwrap();
         let open = || Checkpoint::open(folder.path()).unwrap();
         let held = Transformer::load(&config, open().load(&config).unwrap()).unwrap();
-        [held, Transformer::on_disk(&config, open()).unwrap()]
+        [held, Transformer::on_disk(&config, open(), &Placement::default()).unwrap()]
     }
 
     #[test]
@@ -264,7 +280,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         Weights::init(&held.config, 1).unwrap().write(&path, DType::F32, &[]).unwrap();
-        let model = Transformer::on_disk(&held.config, Checkpoint::open(folder.path()).unwrap()).unwrap();
+        let checkpoint = Checkpoint::open(folder.path()).unwrap();
+        let model = Transformer::on_disk(&held.config, checkpoint, &Placement::default()).unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(20_000).unwrap();
         let error = model.hidden(&[vec![1, 2, 3]], &mut Dense::default()).unwrap_err();
         assert!(format!("{error:#}").contains("model.safetensors"), "{error:#}");

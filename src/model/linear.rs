@@ -33,7 +33,7 @@ impl Linear {
         let y = linear(x, &self.weight)?;
         Ok(match &self.bias {
             None => y,
-            Some(bias) => y.broadcast_add(bias)?,
+            Some(bias) => y.broadcast_add(&bias.to_dtype(y.dtype())?)?,
         })
     }
 }

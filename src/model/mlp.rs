@@ -2,9 +2,9 @@
 
 use super::linear::Linear;
 use super::{Activation, Experts, ModelConfig, Weights};
-use crate::ops::{gelu, gelu_tanh, relu, silu, swiglu};
+use crate::ops::{gelu, gelu_tanh, numbers, relu, silu, swiglu, wide};
 use anyhow::Result;
-use candle_core::{DType, Device, Tensor, D};
+use candle_core::{Tensor, D};
 use candle_nn::ops::sigmoid;
 
 /// The MLP of a block.
@@ -108,22 +108,25 @@ const POLY_NORM_EPS: f64 = 1e-6;
 
 /// w0 n(x^3) + w1 n(x^2) + w2 n(x) + b with n(x) = x / rms(x): (.., F), (3), (1) -> (.., F).
 fn poly_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let dtype = x.dtype();
+    let x = wide(x)?;
     let squared = x.sqr()?;
-    let powers = [(&squared * x)?, squared, x.clone()]; // ..,F
-    let mut sum = x.zeros_like()?.broadcast_add(bias)?;
-    for (power, weight) in powers.iter().zip(weight.to_vec1::<f32>()?) {
+    let powers = [(&squared * &x)?, squared, x.clone()]; // ..,F
+    let mut sum = x.zeros_like()?.broadcast_add(&bias.to_dtype(x.dtype())?)?;
+    for (power, weight) in powers.iter().zip(numbers(weight)?) {
         let rms = (power.sqr()?.mean_keepdim(D::Minus1)? + POLY_NORM_EPS)?.sqrt()?; // ..,1
         sum = (sum + power.broadcast_div(&rms)?.affine(weight.into(), 0.0)?)?;
     }
-    Ok(sum)
+    Ok(sum.to_dtype(dtype)?)
 }
 
 /// g sigmoid(alpha g) (u + 1) of gate and up after both were cut off (gpt-oss).
 fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<Tensor> {
-    let gate = gate.minimum(limit)?;
-    let up = up.clamp(-limit, limit)?;
+    let dtype = gate.dtype();
+    let gate = wide(gate)?.minimum(limit)?;
+    let up = wide(up)?.clamp(-limit, limit)?;
     let glu = (&gate * sigmoid(&(&gate * alpha)?)?)?;
-    Ok((glu * (up + 1.0)?)?)
+    Ok((glu * (up + 1.0)?)?.to_dtype(dtype)?)
 }
 
 /// The tokens that chose an expert, and with what weight.
@@ -150,15 +153,15 @@ impl Mixture {
     /// are added in the order of the experts, whatever the number of threads.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let flat = x.flatten_to(1)?.contiguous()?; // N,E
-        let mut sum = Tensor::zeros(flat.shape(), DType::F32, &Device::Cpu)?; // N,E
+        let mut sum = flat.zeros_like()?; // N,E
         for (expert, chosen) in self.experts.iter().zip(self.choose(&flat)?) {
             if chosen.rows.is_empty() {
                 continue;
             }
             let n = chosen.rows.len();
-            let rows = Tensor::from_vec(chosen.rows, n, &Device::Cpu)?;
+            let rows = Tensor::from_vec(chosen.rows, n, x.device())?;
             let y = expert.forward(&flat.index_select(&rows, 0)?)?; // n,E
-            let weights = Tensor::from_vec(chosen.weights, (n, 1), &Device::Cpu)?;
+            let weights = Tensor::from_vec(chosen.weights, (n, 1), x.device())?.to_dtype(x.dtype())?;
             sum = sum.index_add(&rows, &y.broadcast_mul(&weights)?, 0)?;
         }
         if let Some((mlp, gate)) = &self.shared {
@@ -170,9 +173,9 @@ impl Mixture {
 
     /// Who chose each expert.
     fn choose(&self, x: &Tensor) -> Result<Vec<Chosen>> {
-        let logits = self.router.forward(x)?.to_vec2::<f32>()?; // N,X
+        let logits = numbers(&self.router.forward(x)?)?; // N,X
         let mut chosen = vec![Chosen::default(); self.config.count];
-        for (row, logits) in logits.iter().enumerate() {
+        for (row, logits) in logits.chunks_exact(self.config.count).enumerate() {
             for (expert, weight) in route(logits, self.config) {
                 chosen[expert].rows.push(row as u32);
                 chosen[expert].weights.push(weight as f32);
@@ -201,6 +204,7 @@ fn route(logits: &[f32], config: Experts) -> Vec<(usize, f64)> {
 mod tests {
     use super::*;
     use crate::rng::Rng;
+    use candle_core::Device;
 
     const CONFIG: Experts = Experts { count: 5, per_token: 2, ffn: 6, normed: true, router_bias: false, shared: None };
 

@@ -8,7 +8,7 @@
 use super::transformer::Norm;
 use super::Transformer;
 use crate::attention::Trace;
-use crate::ops::{multiply, with_values, Mat, MatMut};
+use crate::ops::{multiply, numbers, with_values, Mat, MatMut};
 use anyhow::{Context, Result};
 use candle_core::Tensor;
 
@@ -25,7 +25,7 @@ impl HeadOutput {
     /// u of parts c (n, value width): (n, E).
     ///
     /// # Errors
-    /// If a weight is not `f32` on the CPU.
+    /// If a weight cannot be read.
     ///
     /// # Panics
     /// If the parts have another width.
@@ -46,7 +46,7 @@ impl HeadOutput {
     /// The vector z (value width) with z · c = direction · u for every part c, where `direction` is (E).
     ///
     /// # Errors
-    /// If a weight is not `f32` on the CPU.
+    /// If a weight cannot be read.
     pub fn pull_back(&self, direction: &[f32]) -> Result<Vec<f64>> {
         let (e, columns) = self.weight.dims2()?;
         let width = self.scale.len();
@@ -150,7 +150,7 @@ impl Transformer {
     /// What parts of a head's mixture have in common; nothing where a gate makes of every row another.
     ///
     /// # Errors
-    /// If a weight is not `f32` on the CPU.
+    /// If a weight cannot be read.
     pub fn agreement(&self, layer: usize, head: usize) -> Result<Option<Agreement>> {
         if self.config.variant.gate {
             return Ok(None);
@@ -185,7 +185,7 @@ impl Transformer {
         }
         let last = trace.last_of(row).context("the row was not traced")?;
         let mean = self.mean_head_row()?;
-        let own = self.head.rows(&[token])?.get(0)?.to_vec1::<f32>()?; // E
+        let own = numbers(&self.head.rows(&[token])?)?; // E
         let scale = self.config.logit_scale as f32;
         let difference: Vec<f32> = own.iter().zip(mean).map(|(own, mean)| (own - mean) * scale).collect();
         let direction = self.norm.pull_back(last, &difference)?;
@@ -210,7 +210,7 @@ impl Norm {
         let centre = if self.bias.is_some() { mean(whole) } else { 0.0 };
         let variance = whole.iter().map(|&x| (f64::from(x) - centre).powi(2)).sum::<f64>() / e;
         let factor = 1.0 / (variance + self.eps).sqrt();
-        let gain = self.gain.to_vec1::<f32>()?;
+        let gain = numbers(&self.gain)?;
         let mut pulled: Vec<f32> =
             direction.iter().zip(gain).map(|(x, g)| (f64::from(x * g) * factor) as f32).collect();
         if self.bias.is_some() {

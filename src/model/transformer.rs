@@ -5,9 +5,9 @@ use super::held::{Blocks, OnDisk, Table};
 use super::linear::Linear;
 use super::mlp::FeedForward;
 use super::rotary::GrowingTable;
-use super::{Checkpoint, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual, Weights};
+use super::{Checkpoint, ModelConfig, NormKind, NormPlace, Placement, Positions, QkNorm, Residual, Weights};
 use crate::attention::{Attend, Extras, Heads, Lambda, Wiring};
-use crate::ops::{layer_norm, rms_norm, rope, RopeStyle, RopeTable};
+use crate::ops::{layer_norm, numbers, on_host, rms_norm, rope, RopeStyle, RopeTable};
 use anyhow::{bail, ensure, Result};
 use candle_core::Tensor;
 use std::sync::{Arc, OnceLock};
@@ -25,6 +25,8 @@ pub(super) const MLP_ROWS: usize = 4096;
 pub struct Transformer {
     /// What it was built from.
     pub config: ModelConfig,
+    /// Where it runs.
+    pub placement: Placement,
     embed: Table,
     /// Learned positions: (positions, E).
     positions: Option<Tensor>,
@@ -99,11 +101,28 @@ impl Transformer {
     /// # Errors
     /// If a tensor is missing or left over.
     pub fn build(config: &ModelConfig, weights: &mut Weights) -> Result<Self> {
-        let embed = weights.take(EMBEDDING)?;
         let blocks = (0..config.layers.len()).map(|layer| Block::load(config, layer, weights));
-        let blocks = Blocks::held(blocks.collect::<Result<_>>()?);
+        let blocks = blocks.collect::<Result<_>>()?;
+        Self::held(config, blocks, weights)
+    }
+
+    /// As [`Transformer::load`], for another device or number type: a layer at a time, so that the host needs room for one
+    /// layer and for what is outside of the layers, not for the whole model.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`], or if the device has no room.
+    pub fn placed(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
+        checkpoint.check(config)?;
+        let mut weights = checkpoint.read_some(config, |name| !name.starts_with(LAYERS))?.placed(placement);
+        let disk = OnDisk { checkpoint, config: config.clone(), placement: placement.clone() };
+        let blocks = (0..config.layers.len()).map(|layer| disk.block(layer)).collect::<Result<_>>()?;
+        Self::held(config, blocks, &mut weights)
+    }
+
+    fn held(config: &ModelConfig, blocks: Vec<Block>, weights: &mut Weights) -> Result<Self> {
+        let embed = weights.take(EMBEDDING)?;
         let head = if config.tied { embed.clone() } else { weights.take(HEAD)? };
-        Self::around(config, Table::Held(embed), blocks, Table::Held(head), weights)
+        Self::around(config, Table::Held(embed), Blocks::held(blocks), Table::Held(head), weights)
     }
 
     /// A model whose weights stay where they are: every layer is read when it is its turn. For measuring, not for decoding,
@@ -111,12 +130,12 @@ impl Transformer {
     ///
     /// # Errors
     /// As [`Checkpoint::load`]; numbers that are none are found when they are read.
-    pub fn on_disk(config: &ModelConfig, checkpoint: Checkpoint) -> Result<Self> {
+    pub fn on_disk(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
         checkpoint.check(config)?;
         let has_rows = checkpoint.has_rows();
         let is_apart = |name: &str| name.starts_with(LAYERS) || (has_rows && [EMBEDDING, HEAD].contains(&name));
-        let mut weights = checkpoint.read_some(config, |name| !is_apart(name))?;
-        let disk = Arc::new(OnDisk { checkpoint, config: config.clone() });
+        let mut weights = checkpoint.read_some(config, |name| !is_apart(name))?.placed(placement);
+        let disk = Arc::new(OnDisk { checkpoint, config: config.clone(), placement: placement.clone() });
         let mut table = |name: &'static str| -> Result<Table> {
             Ok(if has_rows { Table::OnDisk { disk: disk.clone(), name } } else { Table::Held(weights.take(name)?) })
         };
@@ -136,13 +155,14 @@ impl Transformer {
         let norm = Norm::load(config, "model.norm", weights)?;
         let head_bias = config.bias.head.then(|| weights.take("lm_head.bias")).transpose()?;
         ensure!(weights.left().is_empty(), "tensors {:?} are not part of the model", weights.left());
+        let (config, placement) = (config.clone(), weights.placement().clone());
         let mean_head_row = Arc::default();
-        Ok(Self { config: config.clone(), embed, positions, rotary, blocks, norm, head, head_bias, mean_head_row })
+        Ok(Self { config, placement, embed, positions, rotary, blocks, norm, head, head_bias, mean_head_row })
     }
 
     /// Whether the weights are on disk while it runs.
     pub fn is_on_disk(&self) -> bool {
-        matches!(self.blocks, Blocks::OnDisk(_))
+        self.blocks.are_on_disk()
     }
 
     /// A copy that takes up to `ctx_tok` tokens, for measuring rotary models beyond the trained context.
@@ -204,7 +224,7 @@ impl Transformer {
         Ok(x)
     }
 
-    /// Logits of hidden states: (.., E) -> (.., W).
+    /// Logits of hidden states: (.., E) -> (.., W), at least `f32` whatever the weights are.
     ///
     /// # Errors
     /// If the width differs.
@@ -232,7 +252,7 @@ impl Transformer {
         let layers = if self.config.variant.lambda == Lambda::None { 0 } else { self.config.layers.len() };
         for layer in 0..layers {
             if let Some(lambda) = self.blocks.written(layer)?.extras.constant_lambda()? {
-                let numbers = lambda.to_vec1::<f32>()?;
+                let numbers = numbers(&lambda)?;
                 lambdas.push(numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / numbers.len() as f64);
             }
         }
@@ -252,13 +272,19 @@ impl Written {
             .then(|| Norm::load(config, &format!("{prefix}.{}", config.norm_names().after_attention), weights));
         Ok(Self { o, extras, after: after.transpose()? })
     }
+
+    /// The same with its matrix on the host, where parts of rows are followed.
+    pub(super) fn on_host(self) -> Result<Self> {
+        Ok(Self { o: Linear { weight: on_host(&self.o.weight)?, ..self.o }, ..self })
+    }
 }
 
 /// Takes the output projection of an attention layer, and what its variant adds before it.
 fn output(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<(Linear, Extras)> {
     let o = Linear::load(&format!("{prefix}.o_proj"), config.bias.out, weights)?.scaled(config.residual_scale)?;
+    let device = weights.placement().device.clone();
     let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
-    let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &mut take)?;
+    let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &device, &mut take)?;
     Ok((o, extras))
 }
 
@@ -367,7 +393,7 @@ impl Norm {
     fn forward_each_head(&self, x: &Tensor) -> Result<Tensor> {
         let first = self.gain.get(0)?;
         let normed = layer_norm(x, &first.ones_like()?, &first.zeros_like()?, self.eps)?;
-        Ok(normed.broadcast_mul(&self.gain)?)
+        Ok(normed.broadcast_mul(&self.gain.to_dtype(normed.dtype())?)?)
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {

@@ -1,6 +1,6 @@
 //! Tensors by name in memory, and how fresh ones start.
 
-use super::ModelConfig;
+use super::{ModelConfig, Placement};
 use crate::attention::Start;
 use crate::rng::Rng;
 use anyhow::{Context, Result};
@@ -13,12 +13,24 @@ use std::path::Path;
 pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
     origin: String,
+    placement: Placement,
 }
 
 impl Weights {
     /// Wraps tensors; `origin` is what errors call them (a path).
     pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>, origin: &str) -> Self {
-        Self { tensors: tensors.into_iter().collect(), origin: origin.to_owned() }
+        let placement = Placement::default();
+        Self { tensors: tensors.into_iter().collect(), origin: origin.to_owned(), placement }
+    }
+
+    /// The same, to be put there as they are taken.
+    pub fn placed(self, placement: &Placement) -> Self {
+        Self { placement: placement.clone(), ..self }
+    }
+
+    /// Where they are put.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// Reads a safetensors file as it is; every tensor becomes `f32` on the CPU. Models are read by a
@@ -43,12 +55,13 @@ impl Weights {
         Ok(Self::new(tensors, origin))
     }
 
-    /// Removes and returns one tensor.
+    /// Removes one tensor and returns it where it is put.
     ///
     /// # Errors
-    /// If it is not there, or was taken before.
+    /// If it is not there, or was taken before, or the device has no room for it.
     pub fn take(&mut self, name: &str) -> Result<Tensor> {
-        self.tensors.remove(name).with_context(|| format!("{}: tensor {name} is missing", self.origin))
+        let found = self.tensors.remove(name).with_context(|| format!("{}: tensor {name} is missing", self.origin))?;
+        self.placement.put(&found).with_context(|| format!("{}: tensor {name}", self.origin))
     }
 
     /// Names of tensors not taken yet.

@@ -1,4 +1,5 @@
-//! Quantised and probed attention: the streaming kernel against the dense reference, for every variant.
+//! Quantised and probed attention: the streaming kernel, and the same in candle's ops, against the dense reference, for every
+//! variant.
 
 use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use candle_core::{DType, Tensor};
@@ -105,10 +106,29 @@ fn differ(got: &[f32], want: &[f64], tolerance: f64) -> usize {
 /// The output and all rows of each head against the dense reference. A logit half-way between two codes may become either:
 /// of quantised rows, one in a hundred may have such a logit, and is left out then.
 fn compare(label: &str, heads: &Heads<'_>, treated: Option<&Treated>, tolerance: f64) {
-    let (out, rows) = stream(heads, treated);
-    let quantised = treated.is_some_and(|treated| treated.quantise.is_some());
     let mut dense = Dense { treated: treated.cloned().unwrap_or_default(), ..Dense::default() };
     let want = dense.attend(0, heads).unwrap();
+    // There is no kernel for f64.
+    for dtype in [DType::F32, DType::F64] {
+        compare_with(&format!("{label}, {dtype:?}"), &cast(heads, dtype), treated, tolerance, (&dense, &want));
+    }
+}
+
+/// The heads as other numbers.
+fn cast<'a>(heads: &Heads<'a>, dtype: DType) -> Heads<'a> {
+    let [q, k, v] = [&heads.q, &heads.k, &heads.v].map(|x| x.to_dtype(dtype).unwrap());
+    Heads { q, k, v, lambda: heads.lambda.clone(), sink: heads.sink.clone(), gate: None, ..*heads }
+}
+
+fn compare_with(
+    label: &str,
+    heads: &Heads<'_>,
+    treated: Option<&Treated>,
+    tolerance: f64,
+    (dense, want): (&Dense, &Tensor),
+) {
+    let (out, rows) = stream(heads, treated);
+    let quantised = treated.is_some_and(|treated| treated.quantise.is_some());
     let t = heads.q.dim(1).unwrap();
     let mut half_way = 0;
     for (h, (rows, dense)) in rows.iter().zip(&dense.kept[0][0]).enumerate() {
@@ -133,7 +153,7 @@ fn compare(label: &str, heads: &Heads<'_>, treated: Option<&Treated>, tolerance:
             }
             assert_eq!(differ(&row.effective, &dense.effective[visible], tolerance), 0, "{label}");
             let of_row = |out: &Tensor| out.narrow(1, row.query, 1).unwrap().narrow(2, h, 1).unwrap();
-            assert_close(&label, &of_row(&out), &of_row(&want), 10.0 * tolerance);
+            assert_close(&label, &of_row(&out), &of_row(want), 10.0 * tolerance);
         }
     }
     assert!(half_way * 100 <= t * rows.len(), "{label}: {half_way} rows have other logits");

@@ -4,7 +4,7 @@
 use crate::common::{distance, fixture};
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Attend, Dense, Fused, Pairing, Row, RowProbe, RowSink, Selection, Stream, Variant};
-use difftool::model::{Checkpoint, ModelConfig, Positions, Transformer, Weights};
+use difftool::model::{Checkpoint, ModelConfig, Placement, Positions, Transformer, Weights};
 use difftool::ops::RopeStyle;
 use difftool::probe::{GridProbe, GridSink, GridSpec, Pooling, Quantity};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -82,7 +82,7 @@ fn weights_that_stay_on_disk_give_the_same_bits_in_every_family() {
     for name in folders() {
         let folder = folder(&name);
         let checkpoint = Checkpoint::open(&fixture(&format!("transformers/{name}"))).unwrap();
-        let on_disk = Transformer::on_disk(&folder.config, checkpoint).unwrap();
+        let on_disk = Transformer::on_disk(&folder.config, checkpoint, &Placement::default()).unwrap();
         let hidden = on_disk.hidden(&folder.ids, &mut Dense::default()).unwrap();
         let bits = |logits: Tensor| logits.flatten_all().unwrap().to_vec1::<f32>().unwrap();
         let in_memory = folder.logits(&folder.config, &mut Dense::default());

@@ -1,0 +1,100 @@
+//! The streaming kernel over a layer: tiles of queries that fit in cache, in parallel.
+//!
+//! A tile belongs to one output head. Every block of [`BLOCK`] queries of a head has its own probe state, and the states of a
+//! head are merged in query order, so what a probe learns does not depend on the number of threads.
+
+use super::pass::Pass;
+use super::tile::{Tile, TILE};
+use super::watched::{asked, Watched};
+use super::{Heads, RowProbe, Treated};
+use crate::ops::with_values;
+use candle_core::{Result, Tensor};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// Queries per task and per probe state, at least.
+const BLOCK: usize = 256;
+/// Tasks per head, at most: a probe may keep O(T) numbers per task.
+const BLOCKS: usize = 16;
+
+/// The mixture of a layer (1, T, H, value width), for queries that are neither needed nor watched zeros, and what those who
+/// watch its heads have learned.
+pub(super) fn mixture<'a>(
+    heads: &Heads<'_>,
+    treated: Option<&Treated>,
+    layer: usize,
+    needed: Option<&[bool]>,
+    watching: &'a [Vec<(usize, &'a dyn RowProbe)>],
+) -> Result<(Tensor, Vec<Watched<'a>>)> {
+    let (_, t, _, d) = heads.q.dims4()?;
+    let (small, wiring) = (heads.small()?, heads.wiring);
+    let length = t.div_ceil(BLOCKS).next_multiple_of(TILE).max(BLOCK);
+    let blocks = t.div_ceil(length);
+    let blocks_of = |slices: [&[f32]; 3]| -> Result<(Vec<Vec<f32>>, Vec<Watched<'a>>)> {
+        let pass = Pass::new(slices, &small, heads, treated, layer)?;
+        // As many tiles as threads have asked for at once.
+        let tiles = Mutex::new(Vec::new());
+        // Late blocks cost most: start with them.
+        let run = |task: usize| {
+            let (head, block) = (task % wiring.heads(), blocks - 1 - task / wiring.heads());
+            let start = block * length;
+            let mut tile = tiles.lock().expect("no task has panicked").pop().unwrap_or_default();
+            let mut watched = Watched::start(layer, head, &watching[head]);
+            let out = block_of(&pass, head, start..(start + length).min(t), &mut watched, needed, &mut tile);
+            tiles.lock().expect("no task has panicked").push(tile);
+            (out, watched)
+        };
+        Ok((0..wiring.heads() * blocks).into_par_iter().with_max_len(1).map(run).unzip())
+    };
+    let Heads { q, k, v, .. } = heads;
+    let of = "attention";
+    // One `?` for each tensor and one for the pass.
+    let (outs, learned) =
+        with_values(q, of, |q| with_values(k, of, |k| with_values(v, of, |v| blocks_of([q, k, v]))))????;
+    let (heads_of, width) = (wiring.heads(), wiring.value_slices() * d);
+    let mut out = vec![0.0; t * heads_of * width];
+    // The outputs of all heads of a block lie together: (queries, H, value width).
+    let in_order = outs.par_chunks(heads_of).rev();
+    out.par_chunks_mut(length * heads_of * width).zip(in_order).for_each(|(out, of_heads)| {
+        for (head, of_head) in of_heads.iter().enumerate() {
+            let rows = out.chunks_exact_mut(heads_of * width).zip(of_head.chunks_exact(width));
+            rows.for_each(|(out, row)| out[head * width..][..width].copy_from_slice(row));
+        }
+    });
+    let mut merged: Vec<Option<Watched<'a>>> = (0..heads_of).map(|_| None).collect();
+    // Reversed again: query order within a head.
+    for (task, later) in learned.into_iter().enumerate().rev() {
+        match &mut merged[task % heads_of] {
+            Some(watched) => watched.merge(later),
+            first => *first = Some(later),
+        }
+    }
+    let out = Tensor::from_vec(out, (1, t, heads_of, width), heads.q.device())?;
+    Ok((out, merged.into_iter().flatten().collect()))
+}
+
+/// Computes a block of queries of a head, tile by tile, and shows the rows that are wanted. Gives (queries, value width).
+fn block_of(
+    pass: &Pass<'_>,
+    head: usize,
+    block: Range<usize>,
+    watched: &mut Watched<'_>,
+    needed: Option<&[bool]>,
+    tile: &mut Tile,
+) -> Vec<f32> {
+    let width = pass.value_width();
+    let mut out = vec![0.0; block.len() * width];
+    for first in block.clone().step_by(TILE) {
+        let queries = first..(first + TILE).min(block.end);
+        let wanted = watched.wanted(queries.clone());
+        // A row is the same in any tile.
+        let Some(asked) = asked(queries, needed, |query| wanted.contains(&query)) else { continue };
+        tile.compute(pass, head, asked.clone(), !wanted.is_empty(), watched.wants_logits(&wanted));
+        for query in wanted {
+            tile.show(pass, head, query, &mut |row| watched.see(row));
+        }
+        tile.output(pass, head, &mut out[(asked.start - block.start) * width..(asked.end - block.start) * width]);
+    }
+    out
+}

@@ -1,0 +1,305 @@
+//! Attention in candle's own ops: for every device and number type that the kernels are not made for, and differentiable.
+//!
+//! Queries, keys and values are gathered by output head once per layer. Then a tile of queries of all heads passes at a time, so
+//! that the logits that are there at once take bounded memory, and of each tile the rows that probes want are copied to the
+//! host. All of it is computed in `f32`, or `f64` of `f64`: a logit of `bf16` has eight bits, of which a quantiser or a share
+//! would have to make do. In training, candle keeps the maps of all tiles for the backward pass: O(T^2).
+
+mod masks;
+mod show;
+#[cfg(test)]
+mod tests;
+
+use super::values::packed_values;
+use super::watched::{asked, Watched};
+use super::{Heads, Quantise, RowProbe, Small, Treated};
+use crate::ops::{numbers, wide, wide_type, with_values, Panels};
+use crate::quant::Scope;
+use candle_core::{DType, Device, Result, Tensor};
+use masks::Masks;
+use std::ops::Range;
+
+/// Memory of the logits of one map of all heads in a tile, in bytes.
+const TILE_BYTES: usize = 64 << 20;
+
+/// Tensors of that size that are alive at once, for one map and for two.
+const ALIVE: [usize; 2] = [4, 6];
+
+/// One layer as candle's ops read it. Tensors have the number type that sums are taken in.
+pub(super) struct Portable<'a> {
+    /// scale * Q of every map: (B, H, T, d).
+    q: Vec<Tensor>,
+    /// K of every map: (B, H, T, d).
+    k: Vec<Tensor>,
+    /// (B, H, T, value width)
+    v: Tensor,
+    /// (1, 1 or H, 1, 1) or (B, H, T, 1)
+    lambda: Option<Tensor>,
+    /// Of every map: (1, H, 1, 1).
+    sinks: Vec<Tensor>,
+    /// Quantisation steps of every map, (1, H, 1, 1); none if each row has its own.
+    steps: Vec<Tensor>,
+    heads: &'a Heads<'a>,
+    small: Small,
+    treated: Option<&'a Treated>,
+    layer: usize,
+    /// Queries of a tile.
+    rows: usize,
+}
+
+/// Queries of all heads, and what they see of the keys that any of them sees.
+struct Tile {
+    queries: Range<usize>,
+    masks: Masks,
+}
+
+/// One softmax map of a tile.
+struct Map {
+    /// As the softmax takes them, -inf where nothing is seen: (B, H, queries, keys).
+    logits: Tensor,
+    /// (B, H, queries, keys)
+    weights: Tensor,
+    /// What the sink takes: (B, H, queries, 1).
+    sink: Option<Tensor>,
+}
+
+impl<'a> Portable<'a> {
+    /// Gathers the heads; if logits are quantised with steps that rows share, these are measured first.
+    pub(super) fn new(heads: &'a Heads<'a>, treated: Option<&'a Treated>, layer: usize) -> Result<Self> {
+        let (b, t, ..) = heads.q.dims4()?;
+        let rows = rows_of_tile(b * heads.wiring.heads(), t, wide_type(heads.q.dtype()).size_in_bytes());
+        Self::with_rows(heads, treated, layer, rows)
+    }
+
+    fn with_rows(heads: &'a Heads<'a>, treated: Option<&'a Treated>, layer: usize, rows: usize) -> Result<Self> {
+        let Heads { q, k, v, wiring, rule, .. } = heads;
+        if rule.window == Some(0) {
+            candle_core::bail!("a window of no keys");
+        }
+        let small = heads.small()?; // looks at the number of sinks
+        let (b, t, _, d) = q.dims4()?;
+        let (n, width) = (wiring.heads(), wiring.value_slices() * d);
+        let q: Vec<Tensor> = wiring.query.iter().map(|of| by_head(q, of, (b, t, n, d))).collect::<Result<_>>()?;
+        let dtype = q[0].dtype();
+        let lambda = |lambda: &Tensor| match lambda.rank() {
+            3 => lambda.transpose(1, 2)?.unsqueeze(3)?.to_dtype(dtype), // B,T,H -> B,H,T,1
+            _ => lambda.reshape((1, lambda.elem_count(), 1, 1))?.to_dtype(dtype),
+        };
+        let sink = |(sink, of): (&Tensor, &Vec<usize>)| {
+            sink.index_select(&index(of, sink.device())?, 0)?.reshape((1, n, 1, 1))?.to_dtype(dtype)
+        };
+        let mut portable = Self {
+            q: q.into_iter().map(|q| q * f64::from(rule.scale)).collect::<Result<_>>()?,
+            k: wiring.key.iter().map(|of| by_head(k, of, (b, t, n, d))).collect::<Result<_>>()?,
+            v: by_head(v, &wiring.value.concat(), (b, t, n, width))?,
+            lambda: heads.lambda.as_ref().map(lambda).transpose()?,
+            sinks: heads
+                .sink
+                .iter()
+                .flat_map(|own| wiring.query.iter().map(move |of| (own, of)))
+                .map(sink)
+                .collect::<Result<_>>()?,
+            steps: Vec::new(),
+            heads,
+            small,
+            treated,
+            layer,
+            rows,
+        };
+        if let Some(quantise) = portable.quantise().filter(|quantise| quantise.quantiser.scope != Scope::Row) {
+            portable.steps = portable.shared_steps(quantise)?;
+        }
+        Ok(portable)
+    }
+
+    /// The mixture: (B, T, H, value width).
+    pub(super) fn mixture(&self) -> Result<Tensor> {
+        Ok(self.watched(None, &[])?.0)
+    }
+
+    /// The mixture of one prompt, for queries that are neither needed nor watched zeros, and what those who watch its heads have
+    /// learned.
+    pub(super) fn watched<'p>(
+        &self,
+        needed: Option<&[bool]>,
+        watching: &'p [Vec<(usize, &'p dyn RowProbe)>],
+    ) -> Result<(Tensor, Vec<Watched<'p>>)> {
+        let start = |(head, probes): (usize, &'p Vec<_>)| Watched::start(self.layer, head, probes);
+        let mut watched: Vec<Watched<'p>> = watching.iter().enumerate().map(start).collect();
+        let values = if watched.iter().all(Watched::is_alone) { Vec::new() } else { self.packed_values()? };
+        let mut parts = Vec::new();
+        for queries in self.tiles() {
+            let wanted: Vec<Vec<usize>> = watched.iter().map(|watched| watched.wanted(queries.clone())).collect();
+            let is_wanted = |query| wanted.iter().any(|wanted| wanted.contains(&query));
+            let asked = asked(queries.clone(), needed, is_wanted).unwrap_or(queries.start..queries.start);
+            parts.extend(self.zeros(queries.start..asked.start)?);
+            if !asked.is_empty() {
+                let tile = self.tile(asked.clone())?;
+                let maps = (0..self.q.len()).map(|j| self.map(j, &tile)).collect::<Result<Vec<_>>>()?;
+                parts.push(self.output(&tile, &maps)?);
+                self.show(&tile, &maps, &wanted, &values, &mut watched)?;
+            }
+            parts.extend(self.zeros(asked.end..queries.end)?);
+        }
+        let out = Tensor::cat(&parts, 1)?; // B,T,H,value width
+        Ok((out.to_dtype(self.heads.q.dtype())?, watched))
+    }
+
+    fn quantise(&self) -> Option<&'a Quantise> {
+        self.treated?.quantise.as_ref()
+    }
+
+    fn device(&self) -> &Device {
+        self.v.device()
+    }
+
+    fn dtype(&self) -> DType {
+        self.v.dtype()
+    }
+
+    /// All queries, as many at a time as have room.
+    fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
+        let (t, rows) = (self.v.dims()[2], self.rows);
+        (0..t).step_by(rows).map(move |start| start..(start + rows).min(t))
+    }
+
+    /// Outputs that nobody asks for, if there are any: (B, queries, H, value width).
+    fn zeros(&self, queries: Range<usize>) -> Result<Option<Tensor>> {
+        let (b, heads, _, width) = self.v.dims4()?;
+        let zeros = || Tensor::zeros((b, queries.len(), heads, width), self.dtype(), self.device());
+        (!queries.is_empty()).then(zeros).transpose()
+    }
+
+    fn tile(&self, queries: Range<usize>) -> Result<Tile> {
+        Ok(Tile { masks: self.masks(&queries)?, queries })
+    }
+
+    /// Soft-capped scale * Q_j K_j^T: (B, H, queries, keys).
+    fn logits(&self, j: usize, Tile { queries, masks }: &Tile) -> Result<Tensor> {
+        let q = self.q[j].narrow(2, queries.start, queries.len())?; // B,H,queries,d
+        let k = self.k[j].narrow(2, masks.keys.start, masks.keys.len())?; // B,H,keys,d
+        let logits = q.matmul(&k.t()?)?; // B,H,queries,keys
+        match self.heads.rule.softcap.map(f64::from) {
+            None => Ok(logits),
+            Some(cap) => (logits / cap)?.tanh()? * cap,
+        }
+    }
+
+    /// Map j: logits, quantised and masked; their softmax with the sink; what is silenced left out.
+    fn map(&self, j: usize, tile: &Tile) -> Result<Map> {
+        let masks = &tile.masks;
+        let mut logits = self.logits(j, tile)?; // B,H,queries,keys
+        if let (Some(quantise), Some(counted)) = (self.quantise(), &masks.counted) {
+            let step = match self.steps.get(j) {
+                Some(step) => step.clone(),
+                None => self.steps_of(quantise, &largest(&logits, counted)?)?, // B,H,queries,1
+            };
+            logits = rounded(&logits, &step, counted)?;
+        }
+        let logits = logits.broadcast_add(&masks.hidden)?;
+        let mut top = logits.max_keepdim(3)?; // B,H,queries,1
+        if let Some(sink) = self.sinks.get(j) {
+            top = top.broadcast_maximum(sink)?;
+        }
+        let top = top.detach(); // it cancels out, and so does its gradient
+        let mut weights = logits.broadcast_sub(&top)?.exp()?;
+        let mut sum = weights.sum_keepdim(3)?; // B,H,queries,1
+        let mut sink = None;
+        if let Some(logit) = self.sinks.get(j) {
+            let taken = top.neg()?.broadcast_add(logit)?.exp()?; // B,H,queries,1
+            sum = (sum + &taken)?;
+            sink = Some((taken / &sum)?);
+        }
+        weights = weights.broadcast_div(&sum)?;
+        if let Some(silenced) = &masks.silenced {
+            weights = weights.broadcast_mul(silenced)?;
+        }
+        Ok(Map { logits, weights, sink })
+    }
+
+    /// (sum_j mix_j map_j) V: (B, queries, H, value width).
+    fn output(&self, Tile { queries, masks }: &Tile, maps: &[Map]) -> Result<Tensor> {
+        let mixed = match (maps, &self.lambda) {
+            ([first, second], Some(lambda)) => {
+                let of_rows = if lambda.dim(2)? == 1 {
+                    lambda.clone()
+                } else {
+                    lambda.narrow(2, queries.start, queries.len())?
+                };
+                (&first.weights - second.weights.broadcast_mul(&of_rows)?)?
+            }
+            _ => maps[0].weights.clone(),
+        }; // B,H,queries,keys
+        let v = self.v.narrow(2, masks.keys.start, masks.keys.len())?; // B,H,keys,value width
+        mixed.matmul(&v)?.transpose(1, 2)?.contiguous() // B,queries,H,value width
+    }
+
+    /// The largest |logit| that counts, of every map and head: a sweep over all tiles. The step that they make.
+    fn shared_steps(&self, quantise: &Quantise) -> Result<Vec<Tensor>> {
+        let mut found: Vec<Option<Tensor>> = vec![None; self.q.len()];
+        for queries in self.tiles() {
+            let tile = self.tile(queries)?;
+            let Some(counted) = &tile.masks.counted else { continue };
+            for (j, found) in found.iter_mut().enumerate() {
+                let of_tile = largest(&self.logits(j, &tile)?, counted)?.max_keepdim(2)?; // B,H,1,1
+                *found = Some(match found.take() {
+                    None => of_tile,
+                    Some(before) => before.maximum(&of_tile)?,
+                });
+            }
+        }
+        let mut found: Vec<Tensor> = found.into_iter().flatten().collect();
+        if quantise.quantiser.scope == Scope::Tensor {
+            let of_all = Tensor::cat(&found, 1)?.max_keepdim(1)?; // B,1,1,1
+            found.iter_mut().for_each(|of_map| *of_map = of_all.clone());
+        }
+        found.iter().map(|largest| self.steps_of(quantise, largest)).collect()
+    }
+
+    /// The steps that the largest magnitudes make; 1 where there is nothing to scale by.
+    fn steps_of(&self, quantise: &Quantise, largest: &Tensor) -> Result<Tensor> {
+        let step = |largest: f32| Some(quantise.quantiser.step(largest)).filter(|&step| step > 0.0).unwrap_or(1.0);
+        let steps: Vec<f32> = numbers(largest)?.into_iter().map(step).collect();
+        Tensor::from_vec(steps, largest.shape(), self.device())?.to_dtype(self.dtype())
+    }
+
+    /// The values as probes read them.
+    fn packed_values(&self) -> Result<Vec<Panels>> {
+        let (_, _, heads, d) = self.heads.v.dims4()?;
+        with_values(&self.heads.v, "values", |v| packed_values(v, heads, d))
+    }
+}
+
+/// Some heads of x (B, T, heads, d), one after the other, cut into `n` of another width: (B, T, n, width) -> (B, n, T, width).
+fn by_head(x: &Tensor, of: &[usize], shape: (usize, usize, usize, usize)) -> Result<Tensor> {
+    let gathered = x.contiguous()?.index_select(&index(of, x.device())?, 2)?; // B,T,of,d
+    wide(&gathered.reshape(shape)?.transpose(1, 2)?.contiguous()?)
+}
+
+fn index(of: &[usize], device: &Device) -> Result<Tensor> {
+    Tensor::from_vec(of.iter().map(|&i| i as u32).collect::<Vec<_>>(), of.len(), device)
+}
+
+/// The largest |logit| of every row that counts: (B, H, queries, keys) -> (B, H, queries, 1).
+fn largest(logits: &Tensor, counted: &Tensor) -> Result<Tensor> {
+    logits.broadcast_mul(counted)?.abs()?.max_keepdim(3)
+}
+
+/// What counts, rounded to the nearest multiple of its step, ties to even; all else as it was.
+fn rounded(logits: &Tensor, step: &Tensor, counted: &Tensor) -> Result<Tensor> {
+    // 1.5 times the place of the last bit of the mantissa: adding it rounds smaller numbers to integers.
+    let round = if logits.dtype() == DType::F64 { 1.5 * 2f64.powi(52) } else { 1.5 * 2f64.powi(23) };
+    let codes = logits.broadcast_div(step)?.affine(1.0, round)?.affine(1.0, -round)?;
+    let others = logits.broadcast_mul(&counted.affine(-1.0, 1.0)?)?;
+    codes.broadcast_mul(step)?.broadcast_mul(counted)? + others
+}
+
+/// Queries of a tile of so many heads over `t` keys.
+fn rows_of_tile(heads: usize, t: usize, bytes: usize) -> usize {
+    (TILE_BYTES / (bytes * heads * t).max(1)).clamp(1, t.max(1))
+}
+
+/// Memory of a tile of `heads` heads of so many maps over `t` keys, in bytes; numbers are computed with as `bytes` each.
+pub fn portable_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {
+    (ALIVE[usize::from(maps > 1)] * rows_of_tile(heads, t, bytes) * bytes * heads * t) as u64
+}

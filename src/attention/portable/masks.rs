@@ -1,0 +1,85 @@
+//! What the queries of a tile see, and what treatments take from them.
+
+use super::Portable;
+use crate::attention::{Removal, Removed};
+use candle_core::{Result, Tensor};
+use std::ops::Range;
+
+/// Masks of a tile; those that are alike for all heads are there once.
+pub(super) struct Masks {
+    /// The keys that any of the queries sees.
+    pub(super) keys: Range<usize>,
+    /// 0 where a key is seen, -inf elsewhere: (1, 1 or H, queries, keys).
+    pub(super) hidden: Tensor,
+    /// 1 where a logit counts for the scale of a quantiser and is rounded, 0 elsewhere: (1, 1 or H, queries, keys). Nothing
+    /// without a quantiser.
+    pub(super) counted: Option<Tensor>,
+    /// 0 where a weight is silenced, 1 elsewhere: (1, 1 or H, queries, keys).
+    pub(super) silenced: Option<Tensor>,
+}
+
+impl Portable<'_> {
+    pub(super) fn masks(&self, queries: &Range<usize>) -> Result<Masks> {
+        let rule = &self.heads.rule;
+        let keys = rule.first_visible(queries.start)..queries.end;
+        let mut seen = self.seen(queries, &keys)?; // 1,1,queries,keys
+        if let Some(masked) = self.kept(Removal::Mask, queries, &keys)? {
+            seen = masked.broadcast_mul(&seen)?; // 1,1 or H,queries,keys
+        }
+        let counted = match self.quantise().map(|quantise| &quantise.exempt) {
+            None => None,
+            Some(exempt) if exempt.keys().all(|(layer, _)| *layer != self.layer) => Some(seen.clone()),
+            Some(_) => Some(seen.broadcast_mul(&self.not_exempt(&keys)?)?),
+        };
+        let silenced = self.kept(Removal::Silence, queries, &keys)?;
+        Ok(Masks { keys, hidden: seen.log()?, counted, silenced })
+    }
+
+    /// 1 where a query sees a key: (1, 1, queries, keys).
+    fn seen(&self, queries: &Range<usize>, keys: &Range<usize>) -> Result<Tensor> {
+        let positions = |range: &Range<usize>| Tensor::arange(range.start as u32, range.end as u32, self.device());
+        let key = positions(keys)?.reshape((1, keys.len()))?;
+        let mut seen = key.broadcast_le(&positions(queries)?.reshape((queries.len(), 1))?)?;
+        if self.heads.rule.window.is_some() {
+            let first: Vec<u32> = queries.clone().map(|query| self.heads.rule.first_visible(query) as u32).collect();
+            let first = Tensor::from_vec(first, (queries.len(), 1), self.device())?;
+            seen = (seen * key.broadcast_ge(&first)?)?;
+        }
+        seen.to_dtype(self.dtype())?.reshape((1, 1, queries.len(), keys.len()))
+    }
+
+    /// 0 where rows lose keys, 1 elsewhere: (1, 1 or H, queries, keys). Nothing if none of them does.
+    fn kept(&self, how: Removal, queries: &Range<usize>, keys: &Range<usize>) -> Result<Option<Tensor>> {
+        let Some(treated) = self.treated else { return Ok(None) };
+        let of_layer = |removed: &&Removed| {
+            let layers = removed.of.layers.as_ref();
+            let overlaps = |rows: &Range<usize>| rows.start < queries.end && queries.start < rows.end;
+            removed.how == how
+                && layers.is_none_or(|layers| layers.contains(&self.layer))
+                && removed.losses.iter().any(|loss| overlaps(&loss.rows))
+        };
+        let mut removed = treated.removed.iter().filter(of_layer).peekable();
+        if removed.peek().is_none() {
+            return Ok(None);
+        }
+        let heads = if removed.any(|removed| removed.of.heads.is_some()) { self.heads.wiring.heads() } else { 1 };
+        let mut kept = vec![1.0_f32; heads * queries.len() * keys.len()];
+        for (row, kept) in kept.chunks_exact_mut(keys.len()).enumerate() {
+            let (head, query) = (row / queries.len(), queries.start + row % queries.len());
+            treated.remove(how, (self.layer, head), query, keys.start, &mut kept[..query + 1 - keys.start], 0.0);
+        }
+        let shape = (1, heads, queries.len(), keys.len());
+        Ok(Some(Tensor::from_vec(kept, shape, self.device())?.to_dtype(self.dtype())?))
+    }
+
+    /// 0 for keys of each head that are not quantised: (1, H, 1, keys).
+    fn not_exempt(&self, keys: &Range<usize>) -> Result<Tensor> {
+        let heads = self.heads.wiring.heads();
+        let mut counted = vec![1.0_f32; heads * keys.len()];
+        for (head, counted) in counted.chunks_exact_mut(keys.len()).enumerate() {
+            let exempt = self.quantise().map_or(&[][..], |quantise| quantise.exempt(self.layer, head));
+            exempt.iter().filter(|key| keys.contains(key)).for_each(|key| counted[key - keys.start] = 0.0);
+        }
+        Tensor::from_vec(counted, (1, heads, 1, keys.len()), self.device())?.to_dtype(self.dtype())
+    }
+}

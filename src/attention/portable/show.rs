@@ -1,0 +1,104 @@
+//! From a tile on the device to the rows that probes are lent.
+
+use super::{index, Map, Portable, Tile};
+use crate::attention::tile::mix_rows;
+use crate::attention::watched::Watched;
+use crate::attention::{Row, Values};
+use crate::ops::{numbers, Panels};
+use candle_core::{Result, Tensor};
+use rayon::prelude::*;
+
+/// The rows of one map that somebody wants, on the host, one after the other.
+struct Copied {
+    /// (rows, keys)
+    weights: Vec<f32>,
+    /// The same of the logits; nothing if nobody wants them.
+    logits: Option<Vec<f32>>,
+    /// (rows)
+    sinks: Option<Vec<f32>>,
+}
+
+impl Portable<'_> {
+    /// Shows the rows that are `wanted` of every head: all of them are copied at once.
+    pub(super) fn show(
+        &self,
+        tile: &Tile,
+        maps: &[Map],
+        wanted: &[Vec<usize>],
+        values: &[Panels],
+        watched: &mut [Watched<'_>],
+    ) -> Result<()> {
+        let (first, n) = (tile.queries.start, tile.queries.len());
+        let of_head = |(head, queries): (usize, &Vec<usize>)| {
+            queries.iter().map(|query| head * n + query - first).collect::<Vec<_>>()
+        };
+        let rows: Vec<usize> = wanted.iter().enumerate().flat_map(of_head).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let index = index(&rows, self.device())?;
+        let pick = |x: &Tensor| {
+            let (_, heads, n, columns) = x.dims4()?;
+            numbers(&x.reshape((heads * n, columns))?.index_select(&index, 0)?) // rows,columns
+        };
+        let with_logits = watched.iter().zip(wanted).any(|(watched, wanted)| watched.wants_logits(wanted));
+        let copy = |map: &Map| -> Result<Copied> {
+            Ok(Copied {
+                weights: pick(&map.weights)?,
+                logits: with_logits.then(|| pick(&map.logits)).transpose()?,
+                sinks: map.sink.as_ref().map(pick).transpose()?,
+            })
+        };
+        let copied = maps.iter().map(copy).collect::<Result<Vec<_>>>()?;
+        let before = |head: usize| wanted[..head].iter().map(Vec::len).sum::<usize>();
+        let d = self.heads.q.dim(3)?;
+        watched.par_iter_mut().zip(wanted).enumerate().for_each(|(head, (watched, wanted))| {
+            let values = Values::new(values, &self.heads.wiring.value[head], d);
+            for (row, &query) in (before(head)..).zip(wanted) {
+                self.show_row(tile, &copied, row, (head, query), values, watched);
+            }
+        });
+        Ok(())
+    }
+
+    /// Lends one row, the keys counted from 0.
+    fn show_row(
+        &self,
+        tile: &Tile,
+        copied: &[Copied],
+        row: usize,
+        (head, query): (usize, usize),
+        values: Values<'_>,
+        watched: &mut Watched<'_>,
+    ) {
+        let keys = &tile.masks.keys;
+        let whole = |rows: &[f32]| {
+            let mut whole = vec![0.0; keys.start];
+            whole.extend(&rows[row * keys.len()..][..query + 1 - keys.start]);
+            whole
+        };
+        let maps: Vec<Vec<f32>> = copied.iter().map(|copied| whole(&copied.weights)).collect();
+        let logits: Vec<Vec<f32>> = copied.iter().filter_map(|copied| copied.logits.as_deref().map(whole)).collect();
+        let sinks: Vec<f32> = copied.iter().filter_map(|copied| Some(copied.sinks.as_ref()?[row])).collect();
+        let mix = self.small.mix(query, head);
+        let mut mixed = Vec::new();
+        let effective: &[f32] = match maps.as_slice() {
+            [first, second] => {
+                mixed.resize(query + 1, 0.0);
+                mix_rows(&mut mixed, first, second, mix[1]);
+                &mixed
+            }
+            maps => &maps[0],
+        };
+        watched.see(&Row {
+            query,
+            first_visible: self.heads.rule.first_visible(query),
+            logits: &logits.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+            maps: &maps.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+            mix: &mix[..maps.len()],
+            sinks: &sinks,
+            effective,
+            values,
+        });
+    }
+}

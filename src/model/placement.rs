@@ -1,0 +1,38 @@
+//! Where a model runs, and with what numbers.
+
+use crate::ops::wide_type;
+use candle_core::{DType, Device, Result, Tensor};
+
+/// The device that weights are put on, and the number type of matrices there, which is that of activations. Vectors (gains,
+/// biases, λ) are few and keep `f32`, or `f64`.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// Where.
+    pub device: Device,
+    /// As what.
+    pub dtype: DType,
+}
+
+impl Default for Placement {
+    /// `f32` on the CPU, which is what the kernels take.
+    fn default() -> Self {
+        Self { device: Device::Cpu, dtype: DType::F32 }
+    }
+}
+
+impl Placement {
+    /// Whether the kernels compute there; if not, candle's own ops do.
+    pub fn has_kernels(&self) -> bool {
+        self.device.is_cpu() && self.dtype == DType::F32
+    }
+
+    /// Puts a weight there.
+    ///
+    /// # Errors
+    /// If the device has no room, or not this number type.
+    pub fn put(&self, weight: &Tensor) -> Result<Tensor> {
+        let dtype = if weight.rank() > 1 { self.dtype } else { wide_type(self.dtype) };
+        // The other way round, twice as much of bf16 would travel.
+        weight.to_dtype(dtype)?.to_device(&self.device)
+    }
+}
