@@ -96,12 +96,12 @@ pub struct WeightsInfo {
     pub unused: Vec<(String, Vec<usize>)>,
 }
 
-/// Memory of one forward pass.
+/// Memory of one forward pass on the host.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MemoryInfo {
     /// Length of the prompt.
     pub ctx_tok: usize,
-    /// Weights in `f32`: all, or as many as are in memory at once.
+    /// Weights, all or as many as are in memory at once.
     pub weights_bytes: u64,
     /// Whether they are read from disk layer by layer.
     pub weights_on_disk: bool,
@@ -162,9 +162,9 @@ impl Inspection {
         let on_disk = opened.is_on_disk();
         let memory = MemoryInfo {
             ctx_tok,
-            weights_bytes: if on_disk { config.streamed_bytes() } else { config.weights_bytes() },
+            weights_bytes: opened.weights_bytes(),
             weights_on_disk: on_disk,
-            pass_bytes: config.forward_bytes(ctx_tok),
+            pass_bytes: opened.pass_bytes(ctx_tok),
         };
         Ok(Self {
             name: opened.name.clone(),

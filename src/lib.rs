@@ -20,6 +20,7 @@ pub mod attention;
 pub mod cli;
 pub mod cmd;
 pub mod compare;
+pub mod device;
 pub mod error;
 pub mod experiment;
 pub mod explore;

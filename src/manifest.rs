@@ -31,7 +31,7 @@ pub struct Manifest {
     pub text_sha256: Option<String>,
     /// SHA-256 of the prompts' tokens, in the order they ran.
     pub prompts_sha256: Option<String>,
-    /// Number format of the computation.
+    /// Number type of weights and activations: `f32`, `bf16`, `f64`.
     pub dtype: String,
     /// What computed: `cpu`, `cuda:0`.
     pub device: String,
@@ -69,7 +69,7 @@ pub struct ModelInfo {
     pub variant: String,
     /// Number of parameters, tied ones counted once.
     pub parameters: u64,
-    /// Number types of the weights on disk; they are computed with as `f32`.
+    /// Number types of the weights on disk.
     #[serde(default)]
     pub weights_dtype: String,
     /// SHA-256 of `model.safetensors`; of weights in several files, of their hashes.

@@ -1,15 +1,14 @@
 //! Models by name: the built-in trio, or any folder in the Hugging Face format.
 
 use crate::bail_usage;
+use crate::device::{self, DeviceName, Precision};
 use crate::files;
 use crate::gguf;
 use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::memory::available_bytes;
-use crate::model::{
-    Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Placement, Transformer, TENSOR_FILE,
-};
+use crate::model::{Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
 use anyhow::{bail, Context, Result};
@@ -184,27 +183,62 @@ pub struct Reading {
     /// Allows prompts that begin with two of them.
     pub allow_double_bos: bool,
     /// Where the weights are.
-    #[serde(skip_serializing_if = "Residence::is_auto")]
+    #[serde(skip_serializing_if = "is_default")]
     pub weights: Residence,
+    /// What computes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub device: DeviceName,
+    /// Number type of weights and activations.
+    #[serde(skip_serializing_if = "is_default")]
+    pub dtype: Precision,
 }
 
-impl Residence {
-    fn is_auto(&self) -> bool {
-        *self == Self::Auto
-    }
-
-    /// Whether the weights of this model are left on disk.
-    pub fn is_on_disk(self, config: &ModelConfig) -> bool {
-        let half = || available_bytes().map_or(u64::MAX, |available| available / 2);
-        match self {
-            Self::Auto => config.weights_bytes() > half(),
-            Self::Memory => false,
-            Self::Disk => true,
-        }
-    }
+/// Whether it need not be said.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Reading {
+    /// Whether the kernels compute, rather than candle's own ops.
+    pub fn has_kernels(self) -> bool {
+        self.device == DeviceName::Cpu && self.dtype == Precision::F32
+    }
+
+    /// Whether the weights of this model are left on disk.
+    fn is_on_disk(self, config: &ModelConfig) -> bool {
+        let half = || available_bytes().map_or(u64::MAX, |available| available / 2);
+        match self.weights {
+            Residence::Auto => self.device == DeviceName::Cpu && self.held_bytes(config) > half(),
+            Residence::Memory => false,
+            Residence::Disk => true,
+        }
+    }
+
+    /// Memory of the host for all weights, in bytes. Those of another device pass through it a layer at a time.
+    fn held_bytes(self, config: &ModelConfig) -> u64 {
+        match self.device {
+            DeviceName::Cpu => config.parameters() as u64 * self.dtype.bytes(),
+            DeviceName::Cuda(_) | DeviceName::Metal => config.streamed_bytes(),
+        }
+    }
+
+    /// Memory of the host for the weights of this model while it runs, in bytes.
+    pub fn weights_bytes(self, config: &ModelConfig) -> u64 {
+        match self.is_on_disk(config) {
+            true => config.streamed_bytes() / 4 * self.dtype.bytes().max(4),
+            false => self.held_bytes(config),
+        }
+    }
+
+    /// Memory of the host for one pass over `ctx_tok` tokens beside the weights, in bytes.
+    pub fn pass_bytes(self, config: &ModelConfig, ctx_tok: usize) -> u64 {
+        match self.device {
+            DeviceName::Cpu if self.has_kernels() => config.forward_bytes(ctx_tok),
+            DeviceName::Cpu => config.portable_bytes(ctx_tok, self.dtype.bytes()),
+            DeviceName::Cuda(_) | DeviceName::Metal => config.copied_bytes(ctx_tok),
+        }
+    }
+
     fn tokenizer(self) -> TokenizerOptions {
         TokenizerOptions { chat: self.chat_template, bos: self.bos, allow_double_bos: self.allow_double_bos }
     }
@@ -223,7 +257,7 @@ pub struct Opened {
     vocabulary: Vocabulary,
     eos_ids: Vec<u32>,
     config_sha256: String,
-    residence: Residence,
+    reading: Reading,
 }
 
 /// Opens a built-in model, a GGUF file, or a folder with `config.json`, weights in safetensors and, unless only token ids
@@ -232,6 +266,7 @@ pub struct Opened {
 /// # Errors
 /// If the name is neither, or a file is missing, incomplete or not supported.
 pub fn open(name: &str, reading: Reading) -> Result<Opened> {
+    device::check(reading.device, reading.dtype)?;
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
         if reading.chat_template {
             bail_usage!("`chat_template`: the built-in {name} is no instruct model");
@@ -316,9 +351,8 @@ impl Opened {
         }
         let eos_ids = eos_ids(dir.as_deref(), &parsed, resolved.vocab).with_context(|| format!("model {name}"))?;
         let config_sha256 = sha256(config);
-        let (model, residence) = (name.to_owned(), reading.weights);
-        let opened =
-            Self { name: model, dir, config: resolved, checkpoint, vocabulary, eos_ids, config_sha256, residence };
+        let (name_of, config) = (name.to_owned(), resolved);
+        let opened = Self { name: name_of, dir, config, checkpoint, vocabulary, eos_ids, config_sha256, reading };
         let vocab = opened.config.vocab;
         if let Some(size) = opened.tokenizer().map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
             bail!("model {name}: tokenizer.json has {size} tokens, the model {vocab}");
@@ -336,34 +370,46 @@ impl Opened {
 
     /// Whether the weights are left on disk while the model runs.
     pub fn is_on_disk(&self) -> bool {
-        self.residence.is_on_disk(&self.config)
+        self.reading.is_on_disk(&self.config)
+    }
+
+    /// Memory of the host for the weights while the model runs, in bytes.
+    pub fn weights_bytes(&self) -> u64 {
+        self.reading.weights_bytes(&self.config)
+    }
+
+    /// Memory of the host for one pass over `ctx_tok` tokens beside the weights, in bytes.
+    pub fn pass_bytes(&self, ctx_tok: usize) -> u64 {
+        self.reading.pass_bytes(&self.config, ctx_tok)
     }
 
     /// Reads the weights, or gets ready to read them layer by layer.
     ///
     /// # Errors
-    /// If a tensor is missing, misshapen, not a number, or not part of the model.
+    /// If a tensor is missing, misshapen, not a number, or not part of the model, or the device is not there.
     pub fn load(self) -> Result<Model> {
-        let on_disk = self.is_on_disk();
-        let Self { name, dir, config, checkpoint, vocabulary, eos_ids, config_sha256, .. } = self;
-        let needed = if on_disk { config.streamed_bytes() } else { config.weights_bytes() };
+        let (on_disk, needed) = (self.is_on_disk(), self.weights_bytes());
+        let Self { name, dir, config, checkpoint, vocabulary, eos_ids, config_sha256, reading } = self;
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(
-                "model {name}: {} take {:.1} GiB as f32, {:.1} GiB are free",
+                "model {name}: {} take {:.1} GiB as {}, {:.1} GiB are free",
                 if on_disk {
                     "two layers of its weights"
                 } else {
                     "its weights (`weights` = \"disk\" leaves them there)"
                 },
                 gib(needed),
+                reading.dtype.name(),
                 gib(available)
             );
         }
         let (weights_dtype, weights_sha256) = (checkpoint.dtypes()?, checkpoint.sha256()?);
+        let placement = device::placement(reading.device, reading.dtype)?;
         let transformer = match on_disk {
-            true => Transformer::on_disk(&config, checkpoint, &Placement::default())?,
-            false => Transformer::load(&config, checkpoint.load(&config)?)?,
+            true => Transformer::on_disk(&config, checkpoint, &placement)?,
+            false if placement.has_kernels() => Transformer::load(&config, checkpoint.load(&config)?)?,
+            false => Transformer::placed(&config, checkpoint, &placement)?,
         };
         let info = ModelInfo {
             name: name.clone(),

@@ -85,20 +85,16 @@ impl<'a> Portable<'a> {
             3 => lambda.transpose(1, 2)?.unsqueeze(3)?.to_dtype(dtype), // B,T,H -> B,H,T,1
             _ => lambda.reshape((1, lambda.elem_count(), 1, 1))?.to_dtype(dtype),
         };
-        let sink = |(sink, of): (&Tensor, &Vec<usize>)| {
-            sink.index_select(&index(of, sink.device())?, 0)?.reshape((1, n, 1, 1))?.to_dtype(dtype)
+        let sinks = |sinks: &Tensor| {
+            let of = |of: &Vec<usize>| sinks.index_select(&index(of, sinks.device())?, 0)?.reshape((1, n, 1, 1));
+            wiring.query.iter().map(|heads| of(heads)?.to_dtype(dtype)).collect::<Result<Vec<_>>>()
         };
         let mut portable = Self {
             q: q.into_iter().map(|q| q * f64::from(rule.scale)).collect::<Result<_>>()?,
             k: wiring.key.iter().map(|of| by_head(k, of, (b, t, n, d))).collect::<Result<_>>()?,
             v: by_head(v, &wiring.value.concat(), (b, t, n, width))?,
             lambda: heads.lambda.as_ref().map(lambda).transpose()?,
-            sinks: heads
-                .sink
-                .iter()
-                .flat_map(|own| wiring.query.iter().map(move |of| (own, of)))
-                .map(sink)
-                .collect::<Result<_>>()?,
+            sinks: heads.sink.as_ref().map(sinks).transpose()?.unwrap_or_default(),
             steps: Vec::new(),
             heads,
             small,

@@ -2,6 +2,7 @@
 
 use super::{IndexRange, TokenRange};
 use crate::attention::Selection;
+use crate::device::{DeviceName, Precision};
 use crate::experiment::Shard;
 use crate::model::Layout;
 use crate::models::Residence;
@@ -112,6 +113,12 @@ pub struct ReadingArgs {
     /// Where weights are while a model runs; results do not depend on it
     #[arg(long, value_enum, value_name = "PLACE", default_value_t = Residence::Auto)]
     pub weights: Residence,
+    /// What computes: cpu, or with a program that was built for it cuda, cuda:1 and so on, or metal
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
+    pub device: DeviceName,
+    /// Number type of weights and activations; the CPU is fast with f32 alone
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Precision::F32)]
+    pub dtype: Precision,
 }
 
 /// Where results go, and how.

@@ -1,6 +1,7 @@
 //! Values of flags: how they are read, and what the help says of each.
 
 use crate::compare::Correction;
+use crate::device::Precision;
 use crate::experiment::MapKind;
 use crate::model::{Layout, MOST_TOKENS};
 use crate::models::Residence;
@@ -74,6 +75,12 @@ value_enum!(Residence {
     Auto: "auto", "In memory, unless they would fill more than half of what is free";
     Memory: "memory", "In memory, 4 bytes for each";
     Disk: "disk", "On disk: two layers in memory, each read when it is its turn";
+});
+
+value_enum!(Precision {
+    F32: "f32", "32 bits";
+    Bf16: "bf16", "16 bits, 8 of them significant; sums, norms and attention in 32";
+    F64: "f64", "64 bits: what is left of a difference is not rounding";
 });
 
 value_enum!(Correction {
@@ -181,6 +188,7 @@ mod tests {
         agree::<MapKind>();
         agree::<Pooling>();
         agree::<Residence>();
+        agree::<Precision>();
     }
 
     #[test]

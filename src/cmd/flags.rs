@@ -144,6 +144,8 @@ pub(super) fn reading(args: &ReadingArgs) -> Reading {
         bos: args.bos,
         allow_double_bos: args.allow_double_bos,
         weights: args.weights,
+        device: args.device,
+        dtype: args.dtype,
     }
 }
 
@@ -198,7 +200,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 42] = [
+const FIELDS: [(&str, &str); 44] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -229,6 +231,8 @@ const FIELDS: [(&str, &str); 42] = [
     ("full", "--full"),
     ("layout", "--layout"),
     ("weights", "--weights"),
+    ("device", "--device"),
+    ("dtype", "--dtype"),
     ("chat_template", "--chat-template"),
     ("bos", "--bos"),
     ("allow_double_bos", "--allow-double-bos"),

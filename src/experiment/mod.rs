@@ -35,7 +35,7 @@ use crate::machine;
 use crate::measure::{Extent, Findings, Kept, Measure, MeasureName, Place, ResidualSink, Seen};
 use crate::memory::{available_bytes, peak_rss_bytes};
 use crate::model::{Flops, Transformer};
-use crate::models::Model;
+use crate::models::{Model, Reading};
 use crate::pass::{pass, Passed};
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{CitySet, Prompt, Text};
@@ -124,10 +124,10 @@ impl Setup {
         Ok(peak_rss_bytes().unwrap_or(0).max(self.loaded_bytes + needed))
     }
 
-    /// Prompts that pass side by side: of a model whose weights are read from disk, only one.
+    /// Prompts that pass side by side: of a model whose weights are read from disk, and where candle's own ops compute, only one.
     fn at_once(&self) -> usize {
         let on_disk = self.models.iter().any(|model| model.transformer.is_on_disk());
-        if on_disk {
+        if on_disk || !self.experiment.reading.has_kernels() {
             1
         } else {
             rayon::current_num_threads()
@@ -137,7 +137,8 @@ impl Setup {
     /// Memory that a run takes beside what is loaded, in bytes: while prompts pass, or when what was found of them is shown.
     fn needed_bytes(&self, ctx_tok: usize, cells: usize, passes: usize, measures: &[&mut dyn Measure]) -> u64 {
         let tiles = |model: &Model| model.transformer.config.tile_bytes(ctx_tok);
-        let thread = ANY_THREAD + self.models.iter().map(tiles).max().unwrap_or(0);
+        let tiles = self.models.iter().filter(|_| self.experiment.reading.has_kernels()).map(tiles);
+        let thread = ANY_THREAD + tiles.max().unwrap_or(0);
         let threads = thread * rayon::current_num_threads() as u64;
         let beside = if passes > 1 { BESIDE } else { 1.0 };
         let pass = (beside * self.cell_bytes(ctx_tok) as f64) as u64 + self.measures_bytes(ctx_tok, measures);
@@ -149,7 +150,8 @@ impl Setup {
         };
         let records = per_head * self.models.iter().map(heads).sum::<u64>() * cells as u64;
         let on_disk = self.models.iter().filter(|model| model.transformer.is_on_disk());
-        let streamed = on_disk.map(|model| model.transformer.config.streamed_bytes()).max().unwrap_or(0);
+        let streamed = on_disk.map(|model| self.experiment.reading.weights_bytes(&model.transformer.config));
+        let streamed = streamed.max().unwrap_or(0);
         HEAD_RECORD * records + streamed + (ANY_RUN + pass * passes as u64 + threads).max(SHOWING + showing)
     }
 
@@ -167,7 +169,8 @@ impl Setup {
             let most = |max_new| config.max_ctx_tok.min(ctx_tok.saturating_add(max_new));
             self.experiment.max_new().map_or(0, |max_new| generate::memory_bytes(config, most(max_new)))
         };
-        let bytes = |model: &Model| model.transformer.config.forward_bytes(ctx_tok) + remembered(model);
+        let pass = |model: &Model| self.experiment.reading.pass_bytes(&model.transformer.config, ctx_tok);
+        let bytes = |model: &Model| pass(model) + remembered(model);
         self.models.iter().map(bytes).max().unwrap_or(0)
     }
 
@@ -184,7 +187,8 @@ impl Setup {
     }
 
     /// The number of each cell, and a hash of all that its records depend on: weights, tokenizers, corpus, conditions, selection,
-    /// measures with their settings, prompt, seed, the schema of the records, this build, and the kind of processor.
+    /// measures with their settings, prompt, seed, the schema of the records, this build, the kind of processor, and another
+    /// device or number type than usual.
     pub fn keys(&self, cells: &[Cell], measures: &[MeasureName], ar_max_count: Option<u64>) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
             let read_as = json!([info.layout, info.bos, info.chat_template_sha256]);
@@ -195,6 +199,10 @@ impl Setup {
         let mut common =
             json!([SCHEMA, machine::key(), models, sources, self.conditions, self.experiment.select, measures])
                 .to_string();
+        let Reading { device, dtype, .. } = self.experiment.reading;
+        if !self.experiment.reading.has_kernels() {
+            common += &json!({ "device": device, "dtype": dtype }).to_string();
+        }
         common.extend(ar_max_count.map(|count| format!("ar_max_count {count}, skip {}", self.skip())));
         if let Some(max_new) = self.experiment.max_new() {
             let eos: Vec<_> = self.models.iter().map(Model::eos_ids).collect();

@@ -115,7 +115,7 @@ impl Outputs {
     /// If a file that it lists is not there, or it cannot be written.
     pub fn write_manifest(&self, setup: &Setup) -> Result<()> {
         let described = |(file, rows): &(String, Option<u64>)| Output::describe(self.folder.path(), file, *rows);
-        let seed = setup.grid.seed();
+        let (seed, reading) = (setup.grid.seed(), setup.experiment.reading);
         let manifest = Manifest {
             argv: crate::terminal::arguments(),
             machine: Machine::here(),
@@ -124,8 +124,8 @@ impl Outputs {
             haystack_sha256: Some(setup.sources.haystack.sha256()),
             text_sha256: setup.sources.text.sha256(),
             prompts_sha256: Some(self.prompts_sha256.clone()),
-            dtype: "f32".into(),
-            device: "cpu".into(),
+            dtype: reading.dtype.name().into(),
+            device: reading.device.to_string(),
             shard: self.shard.clone(),
             resumed_cells: self.resumed_cells,
             threads: rayon::current_num_threads(),

@@ -2,7 +2,7 @@
 
 use super::transformer::MLP_ROWS;
 use super::{Layer, ModelConfig};
-use crate::attention::TILE;
+use crate::attention::{portable_bytes, TILE};
 use crate::pass::POSITIONS;
 
 /// Multiplications and additions of forward passes.
@@ -40,6 +40,29 @@ impl ModelConfig {
         let head = self.width * ctx_tok + logits * POSITIONS.min(ctx_tok);
         let packed = self.width * ffn.max(self.query_heads() * self.head_dim);
         4 * ((attention * ctx_tok).max(mlp).max(head) + packed) as u64
+    }
+
+    /// The same of a pass in candle's own ops, with numbers of `bytes`: queries, keys and values are there once more, gathered
+    /// by output head, and a tile of the logits of all heads; functions of the hidden layer are made step by step.
+    pub fn portable_bytes(&self, ctx_tok: usize, bytes: u64) -> u64 {
+        let wide = bytes.max(4); // what sums are taken in
+        let wiring = self.wiring();
+        let gathered = 2 * wiring.maps() * wiring.heads() * self.head_dim + self.attention_width();
+        let hidden = 3 * self.widest_ffn() * ctx_tok.min(MLP_ROWS);
+        let beside = wide * (gathered * ctx_tok + hidden) as u64;
+        self.forward_bytes(ctx_tok) / 4 * wide + beside + self.tile_bytes_of_candle(ctx_tok, wide)
+    }
+
+    /// Memory of the host for a pass on another device, in bytes: rows of attention that are looked at, values, and a residual
+    /// stream.
+    pub fn copied_bytes(&self, ctx_tok: usize) -> u64 {
+        let values = 2 * self.kv_heads * self.head_dim;
+        4 * ((values + 2 * self.width) * ctx_tok) as u64 + self.tile_bytes_of_candle(ctx_tok, 4)
+    }
+
+    fn tile_bytes_of_candle(&self, ctx_tok: usize, bytes: u64) -> u64 {
+        let wiring = self.wiring();
+        portable_bytes(wiring.heads(), wiring.maps(), ctx_tok, bytes as usize)
     }
 
     /// Memory of all weights as `f32`, in bytes.

@@ -1,7 +1,7 @@
 //! AdamW (Loshchilov & Hutter 2019) with global-norm clipping; its state can be saved.
 
 use super::spec::OptimizerSpec;
-use crate::ops::with_values;
+use crate::ops::{numbers, with_values};
 use anyhow::{ensure, Context, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
@@ -69,7 +69,7 @@ impl AdamW {
         let second_bias = 1.0 - self.spec.beta2.powi(self.step as i32);
         for (slot, gradient) in self.slots.values_mut().zip(gradients) {
             let decay = if slot.var.rank() >= 2 { (rate * self.spec.weight_decay) as f32 } else { 0.0 };
-            let mut values = slot.var.flatten_all()?.to_vec1::<f32>()?;
+            let mut values = numbers(&slot.var)?;
             let moments = slot.first.iter_mut().zip(&mut slot.second);
             for ((value, gradient), (first, second)) in values.iter_mut().zip(gradient).zip(moments) {
                 let gradient = gradient * clip;
@@ -78,7 +78,8 @@ impl AdamW {
                 let scale = (f64::from(*second) / second_bias).sqrt() + EPSILON;
                 *value -= decay * *value + (rate * f64::from(*first) / first_bias / scale) as f32;
             }
-            slot.var.set(&Tensor::from_vec(values, slot.var.shape(), slot.var.device())?)?;
+            let updated = Tensor::from_vec(values, slot.var.shape(), slot.var.device())?;
+            slot.var.set(&updated.to_dtype(slot.var.dtype())?)?;
         }
         Ok(norm)
     }

@@ -4,7 +4,7 @@ use super::adamw::{AdamW, Gradients};
 use super::data::{Batch, Part};
 use crate::attention::Fused;
 use crate::model::{ModelConfig, Transformer, Weights};
-use crate::ops::{cross_entropy, TokenScores};
+use crate::ops::{cross_entropy, numbers, TokenScores};
 use anyhow::Result;
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
@@ -79,7 +79,7 @@ fn backward(model: &Transformer, part: &Part<'_>, share: f64) -> Result<(f64, To
     let logits = model.logits(&hidden.flatten_to(1)?)?; // B*T,W
     let (mean, scores) = cross_entropy(&logits, part.targets.to_vec(), part.weights.to_vec())?;
     let loss = (mean * share)?;
-    let value = f64::from(loss.to_scalar::<f32>()?);
+    let value = f64::from(numbers(&loss)?[0]);
     anyhow::ensure!(value.is_finite(), "the loss is {value}; lower optimizer.rate");
     Ok((value, scores, loss.backward()?))
 }

@@ -108,9 +108,11 @@ fn differ(got: &[f32], want: &[f64], tolerance: f64) -> usize {
 fn compare(label: &str, heads: &Heads<'_>, treated: Option<&Treated>, tolerance: f64) {
     let mut dense = Dense { treated: treated.cloned().unwrap_or_default(), ..Dense::default() };
     let want = dense.attend(0, heads).unwrap();
-    // There is no kernel for f64.
-    for dtype in [DType::F32, DType::F64] {
-        compare_with(&format!("{label}, {dtype:?}"), &cast(heads, dtype), treated, tolerance, (&dense, &want));
+    compare_with(label, heads, treated, tolerance, (&dense, &want));
+    // There is no kernel for f64, and no block of keys.
+    if heads.q.dims()[1] < 300 {
+        let wide = cast(heads, DType::F64);
+        compare_with(&format!("{label}, in f64"), &wide, treated, tolerance, (&dense, &want));
     }
 }
 

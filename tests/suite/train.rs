@@ -1,10 +1,10 @@
 //! The trainer: gradients reach everything, a run can be stopped anywhere, and a wrong spec is refused on one line.
 
 use crate::common::{assert_close, preset, StopAfter};
-use candle_core::{Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var};
 use difftool::attention::{Fused, LambdaStart, Pairing, ValueWidth, Variant};
 use difftool::error::exit_code;
-use difftool::model::{ModelConfig, Sizes, Transformer, Weights, TENSOR_FILE};
+use difftool::model::{ModelConfig, Placement, Sizes, Transformer, Weights, TENSOR_FILE};
 use difftool::ops::{cross_entropy, RopeStyle};
 use difftool::prompt::Tokenizer;
 use difftool::rng::Rng;
@@ -175,6 +175,41 @@ fn a_step_over_many_sequences_in_parts_has_the_loss_and_gradient_of_all_at_once(
     assert_eq!(scores.len(), 40 * 33);
     assert!((got - f64::from(loss.to_scalar::<f32>().unwrap())).abs() < 1e-5, "{got} instead of {loss}");
     assert!((got_norm / norm - 1.0).abs() < 1e-4, "{got_norm} instead of {norm}");
+}
+
+#[test]
+fn a_step_in_candles_ops_has_the_loss_the_gradients_and_the_update_of_a_step_of_the_kernels() {
+    for config in variants() {
+        let label = format!("{} with {} key heads", config.layout(), config.kv_heads);
+        let batch = random_batch(config.vocab, 3, 33);
+        let stepped = |dtype: DType| {
+            let vars: BTreeMap<String, Var> = variables(&config, 1)
+                .unwrap()
+                .into_iter()
+                .map(|(name, var)| (name, Var::from_tensor(&var.to_dtype(dtype).unwrap()).unwrap()))
+                .collect();
+            let placement = Placement { device: Device::Cpu, dtype };
+            let model = Transformer::build(&config, &mut tensors(&vars).placed(&placement)).unwrap();
+            let mut optimizer = AdamW::new(&vars, &spec().optimizer);
+            let done = step(&model, &mut optimizer, &batch, 1e-3).unwrap();
+            (done, vars)
+        };
+        let ((want, kernels), (got, candle)) = (stepped(DType::F32), stepped(DType::F64));
+        assert!((got.loss_nats - want.loss_nats).abs() < 1e-5, "{label}: {} is not {}", got.loss_nats, want.loss_nats);
+        assert!((got.grad_norm / want.grad_norm - 1.0).abs() < 1e-4, "{label}");
+        for ((name, got), want) in kernels.keys().zip(&got.gradients).zip(&want.gradients) {
+            let size = want.iter().fold(1e-3, |size: f32, x| size.max(x.abs()));
+            let far = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(far < 1e-3 * size, "{label}: gradient of {name} differs by {far} of {size}");
+        }
+        // Adam divides by the gradient: where that is next to nothing, its sign is rounding.
+        for ((name, want), gradient) in kernels.iter().zip(&want.gradients) {
+            let (got, want) = (values(&candle[name].to_dtype(DType::F32).unwrap()), values(want));
+            let steady = gradient.iter().map(|g| g.abs() > 1e-4);
+            let far = got.iter().zip(&want).zip(steady).filter(|((a, b), steady)| *steady && (*a - *b).abs() > 1e-5);
+            assert_eq!(far.count(), 0, "{label}: {name}");
+        }
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn whole(model: &Transformer, ids: &[u32], attend: &mut dyn Attend) -> Tensor {
 }
 
 /// Some of everything that can be done to a text of `t` tokens, for heads that write `width` channels.
-fn treatments(t: usize, width: usize) -> Vec<(&'static str, Treated)> {
+pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, Treated)> {
     let removed = |how, rows, keys: Vec<std::ops::Range<usize>>| Removed {
         how,
         of: Selection { layers: None, heads: Some(vec![0]) },
@@ -42,7 +42,7 @@ fn treatments(t: usize, width: usize) -> Vec<(&'static str, Treated)> {
     ]
 }
 
-fn value_width(model: &Transformer) -> usize {
+pub(crate) fn value_width(model: &Transformer) -> usize {
     model.config.wiring().value_slices() * model.config.head_dim
 }
 

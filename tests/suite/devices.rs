@@ -1,0 +1,246 @@
+//! Candle's own ops, which compute on other devices, on the CPU in other number types: whole models against the kernels, and
+//! the binary from outside.
+
+use crate::common::{assert_close, fixture, tiny_model};
+use crate::generate::{cases, load};
+use crate::treatments::{treatments, value_width};
+use assert_cmd::Command;
+use candle_core::{DType, Device, Tensor};
+use difftool::attention::{Stream, Treated};
+use difftool::generate::Decoder;
+use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
+use difftool::record::{self, Record};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+fn placement(dtype: DType) -> Placement {
+    Placement { device: Device::Cpu, dtype }
+}
+
+/// The model of a folder in another number type.
+fn placed(dir: &Path, dtype: DType) -> Transformer {
+    let config = ModelConfig::read(&dir.join("config.json")).unwrap();
+    Transformer::placed(&config, Checkpoint::open(dir).unwrap(), &placement(dtype)).unwrap()
+}
+
+/// Logits of a whole pass: (T, W).
+fn whole(model: &Transformer, ids: &[u32], treated: Option<&Treated>) -> Tensor {
+    let hidden = model.hidden(&[ids.to_vec()], &mut Stream::new(&[]).treated(treated)).unwrap();
+    model.logits(&hidden).unwrap().get(0).unwrap()
+}
+
+fn largest(x: &Tensor) -> f64 {
+    f64::from(x.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap()).max(1.0)
+}
+
+/// Folders of every family that fixtures were made of, and texts for them.
+fn folders() -> Vec<(PathBuf, Vec<u32>)> {
+    let of = |(name, _, texts): crate::generate::Case| {
+        let dir = fixture("transformers").join(name);
+        dir.exists().then(|| (dir, texts[0].clone()))
+    };
+    cases().into_iter().filter_map(of).collect()
+}
+
+#[test]
+fn every_family_has_the_logits_of_the_kernels_in_double_precision_treated_or_not() {
+    let folders = folders();
+    assert!(folders.len() >= 27, "{}", folders.len());
+    folders.par_iter().for_each(|(dir, ids)| {
+        let (kernels, double) = (load(dir), placed(dir, DType::F64));
+        let mut all = treatments(ids.len(), value_width(&kernels));
+        all.push(("untreated", Treated::default()));
+        for (what, treated) in all {
+            let want = whole(&kernels, ids, Some(&treated));
+            let got = whole(&double, ids, Some(&treated));
+            assert_eq!(got.dtype(), DType::F64);
+            // A logit half-way between two codes may become either.
+            let tolerance = if treated.quantise.is_some() { 2e-2 } else { 2e-5 };
+            assert_close(&format!("{}, {what}", dir.display()), &got, &want, tolerance * largest(&want));
+        }
+    });
+}
+
+#[test]
+fn every_family_has_about_the_logits_of_the_kernels_in_bf16() {
+    folders().par_iter().for_each(|(dir, ids)| {
+        let want = whole(&load(dir), ids, None);
+        let got = whole(&placed(dir, DType::BF16), ids, None);
+        assert_eq!(got.dtype(), DType::F32, "logits are not rounded");
+        let off = (got - &want).unwrap().sqr().unwrap().mean_all().unwrap().to_scalar::<f32>().unwrap().sqrt();
+        let size = want.sqr().unwrap().mean_all().unwrap().to_scalar::<f32>().unwrap().sqrt();
+        assert!(off < 0.05 * size, "{}: off by {off} of {size}", dir.display());
+    });
+}
+
+#[test]
+fn decoding_and_weights_on_disk_give_the_logits_of_a_whole_pass_in_any_number_type() {
+    for name in ["llama_gqa_tied", "diffllama_gqa", "gemma2", "gpt2"] {
+        let dir = fixture("transformers").join(name);
+        if !dir.exists() {
+            continue;
+        }
+        let ids: Vec<u32> = (0..24).map(|i| i * 7 % 50 + 3).collect();
+        for dtype in [DType::F64, DType::BF16] {
+            let model = placed(&dir, dtype);
+            let want = whole(&model, &ids, None).to_dtype(DType::F32).unwrap();
+            let on_disk = Transformer::on_disk(&model.config, Checkpoint::open(&dir).unwrap(), &placement(dtype));
+            assert_close(name, &whole(&on_disk.unwrap(), &ids, None), &want, 1e-6 * largest(&want));
+            let mut decoder = Decoder::new(&model, ids.len());
+            let mut next = decoder.read(&ids[..20]).unwrap();
+            for at in 20..=ids.len() {
+                let got = Tensor::from_vec(next, model.config.vocab, &Device::Cpu).unwrap();
+                // A sum in another order is rounded to other bf16.
+                let tolerance = if dtype == DType::F64 { 1e-5 } else { 3e-2 };
+                let want = want.get(at - 1).unwrap();
+                assert_close(&format!("{name}, {dtype:?}, {at}"), &got, &want, tolerance * largest(&want));
+                let Some(id) = ids.get(at) else { break };
+                next = decoder.read(&[*id]).unwrap();
+            }
+        }
+    }
+}
+
+/// A folder with tiny models to run the binary in.
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        for variant in ["transformer", "diff", "diff-v2"] {
+            tiny_model(&dir.path().join(variant), variant);
+        }
+        Self(dir)
+    }
+
+    fn run(&self, args: &[&str]) -> std::process::Output {
+        Command::cargo_bin("difftool").unwrap().current_dir(self.0.path()).args(args).output().unwrap()
+    }
+
+    #[track_caller]
+    fn succeeds(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[track_caller]
+    fn refuses(&self, args: &[&str], words: &[&str]) {
+        let output = self.run(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(words.iter().all(|word| stderr.contains(word)), "{args:?}: {stderr}");
+    }
+
+    fn records(&self, run: &str) -> Vec<Record> {
+        record::read(&self.0.path().join(run).join("results.csv")).unwrap()
+    }
+}
+
+const MODELS: [&str; 6] = ["--model", "./transformer", "--model", "./diff", "--model", "./diff-v2"];
+
+/// The values of a run by what they are of. Those that a rounding may turn into another number altogether are left out: ranks,
+/// hits, and the place of something that is largest.
+fn values(records: &[Record]) -> BTreeMap<String, f64> {
+    let steady = |record: &&Record| {
+        let metric = &*record.measure.metric;
+        !["exact", "rank", "score", "token", "query", "induction", "position"].iter().any(|word| metric.contains(word))
+    };
+    let place = |record: &Record| {
+        let (id, m) = (&record.identity, &record.measure);
+        let identity = (&id.model, &id.condition, id.sample, id.query, &id.depth_req_pct, &id.cities, &id.rows);
+        let measure = (&m.metric, &m.region, m.layer, m.head);
+        format!("{identity:?} {measure:?}")
+    };
+    records.iter().filter(steady).filter_map(|r| Some((place(r), r.measure.value?))).collect()
+}
+
+/// How many of the values that two runs share are further apart than `tolerance`, and of how many.
+fn apart(scratch: &Scratch, [first, other]: [&str; 2], tolerance: f64) -> (usize, usize) {
+    let [first, other] = [first, other].map(|run| values(&scratch.records(run)));
+    assert_eq!(first.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+    let far = |(a, b): (&f64, &f64)| (a - b).abs() > tolerance * a.abs().max(1.0) || a.is_finite() != b.is_finite();
+    (first.values().zip(other.values()).filter(|pair| far(*pair)).count(), first.len())
+}
+
+#[test]
+fn ratio_in_double_precision_finds_what_the_kernels_find() {
+    let scratch = Scratch::new();
+    let args = ["--ctx", "300", "--samples", "1", "--depths", "50", "-q"];
+    let ratio = |flags: &[&str]| scratch.succeeds(&[&["ratio"], &MODELS[..], &args, flags].concat());
+    ratio(&["--out", "f32"]);
+    ratio(&["--out", "f64", "--dtype", "f64"]);
+    let (apart, of) = apart(&scratch, ["f32", "f64"], 1e-3);
+    assert!(of > 500 && apart == 0, "{apart} of {of} values differ");
+    let manifest = std::fs::read_to_string(scratch.0.path().join("f64/manifest.json")).unwrap();
+    assert!(manifest.contains("\"dtype\": \"f64\"") && manifest.contains("\"device\": \"cpu\""), "{manifest}");
+    let report = scratch.succeeds(&["report", "f64"]);
+    assert!(report.contains("<dt>number format</dt><dd>f64</dd>"), "the page says what it was computed with");
+    // The same again, of weights that stay on disk.
+    ratio(&["--out", "disk", "--dtype", "f64", "--weights", "disk"]);
+    let csv = |run: &str| std::fs::read(scratch.0.path().join(run).join("results.csv")).unwrap();
+    assert!(csv("disk") == csv("f64"));
+    let told = String::from_utf8(scratch.run(&["compare", "f32", "f64"]).stderr).unwrap();
+    assert!(told.contains("dtype: f32 and f64"), "{told}");
+}
+
+/// All that looks at a pass, under every kind of treatment.
+const EXPERIMENT: &str = r#"
+show = "needle"
+models = ["transformer", "diff", "diff-v2"]
+measures = ["answer", "answer-by-head", "shape", "roles", "fidelity", "outliers"]
+conditions = ["quantise(8, row)", "mask(noise)", "silence(filler)", "ablate(0.1+1.0)", "quantise(8, tensor, exempt-sinks)"]
+
+[reading]
+dtype = "DTYPE"
+
+[grid]
+task = "needle"
+ctx_tok = [256]
+settings = [[2, 1]]
+depths_pct = [50.0]
+samples = 1
+heldout_samples = 0
+seed = 4
+"#;
+
+#[test]
+fn every_measure_and_treatment_of_the_built_in_models_agrees_in_double_precision() {
+    let scratch = Scratch::new();
+    for dtype in ["f32", "f64", "bf16"] {
+        std::fs::write(scratch.0.path().join("x.toml"), EXPERIMENT.replace("DTYPE", dtype)).unwrap();
+        scratch.succeeds(&["run", "x.toml", "-q", "--out", dtype]);
+    }
+    let (far, of) = apart(&scratch, ["f32", "f64"], 2e-3);
+    assert!(of > 5000 && far * 100 <= of, "{far} of {of} values differ");
+    // A bf16 has three digits.
+    let (far, of) = apart(&scratch, ["f32", "bf16"], 0.1);
+    assert!(far * 10 <= of, "{far} of {of} values differ");
+}
+
+#[test]
+fn runs_go_on_in_the_number_type_that_they_began_with() {
+    let scratch = Scratch::new();
+    let args = ["ratio", "--model", "./diff", "--ctx", "300", "--samples", "1", "--depths", "50", "-q"];
+    scratch.succeeds(&[&args[..], &["--dtype", "bf16", "--out", "run"]].concat());
+    scratch.refuses(&[&args[..], &["--resume", "run"]].concat(), &["run"]);
+    let file = scratch.succeeds(&[&args[..], &["--dtype", "bf16", "--print-experiment"]].concat());
+    assert!(file.contains("dtype = \"bf16\"") && !file.contains("device"), "{file}");
+}
+
+#[test]
+fn devices_that_are_not_there_are_usage_errors_that_say_how_to_have_them() {
+    let scratch = Scratch::new();
+    let of = |flags: &[&'static str]| [&["ratio", "--model", "./diff", "--out", "run"], flags].concat();
+    scratch.refuses(&of(&["--device", "gpu"]), &["gpu", "cpu, cuda, cuda:1"]);
+    if !cfg!(feature = "cuda") {
+        scratch.refuses(&of(&["--device", "cuda:1"]), &["--device cuda:1", "cargo build --release --features cuda"]);
+    }
+    if !cfg!(feature = "metal") {
+        scratch.refuses(&of(&["--device", "metal"]), &["--device metal", "cargo build --release --features metal"]);
+    }
+    scratch.refuses(&of(&["--dtype", "f16"]), &["f16", "f32, bf16, f64"]);
+    assert!(!scratch.0.path().join("run").exists());
+}
