@@ -15,6 +15,9 @@ pub const CONFIG_MAX: u64 = 16 << 20;
 /// Bytes of a tokenizer, or of an index of weights, at most; the largest have some forty million.
 pub const TOKENIZER_MAX: u64 = 512 << 20;
 
+/// Bytes of the header of a file of tensors, at most; the largest models have some megabytes.
+pub const HEADER_MAX: u64 = 100_000_000;
+
 /// Bytes of a text, a haystack or token ids, at most.
 pub const TEXT_MAX: u64 = 1 << 30;
 

@@ -7,8 +7,7 @@
 
 use super::config::{Family, ModelConfig, NormKind, Positions};
 use super::rotary::RopeScaling;
-use super::shard::HEADER_MAX;
-use crate::files::{self, Beginning};
+use crate::files::{self, Beginning, HEADER_MAX};
 use crate::guard::guarded;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};

@@ -4,7 +4,7 @@
 //! is an error that names it.
 
 use super::gguf::Gguf;
-use crate::files;
+use crate::files::{self, HEADER_MAX};
 use crate::hash::{sha256, sha256_file};
 use anyhow::{bail, ensure, Context, Result};
 use candle_core::quantized::gguf_file;
@@ -18,9 +18,6 @@ use std::path::{Path, PathBuf};
 
 /// Bytes before the header: its length.
 const LENGTH_BYTES: u64 = 8;
-
-/// A longer header is no header; the largest models have some megabytes.
-pub(super) const HEADER_MAX: u64 = 100_000_000;
 
 /// Bytes that are read and converted at once.
 const CHUNK: usize = 1 << 20;
