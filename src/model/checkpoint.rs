@@ -1,8 +1,7 @@
 //! The weights of a Hugging Face folder: one safetensors file or several with an index, read tensor by tensor. Strict: every tensor of the model, of the expected shape, and none besides.
 
-use super::names::{is_not_a_weight, other_name, source, source_in_memory, Rows, Source};
+use super::names::{is_not_a_weight, other_name, source, source_in_memory, Rows, Source, EMBEDDING, HEAD};
 use super::shard::{Shard, Stored};
-use super::transformer::{EMBEDDING, HEAD};
 use super::{Gguf, ModelConfig, Weights};
 use crate::files;
 use crate::hash::sha256;

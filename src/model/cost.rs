@@ -1,6 +1,6 @@
 //! What a forward pass costs, before it is made.
 
-use super::transformer::MLP_ROWS;
+use super::block::MLP_ROWS;
 use super::{Layer, ModelConfig};
 use crate::attention::{portable_bytes, TILE};
 use crate::pass::POSITIONS;

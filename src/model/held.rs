@@ -3,7 +3,7 @@
 //! From disk a pass holds two layers, the one that runs and the next, which is read meanwhile; rows of the embedding are read
 //! for the tokens at hand, and the output head a part at a time. Numbers are the same to the last bit.
 
-use super::transformer::{Block, Written};
+use super::block::{Block, Written};
 use super::{Checkpoint, ModelConfig, Placement, Weights};
 use crate::ops::{linear, wide, wide_type};
 use anyhow::{anyhow, Result};

@@ -1,5 +1,6 @@
 //! The transformer: description, weights on disk, and the forward pass on one page.
 
+mod block;
 mod checkpoint;
 mod config;
 mod cost;
@@ -18,6 +19,7 @@ mod shard;
 mod transformer;
 mod weights;
 
+pub use block::{At, Attention};
 pub use checkpoint::{Audit, Checkpoint, INDEX_FILE, TENSOR_FILE};
 pub use config::{
     Activation, Biases, Experts, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual, Sizes,
@@ -29,5 +31,5 @@ pub use output::{Agreement, HeadOutput, Readout};
 pub use placement::Placement;
 pub use raw::{LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 pub use rotary::{RopeScaling, Rotary};
-pub use transformer::{At, Attention, Transformer};
+pub use transformer::Transformer;
 pub use weights::{Init, Weights};

@@ -4,6 +4,11 @@
 use super::config::{Family, ModelConfig, NormPlace};
 use super::gguf::FREQUENCIES;
 
+/// Our names of the embedding and of the output head, and what those of layers begin with.
+pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
+pub(super) const HEAD: &str = "lm_head.weight";
+pub(super) const LAYERS: &str = "model.layers.";
+
 /// The place of a tensor of ours in a family's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Source {
@@ -283,7 +288,7 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
         Family::Gguf => name == FREQUENCIES,
         _ => false,
     };
-    let head = source(config, "lm_head.weight", &[config.vocab, config.width]).name;
+    let head = source(config, HEAD, &[config.vocab, config.width]).name;
     let copy = config.tied && (name == head || other_name(&head).is_some_and(|other| name == other));
     let other = config.wrapped && OTHER_PARTS.iter().any(|part| name.starts_with(part));
     of_family || copy || other || buffer.iter().any(|end| name.ends_with(end))
@@ -317,7 +322,7 @@ pub(super) fn source_in_memory(config: &ModelConfig, name: &str, shape: &[usize]
 
 /// The number of the layer and the name within it.
 fn in_layer(name: &str) -> Option<(&str, &str)> {
-    name.strip_prefix("model.layers.")?.split_once('.')
+    name.strip_prefix(LAYERS)?.split_once('.')
 }
 
 fn of_model(config: &ModelConfig, mut source: Source) -> Source {

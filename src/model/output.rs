@@ -5,7 +5,7 @@
 //! to what the whole becomes ("frozen" norms, as in the logit attribution of Elhage et al. 2021). Biases belong to no
 //! part and are left out.
 
-use super::transformer::Norm;
+use super::block::Norm;
 use super::Transformer;
 use crate::attention::Trace;
 use crate::ops::{multiply, numbers, with_values, Mat, MatMut};

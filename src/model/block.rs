@@ -1,0 +1,299 @@
+//! A layer of the decoder: attention and an MLP, each between its norms, on a residual stream.
+
+use super::config::Layer;
+use super::linear::Linear;
+use super::mlp::FeedForward;
+use super::names::LAYERS;
+use super::{ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual, Weights};
+use crate::attention::{Attend, Extras, Heads, Wiring};
+use crate::ops::{layer_norm, on_host, rms_norm, rope, RopeStyle, RopeTable};
+use anyhow::Result;
+use candle_core::Tensor;
+use std::sync::Arc;
+
+/// Rows that an MLP works on at once.
+pub(super) const MLP_ROWS: usize = 4096;
+
+#[derive(Clone)]
+pub(super) struct Block {
+    attention: Attention,
+    mlp: FeedForward,
+    attention_norms: Norms,
+    mlp_norms: Norms,
+    residual: Residual,
+}
+
+/// Where tokens stand, and how far the rotary embeddings turn there.
+pub struct At<'a> {
+    /// One table per rotary embedding of the model.
+    pub tables: &'a [Arc<RopeTable>],
+    /// Position of the first token.
+    pub start: usize,
+}
+
+impl Block {
+    /// What the names of its tensors begin with.
+    pub(super) fn prefix(layer: usize) -> String {
+        format!("{LAYERS}{layer}.")
+    }
+
+    /// What of it is [`Written`].
+    pub(super) fn written(&self) -> Written {
+        let Attention { o, extras, .. } = &self.attention;
+        Written { o: o.clone(), extras: extras.clone(), after: self.attention_norms.after.clone() }
+    }
+
+    pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
+        let prefix = format!("{LAYERS}{layer}");
+        let names = config.norm_names();
+        let (before, after) = (config.norm_place != NormPlace::After, config.norm_place != NormPlace::Before);
+        let mut norms = |before: Option<&str>, after_name: &str| -> Result<Norms> {
+            let mut norm = |name: &str| Norm::load(config, &format!("{prefix}.{name}"), weights);
+            Ok(Norms {
+                before: before.map(&mut norm).transpose()?,
+                after: after.then(|| norm(after_name)).transpose()?,
+            })
+        };
+        let attention_norms = norms(before.then_some(names.before_attention), names.after_attention)?;
+        let own = before && config.residual != Residual::OneNorm;
+        let mlp_norms = norms(own.then_some(names.before_mlp), names.after_mlp)?;
+        let attention = Attention::load(config, layer, &format!("{prefix}.self_attn"), weights)?;
+        let mlp = FeedForward::load(config, layer, &format!("{prefix}.mlp"), weights)?;
+        Ok(Self { attention, mlp, attention_norms, mlp_norms, residual: config.residual })
+    }
+
+    /// (B, T, E) -> (B, T, E).
+    pub(super) fn forward(&self, x: &Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
+        let mut attention = |x: Tensor| {
+            let y = self.attention.forward(x, layer, at, attend)?;
+            attend.attended(layer, &y)?;
+            Ok(y)
+        };
+        if let (Residual::OneNorm, Some(norm)) = (self.residual, &self.attention_norms.before) {
+            let normed = norm.forward(x)?;
+            let attended = attention(normed.clone())?;
+            return Ok(((attended + self.mlp(&normed)?)? + x)?);
+        }
+        let attended = self.attention_norms.around(x, attention)?;
+        if self.residual != Residual::Serial {
+            return Ok(((attended + self.mlp(x)?)? + x)?);
+        }
+        let x = (x + attended)?;
+        let mlp = self.mlp(&x)?;
+        Ok((x + mlp)?)
+    }
+
+    /// What the MLP adds, a few rows at a time: no row needs another, and the hidden layer of a long text would be the
+    /// largest tensor of the pass.
+    fn mlp(&self, x: &Tensor) -> Result<Tensor> {
+        let t = x.dim(1)?;
+        let rows = |start: usize| -> Result<Tensor> {
+            let x = x.narrow(1, start, MLP_ROWS.min(t - start))?.contiguous()?; // B,rows,E
+            self.mlp_norms.around(&x, |x| self.mlp.forward(&x))
+        };
+        if t <= MLP_ROWS {
+            return rows(0);
+        }
+        let parts = (0..t).step_by(MLP_ROWS).map(rows).collect::<Result<Vec<_>>>()?;
+        Ok(Tensor::cat(&parts, 1)?) // B,T,E
+    }
+}
+
+/// What the mixture of one layer passes on its way to the residual stream.
+pub(super) struct Written {
+    /// The output projection.
+    pub(super) o: Linear,
+    /// What the variant adds before it.
+    pub(super) extras: Extras,
+    /// The norm after attention, if there is one.
+    pub(super) after: Option<Norm>,
+}
+
+impl Written {
+    /// Takes the tensors of a layer that this is made of.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
+        let prefix = format!("{LAYERS}{layer}");
+        let (o, extras) = output(config, layer, &format!("{prefix}.self_attn"), weights)?;
+        let after = (config.norm_place != NormPlace::Before)
+            .then(|| Norm::load(config, &format!("{prefix}.{}", config.norm_names().after_attention), weights));
+        Ok(Self { o, extras, after: after.transpose()? })
+    }
+
+    /// The same with its matrix on the host, where parts of rows are followed.
+    pub(super) fn on_host(self) -> Result<Self> {
+        Ok(Self { o: Linear { weight: on_host(&self.o.weight)?, ..self.o }, ..self })
+    }
+}
+
+/// Takes the output projection of an attention layer, and what its variant adds before it.
+fn output(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<(Linear, Extras)> {
+    let o = Linear::load(&format!("{prefix}.o_proj"), config.bias.out, weights)?.scaled(config.residual_scale)?;
+    let device = weights.placement().device.clone();
+    let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
+    let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &device, &mut take)?;
+    Ok((o, extras))
+}
+
+/// The norms around a sublayer.
+#[derive(Clone)]
+pub(super) struct Norms {
+    before: Option<Norm>,
+    after: Option<Norm>,
+}
+
+impl Norms {
+    /// What a sublayer adds to the residual stream.
+    fn around(&self, x: &Tensor, sublayer: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let y = match &self.before {
+            Some(norm) => sublayer(norm.forward(x)?)?,
+            None => sublayer(x.clone())?,
+        };
+        match &self.after {
+            Some(norm) => norm.forward(&y),
+            None => Ok(y),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Norm {
+    pub(super) gain: Tensor,
+    pub(super) bias: Option<Tensor>,
+    pub(super) eps: f64,
+}
+
+impl Norm {
+    pub(super) fn load(config: &ModelConfig, name: &str, weights: &mut Weights) -> Result<Self> {
+        let gain = weights.take(&format!("{name}.weight"))?;
+        let gain = if config.norm == NormKind::RmsPlusOne { (gain + 1.0)? } else { gain };
+        let bias = match config.norm {
+            NormKind::Layer => Some(weights.take(&format!("{name}.bias"))?),
+            NormKind::LayerGain => Some(gain.zeros_like()?),
+            NormKind::Rms | NormKind::RmsPlusOne => None,
+        };
+        Ok(Self { gain, bias, eps: config.norm_eps })
+    }
+
+    /// LayerNorms of so many heads: gains (heads, d), no bias.
+    fn of_each_head(config: &ModelConfig, name: &str, heads: usize, weights: &mut Weights) -> Result<Self> {
+        let gains =
+            (0..heads).map(|head| weights.take(&format!("{name}.{head}.weight"))).collect::<Result<Vec<_>>>()?;
+        Ok(Self { gain: Tensor::stack(&gains, 0)?, bias: None, eps: config.norm_eps })
+    }
+
+    /// [`Norm::of_each_head`]: (.., heads, d) -> same shape.
+    fn forward_each_head(&self, x: &Tensor) -> Result<Tensor> {
+        let first = self.gain.get(0)?;
+        let normed = layer_norm(x, &first.ones_like()?, &first.zeros_like()?, self.eps)?;
+        Ok(normed.broadcast_mul(&self.gain.to_dtype(normed.dtype())?)?)
+    }
+
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(match &self.bias {
+            None => rms_norm(x, &self.gain, self.eps)?,
+            Some(bias) => layer_norm(x, &self.gain, bias, self.eps)?,
+        })
+    }
+}
+
+/// One attention layer: projections, wiring and what its variant adds.
+#[derive(Clone)]
+pub struct Attention {
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    o: Linear,
+    qk_norm: Option<(QkNorm, [Norm; 2])>,
+    extras: Extras,
+    wiring: Arc<Wiring>,
+    layer: Layer,
+    style: RopeStyle,
+    head_dim: usize,
+}
+
+impl Attention {
+    /// Takes the layer's tensors under `prefix`.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn load(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<Self> {
+        let mut linear = |name: &str, bias| Linear::load(&format!("{prefix}.{name}"), bias, weights);
+        let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(name, config.bias.qkv));
+        let (q, k, v) = (q?, k?, v?);
+        let mut norm = |kind: QkNorm, name: &str, heads: usize| {
+            let name = format!("{prefix}.{name}");
+            match kind {
+                QkNorm::EachHead => Norm::of_each_head(config, &name, heads, weights),
+                QkNorm::Head | QkNorm::Projection => Norm::load(config, &name, weights),
+            }
+        };
+        let mut norms = |kind| -> Result<_> {
+            Ok((kind, [norm(kind, "q_norm", config.query_heads())?, norm(kind, "k_norm", config.key_heads())?]))
+        };
+        let qk_norm = config.qk_norm.map(&mut norms).transpose()?;
+        let (o, extras) = output(config, layer, prefix, weights)?;
+        let style = match config.positions {
+            Positions::Rotary { style, .. } => style,
+            Positions::Learned { .. } => RopeStyle::Half,
+        };
+        let wiring = Arc::new(config.wiring());
+        Ok(Self { q, k, v, o, qk_norm, extras, wiring, layer: config.layers[layer], style, head_dim: config.head_dim })
+    }
+
+    /// The layer's output for its (normed) input: (B, T, E) -> (B, T, E).
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    pub fn forward(&self, x: Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
+        let [q_norm, k_norm] = match &self.qk_norm {
+            None => [None, None],
+            Some((kind, [q, k])) => [Some((*kind, q)), Some((*kind, k))],
+        };
+        let mut heads = Heads {
+            q: self.rotated(self.heads(self.q.forward(&x)?, q_norm)?, at)?,
+            k: self.rotated(self.heads(self.k.forward(&x)?, k_norm)?, at)?,
+            v: self.heads(self.v.forward(&x)?, None)?,
+            lambda: self.extras.lambda(&x)?,
+            sink: self.extras.sink().cloned(),
+            gate: self.extras.gate(&x)?,
+            wiring: &self.wiring,
+            rule: self.layer.rule,
+        };
+        drop(x); // the rows of a long text are large, and attention needs room of its own
+        let mixture = attend.attend(layer, &heads)?; // B,T,H,value width
+        let gate = heads.gate.take();
+        drop(heads);
+        let mut finished = self.extras.finish(mixture)?; // B,T,H,value width
+        if let Some(gate) = gate {
+            finished = (&finished * gate.reshape(finished.shape())?)?;
+        }
+        let written = attend.written(layer, finished)?; // B,T,H,value width
+        self.o.forward(&written.flatten_from(2)?)
+    }
+
+    /// A projection cut into heads, normed: (B, T, heads d) -> (B, T, heads, d).
+    fn heads(&self, x: Tensor, norm: Option<(QkNorm, &Norm)>) -> Result<Tensor> {
+        let (b, t, width) = x.dims3()?;
+        let x = match norm {
+            Some((QkNorm::Projection, norm)) => norm.forward(&x)?,
+            _ => x,
+        };
+        let x = x.reshape((b, t, width / self.head_dim, self.head_dim))?; // B,T,heads,d
+        match norm {
+            Some((QkNorm::Head, norm)) => norm.forward(&x),
+            Some((QkNorm::EachHead, norm)) => norm.forward_each_head(&x),
+            _ => Ok(x),
+        }
+    }
+
+    /// Queries or keys turned by their positions.
+    fn rotated(&self, x: Tensor, at: &At<'_>) -> Result<Tensor> {
+        match self.layer.rotary {
+            None => Ok(x),
+            Some(embedding) => Ok(rope(&x, &at.tables[embedding], self.style, at.start)?),
+        }
+    }
+}
