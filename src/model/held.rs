@@ -51,9 +51,11 @@ impl OnDisk {
 #[derive(Clone)]
 pub(super) struct Blocks {
     source: Source,
-    /// What was last asked for of a layer's output.
-    written: Arc<Mutex<Option<(usize, Arc<Written>)>>>,
+    written: Arc<Mutex<LastWritten>>,
 }
+
+/// What was last asked for of a layer's output, and the layer.
+type LastWritten = Option<(usize, Arc<Written>)>;
 
 #[derive(Clone)]
 enum Source {

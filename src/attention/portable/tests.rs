@@ -22,8 +22,16 @@ fn normal(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
 }
 
-/// The wiring of a preset with six heads of two groups, and the shapes of q, k, v, lambda and sinks.
-fn shapes(variant: &Variant, batch: usize) -> (Wiring, [Vec<usize>; 3], Option<Vec<usize>>, Option<usize>) {
+/// How the heads of a preset are wired, and the shapes of their tensors.
+struct Shapes {
+    wiring: Wiring,
+    qkv: [Vec<usize>; 3],
+    lambda: Option<Vec<usize>>,
+    sink: Option<usize>,
+}
+
+/// Of six heads in two groups.
+fn shapes(variant: &Variant, batch: usize) -> Shapes {
     use crate::attention::{Lambda, Sink, ValueWidth};
     let heads = 6;
     let value_heads = if variant.values == ValueWidth::Doubled { 4 } else { 2 };
@@ -36,13 +44,14 @@ fn shapes(variant: &Variant, batch: usize) -> (Wiring, [Vec<usize>; 3], Option<V
     };
     let sink = (variant.sink != Sink::None).then_some(queries);
     let of = |heads| vec![batch, T, heads, D];
-    (variant.wiring(heads, value_heads), [of(queries), of(keys), of(value_heads)], lambda, sink)
+    let wiring = variant.wiring(heads, value_heads);
+    Shapes { wiring, qkv: [of(queries), of(keys), of(value_heads)], lambda, sink }
 }
 
 /// Runs `check` on random heads of every preset.
 fn for_each_preset(rules: &[LogitRule], check: impl Fn(&str, &Heads<'_>)) {
     for (name, variant) in Variant::presets() {
-        let (wiring, [q, k, v], lambda, sink) = shapes(variant, 1);
+        let Shapes { wiring, qkv: [q, k, v], lambda, sink } = shapes(variant, 1);
         for &rule in rules {
             let heads = Heads {
                 q: (normal(&q, 1) * 3.0).unwrap(),
@@ -103,7 +112,7 @@ struct Kept(Vec<(usize, Vec<f32>)>);
 
 impl RowProbe for Keep {
     fn wants(&self, _: usize, head: usize, query: usize) -> bool {
-        (head + query) % 3 > 0
+        !(head + query).is_multiple_of(3)
     }
     fn wants_logits(&self) -> bool {
         true
@@ -229,7 +238,7 @@ fn rows_that_nobody_needs_are_zeros_and_the_others_the_same() {
 #[test]
 fn gradients_through_tiles_are_those_of_the_training_kernel_for_every_preset() {
     for (name, variant) in Variant::presets() {
-        let (wiring, [q, k, v], lambda, sink) = shapes(variant, 2);
+        let Shapes { wiring, qkv: [q, k, v], lambda, sink } = shapes(variant, 2);
         let mut seed = 0;
         let mut var = |shape: &[usize]| {
             seed += 1;
