@@ -8,8 +8,8 @@
 //! > almost nothing; what a probe learned is a [`record`]; records are grouped ([`frame`]), tabulated ([`tables`]), drawn
 //! > ([`plot`]), compared ([`compare`]), told ([`report`]) and walked around in ([`explore`]).
 //!
-//! [`train`] makes matched models to measure, [`ops`] holds the numerical loops of both, and [`cmd`] is the command line
-//! on top: the only module that prints.
+//! [`device`] names what computes, [`train`] makes matched models to measure, [`ops`] holds the numerical loops of both, and
+//! [`cmd`] is the command line on top: the only module that prints.
 //!
 //! Shape letters used in comments: B batch, T query tokens, S key tokens, H output heads, J maps per head, d head width,
 //! E model width, F SwiGLU width, W vocabulary.
