@@ -22,7 +22,7 @@ pub(super) fn summary(spec: &TrainSpec, course: &Course, lines: &[VariantSummary
         }
     }
     if let Some(table) = of_contrasts(spec, course) {
-        writeln!(out, "\nContrasts: first digits, and prompts with one needle answered exactly, at the end; points, paired by\nseed [95 %].\n\n{table}")?;
+        writeln!(out, "\nContrasts at the end, paired by seed, in points [95 %]: first digits, and\nprompts with one needle answered exactly.\n\n{table}")?;
     }
     writeln!(out, "\nInside: means over the seeds that got there [95 %].\n\n{}", on_the_way(spec, course))?;
     Ok(())
