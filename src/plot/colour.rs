@@ -13,7 +13,7 @@ pub(super) const MISSING: RGBColor = RGBColor(0xee, 0xee, 0xee);
 pub(super) const MASKED: RGBColor = RGBColor(0xd8, 0xd8, 0xd8);
 
 /// Curves, in order: the strong colours of Okabe & Ito (2008).
-const CURVES: [RGBColor; 6] = [
+pub(super) const CURVES: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xb2), // blue
     RGBColor(0xd5, 0x5e, 0x00), // vermilion
     RGBColor(0x00, 0x9e, 0x73), // bluish green

@@ -7,8 +7,15 @@ use plotters::style::RGBColor;
 
 /// Draws the `i`-th curve, thickest first and dashed from the second on: where curves coincide, all are seen.
 pub(super) fn draw_curve(figure: &mut Figure, points: &[(f64, f64)], i: usize) {
-    let (thickness, dashes) = STROKES[i.min(STROKES.len() - 1)];
+    let (thickness, dashes) = stroke(i);
     figure.dashed_line(points, colour::curve(i), thickness, dashes);
+}
+
+/// Thickness and dashes of the `i`-th curve: where its colour comes again, the dashes are others.
+fn stroke(i: usize) -> (f64, &'static [f64]) {
+    let (_, dashes) = STROKES[(i + i / colour::CURVES.len()) % STROKES.len()];
+    let (thickness, _) = STROKES[i.min(STROKES.len() - 1)];
+    (thickness, dashes)
 }
 
 /// Thickness and dashes of curves, in order.
@@ -98,6 +105,14 @@ impl Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_of_thirty_curves_look_alike() {
+        let looks: Vec<_> = (0..30).map(|i| (colour::curve(i), stroke(i).1)).collect();
+        for (i, look) in looks.iter().enumerate() {
+            assert!(!looks[..i].contains(look), "curve {i}");
+        }
+    }
 
     #[test]
     fn names_that_do_not_fit_into_a_row_begin_another() {
