@@ -158,3 +158,20 @@ impl Progress for StopAfter<'_> {
         }
     }
 }
+
+/// A command that heeds signals even where these tests run behind `nohup` or in the background of a script: a program that was
+/// begun with a signal ignored goes on ignoring it.
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "dispositions of signals")]
+pub(super) fn heeding_signals(command: &mut std::process::Command) -> &mut std::process::Command {
+    use std::os::unix::process::CommandExt as _;
+    let default = || {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            // SAFETY: signal(2) may be called between fork and exec.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: `default` calls nothing but signal(2).
+    unsafe { command.pre_exec(default) }
+}

@@ -1,6 +1,8 @@
 //! Nothing is lost: not by signals, not on full disks, not by a second process.
 
 use super::{Bench, Outcome};
+#[cfg(unix)]
+use crate::common::heeding_signals;
 use std::fs;
 
 /// A training run that takes much longer than a test.
@@ -16,12 +18,9 @@ fn training_that_is_told_to_stop_saves_where_it_is_and_fails_like_every_command(
     for signal in ["INT", "TERM", "HUP"] {
         let bench = Bench::new();
         bench.write("t.toml", long_spec());
-        let mut child = Command::new(assert_cmd::cargo::cargo_bin("difftool"))
-            .args(["train", "t.toml", "--out", "out"])
-            .current_dir(bench.path(""))
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut train = Command::new(assert_cmd::cargo::cargo_bin("difftool"));
+        train.args(["train", "t.toml", "--out", "out"]).current_dir(bench.path("")).stderr(Stdio::piped());
+        let mut child = heeding_signals(&mut train).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
