@@ -2,6 +2,7 @@
 
 use crate::bail_usage;
 use crate::model::Placement;
+use crate::spelled::spelled;
 use anyhow::{Context, Result};
 use candle_core::{DType, Device};
 use serde::{Deserialize, Serialize};
@@ -10,8 +11,7 @@ use std::str::FromStr;
 use strum::IntoStaticStr;
 
 /// What computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceName {
     /// The processor.
     #[default]
@@ -46,19 +46,7 @@ impl fmt::Display for DeviceName {
     }
 }
 
-impl From<DeviceName> for String {
-    fn from(name: DeviceName) -> Self {
-        name.to_string()
-    }
-}
-
-impl TryFrom<String> for DeviceName {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        name.parse()
-    }
-}
+spelled!(DeviceName);
 
 /// The number type of weights and activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]

@@ -50,6 +50,7 @@ pub mod report;
 pub mod rng;
 pub mod runfolder;
 mod spec_file;
+mod spelled;
 pub mod stats;
 pub mod table;
 pub mod tables;

@@ -30,6 +30,7 @@ pub use resolve::{Reference, Resolver};
 use crate::attention::{Removal, Selection};
 use crate::prompt::Region;
 use crate::quant::Quantiser;
+use crate::spelled::spelled;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strum::{IntoStaticStr, VariantArray};
@@ -162,8 +163,7 @@ impl Ranking {
 }
 
 /// A list of treatments, none of them for the baseline.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     treatments: Vec<Treatment>,
 }
@@ -310,19 +310,7 @@ impl fmt::Display for Condition {
     }
 }
 
-impl From<Condition> for String {
-    fn from(condition: Condition) -> Self {
-        condition.to_string()
-    }
-}
-
-impl TryFrom<String> for Condition {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        name.parse()
-    }
-}
+spelled!(Condition);
 
 #[cfg(test)]
 mod tests {

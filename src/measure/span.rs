@@ -1,13 +1,12 @@
 //! Ranges of token positions that may be open.
 
-use serde::{Deserialize, Serialize};
+use crate::spelled::spelled;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
 /// Token positions: `4000..4096` with the second left out, or an open `4000..`; all by default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenSpan {
     /// First position.
     pub start: usize,
@@ -39,14 +38,6 @@ impl FromStr for TokenSpan {
     }
 }
 
-impl TryFrom<String> for TokenSpan {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 impl fmt::Display for TokenSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}..", self.start)?;
@@ -54,11 +45,7 @@ impl fmt::Display for TokenSpan {
     }
 }
 
-impl From<TokenSpan> for String {
-    fn from(span: TokenSpan) -> Self {
-        span.to_string()
-    }
-}
+spelled!(TokenSpan);
 
 #[cfg(test)]
 mod tests {
