@@ -8,12 +8,11 @@
 //! a missing value; `.` is the decimal point; numbers are written with the fewest digits that read back as the same
 //! number. Layers, heads and queries count from 0.
 
-#[cfg(feature = "parquet")]
+#[cfg_attr(not(feature = "parquet"), path = "record/no_parquet.rs")]
 mod parquet;
 mod read;
 mod schema_1;
 
-#[cfg(feature = "parquet")]
 pub(crate) use parquet::write as write_parquet;
 pub use read::read;
 

@@ -85,10 +85,7 @@ fn convert_records(session: &mut Session) -> Result<()> {
     match session.output.records {
         RecordFormat::Csv => Ok(()),
         RecordFormat::Gzip => session.run.outputs.compress_results(),
-        #[cfg(feature = "parquet")]
         RecordFormat::Parquet => session.run.outputs.results_to_parquet(),
-        #[cfg(not(feature = "parquet"))]
-        RecordFormat::Parquet => Ok(()), // refused before anything was measured
     }
 }
 

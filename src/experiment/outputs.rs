@@ -5,11 +5,8 @@ use crate::files::{replace, replace_csv};
 use crate::machine::Machine;
 use crate::manifest::{Manifest, Output};
 use crate::memory::peak_rss_bytes;
-#[cfg(feature = "parquet")]
 use crate::record::write_parquet;
-#[cfg(feature = "parquet")]
-use crate::runfolder::RESULTS_PARQUET;
-use crate::runfolder::{RunFolder, MANIFEST, RESULTS, RESULTS_GZ};
+use crate::runfolder::{RunFolder, MANIFEST, RESULTS, RESULTS_GZ, RESULTS_PARQUET};
 use anyhow::{Context, Result};
 use flate2::write::GzEncoder;
 use flate2::Compression;
@@ -94,8 +91,7 @@ impl Outputs {
     /// Makes a Parquet file of the records.
     ///
     /// # Errors
-    /// If they cannot be read or written.
-    #[cfg(feature = "parquet")]
+    /// If they cannot be read or written, or the program is built without the feature `parquet`.
     pub fn results_to_parquet(&mut self) -> Result<()> {
         self.convert_results(RESULTS_PARQUET, write_parquet)
     }

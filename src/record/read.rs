@@ -1,6 +1,6 @@
 //! Reading results files, of this schema and of earlier ones.
 
-use super::{columns, schema_1, Found, Identity, Record, SCHEMA};
+use super::{columns, parquet, schema_1, Found, Identity, Record, SCHEMA};
 use anyhow::{bail, ensure, Context, Result};
 use csv::StringRecord;
 use flate2::bufread::MultiGzDecoder;
@@ -58,21 +58,11 @@ fn rows(path: &Path) -> Result<Box<dyn Iterator<Item = Result<StringRecord>>>> {
     let mut file = BufReader::new(crate::files::open(path)?);
     let begins = file.fill_buf().with_context(|| format!("cannot read {}", path.display()))?;
     if begins.starts_with(PARQUET) {
-        return of_parquet(path);
+        return Ok(Box::new(parquet::rows(path)?));
     }
     let text: Box<dyn Read> = if begins.starts_with(&GZIP) { Box::new(inflated(file, path)?) } else { Box::new(file) };
     let (rows, path) = (csv::ReaderBuilder::new().has_headers(false).from_reader(text), path.to_owned());
     Ok(Box::new(rows.into_records().map(move |row| row.map_err(|e| explain(&e, &path)))))
-}
-
-#[cfg(feature = "parquet")]
-fn of_parquet(path: &Path) -> Result<Box<dyn Iterator<Item = Result<StringRecord>>>> {
-    Ok(Box::new(super::parquet::rows(path)?))
-}
-
-#[cfg(not(feature = "parquet"))]
-fn of_parquet(path: &Path) -> Result<Box<dyn Iterator<Item = Result<StringRecord>>>> {
-    bail!("{} is a Parquet file, which difftool reads if it is built with `--features parquet`", path.display())
 }
 
 /// The text of a compressed file.
