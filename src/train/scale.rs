@@ -3,7 +3,7 @@
 //! seed, as in [`summary`](super::summary).
 
 use super::course::{Course, CourseLine};
-use super::spec::TrainSpec;
+use super::spec::{TrainSpec, VariantSpec};
 use super::summary::{at, finished, level, one_needle, Level, TIMES};
 use crate::bail_usage;
 use crate::prompt::Tokenizer;
@@ -100,10 +100,15 @@ pub fn check_sizes(sizes: &[Size]) -> Result<()> {
     Ok(())
 }
 
+/// The variants, which are those of every size.
+fn variants(sizes: &[Size]) -> &[VariantSpec] {
+    sizes.first().map_or(&[], |size| &size.spec.variants)
+}
+
 /// Every variant at the end, from the smallest size to the largest.
 pub fn at_sizes(sizes: &[Size]) -> Vec<AtSize> {
     let mut found = Vec::new();
-    for (variant, of) in sizes.first().map_or(&[][..], |size| &size.spec.variants).iter().enumerate() {
+    for (variant, of) in variants(sizes).iter().enumerate() {
         let mut of_variant: Vec<AtSize> = Vec::new();
         for size in sizes {
             let ends = size.ends(variant);
@@ -130,7 +135,7 @@ pub fn at_sizes(sizes: &[Size]) -> Vec<AtSize> {
 /// How every variant grows, at each of [`TIMES`].
 pub fn growth(sizes: &[Size]) -> Vec<Growth> {
     let mut found = Vec::new();
-    for (variant, of) in sizes.first().map_or(&[][..], |size| &size.spec.variants).iter().enumerate() {
+    for (variant, of) in variants(sizes).iter().enumerate() {
         for time in TIMES {
             let slopes = |quantity: fn(&CourseLine) -> f64| Slopes::of(sizes, variant, time, quantity);
             let (digits, text) = (slopes(|line| line.digit1_hit), slopes(|line| line.text_nats));

@@ -61,14 +61,13 @@ fn of_sizes(sizes: &[Size]) -> Table {
         right("one needle %"),
     ]);
     for at in at_sizes(sizes) {
-        let share = |level: Level| within(level.mean, level.interval, percent);
         table.row([
             at.variant.clone(),
             at.parameters.to_string(),
             at.seeds.to_string(),
-            share(at.first_digit),
-            nats(at.text_nats),
-            at.one_needle.map_or("-".to_owned(), share),
+            cell(at.first_digit, percent),
+            cell(at.text_nats, number),
+            cell(at.one_needle, percent),
         ]);
     }
     table
@@ -85,23 +84,17 @@ fn of_growth(lines: &[Growth], first: &str) -> Table {
         right(format!("less {first}")),
     ]);
     for line in lines {
-        let of_points = |level: Level| within(level.mean, level.interval, points);
-        let or_none = |level: Option<Level>, text: &dyn Fn(Level) -> String| level.map_or("-".to_owned(), text);
         table.row([
             line.variant.clone(),
             format!("{:.0}", 100.0 * line.time),
             line.seeds.to_string(),
-            of_points(line.first_digit),
-            or_none(line.first_digit_less_first, &of_points),
-            nats(line.text_nats),
-            or_none(line.text_nats_less_first, &nats),
+            cell(line.first_digit, points),
+            cell(line.first_digit_less_first, points),
+            cell(line.text_nats, number),
+            cell(line.text_nats_less_first, number),
         ]);
     }
     table
-}
-
-fn nats(level: Level) -> String {
-    within(level.mean, level.interval, |x| short(Some(x)))
 }
 
 fn recall(lines: &[VariantSummary], first: &str) -> Table {
@@ -137,9 +130,7 @@ fn of_contrasts(spec: &TrainSpec, course: &Course) -> Option<Table> {
     let mut table = Table::new(&[left("contrast"), right("seeds"), right("first digits"), right("one needle")]);
     let found = contrasts(spec, course);
     for Contrasted { name, seeds, first_digit, one_needle } in &found {
-        let level = |Level { mean, interval }: &Level| within(*mean, *interval, points);
-        let needle = one_needle.as_ref().map_or("-".to_owned(), level);
-        table.row([name.clone(), seeds.to_string(), level(first_digit), needle]);
+        table.row([name.clone(), seeds.to_string(), cell(*first_digit, points), cell(*one_needle, points)]);
     }
     (!found.is_empty()).then_some(table)
 }
@@ -150,11 +141,19 @@ fn on_the_way(spec: &TrainSpec, course: &Course) -> Table {
     let mut table = Table::new(&headings);
     for line in inside(spec, course) {
         let mut row = vec![line.variant.clone(), line.tokens.to_string(), line.seeds.to_string()];
-        let cell = |Level { mean, interval }: Level| within(mean, interval, |x| short(Some(x)));
-        row.extend(line.levels.iter().map(|level| level.map_or("-".to_owned(), cell)));
+        row.extend(line.levels.iter().map(|level| cell(*level, number)));
         table.row(row);
     }
     table
+}
+
+/// What a quantity is over seeds; `-` if it is not known.
+fn cell(level: impl Into<Option<Level>>, text: fn(f64) -> String) -> String {
+    level.into().map_or("-".to_owned(), |Level { mean, interval }| within(mean, interval, text))
+}
+
+fn number(x: f64) -> String {
+    short(Some(x))
 }
 
 /// A number with its interval, if it has one: `0.5 [0.4, 0.6]`.
