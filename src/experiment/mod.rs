@@ -137,8 +137,8 @@ impl Setup {
     /// Memory that a run takes beside what is loaded, in bytes: while prompts pass, or when what was found of them is shown.
     fn needed_bytes(&self, ctx_tok: usize, cells: usize, passes: usize, measures: &[&mut dyn Measure]) -> u64 {
         let tiles = |model: &Model| model.transformer.config.tile_bytes(ctx_tok);
-        let tiles = self.models.iter().filter(|_| self.experiment.reading.has_kernels()).map(tiles);
-        let thread = ANY_THREAD + tiles.max().unwrap_or(0);
+        let models = if self.experiment.reading.has_kernels() { self.models.as_slice() } else { &[] };
+        let thread = ANY_THREAD + models.iter().map(tiles).max().unwrap_or(0);
         let threads = thread * rayon::current_num_threads() as u64;
         let beside = if passes > 1 { BESIDE } else { 1.0 };
         let pass = (beside * self.cell_bytes(ctx_tok) as f64) as u64 + self.measures_bytes(ctx_tok, measures);

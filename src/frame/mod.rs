@@ -116,13 +116,12 @@ impl Frame {
         if id.seed.is_none() {
             self.pooled.push(record.clone());
         }
+        if measure.layer.is_none() || self.keeps(record) {
+            self.numbers.add(Measured::of(measure), id, 0, value);
+        }
         if measure.layer.is_some() {
-            if self.keeps(record) {
-                self.numbers.add(Measured::of(measure), id, 0, value);
-            }
             return;
         }
-        self.numbers.add(Measured::of(measure), id, 0, value);
         note(&mut self.models, &id.model);
         note(&mut self.settings, &setting_of(id));
         if id.seed.is_some() {

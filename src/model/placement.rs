@@ -1,6 +1,6 @@
 //! Where a model runs, and with what numbers.
 
-use crate::ops::wide_type;
+use crate::ops::{has_kernels_for, wide_type};
 use candle_core::{DType, Device, Result, Tensor};
 
 /// The device that weights are put on, and the number type of matrices there, which is that of activations. Vectors (gains,
@@ -23,7 +23,7 @@ impl Default for Placement {
 impl Placement {
     /// Whether the kernels compute there; if not, candle's own ops do.
     pub fn has_kernels(&self) -> bool {
-        self.device.is_cpu() && self.dtype == DType::F32
+        has_kernels_for(&self.device, self.dtype)
     }
 
     /// Puts a weight there.

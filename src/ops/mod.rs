@@ -46,7 +46,12 @@ pub(crate) fn slice<'a>(storage: &'a CpuStorage, layout: &Layout, op: &str) -> R
 
 /// Whether the kernels take a tensor.
 pub fn has_kernels(x: &Tensor) -> bool {
-    x.device().is_cpu() && x.dtype() == DType::F32
+    has_kernels_for(x.device(), x.dtype())
+}
+
+/// Whether the kernels take tensors of a device and a number type.
+pub(crate) fn has_kernels_for(device: &Device, dtype: DType) -> bool {
+    device.is_cpu() && dtype == DType::F32
 }
 
 /// In the number type that sums are taken in: `f64` stays what it is, anything else becomes `f32`.
