@@ -1,34 +1,29 @@
 //! The binary from outside: `ratio`, `heatmap`, `quantize` and `outliers` on tiny random models.
 
-use crate::common::{assert_drawn, edit_tensor, tiny_model};
+use crate::common::{self, assert_drawn, edit_tensor};
 use assert_cmd::Command;
 use candle_core::Tensor;
 use difftool::record::{self, Record};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use tempfile::TempDir;
 
 /// A scratch folder with one tiny model of each variant.
-struct Scratch(TempDir);
+struct Scratch(common::Scratch);
 
 impl Scratch {
     fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        for variant in ["transformer", "diff", "diff-v2"] {
-            tiny_model(&dir.path().join(variant), variant);
-        }
-        Self(dir)
+        Self(common::Scratch::with_models())
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.0.path(name)
     }
 
     /// `difftool COMMAND` as it is.
     fn difftool(&self, command: &str, args: &[&str]) -> Command {
         let mut run = Command::cargo_bin("difftool").unwrap();
-        run.current_dir(self.0.path()).arg(command).args(args);
+        run.current_dir(self.path("")).arg(command).args(args);
         run
     }
 
@@ -48,7 +43,7 @@ impl Scratch {
     }
 
     fn records(&self, run: &str) -> Vec<Record> {
-        record::read(&self.path(run).join("results.csv")).unwrap()
+        self.0.records(run)
     }
 
     fn write(&self, name: &str, text: &str) {

@@ -1,15 +1,18 @@
 //! Helpers shared by the integration tests.
 #![allow(dead_code)] // every test binary uses its own part
 
+use assert_cmd::Command;
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{ValueWidth, Variant, Wiring};
 use difftool::model::{ModelConfig, Sizes, Weights};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
+use difftool::record::{self, Record};
 use difftool::rng::Rng;
 use difftool::train::Progress;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tempfile::TempDir;
 
 /// A file or folder under `tests/fixtures`.
 pub(super) fn fixture(path: &str) -> PathBuf {
@@ -174,4 +177,50 @@ pub(super) fn heeding_signals(command: &mut std::process::Command) -> &mut std::
     };
     // SAFETY: `default` calls nothing but signal(2).
     unsafe { command.pre_exec(default) }
+}
+
+/// A folder to run the binary in.
+pub(super) struct Scratch(TempDir);
+
+impl Scratch {
+    pub(super) fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    /// With one tiny model of each variant.
+    pub(super) fn with_models() -> Self {
+        let scratch = Self::new();
+        for variant in ["transformer", "diff", "diff-v2"] {
+            tiny_model(&scratch.path(variant), variant);
+        }
+        scratch
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(super) fn run(&self, args: &[&str]) -> std::process::Output {
+        Command::cargo_bin("difftool").unwrap().current_dir(self.0.path()).args(args).output().unwrap()
+    }
+
+    #[track_caller]
+    pub(super) fn stdout(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Fails as a usage error and says all of these words.
+    #[track_caller]
+    pub(super) fn refuses(&self, args: &[&str], words: &[&str]) {
+        let output = self.run(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(words.iter().all(|word| stderr.contains(word)), "{args:?}: {stderr}");
+    }
+
+    pub(super) fn records(&self, run: &str) -> Vec<Record> {
+        record::read(&self.path(run).join("results.csv")).unwrap()
+    }
 }

@@ -1,19 +1,17 @@
 //! Candle's own ops, which compute on other devices, on the CPU in other number types: whole models against the kernels, and
 //! the binary from outside.
 
-use crate::common::{assert_close, fixture, tiny_model};
+use crate::common::{assert_close, fixture, Scratch};
 use crate::generate::{cases, load};
 use crate::treatments::{treatments, value_width};
-use assert_cmd::Command;
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Stream, Treated};
 use difftool::generate::Decoder;
 use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
-use difftool::record::{self, Record};
+use difftool::record::Record;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 fn placement(dtype: DType) -> Placement {
     Placement { device: Device::Cpu, dtype }
@@ -103,42 +101,6 @@ fn decoding_and_weights_on_disk_give_the_logits_of_a_whole_pass_in_any_number_ty
     }
 }
 
-/// A folder with tiny models to run the binary in.
-struct Scratch(TempDir);
-
-impl Scratch {
-    fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        for variant in ["transformer", "diff", "diff-v2"] {
-            tiny_model(&dir.path().join(variant), variant);
-        }
-        Self(dir)
-    }
-
-    fn run(&self, args: &[&str]) -> std::process::Output {
-        Command::cargo_bin("difftool").unwrap().current_dir(self.0.path()).args(args).output().unwrap()
-    }
-
-    #[track_caller]
-    fn succeeds(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    #[track_caller]
-    fn refuses(&self, args: &[&str], words: &[&str]) {
-        let output = self.run(args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-        assert!(words.iter().all(|word| stderr.contains(word)), "{args:?}: {stderr}");
-    }
-
-    fn records(&self, run: &str) -> Vec<Record> {
-        record::read(&self.0.path().join(run).join("results.csv")).unwrap()
-    }
-}
-
 const MODELS: [&str; 6] = ["--model", "./transformer", "--model", "./diff", "--model", "./diff-v2"];
 
 /// The values of a run by what they are of. Those that a rounding may turn into another number altogether are left out: ranks,
@@ -167,20 +129,20 @@ fn apart(scratch: &Scratch, [first, other]: [&str; 2], tolerance: f64) -> (usize
 
 #[test]
 fn ratio_in_double_precision_finds_what_the_kernels_find() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::with_models();
     let args = ["--ctx", "300", "--samples", "1", "--depths", "50", "-q"];
-    let ratio = |flags: &[&str]| scratch.succeeds(&[&["ratio"], &MODELS[..], &args, flags].concat());
+    let ratio = |flags: &[&str]| scratch.stdout(&[&["ratio"], &MODELS[..], &args, flags].concat());
     ratio(&["--out", "f32"]);
     ratio(&["--out", "f64", "--dtype", "f64"]);
     let (apart, of) = apart(&scratch, ["f32", "f64"], 1e-3);
     assert!(of > 500 && apart == 0, "{apart} of {of} values differ");
-    let manifest = std::fs::read_to_string(scratch.0.path().join("f64/manifest.json")).unwrap();
+    let manifest = std::fs::read_to_string(scratch.path("f64/manifest.json")).unwrap();
     assert!(manifest.contains("\"dtype\": \"f64\"") && manifest.contains("\"device\": \"cpu\""), "{manifest}");
-    let report = scratch.succeeds(&["report", "f64"]);
+    let report = scratch.stdout(&["report", "f64"]);
     assert!(report.contains("<dt>number format</dt><dd>f64</dd>"), "the page says what it was computed with");
     // The same again, of weights that stay on disk.
     ratio(&["--out", "disk", "--dtype", "f64", "--weights", "disk"]);
-    let csv = |run: &str| std::fs::read(scratch.0.path().join(run).join("results.csv")).unwrap();
+    let csv = |run: &str| std::fs::read(scratch.path(run).join("results.csv")).unwrap();
     assert!(csv("disk") == csv("f64"));
     let told = String::from_utf8(scratch.run(&["compare", "f32", "f64"]).stderr).unwrap();
     assert!(told.contains("dtype: f32 and f64"), "{told}");
@@ -208,10 +170,10 @@ seed = 4
 
 #[test]
 fn every_measure_and_treatment_of_the_built_in_models_agrees_in_double_precision() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::with_models();
     for dtype in ["f32", "f64", "bf16"] {
-        std::fs::write(scratch.0.path().join("x.toml"), EXPERIMENT.replace("DTYPE", dtype)).unwrap();
-        scratch.succeeds(&["run", "x.toml", "-q", "--out", dtype]);
+        std::fs::write(scratch.path("x.toml"), EXPERIMENT.replace("DTYPE", dtype)).unwrap();
+        scratch.stdout(&["run", "x.toml", "-q", "--out", dtype]);
     }
     let (far, of) = apart(&scratch, ["f32", "f64"], 2e-3);
     assert!(of > 5000 && far * 100 <= of, "{far} of {of} values differ");
@@ -222,17 +184,17 @@ fn every_measure_and_treatment_of_the_built_in_models_agrees_in_double_precision
 
 #[test]
 fn runs_go_on_in_the_number_type_that_they_began_with() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::with_models();
     let args = ["ratio", "--model", "./diff", "--ctx", "300", "--samples", "1", "--depths", "50", "-q"];
-    scratch.succeeds(&[&args[..], &["--dtype", "bf16", "--out", "run"]].concat());
+    scratch.stdout(&[&args[..], &["--dtype", "bf16", "--out", "run"]].concat());
     scratch.refuses(&[&args[..], &["--resume", "run"]].concat(), &["run"]);
-    let file = scratch.succeeds(&[&args[..], &["--dtype", "bf16", "--print-experiment"]].concat());
+    let file = scratch.stdout(&[&args[..], &["--dtype", "bf16", "--print-experiment"]].concat());
     assert!(file.contains("dtype = \"bf16\"") && !file.contains("device"), "{file}");
 }
 
 #[test]
 fn devices_that_are_not_there_are_usage_errors_that_say_how_to_have_them() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::with_models();
     let of = |flags: &[&'static str]| [&["ratio", "--model", "./diff", "--out", "run"], flags].concat();
     scratch.refuses(&of(&["--device", "gpu"]), &["gpu", "cpu, cuda, cuda:1"]);
     if !cfg!(feature = "cuda") {
@@ -242,5 +204,5 @@ fn devices_that_are_not_there_are_usage_errors_that_say_how_to_have_them() {
         scratch.refuses(&of(&["--device", "metal"]), &["--device metal", "cargo build --release --features metal"]);
     }
     scratch.refuses(&of(&["--dtype", "f16"]), &["f16", "f32, bf16, f64"]);
-    assert!(!scratch.0.path().join("run").exists());
+    assert!(!scratch.path("run").exists());
 }

@@ -1,8 +1,7 @@
 //! Treated passes of whole models: decoding against whole passes, both against the dense reference, and from outside.
 
-use crate::common::{assert_close, edit_tensor, fixture};
+use crate::common::{assert_close, edit_tensor, fixture, Scratch};
 use crate::generate::{cases, load, splits};
-use assert_cmd::Command;
 use candle_core::{Device, Tensor};
 use difftool::attention::{Attend, Dense, Loss, Quantise, Removal, Removed, Replaced, Selection, Stream, Treated};
 use difftool::generate::Decoder;
@@ -10,7 +9,6 @@ use difftool::model::Transformer;
 use difftool::quant::{Quantiser, Scope};
 use difftool::record::Record;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use tempfile::TempDir;
 
 /// Logits of a whole pass: (T, W).
@@ -110,9 +108,6 @@ fn a_head_that_writes_nothing_is_a_head_whose_columns_of_the_output_projection_a
     }
 }
 
-/// A folder to run experiments in.
-struct Scratch(TempDir);
-
 const FILE: &str = r#"
 show = "needle"
 models = ["transformer", "diff"]
@@ -128,38 +123,6 @@ samples = 3
 heldout_samples = 0
 seed = 4
 "#;
-
-impl Scratch {
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn run(&self, args: &[&str]) -> std::process::Output {
-        Command::cargo_bin("difftool").unwrap().current_dir(self.0.path()).args(args).output().unwrap()
-    }
-
-    fn stdout(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// Fails with this code and says all of these words.
-    fn refuses(&self, args: &[&str], words: &[&str]) {
-        let output = self.run(args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-        assert!(words.iter().all(|word| stderr.contains(word)), "{args:?}: {stderr}");
-    }
-
-    fn records(&self, run: &str) -> Vec<Record> {
-        difftool::record::read(&self.path(run).join("results.csv")).unwrap()
-    }
-}
 
 /// The mean of a metric of a model under a condition.
 fn mean(records: &[Record], model: &str, condition: Option<&str>, metric: &str) -> f64 {
