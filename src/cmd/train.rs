@@ -44,8 +44,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
     crate::memory::keep_freed();
     let stop = stop_on_signal()?;
     if !args.quiet {
-        let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
-        let (names, tokens, mib) = (names.join(", "), spec.total_tokens(), memory >> 20);
+        let (names, tokens, mib) = (bars::named(&runs), spec.total_tokens(), memory >> 20);
         crate::say!("{names}: {tokens} tokens each, about {mib} MiB of memory -> {}", args.out().display());
     }
     let bars = Bars::new(&spec, &runs, args.quiet);

@@ -52,8 +52,26 @@ pub const LAYER_FILE: &str = "layers.csv";
 
 /// How training tells how far it is.
 pub trait Progress: Sync {
+    /// Before the first step of a run, with the tokens that it has been trained on by then: all of them, if it was finished before.
+    fn begin(&self, _run: usize, _tokens: usize) {}
     /// After every step of a run, which is counted as the caller of [`train_runs`] lists them.
     fn step(&self, run: usize, tokens: usize, message: &str);
+}
+
+/// Tells of one run how far it is.
+struct Reporter<'a> {
+    progress: &'a dyn Progress,
+    run: usize,
+}
+
+impl Reporter<'_> {
+    fn begin(&self, tokens: usize) {
+        self.progress.begin(self.run, tokens);
+    }
+
+    fn step(&self, tokens: usize, message: &str) {
+        self.progress.step(self.run, tokens, message);
+    }
 }
 
 /// How a run ended.
@@ -98,7 +116,7 @@ pub fn train_runs(
     let outcomes = Mutex::new(Vec::new());
     let work = || {
         while let Some((index, run)) = runs.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = whole.train(run, &|tokens, message| progress.step(index, tokens, message));
+            let outcome = whole.train(run, &Reporter { progress, run: index });
             if outcome.is_err() {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -127,7 +145,7 @@ struct Whole<'a> {
 }
 
 impl Whole<'_> {
-    fn train(&self, run: &TrainRun, report: &(dyn Fn(usize, &str) + Sync)) -> Result<Outcome> {
+    fn train(&self, run: &TrainRun, reporter: &Reporter<'_>) -> Result<Outcome> {
         let one = Trainer {
             spec: self.spec,
             config: &self.configs[run.variant],
@@ -139,7 +157,7 @@ impl Whole<'_> {
         };
         // A pool of its own: runs share the machine, not each other's kernels.
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads_each).build()?;
-        catch_unwind(AssertUnwindSafe(|| pool.install(|| one.train(self.resume, report))))
+        catch_unwind(AssertUnwindSafe(|| pool.install(|| one.train(self.resume, reporter))))
             .unwrap_or_else(|_| anyhow::bail!("a panic, whose message is above"))
     }
 }

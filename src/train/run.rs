@@ -7,7 +7,7 @@ use super::log::{self, EvalLine, LogLine};
 use super::spec::{Stage, TrainSpec};
 use super::step::{detached, step, tensors, trainable};
 use super::watch::{layer_lines, LayerLine};
-use super::{Outcome, EVAL_FILE, LAYER_FILE, LOG_FILE};
+use super::{Outcome, Reporter, EVAL_FILE, LAYER_FILE, LOG_FILE};
 use crate::files::replace;
 use crate::model::{Init, ModelConfig, Transformer, Weights, TENSOR_FILE};
 use crate::pass::score;
@@ -55,15 +55,16 @@ impl Trainer<'_> {
     ///
     /// # Errors
     /// If a file cannot be read or written, or training diverges.
-    pub(super) fn train(&self, resume: bool, report: &dyn Fn(usize, &str)) -> Result<Outcome> {
+    pub(super) fn train(&self, resume: bool, reporter: &Reporter<'_>) -> Result<Outcome> {
         let mut session = self.start(resume)?;
+        reporter.begin(session.at.tokens);
         while let Some(stage) = self.stage_at(session.at.tokens) {
             if self.stop.load(Ordering::Relaxed) {
                 session.save()?;
                 return Ok(Outcome::Stopped);
             }
             session.advance(stage)?;
-            report(session.at.tokens, &session.message);
+            reporter.step(session.at.tokens, &session.message);
         }
         Ok(Outcome::Finished)
     }

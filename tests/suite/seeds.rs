@@ -1,6 +1,6 @@
 //! Several seeds of a spec: where they go, that they can be stopped and trained one by one, and what variants share.
 
-use crate::common::StopAfter;
+use crate::common::{Scratch, StopAfter};
 use difftool::attention::VariantName;
 use difftool::model::{ModelConfig, Weights, TENSOR_FILE};
 use difftool::prompt::Tokenizer;
@@ -100,6 +100,20 @@ fn seeds_that_are_stopped_and_resumed_or_trained_one_by_one_end_with_the_same_by
     let nobody = StopAfter::new(usize::MAX, &stop);
     assert_eq!(train(&spec, one.path(), false, &stop, &nobody).unwrap(), Outcome::Finished);
     assert!(left(one.path(), "transformer") == left(whole, "transformer/seed-5"));
+}
+
+#[test]
+fn runs_that_were_finished_before_count_when_the_study_goes_on() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path("spec.toml"), SPEC).unwrap();
+    let told = |args: &[&str]| {
+        let output = scratch.run(&[&["train", "spec.toml", "--out", "study"], args].concat());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let first = told(&["--only", "transformer"]);
+    assert!(first.contains("; 2 of 2 runs\n"), "{first}");
+    let rest = told(&["--resume"]);
+    assert!(rest.contains("; 4 of 4 runs\n") && !rest.contains("; 2 of 4 runs"), "{rest}");
 }
 
 /// A configuration as it would be without what a variant says.

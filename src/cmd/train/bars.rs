@@ -9,6 +9,14 @@ use std::time::{Duration, Instant};
 /// With more runs than this, those that wait or are done have no bar.
 const MOST_BARS: usize = 8;
 
+/// The names of runs, or how many there are.
+pub(super) fn named(runs: &[TrainRun]) -> String {
+    match runs.len() {
+        ..=MOST_BARS => runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>().join(", "),
+        many => format!("{many} runs"),
+    }
+}
+
 /// One bar per run, and one for all of them if they are many.
 pub(super) struct Bars {
     all: MultiProgress,
@@ -61,7 +69,6 @@ impl Bars {
     /// Notes how far a run is, and gives how many are done and how long the others will take at the speed so far.
     fn note(&self, run: usize, tokens: usize) -> (usize, Option<Duration>) {
         let mut all = self.tokens.lock().expect("nobody panics with the list of tokens");
-        // What it began with is not known before its first step: about a step less than after it.
         let began = all[run].map_or(tokens, |(began, _)| began);
         all[run] = Some((began, tokens));
         let trained: usize = all.iter().flatten().map(|(began, now)| now - began).sum();
@@ -79,6 +86,11 @@ impl Bars {
 }
 
 impl Progress for Bars {
+    fn begin(&self, run: usize, tokens: usize) {
+        self.note(run, tokens);
+        self.bars[run].set_position(tokens as u64);
+    }
+
     fn step(&self, run: usize, tokens: usize, message: &str) {
         let (finished, estimate) = self.note(run, tokens);
         let bar = &self.bars[run];
