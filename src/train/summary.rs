@@ -93,9 +93,9 @@ type Outcome = fn(&[CourseLine]) -> Option<f64>;
 pub const INSIDE: [(&str, Quantity); 5] = [
     ("first digits", |line| Some(line.digit1_hit)),
     ("context RMS", |line| line.context_rms),
-    ("least head's", |line| line.context_rms_least),
+    ("context RMS of the least head", |line| line.context_rms_least),
     ("lambda", |line| line.lambda),
-    ("gradient of q, k", |line| line.grad_norm_qk),
+    ("gradient norm of q and k", |line| line.grad_norm_qk),
 ];
 
 /// A line for every variant that has finished runs.

@@ -3,9 +3,11 @@
 use crate::stats::{Interval, LEAST_SEEDS};
 use crate::table::{left, percent, points, right, short, Table};
 use crate::train::{
-    at_sizes, contrasts, growth, inside, Contrasted, Course, Growth, Level, Size, TrainSpec, VariantSummary, INSIDE,
+    at_sizes, contrasts, growth, inside, Contrasted, Course, Growth, Inside, Level, Size, TrainSpec, VariantSummary,
+    INSIDE,
 };
 use anyhow::Result;
+use std::collections::BTreeSet;
 use std::io::Write;
 
 /// Prints a line per variant, one per contrast, and what went on inside on the way.
@@ -24,7 +26,9 @@ pub(super) fn summary(spec: &TrainSpec, course: &Course, lines: &[VariantSummary
     if let Some(table) = of_contrasts(spec, course) {
         writeln!(out, "\nContrasts at the end, paired by seed, in points [95 %]: first digits, and\nprompts with one needle answered exactly.\n\n{table}")?;
     }
-    writeln!(out, "\nInside: means over the seeds that got there [95 %].\n\n{}", on_the_way(spec, course))?;
+    writeln!(out, "\nInside: means over the seeds that got there ± half their 95 % intervals, after so\nmany tokens.")?;
+    let lines = inside(spec, course);
+    (0..INSIDE.len()).try_for_each(|quantity| writeln!(out, "\n{}", on_the_way(&lines, quantity)))?;
     Ok(())
 }
 
@@ -135,14 +139,17 @@ fn of_contrasts(spec: &TrainSpec, course: &Course) -> Option<Table> {
     (!found.is_empty()).then_some(table)
 }
 
-fn on_the_way(spec: &TrainSpec, course: &Course) -> Table {
-    let mut headings = vec![left("variant").key(), right("tokens").key(), right("seeds").key()];
-    headings.extend(INSIDE.iter().map(|(heading, _)| right(*heading)));
+/// One of [`INSIDE`]: a row for each variant, a column for each time.
+fn on_the_way(lines: &[Inside], quantity: usize) -> Table {
+    let times: BTreeSet<usize> = lines.iter().map(|line| line.tokens).collect();
+    let mut headings = vec![left(INSIDE[quantity].0).key()];
+    headings.extend(times.iter().map(|tokens| right(tokens.to_string())));
     let mut table = Table::new(&headings);
-    for line in inside(spec, course) {
-        let mut row = vec![line.variant.clone(), line.tokens.to_string(), line.seeds.to_string()];
-        row.extend(line.levels.iter().map(|level| cell(*level, number)));
-        table.row(row);
+    for of_variant in lines.chunk_by(|a, b| a.variant == b.variant) {
+        let at = |tokens: &usize| of_variant.iter().find(|line| line.tokens == *tokens);
+        let level = |tokens| at(tokens).and_then(|line| line.levels[quantity]);
+        let cells = times.iter().map(|tokens| level(tokens).map_or("-".to_owned(), plus_minus));
+        table.row(std::iter::once(of_variant[0].variant.clone()).chain(cells));
     }
     table
 }
@@ -150,6 +157,14 @@ fn on_the_way(spec: &TrainSpec, course: &Course) -> Table {
 /// What a quantity is over seeds; `-` if it is not known.
 fn cell(level: impl Into<Option<Level>>, text: fn(f64) -> String) -> String {
     level.into().map_or("-".to_owned(), |Level { mean, interval }| within(mean, interval, text))
+}
+
+/// A mean with half its interval, which is as long to both sides: `0.5 ± 0.1`.
+fn plus_minus(Level { mean, interval }: Level) -> String {
+    match interval {
+        Some(Interval { lo, hi }) => format!("{} ± {}", number(mean), number((hi - lo) / 2.0)),
+        None => number(mean),
+    }
 }
 
 fn number(x: f64) -> String {
