@@ -28,7 +28,10 @@ pub(super) fn summary(spec: &TrainSpec, course: &Course, lines: &[VariantSummary
     }
     writeln!(out, "\nInside: means over the seeds that got there ± half their 95 % intervals, after so\nmany tokens.")?;
     let lines = inside(spec, course);
-    (0..INSIDE.len()).try_for_each(|quantity| writeln!(out, "\n{}", on_the_way(&lines, quantity)))?;
+    writeln!(out, "\n{}", on_the_way(&lines, "seeds", |line| line.seeds.to_string()))?;
+    for (i, (heading, _)) in INSIDE.iter().enumerate() {
+        writeln!(out, "\n{}", on_the_way(&lines, heading, |line| line.levels[i].map_or("-".to_owned(), plus_minus)))?;
+    }
     Ok(())
 }
 
@@ -139,16 +142,15 @@ fn of_contrasts(spec: &TrainSpec, course: &Course) -> Option<Table> {
     (!found.is_empty()).then_some(table)
 }
 
-/// One of [`INSIDE`]: a row for each variant, a column for each time.
-fn on_the_way(lines: &[Inside], quantity: usize) -> Table {
+/// What is said of each variant at each time: a row for each variant, a column for each time.
+fn on_the_way(lines: &[Inside], heading: &'static str, text: impl Fn(&Inside) -> String) -> Table {
     let times: BTreeSet<usize> = lines.iter().map(|line| line.tokens).collect();
-    let mut headings = vec![left(INSIDE[quantity].0).key()];
+    let mut headings = vec![left(heading).key()];
     headings.extend(times.iter().map(|tokens| right(tokens.to_string())));
     let mut table = Table::new(&headings);
     for of_variant in lines.chunk_by(|a, b| a.variant == b.variant) {
         let at = |tokens: &usize| of_variant.iter().find(|line| line.tokens == *tokens);
-        let level = |tokens| at(tokens).and_then(|line| line.levels[quantity]);
-        let cells = times.iter().map(|tokens| level(tokens).map_or("-".to_owned(), plus_minus));
+        let cells = times.iter().map(|tokens| at(tokens).map_or("-".to_owned(), &text));
         table.row(std::iter::once(of_variant[0].variant.clone()).chain(cells));
     }
     table
