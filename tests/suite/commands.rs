@@ -6,7 +6,6 @@ use candle_core::Tensor;
 use difftool::record::{self, Record};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
 /// A scratch folder with one tiny model of each variant.
 struct Scratch(common::Scratch);
@@ -16,15 +15,9 @@ impl Scratch {
         Self(common::Scratch::with_models())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path(name)
-    }
-
     /// `difftool COMMAND` as it is.
     fn difftool(&self, command: &str, args: &[&str]) -> Command {
-        let mut run = Command::cargo_bin("difftool").unwrap();
-        run.current_dir(self.path("")).arg(command).args(args);
-        run
+        self.command(&[&[command], args].concat())
     }
 
     /// `difftool COMMAND` on all three models unless `args` name some.
@@ -41,15 +34,9 @@ impl Scratch {
         let output = self.run(command, args).assert().success().get_output().clone();
         String::from_utf8(output.stdout).unwrap()
     }
-
-    fn records(&self, run: &str) -> Vec<Record> {
-        self.0.records(run)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).unwrap();
-    }
 }
+
+common::is_scratch!(Scratch);
 
 /// Fails with this exit code and one line on stderr that contains all of `words`, without a panic.
 #[track_caller]

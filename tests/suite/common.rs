@@ -189,10 +189,13 @@ impl Scratch {
 
     /// With one tiny model of each variant.
     pub(super) fn with_models() -> Self {
+        Self::with(&["transformer", "diff", "diff-v2"])
+    }
+
+    /// With tiny models of these variants, in folders of their names.
+    pub(super) fn with(variants: &[&str]) -> Self {
         let scratch = Self::new();
-        for variant in ["transformer", "diff", "diff-v2"] {
-            tiny_model(&scratch.path(variant), variant);
-        }
+        variants.iter().for_each(|variant| tiny_model(&scratch.path(variant), variant));
         scratch
     }
 
@@ -200,8 +203,18 @@ impl Scratch {
         self.0.path().join(name)
     }
 
+    pub(super) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub(super) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::cargo_bin("difftool").unwrap();
+        command.current_dir(self.0.path()).args(args);
+        command
+    }
+
     pub(super) fn run(&self, args: &[&str]) -> std::process::Output {
-        Command::cargo_bin("difftool").unwrap().current_dir(self.0.path()).args(args).output().unwrap()
+        self.command(args).output().unwrap()
     }
 
     #[track_caller]
@@ -214,13 +227,35 @@ impl Scratch {
     /// Fails as a usage error and says all of these words.
     #[track_caller]
     pub(super) fn refuses(&self, args: &[&str], words: &[&str]) {
+        self.fails(args, 2, words);
+    }
+
+    /// Fails with this exit code and says all of these words, without a panic.
+    #[track_caller]
+    pub(super) fn fails(&self, args: &[&str], code: i32, words: &[&str]) {
         let output = self.run(args);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
         assert!(words.iter().all(|word| stderr.contains(word)), "{args:?}: {stderr}");
+        assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
     }
 
     pub(super) fn records(&self, run: &str) -> Vec<Record> {
         record::read(&self.path(run).join("results.csv")).unwrap()
     }
 }
+
+/// Lends a test's own folder, which wraps a [`Scratch`], everything that one can do.
+macro_rules! is_scratch {
+    ($folder:ty) => {
+        impl std::ops::Deref for $folder {
+            type Target = crate::common::Scratch;
+
+            fn deref(&self) -> &Self::Target {
+                &self.0
+            }
+        }
+    };
+}
+
+pub(super) use is_scratch;

@@ -1,14 +1,13 @@
 //! Decoding with a memory against whole forward passes, for every family and variant, and `--generate` from outside.
 
-use crate::common::{assert_close, attention_variants, fixture, normal, tiny_model, AttentionCase};
-use assert_cmd::Command;
+use crate::common::{self, assert_close, attention_variants, fixture, normal, tiny_model, AttentionCase};
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Attend, Cached, Dense, Heads, LogitRule, Stream};
 use difftool::generate::{generate, Decoder, Stop, Until};
 use difftool::model::{Checkpoint, ModelConfig, Transformer};
 use difftool::models;
 use difftool::prompt::Tokenizer;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tempfile::TempDir;
 
 /// Of the largest logit, where that exceeds 1.
@@ -208,31 +207,20 @@ fn end_tokens_are_read_from_the_folder() {
 }
 
 /// `difftool` in a scratch folder with a tiny model in `model/`.
-struct Scratch(TempDir);
+struct Scratch(common::Scratch);
 
 impl Scratch {
     fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        tiny_model(&dir.path().join("model"), "diff");
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn run(&self, args: &[&str]) -> std::process::Output {
-        let mut command = Command::cargo_bin("difftool").unwrap();
-        command.current_dir(self.0.path()).args(args).output().unwrap()
+        let scratch = common::Scratch::new();
+        tiny_model(&scratch.path("model"), "diff");
+        Self(scratch)
     }
 
     /// `difftool needle --generate` on two short prompts; gives what it prints.
     #[track_caller]
     fn generate(&self, model: &str, args: &[&str]) -> String {
         let base = ["needle", "--model", model, "--ctx", "300", "--depths", "0,100", "--samples", "1"];
-        let output = self.run(&[&base[..], &["--heldout=0", "--generate"], args].concat());
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.stdout(&[&base[..], &["--heldout=0", "--generate"], args].concat())
     }
 
     fn lines(&self, run: &str) -> Vec<serde_json::Value> {
@@ -240,6 +228,8 @@ impl Scratch {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
+
+common::is_scratch!(Scratch);
 
 #[test]
 fn what_a_model_says_is_scored_and_kept() {

@@ -1,18 +1,15 @@
 //! The binary from outside: `nll` on a tiny model of `transformers` with the logits that it has there, and on tiny
 //! random models.
 
-use crate::common::{fixture, tiny_model};
-use assert_cmd::Command;
+use crate::common::{self, fixture};
 use candle_core::{DType, Device};
 use difftool::record;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
-use tempfile::TempDir;
 
 /// A scratch folder.
-struct Scratch(TempDir);
+struct Scratch(common::Scratch);
 
 /// A line of `tokens.csv`.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
@@ -28,16 +25,12 @@ struct Token {
 
 impl Scratch {
     fn new() -> Self {
-        Self(TempDir::new().unwrap())
+        Self(common::Scratch::new())
     }
 
     /// With a standard and a differential model.
     fn with_models() -> Self {
-        let scratch = Self::new();
-        for variant in ["transformer", "diff"] {
-            tiny_model(&scratch.path(variant), variant);
-        }
-        scratch
+        Self(common::Scratch::with(&["transformer", "diff"]))
     }
 
     /// With `llama`, a model without a tokenizer. Gives ids and what `transformers` says about them: the NLL of every
@@ -60,27 +53,8 @@ impl Scratch {
         (scratch, ids, nll)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).unwrap();
-    }
-
     fn write_ids(&self, name: &str, ids: &[u32]) {
         self.write(name, &ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::cargo_bin("difftool").unwrap();
-        command.current_dir(self.0.path()).args(args);
-        command
-    }
-
-    fn stdout(&self, args: &[&str]) -> String {
-        let output = self.command(args).assert().success().get_output().clone();
-        String::from_utf8(output.stdout).unwrap()
     }
 
     fn read(&self, file: &str) -> String {
@@ -93,12 +67,11 @@ impl Scratch {
 
     #[track_caller]
     fn refuses(&self, args: &[&str], code: i32, words: &str) {
-        let output = self.command(args).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{stderr}");
-        assert!(stderr.contains(words) && !stderr.contains("panicked"), "`{words}` is not in: {stderr}");
+        self.fails(args, code, &[words]);
     }
 }
+
+common::is_scratch!(Scratch);
 
 const LLAMA: [&str; 5] = ["nll", "--ids", "ids.txt", "--model", "./llama"];
 const BOTH: [&str; 5] = ["nll", "--model", "./transformer", "--model", "./diff"];

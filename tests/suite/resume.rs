@@ -1,12 +1,11 @@
 //! The binary from outside: runs that are killed, cut into shards, resumed and merged leave the bytes of one run.
 
-use crate::common::tiny_model;
+use crate::common::{self, tiny_model};
 use assert_cmd::Command;
 use difftool::manifest::Manifest;
 use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// Needle prompts: 2 settings x 2 depths x 2 samples = 8 cells.
 const NEEDLE: [&str; 10] =
@@ -33,26 +32,13 @@ const GENERATE: [&str; 11] = [
 const PRESETS: [&[&str]; 4] = [&NEEDLE, &OUTLIERS, &NLL, &GENERATE];
 
 /// A scratch folder with two tiny models.
-struct Scratch(TempDir);
+struct Scratch(common::Scratch);
 
 impl Scratch {
     fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        for variant in ["transformer", "diff"] {
-            tiny_model(&dir.path().join(variant), variant);
-        }
-        fs::write(dir.path().join("text.txt"), "The river is wide here, and a boat goes by. ".repeat(17)).unwrap();
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::cargo_bin("difftool").unwrap();
-        command.current_dir(self.0.path()).args(args);
-        command
+        let scratch = common::Scratch::with(&["transformer", "diff"]);
+        scratch.write("text.txt", &"The river is wide here, and a boat goes by. ".repeat(17));
+        Self(scratch)
     }
 
     /// A measuring command on both models.
@@ -86,12 +72,11 @@ impl Scratch {
 
     #[track_caller]
     fn refuses(&self, args: &[&str], code: i32, words: &str) {
-        let output = self.command(args).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{stderr}");
-        assert!(stderr.contains(words) && !stderr.contains("panicked"), "{stderr}");
+        self.fails(args, code, &[words]);
     }
 }
+
+common::is_scratch!(Scratch);
 
 /// A finished run, as it was on disk when it was killed: the journal cut at `journal` of its bytes, the other files
 /// somewhere between what it says and their ends.
@@ -161,7 +146,7 @@ fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
     let many = ["needle", "--ctx", "1k", "--needles", "1", "--samples", "80", "--heldout=0"];
     scratch.run(&many, &["--out", "whole"]);
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"))
-        .current_dir(scratch.0.path())
+        .current_dir(scratch.path(""))
         .args(many)
         .args(["--model", "./transformer", "--model", "./diff", "-q", "--out", "killed", "--threads", "1"])
         .spawn()
@@ -324,6 +309,7 @@ fn an_experiment_is_listed_and_tried_without_running() {
     };
     let list = stdout(&["run", "x.toml", "--list"]);
     assert!(list.contains("8 prompts, about") && list.contains("0-3") && list.contains("4-7"), "{list}");
+    assert!(list.trim_end().ends_with("MiB of memory"), "{list}");
     assert!(stdout(&["run", "x.toml", "--dry-run"]).starts_with("can run: 8 prompts on ./transformer, ./diff"));
     for flag in ["--list", "--dry-run"] {
         let json: serde_json::Value = serde_json::from_str(&stdout(&["run", "x.toml", flag, "--json"])).unwrap();
@@ -347,7 +333,7 @@ fn the_script_for_gnu_parallel_runs_resumes_and_merges_shards() {
     let run = || {
         std::process::Command::new("sh")
             .args([script, "x.toml", "sharded", "3"])
-            .current_dir(scratch.0.path())
+            .current_dir(scratch.path(""))
             .env("DIFFTOOL", assert_cmd::cargo::cargo_bin("difftool"))
             .output()
             .unwrap()
