@@ -81,7 +81,7 @@ struct Kind {
     spec: CellSpec,
     /// Of all of them together.
     seconds: f64,
-    /// Of one of them.
+    /// Of one of them, beside the weights.
     mib: u64,
 }
 
@@ -90,7 +90,7 @@ fn list(experiment: Experiment, how: &How) -> Result<()> {
     how.start_threads()?;
     let setup = Setup::load(experiment)?;
     let cells = cells_of(setup.grid.cells(), how.part.shard);
-    setup.check(&cells, &setup.measures()?.list())?;
+    let mib = setup.check(&cells, &setup.measures()?.list())? / (1 << 20);
     let Some(pace) = Pace::measure(&setup, &cells, &mut setup.measures()?.list())? else {
         bail_usage!("no prompt belongs to this shard");
     };
@@ -107,11 +107,13 @@ fn list(experiment: Experiment, how: &How) -> Result<()> {
     let mut out = crate::terminal::stdout();
     let seconds: f64 = kinds.iter().map(|kind| kind.seconds).sum();
     if how.output.json {
-        writeln!(out, "{:#}", json!({ "prompts": kinds, "cells": cells.len(), "seconds": seconds }))?;
+        let plan = json!({ "prompts": kinds, "cells": cells.len(), "seconds": seconds, "memory_mib": mib });
+        writeln!(out, "{plan:#}")?;
         return Ok(());
     }
     writeln!(out, "{}", table(&kinds))?;
-    writeln!(out, "\n{} prompts, about {seconds:.0} s on {} threads", cells.len(), rayon::current_num_threads())?;
+    let (count, threads) = (cells.len(), rayon::current_num_threads());
+    writeln!(out, "\n{count} prompts, about {seconds:.0} s on {threads} threads and {mib} MiB of memory")?;
     Ok(())
 }
 

@@ -7,10 +7,12 @@ use anyhow::Result;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Up to this many tokens a prompt is tried as it is. What a longer one costs follows from two shorter ones, which tell the
-/// work per token from that per pair of tokens: one of a quarter of its length, but of this many at least, and one of a quarter
-/// of that.
-const TRIED_WHOLE: usize = 4096;
+/// Up to so many operations a prompt is tried as it is. What a larger one costs follows from two shorter ones, which tell the work
+/// per token from that per pair of tokens: a quarter and a sixteenth of its length.
+const TRIED_WHOLE_FLOP: f64 = 3e11;
+
+/// The longer of the two has this many tokens at least: fewer would not hold what prompts are made of.
+const LONGER_TOK: usize = 1024;
 
 /// Seconds that an operation adds to a run, for all models, conditions and measures together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,8 +30,7 @@ impl Pace {
     /// # Errors
     /// If the prompts cannot be run.
     pub fn measure(setup: &Setup, cells: &[Cell], measures: &mut [&mut dyn Measure]) -> Result<Option<Self>> {
-        // The first of them: the last window of a text may be shorter than it says.
-        let Some(cell) = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok()) else { return Ok(None) };
+        let Some(cell) = longest(cells) else { return Ok(None) };
         let at_once = setup.at_once().min(cells.len());
         let mut seconds = |ctx_tok: usize| -> Result<f64> {
             let cells = vec![Cell { spec: with_ctx(&cell.spec, ctx_tok), ..cell.clone() }; at_once];
@@ -37,18 +38,24 @@ impl Pace {
             setup.run(&cells, measures, &AtomicBool::new(false), &mut |_, _| Ok(()))?;
             Ok(start.elapsed().as_secs_f64() / at_once as f64)
         };
-        let ctx_tok = cell.spec.ctx_tok();
-        if ctx_tok <= TRIED_WHOLE {
-            return Ok(Some(Self::of_one(setup.flops(ctx_tok), seconds(ctx_tok)?)));
+        let lengths = tried(setup, &cell.spec);
+        let known = lengths.into_iter().map(|ctx_tok| Ok((setup.flops(ctx_tok), seconds(ctx_tok)?)));
+        match known.collect::<Result<Vec<_>>>()?[..] {
+            [(flops, seconds)] => Ok(Some(Self::of_one(flops, seconds))),
+            [short, long] => Ok(Some(Self::of_two([short, long]))),
+            _ => unreachable!("one length, or two"),
         }
-        let long = (ctx_tok / 4).max(TRIED_WHOLE);
-        let short = long / 4;
-        seconds(short)?; // warms up
-        Ok(Some(Self::of_two([(setup.flops(short), seconds(short)?), (setup.flops(long), seconds(long)?)])))
+    }
+
+    /// Operations of the prompts that [`Pace::measure`] runs.
+    pub fn trial_flop(setup: &Setup, cells: &[Cell]) -> f64 {
+        let tried = longest(cells).map(|cell| tried(setup, &cell.spec)).unwrap_or_default();
+        let at_once = setup.at_once().min(cells.len()) as f64;
+        at_once * tried.into_iter().map(|ctx_tok| setup.flops(ctx_tok).sum()).sum::<f64>()
     }
 
     fn of_one(flops: Flops, seconds: f64) -> Self {
-        let per_flop = seconds / (flops.linear + flops.attention);
+        let per_flop = seconds / flops.sum();
         Self { per_linear: per_flop, per_attention: per_flop }
     }
 
@@ -70,6 +77,30 @@ impl Pace {
     }
 }
 
+/// A prompt that is as long as any.
+fn longest(cells: &[Cell]) -> Option<&Cell> {
+    // The first of them: the last window of a text may be shorter than it says.
+    cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok())
+}
+
+/// The lengths at which a prompt is tried, in tokens.
+fn tried(setup: &Setup, spec: &CellSpec) -> Vec<usize> {
+    let whole = spec.ctx_tok();
+    match spec {
+        CellSpec::Shots(_) => vec![whole], // a shorter prompt may have no room for as many examples
+        _ => lengths(whole, setup.flops(whole)),
+    }
+}
+
+fn lengths(whole: usize, flops: Flops) -> Vec<usize> {
+    let long = (whole / 4).max(LONGER_TOK);
+    if flops.sum() <= TRIED_WHOLE_FLOP || long >= whole {
+        vec![whole]
+    } else {
+        vec![long / 4, long]
+    }
+}
+
 fn with_ctx(spec: &CellSpec, ctx_tok: usize) -> CellSpec {
     let mut spec = spec.clone();
     match &mut spec {
@@ -83,6 +114,15 @@ fn with_ctx(spec: &CellSpec, ctx_tok: usize) -> CellSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prompt_is_tried_whole_unless_that_is_much_work() {
+        let flops = |linear| Flops { linear, attention: 0.0 };
+        assert_eq!(lengths(65_536, flops(1e11)), [65_536]);
+        assert_eq!(lengths(65_536, flops(1e12)), [4096, 16_384]);
+        assert_eq!(lengths(2048, flops(1e12)), [256, 1024]);
+        assert_eq!(lengths(1024, flops(1e15)), [1024], "too short for what prompts are made of");
+    }
 
     #[test]
     fn two_lengths_tell_work_per_token_from_work_per_pair() {

@@ -16,6 +16,9 @@ use std::sync::atomic::AtomicBool;
 /// Work of a few seconds on one core: less is not worth a prompt to time first.
 const WORTH_PACING_FLOP: f64 = 1e12;
 
+/// The part of a run's operations that may go to finding out how long it will take.
+const PACING_SHARE: f64 = 0.2;
+
 /// Where a run begins.
 #[derive(Clone, Debug)]
 pub enum Start {
@@ -184,10 +187,12 @@ fn check_part(experiment: &Experiment, part: &Part) -> Result<()> {
     Ok(())
 }
 
-/// How long these cells will take; nothing if that is shorter than finding out is worth.
+/// How long these cells will take; nothing if finding out is not worth it: they take next to no time, or are so few that it would take
+/// a good part of theirs.
 fn seconds(setup: &Setup, cells: &[Cell], watch: &mut dyn Watch) -> Result<Option<f64>> {
     let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + setup.flops(cell.spec.ctx_tok()));
-    if flops.linear + flops.attention < WORTH_PACING_FLOP || setup.experiment.show.is_of_maps() {
+    let is_short = flops.sum() < WORTH_PACING_FLOP;
+    if is_short || setup.experiment.show.is_of_maps() || Pace::trial_flop(setup, cells) > PACING_SHARE * flops.sum() {
         return Ok(None);
     }
     watch.paces();

@@ -14,6 +14,13 @@ pub struct Flops {
     pub attention: f64,
 }
 
+impl Flops {
+    /// All of them.
+    pub fn sum(self) -> f64 {
+        self.linear + self.attention
+    }
+}
+
 impl std::ops::Add for Flops {
     type Output = Self;
 
