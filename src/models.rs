@@ -15,6 +15,7 @@ use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A model that is part of the binary.
 struct BuiltIn {
@@ -41,7 +42,8 @@ pub fn built_in_names() -> Vec<&'static str> {
     BUILT_IN.iter().map(|model| model.name).collect()
 }
 
-/// A model ready to measure.
+/// A model ready to measure. Cheap to clone.
+#[derive(Clone)]
 pub struct Model {
     /// Name in the results: built-in, or the folder as given.
     pub name: String,
@@ -54,9 +56,10 @@ pub struct Model {
 }
 
 /// Where a model's tokenizer is.
+#[derive(Clone)]
 enum Vocabulary {
     BuiltIn,
-    Own(Box<Tokenizer>),
+    Own(Arc<Tokenizer>),
     /// Why there is none: the file that cannot be read, or what it has instead.
     Missing(String),
 }
@@ -295,7 +298,7 @@ pub fn open(name: &str, reading: Reading) -> Result<Opened> {
     let config = files::bytes(&path, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
     let path = dir.join("tokenizer.json");
     let vocabulary = match path.exists() {
-        true => Vocabulary::Own(Box::new(Tokenizer::open(&dir, &reading.tokenizer())?)),
+        true => Vocabulary::Own(Arc::new(Tokenizer::open(&dir, &reading.tokenizer())?)),
         false => Vocabulary::Missing(format!("cannot read {}", path.display())),
     };
     let checkpoint = Checkpoint::open(&dir)?;
@@ -308,7 +311,7 @@ fn open_gguf(name: &str, path: &Path, reading: Reading) -> Result<Opened> {
     let config = file.config_json()?.to_string();
     let vocabulary = match file.vocabulary().with_context(|| path.display().to_string())? {
         Some(vocabulary) if gguf::is_supported(&vocabulary) => {
-            Vocabulary::Own(Box::new(gguf::tokenizer(path, &vocabulary, &reading.tokenizer())?))
+            Vocabulary::Own(Arc::new(gguf::tokenizer(path, &vocabulary, &reading.tokenizer())?))
         }
         Some(GgufVocabulary { model, pre, .. }) => Vocabulary::Missing(format!(
             "its tokenizer (tokenizer.ggml.model \"{model}\", pre \"{pre}\") is not supported"

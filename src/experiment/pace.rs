@@ -1,18 +1,19 @@
-//! How long a run will take, from short prompts that are run before it.
+//! How long a run will take, from a prompt that is run before it, in part if it is long or the models are large.
 
 use super::{Cell, CellSpec, Setup};
-use crate::measure::Measure;
 use crate::model::Flops;
 use anyhow::Result;
+use std::borrow::Cow;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Up to so many operations a prompt is tried as it is. What a larger one costs follows from two shorter ones, which tell the work
-/// per token from that per pair of tokens: a quarter and a sixteenth of its length.
-const TRIED_WHOLE_FLOP: f64 = 3e11;
+/// Up to this many tokens a prompt is tried at its length. What a longer one costs follows from two shorter ones, which tell the
+/// work per token from that per pair of tokens: one of a quarter of its length, but of this many at least, and one of a quarter
+/// of that.
+const TRIED_WHOLE_TOK: usize = 4096;
 
-/// The longer of the two has this many tokens at least: fewer would not hold what prompts are made of.
-const LONGER_TOK: usize = 1024;
+/// Up to so many operations it passes all layers of the models, otherwise the first eighth of them.
+const ALL_LAYERS_FLOP: f64 = 3e11;
 
 /// Seconds that an operation adds to a run, for all models, conditions and measures together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,33 +26,29 @@ pub struct Pace {
 
 impl Pace {
     /// Measures it on prompts like the longest of `cells`, so many at once as will be, because passes at once slow each other
-    /// down; nothing without cells. What the measures pool is lost.
+    /// down; nothing without cells.
     ///
     /// # Errors
     /// If the prompts cannot be run.
-    pub fn measure(setup: &Setup, cells: &[Cell], measures: &mut [&mut dyn Measure]) -> Result<Option<Self>> {
-        let Some(cell) = longest(cells) else { return Ok(None) };
-        let at_once = setup.at_once().min(cells.len());
-        let mut seconds = |ctx_tok: usize| -> Result<f64> {
-            let cells = vec![Cell { spec: with_ctx(&cell.spec, ctx_tok), ..cell.clone() }; at_once];
-            let start = Instant::now();
-            setup.run(&cells, measures, &AtomicBool::new(false), &mut |_, _| Ok(()))?;
-            Ok(start.elapsed().as_secs_f64() / at_once as f64)
-        };
-        let lengths = tried(setup, &cell.spec);
-        let known = lengths.into_iter().map(|ctx_tok| Ok((setup.flops(ctx_tok), seconds(ctx_tok)?)));
-        match known.collect::<Result<Vec<_>>>()?[..] {
-            [(flops, seconds)] => Ok(Some(Self::of_one(flops, seconds))),
-            [short, long] => Ok(Some(Self::of_two([short, long]))),
-            _ => unreachable!("one length, or two"),
+    pub fn measure(setup: &Setup, cells: &[Cell]) -> Result<Option<Self>> {
+        let Some(trial) = Trial::new(setup, cells) else { return Ok(None) };
+        if let Some(ctx_tok) = trial.warm_up {
+            trial.seconds(ctx_tok)?;
         }
+        let known = trial.lengths.iter().map(|&ctx_tok| Ok((trial.setup.flops(ctx_tok), trial.seconds(ctx_tok)?)));
+        let known = known.collect::<Result<Vec<_>>>()?;
+        Ok(match known[..] {
+            [short, long] => Some(Self::of_two([short, long])),
+            _ => known.first().map(|&(flops, seconds)| Self::of_one(flops, seconds)),
+        })
     }
 
     /// Operations of the prompts that [`Pace::measure`] runs.
     pub fn trial_flop(setup: &Setup, cells: &[Cell]) -> f64 {
-        let tried = longest(cells).map(|cell| tried(setup, &cell.spec)).unwrap_or_default();
-        let at_once = setup.at_once().min(cells.len()) as f64;
-        at_once * tried.into_iter().map(|ctx_tok| setup.flops(ctx_tok).sum()).sum::<f64>()
+        let Some(trial) = Trial::new(setup, cells) else { return 0.0 };
+        let once: f64 =
+            trial.lengths.iter().chain(&trial.warm_up).map(|&ctx_tok| trial.setup.flops(ctx_tok).sum()).sum();
+        trial.at_once as f64 * once
     }
 
     fn of_one(flops: Flops, seconds: f64) -> Self {
@@ -77,28 +74,50 @@ impl Pace {
     }
 }
 
-/// A prompt that is as long as any.
-fn longest(cells: &[Cell]) -> Option<&Cell> {
-    // The first of them: the last window of a text may be shorter than it says.
-    cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok())
+/// Prompts to learn the pace from.
+struct Trial<'a> {
+    setup: Cow<'a, Setup>,
+    cell: &'a Cell,
+    at_once: usize,
+    /// In tokens.
+    lengths: Vec<usize>,
+    /// The length of a prompt that is not timed: the first one touches all memory, which takes a good part of so little work.
+    warm_up: Option<usize>,
 }
 
-/// The lengths at which a prompt is tried, in tokens.
-fn tried(setup: &Setup, spec: &CellSpec) -> Vec<usize> {
-    let whole = spec.ctx_tok();
-    match spec {
-        CellSpec::Shots(_) => vec![whole], // a shorter prompt may have no room for as many examples
-        _ => lengths(whole, setup.flops(whole)),
+impl<'a> Trial<'a> {
+    fn new(setup: &'a Setup, cells: &'a [Cell]) -> Option<Self> {
+        // The first of them: the last window of a text may be shorter than it says.
+        let cell = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok())?;
+        let ctx_tok = cell.spec.ctx_tok();
+        let shallow = if setup.flops(ctx_tok).sum() > ALL_LAYERS_FLOP { setup.shallow() } else { None };
+        let at_once = setup.at_once().min(cells.len());
+        // A shorter prompt may have no room for as many examples.
+        let is_fixed = matches!(cell.spec, CellSpec::Shots(_));
+        let lengths = if is_fixed { vec![ctx_tok] } else { lengths(ctx_tok) };
+        let is_part = shallow.is_some() || lengths.len() > 1;
+        let warm_up = (is_part && !is_fixed).then(|| lengths[0].div_ceil(16));
+        let setup = shallow.map_or(Cow::Borrowed(setup), Cow::Owned);
+        Some(Self { setup, cell, at_once, lengths, warm_up })
+    }
+
+    /// How long a prompt of so many tokens takes when as many pass at once as will.
+    fn seconds(&self, ctx_tok: usize) -> Result<f64> {
+        let spec = with_ctx(&self.cell.spec, ctx_tok);
+        let cells = vec![Cell { spec, ..self.cell.clone() }; self.at_once];
+        let mut measures = self.setup.measures()?;
+        let start = Instant::now();
+        self.setup.run(&cells, &mut measures.list(), &AtomicBool::new(false), &mut |_, _| Ok(()))?;
+        Ok(start.elapsed().as_secs_f64() / self.at_once as f64)
     }
 }
 
-fn lengths(whole: usize, flops: Flops) -> Vec<usize> {
-    let long = (whole / 4).max(LONGER_TOK);
-    if flops.sum() <= TRIED_WHOLE_FLOP || long >= whole {
-        vec![whole]
-    } else {
-        vec![long / 4, long]
+fn lengths(ctx_tok: usize) -> Vec<usize> {
+    if ctx_tok <= TRIED_WHOLE_TOK {
+        return vec![ctx_tok];
     }
+    let long = (ctx_tok / 4).max(TRIED_WHOLE_TOK);
+    vec![long / 4, long]
 }
 
 fn with_ctx(spec: &CellSpec, ctx_tok: usize) -> CellSpec {
@@ -113,15 +132,41 @@ fn with_ctx(spec: &CellSpec, ctx_tok: usize) -> CellSpec {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Experiment, Finding};
     use super::*;
 
     #[test]
-    fn a_prompt_is_tried_whole_unless_that_is_much_work() {
-        let flops = |linear| Flops { linear, attention: 0.0 };
-        assert_eq!(lengths(65_536, flops(1e11)), [65_536]);
-        assert_eq!(lengths(65_536, flops(1e12)), [4096, 16_384]);
-        assert_eq!(lengths(2048, flops(1e12)), [256, 1024]);
-        assert_eq!(lengths(1024, flops(1e15)), [1024], "too short for what prompts are made of");
+    fn large_models_are_tried_without_most_of_their_layers_unless_conditions_are_about_these() {
+        let setup = |condition: &str| {
+            let text = format!(
+                "show = \"needle\"\nmodels = [\"transformer\", \"diff\"]\nconditions = [\"{condition}\"]\n\
+                 [grid]\ntask = \"needle\"\nctx_tok = [256]\nsettings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 2\n\
+                 heldout_samples = 0\nseed = 0"
+            );
+            Setup::load(Experiment::parse(&text, "test").unwrap()).unwrap()
+        };
+        let whole = setup("mask(noise)");
+        let shallow = whole.shallow().unwrap();
+        assert!(shallow.models.iter().all(|model| model.transformer.config.layers.len() == 1));
+        let (part, all) = (shallow.flops(256), whole.flops(256));
+        assert!((all.linear / part.linear - 4.0).abs() < 0.01 && (all.attention / part.attention - 4.0).abs() < 0.01);
+        let mut measures = shallow.measures().unwrap();
+        let mut failed = 0;
+        let mut count = |_: &Cell, found: &Finding<'_>| {
+            failed += found.records.iter().filter(|record| record.measure.error.is_some()).count();
+            Ok(())
+        };
+        shallow.run(&whole.grid.cells(), &mut measures.list(), &AtomicBool::new(false), &mut count).unwrap();
+        assert_eq!(failed, 0);
+        assert!(setup("ablate(3.1)").shallow().is_none());
+        assert!(setup("ablate(best:2:share_out)").shallow().is_none());
+    }
+
+    #[test]
+    fn long_prompts_are_tried_at_two_shorter_lengths() {
+        assert_eq!(lengths(4096), [4096]);
+        assert_eq!(lengths(8192), [1024, 4096]);
+        assert_eq!(lengths(65_536), [4096, 16_384]);
     }
 
     #[test]

@@ -196,7 +196,7 @@ fn seconds(setup: &Setup, cells: &[Cell], watch: &mut dyn Watch) -> Result<Optio
         return Ok(None);
     }
     watch.paces();
-    let pace = Pace::measure(setup, cells, &mut setup.measures()?.list())?;
+    let pace = Pace::measure(setup, cells)?;
     Ok(pace.map(|pace| pace.seconds(flops)))
 }
 

@@ -18,6 +18,7 @@ use std::sync::OnceLock;
 const MOST_PROMPTS: usize = 10_000_000;
 
 /// An experiment with all that it names, loaded.
+#[derive(Clone)]
 pub struct Setup {
     /// What was asked for.
     pub experiment: Experiment,
@@ -93,6 +94,22 @@ impl Setup {
         }
         self.add_maps(&mut measures)?;
         Ok(measures)
+    }
+
+    /// The same with the first eighth of every model's layers, to time; nothing where conditions are about heads and layers that
+    /// would not be there.
+    pub(super) fn shallow(&self) -> Option<Self> {
+        let mut shallow = self.clone();
+        for model in &mut shallow.models {
+            let layers = model.transformer.config.layers.len().div_ceil(8);
+            model.transformer = model.transformer.with_layers(layers);
+        }
+        let is_text = matches!(self.grid, Grid::Text(_));
+        let holds = |condition: &Condition, model| {
+            !condition.needs_reference() && shallow.resolver(model).check(condition, is_text).is_ok()
+        };
+        let hold = shallow.models.iter().all(|model| self.conditions.iter().all(|condition| holds(condition, model)));
+        hold.then_some(shallow)
     }
 
     /// How often a bigram may occur in the reference prose and still make AR hits.

@@ -116,6 +116,13 @@ impl Transformer {
         longer
     }
 
+    /// A copy of no more than the first `layers` of its layers: what they cost says what all of them do.
+    pub fn with_layers(&self, layers: usize) -> Self {
+        let mut shallow = self.clone();
+        shallow.config.layers.truncate(layers);
+        shallow
+    }
+
     /// The final normed residual stream of token ids: (B, T, E).
     ///
     /// # Errors
