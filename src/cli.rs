@@ -16,6 +16,7 @@ pub use shared::{
 pub use values::{IndexRange, TokenRange};
 
 use crate::compare::{Correction, FailIf, Field, Replicates, Where, SEED_FOLDERS};
+use crate::device::{DeviceName, Precision};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;
@@ -321,6 +322,12 @@ pub struct TrainArgs {
     /// is fitted over all sizes; may be repeated
     #[arg(long, value_name = "DIR", requires = "summary")]
     pub beside: Vec<PathBuf>,
+    /// What computes: cpu, or with a program that was built for it cuda, cuda:1 and so on, or metal
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
+    pub device: DeviceName,
+    /// Number type of weights and activations; the parameters that are updated have f32, and so has what is measured on the way
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Precision::F32)]
+    pub dtype: Precision,
     /// No progress bars
     #[arg(short, long)]
     pub quiet: bool,

@@ -45,7 +45,7 @@ pub use dense::Dense;
 pub use extras::{ExtraTensor, Extras, LayerSizes, Start};
 pub use fused::Fused;
 pub use means::WrittenSums;
-pub use portable::portable_bytes;
+pub use portable::{kept_bytes, portable_bytes};
 pub use stream::{ResidualProbe, Row, RowProbe, RowSink, Selection, Sighting, Stream};
 pub use tile::TILE;
 pub use trace::Trace;

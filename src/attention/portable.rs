@@ -295,6 +295,14 @@ fn rows_of_tile(heads: usize, t: usize, bytes: usize) -> usize {
     (TILE_BYTES / (bytes * heads * t).max(1)).clamp(1, t.max(1))
 }
 
+/// Tensors of the size of a map of all heads that a backward pass keeps, for one map and for two.
+const KEPT: [usize; 2] = [5, 12];
+
+/// Memory that a layer's maps of one sequence take until the backward pass, in bytes.
+pub fn kept_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {
+    (KEPT[usize::from(maps > 1)] * bytes * heads * t * t) as u64
+}
+
 /// Memory of a tile of `heads` heads of so many maps over `t` keys, in bytes; numbers are computed with as `bytes` each.
 pub fn portable_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {
     (ALIVE[usize::from(maps > 1)] * rows_of_tile(heads, t, bytes) * bytes * heads * t) as u64

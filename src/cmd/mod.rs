@@ -43,7 +43,7 @@ pub fn run(cli: Cli) -> Result<()> {
     check_environment()?;
     // Files have fields, and flags are spoken of only to those who typed some.
     crate::hub::show_downloads(downloads::bar);
-    let is_file = matches!(cli.command, Command::Run(_) | Command::Merge(_) | Command::Train(_));
+    let is_file = matches!(cli.command, Command::Run(_) | Command::Merge(_));
     let name: &str = (&cli.command).into();
     dispatch(cli.command).map_err(|error| match command_line().find_subcommand(name) {
         Some(command) if !is_file => flags::in_flags(error, command),

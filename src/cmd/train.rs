@@ -7,6 +7,7 @@ mod print;
 use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::cli::TrainArgs;
+use crate::device;
 use crate::files;
 use crate::train::{
     check_sizes, summarise, train_runs, write_course, write_summary, Course, Outcome, Size, TrainRun, TrainSpec,
@@ -39,7 +40,8 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
         return sum_up(&spec, args);
     }
     start_threads(None)?;
-    let memory = spec.check_memory(&runs)?;
+    let placement = device::placement(args.device, args.dtype)?;
+    let memory = spec.check_memory(&runs, &placement)?;
     prepare(args)?;
     crate::memory::keep_freed();
     let stop = stop_on_signal()?;
@@ -48,7 +50,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
         crate::say!("{names}: {tokens} tokens each, about {mib} MiB of memory -> {}", args.out().display());
     }
     let bars = Bars::new(&spec, &runs, args.quiet);
-    let outcome = train_runs(&spec, &runs, args.out(), args.resume, &stop, &bars)?;
+    let outcome = train_runs(&spec, &runs, &placement, (args.out(), args.resume), &stop, &bars)?;
     bars.finish();
     match outcome {
         Outcome::Finished => {

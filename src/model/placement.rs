@@ -1,7 +1,7 @@
 //! Where a model runs, and with what numbers.
 
 use crate::ops::{has_kernels_for, wide_type};
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, DeviceLocation, Result, Tensor};
 
 /// The device that weights are put on, and the number type of matrices there, which is that of activations. Vectors (gains,
 /// biases, λ) are few and keep `f32`, or `f64`.
@@ -24,6 +24,16 @@ impl Placement {
     /// Whether the kernels compute there; if not, candle's own ops do.
     pub fn has_kernels(&self) -> bool {
         has_kernels_for(&self.device, self.dtype)
+    }
+
+    /// What computes there, and with what: `cpu f32`.
+    pub fn name(&self) -> String {
+        let device = match self.device.location() {
+            DeviceLocation::Cpu => "cpu",
+            DeviceLocation::Cuda { .. } => "cuda",
+            DeviceLocation::Metal { .. } => "metal",
+        };
+        format!("{device} {}", self.dtype.as_str())
     }
 
     /// Puts a weight there.

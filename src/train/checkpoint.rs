@@ -21,6 +21,9 @@ pub(super) struct Position {
     pub documents: u64,
     /// Tokens trained on.
     pub tokens: usize,
+    /// What computed them, as a [`Placement`](crate::model::Placement) is named; nothing for the kernels of the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Sums of the log line in progress, so that a resumed run logs the same lines.
     pub tally: Tally,
 }

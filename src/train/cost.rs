@@ -1,10 +1,10 @@
 //! The memory of a training run, before it begins.
 
-use super::step::PART_TOK;
+use super::step::{cut, maps_bytes};
 use super::{workers, TrainRun, TrainSpec};
 use crate::bail_usage;
 use crate::memory::{available_bytes, rss_bytes};
-use crate::model::ModelConfig;
+use crate::model::{ModelConfig, Placement};
 use crate::prompt::Tokenizer;
 use anyhow::Result;
 
@@ -23,10 +23,11 @@ impl TrainSpec {
     ///
     /// # Errors
     /// A usage error with the numbers and what to change; those of [`TrainSpec::configs`].
-    pub fn check_memory(&self, runs: &[TrainRun]) -> Result<u64> {
+    pub fn check_memory(&self, runs: &[TrainRun], placement: &Placement) -> Result<u64> {
         let configs = self.configs(Tokenizer::embedded().vocab_size())?;
-        let (at_once, threads_each) = workers(runs);
-        let mut bytes: Vec<f64> = runs.iter().map(|run| self.run_bytes(&configs[run.variant], threads_each)).collect();
+        let (at_once, threads_each) = workers(runs, placement);
+        let of_run = |run: &TrainRun| self.run_bytes(&configs[run.variant], placement, threads_each);
+        let mut bytes: Vec<f64> = runs.iter().map(of_run).collect();
         bytes.sort_by(|a, b| b.total_cmp(a));
         let needed = bytes[..at_once.min(bytes.len())].iter().sum::<f64>() as u64;
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
@@ -41,14 +42,23 @@ impl TrainSpec {
         Ok(rss_bytes().unwrap_or(0).saturating_add(needed))
     }
 
-    /// What one run takes with so many threads.
-    fn run_bytes(&self, config: &ModelConfig, threads: usize) -> f64 {
+    /// What one run takes of the host with so many threads.
+    fn run_bytes(&self, config: &ModelConfig, placement: &Placement, threads: usize) -> f64 {
         let parameters = config.parameters() as f64;
         let of_stage = |ctx_tok: usize, step_tok: usize| {
-            let part_tok = ctx_tok.max(PART_TOK.min(step_tok));
-            let parts = step_tok.div_ceil(part_tok).min(threads) as f64;
+            let (part_tok, at_once) = cut(config, placement, ctx_tok);
+            let part_tok = ctx_tok.max(part_tok.min(step_tok));
+            let parts = step_tok.div_ceil(part_tok).min(at_once.min(threads)) as f64;
+            let graph = match (placement.has_kernels(), placement.device.is_cpu()) {
+                (true, _) => part_bytes(config, part_tok),
+                (false, true) => {
+                    let maps = maps_bytes(config, placement, ctx_tok) * (part_tok / ctx_tok) as u64;
+                    2.0 * part_bytes(config, part_tok) + maps as f64
+                }
+                (false, false) => 0.0, // it is the device's
+            };
             // Every part has gradients of its own until they are added up.
-            parts * (BACKWARD * part_bytes(config, part_tok) + 4.0 * parameters)
+            parts * (BACKWARD * graph + 4.0 * parameters)
         };
         let widest = self.stages.iter().map(|stage| of_stage(stage.ctx_tok, stage.step_tok)).fold(0.0, f64::max);
         ANY_RUN + 4.0 * COPIES * parameters + widest

@@ -23,14 +23,14 @@ pub use data::{Batch, DataSource, Part, TargetKind};
 pub use log::{EvalLine, LogLine};
 pub use scale::{at_sizes, check_sizes, growth, AtSize, Growth, Size};
 pub use spec::*;
-pub use step::{step, tensors, variables, Stepped};
+pub use step::{elsewhere, step, tensors, variables, Stepped};
 pub use summary::{
     contrasts, inside, summarise, write as write_summary, Contrasted, Inside, Level, VariantSummary, INSIDE, LEARNED,
     TIMES,
 };
 pub use watch::LayerLine;
 
-use crate::model::ModelConfig;
+use crate::model::{ModelConfig, Placement};
 use crate::prompt::Tokenizer;
 use anyhow::{Context, Result};
 use run::Trainer;
@@ -94,24 +94,25 @@ pub fn train(
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
-    train_runs(spec, &spec.runs(), out, resume, stop, progress)
+    train_runs(spec, &spec.runs(), &Placement::default(), (out, resume), stop, progress)
 }
 
-/// As [`train`], for some of the runs, each by itself.
+/// As [`train`], for some of the runs, each by itself, computed where `placement` says. Where that is not the kernels of the CPU, runs
+/// take turns.
 ///
 /// # Errors
 /// As [`train`].
 pub fn train_runs(
     spec: &TrainSpec,
     runs: &[TrainRun],
-    out: &Path,
-    resume: bool,
+    placement: &Placement,
+    (out, resume): (&Path, bool),
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
-    let (workers, threads_each) = workers(runs);
-    let whole = Whole { spec, configs, out, resume, stop, threads_each };
+    let (workers, threads_each) = workers(runs, placement);
+    let whole = Whole { spec, configs, placement, out, resume, stop, threads_each };
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
     let work = || {
@@ -128,9 +129,10 @@ pub fn train_runs(
     Ok(if outcomes.contains(&Outcome::Stopped) { Outcome::Stopped } else { Outcome::Finished })
 }
 
-/// As many runs at once as there are threads, and more threads for each if there are fewer.
-fn workers(runs: &[TrainRun]) -> (usize, usize) {
-    let workers = runs.len().clamp(1, rayon::current_num_threads());
+/// As many runs at once as there are threads, and more threads for each if there are fewer; of a device only one.
+fn workers(runs: &[TrainRun], placement: &Placement) -> (usize, usize) {
+    let most = if placement.has_kernels() { rayon::current_num_threads() } else { 1 };
+    let workers = runs.len().clamp(1, most);
     (workers, rayon::current_num_threads() / workers)
 }
 
@@ -138,6 +140,7 @@ fn workers(runs: &[TrainRun]) -> (usize, usize) {
 struct Whole<'a> {
     spec: &'a TrainSpec,
     configs: Vec<ModelConfig>,
+    placement: &'a Placement,
     out: &'a Path,
     resume: bool,
     stop: &'a AtomicBool,
@@ -154,6 +157,7 @@ impl Whole<'_> {
             dir: &self.out.join(&run.name),
             stop: self.stop,
             tokenizer: Tokenizer::embedded(),
+            placement: self.placement,
         };
         // A pool of its own: runs share the machine, not each other's kernels.
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads_each).build()?;

@@ -5,11 +5,12 @@ use super::checkpoint::{self, Position};
 use super::data::DataSource;
 use super::log::{self, EvalLine, LogLine};
 use super::spec::{Stage, TrainSpec};
-use super::step::{detached, step, tensors, trainable};
+use super::step::{detached, elsewhere, step, tensors, trainable};
 use super::watch::{layer_lines, LayerLine};
 use super::{Outcome, Reporter, EVAL_FILE, LAYER_FILE, LOG_FILE};
+use crate::bail_usage;
 use crate::files::replace;
-use crate::model::{Init, ModelConfig, Transformer, Weights, TENSOR_FILE};
+use crate::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use crate::pass::score;
 use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Tokenizer};
 use crate::rng::{prompt_seed, Purpose};
@@ -30,6 +31,8 @@ pub(super) struct Trainer<'a> {
     pub(super) dir: &'a Path,
     pub(super) stop: &'a AtomicBool,
     pub(super) tokenizer: &'a Tokenizer,
+    /// What computes. The parameters are on the host.
+    pub(super) placement: &'a Placement,
 }
 
 /// The moving parts of a run.
@@ -76,7 +79,13 @@ impl Trainer<'_> {
         let model = Transformer::build(self.config, &mut tensors(&vars))?;
         let mut optimizer = AdamW::new(&vars, &self.spec.optimizer);
         let saved = if resume { checkpoint::load(&self.checkpoints(), &mut optimizer)? } else { None };
-        let at = saved.unwrap_or_default();
+        let device = (!self.placement.has_kernels()).then(|| self.placement.name());
+        if let Some(before) = saved.as_ref().filter(|saved| saved.device != device) {
+            let name = |device: &Option<String>| device.clone().unwrap_or_else(|| Placement::default().name());
+            let (dir, before) = (self.dir.display(), name(&before.device));
+            bail_usage!("--resume: {dir} was trained on {before}; this is {}", name(&device));
+        }
+        let at = saved.unwrap_or(Position { device, ..Position::default() });
         Ok(Session {
             run: self,
             _lock: lock,
@@ -174,7 +183,12 @@ impl Session<'_> {
         let (spec, watch) = (self.run.spec, &self.run.spec.watch);
         let batch = self.data.batch(stage, &spec.loss, self.at.documents)?;
         let rate = spec.rate_at(self.at.tokens);
-        let done = step(&self.model, &mut self.optimizer, &batch, rate)?;
+        let placement = self.run.placement;
+        let done = if placement.has_kernels() {
+            step(&self.model, &mut self.optimizer, &batch, rate)?
+        } else {
+            step(&elsewhere(self.run.config, &self.vars, placement)?, &mut self.optimizer, &batch, rate)?
+        };
         self.at.tally.add(&batch, &done.scores, done.loss_nats, done.grad_norm);
         let before = self.at.tokens;
         self.at.tokens += stage.step_tok;

@@ -2,9 +2,9 @@
 
 use super::adamw::{AdamW, Gradients};
 use super::data::{Batch, Part};
-use crate::attention::Fused;
-use crate::model::{ModelConfig, Transformer, Weights};
-use crate::ops::{cross_entropy, numbers, TokenScores};
+use crate::attention::{kept_bytes, Fused};
+use crate::model::{ModelConfig, Placement, Transformer, Weights};
+use crate::ops::{cross_entropy, numbers, wide_type, TokenScores};
 use anyhow::Result;
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
@@ -29,15 +29,43 @@ pub fn tensors(vars: &BTreeMap<String, Var>) -> Weights {
     Weights::new(vars.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())), "parameters")
 }
 
+/// The model on another device or with another number type than its parameters: copies, through which gradients find their way
+/// back. They do not follow updates.
+///
+/// # Errors
+/// If the device has no room for them.
+pub fn elsewhere(config: &ModelConfig, vars: &BTreeMap<String, Var>, placement: &Placement) -> Result<Transformer> {
+    Transformer::build(config, &mut tensors(vars).placed(placement))
+}
+
 /// Copies that record nothing.
 pub(super) fn detached(vars: &BTreeMap<String, Var>) -> Result<Weights> {
     let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.as_detached_tensor().copy()?));
     Ok(Weights::new(vars.iter().map(copy).collect::<Result<Vec<(String, Tensor)>>>()?, "parameters"))
 }
 
-/// Tokens that are worked on at once. A step's sequences are independent of each other, and what few of them leave behind for
+/// Tokens that are worked on at once where the kernels compute. A step's sequences are independent of each other, and what few of them leave behind for
 /// their backward pass takes less memory, of which more stays in the caches.
 pub(super) const PART_TOK: usize = 1024;
+
+/// Memory that candle's own ops may take for the attention maps of a part, in bytes; one sequence has to have room.
+const MAPS_BYTES: u64 = 8 << 30;
+
+/// How a step over sequences of `ctx_tok` tokens is cut: tokens of a part, and parts at once.
+pub(super) fn cut(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -> (usize, usize) {
+    if placement.has_kernels() {
+        return (PART_TOK, rayon::current_num_threads());
+    }
+    // A device is busy with one part, the larger the better.
+    let sequences = MAPS_BYTES / maps_bytes(config, placement, ctx_tok).max(1);
+    (ctx_tok * sequences.max(1) as usize, 1)
+}
+
+/// Attention maps of a sequence that candle's own ops keep for the backward pass, of all layers, in bytes.
+pub(super) fn maps_bytes(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -> u64 {
+    let (wiring, bytes) = (config.wiring(), wide_type(placement.dtype).size_in_bytes());
+    config.layers.len() as u64 * kept_bytes(wiring.heads(), wiring.maps(), ctx_tok, bytes)
+}
 
 /// What a step leaves to be logged.
 pub struct Stepped {
@@ -58,9 +86,10 @@ pub struct Stepped {
 pub fn step(model: &Transformer, optimizer: &mut AdamW, batch: &Batch, rate: f64) -> Result<Stepped> {
     let total = sum(&batch.weights);
     let (mut value, mut scores, mut gradients) = (0.0, Vec::with_capacity(batch.targets.len()), Gradients::new());
-    let parts: Vec<Part> = batch.parts(PART_TOK).collect();
-    // As many at once as there are threads; added up in order, so that the sum does not depend on how many that is.
-    for parts in parts.chunks(rayon::current_num_threads()) {
+    let (part_tok, at_once) = cut(&model.config, &model.placement, batch.inputs.first().map_or(0, Vec::len));
+    let parts: Vec<Part> = batch.parts(part_tok).collect();
+    // Added up in order, so that the sum does not depend on how many pass at once.
+    for parts in parts.chunks(at_once) {
         let done: Vec<_> = parts.par_iter().map(|part| backward(model, part, sum(part.weights) / total)).collect();
         for done in done {
             let (loss, part_scores, grads) = done?;

@@ -204,5 +204,10 @@ fn devices_that_are_not_there_are_usage_errors_that_say_how_to_have_them() {
         scratch.refuses(&of(&["--device", "metal"]), &["--device metal", "cargo build --release --features metal"]);
     }
     scratch.refuses(&of(&["--dtype", "f16"]), &["f16", "f32, bf16, f64"]);
+    scratch.write("spec.toml", crate::train::SPEC);
+    if !cfg!(feature = "cuda") {
+        let train = ["train", "spec.toml", "--out", "run", "--device", "cuda"];
+        scratch.refuses(&train, &["--device cuda:0", "cargo build --release --features cuda"]);
+    }
     assert!(!scratch.path("run").exists());
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{Scratch, StopAfter};
 use difftool::attention::VariantName;
-use difftool::model::{ModelConfig, Weights, TENSOR_FILE};
+use difftool::model::{ModelConfig, Placement, Weights, TENSOR_FILE};
 use difftool::prompt::Tokenizer;
 use difftool::train::*;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ fn spec() -> TrainSpec {
 
 fn run(runs: &[TrainRun], out: &Path, resume: bool, steps: usize) -> Outcome {
     let stop = AtomicBool::new(false);
-    train_runs(&spec(), runs, out, resume, &stop, &StopAfter::new(steps, &stop)).unwrap()
+    train_runs(&spec(), runs, &Placement::default(), (out, resume), &stop, &StopAfter::new(steps, &stop)).unwrap()
 }
 
 /// Everything a run leaves, without the column of speeds.
@@ -195,7 +195,9 @@ fn a_study_at_several_sizes_has_a_slope_for_every_seed() {
         let spec: TrainSpec = toml::from_str(text).unwrap();
         let (out, stop) = (folder.path().join(name), AtomicBool::new(false));
         let runs = if name == "other" { &spec.runs()[..1] } else { &spec.runs()[..] };
-        let outcome = train_runs(&spec, runs, &out, false, &stop, &StopAfter::new(usize::MAX, &stop)).unwrap();
+        let outcome =
+            train_runs(&spec, runs, &Placement::default(), (&out, false), &stop, &StopAfter::new(usize::MAX, &stop))
+                .unwrap();
         assert_eq!(outcome, Outcome::Finished);
         std::fs::write(out.join("spec.toml"), text).unwrap();
     }

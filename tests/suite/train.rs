@@ -183,13 +183,8 @@ fn a_step_in_candles_ops_has_the_loss_the_gradients_and_the_update_of_a_step_of_
         let label = format!("{} with {} key heads", config.layout(), config.kv_heads);
         let batch = random_batch(config.vocab, 3, 33);
         let stepped = |dtype: DType| {
-            let vars: BTreeMap<String, Var> = variables(&config, 1)
-                .unwrap()
-                .into_iter()
-                .map(|(name, var)| (name, Var::from_tensor(&var.to_dtype(dtype).unwrap()).unwrap()))
-                .collect();
-            let placement = Placement { device: Device::Cpu, dtype };
-            let model = Transformer::build(&config, &mut tensors(&vars).placed(&placement)).unwrap();
+            let vars = variables(&config, 1).unwrap();
+            let model = elsewhere(&config, &vars, &Placement { device: Device::Cpu, dtype }).unwrap();
             let mut optimizer = AdamW::new(&vars, &spec().optimizer);
             let done = step(&model, &mut optimizer, &batch, 1e-3).unwrap();
             (done, vars)
@@ -204,11 +199,39 @@ fn a_step_in_candles_ops_has_the_loss_the_gradients_and_the_update_of_a_step_of_
         }
         // Adam divides by the gradient: where that is next to nothing, its sign is rounding.
         for ((name, want), gradient) in kernels.iter().zip(&want.gradients) {
-            let (got, want) = (values(&candle[name].to_dtype(DType::F32).unwrap()), values(want));
+            let (got, want) = (values(&candle[name]), values(want));
             let steady = gradient.iter().map(|g| g.abs() > 1e-4);
             let far = got.iter().zip(&want).zip(steady).filter(|((a, b), steady)| *steady && (*a - *b).abs() > 1e-5);
             assert_eq!(far.count(), 0, "{label}: {name}");
         }
+        let (coarse, _) = stepped(DType::BF16);
+        assert!((coarse.loss_nats - want.loss_nats).abs() < 0.02, "{label}: {} in bf16", coarse.loss_nats);
+        assert!((coarse.grad_norm / want.grad_norm - 1.0).abs() < 0.05, "{label}: {} in bf16", coarse.grad_norm);
+    }
+}
+
+#[test]
+fn a_run_in_candles_ops_learns_what_one_of_the_kernels_does_and_is_resumed_with_the_same_numbers_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let of = |dtype: DType, name: &str, resume: bool, steps: usize| {
+        let (stop, placement) = (AtomicBool::new(false), Placement { device: Device::Cpu, dtype });
+        let out = (home.path().join(name), resume);
+        let progress = StopAfter::new(steps, &stop);
+        train_runs(&spec(), &spec().runs(), &placement, (&out.0, out.1), &stop, &progress)
+    };
+    assert_eq!(of(DType::F32, "kernels", false, usize::MAX).unwrap(), Outcome::Finished);
+    assert_eq!(of(DType::F64, "candle", false, usize::MAX).unwrap(), Outcome::Finished);
+    assert_eq!(of(DType::F64, "stopped", false, 7).unwrap(), Outcome::Stopped);
+    let error = of(DType::F32, "stopped", true, usize::MAX).unwrap_err();
+    assert_eq!(exit_code(&error), 2);
+    assert!(format!("{error:#}").contains("was trained on cpu f64; this is cpu f32"), "{error:#}");
+    assert_eq!(of(DType::F64, "stopped", true, usize::MAX).unwrap(), Outcome::Finished);
+    for variant in ["transformer", "diff"] {
+        let folder = |name: &str| home.path().join(name).join(variant);
+        assert!(bytes(&folder("candle"), TENSOR_FILE) == bytes(&folder("stopped"), TENSOR_FILE), "{variant}");
+        let loss = |name: &str| -> f64 { lines(&folder(name).join(LOG_FILE)).last().unwrap()[3].parse().unwrap() };
+        let (got, want) = (loss("candle"), loss("kernels"));
+        assert!((got - want).abs() < 1e-2 * want, "{variant}: a loss of {got} instead of {want}");
     }
 }
 
