@@ -25,6 +25,9 @@ const TILE_BYTES: usize = 64 << 20;
 /// Tensors of that size that are alive at once, for one map and for two.
 const ALIVE: [usize; 2] = [4, 6];
 
+/// Tensors of the size of a map of all heads that a backward pass keeps, for one map and for two.
+const KEPT: [usize; 2] = [5, 12];
+
 /// One layer as candle's ops read it. Tensors have the number type that sums are taken in.
 pub(super) struct Portable<'a> {
     /// scale * Q of every map: (B, H, T, d).
@@ -294,9 +297,6 @@ fn rounded(logits: &Tensor, step: &Tensor, counted: &Tensor) -> Result<Tensor> {
 fn rows_of_tile(heads: usize, t: usize, bytes: usize) -> usize {
     (TILE_BYTES / (bytes * heads * t).max(1)).clamp(1, t.max(1))
 }
-
-/// Tensors of the size of a map of all heads that a backward pass keeps, for one map and for two.
-const KEPT: [usize; 2] = [5, 12];
 
 /// Memory that a layer's maps of one sequence take until the backward pass, in bytes.
 pub fn kept_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {

@@ -91,7 +91,7 @@ fn list(experiment: Experiment, how: &How) -> Result<()> {
     let setup = Setup::load(experiment)?;
     let cells = cells_of(setup.grid.cells(), how.part.shard);
     let mib = setup.check(&cells, &setup.measures()?.list())? / (1 << 20);
-    let Some(pace) = Pace::measure(&setup, &cells)? else {
+    let Some(pace) = Pace::measure(&setup, &cells, f64::INFINITY)? else {
         bail_usage!("no prompt belongs to this shard");
     };
     let kinds: Vec<Kind> = cells

@@ -50,7 +50,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
         crate::say!("{names}: {tokens} tokens each, about {mib} MiB of memory -> {}", args.out().display());
     }
     let bars = Bars::new(&spec, &runs, args.quiet);
-    let outcome = train_runs(&spec, &runs, &placement, (args.out(), args.resume), &stop, &bars)?;
+    let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &bars)?;
     bars.finish();
     match outcome {
         Outcome::Finished => {

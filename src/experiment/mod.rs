@@ -90,9 +90,7 @@ impl Setup {
                 bail_usage!("`ctx_tok` {longest}: {} was trained for at most {limit} tokens", model.name);
             }
             check_selection(&self.experiment.select, model)?;
-            for condition in &self.conditions {
-                self.resolver(model).check(condition, matches!(self.grid, Grid::Text(_)))?;
-            }
+            self.check_conditions(model)?;
             if matches!(self.grid, Grid::Text(_)) && model.info.chat_template_sha256.is_some() {
                 bail_usage!("`chat_template`: it is for needle prompts, and plain text is not put into it");
             }

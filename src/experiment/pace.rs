@@ -15,6 +15,9 @@ const TRIED_WHOLE_TOK: usize = 4096;
 /// Up to so many operations it passes all layers of the models, otherwise the first eighth of them.
 const ALL_LAYERS_FLOP: f64 = 3e11;
 
+/// The prompt that warms up has a sixteenth of the tokens, but this many at least: fewer would not hold what prompts are made of.
+const WARM_UP_TOK: usize = 256;
+
 /// Seconds that an operation adds to a run, for all models, conditions and measures together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
@@ -26,12 +29,12 @@ pub struct Pace {
 
 impl Pace {
     /// Measures it on prompts like the longest of `cells`, so many at once as will be, because passes at once slow each other
-    /// down; nothing without cells.
+    /// down; nothing without cells, or if that takes more than `most_flop` operations.
     ///
     /// # Errors
     /// If the prompts cannot be run.
-    pub fn measure(setup: &Setup, cells: &[Cell]) -> Result<Option<Self>> {
-        let Some(trial) = Trial::new(setup, cells) else { return Ok(None) };
+    pub fn measure(setup: &Setup, cells: &[Cell], most_flop: f64) -> Result<Option<Self>> {
+        let Some(trial) = Trial::new(setup, cells).filter(|trial| trial.flop() <= most_flop) else { return Ok(None) };
         if let Some(ctx_tok) = trial.warm_up {
             trial.seconds(ctx_tok)?;
         }
@@ -41,14 +44,6 @@ impl Pace {
             [short, long] => Some(Self::of_two([short, long])),
             _ => known.first().map(|&(flops, seconds)| Self::of_one(flops, seconds)),
         })
-    }
-
-    /// Operations of the prompts that [`Pace::measure`] runs.
-    pub fn trial_flop(setup: &Setup, cells: &[Cell]) -> f64 {
-        let Some(trial) = Trial::new(setup, cells) else { return 0.0 };
-        let once: f64 =
-            trial.lengths.iter().chain(&trial.warm_up).map(|&ctx_tok| trial.setup.flops(ctx_tok).sum()).sum();
-        trial.at_once as f64 * once
     }
 
     fn of_one(flops: Flops, seconds: f64) -> Self {
@@ -96,9 +91,15 @@ impl<'a> Trial<'a> {
         let is_fixed = matches!(cell.spec, CellSpec::Shots(_));
         let lengths = if is_fixed { vec![ctx_tok] } else { lengths(ctx_tok) };
         let is_part = shallow.is_some() || lengths.len() > 1;
-        let warm_up = (is_part && !is_fixed).then(|| lengths[0].div_ceil(16));
+        let warm_up = (is_part && !is_fixed).then(|| (ctx_tok / 16).clamp(WARM_UP_TOK.min(ctx_tok), ctx_tok));
         let setup = shallow.map_or(Cow::Borrowed(setup), Cow::Owned);
         Some(Self { setup, cell, at_once, lengths, warm_up })
+    }
+
+    /// Operations of all its prompts.
+    fn flop(&self) -> f64 {
+        let once: f64 = self.lengths.iter().chain(&self.warm_up).map(|&ctx_tok| self.setup.flops(ctx_tok).sum()).sum();
+        self.at_once as f64 * once
     }
 
     /// How long a prompt of so many tokens takes when as many pass at once as will.

@@ -191,12 +191,11 @@ fn check_part(experiment: &Experiment, part: &Part) -> Result<()> {
 /// a good part of theirs.
 fn seconds(setup: &Setup, cells: &[Cell], watch: &mut dyn Watch) -> Result<Option<f64>> {
     let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + setup.flops(cell.spec.ctx_tok()));
-    let is_short = flops.sum() < WORTH_PACING_FLOP;
-    if is_short || setup.experiment.show.is_of_maps() || Pace::trial_flop(setup, cells) > PACING_SHARE * flops.sum() {
+    if flops.sum() < WORTH_PACING_FLOP || setup.experiment.show.is_of_maps() {
         return Ok(None);
     }
     watch.paces();
-    let pace = Pace::measure(setup, cells)?;
+    let pace = Pace::measure(setup, cells, PACING_SHARE * flops.sum())?;
     Ok(pace.map(|pace| pace.seconds(flops)))
 }
 

@@ -104,12 +104,15 @@ impl Setup {
             let layers = model.transformer.config.layers.len().div_ceil(8);
             model.transformer = model.transformer.with_layers(layers);
         }
+        let is_whole = self.conditions.iter().all(|condition| !condition.needs_reference())
+            && shallow.models.iter().all(|model| shallow.check_conditions(model).is_ok());
+        is_whole.then_some(shallow)
+    }
+
+    /// Whether a model has what the conditions name.
+    pub(super) fn check_conditions(&self, model: &Model) -> Result<()> {
         let is_text = matches!(self.grid, Grid::Text(_));
-        let holds = |condition: &Condition, model| {
-            !condition.needs_reference() && shallow.resolver(model).check(condition, is_text).is_ok()
-        };
-        let hold = shallow.models.iter().all(|model| self.conditions.iter().all(|condition| holds(condition, model)));
-        hold.then_some(shallow)
+        self.conditions.iter().try_for_each(|condition| self.resolver(model).check(condition, is_text))
     }
 
     /// How often a bigram may occur in the reference prose and still make AR hits.

@@ -94,7 +94,7 @@ pub fn train(
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
-    train_runs(spec, &spec.runs(), &Placement::default(), (out, resume), stop, progress)
+    train_runs(spec, &spec.runs(), out, resume, &Placement::default(), stop, progress)
 }
 
 /// As [`train`], for some of the runs, each by itself, computed where `placement` says. Where that is not the kernels of the CPU, runs
@@ -105,14 +105,15 @@ pub fn train(
 pub fn train_runs(
     spec: &TrainSpec,
     runs: &[TrainRun],
+    out: &Path,
+    resume: bool,
     placement: &Placement,
-    (out, resume): (&Path, bool),
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
     let (workers, threads_each) = workers(runs, placement);
-    let whole = Whole { spec, configs, placement, out, resume, stop, threads_each };
+    let whole = Whole { spec, configs, out, resume, placement, stop, threads_each };
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
     let work = || {
@@ -140,9 +141,9 @@ fn workers(runs: &[TrainRun], placement: &Placement) -> (usize, usize) {
 struct Whole<'a> {
     spec: &'a TrainSpec,
     configs: Vec<ModelConfig>,
-    placement: &'a Placement,
     out: &'a Path,
     resume: bool,
+    placement: &'a Placement,
     stop: &'a AtomicBool,
     threads_each: usize,
 }

@@ -80,10 +80,9 @@ impl Trainer<'_> {
         let mut optimizer = AdamW::new(&vars, &self.spec.optimizer);
         let saved = if resume { checkpoint::load(&self.checkpoints(), &mut optimizer)? } else { None };
         let device = (!self.placement.has_kernels()).then(|| self.placement.name());
-        if let Some(before) = saved.as_ref().filter(|saved| saved.device != device) {
-            let name = |device: &Option<String>| device.clone().unwrap_or_else(|| Placement::default().name());
-            let (dir, before) = (self.dir.display(), name(&before.device));
-            bail_usage!("--resume: {dir} was trained on {before}; this is {}", name(&device));
+        if let Some(Position { device: before, .. }) = saved.as_ref().filter(|saved| saved.device != device) {
+            let before = before.clone().unwrap_or_else(|| Placement::default().name());
+            bail_usage!("--resume: {} was trained on {before}; this is {}", self.dir.display(), self.placement.name());
         }
         let at = saved.unwrap_or(Position { device, ..Position::default() });
         Ok(Session {

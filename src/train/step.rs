@@ -44,9 +44,9 @@ pub(super) fn detached(vars: &BTreeMap<String, Var>) -> Result<Weights> {
     Ok(Weights::new(vars.iter().map(copy).collect::<Result<Vec<(String, Tensor)>>>()?, "parameters"))
 }
 
-/// Tokens that are worked on at once where the kernels compute. A step's sequences are independent of each other, and what few of them leave behind for
-/// their backward pass takes less memory, of which more stays in the caches.
-pub(super) const PART_TOK: usize = 1024;
+/// Tokens that are worked on at once where the kernels compute. A step's sequences are independent of each other, and what few
+/// of them leave behind for their backward pass takes less memory, of which more stays in the caches.
+const PART_TOK: usize = 1024;
 
 /// Memory that candle's own ops may take for the attention maps of a part, in bytes; one sequence has to have room.
 const MAPS_BYTES: u64 = 8 << 30;

@@ -64,11 +64,6 @@ impl Scratch {
     fn tokens(&self, run: &str) -> Vec<Token> {
         csv::Reader::from_path(self.path(run).join("tokens.csv")).unwrap().deserialize().map(Result::unwrap).collect()
     }
-
-    #[track_caller]
-    fn refuses(&self, args: &[&str], code: i32, words: &str) {
-        self.fails(args, code, &[words]);
-    }
 }
 
 common::is_scratch!(Scratch);
@@ -148,16 +143,16 @@ fn ids_that_cannot_be_scored_are_refused_with_their_file_and_line() {
         ("7\n", "ids.txt has 1 token; it takes 2"),
     ] {
         scratch.write("ids.txt", text);
-        scratch.refuses(&LLAMA, 2, words);
+        scratch.fails(&LLAMA, 2, &[words]);
     }
     scratch.write("ids.txt", "1 2 3 4 5 6 7 8");
-    scratch.refuses(
+    scratch.fails(
         &[&LLAMA[..], &["--ctx", "4", "--stride", "4"]].concat(),
         2,
-        "windows of 4 tokens can slide by 1 to 3",
+        &["windows of 4 tokens can slide by 1 to 3"],
     );
-    scratch.refuses(&[&LLAMA[..], &["--text", "ids.txt"]].concat(), 2, "cannot be used with");
-    scratch.refuses(&["nll", "--ids", "nowhere.txt", "--model", "./llama"], 2, "nowhere.txt");
+    scratch.fails(&[&LLAMA[..], &["--text", "ids.txt"]].concat(), 2, &["cannot be used with"]);
+    scratch.fails(&["nll", "--ids", "nowhere.txt", "--model", "./llama"], 2, &["nowhere.txt"]);
     assert!(!scratch.path("runs").exists(), "nothing was begun");
 }
 
@@ -165,15 +160,15 @@ fn ids_that_cannot_be_scored_are_refused_with_their_file_and_line() {
 fn a_text_needs_a_tokenizer_and_two_tokens() {
     let (scratch, ..) = Scratch::with_llama();
     scratch.write("text.txt", "The river is wide here.");
-    scratch.refuses(&["nll", "--text", "text.txt", "--model", "./llama"], 1, "tokenizer.json");
-    scratch.refuses(&["nll", "--model", "./llama"], 1, "tokenizer.json");
+    scratch.fails(&["nll", "--text", "text.txt", "--model", "./llama"], 1, &["tokenizer.json"]);
+    scratch.fails(&["nll", "--model", "./llama"], 1, &["tokenizer.json"]);
     let scratch = Scratch::with_models();
     scratch.write("one.txt", "a");
     scratch.write("empty.txt", " \n");
-    scratch.refuses(&[&BOTH[..], &["--text", "one.txt"]].concat(), 2, "one.txt has 1 token; it takes 2");
-    scratch.refuses(&[&BOTH[..], &["--text", "empty.txt"]].concat(), 2, "empty.txt holds no token");
-    scratch.refuses(&[&BOTH[..], &["--stride", "100"]].concat(), 2, "--stride 100: only a text of yours");
-    scratch.refuses(&[&BOTH[..], &["--ctx", "1k..2k:1k"]].concat(), 2, "--ctx: nll pools windows of one length");
+    scratch.fails(&[&BOTH[..], &["--text", "one.txt"]].concat(), 2, &["one.txt has 1 token; it takes 2"]);
+    scratch.fails(&[&BOTH[..], &["--text", "empty.txt"]].concat(), 2, &["empty.txt holds no token"]);
+    scratch.fails(&[&BOTH[..], &["--stride", "100"]].concat(), 2, &["--stride 100: only a text of yours"]);
+    scratch.fails(&[&BOTH[..], &["--ctx", "1k..2k:1k"]].concat(), 2, &["--ctx: nll pools windows of one length"]);
 }
 
 #[test]
@@ -225,7 +220,7 @@ fn the_beginning_of_a_window_counts_by_position_only() {
     let kept: Vec<f64> = of_model(scratch.tokens("some")).map(|token| token.nll_nats).collect();
     let mean = kept.iter().sum::<f64>() / kept.len() as f64;
     assert!((some["nll"][0]["nll_nats"].as_f64().unwrap() - mean).abs() < 1e-4);
-    scratch.refuses(&[&BOTH[..], &["--ctx", "64", "--skip", "64"]].concat(), 2, "--skip 64 leaves nothing");
+    scratch.fails(&[&BOTH[..], &["--ctx", "64", "--skip", "64"]].concat(), 2, &["--skip 64 leaves nothing"]);
 }
 
 #[test]
@@ -245,9 +240,9 @@ fn its_runs_can_be_compared_reported_and_made_from_files() {
         "{stdout}"
     );
     scratch.write("two.toml", &file.replace("[64]", "[64, 128]"));
-    scratch.refuses(&["run", "two.toml"], 2, "windows of one length");
+    scratch.fails(&["run", "two.toml"], 2, &["windows of one length"]);
     scratch.write("none.toml", &file.replace("show", "measures = [\"shape\"]\nshow"));
-    scratch.refuses(&["run", "none.toml"], 2, "needs the measure \"nll\"");
+    scratch.fails(&["run", "none.toml"], 2, &["needs the measure \"nll\""]);
     scratch.write("texts.toml", &file.replace("show", "text = \"a\"\nids = \"b\"\nshow"));
-    scratch.refuses(&["run", "texts.toml"], 2, "`text` and `ids` are two texts");
+    scratch.fails(&["run", "texts.toml"], 2, &["`text` and `ids` are two texts"]);
 }

@@ -69,11 +69,6 @@ impl Scratch {
         let prompts = |run: &str| Manifest::read(&self.path(run).join("manifest.json")).unwrap().prompts_sha256;
         assert_eq!(prompts(a), prompts(b));
     }
-
-    #[track_caller]
-    fn refuses(&self, args: &[&str], code: i32, words: &str) {
-        self.fails(args, code, &[words]);
-    }
 }
 
 common::is_scratch!(Scratch);
@@ -156,7 +151,7 @@ fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it could be killed");
         std::thread::yield_now();
     }
-    scratch.refuses(&["run", "--resume", "killed"], 1, "another process is writing into killed");
+    scratch.fails(&["run", "--resume", "killed"], 1, &["another process is writing into killed"]);
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!scratch.path("killed/manifest.json").exists(), "it was too quick to be killed");
@@ -173,7 +168,7 @@ fn a_finished_run_is_left_as_it_is() {
     let before = scratch.read("run/manifest.json");
     scratch.run(&NEEDLE, &["--resume", "run"]);
     scratch.command(&["run", "-q", "--resume", "run"]).assert().success();
-    scratch.refuses(&["run", "--resume", "run", "--shard", "1/2"], 2, "holds no shard, shard 1/2 is asked for");
+    scratch.fails(&["run", "--resume", "run", "--shard", "1/2"], 2, &["holds no shard, shard 1/2 is asked for"]);
     assert_eq!(scratch.read("run/manifest.json"), before);
 }
 
@@ -184,13 +179,13 @@ fn a_run_is_resumed_only_as_what_it_was() {
     kill(&scratch.path("whole"), &scratch.path("killed"), 0.5, 0.5);
     let models = ["--model", "./transformer", "--model", "./diff", "-q", "--resume", "killed"];
     let other_seed: Vec<&str> = NEEDLE.iter().chain(&models).copied().chain(["--seed", "3"]).collect();
-    scratch.refuses(&other_seed, 2, "has `seed = 0` where `seed = 3` is asked for");
+    scratch.fails(&other_seed, 2, &["has `seed = 0` where `seed = 3` is asked for"]);
     let shard: Vec<&str> = NEEDLE.iter().chain(&models).copied().chain(["--shard", "2/2"]).collect();
-    scratch.refuses(&shard, 2, "is not what comes next");
+    scratch.fails(&shard, 2, &["is not what comes next"]);
     tiny_model(&scratch.path("diff"), "diff-v2");
     let same: Vec<&str> = NEEDLE.iter().chain(&models).copied().collect();
-    scratch.refuses(&same, 2, "other weights");
-    scratch.refuses(&["run", "--resume", "nowhere"], 2, "nowhere");
+    scratch.fails(&same, 2, &["other weights"]);
+    scratch.fails(&["run", "--resume", "nowhere"], 2, &["nowhere"]);
 }
 
 #[test]
@@ -203,10 +198,10 @@ fn shards_that_are_not_one_experiment_are_not_merged() {
     ] {
         scratch.run(&NEEDLE, &[&args[..], &["--out", folder]].concat());
     }
-    scratch.refuses(&["merge", "a", "b", "--out", "m1"], 2, "2 of 8 cells are missing, the first is 2");
-    scratch.refuses(&["merge", "a", "b", "a", "--out", "m2"], 2, "both hold cell 0");
-    scratch.refuses(&["merge", "a", "b", "other", "--out", "m3"], 2, "is another experiment");
-    scratch.refuses(&["merge", "a", "nowhere", "--out", "m4"], 2, "nowhere");
+    scratch.fails(&["merge", "a", "b", "--out", "m1"], 2, &["2 of 8 cells are missing, the first is 2"]);
+    scratch.fails(&["merge", "a", "b", "a", "--out", "m2"], 2, &["both hold cell 0"]);
+    scratch.fails(&["merge", "a", "b", "other", "--out", "m3"], 2, &["is another experiment"]);
+    scratch.fails(&["merge", "a", "nowhere", "--out", "m4"], 2, &["nowhere"]);
     assert!(!scratch.path("m1/results.csv").exists());
 }
 
@@ -224,8 +219,8 @@ fn data_that_were_changed_are_neither_resumed_nor_merged() {
             bytes[400] ^= 1;
             fs::write(path, bytes).unwrap();
         }
-        scratch.refuses(&["run", "--resume", "killed"], 1, "is not what was written");
-        scratch.refuses(&["merge", "a", "b", "--out", "merged"], 1, "is not what was written");
+        scratch.fails(&["run", "--resume", "killed"], 1, &["is not what was written"]);
+        scratch.fails(&["merge", "a", "b", "--out", "merged"], 1, &["is not what was written"]);
         assert!(!scratch.path("merged/manifest.json").exists());
     }
 }
@@ -292,8 +287,8 @@ fn an_experiment_file_combines_measures_and_checks_what_it_expects() {
     }
     let stricter = EXPERIMENT.replace("at_most = 0.5", "at_least = 0.5");
     fs::write(scratch.path("y.toml"), stricter).unwrap();
-    scratch.refuses(&["run", "y.toml", "--verify", "--out", "small"], 3, "exact of ./diff at least 0.5: found 0");
-    scratch.refuses(&["run", "--resume", "small"], 3, "exact of ./diff at least 0.5: found 0");
+    scratch.fails(&["run", "y.toml", "--verify", "--out", "small"], 3, &["exact of ./diff at least 0.5: found 0"]);
+    scratch.fails(&["run", "--resume", "small"], 3, &["exact of ./diff at least 0.5: found 0"]);
     let rows = |run: &str| scratch.read(&format!("{run}/cells.csv")).iter().filter(|&&byte| byte == b'\n').count();
     assert_eq!((rows("run"), rows("small")), (1 + 8, 1 + 4));
 }
@@ -302,25 +297,21 @@ fn an_experiment_file_combines_measures_and_checks_what_it_expects() {
 fn an_experiment_is_listed_and_tried_without_running() {
     let scratch = Scratch::new();
     fs::write(scratch.path("x.toml"), EXPERIMENT).unwrap();
-    let stdout = |args: &[&str]| {
-        let output = scratch.command(args).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let list = stdout(&["run", "x.toml", "--list"]);
+    let list = scratch.stdout(&["run", "x.toml", "--list"]);
     assert!(list.contains("8 prompts, about") && list.contains("0-3") && list.contains("4-7"), "{list}");
     assert!(list.trim_end().ends_with("MiB of memory"), "{list}");
-    assert!(stdout(&["run", "x.toml", "--dry-run"]).starts_with("can run: 8 prompts on ./transformer, ./diff"));
+    assert!(scratch.stdout(&["run", "x.toml", "--dry-run"]).starts_with("can run: 8 prompts on ./transformer, ./diff"));
     for flag in ["--list", "--dry-run"] {
-        let json: serde_json::Value = serde_json::from_str(&stdout(&["run", "x.toml", flag, "--json"])).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&scratch.stdout(&["run", "x.toml", flag, "--json"])).unwrap();
         assert_eq!(json["cells"], 8, "{flag}");
     }
     assert!(!scratch.path("runs").exists());
     let typo = EXPERIMENT.replace("seed = 0", "sed = 0");
     fs::write(scratch.path("typo.toml"), typo).unwrap();
-    scratch.refuses(&["run", "typo.toml"], 2, "typo.toml, line");
-    scratch.refuses(&["run", "nowhere.toml"], 2, "nowhere.toml");
-    scratch.refuses(&["run"], 2, "FILE");
+    scratch.fails(&["run", "typo.toml"], 2, &["typo.toml, line"]);
+    scratch.fails(&["run", "nowhere.toml"], 2, &["nowhere.toml"]);
+    scratch.fails(&["run"], 2, &["FILE"]);
 }
 
 #[test]

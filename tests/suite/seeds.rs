@@ -50,7 +50,7 @@ fn spec() -> TrainSpec {
 
 fn run(runs: &[TrainRun], out: &Path, resume: bool, steps: usize) -> Outcome {
     let stop = AtomicBool::new(false);
-    train_runs(&spec(), runs, &Placement::default(), (out, resume), &stop, &StopAfter::new(steps, &stop)).unwrap()
+    train_runs(&spec(), runs, out, resume, &Placement::default(), &stop, &StopAfter::new(steps, &stop)).unwrap()
 }
 
 /// Everything a run leaves, without the column of speeds.
@@ -196,7 +196,7 @@ fn a_study_at_several_sizes_has_a_slope_for_every_seed() {
         let (out, stop) = (folder.path().join(name), AtomicBool::new(false));
         let runs = if name == "other" { &spec.runs()[..1] } else { &spec.runs()[..] };
         let outcome =
-            train_runs(&spec, runs, &Placement::default(), (&out, false), &stop, &StopAfter::new(usize::MAX, &stop))
+            train_runs(&spec, runs, &out, false, &Placement::default(), &stop, &StopAfter::new(usize::MAX, &stop))
                 .unwrap();
         assert_eq!(outcome, Outcome::Finished);
         std::fs::write(out.join("spec.toml"), text).unwrap();

@@ -215,9 +215,8 @@ fn a_run_in_candles_ops_learns_what_one_of_the_kernels_does_and_is_resumed_with_
     let home = tempfile::tempdir().unwrap();
     let of = |dtype: DType, name: &str, resume: bool, steps: usize| {
         let (stop, placement) = (AtomicBool::new(false), Placement { device: Device::Cpu, dtype });
-        let out = (home.path().join(name), resume);
         let progress = StopAfter::new(steps, &stop);
-        train_runs(&spec(), &spec().runs(), &placement, (&out.0, out.1), &stop, &progress)
+        train_runs(&spec(), &spec().runs(), &home.path().join(name), resume, &placement, &stop, &progress)
     };
     assert_eq!(of(DType::F32, "kernels", false, usize::MAX).unwrap(), Outcome::Finished);
     assert_eq!(of(DType::F64, "candle", false, usize::MAX).unwrap(), Outcome::Finished);
