@@ -1,6 +1,7 @@
 //! One thin file per subcommand: options -> library -> presentation. Only this module and `main` print.
 
 mod ablate;
+mod beat;
 mod compare;
 mod downloads;
 mod execute;

@@ -1,5 +1,6 @@
 //! How far a run is, on stderr: a bar on a terminal, a line now and then elsewhere.
 
+use super::beat::{time_left, Beat};
 use super::plural;
 use crate::experiment::{Plan, Setup, Shard, Watch};
 use crate::record::Record;
@@ -27,47 +28,6 @@ fn progress_bar(plan: &Plan<'_>, quiet: bool) -> ProgressBar {
     bar
 }
 
-/// Lines that follow each other faster are no news.
-const SHORTEST: Duration = Duration::from_secs(2);
-
-/// When a log is due for another line: after every tenth of the work, if it took some seconds, and after half a minute with a
-/// hundredth of it.
-pub(super) struct Beat {
-    all: usize,
-    done: usize,
-    begun: Instant,
-    /// When the last line was, and what was done then.
-    last: (Instant, usize),
-}
-
-/// Half a minute without a word looks like a hang.
-const SILENCE: Duration = Duration::from_secs(30);
-
-impl Beat {
-    /// For so many pieces of work.
-    pub(super) fn new(all: usize) -> Self {
-        let now = Instant::now();
-        Self { all, done: 0, begun: now, last: (now, 0) }
-    }
-
-    /// One piece is done: the line that is due, if one is. Nothing when all is done: the results say so.
-    pub(super) fn step(&mut self, now: Instant) -> Option<String> {
-        self.done += 1;
-        let since = self.done - self.last.1;
-        let waited = now.duration_since(self.last.0);
-        let silent = waited >= SILENCE;
-        let due = (10 * since >= self.all && waited >= SHORTEST) || (silent && 100 * since >= self.all);
-        // A run of a few prompts is over before anybody wonders.
-        if self.done >= self.all || !due || (self.all < 10 && !silent) {
-            return None;
-        }
-        self.last = (now, self.done);
-        let each = now.duration_since(self.begun).as_secs_f64() / self.done as f64;
-        let left = Duration::from_secs_f64(each * (self.all - self.done) as f64);
-        Some(format!("{} of {} prompts, about {} left", self.done, self.all, HumanDuration(left)))
-    }
-}
-
 /// Tells people how far a run is.
 pub(super) struct Terminal<'a> {
     setup: &'a Setup,
@@ -75,6 +35,9 @@ pub(super) struct Terminal<'a> {
     quiet: bool,
     bar: ProgressBar,
     beat: Beat,
+    begun: Instant,
+    /// Prompts that an interrupted run had done.
+    resumed: usize,
     see: &'a mut dyn FnMut(&Record),
     /// Numbers asked for, and of them those that were found, by model; untreated.
     found: Vec<(String, usize, usize)>,
@@ -82,7 +45,9 @@ pub(super) struct Terminal<'a> {
 
 impl<'a> Terminal<'a> {
     pub(super) fn new(setup: &'a Setup, shard: Option<Shard>, quiet: bool, see: &'a mut dyn FnMut(&Record)) -> Self {
-        Self { setup, shard, quiet, bar: ProgressBar::hidden(), beat: Beat::new(0), see, found: Vec::new() }
+        let now = Instant::now();
+        let (bar, beat) = (ProgressBar::hidden(), Beat::new(0, 0, now));
+        Self { setup, shard, quiet, bar, beat, begun: now, resumed: 0, see, found: Vec::new() }
     }
 
     pub(super) fn finish(&self) {
@@ -97,6 +62,16 @@ impl<'a> Terminal<'a> {
             return String::new();
         }
         format!("; found so far: {}", shares.join(", "))
+    }
+
+    /// Says in a log how far it is, if that is due.
+    fn beat(&mut self, now: Instant) {
+        let (done, all) = (self.bar.position() as usize, self.bar.length().unwrap_or(0) as usize);
+        if self.beat.is_due(now, done) {
+            let left = time_left(now.duration_since(self.begun), done - self.resumed, all - done);
+            let left = left.map_or(String::new(), |left| format!(", about {} left", HumanDuration(left)));
+            crate::say!("{done} of {all} prompts{left}{}", self.so_far());
+        }
     }
 
     fn announce(&self, plan: &Plan<'_>) {
@@ -138,7 +113,8 @@ impl Watch for Terminal<'_> {
             self.announce(plan);
         }
         self.bar = progress_bar(plan, self.quiet);
-        self.beat = Beat::new(plan.cells.saturating_sub(plan.resumed));
+        (self.begun, self.resumed) = (Instant::now(), plan.resumed);
+        self.beat = Beat::new(plan.cells, plan.resumed, self.begun);
     }
 
     fn record(&mut self, record: &Record) {
@@ -158,39 +134,8 @@ impl Watch for Terminal<'_> {
     fn cell(&mut self) {
         self.bar.inc(1);
         self.bar.set_message(self.so_far());
-        let line = self.beat.step(Instant::now());
-        if let Some(line) = line.filter(|_| !self.quiet && !std::io::stderr().is_terminal()) {
-            crate::say!("{line}{}", self.so_far());
+        if !self.quiet && !std::io::stderr().is_terminal() {
+            self.beat(Instant::now());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The numbers of pieces after which a line is due, if each takes so many seconds.
-    fn due(all: usize, seconds: u64) -> Vec<usize> {
-        let mut beat = Beat::new(all);
-        let begun = beat.begun;
-        let at = |i: usize| begun + Duration::from_secs(seconds * i as u64);
-        (1..=all).filter(|&i| beat.step(at(i)).is_some()).collect()
-    }
-
-    #[test]
-    fn a_line_is_due_after_every_tenth_and_after_half_a_minute() {
-        assert_eq!(due(40, 0), Vec::<usize>::new());
-        assert_eq!(due(40, 1), [4, 8, 12, 16, 20, 24, 28, 32, 36]);
-        assert_eq!(due(40, 10), [3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39]);
-        assert_eq!(due(4, 1), Vec::<usize>::new());
-        assert_eq!(due(3, 60), [1, 2]);
-        assert_eq!(due(5000, 30).len(), 99, "a line for each hundredth at most");
-    }
-
-    #[test]
-    fn a_line_says_how_long_the_rest_takes() {
-        let mut beat = Beat::new(2);
-        let now = beat.begun + Duration::from_secs(90);
-        assert_eq!(beat.step(now).as_deref(), Some("1 of 2 prompts, about 2 minutes left"));
     }
 }

@@ -1,5 +1,6 @@
-//! How far training is, on stderr: bars on a terminal, a line for every finished run elsewhere.
+//! How far training is, on stderr: bars on a terminal, a line now and then and for every finished run elsewhere.
 
+use crate::cmd::beat::{time_left, Beat};
 use crate::train::{Progress, TrainRun, TrainSpec};
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -26,6 +27,7 @@ pub(super) struct Bars {
     /// Whether lines are printed instead.
     lines: bool,
     tokens_each: usize,
+    beat: Mutex<Beat>,
     begun: Instant,
     /// Of every run that has begun: tokens it began with, and has now.
     tokens: Mutex<Vec<Option<(usize, usize)>>>,
@@ -44,7 +46,7 @@ impl Bars {
             bar.set_length(length as u64);
             bar
         };
-        let tokens_each = spec.total_tokens();
+        let (tokens_each, begun) = (spec.total_tokens(), Instant::now());
         let bars: Vec<ProgressBar> = runs.iter().map(|run| bar(&run.name, tokens_each)).collect();
         let whole = (runs.len() > MOST_BARS).then(|| all.add(bar("all", tokens_each * runs.len())));
         if whole.is_none() {
@@ -57,7 +59,8 @@ impl Bars {
             names: runs.iter().map(|run| run.name.clone()).collect(),
             lines: !quiet && !std::io::stderr().is_terminal(),
             tokens_each,
-            begun: Instant::now(),
+            beat: Mutex::new(Beat::new(tokens_each * runs.len(), 0, begun)),
+            begun,
             tokens: Mutex::new(vec![None; runs.len()]),
         }
     }
@@ -66,8 +69,8 @@ impl Bars {
         self.bars.iter().chain(&self.whole).for_each(ProgressBar::abandon);
     }
 
-    /// Notes how far a run is, and gives how many are done and how long the others will take at the speed so far.
-    fn note(&self, run: usize, tokens: usize) -> (usize, Option<Duration>) {
+    /// Notes how far a run is, and says how far they all are.
+    fn note(&self, run: usize, tokens: usize) -> Standing {
         let mut all = self.tokens.lock().expect("nobody panics with the list of tokens");
         let began = all[run].map_or(tokens, |(began, _)| began);
         all[run] = Some((began, tokens));
@@ -75,14 +78,30 @@ impl Bars {
         let now: usize = all.iter().flatten().map(|(_, now)| now).sum();
         let left = self.tokens_each * all.len() - now;
         let finished = all.iter().flatten().filter(|(_, now)| *now >= self.tokens_each).count();
-        let seconds = self.begun.elapsed().as_secs_f64() * left as f64 / trained as f64;
-        let estimate = (trained > 0).then(|| Duration::from_secs_f64(seconds));
         if let Some(whole) = &self.whole {
             whole.set_position(now as u64);
             whole.set_message(format!("{finished} of {} runs", all.len()));
         }
-        (finished, estimate)
+        Standing { tokens: now, runs: all.len(), finished, left: time_left(self.begun.elapsed(), trained, left) }
     }
+}
+
+/// How far all runs are.
+struct Standing {
+    tokens: usize,
+    runs: usize,
+    finished: usize,
+    left: Option<Duration>,
+}
+
+/// What a log says when a run has got so far.
+fn line(name: &str, percent: usize, message: &str, standing: &Standing) -> String {
+    let trained = if percent < 100 { format!("{percent} % of its tokens, ") } else { String::new() };
+    let left = match standing.left {
+        Some(left) if standing.finished < standing.runs => format!(", about {} left", HumanDuration(left)),
+        _ => String::new(),
+    };
+    format!("{name}: {trained}{message}; {} of {} runs{left}", standing.finished, standing.runs)
 }
 
 impl Progress for Bars {
@@ -92,26 +111,38 @@ impl Progress for Bars {
     }
 
     fn step(&self, run: usize, tokens: usize, message: &str) {
-        let (finished, estimate) = self.note(run, tokens);
+        let standing = self.note(run, tokens);
         let bar = &self.bars[run];
         if self.whole.is_some() && bar.is_hidden() && tokens < self.tokens_each {
             self.all.add(bar.clone());
         }
         bar.set_position(tokens as u64);
         bar.set_message(message.to_owned());
-        if tokens < self.tokens_each {
-            return;
-        }
-        if self.whole.is_some() {
+        let finished = tokens >= self.tokens_each;
+        if finished && self.whole.is_some() {
             bar.finish_and_clear();
             self.all.remove(bar);
         }
-        if self.lines {
-            let left = match estimate {
-                Some(left) if finished < self.names.len() => format!(", about {} left", HumanDuration(left)),
-                _ => String::new(),
-            };
-            crate::say!("{}: {message}; {finished} of {} runs{left}", self.names[run], self.names.len());
+        let mut beat = self.beat.lock().expect("nobody panics with the beat");
+        // Before the first line of its log, a run has nothing to tell.
+        if self.lines && (finished || (!message.is_empty() && beat.is_due(Instant::now(), standing.tokens))) {
+            crate::say!("{}", line(&self.names[run], 100 * tokens / self.tokens_each, message, &standing));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_the_run_is_and_how_long_all_of_them_take() {
+        let told = |percent, finished| {
+            let left = Some(Duration::from_secs(7200));
+            line("diff/seed-2", percent, "loss 0.845", &Standing { tokens: 0, runs: 2, finished, left })
+        };
+        assert_eq!(told(45, 0), "diff/seed-2: 45 % of its tokens, loss 0.845; 0 of 2 runs, about 2 hours left");
+        assert_eq!(told(100, 1), "diff/seed-2: loss 0.845; 1 of 2 runs, about 2 hours left");
+        assert_eq!(told(100, 2), "diff/seed-2: loss 0.845; 2 of 2 runs");
     }
 }
