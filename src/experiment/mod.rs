@@ -53,11 +53,11 @@ use std::sync::Arc;
 const ANY_RUN: u64 = 12 << 20;
 
 /// The same of each thread beside it.
-const ANY_THREAD: u64 = 8 << 20;
+const ANY_THREAD: u64 = 16 << 20;
 
 /// Memory of a pass beside another for that of the same alone, as measured: what one has freed, the allocator does not lend to the
 /// other at once.
-const BESIDE: f64 = 1.2;
+const BESIDE: f64 = 1.1;
 
 /// Memory of showing what was found, whatever it is, in bytes, as measured: tables, the font, and a figure.
 const SHOWING: u64 = 20 << 20;
