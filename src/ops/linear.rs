@@ -58,7 +58,7 @@ impl CustomOp2 for Linear {
 /// x @ w: x (rows, E), w (E, F).
 fn product(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
     let mut y = vec![0.0; x.len() / e * f];
-    if x.len() / e >= PACKED_ROWS && f.is_multiple_of(PANEL) {
+    if x.len() / e >= PACKED_ROWS && f >= PANEL {
         packed(x, &Panels::new(w), &mut y, e, f);
     } else {
         y.par_chunks_mut(ROWS_PER_TASK * f).zip(x.par_chunks(ROWS_PER_TASK * e)).for_each(|(y, x)| {
@@ -73,10 +73,18 @@ fn product(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
 fn packed(x: &[f32], w: &Panels, y: &mut [f32], e: usize, f: usize) {
     const ROWS: usize = 64;
     y.par_chunks_mut(ROWS * f).zip(x.par_chunks(ROWS * e)).for_each(|(y, x)| {
-        let rows = x.len() / e;
+        let x = Mat::new(x, x.len() / e, e, e);
         for panel in 0..f / PANEL {
-            let columns = MatMut::new(&mut y[panel * PANEL..], rows, PANEL, f);
-            multiply_panel(columns, false, Mat::new(x, rows, e, e), w.rows(panel, 0..e));
+            let columns = MatMut::new(&mut y[panel * PANEL..], x.rows, PANEL, f);
+            multiply_panel(columns, false, x, w.rows(panel, 0..e));
+        }
+        let left = f % PANEL;
+        if left > 0 {
+            let mut columns = [0.0; ROWS * PANEL];
+            multiply_panel(MatMut::new(&mut columns, x.rows, PANEL, PANEL), false, x, w.rows(f / PANEL, 0..e));
+            for (y, columns) in y.chunks_exact_mut(f).zip(columns.chunks_exact(PANEL)) {
+                y[f - left..].copy_from_slice(&columns[..left]);
+            }
         }
     });
 }
@@ -91,4 +99,26 @@ fn weight_gradient(x: &[f32], dy: &[f32], f: usize, e: usize) -> Vec<f32> {
         multiply_add(MatMut::new(dw, n, e, e), 1.0, Mat::new(&dy[start..], rows, n, f).t(), Mat::new(x, rows, e, e));
     });
     dw
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn packed_products_are_products_whatever_the_width() {
+        let (rows, e) = (PACKED_ROWS + 3, 9);
+        let mut rng = Rng::new(1, "linear");
+        for f in [PANEL, PANEL + 1, 3 * PANEL - 8] {
+            let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
+            let (x, w) = (random(rows * e), random(f * e));
+            let y = product(&x, Mat::new(&w, f, e, e).t(), e, f);
+            for (i, y) in y.iter().enumerate() {
+                let (x, w) = (&x[i / f * e..][..e], &w[i % f * e..][..e]);
+                let want: f32 = x.iter().zip(w).map(|(x, w)| x * w).sum();
+                assert!((y - want).abs() < 1e-5, "{f}, {i}: {y} instead of {want}");
+            }
+        }
+    }
 }
