@@ -54,7 +54,7 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
         let mut needed = vec![false; prompt.ids.len()];
         prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
         stream.trace.iter().flat_map(Trace::rows).for_each(|&row| needed[row] = true);
-        stream = stream.with_needed_rows(model.config.layers.len() - 1, needed);
+        stream = stream.with_needed_rows(model.last_layer(), needed);
     }
     let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
     if prompt.queries.is_empty() && !all_tokens {
@@ -112,4 +112,27 @@ fn predictions(model: &Transformer, hidden: &Tensor, ids: &[u32]) -> Result<Pred
     }
     anyhow::ensure!(found.nll_nats.iter().all(|nll| nll.is_finite()), "the model's logits are not finite");
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::{built_in_names, load, Reading};
+
+    #[test]
+    fn rows_that_predict_something_are_the_same_when_no_others_are_computed() {
+        for name in built_in_names() {
+            let model = load(name, Reading::default()).unwrap().transformer;
+            let ids = vec![(0..400).map(|i| 7 * i % 500).collect::<Vec<u32>>()];
+            let needed: Vec<bool> = (0..400).map(|row| [17, 200, 398].contains(&row)).collect();
+            let mut stream = Stream::new(&[]).with_needed_rows(model.last_layer(), needed.clone());
+            let some = model.hidden(&ids, &mut stream).unwrap().get(0).unwrap(); // T,E
+            let all = model.hidden(&ids, &mut Stream::new(&[])).unwrap().get(0).unwrap(); // T,E
+            for (row, needed) in needed.into_iter().enumerate() {
+                let row = |x: &Tensor| numbers(&x.get(row).unwrap()).unwrap();
+                let apart = row(&some).iter().zip(row(&all)).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+                assert_eq!(apart < 1e-4, needed, "{name}: {apart}");
+            }
+        }
+    }
 }

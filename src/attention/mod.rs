@@ -169,6 +169,11 @@ pub trait Attend {
     /// If shapes do not fit the wiring, or the device fails.
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor>;
 
+    /// Whether anything is made of each row that a layer gives; nothing if all are needed, as mostly.
+    fn needed(&self, _layer: usize) -> Option<&[bool]> {
+        None
+    }
+
     /// Called with what the heads of a layer write, after `finish` and before the output projection: (B, T, H, value width).
     /// Gives back what the layer goes on with.
     ///

@@ -141,8 +141,8 @@ impl<'a> Stream<'a> {
         Self { treated, ..self }
     }
 
-    /// Leaves the outputs of `layer` zero for queries that are neither needed nor wanted by a probe: of the last layer
-    /// nothing is asked but the rows that predict something.
+    /// Leaves the outputs of `layer` zero for queries that are neither needed nor wanted by a probe, and its MLP out where they
+    /// are not needed: of the last layer nothing is asked but the rows that predict something.
     pub fn with_needed_rows(self, layer: usize, needed: Vec<bool>) -> Self {
         Self { needed: Some((layer, needed)), ..self }
     }
@@ -166,7 +166,7 @@ impl Attend for Stream<'_> {
             candle_core::bail!("streaming attention takes one prompt at a time, got {batch}");
         }
         let watching: Vec<_> = (0..heads.wiring.heads()).map(|head| self.watching(layer, head)).collect();
-        let needed = self.needed.as_ref().filter(|(of, _)| *of == layer).map(|(_, needed)| needed.as_slice());
+        let needed = self.needed(layer);
         let (out, watched) = match has_kernels(&heads.q) {
             true => blocks::mixture(heads, self.treated, layer, needed, &watching)?,
             false => Portable::new(heads, self.treated, layer)?.watched(needed, &watching)?,
@@ -179,6 +179,10 @@ impl Attend for Stream<'_> {
             trace.mixture(&out, heads.gate.as_ref())?;
         }
         Ok(out)
+    }
+
+    fn needed(&self, layer: usize) -> Option<&[bool]> {
+        self.needed.as_ref().filter(|(of, _)| *of == layer).map(|(_, needed)| needed.as_slice())
     }
 
     fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {

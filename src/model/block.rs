@@ -79,8 +79,21 @@ impl Block {
             return Ok(((attended + self.mlp(x)?)? + x)?);
         }
         let x = (x + attended)?;
-        let mlp = self.mlp(&x)?;
-        Ok((x + mlp)?)
+        match attend.needed(layer) {
+            None => Ok((&x + self.mlp(&x)?)?),
+            Some(needed) => self.with_mlp_where(&x, needed),
+        }
+    }
+
+    /// The residual stream with what the MLP adds where it is needed: (1, T, E) -> (1, T, E).
+    fn with_mlp_where(&self, x: &Tensor, needed: &[bool]) -> Result<Tensor> {
+        let rows: Vec<u32> = (0..).zip(needed).filter(|(_, &needed)| needed).map(|(row, _)| row).collect();
+        if rows.is_empty() {
+            return Ok(x.clone());
+        }
+        let rows = Tensor::new(rows, x.device())?;
+        let mlp = self.mlp(&x.index_select(&rows, 1)?)?; // 1,rows,E
+        Ok(x.index_add(&rows, &mlp, 1)?) // 1,T,E
     }
 
     /// What the MLP adds, a few rows at a time: no row needs another, and the hidden layer of a long text would be the

@@ -17,6 +17,8 @@ use std::sync::{Arc, OnceLock};
 pub struct Transformer {
     /// What it was built from.
     pub config: ModelConfig,
+    /// Layers of the whole model, of which this may be the first few.
+    depth: usize,
     /// Where it runs.
     pub placement: Placement,
     embed: Table,
@@ -100,8 +102,8 @@ impl Transformer {
         let head_bias = config.bias.head.then(|| weights.take("lm_head.bias")).transpose()?;
         ensure!(weights.left().is_empty(), "tensors {:?} are not part of the model", weights.left());
         let (config, placement) = (config.clone(), weights.placement().clone());
-        let mean_head_row = Arc::default();
-        Ok(Self { config, placement, embed, positions, rotary, blocks, norm, head, head_bias, mean_head_row })
+        let (mean_head_row, depth) = (Arc::default(), config.layers.len());
+        Ok(Self { config, depth, placement, embed, positions, rotary, blocks, norm, head, head_bias, mean_head_row })
     }
 
     /// Whether the weights are on disk while it runs.
@@ -121,6 +123,11 @@ impl Transformer {
         let mut shallow = self.clone();
         shallow.config.layers.truncate(layers);
         shallow
+    }
+
+    /// The layer that nothing comes after: a copy [with fewer](Self::with_layers) does not have it.
+    pub fn last_layer(&self) -> usize {
+        self.depth - 1
     }
 
     /// The final normed residual stream of token ids: (B, T, E).
