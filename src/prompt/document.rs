@@ -130,9 +130,12 @@ pub struct Document {
     /// begin-of-sequence token.
     pub ids: Vec<u32>,
     /// For each token 0, or the position (from 1) of this token in a value that the document has stated before, so
-    /// that it can be recalled.
+    /// that it can be recalled; [`DECLINES`] for the words that answer what the document does not state.
     pub digit: Vec<u8>,
 }
+
+/// What [`Document::digit`] says of words instead of a number.
+pub const DECLINES: u8 = u8::MAX;
 
 /// The training document of a seed.
 ///
@@ -292,9 +295,9 @@ impl<'a> Writer<'a> {
         let streams = ["train exam", "train exam prose", "train absent"];
         let prompt = needle::build_from(&spec, seed, streams, Some(DECLINED), self.tokenizer, haystack)?;
         self.document.digit = vec![0; prompt.ids.len()];
-        for query in prompt.queries.iter().filter(|query| query.is_answerable()) {
+        for query in &prompt.queries {
             for (i, token) in query.predicted.clone().enumerate() {
-                self.document.digit[token] = i as u8 + 1;
+                self.document.digit[token] = if query.is_answerable() { i as u8 + 1 } else { DECLINES };
             }
         }
         self.document.ids = prompt.ids;
@@ -359,6 +362,9 @@ mod tests {
             document.digit[..before].iter().all(|&digit| digit == 0),
             "nothing was stated before, so nothing is recalled"
         );
+        let words = document.ids.iter().zip(&document.digit).filter(|(_, &digit)| digit == DECLINES);
+        let words = Tokenizer::embedded().decode(&words.map(|(&id, _)| id).collect::<Vec<_>>()).unwrap();
+        assert!(words.contains(DECLINED) && words.replace(DECLINED, "").trim().is_empty(), "{words:?}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod wrapping;
 pub use bos::{BosChoice, BosPolicy, BosSource};
 pub use chat::ChatTemplate;
 pub use cities::CitySet;
-pub use document::{document, Document, DocumentSpec};
+pub use document::{document, Document, DocumentSpec, DECLINES};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
 pub use needle::NeedleSpec;

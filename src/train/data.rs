@@ -1,7 +1,7 @@
 //! Batches: documents by global index, with a target and a loss weight for every position.
 
 use super::spec::{LossSpec, Stage};
-use crate::prompt::{document, Haystack, Tokenizer};
+use crate::prompt::{document, Haystack, Tokenizer, DECLINES};
 use anyhow::Result;
 
 /// One step's tokens. `targets`, `weights` and `kinds` are flat over (B, T).
@@ -45,6 +45,8 @@ pub enum TargetKind {
     NewDigit,
     /// The n-th digit (1-based) of a value the context has stated before.
     Recall(u8),
+    /// A word that answers what the context does not state.
+    Declined,
 }
 
 /// Makes batches for a run. The same seed gives every variant the same data in the same order.
@@ -82,6 +84,7 @@ impl<'a> DataSource<'a> {
                 let kind = match digit {
                     0 if self.digits.contains(&target) => TargetKind::NewDigit,
                     0 => TargetKind::Text,
+                    DECLINES => TargetKind::Declined,
                     position => TargetKind::Recall(position),
                 };
                 batch.weights.push(weight(kind, loss));
@@ -100,5 +103,6 @@ fn weight(kind: TargetKind, loss: &LossSpec) -> f32 {
         TargetKind::NewDigit => loss.new_digits as f32,
         TargetKind::Recall(1) => loss.first_digit as f32,
         TargetKind::Recall(_) => loss.other_digits as f32,
+        TargetKind::Declined => loss.declined as f32,
     }
 }

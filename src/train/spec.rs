@@ -180,12 +180,19 @@ pub struct LossSpec {
     pub other_digits: f64,
     /// Weight of digits nobody can know: a value stated for the first time.
     pub new_digits: f64,
+    /// Weight of each word that answers what the context does not state.
+    #[serde(skip_serializing_if = "is_one")]
+    pub declined: f64,
+}
+
+fn is_one(x: &f64) -> bool {
+    *x == 1.0
 }
 
 /// As of the embedded models.
 impl Default for LossSpec {
     fn default() -> Self {
-        Self { first_digit: 10.0, other_digits: 3.0, new_digits: 0.1 }
+        Self { first_digit: 10.0, other_digits: 3.0, new_digits: 0.1, declined: 1.0 }
     }
 }
 
@@ -268,9 +275,13 @@ impl TrainSpec {
         }
         self.check_seeds()?;
         self.optimizer.check()?;
-        let LossSpec { first_digit, other_digits, new_digits } = self.loss;
-        for (key, weight) in [("first_digit", first_digit), ("other_digits", other_digits), ("new_digits", new_digits)]
-        {
+        let LossSpec { first_digit, other_digits, new_digits, declined } = self.loss;
+        for (key, weight) in [
+            ("first_digit", first_digit),
+            ("other_digits", other_digits),
+            ("new_digits", new_digits),
+            ("declined", declined),
+        ] {
             if !(0.0..f64::INFINITY).contains(&weight) {
                 bail_usage!("loss: {key} {weight} is not a weight; give 0 or more");
             }

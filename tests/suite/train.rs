@@ -446,21 +446,28 @@ fn a_batch_depends_on_the_seed_and_the_number_of_its_first_document_alone() {
 
 #[test]
 fn a_batch_weighs_its_targets_by_what_they_are() {
-    let spec = spec();
+    let mut spec = spec();
+    spec.loss.declined = 4.0;
+    (spec.stages[1].data.exam, spec.stages[1].data.unanswerable) = (0.5, 0.5);
     let source = DataSource::new(Tokenizer::embedded(), 1).unwrap();
-    let batch = source.batch(&spec.stages[1], &spec.loss, 0).unwrap();
-    let next = |row: usize, t: usize| batch.inputs[row][t + 1];
-    assert!((0..2).all(|row| (0..127).all(|t| batch.targets[row * 128 + t] == next(row, t))));
-    let digit = |id: u32| Tokenizer::embedded().decode(&[id]).unwrap().trim().parse::<u8>().is_ok();
-    let mut seen = [0; 3];
-    for ((&target, &kind), &weight) in batch.targets.iter().zip(&batch.kinds).zip(&batch.weights) {
-        let (slot, want) = match kind {
-            TargetKind::Text => (0, 1.0),
-            TargetKind::NewDigit => (1, 0.5),
-            TargetKind::Recall(_) => (2, 2.0),
-        };
-        assert_eq!((digit(target), weight), (slot > 0, want), "{kind:?} {target}");
-        seen[slot] += 1;
+    let word = |id: u32| Tokenizer::embedded().decode(&[id]).unwrap().trim().to_owned();
+    let mut seen = [0; 4];
+    for first in 0..20 {
+        let batch = source.batch(&spec.stages[1], &spec.loss, 2 * first).unwrap();
+        let next = |row: usize, t: usize| batch.inputs[row][t + 1];
+        assert!((0..2).all(|row| (0..127).all(|t| batch.targets[row * 128 + t] == next(row, t))));
+        for ((&target, &kind), &weight) in batch.targets.iter().zip(&batch.kinds).zip(&batch.weights) {
+            let (slot, want) = match kind {
+                TargetKind::Text => (0, 1.0),
+                TargetKind::NewDigit => (1, 0.5),
+                TargetKind::Recall(_) => (2, 2.0),
+                TargetKind::Declined => (3, 4.0),
+            };
+            let word = word(target);
+            assert_eq!((word.parse::<u8>().is_ok(), weight), ([1, 2].contains(&slot), want), "{kind:?} {word}");
+            assert!(slot != 3 || "not in the text".contains(&word), "{word}");
+            seen[slot] += 1;
+        }
     }
     assert!(seen.iter().all(|&n| n > 0), "{seen:?}");
 }
