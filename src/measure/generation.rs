@@ -66,9 +66,16 @@ fn exact(text: &str, values: &[&str]) -> Vec<bool> {
     values.iter().enumerate().map(|(i, value)| said(i) == Some(value)).collect()
 }
 
-/// The first numbers of a text.
+/// The first numbers of a text; none if its first sentence, which goes on with that of the prompt, has none: what comes after
+/// words that decline is about something else.
 fn said(text: &str, n: usize) -> Vec<Option<String>> {
-    let found = numbers(text);
+    let mut found = numbers(text);
+    let begin = text.len() - text.trim_start().len();
+    let ends = [". ", "! ", "? ", "\n"].iter().filter_map(|mark| Some(begin + text[begin..].find(mark)?));
+    let end = ends.min().unwrap_or(text.len());
+    if found.first().is_some_and(|first| first.start > end) {
+        found.clear();
+    }
     (0..n).map(|i| found.get(i).map(|at| text[at.clone()].to_owned())).collect()
 }
 
@@ -81,6 +88,9 @@ fn is_copied(prompt: &Prompt, query: &Query, said: Option<&str>) -> bool {
 /// Log-probability of what was said up to the end of the first number, in nats; nothing if no number was said. A number ends
 /// with the token behind its last digit, which tells that it ends.
 fn log_prob_of_first_number(generation: &Generation, tokenizer: &Tokenizer) -> Result<Option<f64>> {
+    if said(&generation.text, 1)[0].is_none() {
+        return Ok(None);
+    }
     let Some(first) = numbers(&generation.text).into_iter().next() else { return Ok(None) };
     let mut end = generation.ids.len();
     for tokens in 1..generation.ids.len() {
@@ -218,6 +228,10 @@ mod tests {
         assert!(is_copied(&prompt, query, Some(&other)) && !is_copied(&prompt, query, Some(&query.value)));
         assert!(!is_copied(&prompt, query, None));
         assert_eq!(said(&format!(" {other}. And 7"), 3), [Some(other.clone()), Some("7".into()), None]);
+        assert_eq!(said(" not in the text. That of Hanoi is: 7", 1), [None]);
+        assert_eq!(said("\n\n7", 1), [Some("7".into())]);
+        let left = Tokenizer::embedded().decode(prompt.unanswered()).unwrap();
+        assert!(left.ends_with("number is:"), "the space before an answer is part of it: {left}");
         let tokenizer = Tokenizer::embedded();
         let ids = tokenizer.encode(&format!("{other}.\n\n")).unwrap().ids;
         let log_probs: Vec<f64> = (0..ids.len()).map(|i| -(1.0 + i as f64)).collect();

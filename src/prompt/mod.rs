@@ -181,9 +181,16 @@ impl Prompt {
         rows.into_iter().collect()
     }
 
-    /// The tokens up to where the first answer begins: what a model gets that is left to answer by itself.
+    /// The tokens up to where the first answer begins: what a model gets that is left to answer by itself. Spaces that are
+    /// tokens of their own are left to it: behind them it could only say a number, as a word begins with its space.
     pub fn unanswered(&self) -> &[u32] {
-        &self.ids[..self.queries.first().map_or(self.ids.len(), |query| query.predicted.start)]
+        let Some(query) = self.queries.first() else { return &self.ids };
+        let is_space = |at: usize| matches!(self.offsets.get(at), Some(&(start, end)) if start < end && self.text[start..end].bytes().all(|byte| byte == b' '));
+        let mut end = query.predicted.start;
+        while end > 0 && is_space(end - 1) {
+            end -= 1;
+        }
+        &self.ids[..end]
     }
 
     /// What [`Prompt::targets`] measures, as records say it.
