@@ -78,10 +78,10 @@ pub fn keep_freed() {
 }
 
 /// Gives memory that is freed back to the system after [`SOON`] instead of after a second: passes of a measurement hold a
-/// fifth to a third less (measured: 1k and 4k tokens, two threads), for a tenth of the time of models of 1 M parameters and
-/// none that could be measured of 1 B. What they hold no longer depends on how fast they are, so that it can be said
-/// beforehand. Huge pages go back as a whole: cut to pieces, they come again as small ones, which takes 8 (4k tokens) to 15 %
-/// (1k tokens) longer with models of 1 M parameters, for 12 to 25 MiB less.
+/// fifth to a third less (measured with huge pages in pieces: 1k and 4k tokens, two threads), for a tenth of the time of models of
+/// 1 M parameters and none that could be measured of 1 B. What they hold no longer depends on how fast they are, so that it can
+/// be said beforehand. Huge pages go back as a whole: cut to pieces, they come again as small ones, which takes 8 (4k tokens) to
+/// 15 % (1k tokens) longer with models of 1 M parameters, for 12 to 25 MiB less.
 pub fn free_soon() {
     set_option(PURGE_DELAY, SOON);
     set_option(HUGE_PAGES, 2);

@@ -65,7 +65,7 @@ impl<'a> Terminal<'a> {
     }
 
     /// Says in a log how far it is, if that is due.
-    fn beat(&mut self, now: Instant) {
+    fn say_if_due(&mut self, now: Instant) {
         let (done, all) = (self.bar.position() as usize, self.bar.length().unwrap_or(0) as usize);
         if self.beat.is_due(now, done) {
             let left = time_left(now.duration_since(self.begun), done - self.resumed, all - done);
@@ -135,7 +135,7 @@ impl Watch for Terminal<'_> {
         self.bar.inc(1);
         self.bar.set_message(self.so_far());
         if !self.quiet && !std::io::stderr().is_terminal() {
-            self.beat(Instant::now());
+            self.say_if_due(Instant::now());
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::generate::{numbers, Generation, Stop};
 use crate::prompt::{Prompt, Query, Tokenizer};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// Scores generated text, and keeps it.
 #[derive(Default)]
@@ -66,16 +67,21 @@ fn exact(text: &str, values: &[&str]) -> Vec<bool> {
     values.iter().enumerate().map(|(i, value)| said(i) == Some(value)).collect()
 }
 
-/// The first numbers of a text; none if its first sentence, which goes on with that of the prompt, has none: what comes after
-/// words that decline is about something else.
-fn said(text: &str, n: usize) -> Vec<Option<String>> {
-    let mut found = numbers(text);
+/// Where the numbers of a text are; nowhere if its first sentence, which goes on with that of the prompt, has none: what comes
+/// after words that decline is about something else.
+fn told(text: &str) -> Vec<Range<usize>> {
+    let found = numbers(text);
     let begin = text.len() - text.trim_start().len();
     let ends = [". ", "! ", "? ", "\n"].iter().filter_map(|mark| Some(begin + text[begin..].find(mark)?));
-    let end = ends.min().unwrap_or(text.len());
-    if found.first().is_some_and(|first| first.start > end) {
-        found.clear();
+    match (found.first(), ends.min()) {
+        (Some(first), Some(end)) if first.start > end => Vec::new(),
+        _ => found,
     }
+}
+
+/// The first numbers that a text tells.
+fn said(text: &str, n: usize) -> Vec<Option<String>> {
+    let found = told(text);
     (0..n).map(|i| found.get(i).map(|at| text[at.clone()].to_owned())).collect()
 }
 
@@ -88,10 +94,7 @@ fn is_copied(prompt: &Prompt, query: &Query, said: Option<&str>) -> bool {
 /// Log-probability of what was said up to the end of the first number, in nats; nothing if no number was said. A number ends
 /// with the token behind its last digit, which tells that it ends.
 fn log_prob_of_first_number(generation: &Generation, tokenizer: &Tokenizer) -> Result<Option<f64>> {
-    if said(&generation.text, 1)[0].is_none() {
-        return Ok(None);
-    }
-    let Some(first) = numbers(&generation.text).into_iter().next() else { return Ok(None) };
+    let Some(first) = told(&generation.text).into_iter().next() else { return Ok(None) };
     let mut end = generation.ids.len();
     for tokens in 1..generation.ids.len() {
         if tokenizer.decode(&generation.ids[..tokens])?.len() > first.end {

@@ -72,28 +72,28 @@ impl Block {
         if let (Residual::OneNorm, Some(norm)) = (self.residual, &self.attention_norms.before) {
             let normed = norm.forward(x)?;
             let attended = attention(normed.clone())?;
-            return Ok(((attended + self.mlp(&normed)?)? + x)?);
+            return Ok(((attended + self.mlp_where(attend.needed(layer), &normed)?)? + x)?);
         }
         let attended = self.attention_norms.around(x, attention)?;
         if self.residual != Residual::Serial {
-            return Ok(((attended + self.mlp(x)?)? + x)?);
+            return Ok(((attended + self.mlp_where(attend.needed(layer), x)?)? + x)?);
         }
         let x = (x + attended)?;
-        match attend.needed(layer) {
-            None => Ok((&x + self.mlp(&x)?)?),
-            Some(needed) => self.with_mlp_where(&x, needed),
-        }
+        let mlp = self.mlp_where(attend.needed(layer), &x)?;
+        Ok((x + mlp)?)
     }
 
-    /// The residual stream with what the MLP adds where it is needed: (1, T, E) -> (1, T, E).
-    fn with_mlp_where(&self, x: &Tensor, needed: &[bool]) -> Result<Tensor> {
+    /// What the MLP adds to the rows that are needed, zeros to the others: (B, T, E) -> (B, T, E).
+    fn mlp_where(&self, needed: Option<&[bool]>, x: &Tensor) -> Result<Tensor> {
+        let Some(needed) = needed else { return self.mlp(x) };
         let rows: Vec<u32> = (0..).zip(needed).filter(|(_, &needed)| needed).map(|(row, _)| row).collect();
+        let none = x.zeros_like()?; // B,T,E
         if rows.is_empty() {
-            return Ok(x.clone());
+            return Ok(none);
         }
         let rows = Tensor::new(rows, x.device())?;
-        let mlp = self.mlp(&x.index_select(&rows, 1)?)?; // 1,rows,E
-        Ok(x.index_add(&rows, &mlp, 1)?) // 1,T,E
+        let mlp = self.mlp(&x.index_select(&rows, 1)?)?; // B,rows,E
+        Ok(none.index_add(&rows, &mlp, 1)?) // B,T,E
     }
 
     /// What the MLP adds, a few rows at a time: no row needs another, and the hidden layer of a long text would be the

@@ -185,12 +185,12 @@ impl Prompt {
     /// tokens of their own are left to it: behind them it could only say a number, as a word begins with its space.
     pub fn unanswered(&self) -> &[u32] {
         let Some(query) = self.queries.first() else { return &self.ids };
-        let is_space = |at: usize| matches!(self.offsets.get(at), Some(&(start, end)) if start < end && self.text[start..end].bytes().all(|byte| byte == b' '));
-        let mut end = query.predicted.start;
-        while end > 0 && is_space(end - 1) {
-            end -= 1;
-        }
-        &self.ids[..end]
+        let text = self.text.as_bytes();
+        let is_space =
+            |&&(start, end): &&(usize, usize)| start < end && text[start..end].iter().all(|&byte| byte == b' ');
+        let before = &self.offsets[..query.predicted.start];
+        let spaces = before.iter().rev().take_while(is_space).count();
+        &self.ids[..before.len() - spaces]
     }
 
     /// What [`Prompt::targets`] measures, as records say it.
