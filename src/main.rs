@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     if let Some(code) = difftool::prompt::sandbox::serve() {
         return code;
     }
-    difftool::memory::free_soon();
+    difftool::memory::keep_freed();
     // candle's own element-wise pool spins; our kernels place their threads themselves.
     std::env::set_var("CANDLE_NUM_THREADS", "1");
     let typed = difftool::cmd::command_line().get_matches();

@@ -66,34 +66,21 @@ fn group_bytes(group: &Path) -> Option<u64> {
     second.or_else(|| of("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "))
 }
 
-/// Options of mimalloc that its bindings do not name. After how many milliseconds freed memory goes back to the system;
+/// The option of mimalloc, which its bindings do not name, that says after how many milliseconds freed memory goes back to the
+/// system.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
-/// and whether huge pages are used (1), and given back as a whole only (2).
-const HUGE_PAGES: libmimalloc_sys::mi_option_t = 43;
 
-/// Keeps memory that is freed for the next allocation, where by default it goes back to the system after a while. For work
-/// that frees and takes the same buffers again and again: a training step that takes a second is up to a tenth shorter.
-pub fn keep_freed() {
-    set_option(PURGE_DELAY, -1); // never
-}
+/// Milliseconds: longer than any run, as `never` would make [`give_back`] do nothing.
+const NEVER: std::ffi::c_long = 1 << 30;
 
-/// Gives memory that is freed back to the system after [`SOON`] instead of after a second: passes of a measurement hold a
-/// fifth to a third less (measured with huge pages in pieces: 1k and 4k tokens, two threads), for a tenth of the time of models of
-/// 1 M parameters and none that could be measured of 1 B. What they hold no longer depends on how fast they are, so that it can
-/// be said beforehand. Huge pages go back as a whole: cut to pieces, they come again as small ones, which takes 8 (4k tokens) to
-/// 15 % (1k tokens) longer with models of 1 M parameters, for 12 to 25 MiB less.
-pub fn free_soon() {
-    set_option(PURGE_DELAY, SOON);
-    set_option(HUGE_PAGES, 2);
-}
-
-/// Milliseconds.
-const SOON: std::ffi::c_long = 10;
-
+/// Keeps memory that is freed for the next allocation until [`give_back`], where by default it goes back to the system after
+/// a second. Passes and training steps free and take the same buffers again and again, and the system clears every page that it
+/// gives: if it went back after 10 ms, `needle --ctx 4k` would take a tenth longer. Nor does what a run holds depend on how fast
+/// it is, so that it can be said beforehand.
 #[expect(unsafe_code, reason = "an option of the allocator")]
-fn set_option(option: libmimalloc_sys::mi_option_t, value: std::ffi::c_long) {
+pub fn keep_freed() {
     // SAFETY: a number goes into an integer that mimalloc reads atomically.
-    unsafe { libmimalloc_sys::mi_option_set(option, value) };
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NEVER) };
 }
 
 /// [`give_back`] of every thread that computes.
@@ -128,12 +115,10 @@ mod tests {
     #[expect(unsafe_code, reason = "an option of the allocator")]
     fn mimalloc_frees_after_a_delay_unless_told_to_keep() {
         // SAFETY: reads an integer.
-        let options = || [PURGE_DELAY, HUGE_PAGES].map(|option| unsafe { libmimalloc_sys::mi_option_get(option) });
-        assert_eq!(options(), [1000, 1], "if these are not their defaults, options are numbered anew");
-        free_soon();
-        assert_eq!(options(), [SOON, 2]);
+        let delay = || unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) };
+        assert_eq!(delay(), 1000, "if this is not its default, options are numbered anew");
         keep_freed();
-        assert_eq!(options(), [-1, 2]);
+        assert_eq!(delay(), NEVER);
     }
 
     #[test]

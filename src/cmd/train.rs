@@ -43,7 +43,6 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
     let placement = device::placement(args.device, args.dtype)?;
     let memory = spec.check_memory(&runs, &placement)?;
     prepare(args)?;
-    crate::memory::keep_freed();
     let stop = stop_on_signal()?;
     if !args.quiet {
         let (names, tokens, mib) = (bars::named(&runs), spec.total_tokens(), memory >> 20);

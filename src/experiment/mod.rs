@@ -50,21 +50,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// Memory of any run while prompts pass, however small, in bytes, as measured: code, and what the allocator holds.
-const ANY_RUN: u64 = 12 << 20;
+const ANY_RUN: u64 = 14 << 20;
 
 /// The same of each thread beside it.
-const ANY_THREAD: u64 = 16 << 20;
+const ANY_THREAD: u64 = 10 << 20;
 
-/// Memory of a pass beside another for that of the same alone, as measured: what one has freed, the allocator does not lend to the
-/// other at once.
+/// Blocks of a pass, in bytes, that are small: when they are freed, the allocator lends them neither to another thread nor to
+/// another pass, as measured.
+const SMALL: u64 = 8 << 20;
+
+/// Memory of a pass beside another for that of the same alone, as measured: other blocks are not lent at once.
 const BESIDE: f64 = 1.1;
 
 /// Memory of showing what was found, whatever it is, in bytes, as measured: tables, the font, and a figure.
 const SHOWING: u64 = 20 << 20;
 
-/// Memory of a number of a head until the figures are drawn, in bytes: it is in a map with a key of its own, but for the regions
-/// that no figure needs.
-const HEAD_RECORD: u64 = 24;
+/// Memory of a number of a head until it is written, in bytes, as measured: a record, in a list that grows by doubling,
+const HEAD_RECORD: u64 = 512;
+
+/// and until the figures are drawn: it is in a map with a key of its own, but for the regions that no figure needs.
+const HEAD_NUMBER: u64 = 24;
 
 /// What was found of one cell.
 pub struct Finding<'a> {
@@ -136,21 +141,25 @@ impl Setup {
     fn needed_bytes(&self, ctx_tok: usize, cells: usize, passes: usize, measures: &[&mut dyn Measure]) -> u64 {
         let tiles = |model: &Model| model.transformer.config.tile_bytes(ctx_tok);
         let models = if self.experiment.reading.has_kernels() { self.models.as_slice() } else { &[] };
-        let thread = ANY_THREAD + models.iter().map(tiles).max().unwrap_or(0);
+        let alone = self.cell_bytes(ctx_tok);
+        let small = alone.min(SMALL);
+        let thread = ANY_THREAD + small + models.iter().map(tiles).max().unwrap_or(0);
         let threads = thread * rayon::current_num_threads() as u64;
-        let beside = if passes > 1 { BESIDE } else { 1.0 };
-        let pass = (beside * self.cell_bytes(ctx_tok) as f64) as u64 + self.measures_bytes(ctx_tok, measures);
-        let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
+        let beside = if passes > 1 { (BESIDE * alone as f64) as u64 + small } else { alone };
         let per_head: u64 = measures.iter().map(|measure| measure.head_records()).sum();
         let heads = |model: &Model| {
             let config = &model.transformer.config;
             (config.layers.len() * config.wiring().heads()) as u64
         };
-        let records = per_head * self.models.iter().map(heads).sum::<u64>() * cells as u64;
+        let records = per_head * self.models.iter().map(heads).sum::<u64>();
+        let pass = beside + self.measures_bytes(ctx_tok, measures) + HEAD_RECORD * records;
+        let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
         let on_disk = self.models.iter().filter(|model| model.transformer.is_on_disk());
         let streamed = on_disk.map(|model| self.experiment.reading.weights_bytes(&model.transformer.config));
         let streamed = streamed.max().unwrap_or(0);
-        HEAD_RECORD * records + streamed + (ANY_RUN + pass * passes as u64 + threads).max(SHOWING + showing)
+        HEAD_NUMBER * records * cells as u64
+            + streamed
+            + (ANY_RUN + pass * passes as u64 + threads).max(SHOWING + showing)
     }
 
     /// Work of a prompt of `ctx_tok` tokens: a pass for every model and condition.

@@ -58,8 +58,8 @@ impl Resolution {
     pub fn head_bytes(&self, tokens: usize) -> u64 {
         let bins = tokens.div_ceil(self.bin_tok) as u64;
         let pooled = bins * bins / 2 * (8 + 4) * (quantities(self.maps).len() + 1) as u64;
-        // Blocks of rows are put together by copying.
-        2 * Keep::pairs_of(tokens) * self.maps as u64 + pooled
+        // Blocks of rows are put together by copying, and what they were is of no use to the next head.
+        3 * Keep::pairs_of(tokens) * self.maps as u64 + pooled
     }
 
     /// The same of all heads of a pass that are kept when they have passed: a byte for each pair of each map.
