@@ -60,7 +60,7 @@ const ANY_THREAD: u64 = 10 << 20;
 const SMALL: u64 = 8 << 20;
 
 /// Memory of a pass beside another for that of the same alone, as measured: other blocks are not lent at once.
-const BESIDE: f64 = 1.1;
+const BESIDE: f64 = 1.2;
 
 /// Memory of showing what was found, whatever it is, in bytes, as measured: tables, the font, and a figure.
 const SHOWING: u64 = 20 << 20;
