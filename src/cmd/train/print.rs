@@ -61,7 +61,7 @@ pub(super) fn scale(sizes: &[Size]) -> Result<()> {
 fn of_sizes(sizes: &[Size]) -> Table {
     let mut table = Table::new(&[
         left("variant").key(),
-        right("parameters"),
+        right("parameters").key(),
         right("seeds"),
         right("first digits %"),
         right("text, nats"),
