@@ -342,7 +342,7 @@ impl Made {
 
 /// The child's part: one step for every line of stdin.
 fn serve(side: &str, folder: &Path, batch: &Path, threads: usize) -> Result<()> {
-    difftool::memory::keep_freed(); // as `difftool train` does
+    difftool::memory::keep_freed(); // as the program does
     let config = ModelConfig::read(&folder.join("config.json"))?;
     let BatchFile { ids, optimizer: spec } = serde_json::from_str(&std::fs::read_to_string(batch)?)?;
     let weights = Checkpoint::open(folder)?.load(&config)?;
