@@ -282,7 +282,8 @@ fn lanes_simd<S: pulp::Simd>(_simd: S) -> usize {
 fn block_simd<'a, S: pulp::Simd>(simd: S, a: &'a [f32], b: &'a [f32]) -> f32 {
     let (b, _) = S::as_simd_f32s(b);
     let mut c = [[simd.splat_f32s(0.0); Peak::VECTORS]; Peak::ROWS];
-    for (a, b) in a.chunks_exact(Peak::ROWS).zip(b.chunks_exact(Peak::VECTORS)) {
+    // Chunks of a fixed size: iterators over others may be calls, around which sums do not stay in registers.
+    for (a, b) in a.as_chunks::<{ Peak::ROWS }>().0.iter().zip(b.as_chunks::<{ Peak::VECTORS }>().0) {
         for i in 0..Peak::ROWS {
             let x = simd.splat_f32s(a[i]);
             for j in 0..Peak::VECTORS {
