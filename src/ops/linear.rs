@@ -8,6 +8,9 @@ use rayon::prelude::*;
 /// Rows from which on packing w pays.
 const PACKED_ROWS: usize = 256;
 
+/// Rows of w that are multiplied at once.
+const DEPTH: usize = 512;
+
 struct Linear;
 
 /// `x @ w^T`: x (.., E), w (F, E) -> (.., F), as `torch.nn.Linear` without bias.
@@ -71,22 +74,40 @@ fn product(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
 
 /// The same with w packed once for all rows: a quarter faster than packing it for every task.
 fn packed(x: &[f32], w: &Panels, y: &mut [f32], e: usize, f: usize) {
-    const ROWS: usize = 64;
-    y.par_chunks_mut(ROWS * f).zip(x.par_chunks(ROWS * e)).for_each(|(y, x)| {
-        let x = Mat::new(x, x.len() / e, e, e);
+    let rows = rows_of_task(x.len() / e);
+    y.par_chunks_mut(rows * f).zip(x.par_chunks(rows * e)).for_each(|(y, x)| {
+        let rows = x.len() / e;
         for panel in 0..f / PANEL {
-            let columns = MatMut::new(&mut y[panel * PANEL..], x.rows, PANEL, f);
-            multiply_panel(columns, false, x, w.rows(panel, 0..e));
+            multiply_in_depth(&mut y[panel * PANEL..], f, x, rows, w, panel);
         }
         let left = f % PANEL;
         if left > 0 {
-            let mut columns = [0.0; ROWS * PANEL];
-            multiply_panel(MatMut::new(&mut columns, x.rows, PANEL, PANEL), false, x, w.rows(f / PANEL, 0..e));
+            let mut columns = vec![0.0; rows * PANEL];
+            multiply_in_depth(&mut columns, PANEL, x, rows, w, f / PANEL);
             for (y, columns) in y.chunks_exact_mut(f).zip(columns.chunks_exact(PANEL)) {
                 y[f - left..].copy_from_slice(&columns[..left]);
             }
         }
     });
+}
+
+/// Rows of a task, of which no result depends: many for one reading of the weights, but some tasks for every thread. Kernels
+/// take 6 or 8 at once.
+fn rows_of_task(rows: usize) -> usize {
+    const AT_ONCE: usize = 24;
+    (rows / (4 * rayon::current_num_threads())).clamp(2 * AT_ONCE, 8 * AT_ONCE) / AT_ONCE * AT_ONCE
+}
+
+/// A panel of columns of x @ w, whose rows start `stride` apart, x (rows, E). What a block of w's rows is multiplied with stays
+/// in the second-level cache, and the block, of 64 KiB, comes from there at the rate at which it is multiplied.
+fn multiply_in_depth(y: &mut [f32], stride: usize, x: &[f32], rows: usize, w: &Panels, panel: usize) {
+    let e = x.len() / rows;
+    for start in (0..e).step_by(DEPTH) {
+        let depth = start..(start + DEPTH).min(e);
+        let columns = MatMut::new(&mut *y, rows, PANEL, stride);
+        let x = Mat::new(&x[start..], rows, depth.len(), e);
+        multiply_panel(columns, start > 0, x, w.rows(panel, depth));
+    }
 }
 
 /// dw = dy^T @ x, split over the rows of dw so that no sum is shared between tasks.
@@ -107,18 +128,28 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn packed_products_are_products_whatever_the_width() {
-        let (rows, e) = (PACKED_ROWS + 3, 9);
+    fn packed_products_are_products_whatever_the_width_and_depth() {
+        let rows = PACKED_ROWS + 3;
         let mut rng = Rng::new(1, "linear");
-        for f in [PANEL, PANEL + 1, 3 * PANEL - 8] {
+        for (e, f) in [(9, PANEL), (9, PANEL + 1), (DEPTH, 3 * PANEL - 8), (2 * DEPTH + 5, PANEL + 1)] {
             let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
             let (x, w) = (random(rows * e), random(f * e));
             let y = product(&x, Mat::new(&w, f, e, e).t(), e, f);
             for (i, y) in y.iter().enumerate() {
                 let (x, w) = (&x[i / f * e..][..e], &w[i % f * e..][..e]);
-                let want: f32 = x.iter().zip(w).map(|(x, w)| x * w).sum();
-                assert!((y - want).abs() < 1e-5, "{f}, {i}: {y} instead of {want}");
+                let products = || x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w));
+                let (want, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
+                assert!((f64::from(*y) - want).abs() < 1e-6 * size, "{e}, {f}, {i}: {y} instead of {want}");
             }
+        }
+    }
+
+    #[test]
+    fn tasks_have_whole_kernels_of_rows_and_some_go_to_every_thread() {
+        for threads in [1, 2, 16] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let rows = pool.install(|| rows_of_task(4096));
+            assert!(rows % 8 == 0 && rows % 6 == 0 && 4096 / rows >= 4 * threads, "{threads} threads: {rows}");
         }
     }
 }

@@ -59,8 +59,8 @@ impl Panels {
 
 /// `dst = a @ panel` or, to `add`, `dst += a @ panel`. `dst` has [`PANEL`] columns.
 ///
-/// Every number is a sum in the order of the panel's rows, so no row of `dst` depends on which others are computed with
-/// it.
+/// Every number is a sum in the order of the panel's rows, which begins with what is added to. So no row of `dst` depends on
+/// which others are computed with it, and a product that is made of several panels, one below the other, is that of the whole.
 ///
 /// # Panics
 /// If the shapes do not agree or the rows of `a` are not contiguous.
@@ -76,6 +76,7 @@ pub fn multiply_panel_simd<'a, S: Simd>(simd: S, dst: MatMut<'a>, add: bool, a: 
         // As many rows as registers hold the sums of.
         row += match a.rows - row {
             8.. if S::REGISTER_COUNT >= 32 => multiply_rows::<S, 8>(simd, dst_rows, add, a_rows, strides, panel),
+            6.. => multiply_rows::<S, 6>(simd, dst_rows, add, a_rows, strides, panel),
             4.. => multiply_rows::<S, 4>(simd, dst_rows, add, a_rows, strides, panel),
             2.. => multiply_rows::<S, 2>(simd, dst_rows, add, a_rows, strides, panel),
             _ => multiply_rows::<S, 1>(simd, dst_rows, add, a_rows, strides, panel),
@@ -99,6 +100,12 @@ fn multiply_rows<S: Simd, const M: usize>(
     }
     for at in (0..PANEL / S::F32_LANES).step_by(2) {
         let mut sums = [[simd.splat_f32s(0.0); 2]; M];
+        if add {
+            for i in 0..M {
+                let dst = S::as_simd_f32s(&dst[i * dst_stride..][..PANEL]).0;
+                sums[i] = [dst[at], dst[at + 1]];
+            }
+        }
         for k in 0..panel.len() {
             let line = S::as_simd_f32s(&panel[k].0).0;
             let (left, right) = (line[at], line[at + 1]);
@@ -109,9 +116,7 @@ fn multiply_rows<S: Simd, const M: usize>(
         }
         for i in 0..M {
             let dst = S::as_mut_simd_f32s(&mut dst[i * dst_stride..][..PANEL]).0;
-            for n in 0..2 {
-                dst[at + n] = if add { simd.add_f32s(dst[at + n], sums[i][n]) } else { sums[i][n] };
-            }
+            (dst[at], dst[at + 1]) = (sums[i][0], sums[i][1]);
         }
     }
     M
@@ -143,7 +148,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_panel_product_is_a_matrix_product_and_no_row_depends_on_the_others(
+        fn a_panel_product_is_a_matrix_product_whatever_rows_and_depths_it_is_cut_into(
             rows in 1_usize..20, inner in 1_usize..70, cols in 1_usize..70, add: bool, transposed: bool, seed: u64
         ) {
             let mut rng = crate::rng::Rng::new(seed, "panels");
@@ -154,7 +159,7 @@ mod tests {
             let width = cols.next_multiple_of(PANEL);
             let mut dst = vec![0.0; rows * width];
             dst.chunks_mut(width).zip(before.chunks(cols)).for_each(|(dst, row)| dst[..cols].copy_from_slice(row));
-            let mut by_row = dst.clone();
+            let (mut by_row, mut by_depth) = (dst.clone(), dst.clone());
             for panel in 0..width / PANEL {
                 let lines = panels.rows(panel, 0..inner);
                 let of_panel = MatMut::new(&mut dst[panel * PANEL..], rows, PANEL, width);
@@ -162,6 +167,12 @@ mod tests {
                 for row in 0..rows {
                     let of_row = MatMut::new(&mut by_row[row * width + panel * PANEL..], 1, PANEL, width);
                     multiply_panel(of_row, add, Mat::new(&a[row * inner..], 1, inner, inner), lines);
+                }
+                let cut = inner / 2;
+                for (depth, add) in [(0..cut, add), (cut..inner, add || cut > 0)] {
+                    let of_panel = MatMut::new(&mut by_depth[panel * PANEL..], rows, PANEL, width);
+                    let a = Mat::new(&a[depth.start..], rows, depth.len(), inner);
+                    multiply_panel(of_panel, add, a, &lines[depth]);
                 }
             }
             let mut want = vec![0.0; rows * cols];
@@ -171,7 +182,8 @@ mod tests {
                 let got = dst[i / cols * width + i % cols];
                 prop_assert!((got - want).abs() < 1e-4, "{got} instead of {want}");
             }
-            prop_assert!(dst.iter().zip(&by_row).all(|(x, y)| x.to_bits() == y.to_bits()));
+            let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!([bits(&by_row), bits(&by_depth)], [bits(&dst), bits(&dst)]);
         }
     }
 }
