@@ -11,6 +11,7 @@ use crate::memory::available_bytes;
 use crate::model::{Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
+use crate::spec_file::is_default;
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -194,11 +195,6 @@ pub struct Reading {
     /// Number type of weights and activations.
     #[serde(skip_serializing_if = "is_default")]
     pub dtype: Precision,
-}
-
-/// Whether it need not be said.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 impl Reading {

@@ -28,6 +28,11 @@ pub(crate) fn parse<T: DeserializeOwned>(name: &str, text: &str, required: &[Req
     })
 }
 
+/// Whether a field need not be written, being what it is where it is missing.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// The name of the file, the line, and toml's message on one line.
 fn bad_toml(name: &str, text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

@@ -5,6 +5,7 @@ use crate::prompt::{
     needle, shots, CitySet, Haystack, Length, NeedleSpec, Order, Prompt, ShotsSpec, Text, Tokenizer, Windows,
 };
 use crate::rng::{prompt_seed, Purpose};
+use crate::spec_file::is_default;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -37,14 +38,10 @@ pub struct NeedleGrid {
     pub heldout_samples: usize,
     /// Prompts per depth whose question has no answer: the text is that of the prompts with training cities, the cities asked
     /// for are others.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub absent_samples: usize,
     /// Base seed.
     pub seed: u64,
-}
-
-fn is_zero(n: &usize) -> bool {
-    *n == 0
 }
 
 /// A grid of many-shot prompts: every prompt with each number of shots, in each order and arrangement.

@@ -11,7 +11,7 @@ use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
 use crate::models::{self, Reading};
 use crate::quant::{Quantiser, Scope, BITS};
-use crate::spec_file::{self, Required};
+use crate::spec_file::{self, is_default, Required};
 use crate::treatment::Condition;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -232,10 +232,6 @@ const REQUIRED: [Required; 7] = [
     Required { table: "quantise", with: None, keys: &["bits", "scope"] },
     Required { table: "expect", with: None, keys: &["metric"] },
 ];
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
 
 impl Experiment {
     /// An experiment that shows `show` of these models and prompts.

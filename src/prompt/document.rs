@@ -14,6 +14,7 @@ use super::needle::{self, NeedleSpec};
 use super::{CitySet, Haystack, Tokenizer};
 use crate::bail_usage;
 use crate::rng::Rng;
+use crate::spec_file::is_default;
 
 /// The wordings of a fact, by their index in [`DocumentSpec::wordings`]: the texts before, between and behind the city
 /// and the value. The first is the needle of the evaluation.
@@ -53,16 +54,12 @@ pub struct DocumentSpec {
     /// The probability that a document is a needle prompt in the format of the evaluation.
     pub exam: f64,
     /// The probability that such a prompt asks for cities that are not in the text, and answers "not in the text".
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub unanswerable: f64,
     /// The probability that a fact is about a made-up name rather than a training city.
     pub synthetic: f64,
     /// Digits of a fact's value (exams always have five).
     pub digits: usize,
-}
-
-fn is_zero(x: &f64) -> bool {
-    *x == 0.0
 }
 
 impl Default for DocumentSpec {

@@ -131,16 +131,7 @@ impl ModelConfig {
             counted
         };
         let width = raw.size("hidden_size")?;
-        let head_dim = match (raw.optional_size("head_dim")?, assumed.head_dim) {
-            (Some(head_dim), _) | (None, Some(head_dim)) => head_dim,
-            (None, None) => {
-                ensure!(
-                    width.is_multiple_of(counted),
-                    "head_dim is missing, and num_attention_heads {counted} does not divide hidden_size {width}"
-                );
-                width / counted
-            }
-        };
+        let head_dim = head_dim(raw, &assumed, width, counted)?;
         if assumed.kv_heads_said && !raw.has("num_key_value_heads") {
             bail!("num_key_value_heads is missing");
         }
@@ -183,6 +174,18 @@ impl ModelConfig {
         config.tied = raw.flag("tie_word_embeddings")?.unwrap_or(assumed.tied);
         Ok(config)
     }
+}
+
+/// Channels of a head: as the configuration says, as its family assumes, or as many as the width leaves to each.
+fn head_dim(raw: &Raw<'_>, assumed: &Assumed, width: usize, heads: usize) -> Result<usize> {
+    if let Some(said) = raw.optional_size("head_dim")?.or(assumed.head_dim) {
+        return Ok(said);
+    }
+    ensure!(
+        width.is_multiple_of(heads),
+        "head_dim is missing, and num_attention_heads {heads} does not divide hidden_size {width}"
+    );
+    Ok(width / heads)
 }
 
 /// What `transformers` assumes where a configuration with Llama's names says nothing.
