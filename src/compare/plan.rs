@@ -3,8 +3,9 @@
 use super::cells::{Cell, Cells, Key, Mask};
 use super::choice::{Choice, MetricName, Metrics, Where};
 use super::field::{names, Field, Value};
-use super::replicates::{means, short};
+use super::replicates::means;
 use crate::bail_usage;
+use crate::models::shared_folder;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +78,7 @@ pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline:
         }
     }
     match (choice.by, inputs) {
-        (Some(by), _) => by_column(cells, choice, by, baseline),
+        (Some(by), _) => by_column(cells, by, baseline),
         (None, [name]) => {
             bail_usage!("{name} alone can be compared with itself only `by` a column: {}", varying(cells))
         }
@@ -104,7 +105,7 @@ fn varying(cells: &Cells) -> String {
     found.join(", ")
 }
 
-fn by_column(cells: &Cells, choice: &Choice, by: Field, baseline: Option<&str>) -> Result<Vec<Plan>> {
+fn by_column(cells: &Cells, by: Field, baseline: Option<&str>) -> Result<Vec<Plan>> {
     let mut first: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
     for cell in cells.iter().filter(|cell| cell.key[by as usize] != 0 || by.missing_counts()) {
         let (seen, place) = (first.entry(cell.key[by as usize]), (cell.input, cell.record));
@@ -120,9 +121,9 @@ fn by_column(cells: &Cells, choice: &Choice, by: Field, baseline: Option<&str>) 
         values.sort_by_key(|&value| value != 0);
     }
     let listed: Vec<String> = values.iter().map(|&value| cells.value_name(by, value)).collect();
-    let recipes = choice.replicates.is_some() && by == Field::Model;
+    let of_models = by == Field::Model;
     if let Some(text) = baseline {
-        let meant = listed.iter().position(|recipe| recipes && means(text.trim(), recipe));
+        let meant = listed.iter().position(|model| of_models && means(text.trim(), model));
         let wanted = by.parse(text).ok().and_then(|value| cells.number(by, value.as_ref()));
         match meant.or_else(|| values.iter().position(|&value| wanted == Some(value))) {
             Some(place) => values[..=place].rotate_right(1),
@@ -139,11 +140,11 @@ fn by_column(cells: &Cells, choice: &Choice, by: Field, baseline: Option<&str>) 
         let only = listed.first().map_or("no values", String::as_str);
         bail_usage!("`by` {by}: there is nothing to compare {only} with; {}", varying(cells));
     }
-    let names = if recipes { short(&listed) } else { listed.iter().map(String::as_str).collect() };
+    let folder = if of_models { shared_folder(&listed) } else { "" };
     let side = |value: u32| {
         let whole = cells.value_name(by, value);
-        let name = listed.iter().position(|name| *name == whole).map_or(whole.clone(), |i| names[i].to_owned());
-        let label = if by == Field::Model || by == Field::Variant { name } else { format!("{by}={name}") };
+        let name = &whole[folder.len()..];
+        let label = if of_models || by == Field::Variant { name.to_owned() } else { format!("{by}={name}") };
         Side { label, filter: Filter::Value(by, value) }
     };
     let free = free(Some(by));

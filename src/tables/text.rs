@@ -2,26 +2,35 @@
 
 use super::{of_preset, paper, sheets, Cell, Sheet};
 use crate::frame::Frame;
+use crate::models::shared_folder;
 use crate::table::{left, right, Table};
 use crate::terminal::{escaped, wrapped};
 use serde_json::{json, Map, Value};
 use std::fmt::Write as _;
 
-/// What a run prints: the tables for the first look, those that its preset is about, and what the paper has.
+/// What a run prints: the tables for the first look, those that its preset is about, and what the paper has. Folders that all
+/// models lie in are said once: a page has no room for them in every row.
 pub fn text(frame: &Frame) -> String {
     let show = frame.config_text("show");
+    let folder = shared_folder(frame.models());
     let mut text = String::new();
-    for sheet in sheets(frame).iter().filter(|sheet| !sheet.detail || of_preset(show).contains(&sheet.id)) {
+    let shown = |sheet: &Sheet| !sheet.detail || of_preset(show).contains(&sheet.id);
+    for mut sheet in sheets(frame).into_iter().filter(shown) {
+        if !folder.is_empty() {
+            shorten(&mut sheet, frame.models(), folder);
+        }
         let stop = if sheet.title.ends_with('?') { "" } else { "." };
         let note = if sheet.note.is_empty() { String::new() } else { format!("{stop} {}", sheet.note) };
         let heading = wrapped(&format!("{}{note}", sheet.title), "");
         let _ = match sheet.columns.as_slice() {
-            [_] => write!(text, "{heading}\n\n{}\n\n", sentences(sheet)),
-            _ => write!(text, "{heading}\n\n{}\n\n", table(sheet)),
+            [_] => write!(text, "{heading}\n\n{}\n\n", sentences(&sheet)),
+            _ => write!(text, "{heading}\n\n{}\n\n", table(&sheet)),
         };
     }
     if text.is_empty() {
         text.push_str("The results hold no numbers.\n\n");
+    } else if !folder.is_empty() {
+        text.insert_str(0, &wrapped(&format!("Names of models leave out `{}`.\n\n", escaped(folder)), ""));
     }
     paper(frame).iter().for_each(|paper| {
         let _ = write!(text, "{paper}\n\n");
@@ -29,6 +38,13 @@ pub fn text(frame: &Frame) -> String {
     text.truncate(text.trim_end().len());
     text.push('\n');
     text
+}
+
+/// Leaves the folder that all models lie in out of their names, wherever these stand.
+fn shorten(sheet: &mut Sheet, models: &[String], folder: &str) {
+    for cell in sheet.rows.iter_mut().flatten() {
+        models.iter().for_each(|name| cell.text = cell.text.replace(name, &name[folder.len()..]));
+    }
 }
 
 /// A table of nothing but words.

@@ -177,7 +177,7 @@ fn models_are_compared_token_by_token_whatever_the_number_of_threads() {
     scratch.write("text.txt", &"The river is wide here, and a boat goes by. Nobody waves from it. ".repeat(60));
     let args = |out| [&BOTH[..], &["--text", "text.txt", "--ctx", "128", "--out", out]].concat();
     let stdout = scratch.stdout(&[&args("one")[..], &["--threads", "1"]].concat());
-    for heading in ["perplexity", "bits/byte", "./diff - ./transformer", "AR hits", "By position", "64-127"] {
+    for heading in ["perplexity", "bits/byte", "diff - transformer", "AR hits", "By position", "64-127"] {
         assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
     }
     let json = scratch.stdout(&[&args("three")[..], &["--threads", "3", "--json"]].concat());
@@ -236,7 +236,7 @@ fn its_runs_can_be_compared_reported_and_made_from_files() {
     scratch.write("bits.toml", &format!("{file}\n[quantise]\nbits = [4]\nscope = \"row\"\n"));
     let stdout = scratch.stdout(&["run", "bits.toml", "--out", "bits"]);
     assert!(
-        stdout.contains("./diff quantise(4, row)") && stdout.contains("./transformer quantise(4, row) - ./transformer"),
+        stdout.contains("diff quantise(4, row)") && stdout.contains("transformer quantise(4, row) - transformer"),
         "{stdout}"
     );
     scratch.write("two.toml", &file.replace("[64]", "[64, 128]"));

@@ -76,6 +76,23 @@ fn recipes_are_named_by_the_end_of_their_folders_and_compared_with_any_of_them()
 }
 
 #[test]
+fn a_page_has_the_folder_of_all_models_once_and_data_their_whole_names() {
+    let scratch = scratch();
+    let text = |run: &str| {
+        let mut difftool = assert_cmd::Command::cargo_bin("difftool").unwrap();
+        let output = difftool.args(["report", "--format", "text"]).arg(scratch.path(run)).assert().success();
+        String::from_utf8(output.get_output().stdout.clone()).unwrap()
+    };
+    let (all, mixed) = (text("run"), text("mixed"));
+    assert!(all.contains("\ndiff/seed-4 ") && all.contains("diff/seed-1 - transformer/seed-1"), "{all}");
+    assert_eq!(all.matches("runs/a/").count(), 1, "{all}");
+    assert!(all.starts_with("Names of models leave out `runs/a/`.\n\n"), "{all}");
+    assert!(mixed.contains("\nruns/a/transformer/seed-1 ") && !mixed.contains("leave out"), "{mixed}");
+    let json = scratch.json("run --by model --group-by ctx_tok");
+    assert_eq!(row(&json, "exact")["baseline"], "transformer/seed-1");
+}
+
+#[test]
 fn what_is_no_replicate_is_named_with_what_to_do() {
     let scratch = scratch();
     let no_seed = ["model diff has no training seed (`/seed-*`)", "leave the model out"];
