@@ -6,6 +6,7 @@ use crate::models::shared_folder;
 use crate::table::{left, right, Table};
 use crate::terminal::{escaped, wrapped};
 use serde_json::{json, Map, Value};
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 /// What a run prints: the tables for the first look, those that its preset is about, and what the paper has. Folders that all
@@ -17,7 +18,8 @@ pub fn text(frame: &Frame) -> String {
     let shown = |sheet: &Sheet| !sheet.detail || of_preset(show).contains(&sheet.id);
     for mut sheet in sheets(frame).into_iter().filter(shown) {
         if !folder.is_empty() {
-            shorten(&mut sheet, frame.models(), folder);
+            let texts = sheet.rows.iter_mut().flatten().map(|cell| &mut cell.text);
+            texts.for_each(|text| *text = shortened(text, frame.models(), folder));
         }
         let stop = if sheet.title.ends_with('?') { "" } else { "." };
         let note = if sheet.note.is_empty() { String::new() } else { format!("{stop} {}", sheet.note) };
@@ -40,11 +42,20 @@ pub fn text(frame: &Frame) -> String {
     text
 }
 
-/// Leaves the folder that all models lie in out of their names, wherever these stand.
-fn shorten(sheet: &mut Sheet, models: &[String], folder: &str) {
-    for cell in sheet.rows.iter_mut().flatten() {
-        models.iter().for_each(|name| cell.text = cell.text.replace(name, &name[folder.len()..]));
+/// A text with the names of models in it, without the folder that all of them lie in. Where one name begins, the longest is
+/// meant, and what is left of it is no name again.
+fn shortened(mut text: &str, models: &[String], folder: &str) -> String {
+    let mut short = String::new();
+    let first = |text: &str| {
+        let found = models.iter().filter_map(|name| text.find(name).map(|at| (at, name.len())));
+        found.min_by_key(|&(at, length)| (at, Reverse(length)))
+    };
+    while let Some((at, length)) = first(text) {
+        short.push_str(&text[..at]);
+        short.push_str(&text[at + folder.len()..at + length]);
+        text = &text[at + length..];
     }
+    short + text
 }
 
 /// A table of nothing but words.
@@ -89,5 +100,19 @@ fn value(cell: &Cell) -> Value {
         (Some(x), None) if x.fract() == 0.0 && x.abs() < 9e15 => json!(x as i64),
         (Some(x), None) => json!(x),
         (None, _) => json!(cell.text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shortened_once_and_whole_whatever_lies_in_them() {
+        let models = ["a/diff", "a/diff-v2", "a/a/diff"].map(str::to_owned);
+        let short = |text: &str| shortened(text, &models, shared_folder(&models));
+        assert_eq!(short("a/diff-v2 - a/diff"), "diff-v2 - diff");
+        assert_eq!(short("a/a/diff mask(noise)"), "a/diff mask(noise)", "not what another model is called");
+        assert_eq!(short("a/b, 1/2"), "a/b, 1/2", "no name");
     }
 }

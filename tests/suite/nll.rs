@@ -236,7 +236,7 @@ fn its_runs_can_be_compared_reported_and_made_from_files() {
     scratch.write("bits.toml", &format!("{file}\n[quantise]\nbits = [4]\nscope = \"row\"\n"));
     let stdout = scratch.stdout(&["run", "bits.toml", "--out", "bits"]);
     assert!(
-        stdout.contains("diff quantise(4, row)") && stdout.contains("transformer quantise(4, row) - transformer"),
+        stdout.contains("\ndiff quantise(4, row)") && stdout.contains("\ntransformer quantise(4, row) - transformer"),
         "{stdout}"
     );
     scratch.write("two.toml", &file.replace("[64]", "[64, 128]"));

@@ -76,7 +76,7 @@ fn recipes_are_named_by_the_end_of_their_folders_and_compared_with_any_of_them()
 }
 
 #[test]
-fn a_page_has_the_folder_of_all_models_once_and_data_their_whole_names() {
+fn a_page_has_the_folder_of_all_models_once_and_a_comparison_leaves_it_out() {
     let scratch = scratch();
     let text = |run: &str| {
         let mut difftool = assert_cmd::Command::cargo_bin("difftool").unwrap();
