@@ -1,7 +1,7 @@
 //! Tables for the terminal: aligned columns, no lines, no colours. A table that is wider than the page says once what all its
-//! rows share, and is broken into blocks of columns.
+//! rows share, and is broken into parts and blocks of columns.
 
-use crate::terminal::{columns, escaped};
+use crate::terminal::{columns, escaped, wrapped};
 use comfy_table::{presets, CellAlignment, ContentArrangement};
 use std::borrow::Cow;
 use std::fmt;
@@ -10,35 +10,56 @@ use unicode_width::UnicodeWidthStr;
 /// Blanks between columns.
 const GAP: usize = 2;
 
-/// A heading and how its column is aligned.
+/// What a column is for. It matters to a table that is wider than the page: what all rows share of anything but a result, the
+/// table says once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// What was found.
+    #[default]
+    Result,
+    /// What a result rests on: how many prompts, in which unit.
+    Basis,
+    /// What a row is about, as the first column always says: it comes again in every block of columns.
+    Key,
+    /// The same, as the headline of a part of the table for each value.
+    Part,
+}
+
+impl Role {
+    /// Whether it says what a row is about.
+    pub fn is_key(self) -> bool {
+        matches!(self, Self::Key | Self::Part)
+    }
+}
+
+/// A heading, how its column is aligned, and what for.
 #[derive(Clone, Debug)]
 pub struct TextColumn {
     heading: Cow<'static, str>,
     alignment: CellAlignment,
-    key: bool,
+    role: Role,
 }
 
 impl TextColumn {
-    /// The same as one of those that say what a row is about, as the first column always does: it comes again in every
-    /// block of a table that is broken.
+    /// The same as one of those that say what a row is about.
     pub fn key(self) -> Self {
-        self.key_if(true)
+        self.with(Role::Key)
     }
 
-    /// As [`TextColumn::key`], if it is one.
-    pub fn key_if(self, is_key: bool) -> Self {
-        Self { key: is_key, ..self }
+    /// The same in another role.
+    pub fn with(self, role: Role) -> Self {
+        Self { role, ..self }
     }
 }
 
 /// A column of words.
 pub fn left(heading: impl Into<Cow<'static, str>>) -> TextColumn {
-    TextColumn { heading: heading.into(), alignment: CellAlignment::Left, key: false }
+    TextColumn { heading: heading.into(), alignment: CellAlignment::Left, role: Role::Result }
 }
 
 /// A column of numbers.
 pub fn right(heading: impl Into<Cow<'static, str>>) -> TextColumn {
-    TextColumn { heading: heading.into(), alignment: CellAlignment::Right, key: false }
+    TextColumn { heading: heading.into(), alignment: CellAlignment::Right, role: Role::Result }
 }
 
 /// A plain table, printed with `{}`; the last line ends without a newline.
@@ -79,17 +100,20 @@ impl Table {
         columns.iter().map(|&column| self.width(column) + GAP).sum::<usize>().saturating_sub(GAP)
     }
 
-    /// Whether a column tells rows apart or has something to say of them: not a key that is the same in all rows.
+    /// Whether a column tells rows apart or has something to say of them: not one that is no result and the same in all.
     fn differs(&self, column: usize) -> bool {
         let mut cells = self.rows.iter().map(|row| &row[column]);
         let Some(first) = cells.next() else { return true };
-        column == 0 || !self.columns[column].key || cells.any(|cell| cell != first)
+        column == 0 || self.columns[column].role == Role::Result || cells.any(|cell| cell != first)
+    }
+
+    fn is_key(&self, column: usize) -> bool {
+        column == 0 || self.columns[column].role.is_key()
     }
 
     /// The blocks of columns that are as wide as the page at most, as far as a single column is; keys come in each.
     fn blocks(&self, columns: &[usize]) -> Vec<Vec<usize>> {
-        let (keys, others): (Vec<usize>, Vec<usize>) =
-            columns.iter().partition(|&&column| column == 0 || self.columns[column].key);
+        let (keys, others): (Vec<usize>, Vec<usize>) = columns.iter().partition(|&&column| self.is_key(column));
         let mut blocks = vec![keys.clone()];
         for column in others {
             let block = blocks.last_mut().expect("there is a first block");
@@ -102,8 +126,20 @@ impl Table {
         blocks
     }
 
-    /// Some of the columns, aligned.
-    fn block(&self, columns: &[usize]) -> String {
+    /// The rows of each value of a column, in the order in which values first come.
+    fn parts(&self, column: usize) -> Vec<(&str, Vec<&Vec<String>>)> {
+        let mut parts: Vec<(&str, Vec<&Vec<String>>)> = Vec::new();
+        for row in &self.rows {
+            match parts.iter_mut().find(|(value, _)| *value == row[column]) {
+                Some((_, rows)) => rows.push(row),
+                None => parts.push((&row[column], vec![row])),
+            }
+        }
+        parts
+    }
+
+    /// Some of the columns of some rows, aligned.
+    fn block(&self, columns: &[usize], rows: &[&Vec<String>]) -> String {
         let mut block = comfy_table::Table::new();
         block.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         block.set_header(columns.iter().map(|&column| &self.columns[column].heading));
@@ -111,25 +147,46 @@ impl Table {
             cells.set_cell_alignment(self.columns[column].alignment);
             cells.set_padding((0, GAP as u16));
         }
-        for row in &self.rows {
+        for row in rows {
             block.add_row(columns.iter().map(|&column| &row[column]));
         }
         block.trim_fmt()
+    }
+
+    /// A heading and what stands under it: `tokens 512`.
+    fn said(&self, column: usize, value: &str) -> String {
+        format!("{} {value}", self.columns[column].heading)
     }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<usize> = (0..self.columns.len()).collect();
+        let rows: Vec<&Vec<String>> = self.rows.iter().collect();
         if self.width_of(&all) <= self.page {
-            return f.write_str(&self.block(&all));
+            return f.write_str(&self.block(&all, &rows));
         }
-        let (told, shared): (Vec<usize>, Vec<usize>) = all.iter().partition(|&&column| self.differs(column));
+        let (mut told, shared): (Vec<usize>, Vec<usize>) = all.iter().partition(|&&column| self.differs(column));
+        let mut blocks = Vec::new();
         if !shared.is_empty() {
-            let said = |&column: &usize| format!("{} {}", self.columns[column].heading, self.rows[0][column]);
-            writeln!(f, "Throughout: {}\n", shared.iter().map(said).collect::<Vec<_>>().join(", "))?;
+            let said = shared.iter().map(|&column| self.said(column, &self.rows[0][column]));
+            // A line does not end between a heading and its value.
+            let whole: Vec<String> = said.map(|said| said.replace(' ', "\u{a0}")).collect();
+            blocks.push(wrapped(&format!("Throughout: {}", whole.join(", ")), "").replace('\u{a0}', " "));
         }
-        let blocks: Vec<String> = self.blocks(&told).iter().map(|columns| self.block(columns)).collect();
+        let part = told.iter().position(|&column| column != 0 && self.columns[column].role == Role::Part);
+        let parts = match part.filter(|_| self.width_of(&told) > self.page) {
+            Some(at) => {
+                let column = told.remove(at);
+                let parts = self.parts(column).into_iter();
+                parts.map(|(value, rows)| (Some(self.said(column, value)), rows)).collect()
+            }
+            None => vec![(None, rows)],
+        };
+        for (headline, rows) in parts {
+            blocks.extend(headline);
+            blocks.extend(self.blocks(&told).iter().map(|columns| self.block(columns, &rows)));
+        }
         f.write_str(&blocks.join("\n\n"))
     }
 }
@@ -233,6 +290,33 @@ transformer         2
 diff                2";
         assert_eq!(wide(3, 31), blocks);
         assert_eq!(wide(3, 1).matches("model").count(), 3, "a page is as wide as a key and a number at least");
+    }
+
+    #[test]
+    fn what_a_wide_table_compares_heads_its_parts_and_what_its_numbers_rest_on_is_said_once() {
+        let columns =
+            [left("metric"), left("compared").with(Role::Part), right("n").with(Role::Basis), right("difference")];
+        let mut table = Table { page: 24, ..Table::new(&columns) };
+        for metric in ["exact", "noise"] {
+            ["diff - base", "v2 - base"].iter().for_each(|pair| table.row([metric, pair, "30", "+0.1"]));
+        }
+        let parts = "\
+Throughout: n 30
+
+compared diff - base
+
+metric  difference
+exact         +0.1
+noise         +0.1
+
+compared v2 - base
+
+metric  difference
+exact         +0.1
+noise         +0.1";
+        assert_eq!(table.to_string(), parts);
+        let whole = Table { page: 40, ..table }.to_string();
+        assert_eq!(whole.lines().next(), Some("metric  compared      n  difference"), "where it fits: {whole}");
     }
 
     #[test]

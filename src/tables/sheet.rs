@@ -1,7 +1,7 @@
 //! A table before it becomes text, JSON, HTML or Markdown.
 
 use crate::stats::Interval;
-use crate::table::{percent, points, short};
+use crate::table::{percent, points, short, Role};
 
 /// A table of results.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,8 +26,8 @@ pub(crate) struct Column {
     pub(crate) name: String,
     /// Whether its cells are numbers, which stand to the right.
     pub(crate) number: bool,
-    /// Whether it says what a row is about, rather than what was found.
-    pub(crate) key: bool,
+    /// What it is for: results, or what they are about.
+    pub(crate) role: Role,
 }
 
 /// One cell.
@@ -73,7 +73,7 @@ impl Sheet {
 
     /// What a row is about: `diff, 4096 tokens, N=1 R=1`.
     pub(crate) fn about(&self, row: &[Cell]) -> String {
-        let is_key = |&(at, column): &(usize, &Column)| (at == 0 || column.key) && !row[at].is_none();
+        let is_key = |&(at, column): &(usize, &Column)| (at == 0 || column.role.is_key()) && !row[at].is_none();
         let words = |(at, column): (usize, &Column)| {
             let (heading, text) = (column.heading.trim_end_matches(" %"), &row[at].text);
             match heading {
@@ -116,13 +116,13 @@ fn retain<T>(list: &mut Vec<T>, keep: &[bool]) {
 /// A column of words.
 pub(crate) fn words(heading: impl Into<String>) -> Column {
     let heading = heading.into();
-    Column { name: heading.clone(), heading, number: false, key: false }
+    Column { name: heading.clone(), heading, number: false, role: Role::Result }
 }
 
 /// A column of numbers.
 pub(crate) fn numbers(heading: impl Into<String>) -> Column {
     let heading = heading.into();
-    Column { name: heading.clone(), heading, number: true, key: false }
+    Column { name: heading.clone(), heading, number: true, role: Role::Result }
 }
 
 impl Column {
@@ -133,7 +133,12 @@ impl Column {
 
     /// The same as one of those that say what a row is about.
     pub(crate) fn key(self) -> Self {
-        Self { key: true, ..self }
+        self.with(Role::Key)
+    }
+
+    /// The same in another role.
+    pub(crate) fn with(self, role: Role) -> Self {
+        Self { role, ..self }
     }
 }
 

@@ -68,7 +68,7 @@ fn sentences(sheet: &Sheet) -> String {
 pub(crate) fn table(sheet: &Sheet) -> Table {
     let heading = |column: &super::Column| {
         let heading = column.heading.clone();
-        if column.number { right(heading) } else { left(heading) }.key_if(column.key)
+        if column.number { right(heading) } else { left(heading) }.with(column.role)
     };
     let mut table = Table::new(&sheet.columns.iter().map(heading).collect::<Vec<_>>());
     for row in &sheet.rows {

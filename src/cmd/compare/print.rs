@@ -4,6 +4,7 @@ use crate::cli::{CompareArgs, Format};
 use crate::compare::{Comparison, Correction, Row};
 use crate::report::markdown_table;
 use crate::stats::{LEVEL, RESAMPLES};
+use crate::table::Role;
 use crate::tables::{numbers, table, words, Cell, Column, Sheet};
 use anyhow::Result;
 use serde_json::json;
@@ -37,8 +38,8 @@ impl Shown {
         Self { head: numbers(heading), cell: Box::new(cell) }
     }
 
-    fn key(self) -> Self {
-        Self { head: self.head.key(), ..self }
+    fn with(self, role: Role) -> Self {
+        Self { head: self.head.with(role), ..self }
     }
 
     fn of(&self, row: &Row) -> Cell {
@@ -53,31 +54,32 @@ impl Shown {
 fn columns(comparison: &Comparison, correction: Correction) -> Vec<Shown> {
     let rows = &comparison.rows;
     let mut columns = vec![
-        Shown::words("metric", Row::name).key(),
-        Shown::words("compared", |row| format!("{} - {}", row.other, row.baseline)).key(),
+        Shown::words("metric", Row::name).with(Role::Key),
+        Shown::words("compared", |row| format!("{} - {}", row.other, row.baseline)).with(Role::Part),
     ];
     for group in &comparison.groups {
         let name = group.name();
         let value = move |row: &Row| row.group.get(name).cloned().unwrap_or_default();
         let shown = if group.is_text() { Shown::words(name, value) } else { Shown::number(name, value) };
-        columns.push(shown.key());
+        columns.push(shown.with(Role::Key));
     }
     if rows.iter().any(|row| row.level != rows[0].level) {
-        columns.push(Shown::words("of", |row| row.level.name().to_owned()).key());
+        columns.push(Shown::words("of", |row| row.level.name().to_owned()).with(Role::Key));
     }
     if rows.iter().any(|row| row.seeds.is_some()) {
-        columns.push(Shown::number("seeds", |row| row.seeds.map_or("-".to_owned(), |n| n.to_string())));
+        let seeds = Shown::number("seeds", |row| row.seeds.map_or("-".to_owned(), |n| n.to_string()));
+        columns.push(seeds.with(Role::Basis));
     }
     columns.extend([
-        Shown::words("unit", |row| row.unit.clone().unwrap_or_default()),
-        Shown::number("n", |row| row.n.to_string()),
-        Shown::number("cells", |row| row.cells.to_string()),
+        Shown::words("unit", |row| row.unit.clone().unwrap_or_default()).with(Role::Basis),
+        Shown::number("n", |row| row.n.to_string()).with(Role::Basis),
+        Shown::number("cells", |row| row.cells.to_string()).with(Role::Basis),
         Shown::number("baseline", |row| fixed(row.mean_baseline, decimals(row))),
         Shown::number("other", |row| fixed(row.mean_other, decimals(row))),
         Shown::number("difference [95 %]", difference),
         Shown::number("detectable", |row| row.detectable.map_or("-".to_owned(), |size| fixed(size, decimals(row)))),
         Shown::number("wins/ties/losses", |row| format!("{}/{}/{}", row.wins, row.ties, row.losses)),
-        Shown::words("test", |row| row.test.map_or("-", |test| test.name()).to_owned()),
+        Shown::words("test", |row| row.test.map_or("-", |test| test.name()).to_owned()).with(Role::Basis),
         Shown::number(p_heading(correction), |row| row.p_adjusted.map_or("-".to_owned(), p_value)),
     ]);
     if rows.iter().any(|row| row.needed.is_some()) {
