@@ -2,11 +2,11 @@
 //!
 //! Every measuring command is such an experiment. A run folder holds its own as `experiment.toml`.
 
-use super::{Explore, Grid, Heatmap};
+use super::{Expectation, Explore, Grid, Heatmap, Outcome, TextGrid};
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::error::Usage;
-use crate::frame::{Frame, Pick};
+use crate::frame::Frame;
 use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
 use crate::models::{self, Reading};
@@ -15,7 +15,6 @@ use crate::spec_file::{self, is_default, Required};
 use crate::treatment::Condition;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;
@@ -177,43 +176,6 @@ pub struct Generate {
     pub max_new: NonZeroUsize,
 }
 
-/// Something that has to come out: the mean of a metric within bounds, for every model that it is about.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Expectation {
-    /// Name of the quantity.
-    pub metric: String,
-    /// Region of the prompt that it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub region: Option<String>,
-    /// One model; nothing for each of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// Bits of logits that are quantised; short for a condition that does nothing else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bits: Option<u32>,
-    /// What is done to the attention; nothing for the untreated passes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub condition: Option<Condition>,
-    /// Least value of the mean.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_least: Option<f64>,
-    /// Largest value of the mean.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_most: Option<f64>,
-}
-
-/// What became of an expectation for one model.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// `exact of diff at least 0.9`.
-    pub expected: String,
-    /// The mean, if there is one.
-    pub found: Option<f64>,
-    /// Whether it is within the bounds.
-    pub holds: bool,
-}
-
 /// What has no default; `--print-experiment` of any measuring command prints a file that has it all.
 const REQUIRED: [Required; 7] = [
     Required { table: "", with: None, keys: &["show", "models", "grid"] },
@@ -287,16 +249,42 @@ impl Experiment {
     fn check(&self, name: &str) -> Result<()> {
         self.conditions()?;
         self.check_measures(name)?;
-        let ctx_tok = match &self.grid {
-            Grid::Text(grid) => Some(&grid.ctx_tok),
+        self.check_text(name)?;
+        if self.show == Show::Ablate && (self.text_grid().is_some() || self.conditions()?.len() < 2) {
+            bail_usage!("{name}: show = \"ablate\" compares `conditions` on grids of task = \"needle\": name some");
+        }
+        self.check_task(name)?;
+        self.check_maps().map_err(|error| Usage(format!("{name}: {error:#}")))?;
+        self.check_pooling(name)?;
+        if self.max_new().is_some() && self.text_grid().is_some() {
+            bail_usage!("{name}: plain text asks for nothing: `generate` is for grids of task = \"needle\"");
+        }
+        for expectation in &self.expect {
+            expectation.check(name)?;
+            expectation.condition_among(&self.conditions()?, name)?;
+            if let Some(model) = expectation.model.as_ref().filter(|model| !self.models.contains(model)) {
+                bail_usage!("{name}: an expectation is about `{model}`, which is not among the models");
+            }
+        }
+        Ok(())
+    }
+
+    fn text_grid(&self) -> Option<&TextGrid> {
+        match &self.grid {
+            Grid::Text(grid) => Some(grid),
             Grid::Needle(_) | Grid::Shots(_) => None,
-        };
+        }
+    }
+
+    /// Whether what is said of a text goes together, and with a grid of it.
+    fn check_text(&self, name: &str) -> Result<()> {
+        let grid = self.text_grid();
         for (key, given) in [("text", self.text.is_some()), ("ids", self.ids.is_some())] {
-            if given && ctx_tok.is_none() {
+            if given && grid.is_none() {
                 bail_usage!("{name}: `{key}` is for grids of task = \"text\"");
             }
         }
-        let shortest = ctx_tok.and_then(|ctx_tok| ctx_tok.iter().min());
+        let shortest = grid.and_then(|grid| grid.ctx_tok.iter().min());
         if let (Some(skip), Some(&shortest)) = (self.skip, shortest) {
             if skip >= shortest {
                 bail_usage!("{name}: `skip` {skip} leaves nothing of windows of {shortest} tokens");
@@ -305,12 +293,12 @@ impl Experiment {
         if self.text.is_some() && self.ids.is_some() {
             bail_usage!("{name}: `text` and `ids` are two texts: leave one of them out");
         }
-        if self.show == Show::Ablate && (ctx_tok.is_some() || self.conditions()?.len() < 2) {
-            bail_usage!("{name}: show = \"ablate\" compares `conditions` on grids of task = \"needle\": name some");
-        }
-        self.check_task(name)?;
-        self.check_maps().map_err(|error| Usage(format!("{name}: {error:#}")))?;
-        if self.show == Show::Nll && ctx_tok.is_none_or(|ctx_tok| ctx_tok.len() != 1) {
+        Ok(())
+    }
+
+    /// Whether what is pooled is of one kind.
+    fn check_pooling(&self, name: &str) -> Result<()> {
+        if self.show == Show::Nll && self.text_grid().is_none_or(|grid| grid.ctx_tok.len() != 1) {
             bail_usage!(
                 "{name}: show = \"nll\" pools windows of one length: grids of task = \"text\" with one ctx_tok"
             );
@@ -325,16 +313,6 @@ impl Experiment {
             bail_usage!(
                 "{name}: the measures outliers and nll pool prompts of one kind: one ctx_tok, and one of settings"
             );
-        }
-        if self.max_new().is_some() && matches!(self.grid, Grid::Text(_)) {
-            bail_usage!("{name}: plain text asks for nothing: `generate` is for grids of task = \"needle\"");
-        }
-        for expectation in &self.expect {
-            expectation.check(name)?;
-            expectation.condition_among(&self.conditions()?, name)?;
-            if let Some(model) = expectation.model.as_ref().filter(|model| !self.models.contains(model)) {
-                bail_usage!("{name}: an expectation is about `{model}`, which is not among the models");
-            }
         }
         Ok(())
     }
@@ -447,58 +425,6 @@ impl Experiment {
             );
         }
         outcomes
-    }
-}
-
-impl Expectation {
-    fn check(&self, name: &str) -> Result<()> {
-        let metric = &self.metric;
-        let (least, most) = match (self.at_least, self.at_most) {
-            (None, None) => bail_usage!("{name}: the expectation of `{metric}` needs at_least or at_most"),
-            (least, most) => (least.unwrap_or(f64::NEG_INFINITY), most.unwrap_or(f64::INFINITY)),
-        };
-        if least.is_nan() || most.is_nan() || least > most {
-            bail_usage!("{name}: nothing can be at least {least} and at most {most}, as `{metric}` is expected to be");
-        }
-        Ok(())
-    }
-
-    /// The condition that it is about: the one it names, or that of its bits.
-    fn condition_among<'a>(&self, conditions: &'a [Condition], name: &str) -> Result<&'a Condition> {
-        let meant = |condition: &&Condition| match (&self.condition, self.bits) {
-            (Some(wanted), _) => *condition == wanted,
-            (None, Some(bits)) => condition.bits() == Some(bits) && condition.treatments().len() == 1,
-            (None, None) => condition.is_untreated(),
-        };
-        if let Some(found) = conditions.iter().find(meant) {
-            return Ok(found);
-        }
-        let wanted = self.bits.map_or_else(String::new, |bits| format!("{bits} bits"));
-        let wanted = self.condition.as_ref().map_or(wanted, ToString::to_string);
-        let names: Vec<String> = conditions.iter().map(ToString::to_string).collect();
-        bail_usage!("{name}: an expectation is about {wanted}, which is not among the conditions: {}", names.join(", "))
-    }
-
-    fn outcome(&self, model: &str, condition: Option<&str>, frame: &Frame) -> Outcome {
-        let pick = Pick::of(model, &self.metric).condition(condition);
-        let found = frame.mean(self.region.as_deref().map_or(pick, |region| pick.region(region)));
-        let within = |x: f64| self.at_least.is_none_or(|least| x >= least) && self.at_most.is_none_or(|most| x <= most);
-        let mut expected = self.metric.clone();
-        let mut add = |text: std::fmt::Arguments<'_>| expected.write_fmt(text).expect("a string takes everything");
-        if let Some(region) = &self.region {
-            add(format_args!("[{region}]"));
-        }
-        add(format_args!(" of {model}"));
-        if let Some(condition) = condition {
-            add(format_args!(" under {condition}"));
-        }
-        if let Some(least) = self.at_least {
-            add(format_args!(" at least {least}"));
-        }
-        if let Some(most) = self.at_most {
-            add(format_args!(" at most {most}"));
-        }
-        Outcome { expected, found, holds: found.is_some_and(within) }
     }
 }
 

@@ -1,0 +1,103 @@
+//! What a run needs, said before it begins: memory, and work.
+
+use super::Setup;
+use crate::generate;
+use crate::measure::{Extent, Measure};
+use crate::model::Flops;
+use crate::models::Model;
+
+/// Memory of any run while prompts pass, however small, in bytes, as measured: code, and what the allocator holds.
+const ANY_RUN: u64 = 14 << 20;
+
+/// The same of each thread beside it.
+const ANY_THREAD: u64 = 10 << 20;
+
+/// Blocks of a pass, in bytes, that are small: when they are freed, the allocator lends them neither to another thread nor to
+/// another pass, as measured.
+const SMALL: u64 = 8 << 20;
+
+/// Memory of a pass beside another for that of the same alone, as measured: other blocks are not lent at once.
+const BESIDE: f64 = 1.2;
+
+/// Memory of showing what was found, whatever it is, in bytes, as measured: tables, the font, and a figure.
+const SHOWING: u64 = 20 << 20;
+
+/// Memory of a number of a head until it is written, in bytes, as measured: a record, in a list that grows by doubling,
+const HEAD_RECORD: u64 = 512;
+
+/// and until the figures are drawn: it is in a map with a key of its own, but for the regions that no figure needs.
+const HEAD_NUMBER: u64 = 24;
+
+impl Setup {
+    /// Prompts that pass side by side: of a model whose weights are read from disk, and where candle's own ops compute, only one.
+    pub(super) fn at_once(&self) -> usize {
+        let on_disk = self.models.iter().any(|model| model.transformer.is_on_disk());
+        if on_disk || !self.experiment.reading.has_kernels() {
+            1
+        } else {
+            rayon::current_num_threads()
+        }
+    }
+
+    /// Memory that a run takes beside what is loaded, in bytes: while prompts pass, or when what was found of them is shown.
+    pub(super) fn needed_bytes(
+        &self,
+        ctx_tok: usize,
+        cells: usize,
+        passes: usize,
+        measures: &[&mut dyn Measure],
+    ) -> u64 {
+        let tiles = |model: &Model| model.transformer.config.tile_bytes(ctx_tok);
+        let models = if self.experiment.reading.has_kernels() { self.models.as_slice() } else { &[] };
+        let alone = self.cell_bytes(ctx_tok);
+        let small = alone.min(SMALL);
+        let thread = ANY_THREAD + small + models.iter().map(tiles).max().unwrap_or(0);
+        let threads = thread * rayon::current_num_threads() as u64;
+        let beside = if passes > 1 { (BESIDE * alone as f64) as u64 + small } else { alone };
+        let per_head: u64 = measures.iter().map(|measure| measure.head_records()).sum();
+        let heads = |model: &Model| {
+            let config = &model.transformer.config;
+            (config.layers.len() * config.wiring().heads()) as u64
+        };
+        let records = per_head * self.models.iter().map(heads).sum::<u64>();
+        let pass = beside + self.measures_bytes(ctx_tok, measures) + HEAD_RECORD * records;
+        let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
+        let on_disk = self.models.iter().filter(|model| model.transformer.is_on_disk());
+        let streamed = on_disk.map(|model| self.experiment.reading.weights_bytes(&model.transformer.config));
+        let streamed = streamed.max().unwrap_or(0);
+        HEAD_NUMBER * records * cells as u64
+            + streamed
+            + (ANY_RUN + pass * passes as u64 + threads).max(SHOWING + showing)
+    }
+
+    /// Work of a prompt of `ctx_tok` tokens: a pass for every model and condition.
+    pub fn flops(&self, ctx_tok: usize) -> Flops {
+        let passes = self.models.iter().map(|model| model.transformer.config.forward_flops(ctx_tok));
+        let once = passes.fold(Flops::default(), |sum, flops| sum + flops);
+        self.conditions.iter().fold(Flops::default(), |sum, _| sum + once)
+    }
+
+    /// Memory that one prompt of `ctx_tok` tokens takes beside the weights, in bytes.
+    pub fn cell_bytes(&self, ctx_tok: usize) -> u64 {
+        let remembered = |model: &Model| {
+            let config = &model.transformer.config;
+            let most = |max_new| config.max_ctx_tok.min(ctx_tok.saturating_add(max_new));
+            self.experiment.max_new().map_or(0, |max_new| generate::memory_bytes(config, most(max_new)))
+        };
+        let pass = |model: &Model| self.experiment.reading.pass_bytes(&model.transformer.config, ctx_tok);
+        let bytes = |model: &Model| pass(model) + remembered(model);
+        self.models.iter().map(bytes).max().unwrap_or(0)
+    }
+
+    /// Memory that measures take until a pass over `ctx_tok` tokens is concluded, in bytes.
+    fn measures_bytes(&self, ctx_tok: usize, measures: &[&mut dyn Measure]) -> u64 {
+        let of_model = |(model, own): (usize, &Model)| {
+            let config = &own.transformer.config;
+            let wiring = config.wiring();
+            let (layers, heads, maps) = (config.layers.len(), wiring.heads(), wiring.maps());
+            let extent = Extent { model, layers, heads, maps, ctx_tok };
+            measures.iter().map(|measure| measure.memory_bytes(&extent)).sum::<u64>()
+        };
+        self.models.iter().enumerate().map(of_model).max().unwrap_or(0)
+    }
+}

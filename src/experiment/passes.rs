@@ -1,0 +1,278 @@
+//! The passes of one cell: each model reads its prompt under each condition, watched by measures.
+
+use super::{Cell, CellSpec, Setup};
+use crate::attention::{ResidualProbe, RowProbe, Sighting, Stream, Treated};
+use crate::generate::{generate, Generation, Until};
+use crate::measure::{Findings, Kept, Measure, Place, ResidualSink, Seen};
+use crate::model::Transformer;
+use crate::models::Model;
+use crate::pass::{pass, Passed};
+use crate::probe::{ReceivedSink, SinkProbe};
+use crate::prompt::{CitySet, Prompt};
+use crate::record::{Found, Identity, Record};
+use crate::treatment::Condition;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Setup {
+    /// All passes of a cell, of each model under each condition.
+    pub(super) fn cell(&self, cell: &Cell, measures: &[&dyn Measure]) -> CellResult {
+        let mut result = CellResult::default();
+        for (model_index, model) in self.models.iter().enumerate() {
+            let done = cell
+                .prompt(self.grid.seed(), &self.sources, model.tokenizer())
+                .and_then(|prompt| self.passes(cell, model_index, &prompt, measures, &mut result));
+            if let Err(error) = done {
+                let identity = Arc::new(self.identity(cell, model, &self.conditions[0]));
+                let error = Some(format!("{error:#}"));
+                let measure = Found { metric: "cell".into(), error, ..Found::default() };
+                result.records.push(Record { identity, measure });
+            }
+        }
+        result
+    }
+
+    /// One pass over the prompt for each condition.
+    fn passes(
+        &self,
+        cell: &Cell,
+        model_index: usize,
+        prompt: &Prompt,
+        measures: &[&dyn Measure],
+        result: &mut CellResult,
+    ) -> Result<()> {
+        let model = &self.models[model_index];
+        result.prompts.push(prompt.ids.clone());
+        let exempting = self.conditions.iter().any(|c| c.quantiser().is_some_and(|(_, exempt_sinks)| exempt_sinks));
+        let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
+        let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
+        let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
+        let seed = cell.seed(self.grid.seed());
+        let generates = measures.iter().any(|measure| measure.wants_generation());
+        for (index, condition) in self.conditions.iter().enumerate() {
+            let place = Place { model: model_index, condition: index };
+            let treated = |generating: bool| {
+                let treated = || resolver.resolve(condition, reference, &sinks, (prompt, seed, generating));
+                (!condition.is_untreated()).then(treated)
+            };
+            let generation = if generates { self.generation(model, prompt, treated(true).as_ref())? } else { None };
+            let treated = treated(false);
+            let pass = OnePass { place, prompt, treated: treated.as_ref(), generation: generation.as_ref() };
+            self.pass_under(cell, pass, measures, &mut baseline, result)?;
+        }
+        Ok(())
+    }
+
+    /// What measures find of one prompt as it is.
+    pub(super) fn untreated(
+        &self,
+        model: usize,
+        cell: &Cell,
+        prompt: &Prompt,
+        measures: &[&dyn Measure],
+    ) -> Result<Vec<Record>> {
+        let mut found = CellResult::default();
+        let pass = OnePass { place: Place { model, condition: 0 }, prompt, treated: None, generation: None };
+        let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
+        self.pass_under(cell, pass, measures, &mut baseline, &mut found)?;
+        Ok(found.records)
+    }
+
+    /// One pass, watched and concluded. What measures keep of the first condition becomes the `baseline` of the others.
+    fn pass_under(
+        &self,
+        cell: &Cell,
+        pass: OnePass<'_>,
+        measures: &[&dyn Measure],
+        baseline: &mut [Option<Kept>],
+        result: &mut CellResult,
+    ) -> Result<()> {
+        let OnePass { place, prompt, .. } = pass;
+        let model = &self.models[place.model];
+        let Watched { passed, sightings, residual } = self.watch(&pass, measures)?;
+        let identity = self.identity(cell, model, &self.conditions[place.condition]);
+        for (i, (sightings, residual)) in sightings.into_iter().zip(residual).enumerate() {
+            let mut findings = Findings::default();
+            let seen = Seen {
+                place,
+                sample: cell.sample,
+                identity: &identity,
+                model: &model.transformer,
+                prompt,
+                tokenizer: model.tokenizer().ok(),
+                queries: &passed.queries,
+                predictions: passed.predictions.as_ref(),
+                generation: pass.generation,
+                trace: passed.trace.as_ref(),
+                sightings,
+                residual: residual.map(ResidualSink::into_any),
+                baseline: baseline[i].as_ref(),
+            };
+            measures[i].conclude(seen, &mut findings)?;
+            result.add(&identity, prompt, findings.records);
+            result.pooled.extend(findings.pooled.map(|pooled| (i, place, pooled)));
+            if place.condition == 0 {
+                baseline[i] = findings.kept;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the model says by itself where the first answer of the prompt begins.
+    fn generation(&self, model: &Model, prompt: &Prompt, treated: Option<&Treated>) -> Result<Option<Generation>> {
+        let Some(max_new) = self.experiment.max_new() else { return Ok(None) };
+        let until = Until {
+            max_new,
+            eos: model.eos_ids(),
+            numbers: prompt.queries.len(),
+            digits: prompt.queries.iter().map(|query| query.value.len()).min().unwrap_or(0),
+        };
+        generate(&model.transformer, model.tokenizer()?, prompt.unanswered(), &until, treated).map(Some)
+    }
+
+    /// A pass with the probes of all measures; deals out what they saw.
+    fn watch(&self, one: &OnePass<'_>, measures: &[&dyn Measure]) -> Result<Watched> {
+        let OnePass { place, prompt, treated, .. } = *one;
+        let probes: Vec<Vec<Box<dyn RowProbe>>> =
+            measures.iter().map(|measure| measure.row_probes(place.model, prompt)).collect();
+        // The measure and its own index of every probe in the flat list that the stream knows.
+        let owners: Vec<(usize, usize)> =
+            probes.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
+        let flat: Vec<&dyn RowProbe> = probes.iter().flatten().map(|probe| &**probe).collect();
+        let mut residual = Residual(measures.iter().map(|measure| measure.residual_probe()).collect());
+        let mut stream = Stream::new(&flat).only(&self.experiment.select).treated(treated);
+        if measures.iter().any(|measure| measure.wants_trace()) {
+            stream = stream.tracing(prompt.target_rows());
+        }
+        if residual.0.iter().any(Option::is_some) {
+            stream = stream.with_residual(&mut residual);
+        }
+        let all_tokens = measures.iter().any(|measure| measure.wants_predictions());
+        let mut passed = pass(&self.models[place.model].transformer, prompt, stream, all_tokens)?;
+        let mut sightings: Vec<Vec<Sighting>> = measures.iter().map(|_| Vec::new()).collect();
+        for sighting in std::mem::take(&mut passed.sightings) {
+            let (measure, own) = owners[sighting.probe];
+            sightings[measure].push(Sighting { probe: own, ..sighting });
+        }
+        Ok(Watched { passed, sightings, residual: residual.0 })
+    }
+
+    fn identity(&self, cell: &Cell, model: &Model, condition: &Condition) -> Identity {
+        let identity = Identity {
+            model: model.name.clone(),
+            variant: model.info.variant.clone(),
+            sample: Some(cell.sample),
+            seed: Some(cell.seed(self.grid.seed())),
+            condition: condition.column().map(Into::into),
+            bits: condition.bits(),
+            scope: condition.scope().map(Into::into),
+            ..Identity::default()
+        };
+        match &cell.spec {
+            CellSpec::Text(windows) => Identity { task: "text".into(), ctx_tok: windows.ctx_tok, ..identity },
+            CellSpec::Shots(spec) => Identity {
+                task: spec.task(),
+                ctx_tok: spec.ctx_tok,
+                needles: Some(spec.shots),
+                retrieve: Some(1),
+                cities: Some(CitySet::Train.name().into()),
+                ..identity
+            },
+            CellSpec::Needle(spec) => Identity {
+                task: "needle".into(),
+                ctx_tok: spec.ctx_tok,
+                needles: Some(spec.needles),
+                retrieve: Some(spec.retrieve),
+                depth_req_pct: Some(spec.depth_pct),
+                cities: Some(spec.cities.name().into()),
+                ..identity
+            },
+        }
+    }
+
+    /// A record of what a measure pooled over all prompts: like those of the first cell, but for what differs between cells.
+    pub(super) fn pooled_record(&self, first: &Cell, (place, measure): (Place, Found)) -> Record {
+        let (model, condition) = (&self.models[place.model], &self.conditions[place.condition]);
+        let identity = Identity {
+            sample: None,
+            seed: None,
+            depth_req_pct: None,
+            cities: None,
+            rows: Some("all".into()),
+            ..self.identity(first, model, condition)
+        };
+        Record { identity: Arc::new(identity), measure }
+    }
+}
+
+/// A pass to be made.
+#[derive(Clone, Copy)]
+struct OnePass<'a> {
+    place: Place,
+    prompt: &'a Prompt,
+    treated: Option<&'a Treated>,
+    /// What the model said by itself.
+    generation: Option<&'a Generation>,
+}
+
+/// What one pass showed, by measure.
+struct Watched {
+    passed: Passed,
+    sightings: Vec<Vec<Sighting>>,
+    residual: Vec<Option<Box<dyn ResidualSink>>>,
+}
+
+/// Shows the residual stream to every measure that wants it.
+struct Residual(Vec<Option<Box<dyn ResidualSink>>>);
+
+impl ResidualProbe for Residual {
+    fn see(&mut self, site: usize, values: &[f32], width: usize) {
+        self.0.iter_mut().flatten().for_each(|sink| sink.see(site, values, width));
+    }
+}
+
+/// What was found of a cell.
+#[derive(Default)]
+pub(super) struct CellResult {
+    pub(super) records: Vec<Record>,
+    /// Token ids of its prompts, one for each model.
+    pub(super) prompts: Vec<Vec<u32>>,
+    /// Measure, place and what it pooled.
+    pub(super) pooled: Vec<(usize, Place, Kept)>,
+}
+
+impl CellResult {
+    /// Adds records of a prompt, each of a question or of the whole prompt, with the rows it is about.
+    fn add(&mut self, identity: &Identity, prompt: &Prompt, records: Vec<(Option<usize>, &'static str, Found)>) {
+        for (query, rows, measure) in records {
+            let identity = Identity {
+                depth_real_pct: query.map(|query| prompt.queries[query].depth_real_pct),
+                query,
+                placed: query.map(|query| prompt.queries[query].controlled),
+                rows: Some(rows.into()),
+                ..identity.clone()
+            };
+            self.push(Record { identity: Arc::new(identity), measure });
+        }
+    }
+
+    /// Adds a record; neighbours with the same identity share it.
+    fn push(&mut self, mut record: Record) {
+        if let Some(last) = self.records.last().filter(|last| last.identity == record.identity) {
+            record.identity = last.identity.clone();
+        }
+        self.records.push(record);
+    }
+}
+
+/// The sinks of every head, from a pass of its own over the prompt.
+fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize), Vec<usize>>> {
+    let probe = SinkProbe::new(prompt.ids.len(), Vec::new());
+    let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
+    let found = passed.sightings.into_iter().map(|sighting| {
+        let sink = sighting.sink.into_any().downcast::<ReceivedSink>().expect("the sink probe makes received sinks");
+        ((sighting.layer, sighting.head), sink.sinks())
+    });
+    Ok(found.collect())
+}
