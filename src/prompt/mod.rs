@@ -19,6 +19,7 @@ pub mod haystack;
 pub mod ids;
 mod jinja;
 pub mod needle;
+mod plan;
 pub mod sandbox;
 pub mod shots;
 pub mod text;

@@ -5,22 +5,18 @@
 //! prompt are distinct, values have five digits, and the prompt ends with the answers (teacher-forced), so that the
 //! rows which predict them can be measured.
 
-use std::ops::Range;
-
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::plan::{Plan, Sentence};
 use super::text::TOKENLESS_MAX;
-use super::{CitySet, Encoded, Haystack, Layout, Needle, Part, Prompt, Query, Tokenizer, Window, Wrapping};
+use super::{CitySet, Haystack, Prompt, Tokenizer};
 use crate::bail_usage;
 use crate::rng::Rng;
 
 /// The instructions before the haystack.
 pub(super) const PREAMBLE: &str =
     "There are special magic numbers hidden in the irrelevant text below. Find them and remember them.";
-
-/// Values are uniform in this range (five digits, so that they all have the same number of tokens).
-const VALUES: (usize, usize) = (10_000, 99_999);
 
 /// What a needle prompt is to hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,18 +79,6 @@ pub(super) fn question(cities: &[&str]) -> String {
     }
 }
 
-/// So many values, all different.
-pub(super) fn distinct_values(n: usize, rng: &mut Rng) -> Vec<String> {
-    let mut values: Vec<usize> = Vec::new();
-    while values.len() < n {
-        let value = VALUES.0 + rng.below(VALUES.1 - VALUES.0 + 1);
-        if !values.contains(&value) {
-            values.push(value);
-        }
-    }
-    values.iter().map(usize::to_string).collect()
-}
-
 /// Builds the prompt of a seed: same spec, seed, tokenizer and haystack, same prompt.
 ///
 /// # Errors
@@ -149,12 +133,6 @@ fn too_short(plan: &Plan, ctx_tok: usize, least_tok: usize) -> Result<()> {
     )
 }
 
-/// A sentence of filler and its tokens.
-pub(super) struct Sentence {
-    text: String,
-    n_tok: usize,
-}
-
 /// As many sentences as fit beside the needles and the questions.
 fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Vec<Sentence>> {
     let (bare, _) = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()], tokenizer.chat());
@@ -185,213 +163,17 @@ fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack
     )
 }
 
-/// What is drawn before the filler is known.
-pub(super) struct Plan {
-    /// City and value of each needle; the first is the controlled one.
-    needles: Vec<(&'static str, String)>,
-    /// Cities that are not in the text, with values that nobody can know.
-    absent: Vec<(&'static str, String)>,
-    /// What is asked for, in the order of the question: needles, and behind them the absent ones.
-    asked: Vec<usize>,
-    depth_pct: f64,
-    /// Draws the other needles' places.
-    rng: Rng,
-}
-
-impl Plan {
-    fn draw(spec: &NeedleSpec, mut rng: Rng) -> Self {
-        let cities = rng.sample(spec.cities.cities(), spec.needles);
-        let values = distinct_values(spec.needles, &mut rng);
-        let mut asked: Vec<usize> = (0..spec.retrieve).collect();
-        rng.shuffle(&mut asked);
-        let needles = cities.into_iter().zip(values).collect();
-        Self { needles, absent: Vec::new(), asked, depth_pct: spec.depth_pct, rng }
-    }
-
-    /// These needles in this order, the one at a place asked for, without filler.
-    pub(super) fn of(needles: Vec<(&'static str, String)>, asked: usize) -> Self {
-        Self { needles, absent: Vec::new(), asked: vec![asked], depth_pct: 0.0, rng: Rng::new(0, "no filler") }
-    }
-
-    /// Asks for cities that no needle names. Everything else stays as it was: the text is that of an answerable prompt.
-    fn ask_for_others(&mut self, spec: &NeedleSpec, mut rng: Rng) {
-        let named = |city: &&str| self.needles.iter().any(|(other, _)| other == city);
-        let others: Vec<&str> = spec.cities.cities().iter().copied().filter(|city| !named(city)).collect();
-        let cities = rng.sample(&others, spec.retrieve);
-        let mut values = distinct_values(spec.needles + spec.retrieve, &mut rng);
-        values.retain(|value| !self.needles.iter().any(|(_, other)| other == value));
-        self.absent = cities.into_iter().zip(values).collect();
-        self.asked = (self.needles.len()..self.needles.len() + spec.retrieve).collect();
-    }
-
-    /// City and value of what is asked for.
-    fn asked(&self, i: usize) -> &(&'static str, String) {
-        self.needles.get(i).unwrap_or_else(|| &self.absent[i - self.needles.len()])
-    }
-
-    /// For each needle the number of filler sentences before it, and a number that orders those at one boundary.
-    fn boundaries(&self, filler: &[Sentence]) -> Vec<(usize, u64)> {
-        let total_tok: usize = filler.iter().map(|sentence| sentence.n_tok).sum();
-        let wanted_tok = total_tok as f64 * self.depth_pct / 100.0;
-        let mut rng = self.rng.clone();
-        let mut draw = |_| (rng.below(filler.len() + 1), rng.bits());
-        let mut boundaries: Vec<(usize, u64)> = (0..self.needles.len()).map(&mut draw).collect();
-        let mut before_tok = 0;
-        let mut nearest = f64::INFINITY;
-        for count in 0..=filler.len() {
-            let distance = (before_tok as f64 - wanted_tok).abs();
-            if distance < nearest {
-                nearest = distance;
-                boundaries[0].0 = count;
-            }
-            before_tok += filler.get(count).map_or(0, |sentence| sentence.n_tok);
-        }
-        boundaries
-    }
-
-    /// Writes the text, in a chat the answers as what the assistant says. The second result lists the needles in the
-    /// order of the text.
-    pub(super) fn lay_out(
-        &self,
-        filler: &[Sentence],
-        boundaries: &[(usize, u64)],
-        chat: Option<&Wrapping>,
-    ) -> (Layout, Vec<usize>) {
-        let mut order: Vec<usize> = (0..self.needles.len()).collect();
-        order.sort_by_key(|&i| boundaries[i]);
-        let mut layout = Layout::default();
-        if let Some(chat) = chat {
-            layout.push_markup(Part::Template, chat.before());
-        }
-        layout.push(Part::Template, PREAMBLE);
-        let mut separator = "\n";
-        let mut next = 0;
-        for count in 0..=filler.len() {
-            while next < order.len() && boundaries[order[next]].0 == count {
-                let (city, value) = &self.needles[order[next]];
-                layout.push_sentence(separator, city, value, Part::Needle(next), Part::Value(next));
-                (separator, next) = (" ", next + 1);
-            }
-            if let Some(sentence) = filler.get(count) {
-                layout.push(Part::Filler, separator);
-                layout.push(Part::Filler, &sentence.text);
-                separator = " ";
-            }
-        }
-        let cities: Vec<&str> = self.asked.iter().map(|&i| self.asked(i).0).collect();
-        layout.push(Part::Question, &format!("\n{}", question(&cities)));
-        let mut separator = "\n";
-        if let Some(chat) = chat {
-            layout.push_markup(Part::Question, chat.after());
-            separator = "";
-        }
-        for (i, &asked) in self.asked.iter().enumerate() {
-            let (city, value) = self.asked(asked);
-            layout.push_sentence(separator, city, value, Part::Question, Part::Predicted(i));
-            separator = " ";
-        }
-        (layout, order)
-    }
-
-    /// Turns the text's parts into verified ranges of tokens.
-    pub(super) fn prompt(
-        &self,
-        layout: Layout,
-        order: &[usize],
-        encoded: Encoded,
-        tokenizer: &Tokenizer,
-    ) -> Result<Prompt> {
-        let bos = tokenizer.prompt_bos_id();
-        let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids).collect();
-        let offsets: Vec<_> = bos.iter().map(|_| (0, 0)).chain(encoded.offsets).collect();
-        let mut parts = layout.parts(&offsets);
-        // The begin-of-sequence token is part of no text.
-        parts[..usize::from(bos.is_some())].fill(Part::Template);
-        let spans = Spans { parts: &parts, ids: &ids, tokenizer };
-        let mut needles = Vec::new();
-        for (place, &i) in order.iter().enumerate() {
-            let (city, value) = &self.needles[i];
-            let (whole, inner) = (Part::Needle(place), Part::Value(place));
-            let span = spans.verified(&[whole, inner], &sentence(city, value), city)?;
-            let answer = spans.verified(&[inner], value, city)?;
-            needles.push(Needle { city: (*city).to_owned(), value: value.clone(), span, answer });
-        }
-        let mut queries = Vec::new();
-        for (question, &i) in self.asked.iter().enumerate() {
-            let (city, value) = self.asked(i);
-            let predicted = spans.verified(&[Part::Predicted(question)], value, city)?;
-            let needle_at = |i| order.iter().position(|&needle| needle == i).map(|place: usize| &needles[place]);
-            // Where nothing holds the answer, what has a depth is the needle that was put at it.
-            let placed = needle_at(i).or_else(|| needle_at(0)).expect("every needle is laid out");
-            let depth_real_pct = depth_pct(&parts, placed.span.start);
-            let (needle, answer) = needle_at(i).map_or((0..0, 0..0), |n| (n.span.clone(), n.answer.clone()));
-            let controlled = i == 0 || needle.is_empty();
-            queries.push(Query {
-                city: (*city).to_owned(),
-                value: value.clone(),
-                needle,
-                answer,
-                predicted,
-                controlled,
-                depth_req_pct: if controlled { self.depth_pct } else { depth_real_pct },
-                depth_real_pct,
-            });
-        }
-        let start = parts.iter().position(|&part| part != Part::Template).unwrap_or(0);
-        let end = parts.iter().position(|&part| part == Part::Question).unwrap_or(parts.len());
-        // A chat template may have written it.
-        let has_bos = tokenizer.bos().id.is_some_and(|id| ids.first() == Some(&id));
-        Ok(Prompt {
-            text: layout.text,
-            ids,
-            offsets,
-            queries,
-            needles,
-            haystack: start..end,
-            has_bos,
-            window: Window::default(),
-        })
-    }
-}
-
-/// A tokenised text, in which parts are looked up.
-struct Spans<'a> {
-    parts: &'a [Part],
-    ids: &'a [u32],
-    tokenizer: &'a Tokenizer,
-}
-
-impl Spans<'_> {
-    /// The tokens of `wanted` parts, which must stand together and read as `expected`.
-    fn verified(&self, wanted: &[Part], expected: &str, city: &str) -> Result<Range<usize>> {
-        let start = self.parts.iter().position(|part| wanted.contains(part)).unwrap_or(0);
-        let end = self.parts.iter().rposition(|part| wanted.contains(part)).map_or(0, |last| last + 1);
-        let found = self.tokenizer.decode(&self.ids[start..end])?;
-        if found.trim() != expected || !self.parts[start..end].iter().all(|part| wanted.contains(part)) {
-            bail!(
-                "{expected:?} of {city} cannot be told from its surroundings: its tokens read {found:?}, so this \
-                 tokenizer has no boundary where it begins or ends"
-            );
-        }
-        Ok(start..end)
-    }
-}
-
-/// Filler tokens before a position, in percent of all filler tokens.
-fn depth_pct(parts: &[Part], position: usize) -> f64 {
-    let count = |parts: &[Part]| parts.iter().filter(|&&part| part == Part::Filler).count();
-    100.0 * count(&parts[..position]) as f64 / count(parts).max(1) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::ops::Range;
 
     use proptest::prelude::*;
     use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
+    use super::super::plan::VALUES;
     use super::super::tokenizer::EMBEDDED_VOCAB_SIZE;
-    use super::super::Region;
+    use super::super::{Query, Region};
     use super::*;
     use crate::error::exit_code;
 

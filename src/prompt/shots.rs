@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use super::needle::{distinct_values, Plan};
+use super::plan::{distinct_values, Plan};
 use super::{CitySet, Prompt, Tokenizer};
 use crate::bail_usage;
 use crate::rng::Rng;
