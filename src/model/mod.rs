@@ -16,6 +16,7 @@ mod placement;
 mod raw;
 mod rotary;
 mod shard;
+mod tensors;
 mod transformer;
 mod weights;
 

@@ -1,0 +1,128 @@
+//! Which tensors a model has, by our names, with their shapes.
+
+use super::config::{Activation, Experts, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual};
+
+/// Names of the norms of a block.
+pub(super) struct NormNames {
+    pub(super) before_attention: &'static str,
+    pub(super) after_attention: &'static str,
+    pub(super) before_mlp: &'static str,
+    pub(super) after_mlp: &'static str,
+}
+
+impl ModelConfig {
+    /// Every tensor of the model by our name (Llama's, as far as they go) with its shape. Where a family stores them
+    /// otherwise is said by `names.rs`.
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let mut list = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, self.width])];
+        if let Positions::Learned { offset } = self.positions {
+            list.push(("model.embed_positions.weight".into(), vec![self.max_ctx_tok + offset, self.width]));
+        }
+        for layer in 0..self.layers.len() {
+            let mut add = |name: &str, shape: Vec<usize>| list.push((format!("model.layers.{layer}.{name}"), shape));
+            let (before, after) = (self.norm_place != NormPlace::After, self.norm_place != NormPlace::Before);
+            let names = self.norm_names();
+            if before {
+                self.add_norm(names.before_attention, &mut add);
+            }
+            self.add_attention(layer, &mut add);
+            if after {
+                self.add_norm(names.after_attention, &mut add);
+            }
+            if before && self.residual != Residual::OneNorm {
+                self.add_norm(names.before_mlp, &mut add);
+            }
+            match self.experts.filter(|_| self.layers[layer].experts) {
+                None => self.add_mlp("mlp", self.ffn, &mut add),
+                Some(experts) => self.add_experts(experts, &mut add),
+            }
+            if after {
+                self.add_norm(names.after_mlp, &mut add);
+            }
+        }
+        self.add_norm("model.norm", &mut |name, shape| list.push((name.to_owned(), shape)));
+        if !self.tied {
+            list.push(("lm_head.weight".to_owned(), vec![self.vocab, self.width]));
+        }
+        if self.bias.head {
+            list.push(("lm_head.bias".to_owned(), vec![self.vocab]));
+        }
+        list
+    }
+
+    fn add_mlp(&self, name: &str, ffn: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        if self.gated {
+            self.add_linear(&format!("{name}.gate_proj"), [ffn, self.width], self.bias.mlp, add);
+        }
+        if self.activation == Activation::PolyNorm {
+            add(&format!("{name}.act_fn.weight"), vec![3]);
+            add(&format!("{name}.act_fn.bias"), vec![1]);
+        }
+        self.add_linear(&format!("{name}.up_proj"), [ffn, self.width], self.bias.mlp, add);
+        self.add_linear(&format!("{name}.down_proj"), [self.width, ffn], self.bias.mlp, add);
+    }
+
+    fn add_experts(&self, experts: Experts, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        self.add_linear("mlp.gate", [experts.count, self.width], experts.router_bias, add);
+        for expert in 0..experts.count {
+            self.add_mlp(&format!("mlp.experts.{expert}"), experts.ffn, add);
+        }
+        if let Some(ffn) = experts.shared {
+            self.add_mlp("mlp.shared_expert", ffn, add);
+            self.add_linear("mlp.shared_expert_gate", [1, self.width], false, add);
+        }
+    }
+
+    fn add_attention(&self, layer: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        let (e, d) = (self.width, self.head_dim);
+        let (q, k, v) = (self.query_heads() * d, self.key_heads() * d, self.kv_heads * d);
+        self.add_linear("self_attn.q_proj", [q, e], self.bias.qkv, add);
+        self.add_linear("self_attn.k_proj", [k, e], self.bias.qkv, add);
+        self.add_linear("self_attn.v_proj", [v, e], self.bias.qkv, add);
+        self.add_linear("self_attn.o_proj", [e, self.attention_width()], self.bias.out, add);
+        for (name, width) in [("self_attn.q_norm", q), ("self_attn.k_norm", k)] {
+            match self.qk_norm {
+                None => {}
+                Some(QkNorm::Head) => self.add_norm_over(name, d, add),
+                Some(QkNorm::Projection) => self.add_norm_over(name, width, add),
+                Some(QkNorm::EachHead) => (0..width / d).for_each(|h| add(&format!("{name}.{h}.weight"), vec![d])),
+            }
+        }
+        for extra in self.variant.extra_tensors(layer, self.layer_sizes()) {
+            add(&format!("self_attn.{}", extra.name), extra.shape);
+        }
+    }
+
+    fn add_linear(&self, name: &str, shape: [usize; 2], bias: bool, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        add(&format!("{name}.weight"), shape.to_vec());
+        if bias {
+            add(&format!("{name}.bias"), vec![shape[0]]);
+        }
+    }
+
+    fn add_norm(&self, name: &str, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        self.add_norm_over(name, self.width, add);
+    }
+
+    fn add_norm_over(&self, name: &str, width: usize, add: &mut dyn FnMut(&str, Vec<usize>)) {
+        add(&format!("{name}.weight"), vec![width]);
+        if self.norm == NormKind::Layer {
+            add(&format!("{name}.bias"), vec![width]);
+        }
+    }
+
+    /// Llama calls the norm before the MLP `post_attention_layernorm`; where there is one after attention, that has
+    /// the name.
+    pub(super) fn norm_names(&self) -> NormNames {
+        let before_mlp = match self.norm_place {
+            NormPlace::Before => "post_attention_layernorm",
+            NormPlace::After | NormPlace::Both => "pre_feedforward_layernorm",
+        };
+        NormNames {
+            before_attention: "input_layernorm",
+            after_attention: "post_attention_layernorm",
+            before_mlp,
+            after_mlp: "post_feedforward_layernorm",
+        }
+    }
+}
