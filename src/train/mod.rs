@@ -5,6 +5,7 @@
 //! they share. How many threads there are changes no bit.
 
 mod adamw;
+mod check;
 mod checkpoint;
 mod cost;
 mod course;

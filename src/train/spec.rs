@@ -2,7 +2,7 @@
 
 use crate::attention::{ValueWidth, VariantName};
 use crate::bail_usage;
-use crate::model::{Init, ModelConfig, Sizes, LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
+use crate::model::{Init, ModelConfig, Sizes};
 use crate::ops::RopeStyle;
 use crate::prompt::DocumentSpec;
 use crate::spec_file::{self, Required};
@@ -259,77 +259,6 @@ impl TrainSpec {
         Ok(spec)
     }
 
-    fn check(&self) -> Result<()> {
-        if self.variants.is_empty() || self.stages.is_empty() {
-            bail_usage!("a spec needs at least one [[variant]] and one [[stage]]");
-        }
-        let w = &self.watch;
-        for (key, tokens) in [
-            ("log_every_tok", w.log_every_tok),
-            ("eval_every_tok", w.eval_every_tok),
-            ("save_every_tok", w.save_every_tok),
-        ] {
-            if tokens == 0 {
-                bail_usage!("watch: {key} is 0; give a number of tokens, a large one for never");
-            }
-        }
-        self.check_seeds()?;
-        self.optimizer.check()?;
-        let LossSpec { first_digit, other_digits, new_digits, declined } = self.loss;
-        for (key, weight) in [
-            ("first_digit", first_digit),
-            ("other_digits", other_digits),
-            ("new_digits", new_digits),
-            ("declined", declined),
-        ] {
-            if !(0.0..f64::INFINITY).contains(&weight) {
-                bail_usage!("loss: {key} {weight} is not a weight; give 0 or more");
-            }
-        }
-        if self.stages[0].cycle_rate.is_some() {
-            bail_usage!(
-                "stage: the first one has a cycle_rate, but its peak is optimizer.rate; later stages may have one"
-            );
-        }
-        self.check_model()?;
-        self.check_names()?;
-        self.check_contrasts()?;
-        self.stages.iter().try_for_each(|stage| self.check_stage(stage))?;
-        self.check_length()
-    }
-
-    /// Documents are numbered in 32 bits, beside the seed.
-    fn check_length(&self) -> Result<()> {
-        let tokens = self.stages.iter().try_fold(0_usize, |sum, stage| sum.checked_add(stage.tokens));
-        let documents: usize =
-            self.stages.iter().map(|stage| stage.tokens / stage.ctx_tok).fold(0, usize::saturating_add);
-        if tokens.is_none() || documents as u64 > u64::from(u32::MAX) {
-            bail_usage!("the stages have {documents} documents, of which a run can tell at most {} apart", u32::MAX);
-        }
-        Ok(())
-    }
-
-    fn check_seeds(&self) -> Result<()> {
-        let seeds = self.seeds();
-        match (self.seed, &self.seeds) {
-            (Some(_), Some(_)) => bail_usage!("seed and seeds are both there; give one of them"),
-            (None, None) => bail_usage!("seed is missing; give seed = 1, or several: seeds = [1, 2, 3]"),
-            _ if seeds.is_empty() => bail_usage!("seeds is empty"),
-            _ => {}
-        }
-        for (i, seed) in seeds.iter().enumerate() {
-            if *seed > u64::from(u32::MAX) {
-                bail_usage!(
-                    "seed {seed} is too large: give one below 2^32, so that no two seeds have the same documents"
-                );
-            }
-            if seeds[..i].contains(seed) {
-                bail_usage!("seeds: {seed} is there twice");
-            }
-        }
-        Ok(())
-    }
-
     /// The seeds that every variant is trained with.
     pub fn seeds(&self) -> &[u64] {
         self.seeds.as_deref().unwrap_or(self.seed.as_slice())
@@ -345,86 +274,6 @@ impl TrainSpec {
             }
         }
         runs
-    }
-
-    fn check_model(&self) -> Result<()> {
-        let m = &self.model;
-        for (key, size, most) in [
-            ("width", m.width, LARGEST_SIZE),
-            ("layers", m.layers, MOST_LAYERS),
-            ("heads", m.heads, LARGEST_SIZE),
-            ("head_dim", m.head_dim, LARGEST_SIZE),
-            ("ffn", m.ffn, LARGEST_SIZE),
-            ("max_ctx_tok", m.max_ctx_tok, MOST_TOKENS),
-        ] {
-            if size == 0 || size as u64 > most {
-                bail_usage!("model: {key} is {size}, expected 1 to {most}");
-            }
-        }
-        for VariantSpec { name, ffn, heads, head_dim, .. } in &self.variants {
-            for (key, size) in [("ffn", ffn), ("heads", heads), ("head_dim", head_dim)] {
-                if let Some(size) = size.filter(|&size| size == 0 || size as u64 > LARGEST_SIZE) {
-                    bail_usage!("variant {name}: {key} is {size}, expected 1 to {LARGEST_SIZE}");
-                }
-            }
-        }
-        if !m.heads.is_multiple_of(2) || m.kv_heads.is_some_and(|kv| kv == 0 || !m.heads.is_multiple_of(kv)) {
-            bail_usage!("model: heads {} must be even and a multiple of kv_heads", m.heads);
-        }
-        for variant in &self.variants {
-            if let Some(deviation) = variant.embedding_deviation.filter(|&deviation| !is_rate(deviation)) {
-                bail_usage!("variant {}: embedding_deviation {deviation} is not above 0", variant.name);
-            }
-            let config = self.config(variant, 1).with_context(|| format!("variant {}", variant.name))?;
-            if let Err(error) = config.check() {
-                bail_usage!("variant {}: {error:#}", variant.name);
-            }
-        }
-        Ok(())
-    }
-
-    /// Names become folders.
-    fn check_names(&self) -> Result<()> {
-        for (i, VariantSpec { name, .. }) in self.variants.iter().enumerate() {
-            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
-                bail_usage!("variant name \"{name}\": use letters, digits, - and _");
-            }
-            if self.variants[..i].iter().any(|other| other.name == *name) {
-                bail_usage!("two variants have the same name, {name}");
-            }
-        }
-        Ok(())
-    }
-
-    fn check_contrasts(&self) -> Result<()> {
-        for Contrast { name, of, less } in &self.contrasts {
-            if of.is_empty() || less.is_empty() {
-                bail_usage!("contrast {name:?}: of and less each name at least one variant");
-            }
-            let unknown = |name: &&String| !self.variants.iter().any(|variant| variant.name == **name);
-            if let Some(unknown) = of.iter().chain(less).find(unknown) {
-                let names: Vec<&str> = self.variants.iter().map(|variant| variant.name.as_str()).collect();
-                bail_usage!("contrast {name:?}: {unknown} is no variant; there are {}", names.join(", "));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_stage(&self, stage: &Stage) -> Result<()> {
-        let Stage { ctx_tok, step_tok, tokens, .. } = *stage;
-        if ctx_tok == 0 || step_tok == 0 || !step_tok.is_multiple_of(ctx_tok) {
-            bail_usage!("stage: step_tok {step_tok} is not a multiple of ctx_tok {ctx_tok}");
-        }
-        if let Some(rate) = stage.cycle_rate.filter(|&rate| !is_rate(rate)) {
-            bail_usage!("stage: cycle_rate {rate} is not a learning rate above 0");
-        }
-        if tokens < step_tok {
-            bail_usage!("stage: {tokens} tokens are less than one step of {step_tok}");
-        }
-        if ctx_tok > self.model.max_ctx_tok {
-            bail_usage!("stage: ctx_tok {ctx_tok} exceeds model.max_ctx_tok {}", self.model.max_ctx_tok);
-        }
-        stage.data.check().with_context(|| format!("stage of {ctx_tok} tokens"))
     }
 
     /// The configuration of every variant, matched in size.
@@ -446,7 +295,7 @@ impl TrainSpec {
         Ok(configs)
     }
 
-    fn config(&self, spec: &VariantSpec, vocab: usize) -> Result<ModelConfig> {
+    pub(super) fn config(&self, spec: &VariantSpec, vocab: usize) -> Result<ModelConfig> {
         let (m, variant) = (&self.model, spec.attention.resolve()?);
         let raw = spec.heads.unwrap_or(m.heads);
         let heads = variant.output_heads(raw);
@@ -503,28 +352,7 @@ impl Stage {
     }
 }
 
-fn is_rate(rate: f64) -> bool {
-    rate > 0.0 && rate.is_finite()
-}
-
 impl OptimizerSpec {
-    fn check(&self) -> Result<()> {
-        let Self { rate, final_fraction, beta1, beta2, weight_decay, clip, .. } = *self;
-        for (key, value, fits, what) in [
-            ("rate", rate, is_rate(rate), "a learning rate above 0"),
-            ("final_fraction", final_fraction, (0.0..=1.0).contains(&final_fraction), "a fraction from 0 to 1"),
-            ("beta1", beta1, (0.0..1.0).contains(&beta1), "a decay from 0 to below 1"),
-            ("beta2", beta2, (0.0..1.0).contains(&beta2), "a decay from 0 to below 1"),
-            ("weight_decay", weight_decay, weight_decay >= 0.0 && weight_decay.is_finite(), "a decay of 0 or more"),
-            ("clip", clip, clip > 0.0, "a gradient norm above 0"),
-        ] {
-            if !fits {
-                bail_usage!("optimizer: {key} {value} is not {what}");
-            }
-        }
-        Ok(())
-    }
-
     fn cosine(&self, peak: f64, done: usize, length: usize) -> f64 {
         let progress = done as f64 / length.max(1) as f64;
         let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos());
