@@ -37,9 +37,9 @@ impl Beat {
     }
 }
 
-/// How long `left` pieces of work take if `done` of them took so long; nothing is known before one is done.
-pub(super) fn time_left(elapsed: Duration, done: usize, left: usize) -> Option<Duration> {
-    (done > 0).then(|| elapsed.mul_f64(left as f64 / done as f64))
+/// How long what is `left` takes if what is `done` took so long; nothing is known before anything is done.
+pub(super) fn time_left(elapsed: Duration, done: f64, left: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(elapsed.as_secs_f64() * left / done).ok().filter(|_| done > 0.0)
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn time_left_is_in_proportion_to_what_is_left() {
-        assert_eq!(time_left(Duration::from_secs(90), 1, 2), Some(Duration::from_secs(180)));
-        assert_eq!(time_left(Duration::from_secs(90), 0, 2), None);
+        assert_eq!(time_left(Duration::from_secs(90), 1.0, 2.0), Some(Duration::from_secs(180)));
+        assert_eq!(time_left(Duration::from_secs(90), 0.0, 2.0), None);
     }
 }

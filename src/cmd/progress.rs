@@ -68,7 +68,7 @@ impl<'a> Terminal<'a> {
     fn say_if_due(&mut self, now: Instant) {
         let (done, all) = (self.bar.position() as usize, self.bar.length().unwrap_or(0) as usize);
         if self.beat.is_due(now, done) {
-            let left = time_left(now.duration_since(self.begun), done - self.resumed, all - done);
+            let left = time_left(now.duration_since(self.begun), (done - self.resumed) as f64, (all - done) as f64);
             let left = left.map_or(String::new(), |left| format!(", about {} left", HumanDuration(left)));
             crate::say!("{done} of {all} prompts{left}{}", self.so_far());
         }

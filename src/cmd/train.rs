@@ -48,7 +48,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
         let (names, tokens, mib) = (bars::named(&runs), spec.total_tokens(), memory >> 20);
         crate::say!("{names}: {tokens} tokens each, about {mib} MiB of memory -> {}", args.out().display());
     }
-    let bars = Bars::new(&spec, &runs, args.quiet);
+    let bars = Bars::new(&spec, &runs, args.quiet)?;
     let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &bars)?;
     bars.finish();
     match outcome {

@@ -1,7 +1,7 @@
-//! The memory of a training run, before it begins.
+//! The memory and the work of a training run, before it begins.
 
 use super::step::{cut, maps_bytes};
-use super::{workers, TrainRun, TrainSpec};
+use super::{workers, Stage, TrainRun, TrainSpec};
 use crate::bail_usage;
 use crate::memory::{available_bytes, rss_bytes};
 use crate::model::{ModelConfig, Placement};
@@ -42,6 +42,15 @@ impl TrainSpec {
         Ok(rss_bytes().unwrap_or(0).saturating_add(needed))
     }
 
+    /// What a run of a variant with this configuration has to do.
+    pub fn work(&self, config: &ModelConfig) -> Work {
+        let of_stage = |stage: &Stage| {
+            let each = config.forward_flops(stage.ctx_tok).sum() / stage.ctx_tok as f64;
+            (stage.steps() * stage.step_tok, each)
+        };
+        Work(self.stages.iter().map(of_stage).collect())
+    }
+
     /// What one run takes of the host with so many threads.
     fn run_bytes(&self, config: &ModelConfig, placement: &Placement, threads: usize) -> f64 {
         let parameters = config.parameters() as f64;
@@ -65,6 +74,24 @@ impl TrainSpec {
     }
 }
 
+/// Work of one run: of each stage its tokens, and operations of a forward pass for one of them, which are more in a long context.
+/// Those of backward passes are in proportion.
+#[derive(Clone, Debug)]
+pub struct Work(Vec<(usize, f64)>);
+
+impl Work {
+    /// Operations up to so many tokens.
+    pub fn until(&self, tokens: usize) -> f64 {
+        let mut rest = tokens;
+        let of_stage = |&(tokens, each): &(usize, f64)| {
+            let here = tokens.min(rest);
+            rest -= here;
+            here as f64 * each
+        };
+        self.0.iter().map(of_stage).sum()
+    }
+}
+
 /// What a forward pass over `tokens` leaves behind for the backward pass, in bytes.
 fn part_bytes(config: &ModelConfig, tokens: usize) -> f64 {
     let wiring = config.wiring();
@@ -74,4 +101,18 @@ fn part_bytes(config: &ModelConfig, tokens: usize) -> f64 {
     // Residual streams and norms; q, k, v before and after RoPE; what heads read; gate, up and their product.
     let layer = 6 * e + 2 * projections + heads + config.attention_width() + 3 * config.ffn;
     4.0 * tokens as f64 * (layer as f64 * config.layers.len() as f64 + 3.0 * config.vocab as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_of_a_long_context_is_more_work() {
+        let work = Work(vec![(100, 1.0), (50, 4.0)]);
+        assert_eq!(
+            [0, 60, 100, 110, 150, 999].map(|tokens| work.until(tokens)),
+            [0.0, 60.0, 100.0, 140.0, 300.0, 300.0]
+        );
+    }
 }

@@ -19,6 +19,7 @@ mod summary;
 mod watch;
 
 pub use adamw::{AdamW, Gradients};
+pub use cost::Work;
 pub use course::{write as write_course, Course, CourseLine};
 pub use data::{Batch, DataSource, Part, TargetKind};
 pub use log::{EvalLine, LogLine};

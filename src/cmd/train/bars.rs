@@ -1,7 +1,9 @@
 //! How far training is, on stderr: bars on a terminal, a line now and then and for every finished run elsewhere.
 
 use crate::cmd::beat::{time_left, Beat};
-use crate::train::{Progress, TrainRun, TrainSpec};
+use crate::prompt::Tokenizer;
+use crate::train::{Progress, TrainRun, TrainSpec, Work};
+use anyhow::Result;
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -29,17 +31,28 @@ pub(super) struct Bars {
     tokens_each: usize,
     beat: Mutex<Beat>,
     begun: Instant,
-    /// Of every run that has begun: tokens it began with, and has now.
-    tokens: Mutex<Vec<Option<(usize, usize)>>>,
+    /// Of every run, what it has to do.
+    work: Vec<Work>,
+    /// Of every run that has begun, how far it is.
+    places: Mutex<Vec<Option<Place>>>,
+}
+
+/// How far a run is.
+struct Place {
+    begun: Instant,
+    tokens: usize,
+    /// Work that was done when it began, and is now.
+    first: f64,
+    done: f64,
 }
 
 impl Bars {
-    pub(super) fn new(spec: &TrainSpec, runs: &[TrainRun], quiet: bool) -> Self {
+    pub(super) fn new(spec: &TrainSpec, runs: &[TrainRun], quiet: bool) -> Result<Self> {
+        let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
         let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let all = MultiProgress::with_draw_target(target);
         let widest = runs.iter().map(|run| run.name.len()).max().unwrap_or(0);
-        let template =
-            format!("{{prefix:{widest}}} {{bar:24}} {{human_pos}}/{{human_len}} tokens, {{eta}} left  {{msg}}");
+        let template = format!("{{prefix:{widest}}} {{bar:24}} {{human_pos}}/{{human_len}} tokens{{msg}}");
         let style = ProgressStyle::with_template(&template).expect("a valid template");
         let bar = |name: &str, length: usize| {
             let bar = ProgressBar::hidden().with_style(style.clone()).with_prefix(name.to_owned());
@@ -52,7 +65,7 @@ impl Bars {
         if whole.is_none() {
             bars.iter().for_each(|bar| _ = all.add(bar.clone()));
         }
-        Self {
+        Ok(Self {
             all,
             bars,
             whole,
@@ -61,8 +74,9 @@ impl Bars {
             tokens_each,
             beat: Mutex::new(Beat::new(tokens_each * runs.len(), 0, begun)),
             begun,
-            tokens: Mutex::new(vec![None; runs.len()]),
-        }
+            work: runs.iter().map(|run| spec.work(&configs[run.variant])).collect(),
+            places: Mutex::new(runs.iter().map(|_| None).collect()),
+        })
     }
 
     pub(super) fn finish(&self) {
@@ -71,36 +85,49 @@ impl Bars {
 
     /// Notes how far a run is, and says how far they all are.
     fn note(&self, run: usize, tokens: usize) -> Standing {
-        let mut all = self.tokens.lock().expect("nobody panics with the list of tokens");
-        let began = all[run].map_or(tokens, |(began, _)| began);
-        all[run] = Some((began, tokens));
-        let trained: usize = all.iter().flatten().map(|(began, now)| now - began).sum();
-        let now: usize = all.iter().flatten().map(|(_, now)| now).sum();
-        let left = self.tokens_each * all.len() - now;
-        let finished = all.iter().flatten().filter(|(_, now)| *now >= self.tokens_each).count();
+        let mut places = self.places.lock().expect("nobody panics with the list of places");
+        let (all, done) = (self.work[run].until(self.tokens_each), self.work[run].until(tokens));
+        let place = places[run].get_or_insert_with(|| Place { begun: Instant::now(), tokens, first: done, done });
+        (place.tokens, place.done) = (tokens, done);
+        let left_of_run = time_left(place.begun.elapsed(), done - place.first, all - done);
+        let all: f64 = self.work.iter().map(|work| work.until(self.tokens_each)).sum();
+        let begun = || places.iter().flatten();
+        let (first, done) = begun().fold((0.0, 0.0), |sum, place| (sum.0 + place.first, sum.1 + place.done));
+        let standing = Standing {
+            tokens: begun().map(|place| place.tokens).sum(),
+            runs: places.len(),
+            finished: begun().filter(|place| place.tokens >= self.tokens_each).count(),
+            left: time_left(self.begun.elapsed(), done - first, all - done),
+            left_of_run,
+        };
         if let Some(whole) = &self.whole {
-            whole.set_position(now as u64);
-            whole.set_message(format!("{finished} of {} runs", all.len()));
+            whole.set_position(standing.tokens as u64);
+            let (finished, runs) = (standing.finished, standing.runs);
+            whole.set_message(format!("{}  {finished} of {runs} runs", left_in_words(standing.left)));
         }
-        Standing { tokens: now, runs: all.len(), finished, left: time_left(self.begun.elapsed(), trained, left) }
+        standing
     }
 }
 
-/// How far all runs are.
+/// How far all runs are, and how long the one that asks still takes.
 struct Standing {
     tokens: usize,
     runs: usize,
     finished: usize,
     left: Option<Duration>,
+    left_of_run: Option<Duration>,
+}
+
+/// `, about 2 hours left`, or nothing where it is none or unknown.
+fn left_in_words(left: Option<Duration>) -> String {
+    let left = left.filter(|left| left.as_secs() > 0);
+    left.map_or(String::new(), |left| format!(", about {} left", HumanDuration(left)))
 }
 
 /// What a log says when a run has got so far.
 fn line(name: &str, percent: usize, message: &str, standing: &Standing) -> String {
     let trained = if percent < 100 { format!("{percent} % of its tokens, ") } else { String::new() };
-    let left = match standing.left {
-        Some(left) if standing.finished < standing.runs => format!(", about {} left", HumanDuration(left)),
-        _ => String::new(),
-    };
+    let left = left_in_words(standing.left.filter(|_| standing.finished < standing.runs));
     format!("{name}: {trained}{message}; {} of {} runs{left}", standing.finished, standing.runs)
 }
 
@@ -117,7 +144,7 @@ impl Progress for Bars {
             self.all.add(bar.clone());
         }
         bar.set_position(tokens as u64);
-        bar.set_message(message.to_owned());
+        bar.set_message(format!("{}  {message}", left_in_words(standing.left_of_run)));
         let finished = tokens >= self.tokens_each;
         if finished && self.whole.is_some() {
             bar.finish_and_clear();
@@ -139,7 +166,8 @@ mod tests {
     fn a_line_says_how_far_the_run_is_and_how_long_all_of_them_take() {
         let told = |percent, finished| {
             let left = Some(Duration::from_secs(7200));
-            line("diff/seed-2", percent, "loss 0.845", &Standing { tokens: 0, runs: 2, finished, left })
+            let standing = Standing { tokens: 0, runs: 2, finished, left, left_of_run: None };
+            line("diff/seed-2", percent, "loss 0.845", &standing)
         };
         assert_eq!(told(45, 0), "diff/seed-2: 45 % of its tokens, loss 0.845; 0 of 2 runs, about 2 hours left");
         assert_eq!(told(100, 1), "diff/seed-2: loss 0.845; 1 of 2 runs, about 2 hours left");
