@@ -1,8 +1,8 @@
 //! Training matched models.
 //!
 //! A run trains one variant from one seed. The runs of a spec take turns on the machine's threads, as many at once as there
-//! are threads. Those of one seed see the same documents in the same order and start from the same values of the tensors
-//! they share. How many threads there are changes no bit.
+//! are threads, and the last ones have the threads of those that are finished. Those of one seed see the same documents in the
+//! same order and start from the same values of the tensors they share. How many threads there are changes no bit.
 
 mod adamw;
 mod check;
@@ -114,8 +114,9 @@ pub fn train_runs(
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
-    let (workers, threads_each) = workers(runs, placement);
-    let whole = Whole { spec, configs, out, resume, placement, stop, threads_each };
+    let (workers, _) = workers(runs, placement);
+    let crew = Crew { threads: rayon::current_num_threads(), at_work: AtomicUsize::new(workers) };
+    let whole = Whole { spec, configs, out, resume, placement, stop, crew: &crew };
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
     let work = || {
@@ -126,17 +127,37 @@ pub fn train_runs(
             }
             outcomes.lock().expect("panics are caught").push(outcome.with_context(|| format!("variant {}", run.name)));
         }
+        crew.at_work.fetch_sub(1, Ordering::Relaxed);
     };
     std::thread::scope(|scope| (0..workers).for_each(|_| _ = scope.spawn(work)));
     let outcomes = outcomes.into_inner().expect("panics are caught").into_iter().collect::<Result<Vec<_>>>()?;
     Ok(if outcomes.contains(&Outcome::Stopped) { Outcome::Stopped } else { Outcome::Finished })
 }
 
-/// As many runs at once as there are threads, and more threads for each if there are fewer; of a device only one.
+/// As many runs at once as there are threads, and how many each has at the beginning: more if there are fewer runs. Of a device
+/// only one.
 fn workers(runs: &[TrainRun], placement: &Placement) -> (usize, usize) {
     let most = if placement.has_kernels() { rayon::current_num_threads() } else { 1 };
     let workers = runs.len().clamp(1, most);
     (workers, rayon::current_num_threads() / workers)
+}
+
+/// The threads of the machine and those who share them, a run each. Who finds no further run leaves its threads to the others.
+struct Crew {
+    threads: usize,
+    at_work: AtomicUsize,
+}
+
+impl Crew {
+    /// Threads that a run may have now.
+    fn share(&self) -> usize {
+        (self.threads / self.at_work.load(Ordering::Relaxed).max(1)).max(1)
+    }
+
+    /// So many threads. A pool of its own for each run: they share the machine, not each other's kernels.
+    fn pool(&self) -> Result<rayon::ThreadPool> {
+        Ok(rayon::ThreadPoolBuilder::new().num_threads(self.share()).build()?)
+    }
 }
 
 /// What the runs of a spec share.
@@ -147,7 +168,7 @@ struct Whole<'a> {
     resume: bool,
     placement: &'a Placement,
     stop: &'a AtomicBool,
-    threads_each: usize,
+    crew: &'a Crew,
 }
 
 impl Whole<'_> {
@@ -161,10 +182,21 @@ impl Whole<'_> {
             stop: self.stop,
             tokenizer: Tokenizer::embedded(),
             placement: self.placement,
+            crew: self.crew,
         };
-        // A pool of its own: runs share the machine, not each other's kernels.
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads_each).build()?;
-        catch_unwind(AssertUnwindSafe(|| pool.install(|| one.train(self.resume, reporter))))
+        catch_unwind(AssertUnwindSafe(|| one.train(self.resume, reporter)))
             .unwrap_or_else(|_| anyhow::bail!("a panic, whose message is above"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_are_left_have_the_threads_of_those_that_are_finished() {
+        let crew = |at_work| Crew { threads: 8, at_work: AtomicUsize::new(at_work) };
+        assert_eq!([8, 3, 2, 1, 0].map(|at_work| crew(at_work).share()), [1, 2, 4, 8, 8]);
+        assert_eq!(Crew { threads: 2, at_work: AtomicUsize::new(3) }.share(), 1);
     }
 }

@@ -7,7 +7,7 @@ use super::log::{self, EvalLine, LogLine};
 use super::spec::{Stage, TrainSpec};
 use super::step::{detached, elsewhere, step, tensors, trainable};
 use super::watch::{layer_lines, LayerLine};
-use super::{Outcome, Reporter, EVAL_FILE, LAYER_FILE, LOG_FILE};
+use super::{Crew, Outcome, Reporter, EVAL_FILE, LAYER_FILE, LOG_FILE};
 use crate::bail_usage;
 use crate::files::replace;
 use crate::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
@@ -33,6 +33,8 @@ pub(super) struct Trainer<'a> {
     pub(super) tokenizer: &'a Tokenizer,
     /// What computes. The parameters are on the host.
     pub(super) placement: &'a Placement,
+    /// With whom it shares the threads.
+    pub(super) crew: &'a Crew,
 }
 
 /// The moving parts of a run.
@@ -59,14 +61,18 @@ impl Trainer<'_> {
     /// # Errors
     /// If a file cannot be read or written, or training diverges.
     pub(super) fn train(&self, resume: bool, reporter: &Reporter<'_>) -> Result<Outcome> {
-        let mut session = self.start(resume)?;
+        let mut pool = self.crew.pool()?;
+        let mut session = pool.install(|| self.start(resume))?;
         reporter.begin(session.at.tokens);
         while let Some(stage) = self.stage_at(session.at.tokens) {
             if self.stop.load(Ordering::Relaxed) {
                 session.save()?;
                 return Ok(Outcome::Stopped);
             }
-            session.advance(stage)?;
+            if pool.current_num_threads() != self.crew.share() {
+                pool = self.crew.pool()?;
+            }
+            pool.install(|| session.advance(stage))?;
             reporter.step(session.at.tokens, &session.message);
         }
         Ok(Outcome::Finished)
