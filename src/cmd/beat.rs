@@ -1,5 +1,6 @@
 //! When long work that nobody watches on a terminal says how far it is.
 
+use indicatif::HumanDuration;
 use std::time::{Duration, Instant};
 
 /// Lines that follow each other faster are no news.
@@ -37,9 +38,14 @@ impl Beat {
     }
 }
 
-/// How long what is `left` takes if what is `done` took so long; nothing is known before anything is done.
+/// How long what is `left` takes if what is `done` took so long; nothing where nothing is left, or nothing done to go by.
 pub(super) fn time_left(elapsed: Duration, done: f64, left: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64(elapsed.as_secs_f64() * left / done).ok().filter(|_| done > 0.0)
+    Duration::try_from_secs_f64(elapsed.as_secs_f64() * left / done).ok().filter(|left| !left.is_zero())
+}
+
+/// `, about 2 hours left`, or nothing.
+pub(super) fn left_in_words(left: Option<Duration>) -> String {
+    left.map_or(String::new(), |left| format!(", about {} left", HumanDuration(left)))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How far a run is, on stderr: a bar on a terminal, a line now and then elsewhere.
 
-use super::beat::{time_left, Beat};
+use super::beat::{left_in_words, time_left, Beat};
 use super::plural;
 use crate::experiment::{Plan, Setup, Shard, Watch};
 use crate::record::Record;
@@ -69,8 +69,7 @@ impl<'a> Terminal<'a> {
         let (done, all) = (self.bar.position() as usize, self.bar.length().unwrap_or(0) as usize);
         if self.beat.is_due(now, done) {
             let left = time_left(now.duration_since(self.begun), (done - self.resumed) as f64, (all - done) as f64);
-            let left = left.map_or(String::new(), |left| format!(", about {} left", HumanDuration(left)));
-            crate::say!("{done} of {all} prompts{left}{}", self.so_far());
+            crate::say!("{done} of {all} prompts{}{}", left_in_words(left), self.so_far());
         }
     }
 

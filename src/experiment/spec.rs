@@ -247,10 +247,10 @@ impl Experiment {
 
     /// What the types cannot say.
     fn check(&self, name: &str) -> Result<()> {
-        self.conditions()?;
+        let conditions = self.conditions()?;
         self.check_measures(name)?;
         self.check_text(name)?;
-        if self.show == Show::Ablate && (self.text_grid().is_some() || self.conditions()?.len() < 2) {
+        if self.show == Show::Ablate && (self.text_grid().is_some() || conditions.len() < 2) {
             bail_usage!("{name}: show = \"ablate\" compares `conditions` on grids of task = \"needle\": name some");
         }
         self.check_task(name)?;
@@ -261,7 +261,7 @@ impl Experiment {
         }
         for expectation in &self.expect {
             expectation.check(name)?;
-            expectation.condition_among(&self.conditions()?, name)?;
+            expectation.condition_among(&conditions, name)?;
             if let Some(model) = expectation.model.as_ref().filter(|model| !self.models.contains(model)) {
                 bail_usage!("{name}: an expectation is about `{model}`, which is not among the models");
             }

@@ -1,7 +1,7 @@
 //! The memory and the work of a training run, before it begins.
 
 use super::step::{cut, maps_bytes};
-use super::{workers, Stage, TrainRun, TrainSpec};
+use super::{crew, Stage, TrainRun, TrainSpec};
 use crate::bail_usage;
 use crate::memory::{available_bytes, rss_bytes};
 use crate::model::{ModelConfig, Placement};
@@ -25,8 +25,8 @@ impl TrainSpec {
     /// A usage error with the numbers and what to change; those of [`TrainSpec::configs`].
     pub fn check_memory(&self, runs: &[TrainRun], placement: &Placement) -> Result<u64> {
         let configs = self.configs(Tokenizer::embedded().vocab_size())?;
-        let (at_once, threads_each) = workers(runs, placement);
-        let of_run = |run: &TrainRun| self.run_bytes(&configs[run.variant], placement, threads_each);
+        let (at_once, crew) = crew(runs, placement);
+        let of_run = |run: &TrainRun| self.run_bytes(&configs[run.variant], placement, crew.share());
         let mut bytes: Vec<f64> = runs.iter().map(of_run).collect();
         bytes.sort_by(|a, b| b.total_cmp(a));
         let needed = bytes[..at_once.min(bytes.len())].iter().sum::<f64>() as u64;

@@ -114,8 +114,7 @@ pub fn train_runs(
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
-    let (workers, _) = workers(runs, placement);
-    let crew = Crew { threads: rayon::current_num_threads(), at_work: AtomicUsize::new(workers) };
+    let (workers, crew) = crew(runs, placement);
     let whole = Whole { spec, configs, out, resume, placement, stop, crew: &crew };
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
@@ -134,12 +133,11 @@ pub fn train_runs(
     Ok(if outcomes.contains(&Outcome::Stopped) { Outcome::Stopped } else { Outcome::Finished })
 }
 
-/// As many runs at once as there are threads, and how many each has at the beginning: more if there are fewer runs. Of a device
-/// only one.
-fn workers(runs: &[TrainRun], placement: &Placement) -> (usize, usize) {
-    let most = if placement.has_kernels() { rayon::current_num_threads() } else { 1 };
-    let workers = runs.len().clamp(1, most);
-    (workers, rayon::current_num_threads() / workers)
+/// How many runs are under way at once, and their crew: as many as there are threads; of a device only one.
+fn crew(runs: &[TrainRun], placement: &Placement) -> (usize, Crew) {
+    let threads = rayon::current_num_threads();
+    let workers = runs.len().clamp(1, if placement.has_kernels() { threads } else { 1 });
+    (workers, Crew { threads, at_work: AtomicUsize::new(workers) })
 }
 
 /// The threads of the machine and those who share them, a run each. Who finds no further run leaves its threads to the others.

@@ -1,10 +1,10 @@
 //! How far training is, on stderr: bars on a terminal, a line now and then and for every finished run elsewhere.
 
-use crate::cmd::beat::{time_left, Beat};
+use crate::cmd::beat::{left_in_words, time_left, Beat};
 use crate::prompt::Tokenizer;
 use crate::train::{Progress, TrainRun, TrainSpec, Work};
 use anyhow::Result;
-use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -116,12 +116,6 @@ struct Standing {
     finished: usize,
     left: Option<Duration>,
     left_of_run: Option<Duration>,
-}
-
-/// `, about 2 hours left`, or nothing where it is none or unknown.
-fn left_in_words(left: Option<Duration>) -> String {
-    let left = left.filter(|left| left.as_secs() > 0);
-    left.map_or(String::new(), |left| format!(", about {} left", HumanDuration(left)))
 }
 
 /// What a log says when a run has got so far.
