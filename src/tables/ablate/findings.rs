@@ -2,6 +2,7 @@
 
 use super::effects::{Contrast, Effect, Effects, Knockout};
 use super::nats;
+use crate::frame::Setting;
 use crate::table::percent;
 use std::fmt::Write as _;
 
@@ -18,9 +19,17 @@ pub(super) fn words(effects: &Effects) -> Vec<String> {
     sentences
 }
 
+/// `1024 tokens`, or `4096 tokens, N 4 R 2` where it is more than one needle.
+fn setting((tokens, needles, retrieve): Setting) -> String {
+    match (needles, retrieve) {
+        (1, 1) => format!("{tokens} tokens"),
+        _ => format!("{tokens} tokens, N {needles} R {retrieve}"),
+    }
+}
+
 /// `diff, 1024 tokens`.
 fn place(effect: &Effect) -> String {
-    format!("{}, {} tokens", effect.model, effect.setting.0)
+    format!("{}, {}", effect.model, setting(effect.setting))
 }
 
 /// `accuracy 95.0 -> 20.0 %, log-probability -3.10 [-3.50, -2.71] nats`.
@@ -102,8 +111,11 @@ fn contrast_words(contrast: &Contrast) -> Option<String> {
     };
     let nats = nats(contrast.log_prob_nats);
     Some(format!(
-        "{} {said} {} ({name}: {nats} nats, {} prompts).",
-        contrast.model, contrast.baseline, contrast.prompts
+        "{} {said} {} ({}, {name}: {nats} nats, {} prompts).",
+        contrast.model,
+        contrast.baseline,
+        setting(contrast.setting),
+        contrast.prompts
     ))
 }
 
@@ -152,6 +164,13 @@ mod tests {
         assert!(said(effect("mask(needle+answer)", 8, delta(-0.1, 1.0)))[0].contains("do not measure retrieval"));
         assert!(said(effect("mask(filler)", 8, delta(0.1, 1.0))).is_empty());
         assert!(said(effect("mask(noise, layers=1)", 8, delta(0.5, 0.1))).is_empty(), "no layer speaks for all");
+    }
+
+    #[test]
+    fn sentences_of_several_needles_say_so() {
+        let of = |setting| said(Effect { setting, ..effect("mask(noise)", 9, delta(0.5, 0.1)) }).remove(0);
+        assert!(of((8, 1, 1)).starts_with("m, 8 tokens: noise costs"));
+        assert!(of((8, 4, 2)).starts_with("m, 8 tokens, N 4 R 2: noise costs"));
     }
 
     #[test]
