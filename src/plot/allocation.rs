@@ -81,18 +81,62 @@ pub fn allocation(panels: &[AllocationPanel], heading: &Heading, label: &str) ->
     let row_height = TITLE_HEIGHT + PANEL_HEIGHT + BELOW;
     let content = heading.page.room() - LEFT - RIGHT;
     let body = row_height * panels.len() as f64 + LAST;
+    let names = Names::new(panels, &models, content);
     let (mut figure, top) = Figure::headed(heading, LEFT + content + RIGHT, body)?;
     let mut y = top;
     for panel in panels {
         let area = Area { x: LEFT, y: y + TITLE_HEIGHT, width: content, height: PANEL_HEIGHT };
         figure.panel_title((area.x, area.y - 24.0), &panel.setting, "", area.width);
         draw_share_axis(&mut figure, area, &axis, label);
-        draw_panel(&mut figure, panel, area, &axis, &models);
+        draw_panel(&mut figure, panel, area, &axis, &names);
         y += row_height;
     }
     figure.text((LEFT + content / 2.0, y + 14.0), "depth of the needle (%)", AXIS_LABEL);
-    draw_legend(&mut figure, (LEFT + content + 44.0, top + TITLE_HEIGHT), panels);
+    draw_legend(&mut figure, (LEFT + content + 44.0, top + TITLE_HEIGHT), panels, &names);
     Ok(figure)
+}
+
+/// From one depth to the next, and from one of its bars to the next.
+fn pitches(panel: &AllocationPanel, width: f64, models: usize) -> (f64, f64) {
+    let groups = distinct(panel.bars.iter().map(|bar| &bar.group));
+    let slot = width / groups.len() as f64;
+    (slot, slot * (1.0 - BETWEEN_GROUPS) / models as f64)
+}
+
+/// The models, and whether they are numbers under the bars, explained in the legend, because one has no room there.
+struct Names<'a> {
+    models: &'a [String],
+    numbered: bool,
+}
+
+impl<'a> Names<'a> {
+    fn new(panels: &[AllocationPanel], models: &'a [String], width: f64) -> Self {
+        let room = panels.iter().map(|panel| pitches(panel, width, models.len()).1).fold(f64::INFINITY, f64::min);
+        Self { models, numbered: models.iter().any(|model| MODEL.width(model) > room - 4.0) }
+    }
+
+    fn place(&self, model: &String) -> usize {
+        self.models.iter().position(|other| other == model).unwrap_or(0)
+    }
+
+    /// What stands under a bar.
+    fn under(&self, model: &String) -> String {
+        if self.numbered {
+            (self.place(model) + 1).to_string()
+        } else {
+            model.clone()
+        }
+    }
+
+    /// What the legend says of them.
+    fn legend(&self) -> Vec<String> {
+        let line = |(i, model): (usize, &String)| format!("{} {model}", i + 1);
+        if self.numbered {
+            self.models.iter().enumerate().map(line).collect()
+        } else {
+            Vec::new()
+        }
+    }
 }
 
 fn check(panels: &[AllocationPanel]) -> Result<()> {
@@ -134,18 +178,17 @@ fn draw_share_axis(figure: &mut Figure, area: Area, axis: &Axis, label: &str) {
     }
 }
 
-fn draw_panel(figure: &mut Figure, panel: &AllocationPanel, area: Area, axis: &Axis, models: &[String]) {
+fn draw_panel(figure: &mut Figure, panel: &AllocationPanel, area: Area, axis: &Axis, names: &Names<'_>) {
     let groups = distinct(panel.bars.iter().map(|bar| &bar.group));
-    let slot = area.width / groups.len() as f64;
-    let pitch = slot * (1.0 - BETWEEN_GROUPS) / models.len() as f64;
+    let (slot, pitch) = pitches(panel, area.width, names.models.len());
     let bracket = if pitch - BRACKET.0 >= BAR_MIN_WIDTH { BRACKET.0 } else { BRACKET.1.min(pitch / 2.0) };
-    let place = |names: &[String], name: &String| names.iter().position(|other| other == name).unwrap_or(0) as f64;
     for bar in &panel.bars {
-        let first = area.x + slot * (place(&groups, &bar.group) + BETWEEN_GROUPS / 2.0);
-        let whole = Area { x: first + pitch * place(models, &bar.model), width: pitch - bracket, ..area };
+        let group = groups.iter().position(|group| *group == bar.group).unwrap_or(0) as f64;
+        let first = area.x + slot * (group + BETWEEN_GROUPS / 2.0);
+        let whole = Area { x: first + pitch * names.place(&bar.model) as f64, width: pitch - bracket, ..area };
         draw_bar(figure, bar, whole, axis, bracket == BRACKET.0);
-        let name = MODEL.fit(&bar.model, pitch - 4.0);
-        figure.text((whole.x + (pitch - BRACKET.1) / 2.0, area.bottom() + 18.0), &name, MODEL);
+        let middle = whole.x + (pitch - BRACKET.1) / 2.0;
+        figure.text((middle, area.bottom() + 18.0), &names.under(&bar.model), MODEL);
     }
     for (i, group) in groups.iter().enumerate() {
         let middle = area.x + slot * (i as f64 + 0.5);
@@ -214,16 +257,22 @@ fn regions(panels: &[AllocationPanel]) -> Vec<String> {
     regions
 }
 
-/// The regions, the topmost of the bars on top, and what the strokes mean.
-fn draw_legend(figure: &mut Figure, (x, y): (f64, f64), panels: &[AllocationPanel]) {
+/// The regions, the topmost of the bars on top, the models where they are numbers, and what the strokes mean.
+fn draw_legend(figure: &mut Figure, (x, y): (f64, f64), panels: &[AllocationPanel], names: &Names<'_>) {
     const STEP: f64 = 34.0;
-    let regions = regions(panels);
-    for (i, region) in regions.iter().rev().enumerate() {
-        let y = y + STEP * i as f64;
+    const LINE: f64 = 25.0;
+    let kind = TICK.at(Anchor::Left);
+    let mut y = y;
+    for region in regions(panels).iter().rev() {
         figure.fill(Area { x, y, width: 24.0, height: 24.0 }, colour::region(region));
         let name = if region == "bos" { "BOS" } else { region };
-        let kind = TICK.at(Anchor::Left);
         figure.text((x + 38.0, y + 12.0), &kind.fit(name, RIGHT - 90.0), kind);
+        y += STEP;
+    }
+    for (i, name) in names.legend().iter().enumerate() {
+        figure.text((x, y + 12.0), &kind.fit(name, RIGHT - 52.0), kind);
+        // The last one keeps the notes at a distance.
+        y += if i + 1 == names.models.len() { STEP } else { LINE };
     }
     let bars = || panels.iter().flat_map(|panel| &panel.bars);
     let brackets = bars().any(|bar| bar.noise.is_some());
@@ -231,7 +280,7 @@ fn draw_legend(figure: &mut Figure, (x, y): (f64, f64), panels: &[AllocationPane
     let whiskers = estimates.any(|estimate| estimate.interval.is_some());
     let notes = [("numbers in %", true), ("bracket: noise", brackets), ("whiskers: 95 %", whiskers)];
     for (i, (note, _)) in notes.iter().filter(|(_, shown)| *shown).enumerate() {
-        figure.text((x, y + STEP * regions.len() as f64 + 12.0 + 25.0 * i as f64), note, NOTE);
+        figure.text((x, y + 12.0 + LINE * i as f64), note, NOTE);
     }
 }
 
@@ -272,6 +321,24 @@ mod tests {
         let one = panel(&[("bos", 0.5), ("template", 0.0), ("distractor", 0.0), ("answer", 0.5)]);
         let six = panel(&[("bos", 0.4), ("template", 0.0), ("distractor", 0.3), ("answer", 0.3)]);
         assert_eq!(regions(&[one, six]), ["bos", "distractor", "answer"]);
+    }
+
+    #[test]
+    fn models_whose_names_have_no_room_under_their_bars_are_numbered() {
+        let one = |model: &str| {
+            let mut panel = panel(&[("answer", 1.0)]);
+            panel.bars[0].model = model.into();
+            panel
+        };
+        let panels = [one("transformer"), one("diff")];
+        let models = ["transformer", "diff"].map(String::from);
+        let under = |width: f64| {
+            let names = Names::new(&panels, &models, width);
+            (models.each_ref().map(|model| names.under(model)), names.legend())
+        };
+        assert_eq!(under(1000.0), (models.clone(), vec![]));
+        let (bars, legend) = under(100.0);
+        assert_eq!((bars, legend), (["1", "2"].map(String::from), vec!["1 transformer".into(), "2 diff".into()]));
     }
 
     #[test]
