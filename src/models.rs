@@ -143,14 +143,6 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     Ok(wanted)
 }
 
-/// What the names of several models have in common: the folders that all of them lie in, up to the last `/`.
-pub fn shared_folder(names: &[String]) -> &str {
-    let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else { return "" };
-    let shared = |&end: &usize| others.iter().all(|name| name.get(..end) == first.get(..end));
-    let end = first.match_indices('/').map(|(at, _)| at + 1).take_while(shared).last();
-    &first[..end.unwrap_or(0)]
-}
-
 /// The models `FOLDER/seed-N`, in the order of their numbers; nothing where the name is that of a model itself.
 fn seeds_of(name: &str) -> Option<Vec<String>> {
     if BUILT_IN.iter().any(|model| model.name == name) || Path::new(name).join("config.json").exists() {
@@ -441,18 +433,6 @@ impl Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn folders_that_all_models_lie_in_are_what_their_names_share() {
-        let shared =
-            |list: &[&str]| shared_folder(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).to_owned();
-        assert_eq!(shared(&["runs/a/diff", "runs/a/diff-v2"]), "runs/a/");
-        assert_eq!(shared(&["runs/a/diff", "runs/b/diff"]), "runs/");
-        assert_eq!(shared(&["diff", "diff-v2"]), "");
-        assert_eq!(shared(&["runs/a/diff", "runs"]), "");
-        assert_eq!(shared(&["runs/a/diff"]), "", "alone it keeps its name");
-        assert_eq!(shared(&[]), "");
-    }
 
     #[test]
     fn a_folder_of_seeds_is_the_model_of_each_in_the_order_of_their_numbers() {

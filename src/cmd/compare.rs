@@ -7,9 +7,11 @@ use crate::bail_usage;
 use crate::cli::CompareArgs;
 use crate::compare::{compare, Comparison, FailIf, Field, Metrics, Pairing, Request, Row};
 use crate::error::{unless_broken_pipe, Unmet};
+use crate::names::shared_folder;
 use anyhow::{Context as _, Result};
 use draw::draw;
 use print::{equation, print};
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -75,7 +77,7 @@ fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String
     let mut failures = Vec::new();
     for condition in conditions {
         for row in condition.met(&comparison.rows).context("--fail-if")? {
-            let (name, of) = (row.name(), subject(row, &comparison.groups));
+            let (name, of) = (row.name(), subject(row, comparison));
             failures.push(format!("'{condition}' holds for {name} of {of}: {}", equation(row)));
         }
     }
@@ -83,16 +85,30 @@ fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String
 }
 
 /// `diff - transformer (ctx_tok=4096)`.
-fn subject(row: &Row, groups: &[Field]) -> String {
-    let values: Vec<String> = groups.iter().filter_map(|column| group_value(row, *column)).collect();
+fn subject(row: &Row, comparison: &Comparison) -> String {
+    let values = group_values(row, &comparison.groups, &in_short(&comparison.rows));
     let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(" ")) };
     format!("{} - {}{values}", row.other, row.baseline)
 }
 
-/// What a row is of in one of its groups: words speak for themselves (`diff`), numbers do not (`ctx_tok=4096`).
-fn group_value(row: &Row, column: Field) -> Option<String> {
-    let value = row.group.get(column.name())?;
-    Some(if column.is_text() && value != "none" { value.clone() } else { format!("{column}={value}") })
+/// What a row is of in each of its groups: words speak for themselves (`diff`), numbers do not (`ctx_tok=4096`).
+fn group_values(row: &Row, groups: &[Field], read: &impl Fn(&Row, Field) -> Option<String>) -> Vec<String> {
+    let shown = |&column: &Field| {
+        let value = read(row, column)?;
+        Some(if column.is_text() && value != "none" { value } else { format!("{column}={value}") })
+    };
+    groups.iter().filter_map(shown).collect()
+}
+
+/// Reads what a row has in a column that groups rows, for people: a model without the folders that all models of these lie in.
+fn in_short(rows: &[Row]) -> impl Fn(&Row, Field) -> Option<String> {
+    let models: BTreeSet<&String> = rows.iter().filter_map(|row| row.group.get(Field::Model.name())).collect();
+    let models: Vec<String> = models.into_iter().cloned().collect();
+    let folder = shared_folder(&models).len();
+    move |row, column| {
+        let value = row.group.get(column.name())?;
+        Some(if column == Field::Model { value[folder..].to_owned() } else { value.clone() })
+    }
 }
 
 /// What a reader should know besides the rows: in what the runs differ, what was compared with what, notes.
@@ -136,4 +152,22 @@ fn talk_of_pairing(pairing: &Pairing) -> Vec<String> {
         }
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_of_a_model_without_the_folders_that_all_of_them_lie_in() {
+        let row = |model: &str| {
+            let group = [("model", model), ("needles", "4")].map(|(column, value)| (column.into(), value.into()));
+            Row { group: group.into(), ..Row::default() }
+        };
+        let groups = [Field::Model, Field::Needles];
+        let rows = [row("runs/a/diff"), row("runs/a/diff-v2")];
+        let of = |rows: &[Row]| group_values(&rows[0], &groups, &in_short(rows));
+        assert_eq!(of(&rows), ["diff", "needles=4"]);
+        assert_eq!(of(&rows[..1]), ["runs/a/diff", "needles=4"], "alone it keeps its name");
+    }
 }

@@ -3,6 +3,7 @@
 use super::beat::{left_in_words, time_left, Beat};
 use super::plural;
 use crate::experiment::{Plan, Setup, Shard, Watch};
+use crate::names::shared_folder;
 use crate::record::Record;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
@@ -54,9 +55,13 @@ impl<'a> Terminal<'a> {
         self.bar.finish_and_clear();
     }
 
-    /// What has been found so far, for the progress bar: `; found so far: transformer 92 %, diff 97 %`.
+    /// What has been found so far, for the progress bar: `; found so far: transformer 92 %, diff 97 %`, without the folders
+    /// that all of them lie in.
     fn so_far(&self) -> String {
-        let share = |(model, asked, found): &(String, usize, usize)| format!("{model} {} %", 100 * found / asked);
+        let names: Vec<String> = self.found.iter().map(|(model, ..)| model.clone()).collect();
+        let folder = shared_folder(&names).len();
+        let share =
+            |(model, asked, found): &(String, usize, usize)| format!("{} {} %", &model[folder..], 100 * found / asked);
         let shares: Vec<String> = self.found.iter().map(share).collect();
         if shares.is_empty() {
             return String::new();

@@ -5,7 +5,7 @@ use super::choice::{Choice, MetricName, Metrics, Where};
 use super::field::{names, Field, Value};
 use super::replicates::means;
 use crate::bail_usage;
-use crate::models::shared_folder;
+use crate::names::shared_folder;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

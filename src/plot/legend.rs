@@ -3,6 +3,7 @@
 use super::colour;
 use super::figure::{Area, Figure};
 use super::text::{Anchor, Type, TICK};
+use crate::names::shared_folder;
 use plotters::style::RGBColor;
 
 /// Draws the `i`-th curve, thickest first and dashed from the second on: where curves coincide, all are seen.
@@ -60,9 +61,11 @@ impl Legend {
         Self { mark, entries }
     }
 
-    /// The curves of these names, in their colours.
+    /// The curves of these names, in their colours, without the folders that all of them lie in.
     pub(super) fn of_curves(names: &[String], mark: Mark, room: f64) -> Self {
-        Self::new(names.iter().enumerate().map(|(i, name)| (name.clone(), colour::curve(i))), mark, room)
+        let folder = shared_folder(names).len();
+        let curve = |(i, name): (usize, &String)| (name[folder..].to_owned(), colour::curve(i));
+        Self::new(names.iter().enumerate().map(curve), mark, room)
     }
 
     /// The regions of these names, in their colours.

@@ -2,7 +2,7 @@
 
 use super::{of_preset, paper, sheets, Cell, Sheet};
 use crate::frame::Frame;
-use crate::models::shared_folder;
+use crate::names::shared_folder;
 use crate::table::{left, right, Table};
 use crate::terminal::{escaped, wrapped};
 use serde_json::{json, Map, Value};

@@ -1,5 +1,6 @@
 //! Rows as a table, CSV, JSON or Markdown.
 
+use super::in_short;
 use crate::cli::{CompareArgs, Format};
 use crate::compare::{Comparison, Correction, Row};
 use crate::report::markdown_table;
@@ -58,8 +59,8 @@ fn columns(comparison: &Comparison, correction: Correction) -> Vec<Shown> {
         Shown::words("compared", |row| format!("{} - {}", row.other, row.baseline)).with(Role::Part),
     ];
     for group in &comparison.groups {
-        let name = group.name();
-        let value = move |row: &Row| row.group.get(name).cloned().unwrap_or_default();
+        let (name, column, read) = (group.name(), *group, in_short(rows));
+        let value = move |row: &Row| read(row, column).unwrap_or_default();
         let shown = if group.is_text() { Shown::words(name, value) } else { Shown::number(name, value) };
         columns.push(shown.with(Role::Key));
     }
@@ -88,7 +89,7 @@ fn columns(comparison: &Comparison, correction: Correction) -> Vec<Shown> {
     columns
 }
 
-/// The table, for terminals, Markdown and reports.
+/// The table, for terminals, Markdown and reports. Models leave out the folders that all of them lie in.
 pub(in crate::cmd) fn sheet(comparison: &Comparison, correction: Correction) -> Sheet {
     let columns = columns(comparison, correction);
     let rows = comparison.rows.iter().map(|row| columns.iter().map(|column| column.of(row)).collect()).collect();

@@ -1,0 +1,26 @@
+//! Names of models as people read them.
+
+/// What the names of several models have in common: the folders that all of them lie in, up to the last `/`.
+pub(crate) fn shared_folder(names: &[String]) -> &str {
+    let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else { return "" };
+    let shared = |&end: &usize| others.iter().all(|name| name.get(..end) == first.get(..end));
+    let end = first.match_indices('/').map(|(at, _)| at + 1).take_while(shared).last();
+    &first[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_that_all_models_lie_in_are_what_their_names_share() {
+        let shared =
+            |list: &[&str]| shared_folder(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).to_owned();
+        assert_eq!(shared(&["runs/a/diff", "runs/a/diff-v2"]), "runs/a/");
+        assert_eq!(shared(&["runs/a/diff", "runs/b/diff"]), "runs/");
+        assert_eq!(shared(&["diff", "diff-v2"]), "");
+        assert_eq!(shared(&["runs/a/diff", "runs"]), "");
+        assert_eq!(shared(&["runs/a/diff"]), "", "alone it keeps its name");
+        assert_eq!(shared(&[]), "");
+    }
+}
