@@ -34,7 +34,7 @@ use std::time::Instant;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The embedded models' sizes, data and optimiser.
-const SPEC: &str = "experiments/pair-4k.toml";
+const SPEC: &str = "experiments/study-b-models.toml";
 const STEP_TOK: usize = 4096;
 const VARIANTS: [&str; 2] = ["transformer", "diff"];
 

@@ -1,4 +1,4 @@
-//! Models by name: the built-in trio, or any folder in the Hugging Face format.
+//! Models by name: those that are built in, or any folder in the Hugging Face format.
 
 use crate::bail_usage;
 use crate::device::{self, DeviceName, Precision};
@@ -35,8 +35,12 @@ macro_rules! built_in {
     };
 }
 
-/// Trained by `difftool train experiments/pair-4k.toml`.
-const BUILT_IN: [BuiltIn; 3] = [built_in!("transformer"), built_in!("diff"), built_in!("diff-v2")];
+/// Of each variant of `difftool train experiments/study-b-models.toml` one seed: see `assets/models/README.md`.
+const BUILT_IN: [BuiltIn; 4] =
+    [built_in!("transformer"), built_in!("diff"), built_in!("diff-no-norm"), built_in!("diff-v2")];
+
+/// What is measured where no model is named: the standard one, DIFF V1 as published, and what its norm does to it.
+const BY_DEFAULT: [&str; 3] = ["transformer", "diff", "diff-no-norm"];
 
 /// Names of the built-in models.
 pub fn built_in_names() -> Vec<&'static str> {
@@ -121,15 +125,15 @@ fn eos_ids(dir: Option<&Path>, config: &Value, vocab: usize) -> Result<Vec<u32>>
     Ok(ids)
 }
 
-/// The names that are meant: `all` stands for the built-in ones, nothing for the built-in pair, and a folder that `difftool
-/// train` made of several seeds for the model of each seed.
+/// The names that are meant: `all` stands for the built-in ones, nothing for the first three of them, and a folder that
+/// `difftool train` made of several seeds for the model of each seed.
 ///
 /// # Errors
 /// A usage error if a model is named twice.
 pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     let mut wanted: Vec<String> = Vec::new();
     match names {
-        [] => wanted.extend(["transformer", "diff"].map(str::to_owned)),
+        [] => wanted.extend(BY_DEFAULT.map(str::to_owned)),
         names => names.iter().for_each(|name| match name.as_str() {
             "all" => wanted.extend(built_in_names().into_iter().map(str::to_owned)),
             name => wanted.extend(seeds_of(name).unwrap_or_else(|| vec![name.to_owned()])),

@@ -5,7 +5,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "needle",
         &[
-            ("The built-in pair, the paper's Table 2 in small", "difftool needle --ctx 4k"),
+            ("The built-in models, the paper's Table 2 in small", "difftool needle --ctx 4k"),
             (
                 "Your own models, one needle, lengths up to 8k",
                 "difftool needle --model ./a --model ./b --needles 1 --ctx 1k..8k:1k",
@@ -17,7 +17,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "shots",
         &[
-            ("How many examples the built-in pair needs", "difftool shots --shots 8,32,128"),
+            ("How many examples the built-in models need", "difftool shots --shots 8,32,128"),
             (
                 "Whether the order of the examples matters to a model of yours",
                 "difftool shots --model ./llama --order random,by-class,alternating --arrangements 8",
@@ -34,7 +34,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "heads",
         &[
-            ("What the heads of the built-in pair are for", "difftool heads --ctx 1k"),
+            ("What the heads of the built-in models are for", "difftool heads --ctx 1k"),
             ("Ten of each role, as JSON", "difftool heads --model ./llama --top 10 --json"),
         ],
     ),
@@ -49,7 +49,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
-    ("explore", &[("Both models at 4k tokens, as one HTML file", "difftool explore --ctx 4k")]),
+    ("explore", &[("The built-in models at 4k tokens, as one HTML file", "difftool explore --ctx 4k")]),
     (
         "quantize",
         &[
@@ -116,7 +116,7 @@ pub(crate) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "train",
         &[
             ("A small spec to begin with", "difftool train --example > example.toml"),
-            ("The built-in trio", "difftool train experiments/pair-4k.toml --out runs/pair"),
+            ("The built-in models", "difftool train experiments/study-b-models.toml --out runs/study-b"),
             (
                 "One seed of one variant, continued",
                 "difftool train experiments/study-a-norm.toml --out runs/a --only diff/seed-2 --resume",

@@ -314,9 +314,9 @@ pub struct NllArgs {
     /// Base seed of the prose: the same one makes the same windows on every machine
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// A built-in model (transformer, diff, diff-v2), `all` of them, a Hugging Face folder, or hf:org/name with
-    /// the feature hub; may be repeated
-    /// [default: transformer and diff]
+    /// A built-in model (transformer, diff, diff-no-norm, diff-v2), `all` of them, a Hugging Face folder, or hf:org/name
+    /// with the feature hub; may be repeated
+    /// [default: transformer, diff and diff-no-norm]
     #[arg(long, value_name = "NAME|DIR")]
     pub model: Vec<String>,
     /// How folders are read.

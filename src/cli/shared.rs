@@ -74,9 +74,9 @@ pub struct OnePromptArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Models")]
 pub struct RunArgs {
-    /// A built-in model (transformer, diff, diff-v2), `all` of them, a Hugging Face folder, or hf:org/name with
-    /// the feature hub; may be repeated
-    /// [default: transformer and diff]
+    /// A built-in model (transformer, diff, diff-no-norm, diff-v2), `all` of them, a Hugging Face folder, or hf:org/name
+    /// with the feature hub; may be repeated
+    /// [default: transformer, diff and diff-no-norm]
     #[arg(long, value_name = "NAME|DIR")]
     pub model: Vec<String>,
     /// How folders are read.

@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     fn spec(stages: &str) -> TrainSpec {
-        let head = include_str!("../../experiments/pair-4k.toml").split("[[stage]]").next().unwrap();
+        let head = include_str!("../../experiments/study-b-models.toml").split("[[stage]]").next().unwrap();
         let watch = "[watch]\nlog_every_tok = 1\neval_every_tok = 1\neval_samples = 1\nsave_every_tok = 1";
         toml::from_str(&format!("{head}\n{stages}\n{watch}")).unwrap()
     }

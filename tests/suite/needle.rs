@@ -292,6 +292,6 @@ fn train_refuses_a_malformed_spec_and_a_taken_folder() {
     refuses(difftool(scratch.0.path()).args(["train", "bad.toml", "--out", "new"]), 2, &["bad.toml"]);
     assert!(!scratch.path("new").exists());
     refuses(difftool(scratch.0.path()).args(["train", "missing.toml", "--out", "new"]), 2, &["missing.toml"]);
-    let spec = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/pair-4k.toml");
+    let spec = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/study-b-models.toml");
     refuses(difftool(scratch.0.path()).args(["train", spec, "--out", "model"]), 2, &["model", "--resume"]);
 }

@@ -91,7 +91,8 @@ fn the_example_that_train_prints_is_a_spec_and_what_it_leaves_out_is_that_of_the
     std::fs::write(&path, example).unwrap();
     let spec = TrainSpec::read(&path).unwrap();
     assert!(spec.variants.len() == 2 && spec.total_tokens() < 1_000_000);
-    let embedded = TrainSpec::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/pair-4k.toml")).unwrap();
+    let embedded =
+        TrainSpec::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/study-b-models.toml")).unwrap();
     let shared = |spec: &TrainSpec| serde_json::to_string(&(&spec.optimizer, &spec.loss)).unwrap();
     assert_eq!(shared(&spec), shared(&embedded));
     let without_out = difftool().arg("train").arg(&path).assert().code(2).get_output().stderr.clone();

@@ -564,10 +564,10 @@ fn a_gradient_that_is_not_finite_stops_training_before_it_reaches_the_parameters
 
 #[test]
 fn the_spec_of_the_embedded_models_is_valid_and_matched() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/pair-4k.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/study-b-models.toml");
     let configs = TrainSpec::read(&path).unwrap().configs(Tokenizer::embedded().vocab_size()).unwrap();
     let names: Vec<&str> = configs.iter().map(|config| config.variant.name()).collect();
-    assert_eq!(names, ["transformer", "diff", "diff-v2"]);
+    assert_eq!(names, ["transformer", "diff", "diff-no-norm", "diff-v2"]);
     assert!(configs.iter().all(|config| (900_000..4_000_000).contains(&config.parameters())));
     assert!(configs.iter().all(|config| config.max_ctx_tok == 4096));
 }

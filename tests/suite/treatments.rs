@@ -229,7 +229,7 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
     let json = scratch.stdout(&["run", "run/experiment.toml", "--out", "again", "--json", "-q"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let heads = json["heads-out"].as_array().unwrap();
-    assert_eq!(heads.len(), 2, "one for each model");
+    assert_eq!(heads.len(), 3, "one for each model");
     assert_eq!((&heads[0]["n"], &heads[0]["draws"]), (&2.into(), &2.into()));
     let csv = |run: &str, file: &str| std::fs::read_to_string(scratch.path(run).join(file)).unwrap();
     assert_eq!(csv("run", "results.csv"), csv("again", "results.csv"));

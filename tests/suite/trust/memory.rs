@@ -127,7 +127,7 @@ fn what_does_not_fit_under_the_limits_of_the_process_is_refused_before_it_is_tri
 #[test]
 fn maps_that_make_too_large_a_figure_are_refused_before_they_are_measured() {
     let bench = Bench::new();
-    bench.run("heatmap --ctx 256 --size 4096 --out out").refused(2, &["--size 4096", "2 maps", "at most"]);
+    bench.run("heatmap --ctx 256 --size 4096 --out out").refused(2, &["--size 4096", "3 maps", "at most"]);
     assert!(!bench.path("out").exists());
 }
 
