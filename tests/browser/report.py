@@ -94,7 +94,7 @@ def an_explorer_opens_in_the_report(page, shots):
     frame = open_explorer(page)
     inner = lambda expression: page.js(expression, frame)
     print(f"  the explorer in the report is ready {time.monotonic() - start:.1f} s after it is opened")
-    assert inner("document.querySelectorAll('.head canvas').length") > 0 and inner("panels.length") == 2
+    assert inner("document.querySelectorAll('.head canvas').length") > 0 and inner("panels.length") == 3
     # It cannot reach the report, and the report cannot reach it.
     assert inner("(() => { try { return parent.document.title; } catch (error) { return error.name; } })()") == "SecurityError"
     assert page.js("document.querySelector('iframe').contentDocument") is None
