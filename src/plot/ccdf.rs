@@ -1,10 +1,10 @@
 //! Outliers: the fraction of magnitudes above each magnitude, both axes by ratios, so that rare and large ones show.
 
 use super::axis::{draw_axes, draw_y_label, extent, Axis};
-use super::colour;
 use super::distinct;
 use super::figure::{Area, Figure, Heading};
-use super::legend::{draw_curve, Mark};
+use super::legend::Mark;
+use super::look::{Look, Looks};
 use super::panelgrid::PanelGrid;
 use super::text::AXIS_LABEL;
 use anyhow::{ensure, Result};
@@ -50,14 +50,14 @@ pub fn ccdf(panels: &[CcdfPanel], heading: &Heading) -> Result<Figure> {
     for panel in panels {
         panel.lines.iter().try_for_each(|line| check(line, &panel.title))?;
     }
-    let models = distinct(lines().map(|line| &line.model));
+    let looks = Looks::new(distinct(lines().map(|line| &line.model)));
     let medians = lines().any(|line| line.median.is_some());
     let subtitle = [heading.subtitle, if medians { " · thin verticals: medians" } else { "" }].concat();
     let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
-    let (mut sheet, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &models, Mark::Line)?;
+    let (mut sheet, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, Mark::Line)?;
     for (i, panel) in panels.iter().enumerate() {
         let area = grid.area(i, top);
-        draw_panel(&mut sheet, panel, area, &models)?;
+        draw_panel(&mut sheet, panel, area, &looks)?;
         sheet.text((area.centre().0, area.bottom() + 60.0), &panel.x_label, AXIS_LABEL);
     }
     Ok(sheet)
@@ -91,31 +91,31 @@ fn axes(panel: &CcdfPanel) -> Result<(Axis, Axis)> {
     Ok((Axis::log_between(first, largest), Axis::decades(extent(&fractions)?.0, 1.0)))
 }
 
-fn draw_panel(figure: &mut Figure, panel: &CcdfPanel, area: Area, models: &[String]) -> Result<()> {
+fn draw_panel(figure: &mut Figure, panel: &CcdfPanel, area: Area, looks: &Looks) -> Result<()> {
     let (x_axis, y_axis) = axes(panel)?;
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
     draw_axes(figure, area, &x_axis, &y_axis);
     draw_y_label(figure, area, "fraction above");
     for line in &panel.lines {
-        let model = models.iter().position(|model| *model == line.model).unwrap_or(0);
+        let (model, look) = looks.of(&line.model);
         let inside = visible(line).filter(|(magnitude, _)| *magnitude >= x_axis.lo);
         let places: Vec<(f64, f64)> = inside
             .map(|(x, y)| (area.x + area.width * x_axis.place(x), area.bottom() - area.height * y_axis.place(y)))
             .collect();
         if let Some(median) = line.median.filter(|median| (x_axis.lo..=x_axis.hi).contains(median)) {
-            draw_median(figure, area, x_axis.place(median), model, models.len());
+            draw_median(figure, area, x_axis.place(median), look, (model, looks.names().len()));
         }
-        draw_curve(figure, &places, model);
+        look.draw(figure, &places);
     }
     Ok(())
 }
 
 /// A dashed vertical line. The dashes of one model are where others have spaces, so that equal medians are seen.
-fn draw_median(figure: &mut Figure, area: Area, place: f64, model: usize, models: usize) {
+fn draw_median(figure: &mut Figure, area: Area, place: f64, look: Look, (model, models): (usize, usize)) {
     let x = area.x + area.width * place;
     let space = DASH * (models.max(2) - 1) as f64;
     let ends = [(x, area.y + DASH * model as f64), (x, area.bottom())];
-    figure.dashed_line(&ends, colour::curve(model), 2.0, &[DASH, space]);
+    figure.dashed_line(&ends, look.colour, 2.0, &[DASH, space]);
 }
 
 #[cfg(test)]

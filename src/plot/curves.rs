@@ -1,10 +1,10 @@
 //! Curves: one panel per metric, one line per model, with bands where something is unsure.
 
 use super::axis::{draw_axes, draw_break, draw_y_label, extent, Axis, BREAK_NOTE};
-use super::colour;
 use super::distinct;
 use super::figure::{Area, Figure, Heading};
-use super::legend::{draw_curve, Mark};
+use super::legend::Mark;
+use super::look::Looks;
 use super::panelgrid::PanelGrid;
 use super::text::AXIS_LABEL;
 use anyhow::{ensure, Result};
@@ -48,16 +48,16 @@ const BAND_OPACITY: f64 = 0.2;
 /// ratios.
 pub fn curves(panels: &[CurvePanel], heading: &Heading, x_label: &str, log_x: bool) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no curves to draw");
-    let names = distinct(panels.iter().flat_map(|panel| &panel.curves).map(|curve| &curve.name));
+    let looks = Looks::new(distinct(panels.iter().flat_map(|panel| &panel.curves).map(|curve| &curve.name)));
     let x_axis = x_axis(panels, log_x)?;
     let y_axes = panels.iter().map(y_axis).collect::<Result<Vec<Axis>>>()?;
     let note = if y_axes.iter().all(Axis::has_zero) { "" } else { BREAK_NOTE };
     let subtitle = [heading.subtitle, note].join(if note.is_empty() { "" } else { " · " });
     let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
-    let (mut figure, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &names, Mark::Line)?;
+    let (mut figure, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, Mark::Line)?;
     for (i, (panel, y_axis)) in panels.iter().zip(&y_axes).enumerate() {
         let area = grid.area(i, top);
-        draw_panel(&mut figure, panel, area, (&x_axis, y_axis), &names);
+        draw_panel(&mut figure, panel, area, (&x_axis, y_axis), &looks);
         figure.text((area.centre().0, area.bottom() + 60.0), x_label, AXIS_LABEL);
     }
     Ok(figure)
@@ -81,7 +81,7 @@ fn y_axis(panel: &CurvePanel) -> Result<Axis> {
     Ok(Axis::linear(lo, hi, true))
 }
 
-fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, (x_axis, y_axis): (&Axis, &Axis), names: &[String]) {
+fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, (x_axis, y_axis): (&Axis, &Axis), looks: &Looks) {
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
     draw_axes(figure, area, x_axis, y_axis);
     draw_break(figure, area, y_axis);
@@ -90,20 +90,20 @@ fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, (x_axis, y_ax
         let up = y_axis.place(y).clamp(0.0, 1.0);
         (area.x + area.width * x_axis.place(x), area.bottom() - area.height * up)
     };
-    let index = |curve: &Curve| names.iter().position(|name| *name == curve.name).unwrap_or(0);
     // All bands lie below all lines.
     for curve in &panel.curves {
         let inside = || curve.band.iter().filter(|(x, ..)| *x >= x_axis.lo);
         let upper = inside().map(|&(x, _, hi)| place(x, hi));
         let lower = inside().rev().map(|&(x, lo, _)| place(x, lo));
-        figure.tint(&upper.chain(lower).collect::<Vec<_>>(), colour::curve(index(curve)), BAND_OPACITY);
+        figure.tint(&upper.chain(lower).collect::<Vec<_>>(), looks.of(&curve.name).1.colour, BAND_OPACITY);
     }
     for curve in &panel.curves {
         let inside = visible(curve).filter(|(x, _)| *x >= x_axis.lo);
         let points: Vec<(f64, f64)> = inside.map(|(x, y)| place(x, y)).collect();
-        draw_curve(figure, &points, index(curve));
+        let (_, look) = looks.of(&curve.name);
+        look.draw(figure, &points);
         if points.len() <= MARKED_POINTS {
-            draw_marks(figure, curve, &points, colour::curve(index(curve)), &place);
+            draw_marks(figure, curve, &points, look.colour, &place);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Forest plot: differences with their intervals, one below the other, about a line at zero.
 
 use super::axis::{extent, Axis};
-use super::colour::{self, AXIS, FAINT_INK, GRID, INK};
+use super::colour::{AXIS, FAINT_INK, GRID, INK};
 use super::distinct;
 use super::figure::{Area, Figure, Heading};
 use super::legend::{Legend, Mark};
+use super::look::{Look, Looks};
 use super::quality::Estimate;
 use super::text::{Anchor, Type, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
@@ -72,9 +73,10 @@ pub fn forest(panels: &[ForestPanel], heading: &Heading, x_label: &str) -> Resul
     let beside = x + GAP + text_width + RIGHT;
     let plot_width = (heading.page.room() - beside).clamp(PLOT_WIDTH.0, PLOT_WIDTH.1);
     let width = beside + plot_width;
-    let series = distinct(rows().map(|row| &row.series));
-    let names: &[String] = if series.len() > 1 { &series } else { &[] };
-    let legend = Legend::of_curves(names, Mark::MarkedLine, width - LEFT - RIGHT);
+    let series = Looks::new(distinct(rows().map(|row| &row.series)));
+    let alone = series.names().len() == 1;
+    let told = if alone { &Looks::new(Vec::new()) } else { &series };
+    let legend = Legend::of_curves(told, Mark::MarkedLine, width - LEFT - RIGHT);
     let height = legend.height() + panels.iter().map(height).sum::<f64>();
     let (mut figure, top) = Figure::headed(heading, width, height)?;
     legend.draw(&mut figure, (LEFT, top));
@@ -119,7 +121,7 @@ fn x_axis(panel: &ForestPanel) -> Result<Axis> {
     Ok(Axis::linear(lo, hi, true))
 }
 
-fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &[String], x_label: &str) -> Result<()> {
+fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &Looks, x_label: &str) -> Result<()> {
     let axis = x_axis(panel)?;
     let across = |number: f64| area.x + area.width * axis.place(number);
     figure.panel_title((area.x, area.y - 26.0), &panel.title, &panel.unit, area.width);
@@ -132,8 +134,7 @@ fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &[St
     figure.text((area.centre().0, area.bottom() + 58.0), x_label, AXIS_LABEL);
     for (i, row) in panel.rows.iter().enumerate() {
         let y = area.y + PADDING + ROW * (i as f64 + 0.5);
-        let place = series.iter().position(|name| *name == row.series).unwrap_or(0);
-        let colour = colour::curve(place);
+        let (_, Look { colour, marker, .. }) = series.of(&row.series);
         figure.text((area.x - GAP, y), &LABEL.fit(&row.label, LABEL_MAX_WIDTH), LABEL);
         figure.text((area.right() + GAP, y), &TEXT.fit(&row.text, TEXT_MAX_WIDTH), TEXT);
         if let Some((low, high)) = row.difference.interval {
@@ -143,7 +144,7 @@ fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &[St
                 figure.line(&[(x, y - CAP_HEIGHT / 2.0), (x, y + CAP_HEIGHT / 2.0)], colour, WHISKER);
             }
         }
-        figure.marker((across(row.difference.value), y), place, MARKER, colour);
+        figure.marker((across(row.difference.value), y), marker, MARKER, colour);
     }
     Ok(())
 }

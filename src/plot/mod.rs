@@ -28,6 +28,7 @@ mod head_grid;
 mod head_maps;
 mod heatmap;
 mod legend;
+mod look;
 mod map_panel;
 mod page;
 mod panelgrid;

@@ -2,6 +2,7 @@
 
 use super::figure::{Area, Figure, Heading};
 use super::legend::{Legend, Mark};
+use super::look::{Look, Looks};
 use anyhow::Result;
 
 const LEFT: f64 = 142.0;
@@ -35,7 +36,7 @@ impl PanelGrid {
     }
 
     /// A sheet for the panels with its heading and a legend of curves, and where its panels begin.
-    pub(super) fn sheet(&self, heading: &Heading, curves: &[String], mark: Mark) -> Result<(Figure, f64)> {
+    pub(super) fn sheet(&self, heading: &Heading, curves: &Looks, mark: fn(Look) -> Mark) -> Result<(Figure, f64)> {
         let content = self.panel.0 * self.across as f64 + BETWEEN.0 * (self.across - 1) as f64;
         let legend = Legend::of_curves(curves, mark, content);
         let body_height = legend.height() + self.row_height() * self.down as f64;

@@ -2,10 +2,11 @@
 //! Transformer paper).
 
 use super::axis::{draw_break, draw_tick_below, draw_y_axis, draw_y_label, extent, Axis, BREAK_NOTE};
-use super::colour::{self, AXIS};
+use super::colour::AXIS;
 use super::distinct;
 use super::figure::{Area, Figure, Heading};
 use super::legend::Mark;
+use super::look::{Look, Looks};
 use super::panelgrid::PanelGrid;
 use super::text::{AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
@@ -58,7 +59,7 @@ const DODGE: (f64, f64) = (0.18, 0.6);
 pub fn quality(panels: &[QualityPanel], categories: &[String], heading: &Heading, x_label: &str) -> Result<Figure> {
     ensure!(!panels.is_empty() && !categories.is_empty(), "no quality to draw");
     panels.iter().try_for_each(|panel| check(panel, categories.len()))?;
-    let models = distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.model));
+    let looks = Looks::new(distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.model)));
     let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
     let whiskers = panels.iter().flat_map(estimates).any(|estimate| estimate.interval.is_some());
     let mut subtitle = vec![heading.subtitle];
@@ -66,10 +67,10 @@ pub fn quality(panels: &[QualityPanel], categories: &[String], heading: &Heading
     let axes = panels.iter().map(y_axis).collect::<Result<Vec<Axis>>>()?;
     subtitle.extend(axes.iter().any(|axis| !axis.has_zero()).then_some(BREAK_NOTE));
     let subtitle = subtitle.join(" · ");
-    let (mut figure, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &models, Mark::MarkedLine)?;
+    let (mut figure, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, Mark::MarkedLine)?;
     for (i, (panel, axis)) in panels.iter().zip(&axes).enumerate() {
         let area = grid.area(i, top);
-        draw_panel(&mut figure, panel, area, axis, categories, &models);
+        draw_panel(&mut figure, panel, area, axis, categories, &looks);
         figure.text((area.centre().0, area.bottom() + 60.0), x_label, AXIS_LABEL);
     }
     Ok(figure)
@@ -114,7 +115,7 @@ fn draw_panel(
     area: Area,
     axis: &Axis,
     categories: &[String],
-    models: &[String],
+    looks: &Looks,
 ) {
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
     draw_y_axis(figure, area, axis);
@@ -127,14 +128,14 @@ fn draw_panel(
         draw_tick_below(figure, area, x);
         figure.text((x, area.bottom() + 24.0), &TICK.fit(category, slot - 8.0), TICK);
     }
-    let places: Vec<(usize, Vec<Option<Place>>)> = panel
+    let places: Vec<(Look, Vec<Option<Place>>)> = panel
         .lines
         .iter()
         .map(|line| {
-            let model = models.iter().position(|model| *model == line.model).unwrap_or(0);
-            let step = DODGE.0.min(DODGE.1 / (models.len() as f64 - 1.0).max(1.0));
-            let aside = slot * step * (model as f64 - (models.len() as f64 - 1.0) / 2.0);
-            (model, places(line, Area { x: area.x + aside, ..area }, axis))
+            let (model, look) = looks.of(&line.model);
+            let others = looks.names().len() as f64 - 1.0;
+            let aside = slot * DODGE.0.min(DODGE.1 / others.max(1.0)) * (model as f64 - others / 2.0);
+            (look, places(line, Area { x: area.x + aside, ..area }, axis))
         })
         .collect();
     draw_lines(figure, &places);
@@ -162,21 +163,21 @@ fn places(line: &QualityLine, area: Area, axis: &Axis) -> Vec<Option<Place>> {
 }
 
 /// All lines, then all whiskers, then all markers, so that no line hides a marker.
-fn draw_lines(figure: &mut Figure, lines: &[(usize, Vec<Option<Place>>)]) {
-    for (model, places) in lines {
+fn draw_lines(figure: &mut Figure, lines: &[(Look, Vec<Option<Place>>)]) {
+    for (look, places) in lines {
         for run in places.split(Option::is_none) {
             let points: Vec<(f64, f64)> = run.iter().flatten().map(|place| (place.x, place.y)).collect();
-            figure.line(&points, colour::curve(*model), LINE);
+            figure.line(&points, look.colour, LINE);
         }
     }
-    let all = || lines.iter().flat_map(|(model, places)| places.iter().flatten().map(move |place| (*model, place)));
-    for (model, place) in all() {
+    let all = || lines.iter().flat_map(|(look, places)| places.iter().flatten().map(move |place| (look, place)));
+    for (look, place) in all() {
         if let Some(ends) = place.whisker {
-            figure.whisker(place.x, ends, colour::curve(model), WHISKER);
+            figure.whisker(place.x, ends, look.colour, WHISKER);
         }
     }
-    for (model, place) in all() {
-        figure.marker((place.x, place.y), model, MARKER, colour::curve(model));
+    for (look, place) in all() {
+        figure.marker((place.x, place.y), look.marker, MARKER, look.colour);
     }
 }
 

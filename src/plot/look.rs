@@ -1,0 +1,112 @@
+//! How curves look: colours, and the markers and dashes that tell apart those of one colour.
+
+use super::colour::{self, CURVES};
+use super::figure::Figure;
+use plotters::style::RGBColor;
+
+/// Thickness and dashes of curves, in order.
+const STROKES: [(f64, &[f64]); 5] =
+    [(5.5, &[]), (4.0, &[15.0, 6.0]), (3.5, &[7.0, 5.0]), (3.0, &[15.0, 4.0, 3.0, 4.0]), (3.0, &[3.0, 4.0])];
+
+/// How one curve looks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Look {
+    pub(super) colour: RGBColor,
+    /// Of its points.
+    pub(super) marker: usize,
+    thickness: f64,
+    dashes: &'static [f64],
+}
+
+impl Look {
+    /// A colour, and what is different about the `i`-th curve besides. The first is the thickest, and all others are dashed:
+    /// where curves coincide, all are seen. Where the colours have been round, the dashes are others.
+    fn new(hue: usize, i: usize) -> Self {
+        let (thickness, _) = STROKES[i.min(STROKES.len() - 1)];
+        let (_, dashes) = STROKES[(i + hue / CURVES.len()) % STROKES.len()];
+        Self { colour: colour::curve(hue), marker: i, thickness, dashes }
+    }
+
+    /// A line through points.
+    pub(super) fn draw(&self, figure: &mut Figure, points: &[(f64, f64)]) {
+        figure.dashed_line(points, self.colour, self.thickness, self.dashes);
+    }
+}
+
+/// The looks of curves by their names, in order.
+pub(super) struct Looks {
+    names: Vec<String>,
+    looks: Vec<Look>,
+}
+
+impl Looks {
+    /// Models of one recipe that differ by their training seed, as `diff/seed-1` and `diff/seed-2` do, share its colour.
+    pub(super) fn new(names: Vec<String>) -> Self {
+        let mut recipes: Vec<(&str, usize)> = Vec::new();
+        let mut places = Vec::new();
+        for name in &names {
+            let hue = recipes.iter().position(|(known, _)| *known == recipe(name)).unwrap_or(recipes.len());
+            match recipes.get_mut(hue) {
+                Some((_, seeds)) => *seeds += 1,
+                None => recipes.push((recipe(name), 0)),
+            }
+            places.push((hue, recipes[hue].1));
+        }
+        let alone = recipes.len() == names.len();
+        let look = |(hue, seed)| Look::new(hue, if alone { hue } else { seed });
+        let looks = places.into_iter().map(look).collect();
+        Self { names, looks }
+    }
+
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Place and look of the curve of a name.
+    pub(super) fn of(&self, name: &str) -> (usize, Look) {
+        let place = self.names.iter().position(|known| known == name).unwrap_or(0);
+        (place, self.looks[place])
+    }
+
+    /// Names and looks in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, Look)> {
+        self.names.iter().zip(self.looks.iter().copied())
+    }
+}
+
+/// What a name is without its training seed.
+fn recipe(name: &str) -> &str {
+    match name.rsplit_once("/seed-") {
+        Some((recipe, seed)) if !seed.is_empty() && seed.bytes().all(|byte| byte.is_ascii_digit()) => recipe,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looks(names: &[String]) -> Vec<Look> {
+        Looks::new(names.to_vec()).looks
+    }
+
+    #[test]
+    fn no_two_of_thirty_curves_look_alike() {
+        let looks = looks(&(0..30).map(|i| format!("m{i}")).collect::<Vec<_>>());
+        for (i, look) in looks.iter().enumerate() {
+            let alike = |other: &Look| (other.colour, other.dashes) == (look.colour, look.dashes);
+            assert!(!looks[..i].iter().any(alike), "curve {i}");
+        }
+    }
+
+    #[test]
+    fn seeds_of_a_recipe_share_its_colour_and_differ_in_markers_and_dashes() {
+        let names = ["a/seed-1", "a/seed-2", "b/seed-1", "b/seed-2", "c"].map(String::from);
+        let looks = looks(&names);
+        assert!(looks[0].colour == looks[1].colour && looks[0].marker != looks[1].marker);
+        assert_ne!(looks[0].dashes, looks[1].dashes);
+        assert_eq!((looks[0].marker, looks[0].dashes), (looks[2].marker, looks[2].dashes));
+        assert!(looks[0].colour != looks[2].colour && looks[2].colour != looks[4].colour);
+        assert_eq!(recipe("runs/seed-x"), "runs/seed-x");
+    }
+}
