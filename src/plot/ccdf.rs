@@ -34,8 +34,11 @@ pub struct CcdfLine {
 
 const PANELS_ACROSS: usize = 2;
 const PANEL: (f64, f64) = (560.0, 420.0);
-/// Length of a dash and of the space behind it.
+/// Length of a dash.
 const DASH: f64 = 7.0;
+/// So many models take turns with their dashes. Of more, some have theirs at the same heights: dashes of one would be too far
+/// apart to make a line.
+const MOST_TURNS: usize = 4;
 /// The axis begins where some line has come down to this fraction: before that all are the same.
 const ALMOST_ALL: f64 = 0.9;
 
@@ -110,12 +113,12 @@ fn draw_panel(figure: &mut Figure, panel: &CcdfPanel, area: Area, looks: &Looks)
     Ok(())
 }
 
-/// A dashed vertical line. The dashes of one model are where others have spaces, so that equal medians are seen.
+/// A dashed vertical line. The dashes of one model are where its neighbours have spaces, so that equal medians are seen.
 fn draw_median(figure: &mut Figure, area: Area, place: f64, look: Look, (model, models): (usize, usize)) {
     let x = area.x + area.width * place;
-    let space = DASH * (models.max(2) - 1) as f64;
-    let ends = [(x, area.y + DASH * model as f64), (x, area.bottom())];
-    figure.dashed_line(&ends, look.colour, 2.0, &[DASH, space]);
+    let turns = models.clamp(2, MOST_TURNS);
+    let ends = [(x, area.y + DASH * (model % turns) as f64), (x, area.bottom())];
+    figure.dashed_line(&ends, look.colour, 2.0, &[DASH, DASH * (turns - 1) as f64]);
 }
 
 #[cfg(test)]
