@@ -37,11 +37,7 @@ pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &Fi
     ];
     let panels: Vec<CurvePanel> = panels.into_iter().filter(|panel| !panel.curves.is_empty()).collect();
     let stages: Vec<String> = spec.stages.iter().map(|stage| stage.ctx_tok.to_string()).collect();
-    let seeds: Vec<String> = spec.seeds().iter().map(u64::to_string).collect();
-    let seeds = match seeds.as_slice() {
-        [seed] => format!("seed {seed}"),
-        seeds => format!("seeds {}: mean and range", seeds.join(", ")),
-    };
+    let seeds = seeds_in_words(spec, course);
     let subtitle = format!("contexts of {} tokens in turn · {seeds}", stages.join(", "));
     let heading = Heading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
     let figure = plot::curves(&panels, &heading, "tokens", false)?;
@@ -53,6 +49,17 @@ pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &Fi
         figure.save(&path, &recipe)?;
     }
     Ok(())
+}
+
+/// The seeds of which a run has begun: `seeds 1, 2: mean and range`.
+fn seeds_in_words(spec: &TrainSpec, course: &Course) -> String {
+    let runs = || (0..spec.variants.len()).flat_map(|variant| course.of(variant));
+    let has_begun = |seed: u64| runs().any(|(run, lines)| run.seed == seed && !lines.is_empty());
+    let begun = spec.seeds().iter().filter(|seed| has_begun(**seed));
+    match begun.map(u64::to_string).collect::<Vec<_>>().as_slice() {
+        [seed] => format!("seed {seed}"),
+        seeds => format!("seeds {}: mean and range", seeds.join(", ")),
+    }
 }
 
 /// The mean of those runs that have got furthest, with a band from the lowest to the highest; of one run its
