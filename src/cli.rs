@@ -15,8 +15,9 @@ pub use shared::{
 };
 pub use values::{IndexRange, TokenRange};
 
-use crate::compare::{Correction, FailIf, Field, Replicates, Where, SEED_FOLDERS};
+use crate::compare::{Correction, FailIf, Field, Where};
 use crate::device::{DeviceName, Precision};
+use crate::names::{Replicates, SEED_FOLDERS};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;

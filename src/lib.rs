@@ -39,7 +39,7 @@ pub mod measure;
 pub mod memory;
 pub mod model;
 pub mod models;
-mod names;
+pub mod names;
 pub mod ops;
 pub mod pass;
 pub mod plot;

@@ -1,4 +1,9 @@
-//! Names of models as people read them.
+//! Names of models as people read them: the folder that several share, recipe and training seed.
+
+mod replicates;
+
+pub(crate) use replicates::means;
+pub use replicates::{Replicates, SEED_FOLDERS};
 
 /// What the names of several models have in common: the folders that all of them lie in, up to the last `/`.
 pub(crate) fn shared_folder(names: &[String]) -> &str {

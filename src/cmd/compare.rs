@@ -75,9 +75,10 @@ fn check_plot(path: &Path) -> Result<()> {
 /// One line for each condition and row that it holds for.
 fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String>> {
     let mut failures = Vec::new();
+    let rows = in_short(&comparison.rows);
     for condition in conditions {
-        for row in condition.met(&comparison.rows).context("--fail-if")? {
-            let (name, of) = (row.name(), subject(row, comparison));
+        for row in condition.met(&rows).context("--fail-if")? {
+            let (name, of) = (row.name(), subject(row, &comparison.groups));
             failures.push(format!("'{condition}' holds for {name} of {of}: {}", equation(row)));
         }
     }
@@ -85,30 +86,27 @@ fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String
 }
 
 /// `diff - transformer (ctx_tok=4096)`.
-fn subject(row: &Row, comparison: &Comparison) -> String {
-    let values = group_values(row, &comparison.groups, &in_short(&comparison.rows));
+fn subject(row: &Row, groups: &[Field]) -> String {
+    let values: Vec<String> = groups.iter().filter_map(|column| group_value(row, *column)).collect();
     let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(" ")) };
     format!("{} - {}{values}", row.other, row.baseline)
 }
 
-/// What a row is of in each of its groups: words speak for themselves (`diff`), numbers do not (`ctx_tok=4096`).
-fn group_values(row: &Row, groups: &[Field], read: &impl Fn(&Row, Field) -> Option<String>) -> Vec<String> {
-    let shown = |&column: &Field| {
-        let value = read(row, column)?;
-        Some(if column.is_text() && value != "none" { value } else { format!("{column}={value}") })
-    };
-    groups.iter().filter_map(shown).collect()
+/// What a row is of in one of its groups: words speak for themselves (`diff`), numbers do not (`ctx_tok=4096`).
+fn group_value(row: &Row, column: Field) -> Option<String> {
+    let value = row.group.get(column.name())?;
+    Some(if column.is_text() && value != "none" { value.clone() } else { format!("{column}={value}") })
 }
 
-/// Reads what a row has in a column that groups rows, for people: a model without the folders that all models of these lie in.
-fn in_short(rows: &[Row]) -> impl Fn(&Row, Field) -> Option<String> {
-    let models: BTreeSet<&String> = rows.iter().filter_map(|row| row.group.get(Field::Model.name())).collect();
+/// Rows as people read them: models without the folders that all models of these lie in.
+fn in_short(rows: &[Row]) -> Vec<Row> {
+    let model = Field::Model.name();
+    let models: BTreeSet<&String> = rows.iter().filter_map(|row| row.group.get(model)).collect();
     let models: Vec<String> = models.into_iter().cloned().collect();
     let folder = shared_folder(&models).len();
-    move |row, column| {
-        let value = row.group.get(column.name())?;
-        Some(if column == Field::Model { value[folder..].to_owned() } else { value.clone() })
-    }
+    let mut rows = rows.to_vec();
+    rows.iter_mut().filter_map(|row| row.group.get_mut(model)).for_each(|name| _ = name.drain(..folder));
+    rows
 }
 
 /// What a reader should know besides the rows: in what the runs differ, what was compared with what, notes.
@@ -166,7 +164,7 @@ mod tests {
         };
         let groups = [Field::Model, Field::Needles];
         let rows = [row("runs/a/diff"), row("runs/a/diff-v2")];
-        let of = |rows: &[Row]| group_values(&rows[0], &groups, &in_short(rows));
+        let of = |rows: &[Row]| groups.map(|column| group_value(&in_short(rows)[0], column).unwrap());
         assert_eq!(of(&rows), ["diff", "needles=4"]);
         assert_eq!(of(&rows[..1]), ["runs/a/diff", "needles=4"], "alone it keeps its name");
     }

@@ -1,9 +1,9 @@
 //! Which records are compared: metrics, conditions on columns, layers and heads.
 
 use super::field::{names, Field, Value};
-use super::replicates::{means, Replicates};
 use crate::bail_usage;
 use crate::frame::Measured;
+use crate::names::{means, Replicates};
 use crate::record::Identity;
 use anyhow::Result;
 use std::str::FromStr;

@@ -32,9 +32,9 @@ mod input;
 mod join;
 mod manifests;
 mod plan;
-mod replicates;
 mod rows;
 
+pub use crate::names::Replicates;
 pub use cells::Counts;
 pub use choice::{MetricName, Metrics, Where};
 pub use fail_if::FailIf;
@@ -42,7 +42,6 @@ pub use field::Field;
 pub use input::Input;
 pub use manifests::Mismatch;
 pub use plan::Level;
-pub use replicates::{Replicates, SEED_FOLDERS};
 pub use rows::{Correction, Row, Test};
 
 use crate::bail_usage;

@@ -3,9 +3,8 @@
 use super::cells::{Cell, Cells, Key, Mask};
 use super::choice::{Choice, MetricName, Metrics, Where};
 use super::field::{names, Field, Value};
-use super::replicates::means;
 use crate::bail_usage;
-use crate::names::shared_folder;
+use crate::names::{means, shared_folder};
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

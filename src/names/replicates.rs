@@ -16,7 +16,7 @@ pub struct Replicates {
 
 impl Replicates {
     /// Recipe and seed of a model, by the last place that fits; nothing if none does.
-    pub(super) fn split(&self, model: &str) -> Option<(String, u64)> {
+    pub(crate) fn split(&self, model: &str) -> Option<(String, u64)> {
         model.rmatch_indices(&self.before).find_map(|(at, before)| {
             let rest = &model[at + before.len()..];
             let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -28,7 +28,7 @@ impl Replicates {
 }
 
 /// Whether somebody who types `typed` means this recipe: its name, or the end of it behind a `/`.
-pub(super) fn means(typed: &str, recipe: &str) -> bool {
+pub(crate) fn means(typed: &str, recipe: &str) -> bool {
     recipe.strip_suffix(typed).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
 }
 

@@ -2,6 +2,7 @@
 
 use super::colour::{self, CURVES};
 use super::figure::Figure;
+use crate::names::Replicates;
 use plotters::style::RGBColor;
 
 /// Thickness and dashes of curves, in order.
@@ -42,13 +43,15 @@ pub(super) struct Looks {
 impl Looks {
     /// Models of one recipe that differ by their training seed, as `diff/seed-1` and `diff/seed-2` do, share its colour.
     pub(super) fn new(names: Vec<String>) -> Self {
-        let mut recipes: Vec<(&str, usize)> = Vec::new();
+        let folders = Replicates::default();
+        let mut recipes: Vec<(String, usize)> = Vec::new();
         let mut places = Vec::new();
         for name in &names {
-            let hue = recipes.iter().position(|(known, _)| *known == recipe(name)).unwrap_or(recipes.len());
+            let recipe = folders.split(name).map_or_else(|| name.clone(), |(recipe, _)| recipe);
+            let hue = recipes.iter().position(|(known, _)| *known == recipe).unwrap_or(recipes.len());
             match recipes.get_mut(hue) {
                 Some((_, seeds)) => *seeds += 1,
-                None => recipes.push((recipe(name), 0)),
+                None => recipes.push((recipe, 0)),
             }
             places.push((hue, recipes[hue].1));
         }
@@ -71,14 +74,6 @@ impl Looks {
     /// Names and looks in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&String, Look)> {
         self.names.iter().zip(self.looks.iter().copied())
-    }
-}
-
-/// What a name is without its training seed.
-fn recipe(name: &str) -> &str {
-    match name.rsplit_once("/seed-") {
-        Some((recipe, seed)) if !seed.is_empty() && seed.bytes().all(|byte| byte.is_ascii_digit()) => recipe,
-        _ => name,
     }
 }
 
@@ -107,6 +102,11 @@ mod tests {
         assert_ne!(looks[0].dashes, looks[1].dashes);
         assert_eq!((looks[0].marker, looks[0].dashes), (looks[2].marker, looks[2].dashes));
         assert!(looks[0].colour != looks[2].colour && looks[2].colour != looks[4].colour);
-        assert_eq!(recipe("runs/seed-x"), "runs/seed-x");
+    }
+
+    #[test]
+    fn what_is_no_seed_is_part_of_a_name() {
+        let looks = looks(&["runs/seed-x", "runs/seed-1", "runs/seed-2"].map(String::from));
+        assert!(looks[0].colour != looks[1].colour && looks[1].colour == looks[2].colour);
     }
 }

@@ -1,7 +1,7 @@
 //! The memory and the work of a training run, before it begins.
 
 use super::step::{cut, maps_bytes};
-use super::{crew, Stage, TrainRun, TrainSpec};
+use super::{Crew, Stage, TrainRun, TrainSpec};
 use crate::bail_usage;
 use crate::memory::{available_bytes, rss_bytes};
 use crate::model::{ModelConfig, Placement};
@@ -25,11 +25,11 @@ impl TrainSpec {
     /// A usage error with the numbers and what to change; those of [`TrainSpec::configs`].
     pub fn check_memory(&self, runs: &[TrainRun], placement: &Placement) -> Result<u64> {
         let configs = self.configs(Tokenizer::embedded().vocab_size())?;
-        let (at_once, crew) = crew(runs, placement);
+        let crew = Crew::new(runs, placement);
         let of_run = |run: &TrainRun| self.run_bytes(&configs[run.variant], placement, crew.share());
         let mut bytes: Vec<f64> = runs.iter().map(of_run).collect();
         bytes.sort_by(|a, b| b.total_cmp(a));
-        let needed = bytes[..at_once.min(bytes.len())].iter().sum::<f64>() as u64;
+        let needed = bytes[..crew.at_work().min(bytes.len())].iter().sum::<f64>() as u64;
         if let Some(available) = available_bytes().filter(|&available| needed > available) {
             let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
             bail_usage!(

@@ -114,7 +114,7 @@ pub fn train_runs(
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
-    let (workers, crew) = crew(runs, placement);
+    let crew = Crew::new(runs, placement);
     let whole = Whole { spec, configs, out, resume, placement, stop, crew: &crew };
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
@@ -128,16 +128,9 @@ pub fn train_runs(
         }
         crew.at_work.fetch_sub(1, Ordering::Relaxed);
     };
-    std::thread::scope(|scope| (0..workers).for_each(|_| _ = scope.spawn(work)));
+    std::thread::scope(|scope| (0..crew.at_work()).for_each(|_| _ = scope.spawn(work)));
     let outcomes = outcomes.into_inner().expect("panics are caught").into_iter().collect::<Result<Vec<_>>>()?;
     Ok(if outcomes.contains(&Outcome::Stopped) { Outcome::Stopped } else { Outcome::Finished })
-}
-
-/// How many runs are under way at once, and their crew: as many as there are threads; of a device only one.
-fn crew(runs: &[TrainRun], placement: &Placement) -> (usize, Crew) {
-    let threads = rayon::current_num_threads();
-    let workers = runs.len().clamp(1, if placement.has_kernels() { threads } else { 1 });
-    (workers, Crew { threads, at_work: AtomicUsize::new(workers) })
 }
 
 /// The threads of the machine and those who share them, a run each. Who finds no further run leaves its threads to the others.
@@ -147,9 +140,20 @@ struct Crew {
 }
 
 impl Crew {
+    /// As many at once as there are threads; of a device only one.
+    fn new(runs: &[TrainRun], placement: &Placement) -> Self {
+        let threads = rayon::current_num_threads();
+        let most = if placement.has_kernels() { threads } else { 1 };
+        Self { threads, at_work: AtomicUsize::new(runs.len().clamp(1, most)) }
+    }
+
+    fn at_work(&self) -> usize {
+        self.at_work.load(Ordering::Relaxed)
+    }
+
     /// Threads that a run may have now.
     fn share(&self) -> usize {
-        (self.threads / self.at_work.load(Ordering::Relaxed).max(1)).max(1)
+        (self.threads / self.at_work().max(1)).max(1)
     }
 
     /// So many threads. A pool of its own for each run: they share the machine, not each other's kernels.

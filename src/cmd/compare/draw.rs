@@ -1,7 +1,7 @@
 //! The forest plot of a comparison.
 
 use super::print::difference;
-use super::{group_values, in_short};
+use super::{group_value, in_short};
 use crate::cli::CompareArgs;
 use crate::compare::{Comparison, Field, Row};
 use crate::hash::sha256_file;
@@ -12,9 +12,9 @@ use std::path::Path;
 
 /// Draws the rows, one panel for each metric and region, and saves them with their recipe.
 pub(super) fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> Result<()> {
-    let rows = &comparison.rows;
+    let rows = in_short(&comparison.rows);
     let panels: Vec<ForestPanel> =
-        rows.chunk_by(|a, b| a.name() == b.name()).map(|panel_rows| panel(panel_rows, comparison)).collect();
+        rows.chunk_by(|a, b| a.name() == b.name()).map(|rows| panel(rows, &comparison.groups)).collect();
     let baselines: Vec<&str> = distinct(rows.iter().map(|row| row.baseline.as_str()));
     let others: Vec<&str> = distinct(rows.iter().map(|row| row.other.as_str()));
     let title = match others.as_slice() {
@@ -42,24 +42,24 @@ fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 /// Rows of one metric and region, labelled with the groups that tell them apart.
-fn panel(rows: &[Row], comparison: &Comparison) -> ForestPanel {
+fn panel(rows: &[Row], groups: &[Field]) -> ForestPanel {
     let first = &rows[0];
     let differs =
         |column: &Field| rows.iter().any(|row| row.group.get(column.name()) != first.group.get(column.name()));
-    let groups: Vec<Field> = comparison.groups.iter().copied().filter(differs).collect();
-    let read = in_short(&comparison.rows);
+    let groups: Vec<Field> = groups.iter().copied().filter(differs).collect();
     ForestPanel {
         title: first.name(),
         unit: first.unit.clone().unwrap_or_default(),
-        rows: rows.iter().map(|row| forest_row(row, group_values(row, &groups, &read))).collect(),
+        rows: rows.iter().map(|row| forest_row(row, &groups)).collect(),
     }
 }
 
-fn forest_row(row: &Row, groups: Vec<String>) -> ForestRow {
+fn forest_row(row: &Row, groups: &[Field]) -> ForestRow {
     // The mean of resampled means may lie a rounding error outside when all differences are equal.
     let interval = row.lo.zip(row.hi).map(|(lo, hi)| (lo.min(row.diff), hi.max(row.diff)));
+    let values: Vec<String> = groups.iter().filter_map(|column| group_value(row, *column)).collect();
     ForestRow {
-        label: if groups.is_empty() { row.other.clone() } else { groups.join(" · ") },
+        label: if values.is_empty() { row.other.clone() } else { values.join(" · ") },
         series: row.other.clone(),
         difference: Estimate { value: row.diff, interval },
         text: difference(row).replace('-', "−"),

@@ -59,8 +59,8 @@ fn columns(comparison: &Comparison, correction: Correction) -> Vec<Shown> {
         Shown::words("compared", |row| format!("{} - {}", row.other, row.baseline)).with(Role::Part),
     ];
     for group in &comparison.groups {
-        let (name, column, read) = (group.name(), *group, in_short(rows));
-        let value = move |row: &Row| read(row, column).unwrap_or_default();
+        let name = group.name();
+        let value = move |row: &Row| row.group.get(name).cloned().unwrap_or_default();
         let shown = if group.is_text() { Shown::words(name, value) } else { Shown::number(name, value) };
         columns.push(shown.with(Role::Key));
     }
@@ -92,7 +92,8 @@ fn columns(comparison: &Comparison, correction: Correction) -> Vec<Shown> {
 /// The table, for terminals, Markdown and reports. Models leave out the folders that all of them lie in.
 pub(in crate::cmd) fn sheet(comparison: &Comparison, correction: Correction) -> Sheet {
     let columns = columns(comparison, correction);
-    let rows = comparison.rows.iter().map(|row| columns.iter().map(|column| column.of(row)).collect()).collect();
+    let rows = in_short(&comparison.rows);
+    let rows = rows.iter().map(|row| columns.iter().map(|column| column.of(row)).collect()).collect();
     let note =
         "Means over prompts, and their paired difference [95 % bootstrap interval]. Detectable: the smallest true \
                 difference that so many prompts would have shown with 80 % power.";

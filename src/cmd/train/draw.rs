@@ -53,9 +53,7 @@ pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &Fi
 
 /// The seeds of which a run has begun: `seeds 1, 2: mean and range`.
 fn seeds_in_words(spec: &TrainSpec, course: &Course) -> String {
-    let runs = || (0..spec.variants.len()).flat_map(|variant| course.of(variant));
-    let has_begun = |seed: u64| runs().any(|(run, lines)| run.seed == seed && !lines.is_empty());
-    let begun = spec.seeds().iter().filter(|seed| has_begun(**seed));
+    let begun = spec.seeds().iter().filter(|seed| course.lines().any(|line| line.seed == **seed));
     match begun.map(u64::to_string).collect::<Vec<_>>().as_slice() {
         [seed] => format!("seed {seed}"),
         seeds => format!("seeds {}: mean and range", seeds.join(", ")),
