@@ -1,8 +1,9 @@
 //! What each head is for: the strongest heads of each role, and what sinks give back.
 
+use super::heads::{listed, strongest, Strong};
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use crate::frame::Frame;
-use crate::stats::{bootstrap_mean, mean, rank_stability, RESAMPLES};
+use crate::stats::mean;
 use crate::table::{percent, short};
 
 /// Heads that are listed of each role if nobody says how many.
@@ -71,8 +72,7 @@ pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
     if frame.config_text("show") != "heads" && !measured {
         return Vec::new();
     }
-    let asked = frame.config("top").and_then(serde_json::Value::as_u64);
-    let top = asked.map_or(TOP, |top| usize::try_from(top).unwrap_or(usize::MAX));
+    let top = listed(frame, TOP);
     [roles(frame, top), sinks(frame, top)].into_iter().flatten().collect()
 }
 
@@ -86,7 +86,7 @@ fn roles(frame: &Frame, top: usize) -> Option<Sheet> {
     ];
     let of = |role: &Role| -> Vec<Vec<Cell>> {
         let of_model = |model: &String| -> Vec<Vec<Cell>> {
-            strongest(frame, model, role, top).map(|head| row(frame, model, role, &head)).collect()
+            strongest(frame, model, role.metric, top).map(|head| row(frame, model, role, &head)).collect()
         };
         frame.models().iter().flat_map(of_model).collect()
     };
@@ -100,28 +100,6 @@ fn roles(frame: &Frame, top: usize) -> Option<Sheet> {
     Sheet::new("roles", "What heads are for", note, columns, rows).details().trimmed()
 }
 
-/// A head that is among the strongest of a role.
-struct Strong {
-    at: (usize, usize),
-    /// Mean over prompts.
-    score: f64,
-    values: Vec<f64>,
-    /// How often it is among them when prompts are drawn anew.
-    in_top: f64,
-}
-
-/// The strongest heads of a model in a role; ties in the order of layers and heads.
-fn strongest(frame: &Frame, model: &str, role: &Role, top: usize) -> impl Iterator<Item = Strong> {
-    let heads = frame.heads(model, role.metric.0, role.metric.1);
-    let values: Vec<Vec<f64>> = heads.iter().map(|(_, values)| values.clone()).collect();
-    let stability = rank_stability(&values, top, RESAMPLES, frame.about.seed);
-    let strong = heads.into_iter().zip(stability);
-    let strong = strong.filter_map(|((at, values), in_top)| Some(Strong { at, score: mean(&values)?, values, in_top }));
-    let mut found: Vec<Strong> = strong.collect();
-    found.sort_by(|a, b| b.score.total_cmp(&a.score));
-    found.into_iter().take(top)
-}
-
 /// The mean over prompts of another number of a head.
 fn of_head(frame: &Frame, model: &str, metric: &str, at: (usize, usize)) -> Option<f64> {
     let heads = frame.heads(model, metric, None);
@@ -131,8 +109,7 @@ fn of_head(frame: &Frame, model: &str, metric: &str, at: (usize, usize)) -> Opti
 fn row(frame: &Frame, model: &str, role: &Role, head: &Strong) -> Vec<Cell> {
     let kind = if role.fraction { Kind::Share } else { Kind::Number };
     let write = |x: f64| if role.fraction { percent(x) } else { short(Some(x)) };
-    let several = head.values.len() > 1;
-    let interval = bootstrap_mean(&head.values, RESAMPLES, frame.about.seed).filter(|_| several);
+    let [prompts, score, stable] = head.cells(kind);
     let of_map = |map: usize| {
         let metric = format!("{}_a{map}", role.metric.0);
         role.of_maps.then(|| of_head(frame, model, &metric, head.at)).flatten()
@@ -141,9 +118,9 @@ fn row(frame: &Frame, model: &str, role: &Role, head: &Strong) -> Vec<Cell> {
         Cell::words(role.name),
         Cell::words(model),
         head_name(head.at),
-        Cell::count(Some(head.values.len())),
-        Cell::estimate(kind, head.score, interval),
-        Cell::number(Some(head.in_top).filter(|_| several), |x| format!("{:.0}", 100.0 * x)),
+        prompts,
+        score,
+        stable,
         Cell::number(of_map(1), write),
         Cell::number(of_map(2), write),
     ]
@@ -169,7 +146,8 @@ fn sinks(frame: &Frame, top: usize) -> Option<Sheet> {
             norm.map_or_else(Cell::none, |norm| Cell::words(kind_of_sink(head.score, norm))),
         ]
     };
-    let of = |model: &String| strongest(frame, model, role, top).map(|head| row(model, head)).collect::<Vec<_>>();
+    let of =
+        |model: &String| strongest(frame, model, role.metric, top).map(|head| row(model, head)).collect::<Vec<_>>();
     let rows = frame.models().iter().flat_map(of).collect();
     let note = format!(
         "Heads with the largest shares on the first token: sinks from {} % on (Gu et al. 2025). A null sink's value is \
