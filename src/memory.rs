@@ -1,5 +1,7 @@
 //! Memory of this process and this machine, as Linux tells it; nothing on other systems.
 
+use crate::bail_usage;
+use anyhow::Result;
 use std::path::Path;
 
 /// The most memory this process has held so far, in bytes (`VmHWM`).
@@ -24,6 +26,22 @@ pub fn available_bytes() -> Option<u64> {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     machine.into_iter().chain(groups_bytes()).chain(limits_bytes(&limits, &status)).min()
+}
+
+/// Refuses what takes more bytes than are free: `takes` says what takes how much, `change` what to do about it.
+///
+/// # Errors
+/// A usage error with the numbers.
+pub(crate) fn check_fits(needed: u64, takes: impl FnOnce() -> String, change: &str) -> Result<()> {
+    match available_bytes().filter(|&available| needed > available) {
+        Some(available) => bail_usage!("{}, {} are free; {change}", takes(), gib(available)),
+        None => Ok(()),
+    }
+}
+
+/// `1.5 GiB`.
+pub(crate) fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
 /// What the limits of this process leave of addresses and of data.

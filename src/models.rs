@@ -7,7 +7,7 @@ use crate::gguf;
 use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
-use crate::memory::available_bytes;
+use crate::memory::{available_bytes, check_fits, gib};
 use crate::model::{Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Transformer, TENSOR_FILE};
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
@@ -393,20 +393,15 @@ impl Opened {
     pub fn load(self) -> Result<Model> {
         let (on_disk, needed) = (self.is_on_disk(), self.weights_bytes());
         let Self { name, dir, config, checkpoint, vocabulary, eos_ids, config_sha256, reading } = self;
-        if let Some(available) = available_bytes().filter(|&available| needed > available) {
-            let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-            bail_usage!(
-                "model {name}: {} take {:.1} GiB as {}, {:.1} GiB are free",
-                if on_disk {
-                    "two layers of its weights"
-                } else {
-                    "its weights (`weights` = \"disk\" leaves them there)"
-                },
-                gib(needed),
-                reading.dtype.name(),
-                gib(available)
-            );
-        }
+        let (what, change) = match on_disk {
+            true => (
+                "two layers of its weights",
+                "they are read from disk already: free some memory, or take a smaller model",
+            ),
+            false => ("its weights", "`weights` = \"disk\" leaves them there"),
+        };
+        let takes = || format!("model {name}: {what} take {} as {}", gib(needed), reading.dtype.name());
+        check_fits(needed, takes, change)?;
         let (weights_dtype, weights_sha256) = (checkpoint.dtypes()?, checkpoint.sha256()?);
         let placement = device::placement(reading.device, reading.dtype)?;
         let transformer = match on_disk {

@@ -6,12 +6,10 @@ use crate::attention::Selection;
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, Resolution};
 use crate::measure::{AnswerMeasure, DrawnHead, MapMeasure};
-use crate::memory::available_bytes;
+use crate::memory::{check_fits, gib};
 use crate::models::Model;
+use crate::plot::MOST_PIXELS;
 use anyhow::Result;
-
-/// Pixels of a figure, at most: those of [`crate::plot`], found out before anything is measured.
-const MOST_PIXELS: u64 = 36_000_000;
 
 /// Bytes of a pixel while a figure is saved, as measured: with its transparency, without, and compressed.
 const PIXEL_BYTES: u64 = 10;
@@ -163,16 +161,9 @@ impl Setup {
         };
         let maps: usize = self.models.iter().zip(drawn).map(heads).sum();
         let bytes = (queries * keys * maps * spec.map.quantities().len()) as u64 * FULL_BIN_BYTES;
-        if let Some(available) = available_bytes().filter(|&available| bytes > available / 2) {
-            let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-            bail_usage!(
-                "`full`: {maps} maps of {queries} x {keys} tokens take about {:.1} GiB, {:.1} GiB are free; \
-                 zoom in with `queries` and `keys`, choose a `head`, or leave `full` out",
-                gib(bytes),
-                gib(available)
-            );
-        }
-        Ok(())
+        let takes = || format!("`full`: {maps} maps of {queries} x {keys} tokens take about {}", gib(bytes));
+        let change = "zoom in with `queries` and `keys`, choose a `head`, or leave `full` out";
+        check_fits(2 * bytes, takes, change) // half of what is free is left for the passes
     }
 
     /// How much a page keeps of each model.

@@ -36,7 +36,7 @@ use crate::bail_usage;
 use crate::hash::{hex, sha256};
 use crate::machine;
 use crate::measure::{Measure, MeasureName, Place};
-use crate::memory::{available_bytes, peak_rss_bytes};
+use crate::memory::{check_fits, gib, peak_rss_bytes};
 use crate::models::{Model, Reading};
 use crate::prompt::Text;
 use crate::record::{Record, SCHEMA};
@@ -85,15 +85,9 @@ impl Setup {
         }
         let passes = self.at_once().min(cells.len());
         let needed = self.needed_bytes(longest, cells.len(), passes, measures);
-        if let Some(available) = available_bytes().filter(|&available| needed > available) {
-            let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-            bail_usage!(
-                "`ctx_tok` {longest} needs about {:.1} GiB for {}, {:.1} GiB are free; lower `ctx_tok` or `threads`",
-                gib(needed),
-                if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") },
-                gib(available)
-            );
-        }
+        let at_once = if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") };
+        let takes = || format!("`ctx_tok` {longest} needs about {} for {at_once}", gib(needed));
+        check_fits(needed, takes, "lower `ctx_tok` or `threads`")?;
         // The longest cities of a seed decide whether a short prompt fits; a few seeds find out.
         for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
             for model in &self.models {

@@ -16,7 +16,7 @@ use plotters::style::{Color, FontDesc, FontFamily, FontStyle, FontTransform, RGB
 /// Units of the drawing for one of ours.
 pub(super) const FINE: f64 = 10.0;
 /// The largest figure in square units, which are the pixels of a PNG.
-const MOST_PIXELS: f64 = 36e6;
+pub(crate) const MOST_PIXELS: u64 = 36_000_000;
 /// What the backend divides the size of a font by, and how far below a place it puts the baseline, in em.
 const BACKEND_FONT: (f64, f64) = (1.24, 0.76);
 
@@ -95,9 +95,9 @@ impl Figure {
         let top = HEADING_HEIGHT + below_title + SUBTITLE_STEP * (subtitles.len() - 1) as f64;
         let height = top + body_height;
         ensure!(
-            width * height <= MOST_PIXELS,
+            width * height <= MOST_PIXELS as f64,
             "a figure of {width:.0} × {height:.0} pixels is larger than {} million: draw less, or smaller panels",
-            MOST_PIXELS / 1e6
+            MOST_PIXELS / 1_000_000
         );
         let mut figure = Self::new(width, height, page);
         figure.title = (*title).to_owned();

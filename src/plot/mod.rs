@@ -42,6 +42,7 @@ pub use self::allocation::{allocation, AllocationPanel, Bar, Part};
 pub use self::ccdf::{ccdf, CcdfLine, CcdfPanel};
 pub use self::colourscale::ColourScale;
 pub use self::curves::{curves, Curve, CurvePanel};
+pub(crate) use self::figure::MOST_PIXELS;
 pub use self::figure::{Figure, Heading};
 pub use self::forest::{forest, ForestPanel, ForestRow};
 pub use self::head_grid::{head_grid, HeadGrid, HeadScale};

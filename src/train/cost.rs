@@ -2,8 +2,7 @@
 
 use super::step::{cut, maps_bytes};
 use super::{Crew, Stage, TrainRun, TrainSpec};
-use crate::bail_usage;
-use crate::memory::{available_bytes, rss_bytes};
+use crate::memory::{check_fits, gib, rss_bytes};
 use crate::model::{ModelConfig, Placement};
 use crate::prompt::Tokenizer;
 use anyhow::Result;
@@ -30,15 +29,8 @@ impl TrainSpec {
         let mut bytes: Vec<f64> = runs.iter().map(of_run).collect();
         bytes.sort_by(|a, b| b.total_cmp(a));
         let needed = bytes[..crew.at_work().min(bytes.len())].iter().sum::<f64>() as u64;
-        if let Some(available) = available_bytes().filter(|&available| needed > available) {
-            let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-            bail_usage!(
-                "model: training takes about {:.1} GiB of memory, {:.1} GiB are free; lower width, layers, ffn or step_tok, \
-                 or train fewer variants at once",
-                gib(needed),
-                gib(available)
-            );
-        }
+        let takes = || format!("model: training takes about {} of memory", gib(needed));
+        check_fits(needed, takes, "lower width, layers, ffn or step_tok, or train fewer variants at once")?;
         Ok(rss_bytes().unwrap_or(0).saturating_add(needed))
     }
 
