@@ -10,7 +10,7 @@
 
 mod sides;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{ensure, Result};
 use candle_core::{Device, Tensor};
 use difftool::attention::{Attend, Dense, Heads, LogitRule, Row, RowProbe, RowSink, Stream, Variant, Wiring};
 use difftool::ops::simd::{max, sum};
@@ -19,7 +19,6 @@ use difftool::prompt::{Region, Target};
 use difftool::rng::Rng;
 use serde::Serialize;
 use sides::{cpu_model, cpu_seconds, write};
-use std::any::Any;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -115,7 +114,7 @@ fn agree(variant: &str, d: usize, t: usize) -> Result<()> {
     let difference = difference.abs()?.max_all()?.to_scalar::<f32>()?;
     ensure!(difference < 1e-4, "{variant}, width {d}: outputs differ by {difference}");
     for (sighting, reference) in stream.sightings.into_iter().zip(&dense.kept[0][0]) {
-        let got = sighting.sink.into_any().downcast::<SumsSink>().ok().context("the probe's state")?.answer;
+        let got = sighting.sink.into_sink::<SumsSink>().answer;
         let row = |query: usize| &reference.effective[query * t..][answer_keys(t)];
         let want = (t - ANSWER_ROWS..t).map(|query| row(query).iter().sum::<f64>()).sum::<f64>();
         ensure!((got - want).abs() < 1e-4, "{variant}, width {d}: answer mass {got} instead of {want}");
@@ -334,13 +333,9 @@ impl RowSink for SumsSink {
         self.largest = self.largest.max(largest);
     }
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        if let Ok(later) = later.into_any().downcast::<Self>() {
-            self.total += later.total;
-            self.answer += later.answer;
-            self.largest = self.largest.max(later.largest);
-        }
-    }
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
+        let later = later.into_sink::<Self>();
+        self.total += later.total;
+        self.answer += later.answer;
+        self.largest = self.largest.max(later.largest);
     }
 }

@@ -285,7 +285,7 @@ fn serve(folder: &Path, ctx_tok: usize) -> Result<()> {
         let seconds = start.elapsed().as_secs_f64();
         let mut shares = vec![Vec::new(); config.layers.len()];
         for sighting in passed.sightings {
-            let sink = sighting.sink.into_any().downcast::<AnswerSink>().expect("the answer probe makes answer sinks");
+            let sink = sighting.sink.into_sink::<AnswerSink>();
             shares[sighting.layer].push(sink.allocations[0].share_abs(Region::Answer));
         }
         let peak_bytes = difftool::memory::peak_rss_bytes().unwrap_or(0);

@@ -240,7 +240,7 @@ fn over_tokens(model: &Model) -> Result<BTreeMap<usize, Distribution>> {
     let passed = pass(&model.transformer, &prompt, Stream::new(&[&LambdaProbe]), true)?;
     let mut layers: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for sighting in passed.sightings {
-        let sink = sighting.sink.into_any().downcast::<LambdaSink>().expect("the lambda probe makes lambda sinks");
+        let sink = sighting.sink.into_sink::<LambdaSink>();
         layers.entry(sighting.layer).or_default().extend(sink.lambdas.iter().map(|&lambda| f64::from(lambda)));
     }
     layers.into_iter().map(|(layer, lambdas)| Ok((layer, Distribution::of(lambdas)?))).collect()

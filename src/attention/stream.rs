@@ -8,6 +8,7 @@ use super::{blocks, Attend, Heads, Trace, Treated, Values};
 use crate::ops::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 
 /// One row of attention of one output head, on its way past.
 pub struct Row<'a> {
@@ -44,15 +45,24 @@ pub trait RowProbe: Sync {
 }
 
 /// What a probe has learned of one head so far.
-pub trait RowSink: Send {
+pub trait RowSink: Any + Send {
     /// Takes note of a row. The row is borrowed: keep numbers, not rows.
     fn see(&mut self, row: &Row<'_>);
     /// Adds what `later`, made by the same probe for later queries of the same head, has learned.
     fn merge(&mut self, later: Box<dyn RowSink>);
     /// Called once, when all rows of the head have passed, heads in order: the time to let go of what is not needed.
     fn finish(&mut self) {}
-    /// For reading the result: `sink.into_any().downcast::<MySink>()`.
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
+}
+
+impl dyn RowSink {
+    /// The state as what its probe knows it as.
+    ///
+    /// # Panics
+    /// If a probe of another kind has started it.
+    pub fn into_sink<S: RowSink>(self: Box<Self>) -> Box<S> {
+        let any: Box<dyn Any> = self;
+        any.downcast().expect("a sink of the probe that started it")
+    }
 }
 
 /// What one probe learned of one head of one layer.

@@ -106,7 +106,7 @@ impl Setup {
                 generation: pass.generation,
                 trace: passed.trace.as_ref(),
                 sightings,
-                residual: residual.map(ResidualSink::into_any),
+                residual: residual.map(|sink| sink as Box<dyn std::any::Any + Send>),
                 baseline: baseline[i].as_ref(),
             };
             measures[i].conclude(seen, &mut findings)?;
@@ -271,7 +271,7 @@ fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize)
     let probe = SinkProbe::new(prompt.ids.len(), Vec::new());
     let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
     let found = passed.sightings.into_iter().map(|sighting| {
-        let sink = sighting.sink.into_any().downcast::<ReceivedSink>().expect("the sink probe makes received sinks");
+        let sink = sighting.sink.into_sink::<ReceivedSink>();
         ((sighting.layer, sighting.head), sink.sinks())
     });
     Ok(found.collect())

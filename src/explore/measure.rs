@@ -134,7 +134,7 @@ impl Measure for ExploreMeasure {
         let mut sketches = BTreeMap::new();
         let mut details = Vec::new();
         for sighting in seen.sightings {
-            let sink = sighting.sink.into_any().downcast::<ExploreSink>().expect("the probe makes sinks of this kind");
+            let sink = sighting.sink.into_sink::<ExploreSink>();
             let (sketch, race) = sink.into_parts();
             sketches.insert((sighting.layer, sighting.head), sketch);
             details.extend(race.finish());

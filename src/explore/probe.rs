@@ -11,7 +11,6 @@ use crate::probe::{
     LambdaSink, Pooling, Quantity, ReceivedSink, SinkProbe,
 };
 use crate::prompt::{Prompt, Region};
-use std::any::Any;
 use std::sync::Arc;
 
 /// The exponent of the finest step of token pairs: 2^-17 is an eighth of what each of 16k keys gets of a uniform row.
@@ -179,10 +178,6 @@ pub(super) struct ExploreSink {
     row: Vec<f32>,
 }
 
-fn read<S: 'static>(sink: Box<dyn RowSink>) -> Box<S> {
-    sink.into_any().downcast().expect("a sink of the probe that it was started by")
-}
-
 impl ExploreSink {
     /// The sketch of the head, and the race that its detail takes part in.
     ///
@@ -194,8 +189,8 @@ impl ExploreSink {
 
     /// What decides whether the head is kept: the answer's share of its output, as a mean over questions.
     fn score(&mut self) -> f64 {
-        let answer = read::<AnswerSink>(std::mem::replace(&mut self.answer, self.plan.answer.start(0, 0)));
-        let given = read::<ContributionSink>(std::mem::replace(&mut self.given, self.plan.given.start(0, 0)));
+        let answer = std::mem::replace(&mut self.answer, self.plan.answer.start(0, 0)).into_sink::<AnswerSink>();
+        let given = std::mem::replace(&mut self.given, self.plan.given.start(0, 0)).into_sink::<ContributionSink>();
         if let Some(chosen) = &self.plan.chosen {
             return -(chosen.iter().position(|at| *at == self.at).unwrap_or(chosen.len()) as f64);
         }
@@ -266,7 +261,7 @@ impl RowSink for ExploreSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = read::<ExploreSink>(later);
+        let later = later.into_sink::<Self>();
         self.answer.merge(later.answer);
         self.given.merge(later.given);
         self.sinks.merge(later.sinks);
@@ -287,28 +282,24 @@ impl RowSink for ExploreSink {
         let lambda = std::mem::replace(&mut self.lambda, LambdaProbe.start(0, 0));
         let (mut thumb, mut grids) = (Vec::new(), Vec::new());
         for (&(pooled, pooling), sink) in self.plan.pooled.iter().zip(std::mem::take(&mut self.grids)) {
-            let grid = read::<GridSink>(sink).grid();
+            let grid = sink.into_sink::<GridSink>().grid();
             if (pooled, pooling) == (Pooled::Of(Quantity::Effective), Pooling::Max) {
                 thumb = triangle(&grid.coarser(grid.rows.div_ceil(self.plan.thumb_bins)));
             }
             grids.push((pooled, pooling, triangle(&grid)));
         }
-        self.finished = Some(HeadSketch { thumb, sinks: read::<ReceivedSink>(sinks).sinks() });
+        self.finished = Some(HeadSketch { thumb, sinks: sinks.into_sink::<ReceivedSink>().sinks() });
         let detail = Detail {
             grids,
             maps: std::mem::take(&mut self.maps).into_iter().map(Pairs::whole).collect(),
             answers: std::mem::take(&mut self.answers),
             logits: std::mem::take(&mut self.logits),
             contributions: std::mem::take(&mut self.contributions),
-            lambdas: read::<LambdaSink>(lambda).lambdas,
+            lambdas: lambda.into_sink::<LambdaSink>().lambdas,
             taken: std::mem::take(&mut self.taken),
             window: self.window,
         };
         self.plan.race.enter(self.at, score, detail);
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

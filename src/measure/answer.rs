@@ -65,8 +65,8 @@ fn heads(sightings: Vec<Sighting>) -> Vec<HeadSinks> {
     let mut sightings = sightings.into_iter();
     let mut heads = Vec::new();
     while let (Some(first), Some(second)) = (sightings.next(), sightings.next()) {
-        let answer = first.sink.into_any().downcast().expect("the answer probe makes answer sinks");
-        let contribution = second.sink.into_any().downcast().expect("the other probe makes contribution sinks");
+        let answer = first.sink.into_sink();
+        let contribution = second.sink.into_sink();
         heads.push(HeadSinks { at: (first.layer, first.head), answer, contribution });
     }
     heads

@@ -51,7 +51,7 @@ impl Measure for FidelityMeasure {
         let (mut places, mut heads) = (Vec::new(), Vec::new());
         for sighting in seen.sightings {
             places.push((sighting.layer, sighting.head));
-            heads.push(*sighting.sink.into_any().downcast::<RowsSink>().expect("the rows probe makes rows sinks"));
+            heads.push(*sighting.sink.into_sink::<RowsSink>());
         }
         // How token i is predicted is found at i - 1.
         let prose: Vec<usize> = seen.prompt.scored().into_iter().map(|token| token - 1).collect();

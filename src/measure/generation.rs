@@ -3,11 +3,11 @@
 //! Differs from the literature, where a value counts as found if its digits stand anywhere in the output: there 123 is
 //! found in 51234. Here numbers are whole runs of digits.
 
-use super::{number, Findings, Kept, Measure, Place, Seen};
+use super::{decoded, encoded, number, Findings, Kept, Measure, Place, Seen};
 use crate::attention::RowProbe;
 use crate::generate::{numbers, Generation, Stop};
 use crate::prompt::{Prompt, Query, Tokenizer};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -180,13 +180,11 @@ impl Measure for GenerationMeasure {
     }
 
     fn encode(&self, pooled: &Kept) -> Result<Option<Vec<u8>>> {
-        let generated = pooled.downcast_ref::<Generated>().expect("this measure pools generated text");
-        postcard::to_stdvec(generated).map(Some).context("generated text cannot be written")
+        encoded::<Generated>(pooled)
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Kept> {
-        let generated: Generated = postcard::from_bytes(bytes).context("what was generated cannot be read")?;
-        Ok(Box::new(generated))
+        decoded::<Generated>(bytes)
     }
 }
 

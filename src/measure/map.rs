@@ -139,7 +139,7 @@ impl Measure for MapMeasure {
         }
         let mut found: BTreeMap<usize, Vec<HeadMap>> = BTreeMap::new();
         for sighting in seen.sightings {
-            let sink = sighting.sink.into_any().downcast::<GridSink>().expect("the grid probe makes grid sinks");
+            let sink = sighting.sink.into_sink::<GridSink>();
             // A model without a second map has nothing to picture there.
             let grid = sink.grid();
             if grid.values.iter().any(|value| !value.is_nan()) {

@@ -37,7 +37,8 @@ use crate::model::Transformer;
 use crate::pass::{Predictions, QueryScore};
 use crate::prompt::{Prompt, Tokenizer};
 use crate::record::{Found, Identity};
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 
@@ -130,11 +131,8 @@ pub struct Extent {
     pub ctx_tok: usize,
 }
 
-/// A residual probe that hands back what it saw.
-pub trait ResidualSink: ResidualProbe + Send {
-    /// For reading the result: `sink.into_any().downcast::<MySink>()`.
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
-}
+/// A residual probe that hands back what it saw: itself.
+pub trait ResidualSink: ResidualProbe + Any + Send {}
 
 /// A model and a condition of the experiment, by their places in its lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -191,6 +189,17 @@ impl Findings {
     pub fn push(&mut self, query: Option<usize>, rows: &'static str, found: Found) {
         self.records.push((query, rows, found));
     }
+}
+
+/// What was pooled as a `T`, in bytes: for [`Measure::encode`].
+fn encoded<T: Serialize + 'static>(pooled: &Kept) -> Result<Option<Vec<u8>>> {
+    let pooled = pooled.downcast_ref::<T>().expect("a measure pools one type");
+    postcard::to_stdvec(pooled).map(Some).context("what was pooled cannot be written")
+}
+
+/// A `T` from its bytes: for [`Measure::decode`].
+fn decoded<T: DeserializeOwned + Send + Sync + 'static>(bytes: &[u8]) -> Result<Kept> {
+    Ok(Box::new(postcard::from_bytes::<T>(bytes).context("what was pooled cannot be read")?))
 }
 
 /// A number that is the mean of `n`.

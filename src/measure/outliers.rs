@@ -1,14 +1,13 @@
 //! The largest logits and hidden states, pooled over all prompts, in all and by layer; and massive activations.
 
-use super::{number, token_text, Extent, Findings, Kept, Measure, Place, ResidualSink, Seen};
+use super::{decoded, encoded, number, token_text, Extent, Findings, Kept, Measure, Place, ResidualSink, Seen};
 use crate::attention::{ResidualProbe, RowProbe};
 use crate::probe::{Hidden, LogitProbe, LogitSink, ReceivedSink, SinkProbe};
 use crate::prompt::Prompt;
 use crate::record::Found;
 use crate::stats::{Histogram, Tally};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use std::any::Any;
 use std::collections::BTreeMap;
 
 /// The ranks of the paper's Table 5.
@@ -152,12 +151,12 @@ impl Measure for OutlierMeasure {
         let mut found = Outliers { tokens: seen.prompt.ids.len(), prompts: 1, ..Outliers::default() };
         let mut sinks: Vec<usize> = Vec::new();
         for sighting in seen.sightings {
-            match sighting.sink.into_any().downcast::<LogitSink>() {
-                Ok(sink) => found.logits.entry(sighting.layer).or_default().merge(&sink.tally.map(|_| ())),
-                Err(sink) => {
-                    let sink = sink.downcast::<ReceivedSink>().expect("the other probe is for sinks");
-                    sinks.extend(sink.sinks());
+            match sighting.probe {
+                0 => {
+                    let tally = sighting.sink.into_sink::<LogitSink>().tally;
+                    found.logits.entry(sighting.layer).or_default().merge(&tally.map(|_| ()));
                 }
+                _ => sinks.extend(sighting.sink.into_sink::<ReceivedSink>().sinks()),
             }
         }
         let hidden = seen.residual.and_then(|sink| sink.downcast::<HiddenSink>().ok()).unwrap_or_default();
@@ -190,13 +189,11 @@ impl Measure for OutlierMeasure {
     }
 
     fn encode(&self, pooled: &Kept) -> Result<Option<Vec<u8>>> {
-        let outliers = pooled.downcast_ref::<Outliers>().expect("this measure pools outliers");
-        postcard::to_stdvec(outliers).map(Some).context("outliers cannot be written")
+        encoded::<Outliers>(pooled)
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Kept> {
-        let outliers: Outliers = postcard::from_bytes(bytes).context("what was pooled cannot be read")?;
-        Ok(Box::new(outliers))
+        decoded::<Outliers>(bytes)
     }
 
     fn finish(&mut self) -> Vec<(Place, Found)> {
@@ -220,8 +217,4 @@ impl ResidualProbe for HiddenSink {
     }
 }
 
-impl ResidualSink for HiddenSink {
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        self
-    }
-}
+impl ResidualSink for HiddenSink {}

@@ -45,7 +45,7 @@ impl Measure for RolesMeasure {
         let heads: BTreeSet<(usize, usize)> = sightings.iter().map(|s| (s.layer, s.head)).collect();
         for sighting in sightings {
             let (layer, head) = (sighting.layer, sighting.head);
-            let sink = sighting.sink.into_any().downcast::<RetrievalSink>().expect("the retrieval probe's sinks");
+            let sink = sighting.sink.into_sink::<RetrievalSink>();
             for (query, scores) in sink.found.iter().enumerate() {
                 let mut push = |found| findings.push(Some(query), seen.prompt.rows_name(), found);
                 push_scores((layer, head), &ON_PROMPTS, scores, &mut push);
@@ -55,7 +55,7 @@ impl Measure for RolesMeasure {
         if seen.place.condition == 0 {
             for sighting in repeats(&seen)?.into_iter().filter(|s| heads.contains(&(s.layer, s.head))) {
                 let at = (sighting.layer, sighting.head);
-                let sink = sighting.sink.into_any().downcast::<RepeatSink>().expect("the repeat probe's sinks");
+                let sink = sighting.sink.into_sink::<RepeatSink>();
                 push_scores(at, &ON_REPEATS, &sink.found, &mut |found| findings.push(None, "repeats", found));
             }
         }

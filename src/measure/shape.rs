@@ -30,10 +30,9 @@ impl Measure for ShapeMeasure {
         let (mut shapes, mut received) = (Vec::new(), Vec::new());
         for sighting in seen.sightings {
             let at = (sighting.layer, sighting.head);
-            let sink = sighting.sink.into_any();
-            match sink.downcast::<ShapeSink>() {
-                Ok(shape) => shapes.push((at, shape)),
-                Err(sink) => received.push(sink.downcast::<ReceivedSink>().expect("the other probe is for sinks")),
+            match sighting.probe {
+                0 => shapes.push((at, sighting.sink.into_sink::<ShapeSink>())),
+                _ => received.push(sighting.sink.into_sink::<ReceivedSink>()),
             }
         }
         for (index, target) in seen.prompt.targets().iter().enumerate() {

@@ -3,7 +3,6 @@
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::prompt::{Region, Target};
 use crate::stats::simd::sum;
-use std::any::Any;
 use std::ops::Range;
 
 const REGIONS: usize = Region::ALL.len();
@@ -223,7 +222,7 @@ impl RowSink for AnswerSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_any().downcast::<AnswerSink>().expect("states of one probe are merged");
+        let later = later.into_sink::<Self>();
         for (mine, theirs) in self.allocations.iter_mut().zip(&later.allocations) {
             for i in 0..REGIONS {
                 mine.signed[i] += theirs.signed[i];
@@ -238,10 +237,6 @@ impl RowSink for AnswerSink {
             mine.differential |= theirs.differential;
             mine.rows += theirs.rows;
         }
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

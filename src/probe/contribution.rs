@@ -7,7 +7,6 @@
 use super::answer::TargetRuns;
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::prompt::{Region, Target};
-use std::any::Any;
 use std::sync::Arc;
 
 const REGIONS: usize = Region::ALL.len();
@@ -92,12 +91,8 @@ impl RowSink for ContributionSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_any().downcast::<ContributionSink>().expect("states of one probe are merged");
+        let later = later.into_sink::<Self>();
         self.rows.iter_mut().zip(later.rows).for_each(|(mine, theirs)| mine.extend(theirs));
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

@@ -4,7 +4,6 @@ use crate::attention::{Row, RowProbe, RowSink, Selection};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -227,14 +226,10 @@ impl RowSink for GridSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_any().downcast::<GridSink>().expect("states of one probe are merged");
+        let later = later.into_sink::<Self>();
         for (bin, row) in later.rows {
             self.rows.entry(bin).or_default().merge(&row);
         }
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 
@@ -472,7 +467,7 @@ mod tests {
             values,
         };
         sink.see(&row);
-        let found = sink.into_any().downcast::<GridSink>().unwrap().grid();
+        let found = sink.into_sink::<GridSink>().grid();
         assert!(found.values[12..14].iter().all(|x| x.is_nan()), "{:?}", found.values);
         assert_eq!((&found.values[14..], &found.pairs[12..]), (&[1.0, 2.0][..], &[0, 0, 1, 1][..]));
     }

@@ -1,7 +1,6 @@
 //! The weight of the second map where it depends on the token: lambda of every row of a head.
 
 use crate::attention::{Row, RowProbe, RowSink};
-use std::any::Any;
 
 /// Watches the mix of all rows of differential heads.
 pub struct LambdaProbe;
@@ -28,12 +27,8 @@ impl RowSink for LambdaSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_any().downcast::<LambdaSink>().expect("states of one probe are merged");
+        let later = later.into_sink::<Self>();
         self.lambdas.extend(later.lambdas);
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

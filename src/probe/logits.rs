@@ -2,7 +2,6 @@
 
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::stats::Tally;
-use std::any::Any;
 
 /// Watches all visible logits of all maps of every row.
 pub struct LogitProbe;
@@ -60,12 +59,8 @@ impl RowSink for LogitSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_any().downcast::<LogitSink>().expect("states of one probe are merged");
+        let later = later.into_sink::<Self>();
         self.tally.merge(&later.tally);
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 
@@ -113,7 +108,7 @@ mod tests {
     fn a_place_names_the_head_of_the_state() {
         let mut sink = LogitProbe.start(3, 4);
         row(&[&[1.0]]).show(sink.as_mut());
-        let tally = sink.into_any().downcast::<LogitSink>().unwrap().tally;
+        let tally = sink.into_sink::<LogitSink>().tally;
         assert_eq!(tally.top.entries()[0].place, LogitAt { layer: 3, head: 4, map: 0, query: 0, key: 0 });
     }
 

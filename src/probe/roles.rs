@@ -12,7 +12,6 @@
 
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::stats::simd::sum_magnitudes;
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -123,13 +122,9 @@ impl RowSink for RetrievalSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_any().downcast::<Self>().expect("states of one probe are merged");
+        let later = later.into_sink::<Self>();
         let pairs = self.found.iter_mut().flatten().flatten().zip(later.found.into_iter().flatten().flatten());
         pairs.for_each(|(mine, theirs)| mine.merge(theirs));
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 
@@ -173,13 +168,9 @@ impl RowSink for RepeatSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_any().downcast::<Self>().expect("states of one probe are merged");
+        let later = later.into_sink::<Self>();
         let pairs = self.found.iter_mut().flatten().zip(later.found.into_iter().flatten());
         pairs.for_each(|(mine, theirs)| mine.merge(theirs));
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

@@ -1,7 +1,6 @@
 //! The target rows themselves, to be compared with those of another pass over the same prompt: a few rows per head.
 
 use crate::attention::{Row, RowProbe, RowSink};
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -44,11 +43,7 @@ impl RowSink for RowsSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_any().downcast::<RowsSink>().expect("states of one probe are merged");
+        let later = later.into_sink::<Self>();
         self.rows.iter_mut().zip(later.rows).for_each(|(mine, theirs)| mine.extend(theirs));
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }

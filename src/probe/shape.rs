@@ -2,7 +2,6 @@
 
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::stats::simd::{max_magnitude, sum_magnitudes};
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -138,12 +137,8 @@ impl RowSink for ShapeSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_any().downcast::<ShapeSink>().expect("states of one probe are merged");
+        let later = later.into_sink::<Self>();
         self.sums.iter_mut().zip(&later.sums).for_each(|(mine, theirs)| mine.merge(theirs));
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

@@ -4,7 +4,6 @@
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::prompt::Region;
 use crate::stats::simd::{add_magnitudes, sum_magnitudes};
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -148,16 +147,12 @@ impl RowSink for ReceivedSink {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        let later = later.into_any().downcast::<ReceivedSink>().expect("states of one probe are merged");
+        let later = later.into_sink::<Self>();
         self.sampled.extend(&later.sampled);
         add(&mut self.received, &later.received);
         let known = self.value_norms.len().min(later.value_norms.len());
         self.value_norms.extend(&later.value_norms[known..]);
         self.magnitudes.iter_mut().zip(&later.magnitudes).for_each(|(mine, theirs)| add(mine, theirs));
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

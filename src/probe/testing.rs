@@ -70,7 +70,7 @@ impl OwnRow {
 
 /// Shows rows, of which each has the length of its query + 1, to a probe of layer 0, head 0: one state per `block` of
 /// queries, merged in query order.
-pub(crate) fn watch<S: 'static>(probe: &dyn RowProbe, rows: &[OwnRow], block: usize) -> Box<S> {
+pub(crate) fn watch<S: RowSink>(probe: &dyn RowProbe, rows: &[OwnRow], block: usize) -> Box<S> {
     let state = |rows: &[OwnRow]| {
         let mut sink = probe.start(0, 0);
         let wanted = rows.iter().filter(|row| probe.wants(0, 0, row.maps[0].len() - 1));
@@ -80,7 +80,7 @@ pub(crate) fn watch<S: 'static>(probe: &dyn RowProbe, rows: &[OwnRow], block: us
     let mut states = rows.chunks(block).map(state);
     let mut whole = states.next().expect("rows");
     states.for_each(|later| whole.merge(later));
-    whole.into_any().downcast().expect("the probe's state")
+    whole.into_sink()
 }
 
 /// Differential rows 0..tokens with random softmax maps, a lambda per row, and values of three channels.

@@ -8,7 +8,6 @@ use difftool::attention::{
     Treated,
 };
 use difftool::quant::{Quantiser, Scope};
-use std::any::Any;
 use std::collections::BTreeMap;
 
 const D: usize = 8;
@@ -76,10 +75,7 @@ impl RowSink for KeptRows {
         self.0.push(Kept { query: row.query, first_visible: row.first_visible, logits, maps, mix, effective });
     }
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        self.0.extend(later.into_any().downcast::<KeptRows>().unwrap().0);
-    }
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
+        self.0.extend(later.into_sink::<Self>().0);
     }
 }
 
@@ -91,7 +87,7 @@ fn quantising(quantiser: Quantiser, exempt: BTreeMap<(usize, usize), Vec<usize>>
 fn stream(heads: &Heads<'_>, treated: Option<&Treated>) -> (Tensor, Vec<Vec<Kept>>) {
     let mut stream = Stream::new(&[&KeepAll]).treated(treated);
     let out = stream.attend(0, heads).unwrap();
-    let rows = stream.sightings.into_iter().map(|s| s.sink.into_any().downcast::<KeptRows>().unwrap().0).collect();
+    let rows = stream.sightings.into_iter().map(|s| s.sink.into_sink::<KeptRows>().0).collect();
     (out, rows)
 }
 
@@ -404,7 +400,7 @@ fn watching_changes_neither_the_output_nor_what_others_see() {
                 assert_close(label, &of_query(&partial), &of_query(&unwatched), 0.0);
             }
             for (sighting, all) in some.sightings.into_iter().zip(&all_rows) {
-                for row in sighting.sink.into_any().downcast::<KeptRows>().unwrap().0 {
+                for row in sighting.sink.into_sink::<KeptRows>().0 {
                     assert!(row.maps == all[row.query].maps && row.effective == all[row.query].effective, "{label}");
                 }
             }

@@ -71,8 +71,8 @@ fn written(model: &Transformer, ids: &[u32], target: &Target) -> Vec<(Written, [
     let mut sightings = pass.sightings.into_iter();
     let mut found = Vec::new();
     while let (Some(first), Some(second)) = (sightings.next(), sightings.next()) {
-        let answer = first.sink.into_any().downcast::<AnswerSink>().unwrap();
-        let parts = second.sink.into_any().downcast::<ContributionSink>().unwrap();
+        let answer = first.sink.into_sink::<AnswerSink>();
+        let parts = second.sink.into_sink::<ContributionSink>();
         let at = (first.layer, first.head);
         let written = Written::of(model, &pass.trace, at, &parts.rows[0], &ways).unwrap();
         let cancelled = Region::ALL.map(|region| answer.allocations[0].cancelled(region));

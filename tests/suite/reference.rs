@@ -194,7 +194,7 @@ fn picture(model: &Transformer, ids: &[u32], quantity: Quantity) -> Vec<((usize,
     let mut stream = Stream::new(&probes);
     model.hidden(&[ids.to_vec()], &mut stream).unwrap();
     let grid = |s: difftool::attention::Sighting| {
-        let grid = s.sink.into_any().downcast::<GridSink>().unwrap().grid();
+        let grid = s.sink.into_sink::<GridSink>().grid();
         let values: Vec<f32> = grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect();
         ((s.layer, s.head), Tensor::from_vec(values, (t, t), &Device::Cpu).unwrap())
     };
@@ -270,11 +270,7 @@ impl RowSink for Whole {
     }
 
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        self.0 += later.into_any().downcast::<Self>().unwrap().0;
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
-        self
+        self.0 += later.into_sink::<Self>().0;
     }
 }
 
@@ -285,6 +281,6 @@ fn what_a_map_leaves_out_is_what_its_sink_takes() {
     let probes: [&dyn RowProbe; 1] = [&Whole(0)];
     let mut stream = Stream::new(&probes);
     model.hidden(&folder.ids[..1], &mut stream).unwrap();
-    let rows: usize = stream.sightings.into_iter().map(|s| s.sink.into_any().downcast::<Whole>().unwrap().0).sum();
+    let rows: usize = stream.sightings.into_iter().map(|s| s.sink.into_sink::<Whole>().0).sum();
     assert_eq!(rows, folder.ids[0].len() * folder.config.layers.len() * folder.config.heads);
 }

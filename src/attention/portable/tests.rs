@@ -7,7 +7,6 @@ use crate::attention::{
 use crate::quant::Quantiser;
 use crate::rng::Rng;
 use candle_core::Var;
-use std::any::Any;
 use std::collections::BTreeMap;
 
 const D: usize = 8;
@@ -134,15 +133,12 @@ impl RowSink for Kept {
         self.0.push((row.query, logits.chain(maps).chain(few).chain(weighed).collect()));
     }
     fn merge(&mut self, later: Box<dyn RowSink>) {
-        self.0.extend(later.into_any().downcast::<Kept>().unwrap().0);
-    }
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
+        self.0.extend(later.into_sink::<Self>().0);
     }
 }
 
 fn kept(sink: Box<dyn RowSink>) -> Vec<(usize, Vec<f32>)> {
-    sink.into_any().downcast::<Kept>().unwrap().0
+    sink.into_sink::<Kept>().0
 }
 
 /// Rows of which a number differs by more than `tolerance`, of all that somebody wanted.

@@ -55,8 +55,7 @@ fn shares(setup: &Setup, prompt: &Prompt, target: &Target) -> Result<Vec<f64>> {
     let mut shares = vec![0.0; prompt.ids.len()];
     let heads = sightings.len();
     for sighting in sightings {
-        let sink =
-            sighting.sink.into_any().downcast::<ReceivedSink>().expect("the sink probe makes sinks of this kind");
+        let sink = sighting.sink.into_sink::<ReceivedSink>();
         let total: f64 = sink.magnitudes[0].iter().map(|&x| f64::from(x)).sum();
         if total > 0.0 {
             let of_head = sink.magnitudes[0].iter().map(|&x| f64::from(x) / total / heads as f64);

@@ -6,7 +6,7 @@ mod estimate;
 pub use bigrams::{ar_hits, frequent, Bigrams, AR_MAX_COUNT};
 pub use estimate::{bin_of, bins, comparable, cumulative, difference, estimate, groups, Bin, Estimate, BLOCK_TOK};
 
-use super::{number, Findings, Kept, Measure, Place, Seen};
+use super::{decoded, encoded, number, Findings, Kept, Measure, Place, Seen};
 use crate::attention::RowProbe;
 use crate::prompt::{Prompt, Tokenizer};
 use crate::record::Found;
@@ -157,12 +157,10 @@ impl Measure for NllMeasure {
     }
 
     fn encode(&self, pooled: &Kept) -> Result<Option<Vec<u8>>> {
-        let window = pooled.downcast_ref::<ScoredWindow>().expect("this measure pools windows");
-        postcard::to_stdvec(window).map(Some).context("a scored window cannot be written")
+        encoded::<ScoredWindow>(pooled)
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Kept> {
-        let window: ScoredWindow = postcard::from_bytes(bytes).context("what was pooled cannot be read")?;
-        Ok(Box::new(window))
+        decoded::<ScoredWindow>(bytes)
     }
 }
