@@ -193,7 +193,7 @@ impl fmt::Display for Table {
 
 /// A fraction as a percentage: `97.5`.
 pub fn percent(fraction: f64) -> String {
-    format!("{:.1}", unsigned_zero(100.0 * fraction))
+    format!("{:.1}", unsigned_zero(100.0 * fraction, 1))
 }
 
 /// A number with three significant digits or so: `0.012`, `3.14`, `251`, `3610`; `-` for none.
@@ -208,19 +208,14 @@ pub fn short(x: Option<f64>) -> String {
     }
 }
 
-/// A fraction as a percentage, or `-`.
-pub fn percent_or_dash(fraction: Option<f64>) -> String {
-    fraction.map_or("-".to_owned(), percent)
-}
-
 /// A difference of fractions in percentage points: `+3.2`.
 pub fn points(difference: f64) -> String {
-    format!("{:+.1}", unsigned_zero(100.0 * difference))
+    format!("{:+.1}", unsigned_zero(100.0 * difference, 1))
 }
 
-/// What one decimal shows as -0.0, as 0.
-fn unsigned_zero(x: f64) -> f64 {
-    if x.abs() < 0.05 {
+/// What so many decimals would show as -0.0, as 0.
+pub(crate) fn unsigned_zero(x: f64, decimals: usize) -> f64 {
+    if x.abs() < 0.5 * 10_f64.powi(-(decimals as i32)) {
         0.0
     } else {
         x

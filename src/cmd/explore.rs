@@ -6,7 +6,8 @@ use crate::cli::ExploreArgs;
 use crate::experiment::{Experiment, Explore, Show};
 use crate::explore::{ExploreMeasure, Explored, Explorer, ModelMaps};
 use crate::frame::{Frame, Pick};
-use crate::measure::{Place, NOISE};
+use crate::measure::Place;
+use crate::prompt::Region;
 use crate::runfolder::EXPLORER;
 use crate::say;
 use crate::terminal::escaped;
@@ -45,7 +46,7 @@ pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
 fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> NumbersOfHeads {
     let mut heads = frame.numbers_of_heads(model, condition);
     for numbers in heads.values_mut() {
-        let parts = NOISE.iter().filter_map(|noise| numbers.get(&format!("share_out {}", noise.name())));
+        let parts = Region::NOISE.iter().filter_map(|noise| numbers.get(&format!("share_out {}", noise.name())));
         let noise = parts.copied().reduce(|sum, part| sum + part);
         numbers.extend(noise.map(|noise| ("noise_out".to_owned(), noise)));
     }

@@ -153,7 +153,6 @@ fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()> {
 
 /// Stacked regions by depth and model, one panel for each setting; `with_ctx` names the length too.
 fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
-    const NOISE: [Region; 3] = [Region::Template, Region::Filler, Region::Distractor];
     let estimate = |pick: Pick<'_>| {
         let (value, interval) = frame.mean_in(pick)?;
         Some(Estimate { value, interval: Some((interval.lo, interval.hi)) })
@@ -165,7 +164,7 @@ fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
             // More whiskers could not be told apart.
             let interval = share.interval.filter(|_| region == Region::Answer);
             let share = Estimate { interval, ..share };
-            Some(Part { region: region.name().to_owned(), share, is_noise: NOISE.contains(&region) })
+            Some(Part { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) })
         };
         let parts: Vec<Part> = Region::ALL.into_iter().filter_map(part).collect();
         let bar = Bar { group: format!("{depth:.0}"), model: model.clone(), parts, noise: estimate(pick("noise_out")) };

@@ -8,6 +8,7 @@ use crate::bail_usage;
 use crate::cli::ShowPromptArgs;
 use crate::experiment::{Cell, CellSpec, Grid, Sources};
 use crate::models;
+use crate::probe::runs;
 use crate::prompt::{Haystack, Prompt, Region, Target, Text, Tokenizer};
 use crate::terminal;
 use anstyle::{AnsiColor, Style};
@@ -63,17 +64,6 @@ fn write_file(source: &Source<'_>, path: &Path) -> Result<()> {
     let mut out = BufWriter::new(File::create_new(path).with_context(cannot)?);
     source.write(&mut out)?;
     Ok(out.flush()?)
-}
-
-/// Neighbouring tokens of one region.
-fn runs(regions: &[Region]) -> Vec<(Region, std::ops::Range<usize>)> {
-    let mut start = 0;
-    let run = |alike: &[Region]| {
-        let run = (alike[0], start..start + alike.len());
-        start = run.1.end;
-        run
-    };
-    regions.chunk_by(|a, b| a == b).map(run).collect()
 }
 
 fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {

@@ -99,9 +99,6 @@ fn answer_measures(query: &QueryScore, push: &mut dyn FnMut(Found)) {
     push(number("answer_first_rank", query.first_rank as f64, None, 1));
 }
 
-/// What counts as noise: everything before the question that is neither BOS nor the answer's needle.
-pub const NOISE: [Region; 3] = Region::NOISE;
-
 type Share = fn(&HeadFound<'_>, Region) -> f64;
 
 /// The shares of regions; the first is the headline, the next three are the conventions for signed rows, and the last is
@@ -151,35 +148,31 @@ fn mean(found: &[HeadFound<'_>], of: &dyn Fn(&HeadFound<'_>) -> f64) -> (f64, us
 
 /// Means over heads and layers, sums where parts of one whole are told apart, and the best head.
 fn mean_measures(found: &[HeadFound<'_>], push: &mut dyn FnMut(Found)) {
-    let mut push_mean = |metric, region, of: &dyn Fn(&HeadFound<'_>) -> f64| {
+    let mean_of = |metric, region, of: &dyn Fn(&HeadFound<'_>) -> f64| {
         let (mean, n) = mean(found, of);
-        push(fraction(metric, region, mean, n));
+        fraction(metric, region, mean, n)
     };
     for (share_name, noise_name, share) in SHARES {
         for region in Region::ALL {
-            push_mean(share_name, Some(region), &|head| share(head, region));
+            push(mean_of(share_name, Some(region), &|head| share(head, region)));
         }
-        push_mean(noise_name, None, &|head| NOISE.iter().map(|&region| share(head, region)).sum());
+        push(mean_of(noise_name, None, &|head| Region::NOISE.iter().map(|&region| share(head, region)).sum()));
     }
     for region in Region::ALL {
-        push_mean("mass", Some(region), &|head| head.allocation.mass(region));
+        push(mean_of("mass", Some(region), &|head| head.allocation.mass(region)));
     }
-    push_mean("mass_neg", None, &|head| head.allocation.mass_neg());
+    push(mean_of("mass_neg", None, &|head| head.allocation.mass_neg()));
     for (i, metric) in OF_SINK.into_iter().enumerate() {
         let (mean, n) = mean(found, &|head| head.allocation.of_sink().map_or(f64::NAN, |of_sink| of_sink[i]));
         if n > 0 {
             push(of_sink(metric, mean, n));
         }
     }
-    let mut push_mean = |metric, region, of: &dyn Fn(&HeadFound<'_>) -> f64| {
-        let (mean, n) = mean(found, of);
-        push(fraction(metric, region, mean, n));
-    };
     if found.iter().any(|head| head.allocation.differential) {
-        push_mean("lambda", None, &|head| head.allocation.mean_lambda());
-        push_mean("cancelled", None, &|head| head.allocation.cancelled_everywhere());
+        push(mean_of("lambda", None, &|head| head.allocation.mean_lambda()));
+        push(mean_of("cancelled", None, &|head| head.allocation.cancelled_everywhere()));
         for region in Region::ALL {
-            push_mean("cancelled", Some(region), &|head| head.allocation.cancelled(region));
+            push(mean_of("cancelled", Some(region), &|head| head.allocation.cancelled(region)));
         }
         let left_out = found.iter().filter(|head| head.allocation.sum_is_small()).count();
         push(number("signed_left_out", left_out as f64, Some("heads"), found.len()));

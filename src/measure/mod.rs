@@ -16,7 +16,7 @@ mod roles;
 mod shape;
 mod span;
 
-pub use answer::{AnswerMeasure, NOISE};
+pub use answer::AnswerMeasure;
 pub use contribution::{readouts, Written};
 pub use fidelity::FidelityMeasure;
 pub use generation::{Generated, GenerationMeasure};

@@ -1,7 +1,7 @@
 //! How spread out the target rows are, how much of them sinks take, and what is left without the sinks.
 
 use super::answer::fraction;
-use super::{number, Extent, Findings, Measure, Seen, NOISE};
+use super::{number, Extent, Findings, Measure, Seen};
 use crate::attention::RowProbe;
 use crate::probe::{shares_without, ReceivedSink, Shape, ShapeProbe, ShapeSink, SinkProbe};
 use crate::prompt::{Prompt, Region, Target};
@@ -129,7 +129,7 @@ fn mean_measures(heads: &[HeadShape], target: &Target, push: &mut dyn FnMut(Foun
         }
         push(fraction("share_abs_no_sinks", Some(region), mean(&|h| h.shares_no_sinks[region as usize]), n));
     }
-    let noise = mean(&|h| NOISE.iter().map(|&region| h.shares_no_sinks[region as usize]).sum());
+    let noise = mean(&|h| Region::NOISE.iter().map(|&region| h.shares_no_sinks[region as usize]).sum());
     push(fraction("noise_abs_no_sinks", None, noise, n));
 }
 

@@ -54,7 +54,7 @@ pub use self::png::read_recipe;
 pub use self::quality::{quality, Estimate, QualityLine, QualityPanel};
 
 /// The distinct strings in the order of their first appearance.
-fn distinct<'a>(all: impl Iterator<Item = &'a String>) -> Vec<String> {
+pub(crate) fn distinct<'a>(all: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for one in all {
         if !seen.contains(one) {

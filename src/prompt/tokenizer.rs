@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::{OnceLock, RwLock};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use sha2::{Digest, Sha256};
 use tokenizers::models::bpe::{BpeTrainer, BPE};
 use tokenizers::models::TrainerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -28,6 +27,7 @@ use super::wrapping::Wrapping;
 use crate::bail_usage;
 use crate::files;
 use crate::guard::guarded;
+use crate::hash::sha256;
 use crate::rng::Rng;
 
 /// The size of the embedded tokenizer's vocabulary, in tokens.
@@ -182,7 +182,7 @@ impl Tokenizer {
         bos: BosChoice,
     ) -> Result<Self> {
         let text_bos = BosPolicy::of_text(&inner, config, bos).with_context(|| name.clone())?;
-        let sha256 = Sha256::digest(&json).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = sha256(json.as_bytes());
         // A model that we trained has a copy of the embedded tokenizer beside it.
         let words = (json == EMBEDDED).then(|| WordCache::new(&inner));
         Ok(Self { inner, name, json, sha256, text_bos, chat: None, words })

@@ -224,7 +224,7 @@ impl Session<'_> {
     fn log(&mut self, stage: &Stage, rate: f64) -> Result<()> {
         let speed = (self.at.tokens - self.since.1) as f64 / self.since.0.elapsed().as_secs_f64();
         let tally = std::mem::take(&mut self.at.tally);
-        let line = tally.line(self.at.tokens, stage.ctx_tok, rate, mean(&self.model.lambdas()?), speed);
+        let line = tally.line(self.at.tokens, stage.ctx_tok, rate, crate::stats::mean(&self.model.lambdas()?), speed);
         self.message = format!("loss {:.3} digit1 {:.2} {:.0} tok/s", line.loss_nats, line.digit1_hit, speed);
         self.since = (Instant::now(), self.at.tokens);
         self.log.serialize(line)?;
@@ -237,8 +237,4 @@ impl Session<'_> {
         self.run.write_model(&self.vars)?;
         checkpoint::save(&self.run.checkpoints(), &self.optimizer, &self.at)
     }
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

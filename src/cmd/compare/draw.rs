@@ -5,7 +5,7 @@ use super::{group_value, in_short};
 use crate::cli::CompareArgs;
 use crate::compare::{Comparison, Field, Row};
 use crate::hash::sha256_file;
-use crate::plot::{forest, Estimate, ForestPanel, ForestRow, Heading};
+use crate::plot::{distinct, forest, Estimate, ForestPanel, ForestRow, Heading};
 use crate::stats::RESAMPLES;
 use anyhow::Result;
 use std::path::Path;
@@ -15,8 +15,8 @@ pub(super) fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> 
     let rows = in_short(&comparison.rows);
     let panels: Vec<ForestPanel> =
         rows.chunk_by(|a, b| a.name() == b.name()).map(|rows| panel(rows, &comparison.groups)).collect();
-    let baselines: Vec<&str> = distinct(rows.iter().map(|row| row.baseline.as_str()));
-    let others: Vec<&str> = distinct(rows.iter().map(|row| row.other.as_str()));
+    let baselines = distinct(rows.iter().map(|row| &row.baseline));
+    let others = distinct(rows.iter().map(|row| &row.other));
     let title = match others.as_slice() {
         [other] => format!("{other} − {}", baselines.join(", ")),
         _ => format!("Differences from {}", baselines.join(", ")),
@@ -29,16 +29,6 @@ pub(super) fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> 
     let x_label = format!("difference from {}", baselines.join(", "));
     forest(&panels, &Heading { title: &title, subtitle: &subtitle, page: args.page.page() }, &x_label)?
         .save(path, &recipe(comparison, args)?)
-}
-
-fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut seen = Vec::new();
-    for one in all {
-        if !seen.contains(&one) {
-            seen.push(one);
-        }
-    }
-    seen
 }
 
 /// Rows of one metric and region, labelled with the groups that tell them apart.

@@ -5,7 +5,7 @@ use crate::cli::{CompareArgs, Format};
 use crate::compare::{Comparison, Correction, Row};
 use crate::report::markdown_table;
 use crate::stats::{LEVEL, RESAMPLES};
-use crate::table::Role;
+use crate::table::{unsigned_zero, Role};
 use crate::tables::{numbers, table, words, Cell, Column, Sheet};
 use anyhow::Result;
 use serde_json::json;
@@ -184,15 +184,6 @@ fn decimals(row: &Row) -> usize {
 
 fn fixed(x: f64, decimals: usize) -> String {
     format!("{:.*}", decimals, unsigned_zero(x, decimals))
-}
-
-/// What would be shown as -0.00, as 0.
-fn unsigned_zero(x: f64, decimals: usize) -> f64 {
-    if x.abs() < 0.5 * 10_f64.powi(-(decimals as i32)) {
-        0.0
-    } else {
-        x
-    }
 }
 
 /// A difference with its interval: `+0.032 [-0.010, +0.054]`.
