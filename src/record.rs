@@ -115,6 +115,11 @@ pub fn widen(x: f32) -> f64 {
     x.to_string().parse().expect("a printed number can be read")
 }
 
+/// A metric of a region, as files and tables name it: `share_abs[answer]`.
+pub(crate) fn metric_name(metric: &str, region: Option<&str>) -> String {
+    metric.to_owned() + &region.map_or(String::new(), |region| format!("[{region}]"))
+}
+
 /// The columns of the schema, in order.
 pub fn columns() -> Vec<String> {
     let mut columns = vec!["schema".to_string()];

@@ -208,6 +208,11 @@ pub fn short(x: Option<f64>) -> String {
     }
 }
 
+/// `1 window`, `2 windows`.
+pub(crate) fn plural(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A difference of fractions in percentage points: `+3.2`.
 pub fn points(difference: f64) -> String {
     format!("{:+.1}", unsigned_zero(100.0 * difference, 1))

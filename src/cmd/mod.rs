@@ -26,7 +26,7 @@ mod train;
 
 use crate::bail_usage;
 use crate::cli::{Cli, Command};
-use crate::frame::{Frame, Pick, Setting};
+use crate::frame::{setting_name, Frame, Pick, Setting};
 use crate::plot::{allocation, AllocationPanel, Bar, Estimate, Part};
 use crate::prompt::Region;
 use anyhow::{Context, Result};
@@ -181,11 +181,6 @@ fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
     frame.settings().iter().map(panel).filter(|panel| !panel.bars.is_empty()).collect()
 }
 
-/// `N=4 R=2`.
-fn setting_name(needles: usize, retrieve: usize) -> String {
-    format!("N={needles} R={retrieve}")
-}
-
 /// What every figure says of how it was made.
 fn recipe(seed: u64, pooling: &str) -> Vec<(String, String)> {
     vec![
@@ -194,9 +189,4 @@ fn recipe(seed: u64, pooling: &str) -> Vec<(String, String)> {
         ("seed".to_owned(), seed.to_string()),
         ("pooling".to_owned(), pooling.to_owned()),
     ]
-}
-
-/// `1 window`, `2 windows`.
-fn plural(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

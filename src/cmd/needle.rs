@@ -3,11 +3,10 @@
 use super::draw_allocation;
 use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{Gathered, Session};
-use super::setting_name;
 use crate::bail_usage;
 use crate::cli::NeedleArgs;
 use crate::experiment::{Experiment, Generate, Grid, NeedleGrid, Show};
-use crate::frame::{Frame, Pick};
+use crate::frame::{setting_name, Frame, Pick};
 use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
 use crate::plot::{accuracy, AccuracyPanel, Hits};

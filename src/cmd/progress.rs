@@ -1,10 +1,10 @@
 //! How far a run is, on stderr: a bar on a terminal, a line now and then elsewhere.
 
 use super::beat::{left_in_words, time_left, Beat};
-use super::plural;
 use crate::experiment::{Plan, Setup, Shard, Watch};
 use crate::names::shared_folder;
 use crate::record::Record;
+use crate::table::plural;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::io::IsTerminal as _;

@@ -4,7 +4,7 @@ use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{Gathered, Session};
 use crate::cli::QuantizeArgs;
 use crate::experiment::{Experiment, Quantisation, Show};
-use crate::frame::{Frame, Pick, Setting};
+use crate::frame::{setting_name, Frame, Pick, Setting};
 use crate::plot::{quality, Estimate, Figure, QualityLine, QualityPanel};
 use crate::treatment::Condition;
 use anyhow::Result;
@@ -77,7 +77,7 @@ impl Report<'_> {
             }
         }
         let scope = self.session.setup.experiment.quantise.as_ref().map_or("none", |quantise| quantise.scope.name());
-        let asked = if setting.1 > 0 { format!("N={} R={} · ", setting.1, setting.2) } else { String::new() };
+        let asked = if setting.1 > 0 { setting_name(setting.1, setting.2) + " · " } else { String::new() };
         let exempt = self.session.setup.experiment.quantise.as_ref().is_some_and(|quantise| quantise.exempt_sinks);
         let exempt = if exempt { ", sinks exempt" } else { "" };
         let subtitle =

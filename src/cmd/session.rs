@@ -1,7 +1,7 @@
 //! A run as the terminal sees it: watched, its figures and tables beside its records, and a last word.
 
 use super::progress::Terminal;
-use super::{plural, recipe, start_threads, stop_on_signal};
+use super::{recipe, start_threads, stop_on_signal};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::experiment::{self, Finished, Measures, Part, Setup, Shard, Start};
 use crate::frame::Frame;
@@ -9,6 +9,7 @@ use crate::measure::Measure;
 use crate::plot::{Figure, Heading};
 use crate::record::Record;
 use crate::runfolder;
+use crate::table::plural;
 use anyhow::{bail, Result};
 
 /// How an experiment is run.

@@ -4,7 +4,7 @@ use super::choice::Choice;
 use super::field::{Field, Value, COLUMNS};
 use crate::bail_usage;
 use crate::frame::{Measured, Numbers};
-use crate::record::{Identity, Record};
+use crate::record::{metric_name, Identity, Record};
 use anyhow::{bail, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,8 +68,7 @@ impl Cells {
 
     /// What a key says, in words: `exact · model=diff ctx_tok=4096 seed=17`, without the columns of `but`.
     pub(super) fn describe(&self, key: &Key, but: &Mask) -> String {
-        let metric = self.name(key, Field::Metric);
-        let region = self.text(key, Field::Region).map(|region| format!("[{region}]")).unwrap_or_default();
+        let metric = metric_name(&self.name(key, Field::Metric), self.text(key, Field::Region).as_deref());
         let shown = |&column: &Field| {
             !matches!(column, Field::Metric | Field::Region) && !column.is_finding() && !but[column as usize]
         };
@@ -78,7 +77,7 @@ impl Cells {
             .filter(shown)
             .filter_map(|column| Some(format!("{column}={}", self.text(key, column)?)))
             .collect();
-        format!("{metric}{region} · {}", rest.join(" "))
+        format!("{metric} · {}", rest.join(" "))
     }
 
     /// Keeps of the questions of each prompt the one whose needle was put at the depth asked for, and what is of no question.

@@ -6,6 +6,7 @@ use super::field::Field;
 use super::join::{Joined, Pair};
 use super::plan::{Level, Plan};
 use crate::bail_usage;
+use crate::record::metric_name;
 use crate::stats::{bh, holm, mcnemar, mean, pairs_needed, smallest_detectable, wilcoxon, Paired, Replicated};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
@@ -116,8 +117,7 @@ pub struct Row {
 impl Row {
     /// Metric and region: `share_abs[answer]`.
     pub fn name(&self) -> String {
-        let region = self.region.as_ref().map(|region| format!("[{region}]")).unwrap_or_default();
-        format!("{}{region}", self.metric)
+        metric_name(&self.metric, self.region.as_deref())
     }
 }
 

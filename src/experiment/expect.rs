@@ -2,6 +2,7 @@
 
 use crate::bail_usage;
 use crate::frame::{Frame, Pick};
+use crate::record::metric_name;
 use crate::treatment::Condition;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -79,11 +80,8 @@ impl Expectation {
         let pick = Pick::of(model, &self.metric).condition(condition);
         let found = frame.mean(self.region.as_deref().map_or(pick, |region| pick.region(region)));
         let within = |x: f64| self.at_least.is_none_or(|least| x >= least) && self.at_most.is_none_or(|most| x <= most);
-        let mut expected = self.metric.clone();
+        let mut expected = metric_name(&self.metric, self.region.as_deref());
         let mut add = |text: std::fmt::Arguments<'_>| expected.write_fmt(text).expect("a string takes everything");
-        if let Some(region) = &self.region {
-            add(format_args!("[{region}]"));
-        }
         add(format_args!(" of {model}"));
         if let Some(condition) = condition {
             add(format_args!(" under {condition}"));

@@ -9,6 +9,7 @@ use crate::memory::{give_back, rss_bytes};
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
 use crate::record::no_formula;
+use crate::table::plural;
 use crate::treatment::{Condition, Reference};
 use anyhow::Result;
 use serde_json::{json, Value};
@@ -154,10 +155,9 @@ impl Setup {
             Grid::Needle(grid) => format!("{} prompts per depth", grid.samples),
             Grid::Shots(grid) => format!("{} prompts in {} arrangements", grid.samples, grid.arrangements),
             Grid::Text(grid) => {
-                let windows = if grid.samples == 1 { "window" } else { "windows" };
                 let stride = grid.stride.filter(|_| grid.samples > 1);
                 let stride = stride.map_or(String::new(), |stride| format!(" {stride} tokens apart"));
-                format!("{} {windows}{stride} of {}", grid.samples, self.sources.text.name())
+                format!("{}{stride} of {}", plural(grid.samples, "window"), self.sources.text.name())
             }
         };
         format!("{} tokens · {what} · seed {}", tokens.join(", "), self.grid.seed())

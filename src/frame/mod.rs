@@ -24,6 +24,11 @@ use std::collections::BTreeSet;
 /// Context, needles in the text, needles asked for; no needles for plain text.
 pub type Setting = (usize, usize, usize);
 
+/// `N=4 R=2`.
+pub(crate) fn setting_name(needles: usize, retrieve: usize) -> String {
+    format!("N={needles} R={retrieve}")
+}
+
 /// What is known of a run besides its records: all of it is in its manifest.
 #[derive(Clone, Debug, Default)]
 pub struct About {

@@ -1,8 +1,8 @@
 //! What was run, on what, and how: everything of a section that is no result.
 
 use super::input::SavedRun;
-use crate::frame::Frame;
-use crate::table::short;
+use crate::frame::{setting_name, Frame};
+use crate::table::{plural, short};
 use crate::tables::{cities_name, numbers, words, Cell, Sheet};
 use std::path::Path;
 
@@ -63,16 +63,11 @@ pub(super) fn sentence(run: &SavedRun, frame: &Frame) -> String {
     lengths.dedup();
     let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
     let prompts = Some(frame.prompts()).filter(|&n| n > 0).or_else(|| windows(run));
-    let what =
-        if run.records.iter().any(|record| record.identity.task == "text") { "window of text" } else { "prompt" };
-    let plural = if prompts == Some(1) {
-        what.to_owned()
-    } else {
-        what.replace("window", "windows").replace("prompt", "prompts")
-    };
-    let count = prompts.map(|n| format!("{n} ")).unwrap_or_default();
+    let is_text = run.records.iter().any(|record| record.identity.task == "text");
+    let (what, of) = if is_text { ("window", " of text") } else { ("prompt", "") };
+    let count = prompts.map_or_else(|| format!("{what}s"), |n| plural(n, what));
     let tokens = if lengths.is_empty() { String::new() } else { format!(" of {} tokens", list(&lengths)) };
-    let mut parts = vec![format!("{} on {count}{plural}{tokens}", list(&models))];
+    let mut parts = vec![format!("{} on {count}{of}{tokens}", list(&models))];
     parts.extend(needles(frame));
     parts.extend(treated(frame));
     parts.extend(run.manifest.shard.as_ref().map(|shard| format!("only shard {shard} of the experiment")));
@@ -88,7 +83,7 @@ fn windows(run: &SavedRun) -> Option<usize> {
 
 fn needles(frame: &Frame) -> Option<String> {
     let mut settings: Vec<String> =
-        frame.settings().iter().filter(|s| s.1 > 0).map(|s| format!("N={} R={}", s.1, s.2)).collect();
+        frame.settings().iter().filter(|s| s.1 > 0).map(|s| setting_name(s.1, s.2)).collect();
     settings.dedup();
     let settings = (!settings.is_empty()).then(|| list(&settings))?;
     let depths: Vec<String> = frame.depths_pct().iter().map(|depth| format!("{depth}")).collect();

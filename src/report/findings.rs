@@ -1,8 +1,9 @@
 //! What was found, in words: the differences that are told from chance, and those that are not, by name.
 
 use crate::compare::{Comparison, Field, Row};
-use crate::frame::{Frame, Setting};
+use crate::frame::{setting_name, Frame, Setting};
 use crate::stats::Interval;
+use crate::table::plural;
 use crate::tables::{headlines, Sheet, Spoken, Versus};
 
 /// Findings that are told in words; the tables have all.
@@ -44,14 +45,14 @@ impl Findings {
         let mut list: Vec<Finding> = Vec::new();
         for row in &comparison.rows {
             let group = group_words(row);
-            let subject = format!("{} against {}{group}, {}", row.other, row.baseline, prompts_words(row.n));
+            let subject = format!("{} against {}{group}, {}", row.other, row.baseline, plural(row.n, "prompt"));
             let at = list.iter().position(|finding| finding.subject == subject).unwrap_or_else(|| {
                 list.push(Finding { subject, decided: Vec::new(), undecided: Vec::new() });
                 list.len() - 1
             });
             let quantity = Spoken::of(&row.metric, row.region.as_deref(), row.unit.as_deref());
-            let interval = row.lo.zip(row.hi);
-            let words = quantity.difference(row.diff, interval.map(|(lo, hi)| Interval { lo, hi }));
+            let interval = row.lo.zip(row.hi).map(|(lo, hi)| Interval { lo, hi });
+            let words = quantity.difference(row.diff, interval);
             list[at].add(&quantity.name, row.diff, interval, &words);
         }
         let more = list.len().saturating_sub(MOST);
@@ -67,22 +68,19 @@ impl Findings {
 
 impl Finding {
     fn of_cases(versus: &Versus) -> Self {
-        let (setting, prompts) = (setting_words(versus.of.setting), prompts_words(versus.prompts));
+        let (setting, prompts) = (setting_words(versus.of.setting), plural(versus.prompts, "prompt"));
         let subject = format!("{} against {}, {setting}, {prompts}", versus.name, versus.baseline);
         let mut finding = Self { subject, decided: Vec::new(), undecided: Vec::new() };
         for headline in &versus.headlines {
             let words = headline.quantity.difference(headline.difference, headline.interval);
-            let interval = headline.interval.map(|interval| (interval.lo, interval.hi));
-            finding.add(&headline.quantity.name, headline.difference, interval, &words);
+            finding.add(&headline.quantity.name, headline.difference, headline.interval, &words);
         }
         finding
     }
 
     /// Takes in a difference, as decided or not.
-    fn add(&mut self, quantity: &str, diff: f64, interval: Option<(f64, f64)>, words: &str) {
-        // An interval without width is no interval: all prompts say the same, which says nothing of others.
-        let excludes_0 = interval.is_some_and(|(lo, hi)| hi - lo >= 1e-12 && (lo > 0.0 || hi < 0.0));
-        if excludes_0 {
+    fn add(&mut self, quantity: &str, diff: f64, interval: Option<Interval>, words: &str) {
+        if interval.is_some_and(|i| !i.is_point() && (i.lo > 0.0 || i.hi < 0.0)) {
             let side = if diff > 0.0 { "higher" } else { "lower" };
             self.decided.push(format!("{side} {quantity}: {words}"));
         } else {
@@ -97,14 +95,6 @@ impl Finding {
             parts.push(format!("undecided: {}", self.undecided.join("; ")));
         }
         parts.join("; ")
-    }
-}
-
-fn prompts_words(prompts: usize) -> String {
-    if prompts == 1 {
-        "1 prompt".to_owned()
-    } else {
-        format!("{prompts} prompts")
     }
 }
 
@@ -124,7 +114,7 @@ fn group_words(row: &Row) -> String {
 
 /// `4096 tokens, N=1 R=1`.
 fn setting_words((tokens, needles, asked): Setting) -> String {
-    let asked = if needles > 0 { format!(", N={needles} R={asked}") } else { String::new() };
+    let asked = if needles > 0 { format!(", {}", setting_name(needles, asked)) } else { String::new() };
     format!("{tokens} tokens{asked}")
 }
 
@@ -142,10 +132,10 @@ mod tests {
     #[test]
     fn a_difference_is_decided_if_its_interval_excludes_0_and_has_a_width() {
         let mut finding = Finding { subject: String::new(), decided: Vec::new(), undecided: Vec::new() };
-        finding.add("accuracy", 0.2, Some((0.05, 0.4)), "+20 points");
-        finding.add("noise", -0.1, Some((-0.2, 0.0)), "-10 points");
-        finding.add("entropy", -0.1, Some((-0.1, -0.1)), "-0.1 nats");
-        finding.add("NLL", -0.5, Some((-0.6, -0.4)), "-0.5 nats");
+        finding.add("accuracy", 0.2, Some(Interval { lo: 0.05, hi: 0.4 }), "+20 points");
+        finding.add("noise", -0.1, Some(Interval { lo: -0.2, hi: 0.0 }), "-10 points");
+        finding.add("entropy", -0.1, Some(Interval { lo: -0.1, hi: -0.1 }), "-0.1 nats");
+        finding.add("NLL", -0.5, Some(Interval { lo: -0.6, hi: -0.4 }), "-0.5 nats");
         finding.add("loss", 0.5, None, "+0.5");
         assert_eq!(finding.decided, ["higher accuracy: +20 points", "lower NLL: -0.5 nats"]);
         assert_eq!(finding.undecided, ["noise: -10 points", "entropy: -0.1 nats", "loss: +0.5"]);

@@ -25,6 +25,12 @@ impl Interval {
     pub fn contains(&self, x: f64) -> bool {
         (self.lo..=self.hi).contains(&x)
     }
+
+    /// Whether it has no width, to rounding: where all prompts say the same, resampling them says nothing of others, so it is
+    /// shown as `[-]` and decides nothing.
+    pub fn is_point(&self) -> bool {
+        self.hi - self.lo < 1e-12
+    }
 }
 
 /// Student's (1908) interval of the mean of a few replicates, m ± t s / √n with t of n − 1 degrees of freedom: a bootstrap of

@@ -25,6 +25,7 @@ pub(crate) use text::table;
 pub use text::{json, text};
 
 use crate::frame::{Case, Frame, Quantity};
+use crate::record::metric_name;
 use sheet::Kind;
 
 /// A quantity of the records as a column.
@@ -43,7 +44,7 @@ impl<'a> Shown<'a> {
 
     /// Its name in files: `share_abs[answer]`.
     fn name(self) -> String {
-        format!("{}{}", self.metric, self.region.map_or(String::new(), |region| format!("[{region}]")))
+        metric_name(self.metric, self.region)
     }
 
     /// Whether it is worked out from scored tokens, where a run has them: not from means of windows.

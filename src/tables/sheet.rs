@@ -77,12 +77,10 @@ impl Sheet {
         let words = |(at, column): (usize, &Column)| {
             let (heading, text) = (column.heading.trim_end_matches(" %"), &row[at].text);
             match heading {
-                "tokens" | "windows" => format!("{text} {heading}"),
-                "prompts" if text == "1" => "1 prompt".to_owned(),
-                "prompts" => format!("{text} prompts"),
+                "prompts" | "heads" if text == "1" => format!("1 {}", heading.trim_end_matches('s')),
+                "tokens" | "windows" | "prompts" => format!("{text} {heading}"),
                 "condition" if text == "none" => "untreated".to_owned(),
                 "depth" => format!("at depth {text} %"),
-                "heads" if text == "1" => "1 head".to_owned(),
                 "heads" => {
                     if text.starts_with("only ") {
                         text.replace("only", "only head")
@@ -172,10 +170,9 @@ impl Cell {
 
     /// The same with its interval, if it has one.
     pub(crate) fn number_in(x: f64, interval: Option<Interval>, write: impl Fn(f64) -> String) -> Self {
-        let aside = interval.map_or(String::new(), |i| match i.hi - i.lo {
-            // Where all prompts say the same, resampling them says nothing of others.
-            width if width < 1e-12 => "[-]".to_owned(),
-            _ => format!("[{}, {}]", write(i.lo), write(i.hi)),
+        let aside = interval.map_or(String::new(), |i| match i.is_point() {
+            true => "[-]".to_owned(),
+            false => format!("[{}, {}]", write(i.lo), write(i.hi)),
         });
         Self { aside, interval, ..Self::number(Some(x), write) }
     }

@@ -1,7 +1,7 @@
 //! The figures of `difftool ablate`: what conditions change, and what is left with fewer heads.
 
 use crate::cmd::session::{Gathered, Session};
-use crate::frame::Setting;
+use crate::frame::{setting_name, Setting};
 use crate::plot::{forest, quality, Estimate, Figure, ForestPanel, ForestRow, QualityLine, QualityPanel};
 use crate::table::short;
 use crate::tables::{Delta, Effect, Effects, Knockout};
@@ -15,7 +15,7 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &Gathered) -> Result<()
     let several = found.frame.settings().len() > 1;
     for (i, &setting) in found.frame.settings().iter().enumerate() {
         let number = if i == 0 { String::new() } else { format!("-{}", i + 1) };
-        let asked = if several { format!("N={} R={} · ", setting.1, setting.2) } else { String::new() };
+        let asked = if several { setting_name(setting.1, setting.2) + " · " } else { String::new() };
         let subtitle = format!("{asked}{}", session.setup.caption_of(&[setting.0]));
         if let Some(figure) = conditions(&effects, setting, session, &subtitle)? {
             session.save(&figure, &format!("conditions{number}"), POOLING)?;

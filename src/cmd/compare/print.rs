@@ -4,7 +4,7 @@ use super::in_short;
 use crate::cli::{CompareArgs, Format};
 use crate::compare::{Comparison, Correction, Row};
 use crate::report::markdown_table;
-use crate::stats::{LEVEL, RESAMPLES};
+use crate::stats::{Interval, LEVEL, RESAMPLES};
 use crate::table::{unsigned_zero, Role};
 use crate::tables::{numbers, table, words, Cell, Column, Sheet};
 use anyhow::Result;
@@ -191,8 +191,7 @@ pub(super) fn difference(row: &Row) -> String {
     let decimals = decimals(row);
     let signed = |x: f64| format!("{:+.*}", decimals, unsigned_zero(x, decimals));
     match row.lo.zip(row.hi) {
-        // Where all prompts differ alike, resampling them says nothing of others.
-        Some((lo, hi)) if hi - lo < 1e-12 => format!("{} [-]", signed(row.diff)),
+        Some((lo, hi)) if (Interval { lo, hi }).is_point() => format!("{} [-]", signed(row.diff)),
         Some((lo, hi)) => format!("{} [{}, {}]", signed(row.diff), signed(lo), signed(hi)),
         None => signed(row.diff),
     }
