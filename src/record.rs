@@ -193,11 +193,6 @@ impl Writer {
         Ok(self.csv.get_ref().metadata().with_context(|| format!("cannot read {}", self.path.display()))?.len())
     }
 
-    /// Writes one record through to the file.
-    pub fn write(&mut self, record: &Record) -> Result<()> {
-        self.write_all(std::slice::from_ref(record))
-    }
-
     /// Writes records through to the file: all that was written so far survives whatever comes next.
     pub fn write_all(&mut self, records: &[Record]) -> Result<()> {
         self.write_bytes(&to_bytes(records)?, records.len() as u64)
@@ -282,7 +277,7 @@ mod tests {
     fn good_text() -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
-        Writer::create(&path).unwrap().write(&share(0.25)).unwrap();
+        Writer::create(&path).unwrap().write_all(&[share(0.25)]).unwrap();
         std::fs::read_to_string(path).unwrap()
     }
 
@@ -302,7 +297,7 @@ mod tests {
         let path = folder.path().join("results.csv");
         let records = [share(0.1 + 0.2), failure(), share(-1e-300), share(5e-324), share(f64::MAX)];
         let mut writer = Writer::create(&path).unwrap();
-        writer.write(&records[0]).unwrap();
+        writer.write_all(&records[..1]).unwrap();
         writer.write_all(&records[1..]).unwrap();
         assert_eq!(writer.rows(), 5);
         assert_eq!(read(&path).unwrap(), records);
@@ -314,7 +309,7 @@ mod tests {
         let path = folder.path().join("results.csv");
         let mut writer = Writer::create(&path).unwrap();
         assert_eq!(read(&path).unwrap(), []);
-        writer.write(&share(1.0)).unwrap();
+        writer.write_all(&[share(1.0)]).unwrap();
         assert_eq!(read(&path).unwrap().len(), 1);
     }
 
@@ -425,7 +420,7 @@ mod tests {
             let record = Record { identity: Arc::new(identity), measure };
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("results.csv");
-            Writer::create(&path).unwrap().write(&record).unwrap();
+            Writer::create(&path).unwrap().write_all(std::slice::from_ref(&record)).unwrap();
             prop_assert_eq!(read(&path).unwrap(), [record]);
         }
 

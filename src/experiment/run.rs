@@ -74,9 +74,6 @@ pub trait Watch {
     fn cell(&mut self) {}
 }
 
-/// Nobody looks on.
-impl Watch for () {}
-
 /// What a run came to.
 pub struct Finished {
     /// Its folder, to which files can be added before the manifest is written.

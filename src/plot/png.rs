@@ -4,8 +4,8 @@ use anyhow::{ensure, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use plotters::style::RGBColor;
-use std::fs::File;
-use std::io::BufReader;
+use png::text_metadata::ITXtChunk;
+use std::io::Cursor;
 use std::path::Path;
 
 /// A PNG of 8-bit RGB `pixels`, with each `(keyword, text)` of the recipe as an iTXt chunk (UTF-8), and how wide it is meant
@@ -53,13 +53,38 @@ pub(super) fn data_uri(
     format!("data:image/png;base64,{}", STANDARD.encode(file))
 }
 
+/// A figure of ours that was saved as PNG.
+pub(crate) struct Saved {
+    /// Pixels across and down.
+    pub(crate) size: (u32, u32),
+    /// In the order it was written.
+    pub(crate) recipe: Vec<(String, String)>,
+    /// The file.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Saved {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not a PNG.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let broken = || format!("{} is not a PNG that can be read", path.display());
+        let reader = png::Decoder::new(Cursor::new(&bytes)).read_info().with_context(broken)?;
+        let info = reader.info();
+        let pair = |chunk: &ITXtChunk| Ok((chunk.keyword.clone(), chunk.get_text().with_context(broken)?));
+        let recipe = info.utf8_text.iter().map(pair).collect::<Result<_>>()?;
+        Ok(Self { size: (info.width, info.height), recipe, bytes })
+    }
+}
+
 /// The recipe that a figure of ours carries, in the order it was written.
+///
+/// # Errors
+/// If the file cannot be read, or is not a PNG.
 pub fn read_recipe(path: &Path) -> Result<Vec<(String, String)>> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let broken = || format!("{} is not a PNG that can be read", path.display());
-    let reader = png::Decoder::new(BufReader::new(file)).read_info().with_context(broken)?;
-    let chunks = &reader.info().utf8_text;
-    chunks.iter().map(|chunk| Ok((chunk.keyword.clone(), chunk.get_text().with_context(broken)?))).collect()
+    Ok(Saved::read(path)?.recipe)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! A figure of a run, ready to be embedded.
 
-use anyhow::{Context, Result};
+use crate::plot::Saved;
+use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
-use std::io::Cursor;
 use std::path::Path;
 
 /// A PNG file.
@@ -23,17 +23,9 @@ pub(super) struct Figure {
 impl Figure {
     /// Reads a PNG and the recipe that it carries.
     pub(super) fn read(path: &Path, file: &str) -> Result<Self> {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let broken = || format!("{} is not a PNG that can be read", path.display());
-        let reader = png::Decoder::new(Cursor::new(&bytes)).read_info().with_context(broken)?;
-        let info = reader.info();
-        let pooling = info.utf8_text.iter().find(|chunk| chunk.keyword == "pooling");
-        Ok(Self {
-            file: file.to_owned(),
-            width: info.width,
-            height: info.height,
-            pooling: pooling.map(|chunk| chunk.get_text()).transpose().with_context(broken)?,
-            uri: format!("data:image/png;base64,{}", STANDARD.encode(&bytes)),
-        })
+        let Saved { size: (width, height), recipe, bytes } = Saved::read(path)?;
+        let pooling = recipe.into_iter().find(|(keyword, _)| keyword == "pooling").map(|(_, text)| text);
+        let uri = format!("data:image/png;base64,{}", STANDARD.encode(&bytes));
+        Ok(Self { file: file.to_owned(), width, height, pooling, uri })
     }
 }

@@ -77,7 +77,8 @@ impl Histogram {
     }
 
     /// How many NaNs and infinities were taken in, beside the finite numbers.
-    pub fn non_finite(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn non_finite(&self) -> u64 {
         self.magnitudes(NOT_FINITE)
     }
 

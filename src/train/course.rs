@@ -86,7 +86,8 @@ impl Course {
     }
 
     /// Of these runs.
-    pub fn of_runs(runs: Vec<(TrainRun, Vec<CourseLine>)>) -> Self {
+    #[cfg(test)]
+    pub(crate) fn of_runs(runs: Vec<(TrainRun, Vec<CourseLine>)>) -> Self {
         Self(runs)
     }
 
