@@ -172,7 +172,7 @@ mod tests {
     use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
     use super::super::plan::VALUES;
-    use super::super::tokenizer::EMBEDDED_VOCAB_SIZE;
+    use super::super::tokenizer::train::EMBEDDED_VOCAB_SIZE;
     use super::super::{Query, Region};
     use super::*;
     use crate::error::exit_code;
