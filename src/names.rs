@@ -2,7 +2,7 @@
 
 mod replicates;
 
-pub(crate) use replicates::means;
+pub(crate) use replicates::is_short_for;
 pub use replicates::{Replicates, SEED_FOLDERS};
 
 /// What the names of several models have in common: the folders that all of them lie in, up to the last `/`.

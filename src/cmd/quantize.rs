@@ -37,6 +37,32 @@ pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
     Ok(())
 }
 
+/// What a panel of the figure shows.
+struct Shown {
+    title: &'static str,
+    y_label: &'static str,
+    metric: &'static str,
+    region: Option<&'static str>,
+    y_range: Option<(f64, f64)>,
+    /// From the metric's unit to that of the axis.
+    factor: f64,
+}
+
+const fn number(title: &'static str, y_label: &'static str, metric: &'static str) -> Shown {
+    Shown { title, y_label, metric, region: None, y_range: None, factor: 1.0 }
+}
+
+const fn percent(title: &'static str, y_label: &'static str, metric: &'static str) -> Shown {
+    Shown { factor: 100.0, ..number(title, y_label, metric) }
+}
+
+const SHOWN: [Shown; 4] = [
+    Shown { y_range: Some((0.0, 100.0)), ..percent("needle accuracy", "exact match (%)", "exact") },
+    number("answer log-probability", "log-probability (nats)", "answer_log_prob"),
+    Shown { region: Some("answer"), ..percent("what the answer gives", "share of the output (%)", "share_out") },
+    number("NLL of prose", "NLL (nats per token)", "nll"),
+];
+
 struct Report<'a> {
     frame: &'a Frame,
     session: &'a Session,
@@ -51,15 +77,9 @@ impl Report<'_> {
             .iter()
             .map(|c| c.bits().map_or(c.to_string(), |bits| bits.to_string()))
             .collect();
-        let panels = [
-            ("needle accuracy", "exact match (%)", "exact", None, Some((0.0, 100.0)), 100.0),
-            ("answer log-probability", "log-probability (nats)", "answer_log_prob", None, None, 1.0),
-            ("what the answer gives", "share of the output (%)", "share_out", Some("answer"), None, 100.0),
-            ("NLL of prose", "NLL (nats per token)", "nll", None, None, 1.0),
-        ];
         let mut drawn = Vec::new();
-        let of_setting = |&(_, _, _, region, _, _): &(_, _, _, Option<&str>, _, _)| setting.1 > 0 || region.is_none();
-        for (title, y_label, metric, region, y_range, factor) in panels.into_iter().filter(of_setting) {
+        let of_setting = |shown: &&Shown| setting.1 > 0 || shown.region.is_none();
+        for shown in SHOWN.iter().filter(of_setting) {
             let line = |model: &String| QualityLine {
                 model: model.clone(),
                 estimates: self
@@ -67,13 +87,13 @@ impl Report<'_> {
                     .setup
                     .conditions
                     .iter()
-                    .map(|condition| self.estimate(setting, model, condition, (metric, region), factor))
+                    .map(|condition| self.estimate(setting, model, condition, shown))
                     .collect(),
             };
             let lines: Vec<QualityLine> = self.frame.models().iter().map(line).collect();
             if lines.iter().any(|line| line.estimates.iter().any(Option::is_some)) {
-                let (title, y_label) = (title.to_owned(), y_label.to_owned());
-                drawn.push(QualityPanel { title, y_label, y_range, lines });
+                let (title, y_label) = (shown.title.to_owned(), shown.y_label.to_owned());
+                drawn.push(QualityPanel { title, y_label, y_range: shown.y_range, lines });
             }
         }
         let scope = self.session.setup.experiment.quantise.as_ref().map_or("none", |quantise| quantise.scope.name());
@@ -86,24 +106,17 @@ impl Report<'_> {
         quality(&drawn, &categories, &self.session.heading(title, &subtitle), "bits per attention logit")
     }
 
-    fn estimate(
-        &self,
-        setting: Setting,
-        model: &str,
-        condition: &Condition,
-        (metric, region): (&str, Option<&str>),
-        factor: f64,
-    ) -> Option<Estimate> {
+    fn estimate(&self, setting: Setting, model: &str, condition: &Condition, shown: &Shown) -> Option<Estimate> {
         let condition = condition.column();
-        let pick = Pick::of(model, metric).setting(setting).condition(condition.as_deref());
-        let pick = region.map_or(pick, |region| pick.region(region));
-        let (value, interval) = if metric == "exact" {
+        let pick = Pick::of(model, shown.metric).setting(setting).condition(condition.as_deref());
+        let pick = shown.region.map_or(pick, |region| pick.region(region));
+        let (value, interval) = if shown.metric == "exact" {
             let p = self.frame.proportion(pick);
             (p.fraction?, p.interval())
         } else {
             self.frame.mean_in(pick)?
         };
-        let interval = Some((factor * interval.lo, factor * interval.hi));
-        Some(Estimate { value: factor * value, interval })
+        let interval = Some((shown.factor * interval.lo, shown.factor * interval.hi));
+        Some(Estimate { value: shown.factor * value, interval })
     }
 }

@@ -3,7 +3,7 @@
 use super::field::{names, Field, Value};
 use crate::bail_usage;
 use crate::frame::Measured;
-use crate::names::{means, Replicates};
+use crate::names::{is_short_for, Replicates};
 use crate::record::Identity;
 use anyhow::Result;
 use std::str::FromStr;
@@ -161,7 +161,7 @@ impl Choice {
     /// Whether a value is the one that a condition asks for. Recipes may be named by their last folders.
     pub(super) fn meets(&self, condition: &Where, value: Option<&Value>) -> bool {
         let by_its_end = || match (&condition.value, value) {
-            (Some(Value::Text(typed)), Some(Value::Text(recipe))) => means(typed, recipe),
+            (Some(Value::Text(typed)), Some(Value::Text(recipe))) => is_short_for(typed, recipe),
             _ => false,
         };
         condition.value.as_ref() == value

@@ -4,7 +4,7 @@ use super::cells::{Cell, Cells, Key, Mask};
 use super::choice::{Choice, MetricName, Metrics, Where};
 use super::field::{names, Field, Value};
 use crate::bail_usage;
-use crate::names::{means, shared_folder};
+use crate::names::{is_short_for, shared_folder};
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,7 +122,7 @@ fn by_column(cells: &Cells, by: Field, baseline: Option<&str>) -> Result<Vec<Pla
     let listed: Vec<String> = values.iter().map(|&value| cells.value_name(by, value)).collect();
     let of_models = by == Field::Model;
     if let Some(text) = baseline {
-        let meant = listed.iter().position(|model| of_models && means(text.trim(), model));
+        let meant = listed.iter().position(|model| of_models && is_short_for(text.trim(), model));
         let wanted = by.parse(text).ok().and_then(|value| cells.number(by, value.as_ref()));
         match meant.or_else(|| values.iter().position(|&value| wanted == Some(value))) {
             Some(place) => values[..=place].rotate_right(1),

@@ -133,8 +133,19 @@ pub(super) struct Settings {
     pub(super) replicates: bool,
 }
 
-/// Place among the chosen metrics, metric, region, level, group, comparison: what a row is of, in the order of rows.
-type RowKey = (usize, u32, u32, Level, Vec<u32>, usize);
+/// What a row is of, in the order of rows.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct RowKey {
+    /// Place among the chosen metrics.
+    rank: usize,
+    metric: u32,
+    region: u32,
+    level: Level,
+    /// Values of the columns that rows are made for.
+    group: Vec<u32>,
+    /// Place of the comparison among the plans.
+    plan: usize,
+}
 
 /// One row for each metric, region, group and comparison.
 ///
@@ -149,24 +160,24 @@ pub(super) fn rows(
     settings: Settings,
 ) -> Result<Vec<Row>> {
     let mut pairs: BTreeMap<RowKey, Vec<Pair>> = BTreeMap::new();
-    for (index, pair) in joined.iter().enumerate().flat_map(|(i, j)| j.pairs.iter().map(move |pair| (i, pair))) {
+    for (plan, pair) in joined.iter().enumerate().flat_map(|(i, j)| j.pairs.iter().map(move |pair| (i, pair))) {
         let (metric, region) = (cells.name(&pair.key, Field::Metric), cells.text(&pair.key, Field::Region));
         let rank = choice.rank(&metric, region.as_deref()).unwrap_or(usize::MAX);
         let group = groups.iter().map(|&column| pair.key[column as usize]).collect();
         let of = |column: Field| pair.key[column as usize];
-        let level = Level::of(&pair.key).max(plans[index].level());
-        let key = (rank, of(Field::Metric), of(Field::Region), level, group, index);
+        let level = Level::of(&pair.key).max(plans[plan].level());
+        let key = RowKey { rank, metric: of(Field::Metric), region: of(Field::Region), level, group, plan };
         pairs.entry(key).or_default().push(*pair);
     }
     let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
-        let metric = cells.value_name(Field::Metric, key.1);
+        let metric = cells.value_name(Field::Metric, key.metric);
         let row = if settings.replicates {
             replicated(pairs, settings)
         } else {
             compared(pairs, HITS.contains(&metric.as_str()), settings)
         };
         let row = row.with_context(|| format!("{metric}: its numbers are too large to be averaged"))?;
-        Ok(named(row, cells, key, &plans[key.5], groups))
+        Ok(named(row, cells, key, &plans[key.plan], groups))
     };
     let mut rows = pairs.par_iter().map(row).collect::<Result<Vec<Row>>>()?;
     correct(&mut rows, settings.correction);
@@ -209,7 +220,7 @@ pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Resu
 
 /// The numbers of a row, without its names; nothing if they overflow. Pairs come in the order of their keys.
 fn compared(pairs: &[Pair], hits: bool, settings: Settings) -> Option<Row> {
-    let prompts: Vec<(f64, f64)> = by_prompt(pairs, Field::PROMPT).iter().map(|group| means(group)).collect();
+    let prompts: Vec<(f64, f64)> = by_prompt(pairs).iter().map(|group| means(group)).collect();
     let paired = Paired::new(&prompts, settings.resamples, settings.seed)?;
     if ![paired.diff, paired.lo, paired.hi].iter().all(|x| x.is_finite()) {
         return None;
@@ -282,7 +293,7 @@ fn replicated(pairs: &[Pair], settings: Settings) -> Option<Row> {
 /// Means of the questions of each prompt that all seeds have, seeds × prompts, in the order of their keys.
 fn by_seed(pairs: &[Pair]) -> Vec<Vec<(f64, f64)>> {
     let mut seeds: BTreeMap<u32, BTreeMap<Key, (f64, f64)>> = BTreeMap::new();
-    for of_prompt in by_prompt(pairs, Field::PROMPT) {
+    for of_prompt in by_prompt(pairs) {
         let mut prompt = of_prompt[0].key;
         prompt[Field::PROMPT..].fill(0);
         let seed = std::mem::take(&mut prompt[Field::Replicate as usize]);
@@ -298,12 +309,12 @@ fn by_seed(pairs: &[Pair]) -> Vec<Vec<(f64, f64)>> {
     seeds.values().map(|of_seed| shared.iter().map(|prompt| of_seed[prompt]).collect()).collect()
 }
 
-/// Pairs that agree in the first `columns`, which are neighbours.
-fn by_prompt(pairs: &[Pair], columns: usize) -> Vec<&[Pair]> {
+/// Pairs of one prompt, which are neighbours.
+fn by_prompt(pairs: &[Pair]) -> Vec<&[Pair]> {
     let same = |a: &Pair, b: &Pair| {
         // The seed tells prompts apart; samples of one seed are arrangements of one prompt.
         let counts = |column: usize| column != Field::Sample as usize || a.key[Field::Seed as usize] == 0;
-        (0..columns).all(|column| !counts(column) || a.key[column] == b.key[column])
+        (0..Field::PROMPT).all(|column| !counts(column) || a.key[column] == b.key[column])
     };
     pairs.chunk_by(same).collect()
 }
@@ -314,7 +325,7 @@ fn means(pairs: &[Pair]) -> (f64, f64) {
 }
 
 fn named(row: Row, cells: &Cells, key: &RowKey, plan: &Plan, groups: &[Field]) -> Row {
-    let (_, metric, region, level, group, _) = key;
+    let RowKey { metric, region, level, group, .. } = key;
     let named = |(column, value): (&Field, &u32)| (column.to_string(), cells.value_name(*column, *value));
     let name = cells.value_name(Field::Metric, *metric);
     Row {

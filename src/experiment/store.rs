@@ -22,7 +22,7 @@ const HEADER: [&str; 7] = ["cell", "key", "prompts_sha256", "rows", "results_end
 
 /// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Finished {
+pub(super) struct JournalLine {
     /// Number of the cell in the whole grid.
     pub cell: u64,
     /// Hash of all that its records depend on.
@@ -45,7 +45,7 @@ pub(super) struct Store {
     writer: Writer,
     journal: csv::Writer<File>,
     /// Cells that are finished, in order.
-    pub finished: Vec<Finished>,
+    pub finished: Vec<JournalLine>,
 }
 
 impl Store {
@@ -156,7 +156,7 @@ impl Store {
             [] => Vec::new(),
             pooled => postcard::to_stdvec(pooled).context("what was pooled cannot be written")?,
         };
-        self.write(&results, &pooled, |results_end, pooled_end| Finished {
+        self.write(&results, &pooled, |results_end, pooled_end| JournalLine {
             cell: cell.index,
             key,
             prompts_sha256: finding.prompts_sha256.clone(),
@@ -168,7 +168,7 @@ impl Store {
     }
 
     /// Writes the bytes of a cell, and then the line about it.
-    fn write(&mut self, results: &[u8], pooled: &[u8], line: impl FnOnce(u64, u64) -> Finished) -> Result<()> {
+    fn write(&mut self, results: &[u8], pooled: &[u8], line: impl FnOnce(u64, u64) -> JournalLine) -> Result<()> {
         let pooled_end = self.pool(pooled)?;
         let line = line(self.writer.bytes()? + results.len() as u64, pooled_end);
         self.writer.write_bytes(results, line.rows)?;
@@ -187,7 +187,7 @@ impl Store {
         Ok(end + bytes.len() as u64)
     }
 
-    fn push(&mut self, line: Finished) -> Result<()> {
+    fn push(&mut self, line: JournalLine) -> Result<()> {
         let cannot = || format!("cannot write {}", self.folder.join(CELLS).display());
         self.journal.serialize(&line).with_context(cannot)?;
         self.journal.flush().with_context(cannot)?;
@@ -246,7 +246,7 @@ fn lock(journal: &File, folder: &Path) -> Result<()> {
 }
 
 /// Whether a finished cell is the one that would be measured now.
-fn check_key(folder: &Path, line: &Finished, key: &str) -> Result<()> {
+fn check_key(folder: &Path, line: &JournalLine, key: &str) -> Result<()> {
     if line.key != key {
         bail_usage!(
             "{}: cell {} was measured with other weights, another tokenizer, text or corpus, other settings, another build of \
@@ -273,7 +273,7 @@ impl Files {
     }
 
     /// The bytes of a cell in both files, which must be those that were written.
-    fn read(&mut self, part: &Part) -> Result<(Vec<u8>, Vec<u8>)> {
+    fn read(&mut self, part: &ShardCell) -> Result<(Vec<u8>, Vec<u8>)> {
         let results = read_part(&mut self.results, &part.results)?;
         let pooled = self.pooled.as_mut().map_or(Ok(Vec::new()), |file| read_part(file, &part.pooled))?;
         ensure!(
@@ -291,18 +291,18 @@ fn not_a_run(path: &Path) -> String {
 }
 
 /// The journal's whole lines that describe what the other files hold, and their length in bytes.
-fn read_journal(folder: &Path) -> Result<(Vec<Finished>, u64)> {
+fn read_journal(folder: &Path) -> Result<(Vec<JournalLine>, u64)> {
     let path = folder.join(CELLS);
     let text = fs::read_to_string(&path).with_context(|| not_a_run(&path))?;
     let length = |file: &str| fs::metadata(folder.join(file)).map_or(0, |file| file.len());
     let (results, pooled) = (length(RESULTS), length(POOLED));
-    let mut finished: Vec<Finished> = Vec::new();
+    let mut finished: Vec<JournalLine> = Vec::new();
     let mut end = 0;
     for (number, line) in text.split_inclusive('\n').enumerate().filter(|(_, line)| line.ends_with('\n')) {
         if number > 0 {
             let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(line.as_bytes());
             let row = reader.deserialize().next();
-            let row: Finished = match row {
+            let row: JournalLine = match row {
                 Some(row) => row.with_context(|| format!("{}, line {}", path.display(), number + 1))?,
                 None => anyhow::bail!("{}, line {}: empty", path.display(), number + 1),
             };
@@ -351,17 +351,17 @@ pub(super) fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
 }
 
 /// A finished cell of a shard, and where its records and what was pooled of it lie in the shard's files.
-struct Part {
+struct ShardCell {
     shard: usize,
     results: Range<u64>,
     pooled: Range<u64>,
-    line: Finished,
+    line: JournalLine,
 }
 
 /// Shards that are known to be every cell of one experiment.
 pub(super) struct Shards {
     folders: Vec<PathBuf>,
-    parts: Vec<Part>,
+    parts: Vec<ShardCell>,
 }
 
 impl Shards {
@@ -390,21 +390,25 @@ impl Shards {
         for part in self.parts {
             let (results, pooled) = files[part.shard].read(&part)?;
             let line = part.line;
-            store.write(&results, &pooled, |results_end, pooled_end| Finished { results_end, pooled_end, ..line })?;
+            store.write(&results, &pooled, |results_end, pooled_end| JournalLine {
+                results_end,
+                pooled_end,
+                ..line
+            })?;
         }
         Ok(())
     }
 }
 
 /// Where the cells of a journal lie in the files beside it.
-fn parts_of(shard: usize, folder: &Path, finished: &[Finished]) -> Result<Vec<Part>> {
+fn parts_of(shard: usize, folder: &Path, finished: &[JournalLine]) -> Result<Vec<ShardCell>> {
     if finished.is_empty() {
         return Ok(Vec::new());
     }
     let (mut results, mut pooled) = (header_len(&folder.join(RESULTS))?, 0);
-    let part = |line: &Finished| {
+    let part = |line: &JournalLine| {
         let line = line.clone();
-        let part = Part { shard, results: results..line.results_end, pooled: pooled..line.pooled_end, line };
+        let part = ShardCell { shard, results: results..line.results_end, pooled: pooled..line.pooled_end, line };
         (results, pooled) = (part.results.end, part.pooled.end);
         part
     };
@@ -412,7 +416,7 @@ fn parts_of(shard: usize, folder: &Path, finished: &[Finished]) -> Result<Vec<Pa
 }
 
 /// Whether sorted parts are every cell, once.
-fn check_parts(parts: &[Part], shards: &[PathBuf], keys: &[(u64, String)]) -> Result<()> {
+fn check_parts(parts: &[ShardCell], shards: &[PathBuf], keys: &[(u64, String)]) -> Result<()> {
     if let Some(pair) = parts.windows(2).find(|pair| pair[0].line.cell == pair[1].line.cell) {
         let (a, b) = (shards[pair[0].shard].display(), shards[pair[1].shard].display());
         bail_usage!("{a} and {b} both hold cell {}", pair[0].line.cell);
@@ -465,7 +469,7 @@ mod tests {
         folder
     }
 
-    fn journal(text: &str) -> Result<(Vec<Finished>, u64)> {
+    fn journal(text: &str) -> Result<(Vec<JournalLine>, u64)> {
         read_journal(folder(text.as_bytes()).path())
     }
 

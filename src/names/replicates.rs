@@ -28,7 +28,7 @@ impl Replicates {
 }
 
 /// Whether somebody who types `typed` means this recipe: its name, or the end of it behind a `/`.
-pub(crate) fn means(typed: &str, recipe: &str) -> bool {
+pub(crate) fn is_short_for(typed: &str, recipe: &str) -> bool {
     recipe.strip_suffix(typed).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
 }
 
@@ -89,8 +89,12 @@ mod tests {
 
     #[test]
     fn a_recipe_is_meant_by_the_end_of_its_name() {
-        assert!(means("diff", "runs/a/diff") && means("a/diff", "runs/a/diff") && means("diff", "diff"));
-        assert!(!means("iff", "runs/a/diff") && !means("diff", "runs/a/diff-v2"));
+        assert!(
+            is_short_for("diff", "runs/a/diff")
+                && is_short_for("a/diff", "runs/a/diff")
+                && is_short_for("diff", "diff")
+        );
+        assert!(!is_short_for("iff", "runs/a/diff") && !is_short_for("diff", "runs/a/diff-v2"));
     }
 
     proptest! {

@@ -124,7 +124,7 @@ pub fn train_runs(
             if outcome.is_err() {
                 stop.store(true, Ordering::Relaxed);
             }
-            outcomes.lock().expect("panics are caught").push(outcome.with_context(|| format!("variant {}", run.name)));
+            outcomes.lock().expect("panics are caught").push(outcome.with_context(|| format!("run {}", run.name)));
         }
         crew.at_work.fetch_sub(1, Ordering::Relaxed);
     };
