@@ -8,6 +8,7 @@
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::document::WORDINGS;
 use super::plan::{Plan, Sentence};
 use super::text::TOKENLESS_MAX;
 use super::{CitySet, Haystack, Prompt, Tokenizer};
@@ -62,12 +63,13 @@ impl NeedleSpec {
 
 /// The published form of a needle.
 pub fn sentence(city: &str, value: &str) -> String {
-    format!("{}{value}.", stem(city))
+    format!("{}{value}{}", stem(city), WORDINGS[0][2])
 }
 
 /// A needle up to its value: also the prefix of its answer.
 pub(super) fn stem(city: &str) -> String {
-    format!("The special magic {city} number is: ")
+    let [before, between, _] = WORDINGS[0];
+    format!("{before}{city}{between}")
 }
 
 /// The question for cities, in the order asked.
@@ -111,7 +113,7 @@ pub(super) fn build_from(
         let boundaries = plan.boundaries(&filler);
         let (layout, order) = plan.lay_out(&filler, &boundaries, tokenizer.chat());
         let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
-        let n_tok = encoded.ids.len() + usize::from(tokenizer.prompt_bos_id().is_some());
+        let n_tok = tokenizer.prompt_tok(&encoded);
         // With our tokenizer sentences have as many tokens in the text as on their own; with others it may take a
         // sentence less than planned.
         if n_tok > spec.ctx_tok && filler.len() > 1 {
@@ -136,8 +138,7 @@ fn too_short(plan: &Plan, ctx_tok: usize, least_tok: usize) -> Result<()> {
 /// As many sentences as fit beside the needles and the questions.
 fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Vec<Sentence>> {
     let (bare, _) = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()], tokenizer.chat());
-    let bare_tok =
-        tokenizer.encode_prompt(&bare.text, &bare.markup)?.ids.len() + usize::from(tokenizer.prompt_bos_id().is_some());
+    let bare_tok = tokenizer.prompt_tok(&tokenizer.encode_prompt(&bare.text, &bare.markup)?);
     let mut filler: Vec<Sentence> = Vec::new();
     let mut total_tok = bare_tok;
     for text in haystack.sentences(rng) {

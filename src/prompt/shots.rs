@@ -102,7 +102,7 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
     let boundaries: Vec<(usize, u64)> = (0..spec.shots as u64).map(|place| (0, place)).collect();
     let (layout, order) = plan.lay_out(&[], &boundaries, tokenizer.chat());
     let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
-    let n_tok = encoded.ids.len() + usize::from(tokenizer.prompt_bos_id().is_some());
+    let n_tok = tokenizer.prompt_tok(&encoded);
     if n_tok > spec.ctx_tok {
         bail_usage!(
             "`shots` {}: so many examples take {n_tok} tokens, `ctx_tok` allows {}; have fewer of them, or more tokens",

@@ -277,6 +277,11 @@ impl Tokenizer {
         self.chat.as_ref().map_or(self.text_bos.id, |chat| chat.added_id)
     }
 
+    /// Tokens of a needle prompt whose text was cut into these.
+    pub(super) fn prompt_tok(&self, encoded: &Encoded) -> usize {
+        encoded.ids.len() + usize::from(self.prompt_bos_id().is_some())
+    }
+
     /// The chat template around needle prompts.
     pub fn chat(&self) -> Option<&Wrapping> {
         self.chat.as_ref().map(|chat| &chat.wrapping)

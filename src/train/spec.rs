@@ -3,6 +3,7 @@
 use crate::attention::{ValueWidth, VariantName};
 use crate::bail_usage;
 use crate::model::{Init, ModelConfig, Sizes};
+use crate::names::SEED_FOLDERS;
 use crate::ops::RopeStyle;
 use crate::prompt::DocumentSpec;
 use crate::spec_file::{self, Required};
@@ -268,9 +269,9 @@ impl TrainSpec {
     pub fn runs(&self) -> Vec<TrainRun> {
         let mut runs = Vec::new();
         for &seed in self.seeds() {
+            let folder = self.seeds.as_ref().map(|_| SEED_FOLDERS.replace('*', &seed.to_string())).unwrap_or_default();
             for (variant, VariantSpec { name, .. }) in self.variants.iter().enumerate() {
-                let name = if self.seeds.is_some() { format!("{name}/seed-{seed}") } else { name.clone() };
-                runs.push(TrainRun { name, variant, seed });
+                runs.push(TrainRun { name: format!("{name}{folder}"), variant, seed });
             }
         }
         runs
