@@ -1,6 +1,6 @@
 //! `difftool needle`: does the model find the needle, and where did its attention go?
 
-use super::draw_allocation;
+use super::allocation::draw_allocation;
 use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{Gathered, Session};
 use crate::bail_usage;

@@ -1,6 +1,6 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
-use super::draw_allocation;
+use super::allocation::draw_allocation;
 use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{Gathered, Session};
 use crate::cli::RatioArgs;

@@ -1,7 +1,7 @@
 //! A run as the terminal sees it: watched, its figures and tables beside its records, and a last word.
 
 use super::progress::Terminal;
-use super::{recipe, start_threads, stop_on_signal};
+use super::{start_threads, stop_on_signal};
 use crate::cli::{OutputArgs, PartArgs};
 use crate::experiment::{self, Finished, Measures, Part, Setup, Shard, Start};
 use crate::frame::Frame;
@@ -111,4 +111,14 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// What every figure says of how it was made.
+pub(super) fn recipe(seed: u64, pooling: &str) -> Vec<(String, String)> {
+    vec![
+        ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
+        ("command".to_owned(), crate::terminal::arguments().join(" ")),
+        ("seed".to_owned(), seed.to_string()),
+        ("pooling".to_owned(), pooling.to_owned()),
+    ]
 }

@@ -1,0 +1,47 @@
+//! The figure of what each region gives the output, which several commands draw.
+
+use super::session::Session;
+use crate::frame::{setting_name, Frame, Pick, Setting};
+use crate::plot::{allocation, AllocationPanel, Bar, Estimate, Part};
+use crate::prompt::Region;
+use anyhow::Result;
+
+/// Draws what each region gives the output while the answer is predicted, by depth.
+pub(super) fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()> {
+    let rows = "rows that predict the answer";
+    let subtitle = format!("{rows}, mean over heads and layers · {}", session.setup.caption());
+    let heading = session.heading("What each region gives the heads' output while the answer is predicted", &subtitle);
+    let panels = attention_panels(frame, session.setup.grid.ctx_tok().len() > 1);
+    let figure = allocation(&panels, &heading, "share of the output (%)")?;
+    session.save(&figure, "allocation", &format!("mean over heads, layers and the {rows}; share of the output"))
+}
+
+/// Stacked regions by depth and model, one panel for each setting; `with_ctx` names the length too.
+fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
+    let estimate = |pick: Pick<'_>| {
+        let (value, interval) = frame.mean_in(pick)?;
+        Some(Estimate { value, interval: Some((interval.lo, interval.hi)) })
+    };
+    let bar = |setting: Setting, model: &String, depth: f64| {
+        let pick = |metric| Pick::of(model, metric).setting(setting).depth_pct(depth);
+        let part = |region: Region| {
+            let share = estimate(pick("share_out").region(region.name()))?;
+            // More whiskers could not be told apart.
+            let interval = share.interval.filter(|_| region == Region::Answer);
+            let share = Estimate { interval, ..share };
+            Some(Part { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) })
+        };
+        let parts: Vec<Part> = Region::ALL.into_iter().filter_map(part).collect();
+        let bar = Bar { group: format!("{depth:.0}"), model: model.clone(), parts, noise: estimate(pick("noise_out")) };
+        (!bar.parts.is_empty()).then_some(bar)
+    };
+    let panel = |&setting: &Setting| {
+        let (ctx, needles, retrieve) = setting;
+        let name = setting_name(needles, retrieve);
+        let depths = frame.depths_pct().into_iter();
+        let of_depth = |depth| frame.models().iter().filter_map(move |model| bar(setting, model, depth));
+        let bars: Vec<Bar> = depths.flat_map(of_depth).collect();
+        AllocationPanel { setting: if with_ctx { format!("{name} · {ctx} tokens") } else { name }, bars }
+    };
+    frame.settings().iter().map(panel).filter(|panel| !panel.bars.is_empty()).collect()
+}
