@@ -4,11 +4,12 @@
 
 use crate::hash::sha256_file;
 use crate::machine::{Machine, Tool};
+use crate::runfolder::MANIFEST;
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 /// Everything about a run but its results. Written in the order of the fields.
@@ -108,15 +109,43 @@ pub struct Output {
 
 impl Output {
     /// Describes a file of `folder` as it is now.
+    ///
+    /// # Errors
+    /// If it cannot be read.
     pub fn describe(folder: &Path, file: &str, rows: Option<u64>) -> Result<Self> {
         let path = folder.join(file);
         let bytes = path.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
         Ok(Self { file: file.into(), bytes, rows, sha256: sha256_file(&path)? })
     }
+
+    /// Its path in the folder of its run.
+    ///
+    /// # Errors
+    /// If it is somewhere else: a manifest may come from anybody.
+    pub fn path(&self, folder: &Path) -> Result<PathBuf> {
+        ensure!(
+            Path::new(&self.file).file_name().is_some_and(|name| name == self.file.as_str()),
+            "{}: the output `{}` is not a file of this folder",
+            folder.join(MANIFEST).display(),
+            self.file
+        );
+        Ok(folder.join(&self.file))
+    }
+
+    /// Whether the file is still the one that was described.
+    ///
+    /// # Errors
+    /// If it cannot be read; those of [`Output::path`].
+    pub fn is_unchanged(&self, folder: &Path) -> Result<bool> {
+        Ok(sha256_file(&self.path(folder)?)? == self.sha256)
+    }
 }
 
 impl Manifest {
     /// Writes the manifest to a new file, as JSON for people. The file is there whole or not at all.
+    ///
+    /// # Errors
+    /// If there is such a file already, or it cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
         let text = serde_json::to_string_pretty(self).context("the manifest cannot be written as JSON")?;
@@ -131,7 +160,7 @@ impl Manifest {
     /// Names the first file that is missing or was changed.
     pub fn check_outputs(&self, folder: &Path) -> Result<()> {
         for output in &self.outputs {
-            let path = folder.join(&output.file);
+            let path = output.path(folder)?;
             let found = Output::describe(folder, &output.file, output.rows)
                 .context("its manifest.json says that the run is finished")?;
             ensure!(
@@ -146,6 +175,9 @@ impl Manifest {
     }
 
     /// Reads a manifest.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is not a manifest of this version.
     pub fn read(path: &Path) -> Result<Self> {
         let text = crate::files::text(path, crate::files::CONFIG_MAX)?;
         serde_json::from_str(&text).with_context(|| format!("{} is not a manifest of this version", path.display()))

@@ -1,7 +1,6 @@
 //! Inputs: run folders, or results files with the manifest beside them if there is one.
 
 use crate::bail_usage;
-use crate::hash::sha256_file;
 use crate::manifest::Manifest;
 use crate::runfolder::{is_results, results, MANIFEST, RESULTS};
 use anyhow::{Context, Result};
@@ -51,8 +50,9 @@ impl Input {
     /// If they cannot be read.
     pub(super) fn was_edited(&self) -> Result<bool> {
         let mut outputs = self.manifest.iter().flat_map(|manifest| &manifest.outputs);
-        match outputs.find(|output| self.results.ends_with(&output.file)) {
-            Some(described) => Ok(sha256_file(&self.results)? != described.sha256),
+        let described = outputs.find(|output| self.results.ends_with(&output.file));
+        match described.zip(self.results.parent()) {
+            Some((described, folder)) => Ok(!described.is_unchanged(folder)?),
             None => Ok(false),
         }
     }

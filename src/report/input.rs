@@ -4,7 +4,6 @@ use super::figure::Figure;
 use crate::bail_usage;
 use crate::files;
 use crate::frame::{About, Frame, Tokens};
-use crate::hash::sha256_file;
 use crate::manifest::{Manifest, Output};
 use crate::measure::{DrawnHead, MassiveAt};
 use crate::record::{self, Record};
@@ -105,19 +104,12 @@ fn has_extension(file: &str, extension: &str) -> bool {
 
 /// The path of an output that is what the manifest says it is.
 fn checked(folder: &Path, output: &Output) -> Result<PathBuf> {
-    let manifest = folder.join(MANIFEST);
+    let path = output.path(folder)?;
     ensure!(
-        Path::new(&output.file).file_name().is_some_and(|name| name == output.file.as_str()),
-        "{}: the output `{}` is not a file of this folder",
-        manifest.display(),
-        output.file
-    );
-    let path = folder.join(&output.file);
-    ensure!(
-        sha256_file(&path)? == output.sha256,
+        output.is_unchanged(folder)?,
         "{} is not the file that {} describes (its SHA-256 differs): it was changed after the run, or the run goes on",
         path.display(),
-        manifest.display()
+        folder.join(MANIFEST).display()
     );
     Ok(path)
 }
