@@ -99,7 +99,7 @@ impl Seek for Beginning<'_> {
 }
 
 /// Writes a file beside the one of that name and renames it over: whoever reads it, or comes after a kill or a full disk, finds
-/// a whole one. The name beside it is always the same, which the next attempt takes again.
+/// a whole one, readable by whom the old one was. The name beside it is always the same, which the next attempt takes again.
 ///
 /// # Errors
 /// Those of `write`, and of renaming; the file is named.
@@ -109,7 +109,15 @@ pub fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<(
     partial.push(".partial");
     let partial = Path::new(&partial);
     write(partial).with_context(cannot)?;
-    std::fs::rename(partial, path).with_context(cannot)
+    let take_its_place = || {
+        let file = File::options().write(true).open(partial)?;
+        if let Ok(old) = path.metadata() {
+            file.set_permissions(old.permissions())?;
+        }
+        file.sync_all()?;
+        std::fs::rename(partial, path)
+    };
+    take_its_place().with_context(cannot)
 }
 
 /// Writes lines as a CSV file of their own layout, as [`replace`] does.

@@ -4,6 +4,7 @@ use super::compare::{print, talk};
 use crate::bail_usage;
 use crate::cli::{ExplorerArg, ReportArgs, ReportFormat};
 use crate::compare::{compare, Correction, Field, Metrics, Request};
+use crate::files::replace;
 use crate::report::{html, markdown, splice, title, Compared, Findings, Report, SavedRun, Section};
 use crate::runfolder::EXPLORER;
 use crate::tables;
@@ -175,19 +176,10 @@ fn splice_file(path: &Path, sections: &[Section], quiet: bool) -> Result<()> {
     let spliced = splice(&text, sections, home).with_context(|| shown.to_string())?;
     let changed = spliced != text;
     if changed {
-        replace(&path, home, &spliced).with_context(|| format!("cannot replace {shown}"))?;
+        replace(&path, |partial| Ok(fs::write(partial, &spliced)?))?;
     }
     if !quiet {
         crate::say!("{shown}: {}", if changed { "results spliced in" } else { "already up to date" });
     }
-    Ok(())
-}
-
-fn replace(path: &Path, home: &Path, text: &str) -> Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(home)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().set_permissions(fs::metadata(path)?.permissions())?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
     Ok(())
 }

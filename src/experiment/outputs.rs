@@ -73,7 +73,7 @@ impl Outputs {
             serde_json::to_writer(&mut lines, row)?;
             lines.push(b'\n');
         }
-        std::fs::write(&path, lines).with_context(|| format!("cannot write {}", path.display()))
+        replace(&path, |partial| Ok(std::fs::write(partial, lines)?))
     }
 
     /// Compresses the records, which takes nine tenths of them away.
@@ -84,7 +84,8 @@ impl Outputs {
         self.convert_results(RESULTS_GZ, |plain, partial| {
             let mut compressed = GzEncoder::new(File::create(partial)?, Compression::default());
             std::io::copy(&mut File::open(plain)?, &mut compressed)?;
-            Ok(compressed.finish()?.sync_all()?)
+            compressed.finish()?;
+            Ok(())
         })
     }
 
