@@ -200,7 +200,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 44] = [
+const FIELDS: [(&str, &str); 45] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -239,6 +239,7 @@ const FIELDS: [(&str, &str); 44] = [
     ("ids", "--ids"),
     ("threads", "--threads"),
     ("out", "--out"),
+    ("resume", "--resume"),
     ("by", "--by"),
     ("baseline", "--baseline"),
     ("metrics", "--metric"),

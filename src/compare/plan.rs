@@ -131,7 +131,7 @@ fn by_column(cells: &Cells, by: Field, baseline: Option<&str>) -> Result<Vec<Pla
     }
     if by == Field::Condition && baseline.is_none() && values.len() > 1 && values[0] != 0 {
         bail_usage!(
-            "--by condition: there are no untreated records to compare with; `baseline` names one of {}",
+            "`by` condition: there are no untreated records to compare with; `baseline` names one of {}",
             listed.join(", ")
         );
     }

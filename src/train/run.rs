@@ -88,7 +88,7 @@ impl Trainer<'_> {
         let device = (!self.placement.has_kernels()).then(|| self.placement.name());
         if let Some(Position { device: before, .. }) = saved.as_ref().filter(|saved| saved.device != device) {
             let before = before.clone().unwrap_or_else(|| Placement::default().name());
-            bail_usage!("--resume: {} was trained on {before}; this is {}", self.dir.display(), self.placement.name());
+            bail_usage!("`resume`: {} was trained on {before}; this is {}", self.dir.display(), self.placement.name());
         }
         let at = saved.unwrap_or(Position { device, ..Position::default() });
         Ok(Session {
