@@ -11,6 +11,9 @@ pub fn sha256(bytes: &[u8]) -> String {
 }
 
 /// SHA-256 of a file, which is not read into memory as a whole.
+///
+/// # Errors
+/// If it cannot be read.
 pub fn sha256_file(path: &Path) -> Result<String> {
     let cannot = || format!("cannot read {}", path.display());
     let mut file = crate::files::open(path)?;

@@ -159,6 +159,9 @@ pub struct Writer {
 
 impl Writer {
     /// Creates the file, which must not exist, and writes the header.
+    ///
+    /// # Errors
+    /// If there is such a file already, or it cannot be written.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let file = File::create_new(&path)
@@ -171,6 +174,9 @@ impl Writer {
     }
 
     /// Goes on with a file of which the first `bytes` hold `rows` records; cuts off the rest.
+    ///
+    /// # Errors
+    /// If it is not there, or cannot be written.
     pub fn resume(path: impl Into<PathBuf>, bytes: u64, rows: u64) -> Result<Self> {
         let path = path.into();
         let cannot = || format!("cannot continue {}", path.display());
@@ -181,6 +187,9 @@ impl Writer {
     }
 
     /// Writes `rows` records that are bytes already.
+    ///
+    /// # Errors
+    /// If they cannot be written.
     pub(crate) fn write_bytes(&mut self, bytes: &[u8], rows: u64) -> Result<()> {
         let mut file = self.csv.get_ref();
         file.write_all(bytes).with_context(|| format!("cannot write {}", self.path.display()))?;
@@ -189,11 +198,17 @@ impl Writer {
     }
 
     /// Length of the file, in bytes.
+    ///
+    /// # Errors
+    /// If the system does not tell.
     pub fn bytes(&self) -> Result<u64> {
         Ok(self.csv.get_ref().metadata().with_context(|| format!("cannot read {}", self.path.display()))?.len())
     }
 
     /// Writes records through to the file: all that was written so far survives whatever comes next.
+    ///
+    /// # Errors
+    /// If they cannot be written.
     pub fn write_all(&mut self, records: &[Record]) -> Result<()> {
         self.write_bytes(&to_bytes(records)?, records.len() as u64)
     }

@@ -56,6 +56,9 @@ impl RunFolder {
     /// Makes the folder `out`, or `runs/<command>-<UTC date>-<time>` when none is given.
     ///
     /// A folder that the user names must not exist or be empty; one that we name gets `.2`, `.3`, … when it is taken.
+    ///
+    /// # Errors
+    /// If the folder that is named holds something, or it cannot be made.
     pub fn create(out: Option<&Path>, command: &str) -> Result<Self> {
         let started = SystemTime::now();
         let path = match out {

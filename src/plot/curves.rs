@@ -46,6 +46,9 @@ const BAND_OPACITY: f64 = 0.2;
 
 /// Draws the panels, two across, over one kind of x (`x_label`, for example `tokens seen`), which `log_x` spaces by
 /// ratios.
+///
+/// # Errors
+/// If there is no panel, a panel has no points, or the figure would be too large.
 pub fn curves(panels: &[CurvePanel], heading: &Heading, x_label: &str, log_x: bool) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no curves to draw");
     let looks = Looks::new(distinct(panels.iter().flat_map(|panel| &panel.curves).map(|curve| &curve.name)));

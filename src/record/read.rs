@@ -20,7 +20,10 @@ const PARQUET: &[u8] = b"PAR1";
 /// made to fill the memory.
 const MOST_BYTES_EACH: u64 = 100;
 
-/// Reads the records of a file: CSV, compressed or not, or Parquet. A row that cannot be read is an error that names its line.
+/// Reads the records of a file: CSV, compressed or not, or Parquet.
+///
+/// # Errors
+/// If it cannot be read, or is no results file of a schema that is known; a row that cannot be read is named by its line.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let mut rows = rows(path)?;
     let header = rows.next().with_context(|| format!("{} is empty", path.display()))??;
