@@ -99,7 +99,7 @@ impl Seek for Beginning<'_> {
 }
 
 /// Writes a file beside the one of that name and renames it over: whoever reads it, or comes after a kill or a full disk, finds
-/// a whole one, readable by whom the old one was. The name beside it is always the same, which the next attempt takes again.
+/// a whole one, with the permissions of the old one. The name beside it is always the same, which the next attempt takes again.
 ///
 /// # Errors
 /// Those of `write`, and of renaming; the file is named.

@@ -51,7 +51,7 @@ pub use self::heatmap::{heatmap, Heatmaps};
 pub use self::map_panel::{Bins, MapPanel, Profile, Tokens};
 pub use self::page::Page;
 pub use self::png::read_recipe;
-pub(crate) use self::png::Saved;
+pub(crate) use self::png::SavedFigure;
 pub use self::quality::{quality, Estimate, QualityLine, QualityPanel};
 
 /// The distinct strings in the order of their first appearance.

@@ -54,7 +54,7 @@ pub(super) fn data_uri(
 }
 
 /// A figure of ours that was saved as PNG.
-pub(crate) struct Saved {
+pub(crate) struct SavedFigure {
     /// Pixels across and down.
     pub(crate) size: (u32, u32),
     /// In the order it was written.
@@ -63,7 +63,7 @@ pub(crate) struct Saved {
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Saved {
+impl SavedFigure {
     /// Reads the file.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Saved {
 /// # Errors
 /// If the file cannot be read, or is not a PNG.
 pub fn read_recipe(path: &Path) -> Result<Vec<(String, String)>> {
-    Ok(Saved::read(path)?.recipe)
+    Ok(SavedFigure::read(path)?.recipe)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A figure of a run, ready to be embedded.
 
-use crate::plot::Saved;
+use crate::plot::SavedFigure;
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -23,7 +23,7 @@ pub(super) struct Figure {
 impl Figure {
     /// Reads a PNG and the recipe that it carries.
     pub(super) fn read(path: &Path, file: &str) -> Result<Self> {
-        let Saved { size: (width, height), recipe, bytes } = Saved::read(path)?;
+        let SavedFigure { size: (width, height), recipe, bytes } = SavedFigure::read(path)?;
         let pooling = recipe.into_iter().find(|(keyword, _)| keyword == "pooling").map(|(_, text)| text);
         let uri = format!("data:image/png;base64,{}", STANDARD.encode(&bytes));
         Ok(Self { file: file.to_owned(), width, height, pooling, uri })
