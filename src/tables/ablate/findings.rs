@@ -2,8 +2,11 @@
 
 use super::effects::{Contrast, Effect, Effects, Knockout};
 use super::nats;
+use crate::attention::{Removal, Selection};
 use crate::frame::Setting;
+use crate::prompt::Region;
 use crate::table::percent;
+use crate::treatment::{Condition, Keys, Treatment};
 use std::fmt::Write as _;
 
 /// A change of log-probability that nobody would notice: the right answer is 5 % more or less likely.
@@ -39,35 +42,57 @@ fn change(effect: &Effect) -> String {
     format!("accuracy {before} -> {after} %, log-probability {} nats", nats(effect.log_prob_nats))
 }
 
+/// Keys whose absence from all layers and heads answers a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hidden {
+    Noise,
+    /// As many keys as there are of noise.
+    AsManyAsNoise,
+    Answer,
+}
+
+impl Hidden {
+    /// What a condition hides, if that is all it does, and does everywhere: no layer or head speaks for all of them.
+    fn of(condition: &str) -> Option<Self> {
+        let condition: Condition = condition.parse().ok()?;
+        let [Treatment::Remove { how: Removal::Mask, keys, of, .. }] = condition.treatments() else { return None };
+        if *of != Selection::default() {
+            return None;
+        }
+        match keys {
+            Keys::Regions(regions) if *regions == Region::NOISE => Some(Self::Noise),
+            Keys::Regions(regions) if *regions == [Region::Needle, Region::Answer] => Some(Self::Answer),
+            Keys::RandomLike(regions) if *regions == Region::NOISE => Some(Self::AsManyAsNoise),
+            _ => None,
+        }
+    }
+}
+
 /// What taking noise, or the answer, away says; other conditions speak for themselves in the table.
 fn condition_words(effect: &Effect) -> Option<String> {
     let name = effect.condition.as_str();
     let half = 0.5 * effect.untreated_accuracy.fraction.unwrap_or_default();
     let destroyed = effect.accuracy.hi < half;
     let survives = effect.accuracy.fraction.unwrap_or_default() >= half;
-    let said = if name.starts_with("mask(noise") && !name.contains("layers=") {
-        match effect.log_prob_nats.sign() {
+    let said = match Hidden::of(name)? {
+        Hidden::Noise => match effect.log_prob_nats.sign() {
             _ if effect.log_prob_nats.is_within(HARDLY_NATS) => {
                 "noise makes next to no difference, less than 0.05 nats"
             }
             1 => "noise costs this model: it answers better without",
             -1 => "this model needs what counts as noise: it answers worse without",
             _ => "no cost of noise can be told from chance in these prompts",
-        }
-    } else if name.starts_with("mask(needle+answer") {
-        match (destroyed, survives) {
+        },
+        Hidden::Answer => match (destroyed, survives) {
             (true, _) => "without the answer's needle most answers are lost, as it must be",
             (_, true) => "the answer survives without its needle: these prompts do not measure retrieval",
             _ => "without the answer's needle most is lost, in too few prompts to be sure",
-        }
-    } else if name.starts_with("mask(random:noise") {
-        match (destroyed, survives) {
+        },
+        Hidden::AsManyAsNoise => match (destroyed, survives) {
             (true, _) => "as many random keys take the answer with them: what matters is which keys go, not how many",
             (_, true) => "as many random keys can go as well: the answer hardly depends on these rows",
             _ => "as many random keys take most answers with them, in too few prompts to be sure",
-        }
-    } else {
-        return None;
+        },
     };
     Some(format!("{}: {said} ({name}: {}).", place(effect), change(effect)))
 }
@@ -101,7 +126,7 @@ fn head_words(of_model: &[Knockout]) -> String {
 
 fn contrast_words(contrast: &Contrast) -> Option<String> {
     let name = contrast.condition.as_str();
-    if !name.starts_with("mask(noise") || name.contains("layers=") {
+    if Hidden::of(name) != Some(Hidden::Noise) {
         return None;
     }
     let said = match contrast.log_prob_nats.sign() {
@@ -163,7 +188,37 @@ mod tests {
         assert!(said(effect("mask(needle+answer)", 0, delta(-9.0, 1.0)))[0].contains("as it must be"));
         assert!(said(effect("mask(needle+answer)", 8, delta(-0.1, 1.0)))[0].contains("do not measure retrieval"));
         assert!(said(effect("mask(filler)", 8, delta(0.1, 1.0))).is_empty());
-        assert!(said(effect("mask(noise, layers=1)", 8, delta(0.5, 0.1))).is_empty(), "no layer speaks for all");
+    }
+
+    #[test]
+    fn no_layer_or_head_speaks_for_all_and_no_treatment_for_another() {
+        for keys in ["noise", "needle+answer", "random:noise"] {
+            for name in ["mask(KEYS, layers=1)", "mask(KEYS, heads=0)", "mask(KEYS); quantise(4, row)", "silence(KEYS)"]
+            {
+                let name = name.replace("KEYS", keys);
+                let silent = said(effect(&name, 8, delta(0.5, 0.1)));
+                assert!(silent.is_empty(), "{name}: {silent:?}");
+            }
+            assert_eq!(said(effect(&format!("mask({keys}, rows=question)"), 8, delta(0.5, 0.1))).len(), 1);
+        }
+    }
+
+    #[test]
+    fn models_are_compared_by_what_noise_costs_and_not_by_what_it_costs_one_layer() {
+        let contrast = |condition: &str| Contrast {
+            model: "b".into(),
+            baseline: "a".into(),
+            setting: (8, 1, 1),
+            condition: condition.into(),
+            prompts: 10,
+            exact: delta(0.0, 0.1),
+            log_prob_nats: delta(0.5, 0.1),
+        };
+        let said = |condition| words(&Effects { contrasts: vec![contrast(condition)], ..Effects::default() });
+        assert!(said("mask(noise)")[0].starts_with("b gains more from the absence of noise than a"));
+        for other in ["mask(noise, layers=0)", "mask(noise, heads=0)", "mask(noise); ablate(0.1)"] {
+            assert!(said(other).is_empty(), "{other}");
+        }
     }
 
     #[test]
