@@ -97,31 +97,46 @@ fn condition_words(effect: &Effect) -> Option<String> {
     Some(format!("{}: {said} ({name}: {}).", place(effect), change(effect)))
 }
 
-/// What the heads of one model say: from how many on the best are worth more than others.
+/// What the heads of one model say: from how many on the best are worth more than others. The numbers are those of as many
+/// heads as the sentence is about, of the most where it is about any number.
 fn head_words(of_model: &[Knockout]) -> String {
-    let last = &of_model[of_model.len() - 1];
+    let mut by_number: Vec<&Knockout> = of_model.iter().collect();
+    by_number.sort_by_key(|knockout| knockout.n);
     let matters = |knockout: &&Knockout| knockout.best_less_random.is_some_and(|less| less.sign() < 0);
-    let mut text = format!("{}: ", place(&last.best));
-    let by = last.by;
-    let _ = match of_model.iter().find(matters) {
-        Some(Knockout { n: 1, .. }) => write!(text, "the best head by {by} is worth more than another of its layer"),
-        Some(Knockout { n, .. }) => {
-            write!(text, "from {n} heads on, the best by {by} are worth more than others of their layers")
+    let first = by_number.iter().position(matters);
+    let at = first.unwrap_or(by_number.len() - 1);
+    let (told, more) = (by_number[at], &by_number[at + 1..]);
+    let (n, by) = (told.n, told.by);
+    let said = match first {
+        Some(_) if n == 1 => format!("the best head by {by} is worth more than another of its layer"),
+        Some(_) if more.iter().all(matters) => {
+            format!("from {n} heads on, the best by {by} are worth more than others of their layers")
         }
-        None if last.random.is_none() => write!(text, "the best heads by {by} were compared with no others"),
-        None => write!(text, "the best heads by {by} are worth no more than others of their layers"),
+        Some(_) => format!("the best {n} heads by {by} are worth more than others of their layers"),
+        None if told.random.is_none() => format!("the best heads by {by} were compared with no others"),
+        None => format!("the best heads by {by} are worth no more than others of their layers"),
     };
-    let _ = write!(text, " (best {} out: {}", last.n, change(&last.best));
-    if let Some(random) = &last.random {
-        let _ = write!(
-            text,
-            "; {} others, mean of {} draws: log-probability {} nats",
-            last.n,
-            random.draws,
-            nats(random.log_prob_nats)
-        );
+    let mut text = format!("{}: {said} ({}", place(&told.best), knockout_words(told));
+    let exception = more.iter().find(|knockout| first.is_some() && !matters(knockout));
+    if let Some((n, less)) = exception.and_then(|knockout| Some((knockout.n, knockout.best_less_random?))) {
+        let _ = write!(text, "; not with {n} heads out: best - random {} nats", nats(less));
     }
     text + ")."
+}
+
+/// `best 1 out: accuracy …; 1 other, mean of 3 draws: log-probability … nats; best - random … nats`.
+fn knockout_words(knockout: &Knockout) -> String {
+    let n = knockout.n;
+    let mut text = format!("best {n} out: {}", change(&knockout.best));
+    if let Some(random) = &knockout.random {
+        let others = if n == 1 { "other" } else { "others" };
+        let (draws, change) = (random.draws, nats(random.log_prob_nats));
+        let _ = write!(text, "; {n} {others}, mean of {draws} draws: log-probability {change} nats");
+    }
+    if let Some(less) = knockout.best_less_random {
+        let _ = write!(text, "; best - random {} nats", nats(less));
+    }
+    text
 }
 
 fn contrast_words(contrast: &Contrast) -> Option<String> {
@@ -230,16 +245,33 @@ mod tests {
 
     #[test]
     fn heads_matter_where_the_best_cost_more_than_others() {
-        let knockout = |n, less| Knockout {
+        let text = said_of_heads(&[(1, delta(-0.1, 0.5)), (4, delta(-2.9, 0.5))]);
+        assert!(text.contains("from 4 heads on") && text.contains("best 4 out: accuracy 90.0 -> 20.0 %"), "{text}");
+        assert!(said_of_heads(&[(1, delta(-0.1, 0.5))]).contains("worth no more than others"));
+    }
+
+    #[test]
+    fn the_numbers_of_a_sentence_about_heads_are_those_of_as_many_heads() {
+        let text = said_of_heads(&[(8, delta(2.0, 0.5)), (1, delta(-7.0, 0.5))]);
+        assert!(
+            text.contains("the best head by share_out is worth more than another of its layer (best 1 out"),
+            "{text}"
+        );
+        assert!(text.contains("; 1 other, mean of 1 draws: ") && text.contains("; best - random -7.0"), "{text}");
+        assert!(text.contains("; not with 8 heads out: best - random 2.0"), "{text}");
+        let text = said_of_heads(&[(1, delta(-0.1, 0.5)), (2, delta(-3.0, 0.5)), (4, delta(0.0, 0.5))]);
+        assert!(text.contains("the best 2 heads by share_out are worth more") && !text.contains("from 2"), "{text}");
+    }
+
+    /// What is said of so many heads out, with the difference between the best and random ones.
+    fn said_of_heads(knockouts: &[(usize, Delta)]) -> String {
+        let knockout = |&(n, less): &(usize, Delta)| Knockout {
             n,
             by: "share_out",
             best: effect("ablate(best:1:share_out)", 2, delta(-3.0, 0.5)),
             random: Some(effect("ablate(random:1:share_out:0)", 9, delta(-0.1, 0.2))),
             best_less_random: Some(less),
         };
-        let said = |list: Vec<Knockout>| words(&Effects { heads: list, ..Effects::default() }).remove(0);
-        let text = said(vec![knockout(1, delta(-0.1, 0.5)), knockout(4, delta(-2.9, 0.5))]);
-        assert!(text.contains("from 4 heads on") && text.contains("best 4 out: accuracy 90.0 -> 20.0 %"), "{text}");
-        assert!(said(vec![knockout(1, delta(-0.1, 0.5))]).contains("worth no more than others"));
+        words(&Effects { heads: knockouts.iter().map(knockout).collect(), ..Effects::default() }).remove(0)
     }
 }
