@@ -75,14 +75,7 @@ fn condition_words(effect: &Effect) -> Option<String> {
     let destroyed = effect.accuracy.hi < half;
     let survives = effect.accuracy.fraction.unwrap_or_default() >= half;
     let said = match Hidden::of(name)? {
-        Hidden::Noise => match effect.log_prob_nats.sign() {
-            _ if effect.log_prob_nats.is_within(HARDLY_NATS) => {
-                "noise makes next to no difference, less than 0.05 nats"
-            }
-            1 => "noise costs this model: it answers better without",
-            -1 => "this model needs what counts as noise: it answers worse without",
-            _ => "no cost of noise can be told from chance in these prompts",
-        },
+        Hidden::Noise => noise_words(effect),
         Hidden::Answer => match (destroyed, survives) {
             (true, _) => "without the answer's needle most answers are lost, as it must be",
             (_, true) => "the answer survives without its needle: these prompts do not measure retrieval",
@@ -95,6 +88,23 @@ fn condition_words(effect: &Effect) -> Option<String> {
         },
     };
     Some(format!("{}: {said} ({name}: {}).", place(effect), change(effect)))
+}
+
+/// What noise costs, or gives. That a model answers better or worse is said of its accuracy alone: an answer may be less likely
+/// and still be given every time.
+fn noise_words(effect: &Effect) -> &'static str {
+    match (effect.log_prob_nats.sign(), effect.exact.sign()) {
+        _ if effect.log_prob_nats.is_within(HARDLY_NATS) => "noise makes next to no difference, less than 0.05 nats",
+        (1, 1) => "noise costs this model: it answers better without",
+        (-1, -1) => "this model needs what counts as noise: it answers worse without",
+        (1, -1) => "without noise the answer is more likely on average, but found less often",
+        (-1, 1) => "without noise the answer is less likely on average, but found more often",
+        (1, _) if effect.exact.difference == 0.0 => "noise makes the answer less likely, but costs no accuracy",
+        (-1, _) if effect.exact.difference == 0.0 => "without noise the answer is less likely, but found as often",
+        (1, _) => "noise makes the answer less likely; that it costs accuracy cannot be told from chance",
+        (-1, _) => "without noise the answer is less likely; that it is found less often cannot be told from chance",
+        _ => "no cost of noise can be told from chance in these prompts",
+    }
 }
 
 /// What the heads of one model say: from how many on the best are worth more than others. The numbers are those of as many
@@ -129,9 +139,9 @@ fn knockout_words(knockout: &Knockout) -> String {
     let n = knockout.n;
     let mut text = format!("best {n} out: {}", change(&knockout.best));
     if let Some(random) = &knockout.random {
-        let others = if n == 1 { "other" } else { "others" };
-        let (draws, change) = (random.draws, nats(random.log_prob_nats));
-        let _ = write!(text, "; {n} {others}, mean of {draws} draws: log-probability {change} nats");
+        let (others, draws) = (if n == 1 { "other" } else { "others" }, random.draws);
+        let mean = if draws == 1 { "1 draw".to_owned() } else { format!("mean of {draws} draws") };
+        let _ = write!(text, "; {n} {others}, {mean}: log-probability {} nats", nats(random.log_prob_nats));
     }
     if let Some(less) = knockout.best_less_random {
         let _ = write!(text, "; best - random {} nats", nats(less));
@@ -196,13 +206,25 @@ mod tests {
 
     #[test]
     fn words_follow_the_interval_and_not_the_estimate() {
-        assert!(said(effect("mask(noise)", 9, delta(0.5, 0.1)))[0].contains("noise costs this model"));
-        assert!(said(effect("mask(noise)", 9, delta(0.5, 0.6)))[0].contains("told from chance"));
+        assert!(said(effect("mask(noise)", 9, delta(0.5, 0.6)))[0].contains("no cost of noise can be told from chance"));
         assert!(said(effect("mask(noise)", 9, delta(0.01, 0.005)))[0].contains("next to no difference"));
-        assert!(said(effect("mask(noise, rows=all)", 9, delta(-0.5, 0.1)))[0].contains("needs what counts as noise"));
         assert!(said(effect("mask(needle+answer)", 0, delta(-9.0, 1.0)))[0].contains("as it must be"));
         assert!(said(effect("mask(needle+answer)", 8, delta(-0.1, 1.0)))[0].contains("do not measure retrieval"));
         assert!(said(effect("mask(filler)", 8, delta(0.1, 1.0))).is_empty());
+    }
+
+    #[test]
+    fn a_model_answers_better_or_worse_only_where_its_accuracy_says_so() {
+        let noise = |log_prob: f64, exact: Delta| {
+            said(Effect { exact, ..effect("mask(noise, rows=all)", 9, delta(log_prob, 0.1)) }).remove(0)
+        };
+        assert!(noise(0.5, delta(0.2, 0.1)).contains("noise costs this model: it answers better without"));
+        assert!(noise(-0.5, delta(-0.2, 0.1)).contains("needs what counts as noise: it answers worse without"));
+        assert!(noise(0.5, delta(0.0, 0.0)).contains("noise makes the answer less likely, but costs no accuracy"));
+        assert!(noise(-0.5, delta(0.0, 0.0)).contains("without noise the answer is less likely, but found as often"));
+        assert!(noise(0.5, delta(0.1, 0.2)).contains("that it costs accuracy cannot be told from chance"));
+        assert!(noise(-0.5, delta(-0.1, 0.2)).contains("found less often cannot be told from chance"));
+        assert!(noise(-0.5, delta(0.2, 0.1)).contains("less likely on average, but found more often"));
     }
 
     #[test]
@@ -239,8 +261,8 @@ mod tests {
     #[test]
     fn sentences_of_several_needles_say_so() {
         let of = |setting| said(Effect { setting, ..effect("mask(noise)", 9, delta(0.5, 0.1)) }).remove(0);
-        assert!(of((8, 1, 1)).starts_with("m, 8 tokens: noise costs"));
-        assert!(of((8, 4, 2)).starts_with("m, 8 tokens, N 4 R 2: noise costs"));
+        assert!(of((8, 1, 1)).starts_with("m, 8 tokens: noise makes"));
+        assert!(of((8, 4, 2)).starts_with("m, 8 tokens, N 4 R 2: noise makes"));
     }
 
     #[test]
@@ -257,7 +279,7 @@ mod tests {
             text.contains("the best head by share_out is worth more than another of its layer (best 1 out"),
             "{text}"
         );
-        assert!(text.contains("; 1 other, mean of 1 draws: ") && text.contains("; best - random -7.0"), "{text}");
+        assert!(text.contains("; 1 other, 1 draw: ") && text.contains("; best - random -7.0"), "{text}");
         assert!(text.contains("; not with 8 heads out: best - random 2.0"), "{text}");
         let text = said_of_heads(&[(1, delta(-0.1, 0.5)), (2, delta(-3.0, 0.5)), (4, delta(0.0, 0.5))]);
         assert!(text.contains("the best 2 heads by share_out are worth more") && !text.contains("from 2"), "{text}");
