@@ -171,8 +171,11 @@ impl Shades {
 
 /// A number in two digits: nobody reads more.
 fn rounded(number: f64) -> String {
-    let digits = 10f64.powi(1 - number.abs().max(f64::MIN_POSITIVE).log10().floor() as i32);
-    if number.abs() < 1e-3 && number != 0.0 {
+    if number == 0.0 {
+        return "0".to_owned(); // it has no digits to round to
+    }
+    let digits = 10f64.powi(1 - number.abs().log10().floor() as i32);
+    if number.abs() < 1e-3 {
         power_of_ten(number)
     } else {
         decimal((number * digits).round() / digits)
@@ -227,6 +230,14 @@ mod tests {
         assert_eq!(shades.colour(50.0), colour::sequential(0.5));
         let texts = texts(&shades.marked(Some((0.1234, "uniform"))), 0.08);
         assert_eq!(texts, ["0, uniform: 0.12", "20", "40", "60", "80", "100"]);
+    }
+
+    #[test]
+    fn a_mark_may_stand_at_zero() {
+        // As even attention has nothing for BOS where a model has none.
+        let shades = Shades::fit(false, false, [3.0, 40.0].into_iter()).marked(Some((0.0, "uniform")));
+        assert_eq!(texts(&shades, 0.08)[0], "0, uniform: 0");
+        assert_eq!([0.0, -0.0, 0.1234, -2.0].map(rounded), ["0", "0", "0.12", "−2"]);
     }
 
     #[test]
