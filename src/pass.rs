@@ -33,6 +33,13 @@ pub struct Predictions {
     pub top: Vec<u32>,
 }
 
+impl Predictions {
+    /// Memory of those of `tokens` tokens, in bytes.
+    pub fn bytes(tokens: usize) -> u64 {
+        (tokens * (size_of::<f32>() + size_of::<u32>())) as u64
+    }
+}
+
 /// What one pass found out.
 pub struct Passed {
     /// One per query of the prompt.

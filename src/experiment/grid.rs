@@ -3,6 +3,7 @@
 use crate::bail_usage;
 use crate::prompt::{
     needle, shots, CitySet, Haystack, Length, NeedleSpec, Order, Prompt, ShotsSpec, Text, Tokenizer, Windows,
+    TEXT_ROWS, VALUE_DIGITS,
 };
 use crate::rng::{prompt_seed, Purpose};
 use crate::spec_file::is_default;
@@ -113,6 +114,15 @@ impl CellSpec {
             Self::Needle(spec) => spec.ctx_tok,
             Self::Text(windows) => windows.ctx_tok,
             Self::Shots(spec) => spec.ctx_tok,
+        }
+    }
+
+    /// Rows of the prompt that are measured, at most: those of its [`targets`](Prompt::targets).
+    pub fn target_rows(&self) -> usize {
+        match self {
+            Self::Needle(spec) => spec.retrieve * VALUE_DIGITS,
+            Self::Text(windows) => TEXT_ROWS.min(windows.ctx_tok),
+            Self::Shots(_) => VALUE_DIGITS,
         }
     }
 }
@@ -378,6 +388,26 @@ mod tests {
         let alone = Grid::Needle(NeedleGrid { samples: 0, heldout_samples: 0, ..grid }).cells();
         let seeds: BTreeSet<u64> = alone.iter().map(|cell| cell.seed(5)).collect();
         assert_eq!((alone.len(), seeds.len()), (4, 4), "without twins they have seeds of their own");
+    }
+
+    #[test]
+    fn rows_that_are_measured_are_known_before_there_is_a_prompt() {
+        let (ctx_tok, seed, samples) = (512, 5, 1);
+        let orders = vec![Order::Random];
+        let (shots, words, classes, arrangements) = (vec![4], 4, 2, 1);
+        let needles =
+            NeedleGrid { ctx_tok: vec![ctx_tok], settings: vec![(1, 1), (4, 3)], depths_pct: vec![50.0], ..NEEDLES };
+        let sources = Sources { haystack: Haystack::embedded(), text: Text::Prose };
+        for grid in [
+            Grid::Needle(needles),
+            Grid::Shots(ShotsGrid { ctx_tok, shots, words, classes, orders, arrangements, samples, seed }),
+            Grid::Text(TextGrid { ctx_tok: vec![16, ctx_tok], samples, stride: None, seed }),
+        ] {
+            for cell in grid.cells() {
+                let prompt = cell.prompt(seed, &sources, Ok(Tokenizer::embedded())).unwrap();
+                assert_eq!(cell.spec.target_rows(), prompt.target_rows().len(), "{:?}", cell.spec);
+            }
+        }
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Setup {
             bail_usage!("nothing to run: `samples` is 0, or a list of the grid is empty");
         }
         let passes = self.at_once().min(cells.len());
-        let needed = self.needed_bytes(longest, cells.len(), passes, measures);
+        let needed = self.needed_bytes(cells, passes, measures);
         let at_once = if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") };
         let takes = || format!("`ctx_tok` {longest} needs about {} for {at_once}", gib(needed));
         check_fits(needed, takes, "lower `ctx_tok` or `threads`")?;

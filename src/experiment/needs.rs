@@ -1,6 +1,6 @@
 //! What a run needs, said before it begins: memory, and work.
 
-use super::Setup;
+use super::{Cell, Setup};
 use crate::generate;
 use crate::measure::{Extent, Measure};
 use crate::model::Flops;
@@ -40,13 +40,9 @@ impl Setup {
     }
 
     /// Memory that a run takes beside what is loaded, in bytes: while prompts pass, or when what was found of them is shown.
-    pub(super) fn needed_bytes(
-        &self,
-        ctx_tok: usize,
-        cells: usize,
-        passes: usize,
-        measures: &[&mut dyn Measure],
-    ) -> u64 {
+    pub(super) fn needed_bytes(&self, cells: &[Cell], passes: usize, measures: &[&mut dyn Measure]) -> u64 {
+        let ctx_tok = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
+        let rows = cells.iter().map(|cell| cell.spec.target_rows()).max().unwrap_or(0);
         let tiles = |model: &Model| model.transformer.config.tile_bytes(ctx_tok);
         let models = if self.experiment.reading.has_kernels() { self.models.as_slice() } else { &[] };
         let alone = self.cell_bytes(ctx_tok);
@@ -59,13 +55,13 @@ impl Setup {
             let config = &model.transformer.config;
             (config.layers.len() * config.wiring().heads()) as u64
         };
-        let records = per_head * self.models.iter().map(heads).sum::<u64>();
-        let pass = beside + self.measures_bytes(ctx_tok, measures) + HEAD_RECORD * records;
+        let records = per_head * self.conditions.len() as u64 * self.models.iter().map(heads).sum::<u64>();
+        let pass = beside + self.measures_bytes(ctx_tok, rows, measures) + HEAD_RECORD * records;
         let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
         let on_disk = self.models.iter().filter(|model| model.transformer.is_on_disk());
         let streamed = on_disk.map(|model| self.experiment.reading.weights_bytes(&model.transformer.config));
         let streamed = streamed.max().unwrap_or(0);
-        HEAD_NUMBER * records * cells as u64
+        HEAD_NUMBER * records * cells.len() as u64
             + streamed
             + (ANY_RUN + pass * passes as u64 + threads).max(SHOWING + showing)
     }
@@ -89,13 +85,10 @@ impl Setup {
         self.models.iter().map(bytes).max().unwrap_or(0)
     }
 
-    /// Memory that measures take until a pass over `ctx_tok` tokens is concluded, in bytes.
-    fn measures_bytes(&self, ctx_tok: usize, measures: &[&mut dyn Measure]) -> u64 {
+    /// Memory that measures take until a pass over `ctx_tok` tokens, of which they measure `rows`, is concluded, in bytes.
+    fn measures_bytes(&self, ctx_tok: usize, rows: usize, measures: &[&mut dyn Measure]) -> u64 {
         let of_model = |(model, own): (usize, &Model)| {
-            let config = &own.transformer.config;
-            let wiring = config.wiring();
-            let (layers, heads, maps) = (config.layers.len(), wiring.heads(), wiring.maps());
-            let extent = Extent { model, layers, heads, maps, ctx_tok };
+            let extent = Extent::new(model, &own.transformer.config, ctx_tok, rows);
             measures.iter().map(|measure| measure.memory_bytes(&extent)).sum::<u64>()
         };
         self.models.iter().enumerate().map(of_model).max().unwrap_or(0)

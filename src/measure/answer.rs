@@ -1,7 +1,7 @@
 //! Is the needle found, where does the attention of the rows that predict it go, and what do they write?
 
 use super::contribution::{readouts, Written};
-use super::{number, Findings, Measure, Seen};
+use super::{number, Extent, Findings, Measure, Seen};
 use crate::attention::{RowProbe, Sighting};
 use crate::pass::QueryScore;
 use crate::probe::{Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
@@ -16,6 +16,11 @@ pub struct AnswerMeasure {
 }
 
 impl Measure for AnswerMeasure {
+    fn memory_bytes(&self, extent: &Extent) -> u64 {
+        let Extent { layers, heads, value_width, rows, .. } = *extent;
+        (layers * heads) as u64 * ContributionSink::bytes(value_width, rows)
+    }
+
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         let targets = prompt.targets();
         vec![Box::new(AnswerProbe::new(&targets)), Box::new(ContributionProbe::new(&targets))]
@@ -212,5 +217,23 @@ fn head_measures(head: &HeadFound<'_>, push: &mut dyn FnMut(Found)) {
         push(fraction("cancelled", None, allocation.cancelled_everywhere(), 1));
         push(fraction("mass_neg", None, allocation.mass_neg(), 1));
         push(fraction("lambda", None, allocation.mean_lambda(), 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::seen_by;
+    use super::*;
+
+    #[test]
+    fn the_memory_that_is_said_is_that_of_what_regions_give_the_measured_rows() {
+        let measure = AnswerMeasure { by_head: false };
+        let (extent, passed) = seen_by(&measure, "diff");
+        let of_head = |head: HeadSinks| -> usize {
+            let rows = head.contribution.rows.iter().flatten();
+            rows.map(|row| size_of_val(row) + size_of_val(row.parts())).sum()
+        };
+        let taken: usize = heads(passed.sightings).into_iter().map(of_head).sum();
+        assert_eq!(measure.memory_bytes(&extent), taken as u64);
     }
 }

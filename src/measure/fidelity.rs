@@ -1,7 +1,7 @@
 //! What is left of attention and of predictions under a condition, against the baseline pass over the same prompt.
 
 use super::answer::fraction;
-use super::{number, Findings, Kept, Measure, Seen};
+use super::{number, Extent, Findings, Kept, Measure, Seen};
 use crate::attention::RowProbe;
 use crate::pass::Predictions;
 use crate::probe::{RowsProbe, RowsSink};
@@ -37,7 +37,19 @@ struct Means {
     flips: f64,
 }
 
+/// Passes whose rows are there at once: the baseline, and the one that is compared with it.
+const PASSES: u64 = 2;
+
 impl Measure for FidelityMeasure {
+    fn memory_bytes(&self, extent: &Extent) -> u64 {
+        let Extent { layers, heads, ctx_tok, rows, .. } = *extent;
+        PASSES * ((layers * heads) as u64 * RowsSink::bytes(ctx_tok, rows) + Predictions::bytes(ctx_tok))
+    }
+
+    fn head_records(&self) -> u64 {
+        1
+    }
+
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         vec![Box::new(RowsProbe::new(prompt.targets().into_iter().map(|target| target.rows).collect()))]
     }
@@ -116,7 +128,23 @@ fn push_divergences(heads: &[HeadDivergence], push: &mut dyn FnMut(crate::record
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::seen_by;
     use super::*;
+
+    #[test]
+    fn the_memory_that_is_said_is_that_of_the_rows_of_two_passes() {
+        let (extent, passed) = seen_by(&FidelityMeasure, "diff");
+        let rows_of = |sink: &RowsSink| -> usize {
+            sink.rows.iter().flatten().map(|row| size_of_val(row) + size_of_val(row.as_slice())).sum()
+        };
+        let sinks = passed.sightings.into_iter().map(|seen| seen.sink.into_sink::<RowsSink>());
+        let predictions = passed.predictions.unwrap();
+        let of_tokens = size_of_val(predictions.nll_nats.as_slice()) + size_of_val(predictions.top.as_slice());
+        let taken = 2 * (sinks.map(|sink| rows_of(&sink)).sum::<usize>() + of_tokens) as u64;
+        let said = FidelityMeasure.memory_bytes(&extent);
+        // No row is longer than the prompt, and those that predict answers are nearly as long.
+        assert!(taken <= said && said < taken + taken / 8, "{said} bytes said, {taken} taken");
+    }
 
     #[test]
     fn a_head_that_has_left_the_context_still_counts_among_all_keys() {

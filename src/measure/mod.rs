@@ -15,6 +15,8 @@ mod outliers;
 mod roles;
 mod shape;
 mod span;
+#[cfg(test)]
+mod testing;
 
 pub use answer::AnswerMeasure;
 pub use contribution::{readouts, Written};
@@ -33,7 +35,7 @@ pub use span::TokenSpan;
 
 use crate::attention::{ResidualProbe, RowProbe, Sighting, Trace};
 use crate::generate::Generation;
-use crate::model::Transformer;
+use crate::model::{ModelConfig, Transformer};
 use crate::pass::{Predictions, QueryScore};
 use crate::prompt::{Prompt, Tokenizer};
 use crate::record::{Found, Identity};
@@ -80,7 +82,7 @@ pub trait Measure: Send + Sync {
         0
     }
 
-    /// About how many records it makes of every head of a prompt.
+    /// About how many records it makes of every head in a pass over a prompt.
     fn head_records(&self) -> u64 {
         0
     }
@@ -127,8 +129,21 @@ pub struct Extent {
     pub heads: usize,
     /// Softmax maps of each head.
     pub maps: usize,
+    /// Channels of a value of one head.
+    pub value_width: usize,
     /// Tokens of the prompt.
     pub ctx_tok: usize,
+    /// Rows of the prompt's targets, at most.
+    pub rows: usize,
+}
+
+impl Extent {
+    /// That of a pass over `ctx_tok` tokens, of which `rows` rows are measured, through the model at this place.
+    pub fn new(model: usize, config: &ModelConfig, ctx_tok: usize, rows: usize) -> Self {
+        let wiring = config.wiring();
+        let (layers, heads, maps) = (config.layers.len(), wiring.heads(), wiring.maps());
+        Self { model, layers, heads, maps, value_width: config.layer_sizes().value_width, ctx_tok, rows }
+    }
 }
 
 /// A residual probe that hands back what it saw: itself.

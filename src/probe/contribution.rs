@@ -40,6 +40,13 @@ pub struct ContributionSink {
     pub rows: Vec<Vec<Contribution>>,
 }
 
+impl ContributionSink {
+    /// Memory of one that has seen so many rows of values of `width` channels, in bytes.
+    pub fn bytes(width: usize, rows: usize) -> u64 {
+        (rows * (size_of::<Contribution>() + size_of::<f64>() * REGIONS * width)) as u64
+    }
+}
+
 /// What the regions give one row of one head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contribution {

@@ -33,6 +33,13 @@ pub struct RowsSink {
     pub rows: Vec<Vec<Vec<f32>>>,
 }
 
+impl RowsSink {
+    /// Memory of one that has seen so many of the last rows of a text of `tokens` tokens, in bytes.
+    pub fn bytes(tokens: usize, rows: usize) -> u64 {
+        (rows * (size_of::<Vec<f32>>() + size_of::<f32>() * tokens)) as u64
+    }
+}
+
 impl RowSink for RowsSink {
     fn see(&mut self, row: &Row<'_>) {
         for (target, rows) in self.targets.iter().zip(&mut self.rows) {

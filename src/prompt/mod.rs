@@ -34,6 +34,7 @@ pub use document::{document, Document, DocumentSpec, DECLINES};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
 pub use needle::NeedleSpec;
+pub use plan::VALUE_DIGITS;
 pub use shots::{Order, ShotsSpec};
 pub use text::{Length, Text, Windows};
 pub use tokenizer::{Encoded, Tokenizer, TokenizerOptions};
@@ -162,7 +163,7 @@ pub struct Target {
 }
 
 /// Rows of plain text that are measured: its last ones, which have seen the most.
-const TEXT_ROWS: usize = 32;
+pub const TEXT_ROWS: usize = 32;
 
 impl Prompt {
     /// What is measured: the rows that predict each answer, or the last 32 rows of plain text.

@@ -12,6 +12,9 @@ use crate::rng::Rng;
 /// Values are uniform in this range (five digits, so that they all have the same number of tokens).
 pub(super) const VALUES: (usize, usize) = (10_000, 99_999);
 
+/// Digits of a value: no tokenizer makes more tokens of it.
+pub const VALUE_DIGITS: usize = 5;
+
 /// A sentence of filler and its tokens.
 pub(super) struct Sentence {
     pub(super) text: String,
