@@ -154,7 +154,7 @@ impl Inspection {
             misfits: audit.misfits.clone(),
             unused: audit.unused.clone(),
         };
-        let tokenizer = opened.tokenizer().map(|tokenizer| TokenizerInfo {
+        let tokenizer = opened.tokenizer().ok().map(|tokenizer| TokenizerInfo {
             vocab: tokenizer.vocab_size(),
             bos: tokenizer.bos().clone(),
             chat: tokenizer.chat().is_some(),
@@ -214,7 +214,7 @@ fn lambdas(opened: Opened) -> Result<Vec<LayerLambda>> {
             let learned = learned(&opened, &config)?.into_iter().enumerate();
             Ok(learned.map(|(l, learned)| LayerLambda { init: init(l), learned: Some(learned), ..layer(l) }).collect())
         }
-        Lambda::Head | Lambda::TokenSigmoid | Lambda::Token if opened.tokenizer().is_none() => Ok(Vec::new()),
+        Lambda::Head | Lambda::TokenSigmoid | Lambda::Token if opened.tokenizer().is_err() => Ok(Vec::new()),
         Lambda::Head | Lambda::TokenSigmoid | Lambda::Token => {
             let found = over_tokens(&opened.load()?)?;
             Ok(found.into_iter().map(|(l, found)| LayerLambda { over_tokens: Some(found), ..layer(l) }).collect())

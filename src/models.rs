@@ -71,11 +71,14 @@ enum Vocabulary {
 }
 
 impl Vocabulary {
-    fn tokenizer(&self) -> Option<&Tokenizer> {
+    /// The tokenizer; an error that says of this model why there is none.
+    fn tokenizer(&self, model: &str) -> Result<&Tokenizer> {
         match self {
-            Self::BuiltIn => Some(Tokenizer::embedded()),
-            Self::Own(tokenizer) => Some(tokenizer),
-            Self::Missing(_) => None,
+            Self::BuiltIn => Ok(Tokenizer::embedded()),
+            Self::Own(tokenizer) => Ok(tokenizer),
+            Self::Missing(why) => bail!(
+                "model {model}: {why}, and without it only token ids can be measured (the measure nll with `ids`)"
+            ),
         }
     }
 }
@@ -86,13 +89,7 @@ impl Model {
     /// # Errors
     /// If its folder has none: token ids are all it can be given.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        if let Vocabulary::Missing(why) = &self.vocabulary {
-            bail!(
-                "model {}: {why}, and without it only token ids can be measured (the measure nll with `ids`)",
-                self.name
-            );
-        }
-        Ok(self.vocabulary.tokenizer().expect("it is not missing"))
+        self.vocabulary.tokenizer(&self.name)
     }
 
     /// The tokens that end a text: `eos_token_id` of `generation_config.json`, or of `config.json` where that file says
@@ -358,18 +355,22 @@ impl Opened {
         let (name_of, config) = (name.to_owned(), resolved);
         let opened = Self { name: name_of, dir, config, checkpoint, vocabulary, eos_ids, config_sha256, reading };
         let vocab = opened.config.vocab;
-        if let Some(size) = opened.tokenizer().map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
+        let tokenizer = opened.tokenizer().ok();
+        if let Some(size) = tokenizer.map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
             bail!("model {name}: tokenizer.json has {size} tokens, the model {vocab}");
         }
-        if let Some(id) = opened.tokenizer().and_then(Tokenizer::largest_id).filter(|&id| id as usize >= vocab) {
+        if let Some(id) = tokenizer.and_then(Tokenizer::largest_id).filter(|&id| id as usize >= vocab) {
             bail!("model {name}: tokenizer.json has a token {id}, the model {vocab} tokens");
         }
         Ok(opened)
     }
 
-    /// The tokenizer, unless the folder has none.
-    pub fn tokenizer(&self) -> Option<&Tokenizer> {
-        self.vocabulary.tokenizer()
+    /// The tokenizer the model was trained with.
+    ///
+    /// # Errors
+    /// As [`Model::tokenizer`].
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.vocabulary.tokenizer(&self.name)
     }
 
     /// Whether the weights are left on disk while the model runs.
@@ -410,6 +411,7 @@ impl Opened {
             false if placement.has_kernels() => Transformer::load(&config, checkpoint.load(&config)?)?,
             false => Transformer::placed(&config, checkpoint, &placement)?,
         };
+        let tokenizer = vocabulary.tokenizer(&name).ok();
         let info = ModelInfo {
             name: name.clone(),
             path: dir.map(|dir| dir.display().to_string()),
@@ -419,9 +421,9 @@ impl Opened {
             weights_dtype,
             weights_sha256,
             config_sha256,
-            tokenizer_sha256: vocabulary.tokenizer().map_or("", Tokenizer::sha256).to_owned(),
-            bos: vocabulary.tokenizer().map(|tokenizer| tokenizer.bos().to_string()),
-            chat_template_sha256: vocabulary.tokenizer().and_then(|t| Some(t.chat()?.template().sha256())),
+            tokenizer_sha256: tokenizer.map_or("", Tokenizer::sha256).to_owned(),
+            bos: tokenizer.map(|tokenizer| tokenizer.bos().to_string()),
+            chat_template_sha256: tokenizer.and_then(|t| Some(t.chat()?.template().sha256())),
             layout: config.layout(),
             logit_tap: config.logit_tap(),
             lambda: transformer.lambdas()?,

@@ -28,7 +28,7 @@ pub(super) fn run(args: &ShowPromptArgs) -> Result<()> {
     if args.attention.is_some() {
         return attention::show(args, name, grid, is_coloured());
     }
-    let model = models::load(&args.model, flags::reading(&args.reading))?;
+    let model = models::open(&args.model, flags::reading(&args.reading))?;
     let haystack = args.prompts.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?;
     let source =
         Source { sources: Sources { haystack, text: Text::Prose }, tokenizer: model.tokenizer()?, grid: &grid };

@@ -350,6 +350,8 @@ fn what_a_gguf_file_has_that_is_not_supported_is_named() {
     let file = write_with_tokenizer(dir.path(), "tekken");
     let error = load(&file).tokenizer().err().expect("no tokenizer").to_string();
     assert!(error.contains("pre \"tekken\"") && error.contains("only token ids"), "{error}");
+    let opened = models::open(&file, Default::default()).unwrap();
+    assert_eq!(opened.tokenizer().err().map(|of_opened| of_opened.to_string()), Some(error), "weights say no more");
     std::fs::write(dir.path().join("broken.gguf"), b"GGUF\x03\0\0\0").unwrap();
     let broken = dir.path().join("broken.gguf").display().to_string();
     let error = models::load(&broken, Default::default()).err().expect("it is cut").to_string();

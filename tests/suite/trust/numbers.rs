@@ -44,6 +44,18 @@ fn a_copy_of_the_embedding_beside_it_changes_nothing() {
 }
 
 #[test]
+fn a_prompt_is_made_without_reading_weights() {
+    let bench = Bench::new();
+    let path = bench.path("m/model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let end = bytes.len();
+    bytes[end - 8..].fill(0xff); // NaN in any number type
+    fs::write(&path, bytes).unwrap();
+    bench.run(&format!("{NEEDLE} --model m --out out")).refused(1, &["model.safetensors", "NaN"]);
+    assert!(bench.run("prompt --ctx 256 --model m").succeeded().stdout.contains("the answer for"));
+}
+
+#[test]
 fn two_different_rotary_embeddings_of_gemma_3_are_an_error_that_names_both_fields() {
     let config = |scaling: serde_json::Value| {
         let config = json!({
