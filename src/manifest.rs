@@ -61,7 +61,7 @@ pub struct Manifest {
 pub struct ModelInfo {
     /// Name in the results.
     pub name: String,
-    /// Its folder; missing for a built-in model.
+    /// Its folder or GGUF file; missing for a built-in model.
     pub path: Option<String>,
     /// `model_type` of its configuration.
     #[serde(default)]

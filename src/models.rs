@@ -51,7 +51,7 @@ pub fn built_in_names() -> Vec<&'static str> {
 /// A model ready to measure. Cheap to clone.
 #[derive(Clone)]
 pub struct Model {
-    /// Name in the results: built-in, or the folder as given.
+    /// Name in the results: built-in, or the folder or GGUF file as given.
     pub name: String,
     /// The network.
     pub transformer: Transformer,
@@ -87,21 +87,30 @@ impl Model {
     /// The tokenizer the model was trained with.
     ///
     /// # Errors
-    /// If its folder has none: token ids are all it can be given.
+    /// If its folder or GGUF file has none that can be read: token ids are all it can be given.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.vocabulary.tokenizer(&self.name)
     }
 
     /// The tokens that end a text: `eos_token_id` of `generation_config.json`, or of `config.json` where that file says
-    /// nothing about it.
+    /// nothing about it; of a GGUF file that of its metadata.
     pub fn eos_ids(&self) -> &[u32] {
         &self.eos_ids
     }
 }
 
-/// See [`Model::eos_ids`]; `config` is the text of `config.json`, and every id is one of `vocab`.
-fn eos_ids(dir: Option<&Path>, config: &Value, vocab: usize) -> Result<Vec<u32>> {
-    let path = dir.map(|dir| dir.join("generation_config.json")).filter(|path| path.exists());
+/// What a file of a model's folder is called in messages; a GGUF file is all of them.
+fn file_name(name: &str, path: Option<&Path>, file: &str) -> String {
+    match path {
+        None => format!("built-in {name}/{file}"),
+        Some(path) if path.is_dir() => path.join(file).display().to_string(),
+        Some(path) => path.display().to_string(),
+    }
+}
+
+/// See [`Model::eos_ids`]; `config` is the configuration in the file `config_file`, and every id is one of `vocab`.
+fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Vec<u32>> {
+    let path = path.map(|path| path.join("generation_config.json")).filter(|path| path.exists());
     let generation: Value = match &path {
         None => Value::Null,
         Some(path) => {
@@ -109,7 +118,8 @@ fn eos_ids(dir: Option<&Path>, config: &Value, vocab: usize) -> Result<Vec<u32>>
             serde_json::from_slice(&text).with_context(|| format!("{}: not JSON", path.display()))?
         }
     };
-    let files = ["generation_config.json", "config.json", "config.json, text_config"];
+    let generation_file = path.map(|path| path.display().to_string()).unwrap_or_default();
+    let files = [generation_file, config_file.to_owned(), format!("{config_file}, text_config")];
     let said = [&generation, config, &config["text_config"]].map(|file| &file["eos_token_id"]);
     let mut said = files.into_iter().zip(said);
     let Some((file, eos)) = said.find(|(_, eos)| !eos.is_null()) else { return Ok(Vec::new()) };
@@ -247,11 +257,11 @@ impl Reading {
 
 /// A model whose files are open, but whose weights have not been read.
 pub struct Opened {
-    /// Built-in, or the folder as given.
+    /// Built-in, or the folder or GGUF file as given.
     pub name: String,
-    /// Its folder; nothing for a built-in model.
-    pub dir: Option<PathBuf>,
-    /// What `config.json` describes.
+    /// Its folder or GGUF file; nothing for a built-in model.
+    pub path: Option<PathBuf>,
+    /// What `config.json`, or the metadata of the GGUF file, describes.
     pub config: ModelConfig,
     /// The weights on disk.
     pub checkpoint: Checkpoint,
@@ -330,18 +340,16 @@ pub fn load(name: &str, reading: Reading) -> Result<Model> {
 impl Opened {
     fn new(
         name: &str,
-        dir: Option<PathBuf>,
+        path: Option<PathBuf>,
         config: &[u8],
         checkpoint: Checkpoint,
         vocabulary: Vocabulary,
         reading: Reading,
     ) -> Result<Self> {
-        let path = dir
-            .as_ref()
-            .map(|dir| if dir.is_dir() { dir.join("config.json") } else { dir.clone() })
-            .map_or(format!("built-in {name}/config.json"), |path| path.display().to_string());
-        let parsed = serde_json::from_slice(config).with_context(|| format!("{path}: not JSON"))?;
-        let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| path.clone());
+        let file = |file: &str| file_name(name, path.as_deref(), file);
+        let (config_file, tokenizer_file) = (file("config.json"), file("tokenizer.json"));
+        let parsed = serde_json::from_slice(config).with_context(|| format!("{config_file}: not JSON"))?;
+        let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| config_file.clone());
         let mut resolved = checkpoint.conventions(resolve(reading.layout)?)?;
         // Its configuration does not say which of two variants it is.
         if resolved.family == Family::DiffMlx && reading.layout.is_none() && checkpoint.lacks_extras(&resolved)? {
@@ -350,17 +358,17 @@ impl Opened {
         if resolved.tied && checkpoint.has_its_own_head(&resolved)? {
             resolved.tied = false;
         }
-        let eos_ids = eos_ids(dir.as_deref(), &parsed, resolved.vocab).with_context(|| format!("model {name}"))?;
+        let eos_ids = eos_ids(path.as_deref(), (&config_file, &parsed), resolved.vocab)?;
         let config_sha256 = sha256(config);
         let (name_of, config) = (name.to_owned(), resolved);
-        let opened = Self { name: name_of, dir, config, checkpoint, vocabulary, eos_ids, config_sha256, reading };
+        let opened = Self { name: name_of, path, config, checkpoint, vocabulary, eos_ids, config_sha256, reading };
         let vocab = opened.config.vocab;
         let tokenizer = opened.tokenizer().ok();
         if let Some(size) = tokenizer.map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
-            bail!("model {name}: tokenizer.json has {size} tokens, the model {vocab}");
+            bail!("{tokenizer_file}: the tokenizer has {size} tokens, the model {vocab}");
         }
         if let Some(id) = tokenizer.and_then(Tokenizer::largest_id).filter(|&id| id as usize >= vocab) {
-            bail!("model {name}: tokenizer.json has a token {id}, the model {vocab} tokens");
+            bail!("{tokenizer_file}: the tokenizer has a token {id}, the model {vocab} tokens");
         }
         Ok(opened)
     }
@@ -394,7 +402,7 @@ impl Opened {
     /// If a tensor is missing, misshapen, not a number, or not part of the model, or the device is not there.
     pub fn load(self) -> Result<Model> {
         let (on_disk, needed) = (self.is_on_disk(), self.weights_bytes());
-        let Self { name, dir, config, checkpoint, vocabulary, eos_ids, config_sha256, reading } = self;
+        let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, reading } = self;
         let (what, change) = match on_disk {
             true => (
                 "two layers of its weights",
@@ -414,7 +422,7 @@ impl Opened {
         let tokenizer = vocabulary.tokenizer(&name).ok();
         let info = ModelInfo {
             name: name.clone(),
-            path: dir.map(|dir| dir.display().to_string()),
+            path: path.map(|path| path.display().to_string()),
             model_type: config.model_type.clone(),
             variant: config.variant.name().to_owned(),
             parameters: config.parameters() as u64,

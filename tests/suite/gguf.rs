@@ -358,6 +358,20 @@ fn what_a_gguf_file_has_that_is_not_supported_is_named() {
     assert!(error.contains("broken.gguf: not a GGUF file"), "{error}");
 }
 
+#[test]
+fn an_error_about_what_a_gguf_file_says_names_that_file_and_no_other() {
+    let refused = |vocab: usize, eos: u32, words: &str| {
+        let dir = TempDir::new().unwrap();
+        let eos = ("tokenizer.ggml.eos_token_id".to_owned(), Field::U32(eos));
+        let fields = tokenizer_fields(&tokenizer(), "gpt-2").into_iter().chain([eos]).collect();
+        let file = write_with_fields(dir.path(), vocab, fields);
+        let error = format!("{:#}", models::open(&file, Default::default()).err().expect("it is refused"));
+        assert!(error.contains(&format!("llama.gguf: {words}")) && !error.contains(".json"), "{error}");
+    };
+    refused(VOCAB, 99_999, "eos_token_id 99999 is outside the vocabulary");
+    refused(VOCAB - 10, 1, "the tokenizer has ");
+}
+
 /// A SentencePiece vocabulary with bytes: merges of a trained byte-pair encoding in their order, then characters.
 struct Pieces {
     tokens: Vec<String>,
