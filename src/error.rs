@@ -15,6 +15,18 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// A prompt that a context has no room for: a mistake in the request, as [`Usage`] is, but for those who can leave it out.
+#[derive(Debug)]
+pub struct TooShort(pub String);
+
+impl std::fmt::Display for TooShort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TooShort {}
+
 /// Returns early with a [`Usage`] error, formatted like `anyhow::bail!`.
 #[macro_export]
 macro_rules! bail_usage {
@@ -34,9 +46,9 @@ impl std::fmt::Display for Unmet {
 
 impl std::error::Error for Unmet {}
 
-/// The process's exit code for an error: 2 for [`Usage`] anywhere in the chain, 3 for [`Unmet`], 1 otherwise.
+/// The process's exit code for an error: 2 for [`Usage`] or [`TooShort`] anywhere in the chain, 3 for [`Unmet`], 1 otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    if error.chain().any(|cause| cause.is::<Usage>()) {
+    if error.chain().any(|cause| cause.is::<Usage>() || cause.is::<TooShort>()) {
         2
     } else if error.chain().any(|cause| cause.is::<Unmet>()) {
         3

@@ -13,6 +13,7 @@ use super::plan::{Plan, Sentence};
 use super::text::TOKENLESS_MAX;
 use super::{CitySet, Haystack, Prompt, Tokenizer};
 use crate::bail_usage;
+use crate::error::TooShort;
 use crate::rng::Rng;
 
 /// The instructions before the haystack.
@@ -84,8 +85,8 @@ pub(super) fn question(cities: &[&str]) -> String {
 /// Builds the prompt of a seed: same spec, seed, tokenizer and haystack, same prompt.
 ///
 /// # Errors
-/// Usage errors if the spec is inconsistent, the context too short for the needles or the haystack too short for the
-/// context; an error that names the city and the seed if the tokenizer has no boundary where a value begins.
+/// Usage errors if the spec is inconsistent or the haystack too short for the context; [`TooShort`] if the context has no room
+/// for the needles; an error that names the city and the seed if the tokenizer has no boundary where a value begins.
 pub fn build(spec: &NeedleSpec, seed: u64, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Prompt> {
     build_from(spec, seed, ["needle", "prose", "absent"], None, tokenizer, haystack)
 }
@@ -129,10 +130,11 @@ pub(super) fn build_from(
 
 fn too_short(plan: &Plan, ctx_tok: usize, least_tok: usize) -> Result<()> {
     let (needles, questions) = (plan.needles.len(), plan.asked.len());
-    bail_usage!(
+    Err(TooShort(format!(
         "a context of {ctx_tok} tokens is too short (needles: {needles}, questions: {questions}): it takes at least \
          {least_tok}"
-    )
+    ))
+    .into())
 }
 
 /// As many sentences as fit beside the needles and the questions.

@@ -9,10 +9,11 @@ use super::step::{detached, elsewhere, step, tensors, trainable};
 use super::watch::{layer_lines, LayerLine};
 use super::{Crew, Outcome, Reporter, EVAL_FILE, LAYER_FILE, LOG_FILE};
 use crate::bail_usage;
+use crate::error::TooShort;
 use crate::files::replace;
 use crate::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use crate::pass::score;
-use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Tokenizer};
+use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Prompt, Tokenizer};
 use crate::rng::{prompt_seed, Purpose};
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Var};
@@ -133,15 +134,10 @@ impl Trainer<'_> {
             for sample in 0..self.spec.watch.eval_samples as u64 {
                 let depth_pct = (sample % 5) as f64 * 25.0;
                 let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities };
+                let seed = prompt_seed(Purpose::Development, 0, sample);
+                let prompt = prompt::needle::build(&spec, seed, self.tokenizer, &haystack);
                 // A short stage may not have room for every setting.
-                let Ok(prompt) = prompt::needle::build(
-                    &spec,
-                    prompt_seed(Purpose::Development, 0, sample),
-                    self.tokenizer,
-                    &haystack,
-                ) else {
-                    break;
-                };
+                let Some(prompt) = if_it_fits(prompt)? else { break };
                 scores.extend(score(&model, &prompt, &[])?.queries);
             }
             let share = |hits: usize| hits as f64 / scores.len() as f64;
@@ -236,5 +232,30 @@ impl Session<'_> {
         // In this order: the last checkpoint says that the run is finished, so its model must be there by then.
         self.run.write_model(&self.vars)?;
         checkpoint::save(&self.run.checkpoints(), &self.optimizer, &self.at)
+    }
+}
+
+/// The prompt; nothing if its context is too short for it.
+fn if_it_fits(prompt: Result<Prompt>) -> Result<Option<Prompt>> {
+    match prompt {
+        Err(error) if error.is::<TooShort>() => Ok(None),
+        prompt => prompt.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_left_out_where_they_do_not_fit_and_for_no_other_error() {
+        let spec = NeedleSpec { ctx_tok: 256, needles: 1, retrieve: 1, depth_pct: 50.0, cities: CitySet::Train };
+        let built = |spec: &NeedleSpec| {
+            if_it_fits(prompt::needle::build(spec, 1, Tokenizer::embedded(), &Haystack::embedded()))
+        };
+        assert!(built(&spec).unwrap().is_some());
+        assert!(built(&NeedleSpec { ctx_tok: 32, ..spec.clone() }).unwrap().is_none());
+        let error = built(&NeedleSpec { retrieve: 2, ..spec }).unwrap_err().to_string();
+        assert!(error.contains('2'), "{error}");
     }
 }
