@@ -3,7 +3,7 @@
 use super::{ModelConfig, Placement};
 use crate::attention::Start;
 use crate::rng::Rng;
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use candle_core::{DType, Device, Tensor};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -62,6 +62,21 @@ impl Weights {
     pub fn take(&mut self, name: &str) -> Result<Tensor> {
         let found = self.tensors.remove(name).with_context(|| format!("{}: tensor {name} is missing", self.origin))?;
         self.placement.put(&found).with_context(|| format!("{}: tensor {name}", self.origin))
+    }
+
+    /// As [`Weights::take`], of a tensor that has this shape.
+    ///
+    /// # Errors
+    /// As there, and if it has another shape.
+    pub fn take_shaped(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let tensor = self.take(name)?;
+        ensure!(
+            tensor.dims() == shape,
+            "{}: tensor {name} has shape {:?}, expected {shape:?}",
+            self.origin,
+            tensor.dims()
+        );
+        Ok(tensor)
     }
 
     /// Names of tensors not taken yet.

@@ -102,14 +102,52 @@ impl AdamW {
     /// Takes over what [`AdamW::state`] gave.
     ///
     /// # Errors
-    /// If a tensor is missing or has another shape.
+    /// If a tensor is missing or has another shape; everything is then as it was.
     pub fn restore(&mut self, mut state: crate::model::Weights, step: u64) -> Result<()> {
-        for (name, slot) in &mut self.slots {
-            slot.var.set(&state.take(name)?)?;
-            slot.first = state.take(&format!("{name}.first"))?.flatten_all()?.to_vec1()?;
-            slot.second = state.take(&format!("{name}.second"))?.flatten_all()?.to_vec1()?;
+        let mut take = |(name, slot): (&String, &Slot)| -> Result<[Tensor; 3]> {
+            let [first, second] = ["first", "second"].map(|moment| format!("{name}.{moment}"));
+            let mut take = |name: &str| state.take_shaped(name, slot.var.dims());
+            Ok([take(name)?, take(&first)?, take(&second)?])
+        };
+        let taken = self.slots.iter().map(&mut take).collect::<Result<Vec<_>>>()?;
+        for (slot, [values, first, second]) in self.slots.values_mut().zip(taken) {
+            slot.var.set(&values)?;
+            slot.first = first.flatten_all()?.to_vec1()?;
+            slot.second = second.flatten_all()?.to_vec1()?;
         }
         self.step = step;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Weights;
+    use candle_core::{DType, Device};
+
+    fn adamw(shape: (usize, usize)) -> AdamW {
+        let var = Var::zeros(shape, DType::F32, &Device::Cpu).unwrap();
+        AdamW::new(&BTreeMap::from([("w".to_owned(), var)]), &OptimizerSpec::default())
+    }
+
+    #[test]
+    fn moments_of_another_shape_are_refused_by_name_and_change_nothing() {
+        let mut ours = adamw((2, 3));
+        ours.update(&vec![vec![1.0; 6]], 0.1).unwrap();
+        let before = numbers(&ours.slots["w"].var).unwrap();
+        for name in ["w", "w.first", "w.second"] {
+            let of = |(other, tensor): (String, Tensor)| match other == name {
+                true => (other, tensor.reshape((3, 2)).unwrap()),
+                false => (other, tensor),
+            };
+            let state = adamw((2, 3)).state().unwrap().into_iter().map(of);
+            let error = ours.restore(Weights::new(state, "state.safetensors"), 9).unwrap_err().to_string();
+            let words = format!("state.safetensors: tensor {name} has shape [3, 2], expected [2, 3]");
+            assert!(error.contains(&words), "{error}");
+            assert_eq!((ours.step, numbers(&ours.slots["w"].var).unwrap()), (1, before.clone()));
+        }
+        ours.restore(Weights::new(adamw((2, 3)).state().unwrap(), "state.safetensors"), 9).unwrap();
+        assert_eq!((ours.step, numbers(&ours.slots["w"].var).unwrap()), (9, vec![0.0; 6]));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::spec::{LossSpec, Stage};
 use crate::prompt::{document, Haystack, Tokenizer, DECLINES};
-use anyhow::Result;
+use anyhow::{ensure, Result};
 
 /// One step's tokens. `targets`, `weights` and `kinds` are flat over (B, T).
 pub struct Batch {
@@ -63,7 +63,16 @@ impl<'a> DataSource<'a> {
     /// # Errors
     /// If the tokenizer does not make one token of a digit.
     pub fn new(tokenizer: &'a Tokenizer, seed: u64) -> Result<Self> {
-        let digit = |d: u32| Ok(tokenizer.encode(&d.to_string())?.ids[0]);
+        let digit = |d: u32| {
+            let ids = tokenizer.encode(&d.to_string())?.ids;
+            ensure!(
+                ids.len() == 1,
+                "{}: the digit {d} is {} tokens; train with a tokenizer that makes one of each",
+                tokenizer.name(),
+                ids.len()
+            );
+            Ok(ids[0])
+        };
         let digits = (0..10).map(digit).collect::<Result<_>>()?;
         Ok(Self { tokenizer, haystack: Haystack::embedded(), digits, seed })
     }
@@ -104,5 +113,33 @@ fn weight(kind: TargetKind, loss: &LossSpec) -> f32 {
         TargetKind::Recall(1) => loss.first_digit as f32,
         TargetKind::Recall(_) => loss.other_digits as f32,
         TargetKind::Declined => loss.declined as f32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompt::TokenizerOptions;
+    use serde_json::{json, Map, Value};
+    use std::path::Path;
+
+    fn refusal(json: &Value) -> String {
+        let tokenizer =
+            Tokenizer::from_parts(Path::new("digits.json"), json, Map::new(), &TokenizerOptions::default()).unwrap();
+        DataSource::new(&tokenizer, 1).err().expect("it is refused").to_string()
+    }
+
+    #[test]
+    fn a_tokenizer_that_makes_several_tokens_of_a_digit_or_none_is_refused_by_name() {
+        assert!(DataSource::new(Tokenizer::embedded(), 1).is_ok());
+        let model = json!({ "type": "BPE", "vocab": { "a": 0, "b": 1 }, "merges": [] });
+        let letters = json!({ "version": "1.0", "added_tokens": [], "model": model });
+        let error = refusal(&letters);
+        assert!(error.contains("digits.json: the digit 0 is 0 tokens"), "{error}");
+        let mut spaced: Value = serde_json::from_str(Tokenizer::embedded().json()).unwrap();
+        spaced["pre_tokenizer"] =
+            json!({ "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": false });
+        let error = refusal(&spaced);
+        assert!(error.contains("digits.json: the digit 0 is 2 tokens"), "{error}");
     }
 }
