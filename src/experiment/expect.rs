@@ -46,21 +46,26 @@ pub struct Outcome {
 }
 
 impl Expectation {
-    /// Whether anything can meet it; `name` is that of the file, for messages.
-    pub(super) fn check(&self, name: &str) -> Result<()> {
+    /// Whether it says one thing, which anything can meet.
+    pub(super) fn check(&self) -> Result<()> {
         let metric = &self.metric;
+        if let (Some(condition), Some(bits)) = (&self.condition, self.bits) {
+            bail_usage!(
+                "the expectation of `{metric}` has both `condition` and `bits`, {condition} and {bits}: leave one of them out"
+            );
+        }
         let (least, most) = match (self.at_least, self.at_most) {
-            (None, None) => bail_usage!("{name}: the expectation of `{metric}` needs at_least or at_most"),
+            (None, None) => bail_usage!("the expectation of `{metric}` needs at_least or at_most"),
             (least, most) => (least.unwrap_or(f64::NEG_INFINITY), most.unwrap_or(f64::INFINITY)),
         };
         if least.is_nan() || most.is_nan() || least > most {
-            bail_usage!("{name}: nothing can be at least {least} and at most {most}, as `{metric}` is expected to be");
+            bail_usage!("nothing can be at least {least} and at most {most}, as `{metric}` is expected to be");
         }
         Ok(())
     }
 
     /// The condition that it is about: the one it names, or that of its bits.
-    pub(super) fn condition_among<'a>(&self, conditions: &'a [Condition], name: &str) -> Result<&'a Condition> {
+    pub(super) fn condition_among<'a>(&self, conditions: &'a [Condition]) -> Result<&'a Condition> {
         let meant = |condition: &&Condition| match (&self.condition, self.bits) {
             (Some(wanted), _) => *condition == wanted,
             (None, Some(bits)) => condition.bits() == Some(bits) && condition.treatments().len() == 1,
@@ -72,7 +77,7 @@ impl Expectation {
         let wanted = self.bits.map_or_else(String::new, |bits| format!("{bits} bits"));
         let wanted = self.condition.as_ref().map_or(wanted, ToString::to_string);
         let names: Vec<String> = conditions.iter().map(ToString::to_string).collect();
-        bail_usage!("{name}: an expectation is about {wanted}, which is not among the conditions: {}", names.join(", "))
+        bail_usage!("an expectation is about {wanted}, which is not among the conditions: {}", names.join(", "))
     }
 
     /// What became of it for a model, under the condition that the frame's column names.

@@ -236,34 +236,42 @@ impl Experiment {
     /// # Errors
     /// Usage errors with the line.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
-        let mut experiment: Self = spec_file::parse(name, text, &REQUIRED)?;
-        if experiment.models.is_empty() {
-            bail_usage!("{name}: `models` names nothing");
-        }
-        experiment.models = models::resolve(&experiment.models)?;
-        experiment.check(name)?;
-        Ok(experiment)
+        let experiment: Self = spec_file::parse(name, text, &REQUIRED)?;
+        experiment.resolved().map_err(|error| Usage(format!("{name}: {error:#}")).into())
     }
 
-    /// What the types cannot say.
-    fn check(&self, name: &str) -> Result<()> {
-        let conditions = self.conditions()?;
-        self.check_measures(name)?;
-        self.check_text(name)?;
-        if self.show == Show::Ablate && (self.text_grid().is_some() || conditions.len() < 2) {
-            bail_usage!("{name}: show = \"ablate\" compares `conditions` on grids of task = \"needle\": name some");
+    /// With the models that are meant, and checked.
+    fn resolved(mut self) -> Result<Self> {
+        if self.models.is_empty() {
+            bail_usage!("`models` names nothing");
         }
-        self.check_task(name)?;
-        self.check_maps().map_err(|error| Usage(format!("{name}: {error:#}")))?;
-        self.check_pooling(name)?;
+        self.models = models::resolve(&self.models)?;
+        self.check()?;
+        Ok(self)
+    }
+
+    /// Whether it can be what is meant, as far as the types cannot say: before models and texts are read.
+    ///
+    /// # Errors
+    /// Usage errors with the field.
+    pub fn check(&self) -> Result<()> {
+        let conditions = self.conditions()?;
+        self.check_measures()?;
+        self.check_text()?;
+        if self.show == Show::Ablate && (self.text_grid().is_some() || conditions.len() < 2) {
+            bail_usage!("show = \"ablate\" compares `conditions` on grids of task = \"needle\": name some");
+        }
+        self.check_task()?;
+        self.check_maps()?;
+        self.check_pooling()?;
         if self.max_new().is_some() && self.text_grid().is_some() {
-            bail_usage!("{name}: plain text asks for nothing: `generate` is for grids of task = \"needle\"");
+            bail_usage!("plain text asks for nothing: `generate` is for grids of task = \"needle\"");
         }
         for expectation in &self.expect {
-            expectation.check(name)?;
-            expectation.condition_among(&conditions, name)?;
+            expectation.check()?;
+            expectation.condition_among(&conditions)?;
             if let Some(model) = expectation.model.as_ref().filter(|model| !self.models.contains(model)) {
-                bail_usage!("{name}: an expectation is about `{model}`, which is not among the models");
+                bail_usage!("an expectation is about `{model}`, which is not among the models");
             }
         }
         Ok(())
@@ -277,31 +285,29 @@ impl Experiment {
     }
 
     /// Whether what is said of a text goes together, and with a grid of it.
-    fn check_text(&self, name: &str) -> Result<()> {
+    fn check_text(&self) -> Result<()> {
         let grid = self.text_grid();
         for (key, given) in [("text", self.text.is_some()), ("ids", self.ids.is_some())] {
             if given && grid.is_none() {
-                bail_usage!("{name}: `{key}` is for grids of task = \"text\"");
+                bail_usage!("`{key}` is for grids of task = \"text\"");
             }
         }
         let shortest = grid.and_then(|grid| grid.ctx_tok.iter().min());
         if let (Some(skip), Some(&shortest)) = (self.skip, shortest) {
             if skip >= shortest {
-                bail_usage!("{name}: `skip` {skip} leaves nothing of windows of {shortest} tokens");
+                bail_usage!("`skip` {skip} leaves nothing of windows of {shortest} tokens");
             }
         }
         if self.text.is_some() && self.ids.is_some() {
-            bail_usage!("{name}: `text` and `ids` are two texts: leave one of them out");
+            bail_usage!("`text` and `ids` are two texts: leave one of them out");
         }
         Ok(())
     }
 
     /// Whether what is pooled is of one kind.
-    fn check_pooling(&self, name: &str) -> Result<()> {
+    fn check_pooling(&self) -> Result<()> {
         if self.show == Show::Nll && self.text_grid().is_none_or(|grid| grid.ctx_tok.len() != 1) {
-            bail_usage!(
-                "{name}: show = \"nll\" pools windows of one length: grids of task = \"text\" with one ctx_tok"
-            );
+            bail_usage!("show = \"nll\" pools windows of one length: grids of task = \"text\" with one ctx_tok");
         }
         let settings = match &self.grid {
             Grid::Text(grid) => grid.ctx_tok.len(),
@@ -310,18 +316,16 @@ impl Experiment {
         };
         let pools = |measure: &MeasureName| matches!(measure, MeasureName::Outliers | MeasureName::Nll);
         if settings > 1 && self.measure_names().iter().any(pools) {
-            bail_usage!(
-                "{name}: the measures outliers and nll pool prompts of one kind: one ctx_tok, and one of settings"
-            );
+            bail_usage!("the measures outliers and nll pool prompts of one kind: one ctx_tok, and one of settings");
         }
         Ok(())
     }
 
     /// Whether what is shown is made of these prompts.
-    fn check_task(&self, name: &str) -> Result<()> {
+    fn check_task(&self) -> Result<()> {
         let is_shots = matches!(self.grid, Grid::Shots(_));
         if is_shots != (self.show == Show::Shots) {
-            bail_usage!("{name}: show = \"shots\" and grids of task = \"shots\" belong together");
+            bail_usage!("show = \"shots\" and grids of task = \"shots\" belong together");
         }
         if let Grid::Shots(grid) = &self.grid {
             grid.check()?;
@@ -329,7 +333,7 @@ impl Experiment {
         if let Grid::Needle(grid) = &self.grid {
             if grid.absent_samples > 0 && self.max_new().is_none() {
                 bail_usage!(
-                    "{name}: `absent_samples`: whether a model makes a number up shows in what it says: add [generate]"
+                    "`absent_samples`: whether a model makes a number up shows in what it says: add [generate]"
                 );
             }
         }
@@ -337,7 +341,7 @@ impl Experiment {
     }
 
     /// Whether what is shown is measured.
-    fn check_measures(&self, name: &str) -> Result<()> {
+    fn check_measures(&self) -> Result<()> {
         let (show, names) = (self.show.name(), self.measure_names());
         let needed: &[MeasureName] = match self.show {
             Show::Outliers => &[MeasureName::Outliers],
@@ -348,10 +352,10 @@ impl Experiment {
         };
         match self.show {
             _ if needed.iter().any(|measure| names.contains(measure)) => Ok(()),
-            Show::Outliers | Show::Nll => bail_usage!("{name}: show = \"{show}\" needs the measure \"{show}\""),
-            Show::Ratio => bail_usage!("{name}: show = \"ratio\" needs the measure \"answer-by-head\""),
-            Show::Heads => bail_usage!("{name}: show = \"heads\" needs the measure \"roles\" or \"answer-by-head\""),
-            _ => bail_usage!("{name}: show = \"{show}\" needs the measure \"answer\" or \"answer-by-head\""),
+            Show::Outliers | Show::Nll => bail_usage!("show = \"{show}\" needs the measure \"{show}\""),
+            Show::Ratio => bail_usage!("show = \"ratio\" needs the measure \"answer-by-head\""),
+            Show::Heads => bail_usage!("show = \"heads\" needs the measure \"roles\" or \"answer-by-head\""),
+            _ => bail_usage!("show = \"{show}\" needs the measure \"answer\" or \"answer-by-head\""),
         }
     }
 
@@ -418,7 +422,7 @@ impl Experiment {
         let mut outcomes = Vec::new();
         let conditions = self.conditions().unwrap_or_default();
         for expectation in &self.expect {
-            let condition = expectation.condition_among(&conditions, "").ok().and_then(Condition::column);
+            let condition = expectation.condition_among(&conditions).ok().and_then(Condition::column);
             let about = |model: &&String| expectation.model.as_ref().is_none_or(|wanted| wanted == *model);
             outcomes.extend(
                 self.models.iter().filter(about).map(|model| expectation.outcome(model, condition.as_deref(), frame)),
@@ -492,6 +496,9 @@ at_least = 0.5
         assert!(refusal("samples = 3", "sample = 3").contains("unknown field `sample`"));
         assert!(refusal("show = \"quantize\"", "show = \"picture\"").starts_with("x.toml, line 3: unknown variant"));
         assert!(refusal("bits = [8, 4]", "bits = [8, 1]").contains("`bits` 1: a logit can have 2 to 16 bits"));
+        assert!(
+            refusal("bits = 8\n", "bits = 8\ncondition = \"quantise(4, head)\"\n").contains("`condition` and `bits`")
+        );
         assert!(refusal("at_least = 0.5\n", "").contains("needs at_least or at_most"));
         assert!(refusal("model = \"diff\"", "model = \"dif\"").contains("`dif`, which is not among the models"));
         assert!(refusal("models = [\"transformer\", \"diff\"]", "models = []").contains("names nothing"));
@@ -501,6 +508,27 @@ at_least = 0.5
             refusal("show = \"quantize\"", "show = \"ratio\"\nmeasures = [\"shape\"]").contains("needs the measure")
         );
         assert!(refusal("seed = 7", "seed = seven").starts_with("x.toml, line "));
+    }
+
+    #[test]
+    fn every_mistake_names_the_file_once() {
+        let twice = "conditions = [\"mask(noise)\", \"mask(noise)\"]\nshow = \"quantize\"";
+        let shots =
+            "[grid]\ntask = \"shots\"\nctx_tok = 512\nshots = []\nwords = 4\nclasses = 2\norders = [\"random\"]\n\
+                     arrangements = 1\nsamples = 1\nseed = 1\n";
+        let shots = format!("show = \"shots\"\nmodels = [\"diff\"]\n{shots}");
+        for error in [
+            refusal("[\"transformer\", \"diff\"]", "[\"diff\", \"diff\"]"),
+            refusal("[\"transformer\", \"diff\"]", "[]"),
+            refusal("bits = [8, 4]", "bits = [8, 8]"),
+            refusal("show = \"quantize\"", twice),
+            refusal("show = \"quantize\"", "show = \"heatmap\""),
+            refusal("metric = \"exact\"\nmodel = \"diff\"", "metric = \"exact\"\nmodel = \"dif\""),
+            refusal("at_least = 0.5\n", ""),
+            Experiment::parse(&shots, "x.toml").unwrap_err().to_string(),
+        ] {
+            assert!(error.starts_with("x.toml: ") && error.matches("x.toml").count() == 1, "{error}");
+        }
     }
 
     #[test]
