@@ -26,9 +26,7 @@ pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
     let shape = Smallest::of(args)?;
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
     let experiment = flags::experiment(Show::Ablate, &args.run, grid, args.prompts.haystack.as_deref(), None)?;
-    let experiment = Experiment { conditions: conditions(args, &shape)?, ..experiment };
-    experiment.conditions()?;
-    Ok(experiment)
+    Ok(Experiment { conditions: conditions(args, &shape)?, ..experiment })
 }
 
 /// What all models have.

@@ -16,9 +16,9 @@ use anyhow::{bail, Context, Result};
 /// Runs a preset, or prints it.
 ///
 /// # Errors
-/// As [`execute`].
+/// Usage errors for what cannot be an experiment; as [`execute`].
 pub(super) fn preset(experiment: Experiment, output: &OutputArgs, part: &PartArgs) -> Result<()> {
-    experiment.check_maps()?;
+    experiment.check()?;
     if part.print_experiment {
         return print_experiment(&experiment);
     }

@@ -38,9 +38,6 @@ pub(super) fn experiment(args: &NllArgs) -> Result<Experiment> {
     };
     let samples = args.samples.unwrap_or(if own { ALL_WINDOWS } else { WINDOWS });
     let grid = Grid::Text(TextGrid { ctx_tok: vec![ctx_tok], samples, stride, seed: args.seed });
-    if let Some(skip) = args.skip.filter(|&skip| skip >= ctx_tok) {
-        bail_usage!("--skip {skip} leaves nothing of windows of {ctx_tok} tokens");
-    }
     Ok(Experiment {
         skip: args.skip,
         text: args.text.clone(),

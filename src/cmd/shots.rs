@@ -26,7 +26,6 @@ pub(super) fn experiment(args: &ShotsArgs) -> Result<Experiment> {
         samples: args.samples,
         seed: args.seed,
     };
-    grid.check()?;
     flags::experiment(Show::Shots, &args.run, Grid::Shots(grid), None, None)
 }
 

@@ -220,7 +220,7 @@ impl Experiment {
     ///
     /// # Errors
     /// Usage errors with the field.
-    pub fn check_maps(&self) -> Result<()> {
+    pub(super) fn check_maps(&self) -> Result<()> {
         for (key, given, show) in
             [("heatmap", self.heatmap.is_some(), "heatmap"), ("explore", self.explore.is_some(), "explore")]
         {
