@@ -88,12 +88,7 @@ impl Store {
             }
             check_key(folder, line, &keys[i].1)?;
         }
-        if !finished.is_empty() {
-            let mut files = Files::open(folder)?;
-            for part in parts_of(0, folder, &finished)? {
-                files.read(&part)?;
-            }
-        }
+        verify(folder, &finished)?;
         let results = folder.join(RESULTS);
         let writer = match finished.last() {
             Some(last) => Writer::resume(results, last.results_end, finished.iter().map(|line| line.rows).sum())?,
@@ -130,7 +125,7 @@ impl Store {
         let mut file = File::open(&path).with_context(damaged)?;
         let mut start = 0;
         for line in &self.finished {
-            let bytes = read_part(&mut file, &(start..line.pooled_end))?;
+            let bytes = read_part(&mut file, &(start..line.pooled_end), || path.clone())?;
             start = line.pooled_end;
             if bytes.is_empty() {
                 continue;
@@ -274,8 +269,9 @@ impl Files {
 
     /// The bytes of a cell in both files, which must be those that were written.
     fn read(&mut self, part: &ShardCell) -> Result<(Vec<u8>, Vec<u8>)> {
-        let results = read_part(&mut self.results, &part.results)?;
-        let pooled = self.pooled.as_mut().map_or(Ok(Vec::new()), |file| read_part(file, &part.pooled))?;
+        let results = read_part(&mut self.results, &part.results, || self.folder.join(RESULTS))?;
+        let pooled = || self.folder.join(POOLED);
+        let pooled = self.pooled.as_mut().map_or(Ok(Vec::new()), |file| read_part(file, &part.pooled, pooled))?;
         ensure!(
             sha256_of(&results, &pooled) == part.line.sha256,
             "{}: what it holds of cell {} is not what was written; begin a new run",
@@ -322,13 +318,17 @@ fn read_journal(folder: &Path) -> Result<(Vec<JournalLine>, u64)> {
 /// If a file cannot be read, or is not what the journal says.
 pub fn cells_on_disk(folder: &Path) -> Result<usize> {
     let (finished, _) = read_journal(folder)?;
-    if !finished.is_empty() {
-        let mut files = Files::open(folder)?;
-        for part in parts_of(0, folder, &finished)? {
-            files.read(&part)?;
-        }
-    }
+    verify(folder, &finished)?;
     Ok(finished.len())
+}
+
+/// Reads the finished cells of a folder: all of them must be what was written.
+fn verify(folder: &Path, finished: &[JournalLine]) -> Result<()> {
+    if finished.is_empty() {
+        return Ok(());
+    }
+    let mut files = Files::open(folder)?;
+    parts_of(0, folder, finished)?.iter().try_for_each(|part| files.read(part).map(drop))
 }
 
 /// Whether `folder` holds a run of `experiment`, and if not, the first line that differs.
@@ -445,11 +445,18 @@ fn header_len(path: &Path) -> Result<u64> {
     Ok(header.len() as u64)
 }
 
-fn read_part(file: &mut File, part: &Range<u64>) -> Result<Vec<u8>> {
-    ensure!(part.end >= part.start, "cells.csv is damaged: a cell ends before it begins");
+/// The bytes of a cell in a file of a run, which is at `path`.
+fn read_part(file: &mut File, part: &Range<u64>, path: impl Fn() -> PathBuf) -> Result<Vec<u8>> {
+    ensure!(
+        part.end >= part.start,
+        "{}: damaged, a cell ends before it begins in {}; begin a new run",
+        path().with_file_name(CELLS).display(),
+        path().display()
+    );
     let mut bytes = vec![0; (part.end - part.start) as usize];
-    file.seek(SeekFrom::Start(part.start))?;
-    file.read_exact(&mut bytes).context("a shard is shorter than its cells.csv says")?;
+    let short = || format!("{}: shorter than {CELLS} beside it says; begin a new run", path().display());
+    file.seek(SeekFrom::Start(part.start)).with_context(short)?;
+    file.read_exact(&mut bytes).with_context(short)?;
     Ok(bytes)
 }
 
@@ -486,6 +493,27 @@ mod tests {
     fn lines_about_what_never_reached_the_disk_do_not_count() {
         let whole = format!("{}\n{}", HEADER.join(","), LINE.replace("200", "201"));
         assert_eq!(journal(&whole).unwrap().0.len(), 1);
+    }
+
+    #[test]
+    fn a_damaged_folder_is_named_with_what_to_do() {
+        let refusal = |cells: &str| {
+            let folder = folder(format!("{}\n{cells}", HEADER.join(",")).as_bytes());
+            fs::write(folder.path().join(RESULTS), format!("header\n{}", "x".repeat(193))).unwrap();
+            let error = format!("{:#}", cells_on_disk(folder.path()).unwrap_err());
+            assert!(
+                error.contains(&folder.path().display().to_string()) && error.contains("begin a new run"),
+                "{error}"
+            );
+            error
+        };
+        let ends_before = refusal("0,aa,bb,3,1,0,cc\n");
+        assert!(ends_before.contains("cells.csv: damaged, a cell ends before it begins in "), "{ends_before}");
+        assert!(refusal(LINE).contains("is not what was written"));
+        let folder = folder(b"");
+        let mut file = File::open(folder.path().join(RESULTS)).unwrap();
+        let short = read_part(&mut file, &(0..201), || "run/results.csv".into()).unwrap_err().to_string();
+        assert_eq!(short, "run/results.csv: shorter than cells.csv beside it says; begin a new run");
     }
 
     proptest! {
