@@ -113,8 +113,8 @@ impl Session {
     }
 }
 
-/// What every figure says of how it was made.
-pub(super) fn recipe(seed: u64, pooling: &str) -> Vec<(String, String)> {
+/// What every figure says of how it was made; `seed` may be several.
+pub(super) fn recipe(seed: impl std::fmt::Display, pooling: &str) -> Vec<(String, String)> {
     vec![
         ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
         ("command".to_owned(), crate::terminal::arguments().join(" ")),

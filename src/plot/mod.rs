@@ -6,7 +6,8 @@
 //! * [`head_grid`]: one number for each layer and head;
 //! * [`quality`]: metrics by the precision of attention logits (the paper's Figure 8);
 //! * [`ccdf`]: how large and how rare outliers are;
-//! * [`curves`]: training curves, and NLL by position (the paper's Figure 4).
+//! * [`curves`]: training curves, and NLL by position (the paper's Figure 4);
+//! * [`forest`]: paired differences with their intervals.
 //!
 //! Each makes a [`Figure`], drawn once as SVG for a [`Page`], to be saved with its recipe: what was run to get it, in text
 //! chunks of the PNG ([`read_recipe`]), the metadata of the SVG or the subject of the PDF. A figure depends on its data

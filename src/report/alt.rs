@@ -74,7 +74,11 @@ const SHOWN: [Shown; 10] = [
         what: "Mean negative log-likelihood by position in the text, in nats",
         numbers: &[all("nll", &["nll_nats"]), all("nll-positions", &["nll_nats"])],
     },
-    Shown { file: "curves", what: "Loss by training step", numbers: &[] },
+    Shown {
+        file: "shots",
+        what: "Accuracy by number of examples, for each of their orders, and the best arrangement less the worst",
+        numbers: &[all("shots", &["exact", "best_less_worst"])],
+    },
     Shown {
         file: "conditions",
         what: "What each treatment costs: differences to the untreated passes with their intervals",
@@ -217,8 +221,19 @@ mod tests {
     }
 
     #[test]
+    fn every_command_that_draws_has_words_for_its_figures() {
+        let names =
+            ["accuracy", "allocation", "heads", "heatmap", "bits", "ccdf", "nll", "shots", "heads-out", "conditions"];
+        for name in names {
+            let alt = figure(&format!("{name}.png")).alt(&[], &[]);
+            assert!(!alt.starts_with("Figure"), "{name}: {alt}");
+        }
+    }
+
+    #[test]
     fn a_figure_without_tables_says_what_it_is() {
-        assert_eq!(figure("curves.png").alt(&[], &[]), "Loss by training step.");
+        let nll = "Mean negative log-likelihood by position in the text, in nats.";
+        assert_eq!(figure("nll.png").alt(&[], &[]), nll);
         assert_eq!(figure("other.png").alt(&["a", "b"], &[]), "Figure, for a and b.");
     }
 }

@@ -173,7 +173,10 @@ fn what_runs_came_to_is_summed_up_without_training_from_logs_or_from_their_cours
     assert!(printed.contains("context RMS") && printed.contains("Fewer than three seeds"), "{printed}");
     let course = std::fs::read_to_string(out.join("course.csv")).unwrap();
     assert_eq!(course.lines().count(), 1 + 3 * 5, "a line for each line of the three logs");
-    assert!(out.join("curves.png").is_file() && out.join("summary.csv").is_file());
+    let recipe = difftool::plot::read_recipe(&out.join("curves.png")).unwrap();
+    let keywords: Vec<&str> = recipe.iter().map(|(keyword, _)| keyword.as_str()).collect();
+    assert_eq!(keywords, ["Software", "command", "seed", "pooling"], "as of every other figure");
+    assert!(out.join("summary.csv").is_file());
     // Of what is left when the models are gone, the same comes out.
     ["transformer", "gated-diff"].iter().for_each(|variant| std::fs::remove_dir_all(out.join(variant)).unwrap());
     assert_eq!(summary(), printed);

@@ -37,11 +37,11 @@ pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &Fi
     ];
     let panels: Vec<CurvePanel> = panels.into_iter().filter(|panel| !panel.curves.is_empty()).collect();
     let stages: Vec<String> = spec.stages.iter().map(|stage| stage.ctx_tok.to_string()).collect();
-    let seeds = seeds_in_words(spec, course);
-    let subtitle = format!("contexts of {} tokens in turn · {seeds}", stages.join(", "));
+    let seeds = seeds(spec, course);
+    let subtitle = format!("contexts of {} tokens in turn · {}", stages.join(", "), in_words(&seeds));
     let heading = Heading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
     let figure = plot::curves(&panels, &heading, "tokens", false)?;
-    let recipe = [("command".to_owned(), crate::terminal::arguments().join(" ")), ("seed".to_owned(), seeds)];
+    let recipe = crate::cmd::session::recipe(seeds.join(", "), "of several seeds mean and range");
     for path in figures.files("curves").iter().map(|file| out.join(file)) {
         if path.exists() {
             std::fs::remove_file(&path).with_context(|| format!("cannot replace {}", path.display()))?;
@@ -51,10 +51,15 @@ pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &Fi
     Ok(())
 }
 
-/// The seeds of which a run has begun: `seeds 1, 2: mean and range`.
-fn seeds_in_words(spec: &TrainSpec, course: &Course) -> String {
+/// The seeds of which a run has begun.
+fn seeds(spec: &TrainSpec, course: &Course) -> Vec<String> {
     let begun = spec.seeds().iter().filter(|seed| course.lines().any(|line| line.seed == **seed));
-    match begun.map(u64::to_string).collect::<Vec<_>>().as_slice() {
+    begun.map(u64::to_string).collect()
+}
+
+/// `seeds 1, 2: mean and range`.
+fn in_words(seeds: &[String]) -> String {
+    match seeds {
         [seed] => format!("seed {seed}"),
         seeds => format!("seeds {}: mean and range", seeds.join(", ")),
     }
