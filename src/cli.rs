@@ -266,8 +266,8 @@ pub struct ShowPromptArgs {
 /// `difftool inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A built-in model (transformer, diff, diff-v2), a Hugging Face folder, or hf:org/name with the feature hub
-    #[arg(value_name = "NAME|DIR")]
+    /// The model.
+    #[arg(value_name = "NAME|DIR", help = shared::model_help())]
     pub model: String,
     /// Prompt length that memory is estimated for, in tokens [default: 4k, or what the model can take if that is less]
     #[arg(long, value_name = "TOKENS")]

@@ -41,7 +41,7 @@ const BUILT_IN: [BuiltIn; 4] =
     [built_in!("transformer"), built_in!("diff"), built_in!("diff-no-norm"), built_in!("diff-v2")];
 
 /// What is measured where no model is named: the standard one, DIFF V1 as published, and what its norm does to it.
-const BY_DEFAULT: [&str; 3] = ["transformer", "diff", "diff-no-norm"];
+pub const BY_DEFAULT: [&str; 3] = ["transformer", "diff", "diff-no-norm"];
 
 /// Names of the built-in models.
 pub fn built_in_names() -> Vec<&'static str> {

@@ -1,5 +1,6 @@
 //! The flags of the commands that measure.
 
+use super::shared::models_help;
 use super::{OnePromptArgs, OutputArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
 use crate::experiment::MapKind;
 use crate::measure::{TokenSpan, AR_MAX_COUNT};
@@ -314,10 +315,8 @@ pub struct NllArgs {
     /// Base seed of the prose: the same one makes the same windows on every machine
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// A built-in model (transformer, diff, diff-no-norm, diff-v2), `all` of them, a Hugging Face folder, or hf:org/name
-    /// with the feature hub; may be repeated
-    /// [default: transformer, diff and diff-no-norm]
-    #[arg(long, value_name = "NAME|DIR")]
+    /// The models.
+    #[arg(long, value_name = "NAME|DIR", help = models_help())]
     pub model: Vec<String>,
     /// How folders are read.
     #[command(flatten)]

@@ -5,7 +5,7 @@ use crate::attention::Selection;
 use crate::device::{DeviceName, Precision};
 use crate::experiment::Shard;
 use crate::model::Layout;
-use crate::models::Residence;
+use crate::models::{self, Residence};
 use crate::plot::Page;
 use crate::prompt::BosChoice;
 use clap::{Args, ValueEnum};
@@ -70,14 +70,27 @@ pub struct OnePromptArgs {
     pub print_experiment: bool,
 }
 
+/// What one model may be.
+pub(super) fn model_help() -> String {
+    let built_in = models::built_in_names().join(", ");
+    format!("A built-in model ({built_in}), a Hugging Face folder, or hf:org/name with the feature hub")
+}
+
+/// What the models of a command may be.
+pub(super) fn models_help() -> String {
+    let (built_in, default) = (models::built_in_names().join(", "), models::BY_DEFAULT.join(", "));
+    format!(
+        "A built-in model ({built_in}), `all` of them, a Hugging Face folder, or hf:org/name with the feature hub; may be \
+         repeated [default: {default}]"
+    )
+}
+
 /// Which models, what of them, and where the results go.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Models")]
 pub struct RunArgs {
-    /// A built-in model (transformer, diff, diff-no-norm, diff-v2), `all` of them, a Hugging Face folder, or hf:org/name
-    /// with the feature hub; may be repeated
-    /// [default: transformer, diff and diff-no-norm]
-    #[arg(long, value_name = "NAME|DIR")]
+    /// The models.
+    #[arg(long, value_name = "NAME|DIR", help = models_help())]
     pub model: Vec<String>,
     /// How folders are read.
     #[command(flatten)]

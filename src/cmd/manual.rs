@@ -107,5 +107,10 @@ mod tests {
         assert!(help("needle", "samples").ends_with("[default: 6]"), "{}", help("needle", "samples"));
         assert!(help("ablate", "ctx").contains("[default: 1k,") && help("ratio", "ctx").contains("[default: 4k,"));
         assert!(help("quantize", "needles").ends_with("[default: 2]"));
+        let built_in = crate::models::built_in_names().join(", ");
+        for command in ["inspect", "needle", "nll"] {
+            let help = help(command, "model");
+            assert!(help.starts_with(&format!("A built-in model ({built_in})")), "{command}: {help}");
+        }
     }
 }
