@@ -289,7 +289,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn shares_sum_to_1_and_do_not_know_which_map_is_subtracted_from_which(lambda in 0.7..1.4_f64, seed: u64) {
+    fn shares_sum_to_1_and_do_not_know_which_map_is_subtracted_from_which(
+        // Not next to 1: there the two maps cancel what all values share, and what is left is made of rounding.
+        lambda in prop_oneof![0.7..0.98_f64, 1.02..1.4_f64],
+        seed: u64
+    ) {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         with_lambda(folders[0].path(), lambda);
         exchange_maps(folders[1].path(), lambda);
