@@ -7,44 +7,35 @@
 #[derive(Debug)]
 pub struct Usage(pub String);
 
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
 /// A prompt that a context has no room for: a mistake in the request, as [`Usage`] is, but for those who can leave it out.
 #[derive(Debug)]
 pub struct TooShort(pub String);
-
-impl std::fmt::Display for TooShort {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for TooShort {}
-
-/// Returns early with a [`Usage`] error, formatted like `anyhow::bail!`.
-#[macro_export]
-macro_rules! bail_usage {
-    ($($arg:tt)*) => { return Err(anyhow::Error::new($crate::error::Usage(format!($($arg)*)))) };
-}
 
 /// Everything worked, but the results are not what they have to be, by what was expected of them. The process exits
 /// with 3.
 #[derive(Debug)]
 pub struct Unmet(pub String);
 
-impl std::fmt::Display for Unmet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
+/// Errors that are nothing but their message.
+macro_rules! messages {
+    ($($error:ident)*) => {$(
+        impl std::fmt::Display for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl std::error::Error for $error {}
+    )*};
 }
 
-impl std::error::Error for Unmet {}
+messages!(Usage TooShort Unmet);
+
+/// Returns early with a [`Usage`] error, formatted like `anyhow::bail!`.
+#[macro_export]
+macro_rules! bail_usage {
+    ($($arg:tt)*) => { return Err(anyhow::Error::new($crate::error::Usage(format!($($arg)*)))) };
+}
 
 /// The process's exit code for an error: 2 for [`Usage`] or [`TooShort`] anywhere in the chain, 3 for [`Unmet`], 1 otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {

@@ -9,7 +9,7 @@ use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::memory::{available_bytes, check_fits, gib};
 use crate::model::{Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Transformer, TENSOR_FILE};
-use crate::names::SEED_FOLDERS;
+use crate::names::Replicates;
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
 use crate::spec_file::is_default;
@@ -160,13 +160,12 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
     if BUILT_IN.iter().any(|model| model.name == name) || Path::new(name).join("config.json").exists() {
         return None;
     }
+    let (recipe, folders) = (name.trim_end_matches('/'), Replicates::default());
     let mut seeds: Vec<(u64, String)> = Vec::new();
     for entry in Path::new(name).read_dir().ok()?.filter_map(Result::ok) {
-        let folder = entry.file_name().into_string().unwrap_or_default();
-        let seed = folder.strip_prefix(SEED_FOLDERS.trim_matches(['/', '*'])).and_then(|seed| seed.parse().ok());
-        if let Some(seed) = seed.filter(|_| entry.path().join("config.json").exists()) {
-            seeds.push((seed, format!("{}/{folder}", name.trim_end_matches('/'))));
-        }
+        let name = format!("{recipe}/{}", entry.file_name().into_string().unwrap_or_default());
+        let seed = folders.split(&name).filter(|(of, _)| of == recipe && entry.path().join("config.json").exists());
+        seeds.extend(seed.map(|(_, seed)| (seed, name)));
     }
     seeds.sort();
     (!seeds.is_empty()).then(|| seeds.into_iter().map(|(_, name)| name).collect())

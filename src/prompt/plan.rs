@@ -13,7 +13,7 @@ use crate::rng::Rng;
 pub(super) const VALUES: (usize, usize) = (10_000, 99_999);
 
 /// Digits of a value: no tokenizer makes more tokens of it.
-pub const VALUE_DIGITS: usize = 5;
+pub const VALUE_DIGITS: usize = VALUES.1.ilog10() as usize + 1;
 
 /// A sentence of filler and its tokens.
 pub(super) struct Sentence {

@@ -12,6 +12,7 @@ mod roles;
 mod sheet;
 mod shots;
 mod spoken;
+mod strongest;
 mod text;
 
 pub(crate) use ablate::{Delta, Effect, Effects, Knockout};

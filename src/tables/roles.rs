@@ -1,7 +1,7 @@
 //! What each head is for: the strongest heads of each role, and what sinks give back.
 
-use super::heads::{listed, strongest, Strong};
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
+use super::strongest::{listed, strongest, Strong};
 use crate::frame::Frame;
 use crate::stats::mean;
 use crate::table::{percent, short};
