@@ -1,14 +1,17 @@
-//! One drawing, three formats: the SVG is the drawing, resvg makes pixels of it and svg2pdf a page.
+//! One drawing, three formats: the SVG is the drawing, resvg makes pixels of it and svg2pdf a page. Bitmaps are put on the paper
+//! before the strokes in each: pixels need no decoder that way.
 //!
 //! Text stays text in SVG and PDF. All three take its glyphs from the embedded font: the PDF has a subset of it, the SVG the
 //! whole of it (it is small) for browsers; an editor that does not read embedded fonts takes the family by name.
 
+use super::colour::PAPER;
 use super::figure::{Figure, FINE};
 use super::font::{self, Weight};
 use super::{pdf, png};
 use anyhow::{bail, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
+use plotters::style::RGBColor;
 use resvg::tiny_skia::{Color, Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 use std::fmt::Write as _;
@@ -39,12 +42,12 @@ fn save(figure: &Figure, path: &Path, recipe: &[(String, String)]) -> Result<()>
             let (pixels, size) = rasterised(figure)?;
             png::encode(size, &pixels, Some(figure.page.mm(figure.width)), recipe)?
         }
-        Some("svg") => document(figure, recipe).into_bytes(),
+        Some("svg") => document(figure, recipe, &ground(figure)).into_bytes(),
         Some("pdf") => {
             let points = |mm: f64| (mm / MM_PER_INCH * POINTS_PER_INCH) as f32;
             let width_mm = figure.page.mm(figure.width);
             let size = (points(width_mm), points(width_mm * figure.height / figure.width));
-            pdf::page(&tree(figure)?, size, &figure.title, recipe)?
+            pdf::page(figure, &tree(figure)?, size, recipe)?
         }
         _ => bail!("{}: figures are PNG, SVG or PDF files", path.display()),
     };
@@ -52,9 +55,18 @@ fn save(figure: &Figure, path: &Path, recipe: &[(String, String)]) -> Result<()>
     File::create_new(path).and_then(|mut file| file.write_all(&bytes)).with_context(cannot)
 }
 
-/// The SVG file.
-fn document(figure: &Figure, recipe: &[(String, String)]) -> String {
-    let Figure { title, width, height, page, elements } = figure;
+/// What lies below the strokes, as SVG elements: the paper and the bitmaps.
+fn ground(figure: &Figure) -> String {
+    let (across, down) = (figure.width * FINE, figure.height * FINE);
+    let RGBColor(r, g, b) = PAPER;
+    let paper =
+        format!("<rect width=\"{across}\" height=\"{down}\" fill=\"#{r:02X}{g:02X}{b:02X}\" stroke=\"none\"/>\n");
+    figure.bitmaps.iter().fold(paper, |svg, bitmap| svg + &bitmap.element())
+}
+
+/// An SVG of the strokes, with elements of `ground` below them.
+fn document(figure: &Figure, recipe: &[(String, String)], ground: &str) -> String {
+    let Figure { title, width, height, page, elements, .. } = figure;
     let (width_mm, (across, down)) = (page.mm(*width), (width * FINE, height * FINE));
     let height_mm = width_mm * height / width;
     let mut svg = format!(
@@ -75,7 +87,11 @@ fn document(figure: &Figure, recipe: &[(String, String)]) -> String {
         )
         .expect("memory does not fail");
     }
-    svg + "</style>\n<g stroke-linecap=\"round\" stroke-linejoin=\"round\">\n" + elements + "</g>\n</svg>\n"
+    svg + "</style>\n"
+        + ground
+        + "<g stroke-linecap=\"round\" stroke-linejoin=\"round\">\n"
+        + elements
+        + "</g>\n</svg>\n"
 }
 
 /// Text for XML, without the characters that XML cannot hold.
@@ -94,10 +110,10 @@ fn escaped(text: &str) -> String {
     safe
 }
 
-/// The drawing as resvg and svg2pdf read it.
+/// The strokes as resvg and svg2pdf read them.
 fn tree(figure: &Figure) -> Result<Tree> {
     let options = Options { dpi: CSS_DPI as f32, fontdb: font::DATABASE.clone(), ..Options::default() };
-    Tree::from_str(&document(figure, &[]), &options).context("the figure is no SVG: this is a bug")
+    Tree::from_str(&document(figure, &[], ""), &options).context("the figure is no SVG: this is a bug")
 }
 
 /// 8-bit RGB pixels, row by row, and their number across and down.
@@ -106,10 +122,13 @@ pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
     let across = figure.page.pixels(figure.width);
     let down = (f64::from(across) * figure.height / figure.width).round() as u32;
     let mut pixels = Pixmap::new(across, down).context("a figure without pixels")?;
-    let scale = |pixels: u32, length: f32| pixels as f32 / length;
-    let transform = Transform::from_scale(scale(across, tree.size().width()), scale(down, tree.size().height()));
-    pixels.fill(Color::WHITE);
-    resvg::render(&tree, transform, &mut pixels.as_mut());
+    let RGBColor(r, g, b) = PAPER;
+    pixels.fill(Color::from_rgba8(r, g, b, u8::MAX));
+    let scale = |width: f64, height: f64| (across as f32 / width as f32, down as f32 / height as f32);
+    let of_svg = scale(figure.width * FINE, figure.height * FINE);
+    figure.bitmaps.iter().try_for_each(|bitmap| bitmap.draw(&mut pixels, of_svg))?;
+    let (x, y) = scale(tree.size().width().into(), tree.size().height().into());
+    resvg::render(&tree, Transform::from_scale(x, y), &mut pixels.as_mut());
     let rgb = pixels.data().chunks_exact(4).flat_map(|rgba| [rgba[0], rgba[1], rgba[2]]).collect();
     Ok((rgb, (across, down)))
 }
@@ -120,14 +139,13 @@ mod tests {
     use super::super::page::Page;
     use super::super::text::{Anchor, Type};
     use super::*;
-    use plotters::style::RGBColor;
 
     fn figure() -> Figure {
         let page = Page { width_mm: Some(50.8), font_pt: None };
         let heading = Heading { title: "a < b & λ\u{7}", subtitle: "", page };
         let (mut figure, top) = Figure::headed(&heading, 100.0, 100.0).unwrap();
         figure.text((50.0, top), "a < b & λ\u{7}", Type::new(20.0, Anchor::Hanging).bold());
-        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), &[RGBColor(9, 9, 9); 2]);
+        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), vec![RGBColor(9, 9, 9); 2]);
         figure
     }
 

@@ -1,12 +1,12 @@
 //! A figure: vectors on a sheet, and the few strokes that ours are made of.
 //!
 //! Coordinates are units with fractions, x to the right and y down. What is drawn goes through plotters' SVG backend, whose
-//! coordinates are whole numbers: tenths of ours. Later strokes lie above earlier ones.
+//! coordinates are whole numbers: tenths of ours. Later strokes lie above earlier ones, and all of them above bitmaps.
 
+use super::bitmap::Bitmap;
 use super::colour::PAPER;
 use super::font::{Weight, FAMILY};
 use super::page::Page;
-use super::png;
 use super::text::{Anchor, Type, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TITLE};
 use anyhow::{ensure, Result};
 use plotters::backend::{DrawingBackend, SVGBackend};
@@ -27,7 +27,8 @@ pub struct Figure {
     pub(super) width: f64,
     pub(super) height: f64,
     pub(super) page: Page,
-    /// SVG elements, in the order they were drawn.
+    pub(super) bitmaps: Vec<Bitmap>,
+    /// SVG elements of the strokes, in the order they were drawn.
     pub(super) elements: String,
 }
 
@@ -77,9 +78,7 @@ impl Figure {
     /// A white sheet.
     pub(super) fn new(width: f64, height: f64, page: &Page) -> Self {
         let (width, height) = (width.round(), height.round());
-        let mut figure = Self { title: String::new(), width, height, page: *page, elements: String::new() };
-        figure.fill(Area { x: 0.0, y: 0.0, width, height }, PAPER);
-        figure
+        Self { title: String::new(), width, height, page: *page, bitmaps: Vec::new(), elements: String::new() }
     }
 
     /// A white sheet with the title of the figure and lines in grey that say on what it was measured. Also where the
@@ -188,17 +187,9 @@ impl Figure {
         }
     }
 
-    /// A matrix of colours, row by row, as an embedded bitmap that fills the area without being smoothed.
-    pub(super) fn bitmap(&mut self, area: Area, (rows, columns): (usize, usize), colours: &[RGBColor]) {
-        let Area { x, y, width, height } = area;
-        // Whole pixels for each number, for viewers that smooth nevertheless.
-        let times = |length: f64, n: usize| (length / n as f64).floor().max(1.0) as usize;
-        let image = png::data_uri((times(width, columns), times(height, rows)), (rows, columns), colours);
-        let [x, y, width, height] = [x, y, width, height].map(|length| (length * FINE).round());
-        self.elements += &format!(
-            "<image x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\" \
-             style=\"image-rendering:pixelated\" xlink:href=\"{image}\"/>\n"
-        );
+    /// A matrix of colours, row by row, that fills the area without being smoothed.
+    pub(super) fn bitmap(&mut self, area: Area, shape: (usize, usize), colours: Vec<RGBColor>) {
+        self.bitmaps.push(Bitmap::new(area, shape, colours));
     }
 
     /// One line of text at a place.
@@ -283,7 +274,7 @@ mod tests {
     #[test]
     fn a_bitmap_keeps_its_colours_and_their_borders() {
         let mut figure = sheet(6.0, 4.0);
-        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), &[RED, BLACK]);
+        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), vec![RED, BLACK]);
         let (white, red, black) = ([255; 3], [255, 0, 0], [0; 3]);
         assert_eq!(pixels(&figure)[6..12], [white, red, red, black, black, white]);
         assert_eq!(pixels(&figure)[18..24], [white; 6]);

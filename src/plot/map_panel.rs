@@ -192,8 +192,7 @@ pub(super) fn draw(
 /// The bins of a map.
 pub(super) fn draw_bins(figure: &mut Figure, bins: &Bins, area: Area, shades: &Shades) {
     let colour = |&value: &f32| if value.is_finite() { shades.colour(value.into()) } else { MASKED };
-    let colours: Vec<RGBColor> = bins.values.iter().map(colour).collect();
-    figure.bitmap(area, (bins.rows, bins.columns), &colours);
+    figure.bitmap(area, (bins.rows, bins.columns), bins.values.iter().map(colour).collect());
 }
 
 fn draw_queries(figure: &mut Figure, queries: &Tokens, map: Area) {

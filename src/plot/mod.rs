@@ -16,6 +16,7 @@
 mod accuracy;
 mod allocation;
 mod axis;
+mod bitmap;
 mod ccdf;
 mod colour;
 mod colourbar;

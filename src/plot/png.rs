@@ -1,9 +1,6 @@
 //! PNG files that carry their recipe.
 
 use anyhow::{ensure, Context, Result};
-use base64::engine::general_purpose::STANDARD;
-use base64::Engine as _;
-use plotters::style::RGBColor;
 use png::text_metadata::ITXtChunk;
 use std::io::Cursor;
 use std::path::Path;
@@ -34,23 +31,6 @@ pub(super) fn encode(
     writer.write_image_data(pixels)?;
     writer.finish()?;
     Ok(file)
-}
-
-/// A PNG of colours, row by row, each `across` × `down` pixels large, as a `data:` address.
-pub(super) fn data_uri(
-    (across, down): (usize, usize),
-    (rows, columns): (usize, usize),
-    colours: &[RGBColor],
-) -> String {
-    let mut pixels = Vec::with_capacity(3 * rows * down * columns * across);
-    for row in colours.chunks_exact(columns) {
-        let line: Vec<u8> =
-            row.iter().flat_map(|&RGBColor(r, g, b)| std::iter::repeat_n([r, g, b], across)).flatten().collect();
-        (0..down).for_each(|_| pixels.extend_from_slice(&line));
-    }
-    let size = ((columns * across) as u32, (rows * down) as u32);
-    let file = encode(size, &pixels, None, &[]).expect("memory does not fail");
-    format!("data:image/png;base64,{}", STANDARD.encode(file))
 }
 
 /// A figure of ours that was saved as PNG.
