@@ -11,6 +11,10 @@ use std::ops::Range;
 /// Columns of a panel: two AVX-512 registers.
 pub const PANEL: usize = 32;
 
+/// Rows of a panel between two looks at whether there are more: an Intel Xeon (Granite Rapids) multiplies a tenth faster than
+/// one by one.
+const AT_ONCE: usize = 4;
+
 /// One row of a panel. Aligned, so that no register is loaded from two cache lines.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -94,9 +98,11 @@ fn multiply_rows<S: Simd, const M: usize>(
     (dst_stride, a_stride): (usize, usize),
     panel: &[Line],
 ) -> usize {
-    let mut rows: [&[f32]; M] = [&[]; M];
+    let (lines, last_lines) = panel.as_chunks::<AT_ONCE>();
+    let mut rows: [&[[f32; AT_ONCE]]; M] = [&[]; M];
+    let mut last: [&[f32]; M] = [&[]; M];
     for i in 0..M {
-        rows[i] = &a[i * a_stride..][..panel.len()];
+        (rows[i], last[i]) = a[i * a_stride..][..panel.len()].as_chunks();
     }
     for at in (0..PANEL / S::F32_LANES).step_by(2) {
         let mut sums = [[simd.splat_f32s(0.0); 2]; M];
@@ -106,12 +112,18 @@ fn multiply_rows<S: Simd, const M: usize>(
                 sums[i] = [dst[at], dst[at + 1]];
             }
         }
-        for k in 0..panel.len() {
-            let line = S::as_simd_f32s(&panel[k].0).0;
-            let (left, right) = (line[at], line[at + 1]);
+        for k in 0..lines.len() {
+            for (step, line) in lines[k].iter().enumerate() {
+                let line = S::as_simd_f32s(&line.0).0;
+                for i in 0..M {
+                    sums[i] = add_product(simd, sums[i], rows[i][k][step], line[at], line[at + 1]);
+                }
+            }
+        }
+        for k in 0..last_lines.len() {
+            let line = S::as_simd_f32s(&last_lines[k].0).0;
             for i in 0..M {
-                let x = simd.splat_f32s(rows[i][k]);
-                sums[i] = [simd.mul_add_e_f32s(x, left, sums[i][0]), simd.mul_add_e_f32s(x, right, sums[i][1])];
+                sums[i] = add_product(simd, sums[i], last[i][k], line[at], line[at + 1]);
             }
         }
         for i in 0..M {
@@ -120,6 +132,13 @@ fn multiply_rows<S: Simd, const M: usize>(
         }
     }
     M
+}
+
+/// sums + x * [left, right].
+#[inline(always)]
+fn add_product<S: Simd>(simd: S, sums: [S::f32s; 2], x: f32, left: S::f32s, right: S::f32s) -> [S::f32s; 2] {
+    let x = simd.splat_f32s(x);
+    [simd.mul_add_e_f32s(x, left, sums[0]), simd.mul_add_e_f32s(x, right, sums[1])]
 }
 
 /// `dst += panel @ x`: a number for each row of the panel. As many lanes whatever the processor, so that sums have one order.
