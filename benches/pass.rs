@@ -275,6 +275,7 @@ fn prompt(ctx_tok: usize) -> Result<Prompt> {
 
 /// The child's part: one pass for every line of stdin.
 fn serve(folder: &Path, ctx_tok: usize) -> Result<()> {
+    difftool::memory::keep_freed(); // as the program does
     let config = ModelConfig::read(&folder.join("config.json"))?;
     let model = Transformer::load(&config, Checkpoint::open(folder)?.load(&config)?)?;
     let prompt = prompt(ctx_tok)?;
@@ -296,6 +297,7 @@ fn serve(folder: &Path, ctx_tok: usize) -> Result<()> {
 
 /// The child's part: one pass taken apart for every line of stdin.
 fn serve_parts(folder: &Path, ctx_tok: usize) -> Result<()> {
+    difftool::memory::keep_freed();
     let config = ModelConfig::read(&folder.join("config.json"))?;
     let load = || Checkpoint::open(folder)?.load(&config);
     let model = Transformer::load(&config, load()?)?;
