@@ -11,7 +11,7 @@
 
 use super::pass::{Pass, KEYS};
 use super::{Removal, Row};
-use crate::ops::simd::{copy_scaled, softmax_block};
+use crate::ops::simd::{copy_scaled, exp, softmax_block};
 use std::ops::Range;
 
 /// Queries per tile. More would not be faster, and two maps keep J x TILE x T exponentials.
@@ -26,8 +26,6 @@ pub(super) struct Tile {
     queries: Range<usize>,
     blocks: Range<usize>,
     maps: Vec<Map>,
-    /// Scaled queries of a map: (queries, d).
-    q: Vec<f32>,
     /// What each query sees of a block.
     visible: Vec<Range<usize>>,
     /// Weighed values: (queries, padded width).
@@ -39,6 +37,9 @@ pub(super) struct Tile {
 /// One softmax map of a tile.
 #[derive(Default)]
 struct Map {
+    /// Scaled queries: (queries, d), and what they are quantised by, if each has a step of its own.
+    q: Vec<f32>,
+    row_steps: Vec<f32>,
     /// exp(logit - largest so far), block after block: each (queries, KEYS), row-major; of an unwatched tile of one map
     /// the last block alone.
     weights: Vec<f32>,
@@ -47,24 +48,35 @@ struct Map {
     /// The largest logit of each row so far, and the sum of exponentials relative to it.
     largest: Vec<f32>,
     sums: Vec<f32>,
-    /// `largest` as it was when each block was exponentiated: (blocks, queries).
-    largest_then: Vec<f32>,
+    /// What exponentials of earlier blocks must be multiplied by since the last one.
+    grown: Vec<f32>,
+    /// `largest` as it was when each block was exponentiated, in the end what makes its exponentials probabilities:
+    /// (blocks, queries).
+    factors: Vec<f32>,
     /// Room for one row, and for its logits.
     row: Vec<f32>,
     logit_row: Vec<f32>,
 }
 
 impl Map {
-    /// Begins rows of nothing, or of a sink: then exp(sink - sink) is all that has been summed up.
-    fn start(&mut self, queries: usize, sink: Option<f32>) {
+    /// Begins rows of nothing, or of a sink: then exp(sink - sink) is all that has been summed up. There is room for
+    /// `slots` blocks.
+    fn start(&mut self, pass: &Pass<'_>, at: (usize, usize), queries: &Range<usize>, slots: usize) {
+        let rows = queries.len();
         self.logits.clear();
-        self.largest_then.clear();
-        start_rows(&mut self.largest, &mut self.sums, queries, sink);
+        self.factors.clear();
+        start_rows(&mut self.largest, &mut self.sums, rows, pass.sink(at.0, at.1));
+        self.grown.resize(rows, 0.0);
+        if self.weights.len() < slots * rows * KEYS {
+            self.weights.resize(slots * rows * KEYS, 0.0);
+        }
+        pass.scaled_queries(at, queries, &mut self.q);
+        self.row_steps = pass.row_steps(at, &self.q, queries, &mut self.weights);
     }
 
-    /// What makes exponentials of the given block probabilities in row i.
+    /// What makes exponentials of the given block probabilities in row i, when the last block is done.
     fn factor(&self, slot: usize, i: usize) -> f32 {
-        (self.largest_then[slot * self.largest.len() + i] - self.largest[i]).exp() / self.sums[i]
+        self.factors[slot * self.largest.len() + i]
     }
 }
 
@@ -79,43 +91,50 @@ impl Tile {
         kept: bool,
         keep_logits: bool,
     ) {
-        let (rows, width, maps) = (queries.len(), pass.padded_width(), pass.wiring.maps());
+        let (rows, maps) = (queries.len(), pass.wiring.maps());
         // Two maps share one product with the values, for which the sums of both must be known.
         let kept = kept || maps > 1;
         self.blocks = pass.blocks(&queries);
-        self.maps.resize_with(maps, Map::default);
+        self.queries = queries;
         self.out.clear();
-        self.out.resize(rows * width, 0.0);
-        let mut grown = vec![0.0; rows];
+        self.out.resize(rows * pass.padded_width(), 0.0);
+        self.maps.resize_with(maps, Map::default);
         for (j, map) in self.maps.iter_mut().enumerate() {
-            map.start(rows, pass.sink(j, head));
             let slots = if kept { self.blocks.len() } else { 1 };
-            if map.weights.len() < slots * rows * KEYS {
-                map.weights.resize(slots * rows * KEYS, 0.0);
-            }
-            pass.scaled_queries((j, head), &queries, &mut self.q);
-            let row_steps = pass.row_steps((j, head), &self.q, &queries, &mut map.weights);
-            for (slot, block) in self.blocks.clone().enumerate() {
-                let at = if kept { slot * rows * KEYS } else { 0 };
-                let weights = &mut map.weights[at..][..rows * KEYS];
-                pass.logits((j, head), &self.q, &queries, block, weights);
-                pass.quantise((j, head), &queries, block, &row_steps, weights);
-                pass.remove(Removal::Mask, head, &queries, block, weights, f32::NEG_INFINITY);
-                if keep_logits {
-                    map.logits.extend_from_slice(weights);
-                }
-                self.visible.clear();
-                self.visible.extend(queries.clone().map(|query| pass.visible(query, block)));
-                softmax_block(weights, KEYS, &self.visible, &mut map.largest, &mut map.sums, &mut grown);
-                pass.remove(Removal::Silence, head, &queries, block, weights, 0.0);
-                map.largest_then.extend_from_slice(&map.largest);
-                if maps == 1 {
-                    scale_rows(&mut self.out, width, &grown);
-                    pass.weigh(head, &queries, block, weights, &mut self.out);
-                }
+            map.start(pass, (j, head), &self.queries, slots);
+        }
+        for (slot, block) in self.blocks.clone().enumerate() {
+            self.visible.clear();
+            self.visible.extend(self.queries.clone().map(|query| pass.visible(query, block)));
+            // One map after the other: they may have the same keys.
+            for j in 0..maps {
+                self.map_block(pass, (j, head), block, if kept { slot } else { 0 }, keep_logits);
             }
         }
-        self.queries = queries;
+        if kept {
+            self.maps.iter_mut().for_each(|map| finish(&mut map.factors, &map.largest, &map.sums));
+        }
+    }
+
+    /// Computes a block of map j and, if it is the only one, weighs its values.
+    fn map_block(&mut self, pass: &Pass<'_>, (j, head): (usize, usize), block: usize, slot: usize, keep_logits: bool) {
+        let (queries, rows, width) = (&self.queries, self.queries.len(), pass.padded_width());
+        let only = self.maps.len() == 1;
+        let map = &mut self.maps[j];
+        let weights = &mut map.weights[slot * rows * KEYS..][..rows * KEYS];
+        pass.logits((j, head), &map.q, queries, block, weights);
+        pass.quantise((j, head), queries, block, &map.row_steps, weights);
+        pass.remove(Removal::Mask, head, queries, block, weights, f32::NEG_INFINITY);
+        if keep_logits {
+            map.logits.extend_from_slice(weights);
+        }
+        softmax_block(weights, KEYS, &self.visible, &mut map.largest, &mut map.sums, &mut map.grown);
+        pass.remove(Removal::Silence, head, queries, block, weights, 0.0);
+        map.factors.extend_from_slice(&map.largest);
+        if only {
+            scale_rows(&mut self.out, width, &map.grown);
+            pass.weigh(head, queries, block, weights, &mut self.out);
+        }
     }
 
     /// Lends one row of a kept tile to `see`, normalised and mixed.
@@ -196,6 +215,17 @@ pub(super) fn start_rows(largest: &mut Vec<f32>, sums: &mut Vec<f32>, rows: usiz
     largest.resize(rows, sink.unwrap_or(f32::MIN));
     sums.clear();
     sums.resize(rows, if sink.is_some() { 1.0 } else { 0.0 });
+}
+
+/// factors = exp(factors - largest) / sums, for each row of `factors`.
+#[pulp::with_simd(finish = pulp::Arch::new())]
+#[inline(always)]
+fn finish_simd<'a, S: pulp::Simd>(_simd: S, factors: &'a mut [f32], largest: &'a [f32], sums: &'a [f32]) {
+    for factors in factors.chunks_exact_mut(largest.len()) {
+        for ((factor, largest), sum) in factors.iter_mut().zip(largest).zip(sums) {
+            *factor = exp(*factor - largest) / sum;
+        }
+    }
 }
 
 /// Multiplies every row of `rows` (`width` wide) by its factor.
