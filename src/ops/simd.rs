@@ -174,30 +174,43 @@ pub fn softmax_block_simd<'a, S: Simd>(
     sums: &'a mut [f32],
     grown: &'a mut [f32],
 ) {
-    for (i, row) in block.chunks_exact_mut(columns).enumerate() {
-        let Range { start, end } = visible[i];
-        // Whole chunks, in which -inf stands for what is not visible: its exponential is 0.
-        let (first, last) = (start / LANES * LANES, end.next_multiple_of(LANES));
-        row[..first].fill(0.0);
-        row[last.max(first)..].fill(0.0);
-        grown[i] = 1.0;
-        if start == end {
-            row[first..last.max(first)].fill(0.0);
-            continue;
+    let rows = block.chunks_mut(LANES * columns).zip(visible.chunks(LANES)).zip(largest.chunks_mut(LANES));
+    for (((block, visible), largest), (sums, grown)) in rows.zip(sums.chunks_mut(LANES).zip(grown.chunks_mut(LANES))) {
+        let mut added = [0.0; LANES];
+        for (i, row) in block.chunks_exact_mut(columns).enumerate() {
+            let before = largest[i];
+            added[i] = softmax_row(simd, row, visible[i].clone(), &mut largest[i]);
+            grown[i] = before - largest[i];
         }
-        row[first..start].fill(f32::NEG_INFINITY);
-        row[end..last].fill(f32::NEG_INFINITY);
-        let row = row[first..last].as_chunks_mut::<LANES>().0;
-        let before = largest[i];
-        largest[i] = larger(before, max_of_chunks(simd, row));
-        grown[i] = exp(before - largest[i]);
-        for chunk in row.iter_mut() {
-            for x in chunk {
-                *x = exp_below_88(*x - largest[i]);
-            }
+        // Those of all rows at once.
+        for (i, (grown, sum)) in grown.iter_mut().zip(sums).enumerate() {
+            *grown = exp_below_88(*grown);
+            *sum = *sum * *grown + added[i];
         }
-        sums[i] = sums[i] * grown[i] + sum_of_chunks(simd, row);
     }
+}
+
+/// A row of [`softmax_block`]. Returns the sum of its exponentials.
+#[inline(always)]
+fn softmax_row<S: Simd>(simd: S, row: &mut [f32], Range { start, end }: Range<usize>, largest: &mut f32) -> f32 {
+    // Whole chunks, in which -inf stands for what is not visible: its exponential is 0.
+    let (first, last) = (start / LANES * LANES, end.next_multiple_of(LANES));
+    row[..first].fill(0.0);
+    row[last.max(first)..].fill(0.0);
+    if start == end {
+        row[first..last.max(first)].fill(0.0);
+        return 0.0;
+    }
+    row[first..start].fill(f32::NEG_INFINITY);
+    row[end..last].fill(f32::NEG_INFINITY);
+    let row = row[first..last].as_chunks_mut::<LANES>().0;
+    *largest = larger(*largest, max_of_chunks(simd, row));
+    for chunk in row.iter_mut() {
+        for x in chunk {
+            *x = exp_below_88(*x - *largest);
+        }
+    }
+    sum_of_chunks(simd, row)
 }
 
 /// The largest of all, in four registers that do not wait for each other.
