@@ -7,7 +7,7 @@ use super::pass::Pass;
 use super::tile::{Tile, TILE};
 use super::watched::{asked, Watched};
 use super::{Heads, RowProbe, Treated};
-use crate::ops::with_values;
+use crate::ops::{in_chunks, with_values};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -53,11 +53,10 @@ pub(super) fn mixture<'a>(
     let (outs, learned) =
         with_values(q, of, |q| with_values(k, of, |k| with_values(v, of, |v| blocks_of([q, k, v]))))????;
     let (heads_of, width) = (wiring.heads(), wiring.value_slices() * d);
-    let mut out = vec![0.0; t * heads_of * width];
     // The outputs of all heads of a block lie together: (queries, H, value width).
-    let in_order = outs.par_chunks(heads_of).rev();
-    out.par_chunks_mut(length * heads_of * width).zip(in_order).for_each(|(out, of_heads)| {
-        for (head, of_head) in of_heads.iter().enumerate() {
+    let out = in_chunks(t * heads_of * width, length * heads_of * width, |block, out| {
+        for head in 0..heads_of {
+            let of_head = &outs[(blocks - 1 - block) * heads_of + head];
             let rows = out.chunks_exact_mut(heads_of * width).zip(of_head.chunks_exact(width));
             rows.for_each(|(out, row)| out[head * width..][..width].copy_from_slice(row));
         }

@@ -1,9 +1,8 @@
 //! The functions of plain MLPs, element by element. For measuring only: the kernels have no gradient, and say so when asked.
 
 use super::simd::{exp, sigmoid};
-use super::{has_kernels, slice, wide};
+use super::{has_kernels, in_chunks, slice, wide};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
-use rayon::prelude::*;
 
 const CHUNK: usize = 1 << 15;
 
@@ -29,8 +28,7 @@ macro_rules! activation {
 
             fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
                 let x = slice(storage, layout, self.name())?;
-                let mut y = vec![0.0; x.len()];
-                y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| $loop(x, y));
+                let y = in_chunks(x.len(), CHUNK, |chunk, y| $loop(&x[chunk * CHUNK..][..y.len()], y));
                 Ok((CpuStorage::F32(y), layout.shape().clone()))
             }
         }

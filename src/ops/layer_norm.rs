@@ -1,9 +1,8 @@
 //! LayerNorm over the last dimension (Ba et al. 2016). For measuring only: the kernel has no gradient, and says so when asked.
 
 use super::simd::{dot, sum};
-use super::{has_kernels, slice, wide, ROWS_PER_TASK};
+use super::{has_kernels, in_chunks, slice, wide, ROWS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, D};
-use rayon::prelude::*;
 
 struct LayerNorm {
     eps: f32,
@@ -45,9 +44,8 @@ impl CustomOp3 for LayerNorm {
         if l1.shape().dims().last() != Some(&e) || bias.len() != e {
             candle_core::bail!("layer-norm: x {:?} does not fit gain of {e} and bias of {}", l1.shape(), bias.len());
         }
-        let mut y = vec![0.0; x.len()];
-        y.par_chunks_mut(ROWS_PER_TASK * e).zip(x.par_chunks(ROWS_PER_TASK * e)).for_each(|(y, x)| {
-            forward_rows(x, gain, bias, self.eps, y);
+        let y = in_chunks(x.len(), ROWS_PER_TASK * e, |task, y| {
+            forward_rows(&x[task * ROWS_PER_TASK * e..][..y.len()], gain, bias, self.eps, y);
         });
         Ok((CpuStorage::F32(y), l1.shape().clone()))
     }

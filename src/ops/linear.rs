@@ -1,6 +1,6 @@
 //! `y = x @ w^T` as a differentiable op.
 
-use super::{has_kernels, multiply, multiply_add, multiply_panel, slice, with_values};
+use super::{has_kernels, in_chunks, multiply, multiply_add, multiply_panel, slice, with_values};
 use super::{Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
@@ -60,23 +60,22 @@ impl CustomOp2 for Linear {
 
 /// x @ w: x (rows, E), w (E, F).
 fn product(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
-    let mut y = vec![0.0; x.len() / e * f];
     if x.len() / e >= PACKED_ROWS && f >= PANEL {
-        packed(x, &Panels::new(w), &mut y, e, f);
-    } else {
-        y.par_chunks_mut(ROWS_PER_TASK * f).zip(x.par_chunks(ROWS_PER_TASK * e)).for_each(|(y, x)| {
-            let rows = x.len() / e;
-            multiply(MatMut::new(y, rows, f, f), 1.0, Mat::new(x, rows, e, e), w);
-        });
+        return packed(x, &Panels::new(w), e, f);
     }
-    y
+    in_chunks(x.len() / e * f, ROWS_PER_TASK * f, |task, y| {
+        let rows = y.len() / f;
+        let x = &x[task * ROWS_PER_TASK * e..][..rows * e];
+        multiply(MatMut::new(y, rows, f, f), 1.0, Mat::new(x, rows, e, e), w);
+    })
 }
 
 /// The same with w packed once for all rows: a quarter faster than packing it for every task.
-fn packed(x: &[f32], w: &Panels, y: &mut [f32], e: usize, f: usize) {
-    let rows = rows_of_task(x.len() / e);
-    y.par_chunks_mut(rows * f).zip(x.par_chunks(rows * e)).for_each(|(y, x)| {
-        let rows = x.len() / e;
+fn packed(x: &[f32], w: &Panels, e: usize, f: usize) -> Vec<f32> {
+    let of_task = rows_of_task(x.len() / e);
+    in_chunks(x.len() / e * f, of_task * f, |task, y| {
+        let rows = y.len() / f;
+        let x = &x[task * of_task * e..][..rows * e];
         for panel in 0..f / PANEL {
             multiply_in_depth(&mut y[panel * PANEL..], f, x, rows, w, panel);
         }
@@ -88,7 +87,7 @@ fn packed(x: &[f32], w: &Panels, y: &mut [f32], e: usize, f: usize) {
                 y[f - left..].copy_from_slice(&columns[..left]);
             }
         }
-    });
+    })
 }
 
 /// Rows of a task, of which no result depends: many for one reading of the weights, but some tasks for every thread. Kernels

@@ -1,7 +1,7 @@
 //! RMSNorm over the last dimension (Zhang & Sennrich 2019), as a differentiable op.
 
 use super::simd::dot;
-use super::{has_kernels, slice, wide, with_values, ROWS_PER_TASK};
+use super::{has_kernels, in_chunks, slice, wide, with_values, ROWS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, D};
 use rayon::prelude::*;
 
@@ -34,9 +34,8 @@ impl CustomOp2 for RmsNorm {
         if l1.shape().dims().last() != Some(&e) {
             candle_core::bail!("rms-norm: x {:?} does not fit gain of {e}", l1.shape());
         }
-        let mut y = vec![0.0; x.len()];
-        y.par_chunks_mut(ROWS_PER_TASK * e).zip(x.par_chunks(ROWS_PER_TASK * e)).for_each(|(y, x)| {
-            forward_rows(x, gain, self.eps, y);
+        let y = in_chunks(x.len(), ROWS_PER_TASK * e, |task, y| {
+            forward_rows(&x[task * ROWS_PER_TASK * e..][..y.len()], gain, self.eps, y);
         });
         Ok((CpuStorage::F32(y), l1.shape().clone()))
     }

@@ -1,8 +1,7 @@
 //! Rotary position embedding (Su et al. 2021) in its two layouts, as a differentiable op.
 
-use super::{has_kernels, slice, wide, with_values};
+use super::{has_kernels, in_chunks, slice, wide, with_values, ROWS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -117,16 +116,17 @@ impl Rope {
     fn rotate(&self, x: &[f32], dims: &[usize], direction: f32) -> Vec<f32> {
         let (t, heads, d) = (dims[1], dims[2], dims[3]);
         let (pairs, width) = (self.table.pairs, heads * d);
-        let mut y = vec![0.0; x.len()];
-        y.par_chunks_mut(width).zip(x.par_chunks(width)).enumerate().with_min_len(64).for_each(|(row, (y, x))| {
-            let at = (self.start + row % t) * pairs;
-            let (cos, sin) = (&self.table.cos[at..at + pairs], &self.table.sin[at..at + pairs]);
-            match self.style {
-                RopeStyle::Half => rotate_halves(x, d, cos, sin, direction, y),
-                RopeStyle::Interleaved => rotate_neighbours(x, d, cos, sin, direction, y),
+        in_chunks(x.len(), ROWS_PER_TASK * width, |task, y| {
+            let rows = x[task * ROWS_PER_TASK * width..].chunks(width);
+            for (i, (y, x)) in y.chunks_mut(width).zip(rows).enumerate() {
+                let at = (self.start + (task * ROWS_PER_TASK + i) % t) * pairs;
+                let (cos, sin) = (&self.table.cos[at..at + pairs], &self.table.sin[at..at + pairs]);
+                match self.style {
+                    RopeStyle::Half => rotate_halves(x, d, cos, sin, direction, y),
+                    RopeStyle::Interleaved => rotate_neighbours(x, d, cos, sin, direction, y),
+                }
             }
-        });
-        y
+        })
     }
 }
 

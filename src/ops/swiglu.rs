@@ -1,7 +1,7 @@
 //! SwiGLU (Shazeer 2020): silu(gate) * up, as a differentiable op.
 
 use super::simd::sigmoid;
-use super::{has_kernels, slice, wide, with_values};
+use super::{has_kernels, in_chunks, slice, wide, with_values};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
@@ -30,9 +30,9 @@ impl CustomOp2 for SwiGlu {
             candle_core::bail!("swiglu: gate {:?} and up {:?} differ", l1.shape(), l2.shape());
         }
         let (gate, up) = (slice(s1, l1, "swiglu")?, slice(s2, l2, "swiglu")?);
-        let mut y = vec![0.0; gate.len()];
-        y.par_chunks_mut(CHUNK).zip(gate.par_chunks(CHUNK)).zip(up.par_chunks(CHUNK)).for_each(|((y, gate), up)| {
-            forward(gate, up, y);
+        let y = in_chunks(gate.len(), CHUNK, |chunk, y| {
+            let of_chunk = chunk * CHUNK..chunk * CHUNK + y.len();
+            forward(&gate[of_chunk.clone()], &up[of_chunk], y);
         });
         Ok((CpuStorage::F32(y), l1.shape().clone()))
     }
