@@ -313,9 +313,10 @@ impl Tokenizer {
     }
 }
 
-/// Reads a `tokenizer.json`.
+/// Reads a `tokenizer.json`. By `FromStr`, which is compiled with the library: `from_bytes` would be compiled once more with ours,
+/// with all that a tokenizer can be made of.
 fn parse(json: &str) -> Result<tokenizers::Tokenizer> {
-    let mut inner = guarded("tokenizers", || tokenizers::Tokenizer::from_bytes(json))?;
+    let mut inner = guarded("tokenizers", || json.parse::<tokenizers::Tokenizer>())?;
     if let tokenizers::ModelWrapper::BPE(BPE { dropout: Some(dropout), .. }) = inner.get_model() {
         // Merges that are left out by chance: a text would have other tokens every time.
         ensure!(*dropout == 0.0, "model.dropout is {dropout}, which is for training: set it to null");
