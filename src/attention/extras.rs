@@ -4,10 +4,9 @@
 //! in `tests/suite/variants.rs`.
 
 use super::variant::{Factor, HeadNorm, Lambda, LambdaStart, Pairing, Sink, Variant};
-use crate::ops::{linear, numbers, rms_norm, wide};
+use crate::ops::{linear, numbers, rms_norm, sigmoid, wide};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor, D};
-use candle_nn::ops::sigmoid;
 use std::ops::Range;
 
 /// Sizes that the tensors depend on.

@@ -2,10 +2,9 @@
 
 use super::linear::Linear;
 use super::{Activation, Experts, ModelConfig, Weights};
-use crate::ops::{gelu, gelu_tanh, numbers, relu, silu, swiglu, wide};
+use crate::ops::{gelu, gelu_tanh, numbers, relu, sigmoid, silu, swiglu, wide};
 use anyhow::Result;
 use candle_core::{Tensor, D};
-use candle_nn::ops::sigmoid;
 
 /// The MLP of a block.
 #[derive(Clone)]

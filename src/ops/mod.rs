@@ -15,6 +15,7 @@ mod matrix;
 mod panels;
 mod rms_norm;
 mod rope;
+mod sigmoid;
 pub mod simd;
 mod swiglu;
 
@@ -26,6 +27,7 @@ pub use matrix::{multiply, multiply_add, Mat, MatMut};
 pub use panels::{add_products, multiply_panel, Line, Panels, PANEL};
 pub use rms_norm::rms_norm;
 pub use rope::{rope, RopeStyle, RopeTable};
+pub use sigmoid::sigmoid;
 pub use swiglu::swiglu;
 
 use candle_core::{CpuStorage, DType, Device, Layout, Result, Storage, Tensor};

@@ -46,6 +46,7 @@ fn differentiable() -> Vec<(&'static str, Vec<Vec<usize>>, Op<'static>)> {
     vec![
         ("linear", vec![vec![3, 5, 16], vec![7, 16]], &|a| ops::linear(&a[0], &a[1])),
         ("rms_norm", vec![vec![300, 24], vec![24]], &|a| ops::rms_norm(&a[0], &a[1], 1e-5)),
+        ("sigmoid", vec![vec![5, 33]], &|a| ops::sigmoid(&a[0])),
         ("swiglu", vec![vec![5, 33], vec![5, 33]], &|a| ops::swiglu(&a[0], &a[1])),
         ("rope, halves", vec![vec![2, 9, 3, 10]], &|a| ops::rope(&a[0], &turns(), RopeStyle::Half, 2)),
         ("rope, interleaved", vec![vec![2, 9, 3, 8]], &|a| ops::rope(&a[0], &turns(), RopeStyle::Interleaved, 0)),
