@@ -1,7 +1,7 @@
 //! `y = x @ w^T` as a differentiable op.
 
-use super::{has_kernels, in_chunks, multiply, multiply_add, multiply_panel, slice, with_values};
-use super::{Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
+use super::{has_kernels, in_chunks, multiply, multiply_add, slice, with_values};
+use super::{Mat, MatMut, Packed, Products, PANEL, ROWS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
@@ -11,15 +11,25 @@ const PACKED_ROWS: usize = 256;
 /// Rows of w that are multiplied at once.
 const DEPTH: usize = 512;
 
-struct Linear;
+struct Linear {
+    products: Products,
+}
 
 /// `x @ w^T`: x (.., E), w (F, E) -> (.., F), as `torch.nn.Linear` without bias.
 ///
 /// # Errors
 /// If the inner sizes or the number types differ, or an argument is not contiguous.
 pub fn linear(x: &Tensor, w: &Tensor) -> Result<Tensor> {
+    linear_of(Products::F32, x, w)
+}
+
+/// The same of other products, where there are kernels.
+///
+/// # Errors
+/// As [`linear`].
+pub fn linear_of(products: Products, x: &Tensor, w: &Tensor) -> Result<Tensor> {
     if has_kernels(x) {
-        return x.apply_op2(w, Linear);
+        return x.apply_op2(w, Linear { products });
     }
     let dims = output_dims(x.dims(), w.shape())?;
     x.reshape(((), w.dim(1)?))?.matmul(&w.t()?)?.reshape(dims) // ..,F
@@ -43,7 +53,7 @@ impl CustomOp2 for Linear {
         let (x, w) = (slice(s1, l1, "linear")?, slice(s2, l2, "linear")?);
         let (f, e) = l2.shape().dims2()?;
         let dims = output_dims(l1.dims(), l2.shape())?;
-        let y = product(x, Mat::new(w, f, e, e).t(), e, f);
+        let y = product(self.products, x, Mat::new(w, f, e, e).t(), e, f);
         Ok((CpuStorage::F32(y), Shape::from(dims)))
     }
 
@@ -51,7 +61,9 @@ impl CustomOp2 for Linear {
         let (f, e) = w.dims2()?;
         let (dx, dw) = with_values(x, "linear", |x| {
             with_values(w, "linear", |w| {
-                with_values(dy, "linear", |dy| (product(dy, Mat::new(w, f, e, e), f, e), weight_gradient(x, dy, f, e)))
+                with_values(dy, "linear", |dy| {
+                    (product(Products::F32, dy, Mat::new(w, f, e, e), f, e), weight_gradient(x, dy, f, e))
+                })
             })
         })???;
         Ok((Some(Tensor::from_vec(dx, x.shape(), x.device())?), Some(Tensor::from_vec(dw, w.shape(), w.device())?)))
@@ -59,9 +71,10 @@ impl CustomOp2 for Linear {
 }
 
 /// x @ w: x (rows, E), w (E, F).
-fn product(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
-    if x.len() / e >= PACKED_ROWS && f >= PANEL {
-        return packed(x, &Panels::new(w), e, f);
+fn product(products: Products, x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
+    // A row has the same numbers with few others as with many: of bf16 there is one kernel.
+    if products == Products::Bf16 || x.len() / e >= PACKED_ROWS && f >= PANEL {
+        return packed(x, &Packed::new(w, products), e, f);
     }
     in_chunks(x.len() / e * f, ROWS_PER_TASK * f, |task, y| {
         let rows = y.len() / f;
@@ -71,7 +84,7 @@ fn product(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
 }
 
 /// The same with w packed once for all rows: a quarter faster than packing it for every task.
-fn packed(x: &[f32], w: &Panels, e: usize, f: usize) -> Vec<f32> {
+fn packed(x: &[f32], w: &Packed, e: usize, f: usize) -> Vec<f32> {
     let of_task = rows_of_task(x.len() / e);
     in_chunks(x.len() / e * f, of_task * f, |task, y| {
         let rows = y.len() / f;
@@ -99,13 +112,13 @@ fn rows_of_task(rows: usize) -> usize {
 
 /// A panel of columns of x @ w, whose rows start `stride` apart, x (rows, E). What a block of w's rows is multiplied with stays
 /// in the second-level cache, and the block, of 64 KiB, comes from there at the rate at which it is multiplied.
-fn multiply_in_depth(y: &mut [f32], stride: usize, x: &[f32], rows: usize, w: &Panels, panel: usize) {
+fn multiply_in_depth(y: &mut [f32], stride: usize, x: &[f32], rows: usize, w: &Packed, panel: usize) {
     let e = x.len() / rows;
     for start in (0..e).step_by(DEPTH) {
         let depth = start..(start + DEPTH).min(e);
         let columns = MatMut::new(&mut *y, rows, PANEL, stride);
         let x = Mat::new(&x[start..], rows, depth.len(), e);
-        multiply_panel(columns, start > 0, x, w.rows(panel, depth));
+        w.multiply(columns, start > 0, x, panel, depth);
     }
 }
 
@@ -133,7 +146,7 @@ mod tests {
         for (e, f) in [(9, PANEL), (9, PANEL + 1), (DEPTH, 3 * PANEL - 8), (2 * DEPTH + 5, PANEL + 1)] {
             let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
             let (x, w) = (random(rows * e), random(f * e));
-            let y = product(&x, Mat::new(&w, f, e, e).t(), e, f);
+            let y = product(Products::F32, &x, Mat::new(&w, f, e, e).t(), e, f);
             for (i, y) in y.iter().enumerate() {
                 let (x, w) = (&x[i / f * e..][..e], &w[i % f * e..][..e]);
                 let products = || x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w));

@@ -1,0 +1,60 @@
+//! What the products of the kernels are made of: `f32`, or on request `bf16` with sums in `f32`.
+
+use super::pairs::{are_fast, PairPanels};
+use super::{multiply_panel, Mat, MatMut, Panels};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use strum::IntoStaticStr;
+
+/// The numbers that a kernel multiplies. Sums are `f32` either way, and so is everything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Products {
+    /// As they are.
+    #[default]
+    F32,
+    /// Rounded to 8 significant bits, two products an instruction: what a processor with AVX512-BF16 does at twice the rate.
+    Bf16,
+}
+
+impl Products {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Whether this processor has instructions for them. Without, they are computed all the same, slowly.
+    pub fn are_fast(self) -> bool {
+        self == Self::F32 || are_fast()
+    }
+}
+
+/// A matrix packed for one kind of products.
+pub enum Packed {
+    /// See [`Products::F32`].
+    F32(Panels),
+    /// See [`Products::Bf16`].
+    Bf16(PairPanels),
+}
+
+impl Packed {
+    /// Packs a matrix.
+    pub fn new(matrix: Mat<'_>, products: Products) -> Self {
+        match products {
+            Products::F32 => Self::F32(Panels::new(matrix)),
+            Products::Bf16 => Self::Bf16(PairPanels::new(matrix)),
+        }
+    }
+
+    /// `dst = a @ panel` or, to `add`, `dst += a @ panel`, with some rows of a panel: see [`multiply_panel`].
+    ///
+    /// # Panics
+    /// As [`multiply_panel`], or if pairs of rows are cut in two.
+    pub fn multiply(&self, dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: usize, rows: Range<usize>) {
+        match self {
+            Self::F32(panels) => multiply_panel(dst, add, a, panels.rows(panel, rows)),
+            Self::Bf16(panels) => panels.multiply(dst, add, a, panel, rows),
+        }
+    }
+}
