@@ -14,6 +14,7 @@ use anyhow::{ensure, Result};
 use candle_core::{Device, Tensor};
 use difftool::attention::{Attend, Dense, Heads, LogitRule, Row, RowProbe, RowSink, Stream, Variant, Wiring};
 use difftool::ops::simd::{max, sum};
+use difftool::ops::Products;
 use difftool::probe::ContributionProbe;
 use difftool::prompt::{Region, Target};
 use difftool::rng::Rng;
@@ -107,7 +108,17 @@ fn wiring(variant: &str) -> Wiring {
 fn agree(variant: &str, d: usize, t: usize) -> Result<()> {
     let wiring = wiring(variant);
     let (q, k, v, lambda) = random_heads(variant, &wiring, d, t)?;
-    let heads = Heads { q, k, v, lambda, sink: None, gate: None, wiring: &wiring, rule: LogitRule::plain(d) };
+    let heads = Heads {
+        q,
+        k,
+        v,
+        lambda,
+        sink: None,
+        gate: None,
+        wiring: &wiring,
+        rule: LogitRule::plain(d),
+        products: Products::F32,
+    };
     let (mut dense, probe) = (Dense::default(), Sums { from: t - ANSWER_ROWS, t });
     let watched: [&dyn RowProbe; 1] = [&probe];
     let mut stream = Stream::new(&watched);
@@ -154,7 +165,17 @@ struct Line {
 fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
     let wiring = wiring(variant);
     let (q, k, v, lambda) = random_heads(variant, &wiring, d, t)?;
-    let heads = Heads { q, k, v, lambda, sink: None, gate: None, wiring: &wiring, rule: LogitRule::plain(d) };
+    let heads = Heads {
+        q,
+        k,
+        v,
+        lambda,
+        sink: None,
+        gate: None,
+        wiring: &wiring,
+        rule: LogitRule::plain(d),
+        products: Products::F32,
+    };
     let per_pair = 2 * d * (wiring.maps() + wiring.value_slices());
     let flops = (wiring.heads() * per_pair) as f64 * (t * (t + 1) / 2) as f64;
     let (answer, all) = (Sums { from: t - ANSWER_ROWS, t }, Sums { from: 0, t });

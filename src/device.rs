@@ -2,6 +2,7 @@
 
 use crate::bail_usage;
 use crate::model::Placement;
+use crate::ops::Products;
 use crate::spelled::spelled;
 use anyhow::{Context, Result};
 use candle_core::{DType, Device};
@@ -82,6 +83,23 @@ impl Precision {
     }
 }
 
+/// Whether the kernels of this processor have such products.
+///
+/// # Errors
+/// Usage errors for a processor without them, and where the kernels do not compute.
+pub fn check_products(device: DeviceName, precision: Precision, products: Products) -> Result<()> {
+    if products == Products::F32 {
+        return Ok(());
+    }
+    if (device, precision) != (DeviceName::Cpu, Precision::F32) {
+        bail_usage!("`precision` bf16 is what the CPU's kernels multiply, which take `device` cpu and `dtype` f32");
+    }
+    if !products.are_fast() {
+        bail_usage!("`precision` bf16: this processor does not have the instructions (AVX512-BF16); leave it out");
+    }
+    Ok(())
+}
+
 /// Whether this program can compute there.
 ///
 /// # Errors
@@ -111,7 +129,7 @@ pub fn placement(name: DeviceName, precision: Precision) -> Result<Placement> {
         DeviceName::Metal => Device::new_metal(0),
     };
     let device = device.with_context(|| format!("`device` {name} cannot be used"))?;
-    Ok(Placement { device, dtype: precision.dtype() })
+    Ok(Placement::new(device, precision.dtype()))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use crate::hash::sha256_file;
 use crate::machine::{Machine, Tool};
+use crate::ops::Products;
 use crate::runfolder::MANIFEST;
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,9 @@ pub struct Manifest {
     pub prompts_sha256: Option<String>,
     /// Number type of weights and activations: `f32`, `bf16`, `f64`.
     pub dtype: String,
+    /// What the kernels multiplied: `f32`, `bf16`.
+    #[serde(default)]
+    pub precision: Products,
     /// What computed: `cpu`, `cuda:0`.
     pub device: String,
     /// Which part of the experiment this is, as in `2/8`; missing for the whole.

@@ -8,8 +8,11 @@ use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::memory::{available_bytes, check_fits, gib};
-use crate::model::{Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Transformer, TENSOR_FILE};
+use crate::model::{
+    Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Placement, Transformer, TENSOR_FILE,
+};
 use crate::names::Replicates;
+use crate::ops::Products;
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
 use crate::spec_file::is_default;
@@ -206,6 +209,9 @@ pub struct Reading {
     /// Number type of weights and activations.
     #[serde(skip_serializing_if = "is_default")]
     pub dtype: Precision,
+    /// What the kernels multiply.
+    #[serde(skip_serializing_if = "is_default")]
+    pub precision: Products,
 }
 
 impl Reading {
@@ -277,6 +283,7 @@ pub struct Opened {
 /// If the name is neither, or a file is missing, incomplete or not supported.
 pub fn open(name: &str, reading: Reading) -> Result<Opened> {
     device::check(reading.device, reading.dtype)?;
+    device::check_products(reading.device, reading.dtype, reading.precision)?;
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
         if reading.chat_template {
             bail_usage!("`chat_template`: the built-in {name} is no instruct model");
@@ -412,10 +419,12 @@ impl Opened {
         let takes = || format!("model {name}: {what} take {} as {}", gib(needed), reading.dtype.name());
         check_fits(needed, takes, change)?;
         let (weights_dtype, weights_sha256) = (checkpoint.dtypes()?, checkpoint.sha256()?);
-        let placement = device::placement(reading.device, reading.dtype)?;
+        let placement = Placement { products: reading.precision, ..device::placement(reading.device, reading.dtype)? };
         let transformer = match on_disk {
             true => Transformer::on_disk(&config, checkpoint, &placement)?,
-            false if placement.has_kernels() => Transformer::load(&config, checkpoint.load(&config)?)?,
+            false if placement.has_kernels() => {
+                Transformer::load(&config, checkpoint.load(&config)?.placed(&placement))?
+            }
             false => Transformer::placed(&config, checkpoint, &placement)?,
         };
         let tokenizer = vocabulary.tokenizer(&name).ok();

@@ -56,7 +56,7 @@ pub use variant::{
 };
 pub use wiring::Wiring;
 
-use crate::ops::numbers;
+use crate::ops::{numbers, Products};
 use crate::quant::Quantiser;
 use candle_core::{Result, Tensor};
 use std::collections::BTreeMap;
@@ -119,6 +119,8 @@ pub struct Heads<'a> {
     pub wiring: &'a Wiring,
     /// How logits are made of queries and keys.
     pub rule: LogitRule,
+    /// What the kernel for measuring multiplies: queries and keys, weights and values. Probes see `f32`.
+    pub products: Products,
 }
 
 impl Heads<'_> {

@@ -3,7 +3,7 @@
 use super::values::packed_values;
 use super::{Heads, LogitRule, Quantise, Removal, Small, Treated, Values, Wiring, TILE};
 use crate::ops::simd::{copy_scaled, soft_cap};
-use crate::ops::{multiply_panel, Mat, MatMut, Panels, PANEL};
+use crate::ops::{multiply_panel, Mat, MatMut, Packed, PairPanels, Panels, Products, PANEL};
 use crate::quant::{absmax, quantise, Scope};
 use candle_core::Result;
 use rayon::prelude::*;
@@ -20,9 +20,11 @@ const GROUP: usize = 16;
 pub(super) struct Pass<'a> {
     q: &'a [f32],
     /// K^T of every key head: (d, T).
-    k: Vec<Panels>,
+    k: Vec<Packed>,
     /// V of every value head: (T, d).
     v: Vec<Panels>,
+    /// The same for products of `bf16`, if it is those that rows are weighed with.
+    v_pairs: Vec<PairPanels>,
     small: &'a Small,
     pub(super) layer: usize,
     pub(super) wiring: &'a Wiring,
@@ -50,10 +52,14 @@ impl<'a> Pass<'a> {
         }
         let head_of = |x: &'a [f32], head: usize, heads: usize| Mat::new(&x[head * d..], t, d, heads * d);
         let (k_heads, v_heads) = (heads.k.dim(2)?, heads.v.dim(2)?);
+        let pack_keys = |head: usize| Packed::new(head_of(k, head, k_heads).t(), heads.products);
+        let paired_heads = if heads.products == Products::Bf16 { 0..v_heads } else { 0..0 };
+        let pack_pairs = |head: usize| PairPanels::new(head_of(v, head, v_heads));
         let mut pass = Self {
             q,
-            k: (0..k_heads).into_par_iter().map(|head| Panels::new(head_of(k, head, k_heads).t())).collect(),
+            k: (0..k_heads).into_par_iter().map(pack_keys).collect(),
             v: packed_values(v, v_heads, d),
+            v_pairs: paired_heads.into_par_iter().map(pack_pairs).collect(),
             small,
             layer,
             wiring: heads.wiring,
@@ -164,7 +170,7 @@ impl<'a> Pass<'a> {
             let row = seeing.start - queries.start;
             let out = MatMut::new(&mut out[row * KEYS + first - keys.start..], seeing.len(), PANEL, KEYS);
             let q = Mat::new(&q[row * self.d..], seeing.len(), self.d, self.d);
-            multiply_panel(out, false, q, k.rows(first / PANEL, 0..self.d));
+            k.multiply(out, false, q, first / PANEL, 0..self.d);
         }
         if let Some(cap) = self.rule.softcap {
             for (query, row) in queries.clone().zip(out.chunks_exact_mut(KEYS)) {
@@ -178,19 +184,26 @@ impl<'a> Pass<'a> {
         let width = self.padded_width();
         let panels = self.d.div_ceil(PANEL);
         for column in 0..self.wiring.value_slices() * panels {
-            let v = &self.v[self.wiring.value[head][column / panels]];
+            let value_head = self.wiring.value[head][column / panels];
             for first in (0..queries.len()).step_by(GROUP) {
                 let rows = first..queries.len().min(first + GROUP);
                 // All keys that any of these rows sees; a weight of zero stands where another does not.
-                let keys = self.visible(queries.start + rows.start, block).start
+                let mut keys = self.visible(queries.start + rows.start, block).start
                     ..self.visible(queries.start + rows.end - 1, block).end;
                 if keys.is_empty() {
                     continue;
                 }
+                let pairs = self.v_pairs.get(value_head);
+                if pairs.is_some() {
+                    keys.start -= keys.start % 2; // the first key of its pair, which weighs nothing
+                }
                 let out = MatMut::new(&mut out[first * width + column * PANEL..], rows.len(), PANEL, width);
                 let weights = Mat::new(&weights[first * KEYS + keys.start..], rows.len(), keys.len(), KEYS);
                 let keys = block * KEYS + keys.start..block * KEYS + keys.end;
-                multiply_panel(out, true, weights, v.rows(column % panels, keys));
+                match pairs {
+                    None => multiply_panel(out, true, weights, self.v[value_head].rows(column % panels, keys)),
+                    Some(pairs) => pairs.multiply(out, true, weights, column % panels, keys),
+                }
             }
         }
     }

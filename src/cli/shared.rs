@@ -6,6 +6,7 @@ use crate::device::{DeviceName, Precision};
 use crate::experiment::Shard;
 use crate::model::Layout;
 use crate::models::{self, Residence};
+use crate::ops::Products;
 use crate::plot::Page;
 use crate::prompt::BosChoice;
 use clap::{Args, ValueEnum};
@@ -132,6 +133,9 @@ pub struct ReadingArgs {
     /// Number type of weights and activations; the CPU is fast with f32 alone
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Precision::F32)]
     pub dtype: Precision,
+    /// What the kernels of the CPU multiply in layers and attention, with sums in f32; bf16 is faster and rounds
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Products::F32)]
+    pub precision: Products,
 }
 
 /// Where results go, and how.

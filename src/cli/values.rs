@@ -5,6 +5,7 @@ use crate::device::Precision;
 use crate::experiment::MapKind;
 use crate::model::{Layout, MOST_TOKENS};
 use crate::models::Residence;
+use crate::ops::Products;
 use crate::probe::Pooling;
 use crate::prompt::Order;
 use crate::quant::Scope;
@@ -81,6 +82,11 @@ value_enum!(Precision {
     F32: "f32", "32 bits";
     Bf16: "bf16", "16 bits, 8 of them significant; sums, norms and attention in 32";
     F64: "f64", "64 bits: what is left of a difference is not rounding";
+});
+
+value_enum!(Products {
+    F32: "f32", "As they are";
+    Bf16: "bf16", "Rounded to 8 significant bits, where the processor has instructions for it";
 });
 
 value_enum!(Correction {
@@ -189,6 +195,7 @@ mod tests {
         agree::<Pooling>();
         agree::<Residence>();
         agree::<Precision>();
+        agree::<Products>();
     }
 
     #[test]

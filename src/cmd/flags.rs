@@ -146,6 +146,7 @@ pub(super) fn reading(args: &ReadingArgs) -> Reading {
         weights: args.weights,
         device: args.device,
         dtype: args.dtype,
+        precision: args.precision,
     }
 }
 
@@ -200,7 +201,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 45] = [
+const FIELDS: [(&str, &str); 46] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -233,6 +234,7 @@ const FIELDS: [(&str, &str); 45] = [
     ("weights", "--weights"),
     ("device", "--device"),
     ("dtype", "--dtype"),
+    ("precision", "--precision"),
     ("chat_template", "--chat-template"),
     ("bos", "--bos"),
     ("allow_double_bos", "--allow-double-bos"),

@@ -38,6 +38,7 @@ use crate::machine;
 use crate::measure::{Measure, MeasureName, Place};
 use crate::memory::{check_fits, gib, peak_rss_bytes};
 use crate::models::{Model, Reading};
+use crate::ops::Products;
 use crate::prompt::Text;
 use crate::record::{Record, SCHEMA};
 use anyhow::Result;
@@ -100,7 +101,7 @@ impl Setup {
 
     /// The number of each cell, and a hash of all that its records depend on: weights, tokenizers, corpus, conditions, selection,
     /// measures with their settings, prompt, seed, the schema of the records, this build, the kind of processor, and another
-    /// device or number type than usual.
+    /// device, number type or precision of products than usual.
     pub fn keys(&self, cells: &[Cell], measures: &[MeasureName], ar_max_count: Option<u64>) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
             let read_as = json!([info.layout, info.bos, info.chat_template_sha256]);
@@ -111,9 +112,12 @@ impl Setup {
         let mut common =
             json!([SCHEMA, machine::key(), models, sources, self.conditions, self.experiment.select, measures])
                 .to_string();
-        let Reading { device, dtype, .. } = self.experiment.reading;
+        let Reading { device, dtype, precision, .. } = self.experiment.reading;
         if !self.experiment.reading.has_kernels() {
             common += &json!({ "device": device, "dtype": dtype }).to_string();
+        }
+        if precision != Products::F32 {
+            common += &json!({ "precision": precision }).to_string();
         }
         common.extend(ar_max_count.map(|count| format!("ar_max_count {count}, skip {}", self.skip())));
         if let Some(max_new) = self.experiment.max_new() {

@@ -122,6 +122,7 @@ impl Outputs {
             text_sha256: setup.sources.text.sha256(),
             prompts_sha256: Some(self.prompts_sha256.clone()),
             dtype: reading.dtype.name().into(),
+            precision: reading.precision,
             device: reading.device.to_string(),
             shard: self.shard.clone(),
             resumed_cells: self.resumed_cells,

@@ -274,6 +274,7 @@ impl Attention {
             gate: self.extras.gate(&x)?,
             wiring: &self.wiring,
             rule: self.layer.rule,
+            products: self.o.products,
         };
         drop(x); // the rows of a long text are large, and attention needs room of its own
         let mixture = attend.attend(layer, &heads)?; // B,T,H,value width

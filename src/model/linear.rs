@@ -1,7 +1,7 @@
 //! A projection, with or without bias.
 
 use super::Weights;
-use crate::ops::linear;
+use crate::ops::{linear_of, Products};
 use anyhow::Result;
 use candle_core::Tensor;
 
@@ -10,13 +10,19 @@ use candle_core::Tensor;
 pub(super) struct Linear {
     pub(super) weight: Tensor,
     pub(super) bias: Option<Tensor>,
+    pub(super) products: Products,
 }
 
 impl Linear {
     pub(super) fn load(name: &str, bias: bool, weights: &mut Weights) -> Result<Self> {
         let weight = weights.take(&format!("{name}.weight"))?;
         let bias = bias.then(|| weights.take(&format!("{name}.bias"))).transpose()?;
-        Ok(Self { weight, bias })
+        Ok(Self { weight, bias, products: weights.placement().products })
+    }
+
+    /// The same with products of `f32`: for the few numbers that decide what else is computed.
+    pub(super) fn in_f32(self) -> Self {
+        Self { products: Products::F32, ..self }
     }
 
     /// The same, times a factor.
@@ -25,12 +31,12 @@ impl Linear {
             return Ok(self);
         }
         let bias = self.bias.map(|bias| bias * factor).transpose()?;
-        Ok(Self { weight: (self.weight * factor)?, bias })
+        Ok(Self { weight: (self.weight * factor)?, bias, ..self })
     }
 
     /// (.., in) -> (.., out).
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = linear(x, &self.weight)?;
+        let y = linear_of(self.products, x, &self.weight)?;
         Ok(match &self.bias {
             None => y,
             Some(bias) => y.broadcast_add(&bias.to_dtype(y.dtype())?)?,

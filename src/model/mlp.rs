@@ -137,13 +137,14 @@ struct Chosen {
 
 impl Mixture {
     fn load(config: &ModelConfig, experts: Experts, prefix: &str, weights: &mut Weights) -> Result<Self> {
-        let router = Linear::load(&format!("{prefix}.gate"), experts.router_bias, weights)?;
+        let router = Linear::load(&format!("{prefix}.gate"), experts.router_bias, weights)?.in_f32();
         let mlp = |i: usize| Mlp::load(config, &format!("{prefix}.experts.{i}"), weights);
         let all = (0..experts.count).map(mlp).collect::<Result<_>>()?;
         let mut shared = None;
         if experts.shared.is_some() {
             let mlp = Mlp::load(config, &format!("{prefix}.shared_expert"), weights)?;
-            shared = Some((mlp, Linear::load(&format!("{prefix}.shared_expert_gate"), false, weights)?));
+            let gate = Linear::load(&format!("{prefix}.shared_expert_gate"), false, weights)?;
+            shared = Some((mlp, gate.in_f32()));
         }
         Ok(Self { config: experts, router, experts: all, shared })
     }
@@ -202,6 +203,7 @@ fn route(logits: &[f32], config: Experts) -> Vec<(usize, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::Products;
     use crate::rng::Rng;
     use candle_core::Device;
 
@@ -224,7 +226,8 @@ mod tests {
     }
 
     fn mixture(rng: &mut Rng, width: usize) -> Mixture {
-        let mut linear = |out, input| Linear { weight: random(&[out, input], rng), bias: None };
+        let mut linear =
+            |out, input| Linear { weight: random(&[out, input], rng), bias: None, products: Products::F32 };
         let router = linear(CONFIG.count, width);
         let mut mlp = || Mlp {
             gate: Some(linear(CONFIG.ffn, width)),

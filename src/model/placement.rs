@@ -1,6 +1,6 @@
 //! Where a model runs, and with what numbers.
 
-use crate::ops::{has_kernels_for, wide_type};
+use crate::ops::{has_kernels_for, wide_type, Products};
 use candle_core::{DType, Device, DeviceLocation, Result, Tensor};
 
 /// The device that weights are put on, and the number type of matrices there, which is that of activations. Vectors (gains,
@@ -11,29 +11,40 @@ pub struct Placement {
     pub device: Device,
     /// As what.
     pub dtype: DType,
+    /// What the kernels multiply, where they compute: in projections and MLPs, and in attention.
+    pub products: Products,
 }
 
 impl Default for Placement {
     /// `f32` on the CPU, which is what the kernels take.
     fn default() -> Self {
-        Self { device: Device::Cpu, dtype: DType::F32 }
+        Self::new(Device::Cpu, DType::F32)
     }
 }
 
 impl Placement {
+    /// There, with these numbers, and products of `f32` in kernels.
+    pub fn new(device: Device, dtype: DType) -> Self {
+        Self { device, dtype, products: Products::F32 }
+    }
+
     /// Whether the kernels compute there; if not, candle's own ops do.
     pub fn has_kernels(&self) -> bool {
         has_kernels_for(&self.device, self.dtype)
     }
 
-    /// What computes there, and with what: `cpu f32`.
+    /// What computes there, and with what: `cpu f32`, `cpu f32, products of bf16`.
     pub fn name(&self) -> String {
         let device = match self.device.location() {
             DeviceLocation::Cpu => "cpu",
             DeviceLocation::Cuda { .. } => "cuda",
             DeviceLocation::Metal { .. } => "metal",
         };
-        format!("{device} {}", self.dtype.as_str())
+        let products = match self.products {
+            Products::F32 => "",
+            Products::Bf16 => ", products of bf16",
+        };
+        format!("{device} {}{products}", self.dtype.as_str())
     }
 
     /// Puts a weight there.

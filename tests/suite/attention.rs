@@ -7,6 +7,7 @@ use difftool::attention::{
     Attend, Dense, Heads, LogitRule, Loss, Quantise, Removal, Removed, Row, RowProbe, RowSink, Selection, Stream,
     Treated,
 };
+use difftool::ops::Products;
 use difftool::quant::{Quantiser, Scope};
 use std::collections::BTreeMap;
 
@@ -34,6 +35,7 @@ fn for_each_variant(t: usize, check: impl Fn(&str, &Heads<'_>)) {
                 gate: None,
                 wiring: &wiring,
                 rule,
+                products: Products::F32,
             };
             check(&format!("{label}, {t} tokens, {rule:?}"), &heads);
         }
@@ -104,11 +106,11 @@ fn differ(got: &[f32], want: &[f64], tolerance: f64) -> usize {
 fn compare(label: &str, heads: &Heads<'_>, treated: Option<&Treated>, tolerance: f64) {
     let mut dense = Dense { treated: treated.cloned().unwrap_or_default(), ..Dense::default() };
     let want = dense.attend(0, heads).unwrap();
-    compare_with(label, heads, treated, tolerance, (&dense, &want));
+    compare_with(label, heads, treated, [tolerance, 10.0 * tolerance], (&dense, &want));
     // There is no kernel for f64, and no block of keys.
     if heads.q.dims()[1] < 300 {
         let wide = cast(heads, DType::F64);
-        compare_with(&format!("{label}, in f64"), &wide, treated, tolerance, (&dense, &want));
+        compare_with(&format!("{label}, in f64"), &wide, treated, [tolerance, 10.0 * tolerance], (&dense, &want));
     }
 }
 
@@ -118,11 +120,17 @@ fn cast<'a>(heads: &Heads<'a>, dtype: DType) -> Heads<'a> {
     Heads { q, k, v, lambda: heads.lambda.clone(), sink: heads.sink.clone(), gate: None, ..*heads }
 }
 
+/// The same heads with products of `bf16`.
+fn in_bf16<'a>(heads: &Heads<'a>) -> Heads<'a> {
+    Heads { products: Products::Bf16, ..cast(heads, DType::F32) }
+}
+
+/// With a tolerance for rows, and one for outputs.
 fn compare_with(
     label: &str,
     heads: &Heads<'_>,
     treated: Option<&Treated>,
-    tolerance: f64,
+    [tolerance, of_outputs]: [f64; 2],
     (dense, want): (&Dense, &Tensor),
 ) {
     let (out, rows) = stream(heads, treated);
@@ -151,7 +159,7 @@ fn compare_with(
             }
             assert_eq!(differ(&row.effective, &dense.effective[visible], tolerance), 0, "{label}");
             let of_row = |out: &Tensor| out.narrow(1, row.query, 1).unwrap().narrow(2, h, 1).unwrap();
-            assert_close(&label, &of_row(&out), &of_row(want), 10.0 * tolerance);
+            assert_close(&label, &of_row(&out), &of_row(want), of_outputs);
         }
     }
     assert!(half_way * 100 <= t * rows.len(), "{label}: {half_way} rows have other logits");
@@ -161,6 +169,26 @@ fn compare_with(
 fn every_row_that_a_probe_sees_is_that_of_the_dense_reference() {
     for t in [1, 33, 289, 577] {
         for_each_variant(t, |label, heads| compare(label, heads, None, 1e-5));
+    }
+}
+
+#[test]
+fn products_of_bf16_give_the_rows_of_rounded_queries_and_keys_and_outputs_of_rounded_weights() {
+    for t in [1, 33, 289, 577] {
+        for_each_variant(t, |label, heads| {
+            let rounded = |x: &Tensor| x.to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
+            // What is rounded already does not change; a scale of 1 leaves it as it is.
+            let heads = Heads {
+                q: rounded(&(&heads.q * f64::from(heads.rule.scale)).unwrap()),
+                k: rounded(&heads.k),
+                v: rounded(&heads.v),
+                rule: LogitRule { scale: 1.0, ..heads.rule },
+                ..in_bf16(heads)
+            };
+            let mut dense = Dense::default();
+            let want = dense.attend(0, &heads).unwrap();
+            compare_with(label, &heads, None, [1e-5, 0.04], (&dense, &want));
+        });
     }
 }
 
@@ -340,20 +368,22 @@ fn output_and_rows_are_bit_identical_for_any_number_of_threads() {
     let mut quantise = quantising(Quantiser { bits: 6, scope: Scope::Tensor }, BTreeMap::from([((0, 0), vec![0])]));
     quantise.removed = removals(700);
     for_each_variant(700, |label, heads| {
-        let run = |threads: usize| {
+        let run = |heads: &Heads<'_>, threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let (out, rows) = pool.install(|| stream(heads, Some(&quantise)));
             let out = out.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
             let rows: Vec<f32> = rows.into_iter().flatten().flat_map(|row| row.effective).collect();
             out.into_iter().chain(rows).map(f32::to_bits).collect::<Vec<_>>()
         };
-        assert!(run(1) == run(3), "{label}");
+        for heads in [&cast(heads, DType::F32), &in_bf16(heads)] {
+            assert!(run(heads, 1) == run(heads, 3), "{label}, {:?}", heads.products);
+        }
     });
 }
 
 #[test]
 fn rows_that_are_needed_do_not_change_when_the_others_are_left_out() {
-    for_each_variant(300, |label, heads| {
+    let check = |label: &str, heads: &Heads<'_>| {
         let needed: Vec<bool> = (0..300).map(|query| query == 7 || query > 290).collect();
         let whole = Stream::new(&[]).attend(3, heads).unwrap();
         let partial = Stream::new(&[]).with_needed_rows(3, needed.clone()).attend(3, heads).unwrap();
@@ -366,6 +396,10 @@ fn rows_that_are_needed_do_not_change_when_the_others_are_left_out() {
         assert!(
             partial.narrow(1, 64, 32).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap() == 0.0
         );
+    };
+    for_each_variant(300, |label, heads| {
+        check(label, heads);
+        check(&format!("{label}, bf16"), &in_bf16(heads));
     });
 }
 

@@ -8,19 +8,24 @@ use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Stream, Treated};
 use difftool::generate::Decoder;
 use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
+use difftool::ops::Products;
 use difftool::record::Record;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 fn placement(dtype: DType) -> Placement {
-    Placement { device: Device::Cpu, dtype }
+    Placement::new(Device::Cpu, dtype)
 }
 
 /// The model of a folder in another number type.
 fn placed(dir: &Path, dtype: DType) -> Transformer {
+    placed_as(dir, &placement(dtype))
+}
+
+fn placed_as(dir: &Path, placement: &Placement) -> Transformer {
     let config = ModelConfig::read(&dir.join("config.json")).unwrap();
-    Transformer::placed(&config, Checkpoint::open(dir).unwrap(), &placement(dtype)).unwrap()
+    Transformer::placed(&config, Checkpoint::open(dir).unwrap(), placement).unwrap()
 }
 
 /// Logits of a whole pass: (T, W).
@@ -63,13 +68,16 @@ fn every_family_has_the_logits_of_the_kernels_in_double_precision_treated_or_not
 
 #[test]
 fn every_family_has_about_the_logits_of_the_kernels_in_bf16() {
+    let rms = |x: &Tensor| x.sqr().unwrap().mean_all().unwrap().to_scalar::<f32>().unwrap().sqrt();
+    let products = Placement { products: Products::Bf16, ..placement(DType::F32) };
     folders().par_iter().for_each(|(dir, ids)| {
         let want = whole(&load(dir), ids, None);
-        let got = whole(&placed(dir, DType::BF16), ids, None);
-        assert_eq!(got.dtype(), DType::F32, "logits are not rounded");
-        let off = (got - &want).unwrap().sqr().unwrap().mean_all().unwrap().to_scalar::<f32>().unwrap().sqrt();
-        let size = want.sqr().unwrap().mean_all().unwrap().to_scalar::<f32>().unwrap().sqrt();
-        assert!(off < 0.05 * size, "{}: off by {off} of {size}", dir.display());
+        for (what, model) in [("number type", placed(dir, DType::BF16)), ("products", placed_as(dir, &products))] {
+            let got = whole(&model, ids, None);
+            assert_eq!(got.dtype(), DType::F32, "logits are not rounded");
+            let (off, size) = (rms(&(got - &want).unwrap()), rms(&want));
+            assert!(off > 0.0 && off < 0.05 * size, "{}, {what}: off by {off} of {size}", dir.display());
+        }
     });
 }
 
@@ -190,6 +198,38 @@ fn runs_go_on_in_the_number_type_that_they_began_with() {
     scratch.refuses(&[&args[..], &["--resume", "run"]].concat(), &["run"]);
     let file = scratch.stdout(&[&args[..], &["--dtype", "bf16", "--print-experiment"]].concat());
     assert!(file.contains("dtype = \"bf16\"") && !file.contains("device"), "{file}");
+}
+
+#[test]
+fn products_of_bf16_are_recorded_and_refused_where_they_cannot_be_had() {
+    let scratch = Scratch::with_models();
+    let args = ["ratio", "--model", "./diff", "--ctx", "300", "--samples", "1", "--depths", "50", "-q"];
+    let with = |flags: &[&'static str]| [&args[..], flags].concat();
+    scratch.refuses(&with(&["--precision", "f16", "--out", "run"]), &["f16", "f32, bf16"]);
+    if !Products::Bf16.are_fast() {
+        return scratch.refuses(&with(&["--precision", "bf16", "--out", "run"]), &["--precision bf16", "AVX512-BF16"]);
+    }
+    scratch.refuses(
+        &with(&["--precision", "bf16", "--dtype", "f64", "--out", "run"]),
+        &["--precision bf16", "--dtype f32"],
+    );
+    scratch.stdout(&with(&["--out", "f32"]));
+    scratch.stdout(&with(&["--out", "bf16", "--precision", "bf16"]));
+    let (other, of) = apart(&scratch, ["f32", "bf16"], 1e-9);
+    let (far, _) = apart(&scratch, ["f32", "bf16"], 0.05);
+    assert!(other * 2 > of && far * 50 <= of, "{other} and {far} of {of} values differ");
+    scratch.refuses(&with(&["--resume", "bf16"]), &["bf16"]);
+    let manifest = std::fs::read_to_string(scratch.path("bf16/manifest.json")).unwrap();
+    assert!(manifest.contains("\"precision\": \"bf16\""), "{manifest}");
+    assert!(scratch.stdout(&["report", "bf16"]).contains("<dt>products</dt><dd>bf16</dd>"));
+    let told = String::from_utf8(scratch.run(&["compare", "f32", "bf16"]).stderr).unwrap();
+    assert!(told.contains("precision: f32 and bf16"), "{told}");
+    let file = scratch.stdout(&with(&["--precision", "bf16", "--print-experiment"]));
+    assert!(file.contains("precision = \"bf16\""), "{file}");
+    // Weights that stay on disk are multiplied as those in memory.
+    scratch.stdout(&with(&["--out", "disk", "--precision", "bf16", "--weights", "disk"]));
+    let csv = |run: &str| std::fs::read(scratch.path(run).join("results.csv")).unwrap();
+    assert!(csv("disk") == csv("bf16"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use difftool::attention::{Attend, Cached, Dense, Heads, LogitRule, Stream};
 use difftool::generate::{generate, Decoder, Stop, Until};
 use difftool::model::{Checkpoint, ModelConfig, Transformer};
 use difftool::models;
+use difftool::ops::Products;
 use difftool::prompt::Tokenizer;
 use std::path::Path;
 use tempfile::TempDir;
@@ -151,6 +152,7 @@ fn every_layout_attends_from_its_memory_as_from_whole_maps() {
                     gate: None,
                     wiring: &wiring,
                     rule,
+                    products: Products::F32,
                 }
             };
             let want = Dense::default().attend(0, &heads(0, t)).unwrap();

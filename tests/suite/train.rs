@@ -184,7 +184,7 @@ fn a_step_in_candles_ops_has_the_loss_the_gradients_and_the_update_of_a_step_of_
         let batch = random_batch(config.vocab, 3, 33);
         let stepped = |dtype: DType| {
             let vars = variables(&config, 1).unwrap();
-            let model = elsewhere(&config, &vars, &Placement { device: Device::Cpu, dtype }).unwrap();
+            let model = elsewhere(&config, &vars, &Placement::new(Device::Cpu, dtype)).unwrap();
             let mut optimizer = AdamW::new(&vars, &spec().optimizer);
             let done = step(&model, &mut optimizer, &batch, 1e-3).unwrap();
             (done, vars)
@@ -214,7 +214,7 @@ fn a_step_in_candles_ops_has_the_loss_the_gradients_and_the_update_of_a_step_of_
 fn a_run_in_candles_ops_learns_what_one_of_the_kernels_does_and_is_resumed_with_the_same_numbers_alone() {
     let home = tempfile::tempdir().unwrap();
     let of = |dtype: DType, name: &str, resume: bool, steps: usize| {
-        let (stop, placement) = (AtomicBool::new(false), Placement { device: Device::Cpu, dtype });
+        let (stop, placement) = (AtomicBool::new(false), Placement::new(Device::Cpu, dtype));
         let progress = StopAfter::new(steps, &stop);
         train_runs(&spec(), &spec().runs(), &home.path().join(name), resume, &placement, &stop, &progress)
     };

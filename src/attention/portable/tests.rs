@@ -4,6 +4,7 @@ use super::*;
 use crate::attention::{
     Attend, Fused, LogitRule, Loss, Removal, Removed, Row, RowSink, Selection, Stream, Variant, Wiring,
 };
+use crate::ops::Products;
 use crate::quant::Quantiser;
 use crate::rng::Rng;
 use candle_core::Var;
@@ -61,6 +62,7 @@ fn for_each_preset(rules: &[LogitRule], check: impl Fn(&str, &Heads<'_>)) {
                 gate: None,
                 wiring: &wiring,
                 rule,
+                products: Products::F32,
             };
             check(&format!("{name}, {rule:?}"), &heads);
         }
@@ -243,7 +245,17 @@ fn gradients_through_tiles_are_those_of_the_training_kernel_for_every_preset() {
         let vars = [Some(var(&q)), Some(var(&k)), Some(var(&v)), lambda.map(|l| var(&l)), sink.map(|n| var(&[n]))];
         let [q, k, v, lambda, sink] = vars.each_ref().map(|var| var.as_ref().map(|var| var.as_tensor().clone()));
         let [q, k, v] = [q, k, v].map(Option::unwrap);
-        let heads = Heads { q, k, v, lambda, sink, gate: None, wiring: &wiring, rule: LogitRule::plain(D) };
+        let heads = Heads {
+            q,
+            k,
+            v,
+            lambda,
+            sink,
+            gate: None,
+            wiring: &wiring,
+            rule: LogitRule::plain(D),
+            products: Products::F32,
+        };
         let [got, want] =
             [Portable::with_rows(&heads, None, 0, ROWS).unwrap().mixture().unwrap(), Fused.attend(0, &heads).unwrap()];
         assert!(distance(&got, &want) < 2e-5, "{name}");
