@@ -1,11 +1,12 @@
 //! A forward pass that reports the answer's share of every head, against Python `transformers` with the same weights and
-//! ids: eager attention with `output_attentions=True`, which reports the same, and SDPA, which reports nothing.
+//! ids: eager attention with `output_attentions=True`, which reports the same, and SDPA, which reports nothing. And against itself
+//! with products of `bf16`, where the processor has them.
 //!
 //! `cargo bench --bench pass -- --python PATH` prints a table and writes `target/bench/pass.csv`; without Python only our
 //! own side runs. `--ctx N`, `--rounds N` and `--threads N` change what is run.
 //!
 //! Each side is a process of its own, so that its peak memory is its own, and the sides take passes in turn. The shares of
-//! both must agree to 1e-4 before anything is timed. A second is one of wall time.
+//! all must agree to 1e-4 before anything is timed, those of `bf16` to 0.005. A second is one of wall time.
 //!
 //! Where the time of our own pass goes is measured after the others have ended: attention by a watch at its seam, the linear
 //! layers by running them alone on as many tokens; what remains is norms, rotary embedding, SwiGLU and sums.
@@ -15,8 +16,8 @@ mod sides;
 use anyhow::{ensure, Context, Result};
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Attend, Heads, RowProbe, Stream};
-use difftool::model::{Checkpoint, ModelConfig, Transformer};
-use difftool::ops::linear;
+use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
+use difftool::ops::{linear, Products};
 use difftool::pass::pass;
 use difftool::probe::{AnswerProbe, AnswerSink};
 use difftool::prompt::{needle, CitySet, Haystack, NeedleSpec, Prompt, Region, Tokenizer};
@@ -34,7 +35,8 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
     if let [_, flag, folder, ctx_tok] = args.as_slice() {
         match flag.as_str() {
-            "--side" => return serve(Path::new(folder), ctx_tok.parse()?),
+            "--side" => return serve(Path::new(folder), ctx_tok.parse()?, Products::F32),
+            "--bf16" => return serve(Path::new(folder), ctx_tok.parse()?, Products::Bf16),
             "--parts" => return serve_parts(Path::new(folder), ctx_tok.parse()?),
             _ => {}
         }
@@ -59,7 +61,7 @@ fn main() -> Result<()> {
         plan.rounds
     );
     let rows = ["llama", "diffllama"].iter().map(|variant| plan.measure(variant)).collect::<Result<Vec<_>>>()?;
-    write("pass.csv", &rows)
+    write("pass.csv", &rows.into_iter().flatten().collect::<Vec<_>>())
 }
 
 struct Plan {
@@ -69,10 +71,11 @@ struct Plan {
     python: Option<PathBuf>,
 }
 
-/// A line of the table and of the CSV; peers are missing without Python.
+/// A line of the CSV: one side's passes of a model.
 #[derive(Serialize)]
 struct Row {
     variant: String,
+    side: &'static str,
     parameters: usize,
     ctx_tok: usize,
     threads: usize,
@@ -80,20 +83,15 @@ struct Row {
     cpu: String,
     seconds: f64,
     peak_bytes: u64,
-    attention_percent: f64,
-    attention_gflop_per_s: f64,
-    linear_percent: f64,
-    linear_gflop_per_s: f64,
-    eager_seconds: Option<f64>,
-    eager_peak_bytes: Option<u64>,
-    eager_ratio: Option<f64>,
-    eager_ratio_min: Option<f64>,
-    eager_ratio_max: Option<f64>,
-    sdpa_seconds: Option<f64>,
-    sdpa_peak_bytes: Option<u64>,
-    sdpa_ratio: Option<f64>,
-    sdpa_ratio_min: Option<f64>,
-    sdpa_ratio_max: Option<f64>,
+    /// How many times as long as our own pass in `f32` of the same round: the middle, the least and the most.
+    ratio: f64,
+    ratio_min: f64,
+    ratio_max: f64,
+    /// Of our own pass in `f32` alone.
+    attention_percent: Option<f64>,
+    attention_gflop_per_s: Option<f64>,
+    linear_percent: Option<f64>,
+    linear_gflop_per_s: Option<f64>,
 }
 
 /// What a side says about a pass.
@@ -114,29 +112,34 @@ struct Parts {
 }
 
 impl Plan {
-    fn measure(&self, variant: &str) -> Result<Row> {
+    /// A line for each side, our own in `f32` first.
+    fn measure(&self, variant: &str) -> Result<Vec<Row>> {
         let (folder, config) = make(variant, self.ctx_tok)?;
-        let mut ours = self.own("--side", &folder)?;
-        let first: Reply = ours.step()?; // also warms it up
-        let mut eager = self.peer("eager", &folder)?;
-        if let Some(eager) = &mut eager {
-            check(variant, &first, &eager.step()?)?;
+        let mut sides = vec![("difftool, every head's answer share", self.own("--side", &folder)?)];
+        if Products::Bf16.are_fast() {
+            sides.push(("the same, products of bf16", self.own("--bf16", &folder)?));
         }
-        let mut sdpa = self.peer("sdpa", &folder)?;
-        sdpa.as_mut().map(Side::step::<Reply>).transpose()?;
+        if let Some(python) = &self.python {
+            sides.push(("transformers eager, the same", self.peer(python, "eager", &folder)?));
+            sides.push(("transformers SDPA, nothing", self.peer(python, "sdpa", &folder)?));
+        }
+        // Also warms them up.
+        let first = sides.iter_mut().map(|(_, side)| side.step()).collect::<Result<Vec<Reply>>>()?;
+        sides.iter().zip(&first).try_for_each(|((name, _), reply)| check(variant, name, &first[0], reply))?;
         let mut rounds = Vec::new();
         for _ in 0..self.rounds {
-            let peers = [&mut eager, &mut sdpa];
-            let own: Reply = ours.step()?;
-            let [eager, sdpa] = peers.map(|peer| peer.as_mut().map(Side::step::<Reply>).transpose());
-            rounds.push((own, eager?, sdpa?));
+            rounds.push(sides.iter_mut().map(|(_, side)| side.step()).collect::<Result<Vec<Reply>>>()?);
         }
-        drop((ours, eager, sdpa));
+        let names: Vec<_> = sides.into_iter().map(|(name, _)| name).collect();
         let mut own = self.own("--parts", &folder)?;
         let parts = (0..self.rounds).map(|_| own.step()).collect::<Result<Vec<Parts>>>()?;
-        let row = self.row(variant, &config, &rounds, &parts);
-        row.print();
-        Ok(row)
+        let rows = names.iter().enumerate().map(|(i, name)| {
+            let replies: Vec<(&Reply, &Reply)> = rounds.iter().map(|round| (&round[0], &round[i])).collect();
+            self.row(variant, name, &config, &replies, (i == 0).then_some(&parts))
+        });
+        let rows: Vec<Row> = rows.collect();
+        rows.iter().for_each(|row| row.print(&rows[0]));
+        Ok(rows)
     }
 
     fn own(&self, mode: &str, folder: &Path) -> Result<Side> {
@@ -144,114 +147,89 @@ impl Plan {
         Side::start(command.arg(mode).arg(folder).arg(self.ctx_tok.to_string()), self.threads)
     }
 
-    fn peer(&self, mode: &str, folder: &Path) -> Result<Option<Side>> {
-        let Some(python) = &self.python else { return Ok(None) };
+    fn peer(&self, python: &Path, mode: &str, folder: &Path) -> Result<Side> {
         let mut command = Command::new(python);
         command.arg(peers()).arg(mode).arg(folder).arg(folder.join("prompt.json")).arg(self.threads.to_string());
-        Side::start(&mut command, self.threads).map(Some)
+        Side::start(&mut command, self.threads)
     }
 
+    /// Of replies each beside our own of the same round.
     fn row(
         &self,
         variant: &str,
+        side: &'static str,
         config: &ModelConfig,
-        rounds: &[(Reply, Option<Reply>, Option<Reply>)],
-        parts: &[Parts],
+        replies: &[(&Reply, &Reply)],
+        parts: Option<&Vec<Parts>>,
     ) -> Row {
         let mut flops = config.forward_flops(self.ctx_tok);
         // Of the last layer only the rows that predict the answer are computed.
         flops.attention *= 1.0 - 1.0 / config.layers.len() as f64;
-        let [all_s, attention_s, linear_s] = [|p: &Parts| p.all_s, |p: &Parts| p.attention_s, |p: &Parts| p.linear_s]
-            .map(|of| median(parts.iter().map(of)));
-        type Pick = fn(&(Reply, Option<Reply>, Option<Reply>)) -> Option<&Reply>;
-        let peers: [Pick; 2] = [|round| round.1.as_ref(), |round| round.2.as_ref()];
-        let [eager, sdpa] = peers.map(|peer| {
-            let replies: Vec<(&Reply, &Reply)> = rounds.iter().filter_map(|r| Some((&r.0, peer(r)?))).collect();
-            (!replies.is_empty()).then(|| {
-                let ratios = sorted(replies.iter().map(|(own, peer)| peer.seconds / own.seconds));
-                let peak = replies.iter().map(|(_, peer)| peer.peak_bytes).max().unwrap_or(0);
-                (median(replies.iter().map(|(_, peer)| peer.seconds)), peak, ratios)
-            })
-        });
-        let ratio =
-            |of: &Option<(f64, u64, Vec<f64>)>| of.as_ref().map(|(.., r)| (r[r.len() / 2], r[0], r[r.len() - 1]));
+        let of = |pick: fn(&Parts) -> f64| parts.map(|parts| median(parts.iter().map(pick)));
+        let (all_s, attention_s, linear_s) = (of(|p| p.all_s), of(|p| p.attention_s), of(|p| p.linear_s));
+        let percent = |part: Option<f64>| Some(100.0 * part? / all_s?);
+        let ratios = sorted(replies.iter().map(|(own, reply)| reply.seconds / own.seconds));
         Row {
             variant: variant.to_owned(),
+            side,
             parameters: config.parameters(),
             ctx_tok: self.ctx_tok,
             threads: self.threads,
             rounds: self.rounds,
             cpu: cpu_model(),
-            seconds: median(rounds.iter().map(|(own, ..)| own.seconds)),
-            peak_bytes: rounds.iter().map(|(own, ..)| own.peak_bytes).max().unwrap_or(0),
-            attention_percent: 100.0 * attention_s / all_s,
-            attention_gflop_per_s: 1e-9 * flops.attention / attention_s,
-            linear_percent: 100.0 * linear_s / all_s,
-            linear_gflop_per_s: 1e-9 * flops.linear / linear_s,
-            eager_seconds: eager.as_ref().map(|e| e.0),
-            eager_peak_bytes: eager.as_ref().map(|e| e.1),
-            eager_ratio: ratio(&eager).map(|r| r.0),
-            eager_ratio_min: ratio(&eager).map(|r| r.1),
-            eager_ratio_max: ratio(&eager).map(|r| r.2),
-            sdpa_seconds: sdpa.as_ref().map(|e| e.0),
-            sdpa_peak_bytes: sdpa.as_ref().map(|e| e.1),
-            sdpa_ratio: ratio(&sdpa).map(|r| r.0),
-            sdpa_ratio_min: ratio(&sdpa).map(|r| r.1),
-            sdpa_ratio_max: ratio(&sdpa).map(|r| r.2),
+            seconds: median(replies.iter().map(|(_, reply)| reply.seconds)),
+            peak_bytes: replies.iter().map(|(_, reply)| reply.peak_bytes).max().unwrap_or(0),
+            ratio: ratios[ratios.len() / 2],
+            ratio_min: ratios[0],
+            ratio_max: ratios[ratios.len() - 1],
+            attention_percent: percent(attention_s),
+            attention_gflop_per_s: attention_s.map(|s| 1e-9 * flops.attention / s),
+            linear_percent: percent(linear_s),
+            linear_gflop_per_s: linear_s.map(|s| 1e-9 * flops.linear / s),
         }
     }
 }
 
 impl Row {
-    fn print(&self) {
-        let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
-        let Row { variant, seconds, peak_bytes, .. } = self;
-        println!("{variant:10} difftool, every head's answer share: {seconds:.2} s, {}", mib(*peak_bytes));
-        println!(
-            "{:10} of that, attention {:.0} % at {:.0} GFLOP/s, linear layers {:.0} % at {:.0} GFLOP/s",
-            "", self.attention_percent, self.attention_gflop_per_s, self.linear_percent, self.linear_gflop_per_s
-        );
-        let peers = [
-            (
-                "eager, the same",
-                self.eager_seconds,
-                self.eager_peak_bytes,
-                self.eager_ratio,
-                self.eager_ratio_min,
-                self.eager_ratio_max,
-            ),
-            (
-                "SDPA, nothing",
-                self.sdpa_seconds,
-                self.sdpa_peak_bytes,
-                self.sdpa_ratio,
-                self.sdpa_ratio_min,
-                self.sdpa_ratio_max,
-            ),
-        ];
-        for (name, seconds, peak, ratio, least, most) in peers {
-            let (Some(seconds), Some(peak), Some(ratio), Some(least), Some(most)) = (seconds, peak, ratio, least, most)
-            else {
-                continue;
-            };
-            let memory = peak as f64 / *peak_bytes as f64;
+    /// Prints it beside our own pass in `f32`.
+    fn print(&self, own: &Row) {
+        let Row { variant, side, seconds, peak_bytes, ratio, ratio_min, ratio_max, .. } = self;
+        let mib = peak_bytes >> 20;
+        if side == &own.side {
+            println!("{variant:10} {side}: {seconds:.2} s, {mib} MiB");
+        } else {
+            let memory = *peak_bytes as f64 / own.peak_bytes as f64;
             println!(
-                "{:10} transformers {name}: {seconds:.2} s, {}: {ratio:.2} times as long ({least:.2} to {most:.2}), {memory:.1} times the memory",
-                "",
-                mib(peak)
+                "{:10} {side}: {seconds:.2} s, {mib} MiB: {ratio:.2} times as long ({ratio_min:.2} to {ratio_max:.2}), \
+                 {memory:.1} times the memory",
+                ""
+            );
+        }
+        let (attention, linear) = (self.attention_percent, self.linear_percent);
+        let rates = (self.attention_gflop_per_s, self.linear_gflop_per_s);
+        if let (Some(attention), Some(linear), (Some(of_attention), Some(of_linear))) = (attention, linear, rates) {
+            println!(
+                "{:10} of that, attention {attention:.0} % at {of_attention:.0} GFLOP/s, linear layers {linear:.0} % at \
+                 {of_linear:.0} GFLOP/s",
+                ""
             );
         }
     }
 }
 
-/// Both sides must have measured the same thing.
-fn check(variant: &str, ours: &Reply, peer: &Reply) -> Result<()> {
-    let (ours, peer) = ours.shares.as_ref().zip(peer.shares.as_ref()).context("both sides report shares")?;
-    ensure!(ours.len() == peer.len(), "{variant}: {} layers and {}", ours.len(), peer.len());
-    for (layer, (ours, peer)) in ours.iter().zip(peer).enumerate() {
-        ensure!(ours.len() == peer.len(), "{variant}: {} heads and {}", ours.len(), peer.len());
-        for (head, (a, b)) in ours.iter().zip(peer).enumerate() {
-            ensure!((a - b).abs() < 1e-4, "{variant}, layer {layer}, head {head}: answer share {a} and {b}");
+/// Answer shares that rounding to `bf16` may change.
+const ROUNDED: f64 = 5e-3;
+
+/// Who reports shares must have measured what we have.
+fn check(variant: &str, side: &str, ours: &Reply, other: &Reply) -> Result<()> {
+    let ours = ours.shares.as_ref().context("our side reports shares")?;
+    let Some(other) = &other.shares else { return Ok(()) };
+    let most = if side.ends_with("bf16") { ROUNDED } else { 1e-4 };
+    ensure!(ours.len() == other.len(), "{variant}: {} layers and {}", ours.len(), other.len());
+    for (layer, (ours, other)) in ours.iter().zip(other).enumerate() {
+        ensure!(ours.len() == other.len(), "{variant}: {} heads and {}", ours.len(), other.len());
+        for (head, (a, b)) in ours.iter().zip(other).enumerate() {
+            ensure!((a - b).abs() < most, "{variant}, {side}, layer {layer}, head {head}: answer share {a} and {b}");
         }
     }
     Ok(())
@@ -274,10 +252,11 @@ fn prompt(ctx_tok: usize) -> Result<Prompt> {
 }
 
 /// The child's part: one pass for every line of stdin.
-fn serve(folder: &Path, ctx_tok: usize) -> Result<()> {
+fn serve(folder: &Path, ctx_tok: usize, products: Products) -> Result<()> {
     difftool::memory::keep_freed(); // as the program does
     let config = ModelConfig::read(&folder.join("config.json"))?;
-    let model = Transformer::load(&config, Checkpoint::open(folder)?.load(&config)?)?;
+    let placement = Placement { products, ..Placement::default() };
+    let model = Transformer::load(&config, Checkpoint::open(folder)?.load(&config)?.placed(&placement))?;
     let prompt = prompt(ctx_tok)?;
     let probe = AnswerProbe::new(&prompt.targets());
     for _ in std::io::stdin().lines() {
