@@ -41,7 +41,7 @@ use rayon::prelude::*;
 pub(crate) const ROWS_PER_TASK: usize = 256;
 
 /// `length` numbers that are written in parallel, `chunk` at a time: `write` gets which chunk it is, and zeros. They are zeroed by
-/// the thread that writes them; all threads would wait for `vec![0.0; length]`, which takes a tenth of a linear layer's time.
+/// the thread that writes them; all threads would wait for `vec![0.0; length]`, which takes up to a tenth of a linear layer's time.
 #[expect(unsafe_code, reason = "memory that nobody has written yet")]
 pub(crate) fn in_chunks<T: Copy + Default + Send>(
     length: usize,
