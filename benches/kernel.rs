@@ -72,7 +72,7 @@ fn target(t: usize) -> Target {
 }
 
 /// Two output heads of a variant, random. Queries are scaled up so that rows are far from uniform.
-fn random_heads(variant: &str, wiring: &Wiring, d: usize, t: usize) -> Result<Tensors> {
+fn random_heads<'a>(variant: &str, wiring: &'a Wiring, d: usize, t: usize) -> Result<Heads<'a>> {
     let (q_heads, kv_heads) = head_counts(variant);
     let random = |name: &str, shape: &[usize], scale: f64| {
         let mut rng = Rng::new(1, name);
@@ -84,12 +84,18 @@ fn random_heads(variant: &str, wiring: &Wiring, d: usize, t: usize) -> Result<Te
         "diff" => Some(Tensor::new(&[0.5_f32], &Device::Cpu)?),
         _ => Some((random("lambda", &[1, t, wiring.heads()], 0.1)? + 0.5)?),
     };
-    let q = random("q", &[1, t, q_heads, d], 2.0)?;
-    Ok((q, random("k", &[1, t, kv_heads, d], 1.0)?, random("v", &[1, t, kv_heads, d], 1.0)?, lambda))
+    Ok(Heads {
+        q: random("q", &[1, t, q_heads, d], 2.0)?,
+        k: random("k", &[1, t, kv_heads, d], 1.0)?,
+        v: random("v", &[1, t, kv_heads, d], 1.0)?,
+        lambda,
+        sink: None,
+        gate: None,
+        wiring,
+        rule: LogitRule::plain(d),
+        products: Products::F32,
+    })
 }
-
-/// q, k, v, lambda.
-type Tensors = (Tensor, Tensor, Tensor, Option<Tensor>);
 
 fn head_counts(variant: &str) -> (usize, usize) {
     match variant {
@@ -107,18 +113,7 @@ fn wiring(variant: &str) -> Wiring {
 /// Checks the kernel against the reference.
 fn agree(variant: &str, d: usize, t: usize) -> Result<()> {
     let wiring = wiring(variant);
-    let (q, k, v, lambda) = random_heads(variant, &wiring, d, t)?;
-    let heads = Heads {
-        q,
-        k,
-        v,
-        lambda,
-        sink: None,
-        gate: None,
-        wiring: &wiring,
-        rule: LogitRule::plain(d),
-        products: Products::F32,
-    };
+    let heads = random_heads(variant, &wiring, d, t)?;
     let (mut dense, probe) = (Dense::default(), Sums { from: t - ANSWER_ROWS, t });
     let watched: [&dyn RowProbe; 1] = [&probe];
     let mut stream = Stream::new(&watched);
@@ -164,18 +159,7 @@ struct Line {
 
 fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
     let wiring = wiring(variant);
-    let (q, k, v, lambda) = random_heads(variant, &wiring, d, t)?;
-    let heads = Heads {
-        q,
-        k,
-        v,
-        lambda,
-        sink: None,
-        gate: None,
-        wiring: &wiring,
-        rule: LogitRule::plain(d),
-        products: Products::F32,
-    };
+    let heads = random_heads(variant, &wiring, d, t)?;
     let per_pair = 2 * d * (wiring.maps() + wiring.value_slices());
     let flops = (wiring.heads() * per_pair) as f64 * (t * (t + 1) / 2) as f64;
     let (answer, all) = (Sums { from: t - ANSWER_ROWS, t }, Sums { from: 0, t });

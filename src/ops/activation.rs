@@ -1,10 +1,8 @@
 //! The functions of plain MLPs, element by element. For measuring only: the kernels have no gradient, and say so when asked.
 
 use super::simd::{exp, sigmoid};
-use super::{has_kernels, in_chunks, slice, wide};
+use super::{has_kernels, in_chunks, slice, wide, NUMBERS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
-
-const CHUNK: usize = 1 << 15;
 
 macro_rules! activation {
     ($(#[$doc:meta])* $name:ident, $op:ident, $loop:ident, $simd:ident, $f:expr, $in_candle:expr) => {
@@ -28,7 +26,7 @@ macro_rules! activation {
 
             fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
                 let x = slice(storage, layout, self.name())?;
-                let y = in_chunks(x.len(), CHUNK, |chunk, y| $loop(&x[chunk * CHUNK..][..y.len()], y));
+                let y = in_chunks(x.len(), NUMBERS_PER_TASK, |chunk, y| $loop(&x[chunk * NUMBERS_PER_TASK..][..y.len()], y));
                 Ok((CpuStorage::F32(y), layout.shape().clone()))
             }
         }

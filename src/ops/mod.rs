@@ -40,6 +40,9 @@ use rayon::prelude::*;
 /// Rows of a matrix that one task works on. Small enough to share work evenly, large enough to keep gemm busy.
 pub(crate) const ROWS_PER_TASK: usize = 256;
 
+/// Numbers that one task works on where each is computed by itself.
+const NUMBERS_PER_TASK: usize = 1 << 15;
+
 /// `length` numbers that are written in parallel, `chunk` at a time: `write` gets which chunk it is, and zeros. They are zeroed by
 /// the thread that writes them; all threads would wait for `vec![0.0; length]`, which takes up to a tenth of a linear layer's time.
 #[expect(unsafe_code, reason = "memory that nobody has written yet")]

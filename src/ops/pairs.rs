@@ -1,7 +1,7 @@
 //! Products of `bf16` numbers with sums in `f32`, two at a time, as AVX512-BF16 has them (`vdpbf16ps`).
 //!
 //! The right-hand side is packed as in [`Panels`](super::Panels), with two rows in one: a number of 32 bits holds those of an even
-//! row and of the next one. The left-hand side is rounded on its way, which costs three of a hundred instructions.
+//! row and of the next one. The left-hand side is rounded on its way: one instruction for some thirty that multiply.
 
 use super::panels::PANEL;
 use super::{in_chunks, Mat, MatMut};

@@ -1,9 +1,7 @@
 //! The logistic function as a differentiable op.
 
-use super::{has_kernels, in_chunks, simd, slice, wide, with_values};
+use super::{has_kernels, in_chunks, simd, slice, wide, with_values, NUMBERS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
-
-const CHUNK: usize = 1 << 15;
 
 struct Sigmoid;
 
@@ -27,15 +25,15 @@ impl CustomOp1 for Sigmoid {
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let x = slice(storage, layout, "sigmoid")?;
-        let y = in_chunks(x.len(), CHUNK, |chunk, y| forward(&x[chunk * CHUNK..][..y.len()], y));
+        let y = in_chunks(x.len(), NUMBERS_PER_TASK, |chunk, y| forward(&x[chunk * NUMBERS_PER_TASK..][..y.len()], y));
         Ok((CpuStorage::F32(y), layout.shape().clone()))
     }
 
     fn bwd(&self, x: &Tensor, y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
         let dx = with_values(y, "sigmoid", |y| {
             with_values(dy, "sigmoid", |dy| {
-                in_chunks(y.len(), CHUNK, |chunk, dx| {
-                    let of_chunk = chunk * CHUNK..chunk * CHUNK + dx.len();
+                in_chunks(y.len(), NUMBERS_PER_TASK, |chunk, dx| {
+                    let of_chunk = chunk * NUMBERS_PER_TASK..chunk * NUMBERS_PER_TASK + dx.len();
                     backward(&y[of_chunk.clone()], &dy[of_chunk], dx);
                 })
             })

@@ -1,11 +1,9 @@
 //! SwiGLU (Shazeer 2020): silu(gate) * up, as a differentiable op.
 
 use super::simd::sigmoid;
-use super::{has_kernels, in_chunks, slice, wide, with_values};
+use super::{has_kernels, in_chunks, slice, wide, with_values, NUMBERS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
-
-const CHUNK: usize = 1 << 15;
 
 struct SwiGlu;
 
@@ -30,8 +28,8 @@ impl CustomOp2 for SwiGlu {
             candle_core::bail!("swiglu: gate {:?} and up {:?} differ", l1.shape(), l2.shape());
         }
         let (gate, up) = (slice(s1, l1, "swiglu")?, slice(s2, l2, "swiglu")?);
-        let y = in_chunks(gate.len(), CHUNK, |chunk, y| {
-            let of_chunk = chunk * CHUNK..chunk * CHUNK + y.len();
+        let y = in_chunks(gate.len(), NUMBERS_PER_TASK, |chunk, y| {
+            let of_chunk = chunk * NUMBERS_PER_TASK..chunk * NUMBERS_PER_TASK + y.len();
             forward(&gate[of_chunk.clone()], &up[of_chunk], y);
         });
         Ok((CpuStorage::F32(y), l1.shape().clone()))
@@ -75,10 +73,10 @@ fn backward_simd<'a, S: pulp::Simd>(
 fn gradients(gate: &[f32], up: &[f32], dy: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let (mut dgate, mut dup) = (vec![0.0; gate.len()], vec![0.0; gate.len()]);
     dgate
-        .par_chunks_mut(CHUNK)
-        .zip(dup.par_chunks_mut(CHUNK))
-        .zip(gate.par_chunks(CHUNK).zip(up.par_chunks(CHUNK)))
-        .zip(dy.par_chunks(CHUNK))
+        .par_chunks_mut(NUMBERS_PER_TASK)
+        .zip(dup.par_chunks_mut(NUMBERS_PER_TASK))
+        .zip(gate.par_chunks(NUMBERS_PER_TASK).zip(up.par_chunks(NUMBERS_PER_TASK)))
+        .zip(dy.par_chunks(NUMBERS_PER_TASK))
         .for_each(|(((dgate, dup), (gate, up)), dy)| {
             backward(gate, up, dy, dgate, dup);
         });
