@@ -5,12 +5,12 @@ use super::measure::ModelMaps;
 use super::pack::{fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, ROWS};
 use super::probe::{Resolution, FINEST};
 use super::race::Entrant;
-use crate::html::{self, Head};
+use crate::html::{self, Head, Template};
 use crate::probe::{Pooling, Quantity};
-use anyhow::{Context, Result};
-use askama::Template;
+use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
+use minijinja::context;
 use serde::Serialize;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
@@ -80,19 +80,7 @@ struct Contents<'a> {
     models: Vec<Value>,
 }
 
-#[derive(Template)]
-#[template(path = "explore.html")]
-struct Frame<'a> {
-    head: Head<'a>,
-    script: &'static str,
-    contents: String,
-    /// Blobs that are looked at first: they stand before the script, so that it need not wait for the rest of the file.
-    first: Vec<Named>,
-    /// The tokens of the prompts, as JSON.
-    texts: Vec<Named>,
-    /// The other blobs.
-    later: Vec<Named>,
-}
+const PAGE: Template = ("explore.html", include_str!("explore.html"));
 
 /// The id of an element and the text in it.
 type Named = (String, String);
@@ -204,15 +192,19 @@ impl Explorer<'_> {
         }
         let (caption, recipe, finest) = (self.caption.as_str(), self.recipe.as_slice(), FINEST);
         let contents = Contents { caption, recipe, rows_per_part: ROWS, floor, finest, prompts, models };
-        let frame = Frame {
-            head: Head::new(&self.title, &[html::STYLE, STYLE], SCRIPT),
-            script: SCRIPT,
-            contents: script_json(&serde_json::to_string(&contents)?),
-            first,
-            texts: self.texts()?,
-            later,
-        };
-        let text = frame.render().context("the explorer cannot be written as HTML")?;
+        let text = html::filled(
+            PAGE,
+            &[],
+            context! {
+                head => Head::new(&self.title, &[html::STYLE, STYLE], SCRIPT).values(),
+                script => SCRIPT,
+                contents => script_json(&serde_json::to_string(&contents)?),
+                // Blobs that are looked at first stand before the script, so that it need not wait for the rest of the file.
+                first,
+                texts => self.texts()?,
+                later,
+            },
+        )?;
         Ok(format!("{}\n", text.trim_end()))
     }
 }

@@ -2,14 +2,38 @@
 //!
 //! A page is one file that opens from disk and asks the network for nothing. A page's own style comes after the base one.
 
+use anyhow::{Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
+use minijinja::{context, Environment, UndefinedBehavior, Value};
 use sha2::{Digest, Sha256};
 
 /// Colours, fonts and widths, in the light and in the dark.
 pub(crate) const STYLE: &str = include_str!("base.css");
 
-/// The head of a page. Templates include it as `head.html`, with a field `head`.
+/// A template: its name, which says that it is HTML, and its text.
+pub(crate) type Template = (&'static str, &'static str);
+
+const HEAD: Template = ("head.html", include_str!("head.html"));
+
+/// A page, filled in. What comes from outside is escaped, unless the template says that it is safe; a name that the
+/// templates know and the values do not is an error.
+///
+/// # Errors
+/// If the templates and the values do not fit.
+pub(crate) fn filled(page: Template, parts: &[Template], values: Value) -> Result<String> {
+    let fill = || -> Result<String, minijinja::Error> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        for (name, text) in parts.iter().chain([&HEAD, &page]) {
+            environment.add_template(name, text)?;
+        }
+        environment.get_template(page.0)?.render(values)
+    };
+    fill().with_context(|| format!("{} cannot be filled in", page.0))
+}
+
+/// The head of a page. Templates include it as `head.html`, with a value `head`.
 pub(crate) struct Head<'a> {
     pub(crate) title: &'a str,
     /// Goes into the page as it is.
@@ -32,6 +56,11 @@ impl<'a> Head<'a> {
         allowed.dedup();
         let policy = policy(&allowed);
         Self { title, style, policy }
+    }
+
+    /// What templates fill in.
+    pub(crate) fn values(&self) -> Value {
+        context! { title => self.title, style => &self.style, policy => &self.policy }
     }
 }
 

@@ -17,6 +17,9 @@ pub(super) fn encode(
     let mut encoder = png::Encoder::new(&mut file, size.0, size.1);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
+    // By default it is quicker, and files are four times as large.
+    encoder.set_compression(png::Compression::Default);
+    encoder.set_adaptive_filter(png::AdaptiveFilterType::Adaptive);
     let per_metre = width_mm.map(|mm| (f64::from(size.0) / (mm / 1000.0)).round() as u32);
     let dims = per_metre.map(|n| png::PixelDimensions { xppu: n, yppu: n, unit: png::Unit::Meter });
     encoder.set_pixel_dims(dims);

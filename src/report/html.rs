@@ -1,31 +1,21 @@
 //! Sections as one HTML file that needs no network and asks for none.
 
-use super::{Explorer, Included, Report, Section};
-use crate::html::{self, Allowed, Head};
-use crate::tables::{Cell, Column};
+use super::facts::Fact;
+use super::figure::Figure;
+use super::findings::{Finding, Findings};
+use super::{Compared, Explorer, Included, Report, Section};
+use crate::html::{self, Allowed, Head, Template};
+use crate::tables::{Cell, Column, Sheet};
 use crate::terminal::escaped_lines;
-use anyhow::{Context, Result};
-use askama::Template;
+use anyhow::Result;
+use minijinja::{context, Value};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = concat!(include_str!("script.js"), include_str!("explorer.js"));
 
-/// The page. Whatever comes from outside is escaped by the template, which knows that it is HTML by its name.
-#[derive(Template)]
-#[template(path = "page.html")]
-struct Page<'a> {
-    head: Head<'a>,
-    report: &'a Report,
-    script: &'static str,
-}
-
-impl Page<'_> {
-    /// How many tables there are.
-    fn tables(&self) -> usize {
-        let compared = self.report.compared.iter().filter(|compared| compared.sheet.is_some()).count();
-        compared + self.report.sections.iter().map(|section| section.all_tables().count()).sum::<usize>()
-    }
-}
+const PAGE: Template = ("page.html", include_str!("page.html"));
+const PARTS: [Template; 2] =
+    [("findings.html", include_str!("findings.html")), ("sheet.html", include_str!("sheet.html"))];
 
 /// The page as text.
 ///
@@ -33,11 +23,33 @@ impl Page<'_> {
 /// If the template cannot be filled in.
 pub fn html(report: &Report) -> Result<String> {
     let pages: Vec<&Allowed> = report.sections.iter().filter_map(Section::included).map(|page| &page.allowed).collect();
-    let head = Head::with_pages(&report.title, &[html::STYLE, STYLE], SCRIPT, &pages);
-    let page = Page { head, report, script: SCRIPT };
-    let text = page.render().context("the report cannot be written as HTML")?;
+    let compared = report.compared.iter().filter(|compared| compared.sheet.is_some()).count();
+    let values = context! {
+        head => Head::with_pages(&report.title, &[html::STYLE, STYLE], SCRIPT, &pages).values(),
+        script => SCRIPT,
+        tables => compared + report.sections.iter().map(|section| section.all_tables().count()).sum::<usize>(),
+        compared => report.compared.as_ref().map(Compared::values),
+        sections => list(&report.sections, Section::values),
+    };
+    let text = html::filled(PAGE, &PARTS, values)?;
     // What would turn the direction of writing, in a name or a path, is shown by its number.
     Ok(format!("{}\n", escaped_lines(text.replace("\r\n", "\n").trim_end())))
+}
+
+/// A list for the template.
+fn list<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, values: impl Fn(&T) -> Value) -> Value {
+    items.into_iter().map(values).collect()
+}
+
+fn words(items: &[String]) -> Value {
+    list(items, |text| Value::from(text))
+}
+
+impl Compared {
+    /// What the template fills in.
+    fn values(&self) -> Value {
+        context! { findings => self.findings.values(), notes => words(&self.notes), tables => list(&self.sheet, Sheet::values) }
+    }
 }
 
 impl Section {
@@ -56,6 +68,67 @@ impl Section {
             _ => None,
         }
     }
+
+    /// What the template fills in.
+    fn values(&self) -> Value {
+        let included = |page: &Included| context! { megabytes => page.megabytes(), text => &page.text };
+        let fact = |fact: &Fact| context! { name => &fact.name, value => &fact.value, code => fact.code };
+        context! {
+            analysis => words(&self.analysis),
+            command => &self.command,
+            details => list(self.tables(true), Sheet::values),
+            environment => list(&self.environment, fact),
+            experiment => self.experiment.as_deref(),
+            failures => list(&self.failures, Sheet::values),
+            figures => list(&self.figures, |figure| self.figure(figure)),
+            findings => self.findings.values(),
+            folder => self.folder.display().to_string(),
+            has_results => !self.results.is_empty(),
+            included => self.included().map(included),
+            linked => self.linked(),
+            name => &self.name,
+            question => self.question.as_deref(),
+            recipe => list(&self.recipe, fact),
+            sentence => &self.sentence,
+            tables => list(self.tables(false), Sheet::values),
+        }
+    }
+
+    fn figure(&self, figure: &Figure) -> Value {
+        context! {
+            file => &figure.file,
+            width => figure.width,
+            height => figure.height,
+            uri => &figure.uri,
+            alt => self.alt(figure),
+            pooling => figure.pooling.as_deref(),
+        }
+    }
+}
+
+impl Findings {
+    /// What the template fills in.
+    fn values(&self) -> Value {
+        let finding = |finding: &Finding| {
+            context! { subject => &finding.subject, decided => words(&finding.decided), undecided => words(&finding.undecided) }
+        };
+        context! { list => list(&self.list, finding), more => self.more, remarks => words(&self.remarks) }
+    }
+}
+
+impl Sheet {
+    /// What the template fills in.
+    fn values(&self) -> Value {
+        let column = |column: &Column| context! { title => column.title(), number => column.number };
+        let row = |row: &Vec<Cell>| row.iter().zip(&self.columns).map(|(cell, column)| cell.values(column)).collect();
+        context! {
+            id => self.id,
+            title => self.title,
+            note => &self.note,
+            columns => list(&self.columns, column),
+            rows => list(&self.rows, row),
+        }
+    }
 }
 
 impl Column {
@@ -70,18 +143,10 @@ impl Column {
 }
 
 impl Cell {
-    /// The class attribute of a cell of this column.
-    fn class(&self, column: &Column) -> &'static str {
-        if column.number {
-            r#" class="number""#
-        } else {
-            r#" class="words""#
-        }
-    }
-
-    /// The attribute with the number in full, by which the script sorts.
-    fn data(&self) -> String {
-        self.exact.map(|x| format!(r#" data-value="{x}""#)).unwrap_or_default()
+    /// What the template fills in: the number in full is what the script sorts by.
+    fn values(&self, column: &Column) -> Value {
+        let class = if column.number { "number" } else { "words" };
+        context! { text => &self.text, aside => &self.aside, exact => self.exact.map(|x| x.to_string()), class }
     }
 }
 
@@ -98,7 +163,7 @@ mod tests {
     fn a_page_without_runs_is_still_a_page_and_its_title_is_escaped() {
         let title = "<script>alert('&')</script>".to_owned();
         let page = html(&Report { title, sections: Vec::new(), compared: None }).unwrap();
-        assert!(page.contains("<title>&#60;script&#62;alert(&#39;&#38;&#39;)&#60;/script&#62;</title>"), "{page}");
+        assert!(page.contains("<title>&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;&#x2f;script&gt;</title>"), "{page}");
         assert_eq!(page.matches("<script").count(), 1);
     }
 

@@ -196,10 +196,10 @@ fn a_page_shows_tables_figures_lambda_recipe_and_environment() {
         "<p>First.</p>",
         "<p>Second.</p>",
         "transformer and diff on 10 prompts of 4096 tokens; N=1 R=1",
-        "difftool needle --out &#39;runs/a b&#39;",
+        "difftool needle --out &#x27;runs&#x2f;a b&#x27;",
         "data-value=\"0.8\">80.0 <span class=\"interval\">[49.0, 94.3]</span>",
         figure.as_str(),
-        "mean over &#60;prompts&#62;",
+        "mean over &lt;prompts&gt;",
         "data-value=\"0.3555090675909693\">0.356<",
         weights.as_str(),
         "12 min 5 s",
@@ -219,7 +219,7 @@ fn the_experiment_file_and_what_is_partial_about_a_run_are_shown() {
         manifest["resumed_cells"] = json!(4);
     });
     let page = scratch.stdout(&["run"]);
-    for shown in ["show = &#34;&#60;b&#62;&#34;", "; only shard 1/2 of the experiment.", "<dd>4</dd>"] {
+    for shown in ["show = &quot;&lt;b&gt;&quot;", "; only shard 1&#x2f;2 of the experiment.", "<dd>4</dd>"] {
         assert!(page.contains(shown), "{shown}");
     }
 }
@@ -350,7 +350,7 @@ fn failures_are_listed() {
     fixture.records.push(Record { identity, measure: Found { metric: "cell".into(), error, ..Found::default() } });
     let scratch = Scratch::new(&fixture);
     let page = scratch.stdout(&["run"]);
-    assert!(page.contains("1 of the measurements failed.") && page.contains("for &#60;6&#62; needles"));
+    assert!(page.contains("1 of the measurements failed.") && page.contains("for &lt;6&gt; needles"));
     let markdown = scratch.stdout(&["run", "--format", "markdown"]);
     assert_eq!(
         rows(&markdown, "Failures"),
@@ -366,7 +366,7 @@ fn hostile_names_and_prose_stay_text() {
     let scratch = Scratch::new(&fixture);
     let page = scratch.stdout(&["run", "--title", HOSTILE]);
     assert_eq!(page.matches("<script").count(), 1, "only ours");
-    assert!(!page.contains("alert('x')") && page.contains("&#60;script&#62;alert"));
+    assert!(!page.contains("alert('x')") && page.contains("&lt;script&gt;alert"));
     let markdown = scratch.stdout(&["run", "--format", "markdown"]);
     assert!(!markdown.contains("<script>") && markdown.contains(r"&lt;/script&gt;\|\`a\`"));
 }
@@ -512,7 +512,7 @@ fn explorers_are_linked_if_that_is_asked_for() {
     fs::create_dir(scratch.path("pages")).unwrap();
     scratch.report(&["run", "the maps", "--explore=link", "-o", "pages/all.html"]).assert().success();
     let page = fs::read_to_string(scratch.path("pages/all.html")).unwrap();
-    assert!(page.contains("href=\"../the%20maps/explore.html\""), "a link that moves with the page");
+    assert!(page.contains("href=\"..&#x2f;the%20maps&#x2f;explore.html\""), "a link that moves with the page");
     assert_eq!(page.matches("<script").count(), 1, "nothing is included");
 }
 
