@@ -6,9 +6,9 @@
 use crate::bail_usage;
 use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use toml::{Table, Value};
 
 /// Everything that makes one attention variant differ from another. See `presets.toml` for those that have a name.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -203,7 +203,7 @@ pub enum VariantName {
     /// The name of a preset.
     Preset(String),
     /// Fields of [`Variant`]; what is not said is as in `preset`, or else in `transformer`.
-    Described(Table),
+    Described(Map<String, Value>),
 }
 
 impl VariantName {
@@ -319,11 +319,11 @@ impl Variant {
 
 /// Every table of `presets.toml`, in whatever order they refer to each other.
 fn read_presets(text: &str) -> Result<BTreeMap<String, Variant>> {
-    let tables: BTreeMap<String, Table> = toml::from_str(text)?;
-    fn find(tables: &BTreeMap<String, Table>, name: &str) -> Result<Variant> {
+    let tables: BTreeMap<String, Map<String, Value>> = toml::from_str(text)?;
+    fn find(tables: &BTreeMap<String, Map<String, Value>>, name: &str) -> Result<Variant> {
         let table = tables.get(name).with_context(|| format!("no preset {name}"))?.clone();
         if name == BASE {
-            return Ok(Value::Table(table).try_into()?);
+            return Ok(serde_json::from_value(Value::Object(table))?);
         }
         ensure!(table.contains_key("preset"), "preset {name} does not say which one it begins with");
         resolve(table, |base| find(tables, base))
@@ -332,17 +332,17 @@ fn read_presets(text: &str) -> Result<BTreeMap<String, Variant>> {
 }
 
 /// The description that `table` makes of the preset it names.
-fn resolve(mut table: Table, preset: impl FnOnce(&str) -> Result<Variant>) -> Result<Variant> {
+fn resolve(mut table: Map<String, Value>, preset: impl FnOnce(&str) -> Result<Variant>) -> Result<Variant> {
     let base = match table.remove("preset") {
         None => preset(BASE)?,
         Some(Value::String(name)) => preset(&name)?,
         Some(other) => bail_usage!("preset is {other}, expected a name"),
     };
-    let mut whole = Table::try_from(base)?;
-    whole.extend(table);
-    let variant: Variant = match Value::Table(whole).try_into() {
+    let mut whole = serde_json::to_value(base)?;
+    whole.as_object_mut().context("a variant is a table")?.extend(table);
+    let variant: Variant = match serde_json::from_value(whole) {
         Ok(variant) => variant,
-        Err(error) => bail_usage!("attention: {}", error.message().lines().collect::<Vec<_>>().join(" ")),
+        Err(error) => bail_usage!("attention: {error}"),
     };
     if let Err(error) = variant.check() {
         bail_usage!("attention: {error:#}");
