@@ -110,7 +110,7 @@ pub enum LambdaInit {
 
 /// `"depth"`, `"depth-before"` or a number, as files say it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "lambda_init is neither \"depth\" nor \"depth-before\" nor a number")]
 enum WordOrNumber {
     Word(String),
     Number(f64),
@@ -413,7 +413,9 @@ mod tests {
             ("preset = \"diff-scalar\"\nkeys = \"in-order\"", "keys"),
             ("preset = \"diff\"\nnorms = \"none\"", "norms"),
             ("preset = \"diff\"\nnorm = \"layer\"", "layer"),
-            ("preset = \"diff\"\nlambda_init = \"deep\"", "lambda_init"),
+            ("preset = \"diff\"\nlambda_init = \"deep\"", "lambda_init is neither"),
+            ("preset = \"diff\"\nlambda_init = nan", "lambda_init is neither"),
+            ("preset = \"diff\"\nlambda_init = true", "lambda_init is neither"),
             ("preset = \"diff-v3\"", "diff-v3"),
             ("lambda = \"layer\"", "lambda"),
         ] {
