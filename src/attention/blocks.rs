@@ -8,9 +8,10 @@ use super::tile::{Tile, TILE};
 use super::watched::{asked, Watched};
 use super::{Heads, RowProbe, Treated};
 use crate::ops::{in_chunks, with_values};
-use crate::parallel::in_rooms;
 use candle_core::{Result, Tensor};
+use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::Mutex;
 
 /// Queries per task and per probe state, at least.
 const BLOCK: usize = 256;
@@ -32,15 +33,19 @@ pub(super) fn mixture<'a>(
     let blocks = t.div_ceil(length);
     let blocks_of = |slices: [&[f32]; 3]| -> Result<(Vec<Vec<f32>>, Vec<Watched<'a>>)> {
         let pass = Pass::new(slices, &small, heads, treated, layer)?;
+        // As many tiles as threads have asked for at once.
+        let tiles = Mutex::new(Vec::new());
         // Late blocks cost most: start with them.
-        let run = |tile: &mut Tile, task: usize| {
+        let run = |task: usize| {
             let (head, block) = (task % wiring.heads(), blocks - 1 - task / wiring.heads());
             let start = block * length;
+            let mut tile = tiles.lock().expect("no task has panicked").pop().unwrap_or_default();
             let mut watched = Watched::start(layer, head, &watching[head]);
-            let out = block_of(&pass, head, start..(start + length).min(t), &mut watched, needed, tile);
+            let out = block_of(&pass, head, start..(start + length).min(t), &mut watched, needed, &mut tile);
+            tiles.lock().expect("no task has panicked").push(tile);
             (out, watched)
         };
-        Ok(in_rooms(wiring.heads() * blocks, run).into_iter().unzip())
+        Ok((0..wiring.heads() * blocks).into_par_iter().with_max_len(1).map(run).unzip())
     };
     let Heads { q, k, v, .. } = heads;
     let of = "attention";

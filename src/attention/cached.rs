@@ -7,9 +7,9 @@
 use super::{Attend, Heads, LogitRule, Quantise, Removal, Small, Stream, Treated};
 use crate::ops::simd::{dot, soft_cap_simd, softmax};
 use crate::ops::with_values;
-use crate::parallel::in_parallel;
 use crate::quant::{absmax, quantise, Scope};
 use candle_core::{Result, Tensor};
+use rayon::prelude::*;
 use std::ops::Range;
 
 /// Computes the mixture of a prompt, and then of one token at a time, without gradients (B = 1).
@@ -119,7 +119,7 @@ impl Memory {
             let row = Row { memory: self, q, d, heads, small: &small, at };
             let steps = row.steps();
             let row = |head| row.mixture(head, &steps);
-            in_parallel(wiring.heads(), row)
+            (0..wiring.heads()).into_par_iter().with_max_len(1).map(row).collect()
         })?;
         let shape = (1, 1, wiring.heads(), wiring.value_slices() * d);
         Tensor::from_vec(rows.concat(), shape, heads.q.device())?.to_dtype(heads.q.dtype())

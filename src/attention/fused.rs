@@ -11,7 +11,6 @@ use super::portable::Portable;
 use super::{Attend, Heads, LogitRule, Small, Wiring};
 use crate::ops::simd::dot;
 use crate::ops::{has_kernels, multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
-use crate::parallel::{in_parallel, in_rooms};
 use backward::{Backward, Gradients};
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 use forward::Forward;
@@ -111,9 +110,10 @@ impl Sizes {
     fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
         pieces(self.t, QUERIES)
     }
-    /// What `run` makes of every (batch entry, output head), in parallel.
-    fn of_heads<R: Default + Send, T: Send>(&self, run: impl Fn(&mut R, (usize, usize)) -> T + Sync) -> Vec<T> {
-        in_rooms(self.batch * self.heads, |room, task| run(room, (task / self.heads, task % self.heads)))
+    /// What is done in parallel: (batch entry, output head).
+    fn tasks(&self) -> impl IndexedParallelIterator<Item = (usize, usize)> {
+        let heads = self.heads;
+        (0..self.batch * heads).into_par_iter().map(move |task| (task / heads, task % heads))
     }
     /// Some rows of one of the `heads` of x (B, T, heads, d): (rows, d).
     fn rows<'a>(&self, x: &'a [f32], heads: usize, entry: usize, head: usize, rows: &Range<usize>) -> Mat<'a> {
@@ -134,7 +134,7 @@ impl Sizes {
             let head = self.rows(x, heads, i / heads, i % heads, &(0..self.t));
             Panels::new(if transposed { head.t() } else { head })
         };
-        in_parallel(self.batch * heads, pack)
+        (0..self.batch * heads).into_par_iter().map(pack).collect()
     }
 }
 
@@ -233,7 +233,7 @@ impl CustomOp3 for Mixture {
         let size = Sizes::of(l1.shape(), l2.shape(), l3.shape(), &self.wiring)?;
         let forward = Forward::new(self, size, q, k, v);
         let (outs, log_sums): (Vec<Vec<Vec<f32>>>, Vec<_>) =
-            size.of_heads(|room, task| forward.head(room, task)).into_iter().unzip();
+            size.tasks().map_init(Default::default, |room, task| forward.head(room, task)).unzip();
         let joined = |j: usize| {
             let share = |i: usize| {
                 let (task, piece) = (i / size.slices, i % size.slices);

@@ -4,9 +4,9 @@ use super::values::packed_values;
 use super::{Heads, LogitRule, Quantise, Removal, Small, Treated, Values, Wiring, TILE};
 use crate::ops::simd::{copy_scaled, soft_cap};
 use crate::ops::{multiply_panel, Mat, MatMut, Packed, PairPanels, Panels, Products, PANEL};
-use crate::parallel::in_parallel;
 use crate::quant::{absmax, quantise, Scope};
 use candle_core::Result;
+use rayon::prelude::*;
 use std::ops::Range;
 
 /// Keys per block, counted from key 0 whoever looks: so a row's sums have the same order in any tile. A tile's logits of a
@@ -53,13 +53,13 @@ impl<'a> Pass<'a> {
         let head_of = |x: &'a [f32], head: usize, heads: usize| Mat::new(&x[head * d..], t, d, heads * d);
         let (k_heads, v_heads) = (heads.k.dim(2)?, heads.v.dim(2)?);
         let pack_keys = |head: usize| Packed::new(head_of(k, head, k_heads).t(), heads.products);
-        let paired_heads = if heads.products == Products::Bf16 { v_heads } else { 0 };
+        let paired_heads = if heads.products == Products::Bf16 { 0..v_heads } else { 0..0 };
         let pack_pairs = |head: usize| PairPanels::new(head_of(v, head, v_heads));
         let mut pass = Self {
             q,
-            k: in_parallel(k_heads, pack_keys),
+            k: (0..k_heads).into_par_iter().map(pack_keys).collect(),
             v: packed_values(v, v_heads, d),
-            v_pairs: in_parallel(paired_heads, pack_pairs),
+            v_pairs: paired_heads.into_par_iter().map(pack_pairs).collect(),
             small,
             layer,
             wiring: heads.wiring,
@@ -283,7 +283,7 @@ impl<'a> Pass<'a> {
             }
             (head, largest)
         };
-        let found = in_parallel(heads * tiles, largest_of);
+        let found: Vec<_> = (0..heads * tiles).into_par_iter().with_max_len(1).map(largest_of).collect();
         let mut largest = [vec![0.0_f32; heads], vec![0.0_f32; heads]];
         for (head, of_tile) in found {
             for j in 0..2 {

@@ -1,7 +1,7 @@
 //! The values of a head's keys, lent to probes together with the row that weighs them.
 
 use crate::ops::{add_products, multiply_panel, Mat, MatMut, Panels, PANEL};
-use crate::parallel::in_parallel;
+use rayon::prelude::*;
 
 /// Keys that are added up in `f32` before their sum joins an `f64` one.
 const KEYS: usize = 512;
@@ -10,7 +10,7 @@ const KEYS: usize = 512;
 pub(super) fn packed_values(v: &[f32], heads: usize, d: usize) -> Vec<Panels> {
     let rows = v.len() / (heads * d);
     let pack = |head: usize| Panels::new(Mat::new(&v[head * d..], rows, d, heads * d));
-    in_parallel(heads, pack)
+    (0..heads).into_par_iter().map(pack).collect()
 }
 
 /// Values of the keys of one output head: its value slices, side by side, as the kernel has packed them.

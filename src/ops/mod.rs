@@ -45,17 +45,12 @@ const NUMBERS_PER_TASK: usize = 1 << 15;
 
 /// `length` numbers that are written in parallel, `chunk` at a time: `write` gets which chunk it is, and zeros. They are zeroed by
 /// the thread that writes them; all threads would wait for `vec![0.0; length]`, which takes up to a tenth of a linear layer's time.
+#[expect(unsafe_code, reason = "memory that nobody has written yet")]
 pub(crate) fn in_chunks<T: Copy + Default + Send>(
     length: usize,
     chunk: usize,
     write: impl Fn(usize, &mut [T]) + Sync,
 ) -> Vec<T> {
-    written(length, chunk, &write)
-}
-
-/// [`in_chunks`], compiled once for each kind of number.
-#[expect(unsafe_code, reason = "memory that nobody has written yet")]
-fn written<T: Copy + Default + Send>(length: usize, chunk: usize, write: &(dyn Fn(usize, &mut [T]) + Sync)) -> Vec<T> {
     let mut numbers = Box::new_uninit_slice(length);
     numbers.par_chunks_mut(chunk.max(1)).enumerate().for_each(|(i, chunk)| {
         for number in chunk.iter_mut() {

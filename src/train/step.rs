@@ -5,10 +5,10 @@ use super::data::{Batch, Part};
 use crate::attention::{kept_bytes, Fused};
 use crate::model::{ModelConfig, Placement, Transformer, Weights};
 use crate::ops::{cross_entropy, numbers, wide_type, TokenScores};
-use crate::parallel::map_in_parallel;
 use anyhow::Result;
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// Fresh trainable parameters.
@@ -90,7 +90,7 @@ pub fn step(model: &Transformer, optimizer: &mut AdamW, batch: &Batch, rate: f64
     let parts: Vec<Part> = batch.parts(part_tok).collect();
     // Added up in order, so that the sum does not depend on how many pass at once.
     for parts in parts.chunks(at_once) {
-        let done = map_in_parallel(parts, |part| backward(model, part, sum(part.weights) / total));
+        let done: Vec<_> = parts.par_iter().map(|part| backward(model, part, sum(part.weights) / total)).collect();
         for done in done {
             let (loss, part_scores, grads) = done?;
             value += loss;

@@ -3,6 +3,7 @@
 use super::{all_row_dots, join, multiply_panels, pieces, Mixture, Share, Sizes, Target, KEYS, QUERIES};
 use crate::ops::simd::exp;
 use crate::ops::{multiply_add, Mat, MatMut, Panels};
+use rayon::prelude::*;
 use std::ops::Range;
 
 /// In the shapes of q, k and v.
@@ -85,7 +86,7 @@ impl<'a> Backward<'a> {
 
     pub(super) fn gradients(&self) -> Gradients {
         let (size, wiring) = (&self.size, &self.op.wiring);
-        let parts = size.of_heads(|room: &mut Room, task| self.head(room, task));
+        let parts: Vec<Parts> = size.tasks().map_init(Room::default, |room, task| self.head(room, task)).collect();
         let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
         for (task, parts) in parts.iter().enumerate() {
             let (entry, h) = (task / size.heads, task % size.heads);
