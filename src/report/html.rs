@@ -76,6 +76,7 @@ impl Section {
         context! {
             analysis => words(&self.analysis),
             command => &self.command,
+            contents => list(self.all_tables(), |sheet| context! { id => sheet.id, title => sheet.title }),
             details => list(self.tables(true), Sheet::values),
             environment => list(&self.environment, fact),
             experiment => self.experiment.as_deref(),
