@@ -6,10 +6,10 @@ use super::field::Field;
 use super::join::{Joined, Pair};
 use super::plan::{Level, Plan};
 use crate::bail_usage;
+use crate::parallel::map_in_parallel;
 use crate::record::metric_name;
 use crate::stats::{bh, holm, mcnemar, mean, pairs_needed, smallest_detectable, wilcoxon, Paired, Replicated};
 use anyhow::{Context, Result};
-use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
@@ -169,7 +169,7 @@ pub(super) fn rows(
         let key = RowKey { rank, metric: of(Field::Metric), region: of(Field::Region), level, group, plan };
         pairs.entry(key).or_default().push(*pair);
     }
-    let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
+    let row = |(key, pairs): &(RowKey, Vec<Pair>)| {
         let metric = cells.value_name(Field::Metric, key.metric);
         let row = if settings.replicates {
             replicated(pairs, settings)
@@ -179,7 +179,8 @@ pub(super) fn rows(
         let row = row.with_context(|| format!("{metric}: its numbers are too large to be averaged"))?;
         Ok(named(row, cells, key, &plans[key.plan], groups))
     };
-    let mut rows = pairs.par_iter().map(row).collect::<Result<Vec<Row>>>()?;
+    let mut rows =
+        map_in_parallel(&pairs.into_iter().collect::<Vec<_>>(), row).into_iter().collect::<Result<Vec<Row>>>()?;
     correct(&mut rows, settings.correction);
     Ok(rows)
 }

@@ -39,11 +39,10 @@ use crate::measure::{Measure, MeasureName, Place};
 use crate::memory::{check_fits, gib, peak_rss_bytes};
 use crate::models::{Model, Reading};
 use crate::ops::Products;
+use crate::parallel::map_in_parallel;
 use crate::prompt::Text;
 use crate::record::{Record, SCHEMA};
 use anyhow::Result;
-use passes::CellResult;
-use rayon::prelude::*;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,9 +151,9 @@ impl Setup {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let results: Vec<CellResult> = {
+            let results = {
                 let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
-                batch.par_iter().map(|cell| self.cell(cell, &measures)).collect()
+                map_in_parallel(batch, |cell| self.cell(cell, &measures))
             };
             for (cell, result) in batch.iter().zip(results) {
                 let mut hash = Sha256::new();
