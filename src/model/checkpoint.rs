@@ -352,7 +352,7 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     let text = files::text(path, files::TOKENIZER_MAX)?;
     let index: serde_json::Value =
-        serde_json::from_str(&text).with_context(|| format!("{}: not JSON", path.display()))?;
+        serde_json::from_slice(text.as_bytes()).with_context(|| format!("{}: not JSON", path.display()))?;
     let map = index.get("weight_map").and_then(serde_json::Value::as_object);
     let map = map.with_context(|| format!("{}: weight_map is missing", path.display()))?;
     ensure!(!map.is_empty(), "{}: weight_map is empty", path.display());
