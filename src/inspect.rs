@@ -4,6 +4,7 @@
 use crate::attention::{Extras, Lambda, Stream};
 use crate::model::ModelConfig;
 use crate::models::{Model, Opened};
+use crate::order;
 use crate::pass::pass;
 use crate::probe::{LambdaProbe, LambdaSink};
 use crate::prompt::{BosPolicy, Text, Windows};
@@ -243,7 +244,7 @@ fn over_tokens(model: &Model) -> Result<BTreeMap<usize, Distribution>> {
         let sink = sighting.sink.into_sink::<LambdaSink>();
         layers.entry(sighting.layer).or_default().extend(sink.lambdas.iter().map(|&lambda| f64::from(lambda)));
     }
-    layers.into_iter().map(|(layer, lambdas)| Ok((layer, Distribution::of(lambdas)?))).collect()
+    order::try_map(layers.into_iter().map(|(layer, lambdas)| Ok((layer, Distribution::of(lambdas)?))))
 }
 
 impl Distribution {

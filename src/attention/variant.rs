@@ -4,6 +4,7 @@
 //! have a name are in `presets.toml`.
 
 use crate::bail_usage;
+use crate::order;
 use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -328,7 +329,7 @@ fn read_presets(text: &str) -> Result<BTreeMap<String, Variant>> {
         ensure!(table.contains_key("preset"), "preset {name} does not say which one it begins with");
         resolve(table, |base| find(tables, base))
     }
-    tables.keys().map(|name| Ok((name.clone(), find(&tables, name)?))).collect()
+    order::try_map(tables.keys().map(|name| Ok((name.clone(), find(&tables, name)?))))
 }
 
 /// The description that `table` makes of the preset it names.

@@ -4,9 +4,9 @@ use super::cells::{Cell, Cells, Key, Mask};
 use super::field::{Field, COLUMNS};
 use super::plan::Plan;
 use crate::bail_usage;
+use crate::order;
 use anyhow::{bail, Result};
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 
 /// The same cell on both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,7 +103,7 @@ fn nothing_in_common(cells: &Cells, plan: &Plan, joined: &Joined) -> Result<()> 
     let (Some(a), Some(b)) = (joined.only_baseline.first(), joined.only_other.first()) else {
         bail!("nothing to compare");
     };
-    let values = |keys: &[Key], column: usize| keys.iter().map(|key| key[column]).collect::<BTreeSet<_>>();
+    let values = |keys: &[Key], column: usize| order::set(keys.iter().map(|key| key[column]));
     let apart = (0..COLUMNS)
         .find(|&column| values(&joined.only_baseline, column).is_disjoint(&values(&joined.only_other, column)));
     let reason = match apart.map(|column| Field::ALL[column]) {

@@ -1,9 +1,10 @@
 //! What two runs differ in, by their manifests, before any number is compared.
 
 use crate::manifest::{Manifest, ModelInfo};
+use crate::order;
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Something that two runs do not share.
@@ -64,12 +65,12 @@ pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
     list.add("precision", a.precision.name(), b.precision.name());
     list.add("device", &a.device, &b.device);
     let seed = |manifest: &Manifest, name: &str| manifest.seeds.get(name).map(ToString::to_string);
-    for name in a.seeds.keys().chain(b.seeds.keys()).collect::<BTreeSet<_>>() {
+    for name in order::set(a.seeds.keys().chain(b.seeds.keys())) {
         list.optional(&format!("seeds.{name}"), seed(a, name).as_deref(), seed(b, name).as_deref());
     }
     let (first, other) = (flattened(&a.config), flattened(&b.config));
     let said = |key: &str| SAID.iter().any(|place| key.starts_with(place));
-    for key in first.keys().chain(other.keys()).filter(|key| !said(key)).collect::<BTreeSet<_>>() {
+    for key in order::set(first.keys().chain(other.keys()).filter(|key| !said(key))) {
         list.optional(key, first.get(key).map(String::as_str), other.get(key).map(String::as_str));
     }
     list.0
@@ -82,7 +83,7 @@ fn common_models<'a>(a: &'a Manifest, b: &'a Manifest) -> impl Iterator<Item = (
 
 /// The distinct tokenizers of a run, in short.
 fn tokenizers(manifest: &Manifest) -> String {
-    let hashes: BTreeSet<&str> = manifest.models.iter().map(|model| model.tokenizer_sha256.as_str()).collect();
+    let hashes = order::set(manifest.models.iter().map(|model| model.tokenizer_sha256.as_str()));
     hashes.into_iter().map(short_hash).collect::<Vec<_>>().join(", ")
 }
 

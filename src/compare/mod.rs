@@ -45,6 +45,7 @@ pub use plan::Level;
 pub use rows::{Correction, Row, Test};
 
 use crate::bail_usage;
+use crate::order;
 use crate::record;
 use crate::stats::{LEAST_SEEDS, RESAMPLES};
 use anyhow::Result;
@@ -54,7 +55,7 @@ use join::Joined;
 use manifests::Prompts;
 use plan::Plan;
 use rows::Settings;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Below so many prompts bootstrap intervals are too narrow.
@@ -295,7 +296,7 @@ fn note_rows(rows: &[Row], choice: &Choice, groups: &[Field], notes: &mut Vec<St
     if !kinds.is_empty() {
         notes.push(format!("a row for each {}: their values are not averaged", kinds.join(", ")));
     }
-    let seeds: BTreeSet<usize> = rows.iter().filter_map(|row| row.seeds).collect();
+    let seeds = order::set(rows.iter().filter_map(|row| row.seeds));
     if let (Some(least), Some(most)) = (seeds.first(), seeds.last()) {
         notes.push(of_seeds(*least, *most));
         return;

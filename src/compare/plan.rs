@@ -5,6 +5,7 @@ use super::choice::{Choice, MetricName, Metrics, Where};
 use super::field::{names, Field, Value};
 use crate::bail_usage;
 use crate::names::{is_short_for, shared_folder};
+use crate::order;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +89,7 @@ pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline:
 
 /// Columns of more than one value, with these values.
 fn varying(cells: &Cells) -> String {
-    let counts = |column: Field| cells.iter().map(|c| c.key[column as usize]).collect::<BTreeSet<_>>();
+    let counts = |column: Field| order::set(cells.iter().map(|c| c.key[column as usize]));
     let found: Vec<String> = Field::ALL
         .into_iter()
         .filter(|column| column.can_be_compared())
@@ -114,10 +115,10 @@ fn by_column(cells: &Cells, by: Field, baseline: Option<&str>) -> Result<Vec<Pla
         bail_usage!("`by` {by}: more than {MOST_SIDES} values; narrow them down with `wheres` {by}=…");
     }
     let mut values: Vec<u32> = first.keys().copied().collect();
-    values.sort_by_key(|value| first[value]);
+    order::sort_by_key(&mut values, |value| first[value]);
     if by == Field::Condition {
         // The untreated passes are the baseline wherever they stand.
-        values.sort_by_key(|&value| value != 0);
+        order::sort_by_key(&mut values, |&value| value != 0);
     }
     let listed: Vec<String> = values.iter().map(|&value| cells.value_name(by, value)).collect();
     let of_models = by == Field::Model;

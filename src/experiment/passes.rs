@@ -6,6 +6,7 @@ use crate::generate::{generate, Generation, Until};
 use crate::measure::{Findings, Kept, Measure, Place, ResidualSink, Seen};
 use crate::model::Transformer;
 use crate::models::Model;
+use crate::order;
 use crate::pass::{pass, Passed};
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{CitySet, Prompt};
@@ -274,5 +275,5 @@ fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize)
         let sink = sighting.sink.into_sink::<ReceivedSink>();
         ((sighting.layer, sighting.head), sink.sinks())
     });
-    Ok(found.collect())
+    Ok(order::map(found))
 }

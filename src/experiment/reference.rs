@@ -8,6 +8,7 @@ use crate::attention::{Stream, WrittenSums};
 use crate::bail_usage;
 use crate::measure::{AnswerMeasure, RolesMeasure};
 use crate::models::Model;
+use crate::order;
 use crate::prompt::Prompt;
 use crate::rng::Rng;
 use crate::treatment::{Ranking, Reference, Resolver, Rows};
@@ -62,7 +63,7 @@ impl Setup {
     /// # Errors
     /// As [`Setup::references`].
     pub fn ranked_heads(&self) -> Result<Vec<RankedHead<'_>>> {
-        let used: BTreeSet<Ranking> = self.conditions.iter().flat_map(|condition| condition.rankings()).collect();
+        let used: BTreeSet<Ranking> = order::set(self.conditions.iter().flat_map(|condition| condition.rankings()));
         if used.is_empty() {
             return Ok(Vec::new());
         }
@@ -149,10 +150,10 @@ type Ranked = Vec<((usize, usize), f64)>;
 fn rankings(scores: &Scores) -> BTreeMap<Ranking, Ranked> {
     let ranked = |heads: &BTreeMap<(usize, usize), (f64, usize)>| {
         let mut ranked: Vec<_> = heads.iter().map(|(&head, &(sum, n))| (head, sum / n as f64)).collect();
-        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        order::sort_by(&mut ranked, |a, b| b.1.total_cmp(&a.1));
         ranked
     };
-    scores.iter().map(|(&ranking, heads)| (ranking, ranked(heads))).collect()
+    order::map(scores.iter().map(|(&ranking, heads)| (ranking, ranked(heads))))
 }
 
 /// What heads write, added up over prompts.
@@ -185,6 +186,6 @@ impl Means {
             let of_layer = |sum: Vec<f64>| sum.into_iter().map(|sum| (sum / n) as f32).collect();
             (rows, layers.into_iter().map(of_layer).collect())
         };
-        self.sums.into_iter().map(mean).collect()
+        order::map(self.sums.into_iter().map(mean))
     }
 }

@@ -8,6 +8,7 @@ use super::{Cell, Finding};
 use crate::bail_usage;
 use crate::files;
 use crate::measure::{Measure, Place};
+use crate::order;
 use crate::record::{self, Record, Writer};
 use crate::runfolder::{CELLS, EXPERIMENT, POOLED, RESULTS};
 use anyhow::{ensure, Context, Result};
@@ -375,7 +376,7 @@ impl Shards {
             check_experiment(folder, experiment)?;
             parts.extend(parts_of(shard, folder, &read_journal(folder)?.0)?);
         }
-        parts.sort_by_key(|part| part.line.cell);
+        order::sort_by_key(&mut parts, |part| part.line.cell);
         check_parts(&parts, folders, keys)?;
         Ok(Self { folders: folders.to_vec(), parts })
     }

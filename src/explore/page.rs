@@ -6,6 +6,7 @@ use super::pack::{fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, ROWS}
 use super::probe::{Resolution, FINEST};
 use super::race::Entrant;
 use crate::html::{self, Head, Template};
+use crate::order;
 use crate::probe::{Pooling, Quantity};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
@@ -224,8 +225,8 @@ impl Explored<'_> {
             let (layer, head) = entrant.at;
             json!({ "layer": layer, "head": head, "window": entrant.kept.window, "index": packed.index })
         });
-        let numbers: BTreeMap<String, _> =
-            self.numbers.iter().map(|((layer, head), numbers)| (format!("{layer}.{head}"), numbers)).collect();
+        let numbers = self.numbers.iter().map(|((layer, head), numbers)| (format!("{layer}.{head}"), numbers));
+        let numbers = order::map(numbers);
         json!({
             "name": self.name,
             "condition": self.condition,

@@ -1,6 +1,7 @@
 //! Which numbers are wanted, and what they come to.
 
 use super::{cities_of, millipct, setting_of, Frame, Number, Setting, ASIDE};
+use crate::order;
 use crate::record::Identity;
 use crate::stats::{bootstrap_mean, mean, wilson_of_groups, Interval, Paired, RESAMPLES};
 use std::collections::BTreeMap;
@@ -212,5 +213,5 @@ fn by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> BTre
 
 /// The mean over queries of each prompt, by seed.
 fn mean_by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> BTreeMap<u64, f64> {
-    by_prompt(numbers).into_iter().filter_map(|(seed, values)| Some((seed, mean(&values)?))).collect()
+    order::map(by_prompt(numbers).into_iter().filter_map(|(seed, values)| Some((seed, mean(&values)?))))
 }

@@ -5,6 +5,7 @@ use super::shard::{Shard, Stored};
 use super::{Gguf, ModelConfig, Weights};
 use crate::files;
 use crate::hash::sha256;
+use crate::order;
 use anyhow::{bail, ensure, Context, Result};
 use candle_core::{Device, Tensor};
 use std::borrow::Cow;
@@ -62,7 +63,7 @@ impl Checkpoint {
             dir.display()
         );
         let map = read_index(&index)?;
-        let files: BTreeSet<&str> = map.values().map(String::as_str).collect();
+        let files = order::set(map.values().map(String::as_str));
         let shards = files.into_iter().map(|file| {
             let path = dir.join(file);
             ensure!(path.is_file(), "{}: names {file}, which is not there", index.display());
@@ -368,5 +369,5 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
         );
         Ok((tensor.clone(), file.into_owned()))
     };
-    map.iter().map(entry).collect()
+    order::try_map(map.iter().map(entry))
 }

@@ -2,6 +2,7 @@
 
 use super::{ModelConfig, Placement};
 use crate::attention::Start;
+use crate::order;
 use crate::rng::Rng;
 use anyhow::{ensure, Context, Result};
 use candle_core::{DType, Device, Tensor};
@@ -20,7 +21,7 @@ impl Weights {
     /// Wraps tensors; `origin` is what errors call them (a path).
     pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>, origin: &str) -> Self {
         let placement = Placement::default();
-        Self { tensors: tensors.into_iter().collect(), origin: origin.to_owned(), placement }
+        Self { tensors: order::map(tensors), origin: origin.to_owned(), placement }
     }
 
     /// The same, to be put there as they are taken.

@@ -85,7 +85,7 @@ fn canonical(file: &[u8], ids: &[i32], (catalog, info): (i32, i32)) -> Option<Ve
         }
     }
     order.push(info);
-    let numbers: BTreeMap<i32, usize> = order.iter().enumerate().map(|(i, &id)| (id, i + 1)).collect();
+    let numbers = crate::order::map(order.iter().enumerate().map(|(i, &id)| (id, i + 1)));
 
     let mut written = head.to_vec();
     let mut table = format!("xref\n0 {}\n0000000000 65535 f\r\n", order.len() + 1);

@@ -5,7 +5,7 @@
 //! that a token such as " The", which holds the space before a word, belongs where the word belongs: a token lies in
 //! the region of its first visible byte, or, if it is nothing but white space, of its first byte.
 
-use std::collections::BTreeSet;
+use crate::order;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -179,7 +179,7 @@ impl Prompt {
 
     /// The rows of all targets, rising.
     pub fn target_rows(&self) -> Vec<usize> {
-        let rows: BTreeSet<usize> = self.targets().into_iter().flat_map(|target| target.rows).collect();
+        let rows = order::set(self.targets().into_iter().flat_map(|target| target.rows));
         rows.into_iter().collect()
     }
 

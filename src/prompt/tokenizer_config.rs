@@ -1,5 +1,6 @@
 //! What lies beside a `tokenizer.json`: `tokenizer_config.json` and `special_tokens_map.json`.
 
+use crate::order;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -52,7 +53,7 @@ impl TokenizerConfig {
         let add_bos_token = add_bos_token.transpose()?;
         tokens.extend(config);
         let tokens = tokens.into_iter().filter(|(name, _)| name.ends_with("_token"));
-        let tokens = tokens.filter_map(|(name, token)| Some((name, text(&token)?))).collect();
+        let tokens = order::map(tokens.filter_map(|(name, token)| Some((name, text(&token)?))));
         Ok(Self { path, exists, add_bos_token, tokens, chat_template })
     }
 

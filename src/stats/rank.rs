@@ -1,5 +1,6 @@
 //! How sure a ranking is.
 
+use crate::order;
 use crate::rng::Rng;
 
 /// For each item the fraction of bootstrap resamples in which it is among the `k` with the largest means.
@@ -21,7 +22,7 @@ pub fn rank_stability(items: &[Vec<f64>], k: usize, resamples: usize, seed: u64)
         };
         let totals: Vec<f64> = items.iter().map(total).collect();
         let mut order: Vec<usize> = (0..items.len()).filter(|&i| totals[i] > f64::NEG_INFINITY).collect();
-        order.sort_by(|&a, &b| totals[b].total_cmp(&totals[a]));
+        order::sort_by(&mut order, |&a, &b| totals[b].total_cmp(&totals[a]));
         order.into_iter().take(k).for_each(|i| among[i] += 1);
     }
     among.into_iter().map(|n| n as f64 / resamples as f64).collect()

@@ -1,5 +1,6 @@
 //! Tests of significance, and what many of them at once cost.
 
+use crate::order;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 /// The exact two-sided p-value of McNemar's (1947) test for hits and misses on the same prompts, where `only_a` prompts
@@ -48,7 +49,7 @@ pub fn bh(p_values: &[f64]) -> Vec<f64> {
 fn rising(p_values: &[f64]) -> Vec<usize> {
     assert!(p_values.iter().all(|p| (0.0..=1.0).contains(p)), "p-values outside 0..=1: {p_values:?}");
     let mut order: Vec<usize> = (0..p_values.len()).collect();
-    order.sort_by(|&i, &j| p_values[i].total_cmp(&p_values[j]));
+    order::sort_by(&mut order, |&i, &j| p_values[i].total_cmp(&p_values[j]));
     order
 }
 

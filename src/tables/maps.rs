@@ -2,10 +2,10 @@
 
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use crate::frame::{ConditionKey, Frame};
+use crate::order;
 use crate::prompt::Region;
 use crate::stats::mean;
 use crate::table::short;
-use std::collections::BTreeSet;
 
 /// The drawn heads of one layer, or a head alone.
 struct Drawn<'a> {
@@ -85,7 +85,7 @@ fn mean_over(
     metric: &str,
     region: Option<&str>,
 ) -> Option<f64> {
-    let heads: BTreeSet<usize> = of.heads.iter().copied().collect();
+    let heads = order::set(of.heads.iter().copied());
     let all = frame.heads_under(of.model, condition, metric, region).into_iter();
     let own = all.filter(|((layer, head), _)| *layer == of.layer && heads.contains(head));
     mean(&own.flat_map(|(_, values)| values).collect::<Vec<f64>>())

@@ -2,6 +2,7 @@
 
 use super::spec::OptimizerSpec;
 use crate::ops::{numbers, with_values};
+use crate::order;
 use anyhow::{ensure, Context, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
@@ -34,7 +35,7 @@ impl AdamW {
             let zeros = vec![0.0; var.elem_count()];
             Slot { var: var.clone(), first: zeros.clone(), second: zeros }
         };
-        let slots = vars.iter().map(|(name, var)| (name.clone(), slot(var))).collect();
+        let slots = order::map(vars.iter().map(|(name, var)| (name.clone(), slot(var))));
         Self { spec: spec.clone(), slots, step: 0 }
     }
 

@@ -5,6 +5,7 @@ use super::data::{Batch, Part};
 use crate::attention::{kept_bytes, Fused};
 use crate::model::{ModelConfig, Placement, Transformer, Weights};
 use crate::ops::{cross_entropy, numbers, wide_type, TokenScores};
+use crate::order;
 use anyhow::Result;
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
@@ -21,7 +22,7 @@ pub fn variables(config: &ModelConfig, seed: u64) -> Result<BTreeMap<String, Var
 
 /// Parameters that start from `weights`.
 pub(super) fn trainable(weights: &Weights) -> Result<BTreeMap<String, Var>> {
-    weights.iter().map(|(name, tensor)| Ok((name.clone(), Var::from_tensor(tensor)?))).collect()
+    order::try_map(weights.iter().map(|(name, tensor)| Ok((name.clone(), Var::from_tensor(tensor)?))))
 }
 
 /// The parameters as tensors that record gradients and follow updates.

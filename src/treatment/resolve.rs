@@ -3,6 +3,7 @@
 use super::{Condition, Heads, Keys, Ranking, Rows, Treatment};
 use crate::attention::{Loss, Quantise, Removed, Replaced, Selection, Treated};
 use crate::bail_usage;
+use crate::order;
 use crate::prompt::{Needle, Prompt, Region};
 use crate::rng::Rng;
 use anyhow::Result;
@@ -147,10 +148,10 @@ impl Resolver<'_> {
     fn replaced(&self, others: bool, heads: &Heads, of: &Selection, reference: &Reference) -> Vec<Head> {
         let every = || (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
         let named: BTreeSet<Head> = match heads {
-            Heads::All => every().collect(),
-            Heads::Named(list) => list.iter().copied().collect(),
-            Heads::Best { n, by } => reference.best(*n, *by).collect(),
-            Heads::Random { n, by, draw } => self.random(reference.best(*n, *by).collect(), *draw),
+            Heads::All => order::set(every()),
+            Heads::Named(list) => order::set(list.iter().copied()),
+            Heads::Best { n, by } => order::set(reference.best(*n, *by)),
+            Heads::Random { n, by, draw } => self.random(order::set(reference.best(*n, *by)), *draw),
         };
         every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
     }
@@ -235,7 +236,7 @@ fn views(prompt: &Prompt, rows: Rows, generating: bool) -> Vec<View> {
         return vec![(start..usize::MAX, of_no_question(prompt))];
     }
     let mut views: Vec<View> = targets.into_iter().map(|target| (target.rows, target.regions)).collect();
-    views.sort_by_key(|(rows, _)| rows.start);
+    order::sort_by_key(&mut views, |(rows, _)| rows.start);
     let mut next = match rows {
         Rows::Answer => return views,
         Rows::Question => question,

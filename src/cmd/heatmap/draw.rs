@@ -6,6 +6,7 @@ use crate::cmd::session::Session;
 use crate::experiment::{Grid, Heatmap, MapKind, SMALL_PX};
 use crate::frame::Frame;
 use crate::measure::{Maps, Place};
+use crate::order;
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
 use crate::probe::{PooledMap, Pooling, Quantity};
 use crate::stats::mean;
@@ -219,7 +220,7 @@ fn clipped(runs: &[(String, Range<usize>)], range: &Range<usize>) -> Vec<(String
 /// Where a profile is cut so that one sink does not flatten the rest: above four times its second largest value.
 fn profile_top(values: &[f32]) -> Option<f32> {
     let mut sorted: Vec<f32> = values.iter().map(|x| x.abs()).filter(|x| x.is_finite()).collect();
-    sorted.sort_by(|a, b| b.total_cmp(a));
+    order::sort_by(&mut sorted, |a, b| b.total_cmp(a));
     match sorted.as_slice() {
         [first, second, ..] if *first > 4.0 * second && *second > 0.0 => Some(1.25 * second),
         _ => None,

@@ -4,6 +4,7 @@ use crate::attention::{Selection, Stream};
 use crate::cli::{IndexRange, ShowPromptArgs};
 use crate::cmd::flags;
 use crate::experiment::{Cell, Experiment, Grid, Setup, Show};
+use crate::order;
 use crate::pass::pass;
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{Prompt, Region, Target};
@@ -148,7 +149,7 @@ fn print(
     shares: &[f64],
 ) -> Result<()> {
     let mut keys: Vec<usize> = (0..shares.len()).filter(|&key| shares[key] > 0.0).collect();
-    keys.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+    order::sort_by(&mut keys, |&a, &b| shares[b].total_cmp(&shares[a]));
     let mut table = Table::new(&[right("key"), right("share %"), left("region"), left("token"), left("where")]);
     for &key in keys.iter().take(TOP) {
         let piece = |from: usize, to: usize| -> String {

@@ -1,6 +1,7 @@
 //! What a condition changes on the same prompts, in numbers.
 
 use crate::frame::{Frame, Pick, Proportion, Setting};
+use crate::order;
 use crate::stats::{Paired, RESAMPLES};
 use crate::treatment::{Condition, Heads, Ranking, Treatment};
 use std::collections::BTreeMap;
@@ -160,7 +161,7 @@ impl Lookup<'_> {
             let values: Option<Vec<f64>> = all.iter().map(|of| of.get(prompt).copied()).collect();
             Some((*prompt, values?.iter().sum::<f64>() / all.len() as f64))
         };
-        first.keys().filter_map(mean).collect()
+        order::map(first.keys().filter_map(mean))
     }
 
     fn untreated(&self, setting: Setting, model: &str, metric: &str) -> ByPrompt {
@@ -210,7 +211,7 @@ impl Lookup<'_> {
         let names = std::slice::from_ref(name);
         let changes = |model: &str, metric: &str| -> ByPrompt {
             let (before, after) = (self.untreated(setting, model, metric), self.mean_of(setting, model, metric, names));
-            after.into_iter().filter_map(|(prompt, after)| Some((prompt, after - before.get(&prompt)?))).collect()
+            order::map(after.into_iter().filter_map(|(prompt, after)| Some((prompt, after - before.get(&prompt)?))))
         };
         let [exact, log_prob] = METRICS.map(|metric| self.paired(&changes(first, metric), &changes(other, metric)));
         let (exact, log_prob) = (exact?, log_prob?);
