@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Sorts by a comparison; equals stay in order.
 pub(crate) fn sort_by<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let mut order = sorted(items.len(), &|a, b| compare(&items[a], &items[b]));
-    // Each place takes what belongs there, wherever earlier exchanges have put it.
-    for place in 0..items.len() {
-        let mut from = order[place];
-        while from < place {
-            from = order[from];
+    // Round by round: each place takes what belongs there, and hands on what was in it.
+    for first in 0..items.len() {
+        let mut place = first;
+        while order[place] != first {
+            let from = std::mem::replace(&mut order[place], place);
+            items.swap(place, from);
+            place = from;
         }
-        order[place] = from;
-        items.swap(place, from);
+        order[place] = place;
     }
 }
 
