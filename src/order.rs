@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Sorts by a comparison; equals stay in order.
 pub(crate) fn sort_by<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
-    let mut order = sorted(items.len(), &|a, b| compare(&items[a], &items[b]));
+    let mut order = positions(items.len(), &|a, b| compare(&items[a], &items[b]));
     // Round by round: each place takes what belongs there, and hands on what was in it.
     for first in 0..items.len() {
         let mut place = first;
@@ -51,8 +51,8 @@ pub(crate) fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
     set
 }
 
-/// The positions of `n` things, sorted.
-fn sorted(n: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
+/// The positions of `n` things, sorted by a comparison of two positions; equals stay in order.
+pub(crate) fn positions(n: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|&a, &b| compare(a, b));
     order

@@ -7,6 +7,7 @@ use crate::experiment::{Experiment, Explore, Show};
 use crate::explore::{ExploreMeasure, Explored, Explorer, ModelMaps};
 use crate::frame::{Frame, Pick};
 use crate::measure::Place;
+use crate::order;
 use crate::prompt::Region;
 use crate::runfolder::EXPLORER;
 use crate::say;
@@ -65,7 +66,7 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
         Explored {
             name: &model.name,
             numbers: numbers_of_heads(frame, &model.name, condition.as_deref()),
-            answers: ANSWERS.iter().filter_map(answer).collect(),
+            answers: order::map(ANSWERS.iter().filter_map(answer)),
             condition,
             layout: &model.info.layout,
             maps: model.transformer.config.wiring().maps(),

@@ -6,6 +6,7 @@ use super::field::Field;
 use super::join::{Joined, Pair};
 use super::plan::{Level, Plan};
 use crate::bail_usage;
+use crate::order;
 use crate::parallel::map_in_parallel;
 use crate::record::metric_name;
 use crate::stats::{bh, holm, mcnemar, mean, pairs_needed, smallest_detectable, wilcoxon, Paired, Replicated};
@@ -332,7 +333,7 @@ fn named(row: Row, cells: &Cells, key: &RowKey, plan: &Plan, groups: &[Field]) -
     Row {
         baseline: plan.baseline.label.clone(),
         other: plan.other.label.clone(),
-        group: groups.iter().zip(group).map(named).collect(),
+        group: order::map(groups.iter().zip(group).map(named)),
         unit: cells.unit(&name).map(String::from),
         metric: name,
         region: cells.value_text(Field::Region, *region),

@@ -7,6 +7,7 @@
 
 use crate::attention::Row;
 use crate::model::{Agreement, Transformer};
+use crate::order;
 use crate::probe::Contribution;
 use crate::prompt::Region;
 use anyhow::Result;
@@ -22,8 +23,8 @@ pub type Agreements = BTreeMap<(usize, usize), Agreement>;
 pub fn agreements(model: &Transformer) -> Result<Agreements> {
     let heads = model.config.wiring().heads();
     let all = (0..model.config.layers.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
-    let found = all.map(|at| Ok(model.agreement(at.0, at.1)?.map(|found| (at, found))));
-    Ok(found.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    let found = |at: (usize, usize)| Ok(model.agreement(at.0, at.1)?.map(|found| (at, found)));
+    order::try_map(all.filter_map(|at| found(at).transpose()))
 }
 
 /// The contributions of all keys of a row: (query + 1).

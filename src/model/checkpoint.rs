@@ -172,7 +172,7 @@ impl Checkpoint {
     /// If a file changed since it was opened.
     pub fn dtypes(&self) -> Result<String> {
         let of = |tensor: &Stored<'_>| tensor.dtype().to_lowercase();
-        let names: BTreeSet<String> = self.tensors()?.values().map(of).collect();
+        let names = order::set(self.tensors()?.values().map(of));
         Ok(names.into_iter().collect::<Vec<_>>().join(" and "))
     }
 

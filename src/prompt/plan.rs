@@ -107,8 +107,7 @@ impl Plan {
         boundaries: &[(usize, u64)],
         chat: Option<&Wrapping>,
     ) -> (Layout, Vec<usize>) {
-        let mut order: Vec<usize> = (0..self.needles.len()).collect();
-        order::sort_by_key(&mut order, |&i| boundaries[i]);
+        let order = order::positions(self.needles.len(), &|i, j| boundaries[i].cmp(&boundaries[j]));
         let mut layout = Layout::default();
         if let Some(chat) = chat {
             layout.push_markup(Part::Template, chat.before());

@@ -21,9 +21,9 @@ pub fn rank_stability(items: &[Vec<f64>], k: usize, resamples: usize, seed: u64)
             _ => f64::NEG_INFINITY,
         };
         let totals: Vec<f64> = items.iter().map(total).collect();
-        let mut order: Vec<usize> = (0..items.len()).filter(|&i| totals[i] > f64::NEG_INFINITY).collect();
-        order::sort_by(&mut order, |&a, &b| totals[b].total_cmp(&totals[a]));
-        order.into_iter().take(k).for_each(|i| among[i] += 1);
+        let largest_first = order::positions(items.len(), &|a, b| totals[b].total_cmp(&totals[a]));
+        let counted = largest_first.into_iter().filter(|&i| totals[i] > f64::NEG_INFINITY);
+        counted.take(k).for_each(|i| among[i] += 1);
     }
     among.into_iter().map(|n| n as f64 / resamples as f64).collect()
 }

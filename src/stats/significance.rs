@@ -48,9 +48,7 @@ pub fn bh(p_values: &[f64]) -> Vec<f64> {
 /// The places of p-values from the smallest to the largest.
 fn rising(p_values: &[f64]) -> Vec<usize> {
     assert!(p_values.iter().all(|p| (0.0..=1.0).contains(p)), "p-values outside 0..=1: {p_values:?}");
-    let mut order: Vec<usize> = (0..p_values.len()).collect();
-    order::sort_by(&mut order, |&i, &j| p_values[i].total_cmp(&p_values[j]));
-    order
+    order::positions(p_values.len(), &|i, j| p_values[i].total_cmp(&p_values[j]))
 }
 
 #[cfg(test)]

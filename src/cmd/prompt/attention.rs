@@ -148,10 +148,9 @@ fn print(
     (prompt, target, cell): (&Prompt, &Target, &Cell),
     shares: &[f64],
 ) -> Result<()> {
-    let mut keys: Vec<usize> = (0..shares.len()).filter(|&key| shares[key] > 0.0).collect();
-    order::sort_by(&mut keys, |&a, &b| shares[b].total_cmp(&shares[a]));
+    let keys = order::positions(shares.len(), &|a, b| shares[b].total_cmp(&shares[a]));
     let mut table = Table::new(&[right("key"), right("share %"), left("region"), left("token"), left("where")]);
-    for &key in keys.iter().take(TOP) {
+    for key in keys.into_iter().filter(|&key| shares[key] > 0.0).take(TOP) {
         let piece = |from: usize, to: usize| -> String {
             let (start, end) = (prompt.offsets[from].0, prompt.offsets[to].1);
             prompt

@@ -1,6 +1,7 @@
 //! From scored tokens to means with intervals: over all of them, by position, and between models.
 
 use super::{ScoredToken, ScoredWindow};
+use crate::order;
 use crate::stats::{bootstrap_ratio, Interval, RESAMPLES};
 
 /// Tokens of a block, where there are too few windows to draw from.
@@ -43,7 +44,7 @@ pub fn bin_of(position: u32) -> Bin {
 
 /// The bins of these positions, in order.
 pub fn bins(positions: impl Iterator<Item = u32>) -> Vec<Bin> {
-    positions.map(bin_of).collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    order::set(positions.map(bin_of)).into_iter().collect()
 }
 
 /// What is drawn from for intervals: windows if there are twenty, otherwise blocks of 256 scored tokens of them.
