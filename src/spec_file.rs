@@ -1,7 +1,11 @@
 //! TOML files that people write: read with errors that name the file, the line, and everything that is missing.
 
 use crate::error::Usage;
+use json::Mistake;
 use serde::de::DeserializeOwned;
+use serde::Serialize;
+
+mod json;
 
 /// Keys that a table has to have.
 pub(crate) struct Required {
@@ -18,14 +22,22 @@ pub(crate) struct Required {
 /// # Errors
 /// Usage errors.
 pub(crate) fn parse<T: DeserializeOwned>(name: &str, text: &str, required: &[Required]) -> anyhow::Result<T> {
-    toml::from_str(text).map_err(|error| {
-        let missing = if error.message().starts_with("missing field") { missing(text, required) } else { Vec::new() };
+    json::read(text).map_err(|mistake| {
+        let missing = if mistake.message.starts_with("missing field") { missing(text, required) } else { Vec::new() };
         let said = match missing.as_slice() {
-            [] => bad_toml(name, text, &error),
+            [] => on_one_line(name, text, &mistake),
             missing => format!("{name}: missing: {}", missing.join(", ")),
         };
         Usage(said).into()
     })
+}
+
+/// The file that says the same, keys in the order of their declaration.
+///
+/// # Errors
+/// If it is not a table, which is all that a file can be.
+pub(crate) fn write<T: Serialize>(value: &T) -> anyhow::Result<String> {
+    json::write(value)
 }
 
 /// Whether a field need not be written, being what it is where it is missing.
@@ -33,11 +45,10 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The name of the file, the line, and toml's message on one line.
-fn bad_toml(name: &str, text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
-    let message: Vec<&str> = error.message().lines().collect();
+/// The name of the file, the line, and what is wrong there.
+fn on_one_line(name: &str, text: &str, mistake: &Mistake) -> String {
+    let line = text.get(..mistake.at).unwrap_or_default().matches('\n').count() + 1;
+    let message: Vec<&str> = mistake.message.lines().collect();
     format!("{name}, line {line}: {}", message.join(" "))
 }
 
@@ -96,6 +107,90 @@ pub(crate) fn assert_names_what_is_missing<T: DeserializeOwned>(text: &str, requ
                 without[key] = if value.is_array() { toml::Value::Array(vec![less]) } else { less };
                 named(&without, &format!("{key}.{inner}"));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Spec {
+        name: String,
+        #[serde(default)]
+        shape: Shape,
+        #[serde(default)]
+        rates: Vec<f64>,
+        seed: Option<u64>,
+        #[serde(default)]
+        parts: Vec<Part>,
+    }
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum Shape {
+        #[default]
+        Round,
+        Square,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Part {
+        width: usize,
+        #[serde(default)]
+        condition: Option<crate::treatment::Condition>,
+    }
+
+    fn read(text: &str) -> anyhow::Result<Spec> {
+        parse("x.toml", text, &[])
+    }
+
+    #[test]
+    fn numbers_are_read_to_the_last_bit_and_in_every_notation() {
+        let text = "name = \"\\u00e4 \\\"\"\nrates = [0.1, 1e-3, 1_000.5, 2, 0.30000000000000004, 5e-324, -0.0]\nseed = 0xff_ff";
+        let spec = read(text).unwrap();
+        assert_eq!((spec.name.as_str(), spec.seed), ("\u{e4} \"", Some(0xffff)));
+        let expected = [0.1, 1e-3, 1000.5, 2.0, 0.1 + 0.2, 5e-324, -0.0];
+        assert_eq!(spec.rates.iter().map(|rate| rate.to_bits()).collect::<Vec<_>>(), expected.map(f64::to_bits));
+        assert_eq!(read(&write(&spec).unwrap()).unwrap(), spec);
+    }
+
+    #[test]
+    fn what_is_written_keeps_the_order_of_fields_and_leaves_out_what_is_absent() {
+        let parts = vec![Part { width: 3, condition: None }];
+        let spec = Spec { name: "a".into(), rates: vec![0.5, 1e-3], parts, ..Spec::default() };
+        let expected = "name = \"a\"\nshape = \"round\"\nrates = [0.5, 0.001]\n\n[[parts]]\nwidth = 3\n";
+        assert_eq!(write(&spec).unwrap(), expected);
+        let large = Spec { seed: Some(u64::MAX), ..spec };
+        assert_eq!(read(&write(&large).unwrap()).unwrap(), large);
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_its_line() {
+        for (text, line, words) in [
+            ("name = \"a\"\nname = \"b\"", 2, "duplicate key"),
+            ("name = \"a\"\nseed = = 3", 2, ""),
+            ("name = \"a\"\nsed = 3\nseed = 4", 2, "unknown field `sed`, expected one of `name`, `shape`"),
+            ("name = 3\nseed = 4", 1, "invalid type: integer `3`, expected a string"),
+            ("seed = 4\n\nname = [\"a\"]", 3, "invalid type: sequence, expected a string"),
+            ("name = \"a\"\nseed = -4\nrates = []", 2, "invalid value: integer `-4`, expected u64"),
+            ("name = \"a\"\nseed = 99999999999999999999\nrates = []", 2, "expected u64"),
+            ("name = \"a\"\nshape = \"flat\"\nseed = 4", 2, "unknown variant `flat`"),
+            ("seed = 4\nname = \"a\"\nshape = \"flat\"", 3, "unknown variant `flat`"),
+            ("name = \"a\"\nrates = [\n1,\n\"2\",\n3]", 4, "invalid type: string \"2\", expected f64"),
+            ("name = \"a\"\nrates = [\n1,\nnan]", 4, "nan is not a finite number"),
+            ("name = \"a\"\nseed = 2026-11-25", 2, "2026-11-25"),
+            ("name = \"a\"\n\n[[parts]]\nwidth = 1\n\n[[parts]]\n", 6, "missing field `width`"),
+            ("name = \"a\"\n[[parts]]\ncondition = \"mask(x)\"\nwidth = 1", 3, "`x` is not a region"),
+            ("name = \"a\"\n[[parts]]\nwidth = 1\ncondition = \"mask(x)\"", 4, "`x` is not a region"),
+            ("name = \"a\"\n[[parts]]\nwidth = 1\ncondition = \"mask(x)\"\n[[parts]]\nwidth = 2", 4, "not a region"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("x.toml, line {line}: ")) && error.contains(words), "{text}\n{error}");
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::bail_usage;
 use crate::order;
+use crate::spec_file;
 use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -320,7 +321,7 @@ impl Variant {
 
 /// Every table of `presets.toml`, in whatever order they refer to each other.
 fn read_presets(text: &str) -> Result<BTreeMap<String, Variant>> {
-    let tables: BTreeMap<String, Map<String, Value>> = toml::from_str(text)?;
+    let tables: BTreeMap<String, Map<String, Value>> = spec_file::parse("presets.toml", text, &[])?;
     fn find(tables: &BTreeMap<String, Map<String, Value>>, name: &str) -> Result<Variant> {
         let table = tables.get(name).with_context(|| format!("no preset {name}"))?.clone();
         if name == BASE {
@@ -391,7 +392,7 @@ mod tests {
     }
 
     fn described(text: &str) -> Result<Variant> {
-        VariantName::Described(toml::from_str(text).unwrap()).resolve()
+        VariantName::Described(spec_file::parse("x.toml", text, &[]).unwrap()).resolve()
     }
 
     #[test]

@@ -362,9 +362,9 @@ impl Experiment {
     /// The file that says the same.
     ///
     /// # Errors
-    /// If a number does not fit TOML's 64 bits with a sign.
+    /// If a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String> {
-        toml::to_string(self).context("the experiment cannot be written as TOML: a seed or a path is beyond it")
+        spec_file::write(self).context("the experiment cannot be written as TOML")
     }
 
     /// What is measured.
@@ -502,7 +502,8 @@ at_least = 0.5
         assert!(refusal("at_least = 0.5\n", "").contains("needs at_least or at_most"));
         assert!(refusal("model = \"diff\"", "model = \"dif\"").contains("`dif`, which is not among the models"));
         assert!(refusal("models = [\"transformer\", \"diff\"]", "models = []").contains("names nothing"));
-        assert!(refusal("at_least = 0.5", "at_least = nan").contains("nothing can be at least"));
+        assert!(refusal("at_least = 0.5", "at_least = nan").contains("nan is not a finite number"));
+        assert!(refusal("at_least = 0.5", "at_least = 0.5\nat_most = 0.4").contains("nothing can be at least"));
         assert!(refusal("bits = 8\n", "bits = 5\n").contains("5 bits, which is not among"));
         assert!(
             refusal("show = \"quantize\"", "show = \"ratio\"\nmeasures = [\"shape\"]").contains("needs the measure")

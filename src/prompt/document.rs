@@ -312,6 +312,7 @@ mod tests {
 
     use super::*;
     use crate::error::exit_code;
+    use crate::spec_file;
 
     fn made(spec: &DocumentSpec, ctx_tok: usize, seed: u64) -> Document {
         document(spec, ctx_tok, seed, Tokenizer::embedded(), &Haystack::embedded()).unwrap()
@@ -521,8 +522,8 @@ mod tests {
 
     #[test]
     fn a_spec_reads_from_toml_with_defaults_and_refuses_unknown_knobs() {
-        let spec: DocumentSpec = toml::from_str("prose = 0.0\nwordings = [0, 1]").unwrap();
+        let spec: DocumentSpec = spec_file::parse("x.toml", "prose = 0.0\nwordings = [0, 1]", &[]).unwrap();
         assert_eq!(spec, DocumentSpec { prose: 0.0, wordings: vec![0.0, 1.0], ..DocumentSpec::default() });
-        assert!(toml::from_str::<DocumentSpec>("poetry = 1.0").is_err());
+        assert!(spec_file::parse::<DocumentSpec>("x.toml", "poetry = 1.0", &[]).is_err());
     }
 }

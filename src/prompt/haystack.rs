@@ -17,6 +17,7 @@ use super::text::without_mark;
 use crate::bail_usage;
 use crate::files;
 use crate::rng::Rng;
+use crate::spec_file;
 
 /// Templates, and the lists of words that fill them.
 const SENTENCES: &str = include_str!("../../assets/corpus/sentences.txt");
@@ -218,7 +219,7 @@ impl Corpus {
     fn embedded() -> &'static Self {
         static CORPUS: OnceLock<Corpus> = OnceLock::new();
         CORPUS.get_or_init(|| {
-            let words = toml::from_str(WORDS).expect("words.toml is tested");
+            let words = spec_file::parse("words.toml", WORDS, &[]).expect("words.toml is tested");
             let topics = SENTENCES.split("\n## ").skip(1).map(|topic| {
                 let (_heading, templates) = topic.split_once('\n').expect("a topic has sentences");
                 lines(templates).into_iter().map(parse).collect()

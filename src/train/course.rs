@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn spec() -> TrainSpec {
-        toml::from_str(include_str!("../../experiments/study-a-norm.toml")).unwrap()
+        TrainSpec::parse(include_str!("../../experiments/study-a-norm.toml"), "study-a").unwrap()
     }
 
     /// A run's folder with two lines of log.

@@ -194,7 +194,7 @@ mod tests {
 
     /// The spec of a size, whose runs end with `digits` of first digits and `text` nats; of seeds 1 to `seeds`.
     fn size(file: &str, seeds: u64, ends: impl Fn(usize, u64) -> (f64, f64)) -> Size {
-        let spec: TrainSpec = toml::from_str(file).unwrap();
+        let spec = TrainSpec::parse(file, "study-f").unwrap();
         let run = |(variant, seed)| {
             let (digit1_hit, text_nats) = ends(variant, seed);
             let line = CourseLine { tokens: spec.total_tokens(), digit1_hit, text_nats, ..CourseLine::default() };

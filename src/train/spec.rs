@@ -255,8 +255,16 @@ impl TrainSpec {
     /// If the file cannot be read, is not valid TOML, has unknown keys, or asks for something that cannot be.
     pub fn read(path: &Path) -> Result<Self> {
         let text = crate::files::input_text(path, crate::files::CONFIG_MAX)?;
-        let spec: Self = spec_file::parse(&path.display().to_string(), &text, &REQUIRED)?;
-        spec.check().with_context(|| path.display().to_string())?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads and checks a spec's text; `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn parse(text: &str, name: &str) -> Result<Self> {
+        let spec: Self = spec_file::parse(name, text, &REQUIRED)?;
+        spec.check().with_context(|| name.to_owned())?;
         Ok(spec)
     }
 
@@ -368,7 +376,7 @@ mod tests {
     fn spec(stages: &str) -> TrainSpec {
         let head = include_str!("../../experiments/study-b-models.toml").split("[[stage]]").next().unwrap();
         let watch = "[watch]\nlog_every_tok = 1\neval_every_tok = 1\neval_samples = 1\nsave_every_tok = 1";
-        toml::from_str(&format!("{head}\n{stages}\n{watch}")).unwrap()
+        spec_file::parse("x.toml", &format!("{head}\n{stages}\n{watch}"), &[]).unwrap()
     }
 
     #[test]

@@ -252,7 +252,7 @@ mod tests {
 
     /// Two variants: three seeds of both, a fourth of the second that is not finished.
     fn study() -> (TrainSpec, Course) {
-        let mut spec: TrainSpec = toml::from_str(include_str!("../../experiments/study-a-norm.toml")).unwrap();
+        let mut spec = TrainSpec::parse(include_str!("../../experiments/study-a-norm.toml"), "study-a").unwrap();
         spec.variants.truncate(2);
         let names = [spec.variants[1].name.clone(), spec.variants[0].name.clone()];
         let [of, less] = names.map(|name| vec![name]);

@@ -126,6 +126,7 @@ mod tests {
     use crate::attention::Variant;
     use crate::model::Sizes;
     use crate::ops::RopeStyle;
+    use crate::train::spec::OptimizerSpec;
 
     #[test]
     fn norms_of_heads_and_tensors_make_up_the_norm_of_the_whole_gradient() {
@@ -133,10 +134,8 @@ mod tests {
             Sizes { vocab: 20, width: 16, layers: 2, ffn: 24, heads: 3, kv_heads: 6, head_dim: 4, max_ctx_tok: 32 };
         let config = ModelConfig::llama(Variant::preset("diff").unwrap(), sizes, 10_000.0, RopeStyle::Half);
         let vars = variables(&config, 1).unwrap();
-        let spec = toml::from_str(
-            "rate = 1e-3\nfinal_fraction = 0.1\nwarmup_tok = 1\nbeta1 = 0.9\nbeta2 = 0.95\nweight_decay = 0.1\nclip = 1.0",
-        );
-        let mut optimizer = AdamW::new(&vars, &spec.unwrap());
+        let spec = OptimizerSpec { rate: 1e-3, final_fraction: 0.1, warmup_tok: 1, ..OptimizerSpec::default() };
+        let mut optimizer = AdamW::new(&vars, &spec);
         let ids: Vec<u32> = (0..33).map(|i| i * 7 % 20).collect();
         let batch = Batch {
             inputs: vec![ids[..32].to_vec()],

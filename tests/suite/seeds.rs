@@ -45,7 +45,7 @@ data = { facts = [1, 3], restate = 2.0, prose = 0.0, wordings = [1.0], exam = 0.
 const RUNS: [&str; 4] = ["transformer/seed-3", "gated-diff/seed-3", "transformer/seed-5", "gated-diff/seed-5"];
 
 fn spec() -> TrainSpec {
-    toml::from_str(SPEC).unwrap()
+    TrainSpec::parse(SPEC, "spec.toml").unwrap()
 }
 
 fn run(runs: &[TrainRun], out: &Path, resume: bool, steps: usize) -> Outcome {
@@ -195,7 +195,7 @@ fn a_study_at_several_sizes_has_a_slope_for_every_seed() {
     let larger = SPEC.replacen("width = 32", "width = 64", 1);
     let other = SPEC.replacen("name = \"gated-diff\"", "name = \"other\"", 1);
     for (name, text) in [("small", SPEC), ("large", &larger), ("other", &other)] {
-        let spec: TrainSpec = toml::from_str(text).unwrap();
+        let spec = TrainSpec::parse(text, "spec.toml").unwrap();
         let (out, stop) = (folder.path().join(name), AtomicBool::new(false));
         let runs = if name == "other" { &spec.runs()[..1] } else { &spec.runs()[..] };
         let outcome =

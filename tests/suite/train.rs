@@ -69,7 +69,7 @@ save_every_tok = 2048
 "#;
 
 fn spec() -> TrainSpec {
-    toml::from_str(SPEC).unwrap()
+    TrainSpec::parse(SPEC, "spec.toml").unwrap()
 }
 
 fn run(spec: &TrainSpec, out: &Path, resume: bool, steps: usize) -> Outcome {

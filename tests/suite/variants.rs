@@ -203,7 +203,7 @@ fn trained(config: &ModelConfig, dir: &Path) -> Transformer {
 fn every_preset_trains_for_200_steps_and_is_the_same_model_when_it_is_read_back() {
     let presets: Vec<_> = Variant::presets().iter().collect();
     presets.par_iter().for_each(|(name, variant)| {
-        let spec: TrainSpec = toml::from_str(&format!("{SPEC}\"{name}\"")).unwrap();
+        let spec = TrainSpec::parse(&format!("{SPEC}\"{name}\""), "spec.toml").unwrap();
         let out = tempfile::tempdir().unwrap();
         let outcome = train(&spec, out.path(), false, &AtomicBool::new(false), &Silent).unwrap();
         assert_eq!(outcome, Outcome::Finished, "{name}");

@@ -1,0 +1,222 @@
+//! TOML as JSON, and back. What people write in TOML is in manifests too, which are JSON: so each type need be compiled for one
+//! format only, which is a good part of what compiling difftool takes.
+
+use crate::order;
+use anyhow::Result;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use std::fmt::Write as _;
+use toml::de::{DeTable, DeValue};
+use toml::Spanned;
+
+/// What is wrong with a file of TOML.
+#[derive(Debug)]
+pub(super) struct Mistake {
+    /// Where, in bytes.
+    pub(super) at: usize,
+    pub(super) message: String,
+}
+
+/// What the text of a file says.
+///
+/// # Errors
+/// With the place, if it is no TOML or something else.
+pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
+    let root = DeTable::parse(text).map_err(|error| Mistake {
+        at: error.span().map_or(0, |span| span.start),
+        message: error.message().to_owned(),
+    })?;
+    let mut json = Json::default();
+    json.table(root.get_ref(), root.span().start)?;
+    serde_json::from_str(&json.text).map_err(|error| json.mistake(&error))
+}
+
+/// The file that says the same, keys in the order of their declaration, without what is absent.
+///
+/// # Errors
+/// If it is not a table, which is all that a file can be.
+pub(super) fn write<T: Serialize>(value: &T) -> Result<String> {
+    let value: Value = serde_json::from_str(&serde_json::to_string(value)?)?;
+    Ok(toml::to_string(&value)?)
+}
+
+/// One line of JSON that says what a file of TOML does.
+#[derive(Default)]
+struct Json {
+    text: String,
+    places: Vec<Place>,
+}
+
+/// Where a key, a value, or the end of a table or list is.
+struct Place {
+    in_json: usize,
+    /// Of an end, where the table or list begins.
+    in_toml: usize,
+    is_end: bool,
+}
+
+impl Json {
+    fn begin(&mut self, in_toml: usize) {
+        self.places.push(Place { in_json: self.text.len(), in_toml, is_end: false });
+    }
+
+    fn end(&mut self, sign: char, in_toml: usize) {
+        self.places.push(Place { in_json: self.text.len(), in_toml, is_end: true });
+        self.text.push(sign);
+    }
+
+    fn table(&mut self, table: &DeTable<'_>, at: usize) -> Result<(), Mistake> {
+        self.begin(at);
+        self.text.push('{');
+        // As they stand in the file: the first mistake is told.
+        let mut entries: Vec<_> = table.iter().collect();
+        order::sort_by_key(&mut entries, |(key, _)| key.span().start);
+        for (number, (key, value)) in entries.into_iter().enumerate() {
+            self.text.push_str(if number > 0 { "," } else { "" });
+            self.begin(key.span().start);
+            self.string(key.get_ref());
+            self.text.push(':');
+            self.value(value)?;
+        }
+        self.end('}', at);
+        Ok(())
+    }
+
+    fn value(&mut self, value: &Spanned<DeValue<'_>>) -> Result<(), Mistake> {
+        let at = value.span().start;
+        if let DeValue::Table(table) = value.get_ref() {
+            return self.table(table, at);
+        }
+        self.begin(at);
+        match value.get_ref() {
+            DeValue::Array(list) => {
+                self.text.push('[');
+                for (number, item) in list.iter().enumerate() {
+                    self.text.push_str(if number > 0 { "," } else { "" });
+                    self.value(item)?;
+                }
+                self.end(']', at);
+            }
+            DeValue::String(text) => self.string(text),
+            DeValue::Boolean(value) => self.display(value),
+            DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => self.display(&number),
+                Err(_) => return Err(Mistake { at, message: format!("{number} is too long a number") }),
+            },
+            DeValue::Float(number) => match number.as_str().parse::<f64>() {
+                Ok(number) if number.is_finite() => self.display(&format_args!("{number:?}")),
+                _ => return Err(Mistake { at, message: format!("{} is not a finite number", number.as_str()) }),
+            },
+            DeValue::Datetime(date) => {
+                return Err(Mistake { at, message: format!("nothing here is a date, as {date} is") })
+            }
+            DeValue::Table(_) => unreachable!("a table has returned"),
+        }
+        Ok(())
+    }
+
+    fn string(&mut self, text: &str) {
+        self.text.push_str(&serde_json::to_string(text).expect("any text is a JSON string"));
+    }
+
+    fn display(&mut self, value: &dyn std::fmt::Display) {
+        write!(self.text, "{value}").expect("memory takes any text");
+    }
+
+    /// The same mistake in the TOML. JSON says how many bytes it had read: up to the end of a value that is not what it should be,
+    /// or of the table or list that is not, or whose last value is not.
+    fn mistake(&self, error: &serde_json::Error) -> Mistake {
+        let said = error.to_string();
+        let place_in_json = format!(" at line {} column {}", error.line(), error.column());
+        let message = said.strip_suffix(&place_in_json).unwrap_or(&said).to_owned();
+        let is_of_table = message.starts_with("missing field");
+        let read = &self.places[..self.places.partition_point(|place| place.in_json < error.column())];
+        let found = read.iter().rev().find(|place| !place.is_end || is_of_table);
+        Mistake { at: found.map_or(0, |place| place.in_toml), message }
+    }
+}
+
+/// A value of JSON, its keys in the order that they are written in; tables and lists are without what is null.
+enum Value {
+    Null,
+    Bool(bool),
+    Signed(i64),
+    Unsigned(u64),
+    Float(f64),
+    String(String),
+    List(Vec<Value>),
+    Table(Vec<(String, Value)>),
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => to.serialize_none(),
+            Self::Bool(value) => to.serialize_bool(*value),
+            Self::Signed(value) => to.serialize_i64(*value),
+            Self::Unsigned(value) => to.serialize_u64(*value),
+            Self::Float(value) => to.serialize_f64(*value),
+            Self::String(value) => to.serialize_str(value),
+            Self::List(list) => to.collect_seq(list),
+            Self::Table(table) => to.collect_map(table.iter().map(|(key, value)| (key, value))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Signed(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Unsigned(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(value) = from.next_element()? {
+            list.push(value);
+        }
+        list.retain(|value| !matches!(value, Value::Null));
+        Ok(Value::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut table = Vec::new();
+        while let Some(entry) = from.next_entry()? {
+            table.push(entry);
+        }
+        table.retain(|(_, value)| !matches!(value, Value::Null));
+        Ok(Value::Table(table))
+    }
+}
