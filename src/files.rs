@@ -104,20 +104,20 @@ impl Seek for Beginning<'_> {
 /// # Errors
 /// Those of `write`, and of renaming; the file is named.
 pub fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let cannot = || format!("cannot write {}", path.display());
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let partial = Path::new(&partial);
-    write(partial).with_context(cannot)?;
-    let take_its_place = || {
-        let file = File::options().write(true).open(partial)?;
-        if let Ok(old) = path.metadata() {
-            file.set_permissions(old.permissions())?;
-        }
-        file.sync_all()?;
-        std::fs::rename(partial, path)
-    };
-    take_its_place().with_context(cannot)
+    let written = write(partial).and_then(|()| Ok(take_place(partial, path)?));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn take_place(partial: &Path, path: &Path) -> std::io::Result<()> {
+    let file = File::options().write(true).open(partial)?;
+    if let Ok(old) = path.metadata() {
+        file.set_permissions(old.permissions())?;
+    }
+    file.sync_all()?;
+    std::fs::rename(partial, path)
 }
 
 /// Writes lines as a CSV file of their own layout, as [`replace`] does.

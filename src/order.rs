@@ -1,11 +1,12 @@
-//! Sorted vectors, maps and sets of a few things.
+//! Sorted vectors and maps of a few things.
 //!
-//! Whatever sorts in the standard library, collecting into an ordered map or set too, is compiled anew for every kind of element and
-//! every comparison: ten kilobytes each, in sixty places a twentieth of what compiling this crate takes. Where there is
-//! little to sort, the functions here do it with one sort, of positions, and with insertions.
+//! What sorts in the standard library, and its ordered maps and sets, are compiled anew for every kind of element and every
+//! comparison: ten kilobytes each, in over a hundred places a tenth of what compiling this crate takes. Where there are few things,
+//! or they come nearly in order, the functions here sort positions, by one sort, and insert into sorted vectors. What may grow to
+//! tens of thousands in any order, such as the tensors of a checkpoint, is the standard library's to keep.
 
+use litemap::LiteMap;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Sorts by a comparison; equals stay in order.
 pub(crate) fn sort_by<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
@@ -28,15 +29,17 @@ pub(crate) fn sort_by_key<T, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K) {
 }
 
 /// A map of entries; of equal keys the last one counts.
-pub(crate) fn map<K: Ord, V>(entries: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, V> {
-    let mut map = BTreeMap::new();
-    map.extend(entries);
+pub(crate) fn map<K: Ord, V>(entries: impl IntoIterator<Item = (K, V)>) -> LiteMap<K, V> {
+    let mut map = LiteMap::new();
+    for (key, value) in entries {
+        map.insert(key, value);
+    }
     map
 }
 
 /// A map of entries, or the first error among them.
-pub(crate) fn try_map<K: Ord, V, E>(entries: impl IntoIterator<Item = Result<(K, V), E>>) -> Result<BTreeMap<K, V>, E> {
-    let mut map = BTreeMap::new();
+pub(crate) fn try_map<K: Ord, V, E>(entries: impl IntoIterator<Item = Result<(K, V), E>>) -> Result<LiteMap<K, V>, E> {
+    let mut map = LiteMap::new();
     for entry in entries {
         let (key, value) = entry?;
         map.insert(key, value);
@@ -44,11 +47,15 @@ pub(crate) fn try_map<K: Ord, V, E>(entries: impl IntoIterator<Item = Result<(K,
     Ok(map)
 }
 
-/// A set of things.
-pub(crate) fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
-    let mut set = BTreeSet::new();
-    set.extend(items);
-    set
+/// What there is, once each, sorted.
+pub(crate) fn distinct<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for item in items {
+        if let Err(place) = found.binary_search(&item) {
+            found.insert(place, item);
+        }
+    }
+    found
 }
 
 /// The positions of `n` things, sorted by a comparison of two positions; equals stay in order.
@@ -62,6 +69,7 @@ pub(crate) fn positions(n: usize, compare: &dyn Fn(usize, usize) -> Ordering) ->
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
 
     proptest! {
         #[test]
@@ -70,8 +78,11 @@ mod tests {
             sort_by_key(&mut ours, |item| item.0);
             theirs.sort_by_key(|item| item.0);
             prop_assert_eq!(&ours, &theirs);
-            prop_assert_eq!(map(items.clone()), items.clone().into_iter().collect());
-            prop_assert_eq!(set(items.clone()), items.into_iter().collect());
+            let ours: Vec<(u8, u32)> = map(items.clone()).into_iter().collect();
+            let theirs: BTreeMap<u8, u32> = items.clone().into_iter().collect();
+            prop_assert_eq!(ours, theirs.into_iter().collect::<Vec<_>>());
+            let ours = distinct(items.clone());
+            prop_assert_eq!(ours, items.into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>());
         }
     }
 

@@ -13,7 +13,7 @@ mod tests;
 use super::values::packed_values;
 use super::watched::{asked, Watched};
 use super::{Heads, Quantise, RowProbe, Small, Treated};
-use crate::ops::{numbers, wide, wide_type, with_values, Panels};
+use crate::ops::{at_least, numbers, wide, wide_type, with_values, Panels};
 use crate::quant::Scope;
 use candle_core::{DType, Device, Result, Tensor};
 use masks::Masks;
@@ -198,7 +198,7 @@ impl<'a> Portable<'a> {
         let logits = logits.broadcast_add(&masks.hidden)?;
         let mut top = logits.max_keepdim(3)?; // B,H,queries,1
         if let Some(sink) = self.sinks.get(j) {
-            top = top.broadcast_maximum(sink)?;
+            top = at_least(&top, sink)?;
         }
         let top = top.detach(); // it cancels out, and so does its gradient
         let mut weights = logits.broadcast_sub(&top)?.exp()?;
@@ -243,7 +243,7 @@ impl<'a> Portable<'a> {
                 let of_tile = largest(&self.logits(j, &tile)?, counted)?.max_keepdim(2)?; // B,H,1,1
                 *found = Some(match found.take() {
                     None => of_tile,
-                    Some(before) => before.maximum(&of_tile)?,
+                    Some(before) => at_least(&before, &of_tile)?,
                 });
             }
         }

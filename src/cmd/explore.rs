@@ -13,12 +13,12 @@ use crate::runfolder::EXPLORER;
 use crate::say;
 use crate::terminal::escaped;
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::fs::File;
 use std::io::Write as _;
 
 /// Numbers of every head by name, by layer and head.
-type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
+type NumbersOfHeads = LiteMap<(usize, usize), LiteMap<String, f64>>;
 
 /// What of the whole model tells treatments apart.
 const ANSWERS: [&str; 3] = ["exact", "answer_log_prob", "answer_first_rank"];
@@ -46,10 +46,12 @@ pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
 /// Numbers of every head of a pass by name, and what of them is noise.
 fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> NumbersOfHeads {
     let mut heads = frame.numbers_of_heads(model, condition);
-    for numbers in heads.values_mut() {
+    for (_, numbers) in &mut heads {
         let parts = Region::NOISE.iter().filter_map(|noise| numbers.get(&format!("share_out {}", noise.name())));
         let noise = parts.copied().reduce(|sum, part| sum + part);
-        numbers.extend(noise.map(|noise| ("noise_out".to_owned(), noise)));
+        if let Some(noise) = noise {
+            numbers.insert("noise_out".to_owned(), noise);
+        }
     }
     heads
 }

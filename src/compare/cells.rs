@@ -6,7 +6,8 @@ use crate::bail_usage;
 use crate::frame::{Measured, Numbers};
 use crate::record::{metric_name, Identity, Record};
 use anyhow::{bail, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use litemap::LiteMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What names a cell: for each column the number of its value, 0 for a missing one. Values are numbered by size, so keys sort
@@ -49,7 +50,7 @@ pub(super) struct Cells {
     /// The values of each column that occur in any record, whether it is compared or not, by size.
     values: Vec<Vec<Value>>,
     /// The unit of each metric.
-    units: BTreeMap<String, Option<String>>,
+    units: LiteMap<String, Option<String>>,
 }
 
 impl Cells {
@@ -151,7 +152,7 @@ pub(super) struct Collector<'a> {
     /// How many identities there were after each input.
     ends: Vec<usize>,
     values: Vec<BTreeSet<Value>>,
-    units: BTreeMap<String, Option<String>>,
+    units: LiteMap<String, Option<String>>,
     /// The identity seen last, and whether it is chosen.
     last: Option<(Arc<Identity>, bool)>,
 }
@@ -163,7 +164,7 @@ impl<'a> Collector<'a> {
             numbers: Numbers::default(),
             ends: Vec::new(),
             values: vec![BTreeSet::new(); COLUMNS],
-            units: BTreeMap::new(),
+            units: LiteMap::new(),
             last: None,
         }
     }

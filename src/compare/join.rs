@@ -103,9 +103,12 @@ fn nothing_in_common(cells: &Cells, plan: &Plan, joined: &Joined) -> Result<()> 
     let (Some(a), Some(b)) = (joined.only_baseline.first(), joined.only_other.first()) else {
         bail!("nothing to compare");
     };
-    let values = |keys: &[Key], column: usize| order::set(keys.iter().map(|key| key[column]));
-    let apart = (0..COLUMNS)
-        .find(|&column| values(&joined.only_baseline, column).is_disjoint(&values(&joined.only_other, column)));
+    let values = |keys: &[Key], column: usize| order::distinct(keys.iter().map(|key| key[column]));
+    let is_apart = |&column: &usize| {
+        let others = values(&joined.only_other, column);
+        values(&joined.only_baseline, column).iter().all(|value| others.binary_search(value).is_err())
+    };
+    let apart = (0..COLUMNS).find(is_apart);
     let reason = match apart.map(|column| Field::ALL[column]) {
         Some(column) => {
             let advice = match column {

@@ -6,11 +6,11 @@ use super::field::Field;
 use super::join::{Joined, Pair};
 use super::plan::{Level, Plan};
 use crate::bail_usage;
-use crate::order;
 use crate::parallel::map_in_parallel;
 use crate::record::metric_name;
 use crate::stats::{bh, holm, mcnemar, mean, pairs_needed, smallest_detectable, wilcoxon, Paired, Replicated};
 use anyhow::{Context, Result};
+use litemap::LiteMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
@@ -201,7 +201,7 @@ pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Resu
     }
     // Metrics have rows of their own anyway, so what differs between metrics only needs no column.
     let varies = |column: Field| {
-        let mut first = BTreeMap::new();
+        let mut first = LiteMap::<u32, u32>::new();
         let mut keys = joined.iter().flat_map(|joined| &joined.pairs).map(|pair| pair.key);
         keys.any(|key| {
             *first.entry(key[Field::Metric as usize]).or_insert(key[column as usize]) != key[column as usize]
@@ -330,10 +330,12 @@ fn named(row: Row, cells: &Cells, key: &RowKey, plan: &Plan, groups: &[Field]) -
     let RowKey { metric, region, level, group, .. } = key;
     let named = |(column, value): (&Field, &u32)| (column.to_string(), cells.value_name(*column, *value));
     let name = cells.value_name(Field::Metric, *metric);
+    let mut of_group = BTreeMap::new();
+    of_group.extend(groups.iter().zip(group).map(named));
     Row {
         baseline: plan.baseline.label.clone(),
         other: plan.other.label.clone(),
-        group: order::map(groups.iter().zip(group).map(named)),
+        group: of_group,
         unit: cells.unit(&name).map(String::from),
         metric: name,
         region: cells.value_text(Field::Region, *region),

@@ -11,10 +11,10 @@ use crate::order;
 use crate::probe::Contribution;
 use crate::prompt::Region;
 use anyhow::Result;
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 /// What parts of the heads' mixtures have in common, by layer and head; empty where that is not known before a layer ends.
-pub type Agreements = BTreeMap<(usize, usize), Agreement>;
+pub type Agreements = LiteMap<(usize, usize), Agreement>;
 
 /// Those of all heads of a model.
 ///

@@ -11,10 +11,10 @@ use crate::probe::{Pooling, Quantity};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
+use litemap::LiteMap;
 use minijinja::context;
 use serde::Serialize;
 use serde_json::{json, Value};
-use std::collections::BTreeMap;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -50,9 +50,9 @@ pub struct Explored<'a> {
     /// What was kept.
     pub found: &'a ModelMaps,
     /// Numbers of every head, by layer and head: name and value.
-    pub numbers: BTreeMap<(usize, usize), BTreeMap<String, f64>>,
+    pub numbers: LiteMap<(usize, usize), LiteMap<String, f64>>,
     /// How the question was answered: name and value.
-    pub answers: BTreeMap<String, f64>,
+    pub answers: LiteMap<String, f64>,
 }
 
 /// Everything that the page shows.

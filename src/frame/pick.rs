@@ -4,7 +4,7 @@ use super::{cities_of, millipct, setting_of, Frame, Number, Setting, ASIDE};
 use crate::order;
 use crate::record::Identity;
 use crate::stats::{bootstrap_mean, mean, wilson_of_groups, Interval, Paired, RESAMPLES};
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 /// Hits of trials.
 #[derive(Clone, Copy, Debug)]
@@ -105,24 +105,25 @@ impl Frame {
     }
 
     /// The mean over the questions of each prompt, by its seed.
-    pub fn prompt_means(&self, pick: Pick<'_>) -> BTreeMap<u64, f64> {
+    pub fn prompt_means(&self, pick: Pick<'_>) -> LiteMap<u64, f64> {
         mean_by_prompt(self.select(pick))
     }
 
     /// Of many-shot prompts: the numbers of each prompt, arrangement by arrangement. Prompts that lack one are left out.
     pub fn arrangements(&self, pick: Pick<'_>) -> Vec<Vec<f64>> {
-        let mut prompts: BTreeMap<u64, BTreeMap<u64, f64>> = BTreeMap::new();
+        let mut prompts: LiteMap<u64, LiteMap<u64, f64>> = LiteMap::new();
         for (id, value) in self.select(pick) {
             prompts.entry(seed_of(id)).or_default().insert(id.sample.unwrap_or(0), value);
         }
-        let most = prompts.values().map(BTreeMap::len).max().unwrap_or(0);
+        let most = prompts.values().map(LiteMap::len).max().unwrap_or(0);
         prompts.retain(|_, of_prompt| of_prompt.len() == most);
-        prompts.into_values().map(|of_prompt| of_prompt.into_values().collect()).collect()
+        let values = |(_, of_prompt): (u64, LiteMap<u64, f64>)| of_prompt.into_iter().map(|(_, value)| value).collect();
+        prompts.into_iter().map(values).collect()
     }
 
     /// Hits of trials among numbers that are 0 or 1.
     pub fn proportion(&self, pick: Pick<'_>) -> Proportion {
-        Proportion::new(&by_prompt(self.select(pick)).into_values().collect::<Vec<_>>())
+        Proportion::new(&by_prompt(self.select(pick)).into_iter().map(|(_, of)| of).collect::<Vec<_>>())
     }
 
     /// The mean of b - a over prompts that both have.
@@ -150,7 +151,7 @@ impl Frame {
         let of_head = |(at, numbers): (_, &[Number])| {
             let numbers: Vec<_> = self.under(numbers, model, condition).collect();
             let counts = numbers.iter().copied().filter(|(id, _)| !(self.usual && held_out(id)));
-            let of_prompts = mean_by_prompt(counts).into_values().collect();
+            let of_prompts = mean_by_prompt(counts).into_iter().map(|(_, of)| of).collect();
             (!numbers.is_empty()).then_some((at, of_prompts))
         };
         self.numbers.heads(metric, region).filter_map(of_head).collect()
@@ -172,8 +173,8 @@ impl Frame {
         &self,
         model: &str,
         condition: Option<&str>,
-    ) -> BTreeMap<(usize, usize), BTreeMap<String, f64>> {
-        let mut heads: BTreeMap<_, BTreeMap<String, f64>> = BTreeMap::new();
+    ) -> LiteMap<(usize, usize), LiteMap<String, f64>> {
+        let mut heads: LiteMap<_, LiteMap<String, f64>> = LiteMap::new();
         for (of, numbers) in self.numbers.groups() {
             let (Some(layer), Some(head)) = (of.layer, of.head) else { continue };
             if let Some((_, value)) = self.under(numbers, model, condition).next() {
@@ -186,7 +187,7 @@ impl Frame {
 
     /// The mean of each prompt, in the order of their seeds.
     fn by_prompt(&self, pick: Pick<'_>) -> Vec<f64> {
-        self.prompt_means(pick).into_values().collect()
+        self.prompt_means(pick).into_iter().map(|(_, of)| of).collect()
     }
 
     /// The numbers, each with what it was measured on.
@@ -203,8 +204,8 @@ fn seed_of(id: &Identity) -> u64 {
 }
 
 /// The numbers of each prompt, by seed.
-fn by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> BTreeMap<u64, Vec<f64>> {
-    let mut groups: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+fn by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> LiteMap<u64, Vec<f64>> {
+    let mut groups: LiteMap<u64, Vec<f64>> = LiteMap::new();
     for (id, value) in numbers {
         groups.entry(seed_of(id)).or_default().push(value);
     }
@@ -212,6 +213,6 @@ fn by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> BTre
 }
 
 /// The mean over queries of each prompt, by seed.
-fn mean_by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> BTreeMap<u64, f64> {
+fn mean_by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> LiteMap<u64, f64> {
     order::map(by_prompt(numbers).into_iter().filter_map(|(seed, values)| Some((seed, mean(&values)?))))
 }

@@ -7,8 +7,8 @@ use crate::prompt::Prompt;
 use crate::record::Found;
 use crate::stats::{Histogram, Tally};
 use anyhow::Result;
+use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The ranks of the paper's Table 5.
 pub const RANKS: [usize; 5] = [1, 2, 3, 10, 100];
@@ -20,18 +20,18 @@ const SIGMAS: f64 = 6.0;
 #[derive(Default)]
 pub struct OutlierMeasure {
     /// What was pooled, by model and condition.
-    pub pooled: BTreeMap<Place, Outliers>,
+    pub pooled: LiteMap<Place, Outliers>,
 }
 
 /// What is known of one model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outliers {
     /// Logits of each layer that was looked at.
-    pub logits: BTreeMap<usize, Tally<()>>,
+    pub logits: LiteMap<usize, Tally<()>>,
     /// The output of each layer.
-    pub hidden: BTreeMap<usize, Tally<()>>,
+    pub hidden: LiteMap<usize, Tally<()>>,
     /// The largest infinity norm of a token at the output of each layer.
-    pub inf_norm: BTreeMap<usize, f32>,
+    pub inf_norm: LiteMap<usize, f32>,
     /// Activations that the rule calls massive.
     pub massive: Vec<MassiveAt>,
     /// Tokens looked at.
@@ -73,7 +73,7 @@ impl Outliers {
     }
 
     fn absorb(&mut self, later: Outliers) {
-        let merge = |mine: &mut BTreeMap<usize, Tally<()>>, theirs: BTreeMap<usize, Tally<()>>| {
+        let merge = |mine: &mut LiteMap<usize, Tally<()>>, theirs: LiteMap<usize, Tally<()>>| {
             theirs.into_iter().for_each(|(layer, tally)| mine.entry(layer).or_default().merge(&tally));
         };
         merge(&mut self.logits, later.logits);
@@ -107,7 +107,7 @@ impl Outliers {
     }
 }
 
-fn merged(layers: &BTreeMap<usize, Tally<()>>) -> Tally<()> {
+fn merged(layers: &LiteMap<usize, Tally<()>>) -> Tally<()> {
     let mut all = Tally::default();
     layers.values().for_each(|tally| all.merge(tally));
     all
@@ -208,7 +208,7 @@ impl Measure for OutlierMeasure {
 /// The residual stream of one pass, by site.
 #[derive(Default)]
 struct HiddenSink {
-    sites: BTreeMap<usize, Hidden>,
+    sites: LiteMap<usize, Hidden>,
 }
 
 impl ResidualProbe for HiddenSink {

@@ -8,6 +8,7 @@ use crate::hash::sha256;
 use crate::order;
 use anyhow::{bail, ensure, Context, Result};
 use candle_core::{Device, Tensor};
+use litemap::LiteMap;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -63,7 +64,7 @@ impl Checkpoint {
             dir.display()
         );
         let map = read_index(&index)?;
-        let files = order::set(map.values().map(String::as_str));
+        let files = order::distinct(map.values().map(String::as_str));
         let shards = files.into_iter().map(|file| {
             let path = dir.join(file);
             ensure!(path.is_file(), "{}: names {file}, which is not there", index.display());
@@ -172,7 +173,7 @@ impl Checkpoint {
     /// If a file changed since it was opened.
     pub fn dtypes(&self) -> Result<String> {
         let of = |tensor: &Stored<'_>| tensor.dtype().to_lowercase();
-        let names = order::set(self.tensors()?.values().map(of));
+        let names = order::distinct(self.tensors()?.values().map(of));
         Ok(names.into_iter().collect::<Vec<_>>().join(" and "))
     }
 
@@ -350,7 +351,7 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
 }
 
 /// The `weight_map` of an index: tensor to file, every file a plain name beside the index.
-fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
+fn read_index(path: &Path) -> Result<LiteMap<String, String>> {
     let text = files::text(path, files::TOKENIZER_MAX)?;
     let index: serde_json::Value =
         serde_json::from_slice(text.as_bytes()).with_context(|| format!("{}: not JSON", path.display()))?;

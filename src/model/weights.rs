@@ -2,7 +2,6 @@
 
 use super::{ModelConfig, Placement};
 use crate::attention::Start;
-use crate::order;
 use crate::rng::Rng;
 use anyhow::{ensure, Context, Result};
 use candle_core::{DType, Device, Tensor};
@@ -20,8 +19,9 @@ pub struct Weights {
 impl Weights {
     /// Wraps tensors; `origin` is what errors call them (a path).
     pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>, origin: &str) -> Self {
-        let placement = Placement::default();
-        Self { tensors: order::map(tensors), origin: origin.to_owned(), placement }
+        let mut by_name = BTreeMap::new(); // there can be tens of thousands
+        by_name.extend(tensors);
+        Self { tensors: by_name, origin: origin.to_owned(), placement: Placement::default() }
     }
 
     /// The same, to be put there as they are taken.

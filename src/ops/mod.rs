@@ -45,12 +45,17 @@ const NUMBERS_PER_TASK: usize = 1 << 15;
 
 /// `length` numbers that are written in parallel, `chunk` at a time: `write` gets which chunk it is, and zeros. They are zeroed by
 /// the thread that writes them; all threads would wait for `vec![0.0; length]`, which takes up to a tenth of a linear layer's time.
-#[expect(unsafe_code, reason = "memory that nobody has written yet")]
 pub(crate) fn in_chunks<T: Copy + Default + Send>(
     length: usize,
     chunk: usize,
     write: impl Fn(usize, &mut [T]) + Sync,
 ) -> Vec<T> {
+    chunks(length, chunk, &write)
+}
+
+/// As [`in_chunks`], compiled once for a kind of numbers: chunks are long, and calls are few.
+#[expect(unsafe_code, reason = "memory that nobody has written yet")]
+fn chunks<T: Copy + Default + Send>(length: usize, chunk: usize, write: &(dyn Fn(usize, &mut [T]) + Sync)) -> Vec<T> {
     let mut numbers = Box::new_uninit_slice(length);
     numbers.par_chunks_mut(chunk.max(1)).enumerate().for_each(|(i, chunk)| {
         for number in chunk.iter_mut() {
@@ -99,6 +104,34 @@ pub(crate) fn wide_type(dtype: DType) -> DType {
     } else {
         DType::F32
     }
+}
+
+/// The larger of x and a bound that broadcasts to it, element by element. candle has it too, but compiled where it is called, for
+/// every type of number.
+///
+/// # Errors
+/// If shapes or types do not fit.
+pub(crate) fn at_least(x: &Tensor, bound: &Tensor) -> Result<Tensor> {
+    let bound = bound.broadcast_as(x.shape())?;
+    x.lt(&bound)?.where_cond(&bound, x) // what is no number stays so
+}
+
+/// The smaller of x and a bound, as [`at_least`].
+///
+/// # Errors
+/// As [`at_least`].
+pub(crate) fn at_most(x: &Tensor, bound: &Tensor) -> Result<Tensor> {
+    let bound = bound.broadcast_as(x.shape())?;
+    x.gt(&bound)?.where_cond(&bound, x)
+}
+
+/// A number beside x: on its device, of its type.
+///
+/// # Errors
+/// If the device has no room.
+pub(crate) fn scalar(number: f64, x: &Tensor) -> Result<Tensor> {
+    // Not every device has f64.
+    Tensor::new(number, &Device::Cpu)?.to_dtype(x.dtype())?.to_device(x.device())
 }
 
 /// As `f32` on the CPU: a copy, unless it is there.

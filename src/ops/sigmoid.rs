@@ -1,6 +1,6 @@
 //! The logistic function as a differentiable op.
 
-use super::{has_kernels, in_chunks, simd, slice, wide, with_values, NUMBERS_PER_TASK};
+use super::{at_least, has_kernels, in_chunks, scalar, simd, slice, wide, with_values, NUMBERS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
 struct Sigmoid;
@@ -14,7 +14,8 @@ pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
         return x.apply_op1(Sigmoid);
     }
     // Where exp(-x) overflows, its gradient would be infinity times zero.
-    let small = (wide(x)?.maximum(-80.0)?.neg()?.exp()? + 1.0)?;
+    let wide = wide(x)?;
+    let small = (at_least(&wide, &scalar(-80.0, &wide)?)?.neg()?.exp()? + 1.0)?;
     small.recip()?.to_dtype(x.dtype())
 }
 

@@ -4,8 +4,9 @@
 //! small vocabulary, in paragraphs that stay with one topic, one person and one place, without digits, city names or
 //! a repeated sentence. A user's own text can stand in for it.
 
+use litemap::LiteMap;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -212,7 +213,7 @@ enum Piece {
 
 struct Corpus {
     topics: Vec<Vec<Vec<Piece>>>,
-    words: BTreeMap<String, Vec<String>>,
+    words: LiteMap<String, Vec<String>>,
 }
 
 impl Corpus {
@@ -228,12 +229,16 @@ impl Corpus {
         })
     }
 
+    fn words(&self, slot: &str) -> &[String] {
+        self.words.get(slot).expect("every slot has its list, which is tested")
+    }
+
     /// One paragraph: a topic, a person and a place, and a few different templates.
     fn paragraph(&self, rng: &mut Rng) -> Vec<String> {
         let topic = rng.pick(&self.topics);
         let (gender, pronouns) = *rng.pick(&[("she", ["She", "her", "her"]), ("he", ["He", "his", "him"])]);
-        let name = rng.pick(&self.words[gender]).clone();
-        let place = rng.pick(&self.words["place"]).clone();
+        let name = rng.pick(self.words(gender)).clone();
+        let place = rng.pick(self.words("place")).clone();
         let fixed = [("name", name.as_str()), ("He", pronouns[0]), ("his", pronouns[1]), ("him", pronouns[2])];
         let length = PARAGRAPH.0 + rng.below(PARAGRAPH.1 - PARAGRAPH.0 + 1);
         let templates = rng.sample(&(0..topic.len()).collect::<Vec<_>>(), length);
@@ -251,7 +256,7 @@ impl Corpus {
                     Some((_, word)) => word,
                     None if slot == "place" && !used.contains(&place) => place,
                     None => loop {
-                        let word = rng.pick(&self.words[slot]).as_str();
+                        let word = rng.pick(self.words(slot)).as_str();
                         if !used.contains(&word) {
                             break word;
                         }

@@ -179,7 +179,7 @@ impl Prompt {
 
     /// The rows of all targets, rising.
     pub fn target_rows(&self) -> Vec<usize> {
-        let rows = order::set(self.targets().into_iter().flat_map(|target| target.rows));
+        let rows = order::distinct(self.targets().into_iter().flat_map(|target| target.rows));
         rows.into_iter().collect()
     }
 

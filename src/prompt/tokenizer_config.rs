@@ -1,7 +1,7 @@
 //! What lies beside a `tokenizer.json`: `tokenizer_config.json` and `special_tokens_map.json`.
 
 use crate::order;
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -19,7 +19,7 @@ pub(super) struct TokenizerConfig {
     /// Whether every text is to begin with `bos_token`.
     pub(super) add_bos_token: Option<bool>,
     /// `bos_token`, `eos_token` and so on, by name.
-    pub(super) tokens: BTreeMap<String, String>,
+    pub(super) tokens: LiteMap<String, String>,
     /// A chat template, or a list of named ones.
     pub(super) chat_template: Option<Value>,
 }

@@ -6,12 +6,12 @@ use crate::order;
 use anyhow::{ensure, Context, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 /// Parameters by name with their moments.
 pub struct AdamW {
     spec: OptimizerSpec,
-    slots: BTreeMap<String, Slot>,
+    slots: LiteMap<String, Slot>,
     /// Updates done.
     pub step: u64,
 }
@@ -30,7 +30,7 @@ const EPSILON: f64 = 1e-8;
 
 impl AdamW {
     /// Zero moments for every variable.
-    pub fn new(vars: &BTreeMap<String, Var>, spec: &OptimizerSpec) -> Self {
+    pub fn new(vars: &LiteMap<String, Var>, spec: &OptimizerSpec) -> Self {
         let slot = |var: &Var| {
             let zeros = vec![0.0; var.elem_count()];
             Slot { var: var.clone(), first: zeros.clone(), second: zeros }
@@ -68,7 +68,7 @@ impl AdamW {
         let (b1, b2) = (self.spec.beta1 as f32, self.spec.beta2 as f32);
         let first_bias = 1.0 - self.spec.beta1.powi(self.step as i32);
         let second_bias = 1.0 - self.spec.beta2.powi(self.step as i32);
-        for (slot, gradient) in self.slots.values_mut().zip(gradients) {
+        for ((_, slot), gradient) in self.slots.iter_mut().zip(gradients) {
             let decay = if slot.var.rank() >= 2 { (rate * self.spec.weight_decay) as f32 } else { 0.0 };
             let mut values = numbers(&slot.var)?;
             let moments = slot.first.iter_mut().zip(&mut slot.second);
@@ -111,7 +111,7 @@ impl AdamW {
             Ok([take(name)?, take(&first)?, take(&second)?])
         };
         let taken = self.slots.iter().map(&mut take).collect::<Result<Vec<_>>>()?;
-        for (slot, [values, first, second]) in self.slots.values_mut().zip(taken) {
+        for ((_, slot), [values, first, second]) in self.slots.iter_mut().zip(taken) {
             slot.var.set(&values)?;
             slot.first = first.flatten_all()?.to_vec1()?;
             slot.second = second.flatten_all()?.to_vec1()?;
@@ -129,14 +129,14 @@ mod tests {
 
     fn adamw(shape: (usize, usize)) -> AdamW {
         let var = Var::zeros(shape, DType::F32, &Device::Cpu).unwrap();
-        AdamW::new(&BTreeMap::from([("w".to_owned(), var)]), &OptimizerSpec::default())
+        AdamW::new(&LiteMap::from_iter([("w".to_owned(), var)]), &OptimizerSpec::default())
     }
 
     #[test]
     fn moments_of_another_shape_are_refused_by_name_and_change_nothing() {
         let mut ours = adamw((2, 3));
         ours.update(&vec![vec![1.0; 6]], 0.1).unwrap();
-        let before = numbers(&ours.slots["w"].var).unwrap();
+        let before = numbers(&ours.slots.get("w").unwrap().var).unwrap();
         for name in ["w", "w.first", "w.second"] {
             let of = |(other, tensor): (String, Tensor)| match other == name {
                 true => (other, tensor.reshape((3, 2)).unwrap()),
@@ -146,9 +146,9 @@ mod tests {
             let error = ours.restore(Weights::new(state, "state.safetensors"), 9).unwrap_err().to_string();
             let words = format!("state.safetensors: tensor {name} has shape [3, 2], expected [2, 3]");
             assert!(error.contains(&words), "{error}");
-            assert_eq!((ours.step, numbers(&ours.slots["w"].var).unwrap()), (1, before.clone()));
+            assert_eq!((ours.step, numbers(&ours.slots.get("w").unwrap().var).unwrap()), (1, before.clone()));
         }
         ours.restore(Weights::new(adamw((2, 3)).state().unwrap(), "state.safetensors"), 9).unwrap();
-        assert_eq!((ours.step, numbers(&ours.slots["w"].var).unwrap()), (9, vec![0.0; 6]));
+        assert_eq!((ours.step, numbers(&ours.slots.get("w").unwrap().var).unwrap()), (9, vec![0.0; 6]));
     }
 }

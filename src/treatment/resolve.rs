@@ -7,7 +7,7 @@ use crate::order;
 use crate::prompt::{Needle, Prompt, Region};
 use crate::rng::Rng;
 use anyhow::Result;
-use std::collections::{BTreeMap, BTreeSet};
+use litemap::LiteMap;
 use std::ops::Range;
 
 /// A head, by layer and index.
@@ -17,9 +17,9 @@ type Head = (usize, usize);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reference {
     /// What heads write on average over such rows: by layer, (H, value width), row-major.
-    pub written: BTreeMap<Rows, Vec<Vec<f32>>>,
+    pub written: LiteMap<Rows, Vec<Vec<f32>>>,
     /// Heads from best to worst, with what they are ranked by.
-    pub rankings: BTreeMap<Ranking, Vec<(Head, f64)>>,
+    pub rankings: LiteMap<Ranking, Vec<(Head, f64)>>,
 }
 
 /// Conditions of one model.
@@ -112,14 +112,14 @@ impl Resolver<'_> {
         &self,
         condition: &Condition,
         reference: &Reference,
-        sinks: &BTreeMap<Head, Vec<usize>>,
+        sinks: &LiteMap<Head, Vec<usize>>,
         (prompt, seed, generating): (&Prompt, u64, bool),
     ) -> Treated {
         let mut treated = Treated::default();
         for treatment in condition.treatments() {
             match treatment {
                 Treatment::Quantise { quantiser, exempt_sinks } => {
-                    let exempt = if *exempt_sinks { sinks.clone() } else { BTreeMap::new() };
+                    let exempt = if *exempt_sinks { sinks.clone() } else { LiteMap::new() };
                     treated.quantise = Some(Quantise { quantiser: *quantiser, exempt });
                 }
                 Treatment::Remove { how, keys, of, rows } => {
@@ -147,31 +147,31 @@ impl Resolver<'_> {
     /// The heads whose output is replaced.
     fn replaced(&self, others: bool, heads: &Heads, of: &Selection, reference: &Reference) -> Vec<Head> {
         let every = || (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
-        let named: BTreeSet<Head> = match heads {
-            Heads::All => order::set(every()),
-            Heads::Named(list) => order::set(list.iter().copied()),
-            Heads::Best { n, by } => order::set(reference.best(*n, *by)),
-            Heads::Random { n, by, draw } => self.random(order::set(reference.best(*n, *by)), *draw),
+        let named = match heads {
+            Heads::All => order::distinct(every()),
+            Heads::Named(list) => order::distinct(list.iter().copied()),
+            Heads::Best { n, by } => order::distinct(reference.best(*n, *by)),
+            Heads::Random { n, by, draw } => self.random(order::distinct(reference.best(*n, *by)), *draw),
         };
         every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
     }
 
     /// As many heads as `best` has, all of them others as long as there are any: of the same layers first, so many of each,
     /// and of any layer where a layer has no more.
-    fn random(&self, best: BTreeSet<Head>, draw: u64) -> BTreeSet<Head> {
+    fn random(&self, best: Vec<Head>, draw: u64) -> Vec<Head> {
         let mut rng = Rng::new(draw, "random heads");
         let every = (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
         let (mut inside, mut others): (Vec<Head>, Vec<Head>) = every.partition(|head| best.contains(head));
         rng.shuffle(&mut others);
         rng.shuffle(&mut inside);
-        let mut drawn = BTreeSet::new();
+        let mut drawn = Vec::new();
         for layer in 0..self.layers {
             let wanted = best.iter().filter(|(of, _)| *of == layer).count();
             drawn.extend(others.iter().filter(|(of, _)| *of == layer).take(wanted));
         }
         for head in others.into_iter().chain(inside) {
-            if drawn.len() < best.len() {
-                drawn.insert(head);
+            if drawn.len() < best.len() && !drawn.contains(&head) {
+                drawn.push(head);
             }
         }
         drawn
@@ -283,10 +283,10 @@ mod tests {
     fn resolved(name: &str, prompt: &Prompt, generating: bool) -> Treated {
         let ranked = [(1, 2), (0, 0), (1, 3), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)].map(|head| (head, 0.0)).to_vec();
         let reference = Reference {
-            written: [(Rows::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into(),
-            rankings: [(Ranking::ShareAbs, ranked)].into(),
+            written: [(Rows::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into_iter().collect(),
+            rankings: [(Ranking::ShareAbs, ranked)].into_iter().collect(),
         };
-        RESOLVER.resolve(&name.parse().unwrap(), &reference, &BTreeMap::new(), (prompt, 5, generating))
+        RESOLVER.resolve(&name.parse().unwrap(), &reference, &LiteMap::new(), (prompt, 5, generating))
     }
 
     /// The keys that each row loses.

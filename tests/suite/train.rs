@@ -9,7 +9,7 @@ use difftool::ops::{cross_entropy, RopeStyle};
 use difftool::prompt::Tokenizer;
 use difftool::rng::Rng;
 use difftool::train::*;
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -257,7 +257,7 @@ fn a_step_moves_every_parameter_of_every_variant() {
     let optimizer = spec().optimizer;
     for config in variants() {
         let vars = variables(&config, 1).unwrap();
-        let copy = |vars: &BTreeMap<String, Var>| -> Vec<Vec<f32>> { vars.values().map(|var| values(var)).collect() };
+        let copy = |vars: &LiteMap<String, Var>| -> Vec<Vec<f32>> { vars.values().map(|var| values(var)).collect() };
         let before = copy(&vars);
         let model = Transformer::build(&config, &mut tensors(&vars)).unwrap();
         let Stepped { loss_nats: loss, scores, grad_norm: norm, .. } =
@@ -424,11 +424,11 @@ fn variants_start_from_the_same_values_of_the_tensors_they_share() {
             assert_eq!(values(var), values(&v2[name]), "{name}");
         }
     }
-    let q_proj = "model.layers.1.self_attn.q_proj.weight";
-    let (narrow, wide) = (values(&standard[q_proj]), values(&v2[q_proj]));
+    let q_proj = "model.layers.1.self_attn.q_proj.weight".to_owned();
+    let (narrow, wide) = (values(&standard[&q_proj]), values(&v2[&q_proj]));
     assert_eq!(narrow, wide[..narrow.len()], "the doubled query projection starts with the single one");
     let other = variables(&configs[0], 4).unwrap();
-    assert_ne!(values(&standard[q_proj]), values(&other[q_proj]), "another seed, other values");
+    assert_ne!(values(&standard[&q_proj]), values(&other[&q_proj]), "another seed, other values");
 }
 
 #[test]
@@ -534,7 +534,7 @@ fn a_spec_whose_numbers_do_not_fit_is_refused() {
     refused("heads = 4", "heads = 4\nkv_heads = 1", "variant diff: num_key_value_heads 1 is odd");
     refused("clip = 1.0", "clip = 0.0", "clip");
     refused("rate = 1e-2", "rate = -1e-2", "rate -0.01");
-    refused("rate = 1e-2", "rate = inf", "rate inf");
+    refused("rate = 1e-2", "rate = inf", "inf is not a finite number");
     refused("beta1 = ", "beta1 = 1", "beta1 1");
     refused("first_digit = ", "first_digit = -", "first_digit -");
     refused("[[stage]]\n", "[[stage]]\ncycle_rate = 1e-3\n", "the first one has a cycle_rate");

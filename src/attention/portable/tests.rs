@@ -8,7 +8,6 @@ use crate::ops::Products;
 use crate::quant::Quantiser;
 use crate::rng::Rng;
 use candle_core::Var;
-use std::collections::BTreeMap;
 
 const D: usize = 8;
 const T: usize = 61;
@@ -87,7 +86,7 @@ fn treatments() -> Vec<(&'static str, Option<Treated>)> {
         removed(Removal::Silence, None, 0..T, &[1..4, 12..33]),
     ];
     let quantised = |scope, exempt: &[((usize, usize), Vec<usize>)]| {
-        let exempt = exempt.iter().cloned().collect::<BTreeMap<_, _>>();
+        let exempt = exempt.iter().cloned().collect();
         Treated {
             quantise: Some(Quantise { quantiser: Quantiser { bits: 6, scope }, exempt }),
             removed: removed.clone(),

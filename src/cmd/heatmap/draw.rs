@@ -12,7 +12,7 @@ use crate::probe::{PooledMap, Pooling, Quantity};
 use crate::stats::mean;
 use crate::table::short;
 use anyhow::Result;
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 use std::ops::Range;
 
 const NOTHING: &str = "nothing to draw: no query in `queries` sees a key in `keys`";
@@ -23,7 +23,7 @@ pub(super) struct Picture<'a> {
     /// The heads of each model.
     pub(super) drawn: &'a [Selection],
     pub(super) frame: &'a Frame,
-    pub(super) maps: &'a BTreeMap<Place, Maps>,
+    pub(super) maps: &'a LiteMap<Place, Maps>,
 }
 
 impl Picture<'_> {
@@ -147,7 +147,7 @@ impl Picture<'_> {
         let scale = self.scales(session).remove(0);
         let mut drawn = 0;
         for (&at, maps) in self.maps {
-            let mut layers: BTreeMap<usize, BTreeMap<usize, (Bins, Vec<f32>)>> = BTreeMap::new();
+            let mut layers: LiteMap<usize, LiteMap<usize, (Bins, Vec<f32>)>> = LiteMap::new();
             for (_, (layer, head), grid) in &maps.grids {
                 layers.entry(*layer).or_default().insert(*head, (bins(grid), grid.sinks.clone()));
             }
@@ -156,7 +156,8 @@ impl Picture<'_> {
             let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
             let (heads, names) =
                 (first.keys().map(ToString::to_string).collect(), layers.keys().map(ToString::to_string).collect());
-            let (maps, sinks) = layers.into_values().map(|heads| heads.into_values().unzip()).unzip();
+            let (maps, sinks) =
+                layers.into_iter().map(|(_, heads)| heads.into_iter().map(|(_, map)| map).unzip()).unzip();
             let maps = HeadMaps {
                 scale: scale.clone(),
                 heads,

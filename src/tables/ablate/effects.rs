@@ -4,7 +4,7 @@ use crate::frame::{Frame, Pick, Proportion, Setting};
 use crate::order;
 use crate::stats::{Paired, RESAMPLES};
 use crate::treatment::{Condition, Heads, Ranking, Treatment};
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 /// What is compared: metrics of the records.
 const METRICS: [&str; 2] = ["exact", "answer_log_prob"];
@@ -145,7 +145,7 @@ impl Kinds {
 struct Lookup<'a>(&'a Frame);
 
 /// Means of a metric by prompt.
-type ByPrompt = BTreeMap<u64, f64>;
+type ByPrompt = LiteMap<u64, f64>;
 
 impl Lookup<'_> {
     fn pick<'p>(setting: Setting, model: &'p str, metric: &'p str, name: Option<&'p str>) -> Pick<'p> {
