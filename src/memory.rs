@@ -2,6 +2,7 @@
 
 use crate::bail_usage;
 use anyhow::Result;
+use rayon::prelude::*;
 use std::path::Path;
 
 /// The most memory this process has held so far, in bytes (`VmHWM`).
@@ -91,6 +92,9 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 /// Milliseconds: longer than any run, as `never` would make [`give_back`] do nothing.
 const NEVER: std::ffi::c_long = 1 << 30;
 
+/// Bytes of a block of [`claim`].
+const CLAIMED_AT_ONCE: usize = 8 << 20;
+
 /// Keeps memory that is freed for the next allocation until [`give_back`], where by default it goes back to the system after
 /// a second. Passes and training steps free and take the same buffers again and again, and the system clears every page that it
 /// gives: if it went back after 10 ms, `needle --ctx 4k` would take a tenth longer. Nor does what a run holds depend on how fast
@@ -99,6 +103,15 @@ const NEVER: std::ffi::c_long = 1 << 30;
 pub fn keep_freed() {
     // SAFETY: a number goes into an integer that mimalloc reads atomically.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NEVER) };
+}
+
+/// Takes so many bytes from the system and frees them, for whoever allocates next while freed memory is kept. It is the system that
+/// takes its time here, of a virtual machine up to a second for each GiB: what is to be timed had better find it done.
+pub fn claim(bytes: u64) {
+    let blocks = (bytes / CLAIMED_AT_ONCE as u64) as usize;
+    // Held until all are there. A byte other than zero: zeros would be promised, not written.
+    let held: Vec<Vec<u8>> = (0..blocks).into_par_iter().map(|_| vec![1; CLAIMED_AT_ONCE]).collect();
+    drop(std::hint::black_box(held));
 }
 
 /// [`give_back`] of every thread that computes.

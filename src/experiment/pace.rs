@@ -1,6 +1,7 @@
 //! How long a run will take, from a prompt that is run before it, in part if it is long or the models are large.
 
 use super::{Cell, CellSpec, Setup};
+use crate::memory::{claim, give_back_everywhere};
 use crate::model::Flops;
 use anyhow::Result;
 use std::borrow::Cow;
@@ -35,11 +36,13 @@ impl Pace {
     /// If the prompts cannot be run.
     pub fn measure(setup: &Setup, cells: &[Cell], most_flop: f64) -> Result<Option<Self>> {
         let Some(trial) = Trial::new(setup, cells).filter(|trial| trial.flop() <= most_flop) else { return Ok(None) };
+        claim(trial.bytes());
         if let Some(ctx_tok) = trial.warm_up {
             trial.seconds(ctx_tok)?;
         }
         let known = trial.lengths.iter().map(|&ctx_tok| Ok((trial.setup.flops(ctx_tok), trial.seconds(ctx_tok)?)));
         let known = known.collect::<Result<Vec<_>>>()?;
+        give_back_everywhere(); // other lengths need other blocks, which may not fit into these
         Ok(match known[..] {
             [short, long] => Some(Self::of_two([short, long])),
             _ => known.first().map(|&(flops, seconds)| Self::of_one(flops, seconds)),
@@ -100,6 +103,12 @@ impl<'a> Trial<'a> {
     fn flop(&self) -> f64 {
         let once: f64 = self.lengths.iter().chain(&self.warm_up).map(|&ctx_tok| self.setup.flops(ctx_tok).sum()).sum();
         self.at_once as f64 * once
+    }
+
+    /// The memory that its passes take.
+    fn bytes(&self) -> u64 {
+        let longest = self.lengths.iter().max().map_or(0, |&ctx_tok| self.setup.cell_bytes(ctx_tok));
+        self.at_once as u64 * longest
     }
 
     /// How long a prompt of so many tokens takes when as many pass at once as will.
