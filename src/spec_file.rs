@@ -35,7 +35,7 @@ pub(crate) fn parse<T: DeserializeOwned>(name: &str, text: &str, required: &[Req
 /// The file that says the same, keys in the order of their declaration.
 ///
 /// # Errors
-/// If it is not a table, which is all that a file can be.
+/// If it is not a table, or has a path that is no text, or a number in a list that is not finite.
 pub(crate) fn write<T: Serialize>(value: &T) -> anyhow::Result<String> {
     json::write(value)
 }
@@ -125,6 +125,8 @@ mod tests {
         #[serde(default)]
         rates: Vec<f64>,
         seed: Option<u64>,
+        grid: Option<Grid>,
+        pair: Option<[usize; 2]>,
         #[serde(default)]
         parts: Vec<Part>,
     }
@@ -135,6 +137,12 @@ mod tests {
         #[default]
         Round,
         Square,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(tag = "task", rename_all = "lowercase", deny_unknown_fields)]
+    enum Grid {
+        Needle { samples: usize, pair: [usize; 2] },
     }
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -165,6 +173,7 @@ mod tests {
         let spec = Spec { name: "a".into(), rates: vec![0.5, 1e-3], parts, ..Spec::default() };
         let expected = "name = \"a\"\nshape = \"round\"\nrates = [0.5, 0.001]\n\n[[parts]]\nwidth = 3\n";
         assert_eq!(write(&spec).unwrap(), expected);
+        assert!(write(&Spec { rates: vec![f64::NAN], name: "a".into(), ..Spec::default() }).is_err());
         let large = Spec { seed: Some(u64::MAX), ..spec };
         assert_eq!(read(&write(&large).unwrap()).unwrap(), large);
     }
@@ -178,7 +187,14 @@ mod tests {
             ("name = 3\nseed = 4", 1, "invalid type: integer `3`, expected a string"),
             ("seed = 4\n\nname = [\"a\"]", 3, "invalid type: sequence, expected a string"),
             ("name = \"a\"\nseed = -4\nrates = []", 2, "invalid value: integer `-4`, expected u64"),
-            ("name = \"a\"\nseed = 99999999999999999999\nrates = []", 2, "expected u64"),
+            ("name = \"a\"\nseed = 18446744073709551616\nrates = []", 2, "18446744073709551616 is too long a number"),
+            ("name = \"a\"\nshape = 3\nseed = 4", 2, "a word or a table is expected here"),
+            ("name = \"a\"\npair = [\n1, 2,\n3]\nseed = 4", 4, "one value too many"),
+            ("name = \"a\"\nrates = [\n1,\n[2],\n3]\nseed = 4", 4, "invalid type: sequence, expected f64"),
+            ("name = \"a\"\n[[parts]]\nwidth = {}\n", 3, "invalid type: map, expected usize"),
+            ("name = \"a\"\n[grid]\ntask = \"needle\"\nsamples = \"x\"\npair = [1, 2]\n", 2, "expected usize"),
+            ("name = \"a\"\n[grid]\ntask = \"needle\"\nsample = 3\npair = [1, 2]\n[[parts]]\nwidth = 1", 2, "`sample`"),
+            ("name = \"a\"\n[grid]\ntask = \"text\"\nsamples = 3", 3, "unknown variant `text`"),
             ("name = \"a\"\nshape = \"flat\"\nseed = 4", 2, "unknown variant `flat`"),
             ("seed = 4\nname = \"a\"\nshape = \"flat\"", 3, "unknown variant `flat`"),
             ("name = \"a\"\nrates = [\n1,\n\"2\",\n3]", 4, "invalid type: string \"2\", expected f64"),

@@ -2,8 +2,8 @@
 //! format only, which is a good part of what compiling difftool takes.
 
 use crate::order;
-use anyhow::Result;
-use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use anyhow::{anyhow, Result};
+use serde::de::{DeserializeOwned, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt::Write as _;
 use toml::de::{DeTable, DeValue};
@@ -34,10 +34,18 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
 /// The file that says the same, keys in the order of their declaration, without what is absent.
 ///
 /// # Errors
-/// If it is not a table, which is all that a file can be.
+/// If it is not a table, or has a path that is no text, or a number in a list that is not finite.
 pub(super) fn write<T: Serialize>(value: &T) -> Result<String> {
-    let value: Value = serde_json::from_str(&serde_json::to_string(value)?)?;
+    let json = serde_json::to_string(value)?;
+    let value: Value = serde_json::from_str(&json).map_err(|error| anyhow!(without_place(&error)))?;
     Ok(toml::to_string(&value)?)
+}
+
+/// What an error says, but for the place in JSON that nobody has seen.
+fn without_place(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    said.strip_suffix(&place).unwrap_or(&said).to_owned()
 }
 
 /// One line of JSON that says what a file of TOML does.
@@ -52,25 +60,30 @@ struct Place {
     in_json: usize,
     /// Of an end, where the table or list begins.
     in_toml: usize,
+    /// Of an end, where the last value in it begins.
+    last: Option<usize>,
     is_end: bool,
 }
 
 impl Json {
     fn begin(&mut self, in_toml: usize) {
-        self.places.push(Place { in_json: self.text.len(), in_toml, is_end: false });
+        self.places.push(Place { in_json: self.text.len(), in_toml, last: None, is_end: false });
     }
 
-    fn end(&mut self, sign: char, in_toml: usize) {
-        self.places.push(Place { in_json: self.text.len(), in_toml, is_end: true });
+    /// Ends a table or list, with a blank behind it: whoever has read that has the whole behind him.
+    fn end(&mut self, sign: char, in_toml: usize, last: Option<usize>) {
+        self.places.push(Place { in_json: self.text.len(), in_toml, last, is_end: true });
         self.text.push(sign);
+        self.text.push(' ');
     }
 
     fn table(&mut self, table: &DeTable<'_>, at: usize) -> Result<(), Mistake> {
         self.begin(at);
         self.text.push('{');
-        // As they stand in the file: the first mistake is told.
+        // As they stand in the file: of several mistakes of one kind the first is told.
         let mut entries: Vec<_> = table.iter().collect();
         order::sort_by_key(&mut entries, |(key, _)| key.span().start);
+        let last = entries.last().map(|(_, value)| value.span().start);
         for (number, (key, value)) in entries.into_iter().enumerate() {
             self.text.push_str(if number > 0 { "," } else { "" });
             self.begin(key.span().start);
@@ -78,7 +91,7 @@ impl Json {
             self.text.push(':');
             self.value(value)?;
         }
-        self.end('}', at);
+        self.end('}', at, last);
         Ok(())
     }
 
@@ -95,13 +108,13 @@ impl Json {
                     self.text.push_str(if number > 0 { "," } else { "" });
                     self.value(item)?;
                 }
-                self.end(']', at);
+                self.end(']', at, list.last().map(|item| item.span().start));
             }
             DeValue::String(text) => self.string(text),
             DeValue::Boolean(value) => self.display(value),
             DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
-                Ok(number) => self.display(&number),
-                Err(_) => return Err(Mistake { at, message: format!("{number} is too long a number") }),
+                Ok(number) if (i64::MIN.into()..=u64::MAX.into()).contains(&number) => self.display(&number),
+                _ => return Err(Mistake { at, message: format!("{number} is too long a number") }),
             },
             DeValue::Float(number) => match number.as_str().parse::<f64>() {
                 Ok(number) if number.is_finite() => self.display(&format_args!("{number:?}")),
@@ -123,20 +136,35 @@ impl Json {
         write!(self.text, "{value}").expect("memory takes any text");
     }
 
-    /// The same mistake in the TOML. JSON says how many bytes it had read: up to the end of a value that is not what it should be,
-    /// or of the table or list that is not, or whose last value is not.
+    /// The same mistake in the TOML.
     fn mistake(&self, error: &serde_json::Error) -> Mistake {
-        let said = error.to_string();
-        let place_in_json = format!(" at line {} column {}", error.line(), error.column());
-        let message = said.strip_suffix(&place_in_json).unwrap_or(&said).to_owned();
-        let is_of_table = message.starts_with("missing field");
-        let read = &self.places[..self.places.partition_point(|place| place.in_json < error.column())];
-        let found = read.iter().rev().find(|place| !place.is_end || is_of_table);
-        Mistake { at: found.map_or(0, |place| place.in_toml), message }
+        let message = match without_place(error) {
+            said if said == "expected value" => "a word or a table is expected here".to_owned(),
+            said if said == "trailing characters" => "one value too many".to_owned(),
+            said => said,
+        };
+        Mistake { at: self.in_toml(error.column(), &message), message }
+    }
+
+    /// Where a message is about that came when so many bytes of JSON were read: up to the end of a key or value that is not what it
+    /// should be; of a table or list, up to its sign if it lacks something or its last value is wrong, and further if it is wrong
+    /// as a whole. Where a table or list is no value that can be here, it was not read.
+    fn in_toml(&self, read: usize, message: &str) -> usize {
+        let is_unread = ["invalid type: sequence", "invalid type: map"].iter().any(|type_| message.starts_with(type_));
+        let begun = self.places.partition_point(|place| place.in_json < read + usize::from(is_unread));
+        match self.places[..begun].last() {
+            None => 0,
+            Some(Place { in_json, last: Some(last), is_end: true, .. })
+                if read == in_json + 1 && !message.starts_with("missing field") =>
+            {
+                *last
+            }
+            Some(place) => place.in_toml,
+        }
     }
 }
 
-/// A value of JSON, its keys in the order that they are written in; tables and lists are without what is null.
+/// A value of JSON, its keys in the order that they are written in; tables are without what is null.
 enum Value {
     Null,
     Bool(bool),
@@ -207,7 +235,9 @@ impl<'de> Visitor<'de> for ValueVisitor {
         while let Some(value) = from.next_element()? {
             list.push(value);
         }
-        list.retain(|value| !matches!(value, Value::Null));
+        if list.iter().any(|value| matches!(value, Value::Null)) {
+            return Err(A::Error::custom("a number in a list is not finite")); // JSON has null for it
+        }
         Ok(Value::List(list))
     }
 
