@@ -42,7 +42,9 @@ impl Pace {
         }
         let known = trial.lengths.iter().map(|&ctx_tok| Ok((trial.setup.flops(ctx_tok), trial.seconds(ctx_tok)?)));
         let known = known.collect::<Result<Vec<_>>>()?;
-        give_back_everywhere(); // other lengths need other blocks, which may not fit into these
+        if trial.lengths.len() > 1 {
+            give_back_everywhere(); // the run's own length needs other blocks, which may not fit into these
+        }
         Ok(match known[..] {
             [short, long] => Some(Self::of_two([short, long])),
             _ => known.first().map(|&(flops, seconds)| Self::of_one(flops, seconds)),
@@ -79,7 +81,7 @@ struct Trial<'a> {
     at_once: usize,
     /// In tokens.
     lengths: Vec<usize>,
-    /// The length of a prompt that is not timed: the first one touches all memory, which takes a good part of so little work.
+    /// The length of a prompt that is not timed: with the first one threads wake up, and code and weights are touched.
     warm_up: Option<usize>,
 }
 
@@ -105,7 +107,7 @@ impl<'a> Trial<'a> {
         self.at_once as f64 * once
     }
 
-    /// The memory that its passes take.
+    /// The memory that its passes take, which is seldom less than what is said: the peak stays theirs.
     fn bytes(&self) -> u64 {
         let longest = self.lengths.iter().max().map_or(0, |&ctx_tok| self.setup.cell_bytes(ctx_tok));
         self.at_once as u64 * longest
