@@ -1,9 +1,9 @@
 //! Sorted vectors and maps of a few things.
 //!
 //! What sorts in the standard library, and its ordered maps and sets, are compiled anew for every kind of element and every
-//! comparison: ten kilobytes each, in over a hundred places a tenth of what compiling this crate takes. Where there are few things,
-//! or they come nearly in order, the functions here sort positions, by one sort, and insert into sorted vectors. What may grow to
-//! tens of thousands in any order, such as the tensors of a checkpoint, is the standard library's to keep.
+//! comparison: ten kilobytes each, in over a hundred places a tenth of what compiling this crate takes. The functions here sort
+//! positions, by one sort, and keep maps in sorted vectors, which is for few things, or such as come in order: what may grow to
+//! tens of thousands in any order, as the tensors of a checkpoint do, is for the standard library to keep.
 
 use litemap::LiteMap;
 use std::cmp::Ordering;
@@ -48,14 +48,11 @@ pub(crate) fn try_map<K: Ord, V, E>(entries: impl IntoIterator<Item = Result<(K,
 }
 
 /// What there is, once each, sorted.
-pub(crate) fn distinct<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut found = Vec::new();
-    for item in items {
-        if let Err(place) = found.binary_search(&item) {
-            found.insert(place, item);
-        }
-    }
-    found
+pub(crate) fn sorted_distinct<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut items: Vec<T> = items.into_iter().collect();
+    sort_by(&mut items, T::cmp);
+    items.dedup();
+    items
 }
 
 /// The positions of `n` things, sorted by a comparison of two positions; equals stay in order.
@@ -81,7 +78,7 @@ mod tests {
             let ours: Vec<(u8, u32)> = map(items.clone()).into_iter().collect();
             let theirs: BTreeMap<u8, u32> = items.clone().into_iter().collect();
             prop_assert_eq!(ours, theirs.into_iter().collect::<Vec<_>>());
-            let ours = distinct(items.clone());
+            let ours = sorted_distinct(items.clone());
             prop_assert_eq!(ours, items.into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>());
         }
     }

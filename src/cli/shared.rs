@@ -209,7 +209,7 @@ impl PageArgs {
 impl FigureArgs {
     /// The names of a figure's files, one for each format.
     pub fn files(&self, name: &str) -> Vec<String> {
-        let extensions = order::distinct(self.formats.iter().map(|format| format.extension()));
+        let extensions = order::sorted_distinct(self.formats.iter().map(|format| format.extension()));
         extensions.into_iter().map(|extension| format!("{name}.{extension}")).collect()
     }
 }

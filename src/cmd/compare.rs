@@ -101,7 +101,7 @@ fn group_value(row: &Row, column: Field) -> Option<String> {
 /// Rows as people read them: models without the folders that all models of these lie in.
 fn in_short(rows: &[Row]) -> Vec<Row> {
     let model = Field::Model.name();
-    let models = order::distinct(rows.iter().filter_map(|row| row.group.get(model)));
+    let models = order::sorted_distinct(rows.iter().filter_map(|row| row.group.get(model)));
     let models: Vec<String> = models.into_iter().cloned().collect();
     let folder = shared_folder(&models).len();
     let mut rows = rows.to_vec();

@@ -103,7 +103,7 @@ fn nothing_in_common(cells: &Cells, plan: &Plan, joined: &Joined) -> Result<()> 
     let (Some(a), Some(b)) = (joined.only_baseline.first(), joined.only_other.first()) else {
         bail!("nothing to compare");
     };
-    let values = |keys: &[Key], column: usize| order::distinct(keys.iter().map(|key| key[column]));
+    let values = |keys: &[Key], column: usize| order::sorted_distinct(keys.iter().map(|key| key[column]));
     let is_apart = |&column: &usize| {
         let others = values(&joined.only_other, column);
         values(&joined.only_baseline, column).iter().all(|value| others.binary_search(value).is_err())

@@ -65,12 +65,12 @@ pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
     list.add("precision", a.precision.name(), b.precision.name());
     list.add("device", &a.device, &b.device);
     let seed = |manifest: &Manifest, name: &str| manifest.seeds.get(name).map(ToString::to_string);
-    for name in order::distinct(a.seeds.keys().chain(b.seeds.keys())) {
+    for name in order::sorted_distinct(a.seeds.keys().chain(b.seeds.keys())) {
         list.optional(&format!("seeds.{name}"), seed(a, name).as_deref(), seed(b, name).as_deref());
     }
     let (first, other) = (flattened(&a.config), flattened(&b.config));
     let said = |key: &str| SAID.iter().any(|place| key.starts_with(place));
-    for key in order::distinct(first.keys().chain(other.keys()).filter(|key| !said(key))) {
+    for key in order::sorted_distinct(first.keys().chain(other.keys()).filter(|key| !said(key))) {
         list.optional(key, first.get(key).map(String::as_str), other.get(key).map(String::as_str));
     }
     list.0
@@ -83,7 +83,7 @@ fn common_models<'a>(a: &'a Manifest, b: &'a Manifest) -> impl Iterator<Item = (
 
 /// The distinct tokenizers of a run, in short.
 fn tokenizers(manifest: &Manifest) -> String {
-    let hashes = order::distinct(manifest.models.iter().map(|model| model.tokenizer_sha256.as_str()));
+    let hashes = order::sorted_distinct(manifest.models.iter().map(|model| model.tokenizer_sha256.as_str()));
     hashes.into_iter().map(short_hash).collect::<Vec<_>>().join(", ")
 }
 

@@ -296,7 +296,7 @@ fn note_rows(rows: &[Row], choice: &Choice, groups: &[Field], notes: &mut Vec<St
     if !kinds.is_empty() {
         notes.push(format!("a row for each {}: their values are not averaged", kinds.join(", ")));
     }
-    let seeds = order::distinct(rows.iter().filter_map(|row| row.seeds));
+    let seeds = order::sorted_distinct(rows.iter().filter_map(|row| row.seeds));
     if let (Some(least), Some(most)) = (seeds.first(), seeds.last()) {
         notes.push(of_seeds(*least, *most));
         return;

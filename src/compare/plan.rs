@@ -89,7 +89,7 @@ pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline:
 
 /// Columns of more than one value, with these values.
 fn varying(cells: &Cells) -> String {
-    let counts = |column: Field| order::distinct(cells.iter().map(|c| c.key[column as usize]));
+    let counts = |column: Field| order::sorted_distinct(cells.iter().map(|c| c.key[column as usize]));
     let found: Vec<String> = Field::ALL
         .into_iter()
         .filter(|column| column.can_be_compared())
@@ -160,7 +160,7 @@ fn by_column(cells: &Cells, by: Field, baseline: Option<&str>) -> Result<Vec<Pla
 /// Whether both sides have the same seeds: twins, which differ in nothing but what is compared.
 fn share_prompts(cells: &Cells, plan: &Plan) -> bool {
     let seeds = |side: &Side| {
-        order::distinct(cells.iter().filter(|cell| side.holds(cell)).map(|cell| cell.key[Field::Seed as usize]))
+        order::sorted_distinct(cells.iter().filter(|cell| side.holds(cell)).map(|cell| cell.key[Field::Seed as usize]))
     };
     seeds(&plan.baseline) == seeds(&plan.other)
 }
@@ -175,7 +175,7 @@ fn free(compared: Option<Field>) -> Mask {
 fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
     let values = |input: usize, column: Field| {
         let of_input = cells.iter().filter(|cell| cell.input as usize == input);
-        order::distinct(of_input.map(|cell| cell.key[column as usize]))
+        order::sorted_distinct(of_input.map(|cell| cell.key[column as usize]))
     };
     let models: Vec<Vec<u32>> = (0..inputs.len()).map(|input| values(input, Field::Model)).collect();
     let (a, b) = (&models[0], &models[other]);

@@ -63,7 +63,7 @@ impl Setup {
     /// # Errors
     /// As [`Setup::references`].
     pub fn ranked_heads(&self) -> Result<Vec<RankedHead<'_>>> {
-        let used = order::distinct(self.conditions.iter().flat_map(|condition| condition.rankings()));
+        let used = order::sorted_distinct(self.conditions.iter().flat_map(|condition| condition.rankings()));
         if used.is_empty() {
             return Ok(Vec::new());
         }

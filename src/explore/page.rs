@@ -6,7 +6,6 @@ use super::pack::{fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, ROWS}
 use super::probe::{Resolution, FINEST};
 use super::race::Entrant;
 use crate::html::{self, Head, Template};
-use crate::order;
 use crate::probe::{Pooling, Quantity};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +13,7 @@ use base64::Engine as _;
 use litemap::LiteMap;
 use minijinja::context;
 use serde::Serialize;
-use serde_json::{json, Value};
+use serde_json::{json, Map, Value};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -225,12 +224,17 @@ impl Explored<'_> {
             let (layer, head) = entrant.at;
             json!({ "layer": layer, "head": head, "window": entrant.kept.window, "index": packed.index })
         });
-        let numbers = self.numbers.iter().map(|((layer, head), numbers)| (format!("{layer}.{head}"), numbers));
-        let numbers = order::map(numbers);
+        // Objects, empty ones too.
+        let object = |numbers: &LiteMap<String, f64>| -> Map<String, Value> {
+            numbers.iter().map(|(name, value)| (name.clone(), json!(value))).collect()
+        };
+        let of_head =
+            |((layer, head), numbers): (&(usize, usize), _)| (format!("{layer}.{head}"), object(numbers).into());
+        let numbers: Map<String, Value> = self.numbers.iter().map(of_head).collect();
         json!({
             "name": self.name,
             "condition": self.condition,
-            "answers": self.answers,
+            "answers": object(&self.answers),
             "numbers": numbers,
             "layout": self.layout,
             "maps": self.maps,

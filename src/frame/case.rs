@@ -86,7 +86,7 @@ impl Case {
 impl Frame {
     /// What was measured on prompts: settings in order, models within, conditions within.
     pub fn cases(&self) -> Vec<Case> {
-        let known = order::distinct(self.asked().map(Case::of));
+        let known = order::sorted_distinct(self.asked().map(Case::of));
         let mut cases = Vec::new();
         for &setting in &self.settings {
             for model in &self.models {
@@ -113,12 +113,12 @@ impl Frame {
                 && depth_pct.is_none_or(|wanted| Some(millipct(wanted)) == depth_of(id))
         };
         let prompts = self.asked().filter(counts).map(|id| (cities_of(id), depth_of(id), id.seed));
-        order::distinct(prompts).len()
+        order::sorted_distinct(prompts).len()
     }
 
     /// Prompts that any model was measured on.
     pub fn prompts(&self) -> usize {
-        order::distinct(self.asked().map(|id| id.seed)).len()
+        order::sorted_distinct(self.asked().map(|id| id.seed)).len()
     }
 
     /// The cities that means are over: those of training where both were asked for.

@@ -188,7 +188,7 @@ impl Frame {
     /// Depths that occur, in percent, from the top.
     pub fn depths_pct(&self) -> Vec<f64> {
         let depths = self.numbers.identities().iter().filter_map(|id| id.depth_req_pct);
-        let depths = order::distinct(depths.map(millipct));
+        let depths = order::sorted_distinct(depths.map(millipct));
         depths.into_iter().map(|depth| depth as f64 / 1000.0).collect()
     }
 

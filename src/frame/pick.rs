@@ -205,9 +205,11 @@ fn seed_of(id: &Identity) -> u64 {
 
 /// The numbers of each prompt, by seed.
 fn by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> LiteMap<u64, Vec<f64>> {
+    let mut numbers: Vec<(u64, f64)> = numbers.into_iter().map(|(id, value)| (seed_of(id), value)).collect();
+    order::sort_by_key(&mut numbers, |(seed, _)| *seed);
     let mut groups: LiteMap<u64, Vec<f64>> = LiteMap::new();
-    for (id, value) in numbers {
-        groups.entry(seed_of(id)).or_default().push(value);
+    for (seed, value) in numbers {
+        groups.entry(seed).or_default().push(value);
     }
     groups
 }

@@ -33,7 +33,7 @@ pub(super) fn shards(index: &[u8]) -> Result<Vec<String>> {
             _ => bail!("tensor {tensor} lies in {file}, which is not the plain name of a .safetensors file"),
         };
     }
-    Ok(order::distinct(files))
+    Ok(order::sorted_distinct(files))
 }
 
 /// Whether a name stays in its folder on every system, and in an address as it is.

@@ -9,6 +9,7 @@ use crate::stats::{Histogram, Tally};
 use anyhow::Result;
 use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The ranks of the paper's Table 5.
 pub const RANKS: [usize; 5] = [1, 2, 3, 10, 100];
@@ -27,11 +28,11 @@ pub struct OutlierMeasure {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outliers {
     /// Logits of each layer that was looked at.
-    pub logits: LiteMap<usize, Tally<()>>,
+    pub logits: BTreeMap<usize, Tally<()>>,
     /// The output of each layer.
-    pub hidden: LiteMap<usize, Tally<()>>,
+    pub hidden: BTreeMap<usize, Tally<()>>,
     /// The largest infinity norm of a token at the output of each layer.
-    pub inf_norm: LiteMap<usize, f32>,
+    pub inf_norm: BTreeMap<usize, f32>,
     /// Activations that the rule calls massive.
     pub massive: Vec<MassiveAt>,
     /// Tokens looked at.
@@ -73,7 +74,7 @@ impl Outliers {
     }
 
     fn absorb(&mut self, later: Outliers) {
-        let merge = |mine: &mut LiteMap<usize, Tally<()>>, theirs: LiteMap<usize, Tally<()>>| {
+        let merge = |mine: &mut BTreeMap<usize, Tally<()>>, theirs: BTreeMap<usize, Tally<()>>| {
             theirs.into_iter().for_each(|(layer, tally)| mine.entry(layer).or_default().merge(&tally));
         };
         merge(&mut self.logits, later.logits);
@@ -107,7 +108,7 @@ impl Outliers {
     }
 }
 
-fn merged(layers: &LiteMap<usize, Tally<()>>) -> Tally<()> {
+fn merged(layers: &BTreeMap<usize, Tally<()>>) -> Tally<()> {
     let mut all = Tally::default();
     layers.values().for_each(|tally| all.merge(tally));
     all
@@ -208,7 +209,7 @@ impl Measure for OutlierMeasure {
 /// The residual stream of one pass, by site.
 #[derive(Default)]
 struct HiddenSink {
-    sites: LiteMap<usize, Hidden>,
+    sites: BTreeMap<usize, Hidden>,
 }
 
 impl ResidualProbe for HiddenSink {

@@ -42,7 +42,7 @@ impl Measure for RolesMeasure {
 
     fn conclude(&self, mut seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let sightings = std::mem::take(&mut seen.sightings);
-        let heads = order::distinct(sightings.iter().map(|s| (s.layer, s.head)));
+        let heads = order::sorted_distinct(sightings.iter().map(|s| (s.layer, s.head)));
         for sighting in sightings {
             let (layer, head) = (sighting.layer, sighting.head);
             let sink = sighting.sink.into_sink::<RetrievalSink>();

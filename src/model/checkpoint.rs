@@ -64,7 +64,7 @@ impl Checkpoint {
             dir.display()
         );
         let map = read_index(&index)?;
-        let files = order::distinct(map.values().map(String::as_str));
+        let files = order::sorted_distinct(map.values().map(String::as_str));
         let shards = files.into_iter().map(|file| {
             let path = dir.join(file);
             ensure!(path.is_file(), "{}: names {file}, which is not there", index.display());
@@ -173,8 +173,7 @@ impl Checkpoint {
     /// If a file changed since it was opened.
     pub fn dtypes(&self) -> Result<String> {
         let of = |tensor: &Stored<'_>| tensor.dtype().to_lowercase();
-        let names = order::distinct(self.tensors()?.values().map(of));
-        Ok(names.into_iter().collect::<Vec<_>>().join(" and "))
+        Ok(order::sorted_distinct(self.tensors()?.values().map(of)).join(" and "))
     }
 
     /// Compares names, shapes and number types with what the model needs.

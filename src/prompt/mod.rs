@@ -179,8 +179,7 @@ impl Prompt {
 
     /// The rows of all targets, rising.
     pub fn target_rows(&self) -> Vec<usize> {
-        let rows = order::distinct(self.targets().into_iter().flat_map(|target| target.rows));
-        rows.into_iter().collect()
+        order::sorted_distinct(self.targets().into_iter().flat_map(|target| target.rows))
     }
 
     /// The tokens up to where the first answer begins: what a model gets that is left to answer by itself. Spaces that are

@@ -85,7 +85,7 @@ fn mean_over(
     metric: &str,
     region: Option<&str>,
 ) -> Option<f64> {
-    let heads = order::distinct(of.heads.iter().copied());
+    let heads = order::sorted_distinct(of.heads.iter().copied());
     let all = frame.heads_under(of.model, condition, metric, region).into_iter();
     let own = all.filter(|((layer, head), _)| *layer == of.layer && heads.contains(head));
     mean(&own.flat_map(|(_, values)| values).collect::<Vec<f64>>())

@@ -148,10 +148,10 @@ impl Resolver<'_> {
     fn replaced(&self, others: bool, heads: &Heads, of: &Selection, reference: &Reference) -> Vec<Head> {
         let every = || (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
         let named = match heads {
-            Heads::All => order::distinct(every()),
-            Heads::Named(list) => order::distinct(list.iter().copied()),
-            Heads::Best { n, by } => order::distinct(reference.best(*n, *by)),
-            Heads::Random { n, by, draw } => self.random(order::distinct(reference.best(*n, *by)), *draw),
+            Heads::All => every().collect(),
+            Heads::Named(list) => order::sorted_distinct(list.iter().copied()),
+            Heads::Best { n, by } => order::sorted_distinct(reference.best(*n, *by)),
+            Heads::Random { n, by, draw } => self.random(order::sorted_distinct(reference.best(*n, *by)), *draw),
         };
         every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
     }

@@ -144,7 +144,7 @@ fn of_contrasts(spec: &TrainSpec, course: &Course) -> Option<Table> {
 
 /// What is said of each variant at each time: a row for each variant, a column for each time.
 fn on_the_way(lines: &[Inside], heading: &'static str, text: impl Fn(&Inside) -> String) -> Table {
-    let times = order::distinct(lines.iter().map(|line| line.tokens));
+    let times = order::sorted_distinct(lines.iter().map(|line| line.tokens));
     let mut headings = vec![left(heading).key()];
     headings.extend(times.iter().map(|tokens| right(tokens.to_string())));
     let mut table = Table::new(&headings);

@@ -44,7 +44,7 @@ pub fn bin_of(position: u32) -> Bin {
 
 /// The bins of these positions, in order.
 pub fn bins(positions: impl Iterator<Item = u32>) -> Vec<Bin> {
-    order::distinct(positions.map(bin_of))
+    order::sorted_distinct(positions.map(bin_of))
 }
 
 /// What is drawn from for intervals: windows if there are twenty, otherwise blocks of 256 scored tokens of them.
