@@ -45,7 +45,7 @@ const NUMBERS_PER_TASK: usize = 1 << 15;
 
 /// `length` numbers that are written in parallel, `chunk` at a time: `write` gets which chunk it is, and zeros. They are zeroed by
 /// the thread that writes them; all threads would wait for `vec![0.0; length]`, which takes up to a tenth of a linear layer's time.
-pub(crate) fn in_chunks<T: Copy + Default + Send>(
+pub(crate) fn in_chunks<T: Copy + Default + Send + Sync>(
     length: usize,
     chunk: usize,
     write: impl Fn(usize, &mut [T]) + Sync,
@@ -55,11 +55,16 @@ pub(crate) fn in_chunks<T: Copy + Default + Send>(
 
 /// As [`in_chunks`], compiled once for a kind of numbers: chunks are long, and calls are few.
 #[expect(unsafe_code, reason = "memory that nobody has written yet")]
-fn chunks<T: Copy + Default + Send>(length: usize, chunk: usize, write: &(dyn Fn(usize, &mut [T]) + Sync)) -> Vec<T> {
+fn chunks<T: Copy + Default + Send + Sync>(
+    length: usize,
+    chunk: usize,
+    write: &(dyn Fn(usize, &mut [T]) + Sync),
+) -> Vec<T> {
+    let zero = T::default(); // of a line of numbers, a call that is not always inlined
     let mut numbers = Box::new_uninit_slice(length);
     numbers.par_chunks_mut(chunk.max(1)).enumerate().for_each(|(i, chunk)| {
         for number in chunk.iter_mut() {
-            number.write(T::default());
+            number.write(zero);
         }
         // SAFETY: all of the chunk was written just now.
         write(i, unsafe { std::slice::from_raw_parts_mut(chunk.as_mut_ptr().cast(), chunk.len()) });
