@@ -62,17 +62,16 @@ struct Place {
     in_toml: usize,
     /// Of an end, where the last value in it begins.
     last: Option<usize>,
-    is_end: bool,
 }
 
 impl Json {
     fn begin(&mut self, in_toml: usize) {
-        self.places.push(Place { in_json: self.text.len(), in_toml, last: None, is_end: false });
+        self.places.push(Place { in_json: self.text.len(), in_toml, last: None });
     }
 
-    /// Ends a table or list, with a blank behind it: whoever has read that has the whole behind him.
+    /// Ends a table or list, with a blank behind it: where that was read, the whole is over.
     fn end(&mut self, sign: char, in_toml: usize, last: Option<usize>) {
-        self.places.push(Place { in_json: self.text.len(), in_toml, last, is_end: true });
+        self.places.push(Place { in_json: self.text.len(), in_toml, last });
         self.text.push(sign);
         self.text.push(' ');
     }
@@ -154,7 +153,7 @@ impl Json {
         let begun = self.places.partition_point(|place| place.in_json < read + usize::from(is_unread));
         match self.places[..begun].last() {
             None => 0,
-            Some(Place { in_json, last: Some(last), is_end: true, .. })
+            Some(Place { in_json, last: Some(last), .. })
                 if read == in_json + 1 && !message.starts_with("missing field") =>
             {
                 *last
