@@ -47,6 +47,11 @@ pub(crate) fn try_map<K: Ord, V, E>(entries: impl IntoIterator<Item = Result<(K,
     Ok(map)
 }
 
+/// The values of a map in the order of their keys.
+pub(crate) fn into_values<K, V>(map: LiteMap<K, V>) -> impl Iterator<Item = V> {
+    map.into_iter().map(|(_, value)| value)
+}
+
 /// What there is, once each, sorted.
 pub(crate) fn sorted_distinct<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut items: Vec<T> = items.into_iter().collect();

@@ -330,12 +330,10 @@ fn named(row: Row, cells: &Cells, key: &RowKey, plan: &Plan, groups: &[Field]) -
     let RowKey { metric, region, level, group, .. } = key;
     let named = |(column, value): (&Field, &u32)| (column.to_string(), cells.value_name(*column, *value));
     let name = cells.value_name(Field::Metric, *metric);
-    let mut of_group = BTreeMap::new();
-    of_group.extend(groups.iter().zip(group).map(named));
     Row {
         baseline: plan.baseline.label.clone(),
         other: plan.other.label.clone(),
-        group: of_group,
+        group: groups.iter().zip(group).map(named).collect(),
         unit: cells.unit(&name).map(String::from),
         metric: name,
         region: cells.value_text(Field::Region, *region),

@@ -117,13 +117,12 @@ impl Frame {
         }
         let most = prompts.values().map(LiteMap::len).max().unwrap_or(0);
         prompts.retain(|_, of_prompt| of_prompt.len() == most);
-        let values = |(_, of_prompt): (u64, LiteMap<u64, f64>)| of_prompt.into_iter().map(|(_, value)| value).collect();
-        prompts.into_iter().map(values).collect()
+        order::into_values(prompts).map(|of_prompt| order::into_values(of_prompt).collect()).collect()
     }
 
     /// Hits of trials among numbers that are 0 or 1.
     pub fn proportion(&self, pick: Pick<'_>) -> Proportion {
-        Proportion::new(&by_prompt(self.select(pick)).into_iter().map(|(_, of)| of).collect::<Vec<_>>())
+        Proportion::new(&order::into_values(by_prompt(self.select(pick))).collect::<Vec<_>>())
     }
 
     /// The mean of b - a over prompts that both have.
@@ -151,7 +150,7 @@ impl Frame {
         let of_head = |(at, numbers): (_, &[Number])| {
             let numbers: Vec<_> = self.under(numbers, model, condition).collect();
             let counts = numbers.iter().copied().filter(|(id, _)| !(self.usual && held_out(id)));
-            let of_prompts = mean_by_prompt(counts).into_iter().map(|(_, of)| of).collect();
+            let of_prompts = order::into_values(mean_by_prompt(counts)).collect();
             (!numbers.is_empty()).then_some((at, of_prompts))
         };
         self.numbers.heads(metric, region).filter_map(of_head).collect()
@@ -187,7 +186,7 @@ impl Frame {
 
     /// The mean of each prompt, in the order of their seeds.
     fn by_prompt(&self, pick: Pick<'_>) -> Vec<f64> {
-        self.prompt_means(pick).into_iter().map(|(_, of)| of).collect()
+        order::into_values(self.prompt_means(pick)).collect()
     }
 
     /// The numbers, each with what it was measured on.

@@ -24,7 +24,7 @@ pub struct OutlierMeasure {
     pub pooled: LiteMap<Place, Outliers>,
 }
 
-/// What is known of one model.
+/// What is known of one model. Its maps, which runs that go on read back, make no room for as many entries as a damaged file claims.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outliers {
     /// Logits of each layer that was looked at.

@@ -19,9 +19,8 @@ pub struct Weights {
 impl Weights {
     /// Wraps tensors; `origin` is what errors call them (a path).
     pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>, origin: &str) -> Self {
-        let mut by_name = BTreeMap::new(); // there can be tens of thousands
-        by_name.extend(tensors);
-        Self { tensors: by_name, origin: origin.to_owned(), placement: Placement::default() }
+        let tensors = tensors.into_iter().collect(); // there can be tens of thousands
+        Self { tensors, origin: origin.to_owned(), placement: Placement::default() }
     }
 
     /// The same, to be put there as they are taken.

@@ -137,12 +137,13 @@ impl Json {
 
     /// The same mistake in the TOML.
     fn mistake(&self, error: &serde_json::Error) -> Mistake {
-        let message = match without_place(error) {
-            said if said == "expected value" => "a word or a table is expected here".to_owned(),
-            said if said == "trailing characters" => "one value too many".to_owned(),
+        let said = without_place(error);
+        let message = match said.as_str() {
+            "expected value" => "a word or a table is expected here",
+            "trailing characters" => "one value too many",
             said => said,
         };
-        Mistake { at: self.in_toml(error.column(), &message), message }
+        Mistake { at: self.in_toml(error.column(), message), message: message.to_owned() }
     }
 
     /// Where a message is about that came when so many bytes of JSON were read: up to the end of a key or value that is not what it

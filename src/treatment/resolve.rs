@@ -151,14 +151,14 @@ impl Resolver<'_> {
             Heads::All => every().collect(),
             Heads::Named(list) => order::sorted_distinct(list.iter().copied()),
             Heads::Best { n, by } => order::sorted_distinct(reference.best(*n, *by)),
-            Heads::Random { n, by, draw } => self.random(order::sorted_distinct(reference.best(*n, *by)), *draw),
+            Heads::Random { n, by, draw } => self.random(&order::sorted_distinct(reference.best(*n, *by)), *draw),
         };
         every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
     }
 
     /// As many heads as `best` has, all of them others as long as there are any: of the same layers first, so many of each,
     /// and of any layer where a layer has no more.
-    fn random(&self, best: Vec<Head>, draw: u64) -> Vec<Head> {
+    fn random(&self, best: &[Head], draw: u64) -> Vec<Head> {
         let mut rng = Rng::new(draw, "random heads");
         let every = (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
         let (mut inside, mut others): (Vec<Head>, Vec<Head>) = every.partition(|head| best.contains(head));

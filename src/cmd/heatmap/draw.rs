@@ -156,8 +156,7 @@ impl Picture<'_> {
             let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
             let (heads, names) =
                 (first.keys().map(ToString::to_string).collect(), layers.keys().map(ToString::to_string).collect());
-            let (maps, sinks) =
-                layers.into_iter().map(|(_, heads)| heads.into_iter().map(|(_, map)| map).unzip()).unzip();
+            let (maps, sinks) = order::into_values(layers).map(|heads| order::into_values(heads).unzip()).unzip();
             let maps = HeadMaps {
                 scale: scale.clone(),
                 heads,
