@@ -208,9 +208,24 @@ impl NeedleGrid {
             }
         }
     }
-}
 
-impl NeedleGrid {
+    /// Refuses prompts that cannot be.
+    ///
+    /// # Errors
+    /// Usage errors.
+    pub fn check(&self) -> Result<()> {
+        let mut checked = Ok(());
+        self.specs(&mut |spec, samples| {
+            let absent = NeedleSpec { cities: CitySet::Absent, ..spec.clone() };
+            for (spec, samples) in [(spec, samples), (absent, self.absent_samples)] {
+                if checked.is_ok() && samples > 0 {
+                    checked = spec.check();
+                }
+            }
+        });
+        checked
+    }
+
     /// Behind all others the prompts without an answer, each with the seed of a prompt with training cities: the i-th of one kind
     /// with that of the i-th of the other, as far as there are so many.
     fn add_absent(&self, cells: &mut Vec<Cell>) {

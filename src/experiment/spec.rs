@@ -331,6 +331,7 @@ impl Experiment {
             grid.check()?;
         }
         if let Grid::Needle(grid) = &self.grid {
+            grid.check()?;
             if grid.absent_samples > 0 && self.max_new().is_none() {
                 bail_usage!(
                     "`absent_samples`: whether a model makes a number up shows in what it says: add [generate]"
@@ -522,6 +523,8 @@ at_least = 0.5
             refusal("[\"transformer\", \"diff\"]", "[\"diff\", \"diff\"]"),
             refusal("[\"transformer\", \"diff\"]", "[]"),
             refusal("bits = [8, 4]", "bits = [8, 8]"),
+            refusal("[0.0, 50.0]", "[0.0, 150.0]"),
+            refusal("[[2, 2], [4, 2]]", "[[2, 2], [2, 4]]"),
             refusal("show = \"quantize\"", twice),
             refusal("show = \"quantize\"", "show = \"heatmap\""),
             refusal("metric = \"exact\"\nmodel = \"diff\"", "metric = \"exact\"\nmodel = \"dif\""),
