@@ -1,6 +1,7 @@
 //! `difftool run` and `difftool merge`: experiments from files, and from shards.
 
 use super::execute::{execute, print_experiment};
+use super::or_taken_by;
 use super::session::How;
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
@@ -9,6 +10,7 @@ use crate::prompt::CitySet;
 use crate::runfolder::EXPERIMENT;
 use crate::table::{left, right, short, Table};
 use crate::terminal::escaped;
+use crate::train::TrainSpec;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
@@ -20,7 +22,9 @@ use std::io::Write as _;
 /// As [`execute`].
 pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
     let experiment = match (&args.file, &args.part.resume) {
-        (Some(file), _) => Experiment::read(file)?,
+        (Some(file), _) => {
+            Experiment::read(file).map_err(|error| or_taken_by("train", file, TrainSpec::read, error))?
+        }
         (None, Some(folder)) => Experiment::read(&folder.join(EXPERIMENT))?,
         (None, None) => bail_usage!("name an experiment file"),
     };

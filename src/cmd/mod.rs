@@ -27,9 +27,11 @@ mod train;
 
 use crate::bail_usage;
 use crate::cli::{Cli, Command};
-use anyhow::{Context, Result};
+use crate::error::Usage;
+use anyhow::{Context, Error, Result};
 pub use manual::command_line;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
@@ -71,6 +73,15 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
     }
+}
+
+/// What is wrong with a file, or the command that takes what it is.
+fn or_taken_by<T>(command: &str, file: &Path, read: fn(&Path) -> Result<T>, error: Error) -> Error {
+    // What is not a file, a pipe, can be read only once.
+    if file.is_file() && read(file).is_ok() {
+        return Usage(format!("{0} is for `difftool {command} {0}`", file.display())).into();
+    }
+    error
 }
 
 /// More threads than any machine has.

@@ -4,10 +4,11 @@ mod bars;
 mod draw;
 mod print;
 
-use super::{start_threads, stop_on_signal};
+use super::{or_taken_by, start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::cli::TrainArgs;
 use crate::device;
+use crate::experiment::Experiment;
 use crate::files;
 use crate::train::{
     check_sizes, summarise, train_runs, write_course, write_summary, Course, Outcome, Size, TrainRun, TrainSpec,
@@ -34,7 +35,8 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
         write!(crate::terminal::stdout(), "{EXAMPLE}")?;
         return Ok(());
     }
-    let spec = TrainSpec::read(args.spec())?;
+    let file = args.spec();
+    let spec = TrainSpec::read(file).map_err(|error| or_taken_by("run", file, Experiment::read, error))?;
     let runs = chosen(&spec, &args.only)?;
     if args.summary {
         return sum_up(&spec, args);

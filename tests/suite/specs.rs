@@ -98,3 +98,26 @@ fn the_example_that_train_prints_is_a_spec_and_what_it_leaves_out_is_that_of_the
     let without_out = difftool().arg("train").arg(&path).assert().code(2).get_output().stderr.clone();
     assert!(String::from_utf8(without_out).unwrap().contains("--out <DIR>"));
 }
+
+#[test]
+fn a_file_for_the_other_command_is_told_from_one_with_mistakes() {
+    for (command, file, expected) in [
+        (
+            "run",
+            "experiments/example.toml",
+            "experiments/example.toml is for `difftool train experiments/example.toml`",
+        ),
+        (
+            "train",
+            "experiments/noise-4k.toml",
+            "experiments/noise-4k.toml is for `difftool run experiments/noise-4k.toml`",
+        ),
+        ("run", "Cargo.toml", "Cargo.toml, line 1: unknown field `package`"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut difftool = assert_cmd::Command::cargo_bin("difftool").unwrap();
+        difftool.current_dir(env!("CARGO_MANIFEST_DIR")).args([command, file, "--out"]).arg(folder.path().join("out"));
+        let refused = difftool.assert().code(2).get_output().stderr.clone();
+        assert!(String::from_utf8(refused).unwrap().contains(expected), "{command} {file}");
+    }
+}
