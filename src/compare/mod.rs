@@ -14,9 +14,9 @@
 //!    Where depths are spoken of, only the question of each prompt counts whose needle was put there.
 //! 4. Cells are joined; a cell that is there twice is an error.
 //! 5. Pairs become [`Row`]s, one for each metric, region and group. Several questions of one prompt are not
-//!    independent, so means, differences and intervals are over prompts, each the mean of its questions. The test of hits
-//!    and misses is McNemar's where each prompt asks one question; otherwise, and of anything else, it is Wilcoxon's of the
-//!    prompts' means. All p-values are corrected together.
+//!    independent, nor is what else is made of one seed, so means, differences and intervals are over prompts, each the mean of
+//!    all that has its seed. The test of hits and misses is McNemar's where each prompt asks one question; otherwise, and of
+//!    anything else, it is Wilcoxon's of the prompts' means. All p-values are corrected together.
 //!
 //! Where models are [`Replicates`] (recipes, each trained from several seeds), seeds of one number are paired, and what is
 //! independent are seeds and prompts: each prompt that all seeds have counts once for each seed, intervals and p-values are

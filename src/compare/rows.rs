@@ -6,6 +6,7 @@ use super::field::Field;
 use super::join::{Joined, Pair};
 use super::plan::{Level, Plan};
 use crate::bail_usage;
+use crate::order;
 use crate::parallel::map_in_parallel;
 use crate::record::metric_name;
 use crate::stats::{bh, holm, mcnemar, mean, pairs_needed, smallest_detectable, wilcoxon, Paired, Replicated};
@@ -220,9 +221,9 @@ pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Resu
     Ok(groups)
 }
 
-/// The numbers of a row, without its names; nothing if they overflow. Pairs come in the order of their keys.
+/// The numbers of a row, without its names; nothing if they overflow.
 fn compared(pairs: &[Pair], hits: bool, settings: Settings) -> Option<Row> {
-    let prompts: Vec<(f64, f64)> = by_prompt(pairs).iter().map(|group| means(group)).collect();
+    let prompts: Vec<(f64, f64)> = by_prompt(pairs).into_iter().map(|(_, means)| means).collect();
     let paired = Paired::new(&prompts, settings.resamples, settings.seed)?;
     if ![paired.diff, paired.lo, paired.hi].iter().all(|x| x.is_finite()) {
         return None;
@@ -292,18 +293,13 @@ fn replicated(pairs: &[Pair], settings: Settings) -> Option<Row> {
     })
 }
 
-/// Means of the questions of each prompt that all seeds have, seeds × prompts, in the order of their keys.
+/// Means of each prompt that all seeds have, seeds × prompts.
 fn by_seed(pairs: &[Pair]) -> Vec<Vec<(f64, f64)>> {
     let mut seeds: BTreeMap<u32, BTreeMap<Key, (f64, f64)>> = BTreeMap::new();
-    for of_prompt in by_prompt(pairs) {
-        let mut prompt = of_prompt[0].key;
-        prompt[Field::PROMPT..].fill(0);
+    for (mut prompt, means) in by_prompt(pairs) {
         let seed = std::mem::take(&mut prompt[Field::Replicate as usize]);
-        if prompt[Field::Seed as usize] != 0 {
-            prompt[Field::Sample as usize] = 0;
-        }
         prompt[Field::Variant as usize] = 0; // a folder may hold another model than its neighbours
-        seeds.entry(seed).or_default().insert(prompt, means(of_prompt));
+        seeds.entry(seed).or_default().insert(prompt, means);
     }
     let everywhere = |prompt: &&Key| seeds.values().all(|of_seed| of_seed.contains_key(*prompt));
     let shared: Vec<Key> =
@@ -311,14 +307,26 @@ fn by_seed(pairs: &[Pair]) -> Vec<Vec<(f64, f64)>> {
     seeds.values().map(|of_seed| shared.iter().map(|prompt| of_seed[prompt]).collect()).collect()
 }
 
-/// Pairs of one prompt, which are neighbours.
-fn by_prompt(pairs: &[Pair]) -> Vec<&[Pair]> {
-    let same = |a: &Pair, b: &Pair| {
-        // The seed tells prompts apart; samples of one seed are arrangements of one prompt.
-        let counts = |column: usize| column != Field::Sample as usize || a.key[Field::Seed as usize] == 0;
-        (0..Field::PROMPT).all(|column| !counts(column) || a.key[column] == b.key[column])
-    };
-    pairs.chunk_by(same).collect()
+/// Each prompt, and the means of its pairs, in the order in which prompts come.
+fn by_prompt(pairs: &[Pair]) -> Vec<(Key, (f64, f64))> {
+    let mut prompts: BTreeMap<Key, (usize, Vec<Pair>)> = BTreeMap::new();
+    for (place, pair) in pairs.iter().enumerate() {
+        prompts.entry(prompt_of(&pair.key)).or_insert_with(|| (place, Vec::new())).1.push(*pair);
+    }
+    let mut prompts: Vec<_> = prompts.into_iter().map(|(key, (place, pairs))| (place, (key, means(&pairs)))).collect();
+    order::sort_by_key(&mut prompts, |(place, _)| *place);
+    prompts.into_iter().map(|(_, prompt)| prompt).collect()
+}
+
+/// What tells prompts apart: the seed, where there is one. All that is made of one seed is made of the same random numbers, and
+/// no more evidence than one prompt: many-shot prompts of one mapping, a text that is asked for what it holds and for what it does not.
+fn prompt_of(key: &Key) -> Key {
+    let mut prompt = *key;
+    prompt[Field::PROMPT..].fill(0);
+    if prompt[Field::Seed as usize] != 0 {
+        prompt[Field::Task as usize..Field::Seed as usize].fill(0);
+    }
+    prompt
 }
 
 fn means(pairs: &[Pair]) -> (f64, f64) {
@@ -373,6 +381,33 @@ mod tests {
         let row = compared(&pairs, false, SETTINGS).unwrap();
         assert_eq!((row.n, row.cells, row.diff, row.mean_other), (2, 4, 0.25, 0.75));
         assert_eq!((row.wins, row.ties, row.losses, row.test), (1, 1, 0, Some(Test::Wilcoxon)));
+    }
+
+    #[test]
+    fn what_is_made_of_one_seed_is_one_prompt_whatever_else_differs() {
+        let with = |column: Field, value: u32, pair: Pair| {
+            let mut key = pair.key;
+            key[column as usize] = value;
+            Pair { key, ..pair }
+        };
+        for column in [Field::Task, Field::Needles, Field::Cities, Field::Sample] {
+            // In the order of their keys, in which the two of a seed are not neighbours.
+            let pairs: Vec<Pair> = [1, 2]
+                .into_iter()
+                .flat_map(|value| (0..6).map(move |prompt| (value, pair(prompt, 0, (0.0, 1.0)))))
+                .map(|(value, pair)| with(column, value, pair))
+                .collect();
+            let row = compared(&pairs, true, SETTINGS).unwrap();
+            assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Wilcoxon)), "{column}");
+            let of_three_models: Vec<Pair> = [3, 4, 5]
+                .into_iter()
+                .flat_map(|seed| pairs.iter().map(move |&pair| (seed, pair)))
+                .map(|(seed, pair)| with(Field::Replicate, seed, pair))
+                .collect();
+            assert_eq!(replicated(&of_three_models, SETTINGS).unwrap().n, 6, "{column}");
+            let without_seeds: Vec<Pair> = pairs.iter().map(|&pair| with(Field::Seed, 0, pair)).collect();
+            assert_eq!(compared(&without_seeds, true, SETTINGS).unwrap().n, 2, "{column}");
+        }
     }
 
     #[test]

@@ -49,11 +49,11 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
     let first = prompts.values().next().unwrap().clone();
     assert!(prompts.values().all(|seeds| *seeds == first), "the same prompts in all of them");
     assert_eq!((first.len(), first.iter().map(|(seed, _)| seed).collect::<BTreeSet<_>>().len()), (6, 2));
-    // Arrangements are no prompts: two prompts, three arrangements each.
+    // Neither arrangements nor numbers of examples are prompts: two mappings, three arrangements of 4 and of 12 each.
     let compared = stdout(folder.path(), "compare -q run --by task --metric exact --format csv");
     let row: Vec<&str> = compared.lines().nth(1).unwrap().split(',').collect();
     let at = |name: &str| compared.lines().next().unwrap().split(',').position(|column| column == name).unwrap();
-    assert_eq!((row[at("n")], row[at("cells")]), ("4", "12"), "{compared}");
+    assert_eq!((row[at("n")], row[at("cells")]), ("2", "12"), "{compared}");
 }
 
 #[test]
