@@ -22,7 +22,7 @@ impl Measure for AnswerMeasure {
     }
 
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        let targets = prompt.targets();
+        let targets = prompt.answerable_targets();
         vec![Box::new(AnswerProbe::new(&targets)), Box::new(ContributionProbe::new(&targets))]
     }
 
@@ -40,10 +40,7 @@ impl Measure for AnswerMeasure {
 
     fn conclude(&self, mut seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let heads = heads(std::mem::take(&mut seen.sightings));
-        for (index, target) in seen.prompt.targets().iter().enumerate() {
-            if target.query.is_some_and(|query| !seen.prompt.queries[query].is_answerable()) {
-                continue; // there is no answer, and the rows are those of a number that nobody can know
-            }
+        for (index, target) in seen.prompt.answerable_targets().iter().enumerate() {
             let found = found_of(&seen, &heads, index)?;
             let mut push = |found| findings.push(target.query, seen.prompt.rows_name(), found);
             if let Some(query) = target.query {

@@ -51,7 +51,7 @@ impl Measure for FidelityMeasure {
     }
 
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        vec![Box::new(RowsProbe::new(prompt.targets().into_iter().map(|target| target.rows).collect()))]
+        vec![Box::new(RowsProbe::new(prompt.answerable_targets().into_iter().map(|target| target.rows).collect()))]
     }
 
     fn wants_predictions(&self) -> bool {
@@ -79,7 +79,7 @@ impl Measure for FidelityMeasure {
         let flips = flips as f64 / prose.len() as f64;
         findings.push(None, "filler", number("top_token_flips", flips, Some("fraction"), prose.len()));
         let rows = seen.prompt.rows_name();
-        for (index, target) in seen.prompt.targets().iter().enumerate() {
+        for (index, target) in seen.prompt.answerable_targets().iter().enumerate() {
             let of_head = |(i, (layer, head)): (usize, &(usize, usize))| {
                 let (a, b) = (&baseline.heads[i].rows[index], &heads[i].rows[index]);
                 let all = means(a, b, &(0..usize::MAX))?;

@@ -18,7 +18,7 @@ impl Measure for ShapeMeasure {
     }
 
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        let rows: Vec<_> = prompt.targets().into_iter().map(|target| target.rows).collect();
+        let rows: Vec<_> = prompt.answerable_targets().into_iter().map(|target| target.rows).collect();
         vec![Box::new(ShapeProbe::new(rows.clone())), Box::new(SinkProbe::new(prompt.ids.len(), rows))]
     }
 
@@ -35,7 +35,7 @@ impl Measure for ShapeMeasure {
                 _ => received.push(sighting.sink.into_sink::<ReceivedSink>()),
             }
         }
-        for (index, target) in seen.prompt.targets().iter().enumerate() {
+        for (index, target) in seen.prompt.answerable_targets().iter().enumerate() {
             let heads: Vec<HeadShape> = shapes
                 .iter()
                 .zip(&received)

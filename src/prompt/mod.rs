@@ -177,6 +177,14 @@ impl Prompt {
         self.queries.iter().enumerate().map(target).collect()
     }
 
+    /// Those of them that have an answer: the rows of a question without one predict a number that nobody can know. Plain text has
+    /// its rows.
+    pub fn answerable_targets(&self) -> Vec<Target> {
+        let mut targets = self.targets();
+        targets.retain(|target| target.query.is_none_or(|query| self.queries[query].is_answerable()));
+        targets
+    }
+
     /// The rows of all targets, rising.
     pub fn target_rows(&self) -> Vec<usize> {
         order::sorted_distinct(self.targets().into_iter().flat_map(|target| target.rows))

@@ -109,6 +109,22 @@ fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_oth
         assert_eq!(line["copied"][0].as_bool().unwrap(), copied == 1.0);
         assert_eq!(line["exact"][0], false, "nobody can know the number");
     }
+    // Neither are attention and its shape measured on rows that predict a number that nobody can know.
+    let file = stdout(folder.path(), &format!("{needle} --unanswerable --max-new 1 --print-experiment"));
+    let models = "models = [\"transformer\"]\n";
+    let more = "measures = [\"answer-by-head\", \"shape\", \"roles\", \"fidelity\"]\n";
+    let [file, bits] = [file.replace(models, &format!("{models}{more}")), "bits = [4]\nscope = \"row\"\n".into()];
+    std::fs::write(folder.path().join("more.toml"), format!("{file}\n[quantise]\n{bits}")).unwrap();
+    stdout(folder.path(), "run -q more.toml --out more");
+    let more = read(&folder.path().join("more/results.csv")).unwrap();
+    let of_rows = |cities: &str| -> BTreeSet<String> {
+        let of_rows = more
+            .iter()
+            .filter(|r| r.identity.cities.as_deref() == Some(cities) && r.identity.rows.as_deref() == Some("answer"));
+        of_rows.map(|record| record.measure.metric.to_string()).collect()
+    };
+    assert!(["share_out", "entropy", "total_variation"].iter().all(|&metric| of_rows("train").contains(metric)));
+    assert_eq!(of_rows("absent"), BTreeSet::from([]));
     // Without the flag the answerable prompts are the ones that they are with it.
     stdout(folder.path(), &format!("{needle} --generate --max-new 12 --out plain"));
     let plain = read(&folder.path().join("plain/results.csv")).unwrap();
