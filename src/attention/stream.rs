@@ -6,9 +6,11 @@
 use super::portable::Portable;
 use super::{blocks, Attend, Heads, Trace, Treated, Values};
 use crate::ops::{has_kernels, with_values};
+use crate::order;
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
+use std::ops::Range;
 
 /// One row of attention of one output head, on its way past.
 pub struct Row<'a> {
@@ -16,6 +18,8 @@ pub struct Row<'a> {
     pub query: usize,
     /// The first key it sees: 0 without a window. Weights before it are 0, and logits there mean nothing.
     pub first_visible: usize,
+    /// Keys that are masked, in no order and perhaps more than once; never its own key.
+    pub masked: &'a [Range<usize>],
     /// Scaled logits of the maps as the softmax takes them, soft-capped and quantised if they are, -inf where masked: each
     /// (query + 1).
     /// Nothing unless a probe asks for them.
@@ -30,6 +34,23 @@ pub struct Row<'a> {
     pub effective: &'a [f32],
     /// The values of the keys.
     pub values: Values<'a>,
+}
+
+impl Row<'_> {
+    /// Runs of the keys that it sees, rising: up to its own those of its window, but for what is masked.
+    pub fn visible(&self) -> Vec<Range<usize>> {
+        let mut masked = self.masked.to_vec();
+        order::sort_by_key(&mut masked, |keys| keys.start);
+        let (mut next, mut runs) = (self.first_visible, Vec::new());
+        for keys in masked {
+            if next < keys.start {
+                runs.push(next..keys.start);
+            }
+            next = next.max(keys.end);
+        }
+        runs.push(next..self.query + 1);
+        runs
+    }
 }
 
 /// A measurement of rows: says which rows it wants and makes one [`RowSink`] per head and block of queries.

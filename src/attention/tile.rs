@@ -176,7 +176,8 @@ impl Tile {
         let sink = |(j, map): (usize, &Map)| Some((pass.sink(j, head)? - map.largest[i]).exp() / map.sums[i]);
         let sinks: Vec<f32> = self.maps.iter().enumerate().filter_map(sink).collect();
         let (mix, first_visible, values) = (&mix[..maps.len()], pass.first_visible(query), pass.values(head));
-        see(&Row { query, first_visible, logits: &logits, maps: &maps, mix, sinks: &sinks, effective, values });
+        let (masked, logits, maps, sinks) = (&pass.masked(head, query)[..], &logits[..], &maps[..], &sinks[..]);
+        see(&Row { query, first_visible, masked, logits, maps, mix, sinks, effective, values });
     }
 
     /// out = (sum_j mix_j map_j) V: (queries, value width). Ends the tile: two maps become one.

@@ -74,6 +74,11 @@ impl Treated {
         losses.filter(move |loss| loss.rows.contains(&query)).flat_map(move |loss| loss.keys.iter().map(cut))
     }
 
+    /// The keys that are masked in the row of `query`.
+    pub(super) fn masked(&self, at: (usize, usize), query: usize) -> Vec<Range<usize>> {
+        self.lost(Removal::Mask, at, query).filter(|keys| !keys.is_empty()).collect()
+    }
+
     /// Sets what the row of `query` loses to `value`, in a piece of it that starts at key `first`.
     pub(super) fn remove(
         &self,

@@ -95,9 +95,9 @@ impl HeadShape {
 impl HeadShape {
     /// The share of a region over its share of the keys that the last row sees; nothing if it sees none of them.
     fn boost(&self, region: Region, target: &Target) -> Option<f64> {
-        let visible = &target.regions[self.shape.first_visible..target.rows.end];
-        let tokens = visible.iter().filter(|&&other| other == region).count();
-        (tokens > 0).then(|| self.shares[region as usize] * visible.len() as f64 / tokens as f64)
+        let visible = || self.shape.visible.iter().flat_map(|run| &target.regions[run.clone()]);
+        let tokens = visible().filter(|&&other| other == region).count();
+        (tokens > 0).then(|| self.shares[region as usize] * visible().count() as f64 / tokens as f64)
     }
 }
 

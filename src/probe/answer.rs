@@ -119,6 +119,11 @@ impl SinkSums {
 impl Allocation {
     /// Adds one row.
     fn add(&mut self, row: &Row<'_>, runs: &[(Region, Range<usize>)]) {
+        let seen = row.visible();
+        let within = |keys: &Range<usize>| -> usize {
+            seen.iter().map(|run| run.end.min(keys.end).saturating_sub(run.start.max(keys.start))).sum()
+        };
+        let all = within(&(0..row.effective.len()));
         for (region, keys) in runs {
             let visible = keys.start.min(row.effective.len())..keys.end.min(row.effective.len());
             let region = *region as usize;
@@ -129,8 +134,7 @@ impl Allocation {
             for (map, mix) in row.maps.iter().zip(row.mix) {
                 self.unmixed[region] += f64::from(mix.abs()) * sum(&map[visible.clone()]);
             }
-            let seen = visible.end.saturating_sub(visible.start.max(row.first_visible));
-            self.even[region] += seen as f64 / (row.effective.len() - row.first_visible) as f64;
+            self.even[region] += within(keys) as f64 / all as f64;
         }
         if let Some(sink) = SinkSums::of(row) {
             self.sink.get_or_insert_default().add(sink);
@@ -259,6 +263,7 @@ mod tests {
         sink.see(&Row {
             query,
             first_visible: 0,
+            masked: &[],
             logits: &[],
             maps: &[],
             mix: &[1.0, -lambda],

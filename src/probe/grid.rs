@@ -459,6 +459,7 @@ mod tests {
         let row = Row {
             query: 3,
             first_visible: 2,
+            masked: &[],
             logits: &[logits],
             maps: &[map],
             mix: &[1.0],

@@ -9,7 +9,7 @@ use std::sync::Arc;
 const ROUNDING: f64 = 1e-6;
 
 /// Means over rows.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// Shannon entropy -sum p ln p of p = |a| / sum |a|, in nats: ln n for n equal weights.
     pub entropy_nats: f64,
@@ -19,8 +19,8 @@ pub struct Shape {
     pub keys_99: f64,
     /// The largest |a|.
     pub largest: f64,
-    /// The first key that the last row sees: 0 without a window.
-    pub first_visible: usize,
+    /// Runs of the keys that the last row sees, as [`Row::visible`] has them.
+    pub visible: Vec<Range<usize>>,
 }
 
 /// Watches the effective rows of lists of queries.
@@ -53,13 +53,13 @@ pub struct ShapeSink {
 }
 
 /// Shapes of rows, added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShapeSum {
     entropy_nats: f64,
     keys_90: usize,
     keys_99: usize,
     largest: f64,
-    first_visible: usize,
+    visible: Vec<Range<usize>>,
     /// Rows seen; those without a positive, finite sum of magnitudes have no shape and do not count.
     pub rows: usize,
 }
@@ -73,7 +73,7 @@ impl ShapeSum {
             keys_90: self.keys_90 as f64 / rows,
             keys_99: self.keys_99 as f64 / rows,
             largest: self.largest / rows,
-            first_visible: self.first_visible,
+            visible: self.visible.clone(),
         })
     }
 
@@ -98,12 +98,20 @@ impl ShapeSum {
         self.rows += 1;
     }
 
+    /// Takes note of what the row sees if it is the last so far: all see their own key.
+    fn see(&mut self, visible: Vec<Range<usize>>) {
+        let end = |runs: &[Range<usize>]| runs.last().map(|run| run.end);
+        if end(&visible) > end(&self.visible) {
+            self.visible = visible;
+        }
+    }
+
     fn merge(&mut self, later: &Self) {
         self.entropy_nats += later.entropy_nats;
         self.keys_90 += later.keys_90;
         self.keys_99 += later.keys_99;
         self.largest += later.largest;
-        self.first_visible = self.first_visible.max(later.first_visible);
+        self.see(later.visible.clone());
         self.rows += later.rows;
     }
 }
@@ -131,7 +139,7 @@ impl RowSink for ShapeSink {
         for (rows, sum) in self.targets.iter().zip(&mut self.sums) {
             if rows.contains(&row.query) {
                 sum.add(row.effective);
-                sum.first_visible = sum.first_visible.max(row.first_visible);
+                sum.see(row.visible());
             }
         }
     }
@@ -166,7 +174,7 @@ mod tests {
     #[test]
     fn a_single_weight_has_no_entropy() {
         let found = shape(&[0.0, -0.75, 0.0, 0.0]);
-        assert_eq!(found, Shape { entropy_nats: 0.0, keys_90: 1.0, keys_99: 1.0, largest: 0.75, first_visible: 0 });
+        assert_eq!(found, Shape { entropy_nats: 0.0, keys_90: 1.0, keys_99: 1.0, largest: 0.75, visible: Vec::new() });
     }
 
     #[test]

@@ -58,6 +58,7 @@ impl OwnRow {
         sink.see(&Row {
             query,
             first_visible: 0,
+            masked: &[],
             logits: &logits,
             maps: &maps,
             mix,

@@ -110,7 +110,7 @@ fn a_head_that_writes_nothing_is_a_head_whose_columns_of_the_output_projection_a
 const FILE: &str = r#"
 show = "needle"
 models = ["transformer", "diff"]
-measures = ["answer"]
+measures = ["answer", "shape"]
 conditions = ["mask(needle+answer)", "silence(needle+answer)", "mask(random:5)", "ablate(all)", "ablate(best:2:share_out)"]
 
 [grid]
@@ -150,17 +150,23 @@ fn a_model_that_cannot_see_the_needle_cannot_name_the_number() {
             assert!(of(Some("mask(random:5)"), accuracy) > 0.5, "{model} does without five words");
         }
         // What is measured is the treated row.
-        let share = |condition: Option<&str>| {
+        let most = |metric: &str, region: &str, condition: Option<&str>| {
             let of = |r: &&Record| {
                 let (id, m) = (&r.identity, &r.measure);
                 id.model == model
                     && id.condition.as_deref() == condition
-                    && (&*m.metric, m.region.as_deref(), m.layer) == ("share_abs", Some("answer"), None)
+                    && (&*m.metric, m.region.as_deref(), m.layer) == (metric, Some(region), None)
             };
-            records.iter().filter(of).filter_map(|r| r.measure.value).fold(0.0, f64::max)
+            records.iter().filter(of).filter_map(|r| r.measure.value).reduce(f64::max)
         };
-        assert!(share(None) > 0.05 && share(Some("mask(needle+answer)")) == 0.0);
-        assert_eq!(share(Some("silence(needle+answer)")), 0.0);
+        let [masked, silenced] = [Some("mask(needle+answer)"), Some("silence(needle+answer)")];
+        let share = |condition| most("share_abs", "answer", condition).unwrap();
+        assert!(share(None) > 0.05 && share(masked) == 0.0 && share(silenced) == 0.0);
+        // An even spread is one over the keys that are there: silenced ones are, masked ones are not.
+        let even = |region, condition| most("share_uniform", region, condition).unwrap();
+        assert!(even("answer", None) > 0.0 && even("answer", silenced) == even("answer", None));
+        assert!(even("answer", masked) == 0.0 && even("filler", masked) > even("filler", None));
+        assert!(most("boost", "answer", None).is_some() && most("boost", "answer", masked).is_none());
     }
 }
 
