@@ -71,7 +71,11 @@ fn conditions(effects: &Effects, setting: Setting, session: &Session, subtitle: 
 
 /// Accuracy and log-probability by the number of heads that are out.
 fn heads(effects: &Effects, setting: Setting, session: &Session, subtitle: &str) -> Result<Option<Figure>> {
-    let of_setting: Vec<&Knockout> = effects.heads.iter().filter(|knockout| is_of(&knockout.best, setting)).collect();
+    let mut of_setting: Vec<&Knockout> =
+        effects.heads.iter().filter(|knockout| is_of(&knockout.best, setting)).collect();
+    let Some(&first) = of_setting.first() else { return Ok(None) };
+    // Another ranking is another figure's; the tables have all.
+    of_setting.retain(|knockout| knockout.by == first.by);
     let (mut counts, mut models): (Vec<usize>, Vec<&str>) = (Vec::new(), Vec::new());
     for knockout in &of_setting {
         if !counts.contains(&knockout.n) {
@@ -81,7 +85,6 @@ fn heads(effects: &Effects, setting: Setting, session: &Session, subtitle: &str)
             models.push(&knockout.best.model);
         }
     }
-    let Some(first) = of_setting.first() else { return Ok(None) };
     counts.sort_unstable();
     let line = |model: &str, best: bool, delta: &dyn Fn(&Effect) -> Estimate| {
         let at = |n: &usize| {

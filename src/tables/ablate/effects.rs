@@ -1,9 +1,10 @@
 //! What a condition changes on the same prompts, in numbers.
 
+use crate::attention::Selection;
 use crate::frame::{Frame, Pick, Proportion, Setting};
 use crate::order;
 use crate::stats::{Paired, RESAMPLES};
-use crate::treatment::{Condition, Heads, Ranking, Treatment};
+use crate::treatment::{Condition, Heads, Ranking, Rows, Treatment};
 use litemap::LiteMap;
 
 /// What is compared: metrics of the records.
@@ -109,6 +110,8 @@ impl Effects {
 struct Kinds {
     plain: Vec<String>,
     heads: Vec<KindOfHeads>,
+    /// In which rows heads are out, and whether zeros stand for them: all `heads` are alike in that.
+    how: Option<(Rows, bool)>,
 }
 
 /// So many heads by a ranking, and draws of others.
@@ -125,19 +128,30 @@ impl Kinds {
         for condition in conditions {
             let Some(name) = condition.column() else { continue };
             match condition.treatments() {
-                [Treatment::Replace { others: false, heads: Heads::Best { n, by }, .. }] => {
-                    kinds.heads.push(KindOfHeads { n: *n, by: *by, best: name, random: Vec::new() });
-                }
-                [Treatment::Replace { others: false, heads: Heads::Random { n, by, .. }, .. }] => {
-                    match kinds.heads.iter_mut().find(|kind| (kind.n, kind.by) == (*n, *by)) {
-                        Some(kind) => kind.random.push(name),
-                        None => kinds.plain.push(name),
-                    }
+                [Treatment::Replace { others: false, heads, of, rows, zero }] if *of == Selection::default() => {
+                    kinds.add_heads(heads, (*rows, *zero), name);
                 }
                 _ => kinds.plain.push(name),
             }
         }
         kinds
+    }
+
+    /// The best heads, and draws that are compared with them: as many by the same ranking, in the same rows.
+    fn add_heads(&mut self, heads: &Heads, how: (Rows, bool), name: String) {
+        let is_like = self.how.is_none_or(|first| first == how);
+        let of_kind = |n: usize, by: Ranking| move |kind: &&mut KindOfHeads| (kind.n, kind.by) == (n, by);
+        match *heads {
+            Heads::Best { n, by } if is_like => {
+                self.how = Some(how);
+                self.heads.push(KindOfHeads { n, by, best: name, random: Vec::new() });
+            }
+            Heads::Random { n, by, .. } if is_like => match self.heads.iter_mut().find(of_kind(n, by)) {
+                Some(kind) => kind.random.push(name),
+                None => self.plain.push(name),
+            },
+            _ => self.plain.push(name),
+        }
     }
 }
 
@@ -280,5 +294,21 @@ mod tests {
         let kinds = Kinds::of(&names.map(|name| name.parse().unwrap()));
         assert_eq!(kinds.plain, ["ablate(0.1)", "mask(noise)"]);
         assert_eq!((kinds.heads.len(), kinds.heads[0].n, kinds.heads[0].random.len()), (1, 2, 1));
+    }
+
+    #[test]
+    fn draws_are_averaged_only_where_they_are_of_the_same_rows_layers_and_ablation() {
+        let others = [
+            "ablate(random:2:share_abs:1, rows=all)",
+            "ablate(random:2:share_abs:2, zero)",
+            "ablate(random:2:share_abs:3, layers=0)",
+            "ablate(random:3:share_abs:4)",
+            "ablate(best:2:share_abs, layers=0)",
+            "ablate(best:2:share_abs, rows=all)",
+        ];
+        let names = ["ablate(best:2:share_abs)", "ablate(random:2:share_abs:0)"].into_iter().chain(others);
+        let kinds = Kinds::of(&names.map(|name| name.parse().unwrap()).collect::<Vec<_>>());
+        assert_eq!(kinds.plain, others);
+        assert_eq!((kinds.heads.len(), &*kinds.heads[0].random), (1, &["ablate(random:2:share_abs:0)".to_owned()][..]));
     }
 }
