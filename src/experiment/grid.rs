@@ -6,13 +6,16 @@ use crate::prompt::{
     TEXT_ROWS, VALUE_DIGITS,
 };
 use crate::rng::{prompt_seed, Purpose};
-use crate::spec_file::is_default;
+use crate::spec_file::{is_default, FIRST_KEY};
 use anyhow::Result;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// A grid of prompts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "task", rename_all = "lowercase")]
 pub enum Grid {
     /// Needles in haystacks.
@@ -21,6 +24,47 @@ pub enum Grid {
     Text(TextGrid),
     /// Examples of a classification that is new in every prompt.
     Shots(ShotsGrid),
+}
+
+/// What [`Grid`]s are of.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Task {
+    Needle,
+    Text,
+    Shots,
+}
+
+/// As serde reads tagged tables, but `task` has to come first, as it does in all that is written and in what [`spec_file`](crate::spec_file)
+/// reads: so the rest need not be kept until it is known what it is, and mistakes keep their places.
+impl<'de> Deserialize<'de> for Grid {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(GridVisitor)
+    }
+}
+
+struct GridVisitor;
+
+impl<'de> Visitor<'de> for GridVisitor {
+    type Value = Grid;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut table: A) -> Result<Grid, A::Error> {
+        let first: Option<Cow<'_, str>> = table.next_key()?;
+        if first.as_deref() != Some(FIRST_KEY) {
+            return Err(A::Error::missing_field(FIRST_KEY));
+        }
+        let task = table.next_value()?;
+        let rest = MapAccessDeserializer::new(table);
+        match task {
+            Task::Needle => NeedleGrid::deserialize(rest).map(Grid::Needle),
+            Task::Text => TextGrid::deserialize(rest).map(Grid::Text),
+            Task::Shots => ShotsGrid::deserialize(rest).map(Grid::Shots),
+        }
+    }
 }
 
 /// A grid of needle prompts.

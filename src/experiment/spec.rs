@@ -510,6 +510,18 @@ at_least = 0.5
             refusal("show = \"quantize\"", "show = \"ratio\"\nmeasures = [\"shape\"]").contains("needs the measure")
         );
         assert!(refusal("seed = 7", "seed = seven").starts_with("x.toml, line "));
+        for (from, to, expected) in [
+            ("seed = 7", "seed = -7", "line 13: a whole number from 0 on is expected here, not the number -7"),
+            ("[512]", "[\"512\"]", "line 8: a whole number from 0 on is expected here, not the text \"512\""),
+            ("[[2, 2], [4, 2]]", "[[2]]", "line 9: a list of 2 values is expected here, not of 1"),
+            ("samples = 3", "sample = 3", "line 11: unknown field `sample`"),
+            ("task = \"needle\"", "task = \"pin\"", "line 7: unknown variant `pin`"),
+            ("task = \"needle\"\n", "", "missing: `grid.task`"),
+            ("[grid]\ntask = \"needle\"\nctx_tok = [512]", "[grid]\nctx_tok = [true]\ntask = \"needle\"", "line 7: "),
+        ] {
+            let refused = refusal(from, to);
+            assert!(refused.contains(expected), "{to}: {refused}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! TOML as JSON, and back. What people write in TOML is in manifests too, which are JSON: so each type need be compiled for one
 //! format only, which is a good part of what compiling difftool takes.
 
+use super::FIRST_KEY;
 use crate::order;
 use anyhow::{anyhow, Result};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
@@ -81,7 +83,7 @@ impl Json {
         self.text.push('{');
         // As they stand in the file: of several mistakes of one kind the first is told.
         let mut entries: Vec<_> = table.iter().collect();
-        order::sort_by_key(&mut entries, |(key, _)| key.span().start);
+        order::sort_by_key(&mut entries, |(key, _)| (key.get_ref() != FIRST_KEY, key.span().start));
         let last = entries.last().map(|(_, value)| value.span().start);
         for (number, (key, value)) in entries.into_iter().enumerate() {
             self.text.push_str(if number > 0 { "," } else { "" });
@@ -138,12 +140,7 @@ impl Json {
     /// The same mistake in the TOML.
     fn mistake(&self, error: &serde_json::Error) -> Mistake {
         let said = without_place(error);
-        let message = match said.as_str() {
-            "expected value" => "a word or a table is expected here",
-            "trailing characters" => "one value too many",
-            said => said,
-        };
-        Mistake { at: self.in_toml(error.column(), message), message: message.to_owned() }
+        Mistake { at: self.in_toml(error.column(), &said), message: in_words(&said) }
     }
 
     /// Where a message is about that came when so many bytes of JSON were read: up to the end of a key or value that is not what it
@@ -161,6 +158,56 @@ impl Json {
             }
             Some(place) => place.in_toml,
         }
+    }
+}
+
+/// What serde says, in the words of those who write files.
+fn in_words(said: &str) -> String {
+    let is_wrong = said.strip_prefix("invalid type: ").or_else(|| said.strip_prefix("invalid value: "));
+    if let Some((found, expected)) = is_wrong.and_then(|said| said.split_once(", expected ")) {
+        return format!("{} is expected here, not {}", kind(expected), value(found));
+    }
+    let is_short = said.strip_prefix("invalid length ").and_then(|said| said.split_once(", expected "));
+    if let Some((found, values)) = is_short.and_then(|(found, expected)| Some((found, values(expected)?))) {
+        return format!("a list of {values} values is expected here, not of {found}");
+    }
+    match said {
+        "expected value" => "a word or a table is expected here".into(),
+        "trailing characters" => "one value too many".into(),
+        said => said.to_owned(),
+    }
+}
+
+/// What serde expects.
+fn kind(expected: &str) -> Cow<'_, str> {
+    match expected {
+        "u32" | "u64" | "usize" => "a whole number from 0 on".into(),
+        "f32" | "f64" => "a number".into(),
+        "a boolean" => "true or false".into(),
+        "a string" => "a text".into(),
+        "a sequence" => "a list".into(),
+        _ if expected.starts_with("struct ") => "a table".into(),
+        _ => values(expected).map_or(expected.into(), |values| format!("a list of {values} values").into()),
+    }
+}
+
+/// How many values serde expects of a list.
+fn values(expected: &str) -> Option<&str> {
+    expected.strip_prefix("an array of length ").or_else(|| expected.strip_prefix("a tuple of size "))
+}
+
+/// What serde has found.
+fn value(found: &str) -> String {
+    let number = found.strip_prefix("integer ").or_else(|| found.strip_prefix("floating point "));
+    match (found, number) {
+        (_, Some(number)) => format!("the number {}", number.trim_matches('`')),
+        ("sequence", _) => "a list".into(),
+        ("map", _) => "a table".into(),
+        _ => match (found.strip_prefix("string "), found.strip_prefix("boolean ")) {
+            (Some(text), _) => format!("the text {text}"),
+            (_, Some(value)) => value.trim_matches('`').into(),
+            _ => found.to_owned(),
+        },
     }
 }
 
