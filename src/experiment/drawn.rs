@@ -104,7 +104,8 @@ impl Setup {
         let model = &self.models[index];
         let prompt = cell.prompt(self.grid.seed(), &self.sources, model.tokenizer());
         // A prompt that cannot be made or passed fails once more in the run, which says so.
-        let records = prompt.and_then(|prompt| self.untreated(index, cell, &prompt, &[measure])).unwrap_or_default();
+        let found = |prompt| self.untreated(index, &self.experiment.select, (cell, &prompt), &[measure]);
+        let records = prompt.and_then(found).unwrap_or_default();
         let mut answer = vec![0.0; model.transformer.config.layers.len()];
         for m in records.iter().map(|record| &record.measure) {
             let is_answer = m.metric == "share_abs" && m.region.as_deref() == Some("answer");

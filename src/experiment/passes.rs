@@ -1,7 +1,7 @@
 //! The passes of one cell: each model reads its prompt under each condition, watched by measures.
 
 use super::{Cell, CellSpec, Setup};
-use crate::attention::{ResidualProbe, RowProbe, Sighting, Stream, Treated};
+use crate::attention::{ResidualProbe, RowProbe, Selection, Sighting, Stream, Treated};
 use crate::generate::{generate, Generation, Until};
 use crate::measure::{Findings, Kept, Measure, Place, ResidualSink, Seen};
 use crate::model::Transformer;
@@ -59,22 +59,23 @@ impl Setup {
             };
             let generation = if generates { self.generation(model, prompt, treated(true).as_ref())? } else { None };
             let treated = treated(false);
-            let pass = OnePass { place, prompt, treated: treated.as_ref(), generation: generation.as_ref() };
+            let (only, treated) = (&self.experiment.select, treated.as_ref());
+            let pass = OnePass { place, only, prompt, treated, generation: generation.as_ref() };
             self.pass_under(cell, pass, measures, &mut baseline, result)?;
         }
         Ok(())
     }
 
-    /// What measures find of one prompt as it is.
+    /// What measures find of one prompt as it is, in these layers and heads.
     pub(super) fn untreated(
         &self,
         model: usize,
-        cell: &Cell,
-        prompt: &Prompt,
+        only: &Selection,
+        (cell, prompt): (&Cell, &Prompt),
         measures: &[&dyn Measure],
     ) -> Result<Vec<Record>> {
         let mut found = CellResult::default();
-        let pass = OnePass { place: Place { model, condition: 0 }, prompt, treated: None, generation: None };
+        let pass = OnePass { place: Place { model, condition: 0 }, only, prompt, treated: None, generation: None };
         let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
         self.pass_under(cell, pass, measures, &mut baseline, &mut found)?;
         Ok(found.records)
@@ -134,7 +135,7 @@ impl Setup {
 
     /// A pass with the probes of all measures; deals out what they saw.
     fn watch(&self, one: &OnePass<'_>, measures: &[&dyn Measure]) -> Result<Watched> {
-        let OnePass { place, prompt, treated, .. } = *one;
+        let OnePass { place, only, prompt, treated, .. } = *one;
         let probes: Vec<Vec<Box<dyn RowProbe>>> =
             measures.iter().map(|measure| measure.row_probes(place.model, prompt)).collect();
         // The measure and its own index of every probe in the flat list that the stream knows.
@@ -142,7 +143,7 @@ impl Setup {
             probes.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
         let flat: Vec<&dyn RowProbe> = probes.iter().flatten().map(|probe| &**probe).collect();
         let mut residual = Residual(measures.iter().map(|measure| measure.residual_probe()).collect());
-        let mut stream = Stream::new(&flat).only(&self.experiment.select).treated(treated);
+        let mut stream = Stream::new(&flat).only(only).treated(treated);
         if measures.iter().any(|measure| measure.wants_trace()) {
             stream = stream.tracing(prompt.target_rows());
         }
@@ -211,6 +212,8 @@ impl Setup {
 #[derive(Clone, Copy)]
 struct OnePass<'a> {
     place: Place,
+    /// The layers and heads that are measured.
+    only: &'a Selection,
     prompt: &'a Prompt,
     treated: Option<&'a Treated>,
     /// What the model said by itself.

@@ -4,9 +4,9 @@
 //! judge the choice.
 
 use super::{Cell, CellSpec, Setup};
-use crate::attention::{Stream, WrittenSums};
+use crate::attention::{Selection, Stream, WrittenSums};
 use crate::bail_usage;
-use crate::measure::{AnswerMeasure, RolesMeasure};
+use crate::measure::{AnswerMeasure, Measure, RolesMeasure};
 use crate::models::Model;
 use crate::order;
 use crate::prompt::Prompt;
@@ -127,7 +127,9 @@ impl Setup {
 
     /// Adds to the scores of each head what rankings read of one prompt.
     fn score_heads(&self, model: usize, cell: &Cell, prompt: &Prompt, scores: &mut Scores) -> Result<()> {
-        for record in self.untreated(model, cell, prompt, &[&AnswerMeasure { by_head: true }, &RolesMeasure])? {
+        // Of all heads, whichever are measured: the best are the same in every run.
+        let (all, measures) = (Selection::default(), [&AnswerMeasure { by_head: true } as &dyn Measure, &RolesMeasure]);
+        for record in self.untreated(model, &all, (cell, prompt), &measures)? {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
             let of = |ranking: &&Ranking| ranking.metric() == (&*measure.metric, measure.region.as_deref());

@@ -240,8 +240,10 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
     assert_eq!(csv("run", "results.csv"), csv("again", "results.csv"));
     let lost = json["conditions"].as_array().unwrap().iter().find(|c| c["condition"] == "mask(needle+answer)").unwrap();
     assert!(lost["answer_log_prob_change"]["hi"].as_f64().unwrap() < 0.0);
-    // Which heads were the best.
+    // Which heads were the best, whichever are measured.
     let rankings = csv("run", "rankings.csv");
+    scratch.stdout(&[&["ablate", "--layers", "1", "--heads", "0", "--out", "part"], &flags[..]].concat());
+    assert_eq!(csv("part", "rankings.csv"), rankings);
     let of_diff = rankings.lines().filter_map(|line| line.strip_prefix("diff,share_out,"));
     let scores: Vec<f64> = of_diff.map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect();
     assert!(scores.len() == 16 && scores.is_sorted_by(|a, b| a >= b) && scores[0] > scores[15], "{rankings}");
