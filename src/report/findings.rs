@@ -80,7 +80,7 @@ impl Finding {
 
     /// Takes in a difference, as decided or not.
     fn add(&mut self, quantity: &str, diff: f64, interval: Option<Interval>, words: &str) {
-        if interval.is_some_and(|i| !i.is_point() && (i.lo > 0.0 || i.hi < 0.0)) {
+        if interval.is_some_and(|i| i.side() != 0) {
             let side = if diff > 0.0 { "higher" } else { "lower" };
             self.decided.push(format!("{side} {quantity}: {words}"));
         } else {

@@ -31,6 +31,14 @@ impl Interval {
     pub fn is_point(&self) -> bool {
         self.hi - self.lo < 1e-12
     }
+
+    /// Which side of zero it lies on, -1 or 1; 0 where it holds zero or decides nothing.
+    pub fn side(&self) -> i32 {
+        if self.is_point() {
+            return 0;
+        }
+        i32::from(self.lo > 0.0) - i32::from(self.hi < 0.0)
+    }
 }
 
 /// Student's (1908) interval of the mean of a few replicates, m ± t s / √n with t of n − 1 degrees of freedom: a bootstrap of

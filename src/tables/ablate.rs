@@ -7,7 +7,6 @@ pub(crate) use effects::{Delta, Effect, Effects, Knockout};
 
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use crate::frame::{Frame, Setting};
-use crate::stats::Interval;
 use crate::treatment::UNTREATED;
 use effects::Contrast;
 
@@ -29,13 +28,14 @@ fn places(heading: &str) -> Vec<Column> {
 }
 
 impl Delta {
-    fn interval(self) -> Interval {
-        Interval { lo: self.lo, hi: self.hi }
+    /// -1 or 1 where the interval decides that there is a difference, 0 where it does not.
+    fn sign(self) -> i32 {
+        self.interval().side()
     }
 
     /// Whether nothing in the interval is larger than that, in either direction.
     fn is_within(self, bound: f64) -> bool {
-        self.lo > -bound && self.hi < bound
+        !self.interval().is_point() && self.lo > -bound && self.hi < bound
     }
 
     /// In percentage points, or in its own unit.

@@ -3,7 +3,7 @@
 use crate::attention::Selection;
 use crate::frame::{Frame, Pick, Proportion, Setting};
 use crate::order;
-use crate::stats::{Paired, RESAMPLES};
+use crate::stats::{Interval, Paired, RESAMPLES};
 use crate::treatment::{Condition, Heads, Ranking, Rows, Treatment};
 use litemap::LiteMap;
 
@@ -23,9 +23,8 @@ impl Delta {
         Self { difference: paired.diff, lo: paired.lo, hi: paired.hi }
     }
 
-    /// -1 or 1 where the interval leaves out zero, 0 where it does not.
-    pub(crate) fn sign(&self) -> i32 {
-        i32::from(self.lo > 0.0) - i32::from(self.hi < 0.0)
+    pub(crate) fn interval(self) -> Interval {
+        Interval { lo: self.lo, hi: self.hi }
     }
 }
 
@@ -271,7 +270,7 @@ mod tests {
             (0, None, -0.5),
             (1, None, -0.5),
             (0, Some("best"), -3.0),
-            (1, Some("best"), -4.0),
+            (1, Some("best"), -5.0),
             (0, Some("a"), -0.5),
             (1, Some("a"), -1.5),
             (0, Some("b"), -1.5),
@@ -280,12 +279,12 @@ mod tests {
         let kind =
             KindOfHeads { n: 2, by: Ranking::ShareAbs, best: "best".into(), random: vec!["a".into(), "b".into()] };
         let found = Lookup(&frame).knockout((8, 0, 0), "m", &kind).unwrap();
-        assert_eq!((found.best.log_prob_nats.difference, found.best.exact.difference), (-3.0, -1.0));
+        assert_eq!((found.best.log_prob_nats.difference, found.best.exact.difference), (-3.5, -1.0));
         let random = found.random.unwrap();
         // Prompt 0: one of two draws hits; prompt 1: none.
         assert_eq!((random.draws, random.log_prob_nats.difference, random.exact.difference), (2, -1.0, -0.75));
         let less = found.best_less_random.unwrap();
-        assert_eq!((less.difference, less.sign(), random.exact.sign()), (-2.0, -1, -1));
+        assert_eq!((less.difference, less.sign(), random.exact.sign()), (-2.5, -1, -1));
     }
 
     #[test]

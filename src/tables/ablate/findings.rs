@@ -6,7 +6,7 @@ use crate::attention::{Removal, Selection};
 use crate::frame::Setting;
 use crate::order;
 use crate::prompt::Region;
-use crate::table::percent;
+use crate::table::{percent, plural};
 use crate::treatment::{Condition, Keys, Treatment};
 use std::fmt::Write as _;
 
@@ -162,11 +162,11 @@ fn contrast_words(contrast: &Contrast) -> Option<String> {
     };
     let nats = nats(contrast.log_prob_nats);
     Some(format!(
-        "{} {said} {} ({}, {name}: {nats} nats, {} prompts).",
+        "{} {said} {} ({}, {name}: {nats} nats, {}).",
         contrast.model,
         contrast.baseline,
         setting(contrast.setting),
-        contrast.prompts
+        plural(contrast.prompts, "prompt")
     ))
 }
 
