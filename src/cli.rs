@@ -78,7 +78,7 @@ pub enum Command {
 /// `difftool run`.
 #[derive(Debug, Args)]
 pub struct ExperimentArgs {
-    /// The experiment, a TOML file (see --print-experiment of needle, ratio, quantize, outliers and nll); with --resume, that
+    /// The experiment, a TOML file (--print-experiment of the commands that measure prints one); with --resume, that
     /// of the folder
     #[arg(required_unless_present = "resume", value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -154,9 +154,6 @@ pub struct CompareArgs {
     /// Also draw the differences: a new PNG, SVG or PDF file
     #[arg(long, value_name = "FILE.png|svg|pdf")]
     pub plot: Option<PathBuf>,
-    /// Size of the figure.
-    #[command(flatten)]
-    pub page: PageArgs,
     /// Exit with 3 if a difference is so, as in 'exact < -0.05'; of METRIC.lo and .hi the ends of its interval, of
     /// METRIC.baseline and .other the means; may be repeated
     #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
@@ -164,6 +161,9 @@ pub struct CompareArgs {
     /// Print nothing but the result
     #[arg(short, long)]
     pub quiet: bool,
+    /// Size of the figure.
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
 /// How the rows of a comparison are printed.

@@ -83,16 +83,25 @@ impl Precision {
     }
 }
 
+/// Whether these go together on any machine.
+///
+/// # Errors
+/// Usage errors.
+pub fn check_alike(device: DeviceName, precision: Precision, products: Products) -> Result<()> {
+    if products != Products::F32 && (device, precision) != (DeviceName::Cpu, Precision::F32) {
+        bail_usage!("`precision` bf16 is what the CPU's kernels multiply, which take `device` cpu and `dtype` f32");
+    }
+    Ok(())
+}
+
 /// Whether the kernels of this processor have such products.
 ///
 /// # Errors
 /// Usage errors for a processor without them, and where the kernels do not compute.
 pub fn check_products(device: DeviceName, precision: Precision, products: Products) -> Result<()> {
+    check_alike(device, precision, products)?;
     if products == Products::F32 {
         return Ok(());
-    }
-    if (device, precision) != (DeviceName::Cpu, Precision::F32) {
-        bail_usage!("`precision` bf16 is what the CPU's kernels multiply, which take `device` cpu and `dtype` f32");
     }
     if !products.are_fast() {
         bail_usage!("`precision` bf16: this processor does not have the instructions (AVX512-BF16); leave it out");

@@ -155,7 +155,7 @@ pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`bytes`], of a file that the user names: one that is not there is a usage error.
+/// As [`bytes`], of a file that the user names: one that is not there, or is a folder, is a usage error.
 ///
 /// # Errors
 /// As [`bytes`].
@@ -163,7 +163,7 @@ pub fn input(path: &Path, most: u64) -> Result<Vec<u8>> {
     bytes(path, most).map_err(|error| {
         let missing = |cause: &(dyn std::error::Error + 'static)| {
             let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-            matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
+            matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory))
         };
         if error.chain().any(missing) {
             anyhow::Error::new(Usage(format!("{error:#}")))
@@ -184,13 +184,14 @@ pub fn text(path: &Path, most: u64) -> Result<String> {
 /// As [`text`], of a file that the user names.
 ///
 /// # Errors
-/// As [`input`] and [`text`].
+/// As [`input`]; usage errors for what is not UTF-8.
 pub fn input_text(path: &Path, most: u64) -> Result<String> {
-    utf8(path, input(path, most)?)
+    let bytes = input(path, most)?;
+    utf8(path, bytes).map_err(|error| Usage(format!("{error:#}")).into())
 }
 
 fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String> {
-    String::from_utf8(bytes).with_context(|| format!("cannot read {}: not UTF-8", path.display()))
+    String::from_utf8(bytes).ok().with_context(|| format!("cannot read {}: not UTF-8", path.display()))
 }
 
 #[cfg(test)]

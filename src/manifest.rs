@@ -167,13 +167,12 @@ impl Manifest {
             let path = output.path(folder)?;
             let found = Output::describe(folder, &output.file, output.rows)
                 .context("its manifest.json says that the run is finished")?;
-            ensure!(
-                found.sha256 == output.sha256,
-                "{} is not what was written ({} bytes where manifest.json says {}); begin a new run",
-                path.display(),
-                found.bytes,
-                output.bytes
-            );
+            let length = match found.bytes == output.bytes {
+                true => "as long, but with other bytes".to_owned(),
+                false => format!("{} bytes where manifest.json says {}", found.bytes, output.bytes),
+            };
+            let shown = path.display();
+            ensure!(found.sha256 == output.sha256, "{shown} is not what was written ({length}); begin a new run");
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use crate::compare::{compare, Comparison, FailIf, Field, Metrics, Pairing, Reque
 use crate::error::{unless_broken_pipe, Unmet};
 use crate::names::shared_folder;
 use crate::order;
+use crate::table::plural;
 use anyhow::{Context as _, Result};
 use draw::draw;
 use print::{equation, print};
@@ -135,8 +136,9 @@ pub(super) fn talk(comparison: &Comparison) -> String {
 
 fn talk_of_pairing(pairing: &Pairing) -> Vec<String> {
     let Pairing { baseline, other, regardless_of, pairs, .. } = pairing;
+    let pairs = plural(*pairs, "pair");
     let mut lines =
-        vec![format!("{other} is compared with {baseline}: {pairs} pairs of cells, regardless of {regardless_of}")];
+        vec![format!("{other} is compared with {baseline}: {pairs} of cells, regardless of {regardless_of}")];
     for (name, unpaired) in [(baseline, &pairing.only_baseline), (other, &pairing.only_other)] {
         let cells = &unpaired.cells;
         if cells.is_empty() {

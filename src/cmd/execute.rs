@@ -3,7 +3,6 @@
 
 use super::session::{Gathered, How, Session};
 use super::{ablate, explore, heads, heatmap, needle, nll, outliers, quantize, ratio, shots};
-use crate::bail_usage;
 use crate::cli::{OutputArgs, PartArgs, RecordFormat};
 use crate::error::{unless_broken_pipe, Unmet};
 use crate::experiment::{finished, Experiment, Setup, Show, Start};
@@ -22,7 +21,7 @@ pub(super) fn preset(experiment: Experiment, output: &OutputArgs, part: &PartArg
     if part.print_experiment {
         return print_experiment(&experiment);
     }
-    execute(experiment, How::new(output, part))
+    execute(experiment, How::new(output, part)?)
 }
 
 /// Prints an experiment as the file that reproduces it.
@@ -39,11 +38,6 @@ pub(super) fn print_experiment(experiment: &Experiment) -> Result<()> {
 pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     if let Some(records) = finished(&experiment, &how.part)? {
         return look_again(&experiment, &how, &records);
-    }
-    if how.output.records == RecordFormat::Parquet && !cfg!(feature = "parquet") {
-        bail_usage!(
-            "--records parquet: this difftool was built without it; `cargo build --release --features parquet`"
-        );
     }
     let draw = figures(experiment.show);
     if let Start::New(out) = &how.part.start {

@@ -8,7 +8,7 @@ use crate::cli::{ExperimentArgs, MergeArgs};
 use crate::experiment::{cells_of, CellSpec, Experiment, Pace, Part, Setup, Start};
 use crate::prompt::CitySet;
 use crate::runfolder::EXPERIMENT;
-use crate::table::{left, right, short, Table};
+use crate::table::{left, plural, right, short, Table};
 use crate::terminal::escaped;
 use crate::train::TrainSpec;
 use anyhow::Result;
@@ -28,7 +28,7 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
         (None, Some(folder)) => Experiment::read(&folder.join(EXPERIMENT))?,
         (None, None) => bail_usage!("name an experiment file"),
     };
-    let how = How::new(&args.output, &args.part);
+    let how = How::new(&args.output, &args.part)?;
     if args.part.print_experiment {
         print_experiment(&experiment)
     } else if args.list {
@@ -70,8 +70,10 @@ fn dry_run(experiment: Experiment, how: &How) -> Result<()> {
     }
     writeln!(
         out,
-        "can run: {cells} prompts on {} under {conditions} conditions, about {mib} MiB of memory",
-        escaped(&names.join(", "))
+        "can run: {} on {} under {}, about {mib} MiB of memory",
+        plural(cells, "prompt"),
+        escaped(&names.join(", ")),
+        plural(conditions, "condition")
     )?;
     Ok(())
 }
@@ -116,8 +118,8 @@ fn list(experiment: Experiment, how: &How) -> Result<()> {
         return Ok(());
     }
     writeln!(out, "{}", table(&kinds))?;
-    let (count, threads) = (cells.len(), rayon::current_num_threads());
-    writeln!(out, "\n{count} prompts, about {seconds:.0} s on {threads} threads and {mib} MiB of memory")?;
+    let (count, threads) = (plural(cells.len(), "prompt"), plural(rayon::current_num_threads(), "thread"));
+    writeln!(out, "\n{count}, about {seconds:.0} s on {threads} and {mib} MiB of memory")?;
     Ok(())
 }
 

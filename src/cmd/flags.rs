@@ -161,16 +161,6 @@ pub(super) fn grid(
     let ctx_tok = ctx_tok(&args.ctx, defaults.ctx_tok, models, read)?;
     let samples = args.samples.unwrap_or(defaults.samples);
     if text.is_some() {
-        for (flag, given) in [
-            ("--needles", !args.needles.is_empty()),
-            ("--retrieve", !args.retrieve.is_empty()),
-            ("--heldout", args.heldout.is_some()),
-            ("--haystack", args.haystack.is_some()),
-        ] {
-            if given {
-                bail_usage!("{flag} is about needle prompts, --text measures plain text: leave one of them out");
-            }
-        }
         return Ok(Grid::Text(TextGrid { ctx_tok, samples, stride: None, seed: args.seed }));
     }
     Ok(Grid::Needle(NeedleGrid {
@@ -201,7 +191,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Fields as the library names them in errors, and the flags that fill them.
-const FIELDS: [(&str, &str); 46] = [
+const FIELDS: [(&str, &str); 49] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -216,6 +206,7 @@ const FIELDS: [(&str, &str); 46] = [
     ("replicates", "--replicates"),
     ("seed", "--seed"),
     ("depths_pct", "--depths"),
+    ("depths_pct", "--depth"),
     ("heldout_samples", "--heldout"),
     ("bits", "--bits"),
     ("layers", "--layers"),
@@ -228,6 +219,8 @@ const FIELDS: [(&str, &str); 46] = [
     ("size_px", "--size"),
     ("data", "--data"),
     ("keep", "--keep"),
+    ("max_mb", "--max-mb"),
+    ("detect", "--detect"),
     ("keys", "--key"),
     ("full", "--full"),
     ("layout", "--layout"),

@@ -21,9 +21,21 @@ pub fn command_line() -> Command {
     let with_defaults =
         |cli: Command, (name, defaults)| cli.mut_subcommand(name, |command| flags::with_defaults(command, &defaults));
     let cli = presets.into_iter().fold(Cli::command(), with_defaults);
+    let cli = OF_TEXT.iter().fold(cli, |cli, name| cli.mut_subcommand(name, without_needles));
     examples::EXAMPLES
         .iter()
         .fold(cli, |cli, (name, list)| cli.mut_subcommand(name, |command| command.after_help(examples::text(list))))
+}
+
+/// Commands that take plain text instead of needle prompts.
+const OF_TEXT: [&str; 4] = ["ratio", "quantize", "heatmap", "explore"];
+
+/// The command, whose `--text` goes with none of the flags that say something of needles.
+fn without_needles(command: Command) -> Command {
+    let of_needles = ["needles", "retrieve", "depth", "depths", "heldout", "haystack"];
+    let taken: Vec<&str> =
+        of_needles.into_iter().filter(|flag| command.get_arguments().any(|arg| arg.get_id() == flag)).collect();
+    command.mut_arg("text", |arg| arg.conflicts_with_all(taken))
 }
 
 /// Prints the script for a shell.

@@ -34,6 +34,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Runs the chosen subcommand.
 ///
@@ -112,14 +113,19 @@ fn start_threads(threads: Option<NonZeroUsize>) -> Result<()> {
     builder.build_global().context("cannot start the threads; ask for fewer with --threads or RAYON_NUM_THREADS")
 }
 
+/// Signals that come so soon after the first are the same one: `timeout` sends it to the process and to its group.
+const SAME_SIGNAL: Duration = Duration::from_millis(300);
+
 /// A flag that the first Ctrl-C sets, or the SIGTERM that schedulers send, or the SIGHUP of a terminal that closes; the
 /// second ends the process at once.
 fn stop_on_signal() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
+    let mut first: Option<Instant> = None;
     keeping_nohup(|| {
         ctrlc::set_handler(move || {
-            if flag.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            flag.store(true, std::sync::atomic::Ordering::Relaxed);
+            if first.get_or_insert_with(Instant::now).elapsed() > SAME_SIGNAL {
                 std::process::exit(130);
             }
         })

@@ -60,7 +60,10 @@ impl Source<'_> {
 }
 
 fn write_file(source: &Source<'_>, path: &Path) -> Result<()> {
-    let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
+    if path.exists() {
+        bail_usage!("--jsonl {}: it exists, and nothing is overwritten; name a new file", path.display());
+    }
+    let cannot = || format!("cannot create {}", path.display());
     let mut out = BufWriter::new(File::create_new(path).with_context(cannot)?);
     source.write(&mut out)?;
     Ok(out.flush()?)

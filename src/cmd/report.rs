@@ -1,10 +1,12 @@
 //! `difftool report`: run folders as a page.
 
+use super::command_line;
 use super::compare::{print, talk};
+use super::flags::in_flags;
 use crate::bail_usage;
 use crate::cli::{ExplorerArg, ReportArgs, ReportFormat};
 use crate::compare::{compare, Correction, Field, Metrics, Request};
-use crate::files::replace;
+use crate::files::{self, replace};
 use crate::report::{html, markdown, splice, title, Compared, Findings, Report, SavedRun, Section};
 use crate::runfolder::EXPLORER;
 use crate::tables;
@@ -110,7 +112,11 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<Compared> {
         seed: 0,
         allow_different_prompts: false,
     })
-    .context("--compare")?;
+    .map_err(|error| match command_line().find_subcommand("compare") {
+        Some(command) => in_flags(error, command),
+        None => error,
+    })
+    .context("--compare, as `difftool compare` without flags")?;
     Ok(Compared {
         findings: Findings::of_comparison(&comparison),
         notes: talk(&comparison).lines().map(str::to_owned).collect(),
@@ -170,8 +176,8 @@ fn write_new(path: &Path, page: &str, quiet: bool) -> Result<()> {
 fn splice_file(path: &Path, sections: &[Section], quiet: bool) -> Result<()> {
     let shown = path.display();
     // A link stays a link: what it points to is replaced.
+    let text = files::input_text(path, files::TEXT_MAX)?;
     let path: PathBuf = path.canonicalize().with_context(|| format!("cannot read {shown}"))?;
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
     let home = path.parent().context("a file has a folder")?;
     let spliced = splice(&text, sections, home).with_context(|| shown.to_string())?;
     let changed = spliced != text;

@@ -2,7 +2,8 @@
 
 use super::progress::Terminal;
 use super::{start_threads, stop_on_signal};
-use crate::cli::{OutputArgs, PartArgs};
+use crate::bail_usage;
+use crate::cli::{OutputArgs, PartArgs, RecordFormat};
 use crate::experiment::{self, Finished, Measures, Part, Setup, Shard, Start};
 use crate::frame::Frame;
 use crate::measure::Measure;
@@ -21,9 +22,20 @@ pub(super) struct How {
 
 impl How {
     /// As flags say.
-    pub(super) fn new(output: &OutputArgs, part: &PartArgs) -> Self {
+    ///
+    /// # Errors
+    /// Usage errors for formats of records that cannot be had.
+    pub(super) fn new(output: &OutputArgs, part: &PartArgs) -> Result<Self> {
+        if output.records == RecordFormat::Parquet && !cfg!(feature = "parquet") {
+            bail_usage!(
+                "--records parquet: this difftool was built without it; `cargo build --release --features parquet`"
+            );
+        }
+        if output.records != RecordFormat::Csv && part.shard.is_some() {
+            bail_usage!("--records: shards are put together as CSV; give it to `difftool merge`");
+        }
         let start = part.resume.clone().map_or_else(|| Start::New(output.out.clone()), Start::Resume);
-        Self { output: output.clone(), part: Part { start, shard: part.shard } }
+        Ok(Self { output: output.clone(), part: Part { start, shard: part.shard } })
     }
 
     /// Starts as many threads as are asked for.

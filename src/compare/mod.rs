@@ -146,6 +146,14 @@ pub fn compare(request: &Request) -> Result<Comparison> {
         replicates: request.replicates.clone(),
     };
     choice.check_columns()?;
+    if let Some(size) = request.detect.filter(|size| !size.is_normal()) {
+        bail_usage!("`detect` {size}: a difference that prompts could show is not 0");
+    }
+    if let Some(i) = (1..request.inputs.len()).find(|&i| request.inputs[..i].contains(&request.inputs[i])) {
+        if request.by.is_some() || request.replicates.is_some() {
+            bail_usage!("{} is named twice", request.inputs[i].display());
+        }
+    }
     let inputs = request.inputs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>>>()?;
     let mut notes = Vec::new();
     let checked = check_manifests(&inputs, request, &mut notes)?;

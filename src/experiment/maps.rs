@@ -131,9 +131,11 @@ impl Heatmap {
     /// # Errors
     /// Usage errors with the field.
     pub(super) fn check(&self, ctx_tok: usize, select: &Selection) -> Result<()> {
-        if let (Some(layer), Some(layers)) = (self.layer, &select.layers) {
-            if !layers.contains(&layer) {
-                bail_usage!("`layer` {layer} is not among `layers`");
+        for (field, one, all) in [("layer", self.layer, &select.layers), ("head", self.head, &select.heads)] {
+            if let (Some(one), Some(all)) = (one, all) {
+                if !all.contains(&one) {
+                    bail_usage!("`{field}` {one} is not among `{field}s`");
+                }
             }
         }
         for (field, span) in [("queries", self.queries), ("keys", self.keys)] {
@@ -195,6 +197,9 @@ impl Explore {
     pub(super) fn check(&self) -> Result<()> {
         if !KEPT.contains(&self.keep) {
             bail_usage!("`keep` {}: {} to {} heads can be kept token by token", self.keep, KEPT.start(), KEPT.end());
+        }
+        if self.max_mb == Some(0) {
+            bail_usage!("`max_mb` 0: the page itself takes half a megabyte");
         }
         Ok(())
     }

@@ -153,7 +153,9 @@ impl Setup {
             }
             Grid::Needle(grid) if grid.samples == 1 => "1 prompt per depth".to_owned(),
             Grid::Needle(grid) => format!("{} prompts per depth", grid.samples),
-            Grid::Shots(grid) => format!("{} prompts in {} arrangements", grid.samples, grid.arrangements),
+            Grid::Shots(grid) => {
+                format!("{} in {}", plural(grid.samples, "prompt"), plural(grid.arrangements, "arrangement"))
+            }
             Grid::Text(grid) => {
                 let stride = grid.stride.filter(|_| grid.samples > 1);
                 let stride = stride.map_or(String::new(), |stride| format!(" {stride} tokens apart"));

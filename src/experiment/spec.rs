@@ -5,6 +5,7 @@
 use super::{Expectation, Explore, Grid, Heatmap, Outcome, TextGrid};
 use crate::attention::Selection;
 use crate::bail_usage;
+use crate::device::check_alike;
 use crate::error::Usage;
 use crate::frame::Frame;
 use crate::generate::MAX_NEW;
@@ -256,6 +257,7 @@ impl Experiment {
     /// Usage errors with the field.
     pub fn check(&self) -> Result<()> {
         let conditions = self.conditions()?;
+        check_alike(self.reading.device, self.reading.dtype, self.reading.precision)?;
         self.check_measures()?;
         self.check_text()?;
         if self.show == Show::Ablate && (self.text_grid().is_some() || conditions.len() < 2) {

@@ -10,7 +10,7 @@ use crate::files;
 use crate::measure::{Measure, Place};
 use crate::order;
 use crate::record::{self, Record, Writer};
-use crate::runfolder::{CELLS, EXPERIMENT, POOLED, RESULTS};
+use crate::runfolder::{results, CELLS, EXPERIMENT, POOLED, RESULTS};
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
@@ -374,6 +374,13 @@ impl Shards {
         let mut parts = Vec::new();
         for (shard, folder) in folders.iter().enumerate() {
             check_experiment(folder, experiment)?;
+            let results = results(folder);
+            if results != folder.join(RESULTS) {
+                bail_usage!(
+                    "{}: shards are put together from {RESULTS}, before they are compressed",
+                    results.display()
+                );
+            }
             parts.extend(parts_of(shard, folder, &read_journal(folder)?.0)?);
         }
         order::sort_by_key(&mut parts, |part| part.line.cell);

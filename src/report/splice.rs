@@ -41,7 +41,7 @@ pub fn splice(text: &str, sections: &[Section], home: &Path) -> Result<String> {
         let folder = section.folder.display();
         ensure!(
             blocks.iter().any(|block| names(block.folder, &section.folder, home)),
-            "no marker for {folder}; put these two lines where its results belong:\n{BEGIN}{folder} -->\n{END}"
+            "no marker for {folder}; where its results belong, put the line `{BEGIN}{folder} -->` and, under it, `{END}`"
         );
     }
     let (mut spliced, mut done) = (String::with_capacity(text.len()), 0);

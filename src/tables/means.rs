@@ -66,8 +66,8 @@ const CONVENTIONS: &[Shown<'static>] = &[
     share("of the filler %", "cancelled", Some("filler")),
     number("context RMS", "context_rms", None),
     number("answer's direct effect (logits)", "logit_out_sum", Some("answer")),
-    number("filler's", "logit_out_sum", Some("filler")),
-    number("question's", "logit_out_sum", Some("question")),
+    number("filler's direct effect", "logit_out_sum", Some("filler")),
+    number("question's direct effect", "logit_out_sum", Some("question")),
 ];
 
 const SHAPE: &[Shown<'static>] = &[
@@ -166,9 +166,10 @@ fn table(
     without_zeros(Sheet::new(id, title, note, columns, rows)).trimmed()
 }
 
-/// The table with dashes for columns of shares that are zero in every row: regions that the prompts do not have.
+/// The table with dashes for columns of shares and effects that are zero in every row: regions that the prompts do not have.
 fn without_zeros(mut sheet: Sheet) -> Sheet {
-    for i in (0..sheet.columns.len()).filter(|&i| sheet.columns[i].name.starts_with("share_")) {
+    let is_of_region = |column: &Column| ["share_", "logit_out_sum"].iter().any(|of| column.name.starts_with(of));
+    for i in (0..sheet.columns.len()).filter(|&i| is_of_region(&sheet.columns[i])) {
         if sheet.rows.iter().all(|row| row[i].exact == Some(0.0)) {
             sheet.rows.iter_mut().for_each(|row| row[i] = Cell::none());
         }

@@ -452,7 +452,7 @@ fn maps_of_one_prompt_are_experiments_that_a_file_repeats() {
 fn what_cannot_be_measured_is_refused_with_what_there_is() {
     let scratch = Scratch::new();
     scratch.write("empty.txt", "  \n");
-    let cases: [(&str, &[&str], &[&str]); 16] = [
+    let cases: [(&str, &[&str], &[&str]); 22] = [
         ("ratio", &["--ctx", "256", "--layers", "2"], &["--layers 2", "layers 0 to 1"]),
         ("ratio", &["--ctx", "256", "--heads", "7"], &["--heads 7", "heads 0 to 1"]),
         ("ratio", &["--text", "empty.txt"], &["empty.txt", "no token"]),
@@ -469,10 +469,50 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("heatmap", &["--ctx", "256..512:128"], &["--ctx: heatmap looks at one prompt; give it one number"]),
         ("outliers", &["--ctx", "1", "--tokens", "10"], &["at least 2 tokens"]),
         ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),
+        ("heatmap", &["--ctx", "256", "--heads", "0", "--head", "1"], &["--head 1 is not among --heads"]),
+        ("heatmap", &["--ctx", "256", "--depth", "200"], &["--depth 200", "between 0 and 100"]),
+        ("explore", &["--ctx", "256", "--max-mb", "0"], &["--max-mb 0"]),
+        ("needle", &["--shard", "1/2", "--records", "gzip"], &["--records", "difftool merge"]),
+        ("needle", &["--dtype", "f64", "--precision", "bf16", "--print-experiment"], &["--precision bf16", "--dtype"]),
+        ("needle", &["--depths", "0,101", "--print-experiment"], &["--depths 101"]),
     ];
     for (command, args, words) in cases {
         refuses(&mut scratch.run(command, args), 2, words);
     }
+    for (command, flag) in
+        [("explore", "--depth"), ("heatmap", "--needles"), ("ratio", "--depths"), ("quantize", "--heldout")]
+    {
+        let output = scratch.run(command, &["--text", "empty.txt", flag, "2"]).assert().code(2).get_output().clone();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("'--text <FILE>' cannot be used with") && stderr.contains(flag), "{stderr}");
+    }
     refuses(&mut scratch.run("heatmap", &["--ctx", "256", "--query", "5000..6000"]), 2, &["tokens 0 to"]);
     refuses(&mut scratch.run("ratio", &["--text", "nowhere.txt"]), 2, &["nowhere.txt"]);
+}
+
+#[test]
+fn files_and_folders_that_do_not_fit_a_request_are_its_mistake() {
+    let scratch = Scratch::new();
+    for (run, args) in [("a", &[][..]), ("packed", &["--records", "gzip"])] {
+        let args = [&["--ctx", "256", "--samples", "2", "--depths", "50", "-q", "--out", run], args].concat();
+        scratch.stdout("needle", &args);
+    }
+    scratch.stdout("needle", &["--ctx", "256", "--samples", "2", "--depths", "50", "-q", "--out", "b", "--seed", "1"]);
+    fs::write(scratch.path("latin.toml"), [0xe4]).unwrap();
+    let refused =
+        |command: &str, args: &[&str], words: &[&str]| refuses(&mut scratch.difftool(command, args), 2, words);
+    refused("run", &["a"], &["cannot read a"]);
+    refused("run", &["latin.toml"], &["latin.toml: not UTF-8"]);
+    refused("report", &["a", "--splice", "nowhere.md"], &["nowhere.md"]);
+    refused("report", &["a", "b", "--compare", "-o", "c.html"], &["`difftool compare`", "--allow-different-prompts"]);
+    refused("compare", &["a", "a", "--by", "model"], &["a is named twice"]);
+    refused("compare", &["a", "a", "--detect", "0"], &["--detect 0"]);
+    refused("merge", &["packed", "--out", "c"], &["packed/results.csv.gz", "before they are compressed"]);
+    refused("prompt", &["--jsonl", "latin.toml"], &["--jsonl latin.toml: it exists"]);
+    // As long as it was, and not what it was.
+    let results = scratch.path("a/results.csv");
+    let changed = fs::read_to_string(&results).unwrap().replacen("transformer", "transformeR", 1);
+    fs::write(&results, changed).unwrap();
+    let resumed = scratch.difftool("run", &["--resume", "a"]);
+    refuses(&mut { resumed }, 1, &["results.csv is not what was written (as long, but with other bytes)"]);
 }

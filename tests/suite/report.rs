@@ -705,7 +705,7 @@ fn markers_that_do_not_fit_are_named_and_the_file_stays_as_it_is() {
         scratch.refuses(&["run", "--splice", "README.md"], 1, words);
         assert_eq!(fs::read_to_string(scratch.path("README.md")).unwrap(), text);
     }
-    scratch.refuses(&["run", "--splice", "missing.md"], 1, &["cannot read missing.md"]);
+    scratch.refuses(&["run", "--splice", "missing.md"], 2, &["cannot read missing.md"]);
 }
 
 #[cfg(unix)]
