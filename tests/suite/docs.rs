@@ -1,8 +1,15 @@
-//! README.md and docs/: commands that work as typed, links that lead somewhere, numbers that the commands print.
+//! README.md and docs/: commands that work as typed, links that lead somewhere, numbers that the commands print, lists that are
+//! whole.
 
+use crate::common::Scratch;
 use assert_cmd::Command;
 use clap::Parser;
+use difftool::attention::Variant;
 use difftool::cli::Cli;
+use difftool::prompt::DocumentSpec;
+use difftool::train::{LossSpec, OptimizerSpec, TrainSpec, WatchSpec};
+use serde_json::{json, Value};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -96,6 +103,155 @@ fn the_readme_is_for_a_reader_with_three_minutes() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let lines = readme.lines().count();
     assert!(lines <= 250, "{lines} lines; what is more belongs in docs/");
+}
+
+/// The cells of all rows of a page's tables.
+fn table_rows(page: &str) -> Vec<Vec<&str>> {
+    let lines = page.lines().filter(|line| line.starts_with("| "));
+    lines.map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+/// Whether a text has a name between backticks.
+fn names(text: &str, name: &str) -> bool {
+    text.contains(&format!("`{name}`"))
+}
+
+/// The keys of a file, as in `stage.data.facts`, with what they are.
+fn keys(path: &str, value: &Value, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(table) => {
+            for (key, value) in table {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                keys(&path, value, found);
+            }
+        }
+        Value::Array(list) if list.iter().any(Value::is_object) => {
+            list.iter().for_each(|value| keys(path, value, found));
+        }
+        _ => found.push((path.to_owned(), value.to_string())),
+    }
+}
+
+/// A training spec with every key that is not written where it is as usual.
+const SPEC: &str = r#"
+seed = 1
+
+[model]
+width = 64
+layers = 2
+heads = 4
+head_dim = 16
+ffn = 172
+rope_theta = 10000.0
+max_ctx_tok = 128
+
+[loss]
+declined = 2.0
+
+[[variant]]
+name = "one"
+attention = "transformer"
+
+[[stage]]
+ctx_tok = 128
+tokens = 4096
+step_tok = 4096
+data = { unanswerable = 0.5 }
+
+[[contrast]]
+name = "nothing"
+of = ["one"]
+less = ["one"]
+"#;
+
+#[test]
+fn every_key_of_a_training_spec_is_on_its_page_with_its_default() {
+    let page = fs::read_to_string(root().join("docs/training.md")).unwrap();
+    let rows = table_rows(&page);
+    let row = |key: &str| {
+        let row = rows.iter().find(|row| row[0] == format!("`{key}`"));
+        row.unwrap_or_else(|| panic!("docs/training.md has no row for {key}"))
+    };
+    let (mut of_spec, mut of_variant, mut usual) = (Vec::new(), Vec::new(), Vec::new());
+    keys("", &serde_json::to_value(TrainSpec::parse(SPEC, "a spec").unwrap()).unwrap(), &mut of_spec);
+    assert!(of_spec.len() > 45, "{} keys were found", of_spec.len());
+    of_spec.iter().for_each(|(key, _)| assert_eq!(row(key).len(), 4, "{key}: meaning, unit, default"));
+    keys("", &serde_json::to_value(Variant::preset("diff").unwrap()).unwrap(), &mut of_variant);
+    of_variant.iter().for_each(|(key, _)| assert_eq!(row(key).len(), 2, "{key}: values"));
+    let defaults = json!({
+        "optimizer": OptimizerSpec::default(),
+        "loss": LossSpec::default(),
+        "watch": WatchSpec::default(),
+        "stage": { "data": DocumentSpec::default() },
+    });
+    keys("", &defaults, &mut usual);
+    for (key, default) in usual {
+        let said: String = row(&key)[3].chars().filter(|c| !['`', '_', ' '].contains(c)).collect();
+        assert_eq!(said, default, "{key}");
+    }
+}
+
+/// An experiment with every measure, and heads that are ranked. Every bigram counts that comes twice.
+const EVERYTHING: &str = r#"
+show = "needle"
+models = ["transformer", "diff"]
+measures = ["answer-by-head", "shape", "roles", "fidelity", "outliers", "nll", "generation"]
+conditions = ["quantise(4, tensor)", "ablate(best:1:share_out)"]
+ar_max_count = 0
+
+[generate]
+max_new = 8
+
+[grid]
+task = "needle"
+ctx_tok = [256]
+settings = [[2, 1]]
+depths_pct = [50.0]
+samples = 1
+heldout_samples = 0
+absent_samples = 1
+seed = 0
+"#;
+
+#[test]
+fn every_metric_and_every_file_of_a_run_is_on_the_page_about_results() {
+    let page = fs::read_to_string(root().join("docs/results.md")).unwrap();
+    let rows = table_rows(&page);
+    let scratch = Scratch::new();
+    scratch.write("everything.toml", EVERYTHING);
+    scratch.stdout(&["run", "everything.toml", "--quiet", "--out", "run"]);
+    let measured = scratch.records("run").into_iter().map(|record| (record.measure.metric, record.measure.unit));
+    let measured: BTreeSet<_> = measured.collect();
+    assert!(measured.len() > 75, "{} metrics were found", measured.len());
+    for (metric, unit) in &measured {
+        let (metric, unit) = (&**metric, unit.as_deref().unwrap_or("none"));
+        let is_named = |cell: &str| {
+            let suffixed = |suffix: &&str| metric.strip_suffix(*suffix).is_some_and(|stem| names(cell, stem));
+            let of_bin = metric.starts_with("nll_pos_") && names(cell, "nll_pos_256_511");
+            let mut suffixes = ["_context", "_a1", "_a2"].into_iter().filter(suffixed);
+            names(cell, metric) || of_bin || suffixes.any(|suffix| names(cell, suffix))
+        };
+        let row = rows.iter().filter(|row| is_named(row[0])).find(|row| row[1].split(", ").any(|one| one == unit));
+        assert!(row.is_some(), "docs/results.md does not say what {metric} is, in the unit {unit}");
+    }
+
+    let source = fs::read_to_string(root().join("src/runfolder.rs")).unwrap();
+    let constants = source.lines().filter(|line| line.starts_with("pub const "));
+    let files: Vec<&str> = constants.filter_map(|line| line.split('"').nth(1)).collect();
+    assert!(files.len() > 12, "{files:?}");
+    files.iter().for_each(|file| assert!(names(&page, file), "docs/results.md does not say what {file} is"));
+    let row = |file: &str| rows.iter().find(|row| names(row[0], file)).unwrap()[1];
+    let first_line = |file: &str| {
+        let text = fs::read_to_string(scratch.path("run").join(file)).unwrap();
+        text.lines().next().unwrap().to_owned()
+    };
+    for file in ["tokens.csv", "rankings.csv"] {
+        first_line(file).split(',').for_each(|column| assert!(names(row(file), column), "{file}: {column}"));
+    }
+    let generated: Value = serde_json::from_str(&first_line("generations.jsonl")).unwrap();
+    for key in generated.as_object().unwrap().keys() {
+        assert!(names(row("generations.jsonl"), key), "generations.jsonl: {key}");
+    }
 }
 
 /// What stands in a page as printed by `command`.
