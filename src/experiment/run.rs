@@ -211,9 +211,11 @@ pub fn finished(experiment: &Experiment, part: &Part) -> Result<Option<Vec<Recor
     let manifest = Manifest::read(&folder.join(MANIFEST))?;
     let shard = part.shard.map(|shard| shard.to_string());
     if manifest.shard != shard {
-        let name =
-            |shard: &Option<String>| shard.as_ref().map_or("no shard".to_owned(), |shard| format!("shard {shard}"));
-        bail_usage!("{} holds {}, {} is asked for", folder.display(), name(&manifest.shard), name(&shard));
+        let asked = shard.map_or("all of it is".to_owned(), |shard| format!("shard {shard} is"));
+        match manifest.shard {
+            Some(held) => bail_usage!("{} holds shard {held}, {asked} asked for: add --shard {held}", folder.display()),
+            None => bail_usage!("{} holds all of the run, {asked} asked for: leave --shard out", folder.display()),
+        }
     }
     manifest.check_outputs(folder)?;
     let records = record::read(&results(folder))?;

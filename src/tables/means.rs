@@ -191,7 +191,7 @@ fn unanswerable(frame: &Frame) -> Option<Sheet> {
     let absent = absent.map(|shown| wanted(shown, "absent", ""));
     let train = train.map(|shown| wanted(shown, "train", "answerable: "));
     let note = format!(
-        "Asked for cities that the text does not name, the models answer by themselves. Makes a number up: says a number all \
+        "Asked for cities that the text does not name, the models answer by themselves. Says a number: one all \
          the same [95 % Wilson interval]; another city's: one that the text gives to another city. Log-probability: of the \
          number that is said, by the model that says it; answerable: the same texts, asked for what they hold {INTERVALS}."
     );

@@ -395,7 +395,9 @@ fn a_cell_that_is_there_twice_is_an_error_that_says_where() {
     let records = [RUN.records(), vec![RUN.records()[4].clone()]].concat();
     Writer::create(scratch.path("b.csv")).unwrap().write_all(&records).unwrap();
     refuses(&mut scratch.compare("a b.csv"), 1, &["the same cell twice", "record 5 of b.csv and record 241 of b.csv"]);
-    refuses(&mut scratch.compare("a a --by ctx_tok"), 1, &["the same cell twice", "a file given twice?"]);
+    fs::copy(scratch.path("a/results.csv"), scratch.path("again.csv")).unwrap();
+    refuses(&mut scratch.compare("a again.csv --by ctx_tok"), 1, &["the same cell twice", "a file given twice?"]);
+    refuses(&mut scratch.compare("a a --by ctx_tok"), 2, &["a is named twice"]);
     let scopes = ["row", "head"].map(|scope| Run { bits: Some(4), scope: Some(scope), ..RUN }.records()).concat();
     Writer::create(scratch.path("c.csv")).unwrap().write_all(&[RUN.records(), scopes].concat()).unwrap();
     refuses(&mut scratch.compare("c.csv --by bits"), 1, &["differ in condition", "--where condition="]);
@@ -572,7 +574,7 @@ fn mistakes_are_answered_with_what_there_is() {
         ("a a --where ctx_tok=99", ["--where ctx_tok=99", "512, 1024"]),
         ("a a --by seed", ["--by seed", "model"]),
         ("a a --group-by metric", ["--group-by metric", "anyway"]),
-        ("a a --baseline diff --by model", ["--baseline diff", "transformer"]),
+        ("a --baseline diff --by model", ["--baseline diff", "transformer"]),
         ("a --by model", ["nothing to compare transformer with", "ctx_tok (512, 1024)"]),
         ("a a --metric exact --group-by layer", ["no records left", "--group-by"]),
         ("a a --metric exact --group-by head", ["no records of single heads", "needle --every-head"]),

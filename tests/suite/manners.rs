@@ -56,7 +56,7 @@ fn prompts_are_written_to_new_files_only() {
     let args = ["prompt", "--ctx", "256", "--needles", "1", "--jsonl", file.to_str().unwrap()];
     difftool(&args).assert().success();
     let before = fs::read(&file).unwrap();
-    difftool(&args).assert().code(1);
+    difftool(&args).assert().code(2);
     assert_eq!(fs::read(&file).unwrap(), before);
 }
 

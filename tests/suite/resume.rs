@@ -168,7 +168,7 @@ fn a_finished_run_is_left_as_it_is() {
     let before = scratch.read("run/manifest.json");
     scratch.run(&NEEDLE, &["--resume", "run"]);
     scratch.command(&["run", "-q", "--resume", "run"]).assert().success();
-    scratch.fails(&["run", "--resume", "run", "--shard", "1/2"], 2, &["holds no shard, shard 1/2 is asked for"]);
+    scratch.fails(&["run", "--resume", "run", "--shard", "1/2"], 2, &["holds all of the run, shard 1/2 is asked for"]);
     assert_eq!(scratch.read("run/manifest.json"), before);
 }
 
