@@ -4,14 +4,13 @@
 use crate::attention::{Extras, Lambda, Stream};
 use crate::model::ModelConfig;
 use crate::models::{Model, Opened};
-use crate::order;
 use crate::pass::pass;
 use crate::probe::{LambdaProbe, LambdaSink};
 use crate::prompt::{BosPolicy, Text, Windows};
 use crate::stats::{quantile, Moments};
 use anyhow::{Context, Result};
-use litemap::LiteMap;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Tokens of prose that lambda is looked at over, where it depends on the token.
 const LAMBDA_TOK: usize = 512;
@@ -235,16 +234,16 @@ fn learned(opened: &Opened, config: &ModelConfig) -> Result<Vec<f64>> {
 }
 
 /// Lambda of every token and head over embedded prose, by layer.
-fn over_tokens(model: &Model) -> Result<LiteMap<usize, Distribution>> {
+fn over_tokens(model: &Model) -> Result<BTreeMap<usize, Distribution>> {
     let ctx_tok = LAMBDA_TOK.min(model.transformer.config.max_ctx_tok);
     let prompt = Text::Prose.window(0, Windows { ctx_tok, stride: None }, 0, model.tokenizer())?;
     let passed = pass(&model.transformer, &prompt, Stream::new(&[&LambdaProbe]), true)?;
-    let mut layers: LiteMap<usize, Vec<f64>> = LiteMap::new();
+    let mut layers: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for sighting in passed.sightings {
         let sink = sighting.sink.into_sink::<LambdaSink>();
         layers.entry(sighting.layer).or_default().extend(sink.lambdas.iter().map(|&lambda| f64::from(lambda)));
     }
-    order::try_map(layers.into_iter().map(|(layer, lambdas)| Ok((layer, Distribution::of(lambdas)?))))
+    layers.into_iter().map(|(layer, lambdas)| Ok((layer, Distribution::of(lambdas)?))).collect()
 }
 
 impl Distribution {

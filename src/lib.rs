@@ -41,8 +41,6 @@ pub mod model;
 pub mod models;
 pub mod names;
 pub mod ops;
-mod order;
-mod parallel;
 pub mod pass;
 pub mod plot;
 pub mod probe;

@@ -183,8 +183,7 @@ impl Manifest {
     /// If the file cannot be read, or is not a manifest of this version.
     pub fn read(path: &Path) -> Result<Self> {
         let text = crate::files::text(path, crate::files::CONFIG_MAX)?;
-        serde_json::from_slice(text.as_bytes())
-            .with_context(|| format!("{} is not a manifest of this version", path.display()))
+        serde_json::from_str(&text).with_context(|| format!("{} is not a manifest of this version", path.display()))
     }
 }
 

@@ -13,7 +13,6 @@ use crate::model::{
 };
 use crate::names::Replicates;
 use crate::ops::Products;
-use crate::order;
 use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
 use crate::spec_file::is_default;
@@ -171,7 +170,7 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
         let seed = folders.split(&name).filter(|(of, _)| of == recipe && entry.path().join("config.json").exists());
         seeds.extend(seed.map(|(_, seed)| (seed, name)));
     }
-    order::sort_by(&mut seeds, Ord::cmp);
+    seeds.sort_by(Ord::cmp);
     (!seeds.is_empty()).then(|| seeds.into_iter().map(|(_, name)| name).collect())
 }
 

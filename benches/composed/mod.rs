@@ -6,12 +6,12 @@ use candle_nn::ops::{log_softmax, silu, softmax};
 use difftool::attention::LambdaInit;
 use difftool::model::{ModelConfig, Positions};
 use difftool::train::{AdamW, Batch, Gradients};
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 /// The model, and what depends on the context alone.
 pub(super) struct Composed<'a> {
     config: &'a ModelConfig,
-    vars: &'a LiteMap<String, Var>,
+    vars: &'a BTreeMap<String, Var>,
     ctx_tok: usize,
     /// cos and sin of every position and pair of channels: (T, d/2).
     angles: [Tensor; 2],
@@ -26,7 +26,7 @@ impl<'a> Composed<'a> {
     }
 
     /// For batches of rows of `ctx_tok` tokens.
-    pub(super) fn new(config: &'a ModelConfig, vars: &'a LiteMap<String, Var>, ctx_tok: usize) -> Result<Self> {
+    pub(super) fn new(config: &'a ModelConfig, vars: &'a BTreeMap<String, Var>, ctx_tok: usize) -> Result<Self> {
         ensure!(config.kv_heads == config.query_heads(), "the composed model repeats no key heads");
         let pairs = config.head_dim / 2;
         let Positions::Rotary { embeddings, .. } = &config.positions else { bail!("the composed model is rotary") };

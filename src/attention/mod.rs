@@ -59,7 +59,7 @@ pub use wiring::Wiring;
 use crate::ops::{numbers, Products};
 use crate::quant::Quantiser;
 use candle_core::{Result, Tensor};
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 /// What is done to the logits of every map before its softmax.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ pub struct Quantise {
     /// Bits and scope.
     pub quantiser: Quantiser,
     /// Keys by (layer, output head) that keep their logits and do not count for the scale: sinks.
-    pub exempt: LiteMap<(usize, usize), Vec<usize>>,
+    pub exempt: BTreeMap<(usize, usize), Vec<usize>>,
 }
 
 impl Quantise {

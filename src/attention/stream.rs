@@ -6,7 +6,6 @@
 use super::portable::Portable;
 use super::{blocks, Attend, Heads, Trace, Treated, Values};
 use crate::ops::{has_kernels, with_values};
-use crate::order;
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -40,7 +39,7 @@ impl Row<'_> {
     /// Runs of the keys that it sees, rising: up to its own those of its window, but for what is masked.
     pub fn visible(&self) -> Vec<Range<usize>> {
         let mut masked = self.masked.to_vec();
-        order::sort_by_key(&mut masked, |keys| keys.start);
+        masked.sort_by_key(|keys| keys.start);
         let (mut next, mut runs) = (self.first_visible, Vec::new());
         for keys in masked {
             if next < keys.start {

@@ -4,12 +4,11 @@
 //! have a name are in `presets.toml`.
 
 use crate::bail_usage;
-use crate::order;
 use crate::spec_file;
 use anyhow::{bail, ensure, Context, Result};
-use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// Everything that makes one attention variant differ from another. See `presets.toml` for those that have a name.
@@ -235,8 +234,8 @@ impl Variant {
     ///
     /// # Panics
     /// If the embedded file is wrong, which a test excludes.
-    pub fn presets() -> &'static LiteMap<String, Self> {
-        static PRESETS: OnceLock<LiteMap<String, Variant>> = OnceLock::new();
+    pub fn presets() -> &'static BTreeMap<String, Self> {
+        static PRESETS: OnceLock<BTreeMap<String, Variant>> = OnceLock::new();
         PRESETS.get_or_init(|| read_presets(include_str!("presets.toml")).expect("presets.toml is tested"))
     }
 
@@ -320,9 +319,9 @@ impl Variant {
 }
 
 /// Every table of `presets.toml`, in whatever order they refer to each other.
-fn read_presets(text: &str) -> Result<LiteMap<String, Variant>> {
-    let tables: LiteMap<String, Map<String, Value>> = spec_file::parse("presets.toml", text, &[])?;
-    fn find(tables: &LiteMap<String, Map<String, Value>>, name: &str) -> Result<Variant> {
+fn read_presets(text: &str) -> Result<BTreeMap<String, Variant>> {
+    let tables: BTreeMap<String, Map<String, Value>> = spec_file::parse("presets.toml", text, &[])?;
+    fn find(tables: &BTreeMap<String, Map<String, Value>>, name: &str) -> Result<Variant> {
         let table = tables.get(name).with_context(|| format!("no preset {name}"))?.clone();
         if name == BASE {
             return Ok(serde_json::from_value(Value::Object(table))?);
@@ -330,7 +329,7 @@ fn read_presets(text: &str) -> Result<LiteMap<String, Variant>> {
         ensure!(table.contains_key("preset"), "preset {name} does not say which one it begins with");
         resolve(table, |base| find(tables, base))
     }
-    order::try_map(tables.keys().map(|name| Ok((name.clone(), find(&tables, name)?))))
+    tables.keys().map(|name| Ok((name.clone(), find(&tables, name)?))).collect()
 }
 
 /// The description that `table` makes of the preset it names.

@@ -7,10 +7,10 @@ use crate::experiment::Shard;
 use crate::model::Layout;
 use crate::models::{self, Residence};
 use crate::ops::Products;
-use crate::order;
 use crate::plot::Page;
 use crate::prompt::BosChoice;
 use clap::{Args, ValueEnum};
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -209,7 +209,7 @@ impl PageArgs {
 impl FigureArgs {
     /// The names of a figure's files, one for each format.
     pub fn files(&self, name: &str) -> Vec<String> {
-        let extensions = order::sorted_distinct(self.formats.iter().map(|format| format.extension()));
+        let extensions: BTreeSet<_> = self.formats.iter().map(|format| format.extension()).collect();
         extensions.into_iter().map(|extension| format!("{name}.{extension}")).collect()
     }
 }

@@ -8,11 +8,11 @@ use crate::cli::CompareArgs;
 use crate::compare::{compare, Comparison, FailIf, Field, Metrics, Pairing, Request, Row};
 use crate::error::{unless_broken_pipe, Unmet};
 use crate::names::shared_folder;
-use crate::order;
 use crate::table::plural;
 use anyhow::{Context as _, Result};
 use draw::draw;
 use print::{equation, print};
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -102,7 +102,7 @@ fn group_value(row: &Row, column: Field) -> Option<String> {
 /// Rows as people read them: models without the folders that all models of these lie in.
 fn in_short(rows: &[Row]) -> Vec<Row> {
     let model = Field::Model.name();
-    let models = order::sorted_distinct(rows.iter().filter_map(|row| row.group.get(model)));
+    let models: BTreeSet<&String> = rows.iter().filter_map(|row| row.group.get(model)).collect();
     let models: Vec<String> = models.into_iter().cloned().collect();
     let folder = shared_folder(&models).len();
     let mut rows = rows.to_vec();

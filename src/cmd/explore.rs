@@ -7,18 +7,17 @@ use crate::experiment::{Experiment, Explore, Show};
 use crate::explore::{ExploreMeasure, Explored, Explorer, ModelMaps};
 use crate::frame::{Frame, Pick};
 use crate::measure::Place;
-use crate::order;
 use crate::prompt::Region;
 use crate::runfolder::EXPLORER;
 use crate::say;
 use crate::terminal::escaped;
 use anyhow::{Context, Result};
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 
 /// Numbers of every head by name, by layer and head.
-type NumbersOfHeads = LiteMap<(usize, usize), LiteMap<String, f64>>;
+type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
 
 /// What of the whole model tells treatments apart.
 const ANSWERS: [&str; 3] = ["exact", "answer_log_prob", "answer_first_rank"];
@@ -46,7 +45,7 @@ pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
 /// Numbers of every head of a pass by name, and what of them is noise.
 fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> NumbersOfHeads {
     let mut heads = frame.numbers_of_heads(model, condition);
-    for (_, numbers) in &mut heads {
+    for numbers in heads.values_mut() {
         let parts = Region::NOISE.iter().filter_map(|noise| numbers.get(&format!("share_out {}", noise.name())));
         let noise = parts.copied().reduce(|sum, part| sum + part);
         if let Some(noise) = noise {
@@ -68,7 +67,7 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
         Explored {
             name: &model.name,
             numbers: numbers_of_heads(frame, &model.name, condition.as_deref()),
-            answers: order::map(ANSWERS.iter().filter_map(answer)),
+            answers: ANSWERS.iter().filter_map(answer).collect(),
             condition,
             layout: &model.info.layout,
             maps: model.transformer.config.wiring().maps(),

@@ -5,7 +5,6 @@ use super::session::{Gathered, Session};
 use crate::cli::ShotsArgs;
 use crate::experiment::{Experiment, Grid, ShotsGrid, Show};
 use crate::frame::{Case, Frame};
-use crate::order;
 use crate::plot::{curves, Curve, CurvePanel};
 use crate::tables::robustness;
 use anyhow::Result;
@@ -80,7 +79,7 @@ type Point = (f64, (f64, f64));
 fn curve(cases: &[Case], model: &str, of: &dyn Fn(&Case) -> Option<Point>) -> Option<Curve> {
     let own = cases.iter().filter(|case| case.model == model);
     let mut points: Vec<(f64, Point)> = own.filter_map(|case| Some((case.setting.1 as f64, of(case)?))).collect();
-    order::sort_by(&mut points, |a, b| a.0.total_cmp(&b.0));
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
     (!points.is_empty()).then(|| Curve {
         name: model.to_owned(),
         points: points.iter().map(|(shots, (x, _))| (*shots, 100.0 * x)).collect(),

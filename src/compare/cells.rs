@@ -6,8 +6,7 @@ use crate::bail_usage;
 use crate::frame::{Measured, Numbers};
 use crate::record::{metric_name, Identity, Record};
 use anyhow::{bail, Result};
-use litemap::LiteMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What names a cell: for each column the number of its value, 0 for a missing one. Values are numbered by size, so keys sort
@@ -50,7 +49,7 @@ pub(super) struct Cells {
     /// The values of each column that occur in any record, whether it is compared or not, by size.
     values: Vec<Vec<Value>>,
     /// The unit of each metric.
-    units: LiteMap<String, Option<String>>,
+    units: BTreeMap<String, Option<String>>,
 }
 
 impl Cells {
@@ -152,7 +151,7 @@ pub(super) struct Collector<'a> {
     /// How many identities there were after each input.
     ends: Vec<usize>,
     values: Vec<BTreeSet<Value>>,
-    units: LiteMap<String, Option<String>>,
+    units: BTreeMap<String, Option<String>>,
     /// The identity seen last, and whether it is chosen.
     last: Option<(Arc<Identity>, bool)>,
 }
@@ -164,7 +163,7 @@ impl<'a> Collector<'a> {
             numbers: Numbers::default(),
             ends: Vec::new(),
             values: vec![BTreeSet::new(); COLUMNS],
-            units: LiteMap::new(),
+            units: BTreeMap::new(),
             last: None,
         }
     }

@@ -4,9 +4,9 @@ use super::cells::{Cell, Cells, Key, Mask};
 use super::field::{Field, COLUMNS};
 use super::plan::Plan;
 use crate::bail_usage;
-use crate::order;
 use anyhow::{bail, Result};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 /// The same cell on both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,11 +103,9 @@ fn nothing_in_common(cells: &Cells, plan: &Plan, joined: &Joined) -> Result<()> 
     let (Some(a), Some(b)) = (joined.only_baseline.first(), joined.only_other.first()) else {
         bail!("nothing to compare");
     };
-    let values = |keys: &[Key], column: usize| order::sorted_distinct(keys.iter().map(|key| key[column]));
-    let is_apart = |&column: &usize| {
-        let others = values(&joined.only_other, column);
-        values(&joined.only_baseline, column).iter().all(|value| others.binary_search(value).is_err())
-    };
+    let values = |keys: &[Key], column: usize| -> BTreeSet<u32> { keys.iter().map(|key| key[column]).collect() };
+    let is_apart =
+        |&column: &usize| values(&joined.only_baseline, column).is_disjoint(&values(&joined.only_other, column));
     let apart = (0..COLUMNS).find(is_apart);
     let reason = match apart.map(|column| Field::ALL[column]) {
         Some(column) => {

@@ -1,10 +1,9 @@
 //! What two runs differ in, by their manifests, before any number is compared.
 
 use crate::manifest::{Manifest, ModelInfo};
-use crate::order;
-use litemap::LiteMap;
 use serde::Serialize;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Something that two runs do not share.
@@ -65,12 +64,12 @@ pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
     list.add("precision", a.precision.name(), b.precision.name());
     list.add("device", &a.device, &b.device);
     let seed = |manifest: &Manifest, name: &str| manifest.seeds.get(name).map(ToString::to_string);
-    for name in order::sorted_distinct(a.seeds.keys().chain(b.seeds.keys())) {
+    for name in a.seeds.keys().chain(b.seeds.keys()).collect::<BTreeSet<_>>() {
         list.optional(&format!("seeds.{name}"), seed(a, name).as_deref(), seed(b, name).as_deref());
     }
     let (first, other) = (flattened(&a.config), flattened(&b.config));
     let said = |key: &str| SAID.iter().any(|place| key.starts_with(place));
-    for key in order::sorted_distinct(first.keys().chain(other.keys()).filter(|key| !said(key))) {
+    for key in first.keys().chain(other.keys()).filter(|key| !said(key)).collect::<BTreeSet<_>>() {
         list.optional(key, first.get(key).map(String::as_str), other.get(key).map(String::as_str));
     }
     list.0
@@ -83,7 +82,7 @@ fn common_models<'a>(a: &'a Manifest, b: &'a Manifest) -> impl Iterator<Item = (
 
 /// The distinct tokenizers of a run, in short.
 fn tokenizers(manifest: &Manifest) -> String {
-    let hashes = order::sorted_distinct(manifest.models.iter().map(|model| model.tokenizer_sha256.as_str()));
+    let hashes: BTreeSet<&str> = manifest.models.iter().map(|model| model.tokenizer_sha256.as_str()).collect();
     hashes.into_iter().map(short_hash).collect::<Vec<_>>().join(", ")
 }
 
@@ -124,8 +123,8 @@ fn short_hash(hash: &str) -> String {
 }
 
 /// The leaves of a configuration by their dotted places; lists of numbers and of words are leaves.
-fn flattened(config: &Value) -> LiteMap<String, String> {
-    fn walk(place: String, value: &Value, leaves: &mut LiteMap<String, String>) {
+fn flattened(config: &Value) -> BTreeMap<String, String> {
+    fn walk(place: String, value: &Value, leaves: &mut BTreeMap<String, String>) {
         match value {
             Value::Object(fields) if !fields.is_empty() => {
                 fields.iter().for_each(|(name, field)| walk(format!("{place}.{name}"), field, leaves));
@@ -138,7 +137,7 @@ fn flattened(config: &Value) -> LiteMap<String, String> {
             }
         }
     }
-    let mut leaves = LiteMap::new();
+    let mut leaves = BTreeMap::new();
     walk("config".into(), config, &mut leaves);
     leaves
 }

@@ -45,7 +45,6 @@ pub use plan::Level;
 pub use rows::{Correction, Row, Test};
 
 use crate::bail_usage;
-use crate::order;
 use crate::record;
 use crate::stats::{LEAST_SEEDS, RESAMPLES};
 use anyhow::Result;
@@ -55,7 +54,7 @@ use join::Joined;
 use manifests::Prompts;
 use plan::Plan;
 use rows::Settings;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Below so many prompts bootstrap intervals are too narrow.
@@ -304,7 +303,7 @@ fn note_rows(rows: &[Row], choice: &Choice, groups: &[Field], notes: &mut Vec<St
     if !kinds.is_empty() {
         notes.push(format!("a row for each {}: their values are not averaged", kinds.join(", ")));
     }
-    let seeds = order::sorted_distinct(rows.iter().filter_map(|row| row.seeds));
+    let seeds: BTreeSet<_> = rows.iter().filter_map(|row| row.seeds).collect();
     if let (Some(least), Some(most)) = (seeds.first(), seeds.last()) {
         notes.push(of_seeds(*least, *most));
         return;

@@ -5,10 +5,9 @@ use super::choice::{Choice, MetricName, Metrics, Where};
 use super::field::{names, Field, Value};
 use crate::bail_usage;
 use crate::names::{is_short_for, shared_folder};
-use crate::order;
 use anyhow::Result;
-use litemap::LiteMap;
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use strum::IntoStaticStr;
 
 /// Values of one column that are compared at once, at most.
@@ -89,7 +88,7 @@ pub(super) fn plans(cells: &Cells, choice: &Choice, inputs: &[String], baseline:
 
 /// Columns of more than one value, with these values.
 fn varying(cells: &Cells) -> String {
-    let counts = |column: Field| order::sorted_distinct(cells.iter().map(|c| c.key[column as usize]));
+    let counts = |column: Field| -> BTreeSet<u32> { cells.iter().map(|c| c.key[column as usize]).collect() };
     let found: Vec<String> = Field::ALL
         .into_iter()
         .filter(|column| column.can_be_compared())
@@ -106,7 +105,7 @@ fn varying(cells: &Cells) -> String {
 }
 
 fn by_column(cells: &Cells, by: Field, baseline: Option<&str>) -> Result<Vec<Plan>> {
-    let mut first: LiteMap<u32, (u32, u32)> = LiteMap::new();
+    let mut first: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
     for cell in cells.iter().filter(|cell| cell.key[by as usize] != 0 || by.missing_counts()) {
         let (seen, place) = (first.entry(cell.key[by as usize]), (cell.input, cell.record));
         seen.and_modify(|first| *first = place.min(*first)).or_insert(place);
@@ -115,10 +114,10 @@ fn by_column(cells: &Cells, by: Field, baseline: Option<&str>) -> Result<Vec<Pla
         bail_usage!("`by` {by}: more than {MOST_SIDES} values; narrow them down with `wheres` {by}=…");
     }
     let mut values: Vec<u32> = first.keys().copied().collect();
-    order::sort_by_key(&mut values, |value| first[value]);
+    values.sort_by_key(|value| first[value]);
     if by == Field::Condition {
         // The untreated passes are the baseline wherever they stand.
-        order::sort_by_key(&mut values, |&value| value != 0);
+        values.sort_by_key(|&value| value != 0);
     }
     let listed: Vec<String> = values.iter().map(|&value| cells.value_name(by, value)).collect();
     let of_models = by == Field::Model;
@@ -159,8 +158,8 @@ fn by_column(cells: &Cells, by: Field, baseline: Option<&str>) -> Result<Vec<Pla
 
 /// Whether both sides have the same seeds: twins, which differ in nothing but what is compared.
 fn share_prompts(cells: &Cells, plan: &Plan) -> bool {
-    let seeds = |side: &Side| {
-        order::sorted_distinct(cells.iter().filter(|cell| side.holds(cell)).map(|cell| cell.key[Field::Seed as usize]))
+    let seeds = |side: &Side| -> BTreeSet<u32> {
+        cells.iter().filter(|cell| side.holds(cell)).map(|cell| cell.key[Field::Seed as usize]).collect()
     };
     seeds(&plan.baseline) == seeds(&plan.other)
 }
@@ -173,15 +172,15 @@ fn free(compared: Option<Field>) -> Mask {
 
 /// The first input against another: their models against each other where each has only one, model by model otherwise.
 fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
-    let values = |input: usize, column: Field| {
+    let values = |input: usize, column: Field| -> BTreeSet<u32> {
         let of_input = cells.iter().filter(|cell| cell.input as usize == input);
-        order::sorted_distinct(of_input.map(|cell| cell.key[column as usize]))
+        of_input.map(|cell| cell.key[column as usize]).collect()
     };
-    let models: Vec<Vec<u32>> = (0..inputs.len()).map(|input| values(input, Field::Model)).collect();
+    let models: Vec<BTreeSet<u32>> = (0..inputs.len()).map(|input| values(input, Field::Model)).collect();
     let (a, b) = (&models[0], &models[other]);
     let across = a.len() == 1 && b.len() == 1 && a != b;
-    if !across && !a.iter().any(|model| b.contains(model)) {
-        let list = |models: &[u32]| {
+    if !across && a.is_disjoint(b) {
+        let list = |models: &BTreeSet<u32>| {
             let names: Vec<String> = models.iter().map(|&model| cells.value_name(Field::Model, model)).collect();
             names.join(", ")
         };

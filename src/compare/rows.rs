@@ -6,12 +6,10 @@ use super::field::Field;
 use super::join::{Joined, Pair};
 use super::plan::{Level, Plan};
 use crate::bail_usage;
-use crate::order;
-use crate::parallel::map_in_parallel;
 use crate::record::metric_name;
 use crate::stats::{bh, holm, mcnemar, mean, pairs_needed, smallest_detectable, wilcoxon, Paired, Replicated};
 use anyhow::{Context, Result};
-use litemap::LiteMap;
+use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
@@ -171,7 +169,7 @@ pub(super) fn rows(
         let key = RowKey { rank, metric: of(Field::Metric), region: of(Field::Region), level, group, plan };
         pairs.entry(key).or_default().push(*pair);
     }
-    let row = |(key, pairs): &(RowKey, Vec<Pair>)| {
+    let row = |(key, pairs): (&RowKey, &Vec<Pair>)| {
         let metric = cells.value_name(Field::Metric, key.metric);
         let row = if settings.replicates {
             replicated(pairs, settings)
@@ -181,8 +179,7 @@ pub(super) fn rows(
         let row = row.with_context(|| format!("{metric}: its numbers are too large to be averaged"))?;
         Ok(named(row, cells, key, &plans[key.plan], groups))
     };
-    let mut rows =
-        map_in_parallel(&pairs.into_iter().collect::<Vec<_>>(), row).into_iter().collect::<Result<Vec<Row>>>()?;
+    let mut rows = pairs.par_iter().map(row).collect::<Result<Vec<Row>>>()?;
     correct(&mut rows, settings.correction);
     Ok(rows)
 }
@@ -202,7 +199,7 @@ pub(super) fn groups(choice: &Choice, plans: &[Plan], joined: &[Joined]) -> Resu
     }
     // Metrics have rows of their own anyway, so what differs between metrics only needs no column.
     let varies = |column: Field| {
-        let mut first = LiteMap::<u32, u32>::new();
+        let mut first = BTreeMap::<u32, u32>::new();
         let mut keys = joined.iter().flat_map(|joined| &joined.pairs).map(|pair| pair.key);
         keys.any(|key| {
             *first.entry(key[Field::Metric as usize]).or_insert(key[column as usize]) != key[column as usize]
@@ -314,7 +311,7 @@ fn by_prompt(pairs: &[Pair]) -> Vec<(Key, (f64, f64))> {
         prompts.entry(prompt_of(&pair.key)).or_insert_with(|| (place, Vec::new())).1.push(*pair);
     }
     let mut prompts: Vec<_> = prompts.into_iter().map(|(key, (place, pairs))| (place, (key, means(&pairs)))).collect();
-    order::sort_by_key(&mut prompts, |(place, _)| *place);
+    prompts.sort_by_key(|(place, _)| *place);
     prompts.into_iter().map(|(_, prompt)| prompt).collect()
 }
 

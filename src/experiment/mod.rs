@@ -39,10 +39,10 @@ use crate::measure::{Measure, MeasureName, Place};
 use crate::memory::{check_fits, gib, peak_rss_bytes};
 use crate::models::{Model, Reading};
 use crate::ops::Products;
-use crate::parallel::map_in_parallel;
 use crate::prompt::Text;
 use crate::record::{Record, SCHEMA};
 use anyhow::Result;
+use rayon::prelude::*;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -153,7 +153,7 @@ impl Setup {
             }
             let results = {
                 let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
-                map_in_parallel(batch, |cell| self.cell(cell, &measures))
+                batch.par_iter().with_max_len(1).map(|cell| self.cell(cell, &measures)).collect::<Vec<_>>()
             };
             for (cell, result) in batch.iter().zip(results) {
                 let mut hash = Sha256::new();

@@ -6,14 +6,13 @@ use crate::generate::{generate, Generation, Until};
 use crate::measure::{Findings, Kept, Measure, Place, ResidualSink, Seen};
 use crate::model::Transformer;
 use crate::models::Model;
-use crate::order;
 use crate::pass::{pass, Passed};
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{CitySet, Prompt};
 use crate::record::{Found, Identity, Record};
 use crate::treatment::Condition;
 use anyhow::Result;
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Setup {
@@ -46,7 +45,7 @@ impl Setup {
         let model = &self.models[model_index];
         result.prompts.push(prompt.ids.clone());
         let exempting = self.conditions.iter().any(|c| c.quantiser().is_some_and(|(_, exempt_sinks)| exempt_sinks));
-        let sinks = if exempting { sinks(&model.transformer, prompt)? } else { LiteMap::new() };
+        let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
         let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
         let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
         let seed = cell.seed(self.grid.seed());
@@ -271,12 +270,12 @@ impl CellResult {
 }
 
 /// The sinks of every head, from a pass of its own over the prompt.
-fn sinks(model: &Transformer, prompt: &Prompt) -> Result<LiteMap<(usize, usize), Vec<usize>>> {
+fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize), Vec<usize>>> {
     let probe = SinkProbe::new(prompt.ids.len(), Vec::new());
     let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
     let found = passed.sightings.into_iter().map(|sighting| {
         let sink = sighting.sink.into_sink::<ReceivedSink>();
         ((sighting.layer, sighting.head), sink.sinks())
     });
-    Ok(order::map(found))
+    Ok(found.collect())
 }

@@ -8,13 +8,12 @@ use crate::attention::{Selection, Stream, WrittenSums};
 use crate::bail_usage;
 use crate::measure::{AnswerMeasure, Measure, RolesMeasure};
 use crate::models::Model;
-use crate::order;
 use crate::prompt::Prompt;
 use crate::rng::Rng;
 use crate::treatment::{Ranking, Reference, Resolver, Rows};
 use anyhow::{Context, Result};
-use litemap::LiteMap;
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use strum::VariantArray as _;
 
@@ -63,7 +62,7 @@ impl Setup {
     /// # Errors
     /// As [`Setup::references`].
     pub fn ranked_heads(&self) -> Result<Vec<RankedHead<'_>>> {
-        let used = order::sorted_distinct(self.conditions.iter().flat_map(|condition| condition.rankings()));
+        let used: BTreeSet<_> = self.conditions.iter().flat_map(|condition| condition.rankings()).collect();
         if used.is_empty() {
             return Ok(Vec::new());
         }
@@ -100,7 +99,7 @@ impl Setup {
 
     fn reference(&self, index: usize) -> Result<Reference> {
         let model = &self.models[index];
-        let (mut means, mut scores) = (Means::default(), LiteMap::new());
+        let (mut means, mut scores) = (Means::default(), BTreeMap::new());
         for prompt in self.reference_prompts(model)? {
             let (cell, prompt) = prompt;
             means.add(model, &prompt)?;
@@ -143,27 +142,27 @@ impl Setup {
 }
 
 /// Sums and counts of each head, by ranking.
-type Scores = LiteMap<Ranking, LiteMap<(usize, usize), (f64, usize)>>;
+type Scores = BTreeMap<Ranking, BTreeMap<(usize, usize), (f64, usize)>>;
 
 /// Heads as (layer, head), each with its mean, the best first.
 type Ranked = Vec<((usize, usize), f64)>;
 
 /// Heads from the largest mean to the smallest, the first of equals first.
-fn rankings(scores: &Scores) -> LiteMap<Ranking, Ranked> {
-    let ranked = |heads: &LiteMap<(usize, usize), (f64, usize)>| {
+fn rankings(scores: &Scores) -> BTreeMap<Ranking, Ranked> {
+    let ranked = |heads: &BTreeMap<(usize, usize), (f64, usize)>| {
         let mut ranked: Vec<_> = heads.iter().map(|(&head, &(sum, n))| (head, sum / n as f64)).collect();
-        order::sort_by(&mut ranked, |a, b| b.1.total_cmp(&a.1));
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
         ranked
     };
-    order::map(scores.iter().map(|(&ranking, heads)| (ranking, ranked(heads))))
+    scores.iter().map(|(&ranking, heads)| (ranking, ranked(heads))).collect()
 }
 
 /// What heads write, added up over prompts.
 #[derive(Default)]
 struct Means {
     /// By rows and layer.
-    sums: LiteMap<Rows, Vec<Vec<f64>>>,
-    counts: LiteMap<Rows, usize>,
+    sums: BTreeMap<Rows, Vec<Vec<f64>>>,
+    counts: BTreeMap<Rows, usize>,
 }
 
 impl Means {
@@ -182,12 +181,12 @@ impl Means {
         Ok(())
     }
 
-    fn finish(self) -> LiteMap<Rows, Vec<Vec<f32>>> {
+    fn finish(self) -> BTreeMap<Rows, Vec<Vec<f32>>> {
         let mean = |(rows, layers): (Rows, Vec<Vec<f64>>)| {
             let n = self.counts[&rows].max(1) as f64;
             let of_layer = |sum: Vec<f64>| sum.into_iter().map(|sum| (sum / n) as f32).collect();
             (rows, layers.into_iter().map(of_layer).collect())
         };
-        order::map(self.sums.into_iter().map(mean))
+        self.sums.into_iter().map(mean).collect()
     }
 }

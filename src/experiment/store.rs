@@ -8,7 +8,6 @@ use super::{Cell, Finding};
 use crate::bail_usage;
 use crate::files;
 use crate::measure::{Measure, Place};
-use crate::order;
 use crate::record::{self, Record, Writer};
 use crate::runfolder::{results, CELLS, EXPERIMENT, POOLED, RESULTS};
 use anyhow::{ensure, Context, Result};
@@ -383,7 +382,7 @@ impl Shards {
             }
             parts.extend(parts_of(shard, folder, &read_journal(folder)?.0)?);
         }
-        order::sort_by_key(&mut parts, |part| part.line.cell);
+        parts.sort_by_key(|part| part.line.cell);
         check_parts(&parts, folders, keys)?;
         Ok(Self { folders: folders.to_vec(), parts })
     }

@@ -7,14 +7,13 @@
 
 use crate::attention::Row;
 use crate::model::{Agreement, Transformer};
-use crate::order;
 use crate::probe::Contribution;
 use crate::prompt::Region;
 use anyhow::Result;
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 /// What parts of the heads' mixtures have in common, by layer and head; empty where that is not known before a layer ends.
-pub type Agreements = LiteMap<(usize, usize), Agreement>;
+pub type Agreements = BTreeMap<(usize, usize), Agreement>;
 
 /// Those of all heads of a model.
 ///
@@ -24,7 +23,7 @@ pub fn agreements(model: &Transformer) -> Result<Agreements> {
     let heads = model.config.wiring().heads();
     let all = (0..model.config.layers.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
     let found = |at: (usize, usize)| Ok(model.agreement(at.0, at.1)?.map(|found| (at, found)));
-    order::try_map(all.filter_map(|at| found(at).transpose()))
+    all.filter_map(|at| found(at).transpose()).collect()
 }
 
 /// The contributions of all keys of a row: (query + 1).

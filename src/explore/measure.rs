@@ -10,7 +10,7 @@ use crate::measure::{token_text, Extent, Findings, Kept, Measure, Place, Seen};
 use crate::probe::runs;
 use crate::prompt::{Prompt, Region};
 use anyhow::Result;
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -19,12 +19,12 @@ pub struct ExploreMeasure {
     /// How much is kept of each model.
     pub resolutions: Vec<Resolution>,
     /// What was kept, by model and condition.
-    pub found: LiteMap<Place, ModelMaps>,
+    pub found: BTreeMap<Place, ModelMaps>,
     agreements: Vec<Arc<Agreements>>,
     /// Passes over the prompt: models times conditions.
     passes: usize,
     /// The heads that were kept of the untreated pass of each model: those of the treated ones are the same.
-    chosen: Mutex<LiteMap<usize, Vec<(usize, usize)>>>,
+    chosen: Mutex<BTreeMap<usize, Vec<(usize, usize)>>>,
 }
 
 impl ExploreMeasure {
@@ -32,10 +32,10 @@ impl ExploreMeasure {
     pub fn new(resolutions: Vec<Resolution>, agreements: Vec<Agreements>, conditions: usize) -> Self {
         let passes = resolutions.len() * conditions;
         let agreements = agreements.into_iter().map(Arc::new).collect();
-        Self { resolutions, found: LiteMap::new(), agreements, passes, chosen: Mutex::default() }
+        Self { resolutions, found: BTreeMap::new(), agreements, passes, chosen: Mutex::default() }
     }
 
-    fn chosen(&self) -> MutexGuard<'_, LiteMap<usize, Vec<(usize, usize)>>> {
+    fn chosen(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<(usize, usize)>>> {
         self.chosen.lock().expect("nobody panicked with the list of heads")
     }
 }
@@ -47,7 +47,7 @@ pub struct ModelMaps {
     /// Which token pairs are kept.
     pub keep: Keep,
     /// Every head, by layer and head.
-    pub sketches: LiteMap<(usize, usize), HeadSketch>,
+    pub sketches: BTreeMap<(usize, usize), HeadSketch>,
     /// The heads that are kept token by token, the best first.
     pub details: Vec<Entrant<Detail>>,
 }
@@ -131,7 +131,7 @@ impl Measure for ExploreMeasure {
 
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let prompt = PromptFacts::of(&seen)?;
-        let mut sketches = LiteMap::new();
+        let mut sketches = BTreeMap::new();
         let mut details = Vec::new();
         for sighting in seen.sightings {
             let sink = sighting.sink.into_sink::<ExploreSink>();

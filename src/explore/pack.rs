@@ -4,11 +4,11 @@ use super::codes::{coarser, RUN};
 use super::detail::{Detail, Pairs, Pooled};
 use super::keep::Keep;
 use super::probe::FINEST;
-use crate::parallel::{in_parallel, map_in_parallel};
 use crate::probe::{Pooling, Quantity};
 use anyhow::{Context, Result};
 use flate2::write::DeflateEncoder;
 use flate2::Compression;
+use rayon::prelude::*;
 use serde::Serialize;
 use std::io::Write as _;
 use std::ops::Range;
@@ -166,11 +166,8 @@ fn sampled_bytes(heads: &[(&Detail, &Keep)], floor: i8) -> Result<usize> {
         let parts: Vec<Range<usize>> = row_parts(keep.tokens).into_iter().skip(i % SAMPLED).step_by(SAMPLED).collect();
         let maps = detail.maps.iter().flat_map(|map| parts.iter().map(move |part| (map, part.clone())));
         let maps: Vec<_> = maps.collect();
-        let sizes = in_parallel(maps.len(), |i| {
-            let (map, part) = maps[i].clone();
-            Ok(deflate(&rows.bytes(map, part, floor))?.len())
-        });
-        sampled += sizes.into_iter().sum::<Result<usize>>()?;
+        let size = |(map, part): (_, Range<usize>)| Ok(deflate(&rows.bytes(map, part, floor))?.len());
+        sampled += maps.into_par_iter().with_max_len(1).map(size).sum::<Result<usize>>()?;
     }
     Ok(sampled * SAMPLED)
 }
@@ -195,7 +192,7 @@ pub(super) fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex>
         let pooling = if *pooling == Pooling::Max { "max" } else { "mean" };
         Ok((pooled_name(*pooled), pooling, deflate(bytes)?))
     };
-    let grids: Vec<Result<(&str, &str, Vec<u8>)>> = map_in_parallel(&detail.grids, grid);
+    let grids: Vec<Result<(&str, &str, Vec<u8>)>> = detail.grids.par_iter().map(grid).collect();
     let mut index = HeadIndex::default();
     for grid in grids {
         let (pooled, pooling, bytes) = grid?;
@@ -233,7 +230,7 @@ pub(super) fn pack_pairs(
     let rows = Rows::new(keep, detail.window);
     for map in &detail.maps {
         let deflated = |part: &Range<usize>| deflate(&rows.bytes(map, part.clone(), floor));
-        let parts = map_in_parallel(&row_parts(keep.tokens), deflated);
+        let parts: Vec<Result<Vec<u8>>> = row_parts(keep.tokens).par_iter().with_max_len(1).map(deflated).collect();
         let mut places = Vec::new();
         for part in parts {
             places.push(blob.push(&part?));

@@ -10,10 +10,10 @@ use crate::probe::{Pooling, Quantity};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
-use litemap::LiteMap;
 use minijinja::context;
 use serde::Serialize;
 use serde_json::{json, Map, Value};
+use std::collections::BTreeMap;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -49,9 +49,9 @@ pub struct Explored<'a> {
     /// What was kept.
     pub found: &'a ModelMaps,
     /// Numbers of every head, by layer and head: name and value.
-    pub numbers: LiteMap<(usize, usize), LiteMap<String, f64>>,
+    pub numbers: BTreeMap<(usize, usize), BTreeMap<String, f64>>,
     /// How the question was answered: name and value.
-    pub answers: LiteMap<String, f64>,
+    pub answers: BTreeMap<String, f64>,
 }
 
 /// Everything that the page shows.
@@ -225,7 +225,7 @@ impl Explored<'_> {
             json!({ "layer": layer, "head": head, "window": entrant.kept.window, "index": packed.index })
         });
         // Objects, empty ones too.
-        let object = |numbers: &LiteMap<String, f64>| -> Map<String, Value> {
+        let object = |numbers: &BTreeMap<String, f64>| -> Map<String, Value> {
             numbers.iter().map(|(name, value)| (name.clone(), json!(value))).collect()
         };
         let of_head =

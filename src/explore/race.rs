@@ -1,6 +1,5 @@
 //! Which heads are kept token by token: those of the largest score, found while heads pass one by one.
 
-use crate::order;
 use std::sync::Mutex;
 
 /// Keeps what it was given of the heads with the largest scores, and drops the rest at once.
@@ -30,7 +29,7 @@ impl<T> Race<T> {
         let score = if score.is_nan() { f64::NEG_INFINITY } else { score };
         let mut leaders = self.leaders.lock().expect("nobody panicked in the race");
         leaders.push(Entrant { at, score, kept });
-        order::sort_by(&mut leaders, |a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
+        leaders.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
         leaders.truncate(self.places);
     }
 

@@ -1,11 +1,11 @@
 //! What one row of a table is about, and what stands in its columns.
 
 use super::{cities_of, millipct, setting_of, Frame, Pick, Setting};
-use crate::order;
 use crate::record::Identity;
 use crate::stats::Interval;
 use crate::treatment::UNTREATED;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 /// What was done to the attention, as its columns say; nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +86,7 @@ impl Case {
 impl Frame {
     /// What was measured on prompts: settings in order, models within, conditions within.
     pub fn cases(&self) -> Vec<Case> {
-        let known = order::sorted_distinct(self.asked().map(Case::of));
+        let known: BTreeSet<Case> = self.asked().map(Case::of).collect();
         let mut cases = Vec::new();
         for &setting in &self.settings {
             for model in &self.models {
@@ -113,12 +113,12 @@ impl Frame {
                 && depth_pct.is_none_or(|wanted| Some(millipct(wanted)) == depth_of(id))
         };
         let prompts = self.asked().filter(counts).map(|id| (cities_of(id), depth_of(id), id.seed));
-        order::sorted_distinct(prompts).len()
+        prompts.collect::<BTreeSet<_>>().len()
     }
 
     /// Prompts that any model was measured on.
     pub fn prompts(&self) -> usize {
-        order::sorted_distinct(self.asked().map(|id| id.seed)).len()
+        self.asked().map(|id| id.seed).collect::<BTreeSet<_>>().len()
     }
 
     /// The cities that means are over: those of training where both were asked for.

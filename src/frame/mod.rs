@@ -16,10 +16,10 @@ pub use tokens::{Scored, TokenKind, Tokens};
 
 use crate::manifest::ModelInfo;
 use crate::measure::{DrawnHead, MassiveAt};
-use crate::order;
 use crate::prompt::shots::order_of;
 use crate::record::{Identity, Record};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Context, needles in the text, needles asked for; no needles for plain text.
 pub type Setting = (usize, usize, usize);
@@ -188,7 +188,7 @@ impl Frame {
     /// Depths that occur, in percent, from the top.
     pub fn depths_pct(&self) -> Vec<f64> {
         let depths = self.numbers.identities().iter().filter_map(|id| id.depth_req_pct);
-        let depths = order::sorted_distinct(depths.map(millipct));
+        let depths: BTreeSet<_> = depths.map(millipct).collect();
         depths.into_iter().map(|depth| depth as f64 / 1000.0).collect()
     }
 

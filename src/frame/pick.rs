@@ -1,10 +1,9 @@
 //! Which numbers are wanted, and what they come to.
 
 use super::{cities_of, millipct, setting_of, Frame, Number, Setting, ASIDE};
-use crate::order;
 use crate::record::Identity;
 use crate::stats::{bootstrap_mean, mean, wilson_of_groups, Interval, Paired, RESAMPLES};
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 /// Hits of trials.
 #[derive(Clone, Copy, Debug)]
@@ -105,24 +104,24 @@ impl Frame {
     }
 
     /// The mean over the questions of each prompt, by its seed.
-    pub fn prompt_means(&self, pick: Pick<'_>) -> LiteMap<u64, f64> {
+    pub fn prompt_means(&self, pick: Pick<'_>) -> BTreeMap<u64, f64> {
         mean_by_prompt(self.select(pick))
     }
 
     /// Of many-shot prompts: the numbers of each prompt, arrangement by arrangement. Prompts that lack one are left out.
     pub fn arrangements(&self, pick: Pick<'_>) -> Vec<Vec<f64>> {
-        let mut prompts: LiteMap<u64, LiteMap<u64, f64>> = LiteMap::new();
+        let mut prompts: BTreeMap<u64, BTreeMap<u64, f64>> = BTreeMap::new();
         for (id, value) in self.select(pick) {
             prompts.entry(seed_of(id)).or_default().insert(id.sample.unwrap_or(0), value);
         }
-        let most = prompts.values().map(LiteMap::len).max().unwrap_or(0);
+        let most = prompts.values().map(BTreeMap::len).max().unwrap_or(0);
         prompts.retain(|_, of_prompt| of_prompt.len() == most);
-        order::into_values(prompts).map(|of_prompt| order::into_values(of_prompt).collect()).collect()
+        prompts.into_values().map(|of_prompt| of_prompt.into_values().collect()).collect()
     }
 
     /// Hits of trials among numbers that are 0 or 1.
     pub fn proportion(&self, pick: Pick<'_>) -> Proportion {
-        Proportion::new(&order::into_values(by_prompt(self.select(pick))).collect::<Vec<_>>())
+        Proportion::new(&by_prompt(self.select(pick)).into_values().collect::<Vec<_>>())
     }
 
     /// The mean of b - a over prompts that both have.
@@ -150,7 +149,7 @@ impl Frame {
         let of_head = |(at, numbers): (_, &[Number])| {
             let numbers: Vec<_> = self.under(numbers, model, condition).collect();
             let counts = numbers.iter().copied().filter(|(id, _)| !(self.usual && held_out(id)));
-            let of_prompts = order::into_values(mean_by_prompt(counts)).collect();
+            let of_prompts = mean_by_prompt(counts).into_values().collect();
             (!numbers.is_empty()).then_some((at, of_prompts))
         };
         self.numbers.heads(metric, region).filter_map(of_head).collect()
@@ -172,8 +171,8 @@ impl Frame {
         &self,
         model: &str,
         condition: Option<&str>,
-    ) -> LiteMap<(usize, usize), LiteMap<String, f64>> {
-        let mut heads: LiteMap<_, LiteMap<String, f64>> = LiteMap::new();
+    ) -> BTreeMap<(usize, usize), BTreeMap<String, f64>> {
+        let mut heads: BTreeMap<_, BTreeMap<String, f64>> = BTreeMap::new();
         for (of, numbers) in self.numbers.groups() {
             let (Some(layer), Some(head)) = (of.layer, of.head) else { continue };
             if let Some((_, value)) = self.under(numbers, model, condition).next() {
@@ -186,7 +185,7 @@ impl Frame {
 
     /// The mean of each prompt, in the order of their seeds.
     fn by_prompt(&self, pick: Pick<'_>) -> Vec<f64> {
-        order::into_values(self.prompt_means(pick)).collect()
+        self.prompt_means(pick).into_values().collect()
     }
 
     /// The numbers, each with what it was measured on.
@@ -203,10 +202,10 @@ fn seed_of(id: &Identity) -> u64 {
 }
 
 /// The numbers of each prompt, by seed.
-fn by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> LiteMap<u64, Vec<f64>> {
+fn by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> BTreeMap<u64, Vec<f64>> {
     let mut numbers: Vec<(u64, f64)> = numbers.into_iter().map(|(id, value)| (seed_of(id), value)).collect();
-    order::sort_by_key(&mut numbers, |(seed, _)| *seed);
-    let mut groups: LiteMap<u64, Vec<f64>> = LiteMap::new();
+    numbers.sort_by_key(|(seed, _)| *seed);
+    let mut groups: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for (seed, value) in numbers {
         groups.entry(seed).or_default().push(value);
     }
@@ -214,6 +213,6 @@ fn by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> Lite
 }
 
 /// The mean over queries of each prompt, by seed.
-fn mean_by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> LiteMap<u64, f64> {
-    order::map(by_prompt(numbers).into_iter().filter_map(|(seed, values)| Some((seed, mean(&values)?))))
+fn mean_by_prompt<'a>(numbers: impl IntoIterator<Item = (&'a Identity, f64)>) -> BTreeMap<u64, f64> {
+    by_prompt(numbers).into_iter().filter_map(|(seed, values)| Some((seed, mean(&values)?))).collect()
 }

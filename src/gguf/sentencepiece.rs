@@ -4,7 +4,6 @@
 
 use super::{added_tokens, vocab, ADDED, CONTROL, UNKNOWN};
 use crate::model::GgufVocabulary;
-use crate::order;
 use anyhow::{ensure, Result};
 use serde_json::{json, Map, Value};
 
@@ -81,12 +80,12 @@ fn merges<'a>(vocabulary: &'a GgufVocabulary, vocab: &Map<String, Value>) -> Res
             "tokenizer.ggml.tokens: {token:?} has characters that are no tokens"
         );
     }
-    order::sort_by(&mut merged, |a, b| b.0.total_cmp(&a.0));
+    merged.sort_by(|a, b| b.0.total_cmp(&a.0));
     if let Some(pair) = merged.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         let ([(score, a), (_, b)], what) = ([pair[0], pair[1]], "it says not which is merged first");
         anyhow::bail!("tokenizer.ggml.scores: {a:?} and {b:?} have the same score {score}: {what}");
     }
     let chars = |text: &str| text.chars().count();
-    order::sort_by(&mut merges, |a, b| b.0.total_cmp(&a.0).then(chars(b.1).cmp(&chars(a.1))));
+    merges.sort_by(|a, b| b.0.total_cmp(&a.0).then(chars(b.1).cmp(&chars(a.1))));
     Ok(merges)
 }

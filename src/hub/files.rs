@@ -1,8 +1,8 @@
 //! Which files make a model, and what an index may name.
 
-use crate::order;
 use anyhow::{bail, Context, Result};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Files that every model needs, beside its weights.
 pub(super) const REQUIRED: [&str; 2] = ["config.json", "tokenizer.json"];
@@ -26,14 +26,14 @@ pub(super) fn shards(index: &[u8]) -> Result<Vec<String>> {
     let Some(map) = json.get("weight_map").and_then(Value::as_object).filter(|map| !map.is_empty()) else {
         bail!("no \"weight_map\" with tensors in it");
     };
-    let mut files = Vec::new();
+    let mut files = BTreeSet::new();
     for (tensor, file) in map {
         match file.as_str() {
-            Some(file) if is_plain(file) => files.push(file.to_owned()),
+            Some(file) if is_plain(file) => files.insert(file.to_owned()),
             _ => bail!("tensor {tensor} lies in {file}, which is not the plain name of a .safetensors file"),
         };
     }
-    Ok(order::sorted_distinct(files))
+    Ok(files.into_iter().collect())
 }
 
 /// Whether a name stays in its folder on every system, and in an address as it is.

@@ -5,8 +5,8 @@ use crate::attention::{RowProbe, Selection};
 use crate::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, Quantity};
 use crate::prompt::{Prompt, Region, Tokenizer};
 use anyhow::{bail, Result};
-use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Token texts are kept of at most this many tokens of an axis.
@@ -39,7 +39,7 @@ pub struct MapMeasure {
     /// The heads of each model.
     pub heads: Vec<Selection>,
     /// The pictures, by model and condition.
-    pub maps: LiteMap<Place, Maps>,
+    pub maps: BTreeMap<Place, Maps>,
     /// Memory that drawing them will take, in bytes, for the estimate.
     pub drawing_bytes: u64,
 }
@@ -78,7 +78,7 @@ pub struct Maps {
 impl MapMeasure {
     /// A measure of these heads of each model.
     pub fn new(spec: MapSpec, heads: Vec<Selection>) -> Self {
-        Self { spec, heads, maps: LiteMap::new(), drawing_bytes: 0 }
+        Self { spec, heads, maps: BTreeMap::new(), drawing_bytes: 0 }
     }
 
     /// One grid of the map and one of the target's rows for each quantity.
@@ -137,7 +137,7 @@ impl Measure for MapMeasure {
                 bail!("{field}: the prompt has tokens 0 to {}, none of them in that range", n_tok - 1);
             }
         }
-        let mut found: LiteMap<usize, Vec<HeadMap>> = LiteMap::new();
+        let mut found: BTreeMap<usize, Vec<HeadMap>> = BTreeMap::new();
         for sighting in seen.sightings {
             let sink = sighting.sink.into_sink::<GridSink>();
             // A model without a second map has nothing to picture there.

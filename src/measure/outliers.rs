@@ -7,7 +7,6 @@ use crate::prompt::Prompt;
 use crate::record::Found;
 use crate::stats::{Histogram, Tally};
 use anyhow::Result;
-use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,7 +20,7 @@ const SIGMAS: f64 = 6.0;
 #[derive(Default)]
 pub struct OutlierMeasure {
     /// What was pooled, by model and condition.
-    pub pooled: LiteMap<Place, Outliers>,
+    pub pooled: BTreeMap<Place, Outliers>,
 }
 
 /// What is known of one model. Its maps, which runs that go on read back, make no room for as many entries as a damaged file claims.

@@ -4,12 +4,12 @@
 use super::answer::fraction;
 use super::{Findings, Measure, Seen};
 use crate::attention::{RowProbe, Sighting, Stream};
-use crate::order;
 use crate::probe::{Asked, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
 use crate::prompt::Prompt;
 use crate::record::Found;
 use crate::rng::Rng;
 use anyhow::Result;
+use std::collections::BTreeSet;
 
 /// Random tokens that are repeated once, at most: half of what the model takes.
 const PERIOD: usize = 64;
@@ -42,7 +42,7 @@ impl Measure for RolesMeasure {
 
     fn conclude(&self, mut seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let sightings = std::mem::take(&mut seen.sightings);
-        let heads = order::sorted_distinct(sightings.iter().map(|s| (s.layer, s.head)));
+        let heads: BTreeSet<_> = sightings.iter().map(|s| (s.layer, s.head)).collect();
         for sighting in sightings {
             let (layer, head) = (sighting.layer, sighting.head);
             let sink = sighting.sink.into_sink::<RetrievalSink>();

@@ -5,10 +5,8 @@ use super::shard::{Shard, Stored};
 use super::{Gguf, ModelConfig, Weights};
 use crate::files;
 use crate::hash::sha256;
-use crate::order;
 use anyhow::{bail, ensure, Context, Result};
 use candle_core::{Device, Tensor};
-use litemap::LiteMap;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -64,7 +62,7 @@ impl Checkpoint {
             dir.display()
         );
         let map = read_index(&index)?;
-        let files = order::sorted_distinct(map.values().map(String::as_str));
+        let files: BTreeSet<&str> = map.values().map(String::as_str).collect();
         let shards = files.into_iter().map(|file| {
             let path = dir.join(file);
             ensure!(path.is_file(), "{}: names {file}, which is not there", index.display());
@@ -173,7 +171,8 @@ impl Checkpoint {
     /// If a file changed since it was opened.
     pub fn dtypes(&self) -> Result<String> {
         let of = |tensor: &Stored<'_>| tensor.dtype().to_lowercase();
-        Ok(order::sorted_distinct(self.tensors()?.values().map(of)).join(" and "))
+        let dtypes: BTreeSet<String> = self.tensors()?.values().map(of).collect();
+        Ok(Vec::from_iter(dtypes).join(" and "))
     }
 
     /// Compares names, shapes and number types with what the model needs.
@@ -350,10 +349,10 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
 }
 
 /// The `weight_map` of an index: tensor to file, every file a plain name beside the index.
-fn read_index(path: &Path) -> Result<LiteMap<String, String>> {
+fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     let text = files::text(path, files::TOKENIZER_MAX)?;
     let index: serde_json::Value =
-        serde_json::from_slice(text.as_bytes()).with_context(|| format!("{}: not JSON", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{}: not JSON", path.display()))?;
     let map = index.get("weight_map").and_then(serde_json::Value::as_object);
     let map = map.with_context(|| format!("{}: weight_map is missing", path.display()))?;
     ensure!(!map.is_empty(), "{}: weight_map is empty", path.display());
@@ -369,5 +368,5 @@ fn read_index(path: &Path) -> Result<LiteMap<String, String>> {
         );
         Ok((tensor.clone(), file.into_owned()))
     };
-    order::try_map(map.iter().map(entry))
+    map.iter().map(entry).collect()
 }

@@ -332,8 +332,7 @@ impl ModelConfig {
     /// If the file cannot be read, or a field is missing, contradictory or not supported; the field is named.
     pub fn read(path: &Path) -> Result<Self> {
         let text = files::text(path, files::CONFIG_MAX)?;
-        let value: Value =
-            serde_json::from_slice(text.as_bytes()).with_context(|| format!("{}: not JSON", path.display()))?;
+        let value: Value = serde_json::from_str(&text).with_context(|| format!("{}: not JSON", path.display()))?;
         Self::from_json(&value, None).with_context(|| path.display().to_string())
     }
 

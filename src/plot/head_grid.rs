@@ -5,8 +5,8 @@ use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::Shades;
 use super::figure::{Area, Figure, Heading};
 use super::text::{Anchor, Type, AXIS_LABEL, TICK};
-use crate::order;
 use anyhow::{ensure, Result};
+use std::collections::BTreeMap;
 
 /// The heads of one model.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct HeadScale<'a> {
 impl HeadGrid {
     /// Numbers by layer and head, with gaps where there is none.
     pub fn of(model: &str, numbers: impl IntoIterator<Item = ((usize, usize), Option<f64>)>) -> Self {
-        let numbers = order::map(numbers);
+        let numbers: BTreeMap<_, _> = numbers.into_iter().collect();
         let layers = numbers.keys().map(|at| at.0 + 1).max().unwrap_or(0);
         let heads = numbers.keys().map(|at| at.1 + 1).max().unwrap_or(0);
         let value = |layer: usize, head: usize| numbers.get(&(layer, head)).copied().flatten();

@@ -6,7 +6,6 @@ use super::distinct;
 use super::figure::{Figure, Heading};
 use super::legend::Legend;
 use super::map_panel::{self, Bins, Extent, MapPanel, Tokens};
-use crate::order;
 use anyhow::{ensure, Result};
 use std::ops::Range;
 
@@ -147,7 +146,7 @@ fn regions(maps: &Heatmaps) -> Vec<String> {
     let sides = panels(maps).flat_map(|panel| [&panel.keys, &panel.queries]);
     let mut runs: Vec<&(String, Range<usize>)> =
         sides.flat_map(|side| side.regions.iter().filter(|(_, run)| side.shown(run).is_some())).collect();
-    order::sort_by_key(&mut runs, |(_, run)| run.start);
+    runs.sort_by_key(|(_, run)| run.start);
     distinct(runs.into_iter().map(|(name, _)| name))
 }
 

@@ -5,7 +5,6 @@ use super::colour::{self, AXIS, INK, MASKED};
 use super::colourscale::Shades;
 use super::figure::{Area, Figure};
 use super::text::{Anchor, Type, AXIS_LABEL, PANEL_DETAIL, PANEL_TITLE, TICK};
-use crate::order;
 use plotters::style::RGBColor;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -226,7 +225,7 @@ fn draw_band_below(figure: &mut Figure, keys: &Tokens, below: Area) -> f64 {
 fn runs(tokens: &Tokens, side: f64) -> Vec<((f64, f64), RGBColor)> {
     let mut shown: Vec<_> =
         tokens.regions.iter().filter_map(|(name, run)| tokens.shown(run).map(|run| (name, run))).collect();
-    order::sort_by_key(&mut shown, |(_, run)| Reverse(run.len()));
+    shown.sort_by_key(|(_, run)| Reverse(run.len()));
     let pitch = side / tokens.range.len() as f64;
     let place = |run: Range<usize>| {
         let length = (pitch * run.len() as f64).max(RUN_MIN_WIDTH.min(side));

@@ -5,9 +5,9 @@ use super::figure::{Figure, FINE};
 use anyhow::{Context, Result};
 use flate2::write::ZlibEncoder;
 use flate2::Compression;
-use litemap::LiteMap;
 use pdf_writer::{Content, Filter, Finish, Name, Pdf, Rect, Ref, TextStr};
 use resvg::usvg::Tree;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
@@ -85,7 +85,7 @@ fn canonical(file: &[u8], ids: &[i32], (catalog, info): (i32, i32)) -> Option<Ve
         }
     }
     order.push(info);
-    let numbers = crate::order::map(order.iter().enumerate().map(|(i, &id)| (id, i + 1)));
+    let numbers = order.iter().enumerate().map(|(i, &id)| (id, i + 1)).collect();
 
     let mut written = head.to_vec();
     let mut table = format!("xref\n0 {}\n0000000000 65535 f\r\n", order.len() + 1);
@@ -111,7 +111,7 @@ fn canonical(file: &[u8], ids: &[i32], (catalog, info): (i32, i32)) -> Option<Ve
 }
 
 /// What stands before the first object, and the objects.
-fn split<'a>(file: &'a [u8], ids: &[i32]) -> Option<(&'a [u8], LiteMap<i32, Object<'a>>)> {
+fn split<'a>(file: &'a [u8], ids: &[i32]) -> Option<(&'a [u8], BTreeMap<i32, Object<'a>>)> {
     let find = |what: &str, from: usize| {
         file[from..].windows(what.len()).position(|bytes| bytes == what.as_bytes()).map(|place| from + place)
     };
@@ -120,7 +120,7 @@ fn split<'a>(file: &'a [u8], ids: &[i32]) -> Option<(&'a [u8], LiteMap<i32, Obje
         starts.push(find(&format!("\n{id} 0 obj\n"), starts.last().copied().unwrap_or(0))? + 1);
     }
     starts.push(find("\nxref\n", *starts.last()?)?);
-    let mut objects = LiteMap::new();
+    let mut objects = BTreeMap::new();
     for (id, ends) in ids.iter().zip(starts.windows(2)) {
         let whole = &file[ends[0] + format!("{id} 0 obj\n").len()..ends[1]];
         let end = whole.windows(7).rposition(|bytes| bytes == b"\nendobj")?;
@@ -150,7 +150,7 @@ fn pieces(text: &str) -> impl Iterator<Item = (&str, Option<i32>)> {
     })
 }
 
-fn renumbered(text: &str, numbers: &LiteMap<i32, usize>) -> String {
+fn renumbered(text: &str, numbers: &BTreeMap<i32, usize>) -> String {
     let number = |id: i32| numbers.get(&id).map_or(String::new(), |number| format!("{number} 0 R"));
     pieces(text).map(|(before, referred)| before.to_owned() + &referred.map_or(String::new(), number)).collect()
 }

@@ -3,8 +3,8 @@
 use crate::attention::{Row, RowProbe, RowSink, Selection};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
 use anyhow::ensure;
-use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -113,14 +113,14 @@ impl RowProbe for GridProbe {
     }
 
     fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(GridSink { plan: Arc::clone(&self.plan), rows: LiteMap::new() })
+        Box::new(GridSink { plan: Arc::clone(&self.plan), rows: BTreeMap::new() })
     }
 }
 
 /// The bins of one head that rows were seen of.
 pub struct GridSink {
     plan: Arc<Plan>,
-    rows: LiteMap<usize, BinRow>,
+    rows: BTreeMap<usize, BinRow>,
 }
 
 /// One row of bins, as far to the right as its queries see.

@@ -4,9 +4,8 @@
 //! small vocabulary, in paragraphs that stay with one topic, one person and one place, without digits, city names or
 //! a repeated sentence. A user's own text can stand in for it.
 
-use litemap::LiteMap;
 use std::borrow::Cow;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -213,7 +212,7 @@ enum Piece {
 
 struct Corpus {
     topics: Vec<Vec<Vec<Piece>>>,
-    words: LiteMap<String, Vec<String>>,
+    words: BTreeMap<String, Vec<String>>,
 }
 
 impl Corpus {

@@ -5,7 +5,7 @@
 //! that a token such as " The", which holds the space before a word, belongs where the word belongs: a token lies in
 //! the region of its first visible byte, or, if it is nothing but white space, of its first byte.
 
-use crate::order;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -187,7 +187,8 @@ impl Prompt {
 
     /// The rows of all targets, rising.
     pub fn target_rows(&self) -> Vec<usize> {
-        order::sorted_distinct(self.targets().into_iter().flat_map(|target| target.rows))
+        let rows: BTreeSet<usize> = self.targets().into_iter().flat_map(|target| target.rows).collect();
+        rows.into_iter().collect()
     }
 
     /// The tokens up to where the first answer begins: what a model gets that is left to answer by itself. Spaces that are

@@ -1,7 +1,6 @@
 //! The plan of a needle prompt: what is drawn before its filler is known, how it is laid out as text, and where its parts are
 //! among the tokens.
 
-use crate::order;
 use std::ops::Range;
 
 use anyhow::{bail, Result};
@@ -107,7 +106,8 @@ impl Plan {
         boundaries: &[(usize, u64)],
         chat: Option<&Wrapping>,
     ) -> (Layout, Vec<usize>) {
-        let order = order::positions(self.needles.len(), &|i, j| boundaries[i].cmp(&boundaries[j]));
+        let mut order: Vec<usize> = (0..self.needles.len()).collect();
+        order.sort_by_key(|&i| boundaries[i]);
         let mut layout = Layout::default();
         if let Some(chat) = chat {
             layout.push_markup(Part::Template, chat.before());

@@ -5,7 +5,6 @@
 //! trained on needles can be asked too. The examples of more shots begin with those of fewer, and arrangements of the same
 //! examples differ in their order alone: what differs between two prompts of one seed is what the two specs say.
 
-use crate::order;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
@@ -151,7 +150,7 @@ fn arranged(mut examples: Vec<Example>, spec: &ShotsSpec, mut rng: Rng) -> Vec<E
     let place = |class: usize| classes.iter().position(|&other| other == class).expect("every class has a place");
     match spec.order {
         Order::Random => {}
-        Order::ByClass => order::sort_by_key(&mut examples, |example| place(example.class)),
+        Order::ByClass => examples.sort_by_key(|example| place(example.class)),
         Order::Alternating => {
             let mut seen = vec![0; spec.classes];
             let mut turn = |class: usize| {
@@ -160,7 +159,7 @@ fn arranged(mut examples: Vec<Example>, spec: &ShotsSpec, mut rng: Rng) -> Vec<E
             };
             let mut turns: Vec<((usize, usize), Example)> =
                 examples.into_iter().map(|example| (turn(example.class), example)).collect();
-            order::sort_by_key(&mut turns, |(turn, _)| *turn);
+            turns.sort_by_key(|(turn, _)| *turn);
             examples = turns.into_iter().map(|(_, example)| example).collect();
         }
     }

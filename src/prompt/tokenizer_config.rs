@@ -1,7 +1,6 @@
 //! What lies beside a `tokenizer.json`: `tokenizer_config.json` and `special_tokens_map.json`.
 
-use crate::order;
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -19,7 +18,7 @@ pub(super) struct TokenizerConfig {
     /// Whether every text is to begin with `bos_token`.
     pub(super) add_bos_token: Option<bool>,
     /// `bos_token`, `eos_token` and so on, by name.
-    pub(super) tokens: LiteMap<String, String>,
+    pub(super) tokens: BTreeMap<String, String>,
     /// A chat template, or a list of named ones.
     pub(super) chat_template: Option<Value>,
 }
@@ -53,7 +52,7 @@ impl TokenizerConfig {
         let add_bos_token = add_bos_token.transpose()?;
         tokens.extend(config);
         let tokens = tokens.into_iter().filter(|(name, _)| name.ends_with("_token"));
-        let tokens = order::map(tokens.filter_map(|(name, token)| Some((name, text(&token)?))));
+        let tokens = tokens.filter_map(|(name, token)| Some((name, text(&token)?))).collect();
         Ok(Self { path, exists, add_bos_token, tokens, chat_template })
     }
 

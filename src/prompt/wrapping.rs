@@ -1,7 +1,6 @@
 //! A chat template around prompts, in tokens: special tokens of the template are tokens, the same names in the text
 //! between are text.
 
-use crate::order;
 use std::ops::Range;
 
 use crate::guard::guarded;
@@ -44,7 +43,7 @@ impl Wrapping {
             .filter(|(_, token)| token.special && [&before, &after].iter().any(|text| text.contains(&token.content)))
             .collect();
         // Where two match, the longer one counts, as in the tokenizer itself.
-        order::sort_by_key(&mut used, |(id, token)| (std::cmp::Reverse(token.content.len()), *id));
+        used.sort_by_key(|(id, token)| (std::cmp::Reverse(token.content.len()), *id));
         if used.len() > ALIASES.count() {
             bail!("{}: more than {} special tokens", template.path().display(), ALIASES.count());
         }

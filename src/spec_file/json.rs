@@ -2,7 +2,6 @@
 //! format only, which is a good part of what compiling difftool takes.
 
 use super::FIRST_KEY;
-use crate::order;
 use anyhow::{anyhow, Result};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -83,7 +82,7 @@ impl Json {
         self.text.push('{');
         // As they stand in the file: of several mistakes of one kind the first is told.
         let mut entries: Vec<_> = table.iter().collect();
-        order::sort_by_key(&mut entries, |(key, _)| (key.get_ref() != FIRST_KEY, key.span().start));
+        entries.sort_by_key(|(key, _)| (key.get_ref() != FIRST_KEY, key.span().start));
         let last = entries.last().map(|(_, value)| value.span().start);
         for (number, (key, value)) in entries.into_iter().enumerate() {
             self.text.push_str(if number > 0 { "," } else { "" });

@@ -1,6 +1,5 @@
 //! How sure a ranking is.
 
-use crate::order;
 use crate::rng::Rng;
 
 /// For each item the fraction of bootstrap resamples in which it is among the `k` with the largest means.
@@ -21,7 +20,8 @@ pub fn rank_stability(items: &[Vec<f64>], k: usize, resamples: usize, seed: u64)
             _ => f64::NEG_INFINITY,
         };
         let totals: Vec<f64> = items.iter().map(total).collect();
-        let largest_first = order::positions(items.len(), &|a, b| totals[b].total_cmp(&totals[a]));
+        let mut largest_first: Vec<usize> = (0..items.len()).collect();
+        largest_first.sort_by(|&a, &b| totals[b].total_cmp(&totals[a]));
         let counted = largest_first.into_iter().filter(|&i| totals[i] > f64::NEG_INFINITY);
         counted.take(k).for_each(|i| among[i] += 1);
     }

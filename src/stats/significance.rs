@@ -1,6 +1,5 @@
 //! Tests of significance, and what many of them at once cost.
 
-use crate::order;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 /// The exact two-sided p-value of McNemar's (1947) test for hits and misses on the same prompts, where `only_a` prompts
@@ -48,7 +47,9 @@ pub fn bh(p_values: &[f64]) -> Vec<f64> {
 /// The places of p-values from the smallest to the largest.
 fn rising(p_values: &[f64]) -> Vec<usize> {
     assert!(p_values.iter().all(|p| (0.0..=1.0).contains(p)), "p-values outside 0..=1: {p_values:?}");
-    order::positions(p_values.len(), &|i, j| p_values[i].total_cmp(&p_values[j]))
+    let mut places: Vec<usize> = (0..p_values.len()).collect();
+    places.sort_by(|&i, &j| p_values[i].total_cmp(&p_values[j]));
+    places
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Wilcoxon's signed-rank test: whether paired differences lie about zero, without assuming that they are normal.
 
-use crate::order;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 /// Up to so many differences the distribution of the statistic is counted out, beyond it is taken as normal.
@@ -33,7 +32,7 @@ pub fn wilcoxon(differences: &[f64]) -> Option<Wilcoxon> {
         return None;
     }
     let mut sorted: Vec<f64> = differences.iter().copied().filter(|&d| d != 0.0).collect();
-    order::sort_by(&mut sorted, |a, b| a.abs().total_cmp(&b.abs()));
+    sorted.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
     let (mut doubled_ranks, mut tied) = (Vec::with_capacity(sorted.len()), 0.0);
     for group in sorted.chunk_by(|a, b| a.abs() == b.abs()) {
         // Ranks first..first + size have the mean first + (size - 1) / 2, an integer when doubled.

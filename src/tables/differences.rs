@@ -7,8 +7,8 @@ use super::means::{
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use super::{Shown, Spoken};
 use crate::frame::{Case, ConditionKey, Frame, Setting};
-use crate::parallel::map_in_parallel;
 use crate::stats::Interval;
+use rayon::prelude::*;
 
 const COMPARED: [Shown<'static>; 12] = [
     ACCURACY,
@@ -50,7 +50,7 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
         }));
         Some(cells)
     };
-    let rows = map_in_parallel(&pairs(frame), row).into_iter().flatten().collect();
+    let rows = pairs(frame).par_iter().filter_map(row).collect();
     let note =
         "Paired differences on the same prompts [95 % bootstrap interval]; accuracy and shares in percentage points.";
     Sheet::new("differences", "Differences", note.to_owned(), columns, rows).trimmed()
@@ -93,7 +93,7 @@ pub(crate) fn headlines(frame: &Frame) -> Vec<Versus> {
         let headlines: Vec<Headline> = shown.filter_map(headline).collect();
         Versus { of: a.clone(), name: name(frame, b), baseline: name(frame, a), prompts, headlines }
     };
-    let all = map_in_parallel(&pairs(frame), versus);
+    let all: Vec<Versus> = pairs(frame).par_iter().map(versus).collect();
     all.into_iter().filter(|versus| !versus.headlines.is_empty()).collect()
 }
 

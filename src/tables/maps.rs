@@ -2,7 +2,6 @@
 
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use crate::frame::{ConditionKey, Frame};
-use crate::order;
 use crate::prompt::Region;
 use crate::stats::mean;
 use crate::table::short;
@@ -85,8 +84,7 @@ fn mean_over(
     metric: &str,
     region: Option<&str>,
 ) -> Option<f64> {
-    let heads = order::sorted_distinct(of.heads.iter().copied());
     let all = frame.heads_under(of.model, condition, metric, region).into_iter();
-    let own = all.filter(|((layer, head), _)| *layer == of.layer && heads.contains(head));
+    let own = all.filter(|((layer, head), _)| *layer == of.layer && of.heads.contains(head));
     mean(&own.flat_map(|(_, values)| values).collect::<Vec<f64>>())
 }

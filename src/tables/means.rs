@@ -3,7 +3,7 @@
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use super::{estimate, Names, Prompts, Shown};
 use crate::frame::{Case, ConditionKey, Frame};
-use crate::parallel::map_in_parallel;
+use rayon::prelude::*;
 
 const fn hits(heading: &'static str, metric: &'static str) -> Shown<'static> {
     Shown { heading, metric, region: None, kind: Kind::Hits }
@@ -162,7 +162,7 @@ fn table(
     let places: Vec<_> =
         frame.cases().into_iter().flat_map(|case| at.iter().map(move |&depth| (case.clone(), depth))).collect();
     // The bootstrap takes its time: rows are worked out side by side and come out in order.
-    let rows = map_in_parallel(&places, row).into_iter().flatten().collect();
+    let rows = places.par_iter().filter_map(row).collect();
     without_zeros(Sheet::new(id, title, note, columns, rows)).trimmed()
 }
 
@@ -259,7 +259,7 @@ fn attention(frame: &Frame) -> Option<Sheet> {
     };
     let rows: Vec<_> =
         frame.cases().into_iter().flat_map(|case| READINGS.map(|reading| (case.clone(), reading))).collect();
-    let rows = map_in_parallel(&rows, row).into_iter().flatten().collect();
+    let rows = rows.par_iter().filter_map(row).collect();
     let note = format!(
         "Shares of the answer and of noise (template, filler, distractors). Out: of what the heads write; it sees values \
          and what is cancelled. Signed: of the weights as they are added. |a|: of their magnitudes. Even: if attention \

@@ -3,7 +3,6 @@
 use super::sheet::{numbers, words, Cell, Column, Kind, Sheet};
 use crate::frame::{ConditionKey, Frame};
 use crate::measure::MassiveAt;
-use crate::order;
 use crate::record::Record;
 use crate::table::short;
 
@@ -45,7 +44,7 @@ const MASSIVE: usize = 10;
 
 fn massive(frame: &Frame) -> Option<Sheet> {
     let mut largest: Vec<&MassiveAt> = frame.massive.iter().collect();
-    order::sort_by(&mut largest, |a, b| b.value.abs().total_cmp(&a.value.abs()));
+    largest.sort_by(|a, b| b.value.abs().total_cmp(&a.value.abs()));
     let row = |at: &&MassiveAt| {
         vec![
             Cell::words(&at.model),

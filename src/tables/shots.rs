@@ -4,8 +4,8 @@ use super::means::{ACCURACY, LOG_PROB};
 use super::sheet::{numbers, words, Cell, Kind, Sheet};
 use super::{estimate, Names, Prompts};
 use crate::frame::{Case, Frame};
-use crate::parallel::map_in_parallel;
 use crate::stats::{Robustness, RESAMPLES};
+use rayon::prelude::*;
 
 /// A row for each model, number of examples and order.
 pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
@@ -32,7 +32,7 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
         .into_iter()
         .flat_map(|case| frame.cities().iter().map(move |order| (case.clone(), order)))
         .collect();
-    let rows = map_in_parallel(&rows, row).into_iter().flatten().collect();
+    let rows = rows.par_iter().filter_map(row).collect();
     let note = "N examples of words and labels, and a question for one of the words. Accuracy: exact matches of the label \
         [95 % Wilson interval]; best - worst: of the arrangements of the same examples, with the 95 % bootstrap interval over \
         prompts; by chance: what it would be if the arrangement did not matter."

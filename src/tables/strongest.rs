@@ -2,7 +2,6 @@
 
 use super::sheet::{Cell, Kind};
 use crate::frame::Frame;
-use crate::order;
 use crate::stats::{bootstrap_mean, mean, rank_stability, RESAMPLES};
 
 /// How many heads are listed: as many as were asked for, or `usual`.
@@ -49,6 +48,6 @@ pub(super) fn strongest(
         Some(Strong { at, score, values, in_top, seed })
     });
     let mut found: Vec<Strong> = strong.collect();
-    order::sort_by(&mut found, |a, b| b.score.total_cmp(&a.score));
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
     found.into_iter().take(top)
 }

@@ -2,16 +2,15 @@
 
 use super::spec::OptimizerSpec;
 use crate::ops::{numbers, with_values};
-use crate::order;
 use anyhow::{ensure, Context, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 /// Parameters by name with their moments.
 pub struct AdamW {
     spec: OptimizerSpec,
-    slots: LiteMap<String, Slot>,
+    slots: BTreeMap<String, Slot>,
     /// Updates done.
     pub step: u64,
 }
@@ -30,12 +29,12 @@ const EPSILON: f64 = 1e-8;
 
 impl AdamW {
     /// Zero moments for every variable.
-    pub fn new(vars: &LiteMap<String, Var>, spec: &OptimizerSpec) -> Self {
+    pub fn new(vars: &BTreeMap<String, Var>, spec: &OptimizerSpec) -> Self {
         let slot = |var: &Var| {
             let zeros = vec![0.0; var.elem_count()];
             Slot { var: var.clone(), first: zeros.clone(), second: zeros }
         };
-        let slots = order::map(vars.iter().map(|(name, var)| (name.clone(), slot(var))));
+        let slots = vars.iter().map(|(name, var)| (name.clone(), slot(var))).collect();
         Self { spec: spec.clone(), slots, step: 0 }
     }
 
@@ -129,7 +128,7 @@ mod tests {
 
     fn adamw(shape: (usize, usize)) -> AdamW {
         let var = Var::zeros(shape, DType::F32, &Device::Cpu).unwrap();
-        AdamW::new(&LiteMap::from_iter([("w".to_owned(), var)]), &OptimizerSpec::default())
+        AdamW::new(&BTreeMap::from_iter([("w".to_owned(), var)]), &OptimizerSpec::default())
     }
 
     #[test]

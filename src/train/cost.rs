@@ -4,7 +4,6 @@ use super::step::{cut, maps_bytes};
 use super::{Crew, Stage, TrainRun, TrainSpec};
 use crate::memory::{check_fits, gib, rss_bytes};
 use crate::model::{ModelConfig, Placement};
-use crate::order;
 use crate::prompt::Tokenizer;
 use anyhow::Result;
 
@@ -28,7 +27,7 @@ impl TrainSpec {
         let crew = Crew::new(runs, placement);
         let of_run = |run: &TrainRun| self.run_bytes(&configs[run.variant], placement, crew.share());
         let mut bytes: Vec<f64> = runs.iter().map(of_run).collect();
-        order::sort_by(&mut bytes, |a, b| b.total_cmp(a));
+        bytes.sort_by(|a, b| b.total_cmp(a));
         let needed = bytes[..crew.at_work().min(bytes.len())].iter().sum::<f64>() as u64;
         let takes = || format!("model: training takes about {} of memory", gib(needed));
         check_fits(needed, takes, "lower width, layers, ffn or step_tok, or train fewer variants at once")?;

@@ -7,8 +7,8 @@ use super::spec::{TrainRun, TrainSpec};
 use super::watch::LayerLine;
 use super::{EVAL_FILE, LAYER_FILE, LOG_FILE};
 use anyhow::{bail, Result};
-use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// One line of `course.csv`: a run at one time. Numbers have [`DIGITS`] digits.
@@ -61,7 +61,7 @@ impl Course {
     /// If a file cannot be read, or `course.csv` is of other variants or seeds.
     pub fn read(spec: &TrainSpec, out: &Path) -> Result<Self> {
         let path = out.join(super::COURSE_FILE);
-        let mut kept: LiteMap<(String, u64), Vec<CourseLine>> = LiteMap::new();
+        let mut kept: BTreeMap<(String, u64), Vec<CourseLine>> = BTreeMap::new();
         if path.exists() {
             for line in read::<CourseLine>(&path)? {
                 kept.entry((line.variant.clone(), line.seed)).or_default().push(line);
@@ -79,7 +79,7 @@ impl Course {
                 runs.push((run, lines));
             }
         }
-        if let Some(((variant, seed), _)) = kept.first() {
+        if let Some(((variant, seed), _)) = kept.first_key_value() {
             bail!("{}: the spec has no run of {variant} with seed {seed}", path.display());
         }
         Ok(Self(runs))
@@ -112,7 +112,7 @@ fn of_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CourseLi
     let evals: Vec<EvalLine> = read(&dir.join(EVAL_FILE))?;
     let layers = dir.join(LAYER_FILE);
     let layers: Vec<LayerLine> = if layers.exists() { read(&layers)? } else { Vec::new() };
-    let mut by_time: LiteMap<usize, Vec<&LayerLine>> = LiteMap::new();
+    let mut by_time: BTreeMap<usize, Vec<&LayerLine>> = BTreeMap::new();
     layers.iter().for_each(|line| by_time.entry(line.tokens).or_default().push(line));
     let mut lines: Vec<CourseLine> = Vec::new();
     for log in read::<LogLine>(&dir.join(LOG_FILE))? {

@@ -17,7 +17,7 @@ use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Prompt, Tokenizer};
 use crate::rng::{prompt_seed, Purpose};
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Var};
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ pub(super) struct Trainer<'a> {
 struct Session<'a> {
     run: &'a Trainer<'a>,
     _lock: Option<File>,
-    vars: LiteMap<String, Var>,
+    vars: BTreeMap<String, Var>,
     model: Transformer,
     optimizer: AdamW,
     data: DataSource<'a>,
@@ -122,7 +122,7 @@ impl Trainer<'_> {
     }
 
     /// Needle prompts nobody trained on, at the current context.
-    fn evaluate(&self, vars: &LiteMap<String, Var>, ctx_tok: usize, tokens: usize) -> Result<Vec<EvalLine>> {
+    fn evaluate(&self, vars: &BTreeMap<String, Var>, ctx_tok: usize, tokens: usize) -> Result<Vec<EvalLine>> {
         // Detached, so that no activations are kept for a backward pass.
         let model = Transformer::build(self.config, &mut detached(vars)?)?;
         let haystack = Haystack::embedded();
@@ -159,7 +159,7 @@ impl Trainer<'_> {
     }
 
     /// An ordinary Hugging Face folder, beside the checkpoint and the logs.
-    fn write_model(&self, vars: &LiteMap<String, Var>) -> Result<()> {
+    fn write_model(&self, vars: &BTreeMap<String, Var>) -> Result<()> {
         let text = |text: String| move |path: &Path| Ok(std::fs::write(path, text)?);
         replace(&self.dir.join("config.json"), text(format!("{:#}\n", self.config.to_json())))?;
         replace(&self.dir.join("tokenizer.json"), text(self.tokenizer.json().to_owned()))?;

@@ -6,7 +6,6 @@ use super::course::{Course, CourseLine};
 use super::spec::{TrainSpec, VariantSpec};
 use super::summary::{at, finished, level, one_needle, Level, TIMES};
 use crate::bail_usage;
-use crate::order;
 use crate::prompt::Tokenizer;
 use anyhow::Result;
 
@@ -127,7 +126,7 @@ pub fn at_sizes(sizes: &[Size]) -> Vec<AtSize> {
                 one_needle: over(one_needle),
             }));
         }
-        order::sort_by_key(&mut of_variant, |at| at.parameters);
+        of_variant.sort_by_key(|at| at.parameters);
         found.extend(of_variant);
     }
     found

@@ -5,28 +5,27 @@ use super::data::{Batch, Part};
 use crate::attention::{kept_bytes, Fused};
 use crate::model::{ModelConfig, Placement, Transformer, Weights};
 use crate::ops::{cross_entropy, numbers, wide_type, TokenScores};
-use crate::order;
 use anyhow::Result;
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
-use litemap::LiteMap;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 
 /// Fresh trainable parameters.
 ///
 /// # Errors
 /// If a tensor cannot be made.
-pub fn variables(config: &ModelConfig, seed: u64) -> Result<LiteMap<String, Var>> {
+pub fn variables(config: &ModelConfig, seed: u64) -> Result<BTreeMap<String, Var>> {
     trainable(&Weights::init(config, seed)?)
 }
 
 /// Parameters that start from `weights`.
-pub(super) fn trainable(weights: &Weights) -> Result<LiteMap<String, Var>> {
-    order::try_map(weights.iter().map(|(name, tensor)| Ok((name.clone(), Var::from_tensor(tensor)?))))
+pub(super) fn trainable(weights: &Weights) -> Result<BTreeMap<String, Var>> {
+    weights.iter().map(|(name, tensor)| Ok((name.clone(), Var::from_tensor(tensor)?))).collect()
 }
 
 /// The parameters as tensors that record gradients and follow updates.
-pub fn tensors(vars: &LiteMap<String, Var>) -> Weights {
+pub fn tensors(vars: &BTreeMap<String, Var>) -> Weights {
     Weights::new(vars.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())), "parameters")
 }
 
@@ -35,12 +34,12 @@ pub fn tensors(vars: &LiteMap<String, Var>) -> Weights {
 ///
 /// # Errors
 /// If the device has no room for them.
-pub fn elsewhere(config: &ModelConfig, vars: &LiteMap<String, Var>, placement: &Placement) -> Result<Transformer> {
+pub fn elsewhere(config: &ModelConfig, vars: &BTreeMap<String, Var>, placement: &Placement) -> Result<Transformer> {
     Transformer::build(config, &mut tensors(vars).placed(placement))
 }
 
 /// Copies that record nothing.
-pub(super) fn detached(vars: &LiteMap<String, Var>) -> Result<Weights> {
+pub(super) fn detached(vars: &BTreeMap<String, Var>) -> Result<Weights> {
     let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.as_detached_tensor().copy()?));
     Ok(Weights::new(vars.iter().map(copy).collect::<Result<Vec<(String, Tensor)>>>()?, "parameters"))
 }

@@ -8,8 +8,8 @@ use crate::attention::{Attend, Fused, Heads};
 use crate::model::{ModelConfig, Transformer};
 use anyhow::Result;
 use candle_core::{Tensor, Var};
-use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One line of `layers.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ const ROWS_TOK: usize = 1024;
 /// If shapes do not fit.
 pub(super) fn layer_lines(
     config: &ModelConfig,
-    vars: &LiteMap<String, Var>,
+    vars: &BTreeMap<String, Var>,
     batch: &Batch,
     gradients: &Gradients,
     tokens: usize,

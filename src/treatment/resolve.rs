@@ -3,11 +3,10 @@
 use super::{Condition, Heads, Keys, Ranking, Rows, Treatment};
 use crate::attention::{Loss, Quantise, Removed, Replaced, Selection, Treated};
 use crate::bail_usage;
-use crate::order;
 use crate::prompt::{Needle, Prompt, Region};
 use crate::rng::Rng;
 use anyhow::Result;
-use litemap::LiteMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// A head, by layer and index.
@@ -17,9 +16,9 @@ type Head = (usize, usize);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reference {
     /// What heads write on average over such rows: by layer, (H, value width), row-major.
-    pub written: LiteMap<Rows, Vec<Vec<f32>>>,
+    pub written: BTreeMap<Rows, Vec<Vec<f32>>>,
     /// Heads from best to worst, with what they are ranked by.
-    pub rankings: LiteMap<Ranking, Vec<(Head, f64)>>,
+    pub rankings: BTreeMap<Ranking, Vec<(Head, f64)>>,
 }
 
 /// Conditions of one model.
@@ -112,14 +111,14 @@ impl Resolver<'_> {
         &self,
         condition: &Condition,
         reference: &Reference,
-        sinks: &LiteMap<Head, Vec<usize>>,
+        sinks: &BTreeMap<Head, Vec<usize>>,
         (prompt, seed, generating): (&Prompt, u64, bool),
     ) -> Treated {
         let mut treated = Treated::default();
         for treatment in condition.treatments() {
             match treatment {
                 Treatment::Quantise { quantiser, exempt_sinks } => {
-                    let exempt = if *exempt_sinks { sinks.clone() } else { LiteMap::new() };
+                    let exempt = if *exempt_sinks { sinks.clone() } else { BTreeMap::new() };
                     treated.quantise = Some(Quantise { quantiser: *quantiser, exempt });
                 }
                 Treatment::Remove { how, keys, of, rows } => {
@@ -147,31 +146,31 @@ impl Resolver<'_> {
     /// The heads whose output is replaced.
     fn replaced(&self, others: bool, heads: &Heads, of: &Selection, reference: &Reference) -> Vec<Head> {
         let every = || (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
-        let named = match heads {
+        let named: BTreeSet<Head> = match heads {
             Heads::All => every().collect(),
-            Heads::Named(list) => order::sorted_distinct(list.iter().copied()),
-            Heads::Best { n, by } => order::sorted_distinct(reference.best(*n, *by)),
-            Heads::Random { n, by, draw } => self.random(&order::sorted_distinct(reference.best(*n, *by)), *draw),
+            Heads::Named(list) => list.iter().copied().collect(),
+            Heads::Best { n, by } => reference.best(*n, *by).collect(),
+            Heads::Random { n, by, draw } => self.random(&reference.best(*n, *by).collect(), *draw),
         };
         every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
     }
 
     /// As many heads as `best` has, all of them others as long as there are any: of the same layers first, so many of each,
     /// and of any layer where a layer has no more.
-    fn random(&self, best: &[Head], draw: u64) -> Vec<Head> {
+    fn random(&self, best: &BTreeSet<Head>, draw: u64) -> BTreeSet<Head> {
         let mut rng = Rng::new(draw, "random heads");
         let every = (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
         let (mut inside, mut others): (Vec<Head>, Vec<Head>) = every.partition(|head| best.contains(head));
         rng.shuffle(&mut others);
         rng.shuffle(&mut inside);
-        let mut drawn = Vec::new();
+        let mut drawn = BTreeSet::new();
         for layer in 0..self.layers {
             let wanted = best.iter().filter(|(of, _)| *of == layer).count();
             drawn.extend(others.iter().filter(|(of, _)| *of == layer).take(wanted));
         }
         for head in others.into_iter().chain(inside) {
-            if drawn.len() < best.len() && !drawn.contains(&head) {
-                drawn.push(head);
+            if drawn.len() < best.len() {
+                drawn.insert(head);
             }
         }
         drawn
@@ -236,7 +235,7 @@ fn views(prompt: &Prompt, rows: Rows, generating: bool) -> Vec<View> {
         return vec![(start..usize::MAX, of_no_question(prompt))];
     }
     let mut views: Vec<View> = targets.into_iter().map(|target| (target.rows, target.regions)).collect();
-    order::sort_by_key(&mut views, |(rows, _)| rows.start);
+    views.sort_by_key(|(rows, _)| rows.start);
     let mut next = match rows {
         Rows::Answer => return views,
         Rows::Question => question,
@@ -286,7 +285,7 @@ mod tests {
             written: [(Rows::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into_iter().collect(),
             rankings: [(Ranking::ShareAbs, ranked)].into_iter().collect(),
         };
-        RESOLVER.resolve(&name.parse().unwrap(), &reference, &LiteMap::new(), (prompt, 5, generating))
+        RESOLVER.resolve(&name.parse().unwrap(), &reference, &BTreeMap::new(), (prompt, 5, generating))
     }
 
     /// The keys that each row loses.

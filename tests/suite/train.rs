@@ -9,7 +9,7 @@ use difftool::ops::{cross_entropy, RopeStyle};
 use difftool::prompt::Tokenizer;
 use difftool::rng::Rng;
 use difftool::train::*;
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -257,7 +257,7 @@ fn a_step_moves_every_parameter_of_every_variant() {
     let optimizer = spec().optimizer;
     for config in variants() {
         let vars = variables(&config, 1).unwrap();
-        let copy = |vars: &LiteMap<String, Var>| -> Vec<Vec<f32>> { vars.values().map(|var| values(var)).collect() };
+        let copy = |vars: &BTreeMap<String, Var>| -> Vec<Vec<f32>> { vars.values().map(|var| values(var)).collect() };
         let before = copy(&vars);
         let model = Transformer::build(&config, &mut tensors(&vars)).unwrap();
         let Stepped { loss_nats: loss, scores, grad_norm: norm, .. } =

@@ -6,13 +6,12 @@ use crate::cmd::session::Session;
 use crate::experiment::{Grid, Heatmap, MapKind, SMALL_PX};
 use crate::frame::Frame;
 use crate::measure::{Maps, Place};
-use crate::order;
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
 use crate::probe::{PooledMap, Pooling, Quantity};
 use crate::stats::mean;
 use crate::table::short;
 use anyhow::Result;
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 const NOTHING: &str = "nothing to draw: no query in `queries` sees a key in `keys`";
@@ -23,7 +22,7 @@ pub(super) struct Picture<'a> {
     /// The heads of each model.
     pub(super) drawn: &'a [Selection],
     pub(super) frame: &'a Frame,
-    pub(super) maps: &'a LiteMap<Place, Maps>,
+    pub(super) maps: &'a BTreeMap<Place, Maps>,
 }
 
 impl Picture<'_> {
@@ -147,7 +146,7 @@ impl Picture<'_> {
         let scale = self.scales(session).remove(0);
         let mut drawn = 0;
         for (&at, maps) in self.maps {
-            let mut layers: LiteMap<usize, LiteMap<usize, (Bins, Vec<f32>)>> = LiteMap::new();
+            let mut layers: BTreeMap<usize, BTreeMap<usize, (Bins, Vec<f32>)>> = BTreeMap::new();
             for (_, (layer, head), grid) in &maps.grids {
                 layers.entry(*layer).or_default().insert(*head, (bins(grid), grid.sinks.clone()));
             }
@@ -156,7 +155,7 @@ impl Picture<'_> {
             let subtitle = format!("every layer and head · {} · {}", self.pooling(), session.setup.caption());
             let (heads, names) =
                 (first.keys().map(ToString::to_string).collect(), layers.keys().map(ToString::to_string).collect());
-            let (maps, sinks) = order::into_values(layers).map(|heads| order::into_values(heads).unzip()).unzip();
+            let (maps, sinks) = layers.into_values().map(|heads| heads.into_values().unzip()).unzip();
             let maps = HeadMaps {
                 scale: scale.clone(),
                 heads,
@@ -220,7 +219,7 @@ fn clipped(runs: &[(String, Range<usize>)], range: &Range<usize>) -> Vec<(String
 /// Where a profile is cut so that one sink does not flatten the rest: above four times its second largest value.
 fn profile_top(values: &[f32]) -> Option<f32> {
     let mut sorted: Vec<f32> = values.iter().map(|x| x.abs()).filter(|x| x.is_finite()).collect();
-    order::sort_by(&mut sorted, |a, b| b.total_cmp(a));
+    sorted.sort_by(|a, b| b.total_cmp(a));
     match sorted.as_slice() {
         [first, second, ..] if *first > 4.0 * second && *second > 0.0 => Some(1.25 * second),
         _ => None,

@@ -4,7 +4,6 @@ use crate::attention::{Selection, Stream};
 use crate::cli::{IndexRange, ShowPromptArgs};
 use crate::cmd::flags;
 use crate::experiment::{Cell, Experiment, Grid, Setup, Show};
-use crate::order;
 use crate::pass::pass;
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{Prompt, Region, Target};
@@ -148,7 +147,8 @@ fn print(
     (prompt, target, cell): (&Prompt, &Target, &Cell),
     shares: &[f64],
 ) -> Result<()> {
-    let keys = order::positions(shares.len(), &|a, b| shares[b].total_cmp(&shares[a]));
+    let mut keys: Vec<usize> = (0..shares.len()).collect();
+    keys.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
     let mut table = Table::new(&[right("key"), right("share %"), left("region"), left("token"), left("where")]);
     for key in keys.into_iter().filter(|&key| shares[key] > 0.0).take(TOP) {
         let piece = |from: usize, to: usize| -> String {

@@ -1,6 +1,5 @@
 //! What a spec came to, as tables on stdout.
 
-use crate::order;
 use crate::stats::{Interval, LEAST_SEEDS};
 use crate::table::{left, percent, points, right, short, Table};
 use crate::train::{
@@ -8,6 +7,7 @@ use crate::train::{
     INSIDE,
 };
 use anyhow::Result;
+use std::collections::BTreeSet;
 use std::io::Write;
 
 /// Prints a line per variant, one per contrast, and what went on inside on the way.
@@ -144,7 +144,7 @@ fn of_contrasts(spec: &TrainSpec, course: &Course) -> Option<Table> {
 
 /// What is said of each variant at each time: a row for each variant, a column for each time.
 fn on_the_way(lines: &[Inside], heading: &'static str, text: impl Fn(&Inside) -> String) -> Table {
-    let times = order::sorted_distinct(lines.iter().map(|line| line.tokens));
+    let times: BTreeSet<usize> = lines.iter().map(|line| line.tokens).collect();
     let mut headings = vec![left(heading).key()];
     headings.extend(times.iter().map(|tokens| right(tokens.to_string())));
     let mut table = Table::new(&headings);

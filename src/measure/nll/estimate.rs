@@ -1,8 +1,8 @@
 //! From scored tokens to means with intervals: over all of them, by position, and between models.
 
 use super::{ScoredToken, ScoredWindow};
-use crate::order;
 use crate::stats::{bootstrap_ratio, Interval, RESAMPLES};
+use std::collections::BTreeSet;
 
 /// Tokens of a block, where there are too few windows to draw from.
 pub const BLOCK_TOK: usize = 256;
@@ -44,7 +44,7 @@ pub fn bin_of(position: u32) -> Bin {
 
 /// The bins of these positions, in order.
 pub fn bins(positions: impl Iterator<Item = u32>) -> Vec<Bin> {
-    order::sorted_distinct(positions.map(bin_of))
+    positions.map(bin_of).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// What is drawn from for intervals: windows if there are twenty, otherwise blocks of 256 scored tokens of them.

@@ -11,8 +11,8 @@ use crate::attention::RowProbe;
 use crate::prompt::{Prompt, Tokenizer};
 use crate::record::Found;
 use anyhow::{Context, Result};
-use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Tokens at the beginning of a window that are left out, if nobody says how many, of windows that are long enough.
@@ -38,7 +38,7 @@ pub struct NllMeasure {
     /// Bigrams that make no AR hits, by model.
     frequent: Vec<Arc<Bigrams>>,
     /// The windows of each model and condition, in order.
-    pub pooled: LiteMap<Place, Vec<ScoredWindow>>,
+    pub pooled: BTreeMap<Place, Vec<ScoredWindow>>,
 }
 
 /// The tokens of one window that were scored in it.
@@ -74,7 +74,7 @@ impl NllMeasure {
     /// # Errors
     /// If a tokenizer fails.
     pub fn leave_out_frequent(&mut self, tokenizers: &[Option<&Tokenizer>], max_count: u64) -> Result<()> {
-        let mut known: LiteMap<&str, Arc<Bigrams>> = LiteMap::new();
+        let mut known: BTreeMap<&str, Arc<Bigrams>> = BTreeMap::new();
         for tokenizer in tokenizers {
             let Some(tokenizer) = tokenizer else {
                 self.frequent.push(Arc::default());

@@ -2,10 +2,9 @@
 
 use crate::attention::Selection;
 use crate::frame::{Frame, Pick, Proportion, Setting};
-use crate::order;
 use crate::stats::{Interval, Paired, RESAMPLES};
 use crate::treatment::{Condition, Heads, Ranking, Rows, Treatment};
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 /// What is compared: metrics of the records.
 const METRICS: [&str; 2] = ["exact", "answer_log_prob"];
@@ -158,7 +157,7 @@ impl Kinds {
 struct Lookup<'a>(&'a Frame);
 
 /// Means of a metric by prompt.
-type ByPrompt = LiteMap<u64, f64>;
+type ByPrompt = BTreeMap<u64, f64>;
 
 impl Lookup<'_> {
     fn pick<'p>(setting: Setting, model: &'p str, metric: &'p str, name: Option<&'p str>) -> Pick<'p> {
@@ -174,7 +173,7 @@ impl Lookup<'_> {
             let values: Option<Vec<f64>> = all.iter().map(|of| of.get(prompt).copied()).collect();
             Some((*prompt, values?.iter().sum::<f64>() / all.len() as f64))
         };
-        order::map(first.keys().filter_map(mean))
+        first.keys().filter_map(mean).collect()
     }
 
     fn untreated(&self, setting: Setting, model: &str, metric: &str) -> ByPrompt {
@@ -224,7 +223,7 @@ impl Lookup<'_> {
         let names = std::slice::from_ref(name);
         let changes = |model: &str, metric: &str| -> ByPrompt {
             let (before, after) = (self.untreated(setting, model, metric), self.mean_of(setting, model, metric, names));
-            order::map(after.into_iter().filter_map(|(prompt, after)| Some((prompt, after - before.get(&prompt)?))))
+            after.into_iter().filter_map(|(prompt, after)| Some((prompt, after - before.get(&prompt)?))).collect()
         };
         let [exact, log_prob] = METRICS.map(|metric| self.paired(&changes(first, metric), &changes(other, metric)));
         let (exact, log_prob) = (exact?, log_prob?);

@@ -4,7 +4,6 @@ use super::effects::{Contrast, Effect, Effects, Knockout};
 use super::nats;
 use crate::attention::{Removal, Selection};
 use crate::frame::Setting;
-use crate::order;
 use crate::prompt::Region;
 use crate::table::{percent, plural};
 use crate::treatment::{Condition, Keys, Treatment};
@@ -112,7 +111,7 @@ fn noise_words(effect: &Effect) -> &'static str {
 /// heads as the sentence is about, of the most where it is about any number.
 fn head_words(of_model: &[Knockout]) -> String {
     let mut by_number: Vec<&Knockout> = of_model.iter().collect();
-    order::sort_by_key(&mut by_number, |knockout| knockout.n);
+    by_number.sort_by_key(|knockout| knockout.n);
     let matters = |knockout: &&Knockout| knockout.best_less_random.is_some_and(|less| less.sign() < 0);
     let first = by_number.iter().position(matters);
     let at = first.unwrap_or(by_number.len() - 1);
