@@ -157,7 +157,7 @@ fn quantise_layer(
     layer: usize,
     t: usize,
     rule: &LogitRule,
-    masked: &dyn Fn(usize, usize) -> bool,
+    masked: impl Fn(usize, usize) -> bool,
     logits: &mut [Vec<Vec<f64>>],
 ) {
     let visible = |i: usize| (rule.first_visible(i / t)..=i / t).contains(&(i % t));

@@ -82,7 +82,7 @@ impl PromptFacts {
         let prompt = seen.prompt;
         let targets = prompt.targets();
         let regions = targets.first().map(|target| runs(&target.regions)).unwrap_or_default();
-        let texts = texts(prompt, &|id| token_text(seen.tokenizer, id))?;
+        let texts = texts(prompt, |id| token_text(seen.tokenizer, id))?;
         let question = |query: &crate::prompt::Query| QuestionFacts {
             city: query.city.clone(),
             value: query.value.clone(),
@@ -99,7 +99,7 @@ impl PromptFacts {
 
 /// What each token adds to the text: tokenizers may trim the space between tokens, and a letter may be cut into several. A
 /// token that adds nothing is shown by what it says alone.
-fn texts(prompt: &Prompt, alone: &dyn Fn(u32) -> Result<String>) -> Result<Vec<String>> {
+fn texts(prompt: &Prompt, alone: impl Fn(u32) -> Result<String>) -> Result<Vec<String>> {
     let mut end = 0;
     let text = |(&id, &(_, stop)): (&u32, &(usize, usize))| {
         let start = end;

@@ -224,17 +224,12 @@ impl Explored<'_> {
             let (layer, head) = entrant.at;
             json!({ "layer": layer, "head": head, "window": entrant.kept.window, "index": packed.index })
         });
-        // Objects, empty ones too.
-        let object = |numbers: &BTreeMap<String, f64>| -> Map<String, Value> {
-            numbers.iter().map(|(name, value)| (name.clone(), json!(value))).collect()
-        };
-        let of_head =
-            |((layer, head), numbers): (&(usize, usize), _)| (format!("{layer}.{head}"), object(numbers).into());
+        let of_head = |((layer, head), numbers): (&(usize, usize), _)| (format!("{layer}.{head}"), json!(numbers));
         let numbers: Map<String, Value> = self.numbers.iter().map(of_head).collect();
         json!({
             "name": self.name,
             "condition": self.condition,
-            "answers": object(&self.answers),
+            "answers": self.answers,
             "numbers": numbers,
             "layout": self.layout,
             "maps": self.maps,

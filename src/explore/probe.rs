@@ -340,7 +340,7 @@ mod tests {
 
     fn detail(rows: &[crate::probe::testing::OwnRow], block: usize) -> (Vec<u8>, f64, Detail) {
         let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_bins: 16 };
-        let agreements = Agreements::from_iter([((0, 0), Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
+        let agreements = Agreements::from([((0, 0), Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
         let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements));
         let mut sink = watch::<ExploreSink>(&probe, rows, block);
         sink.finish();

@@ -117,7 +117,7 @@ impl Client {
         meta: &Meta,
         file: &str,
         to: &mut File,
-        come: &mut dyn FnMut(u64),
+        mut come: impl FnMut(u64),
     ) -> Result<()> {
         let url = self.url(spec, &meta.commit, file);
         let mut start = to.seek(std::io::SeekFrom::End(0))?;

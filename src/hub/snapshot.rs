@@ -36,14 +36,14 @@ impl Hub {
     /// # Errors
     /// If nothing says where the cache is.
     pub fn from_env() -> Result<Self> {
-        Self::from_vars(&|name| std::env::var(name).ok(), std::env::home_dir())
+        Self::from_vars(|name| std::env::var(name).ok(), std::env::home_dir())
     }
 
     /// [`Self::from_env`] with other variables than those of this process.
     ///
     /// # Errors
     /// If nothing says where the cache is.
-    pub fn from_vars(var: &dyn Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Result<Self> {
+    pub fn from_vars(var: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Result<Self> {
         let var = |name: &str| var(name).filter(|value| !value.trim().is_empty());
         let is_on = |name: &str| {
             var(name).is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&&*value.trim().to_uppercase()))
@@ -251,7 +251,7 @@ impl Download<'_> {
             to.set_len(0)?;
         }
         if meta.len.is_none_or(|len| here != len) {
-            self.client.fetch(self.spec, meta, file, &mut to, &mut |n| transfer.bytes(n))?;
+            self.client.fetch(self.spec, meta, file, &mut to, |n| transfer.bytes(n))?;
         } else {
             transfer.bytes(here);
         }

@@ -95,7 +95,7 @@ fn found_of<'a>(seen: &Seen<'_>, heads: &'a [HeadSinks], index: usize) -> Result
     heads.iter().map(found).collect()
 }
 
-fn answer_measures(query: &QueryScore, push: &mut dyn FnMut(Found)) {
+fn answer_measures(query: &QueryScore, push: &mut impl FnMut(Found)) {
     push(number("exact", f64::from(u8::from(query.exact)), Some("fraction"), 1));
     push(number("answer_log_prob", query.log_prob_nats, Some("nats"), 1));
     push(number("answer_first_rank", query.first_rank as f64, None, 1));
@@ -143,13 +143,13 @@ fn of_sink(metric: &'static str, value: f64, n: usize) -> Found {
 }
 
 /// The mean of what is a number, and of how many: heads that write nothing have no share.
-fn mean(found: &[HeadFound<'_>], of: &dyn Fn(&HeadFound<'_>) -> f64) -> (f64, usize) {
+fn mean(found: &[HeadFound<'_>], of: impl Fn(&HeadFound<'_>) -> f64) -> (f64, usize) {
     let numbers: Vec<f64> = found.iter().map(of).filter(|x| x.is_finite()).collect();
     (crate::stats::mean(&numbers).unwrap_or(f64::NAN), numbers.len())
 }
 
 /// Means over heads and layers, sums where parts of one whole are told apart, and the best head.
-fn mean_measures(found: &[HeadFound<'_>], push: &mut dyn FnMut(Found)) {
+fn mean_measures(found: &[HeadFound<'_>], push: &mut impl FnMut(Found)) {
     let mean_of = |metric, region, of: &dyn Fn(&HeadFound<'_>) -> f64| {
         let (mean, n) = mean(found, of);
         fraction(metric, region, mean, n)
@@ -165,7 +165,7 @@ fn mean_measures(found: &[HeadFound<'_>], push: &mut dyn FnMut(Found)) {
     }
     push(mean_of("mass_neg", None, &|head| head.allocation.mass_neg()));
     for (i, metric) in OF_SINK.into_iter().enumerate() {
-        let (mean, n) = mean(found, &|head| head.allocation.of_sink().map_or(f64::NAN, |of_sink| of_sink[i]));
+        let (mean, n) = mean(found, |head| head.allocation.of_sink().map_or(f64::NAN, |of_sink| of_sink[i]));
         if n > 0 {
             push(of_sink(metric, mean, n));
         }
@@ -179,7 +179,7 @@ fn mean_measures(found: &[HeadFound<'_>], push: &mut dyn FnMut(Found)) {
         let left_out = found.iter().filter(|head| head.allocation.sum_is_small()).count();
         push(number("signed_left_out", left_out as f64, Some("heads"), found.len()));
     }
-    let (rms, n) = mean(found, &|head| head.written.context_rms);
+    let (rms, n) = mean(found, |head| head.written.context_rms);
     push(single("context_rms", None, rms, None, n));
     let effects: Option<Vec<_>> = found.iter().map(|head| head.written.logit_out).collect();
     for region in Region::ALL.into_iter().filter(|_| effects.is_some()) {
@@ -195,7 +195,7 @@ fn mean_measures(found: &[HeadFound<'_>], push: &mut dyn FnMut(Found)) {
 }
 
 /// The headline of every region, and what else tells heads apart.
-fn head_measures(head: &HeadFound<'_>, push: &mut dyn FnMut(Found)) {
+fn head_measures(head: &HeadFound<'_>, push: &mut impl FnMut(Found)) {
     let HeadFound { at: (layer, index), allocation, written } = head;
     let mut push = |found| push(Found { layer: Some(*layer), head: Some(*index), ..found });
     for region in Region::ALL {

@@ -87,7 +87,7 @@ impl Measure for FidelityMeasure {
                 Some(HeadDivergence { layer: *layer, head: *head, all, context })
             };
             let diverged: Vec<HeadDivergence> = places.iter().enumerate().filter_map(of_head).collect();
-            push_divergences(&diverged, &mut |found| findings.push(target.query, rows, found));
+            push_divergences(&diverged, |found| findings.push(target.query, rows, found));
         }
         Ok(())
     }
@@ -97,15 +97,15 @@ impl Measure for FidelityMeasure {
 fn means(a: &[Vec<f32>], b: &[Vec<f32>], keys: &Range<usize>) -> Option<Means> {
     let part = |row: &'_ [f32]| row[keys.start.min(row.len())..keys.end.min(row.len())].to_vec();
     let found: Vec<Divergence> = a.iter().zip(b).filter_map(|(a, b)| Divergence::of(&part(a), &part(b))).collect();
-    let mean = |f: &dyn Fn(&Divergence) -> f64| found.iter().map(f).sum::<f64>() / found.len() as f64;
+    let mean = |f: fn(&Divergence) -> f64| found.iter().map(f).sum::<f64>() / found.len() as f64;
     (!found.is_empty()).then(|| Means {
-        kl_nats: mean(&|d| d.kl_nats),
-        total_variation: mean(&|d| d.total_variation),
-        flips: mean(&|d| f64::from(u8::from(d.top_flipped))),
+        kl_nats: mean(|d| d.kl_nats),
+        total_variation: mean(|d| d.total_variation),
+        flips: mean(|d| f64::from(u8::from(d.top_flipped))),
     })
 }
 
-fn push_divergences(heads: &[HeadDivergence], push: &mut dyn FnMut(crate::record::Found)) {
+fn push_divergences(heads: &[HeadDivergence], mut push: impl FnMut(crate::record::Found)) {
     let all: Vec<Means> = heads.iter().map(|head| head.all).collect();
     let context: Vec<Means> = heads.iter().filter_map(|head| head.context).collect();
     for ([kl, total_variation, flips], means) in [
@@ -113,11 +113,11 @@ fn push_divergences(heads: &[HeadDivergence], push: &mut dyn FnMut(crate::record
         (["kl_context", "total_variation_context", "top_key_flips_context"], context),
     ] {
         let n = means.len();
-        let mean = |f: &dyn Fn(&Means) -> f64| means.iter().map(f).sum::<f64>() / n as f64;
+        let mean = |f: fn(&Means) -> f64| means.iter().map(f).sum::<f64>() / n as f64;
         if n > 0 {
-            push(number(kl, mean(&|m| m.kl_nats), Some("nats"), n));
-            push(fraction(total_variation, None, mean(&|m| m.total_variation), n));
-            push(fraction(flips, None, mean(&|m| m.flips), n));
+            push(number(kl, mean(|m| m.kl_nats), Some("nats"), n));
+            push(fraction(total_variation, None, mean(|m| m.total_variation), n));
+            push(fraction(flips, None, mean(|m| m.flips), n));
         }
     }
     for head in heads {
@@ -153,7 +153,7 @@ mod tests {
         let all = means(&before, &after, &(0..usize::MAX)).unwrap();
         let head = |context| HeadDivergence { layer: 0, head: 0, all, context };
         let mut found = Vec::new();
-        push_divergences(&[head(None), head(Some(all))], &mut |measure| found.push(measure));
+        push_divergences(&[head(None), head(Some(all))], |measure| found.push(measure));
         let n = |metric: &str| found.iter().find(|m| m.metric == metric && m.layer.is_none()).unwrap().n;
         assert_eq!((n("kl"), n("kl_context")), (Some(2), Some(1)));
     }

@@ -56,7 +56,7 @@ impl Measure for RolesMeasure {
             for sighting in repeats(&seen)?.into_iter().filter(|s| heads.contains(&(s.layer, s.head))) {
                 let at = (sighting.layer, sighting.head);
                 let sink = sighting.sink.into_sink::<RepeatSink>();
-                push_scores(at, &ON_REPEATS, &sink.found, &mut |found| findings.push(None, "repeats", found));
+                push_scores(at, &ON_REPEATS, &sink.found, |found| findings.push(None, "repeats", found));
             }
         }
         Ok(())
@@ -95,7 +95,7 @@ fn push_scores<const N: usize>(
     (layer, head): (usize, usize),
     names: &[Names; N],
     scores: &[[Score; N]; VIEWS],
-    push: &mut dyn FnMut(Found),
+    mut push: impl FnMut(Found),
 ) {
     for (i, names) in names.iter().enumerate() {
         for (name, scores) in names.iter().zip(scores) {

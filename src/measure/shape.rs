@@ -46,8 +46,8 @@ impl Measure for ShapeMeasure {
                 .collect();
             let rows = seen.prompt.rows_name();
             if !heads.is_empty() {
-                mean_measures(&heads, target, &mut |found| findings.push(target.query, rows, found));
-                head_measures(&heads, &mut |found| findings.push(target.query, rows, found));
+                mean_measures(&heads, target, |found| findings.push(target.query, rows, found));
+                head_measures(&heads, |found| findings.push(target.query, rows, found));
             }
         }
         Ok(())
@@ -103,7 +103,7 @@ impl HeadShape {
 
 /// Means over heads and layers. `boost` is a region's share over the share it had if all keys visible to the last row
 /// weighed the same, of the heads whose last row sees it.
-fn mean_measures(heads: &[HeadShape], target: &Target, push: &mut dyn FnMut(Found)) {
+fn mean_measures(heads: &[HeadShape], target: &Target, mut push: impl FnMut(Found)) {
     let n = heads.len();
     let mean = |f: &dyn Fn(&HeadShape) -> f64| heads.iter().map(f).sum::<f64>() / n as f64;
     push(number("entropy", mean(&|h| h.shape.entropy_nats), Some("nats"), n));
@@ -133,7 +133,7 @@ fn mean_measures(heads: &[HeadShape], target: &Target, push: &mut dyn FnMut(Foun
     push(fraction("noise_abs_no_sinks", None, noise, n));
 }
 
-fn head_measures(heads: &[HeadShape], push: &mut dyn FnMut(Found)) {
+fn head_measures(heads: &[HeadShape], mut push: impl FnMut(Found)) {
     for head in heads {
         let mut push = |found| push(Found { layer: Some(head.at.0), head: Some(head.at.1), ..found });
         push(number("entropy", head.shape.entropy_nats, Some("nats"), 1));

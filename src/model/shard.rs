@@ -238,12 +238,12 @@ impl Safetensors {
             other => bail!("holds {other:?}, which is not supported"),
         };
         let mut values = Vec::with_capacity(bytes.len() / size);
-        self.chunks(bytes, origin, &mut |chunk| decode(chunk, info.dtype, &mut values))?;
+        self.chunks(bytes, origin, |chunk| decode(chunk, info.dtype, &mut values))?;
         Ok(values)
     }
 
     /// Hands on these bytes of the data, in order, so many at once that no number is cut.
-    fn chunks(&self, bytes: Range<usize>, origin: &str, see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn chunks(&self, bytes: Range<usize>, origin: &str, mut see: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Range { start: from, end: to } = bytes;
         let begin = self.begin;
         let file = match &self.bytes {

@@ -19,7 +19,7 @@ pub struct Weights {
 impl Weights {
     /// Wraps tensors; `origin` is what errors call them (a path).
     pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>, origin: &str) -> Self {
-        let tensors = tensors.into_iter().collect(); // there can be tens of thousands
+        let tensors = tensors.into_iter().collect();
         Self { tensors, origin: origin.to_owned(), placement: Placement::default() }
     }
 

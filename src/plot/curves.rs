@@ -106,7 +106,7 @@ fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, (x_axis, y_ax
         let (_, look) = looks.of(&curve.name);
         look.draw(figure, &points);
         if points.len() <= MARKED_POINTS {
-            draw_marks(figure, curve, &points, look.colour, &place);
+            draw_marks(figure, curve, &points, look.colour, place);
         }
     }
 }
@@ -117,7 +117,7 @@ fn draw_marks(
     curve: &Curve,
     points: &[(f64, f64)],
     colour: RGBColor,
-    place: &dyn Fn(f64, f64) -> (f64, f64),
+    place: impl Fn(f64, f64) -> (f64, f64),
 ) {
     for &(x, lo, hi) in &curve.band {
         figure.line(&[place(x, lo), place(x, hi)], colour, LINE);

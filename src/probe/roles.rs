@@ -203,14 +203,14 @@ mod tests {
     #[test]
     fn heads_of_each_kind_have_the_score_of_their_kind_and_no_other() {
         let probe = RepeatProbe { first: 1, period: 4 };
-        let score = |look: &dyn Fn(usize) -> usize| {
+        let score = |look: fn(usize) -> usize| {
             let rows: Vec<OwnRow> = (0..9).map(|query| pointing(query + 1, look(query))).collect();
             watch::<RepeatSink>(&probe, &rows, 2).found[0].map(|score| score.mean().unwrap())
         };
-        assert_eq!(score(&|query| query.saturating_sub(1)), [1.0, 0.0, 0.0]);
+        assert_eq!(score(|query| query.saturating_sub(1)), [1.0, 0.0, 0.0]);
         // Row 1 has no other key to look at than the token before.
-        assert_eq!(score(&|query| query.saturating_sub(4)), [0.125, 1.0, 0.0], "the same token");
-        assert_eq!(score(&|query| query.saturating_sub(3)), [0.125, 0.0, 1.0], "the one after it");
+        assert_eq!(score(|query| query.saturating_sub(4)), [0.125, 1.0, 0.0], "the same token");
+        assert_eq!(score(|query| query.saturating_sub(3)), [0.125, 0.0, 1.0], "the one after it");
     }
 
     #[test]

@@ -228,16 +228,12 @@ impl Corpus {
         })
     }
 
-    fn words(&self, slot: &str) -> &[String] {
-        self.words.get(slot).expect("every slot has its list, which is tested")
-    }
-
     /// One paragraph: a topic, a person and a place, and a few different templates.
     fn paragraph(&self, rng: &mut Rng) -> Vec<String> {
         let topic = rng.pick(&self.topics);
         let (gender, pronouns) = *rng.pick(&[("she", ["She", "her", "her"]), ("he", ["He", "his", "him"])]);
-        let name = rng.pick(self.words(gender)).clone();
-        let place = rng.pick(self.words("place")).clone();
+        let name = rng.pick(&self.words[gender]).clone();
+        let place = rng.pick(&self.words["place"]).clone();
         let fixed = [("name", name.as_str()), ("He", pronouns[0]), ("his", pronouns[1]), ("him", pronouns[2])];
         let length = PARAGRAPH.0 + rng.below(PARAGRAPH.1 - PARAGRAPH.0 + 1);
         let templates = rng.sample(&(0..topic.len()).collect::<Vec<_>>(), length);
@@ -255,7 +251,7 @@ impl Corpus {
                     Some((_, word)) => word,
                     None if slot == "place" && !used.contains(&place) => place,
                     None => loop {
-                        let word = rng.pick(self.words(slot)).as_str();
+                        let word = rng.pick(&self.words[slot]).as_str();
                         if !used.contains(&word) {
                             break word;
                         }

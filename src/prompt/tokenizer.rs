@@ -313,8 +313,7 @@ impl Tokenizer {
     }
 }
 
-/// Reads a `tokenizer.json`. By `FromStr`, which is compiled with the library: `from_bytes` would be compiled once more with ours,
-/// with all that a tokenizer can be made of.
+/// Reads a `tokenizer.json`.
 fn parse(json: &str) -> Result<tokenizers::Tokenizer> {
     let mut inner = guarded("tokenizers", || json.parse::<tokenizers::Tokenizer>())?;
     if let tokenizers::ModelWrapper::BPE(BPE { dropout: Some(dropout), .. }) = inner.get_model() {

@@ -67,7 +67,7 @@ impl AdamW {
         let (b1, b2) = (self.spec.beta1 as f32, self.spec.beta2 as f32);
         let first_bias = 1.0 - self.spec.beta1.powi(self.step as i32);
         let second_bias = 1.0 - self.spec.beta2.powi(self.step as i32);
-        for ((_, slot), gradient) in self.slots.iter_mut().zip(gradients) {
+        for (slot, gradient) in self.slots.values_mut().zip(gradients) {
             let decay = if slot.var.rank() >= 2 { (rate * self.spec.weight_decay) as f32 } else { 0.0 };
             let mut values = numbers(&slot.var)?;
             let moments = slot.first.iter_mut().zip(&mut slot.second);
@@ -110,7 +110,7 @@ impl AdamW {
             Ok([take(name)?, take(&first)?, take(&second)?])
         };
         let taken = self.slots.iter().map(&mut take).collect::<Result<Vec<_>>>()?;
-        for ((_, slot), [values, first, second]) in self.slots.iter_mut().zip(taken) {
+        for (slot, [values, first, second]) in self.slots.values_mut().zip(taken) {
             slot.var.set(&values)?;
             slot.first = first.flatten_all()?.to_vec1()?;
             slot.second = second.flatten_all()?.to_vec1()?;
@@ -128,14 +128,14 @@ mod tests {
 
     fn adamw(shape: (usize, usize)) -> AdamW {
         let var = Var::zeros(shape, DType::F32, &Device::Cpu).unwrap();
-        AdamW::new(&BTreeMap::from_iter([("w".to_owned(), var)]), &OptimizerSpec::default())
+        AdamW::new(&BTreeMap::from([("w".to_owned(), var)]), &OptimizerSpec::default())
     }
 
     #[test]
     fn moments_of_another_shape_are_refused_by_name_and_change_nothing() {
         let mut ours = adamw((2, 3));
         ours.update(&vec![vec![1.0; 6]], 0.1).unwrap();
-        let before = numbers(&ours.slots.get("w").unwrap().var).unwrap();
+        let before = numbers(&ours.slots["w"].var).unwrap();
         for name in ["w", "w.first", "w.second"] {
             let of = |(other, tensor): (String, Tensor)| match other == name {
                 true => (other, tensor.reshape((3, 2)).unwrap()),
@@ -145,9 +145,9 @@ mod tests {
             let error = ours.restore(Weights::new(state, "state.safetensors"), 9).unwrap_err().to_string();
             let words = format!("state.safetensors: tensor {name} has shape [3, 2], expected [2, 3]");
             assert!(error.contains(&words), "{error}");
-            assert_eq!((ours.step, numbers(&ours.slots.get("w").unwrap().var).unwrap()), (1, before.clone()));
+            assert_eq!((ours.step, numbers(&ours.slots["w"].var).unwrap()), (1, before.clone()));
         }
         ours.restore(Weights::new(adamw((2, 3)).state().unwrap(), "state.safetensors"), 9).unwrap();
-        assert_eq!((ours.step, numbers(&ours.slots.get("w").unwrap().var).unwrap()), (9, vec![0.0; 6]));
+        assert_eq!((ours.step, numbers(&ours.slots["w"].var).unwrap()), (9, vec![0.0; 6]));
     }
 }

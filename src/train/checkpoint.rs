@@ -53,7 +53,7 @@ pub(super) fn load(dir: &Path, optimizer: &mut AdamW) -> Result<Option<Position>
     let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).with_context(|| path.display().to_string())?;
     let position = header.metadata().as_ref().and_then(|m| m.get("position"));
     let position = position.with_context(|| format!("{}: no position in the header", path.display()))?;
-    let position: Position = serde_json::from_slice(position.as_bytes()).with_context(|| path.display().to_string())?;
+    let position: Position = serde_json::from_str(position).with_context(|| path.display().to_string())?;
     optimizer.restore(Weights::from_bytes(&bytes, &path.display().to_string())?, position.step)?;
     Ok(Some(position))
 }

@@ -79,7 +79,7 @@ impl Course {
                 runs.push((run, lines));
             }
         }
-        if let Some(((variant, seed), _)) = kept.first_key_value() {
+        if let Some((variant, seed)) = kept.keys().next() {
             bail!("{}: the spec has no run of {variant} with seed {seed}", path.display());
         }
         Ok(Self(runs))

@@ -282,8 +282,8 @@ mod tests {
     fn resolved(name: &str, prompt: &Prompt, generating: bool) -> Treated {
         let ranked = [(1, 2), (0, 0), (1, 3), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)].map(|head| (head, 0.0)).to_vec();
         let reference = Reference {
-            written: [(Rows::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into_iter().collect(),
-            rankings: [(Ranking::ShareAbs, ranked)].into_iter().collect(),
+            written: [(Rows::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into(),
+            rankings: [(Ranking::ShareAbs, ranked)].into(),
         };
         RESOLVER.resolve(&name.parse().unwrap(), &reference, &BTreeMap::new(), (prompt, 5, generating))
     }

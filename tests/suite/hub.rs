@@ -491,7 +491,7 @@ fn a_server_that_is_no_hub_is_told_from_one() {
 fn the_environment_says_where_the_hub_and_the_cache_are() {
     let hub = |vars: &[(&str, &str)]| {
         let vars: BTreeMap<String, String> = vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        Hub::from_vars(&|name| vars.get(name).cloned(), Some("/home/me".into())).unwrap()
+        Hub::from_vars(|name| vars.get(name).cloned(), Some("/home/me".into())).unwrap()
     };
     let cache = |vars| hub(vars).cache;
     assert_eq!(cache(&[]), Path::new("/home/me/.cache/huggingface/hub"));
@@ -502,5 +502,5 @@ fn the_environment_says_where_the_hub_and_the_cache_are() {
     let all = hub(&[("HF_ENDPOINT", "http://mirror"), ("HF_HUB_OFFLINE", "1"), ("HF_TOKEN", " t\n")]);
     assert_eq!((all.endpoint.as_str(), all.offline, all.token.as_deref()), ("http://mirror", true, Some("t")));
     assert!(hub(&[("HF_HUB_OFFLINE", "true")]).offline && !hub(&[("HF_HUB_OFFLINE", "0")]).offline);
-    assert!(Hub::from_vars(&|_| None, None).is_err());
+    assert!(Hub::from_vars(|_| None, None).is_err());
 }

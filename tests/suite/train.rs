@@ -424,11 +424,11 @@ fn variants_start_from_the_same_values_of_the_tensors_they_share() {
             assert_eq!(values(var), values(&v2[name]), "{name}");
         }
     }
-    let q_proj = "model.layers.1.self_attn.q_proj.weight".to_owned();
-    let (narrow, wide) = (values(&standard[&q_proj]), values(&v2[&q_proj]));
+    let q_proj = "model.layers.1.self_attn.q_proj.weight";
+    let (narrow, wide) = (values(&standard[q_proj]), values(&v2[q_proj]));
     assert_eq!(narrow, wide[..narrow.len()], "the doubled query projection starts with the single one");
     let other = variables(&configs[0], 4).unwrap();
-    assert_ne!(values(&standard[&q_proj]), values(&other[&q_proj]), "another seed, other values");
+    assert_ne!(values(&standard[q_proj]), values(&other[q_proj]), "another seed, other values");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, Treated)>
     let silenced = vec![removed(Removal::Silence, t / 2..usize::MAX, vec![1..t / 3])];
     let replaced = |layer, head, output| Replaced { layer, head, rows: vec![t / 4..t / 3, t / 2..usize::MAX], output };
     let replaced = vec![replaced(0, 1, vec![0.25; width]), replaced(1, 0, Vec::new())];
-    let exempt = [((0, 0), vec![0, 2]), ((1, 1), vec![t - 6])].into_iter().collect();
+    let exempt = [((0, 0), vec![0, 2]), ((1, 1), vec![t - 6])].into();
     let quantise = Some(Quantise { quantiser: Quantiser { bits: 6, scope: Scope::Row }, exempt });
     let none = Treated::default;
     vec![

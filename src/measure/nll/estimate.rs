@@ -65,7 +65,7 @@ pub struct Estimate {
 }
 
 /// The mean NLL of the tokens that `keep` keeps, in nats; nothing of none.
-pub fn estimate(groups: &[&[ScoredToken]], keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<Estimate> {
+pub fn estimate(groups: &[&[ScoredToken]], keep: impl Fn(&ScoredToken) -> bool, seed: u64) -> Option<Estimate> {
     let sums = groups.iter().map(|group| {
         let kept = group.iter().filter(|token| keep(token));
         kept.fold((0.0, 0.0), |(sum, n), token| (sum + f64::from(token.nll_nats), n + 1.0))
@@ -77,7 +77,7 @@ pub fn estimate(groups: &[&[ScoredToken]], keep: &dyn Fn(&ScoredToken) -> bool, 
 pub fn difference(
     a: &[&[ScoredToken]],
     b: &[&[ScoredToken]],
-    keep: &dyn Fn(&ScoredToken) -> bool,
+    keep: impl Fn(&ScoredToken) -> bool,
     seed: u64,
 ) -> Option<Estimate> {
     let sums = a.iter().zip(b).map(|(a, b)| {
@@ -149,18 +149,18 @@ mod tests {
     #[test]
     fn every_token_counts_alike_however_windows_are_cut() {
         let windows = [window(0, &[1.0, 2.0, 3.0]), window(1, &[6.0])];
-        let all = estimate(&groups(&windows), &|_| true, 0).unwrap();
+        let all = estimate(&groups(&windows), |_| true, 0).unwrap();
         assert_eq!((all.mean, all.n, all.interval), (3.0, 4, None), "two windows are too few");
-        let hits = estimate(&groups(&windows), &|token| token.ar_hit, 0).unwrap();
+        let hits = estimate(&groups(&windows), |token| token.ar_hit, 0).unwrap();
         assert_eq!((hits.mean, hits.n), (2.0, 1));
-        assert_eq!(estimate(&groups(&windows), &|token| token.position > 7, 0), None);
+        assert_eq!(estimate(&groups(&windows), |token| token.position > 7, 0), None);
     }
 
     #[test]
     fn one_window_is_drawn_from_in_blocks() {
         let one = [window(0, &vec![1.5; 6 * BLOCK_TOK])];
         assert_eq!(groups(&one).len(), 6);
-        let interval = estimate(&groups(&one), &|_| true, 0).unwrap().interval.unwrap();
+        let interval = estimate(&groups(&one), |_| true, 0).unwrap().interval.unwrap();
         assert_eq!((interval.lo, interval.hi), (1.5, 1.5));
         let many: Vec<ScoredWindow> =
             (0..ENOUGH_WINDOWS as u64).map(|i| window(i, &vec![1.0; 2 * BLOCK_TOK])).collect();
@@ -171,7 +171,7 @@ mod tests {
     fn differences_are_those_of_the_same_tokens() {
         let (a, b) = ([window(0, &[1.0, 2.0, 3.0])], [window(0, &[2.0, 2.0, 5.0])]);
         assert!(comparable(&a, &b));
-        let found = difference(&groups(&a), &groups(&b), &|_| true, 0).unwrap();
+        let found = difference(&groups(&a), &groups(&b), |_| true, 0).unwrap();
         assert_eq!((found.mean, found.n), (1.0, 3));
         let mut other = b.clone();
         other[0].tokens[1].id = 77;

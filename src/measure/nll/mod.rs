@@ -83,7 +83,7 @@ impl NllMeasure {
             if !known.contains_key(tokenizer.sha256()) {
                 known.insert(tokenizer.sha256(), Arc::new(frequent(tokenizer, max_count)?));
             }
-            self.frequent.push(known[&tokenizer.sha256()].clone());
+            self.frequent.push(known[tokenizer.sha256()].clone());
         }
         Ok(())
     }
