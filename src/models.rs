@@ -1,4 +1,4 @@
-//! Models by name: those that are built in, or any folder in the Hugging Face format.
+//! Models by name: built-in, a folder in the Hugging Face format, a GGUF file, or a model of the Hugging Face Hub.
 
 use crate::bail_usage;
 use crate::device::{self, DeviceName, Precision};
@@ -39,11 +39,11 @@ macro_rules! built_in {
     };
 }
 
-/// Of each variant of `difftool train experiments/study-b-models.toml` one seed: see `assets/models/README.md`.
+/// One seed of each variant of `difftool train experiments/study-b-models.toml`; see `assets/models/README.md`.
 const BUILT_IN: [BuiltIn; 4] =
     [built_in!("transformer"), built_in!("diff"), built_in!("diff-no-norm"), built_in!("diff-v2")];
 
-/// What is measured where no model is named: the standard one, DIFF V1 as published, and what its norm does to it.
+/// Models measured by default: the standard transformer, DIFF V1 as published, and DIFF V1 without its norm.
 pub const BY_DEFAULT: [&str; 3] = ["transformer", "diff", "diff-no-norm"];
 
 /// Names of the built-in models.
@@ -54,55 +54,55 @@ pub fn built_in_names() -> Vec<&'static str> {
 /// A model ready to measure. Cheap to clone.
 #[derive(Clone)]
 pub struct Model {
-    /// Name in the results: built-in, or the folder or GGUF file as given.
+    /// Name in the results: that of a built-in model, or the folder or GGUF file as given.
     pub name: String,
     /// The network.
     pub transformer: Transformer,
     vocabulary: Vocabulary,
     eos_ids: Vec<u32>,
-    /// For the manifest.
+    /// Entry of the manifest.
     pub info: ModelInfo,
 }
 
-/// Where a model's tokenizer is.
+/// Source of a model's tokenizer.
 #[derive(Clone)]
 enum Vocabulary {
     BuiltIn,
     Own(Arc<Tokenizer>),
-    /// Why there is none: the file that cannot be read, or what it has instead.
+    /// No tokenizer, with the reason.
     Missing(String),
 }
 
 impl Vocabulary {
-    /// The tokenizer; an error that says of this model why there is none.
+    /// Returns the tokenizer, or an error that says why the model has none.
     fn tokenizer(&self, model: &str) -> Result<&Tokenizer> {
         match self {
             Self::BuiltIn => Ok(Tokenizer::embedded()),
             Self::Own(tokenizer) => Ok(tokenizer),
-            Self::Missing(why) => bail!(
-                "model {model}: {why}, and without it only token ids can be measured (the measure nll with `ids`)"
-            ),
+            Self::Missing(why) => {
+                bail!("model {model}: {why}, without it only token ids can be measured (the measure nll with `ids`)")
+            }
         }
     }
 }
 
 impl Model {
-    /// The tokenizer the model was trained with.
+    /// The tokenizer that the model was trained with.
     ///
     /// # Errors
-    /// If its folder or GGUF file has none that can be read: token ids are all it can be given.
+    /// If its folder or GGUF file has none that can be read. Such a model can only measure token ids.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.vocabulary.tokenizer(&self.name)
     }
 
-    /// The tokens that end a text: `eos_token_id` of `generation_config.json`, or of `config.json` where that file says
-    /// nothing about it; of a GGUF file that of its metadata.
+    /// Tokens that end a text: `eos_token_id` of `generation_config.json`, or else of `config.json`, or of the metadata
+    /// of a GGUF file.
     pub fn eos_ids(&self) -> &[u32] {
         &self.eos_ids
     }
 }
 
-/// What a file of a model's folder is called in messages; a GGUF file is all of them.
+/// Name of a model's file in messages. A GGUF file stands for all of them.
 fn file_name(name: &str, path: Option<&Path>, file: &str) -> String {
     match path {
         None => format!("built-in {name}/{file}"),
@@ -111,7 +111,8 @@ fn file_name(name: &str, path: Option<&Path>, file: &str) -> String {
     }
 }
 
-/// See [`Model::eos_ids`]; `config` is the configuration in the file `config_file`, and every id is one of `vocab`.
+/// Reads [`Model::eos_ids`] from the files of a model. `config` was read from `config_file`; every id must be below
+/// `vocab`.
 fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Vec<u32>> {
     let path = path.map(|path| path.join("generation_config.json")).filter(|path| path.exists());
     let generation: Value = match &path {
@@ -123,21 +124,21 @@ fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: us
     };
     let generation_file = path.map(|path| path.display().to_string()).unwrap_or_default();
     let files = [generation_file, config_file.to_owned(), format!("{config_file}, text_config")];
-    let said = [&generation, config, &config["text_config"]].map(|file| &file["eos_token_id"]);
-    let mut said = files.into_iter().zip(said);
+    let candidates = [&generation, config, &config["text_config"]].map(|file| &file["eos_token_id"]);
+    let mut candidates = files.into_iter().zip(candidates);
     let Some((file, eos)) = said.find(|(_, eos)| !eos.is_null()) else { return Ok(Vec::new()) };
     let ids = eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice);
     let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
     let ids: Option<Vec<u32>> = ids.iter().map(id).collect();
-    let ids = ids.with_context(|| format!("{file}: eos_token_id is {eos}, which names no tokens"))?;
+    let ids = ids.with_context(|| format!("{file}: eos_token_id is {eos}, expected a token id or a list of them"))?;
     if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab) {
         bail!("{file}: eos_token_id {id} is outside the vocabulary, which has ids 0 to {}", vocab - 1);
     }
     Ok(ids)
 }
 
-/// The names that are meant: `all` stands for the built-in ones, nothing for the first three of them, and a folder that
-/// `difftool train` made of several seeds for the model of each seed.
+/// Expands model names: `all` to the built-in models, no name to [`BY_DEFAULT`], and a folder with several seeds from
+/// `difftool train` to the model of each seed.
 ///
 /// # Errors
 /// A usage error if a model is named twice.
@@ -158,7 +159,7 @@ pub fn resolve(names: &[String]) -> Result<Vec<String>> {
     Ok(wanted)
 }
 
-/// The models `FOLDER/seed-N`, in the order of their numbers; nothing where the name is that of a model itself.
+/// The models `FOLDER/seed-N` in the order of seeds, or `None` if the name is that of a model.
 fn seeds_of(name: &str) -> Option<Vec<String>> {
     if BUILT_IN.iter().any(|model| model.name == name) || Path::new(name).join("config.json").exists() {
         return None;
@@ -174,53 +175,53 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
     (!seeds.is_empty()).then(|| seeds.into_iter().map(|(_, name)| name).collect())
 }
 
-/// Where the weights of a model are while it runs. Results do not depend on it.
+/// Location of a model's weights while it runs. Results do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Residence {
-    /// In memory, unless they would fill more than half of what is free.
+    /// In memory, unless they would fill more than half of the free memory.
     #[default]
     Auto,
     /// In memory, as `f32`.
     Memory,
-    /// On disk, from which every layer is read when it is its turn.
+    /// On disk: each layer is read when it is needed.
     Disk,
 }
 
-/// How folders are read, where their own files do not decide.
+/// Options for loading models, for choices that their files leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Reading {
-    /// Overrides which heads make a map.
+    /// Overrides the arrangement of heads into maps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
     /// Puts needle prompts into the model's chat template.
     pub chat_template: bool,
-    /// What to do about the begin-of-sequence token.
+    /// Handling of the begin-of-sequence token.
     pub bos: BosChoice,
     /// Allows prompts that begin with two of them.
     pub allow_double_bos: bool,
-    /// Where the weights are.
+    /// Location of the weights.
     #[serde(skip_serializing_if = "is_default")]
     pub weights: Residence,
-    /// What computes.
+    /// Device that computes.
     #[serde(skip_serializing_if = "is_default")]
     pub device: DeviceName,
     /// Number type of weights and activations.
     #[serde(skip_serializing_if = "is_default")]
     pub dtype: Precision,
-    /// What the kernels multiply.
+    /// Operands of the kernels' products.
     #[serde(skip_serializing_if = "is_default")]
     pub precision: Products,
 }
 
 impl Reading {
-    /// Whether the kernels compute, rather than candle's own ops.
+    /// Returns whether the kernels compute rather than candle's own ops.
     pub fn has_kernels(self) -> bool {
         self.device == DeviceName::Cpu && self.dtype == Precision::F32
     }
 
-    /// Whether the weights of this model are left on disk.
+    /// Returns whether the weights of this model stay on disk.
     fn is_on_disk(self, config: &ModelConfig) -> bool {
         let half = || available_bytes().map_or(u64::MAX, |available| available / 2);
         match self.weights {
@@ -230,7 +231,7 @@ impl Reading {
         }
     }
 
-    /// Memory of the host for all weights, in bytes. Those of another device pass through it a layer at a time.
+    /// Host memory for all weights, in bytes. Weights of another device pass through the host one layer at a time.
     fn held_bytes(self, config: &ModelConfig) -> u64 {
         match self.device {
             DeviceName::Cpu => config.parameters() as u64 * self.dtype.bytes(),
@@ -238,7 +239,7 @@ impl Reading {
         }
     }
 
-    /// Memory of the host for the weights of this model while it runs, in bytes.
+    /// Host memory for the weights of this model while it runs, in bytes.
     pub fn weights_bytes(self, config: &ModelConfig) -> u64 {
         match self.is_on_disk(config) {
             true => config.streamed_bytes() / 4 * self.dtype.bytes().max(4),
@@ -246,7 +247,7 @@ impl Reading {
         }
     }
 
-    /// Memory of the host for one pass over `ctx_tok` tokens beside the weights, in bytes.
+    /// Host memory for one pass over `ctx_tok` tokens, without the weights, in bytes.
     pub fn pass_bytes(self, config: &ModelConfig, ctx_tok: usize) -> u64 {
         match self.device {
             DeviceName::Cpu if self.has_kernels() => config.forward_bytes(ctx_tok),
@@ -260,13 +261,13 @@ impl Reading {
     }
 }
 
-/// A model whose files are open, but whose weights have not been read.
+/// A model with open files whose weights have not been read.
 pub struct Opened {
-    /// Built-in, or the folder or GGUF file as given.
+    /// Name: that of a built-in model, or the folder or GGUF file as given.
     pub name: String,
-    /// Its folder or GGUF file; nothing for a built-in model.
+    /// Its folder or GGUF file; `None` for a built-in model.
     pub path: Option<PathBuf>,
-    /// What `config.json`, or the metadata of the GGUF file, describes.
+    /// Description from `config.json` or the metadata of the GGUF file.
     pub config: ModelConfig,
     /// The weights on disk.
     pub checkpoint: Checkpoint,
@@ -280,22 +281,22 @@ pub struct Opened {
 /// are measured, `tokenizer.json`.
 ///
 /// # Errors
-/// If the name is neither, or a file is missing, incomplete or not supported.
+/// If there is no such model, or a file is missing, incomplete or not supported.
 pub fn open(name: &str, reading: Reading) -> Result<Opened> {
     device::check(reading.device, reading.dtype)?;
     device::check_products(reading.device, reading.dtype, reading.precision)?;
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
         if reading.chat_template {
-            bail_usage!("`chat_template`: the built-in {name} is no instruct model");
+            bail_usage!("`chat_template`: the built-in {name} has no chat template");
         }
         if reading.bos != BosChoice::Auto {
-            bail_usage!("`bos`: the built-in {name} takes prompts as it was trained on them, and no other");
+            bail_usage!("`bos`: the built-in {name} was trained with one form of prompts and supports no other");
         }
         let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
         return Opened::new(name, None, built_in.config.as_bytes(), checkpoint, Vocabulary::BuiltIn, reading);
     }
     if is_formula(name) {
-        bail_usage!("model {name}: a name that begins like this is a formula to spreadsheets; write ./{name}");
+        bail_usage!("model {name}: spreadsheets would read this name as a formula; write ./{name}");
     }
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "gguf") && path.is_file() {
@@ -304,9 +305,7 @@ pub fn open(name: &str, reading: Reading) -> Result<Opened> {
     let dir = if hub::is_spec(name) { hub::resolve(name)? } else { PathBuf::from(name) };
     if !dir.is_dir() {
         let built_in = built_in_names().join(", ");
-        bail_usage!(
-            "model {name}: neither a built-in model ({built_in}) nor a folder, nor a file.gguf, nor hf:org/name"
-        );
+        bail_usage!("model {name}: not a built-in model ({built_in}), a folder, a file.gguf or hf:org/name");
     }
     let path = dir.join("config.json");
     let config = files::bytes(&path, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
@@ -319,7 +318,7 @@ pub fn open(name: &str, reading: Reading) -> Result<Opened> {
     Opened::new(name, Some(dir), &config, checkpoint, vocabulary, reading)
 }
 
-/// A GGUF file, which has configuration, tokenizer and weights in one.
+/// Opens a GGUF file, which holds configuration, tokenizer and weights.
 fn open_gguf(name: &str, path: &Path, reading: Reading) -> Result<Opened> {
     let file = Gguf::open(path)?;
     let config = file.config_json()?.to_string();
@@ -335,10 +334,7 @@ fn open_gguf(name: &str, path: &Path, reading: Reading) -> Result<Opened> {
     Opened::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file), vocabulary, reading)
 }
 
-/// [`open`], then [`Opened::load`].
-///
-/// # Errors
-/// As these.
+/// Opens a model and reads its weights: [`open`], then [`OpenedModel::load`].
 pub fn load(name: &str, reading: Reading) -> Result<Model> {
     open(name, reading)?.load()
 }
@@ -357,7 +353,7 @@ impl Opened {
         let parsed = serde_json::from_slice(config).with_context(|| format!("{config_file}: not JSON"))?;
         let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| config_file.clone());
         let mut resolved = checkpoint.conventions(resolve(reading.layout)?)?;
-        // Its configuration does not say which of two variants it is.
+        // The configuration does not state which of two variants it is.
         if resolved.family == Family::DiffMlx && reading.layout.is_none() && checkpoint.lacks_extras(&resolved)? {
             resolved = resolve(Some(Layout::Standard))?;
         }
@@ -371,50 +367,48 @@ impl Opened {
         let vocab = opened.config.vocab;
         let tokenizer = opened.tokenizer().ok();
         if let Some(size) = tokenizer.map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
-            bail!("{tokenizer_file}: the tokenizer has {size} tokens, the model {vocab}");
+            bail!("{tokenizer_file}: the tokenizer has {size} tokens, but the model only {vocab}");
         }
         if let Some(id) = tokenizer.and_then(Tokenizer::largest_id).filter(|&id| id as usize >= vocab) {
-            bail!("{tokenizer_file}: the tokenizer has a token {id}, the model {vocab} tokens");
+            bail!("{tokenizer_file}: the tokenizer has a token {id}, but the model only {vocab} tokens");
         }
         Ok(opened)
     }
 
-    /// The tokenizer the model was trained with.
-    ///
-    /// # Errors
-    /// As [`Model::tokenizer`].
+    /// The tokenizer that the model was trained with; see [`Model::tokenizer`].
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.vocabulary.tokenizer(&self.name)
     }
 
-    /// Whether the weights are left on disk while the model runs.
+    /// Returns whether the weights stay on disk while the model runs.
     pub fn is_on_disk(&self) -> bool {
         self.reading.is_on_disk(&self.config)
     }
 
-    /// Memory of the host for the weights while the model runs, in bytes.
+    /// Host memory for the weights while the model runs, in bytes.
     pub fn weights_bytes(&self) -> u64 {
         self.reading.weights_bytes(&self.config)
     }
 
-    /// Memory of the host for one pass over `ctx_tok` tokens beside the weights, in bytes.
+    /// Host memory for one pass over `ctx_tok` tokens, without the weights, in bytes.
     pub fn pass_bytes(&self, ctx_tok: usize) -> u64 {
         self.reading.pass_bytes(&self.config, ctx_tok)
     }
 
-    /// Reads the weights, or gets ready to read them layer by layer.
+    /// Reads the weights, or prepares to read them layer by layer.
     ///
     /// # Errors
-    /// If a tensor is missing, misshapen, not a number, or not part of the model, or the device is not there.
+    /// If a tensor is missing, has the wrong shape, holds NaN or infinities, or is not part of the model, or the device
+    /// is not available.
     pub fn load(self) -> Result<Model> {
         let (on_disk, needed) = (self.is_on_disk(), self.weights_bytes());
         let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, reading } = self;
         let (what, change) = match on_disk {
             true => (
                 "two layers of its weights",
-                "they are read from disk already: free some memory, or take a smaller model",
+                "the weights are already read from disk: free some memory, or use a smaller model",
             ),
-            false => ("its weights", "`weights` = \"disk\" leaves them there"),
+            false => ("its weights", "`weights` = \"disk\" leaves them on disk"),
         };
         let takes = || format!("model {name}: {what} take {} as {}", gib(needed), reading.dtype.name());
         check_fits(needed, takes, change)?;

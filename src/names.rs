@@ -1,11 +1,11 @@
-//! Names of models as people read them: the folder that several share, recipe and training seed.
+//! Names of models for display: shared folders, recipes and training seeds.
 
 mod replicates;
 
 pub(crate) use replicates::is_short_for;
 pub use replicates::{Replicates, SEED_FOLDERS};
 
-/// What the names of several models have in common: the folders that all of them lie in, up to the last `/`.
+/// The folders that all of several names share, up to the last `/`. Empty for a single name.
 pub(crate) fn shared_folder(names: &[String]) -> &str {
     let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else { return "" };
     let shared = |&end: &usize| others.iter().all(|name| name.get(..end) == first.get(..end));

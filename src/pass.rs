@@ -1,6 +1,6 @@
-//! One forward pass over a prompt: how its questions were answered, how every token was predicted, what probes saw.
+//! One forward pass over a prompt: scores of its queries, predictions of every token, and results of probes.
 //!
-//! Greedy decoding gives the value exactly if and only if every token of the value has the largest logit given the
+//! Greedy decoding produces the value exactly if and only if every token of the value has the largest logit given the
 //! tokens before it, so one pass over the prompt with its answers in place is enough.
 
 use crate::attention::{RowProbe, Sighting, Stream, Trace};
@@ -13,7 +13,7 @@ use candle_core::Tensor;
 /// Positions whose logits are held at once when all tokens are scored.
 pub(crate) const POSITIONS: usize = 128;
 
-/// How one asked number was answered.
+/// Score of the answer to one query.
 #[derive(Clone, Debug)]
 pub struct QueryScore {
     /// Whether every token of the value has the largest logit.
@@ -24,38 +24,38 @@ pub struct QueryScore {
     pub first_rank: usize,
 }
 
-/// How every token of a prompt but the first was predicted.
+/// Predictions of every token of a prompt but the first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Predictions {
     /// Negative log-likelihood of token i + 1 given those before it, in nats.
     pub nll_nats: Vec<f32>,
-    /// The token that was most likely instead, or the same.
+    /// The most likely token at that position.
     pub top: Vec<u32>,
 }
 
 impl Predictions {
-    /// Memory of those of `tokens` tokens, in bytes.
+    /// Memory of the predictions of `tokens` tokens, in bytes.
     pub fn bytes(tokens: usize) -> u64 {
         (tokens * (size_of::<f32>() + size_of::<u32>())) as u64
     }
 }
 
-/// What one pass found out.
+/// Results of one pass.
 pub struct Passed {
-    /// One per query of the prompt.
+    /// One score per query of the prompt.
     pub queries: Vec<QueryScore>,
-    /// Every token, if asked for.
+    /// Predictions of every token, if requested.
     pub predictions: Option<Predictions>,
-    /// In (layer, head, probe) order.
+    /// Results of the probes, in the order (layer, head, probe).
     pub sightings: Vec<Sighting>,
-    /// What passed at the rows that the stream was asked to trace.
+    /// Intermediate values of the rows that the stream traced.
     pub trace: Option<Trace>,
 }
 
-/// Runs the prompt through the model and `stream`; scores its questions, and with `all_tokens` every token.
+/// Runs the prompt through the model and `stream`, and scores its queries, with `all_tokens` also every token.
 ///
 /// # Errors
-/// If the prompt does not fit the model, or what the model predicts is not finite.
+/// If the prompt does not fit the model, or a prediction is not finite.
 pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_tokens: bool) -> Result<Passed> {
     if !all_tokens && !stream.watches_residual() {
         let mut needed = vec![false; prompt.ids.len()];
@@ -65,7 +65,7 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
     }
     let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
     if prompt.queries.is_empty() && !all_tokens {
-        // Nothing is predicted that would tell.
+        // Without predictions, NaN would go unnoticed.
         anyhow::ensure!(numbers(&hidden.sum_all()?)?[0].is_finite(), "the model's hidden states are not finite");
     }
     let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;
@@ -73,10 +73,7 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
     Ok(Passed { queries, predictions, sightings: stream.sightings, trace: stream.trace })
 }
 
-/// How the questions of a prompt are answered, watched by `probes`.
-///
-/// # Errors
-/// As [`pass`].
+/// Scores the queries of a prompt, observed by `probes`. See [`pass`].
 pub fn score(model: &Transformer, prompt: &Prompt, probes: &[&dyn RowProbe]) -> Result<Passed> {
     pass(model, prompt, Stream::new(probes), false)
 }
@@ -106,7 +103,7 @@ fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt) -> Result<Vec<
     Ok(queries)
 }
 
-/// Scores all tokens, a few positions at a time: logits of a whole text would be T x W numbers.
+/// Scores all tokens, [`POSITIONS`] at a time: logits of a whole text would be T x W numbers.
 fn predictions(model: &Transformer, hidden: &Tensor, ids: &[u32]) -> Result<Predictions> {
     let targets = &ids[1..];
     let mut found = Predictions::default();

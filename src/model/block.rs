@@ -1,4 +1,4 @@
-//! A layer of the decoder: attention and an MLP, each between its norms, on a residual stream.
+//! One layer of the decoder: attention and an MLP, each with its norms, on a residual stream.
 
 use super::config::Layer;
 use super::linear::Linear;
@@ -11,7 +11,7 @@ use anyhow::Result;
 use candle_core::Tensor;
 use std::sync::Arc;
 
-/// Rows that an MLP works on at once.
+/// Rows that an MLP processes at once.
 pub(super) const MLP_ROWS: usize = 4096;
 
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub(super) struct Block {
     residual: Residual,
 }
 
-/// Where tokens stand, and how far the rotary embeddings turn there.
+/// Positions of the tokens of a pass, with their rotary tables.
 pub struct At<'a> {
     /// One table per rotary embedding of the model.
     pub tables: &'a [Arc<RopeTable>],
@@ -32,12 +32,12 @@ pub struct At<'a> {
 }
 
 impl Block {
-    /// What the names of its tensors begin with.
+    /// Prefix of the names of this layer's tensors.
     pub(super) fn prefix(layer: usize) -> String {
         format!("{LAYERS}{layer}.")
     }
 
-    /// What of it is [`Written`].
+    /// The part of the layer between the attention mixture and the residual stream.
     pub(super) fn written(&self) -> Written {
         let Attention { o, extras, .. } = &self.attention;
         Written { o: o.clone(), extras: extras.clone(), after: self.attention_norms.after.clone() }
@@ -83,7 +83,7 @@ impl Block {
         Ok((x + mlp)?)
     }
 
-    /// What the MLP adds to the rows that are needed, zeros to the others: (B, T, E) -> (B, T, E).
+    /// Output of the MLP for the rows that are needed, zeros in the others: (B, T, E) -> (B, T, E).
     fn mlp_where(&self, needed: Option<&[bool]>, x: &Tensor) -> Result<Tensor> {
         let Some(needed) = needed else { return self.mlp(x) };
         let rows: Vec<u32> = (0..).zip(needed).filter(|(_, &needed)| needed).map(|(row, _)| row).collect();
@@ -96,8 +96,8 @@ impl Block {
         Ok(none.index_add(&rows, &mlp, 1)?) // B,T,E
     }
 
-    /// What the MLP adds, a few rows at a time: no row needs another, and the hidden layer of a long text would be the
-    /// largest tensor of the pass.
+    /// Output of the MLP, computed for [`MLP_ROWS`] rows at a time: rows are independent, and the hidden layer of a
+    /// long text would be the largest tensor of the pass.
     fn mlp(&self, x: &Tensor) -> Result<Tensor> {
         let t = x.dim(1)?;
         let rows = |start: usize| -> Result<Tensor> {
@@ -112,21 +112,18 @@ impl Block {
     }
 }
 
-/// What the mixture of one layer passes on its way to the residual stream.
+/// The part of a layer between the attention mixture and the residual stream.
 pub(super) struct Written {
     /// The output projection.
     pub(super) o: Linear,
-    /// What the variant adds before it.
+    /// Tensors that the attention variant applies before it.
     pub(super) extras: Extras,
-    /// The norm after attention, if there is one.
+    /// The norm after attention, in architectures that have one.
     pub(super) after: Option<Norm>,
 }
 
 impl Written {
-    /// Takes the tensors of a layer that this is made of.
-    ///
-    /// # Errors
-    /// If one is missing.
+    /// Takes the tensors of this part from `weights`.
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
         let (o, extras) = output(config, layer, &format!("{prefix}.self_attn"), weights)?;
@@ -135,13 +132,13 @@ impl Written {
         Ok(Self { o, extras, after: after.transpose()? })
     }
 
-    /// The same with its matrix on the host, where parts of rows are followed.
+    /// Moves the matrix to the host, where single rows are decomposed.
     pub(super) fn on_host(self) -> Result<Self> {
         Ok(Self { o: Linear { weight: on_host(&self.o.weight)?, ..self.o }, ..self })
     }
 }
 
-/// Takes the output projection of an attention layer, and what its variant adds before it.
+/// Takes the output projection of an attention layer and the tensors that its variant applies before it.
 fn output(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<(Linear, Extras)> {
     let o = Linear::load(&format!("{prefix}.o_proj"), config.bias.out, weights)?.scaled(config.residual_scale)?;
     let device = weights.placement().device.clone();
@@ -158,7 +155,7 @@ pub(super) struct Norms {
 }
 
 impl Norms {
-    /// What a sublayer adds to the residual stream.
+    /// Output of a sublayer with its norms: the term added to the residual stream.
     fn around(&self, x: &Tensor, sublayer: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let y = match &self.before {
             Some(norm) => sublayer(norm.forward(x)?)?,
@@ -190,14 +187,14 @@ impl Norm {
         Ok(Self { gain, bias, eps: config.norm_eps })
     }
 
-    /// LayerNorms of so many heads: gains (heads, d), no bias.
+    /// One LayerNorm per head, without bias: gains (heads, d).
     fn of_each_head(config: &ModelConfig, name: &str, heads: usize, weights: &mut Weights) -> Result<Self> {
         let gains =
             (0..heads).map(|head| weights.take(&format!("{name}.{head}.weight"))).collect::<Result<Vec<_>>>()?;
         Ok(Self { gain: Tensor::stack(&gains, 0)?, bias: None, eps: config.norm_eps })
     }
 
-    /// [`Norm::of_each_head`]: (.., heads, d) -> same shape.
+    /// Applies the norms of [`Norm::of_each_head`]: (.., heads, d) -> same shape.
     fn forward_each_head(&self, x: &Tensor) -> Result<Tensor> {
         let first = self.gain.get(0)?;
         let normed = layer_norm(x, &first.ones_like()?, &first.zeros_like()?, self.eps)?;
@@ -212,7 +209,7 @@ impl Norm {
     }
 }
 
-/// One attention layer: projections, wiring and what its variant adds.
+/// One attention layer: projections, wiring and the tensors of its variant.
 #[derive(Clone)]
 pub struct Attention {
     q: Linear,
@@ -229,9 +226,6 @@ pub struct Attention {
 
 impl Attention {
     /// Takes the layer's tensors under `prefix`.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn load(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<Self> {
         let mut linear = |name: &str, bias| Linear::load(&format!("{prefix}.{name}"), bias, weights);
         let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(name, config.bias.qkv));
@@ -256,10 +250,7 @@ impl Attention {
         Ok(Self { q, k, v, o, qk_norm, extras, wiring, layer: config.layers[layer], style, head_dim: config.head_dim })
     }
 
-    /// The layer's output for its (normed) input: (B, T, E) -> (B, T, E).
-    ///
-    /// # Errors
-    /// If shapes do not fit.
+    /// Output of the layer for its normed input: (B, T, E) -> (B, T, E).
     pub fn forward(&self, x: Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
         let [q_norm, k_norm] = match &self.qk_norm {
             None => [None, None],
@@ -276,7 +267,7 @@ impl Attention {
             rule: self.layer.rule,
             products: self.o.products,
         };
-        drop(x); // the rows of a long text are large, and attention needs room of its own
+        drop(x); // frees memory before attention: the rows of a long text are large
         let mixture = attend.attend(layer, &heads)?; // B,T,H,value width
         let gate = heads.gate.take();
         drop(heads);
@@ -288,7 +279,7 @@ impl Attention {
         self.o.forward(&written.flatten_from(2)?)
     }
 
-    /// A projection cut into heads, normed: (B, T, heads d) -> (B, T, heads, d).
+    /// Splits a projection into heads and norms them: (B, T, heads d) -> (B, T, heads, d).
     fn heads(&self, x: Tensor, norm: Option<(QkNorm, &Norm)>) -> Result<Tensor> {
         let (b, t, width) = x.dims3()?;
         let x = match norm {
@@ -303,7 +294,7 @@ impl Attention {
         }
     }
 
-    /// Queries or keys turned by their positions.
+    /// Applies the rotary embedding to queries or keys.
     fn rotated(&self, x: Tensor, at: &At<'_>) -> Result<Tensor> {
         match self.layer.rotary {
             None => Ok(x),

@@ -1,4 +1,6 @@
-//! The weights of a Hugging Face folder: one safetensors file or several with an index, read tensor by tensor. Strict: every tensor of the model, of the expected shape, and none besides.
+//! Weights of a Hugging Face folder: one safetensors file, or several with an index, read tensor by tensor.
+//!
+//! Reading is strict: the files must hold every tensor of the model, in the expected shape, and no others.
 
 use super::names::{is_not_a_weight, other_name, source, source_in_memory, Rows, Source, EMBEDDING, HEAD};
 use super::shard::{Shard, Stored};
@@ -15,40 +17,40 @@ use std::path::{Component, Path};
 /// File name of the weights in a model folder.
 pub const TENSOR_FILE: &str = "model.safetensors";
 
-/// File name of the index of weights in several files.
+/// File name of the index of sharded weights.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// File name of the weights of diff-mlx.
 const DIFF_MLX_FILE: &str = "latest.safetensors";
 
-/// Weights on disk, or built in.
+/// Weights on disk, or built into the binary.
 pub struct Checkpoint {
     shards: Vec<Shard>,
 }
 
-/// What a checkpoint holds against what a model needs. All names as in the files.
+/// Differences between the tensors of a checkpoint and those that a model needs. Names are those in the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Tensors of the model that are in no file, with the shape they should have.
+    /// Tensors of the model that no file has, with their expected shapes.
     pub missing: Vec<(String, Vec<usize>)>,
-    /// Tensors that are there with another shape or a number type that cannot be read: what was found and expected.
+    /// One message for each tensor with the wrong shape or an unsupported number type.
     pub misfits: Vec<String>,
-    /// Tensors that are not part of the model, with their shape.
+    /// Tensors of the files that the model does not have, with their shapes.
     pub unused: Vec<(String, Vec<usize>)>,
 }
 
 impl Audit {
-    /// Whether the model can be loaded.
+    /// Returns `true` if the model can be loaded.
     pub fn is_clean(&self) -> bool {
         self.missing.is_empty() && self.misfits.is_empty() && self.unused.is_empty()
     }
 }
 
 impl Checkpoint {
-    /// Opens `model.safetensors`, or the files that `model.safetensors.index.json` names.
+    /// Opens `model.safetensors`, or the files listed in `model.safetensors.index.json`.
     ///
     /// # Errors
-    /// If a file is missing or incomplete, or the index names files elsewhere or tensors that are not where it says.
+    /// If a file is missing or incomplete, or the index names files in other folders or the wrong file for a tensor.
     pub fn open(dir: &Path) -> Result<Self> {
         let index = dir.join(INDEX_FILE);
         let single = |name: &&str| *name == TENSOR_FILE || !index.exists();
@@ -58,34 +60,31 @@ impl Checkpoint {
         }
         ensure!(
             index.exists(),
-            "{}: neither {TENSOR_FILE} nor {INDEX_FILE}; weights in other formats have to be converted to safetensors",
+            "{}: has neither {TENSOR_FILE} nor {INDEX_FILE}; convert other weight formats to safetensors",
             dir.display()
         );
         let map = read_index(&index)?;
         let files: BTreeSet<&str> = map.values().map(String::as_str).collect();
         let shards = files.into_iter().map(|file| {
             let path = dir.join(file);
-            ensure!(path.is_file(), "{}: names {file}, which is not there", index.display());
+            ensure!(path.is_file(), "{}: names {file}, which does not exist", index.display());
             Shard::open(&path)
         });
         let checkpoint = Self::of(shards.collect::<Result<_>>()?)?;
         let tensors = checkpoint.tensors()?;
         for (name, file) in &map {
             let found = tensors.get(name.as_str()).is_some_and(|tensor| Path::new(tensor.origin()).ends_with(file));
-            ensure!(found, "{}: tensor {name} is not in {file}, where the index has it", index.display());
+            ensure!(found, "{}: tensor {name} is not in {file}, although the index says so", index.display());
         }
         Ok(checkpoint)
     }
 
-    /// Weights that are part of the binary; `origin` is what errors call them.
-    ///
-    /// # Errors
-    /// If they are not a whole safetensors file.
+    /// Wraps weights that are part of the binary; `origin` names them in errors.
     pub fn built_in(bytes: &'static [u8], origin: &str) -> Result<Self> {
         Self::of(vec![Shard::built_in(bytes, origin)?])
     }
 
-    /// The tensors of a GGUF file.
+    /// Wraps the tensors of a GGUF file.
     pub fn gguf(file: Gguf) -> Self {
         Self { shards: vec![Shard::gguf(file)] }
     }
@@ -96,15 +95,12 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Size of the files, in bytes.
+    /// Total size of the files, in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.shards.iter().map(Shard::len_bytes).sum()
     }
 
-    /// SHA-256 of the file; of several, of their hashes in the order of their names.
-    ///
-    /// # Errors
-    /// If a file cannot be read.
+    /// SHA-256 of the file; with several files, SHA-256 of their concatenated hashes in name order.
     pub fn sha256(&self) -> Result<String> {
         let hashes = self.shards.iter().map(Shard::sha256).collect::<Result<Vec<_>>>()?;
         match hashes.as_slice() {
@@ -113,7 +109,7 @@ impl Checkpoint {
         }
     }
 
-    /// Every tensor by its name.
+    /// All tensors by name.
     fn tensors(&self) -> Result<BTreeMap<String, Stored<'_>>> {
         let mut all: BTreeMap<String, Stored<'_>> = BTreeMap::new();
         for shard in &self.shards {
@@ -126,11 +122,8 @@ impl Checkpoint {
         Ok(all)
     }
 
-    /// Whether the files hold an output head that is not the embedding, although `config` says that it is. transformers
-    /// keeps it then, so the configuration has to be read as `tied: false`.
-    ///
-    /// # Errors
-    /// If a file changed since it was opened.
+    /// Returns whether the files have an output head that differs from the embedding although `config` ties the two.
+    /// transformers uses such a head, so the configuration must then be read with `tied: false`.
     pub fn has_its_own_head(&self, config: &ModelConfig) -> Result<bool> {
         let tensors = self.tensors()?;
         let shape = [config.vocab, config.width];
@@ -143,10 +136,7 @@ impl Checkpoint {
             != embedding.values().with_context(|| format!("{}: tensor {EMBEDDING}", embedding.origin()))?)
     }
 
-    /// `config` with the names and conventions of the files, which GGUF has its own of.
-    ///
-    /// # Errors
-    /// As [`Gguf::conventions`].
+    /// `config` with the tensor names and conventions of the files. GGUF has its own.
     pub fn conventions(&self, config: ModelConfig) -> Result<ModelConfig> {
         match self.shards.iter().find_map(Shard::as_gguf) {
             None => Ok(config),
@@ -154,10 +144,8 @@ impl Checkpoint {
         }
     }
 
-    /// Whether the files hold none of what `config` has beside projections in the attention of the first layer.
-    ///
-    /// # Errors
-    /// If a file changed since it was opened.
+    /// Returns whether the files have none of the attention tensors that the variant adds to the projections, in the
+    /// first layer.
     pub fn lacks_extras(&self, config: &ModelConfig) -> Result<bool> {
         let tensors = self.tensors()?;
         let extras = config.variant.extra_tensors(0, config.layer_sizes());
@@ -165,20 +153,14 @@ impl Checkpoint {
         Ok(!extras.iter().any(|extra| find(&tensors, &name(extra.name)).is_some()))
     }
 
-    /// The number types of the weights, in words: `bf16`, `f16 and f32`.
-    ///
-    /// # Errors
-    /// If a file changed since it was opened.
+    /// Number types of the weights, joined: `bf16`, `f16 and f32`.
     pub fn dtypes(&self) -> Result<String> {
         let of = |tensor: &Stored<'_>| tensor.dtype().to_lowercase();
         let dtypes: BTreeSet<String> = self.tensors()?.values().map(of).collect();
         Ok(Vec::from_iter(dtypes).join(" and "))
     }
 
-    /// Compares names, shapes and number types with what the model needs.
-    ///
-    /// # Errors
-    /// If a file changed since it was opened.
+    /// Compares names, shapes and number types with those that the model needs.
     pub fn audit(&self, config: &ModelConfig) -> Result<Audit> {
         let tensors = self.tensors()?;
         let mut audit = Audit::default();
@@ -208,27 +190,26 @@ impl Checkpoint {
         Ok(audit)
     }
 
-    /// Reads every tensor of the model under our names, as `f32`.
+    /// Reads every tensor of the model as `f32`, under this crate's names.
     ///
     /// # Errors
-    /// Names the file and the tensor that is missing, misshapen, not a number, or not part of the model.
+    /// If a tensor is missing, has another shape, holds NaN or infinities, or is not part of the model. The error names
+    /// the file and the tensor.
     pub fn load(&self, config: &ModelConfig) -> Result<Weights> {
         self.load_some(config, |_| true)
     }
 
-    /// As [`Checkpoint::load`] for the tensors that are `wanted` by our names; all others are checked, not read.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::load`].
+    /// Like [`Checkpoint::load`], but reads only the tensors whose names are `wanted`. The others are checked, not
+    /// read.
     pub fn load_some(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
         self.check(config)?;
         self.read_some(config, wanted)
     }
 
-    /// Whether the files hold the model's tensors and no others.
+    /// Checks that the files have exactly the model's tensors, without reading their values.
     ///
     /// # Errors
-    /// As [`Checkpoint::load`], but for numbers, which are not looked at.
+    /// Names the file and the first tensor that is missing, has another shape or type, or is not part of the model.
     pub fn check(&self, config: &ModelConfig) -> Result<()> {
         let origin = &self.shards[0].origin;
         let audit = self.audit(config)?;
@@ -246,15 +227,12 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// The tensors that are `wanted` by our names, of a checkpoint that was checked.
-    ///
-    /// # Errors
-    /// Names the file and the tensor that cannot be read, or holds what is not a number.
+    /// Reads the tensors whose names are `wanted`, of a checkpoint that was checked.
     pub(super) fn read_some(&self, config: &ModelConfig, wanted: impl Fn(&str) -> bool) -> Result<Weights> {
         let tensors = self.tensors()?;
         let read = |(name, shape): (String, Vec<usize>)| -> Result<(String, Tensor)> {
             let (source, found) = locate(&tensors, config, &name, &shape);
-            let (found, tensor) = found.with_context(|| format!("tensor {} is not there any more", source.name))?;
+            let (found, tensor) = found.with_context(|| format!("tensor {} is no longer in the file", source.name))?;
             let values = match source.slab {
                 None => tensor.values(),
                 Some(slab) => tensor.slab(slab),
@@ -267,15 +245,12 @@ impl Checkpoint {
         Ok(Weights::new(weights, &self.shards[0].origin))
     }
 
-    /// Whether rows of a matrix can be read without the others: GGUF packs numbers in blocks.
+    /// Returns whether rows of a matrix can be read separately. GGUF packs numbers in blocks, so there they cannot.
     pub(super) fn has_rows(&self) -> bool {
         self.shards.iter().all(|shard| shard.as_gguf().is_none())
     }
 
-    /// Rows of the embedding or the output head, by our name, one range after the other.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::read_some`].
+    /// Rows of the embedding or the output head, concatenated in the order of `ranges`.
     pub(super) fn rows(
         &self,
         config: &ModelConfig,
@@ -293,10 +268,10 @@ impl Checkpoint {
     }
 }
 
-/// A tensor of the files and its name.
+/// A tensor of the files with its name.
 type Found<'a, 'b> = (&'a str, &'a Stored<'b>);
 
-/// Where the files have the tensor that we call `name`, or should have it.
+/// Finds the tensor called `name` here. Returns its expected place, and the tensor if the files have it.
 fn locate<'a, 'b>(
     tensors: &'a BTreeMap<String, Stored<'b>>,
     config: &ModelConfig,
@@ -314,18 +289,18 @@ fn locate<'a, 'b>(
     }
 }
 
-/// The tensor of that name, or of the other one that it may have.
+/// Finds the tensor with this name, or with [its other name](other_name).
 fn find<'a, 'b>(tensors: &'a BTreeMap<String, Stored<'b>>, name: &str) -> Option<Found<'a, 'b>> {
     let found = tensors.get_key_value(name).or_else(|| tensors.get_key_value(other_name(name)?.as_str()))?;
     Some((found.0.as_str(), found.1))
 }
 
-/// As [`find`], of a tensor that was there when the checkpoint was checked.
+/// Like [`find`], for a tensor that must exist.
 fn stored<'a, 'b>(tensors: &'a BTreeMap<String, Stored<'b>>, name: &str) -> Result<(&'a str, &'a Stored<'b>)> {
     find(tensors, name).with_context(|| format!("tensor {name} is missing"))
 }
 
-/// Our tensor of `shape` from the one in the file, or from its slab.
+/// Cuts the tensor of `shape` out of the values of the file's tensor or slab.
 fn pick(values: Vec<f32>, source: &Source, shape: &[usize]) -> Vec<f32> {
     let stored = if source.slab.is_some() { &source.shape[1..] } else { &source.shape[..] };
     let values = if source.transposed { transpose(&values, stored[0], stored[1]) } else { values };
@@ -348,7 +323,7 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     transposed
 }
 
-/// The `weight_map` of an index: tensor to file, every file a plain name beside the index.
+/// Reads the `weight_map` of an index: tensor name to file name. File names must be plain.
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     let text = files::text(path, files::TOKENIZER_MAX)?;
     let index: serde_json::Value =

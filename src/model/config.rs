@@ -1,7 +1,8 @@
-//! The description a decoder is built from, whatever family it comes from.
+//! Description of a decoder, independent of the model family it comes from.
 //!
-//! [`ModelConfig`] is data: which norm stands where, what is rotated, what a query sees. `families/` fills it in from
-//! a `config.json`, `names.rs` says where each tensor is found in the files of that family, `transformer.rs` reads it.
+//! [`ModelConfig`] is plain data: kinds and positions of norms, rotary embeddings, attention windows. `families/`
+//! builds it from a `config.json`, `names.rs` maps its tensors to the files of each family, and `transformer.rs` builds
+//! the network from it.
 
 use super::rotary::{RopeScaling, Rotary};
 use crate::attention::{LayerSizes, LogitRule, Variant, Wiring};
@@ -12,13 +13,14 @@ use serde::Serialize;
 use serde_json::{json, Value};
 use std::path::Path;
 
-/// Wider heads, all of a layer together, are mistakes; products of sizes that are checked do not overflow.
+/// Largest plausible width of all heads of a layer. Products of checked sizes do not overflow.
 const WIDEST_HEADS: usize = 1 << 24;
 
-/// Whose names the tensors have, and which conventions come with them.
+/// Naming scheme of the tensors, with the conventions that belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Llama's names, shared by most: also Mistral, Qwen, Gemma, OLMo, SmolLM 3, Granite, Cohere 2, DiffLlama and ours.
+    /// Llama's names, shared by most families: Mistral, Qwen, Gemma, OLMo, SmolLM 3, Granite, Cohere 2, DiffLlama and
+    /// the models of `difftool train`.
     Llama,
     /// GPT-2.
     Gpt2,
@@ -44,7 +46,7 @@ pub enum Family {
     Gguf,
 }
 
-/// What a norm does.
+/// Kind of norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormKind {
     /// RMSNorm with a gain.
@@ -57,32 +59,32 @@ pub enum NormKind {
     LayerGain,
 }
 
-/// Where the norms of a block stand.
+/// Position of the norms in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormPlace {
     /// Before attention and MLP.
     Before,
-    /// On what attention and MLP add (OLMo 2).
+    /// On the output of attention and MLP (OLMo 2).
     After,
     /// Both (Gemma 2 and 3).
     Both,
 }
 
-/// A norm on queries and keys before they are rotated.
+/// Norm of queries and keys, applied before rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkNorm {
     /// Over each head (Qwen 3, Gemma 3): logits are bounded by the gains.
     Head,
     /// Over the whole projection (OLMo 2).
     Projection,
-    /// A LayerNorm with gains of its own for every head (StableLM 2 12B).
+    /// A LayerNorm with separate gains for each head (StableLM 2 12B).
     EachHead,
 }
 
-/// What attention and MLP of a block read.
+/// Inputs of the attention and the MLP of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residual {
-    /// The MLP reads what attention has added to.
+    /// The MLP reads the stream that attention has been added to.
     Serial,
     /// Both read the same residual stream, each through its norm (GPT-NeoX).
     Parallel,
@@ -93,21 +95,21 @@ pub enum Residual {
 /// A mixture of experts: a router chooses some of many MLPs for each token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experts {
-    /// MLPs of a layer.
+    /// Number of expert MLPs in a layer.
     pub count: usize,
-    /// How many of them a token passes.
+    /// Number of experts that process a token.
     pub per_token: usize,
-    /// Hidden width of each.
+    /// Hidden width of each expert.
     pub ffn: usize,
-    /// Whether the weights of those that were chosen are made to sum to 1.
+    /// Whether the weights of the chosen experts are normalised to sum to 1.
     pub normed: bool,
     /// Whether the router has a bias.
     pub router_bias: bool,
-    /// Hidden width of one more that every token passes, weighed with sigmoid(x . w) (Qwen 2 MoE).
+    /// Hidden width of a shared expert that processes every token, weighted with sigmoid(x . w) (Qwen 2 MoE).
     pub shared: Option<usize>,
 }
 
-/// The function between the two matrices of an MLP.
+/// Activation function of an MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
@@ -115,22 +117,24 @@ pub enum Activation {
     Silu,
     /// x Phi(x), with the error function.
     Gelu,
-    /// Its approximation with tanh.
+    /// The tanh approximation of GELU.
     GeluTanh,
     /// max(x, 0).
     Relu,
-    /// w0 n(x^3) + w1 n(x^2) + w2 n(x) + b with learned w and b, n dividing by the root mean square (PolyNorm, arXiv 2411.03884).
+    /// w0 n(x^3) + w1 n(x^2) + w2 n(x) + b with learned w and b, where n divides by the root mean square (PolyNorm,
+    /// arXiv 2411.03884).
     PolyNorm,
-    /// g sigmoid(alpha g) (u + 1) of gate g, at most `limit`, and up u, within +-`limit` (gpt-oss).
+    /// g sigmoid(alpha g) (u + 1), with the gate g clamped to at most `limit` and the up projection u to ±`limit`
+    /// (gpt-oss).
     ClampedSwiglu {
         /// Slope of the sigmoid.
         alpha: f64,
-        /// Where gate and up are cut off.
+        /// Clamping limit of gate and up projection.
         limit: f64,
     },
 }
 
-/// Which projections have a bias.
+/// Projections that have a bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Biases {
     /// Queries, keys and values.
@@ -143,44 +147,44 @@ pub struct Biases {
     pub head: bool,
 }
 
-/// How a token knows its place.
+/// Position encoding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Positions {
-    /// Queries and keys are rotated; a layer names one of these embeddings, or none.
+    /// Queries and keys are rotated. Each layer uses one of the embeddings, or none.
     Rotary {
         /// Which channels are rotated together.
         style: RopeStyle,
-        /// The embeddings, of which most models have one.
+        /// The rotary embeddings. Most models have one.
         embeddings: Vec<Rotary>,
     },
     /// A learned vector per position is added to the embedding.
     Learned {
-        /// Rows of the table before that of position 0 (OPT: 2).
+        /// Rows of the table before the row of position 0 (OPT: 2).
         offset: usize,
     },
 }
 
-/// What differs from layer to layer.
+/// Settings that differ between layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layer {
     /// Scale, soft cap and window of the logits.
     pub rule: LogitRule,
-    /// Index of the rotary embedding; nothing for a layer without.
+    /// Index of the rotary embedding, or `None` for a layer without one.
     pub rotary: Option<usize>,
-    /// Whether its MLP is the mixture of experts.
+    /// Whether the MLP is a mixture of experts.
     pub experts: bool,
 }
 
-/// A resolved description of a decoder: every field has been checked against the others.
+/// Resolved description of a decoder. The fields have been checked against each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
-    /// `model_type`.
+    /// `model_type` of `config.json`.
     pub model_type: String,
-    /// Names of the tensors.
+    /// Naming scheme of the tensors.
     pub family: Family,
-    /// Whether the files hold a model of which this one is the text part.
+    /// Whether the files hold a multimodal model, of which this is the text part.
     pub wrapped: bool,
-    /// How a layer makes its attention rows and what becomes of them.
+    /// Attention variant: how attention rows are made and combined.
     pub variant: Variant,
     /// Vocabulary size W.
     pub vocab: usize,
@@ -190,31 +194,31 @@ pub struct ModelConfig {
     pub ffn: usize,
     /// Output heads H: half the raw heads for V1.
     pub heads: usize,
-    /// Value heads in slices of the head width, which `config.json` calls key/value heads.
+    /// Value heads, in slices of the head width. `config.json` calls them key/value heads.
     pub kv_heads: usize,
     /// Head width d of queries and keys.
     pub head_dim: usize,
     /// Longest context the model was trained for, in tokens.
     pub max_ctx_tok: usize,
-    /// What norms do.
+    /// Kind of all norms.
     pub norm: NormKind,
     /// Epsilon of every norm.
     pub norm_eps: f64,
-    /// Where norms stand.
+    /// Position of the norms.
     pub norm_place: NormPlace,
-    /// What attention and MLP of a block read.
+    /// Inputs of attention and MLP.
     pub residual: Residual,
-    /// Factor on what attention and MLP add to the residual stream (Granite).
+    /// Factor on the outputs of attention and MLP (Granite).
     pub residual_scale: f64,
-    /// Norm on queries and keys.
+    /// Norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
-    /// Function of the MLP.
+    /// Activation function of the MLP.
     pub activation: Activation,
-    /// Whether the MLP multiplies `activation(gate)` with a second projection.
+    /// Whether the MLP multiplies `activation(gate)` by a second projection.
     pub gated: bool,
-    /// The mixture of experts that some layers have for an MLP.
+    /// The mixture of experts that replaces the MLP in some layers.
     pub experts: Option<Experts>,
-    /// Which projections have a bias.
+    /// Projections that have a bias.
     pub bias: Biases,
     /// Rotary or learned positions.
     pub positions: Positions,
@@ -252,7 +256,8 @@ pub struct Sizes {
 }
 
 impl ModelConfig {
-    /// A decoder of Llama's shape: RMSNorm before attention and a SwiGLU, tied, no bias, rotary positions.
+    /// Creates a decoder of Llama's architecture: RMSNorm before attention and SwiGLU, tied embeddings, no biases,
+    /// rotary positions.
     pub fn llama(variant: Variant, sizes: Sizes, theta: f64, style: RopeStyle) -> Self {
         let Sizes { vocab, width, layers, ffn, heads, kv_heads, head_dim, max_ctx_tok } = sizes;
         let rotary = Rotary { theta, channels: head_dim, scaling: RopeScaling::None };
@@ -288,17 +293,17 @@ impl ModelConfig {
         Self { model_type: config.own_model_type().to_owned(), ..config }
     }
 
-    /// Query heads that are projected: maps x output heads.
+    /// Number of projected query heads: maps x output heads.
     pub fn query_heads(&self) -> usize {
         self.variant.query_heads(self.heads)
     }
 
-    /// Key heads that are projected.
+    /// Number of projected key heads.
     pub fn key_heads(&self) -> usize {
         self.variant.key_heads(self.heads, self.kv_heads)
     }
 
-    /// Which heads read which.
+    /// Assignment of query, key and value heads to output heads.
     pub fn wiring(&self) -> Wiring {
         let wiring = self.variant.wiring(self.heads, self.kv_heads);
         wiring.check(self.query_heads(), self.key_heads(), self.kv_heads);
@@ -310,7 +315,7 @@ impl ModelConfig {
         self.heads * self.wiring().value_slices() * self.head_dim
     }
 
-    /// What the extra tensors of a layer depend on.
+    /// Sizes that determine the shapes of a layer's extra tensors.
     pub fn layer_sizes(&self) -> LayerSizes {
         LayerSizes {
             width: self.width,
@@ -321,15 +326,15 @@ impl ModelConfig {
         }
     }
 
-    /// Number of trained numbers.
+    /// Number of parameters.
     pub fn parameters(&self) -> usize {
         self.tensors().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
     }
 
-    /// Reads `config.json`.
+    /// Reads a `config.json`.
     ///
     /// # Errors
-    /// If the file cannot be read, or a field is missing, contradictory or not supported; the field is named.
+    /// If the file cannot be read, or a field is missing, contradictory or not supported. The error names the field.
     pub fn read(path: &Path) -> Result<Self> {
         let text = files::text(path, files::CONFIG_MAX)?;
         let value: Value = serde_json::from_str(&text).with_context(|| format!("{}: not JSON", path.display()))?;
@@ -346,7 +351,7 @@ impl ModelConfig {
         let (heads_wide, most) = (most_heads * self.head_dim, WIDEST_HEADS);
         ensure!(
             heads_wide <= most,
-            "the heads (head_dim {}) are {heads_wide} wide, expected at most {most}",
+            "all heads of a layer (head_dim {}) together are {heads_wide} wide, expected at most {most}",
             self.head_dim
         );
         self.variant.check_heads(self.heads, self.kv_heads)?;
@@ -356,20 +361,28 @@ impl ModelConfig {
                 ensure!(channels < d || d.is_multiple_of(2), "head_dim {d} is odd; RoPE rotates pairs of channels");
                 ensure!(
                     channels > 0 && channels <= d && channels.is_multiple_of(2),
-                    "{channels} of {d} channels (head_dim) are to be rotated; RoPE rotates pairs"
+                    "RoPE cannot rotate {channels} of {d} channels (head_dim): it rotates pairs of them"
                 );
-                ensure!(rotary.theta > 1.0 && rotary.theta.is_finite(), "rope_theta is {}", rotary.theta);
+                ensure!(
+                    rotary.theta > 1.0 && rotary.theta.is_finite(),
+                    "rope_theta is {}, expected more than 1",
+                    rotary.theta
+                );
             }
         }
         if let Some(Experts { count, per_token, .. }) = self.experts {
-            ensure!(per_token <= count, "num_experts_per_tok is {per_token}, and there are {count} experts");
+            ensure!(per_token <= count, "num_experts_per_tok is {per_token}, but there are only {count} experts");
         }
-        ensure!(self.norm_eps > 0.0 && self.norm_eps < 1.0, "the epsilon of the norms is {}", self.norm_eps);
+        ensure!(
+            self.norm_eps > 0.0 && self.norm_eps < 1.0,
+            "the epsilon of the norms is {}, expected between 0 and 1",
+            self.norm_eps
+        );
         Ok(())
     }
 
-    /// The `model_type` that a decoder of Llama's shape is saved with: that of an architecture others know, if it is exactly
-    /// theirs, or else ours.
+    /// The `model_type` that a decoder of Llama's architecture is saved with: `llama` or `diffllama` if it is exactly
+    /// that, or `difftool`.
     fn own_model_type(&self) -> &'static str {
         let half = matches!(self.positions, Positions::Rotary { style: RopeStyle::Half, .. });
         let rotated = half && self.layers.iter().all(|layer| layer.rotary == Some(0));
@@ -381,8 +394,8 @@ impl ModelConfig {
         }
     }
 
-    /// The `config.json` that a model of Llama's shape, as we train them, is saved with; [`ModelConfig::from_json`] reads it
-    /// back.
+    /// The `config.json` of a decoder of Llama's architecture, as `difftool train` saves it. [`ModelConfig::from_json`]
+    /// reads it back.
     ///
     /// # Panics
     /// If the model has learned positions or no rotary embedding.
@@ -393,7 +406,7 @@ impl ModelConfig {
             "diffllama" => "DiffLlamaForCausalLM",
             _ => "Difftool",
         };
-        let Positions::Rotary { style, embeddings } = &self.positions else { panic!("our models are rotary") };
+        let Positions::Rotary { style, embeddings } = &self.positions else { panic!("only rotary models are saved") };
         let mut config = json!({
             "architectures": [architecture],
             "attention_bias": false,
@@ -429,7 +442,8 @@ impl ModelConfig {
     }
 }
 
-/// The `model_type` of ours, which states every choice of its attention.
+/// The `model_type` of difftool's own format, which states every choice of the attention.
 pub(super) const OWN_MODEL_TYPE: &str = "difftool";
-/// The field that does so: a [`Variant`]. Heads are counted as output heads there, and value heads as key/value heads.
+/// The field with these choices: a [`Variant`]. Its models count output heads as heads, and value heads as key/value
+/// heads.
 pub(super) const ATTENTION_FIELD: &str = "attention";

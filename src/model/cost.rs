@@ -1,21 +1,21 @@
-//! What a forward pass costs, before it is made.
+//! Memory and arithmetic of a forward pass, estimated in advance.
 
 use super::block::MLP_ROWS;
 use super::{Layer, ModelConfig};
 use crate::attention::{portable_bytes, TILE};
 use crate::pass::POSITIONS;
 
-/// Multiplications and additions of forward passes.
+/// Floating-point operations of a forward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flops {
-    /// That grow with the tokens: weights.
+    /// Operations proportional to the number of tokens: products with weights.
     pub linear: f64,
-    /// That grow with the pairs of tokens a layer looks at: attention.
+    /// Operations proportional to the number of (query, key) pairs: attention.
     pub attention: f64,
 }
 
 impl Flops {
-    /// All of them.
+    /// All operations.
     pub fn sum(self) -> f64 {
         self.linear + self.attention
     }
@@ -30,10 +30,11 @@ impl std::ops::Add for Flops {
 }
 
 impl ModelConfig {
-    /// Memory of one forward pass over `ctx_tok` tokens beside the weights, in bytes: what is alive at its widest point. That
-    /// is while attention reads queries, keys and values, the latter two also packed, and its outputs are put in order; or
-    /// the hidden layer of the MLP, for as many rows as pass at once (of a mixture, if all of them chose one expert); or the
-    /// logits of some positions at the end. Two residual streams are there at any time, and the weight that is being multiplied is there a second time, packed.
+    /// Peak memory of one forward pass over `ctx_tok` tokens, without the weights, in bytes: the largest of three
+    /// stages. During attention, queries, keys, values and outputs are alive, and keys and values a second time,
+    /// packed. In the MLP it is the hidden layer of the rows that pass at once (in a mixture, as if all chose one
+    /// expert). At the end it is the logits of some positions. Two residual streams and a packed copy of the current
+    /// weight are always alive.
     pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
         let kv = (self.key_heads() + self.kv_heads) * self.head_dim;
         let outputs = if self.variant.gate { 3 } else { 2 } * self.attention_width();
@@ -49,10 +50,11 @@ impl ModelConfig {
         4 * ((attention * ctx_tok).max(mlp).max(head) + packed) as u64
     }
 
-    /// The same of a pass in candle's own ops, with numbers of `bytes`: queries, keys and values are there once more, gathered
-    /// by output head, and a tile of the logits of all heads; functions of the hidden layer are made step by step.
+    /// Like [`ModelConfig::forward_bytes`] for a pass in candle's own ops, with numbers of `bytes` bytes: queries, keys
+    /// and values exist once more, gathered by output head, with a tile of logits of all heads and the intermediate
+    /// steps of the activation function.
     pub fn portable_bytes(&self, ctx_tok: usize, bytes: u64) -> u64 {
-        let wide = bytes.max(4); // what sums are taken in
+        let wide = bytes.max(4); // sums are at least f32
         let wiring = self.wiring();
         let gathered = 2 * wiring.maps() * wiring.heads() * self.head_dim + self.attention_width();
         let hidden = 3 * self.widest_ffn() * ctx_tok.min(MLP_ROWS);
@@ -60,8 +62,8 @@ impl ModelConfig {
         self.forward_bytes(ctx_tok) / 4 * wide + beside + self.tile_bytes_of_candle(ctx_tok, wide)
     }
 
-    /// Memory of the host for a pass on another device, in bytes: rows of attention that are looked at, values, and a residual
-    /// stream.
+    /// Host memory of a pass on another device, in bytes: the attention rows that probes observe, values, and a
+    /// residual stream.
     pub fn copied_bytes(&self, ctx_tok: usize) -> u64 {
         let values = 2 * self.kv_heads * self.head_dim;
         4 * ((values + 2 * self.width) * ctx_tok) as u64 + self.tile_bytes_of_candle(ctx_tok, 4)
@@ -77,19 +79,19 @@ impl ModelConfig {
         4 * self.parameters() as u64
     }
 
-    /// Memory of each thread for the rows of attention it works on, in bytes.
+    /// Memory of each thread for the attention rows that it works on, in bytes.
     pub fn tile_bytes(&self, ctx_tok: usize) -> u64 {
         4 * (self.wiring().maps() * TILE * ctx_tok) as u64
     }
 
-    /// The widest hidden layer of an MLP.
+    /// Width of the widest hidden layer.
     fn widest_ffn(&self) -> usize {
         let all = self.layers.iter().all(|layer| layer.experts);
         let dense = if all && self.experts.is_some() { 0 } else { self.ffn };
         self.experts.map_or(dense, |experts| dense.max(experts.ffn).max(experts.shared.unwrap_or(0)))
     }
 
-    /// Weights of experts that a token does not pass, of all layers.
+    /// Parameters of experts that a token does not pass through, in all layers.
     fn idle_parameters(&self) -> usize {
         let Some(experts) = self.experts else { return 0 };
         let layers = self.layers.iter().filter(|layer| layer.experts).count();
@@ -97,8 +99,9 @@ impl ModelConfig {
         layers * (experts.count - experts.per_token) * matrices * self.width * experts.ffn
     }
 
-    /// Work of one forward pass over `ctx_tok` tokens, about: two operations for each weight and token that meet; of the
-    /// attention the causal half, or the window. The embedding is looked up, and few rows pass the output head: they are left out.
+    /// Approximate operations of one forward pass over `ctx_tok` tokens: two for each weight and token, and for each
+    /// pair within the causal half or the window. The embedding (a lookup) and the output head (applied to few rows)
+    /// are left out.
     pub fn forward_flops(&self, ctx_tok: usize) -> Flops {
         let tokens = ctx_tok as f64;
         let embedding = self.vocab * self.width * if self.tied { 1 } else { 2 };
@@ -130,7 +133,7 @@ mod tests {
         windowed.layers.iter_mut().for_each(|layer| layer.rule.window = Some(100));
         let attention = |config: &ModelConfig, ctx_tok| config.forward_flops(ctx_tok).attention;
         assert_eq!(attention(&windowed, 100), attention(&plain, 100));
-        // From there on every token sees 100 keys.
+        // Every further token sees 100 keys.
         let more = attention(&windowed, 102) - attention(&windowed, 101);
         assert!((more / (attention(&plain, 100) / 50.0) - 1.0).abs() < 1e-9, "{more}");
     }

@@ -1,10 +1,10 @@
-//! A decoder in words, as `inspect` and the manifest print it.
+//! Descriptions of a decoder in words, for `inspect` and the manifest.
 
 use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual};
 use crate::ops::RopeStyle;
 
 impl ModelConfig {
-    /// The layout of the attention in one line, as `inspect` and the manifest print it.
+    /// One-line description of the attention.
     pub fn layout(&self) -> String {
         let positions = match &self.positions {
             Positions::Learned { .. } => "learned positions",
@@ -15,8 +15,8 @@ impl ModelConfig {
         self.variant.in_words(positions)
     }
 
-    /// Which numbers are called logits, where a family changes what they are: `QK-norm, soft-capped at 50`. Nothing for
-    /// scaled products of queries and keys.
+    /// Definition of the logits where a family changes it: `QK-norm, soft-capped at 50`. `None` for scaled products of
+    /// queries and keys.
     pub fn logit_tap(&self) -> Option<String> {
         let norm = self.qk_norm.map(|norm| match norm {
             QkNorm::Head => "queries and keys normed per head".to_owned(),
@@ -29,7 +29,7 @@ impl ModelConfig {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// Norms and residual stream: `RMSNorm before attention and MLP`.
+    /// Description of norms and residual stream: `RMSNorm before attention and MLP`.
     pub fn block(&self) -> String {
         let norm = match self.norm {
             NormKind::Rms => "RMSNorm",
@@ -54,7 +54,7 @@ impl ModelConfig {
         format!("{norm} {place} attention and MLP{residual}{scale}, eps {:e}", self.norm_eps)
     }
 
-    /// The MLP: `344 wide, silu, gated`, or `2 of 8 experts, each 96 wide, silu, gated`.
+    /// Description of the MLP: `344 wide, silu, gated`, or `2 of 8 experts, each 96 wide, silu, gated`.
     pub fn mlp(&self) -> String {
         let activation = match self.activation {
             Activation::Silu => "silu".to_owned(),
@@ -77,7 +77,7 @@ impl ModelConfig {
         format!("{mixture}, {kind}")
     }
 
-    /// Projections with a bias: `q, k, v, MLP`.
+    /// Projections with a bias: `q, k, v, MLP`, or `none`.
     pub fn biases(&self) -> String {
         let parts = [
             ("q, k, v", self.bias.qkv),
@@ -92,7 +92,7 @@ impl ModelConfig {
         with.join(", ")
     }
 
-    /// How tokens know their place, one line for each embedding.
+    /// Description of the position encoding, one line for each embedding.
     pub fn positions(&self) -> Vec<String> {
         let Positions::Rotary { embeddings, .. } = &self.positions else { return vec!["learned".to_owned()] };
         let describe = |(i, rotary): (usize, &super::Rotary)| {
@@ -118,7 +118,7 @@ impl ModelConfig {
         lines
     }
 
-    /// What a query sees: `all before it`, or how many keys in how many layers.
+    /// Description of the attention windows: `all before it`, or the window and the number of layers that have it.
     pub fn windows(&self) -> String {
         let windows: Vec<usize> = self.layers.iter().filter_map(|layer| layer.rule.window).collect();
         match windows.first() {

@@ -1,7 +1,7 @@
-//! Where weights are while a model runs: all in memory as `f32`, or on disk, from which every layer is read when it is its turn.
+//! Storage of a model's weights: in memory as `f32`, or on disk, from which each layer is read when it is needed.
 //!
-//! From disk a pass holds two layers, the one that runs and the next, which is read meanwhile; rows of the embedding are read
-//! for the tokens at hand, and the output head a part at a time. Numbers are the same to the last bit.
+//! Reading from disk, a pass holds the current layer and the next, which is read in the background. Of the embedding
+//! only the rows of the tokens are read, and the output head in parts. Results are identical to the last bit.
 
 use super::block::{Block, Written};
 use super::{Checkpoint, ModelConfig, Placement, Weights};
@@ -12,10 +12,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Rows of an output head that are read at once.
+/// Rows of the output head that are read at once.
 const HEAD_ROWS: usize = 16_384;
 
-/// A checkpoint with what it is read as.
+/// A checkpoint with its configuration and placement.
 pub(super) struct OnDisk {
     pub(super) checkpoint: Checkpoint,
     pub(super) config: ModelConfig,
@@ -23,23 +23,23 @@ pub(super) struct OnDisk {
 }
 
 impl OnDisk {
-    /// The tensors of a layer.
+    /// Reads the tensors of a layer.
     fn weights(&self, layer: usize) -> Result<Weights> {
         let prefix = Block::prefix(layer);
         self.checkpoint.read_some(&self.config, |name| name.starts_with(&prefix))
     }
 
-    /// A layer, where it is to run.
+    /// Reads a layer and places it.
     pub(super) fn block(&self, layer: usize) -> Result<Block> {
         Block::load(&self.config, layer, &mut self.weights(layer)?.placed(&self.placement))
     }
 
-    /// What of it is [`Written`], on the host.
+    /// Reads the output path of a layer to the host.
     fn written(&self, layer: usize) -> Result<Written> {
         Written::load(&self.config, layer, &mut self.weights(layer)?)
     }
 
-    /// Rows of a matrix by our name for it: (rows, E).
+    /// Reads rows of a matrix: (rows, E).
     fn rows(&self, name: &str, ranges: impl Iterator<Item = Range<usize>>) -> Result<Tensor> {
         let values = self.checkpoint.rows(&self.config, name, ranges)?;
         let shape = (values.len() / self.config.width, self.config.width);
@@ -47,14 +47,14 @@ impl OnDisk {
     }
 }
 
-/// The layers.
+/// The layers of a model.
 #[derive(Clone)]
 pub(super) struct Blocks {
     source: Source,
     written: Arc<Mutex<LastWritten>>,
 }
 
-/// What was last asked for of a layer's output, and the layer.
+/// The output path requested last, with its layer.
 type LastWritten = Option<(usize, Arc<Written>)>;
 
 #[derive(Clone)]
@@ -63,10 +63,10 @@ enum Source {
     OnDisk(Arc<Streamed>),
 }
 
-/// Layers that are read when it is their turn.
+/// Layers read from disk one by one.
 pub(super) struct Streamed {
     disk: Arc<OnDisk>,
-    /// The layer that is being read meanwhile.
+    /// The next layer, being read in the background.
     next: Mutex<Option<(usize, JoinHandle<Result<Block>>)>>,
 }
 
@@ -85,10 +85,7 @@ impl Blocks {
         matches!(self.source, Source::OnDisk(_))
     }
 
-    /// A layer, for a pass that goes on with the next.
-    ///
-    /// # Errors
-    /// If it cannot be read.
+    /// Returns a layer, for a pass that continues with the next.
     pub(super) fn block(&self, layer: usize) -> Result<Arc<Block>> {
         match &self.source {
             Source::Held(blocks) => Ok(blocks[layer].clone()),
@@ -96,10 +93,7 @@ impl Blocks {
         }
     }
 
-    /// What the mixture of a layer passes on its way to the residual stream, its matrix on the host.
-    ///
-    /// # Errors
-    /// If it cannot be read.
+    /// The output path of a layer, with its matrix on the host.
     pub(super) fn written(&self, layer: usize) -> Result<Arc<Written>> {
         let mut last = locked(&self.written);
         if let Some((_, written)) = last.as_ref().filter(|(of, _)| *of == layer) {
@@ -114,7 +108,7 @@ impl Blocks {
     }
 }
 
-/// A lock whose holder cannot leave it half changed.
+/// Locks a mutex. A panic of another thread cannot leave these values half changed.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -135,7 +129,7 @@ impl Streamed {
     }
 }
 
-/// The embedding, or the output head: (W, E).
+/// The embedding or the output head: (W, E).
 #[derive(Clone)]
 pub(super) enum Table {
     Held(Tensor),
@@ -143,10 +137,7 @@ pub(super) enum Table {
 }
 
 impl Table {
-    /// Rows of tokens: (n, E).
-    ///
-    /// # Errors
-    /// If they cannot be read.
+    /// Rows of token ids: (n, E).
     pub(super) fn rows(&self, ids: &[u32]) -> Result<Tensor> {
         match self {
             Self::Held(table) => Ok(table.index_select(&Tensor::new(ids, table.device())?, 0)?),
@@ -154,10 +145,8 @@ impl Table {
         }
     }
 
-    /// (.., E) -> (.., W). Of `bf16` the products are `f32`, made a part at a time: logits of eight bits would tie.
-    ///
-    /// # Errors
-    /// If the table cannot be read, or the width differs.
+    /// Logits: (.., E) -> (.., W). A `bf16` table gives `f32` logits, computed in parts: at eight bits of precision
+    /// logits would tie.
     pub(super) fn linear(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Held(table) if table.dtype() == wide_type(table.dtype()) => Ok(linear(x, table)?),
@@ -170,9 +159,6 @@ impl Table {
     }
 
     /// The mean row: (E).
-    ///
-    /// # Errors
-    /// If the table cannot be read.
     pub(super) fn mean_row(&self) -> Result<Vec<f32>> {
         let mut sum: Vec<f64> = Vec::new();
         let mut rows = 0;
@@ -189,7 +175,7 @@ impl Table {
         Ok(sum.into_iter().map(|sum| (sum / rows as f64) as f32).collect())
     }
 
-    /// The rows in order, some at a time: (rows, E) each.
+    /// All rows in order, in parts: (rows, E) each.
     fn parts(&self) -> Box<dyn Iterator<Item = Result<Tensor>> + '_> {
         let ranges = |rows: usize| (0..rows).step_by(HEAD_ROWS).map(move |start| start..rows.min(start + HEAD_ROWS));
         match self {
@@ -205,8 +191,8 @@ impl Table {
 }
 
 impl ModelConfig {
-    /// Memory of weights while a pass reads them from disk, in bytes: two layers and the one tensor that is being put
-    /// together, or a part of the output head at the end; norms and biases do not count.
+    /// Memory of the weights while a pass reads them from disk, in bytes: two layers and the tensor being converted, or
+    /// a part of the output head. Norms and biases are neglected.
     pub fn streamed_bytes(&self) -> u64 {
         let mut layers = vec![0; self.layers.len()];
         let mut largest = 0;
@@ -234,7 +220,7 @@ mod tests {
     use crate::ops::RopeStyle;
     use candle_core::DType;
 
-    /// A vocabulary that is read in two parts, and layers enough to be read ahead.
+    /// A vocabulary that is read in two parts, with enough layers to read ahead.
     fn models(tied: bool) -> [Transformer; 2] {
         let sizes = Sizes {
             vocab: HEAD_ROWS + 777,

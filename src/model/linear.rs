@@ -1,11 +1,11 @@
-//! A projection, with or without bias.
+//! A linear projection, with or without bias.
 
 use super::Weights;
 use crate::ops::{linear_of, Products};
 use anyhow::Result;
 use candle_core::Tensor;
 
-/// A projection, with or without bias.
+/// A linear projection, with or without bias.
 #[derive(Clone)]
 pub(super) struct Linear {
     pub(super) weight: Tensor,
@@ -20,12 +20,12 @@ impl Linear {
         Ok(Self { weight, bias, products: weights.placement().products })
     }
 
-    /// The same with products of `f32`: for the few numbers that decide what else is computed.
+    /// Computes in `f32`. Used for routers and gates, which decide what else is computed.
     pub(super) fn in_f32(self) -> Self {
         Self { products: Products::F32, ..self }
     }
 
-    /// The same, times a factor.
+    /// Multiplies weight and bias by `factor`.
     pub(super) fn scaled(self, factor: f64) -> Result<Self> {
         if factor == 1.0 {
             return Ok(self);

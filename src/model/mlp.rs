@@ -1,4 +1,4 @@
-//! What comes after attention: an MLP, or a mixture of several of which every token passes a few.
+//! The MLP of a block, or a mixture of experts.
 
 use super::linear::Linear;
 use super::{Activation, Experts, ModelConfig, Weights};
@@ -6,42 +6,39 @@ use crate::ops::{at_least, at_most, gelu, gelu_tanh, numbers, relu, scalar, sigm
 use anyhow::Result;
 use candle_core::{Tensor, D};
 
-/// The MLP of a block.
+/// The feed-forward part of a block.
 #[derive(Clone)]
 pub(super) enum FeedForward {
-    /// Every token passes it.
+    /// One MLP for all tokens.
     Dense(Mlp),
-    /// Every token passes some of them.
+    /// A mixture of experts.
     Mixture(Box<Mixture>),
 }
 
-/// Two projections and a function between them, or three.
+/// Two projections with an activation function between them, or three with a gate.
 #[derive(Clone)]
 pub(super) struct Mlp {
     gate: Option<Linear>,
     up: Linear,
     down: Linear,
     activation: Activation,
-    /// Weights (3) and bias (1) of [`Activation::PolyNorm`].
+    /// Weight (3) and bias (1) of [`Activation::PolyNorm`].
     polynomial: Option<(Tensor, Tensor)>,
 }
 
-/// A router and what it chooses from.
+/// A router and its experts.
 #[derive(Clone)]
 pub(super) struct Mixture {
     config: Experts,
     /// (experts, E)
     router: Linear,
     experts: Vec<Mlp>,
-    /// What every token passes, and the vector (1, E) whose product with a token weighs it.
+    /// The shared expert, and its gate (1, E).
     shared: Option<(Mlp, Linear)>,
 }
 
 impl FeedForward {
     /// Takes the tensors of `layer` under `prefix`.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub(super) fn load(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<Self> {
         match config.experts.filter(|_| config.layers[layer].experts) {
             None => Ok(Self::Dense(Mlp::load(config, prefix, weights)?)),
@@ -85,7 +82,7 @@ impl Mlp {
         self.down.forward(&hidden)
     }
 
-    /// The function of the hidden layer: (.., F) -> same shape.
+    /// Applies the activation function: (.., F) -> same shape.
     fn activate(&self, x: &Tensor) -> Result<Tensor> {
         if let Some((weight, bias)) = &self.polynomial {
             return poly_norm(x, weight, bias);
@@ -96,13 +93,13 @@ impl Mlp {
             Activation::GeluTanh => gelu_tanh(x)?,
             Activation::Relu => relu(x)?,
             Activation::PolyNorm => anyhow::bail!("PolyNorm has weights"),
-            // Without a gate, u stands for both.
+            // Without a gate, u is both.
             Activation::ClampedSwiglu { alpha, limit } => clamped_swiglu(x, x, alpha, limit)?,
         })
     }
 }
 
-/// Added to the mean square under the root (Motif).
+/// Added to the mean square under the root, as in Motif.
 const POLY_NORM_EPS: f64 = 1e-6;
 
 /// w0 n(x^3) + w1 n(x^2) + w2 n(x) + b with n(x) = x / rms(x): (.., F), (3), (1) -> (.., F).
@@ -119,7 +116,7 @@ fn poly_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     Ok(sum.to_dtype(dtype)?)
 }
 
-/// g sigmoid(alpha g) (u + 1) of gate and up after both were cut off (gpt-oss).
+/// g sigmoid(alpha g) (u + 1) of the clamped gate and up projections (gpt-oss).
 fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<Tensor> {
     let dtype = gate.dtype();
     let (gate, up) = (wide(gate)?, wide(up)?);
@@ -130,7 +127,7 @@ fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<
     Ok((glu * (up + 1.0)?)?.to_dtype(dtype)?)
 }
 
-/// The tokens that chose an expert, and with what weight.
+/// Tokens that chose an expert, with the weights of their choices.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Chosen {
     rows: Vec<u32>,
@@ -151,8 +148,8 @@ impl Mixture {
         Ok(Self { config: experts, router, experts: all, shared })
     }
 
-    /// (B, T, E) -> (B, T, E): only experts that a token chose are computed, for the tokens that chose them. Their outputs
-    /// are added in the order of the experts, whatever the number of threads.
+    /// (B, T, E) -> (B, T, E). Each expert is computed only for the tokens that chose it. Outputs are added in the
+    /// order of the experts, so that results do not depend on the number of threads.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let flat = x.flatten_to(1)?.contiguous()?; // N,E
         let mut sum = flat.zeros_like()?; // N,E
@@ -173,7 +170,7 @@ impl Mixture {
         Ok(sum.reshape(x.shape())?)
     }
 
-    /// Who chose each expert.
+    /// Groups the tokens (N, E) by chosen expert.
     fn choose(&self, x: &Tensor) -> Result<Vec<Chosen>> {
         let logits = numbers(&self.router.forward(x)?)?; // N,X
         let mut chosen = vec![Chosen::default(); self.config.count];
@@ -187,13 +184,13 @@ impl Mixture {
     }
 }
 
-/// The experts of one token, the most probable first, and their weights: the softmax over all logits, which after norming
-/// is also the softmax over the chosen ones.
+/// The experts of one token, the most probable first, with their weights: the softmax over all logits, normalised over
+/// the chosen ones if `normed`.
 fn route(logits: &[f32], config: Experts) -> Vec<(usize, f64)> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let exp: Vec<f64> = logits.iter().map(|&x| f64::from(x - largest).exp()).collect();
     let mut order: Vec<usize> = (0..logits.len()).collect();
-    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a])); // stable: of equals the first
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a])); // stable, so the first of equals wins
     order.truncate(config.per_token);
     let total: f64 = match config.normed {
         true => order.iter().map(|&i| exp[i]).sum(),

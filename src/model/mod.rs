@@ -1,4 +1,4 @@
-//! The transformer: description, weights on disk, and the forward pass on one page.
+//! The transformer: its description, its weights on disk, and the forward pass.
 
 mod block;
 mod checkpoint;

@@ -1,46 +1,45 @@
-//! Where each tensor of the model stands in the files of its family: tables of names, ours first. Ours are Llama's, as far as
-//! they go.
+//! Names of the model's tensors in the files of each family. This crate's names are Llama's where Llama has the tensor.
 
 use super::config::{Family, ModelConfig, NormPlace};
 use super::gguf::FREQUENCIES;
 
-/// Our names of the embedding and of the output head, and what those of layers begin with.
+/// Names of the embedding, the output head, and the prefix of layers.
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
 pub(super) const HEAD: &str = "lm_head.weight";
 pub(super) const LAYERS: &str = "model.layers.";
 
-/// The place of a tensor of ours in a family's files.
+/// Place of a tensor in a family's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Source {
     /// Name in the file.
     pub(super) name: String,
     /// Shape in the file.
     pub(super) shape: Vec<usize>,
-    /// Which entry of the first dimension is meant, where a tensor holds all experts.
+    /// Index in the first dimension, where one tensor holds all experts.
     pub(super) slab: Option<usize>,
-    /// Whether it (or its slab) is stored transposed (GPT-2: input x output).
+    /// Whether it (or its slab) is stored transposed, as (input, output) (GPT-2).
     pub(super) transposed: bool,
-    /// Which rows of it, after transposing, are ours.
+    /// Rows that belong to it, after transposing.
     pub(super) rows: Rows,
 }
 
 /// Rows of a fused tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rows {
-    /// All.
+    /// All rows.
     All,
-    /// So many from `start` on.
+    /// Consecutive rows from `start`.
     From {
-        /// The first.
+        /// First row.
         start: usize,
     },
-    /// Of every `block` rows those from `start` on, `take` of them (GPT-NeoX: q, k and v of each head in turn).
+    /// `take` rows from `start` of every `block` rows (GPT-NeoX: q, k and v of each head in turn).
     Of {
-        /// Rows of a block.
+        /// Rows in a block.
         block: usize,
-        /// The first of each block.
+        /// First row in each block.
         start: usize,
-        /// How many of each block.
+        /// Number of rows in each block.
         take: usize,
     },
 }
@@ -50,7 +49,7 @@ impl Source {
         Self { name: name.into(), shape: shape.to_vec(), slab: None, transposed: false, rows: Rows::All }
     }
 
-    /// The same, stored as (input, output) if it is a matrix.
+    /// Marks a matrix as stored transposed, as (input, output).
     fn transposed(mut self) -> Self {
         self.transposed = self.shape.len() == 2;
         if self.transposed {
@@ -60,31 +59,31 @@ impl Source {
     }
 }
 
-/// What a family calls our tensors.
+/// Tensor names of a family.
 struct Names {
-    /// Before the number of a layer.
+    /// Prefix of the layer number.
     layers: &'static str,
-    /// Outside of layers.
+    /// Names outside of layers.
     outside: &'static [Renamed],
-    /// Norms within a layer, where they are called otherwise than `within` says.
+    /// Names of norms within a layer that differ from those in `within`.
     norms: &'static [Renamed],
-    /// Within a layer, with `#` for a number.
+    /// Names within a layer, with `#` for a number.
     within: &'static [Renamed],
-    /// Tensors of a layer that hold several of ours.
+    /// Tensors of a layer that hold several of the model's.
     fused: &'static [Fused],
     /// Whether matrices of layers are stored as (input, output).
     transposed: bool,
 }
 
-/// Our name and theirs, of a tensor or of what has a weight and a bias.
+/// This crate's name and the family's, of a tensor or of a module with weight and bias.
 type Renamed = (&'static str, &'static str);
 
-/// One tensor that holds several of ours.
+/// One tensor that holds several of the model's.
 struct Fused {
     name: &'static str,
-    /// In the order of rows.
+    /// The tensors it holds, in the order of rows.
     parts: &'static [&'static str],
-    /// Whether they take turns head by head, instead of one following the other.
+    /// Whether the parts alternate head by head instead of following each other.
     by_head: bool,
 }
 
@@ -228,7 +227,7 @@ const GGUF: Names = Names {
     ..LLAMA
 };
 
-/// The same with norms before and after (Gemma).
+/// GGUF names with norms before and after (Gemma).
 const GGUF_BOTH: Names = Names {
     norms: &[
         ("post_attention_layernorm", "post_attention_norm"),
@@ -258,15 +257,15 @@ impl Family {
     }
 }
 
-/// Before the names of a model that is the text part of another, as files on the Hub have them.
+/// Prefix of the tensors of the text part of a multimodal model, as in files on the Hub.
 const TEXT_PART: &str = "language_model.";
 
-/// Beginnings of the tensors of the other parts.
+/// Prefixes of the tensors of the other parts.
 const OTHER_PARTS: [&str; 4] =
     ["vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."];
 
-/// The names that a tensor may have in files instead: without the prefix that a bare model (without its output head) lacks,
-/// or as transformers 5 keeps the text part of a model in memory.
+/// The alternative name of a tensor in files: without the prefix that a bare model (without output head) lacks, or as
+/// transformers 5 names the text part of a multimodal model.
 pub(super) fn other_name(name: &str) -> Option<String> {
     if let Some(text) = name.strip_prefix(TEXT_PART) {
         return Some(match text.strip_prefix("model.") {
@@ -277,8 +276,8 @@ pub(super) fn other_name(name: &str) -> Option<String> {
     ["transformer.", "model.", "gpt_neox."].iter().find_map(|prefix| name.strip_prefix(prefix)).map(str::to_owned)
 }
 
-/// Whether a tensor of a file is no weight of the model: buffers that older versions of transformers saved, the copy of a
-/// tied embedding, the parts of a wrapped model that see and hear, or the state of an optimiser.
+/// Returns whether a tensor in a file is not a weight of the model: a buffer saved by older versions of transformers,
+/// the copy of a tied embedding, an image or audio part of a multimodal model, or optimiser state.
 pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
     let buffer = [".rotary_emb.inv_freq", ".attn.masked_bias", ".attention.masked_bias"];
     let of_family = match config.family {
@@ -294,7 +293,7 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
     of_family || copy || other || buffer.iter().any(|end| name.ends_with(end))
 }
 
-/// Where the tensor that we call `name`, of `shape`, is found.
+/// Place of the tensor called `name`, of `shape`, in the family's files.
 pub(super) fn source(config: &ModelConfig, name: &str, shape: &[usize]) -> Source {
     let names = config.family.names(config.norm_place);
     let Some((layer, rest)) = in_layer(name) else {
@@ -308,8 +307,8 @@ pub(super) fn source(config: &ModelConfig, name: &str, shape: &[usize]) -> Sourc
     of_model(config, Source { name: format!("{}.{layer}.{}", names.layers, source.name), ..source })
 }
 
-/// Where the same is found if transformers 5 saved the model as it has it in memory (`save_original_format=False`): all experts
-/// of a layer in one tensor, and Mixtral under the names of the others. Nothing for tensors that it keeps as they are.
+/// Alternative place in files that transformers 5 saved with `save_original_format=False`: all experts of a layer in
+/// one tensor, and Mixtral with the names of the others. `None` for tensors that are saved as usual.
 pub(super) fn source_in_memory(config: &ModelConfig, name: &str, shape: &[usize]) -> Option<Source> {
     let (layer, rest) = in_layer(name).filter(|_| config.experts.is_some() && config.family != Family::GptOss)?;
     let source = match rest.strip_prefix("mlp.experts.") {
@@ -320,7 +319,7 @@ pub(super) fn source_in_memory(config: &ModelConfig, name: &str, shape: &[usize]
     Some(of_model(config, Source { name: format!("{layers}.{layer}.{}", source.name), ..source }))
 }
 
-/// The number of the layer and the name within it.
+/// Splits a name into the number of the layer and the name within it.
 fn in_layer(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix(LAYERS)?.split_once('.')
 }
@@ -332,7 +331,7 @@ fn of_model(config: &ModelConfig, mut source: Source) -> Source {
     source
 }
 
-/// Of a tensor of a layer; the name is theirs below the layer.
+/// Place of a tensor of a layer, with its name below the layer.
 fn within(config: &ModelConfig, names: &Names, rest: &str, shape: &[usize]) -> Source {
     let (of, kind) = split_last(rest);
     let fused = names.fused.iter().find_map(|fused| Some((fused, fused.parts.iter().position(|&part| part == of)?)));
@@ -367,8 +366,8 @@ fn fused_rows(config: &ModelConfig, fused: &Fused, part: usize, kind: &str, shap
     Source { rows, ..Source::whole(format!("{}.{kind}", fused.name), &whole) }
 }
 
-/// The experts of a layer in one tensor: of gpt-oss (experts, input, output) with rows of gate and up in turns, of others
-/// (experts, output, input) with those of gate before those of up.
+/// Place of an expert in a tensor that holds all of a layer: in gpt-oss (experts, input, output) with alternating rows
+/// of gate and up, otherwise (experts, output, input) with gate before up.
 fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> Source {
     let (expert, rest) = of_expert.split_once('.').unwrap_or((of_expert, ""));
     let (of, kind) = split_last(rest);
@@ -394,7 +393,7 @@ fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> Source
     source
 }
 
-/// Their name: from the first table that has it, by the whole name or by what has the weight, or else ours.
+/// The family's name: from the first table that has the whole name or its module, or else the name itself.
 fn renamed(tables: &[&[Renamed]], name: &str) -> String {
     let number = name.split('.').find(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
     let pattern = match number {

@@ -1,9 +1,9 @@
-//! What comes after the mixture, as linear maps of one row: from what a head weighs to what it writes into the residual
-//! stream ([`HeadOutput`]), and from there straight to a logit ([`Readout`]).
+//! Path of one row from the attention mixture to the residual stream ([`HeadOutput`]) and to a logit ([`Readout`]), as
+//! linear maps.
 //!
-//! Norms are taken with the factor that the row really had, so that parts of a vector go through them one by one and sum
-//! to what the whole becomes ("frozen" norms, as in the logit attribution of Elhage et al. 2021). Biases belong to no
-//! part and are left out.
+//! Norms are applied with the factor of the actual row, so that the parts of a vector can be normed one by one and sum
+//! to the normed whole ("frozen" norms, as in the logit attribution of Elhage et al. 2021). Biases belong to no part
+//! and are left out.
 
 use super::block::Norm;
 use super::Transformer;
@@ -12,20 +12,19 @@ use crate::ops::{multiply, numbers, with_values, Mat, MatMut};
 use anyhow::{Context, Result};
 use candle_core::Tensor;
 
-/// What a head's part of the mixture becomes in one row of one layer: u = W_O,h (g ∘ c) · factor.
+/// Linear map from a head's mixture c to its output in the residual stream, for one row of one layer: u = W_O,h (g ∘ c)
+/// · factor.
 pub struct HeadOutput {
-    /// The head's columns of W_O: rows of `weight` are (H x value width), this one's begin at `first`.
+    /// Output projection (E, H x value width). The columns of this head start at `first`.
     weight: Tensor,
     first: usize,
-    /// What each channel is multiplied with in this row, by norm, factor and gate: (value width).
+    /// Factor of each channel in this row, from norm, scale and gate: (value width).
     scale: Vec<f64>,
 }
 
 impl HeadOutput {
-    /// u of parts c (n, value width): (n, E).
+    /// Outputs u of parts c (n, value width): (n, E).
     ///
-    /// # Errors
-    /// If a weight cannot be read.
     ///
     /// # Panics
     /// If the parts have another width.
@@ -44,9 +43,6 @@ impl HeadOutput {
     }
 
     /// The vector z (value width) with z · c = direction · u for every part c, where `direction` is (E).
-    ///
-    /// # Errors
-    /// If a weight cannot be read.
     pub fn pull_back(&self, direction: &[f32]) -> Result<Vec<f64>> {
         let (e, columns) = self.weight.dims2()?;
         let width = self.scale.len();
@@ -59,27 +55,27 @@ impl HeadOutput {
     }
 }
 
-/// How much of what a head writes two parts of its mixture have in common, known before a row is through its layer: with
-/// G = W_O,h diag(gain), parts c and c' of row t are written as r_t G c and r_t G c', so that ⟨u, u'⟩ = r_t² c · GᵀG c'. The
-/// row's factor r_t is the same for all parts and leaves their shares as they are.
+/// Shares of the parts of a mixture in a head's output, computable before the layer has run. With G = W_O,h diag(gain),
+/// parts c and c' of row t have the outputs r_t G c and r_t G c', so ⟨u, u'⟩ = r_t² c · GᵀG c'. The factor r_t of the
+/// row is the same for all parts and cancels in their shares.
 #[derive(Clone, Debug)]
 pub struct Agreement {
     /// GᵀG: (value width, value width), row-major and symmetric.
     gram: Vec<f32>,
     width: usize,
-    /// Of a norm of each head, the ε of r_t = 1 / √(mean square + ε).
+    /// For a norm of each head, the ε of r_t = 1 / √(mean square + ε).
     eps: Option<f64>,
 }
 
 impl Agreement {
-    /// From GᵀG (value width, value width) and, of a norm of each head, its ε.
+    /// Creates it from GᵀG (value width, value width) and, for a norm of each head, its ε.
     pub fn new(gram: Vec<f32>, width: usize, eps: Option<f64>) -> Self {
         assert_eq!(gram.len(), width * width, "a square matrix");
         Self { gram, width, eps }
     }
 
-    /// The vector z (value width) with z · c = ⟨u_c, u⟩ / ⟨u, u⟩ for every part c of `mixture` (value width): its share of
-    /// what the head writes in this row. Zeros where nothing is written.
+    /// The vector z (value width) with z · c = ⟨u_c, u⟩ / ⟨u, u⟩ for every part c of `mixture` (value width): its share
+    /// of the head's output in this row. Zeros if the output is zero.
     pub fn shares_of(&self, mixture: &[f64]) -> Vec<f64> {
         let with = self.times(mixture);
         let whole: f64 = mixture.iter().zip(&with).map(|(o, z)| o * z).sum();
@@ -104,7 +100,7 @@ impl Agreement {
     }
 }
 
-/// The straight way from the residual stream of one row to the logit of a token, less the mean logit.
+/// Direct path from the residual stream of one row to the logit of a token minus the mean logit.
 pub struct Readout<'a> {
     model: &'a Transformer,
     trace: &'a Trace,
@@ -114,7 +110,8 @@ pub struct Readout<'a> {
 }
 
 impl Readout<'_> {
-    /// The direction in which what the attention of `layer` gives counts: through the norm after it, if there is one.
+    /// The direction (E) whose product with a term of the attention output of `layer` is that term's effect, through
+    /// the norm after attention if there is one.
     ///
     /// # Errors
     /// If the row was not traced.
@@ -130,7 +127,7 @@ impl Readout<'_> {
 }
 
 impl Transformer {
-    /// What `head` of `layer` makes of parts of its mixture in a traced row.
+    /// Map from parts of the mixture of `head` in `layer` to its output, for a traced row.
     ///
     /// # Errors
     /// If the row was not traced.
@@ -147,10 +144,7 @@ impl Transformer {
         Ok(HeadOutput { weight, first: of_head.start, scale })
     }
 
-    /// What parts of a head's mixture have in common; nothing where a gate makes of every row another.
-    ///
-    /// # Errors
-    /// If a weight cannot be read.
+    /// The [`Agreement`] of a head, or `None` if the variant has a gate, whose factors differ between rows.
     pub fn agreement(&self, layer: usize, head: usize) -> Result<Option<Agreement>> {
         if self.config.variant.gate {
             return Ok(None);
@@ -171,10 +165,11 @@ impl Transformer {
         Ok(Some(Agreement { gram, width, eps }))
     }
 
-    /// How a traced row counts for the logit of `token` less the mean logit; nothing where the logits are capped, which
-    /// is not linear.
+    /// Direct path of a traced row to the logit of `token` minus the mean logit, or `None` for soft-capped logits,
+    /// which are not linear.
     ///
     /// # Errors
+    /// If the row was not traced.
     /// If the row was not traced.
     ///
     /// # Panics
@@ -192,7 +187,7 @@ impl Transformer {
         Ok(Some(Readout { model: self, trace, row, direction }))
     }
 
-    /// The mean row of the unembedding: (E).
+    /// The mean row of the output head: (E).
     fn mean_head_row(&self) -> Result<&[f32]> {
         if self.mean_head_row.get().is_none() {
             let mean = self.head.mean_row()?;
@@ -203,7 +198,7 @@ impl Transformer {
 }
 
 impl Norm {
-    /// The direction y (E) with y · part = direction · norm(part), where the norm has the centre and factor of `whole`.
+    /// The direction y (E) with y · part = direction · norm(part), where the norm uses the mean and factor of `whole`.
     fn pull_back(&self, whole: &[f32], direction: &[f32]) -> Result<Vec<f32>> {
         let e = whole.len() as f64;
         let mean = |x: &[f32]| x.iter().map(|&x| f64::from(x)).sum::<f64>() / e;
@@ -214,7 +209,7 @@ impl Norm {
         let mut pulled: Vec<f32> =
             direction.iter().zip(gain).map(|(x, g)| (f64::from(x * g) * factor) as f32).collect();
         if self.bias.is_some() {
-            // Centring is symmetric: what it does to the part, it does to the direction.
+            // Centring is symmetric: it applies to the direction as it does to the part.
             let centre = mean(&pulled) as f32;
             pulled.iter_mut().for_each(|x| *x -= centre);
         }

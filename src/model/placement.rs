@@ -1,39 +1,38 @@
-//! Where a model runs, and with what numbers.
+//! Device and number types of a model.
 
 use crate::ops::{has_kernels_for, wide_type, Products};
 use candle_core::{DType, Device, DeviceLocation, Result, Tensor};
 
-/// The device that weights are put on, and the number type of matrices there, which is that of activations. Vectors (gains,
-/// biases, λ) are few and keep `f32`, or `f64`.
+/// Device of the weights, and number type of matrices and activations. Vectors (gains, biases, λ) stay at least `f32`.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// Where.
+    /// The device.
     pub device: Device,
-    /// As what.
+    /// The number type.
     pub dtype: DType,
-    /// What the kernels multiply, where they compute: in projections and MLPs, and in attention.
+    /// Operands of the kernels' products in projections, MLPs and attention.
     pub products: Products,
 }
 
 impl Default for Placement {
-    /// `f32` on the CPU, which is what the kernels take.
+    /// `f32` on the CPU, which has kernels.
     fn default() -> Self {
         Self::new(Device::Cpu, DType::F32)
     }
 }
 
 impl Placement {
-    /// There, with these numbers, and products of `f32` in kernels.
+    /// Creates a placement with `f32` products.
     pub fn new(device: Device, dtype: DType) -> Self {
         Self { device, dtype, products: Products::F32 }
     }
 
-    /// Whether the kernels compute there; if not, candle's own ops do.
+    /// Returns whether the kernels compute; candle's own ops do otherwise.
     pub fn has_kernels(&self) -> bool {
         has_kernels_for(&self.device, self.dtype)
     }
 
-    /// What computes there, and with what: `cpu f32`, `cpu f32, products of bf16`.
+    /// Description of device and numbers: `cpu f32`, `cpu f32, products of bf16`.
     pub fn name(&self) -> String {
         let device = match self.device.location() {
             DeviceLocation::Cpu => "cpu",
@@ -47,13 +46,10 @@ impl Placement {
         format!("{device} {}{products}", self.dtype.as_str())
     }
 
-    /// Puts a weight there.
-    ///
-    /// # Errors
-    /// If the device has no room, or not this number type.
+    /// Moves a weight to the device, in its number type.
     pub fn put(&self, weight: &Tensor) -> Result<Tensor> {
         let dtype = if weight.rank() > 1 { self.dtype } else { wide_type(self.dtype) };
-        // The other way round, twice as much of bf16 would travel.
+        // Converted first, so that less travels to the device.
         weight.to_dtype(dtype)?.to_device(&self.device)
     }
 }

@@ -1,15 +1,15 @@
-//! A `config.json` as it was read: accessors that name the field in their errors and refuse numbers no model has.
+//! Access to the fields of a `config.json`. Errors name the field; implausible numbers are refused.
 
 use super::config::Activation;
 use super::rotary::{RopeScaling, Rotary};
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{Map, Value};
 
-/// Larger widths are mistakes, and would take memory (or overflow a product of three) before they are noticed.
+/// Largest accepted width. Products of three do not overflow.
 pub const LARGEST_SIZE: u64 = 1 << 20;
-/// More layers than any model has.
+/// Largest accepted number of layers.
 pub const MOST_LAYERS: u64 = 10_000;
-/// More tokens than any model has in its vocabulary or context.
+/// Largest accepted vocabulary or context, in tokens.
 pub const MOST_TOKENS: u64 = 1 << 28;
 
 /// The fields of a configuration.
@@ -21,12 +21,12 @@ impl<'a> Raw<'a> {
         self.0.get(field).filter(|value| !value.is_null())
     }
 
-    /// Whether the field is there, be it null.
+    /// Returns whether the field exists, even if it is null.
     pub(super) fn has(&self, field: &str) -> bool {
         self.0.contains_key(field)
     }
 
-    /// Refuses a field that is null where transformers wants a value, or none said.
+    /// Refuses null in a field that transformers allows to be missing but not null.
     pub(super) fn not_null(&self, field: &str) -> Result<()> {
         ensure!(!self.0.get(field).is_some_and(Value::is_null), "{field} is null");
         Ok(())
@@ -40,7 +40,7 @@ impl<'a> Raw<'a> {
         Ok(Some(n as usize))
     }
 
-    /// A width or a count of heads.
+    /// A width or a number of heads.
     pub(super) fn optional_size(&self, field: &str) -> Result<Option<usize>> {
         self.whole(field, LARGEST_SIZE)
     }
@@ -49,12 +49,12 @@ impl<'a> Raw<'a> {
         self.optional_size(field)?.with_context(|| format!("{field} is missing"))
     }
 
-    /// A count of layers.
+    /// A number of layers.
     pub(super) fn layers(&self, field: &str) -> Result<usize> {
         self.whole(field, MOST_LAYERS)?.with_context(|| format!("{field} is missing"))
     }
 
-    /// A count of tokens: vocabulary, context, window.
+    /// A number of tokens: vocabulary, context, window.
     pub(super) fn tokens(&self, field: &str) -> Result<usize> {
         self.optional_tokens(field)?.with_context(|| format!("{field} is missing"))
     }
@@ -100,13 +100,13 @@ impl<'a> Raw<'a> {
         Ok(Some(list))
     }
 
-    /// Fields within a field; nothing if it is missing or null.
+    /// The fields of an object; `None` if it is missing or null.
     pub(super) fn object(&self, field: &str) -> Result<Option<&'a Map<String, Value>>> {
         let Some(value) = self.get(field) else { return Ok(None) };
         value.as_object().with_context(|| format!("{field} is {value}, expected an object")).map(Some)
     }
 
-    /// Fails unless the field is missing, null or the only value that is supported.
+    /// Fails unless the field is missing, null or the supported value.
     pub(super) fn only(&self, field: &str, supported: Value) -> Result<()> {
         match self.get(field) {
             Some(value) if *value != supported => {
@@ -116,7 +116,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Fails if the weights are not plain numbers.
+    /// Fails if the weights are quantised.
     pub(super) fn unquantised(&self) -> Result<()> {
         let Some(how) = self.get("quantization_config") else { return Ok(()) };
         match how.get("quant_method").and_then(Value::as_str) {
@@ -128,7 +128,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The function of the MLP.
+    /// The activation function of the MLP.
     pub(super) fn activation(&self, field: &str, default: Activation) -> Result<Activation> {
         Ok(match self.text(field)? {
             None => default,
@@ -140,12 +140,12 @@ impl<'a> Raw<'a> {
         })
     }
 
-    /// The rotary embedding of `width` channels. transformers 5 writes `rope_parameters`, earlier versions `rope_theta`,
-    /// `rope_scaling` and a factor of their own for partial rotation.
+    /// The rotary embedding of heads of `width` channels. transformers 5 writes `rope_parameters`, earlier versions
+    /// `rope_theta`, `rope_scaling` and a family-specific field for partial rotation.
     pub(super) fn rotary(&self, width: usize, defaults: RotaryDefaults<'_>) -> Result<Rotary> {
         let found = [("rope_parameters", self.get("rope_parameters")), ("rope_scaling", self.get("rope_scaling"))];
         if let [(_, Some(parameters)), (_, Some(scaling))] = found {
-            ensure!(parameters == scaling, "rope_parameters and rope_scaling are both there, and differ");
+            ensure!(parameters == scaling, "rope_parameters and rope_scaling differ");
         }
         let rope = found.into_iter().find_map(|(field, value)| Some((field, value?)));
         let theta = self.number("rope_theta")?.or(self.number("rotary_emb_base")?);
@@ -168,27 +168,27 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// What a family assumes where its configuration says nothing.
+/// Defaults of a family for its rotary embedding.
 pub(super) struct RotaryDefaults<'a> {
     pub(super) theta: f64,
-    /// Share of the head width that is rotated.
+    /// Rotated share of the head width.
     pub(super) part: f64,
-    /// The field of older configurations that says so, if the family has one.
+    /// Field of older configurations with this share, in families that have one.
     pub(super) part_field: Option<&'a str>,
 }
 
-/// What transformers does not take as null in such an object.
+/// Fields of a rotary embedding that transformers refuses as null.
 const NEVER_NULL: [&str; 5] =
     ["rope_type", "type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor"];
 
-/// The object that describes one rotary embedding, with the field it was found in.
+/// The object that describes one rotary embedding, with the name of its field.
 pub(super) struct Rope<'a> {
     pub(super) field: &'a str,
     pub(super) raw: Raw<'a>,
 }
 
 impl Rope<'_> {
-    /// The embedding of `channels` channels; `config` knows the context.
+    /// Resolves the embedding of `channels` channels. `config` holds the context length.
     pub(super) fn resolve(&self, channels: usize, theta: f64, config: &Raw<'_>) -> Result<Rotary> {
         for field in NEVER_NULL {
             self.raw.not_null(field).with_context(|| self.field.to_owned())?;
@@ -197,7 +197,7 @@ impl Rope<'_> {
         let own = self.raw.positive("rope_theta")?;
         ensure!(
             own.is_none_or(|own| own == theta || !config.has("rope_theta") || self.field.contains('.')),
-            "rope_theta is {theta}, and {} in {}",
+            "rope_theta is {theta}, but {} in {}",
             own.unwrap_or_default(),
             self.field
         );

@@ -1,6 +1,6 @@
-//! Frequencies of rotary position embeddings, and the ways in which contexts are stretched.
+//! Frequencies of rotary position embeddings, with the scalings for longer contexts.
 //!
-//! Formulas as in Hugging Face `modeling_rope_utils.py`, in `f64`.
+//! Formulas as in `modeling_rope_utils.py` of Hugging Face transformers, in `f64`.
 
 use crate::ops::RopeTable;
 use serde::{Deserialize, Serialize};
@@ -12,58 +12,58 @@ use std::sync::{Arc, RwLock};
 pub struct Rotary {
     /// Base of the wavelengths.
     pub theta: f64,
-    /// Channels of each head that are rotated, from the first on; an even number.
+    /// Number of rotated channels at the start of each head; even.
     pub channels: usize,
-    /// What was done to the frequencies to reach a longer context.
+    /// Scaling of the frequencies for longer contexts.
     pub scaling: RopeScaling,
 }
 
-/// How frequencies are changed for a context longer than the first training's.
+/// Scaling of rotary frequencies for a context longer than that of the original training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// All divided by `factor` (position interpolation).
+    /// All frequencies divided by `factor` (position interpolation).
     Linear {
-        /// How much longer.
+        /// Ratio of the contexts.
         factor: f64,
     },
-    /// Llama 3.1: long wavelengths divided by `factor`, short ones left alone, those between blended.
+    /// Llama 3.1: frequencies of long wavelengths are divided by `factor`, of short ones kept, in between interpolated.
     Llama3 {
-        /// How much longer.
+        /// Ratio of the contexts.
         factor: f64,
-        /// Wavelengths above `original_ctx_tok / low` are divided.
+        /// Wavelengths above `original_ctx_tok / low` are scaled.
         low: f64,
-        /// Wavelengths below `original_ctx_tok / high` are left alone.
+        /// Wavelengths below `original_ctx_tok / high` are kept.
         high: f64,
-        /// Context of the first training, in tokens.
+        /// Context of the original training, in tokens.
         original_ctx_tok: usize,
     },
-    /// Each divided by a number of its own (Llama 3.1 in GGUF files).
+    /// Each frequency divided by its own factor (Llama 3.1 in GGUF files).
     Divided {
-        /// (channels / 2)
+        /// Divisors: (channels / 2).
         by: Vec<f64>,
     },
-    /// YaRN (Peng et al. 2023): a ramp over the channels, and cos and sin multiplied by `amplitude`.
+    /// YaRN (Peng et al. 2023): a ramp over the channels, with cos and sin multiplied by `amplitude`.
     Yarn {
-        /// How much longer.
+        /// Ratio of the contexts.
         factor: f64,
-        /// Rotations within the original context above which channels are left alone.
+        /// Channels with more rotations than this in the original context are kept.
         beta_fast: f64,
-        /// Rotations below which they are divided by `factor`.
+        /// Channels with fewer rotations than this are divided by `factor`.
         beta_slow: f64,
-        /// Context of the first training, in tokens.
+        /// Context of the original training, in tokens.
         original_ctx_tok: usize,
         /// Factor on cos and sin.
         amplitude: f64,
-        /// Whether the ends of the ramp are whole channels.
+        /// Whether the ends of the ramp are rounded to whole channels.
         truncate: bool,
     },
 }
 
 impl RopeScaling {
-    /// In words, for a layout: nothing, or ` scaled linearly by 4`.
+    /// Description for a layout: empty, or `, linear scaling by 4`.
     pub fn describe(&self) -> String {
         match self {
             Self::None => String::new(),
@@ -90,7 +90,7 @@ impl Rotary {
             RopeScaling::Llama3 { factor, low, high, original_ctx_tok } => plain
                 .map(|f| {
                     let rotations = *original_ctx_tok as f64 * f / TAU;
-                    // 0 divides the frequency, 1 leaves it alone.
+                    // 0 divides the frequency, 1 keeps it.
                     let keep = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
                     (1.0 - keep) * f / factor + keep * f
                 })
@@ -108,7 +108,7 @@ impl Rotary {
         }
     }
 
-    /// The pairs of channels between which YaRN's ramp rises.
+    /// The pairs of channels at the ends of YaRN's ramp.
     fn yarn_ramp(&self) -> (f64, f64) {
         let RopeScaling::Yarn { beta_fast, beta_slow, original_ctx_tok, truncate, .. } = self.scaling else {
             return (0.0, 1.0);
@@ -132,7 +132,7 @@ impl Rotary {
     }
 }
 
-/// cos and sin of as many positions as were asked for so far: long contexts are rarely used to their end.
+/// cos and sin of the positions needed so far. Long contexts are rarely used in full.
 #[derive(Debug)]
 pub(super) struct GrowingTable {
     rotary: Rotary,
@@ -140,16 +140,13 @@ pub(super) struct GrowingTable {
 }
 
 impl GrowingTable {
-    /// A table of no positions yet.
+    /// Creates an empty table.
     pub(super) fn new(rotary: &Rotary) -> Self {
         let table = RopeTable::new(0, &rotary.frequencies(), 1.0);
         Self { rotary: rotary.clone(), table: RwLock::new(Arc::new(table)) }
     }
 
-    /// A table of at least `positions` positions.
-    ///
-    /// # Panics
-    /// If a thread panicked while the table grew.
+    /// Returns a table of at least `positions` positions.
     pub(super) fn reaching(&self, positions: usize) -> Arc<RopeTable> {
         let table = self.table.read().expect("no panic holds this lock").clone();
         if table.positions() >= positions {
@@ -158,7 +155,7 @@ impl GrowingTable {
         let mut table = self.table.write().expect("no panic holds this lock");
         if table.positions() < positions {
             let frequencies = self.rotary.frequencies();
-            // Decoding asks for one more each time.
+            // Rounded up, because decoding asks for one more position each time.
             let positions = positions.next_power_of_two();
             *table = Arc::new(RopeTable::new(positions, &frequencies, self.rotary.amplitude()));
         }

@@ -1,7 +1,7 @@
-//! A file of weights, safetensors or GGUF: its header, and the numbers of one tensor at a time.
+//! A file of weights, safetensors or GGUF: its header, and the values of one tensor at a time.
 //!
-//! Files are read, not mapped into memory: a mapped file that somebody shortens kills the process (SIGBUS), one that is read
-//! is an error that names it.
+//! Files are read rather than mapped into memory: shortening a mapped file kills the process (SIGBUS), whereas reading
+//! it is an error that names it.
 
 use super::gguf::Gguf;
 use crate::files::{self, HEADER_MAX};
@@ -16,15 +16,15 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Bytes before the header: its length.
+/// Size of the header's length field, in bytes.
 const LENGTH_BYTES: u64 = 8;
 
-/// Bytes that are read and converted at once.
+/// Bytes read and converted at once.
 const CHUNK: usize = 1 << 20;
 
-/// One file of weights, on disk or built in.
+/// One file of weights, on disk or built into the binary.
 pub(super) struct Shard {
-    /// Path of the file, or what stands for it.
+    /// Path of the file, or a description of built-in weights.
     pub(super) origin: String,
     source: Source,
     len_bytes: u64,
@@ -38,7 +38,7 @@ enum Source {
 struct Safetensors {
     bytes: Bytes,
     header: Metadata,
-    /// Where the numbers begin, in bytes.
+    /// Offset of the data, in bytes.
     begin: u64,
 }
 
@@ -48,15 +48,12 @@ enum Bytes {
 }
 
 impl Shard {
-    /// Reads the header of a file.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is not a whole safetensors file.
+    /// Opens a safetensors file and reads its header.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot read {}", path.display());
         let file = files::open(path)?;
         let metadata = file.metadata().with_context(cannot)?;
-        ensure!(metadata.is_file(), "cannot read {}: it is no regular file", path.display());
+        ensure!(metadata.is_file(), "cannot read {}: not a regular file", path.display());
         let mut begin = Vec::new();
         (&file).take(LENGTH_BYTES).read_to_end(&mut begin).with_context(cannot)?;
         (&file).take(header_len(&begin).min(HEADER_MAX)).read_to_end(&mut begin).with_context(cannot)?;
@@ -64,21 +61,18 @@ impl Shard {
         Self::new(path.display().to_string(), bytes, &begin, metadata.len())
     }
 
-    /// A file that is part of the binary; `origin` is what errors call it.
-    ///
-    /// # Errors
-    /// If it is not a whole safetensors file.
+    /// Wraps a file that is part of the binary; `origin` names it in errors.
     pub(super) fn built_in(bytes: &'static [u8], origin: &str) -> Result<Self> {
         Self::new(origin.to_owned(), Bytes::BuiltIn(bytes), bytes, bytes.len() as u64)
     }
 
-    /// A GGUF file.
+    /// Wraps a GGUF file.
     pub(super) fn gguf(file: Gguf) -> Self {
         let (origin, len_bytes) = (file.path().display().to_string(), file.len_bytes());
         Self { origin, source: Source::Gguf(Box::new(file)), len_bytes }
     }
 
-    /// `begin` holds the header at least.
+    /// Parses the header, which `begin` holds completely.
     fn new(origin: String, bytes: Bytes, begin: &[u8], len_bytes: u64) -> Result<Self> {
         let not_whole = || format!("{origin}: not a complete safetensors file ({len_bytes} bytes)");
         let end = LENGTH_BYTES + header_len(begin).min(HEADER_MAX);
@@ -89,7 +83,7 @@ impl Shard {
         Ok(Self { origin, source, len_bytes })
     }
 
-    /// The file, if it is a GGUF file.
+    /// The GGUF file, if it is one.
     pub(super) fn as_gguf(&self) -> Option<&Gguf> {
         match &self.source {
             Source::Gguf(file) => Some(file),
@@ -103,9 +97,6 @@ impl Shard {
     }
 
     /// SHA-256 of the file, in hexadecimal.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub(super) fn sha256(&self) -> Result<String> {
         let path = match &self.source {
             Source::Safetensors(Safetensors { bytes: Bytes::BuiltIn(bytes), .. }) => return Ok(sha256(bytes)),
@@ -115,7 +106,7 @@ impl Shard {
         sha256_file(path).with_context(|| format!("cannot read {}", self.origin))
     }
 
-    /// Every tensor by its name.
+    /// All tensors with their names.
     pub(super) fn tensors(&self) -> Vec<(String, Stored<'_>)> {
         let of = |place| Stored { shard: self, place };
         match &self.source {
@@ -131,12 +122,12 @@ impl Shard {
     }
 }
 
-/// The header's length as the first bytes of a file say it; 0 if they are too few.
+/// Length of the header according to the first bytes of a file, or 0 if there are too few.
 fn header_len(begin: &[u8]) -> u64 {
     begin.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// A tensor in a file.
+/// A tensor in a file of weights.
 #[derive(Clone, Copy)]
 pub(super) struct Stored<'a> {
     shard: &'a Shard,
@@ -150,7 +141,7 @@ enum Place<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// The file it is in.
+    /// The file it belongs to.
     pub(super) fn origin(&self) -> &'a str {
         &self.shard.origin
     }
@@ -162,7 +153,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// The type of its numbers: `F32`.
+    /// Its number type: `F32`.
     pub(super) fn dtype(&self) -> String {
         match self.place {
             Place::Safetensors(_, info) => format!("{:?}", info.dtype),
@@ -170,18 +161,15 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Whether its numbers are of a type that can be read.
+    /// Returns whether its number type can be read.
     pub(super) fn is_readable(&self) -> bool {
         match self.place {
             Place::Safetensors(_, info) => matches!(info.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16),
-            Place::Gguf(..) => true, // candle refuses others when it opens the file
+            Place::Gguf(..) => true, // candle refuses unsupported types on opening
         }
     }
 
-    /// Its numbers as `f32`.
-    ///
-    /// # Errors
-    /// If the file is shorter than it was, or numbers are of another type, NaN or infinite.
+    /// Its values as `f32`. NaN, infinities and unsupported types are errors.
     pub(super) fn values(&self) -> Result<Vec<f32>> {
         match self.place {
             Place::Safetensors(file, info) => {
@@ -192,21 +180,15 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// The numbers of one entry of the first dimension, as `f32`.
-    ///
-    /// # Errors
-    /// As [`Stored::values`].
+    /// Values of one entry of the first dimension, as `f32`.
     pub(super) fn slab(&self, index: usize) -> Result<Vec<f32>> {
         self.rows(index..index + 1)
     }
 
-    /// The same of several entries that lie side by side.
-    ///
-    /// # Errors
-    /// As [`Stored::values`].
+    /// Values of consecutive entries of the first dimension, as `f32`.
     pub(super) fn rows(&self, rows: Range<usize>) -> Result<Vec<f32>> {
         let all = self.shape().first().copied().unwrap_or_default();
-        ensure!(rows.end <= all, "has {all} entries, and no {}", rows.end - 1);
+        ensure!(rows.end <= all, "has {all} entries; entry {} does not exist", rows.end - 1);
         match self.place {
             Place::Safetensors(file, info) => {
                 let (from, to) = info.data_offsets;
@@ -230,7 +212,7 @@ fn finite(values: Vec<f32>) -> Result<Vec<f32>> {
 }
 
 impl Safetensors {
-    /// The numbers within these bytes of the data.
+    /// Values in this range of the data, in bytes.
     fn values(&self, info: &TensorInfo, bytes: Range<usize>, origin: &str) -> Result<Vec<f32>> {
         let size = match info.dtype {
             Dtype::F32 => 4,
@@ -242,7 +224,7 @@ impl Safetensors {
         Ok(values)
     }
 
-    /// Hands on these bytes of the data, in order, so many at once that no number is cut.
+    /// Passes this range of the data to `receive`, in chunks that do not split numbers.
     fn chunks(&self, bytes: Range<usize>, origin: &str, mut see: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Range { start: from, end: to } = bytes;
         let begin = self.begin;
@@ -250,7 +232,7 @@ impl Safetensors {
             Bytes::BuiltIn(all) => return see(&all[begin as usize + from..begin as usize + to]),
             Bytes::File(_, file) => file,
         };
-        let cannot = || format!("{origin} cannot be read; has it been changed meanwhile?");
+        let cannot = || format!("{origin} cannot be read; it may have changed since it was opened");
         let mut buffer = vec![0; CHUNK.min(to - from)];
         let mut at = from;
         while at < to {

@@ -1,8 +1,8 @@
-//! Which tensors a model has, by our names, with their shapes.
+//! Names and shapes of a model's tensors.
 
 use super::config::{Activation, Experts, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual};
 
-/// Names of the norms of a block.
+/// Names of the norms in a block.
 pub(super) struct NormNames {
     pub(super) before_attention: &'static str,
     pub(super) after_attention: &'static str,
@@ -11,8 +11,8 @@ pub(super) struct NormNames {
 }
 
 impl ModelConfig {
-    /// Every tensor of the model by our name (Llama's, as far as they go) with its shape. Where a family stores them
-    /// otherwise is said by `names.rs`.
+    /// All tensors of the model with their shapes, under this crate's names: Llama's where Llama has the tensor.
+    /// `names.rs` maps them to the names of each family.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let mut list = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, self.width])];
         if let Positions::Learned { offset } = self.positions {
@@ -111,8 +111,8 @@ impl ModelConfig {
         }
     }
 
-    /// Llama calls the norm before the MLP `post_attention_layernorm`; where there is one after attention, that has
-    /// the name.
+    /// Names of the norms. Llama calls the norm before the MLP `post_attention_layernorm`; a norm after attention takes
+    /// that name where there is one.
     pub(super) fn norm_names(&self) -> NormNames {
         let before_mlp = match self.norm_place {
             NormPlace::Before => "post_attention_layernorm",

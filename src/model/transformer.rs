@@ -1,5 +1,5 @@
-//! The whole decoder, top to bottom: what is before the layers, the layers on a residual stream, and what is behind them, as a
-//! [`ModelConfig`] describes them.
+//! The whole decoder, as described by a [`ModelConfig`]: embedding, layers on a residual stream, final norm and output
+//! head.
 
 use super::block::{At, Block, Norm};
 use super::held::{Blocks, OnDisk, Table};
@@ -15,48 +15,42 @@ use std::sync::{Arc, OnceLock};
 /// A decoder-only transformer. Cheap to clone: tensors are shared.
 #[derive(Clone)]
 pub struct Transformer {
-    /// What it was built from.
+    /// The description that it was built from.
     pub config: ModelConfig,
-    /// Layers of the whole model, of which this may be the first few.
+    /// Layers of the complete model. This one may have fewer.
     depth: usize,
-    /// Where it runs.
+    /// Device and number types.
     pub placement: Placement,
     embed: Table,
-    /// Learned positions: (positions, E).
+    /// Learned position embeddings: (positions, E).
     positions: Option<Tensor>,
     rotary: Vec<Arc<GrowingTable>>,
     pub(super) blocks: Blocks,
     pub(super) norm: Norm,
     pub(super) head: Table,
     head_bias: Option<Tensor>,
-    /// The mean row of `head`, once somebody has asked for it.
+    /// The mean row of `head`, computed on first use.
     pub(super) mean_head_row: Arc<OnceLock<Vec<f32>>>,
 }
 
 impl Transformer {
-    /// Builds the model, taking every tensor once.
+    /// Builds the model from `weights`.
     ///
     /// # Errors
-    /// If a tensor is missing or left over.
+    /// If a tensor is missing, or not used by the model.
     pub fn load(config: &ModelConfig, mut weights: Weights) -> Result<Self> {
         Self::build(config, &mut weights)
     }
 
-    /// As [`Transformer::load`], for weights that are being trained.
-    ///
-    /// # Errors
-    /// If a tensor is missing or left over.
+    /// Like [`Transformer::load`], but borrows the weights, for training.
     pub fn build(config: &ModelConfig, weights: &mut Weights) -> Result<Self> {
         let blocks = (0..config.layers.len()).map(|layer| Block::load(config, layer, weights));
         let blocks = blocks.collect::<Result<_>>()?;
         Self::held(config, blocks, weights)
     }
 
-    /// As [`Transformer::load`], for another device or number type: a layer at a time, so that the host needs room for one
-    /// layer and for what is outside of the layers, not for the whole model.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::load`], or if the device has no room.
+    /// Like [`Transformer::load`], for another device or number type. Layers are read one at a time, so that the host
+    /// needs memory for one layer and the tensors outside of layers only.
     pub fn placed(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
         checkpoint.check(config)?;
         let mut weights = checkpoint.read_some(config, |name| !name.starts_with(LAYERS))?.placed(placement);
@@ -71,11 +65,11 @@ impl Transformer {
         Self::around(config, Table::Held(embed), Blocks::held(blocks), Table::Held(head), weights)
     }
 
-    /// A model whose weights stay where they are: every layer is read when it is its turn. For measuring, not for decoding,
-    /// which would read all of them for every token.
+    /// Builds a model whose weights stay on disk: each layer is read when it is needed. For measuring; decoding would
+    /// read all layers for every token.
     ///
     /// # Errors
-    /// As [`Checkpoint::load`]; numbers that are none are found when they are read.
+    /// Like [`Checkpoint::load`], but NaN and infinities are found only when a layer is read.
     pub fn on_disk(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
         checkpoint.check(config)?;
         let has_rows = checkpoint.has_rows();
@@ -90,7 +84,7 @@ impl Transformer {
         Self::around(config, embed, Blocks::on_disk(disk), head, &mut weights)
     }
 
-    /// What is left between the embedding, the layers and the head.
+    /// Builds the model from its tables and layers, and takes the remaining tensors.
     fn around(config: &ModelConfig, embed: Table, blocks: Blocks, head: Table, weights: &mut Weights) -> Result<Self> {
         let (positions, rotary) = match &config.positions {
             Positions::Learned { .. } => (Some(weights.take("model.embed_positions.weight")?), Vec::new()),
@@ -106,31 +100,32 @@ impl Transformer {
         Ok(Self { config, depth, placement, embed, positions, rotary, blocks, norm, head, head_bias, mean_head_row })
     }
 
-    /// Whether the weights are on disk while it runs.
+    /// Returns whether the weights stay on disk.
     pub fn is_on_disk(&self) -> bool {
         self.blocks.are_on_disk()
     }
 
-    /// A copy that takes up to `ctx_tok` tokens, for measuring rotary models beyond the trained context.
+    /// Returns a copy with a context of `ctx_tok` tokens, for measuring rotary models beyond their trained context.
     pub fn with_context(&self, ctx_tok: usize) -> Self {
         let mut longer = self.clone();
         longer.config.max_ctx_tok = ctx_tok;
         longer
     }
 
-    /// A copy of no more than the first `layers` of its layers: what they cost says what all of them do.
+    /// Returns a copy with only the first `layers` layers, for estimating the cost of all.
     pub fn with_layers(&self, layers: usize) -> Self {
         let mut shallow = self.clone();
         shallow.config.layers.truncate(layers);
         shallow
     }
 
-    /// The layer that nothing comes after: a copy [with fewer](Self::with_layers) does not have it.
+    /// Index of the last layer of the complete model, which a copy [with fewer layers](Self::with_layers) does not
+    /// have.
     pub fn last_layer(&self) -> usize {
         self.depth - 1
     }
 
-    /// The final normed residual stream of token ids: (B, T, E).
+    /// Final normed residual stream: (B, T, E).
     ///
     /// # Errors
     /// If an id is outside the vocabulary or T exceeds the context.
@@ -138,11 +133,8 @@ impl Transformer {
         self.hidden_from(ids, 0, attend)
     }
 
-    /// As [`Transformer::hidden`] for tokens of which the first stands at position `start`: `attend` knows the keys and
-    /// values before it.
-    ///
-    /// # Errors
-    /// As [`Transformer::hidden`].
+    /// Like [`Transformer::hidden`], for tokens that start at position `start`. `attend` provides the keys and values
+    /// before them.
     pub fn hidden_from(&self, ids: &[Vec<u32>], start: usize, attend: &mut dyn Attend) -> Result<Tensor> {
         let end = start + ids.first().map_or(0, Vec::len);
         let mut x = self.embedded(ids, start)?; // B,T,E
@@ -156,10 +148,10 @@ impl Transformer {
         self.norm.forward(&x)
     }
 
-    /// What the first layer reads: (B, T, E).
+    /// Input of the first layer: (B, T, E).
     fn embedded(&self, ids: &[Vec<u32>], start: usize) -> Result<Tensor> {
         let (b, t) = (ids.len(), ids.first().map_or(0, Vec::len));
-        ensure!(t > 0 && ids.iter().all(|row| row.len() == t), "a batch needs rows of one length");
+        ensure!(t > 0 && ids.iter().all(|row| row.len() == t), "the rows of a batch must have the same length");
         let limit = self.config.max_ctx_tok;
         ensure!(start + t <= limit, "{} tokens exceed the model's context of {limit}", start + t);
         let flat: Vec<u32> = ids.concat();
@@ -183,9 +175,6 @@ impl Transformer {
     }
 
     /// Logits of hidden states: (.., E) -> (.., W), at least `f32` whatever the weights are.
-    ///
-    /// # Errors
-    /// If the width differs.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         let mut logits = self.head.linear(&hidden.contiguous()?)?;
         if let Some(bias) = &self.head_bias {
@@ -200,10 +189,8 @@ impl Transformer {
         }
     }
 
-    /// Lambda of every layer where it holds for all tokens, as the mean over heads; nothing for one map, or if it depends on
-    /// the token.
-    ///
-    /// # Errors
+    /// Lambda of each layer, as the mean over heads. Empty for variants with one map, or if lambda depends on the
+    /// token.
     /// If it cannot be computed.
     pub fn lambdas(&self) -> Result<Vec<f64>> {
         let mut lambdas = Vec::new();

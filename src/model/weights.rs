@@ -1,4 +1,4 @@
-//! Tensors by name in memory, and how fresh ones start.
+//! Tensors by name in memory, and their initialisation.
 
 use super::{ModelConfig, Placement};
 use crate::attention::Start;
@@ -8,7 +8,7 @@ use candle_core::{DType, Device, Tensor};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// The tensors of a checkpoint. [`Weights::take`] hands each out once, so that a model built from them has used all.
+/// Tensors of a checkpoint. [`Weights::take`] returns each once, so that unused tensors can be found.
 #[derive(Clone, Debug)]
 pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
@@ -17,36 +17,30 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Wraps tensors; `origin` is what errors call them (a path).
+    /// Wraps tensors; `origin` (a path) names them in errors.
     pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>, origin: &str) -> Self {
         let tensors = tensors.into_iter().collect();
         Self { tensors, origin: origin.to_owned(), placement: Placement::default() }
     }
 
-    /// The same, to be put there as they are taken.
+    /// Sets the placement, applied to tensors as they are taken.
     pub fn placed(self, placement: &Placement) -> Self {
         Self { placement: placement.clone(), ..self }
     }
 
-    /// Where they are put.
+    /// The placement of taken tensors.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// Reads a safetensors file as it is; every tensor becomes `f32` on the CPU. Models are read by a
+    /// Reads any safetensors file. Tensors become `f32` on the CPU. Models are read by a
     /// [`Checkpoint`](super::Checkpoint).
-    ///
-    /// # Errors
-    /// If the file cannot be read or is not a whole safetensors file.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::from_bytes(&bytes, &path.display().to_string())
     }
 
-    /// As [`Weights::read`], from memory.
-    ///
-    /// # Errors
-    /// If the bytes are not a whole safetensors file.
+    /// Like [`Weights::read`], from memory.
     pub fn from_bytes(bytes: &[u8], origin: &str) -> Result<Self> {
         let tensors = candle_core::safetensors::load_buffer(bytes, &Device::Cpu)
             .with_context(|| format!("{origin}: not a complete safetensors file ({} bytes)", bytes.len()))?;
@@ -55,19 +49,16 @@ impl Weights {
         Ok(Self::new(tensors, origin))
     }
 
-    /// Removes one tensor and returns it where it is put.
+    /// Removes a tensor and returns it on its device.
     ///
     /// # Errors
-    /// If it is not there, or was taken before, or the device has no room for it.
+    /// If there is no such tensor, it was taken before, or the device has no memory for it.
     pub fn take(&mut self, name: &str) -> Result<Tensor> {
         let found = self.tensors.remove(name).with_context(|| format!("{}: tensor {name} is missing", self.origin))?;
         self.placement.put(&found).with_context(|| format!("{}: tensor {name}", self.origin))
     }
 
-    /// As [`Weights::take`], of a tensor that has this shape.
-    ///
-    /// # Errors
-    /// As there, and if it has another shape.
+    /// Like [`Weights::take`], and checks the shape.
     pub fn take_shaped(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let tensor = self.take(name)?;
         ensure!(
@@ -79,21 +70,18 @@ impl Weights {
         Ok(tensor)
     }
 
-    /// Names of tensors not taken yet.
+    /// Names of tensors that were not taken.
     pub fn left(&self) -> Vec<&str> {
         self.tensors.keys().map(String::as_str).collect()
     }
 
-    /// All tensors in name order.
+    /// All tensors in the order of names.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Tensor)> {
         self.tensors.iter()
     }
 
-    /// Writes a safetensors file in `dtype`, in the order of names. `metadata`, of one entry at most, ends up
-    /// in its header.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
+    /// Writes a safetensors file in `dtype`, in the order of names. `metadata` has at most one entry, which is written
+    /// to the header.
     pub fn write(&self, path: &Path, dtype: DType, metadata: &[(&str, String)]) -> Result<()> {
         let mut header: HashMap<String, String> = metadata.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
         if header.is_empty() {
@@ -103,31 +91,24 @@ impl Weights {
         }
         let cast = |(name, tensor): (&String, &Tensor)| Ok((name.clone(), tensor.to_dtype(dtype)?.contiguous()?));
         let tensors = self.tensors.iter().map(cast).collect::<Result<Vec<_>>>()?;
-        // Not the library's own writer of files: it leaves some of its own making behind when it is killed, which only their
-        // owner may read.
+        // The library's own writer would leave unreadable temporary files behind when killed.
         let cannot = || format!("cannot write {}", path.display());
         let bytes = safetensors::serialize(tensors, Some(header)).with_context(cannot)?;
         std::fs::write(path, bytes).with_context(cannot)
     }
 
-    /// Fresh weights as Llama starts: normal with deviation 0.02, projections into the residual stream divided by
-    /// sqrt(2 layers), norm gains 1; what attention has beside its projections as [`Variant::extra_tensors`] says.
+    /// Creates initial weights as in Llama: normal with deviation 0.02, projections into the residual stream divided by
+    /// sqrt(2 layers), norm gains 1. Extra attention tensors start as in [`Variant::extra_tensors`].
     ///
     /// [`Variant::extra_tensors`]: crate::attention::Variant::extra_tensors
     ///
-    /// A tensor's numbers depend on the seed and its name alone, so variants that share a tensor start from the same
+    /// The values of a tensor depend only on the seed and its name, so variants that share a tensor start with the same
     /// values: a larger `q_proj` starts with the rows of the smaller one.
-    ///
-    /// # Errors
-    /// If a tensor cannot be made.
     pub fn init(config: &ModelConfig, seed: u64) -> Result<Self> {
         Self::init_with(config, seed, &Init::default())
     }
 
-    /// As [`Weights::init`], with what `init` says otherwise.
-    ///
-    /// # Errors
-    /// If a tensor cannot be made.
+    /// Like [`Weights::init`], with the settings of `init`.
     pub fn init_with(config: &ModelConfig, seed: u64, init: &Init) -> Result<Self> {
         let mut extras = HashMap::new();
         for layer in 0..config.layers.len() {
@@ -160,12 +141,12 @@ impl Weights {
     }
 }
 
-/// What fresh weights may have otherwise.
+/// Settings of initial weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Init {
-    /// Deviation of the embeddings.
+    /// Standard deviation of the embeddings.
     pub embedding_deviation: f64,
-    /// Whether the output projection of attention starts at 0.
+    /// Whether the output projection of attention starts at zero.
     pub zero_output: bool,
 }
 

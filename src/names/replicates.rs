@@ -1,13 +1,13 @@
-//! Which models are replicates: their names tell recipe and training seed.
+//! Replicates of a model: its recipe and training seed, from its name.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How `difftool train` names the folders of a spec with seeds: `VARIANT/seed-N`.
+/// Folders that `difftool train` makes for a spec with seeds: `VARIANT/seed-N`.
 pub const SEED_FOLDERS: &str = "/seed-*";
 
-/// Where the training seed stands in the names of models: `*` is its digits. What is left of a name without that part is the
-/// recipe: with `/seed-*`, `runs/norm/diff/seed-3` is seed 3 of `runs/norm/diff`.
+/// Pattern of the training seed in model names, with `*` for its digits. The rest of the name is the recipe: with
+/// `/seed-*`, `runs/norm/diff/seed-3` is seed 3 of `runs/norm/diff`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicates {
     before: String,
@@ -15,7 +15,7 @@ pub struct Replicates {
 }
 
 impl Replicates {
-    /// Recipe and seed of a model, by the last place that fits; nothing if none does.
+    /// Recipe and seed of a model, from the last match of the pattern, or `None`.
     pub(crate) fn split(&self, model: &str) -> Option<(String, u64)> {
         model.rmatch_indices(&self.before).find_map(|(at, before)| {
             let rest = &model[at + before.len()..];
@@ -27,7 +27,7 @@ impl Replicates {
     }
 }
 
-/// Whether somebody who types `typed` means this recipe: its name, or the end of it behind a `/`.
+/// Returns whether `typed` is the name of this recipe or its end after a `/`.
 pub(crate) fn is_short_for(typed: &str, recipe: &str) -> bool {
     recipe.strip_suffix(typed).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
 }
@@ -46,9 +46,9 @@ impl FromStr for Replicates {
             Some((before, after)) if !before.is_empty() && !after.contains('*') => {
                 Ok(Self { before: before.to_owned(), after: after.to_owned() })
             }
-            _ => Err(format!(
-                "`{text}` does not say where the seed stands in a model's name, as `{SEED_FOLDERS}` and `-s*` do"
-            )),
+            _ => {
+                Err(format!("`{text}` is not a pattern of a seed in a model's name, such as `{SEED_FOLDERS}` or `-s*`"))
+            }
         }
     }
 }

@@ -170,7 +170,7 @@ fn broken_shards_and_indices_are_named() {
         shards
     };
     let remove = |folder: &Path| fs::remove_file(&shards(folder)[1]).unwrap();
-    broken(&remove, &["index.json", "which is not there"]);
+    broken(&remove, &["index.json", "which does not exist"]);
     let truncate = |folder: &Path| {
         let path = &shards(folder)[0];
         let bytes = fs::read(path).unwrap();
@@ -192,7 +192,7 @@ fn broken_shards_and_indices_are_named() {
             map.values_mut().for_each(|file| *file = json!(first));
         });
     };
-    broken(&misplace, &["is not in", "where the index has it"]);
+    broken(&misplace, &["is not in", "although the index says so"]);
     broken(&|folder| edit_index(folder, |index| index["weight_map"] = json!([])), &["weight_map is missing"]);
 }
 
@@ -216,7 +216,10 @@ fn broken_folders_are_named_without_a_panic_or_a_huge_allocation() {
         (&edit_config("hidden_size", json!(64)), &["embed_tokens", "expected"]),
         (&edit_config("hidden_size", json!(u64::MAX)), &["hidden_size", "at most"]),
         (&edit_config("num_hidden_layers", json!(9_999)), &["is missing", "more"]),
-        (&edit_config("vocab_size", json!(1_000)), &["tokenizer.json: the tokenizer has 1024 tokens, the model 1000"]),
+        (
+            &edit_config("vocab_size", json!(1_000)),
+            &["tokenizer.json: the tokenizer has 1024 tokens, but the model only 1000"],
+        ),
         (&edit_config("max_position_embeddings", json!(1u64 << 40)), &["max_position_embeddings", "at most"]),
         (&edit_config("rope_theta", json!(0)), &["rope_theta"]),
         (&edit_config("rms_norm_eps", json!("tiny")), &["rms_norm_eps", "expected a number"]),

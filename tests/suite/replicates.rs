@@ -99,7 +99,7 @@ fn what_is_no_replicate_is_named_with_what_to_do() {
     refuses(&mut scratch.compare("mixed --replicates"), 2, &no_seed);
     let output = scratch.compare("run --replicates=seed").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("does not say where the seed stands"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("is not a pattern of a seed"));
     refuses(&mut scratch.compare("run --replicates --baseline gated"), 2, &["--baseline gated", "runs/a/diff"]);
     refuses(&mut scratch.compare("run --by model --group-by replicate"), 2, &["no replicates unless"]);
     refuses(&mut scratch.compare("run --replicates --by replicate"), 2, &["--by replicate: cells can be compared by"]);

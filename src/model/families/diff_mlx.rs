@@ -1,4 +1,4 @@
-//! Checkpoints of diff-mlx (github.com/guygrigsby/diff-mlx), whose configuration has fields of its own.
+//! Checkpoints of diff-mlx (github.com/guygrigsby/diff-mlx), whose configuration has its own fields.
 
 use super::super::config::{Family, ModelConfig, Sizes};
 use super::super::raw::Raw;
@@ -8,21 +8,21 @@ use crate::ops::RopeStyle;
 use anyhow::{ensure, Context, Result};
 use serde_json::json;
 
-/// What we call them: their files have no `model_type`.
+/// Name for these models. Their files have no `model_type`.
 pub(super) const DIFF_MLX: &str = "diff-mlx";
 
-/// Epsilon of the head norm, which is the same in all their files and in Microsoft's.
+/// Epsilon of the head norm, the same in all diff-mlx files and in Microsoft's.
 const HEAD_NORM_EPS: f64 = 1e-5;
 
-/// Whether the configuration is one of theirs.
+/// Returns whether the configuration has the fields of diff-mlx.
 pub(super) fn is_diff_mlx(raw: &Raw<'_>) -> bool {
     !raw.has("model_type")
         && raw.object("model").is_ok_and(|model| model.is_some_and(|m| m.contains_key("n_heads_vanilla")))
 }
 
 impl ModelConfig {
-    /// Pairs (2i, 2i + 1) and interleaved RoPE, in both variants. The configuration does not say which of them it is: it
-    /// is taken for the differential one unless `layout` is standard.
+    /// Reads a configuration of diff-mlx. Both variants use pairs (2i, 2i + 1) and interleaved RoPE. The configuration
+    /// does not state the variant: it is read as differential unless `layout` is standard.
     pub(super) fn of_diff_mlx(raw: &Raw<'_>, layout: Option<Layout>) -> Result<Self> {
         let raw = Raw(raw.object("model")?.context("model is missing")?);
         let layout = layout.unwrap_or(Layout::MicrosoftV1);
@@ -33,7 +33,7 @@ impl ModelConfig {
         let (width, heads, head_dim) = (raw.size("dim")?, raw.size("n_heads_vanilla")?, raw.size("qk_head_dim")?);
         ensure!(
             heads * head_dim == width,
-            "dim is {width}, n_heads_vanilla {heads} times qk_head_dim {head_dim} is not"
+            "dim is {width}, expected n_heads_vanilla {heads} times qk_head_dim {head_dim}"
         );
         let differential = layout == Layout::MicrosoftV1;
         ensure!(heads.is_multiple_of(2) || !differential, "n_heads_vanilla {heads} is odd; DIFF V1 pairs them");

@@ -19,7 +19,10 @@ impl ModelConfig {
         let first_full = raw.number("max_window_layers")?.unwrap_or(28.0);
         let by_rule = |layer: usize| windowed && layer.is_multiple_of(2) && (layer as f64) < first_full;
         let sliding = raw.sliding(self.layers.len(), by_rule)?;
-        ensure!(windowed || !sliding.contains(&true), "layer_types has windows, and use_sliding_window is false");
+        ensure!(
+            windowed || !sliding.contains(&true),
+            "layer_types has sliding_attention, but use_sliding_window is false"
+        );
         let bias = Biases { qkv: raw.flag("qkv_bias")?.unwrap_or(true), ..Biases::default() };
         let config = Self { bias, ..self.with_qwen_experts(raw, Some(shared))? };
         Ok(config.windowed(raw.window(Some(4096))?, |layer| sliding[layer]))
@@ -33,7 +36,7 @@ impl ModelConfig {
         Ok(config.windowed(raw.window(Some(4096))?, |_| true))
     }
 
-    /// Experts in every layer, every second, ..., but for those of a list.
+    /// Adds experts to every `decoder_sparse_step`th layer, except those in `mlp_only_layers`.
     fn with_qwen_experts(self, raw: &Raw<'_>, shared: Option<usize>) -> Result<Self> {
         let normed = raw.flag("norm_topk_prob")?.unwrap_or(false);
         let ffn = raw.size("moe_intermediate_size")?;
@@ -52,11 +55,11 @@ impl ModelConfig {
     }
 
     pub(super) fn with_gpt_oss(self, raw: &Raw<'_>) -> Result<Self> {
-        let said = raw.object("rope_parameters")?.or(raw.object("rope_scaling")?);
-        ensure!(said.is_some(), "rope_parameters is missing, and so is rope_scaling");
+        let scaling = raw.object("rope_parameters")?.or(raw.object("rope_scaling")?);
+        ensure!(scaling.is_some(), "rope_parameters is missing, and so is rope_scaling");
         let sliding = raw.sliding(self.layers.len(), |layer| layer.is_multiple_of(2))?;
         let bias = raw.flag("attention_bias")?.unwrap_or(true);
-        // Norming over the chosen logits alone is the same as norming the softmax over all.
+        // Normalising the softmax over all logits to the chosen ones equals the softmax over the chosen ones.
         let experts = Experts { normed: true, router_bias: true, ..raw.experts(self.ffn)? };
         let config = Self {
             family: Family::GptOss,
@@ -80,7 +83,7 @@ impl ModelConfig {
 }
 
 impl Raw<'_> {
-    /// How many there are, each `ffn` wide. The number has two names.
+    /// Reads the mixture of experts, each `ffn` wide. The number of experts has two field names.
     fn experts(&self, ffn: usize) -> Result<Experts> {
         let (a, b) = (self.optional_size("num_local_experts")?, self.optional_size("num_experts")?);
         if let (Some(a), Some(b)) = (a, b) {
@@ -91,12 +94,12 @@ impl Raw<'_> {
         Ok(Experts { count, per_token, ffn, normed: false, router_bias: false, shared: None })
     }
 
-    /// A list of 0-based layers; none if it is missing.
+    /// Reads a list of 0-based layers; empty if the field is missing.
     fn layer_list(&self, field: &str) -> Result<Vec<usize>> {
         let Some(list) = self.list(field)? else { return Ok(Vec::new()) };
         let layer = |value: &Value| match value.as_u64() {
             Some(layer) => Ok(layer as usize),
-            None => bail!("{field} has {value}, which is no layer"),
+            None => bail!("{field} has {value}, expected the index of a layer"),
         };
         list.iter().map(layer).collect()
     }

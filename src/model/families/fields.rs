@@ -1,4 +1,4 @@
-//! Fields that several families share.
+//! Fields shared by several families.
 
 use super::super::config::Sizes;
 use super::super::raw::{Raw, Rope};
@@ -7,8 +7,7 @@ use anyhow::{bail, ensure, Context, Result};
 use serde_json::{Map, Value};
 
 impl Raw<'_> {
-    /// The sizes of families without grouped heads, whose heads share the width. The hidden layer of the MLP is four times
-    /// as wide if nothing is said about it.
+    /// Sizes of families without grouped heads, whose heads share the width. The MLP defaults to four times the width.
     pub(super) fn sizes(&self, [width, layers, heads, ffn, ctx]: [&str; 5]) -> Result<Sizes> {
         let (heads_field, width_field) = (heads, width);
         let (width, heads) = (self.size(width)?, self.size(heads)?);
@@ -25,7 +24,7 @@ impl Raw<'_> {
         })
     }
 
-    /// Which layers have a window: as `layer_types` says, or by the family's rule.
+    /// Which layers have a window, from `layer_types` or else by the family's rule.
     pub(super) fn sliding(&self, layers: usize, rule: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
         let Some(list) = self.per_layer("layer_types", layers)? else {
             return Ok((0..layers).map(rule).collect());
@@ -38,8 +37,7 @@ impl Raw<'_> {
         list.iter().map(kind).collect()
     }
 
-    /// The rotary embeddings of layers that see everything and of those with a window, with these bases where nothing else
-    /// is said.
+    /// Rotary embeddings of full-attention layers and of sliding-window layers, with default bases.
     pub(super) fn rotary_by_kind(&self, width: usize, full_theta: f64, sliding_theta: f64) -> Result<Vec<Rotary>> {
         let empty = Map::new();
         let (scaling, nested) = (self.object("rope_scaling")?, self.object("rope_parameters")?.map(Raw));
@@ -55,17 +53,17 @@ impl Raw<'_> {
         let resolved = full.resolve(width, full_theta, self)?;
         if let (Some(_), Some(scaling)) = (nested_full, scaling) {
             let other = Rope { field: "rope_scaling", raw: Raw(scaling) }.resolve(width, resolved.theta, self)?;
-            ensure!(other == resolved, "rope_parameters.full_attention and rope_scaling are both there, and differ");
+            ensure!(other == resolved, "rope_parameters.full_attention and rope_scaling differ");
         }
         Ok(vec![resolved, sliding.resolve(width, sliding_theta, self)?])
     }
 
-    /// The window of a family that cannot do without.
+    /// The window of a family that requires one.
     pub(super) fn needed_window(&self, default: usize) -> Result<usize> {
-        self.window(Some(default))?.context("sliding_window is null, which this model_type needs")
+        self.window(Some(default))?.context("sliding_window is null; this model_type needs a window")
     }
 
-    /// A field with a default where it is missing; null is nothing.
+    /// The window, `default` if the field is missing, `None` if it is null.
     pub(super) fn window(&self, default: Option<usize>) -> Result<Option<usize>> {
         if self.has("sliding_window") {
             self.optional_tokens("sliding_window")

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::{json, Value};
 
 impl ModelConfig {
-    /// What Gemma 2 and 3 share.
+    /// Applies the fields that Gemma 2 and 3 share.
     fn with_gemma(mut self, raw: &Raw<'_>, sliding: &[bool]) -> Result<Self> {
         raw.only("use_bidirectional_attention", json!(false))?;
         raw.not_null("query_pre_attn_scalar")?;
@@ -40,7 +40,7 @@ impl ModelConfig {
     }
 
     pub(super) fn with_gemma3(self, raw: &Raw<'_>) -> Result<Self> {
-        // transformers reads this field and does not use it.
+        // transformers reads this field but ignores it.
         raw.only("attn_logit_softcapping", Value::Null)?;
         let pattern = raw.optional_size("sliding_window_pattern")?.unwrap_or(6);
         let sliding = raw.sliding(self.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;

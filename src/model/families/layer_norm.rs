@@ -68,7 +68,7 @@ impl ModelConfig {
             "intermediate_size",
             "max_position_embeddings",
         ])?;
-        // The class does not know the field, but its rotary embedding reads it.
+        // The configuration class of transformers lacks this field, but its rotary embedding reads it.
         raw.only("head_dim", json!(sizes.head_dim))?;
         let defaults = RotaryDefaults { theta: 10_000.0, part: 0.25, part_field: Some("rotary_pct") };
         let rotary = raw.rotary(sizes.head_dim, defaults)?;
@@ -86,7 +86,7 @@ impl ModelConfig {
         })
     }
 
-    /// What GPT-2, GPT-NeoX and OPT share: LayerNorm, a plain MLP, biases everywhere.
+    /// Base of GPT-2, GPT-NeoX and OPT: LayerNorm, an MLP without gate, biases everywhere.
     fn with_layer_norm(sizes: Sizes) -> Self {
         Self {
             norm: NormKind::Layer,
@@ -143,7 +143,11 @@ impl ModelConfig {
         let sliding = raw.sliding(layers, |layer| !(layer + 1).is_multiple_of(pattern))?;
         let window = raw.needed_window(4096)?;
         let own = self.width / raw.size("num_attention_heads")?;
-        ensure!(self.head_dim == own, "head_dim is {}, which this model_type takes for {own}", self.head_dim);
+        ensure!(
+            self.head_dim == own,
+            "head_dim is {}, but this model_type uses {own} (hidden_size / num_attention_heads)",
+            self.head_dim
+        );
         let mut config = Self {
             norm: NormKind::LayerGain,
             norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
@@ -154,7 +158,7 @@ impl ModelConfig {
         if let Positions::Rotary { style, .. } = &mut config.positions {
             *style = RopeStyle::Interleaved;
         }
-        // Layers that see everything have no positions.
+        // Full-attention layers have no positions.
         for (layer, &sliding) in config.layers.iter_mut().zip(&sliding) {
             layer.rotary = layer.rotary.filter(|_| sliding);
         }

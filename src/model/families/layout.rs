@@ -1,4 +1,4 @@
-//! Which heads make a map: differential layouts, from a configuration or against it.
+//! Head layouts of differential attention, from a configuration or an override.
 
 use super::super::config::{ATTENTION_FIELD, OWN_MODEL_TYPE};
 use super::super::raw::Raw;
@@ -9,7 +9,7 @@ use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
-/// Which heads make a map, where a configuration does not say so or says it wrongly.
+/// Arrangement of heads into attention maps. Overrides a configuration that does not state it, or states it wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -28,7 +28,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// What it stands for.
+    /// The attention variant of this layout.
     pub(super) fn variant(self) -> Variant {
         let preset = match self {
             Self::Standard => "transformer",
@@ -41,7 +41,7 @@ impl Layout {
         Variant::preset(preset).expect("layouts are presets")
     }
 
-    /// How queries and keys are rotated where the file says nothing; nothing for attention without positions.
+    /// Default rotation of queries and keys; `None` for attention without positions.
     fn style(self) -> Option<RopeStyle> {
         match self {
             Self::Standard | Self::Diffllama => Some(RopeStyle::Half),
@@ -51,12 +51,12 @@ impl Layout {
     }
 }
 
-/// The attention that a configuration, or its override, stands for.
+/// Attention described by a configuration or its override.
 pub(super) struct Resolved {
     pub(super) variant: Variant,
     /// Whether `num_attention_heads` counts the heads of both maps.
     pub(super) raw_heads: bool,
-    /// Nothing for attention without positions.
+    /// Rotation of queries and keys; `None` for attention without positions.
     pub(super) style: Option<RopeStyle>,
 }
 
@@ -73,7 +73,7 @@ impl Resolved {
             "difftool_diff_scalar" => Layout::Scalar,
             _ => Layout::Standard,
         };
-        // What the file says about the layout in detail is about its own.
+        // Details of the layout in the file apply only to the layout of the file.
         let own = layout.is_none_or(|layout| layout == detected);
         let layout = layout.unwrap_or(detected);
         let mut variant = layout.variant();
@@ -90,18 +90,18 @@ impl Resolved {
             let raw_heads = variant.values == ValueWidth::Doubled;
             return Ok(Self { variant: motif::variant(variant), raw_heads, style: Some(RopeStyle::Half) });
         }
-        let said = if own { raw.rope_style()? } else { None };
+        let stated = if own { raw.rope_style()? } else { None };
         let raw_heads = variant.values == ValueWidth::Doubled;
-        Ok(Self { variant, raw_heads, style: said.unwrap_or(layout.style()) })
+        Ok(Self { variant, raw_heads, style: stated.unwrap_or(layout.style()) })
     }
 
-    /// Of a file of our own type, which states everything.
+    /// Reads difftool's own format, which states every choice.
     fn stated(raw: &Raw<'_>) -> Result<Self> {
         let fields = raw.object(ATTENTION_FIELD)?.with_context(|| format!("{ATTENTION_FIELD} is missing"))?;
         let variant: Variant =
             serde_json::from_value(Value::Object(fields.clone())).with_context(|| ATTENTION_FIELD.to_owned())?;
         variant.check().with_context(|| ATTENTION_FIELD.to_owned())?;
-        let style = raw.rope_style()?.context("rope_style is missing; it is half, interleaved or none")?;
+        let style = raw.rope_style()?.context("rope_style is missing, expected half, interleaved or none")?;
         Ok(Self { variant, raw_heads: false, style })
     }
 }
@@ -114,11 +114,11 @@ impl Raw<'_> {
             Some("halves") => (Pairing::Halves, Keys::Separate),
             Some("adjacent") => (Pairing::Adjacent, Keys::Separate),
             Some("adjacent-naive") => (Pairing::Adjacent, Keys::InOrder),
-            Some(other) => bail!("diff_pairing is \"{other}\"; it is halves, adjacent or adjacent-naive"),
+            Some(other) => bail!("diff_pairing is \"{other}\", expected halves, adjacent or adjacent-naive"),
         }))
     }
 
-    /// How queries and keys are rotated, if the file says so: `Some(None)` for not at all.
+    /// Rotation of queries and keys, if the file states it: `Some(None)` is no rotation.
     fn rope_style(&self) -> Result<Option<Option<RopeStyle>>> {
         Ok(match self.text("rope_style")? {
             None => None,

@@ -30,12 +30,12 @@ impl ModelConfig {
     fn with_qwen_windows(self, raw: &Raw<'_>) -> Result<Self> {
         let slides = raw.flag("use_sliding_window")? == Some(true);
         let window = if slides { raw.window(Some(4096))? } else { None };
-        // 0 is a number here, unlike in every size.
+        // Unlike sizes, this number may be 0.
         let first = raw.number("max_window_layers")?.unwrap_or(28.0);
         let sliding = raw.sliding(self.layers.len(), |layer| window.is_some() && layer as f64 >= first)?;
         ensure!(
             window.is_some() || !sliding.contains(&true),
-            "layer_types has sliding_attention, but use_sliding_window or sliding_window says that nothing slides"
+            "layer_types has sliding_attention, but use_sliding_window or sliding_window turns windows off"
         );
         Ok(self.windowed(window, |layer| sliding[layer]))
     }
@@ -60,7 +60,7 @@ impl ModelConfig {
 
     pub(super) fn with_phi3(self, raw: &Raw<'_>) -> Result<Self> {
         if let Positions::Rotary { embeddings, .. } = &self.positions {
-            // transformers takes every other name for longrope.
+            // transformers reads any other type as longrope.
             ensure!(embeddings[0].scaling == RopeScaling::None, "rope_scaling of phi3 is not supported");
         }
         let window = raw.optional_tokens("sliding_window")?;
@@ -75,7 +75,8 @@ impl ModelConfig {
         let sliding = raw.sliding(self.layers.len(), |layer| !(layer + 1).is_multiple_of(4))?;
         let theta = raw.positive("rope_theta")?;
         let embeddings = raw.rotary_by_kind(self.head_dim, theta.unwrap_or(OLMO3_THETA), OLMO3_THETA)?;
-        // transformers gives a base outside of rope_parameters to the layers that see everything, earlier versions to all.
+        // transformers 5 applies a base outside of rope_parameters to full-attention layers only, earlier versions to
+        // all.
         ensure!(
             theta.is_none_or(|theta| theta == OLMO3_THETA) || raw.has("rope_parameters"),
             "rope_theta {} is not supported by this model_type outside of rope_parameters",
@@ -101,7 +102,7 @@ impl ModelConfig {
         })
     }
 
-    /// Gives the layers that `slide` a window.
+    /// Sets the window of the layers for which `slides` is true.
     pub(super) fn windowed(mut self, window: Option<usize>, slides: impl Fn(usize) -> bool) -> Self {
         for (i, layer) in self.layers.iter_mut().enumerate() {
             layer.rule.window = window.filter(|_| slides(i));
@@ -110,11 +111,11 @@ impl ModelConfig {
     }
 }
 
-/// 0 or 1, false or true.
+/// Parses 0 or 1, false or true.
 fn yes_or_no(value: &Value) -> Result<bool> {
     match (value.as_bool(), value.as_u64()) {
         (Some(yes), _) => Ok(yes),
         (_, Some(number @ (0 | 1))) => Ok(number == 1),
-        _ => bail!("no_rope_layers has {value}, which is neither 0 nor 1"),
+        _ => bail!("no_rope_layers has {value}, expected 0 or 1"),
     }
 }

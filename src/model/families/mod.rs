@@ -1,18 +1,18 @@
-//! From a `config.json` of any supported family to the description a decoder is built from.
+//! Reads the `config.json` of every supported family into a [`ModelConfig`].
 //!
-//! | `model_type` | what it adds to Llama's shape |
+//! | `model_type` | differences from Llama |
 //! |---|---|
 //! | `llama` | biases; linear, Llama 3 and YaRN scaling of RoPE |
 //! | `mistral` | a sliding window in all layers |
 //! | `qwen2` | biases of q, k, v; a window from `max_window_layers` on |
 //! | `qwen3` | a norm on queries and keys of each head |
 //! | `gemma2` | norms before and after, soft caps, windows in every other layer, scaled embeddings |
-//! | `gemma3_text` | the same without caps, QK-norm, two rotary embeddings |
+//! | `gemma3_text` | like `gemma2` without caps, with QK-norm and two rotary embeddings |
 //! | `phi3` | fused projections, partial rotation, a window |
 //! | `olmo2` | norms after only, QK-norm over the whole projection |
-//! | `olmo3` | the same, windows in three of four layers, YaRN in the others |
+//! | `olmo3` | like `olmo2`, windows in three of four layers, YaRN in the others |
 //! | `smollm3` | layers without RoPE |
-//! | `granite` | factors on embeddings, logits, what a block adds, and attention |
+//! | `granite` | factors on embeddings, logits, block outputs and attention |
 //! | `mixtral`, `qwen2_moe`, `qwen3_moe`, `olmoe` | a mixture of experts, with a shared one in `qwen2_moe` |
 //! | `gpt_oss` | a mixture of experts with biases, a clamped SwiGLU, sink logits, alternating windows |
 //! | `gpt2`, `opt` | LayerNorm, learned positions, a plain MLP, biases |
@@ -22,15 +22,17 @@
 //! | `cohere2` | LayerNorm without bias, one norm for attention and MLP, interleaved RoPE in layers with a window, no positions in the others |
 //! | `gemma3`, `mistral3` | their `text_config` |
 //! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain; raw heads counted |
-//! | `Motif` (2.6B) | DIFF V1 with adjacent pairs, half-rotation RoPE, lambda_init of the layer before, PolyNorm |
+//! | `Motif` (2.6B) | DIFF V1 with adjacent pairs, half-rotation RoPE, lambda_init of the previous layer, PolyNorm |
 //! | none, but `model` (diff-mlx) | DIFF V1 with adjacent pairs, or standard attention; interleaved RoPE |
-//! | `difftool` (ours) | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads counted |
-//! | `difftool_diff_v1` (ours, until 0.1) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` may say otherwise; raw heads counted |
-//! | `difftool_diff_v2` (ours, until 0.1) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E), adjacent pairs; output heads counted |
-//! | `difftool_diff_scalar` (ours, until 0.1) | one scalar lambda per layer, halves, a norm over all heads; output heads counted |
+//! | `difftool` | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads
+//! counted |
+//! | `difftool_diff_v1` (until 0.1) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` can override; raw heads counted |
+//! | `difftool_diff_v2` (until 0.1) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E),
+//! adjacent pairs; output heads counted |
+//! | `difftool_diff_scalar` (until 0.1) | one scalar lambda per layer, halves, a norm over all heads; output heads
+//! counted |
 //!
-//! The defaults of absent fields are those of transformers 5.23. A field that asks for something else is an error which
-//! names it.
+//! Absent fields have the defaults of transformers 5.23. A field with an unsupported value is an error that names it.
 
 mod diff_mlx;
 mod experts;
@@ -54,19 +56,19 @@ use layout::Resolved;
 use motif::MOTIF;
 use serde_json::{json, Value};
 
-/// What every supported model type is called.
+/// Names of all supported model types.
 const MODEL_TYPES: &str =
     "llama, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gpt2, gpt_neox, gpt_oss, \
     opt, gemma2, gemma3, gemma3_text, phi, phi3, olmo2, olmo3, olmoe, smollm3, stablelm, starcoder2, granite, cohere2, \
     diffllama, Motif, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
 
 impl ModelConfig {
-    /// Resolves a parsed `config.json`; `layout` overrides what it says about differential heads.
+    /// Resolves a parsed `config.json`. `layout` overrides its differential heads.
     ///
     /// # Errors
-    /// If a field is missing, contradictory or not supported; the field is named.
+    /// If a field is missing, contradictory or not supported. The error names the field.
     pub fn from_json(value: &Value, layout: Option<Layout>) -> Result<Self> {
-        let raw = Raw(value.as_object().context("a model configuration is a JSON object")?);
+        let raw = Raw(value.as_object().context("expected a JSON object")?);
         let model_type = match is_diff_mlx(&raw) {
             true => DIFF_MLX,
             false => raw.text("model_type")?.context("model_type is missing")?,
@@ -79,7 +81,7 @@ impl ModelConfig {
         let differential = layout.is_some_and(|layout| layout != Layout::Standard);
         let may = matches!(config.family, Family::Llama | Family::DiffMlx) && !config.wrapped;
         if differential && !may {
-            bail_usage!("`layout`: a {model_type} has no differential heads");
+            bail_usage!("`layout`: a model of type {model_type} has no differential heads");
         }
         config.model_type = model_type.to_owned();
         config.check()?;
@@ -119,7 +121,7 @@ impl ModelConfig {
         }
     }
 
-    /// What all families with Llama's names share.
+    /// Reads the fields that all families with Llama's field names share.
     fn of_llama(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Self> {
         let assumed = Assumed::of(model_type);
         let counted = raw.size("num_attention_heads")?;
@@ -150,7 +152,7 @@ impl ModelConfig {
         if layout.style.is_none() {
             config.layers.iter_mut().for_each(|layer| layer.rotary = None);
         }
-        // Those have an embedding for layers with a window and one for the others.
+        // These have one embedding for layers with a window and one for the others.
         if !matches!(model_type, "gemma3_text" | "olmo3") {
             let part_field = assumed.rotated.map(|_| "partial_rotary_factor");
             let part = assumed.rotated.unwrap_or(1.0);
@@ -158,7 +160,7 @@ impl ModelConfig {
             config.positions = Positions::Rotary { style, embeddings: vec![rotary] };
         }
         if matches!(model_type, "mistral" | "mixtral" | "qwen2" | "qwen2_moe" | "phi3") {
-            // They have no such fields: transformers leaves the biases out that there may be.
+            // These have no such fields, and transformers would leave such biases out.
             raw.only("attention_bias", json!(false))?;
             raw.only("mlp_bias", json!(false))?;
         }
@@ -176,7 +178,7 @@ impl ModelConfig {
     }
 }
 
-/// Channels of a head: as the configuration says, as its family assumes, or as many as the width leaves to each.
+/// Channels of a head: from the configuration, the family's default, or the width divided by the number of heads.
 fn head_dim(raw: &Raw<'_>, assumed: &Assumed, width: usize, heads: usize) -> Result<usize> {
     if let Some(said) = raw.optional_size("head_dim")?.or(assumed.head_dim) {
         return Ok(said);
@@ -188,16 +190,16 @@ fn head_dim(raw: &Raw<'_>, assumed: &Assumed, width: usize, heads: usize) -> Res
     Ok(width / heads)
 }
 
-/// What `transformers` assumes where a configuration with Llama's names says nothing.
+/// Defaults of transformers for a configuration with Llama's field names.
 struct Assumed {
     theta: f64,
     tied: bool,
     norm_eps: f64,
-    /// Nothing: the heads share the width.
+    /// `None`: the width divided by the number of heads.
     head_dim: Option<usize>,
-    /// Whether the number of key heads must be said, because it is not that of the query heads.
+    /// Whether `num_key_value_heads` is required, because it does not default to the number of query heads.
     kv_heads_said: bool,
-    /// The share of the head width that is rotated, where it need not be all of it.
+    /// Rotated share of the head width, in families where it can be less than 1.
     rotated: Option<f64>,
 }
 

@@ -1,7 +1,7 @@
-//! Motif 2.6B: DIFF V1 with adjacent pairs, lambda_init counted from the layer before, and PolyNorm for the function of the MLP.
+//! Motif 2.6B: DIFF V1 with adjacent pairs, lambda_init of the previous layer, and PolyNorm as the activation function.
 //!
-//! Its own code is not in `transformers`; these are the formulas of vLLM's `motif.py`, which was made from it and reads its
-//! weights. Later Motif models share a noise map between signal heads (`num_noise_heads`) and are refused.
+//! Its own code is not in `transformers`. These formulas are those of vLLM's `motif.py`, which derives from it and
+//! reads its weights. Later Motif models share a noise map between signal heads (`num_noise_heads`) and are refused.
 
 use super::super::config::{Activation, ModelConfig};
 use super::super::raw::Raw;
@@ -9,10 +9,10 @@ use crate::attention::{LambdaInit, Variant};
 use anyhow::{ensure, Result};
 use serde_json::json;
 
-/// What `model_type` may be.
+/// Values of `model_type`.
 pub(super) const MOTIF: [&str; 2] = ["Motif", "motif"];
 
-/// The attention of `diff-microsoft`, with its own lambda_init.
+/// The attention of `diff-microsoft` with Motif's lambda_init.
 pub(super) fn variant(variant: Variant) -> Variant {
     Variant { lambda_init: LambdaInit::DepthBefore, ..variant }
 }
@@ -26,7 +26,7 @@ impl ModelConfig {
                 "num_noise_heads is {noise} of {heads} heads; only half of them is supported, as in Motif 2.6B"
             );
         }
-        // Epsilon of the head norm is that of Microsoft's files.
+        // The epsilon of the head norm is that of Microsoft's files.
         raw.only("attn_rms_norm_eps", json!(1e-5))?;
         for field in ["use_bias", "qkv_bias", "use_sliding_window"] {
             raw.only(field, json!(false))?;

@@ -27,7 +27,7 @@ fn a_saved_configuration_reads_back_unchanged_and_is_called_what_it_is() {
             let config = ModelConfig::llama(variant, sizes, 10_000.0, style);
             let json = config.to_json();
             let got = read(&json).unwrap();
-            // A trained model does not know how it started.
+            // The configuration does not state the initialisation.
             assert!(got.variant.computes_the_same_as(&variant), "{name}");
             assert_eq!(ModelConfig { variant, ..got }, config, "{name}");
             let model_type = match (name.as_str(), style) {

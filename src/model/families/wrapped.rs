@@ -1,4 +1,4 @@
-//! Models that see or hear besides reading: `text_config` describes the part that is measured.
+//! Multimodal models: `text_config` describes the text part, which is measured.
 
 use super::super::config::ModelConfig;
 use super::super::raw::Raw;
@@ -6,8 +6,8 @@ use super::Layout;
 use anyhow::{bail, Context, Result};
 use serde_json::{json, Map, Value};
 
-/// What wraps which text model, and what `transformers` assumes where `text_config` says nothing: files on the Hub leave out
-/// what is as in the first model of its kind.
+/// The `model_type` of the text model in a multimodal one, and the defaults of transformers for fields missing in
+/// `text_config`. Files on the Hub omit values equal to those of the first model of a kind.
 fn known(model_type: &str) -> Option<(&'static str, Value)> {
     Some(match model_type {
         "gemma3" => (
@@ -23,7 +23,7 @@ fn known(model_type: &str) -> Option<(&'static str, Value)> {
 }
 
 impl ModelConfig {
-    /// The text part of a model of that type; nothing if it is no wrapper.
+    /// The text part of a multimodal model, or `None` if `model_type` is not multimodal.
     pub(super) fn of_wrapped(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Option<Self>> {
         let Some((inner, defaults)) = known(model_type) else { return Ok(None) };
         let said = raw.object("text_config")?.context("text_config is missing")?;
@@ -32,13 +32,14 @@ impl ModelConfig {
             Some(named) if named == inner => {}
             Some(other) => bail!("text_config: model_type \"{other}\" is not supported; {inner} is"),
         }
-        // The wrapper of Gemma 3 in transformers leaves it out, the text model alone has it.
+        // transformers ignores this field in the multimodal Gemma 3; only the text model applies it.
         Raw(said).only("final_logit_softcapping", Value::Null).context("text_config")?;
         let mut fields: Map<String, Value> = defaults.as_object().cloned().unwrap_or_default();
         fields.extend(said.iter().map(|(name, value)| (name.clone(), value.clone())));
         fields.insert("model_type".into(), inner.into());
         let text = Self::from_json(&Value::Object(fields), layout).context("text_config")?;
-        // The wrapper decides, and says so by default. Whether the files have a head of their own is seen when they are read.
+        // The outer configuration decides, by default `true`. Reading the weights checks whether they have a separate
+        // head.
         let tied = raw.flag("tie_word_embeddings")?.unwrap_or(true);
         Ok(Some(Self { wrapped: true, tied, ..text }))
     }
