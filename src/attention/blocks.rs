@@ -1,7 +1,7 @@
-//! The streaming kernel over a layer: tiles of queries that fit in cache, in parallel.
+//! The streaming kernel of a layer: tiles of queries that fit in cache, in parallel.
 //!
-//! A tile belongs to one output head. Every block of [`BLOCK`] queries of a head has its own probe state, and the states of a
-//! head are merged in query order, so what a probe learns does not depend on the number of threads.
+//! A tile belongs to one output head. Each block of queries of a head has its own probe state, and the states of a head
+//! are merged in query order, so probe results do not depend on the number of threads.
 
 use super::pass::Pass;
 use super::tile::{Tile, TILE};
@@ -13,13 +13,13 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Queries per task and per probe state, at least.
+/// Minimum number of queries per task and probe state.
 const BLOCK: usize = 256;
-/// Tasks per head, at most: a probe may keep O(T) numbers per task.
+/// Maximum number of tasks per head: a probe may keep O(T) numbers per task.
 const BLOCKS: usize = 16;
 
-/// The mixture of a layer (1, T, H, value width), for queries that are neither needed nor watched zeros, and what those who
-/// watch its heads have learned.
+/// Computes the mixture of a layer (1, T, H, value width) and the state of the probes of each head. Queries that are
+/// neither needed nor observed give zeros.
 pub(super) fn mixture<'a>(
     heads: &Heads<'_>,
     treated: Option<&Treated>,
@@ -33,9 +33,9 @@ pub(super) fn mixture<'a>(
     let blocks = t.div_ceil(length);
     let blocks_of = |slices: [&[f32]; 3]| -> Result<(Vec<Vec<f32>>, Vec<Watched<'a>>)> {
         let pass = Pass::new(slices, &small, heads, treated, layer)?;
-        // As many tiles as threads have asked for at once.
+        // Buffers of finished tasks, reused by later ones.
         let tiles = Mutex::new(Vec::new());
-        // Late blocks cost most: start with them.
+        // Late blocks cost most, so they start first.
         let run = |task: usize| {
             let (head, block) = (task % wiring.heads(), blocks - 1 - task / wiring.heads());
             let start = block * length;
@@ -53,7 +53,7 @@ pub(super) fn mixture<'a>(
     let (outs, learned) =
         with_values(q, of, |q| with_values(k, of, |k| with_values(v, of, |v| blocks_of([q, k, v]))))????;
     let (heads_of, width) = (wiring.heads(), wiring.value_slices() * d);
-    // The outputs of all heads of a block lie together: (queries, H, value width).
+    // Output rows of all heads, block by block: (queries, H, value width).
     let out = in_chunks(t * heads_of * width, length * heads_of * width, |block, out| {
         for head in 0..heads_of {
             let of_head = &outs[(blocks - 1 - block) * heads_of + head];
@@ -62,7 +62,7 @@ pub(super) fn mixture<'a>(
         }
     });
     let mut merged: Vec<Option<Watched<'a>>> = (0..heads_of).map(|_| None).collect();
-    // Reversed again: query order within a head.
+    // Reversed again, for query order within a head.
     for (task, later) in learned.into_iter().enumerate().rev() {
         match &mut merged[task % heads_of] {
             Some(watched) => watched.merge(later),
@@ -73,7 +73,8 @@ pub(super) fn mixture<'a>(
     Ok((out, merged.into_iter().flatten().collect()))
 }
 
-/// Computes a block of queries of a head, tile by tile, and shows the rows that are wanted. Gives (queries, value width).
+/// Computes a block of queries of a head tile by tile and passes the wanted rows to the probes. Returns (queries, value
+/// width).
 fn block_of(
     pass: &Pass<'_>,
     head: usize,
@@ -87,7 +88,7 @@ fn block_of(
     for first in block.clone().step_by(TILE) {
         let queries = first..(first + TILE).min(block.end);
         let wanted = watched.wanted(queries.clone());
-        // A row is the same in any tile.
+        // Covering range: computing a row in a larger tile does not change it.
         let Some(asked) = asked(queries, needed, |query| wanted.contains(&query)) else { continue };
         tile.compute(pass, head, asked.clone(), !wanted.is_empty(), watched.wants_logits(&wanted));
         for query in wanted {

@@ -1,8 +1,8 @@
-//! Attention for decoding: remembers the keys and values of every layer, so that a further token costs one row.
+//! Attention for decoding: caches the keys and values of every layer, so that each new token costs one row.
 //!
-//! A prompt goes through [`Stream`]. Every token after it is one query against what is remembered. A layer with a window
-//! remembers that many keys and overwrites the oldest: all that is remembered is visible, in whatever order it lies.
-//! Keys and values are remembered on the host, as `f32`, and tokens attend there, wherever the weights are.
+//! A prompt is processed by [`Stream`]. Each later token is one query against the cache. A layer with a window caches
+//! that many keys and overwrites the oldest; all cached keys are visible, and their order does not matter. Keys and
+//! values are cached on the host as `f32`, and tokens attend there, wherever the weights are.
 
 use super::{Attend, Heads, LogitRule, Quantise, Removal, Small, Stream, Treated};
 use crate::ops::simd::{dot, soft_cap_simd, softmax};
@@ -12,47 +12,47 @@ use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Computes the mixture of a prompt, and then of one token at a time, without gradients (B = 1).
+/// Computes the mixture of a prompt, then of one token at a time, without gradients (B = 1).
 ///
-/// Of the last layer of a prompt only the last row is computed: it is the one that says what comes next.
+/// The last layer of a prompt computes only the last row, which predicts the next token.
 pub struct Cached<'a> {
     layers: Vec<Memory>,
     treated: Option<&'a Treated>,
-    /// Tokens it has room for before it grows.
+    /// Number of tokens to reserve memory for.
     tokens: usize,
 }
 
-/// Keys and values of one layer.
+/// Cached keys and values of one layer.
 #[derive(Default)]
 struct Memory {
-    /// Tokens seen, of which a window forgets.
+    /// Tokens processed so far, including those that left the window.
     seen: usize,
     keys: Vec<Slots>,
     values: Vec<Slots>,
 }
 
-/// One head's vectors: (slots, d), contiguous. Position p lies in slot p modulo the window.
+/// Vectors of one head: (slots, d), contiguous. Position p is stored in slot p modulo the window.
 #[derive(Default)]
 struct Slots(Vec<f32>);
 
 impl<'a> Cached<'a> {
-    /// An empty memory for a model of so many layers, with room for so many tokens, prompt included.
+    /// Creates an empty cache for `layers` layers and `tokens` tokens, prompt included.
     pub fn new(layers: usize, tokens: usize) -> Self {
         Self { layers: (0..layers).map(|_| Memory::default()).collect(), treated: None, tokens }
     }
 
-    /// Does this to the attention of the prompt and of every token after it. A scale of quantised logits that all rows of a
-    /// layer or of a head share is that of the prompt's rows in the prompt, and of one row after it.
+    /// Applies a treatment to the prompt and to every later token. A quantisation scale shared by the rows of a layer
+    /// or head covers the prompt's rows in the prompt, and one row after it.
     pub fn treated(self, treated: Option<&'a Treated>) -> Self {
         Self { treated, ..self }
     }
 
-    /// Tokens that a layer remembers.
+    /// Number of tokens that a layer caches.
     pub fn remembered(rule: &LogitRule, tokens: usize) -> usize {
         rule.window.map_or(tokens, |window| window.min(tokens))
     }
 
-    /// The rows of a prompt: all of them, or the last one of the last layer.
+    /// Computes the rows of a prompt: all, or only the last one in the last layer.
     fn prompt(&self, layer: usize, heads: &Heads<'_>, t: usize) -> Result<Tensor> {
         let mut stream = Stream::new(&[]).treated(self.treated);
         if layer + 1 == self.layers.len() {
@@ -68,7 +68,7 @@ impl Attend for Cached<'_> {
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let (batch, t, ..) = heads.q.dims4()?;
         let Some(seen) = self.layers.get(layer).map(|memory| memory.seen) else {
-            candle_core::bail!("layer {layer} of a memory of {} layers", self.layers.len());
+            candle_core::bail!("layer {layer} is outside a cache of {} layers", self.layers.len());
         };
         if batch != 1 || (seen > 0 && t != 1) {
             candle_core::bail!("decoding takes one prompt, and then one token at a time: got {batch} x {t} tokens");
@@ -111,7 +111,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The row of the last token: (1, 1, H, value width).
+    /// Computes the row of the last token: (1, 1, H, value width).
     fn attend(&self, heads: &Heads<'_>, at: &At<'_>) -> Result<Tensor> {
         let (wiring, d) = (heads.wiring, heads.q.dim(3)?);
         let small = heads.small()?;
@@ -125,19 +125,19 @@ impl Memory {
         Tensor::from_vec(rows.concat(), shape, heads.q.device())?.to_dtype(heads.q.dtype())
     }
 
-    /// The slot of a position, if it is remembered among so many.
+    /// The slot of a position, if it is within the last `slots` positions.
     fn slot(&self, position: usize, slots: usize) -> Option<usize> {
         (position < self.seen && self.seen - position <= slots).then(|| position % slots)
     }
 }
 
-/// Where a token is attended from, and what is done there.
+/// Layer and treatment of a token's attention.
 struct At<'a> {
     layer: usize,
     treated: Option<&'a Treated>,
 }
 
-/// The row of one token, whose queries are `q`: (query heads, d).
+/// Attention of one token with queries `q`: (query heads, d).
 struct Row<'a> {
     memory: &'a Memory,
     q: &'a [f32],
@@ -152,7 +152,7 @@ impl Row<'_> {
         self.at.treated?.quantise.as_ref()
     }
 
-    /// Soft-capped logits of map j of a head, one for each slot.
+    /// Soft-capped logits of map j of a head, one per slot.
     fn logits(&self, j: usize, head: usize) -> Vec<f32> {
         let Heads { wiring, rule, .. } = self.heads;
         let keys = &self.memory.keys[wiring.key[j][head]].0;
@@ -161,7 +161,7 @@ impl Row<'_> {
         row
     }
 
-    /// Sets the slots of what the row loses to `value`.
+    /// Sets the slots of removed keys to `value`.
     fn remove(&self, how: Removal, head: usize, row: &mut [f32], value: f32) {
         let Some(treated) = self.at.treated else { return };
         let slots = row.len();
@@ -171,13 +171,13 @@ impl Row<'_> {
         }
     }
 
-    /// The slots of a head's keys that are not quantised.
+    /// Slots of a head's keys that are exempt from quantisation.
     fn exempt(&self, quantise: &Quantise, head: usize, slots: usize) -> Vec<usize> {
         let keys = quantise.exempt(self.at.layer, head).iter();
         keys.filter_map(|&key| self.memory.slot(key, slots)).collect()
     }
 
-    /// The largest |logit| of a map that counts for a scale.
+    /// The largest |logit| of a map, without exempt and masked keys.
     fn largest(&self, quantise: &Quantise, j: usize, head: usize) -> f32 {
         let mut row = self.logits(j, head);
         self.exempt(quantise, head, row.len()).into_iter().for_each(|slot| row[slot] = 0.0);
@@ -185,7 +185,7 @@ impl Row<'_> {
         absmax(&row)
     }
 
-    /// The quantisation step of every map of every head: of one row, a head's scale is its row's.
+    /// The quantisation step of each map of each head. With one row, a head's scale is its row's.
     fn steps(&self) -> Vec<Vec<f32>> {
         let Some(quantise) = self.quantise() else { return Vec::new() };
         let maps = 0..self.heads.wiring.maps();
@@ -199,7 +199,7 @@ impl Row<'_> {
         largest
     }
 
-    /// The weights of map j of a head: (slots).
+    /// Weights of map j of a head: (slots).
     fn map(&self, j: usize, head: usize, steps: &[Vec<f32>]) -> Vec<f32> {
         let mut row = self.logits(j, head);
         if let Some(by) = self.quantise() {
@@ -214,7 +214,7 @@ impl Row<'_> {
         row
     }
 
-    /// The mixture of one output head: (value width).
+    /// Mixture of one output head: (value width).
     fn mixture(&self, head: usize, steps: &[Vec<f32>]) -> Vec<f32> {
         let wiring = self.heads.wiring;
         let map = |j: usize| self.map(j, head, steps);
@@ -235,7 +235,7 @@ impl Row<'_> {
 }
 
 impl Slots {
-    /// Puts the rows (d each) of `positions` into their slots; grows once, to `room` slots.
+    /// Stores the rows (d each) of `positions` in their slots. Allocates `room` slots at once.
     fn put<'a>(
         &mut self,
         rows: impl Iterator<Item = &'a [f32]>,
@@ -253,7 +253,7 @@ impl Slots {
     }
 }
 
-/// Makes a row of logits, and the sink if there is one, a map.
+/// Softmax of a row of logits, with the sink if there is one.
 #[pulp::with_simd(softmax_row = pulp::Arch::new())]
 #[inline(always)]
 fn softmax_row_simd<S: pulp::Simd>(_simd: S, row: &mut [f32], sink: Option<f32>) {
@@ -276,7 +276,7 @@ fn logit_row_simd<'a, S: pulp::Simd>(simd: S, q: &'a [f32], keys: &'a [f32], rul
     }
 }
 
-/// sum += weights (S) times values (S, d).
+/// sum += weights (S) · values (S, d).
 #[pulp::with_simd(weigh = pulp::Arch::new())]
 #[inline(always)]
 fn weigh_simd<'a, S: pulp::Simd>(_simd: S, weights: &'a [f32], values: &'a [f32], sum: &'a mut [f32]) {

@@ -1,4 +1,4 @@
-//! The slow, obvious way: whole maps, plain loops, `f64` sums. The reference for the fast paths, for ever.
+//! Reference implementation: whole maps, plain loops, `f64` sums. The fast implementations are tested against it.
 
 use super::{Attend, Heads, LogitRule, Quantise, Removal, Treated};
 use crate::quant::Scope;
@@ -7,8 +7,8 @@ use candle_core::{DType, Device, Result, Tensor};
 /// The maps of one output head.
 #[derive(Clone, Debug)]
 pub struct DenseHead {
-    /// Scaled logits of each j, quantised if they are, -inf where masked: T x T, row-major; zero above the diagonal, where
-    /// nothing is seen.
+    /// Scaled logits of each map j, quantised if requested, -inf where masked: T x T, row-major, zero above the
+    /// diagonal.
     pub logits: Vec<Vec<f64>>,
     /// Softmax map of each j: T x T, row-major, zero above the diagonal.
     pub maps: Vec<Vec<f64>>,
@@ -16,14 +16,14 @@ pub struct DenseHead {
     pub effective: Vec<f64>,
 }
 
-/// Computes whole maps and keeps them. O(T^2) per head: for tests and short texts.
+/// Computes whole maps and keeps them. O(T^2) per head, for tests and short texts.
 #[derive(Default)]
 pub struct Dense {
     /// `kept[layer][batch][head]`.
     pub kept: Vec<Vec<Vec<DenseHead>>>,
     /// Residual streams by site, as [`Attend::residual`] passes them.
     pub residuals: Vec<Tensor>,
-    /// What is done to the attention.
+    /// Treatment of the attention.
     pub treated: Treated,
 }
 
@@ -114,7 +114,7 @@ fn nested(x: &Tensor) -> Result<Nested> {
     (0..x.dim(0)?).map(|b| x.get(b)?.to_vec3::<f64>()).collect()
 }
 
-/// Scaled and capped logits of the visible keys, zero elsewhere: T x T.
+/// Scaled and capped logits of visible keys, zero elsewhere: T x T.
 fn logit_map(q: &[Vec<Vec<f64>>], q_head: usize, k: &[Vec<Vec<f64>>], k_head: usize, rule: &LogitRule) -> Vec<f64> {
     let t = q.len();
     let mut logits = vec![0.0; t * t];
@@ -129,7 +129,7 @@ fn logit_map(q: &[Vec<Vec<f64>>], q_head: usize, k: &[Vec<Vec<f64>>], k_head: us
     logits
 }
 
-/// Softmax over the visible keys of each row, and the sink if there is one; zero elsewhere: T x T.
+/// Softmax of the visible keys of each row, with the sink if there is one; zero elsewhere: T x T.
 fn softmax_map(logits: &[f64], t: usize, rule: &LogitRule, sink: Option<f64>) -> Vec<f64> {
     let mut map = vec![0.0; t * t];
     for query in 0..t {
@@ -144,14 +144,15 @@ fn softmax_map(logits: &[f64], t: usize, rule: &LogitRule, sink: Option<f64>) ->
     map
 }
 
-/// Whether the row of a query loses a key.
+/// Returns whether a key is removed from the row of a query.
 fn loses(treated: &Treated, how: Removal, (layer, head): (usize, usize), (query, key): (usize, usize)) -> bool {
     let of_head = treated.removed.iter().filter(|removed| removed.how == how && removed.of.has(layer, head));
     let mut losses = of_head.flat_map(|removed| &removed.losses).filter(|loss| loss.rows.contains(&query));
     losses.any(|loss| loss.keys.iter().any(|keys| keys.contains(&key)))
 }
 
-/// Quantises all logits of a layer, `logits[h][j]`, which `masked` ones of a head do not count for.
+/// Quantises all logits of a layer, `logits[h][j]`. `masked` logits of a head are not quantised and do not count for
+/// scales.
 fn quantise_layer(
     quantise: &Quantise,
     layer: usize,

@@ -1,10 +1,10 @@
-//! A variant in words, as `inspect` and the manifest print it.
+//! Description of a variant in words, for `inspect` and the manifest.
 
 use super::variant::{Factor, HeadNorm, Keys, Lambda, LambdaInit, Pairing, Sink, ValueWidth, Variant};
 
 impl Variant {
-    /// One line with `positions` among it: `DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without gain`. What a
-    /// variant shares with the one it is called after is not said.
+    /// One-line description that includes `positions`: `DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without
+    /// gain`. Properties that the variant shares with the named one are left out.
     pub fn in_words(&self, positions: &str) -> String {
         let kind = Kind::of(self);
         let mut parts = vec![kind.title().to_owned()];
@@ -56,7 +56,7 @@ impl Variant {
         };
         let words = words.to_owned();
         match self.lambda_init {
-            // Where a learned number started is no matter once it is learned.
+            // The initial value of a learned number is not part of the trained model.
             LambdaInit::Constant(init) if !matches!(self.lambda, Lambda::Layer | Lambda::Head) => {
                 Some(format!("{words}{}lambda_init {init}", if words.is_empty() { "" } else { ", " }))
             }
@@ -82,7 +82,7 @@ impl Variant {
     }
 }
 
-/// The published variant that one is closest to.
+/// The published variant that a variant is closest to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Standard,
@@ -114,7 +114,7 @@ impl Kind {
         }
     }
 
-    /// The lambda that goes without saying.
+    /// The lambda that this kind implies.
     fn lambda(self) -> Option<Lambda> {
         match self {
             Self::V1 => Some(Lambda::Vectors),

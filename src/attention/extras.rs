@@ -1,7 +1,7 @@
-//! What an attention layer has beside its projections, and what that computes: every formula of every [`Variant`].
+//! Learned tensors of an attention layer besides its projections, and the formulas of every [`Variant`] that use them.
 //!
-//! To add one, give it a word in `variant.rs`, its tensors in [`Variant::extra_tensors`], its formula here, and a reference
-//! in `tests/suite/variants.rs`.
+//! A new formula needs a name in `variant.rs`, its tensors in [`Variant::extra_tensors`], its computation here, and a
+//! reference in `tests/suite/variants.rs`.
 
 use super::variant::{Factor, HeadNorm, Lambda, LambdaStart, Pairing, Sink, Variant};
 use crate::ops::{linear, numbers, rms_norm, sigmoid, wide};
@@ -9,7 +9,7 @@ use anyhow::Result;
 use candle_core::{DType, Device, Tensor, D};
 use std::ops::Range;
 
-/// Sizes that the tensors depend on.
+/// Sizes that determine the shapes of the tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerSizes {
     /// Model width E.
@@ -24,28 +24,28 @@ pub struct LayerSizes {
     pub value_width: usize,
 }
 
-/// A learned tensor: its name below `self_attn`, its shape, and how it starts.
+/// A learned tensor: its name below `self_attn`, its shape, and its initialisation.
 pub struct ExtraTensor {
-    /// For example `lambda_q1`.
+    /// Name, for example `lambda_q1`.
     pub name: &'static str,
     /// Shape.
     pub shape: Vec<usize>,
-    /// How it starts.
+    /// Initialisation.
     pub start: Start,
 }
 
-/// How a learned tensor starts.
+/// Initialisation of a learned tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
-    /// All the same number.
+    /// The same number everywhere.
     Constant(f64),
-    /// Normal with this deviation.
+    /// Normal with this standard deviation.
     Normal(f64),
 }
 
-/// Of the lambda vectors (paper section 3.1).
+/// Initial standard deviation of the lambda vectors (paper section 3.1).
 const VECTOR_DEVIATION: f64 = 0.1;
-/// Of projections, as everywhere in the model.
+/// Initial standard deviation of projections, as in the rest of the model.
 const PROJECTION_DEVIATION: f64 = 0.02;
 /// Names of the lambda vectors in the order of the formula.
 const VECTORS: [&str; 4] = ["lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"];
@@ -55,13 +55,13 @@ const HEAD_GAIN: &str = "subln.weight";
 const ALL_HEADS_GAIN: &str = "norm.weight";
 const SINKS: &str = "sinks";
 const GATE: &str = "gate.weight";
-/// Epsilon of the head norm in Microsoft's files, which fix it; Hugging Face's takes the model's.
+/// Epsilon of the head norm in Microsoft's files, a constant. The Hugging Face version uses the model's.
 const MICROSOFT_EPS: f64 = 1e-5;
-/// Added to the root mean square over all heads, not under the root as elsewhere (Edifice).
+/// Added to the root mean square over all heads, rather than under the root (Edifice).
 const ALL_HEADS_EPS: f64 = 1e-6;
 
 impl Variant {
-    /// What the 0-based `layer` learns beside its projections.
+    /// Learned tensors of the 0-based `layer` besides its projections.
     pub fn extra_tensors(&self, layer: usize, sizes: LayerSizes) -> Vec<ExtraTensor> {
         let LayerSizes { width, heads, query_heads, head_dim, value_width } = sizes;
         let mut list = Vec::new();
@@ -95,12 +95,12 @@ impl Variant {
     }
 }
 
-/// What a layer has beside its projections.
+/// Tensors of a layer besides its projections, with their formulas.
 #[derive(Clone, Debug)]
 pub struct Extras {
     lambda: LambdaSource,
     norm: Norm,
-    /// What the output is multiplied with after the norm.
+    /// Factor on the output after the norm.
     factor: f64,
     /// (query heads)
     sink: Option<Tensor>,
@@ -108,33 +108,30 @@ pub struct Extras {
     gate: Option<Tensor>,
 }
 
-/// Where lambda comes from.
+/// Formula of lambda.
 #[derive(Clone, Debug)]
 enum LambdaSource {
     None,
-    /// Four vectors (d), and lambda_init.
+    /// Four vectors (d) and lambda_init.
     Vectors([Tensor; 4], f64),
-    /// (1) or (H): learned, or fixed.
+    /// A learned or fixed number: (1) or (H).
     Numbers(Tensor),
-    /// (H, E), and whether a sigmoid follows.
+    /// Weight (H, E), and whether a sigmoid follows.
     Projection(Tensor, bool),
 }
 
 #[derive(Clone, Debug)]
 enum Norm {
     None,
-    /// Over each head, with the gain (value width) and epsilon; ones where the layout has no gain.
+    /// Over each head, with gain (value width) and epsilon. The gain is 1 in layouts without one.
     Head(Tensor, f64),
-    /// Over all heads, with the gain (H value width).
+    /// Over all heads, with gain (H value width).
     AllHeads(Tensor),
 }
 
 impl Extras {
-    /// Takes the tensors of the 0-based `layer`, which are on `device`, by their names below `self_attn`; `norm_eps` is that of
-    /// the model's norms.
-    ///
-    /// # Errors
-    /// If one is missing.
+    /// Takes the tensors of the 0-based `layer` by their names below `self_attn`. They are on `device`; `norm_eps` is
+    /// that of the model's norms.
     pub fn load(
         variant: &Variant,
         layer: usize,
@@ -169,11 +166,8 @@ impl Extras {
         })
     }
 
-    /// Lambda of the layer alone, of tensors on the CPU, without what else it has: nothing if it depends on the token or there is
-    /// none.
-    ///
-    /// # Errors
-    /// If a tensor is missing.
+    /// Lambda of a layer, loaded on the CPU without the layer's other tensors. `None` if it depends on the token or
+    /// there is one map.
     pub fn load_lambda(
         variant: &Variant,
         layer: usize,
@@ -182,10 +176,7 @@ impl Extras {
         LambdaSource::load(variant, variant.lambda_init.of(layer), &Device::Cpu, &mut take)?.constant()
     }
 
-    /// The weight of the second map for the layer's (normed) input x (B, T, E): (1), (H) or (B, T, H); nothing for one map.
-    ///
-    /// # Errors
-    /// If shapes do not fit.
+    /// Weight of the second map for the layer's normed input x (B, T, E): (1), (H) or (B, T, H). `None` for one map.
     pub fn lambda(&self, x: &Tensor) -> Result<Option<Tensor>> {
         match &self.lambda {
             LambdaSource::Projection(weight, squash) => {
@@ -196,31 +187,22 @@ impl Extras {
         }
     }
 
-    /// Lambda that holds for every token, (1) or (H); nothing if it depends on the token or there is one map.
-    ///
-    /// # Errors
-    /// If shapes do not fit.
+    /// Lambda that holds for every token, (1) or (H). `None` if it depends on the token or there is one map.
     pub fn constant_lambda(&self) -> Result<Option<Tensor>> {
         self.lambda.constant()
     }
 
-    /// Logits that no value belongs to: (query heads).
+    /// Sink logits, which no value belongs to: (query heads).
     pub fn sink(&self) -> Option<&Tensor> {
         self.sink.as_ref()
     }
 
-    /// sigmoid(x W) of the layer's input x (B, T, E): (B, T, H value width).
-    ///
-    /// # Errors
-    /// If the widths differ.
+    /// Output gate sigmoid(x W) of the layer's input x (B, T, E): (B, T, H value width).
     pub fn gate(&self, x: &Tensor) -> Result<Option<Tensor>> {
         self.gate.as_ref().map(|weight| Ok(sigmoid(&linear(x, weight)?)?)).transpose()
     }
 
-    /// Norm and factor of the mixture: (B, T, H, value width) -> same shape.
-    ///
-    /// # Errors
-    /// If the width does not fit the gain.
+    /// Applies norm and factor to the mixture: (B, T, H, value width) -> same shape.
     pub fn finish(&self, mixture: Tensor) -> Result<Tensor> {
         Ok(match &self.norm {
             Norm::None => self.scaled(&mixture)?,
@@ -235,11 +217,8 @@ impl Extras {
         })
     }
 
-    /// What finish and gate multiply the channels `of_head` of one row with: (value width). `mixture` and `gate` are those of
-    /// the whole row, (H value width).
-    ///
-    /// # Errors
-    /// If the gain cannot be read.
+    /// Factors of `finish` and gate on the channels `of_head` of one row: (value width). `mixture` and `gate` are those
+    /// of the whole row, (H value width).
     pub fn row_scale(&self, of_head: Range<usize>, mixture: &[f32], gate: Option<&[f32]>) -> Result<Vec<f64>> {
         let mean_square = |x: &[f32]| x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64;
         let (mut scale, _) = self.head_gain(of_head.clone())?;
@@ -255,11 +234,8 @@ impl Extras {
         Ok(scale)
     }
 
-    /// The part of [`Self::row_scale`] that is the same in every row, (value width), and of a norm of each head the ε of the
-    /// row's factor 1 / √(mean square of the head's mixture + ε).
-    ///
-    /// # Errors
-    /// If the gain cannot be read.
+    /// The part of [`Self::row_scale`] that is the same in every row (value width). For a norm of each head, also the ε
+    /// of the row's factor 1 / √(mean square of the head's mixture + ε).
     pub fn head_gain(&self, of_head: Range<usize>) -> Result<(Vec<f64>, Option<f64>)> {
         let scaled = |gain: &Tensor| -> Result<Vec<f64>> {
             Ok(numbers(&self.scaled(gain)?)?.into_iter().map(f64::from).collect())

@@ -1,23 +1,23 @@
-//! What heads write on average: what a head is replaced by that is to say nothing.
+//! Mean outputs of heads, which replace a head's output in mean ablation.
 
 use super::{Attend, Heads, Stream};
 use crate::ops::with_values;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 
-/// Attends as a stream does, and adds up what heads write in sets of rows (B = 1).
+/// Attends like a [`Stream`] and sums the outputs of heads over sets of rows (B = 1).
 pub struct WrittenSums<'a> {
     stream: Stream<'a>,
     /// The rows of each set.
     sets: Vec<Vec<Range<usize>>>,
-    /// Of each set and layer the sum over its rows: (H, value width), row-major.
+    /// Sums over the rows of each set and layer: (H, value width), row-major.
     pub sums: Vec<Vec<Vec<f64>>>,
-    /// Rows of each set.
+    /// Number of rows in each set.
     pub counts: Vec<usize>,
 }
 
 impl<'a> WrittenSums<'a> {
-    /// Sums over these sets of rows.
+    /// Creates sums over these sets of rows.
     pub fn new(stream: Stream<'a>, sets: Vec<Vec<Range<usize>>>) -> Self {
         let n = sets.len();
         Self { stream, sets, sums: vec![Vec::new(); n], counts: vec![0; n] }
@@ -32,7 +32,7 @@ impl Attend for WrittenSums<'_> {
     fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
         let (_, t, heads_of, width) = heads.dims4()?;
         let row_width = heads_of * width;
-        with_values(&heads, "what heads write", |values| {
+        with_values(&heads, "head outputs", |values| {
             for ((rows, sums), count) in self.sets.iter().zip(&mut self.sums).zip(&mut self.counts) {
                 sums.push(vec![0.0; row_width]);
                 let sum = sums.last_mut().expect("it was just pushed");

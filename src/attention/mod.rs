@@ -1,26 +1,26 @@
-//! The one seam: every attention variant is a signed mixture of softmax rows over shared values.
+//! Attention. Every variant is a signed mixture of softmax rows over shared values.
 //!
 //! ```text
 //! row[h,t,s] = sum_j mix[h,j,t] * softmax_s( scale * q[h,j,t] . k[h,j,s] )        t - window < s <= t
 //! out[h,t]   = finish( sum_s row[h,t,s] * v[h,s] )
 //! ```
 //!
-//! Some families cap the logits or hide keys beyond a window: a [`LogitRule`]. Some have a sink: a logit of each head that
-//! counts in the denominator of its softmax and that no value belongs to.
+//! Some families cap the logits or hide keys beyond a window, described by a [`LogitRule`]. Some have sinks: one logit
+//! per head that counts in the denominator of the softmax and has no value.
 //!
-//! A [`Variant`] is data: which heads the maps read ([`Wiring`]), what the mix is, and how the output is finished
-//! ([`Extras`]). It never sees a row: rows exist only inside the implementations of [`Attend`].
+//! A [`Variant`] is data: the heads that each map reads ([`Wiring`]), the mix, and the processing of the output
+//! ([`Extras`]). Rows exist only inside the implementations of [`Attend`].
 //!
-//! | implementation | for | memory |
+//! | implementation | purpose | memory |
 //! |---|---|---|
-//! | [`Stream`] | measuring: hands rows to probes as they pass, which changes no output | O(T) |
-//! | [`Cached`] | decoding: remembers keys and values, and attends from one token at a time | O(T) |
+//! | [`Stream`] | measuring: passes rows to probes, which do not change the output | O(T) |
+//! | [`Cached`] | decoding: caches keys and values, and attends from one token at a time | O(T) |
 //! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
-//! | [`Dense`] | the slow, obvious reference the others are tested against | O(T^2) |
+//! | [`Dense`] | reference that the others are tested against | O(T^2) |
 //!
-//! The first three have kernels for `f32` on the CPU. Elsewhere, on a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] do the
-//! same in candle's own ops (`portable.rs`): a tile of queries of all heads at a time, of which wanted rows are copied to the
-//! host. [`Cached`] keeps its memory on the host.
+//! The first three have kernels for `f32` on the CPU. On a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] use
+//! candle's own ops (`portable.rs`): a tile of queries of all heads at a time, with the wanted rows copied to the host.
+//! [`Cached`] keeps its cache on the host.
 
 mod blocks;
 mod cached;
@@ -61,12 +61,12 @@ use crate::quant::Quantiser;
 use candle_core::{Result, Tensor};
 use std::collections::BTreeMap;
 
-/// What is done to the logits of every map before its softmax.
+/// Quantisation of the logits of every map before its softmax.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantise {
     /// Bits and scope.
     pub quantiser: Quantiser,
-    /// Keys by (layer, output head) that keep their logits and do not count for the scale: sinks.
+    /// Exempt keys by (layer, output head): sinks, whose logits are not quantised and do not count for the scale.
     pub exempt: BTreeMap<(usize, usize), Vec<usize>>,
 }
 
@@ -77,49 +77,49 @@ impl Quantise {
     }
 }
 
-/// How q . k becomes a logit, and which keys a query sees.
+/// Computation of logits from q . k, and visibility of keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogitRule {
-    /// Factor on every q . k, mostly 1/sqrt(d).
+    /// Factor on every q . k, usually 1/sqrt(d).
     pub scale: f32,
     /// Soft cap c of the scaled logits: c tanh(x / c) (Gemma 2).
     pub softcap: Option<f32>,
-    /// Number of keys a query sees, itself included; nothing for all before it.
+    /// Number of visible keys, including the query's own; `None` for all keys before it.
     pub window: Option<usize>,
 }
 
 impl LogitRule {
-    /// Scale 1/sqrt(d), no cap, no window.
+    /// Creates a rule with scale 1/sqrt(d), no cap and no window.
     pub fn plain(head_dim: usize) -> Self {
         Self { scale: (1.0 / (head_dim as f64).sqrt()) as f32, softcap: None, window: None }
     }
 
-    /// The first key that `query` sees; the last is the query itself.
+    /// The first key that `query` sees. The last is its own.
     pub fn first_visible(&self, query: usize) -> usize {
         self.window.map_or(0, |window| (query + 1).saturating_sub(window))
     }
 }
 
-/// What a variant projects one layer's input to.
+/// Projections of one layer's input.
 pub struct Heads<'a> {
     /// Queries, rotated: (B, T, query heads, d).
     pub q: Tensor,
     /// Keys, rotated: (B, T, key heads, d).
     pub k: Tensor,
-    /// Values in slices of the head width: (B, T, value heads, d). Not always as many heads as keys.
+    /// Values in slices of the head width: (B, T, value heads, d). The number of heads can differ from that of keys.
     pub v: Tensor,
-    /// Weight of the second map, subtracted: nothing for one map, one number (1), one per head (H), or one per token and
-    /// head (B, T, H).
+    /// Weight of the second map, which is subtracted: one number (1), one per head (H), or one per token and head (B,
+    /// T, H). `None` for one map.
     pub lambda: Option<Tensor>,
-    /// A logit of every query head that no value belongs to: (query heads).
+    /// Sink logit of every query head, which no value belongs to: (query heads).
     pub sink: Option<Tensor>,
-    /// What finished outputs will be multiplied with: (B, T, H x value width). It is here to be seen, and left alone.
+    /// Output gate that the layer will apply later: (B, T, H x value width). Observed only.
     pub gate: Option<Tensor>,
-    /// Which query, key and value heads each output head reads.
+    /// Query, key and value heads of each output head.
     pub wiring: &'a Wiring,
-    /// How logits are made of queries and keys.
+    /// Computation of logits.
     pub rule: LogitRule,
-    /// What the kernel for measuring multiplies: queries and keys, weights and values. Probes see `f32`.
+    /// Operands of the measuring kernel's products: queries with keys, weights with values. Probes observe `f32`.
     pub products: Products,
 }
 
@@ -135,7 +135,7 @@ impl Heads<'_> {
     }
 }
 
-/// The few numbers of a layer that weigh maps.
+/// Lambda and sinks of a layer as numbers.
 #[derive(Clone, Debug, Default)]
 struct Small {
     /// (1), (H) or (B, T, H).
@@ -146,13 +146,13 @@ struct Small {
 }
 
 impl Small {
-    /// Lambda of a row, counted through the batch, of an output head; 0 for one map.
+    /// Lambda of an output head in a row, counted through the batch; 0 for one map.
     fn lambda(&self, row: usize, head: usize) -> f32 {
-        // However many there are of them, they repeat.
+        // Shorter lists repeat.
         self.lambda.as_ref().map_or(0.0, |lambda| lambda[(row * self.heads + head) % lambda.len()])
     }
 
-    /// Weights of the maps of a row of an output head.
+    /// Weights of the maps of an output head in a row.
     fn mix(&self, row: usize, head: usize) -> [f32; 2] {
         [1.0, -self.lambda(row, head)]
     }
@@ -163,40 +163,31 @@ impl Small {
     }
 }
 
-/// A way to compute the mixture, with access to what the model passes on its way.
+/// Computation of the mixture, with access to intermediate values of the model.
 pub trait Attend {
-    /// The mixture of one layer before `finish`: (B, T, H, value width).
+    /// Computes the mixture of one layer before `finish`: (B, T, H, value width).
     ///
     /// # Errors
     /// If shapes do not fit the wiring, or the device fails.
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor>;
 
-    /// Whether anything is made of each row that a layer gives; nothing if all are needed, as mostly.
+    /// For each row, whether the output of the layer is used. `None` if all rows are.
     fn needed(&self, _layer: usize) -> Option<&[bool]> {
         None
     }
 
-    /// Called with what the heads of a layer write, after `finish` and before the output projection: (B, T, H, value width).
-    /// Gives back what the layer goes on with.
-    ///
-    /// # Errors
-    /// If the shape is another.
+    /// Receives the outputs of the heads of a layer, after `finish` and before the output projection: (B, T, H, value
+    /// width). Returns the tensor to continue with.
     fn written(&mut self, _layer: usize, heads: Tensor) -> Result<Tensor> {
         Ok(heads)
     }
 
-    /// Called with what the attention of a layer gives (B, T, E), before any norm after it.
-    ///
-    /// # Errors
-    /// Whatever the observer meets.
+    /// Receives the attention output of a layer (B, T, E), before any norm after it.
     fn attended(&mut self, _layer: usize, _x: &Tensor) -> Result<()> {
         Ok(())
     }
 
-    /// Called with the residual stream (B, T, E): site 0 is the embeddings, site l + 1 the output of layer l.
-    ///
-    /// # Errors
-    /// Whatever the observer meets.
+    /// Receives the residual stream (B, T, E): site 0 is the embeddings, site l + 1 the output of layer l.
     fn residual(&mut self, _site: usize, _x: &Tensor) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! One layer as the streaming kernel reads it: keys and values packed, logits a block of keys at a time.
+//! One layer of the streaming kernel: packed keys and values, with logits computed in blocks of keys.
 
 use super::values::packed_values;
 use super::{Heads, LogitRule, Quantise, Removal, Small, Treated, Values, Wiring, TILE};
@@ -9,21 +9,22 @@ use candle_core::Result;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Keys per block, counted from key 0 whoever looks: so a row's sums have the same order in any tile. A tile's logits of a
-/// block are 128 KiB, and the block's keys and values as many for a head width of 64: a second-level cache holds them.
+/// Keys per block, counted from key 0 so that the sums of a row have the same order in any tile. The logits of a tile
+/// and block are 128 KiB, and its keys and values the same for a head width of 64: they fit a second-level cache.
 pub(super) const KEYS: usize = 512;
 
-/// Rows whose values are weighed together, over the keys that any of them sees. Fewer waste less of the diagonal.
+/// Rows whose values are weighted together, over all keys visible to any of them. Smaller groups waste less at the
+/// diagonal.
 const GROUP: usize = 16;
 
-/// The queries, keys and values of a layer, and what is done to their logits.
+/// Queries, keys and values of a layer, with the treatment of its logits.
 pub(super) struct Pass<'a> {
     q: &'a [f32],
     /// K^T of every key head: (d, T).
     k: Vec<Packed>,
     /// V of every value head: (T, d).
     v: Vec<Panels>,
-    /// The same for products of `bf16`, if it is those that rows are weighed with.
+    /// V for products of `bf16`; empty otherwise.
     v_pairs: Vec<PairPanels>,
     small: &'a Small,
     pub(super) layer: usize,
@@ -33,12 +34,12 @@ pub(super) struct Pass<'a> {
     d: usize,
     q_row: usize,
     treated: Option<&'a Treated>,
-    /// Quantisation steps of every map j of every head; without numbers if each row has its own.
+    /// Quantisation steps of each map j of each head; empty if each row has its own.
     steps: [Vec<f32>; 2],
 }
 
 impl<'a> Pass<'a> {
-    /// Packs the slices q, k, v of `heads`; if logits are quantised, steps are measured first.
+    /// Packs the slices q, k, v of `heads`. If steps are shared between rows, measures them.
     pub(super) fn new(
         [q, k, v]: [&'a [f32]; 3],
         small: &'a Small,
@@ -48,7 +49,7 @@ impl<'a> Pass<'a> {
     ) -> Result<Self> {
         let (_, t, q_heads, d) = heads.q.dims4()?;
         if heads.rule.window == Some(0) {
-            candle_core::bail!("a window of no keys");
+            candle_core::bail!("attention: a window of 0 keys");
         }
         let head_of = |x: &'a [f32], head: usize, heads: usize| Mat::new(&x[head * d..], t, d, heads * d);
         let (k_heads, v_heads) = (heads.k.dim(2)?, heads.v.dim(2)?);
@@ -80,7 +81,7 @@ impl<'a> Pass<'a> {
         self.treated?.quantise.as_ref()
     }
 
-    /// Sets what is visible of a block of logits or weights of a head to `value` where rows lose their keys.
+    /// Sets the visible removed keys to `value` in a block of a head's logits or weights.
     pub(super) fn remove(
         &self,
         how: Removal,
@@ -98,22 +99,22 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The keys that are masked in the row of `query` of a head.
+    /// The masked keys in the row of `query` of a head.
     pub(super) fn masked(&self, head: usize, query: usize) -> Vec<Range<usize>> {
         self.treated.map_or_else(Vec::new, |treated| treated.masked((self.layer, head), query))
     }
 
-    /// Channels of an output head.
+    /// Value width of an output head.
     pub(super) fn value_width(&self) -> usize {
         self.wiring.value_slices() * self.d
     }
 
-    /// Channels of an output head where each slice of the head width fills whole panels.
+    /// Value width of an output head with each slice padded to whole panels.
     pub(super) fn padded_width(&self) -> usize {
         self.wiring.value_slices() * self.d.next_multiple_of(PANEL)
     }
 
-    /// The values that an output head weighs.
+    /// The values of an output head.
     pub(super) fn values(&self, head: usize) -> Values<'_> {
         Values::new(&self.v, &self.wiring.value[head], self.d)
     }
@@ -133,18 +134,18 @@ impl<'a> Pass<'a> {
         self.rule.first_visible(query)
     }
 
-    /// The blocks of keys that any of `queries` sees a part of.
+    /// Blocks with keys visible to any of `queries`.
     pub(super) fn blocks(&self, queries: &Range<usize>) -> Range<usize> {
         self.first_visible(queries.start) / KEYS..queries.end.div_ceil(KEYS)
     }
 
-    /// The keys of a block that `query` sees, as positions in the block.
+    /// Visible keys of a block for `query`, as positions in the block.
     pub(super) fn visible(&self, query: usize, block: usize) -> Range<usize> {
         let within = |key: usize| key.saturating_sub(block * KEYS).min(KEYS);
         within(self.first_visible(query))..within(query + 1)
     }
 
-    /// scale * Q_j of some queries of a head: (queries, d).
+    /// Computes scale * Q_j of some queries of a head: (queries, d).
     pub(super) fn scaled_queries(&self, (j, head): (usize, usize), queries: &Range<usize>, q: &mut Vec<f32>) {
         let first = self.wiring.query[j][head] * self.d;
         q.resize(queries.len() * self.d, 0.0);
@@ -153,8 +154,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Soft-capped scale * Q_j K_j^T of the queries `q`, as [`Self::scaled_queries`] gives them, against a block of keys:
-    /// (queries, [`KEYS`]). What nobody sees is undefined.
+    /// Computes soft-capped scale * Q_j K_j^T of the scaled queries `q` and a block of keys: (queries, [`KEYS`]). Keys
+    /// that are not visible are undefined.
     pub(super) fn logits(
         &self,
         (j, head): (usize, usize),
@@ -184,7 +185,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// out += weights V of a block, with weights (queries, [`KEYS`]) and out (queries, padded width).
+    /// Adds weights · V of a block to out, with weights (queries, [`KEYS`]) and out (queries, padded width).
     pub(super) fn weigh(&self, head: usize, queries: &Range<usize>, block: usize, weights: &[f32], out: &mut [f32]) {
         let width = self.padded_width();
         let panels = self.d.div_ceil(PANEL);
@@ -192,7 +193,7 @@ impl<'a> Pass<'a> {
             let value_head = self.wiring.value[head][column / panels];
             for first in (0..queries.len()).step_by(GROUP) {
                 let rows = first..queries.len().min(first + GROUP);
-                // All keys that any of these rows sees; a weight of zero stands where another does not.
+                // All keys that any of these rows sees. Weights of keys that a row does not see are zero.
                 let mut keys = self.visible(queries.start + rows.start, block).start
                     ..self.visible(queries.start + rows.end - 1, block).end;
                 if keys.is_empty() {
@@ -200,7 +201,7 @@ impl<'a> Pass<'a> {
                 }
                 let pairs = self.v_pairs.get(value_head);
                 if pairs.is_some() {
-                    keys.start -= keys.start % 2; // the first key of its pair, which weighs nothing
+                    keys.start -= keys.start % 2; // whole pairs; the added key has weight zero
                 }
                 let out = MatMut::new(&mut out[first * width + column * PANEL..], rows.len(), PANEL, width);
                 let weights = Mat::new(&weights[first * KEYS + keys.start..], rows.len(), keys.len(), KEYS);
@@ -213,7 +214,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Quantises what is visible of a block of logits of map j. Row i has `row_steps[i]` if steps are not shared.
+    /// Quantises the visible part of a block of logits of map j. Row i uses `row_steps[i]` if steps are not shared.
     pub(super) fn quantise(
         &self,
         (j, head): (usize, usize),
@@ -233,7 +234,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The step of each row of map j, if rows have steps of their own: one sweep over their logits.
+    /// The quantisation step of each row of map j, from one sweep over its logits. Empty if steps are shared.
     pub(super) fn row_steps(
         &self,
         at: (usize, usize),
@@ -250,7 +251,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The largest |logit| of each row of map j, without exempt and masked keys. `room` holds a block.
+    /// The largest |logit| of each row of map j, without exempt and masked keys. `room` is scratch space for a block.
     fn largest_of_rows(
         &self,
         quantise: &Quantise,
@@ -273,7 +274,7 @@ impl<'a> Pass<'a> {
         largest
     }
 
-    /// One step for each map and head, from a sweep over all their logits.
+    /// One step for each map and head, from a sweep over all logits.
     fn shared_steps(&self, quantise: &Quantise) -> [Vec<f32>; 2] {
         let (heads, tiles) = (self.wiring.heads(), self.t.div_ceil(TILE));
         let largest_of = |task: usize| {
@@ -303,8 +304,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Sets the logits of `keys` to 0 in a row that starts at key `first`, and gives back where they were and what; keys
-/// outside the row are not visible.
+/// Sets the logits of `keys` to 0 in a row that starts at key `first`. Returns their indices and values. Keys outside
+/// the row are skipped.
 fn take_out(row: &mut [f32], first: usize, keys: &[usize]) -> Vec<(usize, f32)> {
     let at = |key: &usize| key.checked_sub(first);
     keys.iter().filter_map(at).filter_map(|at| Some((at, std::mem::take(row.get_mut(at)?)))).collect()

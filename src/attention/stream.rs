@@ -1,7 +1,7 @@
-//! Attention for measuring: rows are lent to probes as they pass, and then dropped.
+//! Attention for measuring: rows are lent to probes and then dropped.
 //!
-//! Who computes them is not seen from outside: the kernel ([`blocks`]), or candle's own ops ([`Portable`]) where the heads are
-//! on another device or of another number type.
+//! Rows are computed by the kernel ([`blocks`]), or by candle's own ops ([`Portable`]) on other devices and for other
+//! number types.
 
 use super::portable::Portable;
 use super::{blocks, Attend, Heads, Trace, Treated, Values};
@@ -11,32 +11,31 @@ use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::ops::Range;
 
-/// One row of attention of one output head, on its way past.
+/// One attention row of one output head, lent to probes.
 pub struct Row<'a> {
     /// Position of the query token; the keys are 0..=query.
     pub query: usize,
-    /// The first key it sees: 0 without a window. Weights before it are 0, and logits there mean nothing.
+    /// The first visible key: 0 without a window. Weights before it are 0, and logits there are undefined.
     pub first_visible: usize,
-    /// Keys that are masked, in no order and perhaps more than once; never its own key.
+    /// Masked keys, in any order and possibly repeated; never the query's own key.
     pub masked: &'a [Range<usize>],
-    /// Scaled logits of the maps as the softmax takes them, soft-capped and quantised if they are, -inf where masked: each
-    /// (query + 1).
-    /// Nothing unless a probe asks for them.
+    /// Logits of each map as input to the softmax: scaled, soft-capped and quantised if configured, -inf where masked;
+    /// (query + 1) each. Empty unless a probe requests logits.
     pub logits: &'a [&'a [f32]],
-    /// Softmax rows of the maps j = 0, 1: each (query + 1).
+    /// Softmax rows of the maps j = 0, 1: (query + 1) each.
     pub maps: &'a [&'a [f32]],
     /// Weight of each map: 1, or 1 and -lambda.
     pub mix: &'a [f32],
-    /// What the sink takes of each map, which sums to 1 with it; nothing without sinks.
+    /// Weight of the sink in each map, which sums to 1 with the row. Empty without sinks.
     pub sinks: &'a [f32],
-    /// The mixture, which weighs the values: (query + 1).
+    /// The mixture of the maps, which weights the values: (query + 1).
     pub effective: &'a [f32],
     /// The values of the keys.
     pub values: Values<'a>,
 }
 
 impl Row<'_> {
-    /// Runs of the keys that it sees, rising: up to its own those of its window, but for what is masked.
+    /// Ranges of visible keys in ascending order: those within the window up to the query, except masked ones.
     pub fn visible(&self) -> Vec<Range<usize>> {
         let mut masked = self.masked.to_vec();
         masked.sort_by_key(|keys| keys.start);
@@ -52,40 +51,40 @@ impl Row<'_> {
     }
 }
 
-/// A measurement of rows: says which rows it wants and makes one [`RowSink`] per head and block of queries.
+/// A measurement of attention rows. It selects rows and creates one [`RowSink`] per head and block of queries.
 pub trait RowProbe: Sync {
-    /// Whether the row of this query of this head is to be seen. Rows nobody wants cost nothing.
+    /// Returns whether the probe observes this query of this head. Rows that no probe wants cost nothing.
     fn wants(&self, layer: usize, head: usize, query: usize) -> bool;
-    /// Whether it looks at [`Row::logits`], which cost a copy.
+    /// Returns whether it reads [`Row::logits`], which cost a copy.
     fn wants_logits(&self) -> bool {
         false
     }
-    /// A fresh state for one head.
+    /// Creates an empty state for one head.
     fn start(&self, layer: usize, head: usize) -> Box<dyn RowSink>;
 }
 
-/// What a probe has learned of one head so far.
+/// State of a probe for one head.
 pub trait RowSink: Any + Send {
-    /// Takes note of a row. The row is borrowed: keep numbers, not rows.
+    /// Processes a row, which is borrowed: sinks keep numbers rather than rows.
     fn see(&mut self, row: &Row<'_>);
-    /// Adds what `later`, made by the same probe for later queries of the same head, has learned.
+    /// Adds the state of `later`, created by the same probe for later queries of the same head.
     fn merge(&mut self, later: Box<dyn RowSink>);
-    /// Called once, when all rows of the head have passed, heads in order: the time to let go of what is not needed.
+    /// Called once after all rows of the head, in the order of heads. Frees what is no longer needed.
     fn finish(&mut self) {}
 }
 
 impl dyn RowSink {
-    /// The state as what its probe knows it as.
+    /// Downcasts the state to the type that its probe created.
     ///
     /// # Panics
-    /// If a probe of another kind has started it.
+    /// If it was created by another kind of probe.
     pub fn into_sink<S: RowSink>(self: Box<Self>) -> Box<S> {
         let any: Box<dyn Any> = self;
         any.downcast().expect("a sink of the probe that started it")
     }
 }
 
-/// What one probe learned of one head of one layer.
+/// Result of one probe for one head of one layer.
 pub struct Sighting {
     /// 0-based layer.
     pub layer: usize,
@@ -93,52 +92,52 @@ pub struct Sighting {
     pub head: usize,
     /// Index of the probe in the list given to [`Stream::new`].
     pub probe: usize,
-    /// The probe's state after all rows.
+    /// State of the probe after all rows.
     pub sink: Box<dyn RowSink>,
 }
 
-/// Looks at the residual stream as it passes.
+/// A measurement of the residual stream.
 pub trait ResidualProbe {
-    /// Site 0 is the embeddings, site l + 1 the output of layer l; `values` is (T, E), row-major.
+    /// Processes a site: 0 is the embeddings, l + 1 the output of layer l. `values` is (T, E), row-major.
     fn see(&mut self, site: usize, values: &[f32], width: usize);
 }
 
-/// The layers and heads that probes are shown; all by default.
+/// The observed layers and heads; all by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
-    /// 0-based layers; nothing for all.
+    /// 0-based layers; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<Vec<usize>>,
-    /// 0-based output heads; nothing for all.
+    /// 0-based output heads; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heads: Option<Vec<usize>>,
 }
 
 impl Selection {
-    /// Whether a head of a layer is in it.
+    /// Returns whether a head of a layer is selected.
     pub fn has(&self, layer: usize, head: usize) -> bool {
         let within = |list: &Option<Vec<usize>>, index| list.as_ref().is_none_or(|list| list.contains(&index));
         within(&self.layers, layer) && within(&self.heads, head)
     }
 }
 
-/// Computes the mixture without gradients and shows its rows to probes. One prompt at a time (B = 1).
+/// Computes the mixture without gradients and lends its rows to probes. One prompt at a time (B = 1).
 pub struct Stream<'a> {
     probes: &'a [&'a dyn RowProbe],
     residual: Option<&'a mut dyn ResidualProbe>,
     selection: Selection,
     treated: Option<&'a Treated>,
-    /// A layer, and for every query whether its output there is needed.
+    /// A layer, and for each query whether its output there is needed.
     needed: Option<(usize, Vec<bool>)>,
-    /// What passed at some rows, if asked for.
+    /// Intermediate values of some rows, if requested.
     pub trace: Option<Trace>,
-    /// What was learned, in (layer, head, probe) order.
+    /// Results of the probes, in the order (layer, head, probe).
     pub sightings: Vec<Sighting>,
 }
 
 impl<'a> Stream<'a> {
-    /// A stream watched by `probes`.
+    /// Creates a stream observed by `probes`.
     pub fn new(probes: &'a [&'a dyn RowProbe]) -> Self {
         Self {
             probes,
@@ -151,38 +150,38 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Shows rows of these layers and heads only.
+    /// Restricts probes to these layers and heads.
     pub fn only(self, selection: &Selection) -> Self {
         Self { selection: selection.clone(), ..self }
     }
 
-    /// Shows the residual stream to `probe`.
+    /// Passes the residual stream to `probe`.
     pub fn with_residual(self, probe: &'a mut dyn ResidualProbe) -> Self {
         Self { residual: Some(probe), ..self }
     }
 
-    /// Whether something looks at the residual stream.
+    /// Returns whether a probe observes the residual stream.
     pub fn watches_residual(&self) -> bool {
         self.residual.is_some()
     }
 
-    /// Does this to the attention. Probes see treated rows.
+    /// Applies a treatment to the attention. Probes observe treated rows.
     pub fn treated(self, treated: Option<&'a Treated>) -> Self {
         Self { treated, ..self }
     }
 
-    /// Leaves the outputs of `layer` zero for queries that are neither needed nor wanted by a probe, and its MLP out where they
-    /// are not needed: of the last layer nothing is asked but the rows that predict something.
+    /// Skips rows of `layer` that are not needed: its output is zero for queries that are neither needed nor observed,
+    /// and its MLP for those that are not needed. In the last layer, only rows that predict something are needed.
     pub fn with_needed_rows(self, layer: usize, needed: Vec<bool>) -> Self {
         Self { needed: Some((layer, needed)), ..self }
     }
 
-    /// Keeps what passes at these rows, which are ascending: see [`Trace`].
+    /// Traces these rows, in ascending order: see [`Trace`].
     pub fn tracing(self, rows: Vec<usize>) -> Self {
         Self { trace: Some(Trace::new(rows)), ..self }
     }
 
-    /// The probes that are shown rows of this head, each with its index.
+    /// The probes of this head, each with its index.
     fn watching(&self, layer: usize, head: usize) -> Vec<(usize, &'a dyn RowProbe)> {
         let selected = self.selection.has(layer, head);
         self.probes.iter().enumerate().filter(|_| selected).map(|(i, &probe)| (i, probe)).collect()

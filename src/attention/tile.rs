@@ -1,65 +1,65 @@
-//! One tile of queries of one head: an online softmax over blocks of keys, rows for probes, the weighing of values.
+//! One tile of queries of one head: online softmax over blocks of keys, rows for probes, and weighting of values.
 //!
-//! The keys are taken a block at a time, and exponentials are relative to the largest logit so far. With one map a block
-//! weighs its values at once, after what earlier blocks have weighed was scaled to the new largest logit; its
-//! exponentials are then overwritten by the next block's, unless a probe wants rows of this tile. With two maps both are
-//! kept until their sums are known, and weigh the values together: that takes two thirds of the products that one after
-//! the other would, and 2 x 64 x T numbers per thread.
+//! Keys are processed in blocks, and exponentials are relative to the largest logit so far. With one map, each block's
+//! values are weighted at once, after scaling the previous output to the new largest logit; the exponentials are then
+//! overwritten by the next block unless a probe wants rows of this tile. With two maps, the exponentials are kept until
+//! both sums are known, and both maps weight the values in one product. This takes two thirds of the multiplications of
+//! two separate products, and 2 x 64 x T numbers per thread.
 //!
-//! Watching changes nothing that is computed, only what is kept. So the output of a row is the same to the last bit
-//! whichever rows are watched, needed or in the tile with it, and a row shown is the same whoever else looks.
+//! Observation changes only what is kept, not what is computed. The output of a row is the same to the last bit
+//! whichever rows are observed, needed or in the same tile, and an observed row does not depend on other probes.
 
 use super::pass::{Pass, KEYS};
 use super::{Removal, Row};
 use crate::ops::simd::{copy_scaled, exp, softmax_block};
 use std::ops::Range;
 
-/// Queries per tile. More would not be faster, and two maps keep J x TILE x T exponentials.
+/// Queries per tile. Larger tiles are not faster, and two maps keep J x TILE x T exponentials.
 pub const TILE: usize = 64;
 
-// A tile's queries end in one block, of which each of them sees a part.
+// A tile's queries all end in the same block.
 const _: () = assert!(KEYS.is_multiple_of(TILE));
 
-/// Queries of one head over all keys that any of them sees. Its buffers are used again for the next tile.
+/// Queries of one head over all keys visible to any of them. The buffers are reused for the next tile.
 #[derive(Default)]
 pub(super) struct Tile {
     queries: Range<usize>,
     blocks: Range<usize>,
     maps: Vec<Map>,
-    /// What each query sees of a block.
+    /// Visible keys of each query in the current block.
     visible: Vec<Range<usize>>,
-    /// Weighed values: (queries, padded width).
+    /// Weighted values: (queries, padded width).
     out: Vec<f32>,
-    /// Room for an effective row of two maps.
+    /// Scratch space for a mixture row of two maps.
     effective: Vec<f32>,
 }
 
 /// One softmax map of a tile.
 #[derive(Default)]
 struct Map {
-    /// Scaled queries: (queries, d), and what they are quantised by, if each has a step of its own.
+    /// Scaled queries (queries, d), and their quantisation steps if each row has its own.
     q: Vec<f32>,
     row_steps: Vec<f32>,
-    /// exp(logit - largest so far), block after block: each (queries, KEYS), row-major; of an unwatched tile of one map
-    /// the last block alone.
+    /// exp(logit - largest so far) for each block: (queries, KEYS), row-major. Only the last block for an unobserved
+    /// tile of one map.
     weights: Vec<f32>,
-    /// The same of the logits; nothing if no probe wants them.
+    /// Logits in the same layout; empty if no probe wants them.
     logits: Vec<f32>,
-    /// The largest logit of each row so far, and the sum of exponentials relative to it.
+    /// Largest logit of each row so far, and the sum of exponentials relative to it.
     largest: Vec<f32>,
     sums: Vec<f32>,
-    /// What exponentials of earlier blocks must be multiplied by since the last one.
+    /// Factor on the exponentials of earlier blocks for the largest logits of the current one.
     grown: Vec<f32>,
-    /// `largest` as it was when each block was exponentiated, in the end what makes its exponentials probabilities:
+    /// `largest` at the time of each block, and finally the factors that turn its exponentials into probabilities:
     /// (blocks, queries).
     factors: Vec<f32>,
-    /// Room for one row, and for its logits.
+    /// Scratch space for one row and its logits.
     row: Vec<f32>,
     logit_row: Vec<f32>,
 }
 
 impl Map {
-    /// Begins rows of nothing, or of a sink: then exp(sink - sink) is all that has been summed up. There is room for
+    /// Starts rows without keys, with the sink if there is one: its exp(sink - sink) is the first summand. Reserves
     /// `slots` blocks.
     fn start(&mut self, pass: &Pass<'_>, at: (usize, usize), queries: &Range<usize>, slots: usize) {
         let rows = queries.len();
@@ -74,15 +74,15 @@ impl Map {
         self.row_steps = pass.row_steps(at, &self.q, queries, &mut self.weights);
     }
 
-    /// What makes exponentials of the given block probabilities in row i, when the last block is done.
+    /// Factor that turns the exponentials of a block into probabilities in row i, once all blocks are done.
     fn factor(&self, slot: usize, i: usize) -> f32 {
         self.factors[slot * self.largest.len() + i]
     }
 }
 
 impl Tile {
-    /// Computes the tile of `queries`: exponentials and sums of every map and, of a single map, the weighed values.
-    /// A tile whose rows are to be shown must be `kept`.
+    /// Computes the tile of `queries`: exponentials and sums of every map and, for a single map, the weighted values. A
+    /// tile whose rows are lent to probes must be `kept`.
     pub(super) fn compute(
         &mut self,
         pass: &Pass<'_>,
@@ -92,7 +92,7 @@ impl Tile {
         keep_logits: bool,
     ) {
         let (rows, maps) = (queries.len(), pass.wiring.maps());
-        // Two maps share one product with the values, for which the sums of both must be known.
+        // Two maps share one product with the values, which requires both sums.
         let kept = kept || maps > 1;
         self.blocks = pass.blocks(&queries);
         self.queries = queries;
@@ -106,7 +106,7 @@ impl Tile {
         for (slot, block) in self.blocks.clone().enumerate() {
             self.visible.clear();
             self.visible.extend(self.queries.clone().map(|query| pass.visible(query, block)));
-            // One map after the other: they may have the same keys.
+            // One map after the other, because they may read the same keys.
             for j in 0..maps {
                 self.map_block(pass, (j, head), block, if kept { slot } else { 0 }, keep_logits);
             }
@@ -116,7 +116,7 @@ impl Tile {
         }
     }
 
-    /// Computes a block of map j and, if it is the only one, weighs its values.
+    /// Computes a block of map j, and weights its values if it is the only map.
     fn map_block(&mut self, pass: &Pass<'_>, (j, head): (usize, usize), block: usize, slot: usize, keep_logits: bool) {
         let (queries, rows, width) = (&self.queries, self.queries.len(), pass.padded_width());
         let only = self.maps.len() == 1;
@@ -137,10 +137,10 @@ impl Tile {
         }
     }
 
-    /// Lends one row of a kept tile to `see`, normalised and mixed.
+    /// Lends one row of a kept tile to `observe`, normalised and mixed.
     pub(super) fn show(&mut self, pass: &Pass<'_>, head: usize, query: usize, see: &mut dyn FnMut(&Row<'_>)) {
         let (i, rows) = (query - self.queries.start, self.queries.len());
-        // Where the row lies in a block, and where in the row its keys are.
+        // Slot of the block, range in its weights, and first key in the row.
         let pieces = self.blocks.clone().enumerate().map(|(slot, block)| {
             let length = KEYS.min((query + 1).saturating_sub(block * KEYS));
             (slot, (slot * rows + i) * KEYS..(slot * rows + i) * KEYS + length, block * KEYS)
@@ -180,7 +180,7 @@ impl Tile {
         see(&Row { query, first_visible, masked, logits, maps, mix, sinks, effective, values });
     }
 
-    /// out = (sum_j mix_j map_j) V: (queries, value width). Ends the tile: two maps become one.
+    /// Computes out = (sum_j mix_j map_j) V: (queries, value width). Overwrites the first of two maps.
     pub(super) fn output(&mut self, pass: &Pass<'_>, head: usize, out: &mut [f32]) {
         let rows = self.queries.len();
         let mut factors: Vec<f32> = vec![1.0; rows];
@@ -202,15 +202,14 @@ impl Tile {
         }
         let slice = pass.padded_width() / pass.wiring.value_slices();
         let d = pass.value_width() / pass.wiring.value_slices();
-        // A head slice of each row, without what fills its last panel.
+        // Each head slice of each row, without the padding of its last panel.
         for (i, (out, padded)) in out.chunks_exact_mut(d).zip(self.out.chunks_exact(slice)).enumerate() {
             copy_scaled(out, &padded[..d], factors[i / pass.wiring.value_slices()]);
         }
     }
 }
 
-/// The largest logit and the sum of exponentials relative to it of `rows` rows that have seen no key: nothing yet, or the
-/// sink.
+/// Initial largest logit and sum of exponentials of `rows` rows before the first key: empty, or the sink.
 pub(super) fn start_rows(largest: &mut Vec<f32>, sums: &mut Vec<f32>, rows: usize, sink: Option<f32>) {
     largest.clear();
     largest.resize(rows, sink.unwrap_or(f32::MIN));
@@ -229,7 +228,7 @@ fn finish_simd<'a, S: pulp::Simd>(_simd: S, factors: &'a mut [f32], largest: &'a
     }
 }
 
-/// Multiplies every row of `rows` (`width` wide) by its factor.
+/// Multiplies each row of `rows` (`width` wide) by its factor.
 #[pulp::with_simd(scale_rows = pulp::Arch::new())]
 #[inline(always)]
 pub(super) fn scale_rows_simd<'a, S: pulp::Simd>(_simd: S, rows: &'a mut [f32], width: usize, factors: &'a [f32]) {

@@ -1,24 +1,24 @@
-//! What passes at a few rows: enough to follow what a head writes on its way to the logits.
+//! Intermediate values of a few rows, from the heads' mixtures to the logits.
 
 use crate::ops::numbers;
 use candle_core::{Result, Tensor};
 
-/// Numbers of chosen rows of one pass over one prompt, as a [`Stream`](super::Stream) met them.
+/// Intermediate values of selected rows in one pass over one prompt, recorded by a [`Stream`](super::Stream).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     rows: Vec<usize>,
-    /// By layer, the mixtures of all heads before they are finished: (rows, H x value width).
+    /// By layer, the mixtures of all heads before `finish`: (rows, H x value width).
     mixtures: Vec<Vec<f32>>,
-    /// By layer, what the finished mixtures are multiplied with, if anything: (rows, H x value width).
+    /// By layer, the output gates: (rows, H x value width). Empty without gates.
     gates: Vec<Vec<f32>>,
-    /// By layer, what attention gives, before any norm after it: (rows, E).
+    /// By layer, the attention output before any norm after it: (rows, E).
     attended: Vec<Vec<f32>>,
-    /// The residual stream where it was last seen: (rows, E).
+    /// The last residual stream received: (rows, E).
     last: Vec<f32>,
 }
 
 impl Trace {
-    /// Nothing yet, of these rows.
+    /// Creates an empty trace of `rows`.
     pub(super) fn new(rows: Vec<usize>) -> Self {
         Self { rows, ..Self::default() }
     }
@@ -28,22 +28,22 @@ impl Trace {
         &self.rows
     }
 
-    /// The mixtures of all heads of a layer in a row: (H x value width). Nothing if the row was not traced.
+    /// Mixtures of all heads of a layer in a row: (H x value width). `None` if the row was not traced.
     pub fn mixture_of(&self, layer: usize, row: usize) -> Option<&[f32]> {
         self.row(self.mixtures.get(layer)?, row)
     }
 
-    /// What the finished mixtures of a layer are multiplied with in a row: (H x value width). Nothing without an output gate.
+    /// Output gate of a layer in a row: (H x value width). `None` without a gate.
     pub fn gate_of(&self, layer: usize, row: usize) -> Option<&[f32]> {
         self.row(self.gates.get(layer).filter(|gates| !gates.is_empty())?, row)
     }
 
-    /// What a layer's attention gave in a row, before any norm after it: (E).
+    /// Attention output of a layer in a row, before any norm after it: (E).
     pub fn attended_of(&self, layer: usize, row: usize) -> Option<&[f32]> {
         self.row(self.attended.get(layer)?, row)
     }
 
-    /// The residual stream of a row after the last layer, before the final norm: (E).
+    /// Residual stream of a row after the last layer, before the final norm: (E).
     pub fn last_of(&self, row: usize) -> Option<&[f32]> {
         self.row(&self.last, row)
     }
@@ -53,26 +53,26 @@ impl Trace {
         values.chunks_exact(values.len() / self.rows.len()).nth(at)
     }
 
-    /// Keeps the rows of a layer's mixtures (1, T, H, value width), and of its output gate (1, T, H x value width).
+    /// Records the mixtures (1, T, H, value width) and output gates (1, T, H x value width) of a layer.
     pub(super) fn mixture(&mut self, x: &Tensor, gate: Option<&Tensor>) -> Result<()> {
         self.mixtures.push(self.pick(x)?);
         self.gates.push(gate.map_or_else(|| Ok(Vec::new()), |gate| self.pick(gate))?);
         Ok(())
     }
 
-    /// Keeps the rows of what a layer's attention gives (1, T, E).
+    /// Records the attention output of a layer (1, T, E).
     pub(super) fn attended(&mut self, x: &Tensor) -> Result<()> {
         self.attended.push(self.pick(x)?);
         Ok(())
     }
 
-    /// Keeps the rows of the residual stream (1, T, E).
+    /// Records the residual stream (1, T, E).
     pub(super) fn residual(&mut self, x: &Tensor) -> Result<()> {
         self.last = self.pick(x)?;
         Ok(())
     }
 
-    /// Only these rows leave the device: (1, T, ..).
+    /// Copies only the traced rows of (1, T, ..) from the device.
     fn pick(&self, x: &Tensor) -> Result<Vec<f32>> {
         let mut picked = Vec::new();
         for &row in &self.rows {

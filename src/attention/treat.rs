@@ -1,21 +1,21 @@
-//! What is done to attention while it is measured, resolved for one model and one prompt: positions, layers and heads.
+//! Treatment of attention in one pass, resolved to positions, layers and heads.
 
 use super::{Quantise, Selection};
 use crate::ops::numbers;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 
-/// How a row loses keys.
+/// Way in which keys are removed from a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// Their logits become -inf in every map, so that each map is renormalised, as if the keys were not there. Scales of
-    /// quantised logits do not count them either. A row keeps its own key.
+    /// Logits become -inf in every map, so that each map is renormalised as if the keys did not exist. They do not count
+    /// for scales of quantised logits. A row keeps its own key.
     Mask,
-    /// Their weights become 0 in every map after its softmax, and so in the mixture; nothing is renormalised.
+    /// Weights become 0 in every map after its softmax, and in the mixture, without renormalisation.
     Silence,
 }
 
-/// Rows, and keys that they lose.
+/// Rows, and keys that are removed from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Positions of queries.
@@ -24,18 +24,18 @@ pub struct Loss {
     pub keys: Vec<Range<usize>>,
 }
 
-/// Keys that are taken from the rows of some heads.
+/// Removal of keys from rows of some heads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Removed {
-    /// How.
+    /// Way of removal.
     pub how: Removal,
-    /// From which layers and heads.
+    /// Affected layers and heads.
     pub of: Selection,
-    /// From which rows.
+    /// Affected rows and their removed keys.
     pub losses: Vec<Loss>,
 }
 
-/// What a head writes instead of its output.
+/// Replacement of a head's output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replaced {
     /// 0-based layer.
@@ -44,23 +44,23 @@ pub struct Replaced {
     pub head: usize,
     /// Positions of queries.
     pub rows: Vec<Range<usize>>,
-    /// What it writes, after its norm and before the output projection: (value width), or nothing for zeros.
+    /// Replacement, after the head's norm and before the output projection: (value width), or empty for zeros.
     pub output: Vec<f32>,
 }
 
-/// All that is done to the attention of one pass.
+/// Complete treatment of the attention in one pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Treated {
-    /// Logits are quantised.
+    /// Quantisation of logits.
     pub quantise: Option<Quantise>,
-    /// Rows lose keys.
+    /// Removed keys.
     pub removed: Vec<Removed>,
-    /// Heads write something else.
+    /// Replaced head outputs.
     pub replaced: Vec<Replaced>,
 }
 
 impl Treated {
-    /// The keys that the row of `query` loses, as ranges of positions up to the query.
+    /// Keys removed from the row of `query`, as ranges of positions up to the query.
     pub(super) fn lost(
         &self,
         how: Removal,
@@ -74,12 +74,12 @@ impl Treated {
         losses.filter(move |loss| loss.rows.contains(&query)).flat_map(move |loss| loss.keys.iter().map(cut))
     }
 
-    /// The keys that are masked in the row of `query`.
+    /// Keys masked in the row of `query`.
     pub(super) fn masked(&self, at: (usize, usize), query: usize) -> Vec<Range<usize>> {
         self.lost(Removal::Mask, at, query).filter(|keys| !keys.is_empty()).collect()
     }
 
-    /// Sets what the row of `query` loses to `value`, in a piece of it that starts at key `first`.
+    /// Sets the removed keys of `query` to `value`, in a piece of its row that starts at key `first`.
     pub(super) fn remove(
         &self,
         how: Removal,
@@ -98,7 +98,7 @@ impl Treated {
         }
     }
 
-    /// What a layer's heads write, (B, T, H, value width), with that of replaced heads in its place. The first token stands
+    /// Replaces the outputs of the treated heads in the outputs of a layer (B, T, H, value width). The first token is
     /// at position `start`.
     pub(super) fn replace(&self, layer: usize, start: usize, written: Tensor) -> Result<Tensor> {
         let of_layer: Vec<&Replaced> = self.replaced.iter().filter(|replaced| replaced.layer == layer).collect();

@@ -1,19 +1,19 @@
-//! The values of a head's keys, lent to probes together with the row that weighs them.
+//! Values of a head's keys, lent to probes with the row that weights them.
 
 use crate::ops::{add_products, multiply_panel, Mat, MatMut, Panels, PANEL};
 use rayon::prelude::*;
 
-/// Keys that are added up in `f32` before their sum joins an `f64` one.
+/// Keys that are summed in `f32` before the sum is added to `f64`.
 const KEYS: usize = 512;
 
-/// V of every one of `heads` value heads of v (T, heads, d) packed: (T, d) each.
+/// Packs V of each of `heads` value heads of v (T, heads, d): (T, d) each.
 pub(super) fn packed_values(v: &[f32], heads: usize, d: usize) -> Vec<Panels> {
     let rows = v.len() / (heads * d);
     let pack = |head: usize| Panels::new(Mat::new(&v[head * d..], rows, d, heads * d));
     (0..heads).into_par_iter().map(pack).collect()
 }
 
-/// Values of the keys of one output head: its value slices, side by side, as the kernel has packed them.
+/// Values of the keys of one output head: its value slices side by side, as packed by the kernel.
 #[derive(Clone, Copy)]
 pub struct Values<'a> {
     /// V of every value head of the layer: (T, d).
@@ -24,12 +24,12 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// The slices `slices` of the packed value heads `heads`, each (T, d).
+    /// Creates the values of `slices` of the packed value heads `heads`, each (T, d).
     pub fn new(heads: &'a [Panels], slices: &'a [usize], d: usize) -> Self {
         Self { heads, slices, d }
     }
 
-    /// Channels of a value.
+    /// Width of a value.
     pub fn width(&self) -> usize {
         self.slices.len() * self.d
     }
@@ -57,7 +57,7 @@ impl<'a> Values<'a> {
     /// into[i] = weights[i] v[first + i] · direction, with direction (value width).
     ///
     /// # Panics
-    /// If the direction has another width, or there are fewer keys.
+    /// If `direction` has another width, or there are fewer keys.
     pub fn along(&self, first: usize, weights: &[f32], direction: &[f64], into: &mut Vec<f32>) {
         assert_eq!(direction.len(), self.width(), "width of a value");
         into.clear();
@@ -73,7 +73,7 @@ impl<'a> Values<'a> {
         into.iter_mut().zip(weights).for_each(|(product, weight)| *product *= weight);
     }
 
-    /// The Euclidean norm of the value of a key.
+    /// Euclidean norm of the value of a key.
     pub fn norm(&self, key: usize) -> f64 {
         let panels = self.slices.iter().flat_map(|&slice| (0..self.d.div_ceil(PANEL)).map(move |panel| (slice, panel)));
         let squares =

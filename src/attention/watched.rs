@@ -1,12 +1,12 @@
-//! The probes that watch a head, whoever computes its rows.
+//! The probes of one head, for every implementation of its rows.
 
 use super::{Row, RowProbe, RowSink};
 use std::ops::Range;
 
-/// What the probes of a head have learned, with the index of each.
+/// States of the probes of a head, with the index of each probe.
 pub(super) type Sinks = Vec<(usize, Box<dyn RowSink>)>;
 
-/// The probes of a head and what each has learned so far.
+/// The probes of a head with their states.
 pub(super) struct Watched<'a> {
     layer: usize,
     head: usize,
@@ -15,13 +15,13 @@ pub(super) struct Watched<'a> {
 }
 
 impl<'a> Watched<'a> {
-    /// Probes that have seen nothing yet, each with its index.
+    /// Creates empty states for `probes`, which come with their indices.
     pub(super) fn start(layer: usize, head: usize, probes: &'a [(usize, &'a dyn RowProbe)]) -> Self {
         let sinks = probes.iter().map(|(index, probe)| (*index, probe.start(layer, head))).collect();
         Self { layer, head, probes, sinks }
     }
 
-    /// Whether nobody watches.
+    /// Returns whether the head has no probes.
     pub(super) fn is_alone(&self) -> bool {
         self.probes.is_empty()
     }
@@ -30,18 +30,18 @@ impl<'a> Watched<'a> {
         probe.wants(self.layer, self.head, query)
     }
 
-    /// The queries whose rows somebody wants.
+    /// The queries whose rows a probe wants.
     pub(super) fn wanted(&self, queries: Range<usize>) -> Vec<usize> {
         queries.filter(|&query| self.probes.iter().any(|(_, probe)| self.wants(*probe, query))).collect()
     }
 
-    /// Whether somebody who wants one of these rows wants its logits.
+    /// Returns whether a probe that wants one of these rows reads its logits.
     pub(super) fn wants_logits(&self, wanted: &[usize]) -> bool {
         let probes = self.probes.iter().filter(|(_, probe)| probe.wants_logits());
         probes.clone().any(|(_, probe)| wanted.iter().any(|&query| self.wants(*probe, query)))
     }
 
-    /// Shows a row to those who want it.
+    /// Passes a row to the probes that want it.
     pub(super) fn see(&mut self, row: &Row<'_>) {
         let (layer, head) = (self.layer, self.head);
         let wants = |probe: &dyn RowProbe| probe.wants(layer, head, row.query);
@@ -49,19 +49,19 @@ impl<'a> Watched<'a> {
         watching.for_each(|(_, (_, sink))| sink.see(row));
     }
 
-    /// Adds what the same probes have learned of later queries.
+    /// Merges the states of the same probes for later queries.
     pub(super) fn merge(&mut self, later: Self) {
         self.sinks.iter_mut().zip(later.sinks).for_each(|((_, sink), (_, later))| sink.merge(later));
     }
 
-    /// What they have learned, after the last row.
+    /// Finishes the states after the last row.
     pub(super) fn finish(mut self) -> Sinks {
         self.sinks.iter_mut().for_each(|(_, sink)| sink.finish());
         self.sinks
     }
 }
 
-/// From the first to the last of `queries` whose output is needed or whose row is `wanted`; of none of them nothing.
+/// Smallest range that covers the `queries` whose output is needed or whose row is `wanted`, or `None`.
 pub(super) fn asked(
     queries: Range<usize>,
     needed: Option<&[bool]>,
