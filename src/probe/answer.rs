@@ -1,4 +1,4 @@
-//! Where the attention of the rows that predict an answer goes, by region.
+//! Attention by region in the rows that predict an answer.
 
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::prompt::{Region, Target};
@@ -7,15 +7,16 @@ use std::ops::Range;
 
 const REGIONS: usize = Region::ALL.len();
 
-/// The smallest |Σ a| of which shares are taken, as a fraction of Σ|a|. A share of it has ten times the error of the mass.
+/// Smallest |Σ a| relative to Σ|a| for which shares of the signed sum are reported. At this limit, such a share has ten
+/// times the error of the mass.
 const SMALL_SUM: f64 = 0.1;
 
-/// Watches the target rows of one prompt: those that predict the answers.
+/// Observes the target rows of one prompt: those that predict the answers.
 pub struct AnswerProbe {
     targets: Vec<TargetRuns>,
 }
 
-/// The rows of one target and the runs of keys of one region, in order.
+/// The rows of one target, with the ranges of keys by region in order.
 #[derive(Clone)]
 pub(super) struct TargetRuns {
     pub(super) rows: Range<usize>,
@@ -29,13 +30,13 @@ impl TargetRuns {
 }
 
 impl AnswerProbe {
-    /// A probe for the targets of a prompt.
+    /// Creates a probe for the targets of a prompt.
     pub fn new(targets: &[Target]) -> Self {
         Self { targets: targets.iter().map(TargetRuns::new).collect() }
     }
 }
 
-/// Neighbouring keys of one region, together.
+/// Merges neighbouring keys of the same region into ranges.
 pub fn runs(regions: &[Region]) -> Vec<(Region, Range<usize>)> {
     let mut runs: Vec<(Region, Range<usize>)> = Vec::new();
     for (key, &region) in regions.iter().enumerate() {
@@ -60,38 +61,38 @@ impl RowProbe for AnswerProbe {
     }
 }
 
-/// What the probe knows of one head.
+/// State of the probe for one head.
 pub struct AnswerSink {
     targets: Vec<TargetRuns>,
     /// One per target.
     pub allocations: Vec<Allocation>,
 }
 
-/// Sums of effective weights by region, in the order of [`Region::ALL`], over the rows of one target of one head.
+/// Sums of mixture weights by region, in the order of [`Region::ALL`], over the rows of one target of one head.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Allocation {
     /// Sum of the weights.
     pub signed: [f64; REGIONS],
     /// Sum of their magnitudes.
     pub magnitude: [f64; REGIONS],
-    /// Sum of what the maps weigh before they are subtracted: Σ_j |mix_j| A_j.
+    /// Sum of the weights of the maps before subtraction: Σ_j |mix_j| A_j.
     pub unmixed: [f64; REGIONS],
-    /// The same three of the sink, which is no key and weighs no value; nothing without sinks.
+    /// The same three sums for the sink, which is not a key and has no value; `None` without sinks.
     pub sink: Option<SinkSums>,
-    /// Sum over rows of each region's share of the keys that the row sees.
+    /// Sum over rows of each region's share of the visible keys.
     pub even: [f64; REGIONS],
     /// Sum of lambda over rows; 0 for standard attention.
     pub lambda: f64,
     /// Whether the rows are differences of two maps.
     pub differential: bool,
-    /// Rows seen.
+    /// Number of rows.
     pub rows: usize,
 }
 
-/// What sinks take of rows.
+/// Sums of the weights of sinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SinkSums {
-    /// Sum of Σ_j mix_j s_j, where s_j is what the sink takes of map j.
+    /// Sum of Σ_j mix_j s_j, where s_j is the weight of the sink in map j.
     pub signed: f64,
     /// Sum of its magnitude.
     pub magnitude: f64,
@@ -106,7 +107,7 @@ impl SinkSums {
         self.unmixed += other.unmixed;
     }
 
-    /// Of one row; nothing without sinks.
+    /// Weights of one row, or `None` without sinks.
     fn of(row: &Row<'_>) -> Option<Self> {
         let weighed = |weigh: fn(f32) -> f32| -> f64 {
             row.sinks.iter().zip(row.mix).map(|(&sink, &mix)| f64::from(sink) * f64::from(weigh(mix))).sum()
@@ -150,14 +151,14 @@ impl Allocation {
         (self.signed.iter().sum::<f64>() + sink.signed, self.magnitude.iter().sum::<f64>() + sink.magnitude)
     }
 
-    /// Share of a region in the sum of magnitudes: what was weighed, whatever its sign and whatever its values. With a sink,
-    /// the shares of regions and sink sum to 1.
+    /// Share of a region in the sum of magnitudes, regardless of signs and values. With a sink, the shares of the
+    /// regions and the sink sum to 1.
     pub fn share_abs(&self, region: Region) -> f64 {
         self.magnitude[region as usize] / self.totals().1
     }
 
-    /// The sink's shares as [`Allocation::share_abs`], [`Allocation::share_signed`] and [`Allocation::share_pos`] have them,
-    /// and its mean mass per row; nothing without sinks.
+    /// The sink's shares as in [`Allocation::share_abs`], [`Allocation::share_signed`] and [`Allocation::share_pos`],
+    /// and its mean mass per row; `None` without sinks.
     pub fn of_sink(&self) -> Option<[f64; 4]> {
         let sink = self.sink?;
         let (signed, magnitude) = self.totals();
@@ -165,31 +166,30 @@ impl Allocation {
         Some([sink.magnitude / magnitude, sink.signed / signed, positive, sink.signed / self.rows as f64])
     }
 
-    /// Share of a region in the signed sum, which is 1 - lambda per row and may be close to zero: see
+    /// Share of a region in the signed sum, which is 1 - lambda per row and can be close to zero: see
     /// [`Allocation::sum_is_small`].
     pub fn share_signed(&self, region: Region) -> f64 {
         self.signed[region as usize] / self.totals().0
     }
 
-    /// Whether the weights cancel so nearly, |Σ a| < 0.1 Σ|a|, that shares of their sum say nothing.
+    /// Returns whether the weights nearly cancel, |Σ a| < 0.1 Σ|a|, so that shares of their sum are meaningless.
     pub fn sum_is_small(&self) -> bool {
         let (signed, magnitude) = self.totals();
         signed.abs() < SMALL_SUM * magnitude
     }
 
-    /// How much of a region's attention the subtraction removes: 1 - Σ|a| / Σ_j |mix_j| A_j. 0 for one map, 1 where both
-    /// maps agree after weighting.
+    /// Fraction of a region's attention that the subtraction removes: 1 - Σ|a| / Σ_j |mix_j| A_j. 0 for one map, 1
+    /// where both maps agree after weighting.
     pub fn cancelled(&self, region: Region) -> f64 {
         1.0 - self.magnitude[region as usize] / self.unmixed[region as usize]
     }
 
-    /// The same of all regions together.
+    /// [`Allocation::cancelled`] of all regions together.
     pub fn cancelled_everywhere(&self) -> f64 {
         1.0 - self.magnitude.iter().sum::<f64>() / self.unmixed.iter().sum::<f64>()
     }
 
-    /// The share that a region had if all keys that a row sees weighed the same, and values were alike: its share of
-    /// those keys.
+    /// Share that a region would have with equal weights for all visible keys: its share of those keys.
     pub fn share_uniform(&self, region: Region) -> f64 {
         self.even[region as usize] / self.rows as f64
     }
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::attention::Values;
 
-    /// Keys 0..6: bos, filler, filler, answer, filler, question.
+    /// Regions of keys 0..6: bos, filler, filler, answer, filler, question.
     fn sink() -> AnswerSink {
         use Region::*;
         let runs = runs(&[Bos, Filler, Filler, Answer, Filler, Question]);
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn what_two_maps_have_in_common_is_cancelled() {
         let mut sink = sink();
-        // Filler: 0.4 in both maps, half of it taken away; answer: in the first map only; question: in the second only.
+        // Filler: 0.4 in both maps, half of it subtracted; answer: in the first map only; question: in the second only.
         OwnRow::two(&[0.0, 0.4, 0.0, 0.6, 0.0, 0.0], &[0.0, 0.4, 0.0, 0.0, 0.0, 0.6], 0.5).show(&mut sink);
         let a = &sink.allocations[0];
         assert!((a.cancelled(Region::Filler) - (1.0 - 0.2 / 0.6)).abs() < 1e-6);

@@ -1,8 +1,8 @@
-//! What each region gives a head's output: the part of the weighed values that comes from its keys.
+//! Contribution of each region to a head's output: the part of the weighted values that comes from its keys.
 //!
-//! Of row t of a head with effective weights a and values v, region R gives c_R = Σ_{s in R} a[t,s] v[s], and the head's
-//! mixture is o = Σ_R c_R. This is the decomposition of Kobayashi et al. (2020, "Attention is not only a weight"), added
-//! up over regions.
+//! In row t of a head with mixture weights a and values v, region R contributes c_R = Σ_{s in R} a[t,s] v[s], and the
+//! head's mixture is o = Σ_R c_R. This is the decomposition of Kobayashi et al. (2020, "Attention is not only a
+//! weight"), summed by region.
 
 use super::answer::TargetRuns;
 use crate::attention::{Row, RowProbe, RowSink};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 const REGIONS: usize = Region::ALL.len();
 
-/// Watches the target rows of one prompt together with the values that they weigh.
+/// Observes the target rows of one prompt with the values that they weight.
 pub struct ContributionProbe {
     targets: Arc<[TargetRuns]>,
 }
 
 impl ContributionProbe {
-    /// A probe for the targets of a prompt.
+    /// Creates a probe for the targets of a prompt.
     pub fn new(targets: &[Target]) -> Self {
         Self { targets: targets.iter().map(TargetRuns::new).collect() }
     }
@@ -33,26 +33,26 @@ impl RowProbe for ContributionProbe {
     }
 }
 
-/// What the probe knows of one head.
+/// State of the probe for one head.
 pub struct ContributionSink {
     targets: Arc<[TargetRuns]>,
-    /// For each target its rows, in the order of queries.
+    /// Rows of each target, in the order of queries.
     pub rows: Vec<Vec<Contribution>>,
 }
 
 impl ContributionSink {
-    /// Memory of one that has seen so many rows of values of `width` channels, in bytes.
+    /// Memory of a state after `rows` rows with values of `width` channels, in bytes.
     pub fn bytes(width: usize, rows: usize) -> u64 {
         (rows * (size_of::<Contribution>() + size_of::<f64>() * REGIONS * width)) as u64
     }
 }
 
-/// What the regions give one row of one head.
+/// Contributions of the regions to one row of one head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contribution {
     /// Position of the query token.
     pub query: usize,
-    /// c_R of the regions in the order of [`Region::ALL`]: (regions, value width).
+    /// c_R of each region in the order of [`Region::ALL`]: (regions, value width).
     parts: Vec<f64>,
 }
 
@@ -76,7 +76,7 @@ impl Contribution {
         &self.parts[region as usize * width..][..width]
     }
 
-    /// c_R of the regions in the order of [`Region::ALL`]: (regions, value width).
+    /// c_R of each region in the order of [`Region::ALL`]: (regions, value width).
     pub fn parts(&self) -> &[f64] {
         &self.parts
     }
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_region_gives_its_weights_times_its_values() {
         use Region::*;
-        // Values of two channels; the rows weigh them with 0.75 - 0.5 * 0.5 and 0.25 - 0.5 * 0.5.
+        // Values of two channels; the rows weight them with 0.75 - 0.5 * 0.5 and 0.25 - 0.5 * 0.5.
         let row = OwnRow::two(&[0.75, 0.25], &[0.5, 0.5], 0.5).with_values(&[&[2.0, 4.0], &[-8.0, 1.0]]);
         let rows = [OwnRow::one(&[1.0]).with_values(&[&[2.0, 4.0]]), row];
         let found = watch::<ContributionSink>(&ContributionProbe::new(&[target(&[Filler, Answer])]), &rows, 1);

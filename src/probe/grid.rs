@@ -1,4 +1,4 @@
-//! A picture of an attention map, pooled to bins as its rows pass: the n x n map is never held.
+//! Pooled attention maps: rows are added to bins one by one, so that the T x T map is never stored.
 
 use crate::attention::{Row, RowProbe, RowSink, Selection};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What of a row is pictured.
+/// The pooled quantity of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// The mixture.
     Effective,
     /// The softmax map j = 0, 1.
     Map(usize),
-    /// What is subtracted: lambda times map 1.
+    /// The subtracted part: lambda times map 1.
     Subtracted,
     /// The logits of map j = 0, 1.
     Logits(usize),
 }
 
 impl Quantity {
-    /// The numbers of a row and a factor on them; `None` where the model has no such map.
+    /// The values of a row with a factor on them, or `None` if the model has no such map.
     fn of<'a>(self, row: &Row<'a>) -> Option<(&'a [f32], f32)> {
         match self {
             Quantity::Effective => Some((row.effective, 1.0)),
@@ -32,7 +32,7 @@ impl Quantity {
         }
     }
 
-    /// The same of the sink; nothing without sinks, or of logits.
+    /// The quantity for the sink; `None` without sinks and for logits.
     fn of_sink(self, row: &Row<'_>) -> Option<f32> {
         let mixed = || row.sinks.iter().zip(row.mix).map(|(sink, mix)| sink * mix).sum();
         match self {
@@ -44,11 +44,11 @@ impl Quantity {
     }
 }
 
-/// What a bin keeps of its (query, key) pairs.
+/// Reduction of the (query, key) pairs in a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
-    /// The number of largest magnitude, with its sign (of -a and a: a).
+    /// The value of largest magnitude, with its sign. Positive if -a and a tie.
     Max,
     /// The mean over the visible pairs.
     Mean,
@@ -56,27 +56,26 @@ pub enum Pooling {
     Sum,
 }
 
-/// Which part of which maps is pictured, and how finely.
+/// Part of the maps, quantity and resolution of a pooled map.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GridSpec {
-    /// The heads pictured, each by itself: a grid of half a million bins for every head of a large model would fill its
-    /// memory.
+    /// Heads to pool, each separately. A large model has too many heads to keep a grid of half a million bins for each.
     pub heads: Selection,
-    /// What of their rows.
+    /// Quantity to pool.
     pub quantity: Quantity,
-    /// What a bin keeps.
+    /// Reduction within a bin.
     pub pooling: Pooling,
     /// Token positions of the queries.
     pub queries: Range<usize>,
     /// Token positions of the keys.
     pub keys: Range<usize>,
-    /// At most this many bins of queries; as many as tokens if there are fewer of those. 1 makes a profile by key.
+    /// Maximum number of query bins, limited by the number of queries. 1 gives a profile over keys.
     pub rows: usize,
-    /// At most this many bins of keys.
+    /// Maximum number of key bins.
     pub columns: usize,
 }
 
-/// Pools rows to a [`PooledMap`] per head.
+/// Pools rows into one [`PooledMap`] per head.
 pub struct GridProbe {
     plan: Arc<Plan>,
 }
@@ -88,14 +87,14 @@ struct Plan {
 }
 
 impl GridProbe {
-    /// A probe for a part of the map. Of an empty range it makes a grid without bins.
+    /// Creates a probe for a part of the map. An empty range gives a grid without bins.
     pub fn new(spec: GridSpec) -> Self {
         let (row_edges, column_edges) = (edges(&spec.queries, spec.rows), edges(&spec.keys, spec.columns));
         Self { plan: Arc::new(Plan { spec, row_edges, column_edges }) }
     }
 }
 
-/// The edges of at most `bins` bins over tokens: bin i of n over t tokens covers floor(i t / n)..floor((i + 1) t / n).
+/// Edges of at most `bins` bins over tokens: bin i of n over t tokens covers floor(i t / n)..floor((i + 1) t / n).
 fn edges(tokens: &Range<usize>, bins: usize) -> Vec<usize> {
     let bins = bins.min(tokens.len());
     (0..=bins).map(|i| tokens.start + (i * tokens.len()).checked_div(bins).unwrap_or(0)).collect()
@@ -117,29 +116,29 @@ impl RowProbe for GridProbe {
     }
 }
 
-/// The bins of one head that rows were seen of.
+/// The bins of one head, as far as rows were observed.
 pub struct GridSink {
     plan: Arc<Plan>,
     rows: BTreeMap<usize, BinRow>,
 }
 
-/// One row of bins, as far to the right as its queries see.
+/// One row of bins, up to the last visible key.
 #[derive(Default)]
 struct BinRow {
-    /// The keys that each query sees.
+    /// Visible keys of each query.
     seen: Vec<Range<usize>>,
     /// For [`Pooling::Mean`] and [`Pooling::Sum`].
     sums: Vec<f64>,
     /// For [`Pooling::Max`].
     peaks: Vec<f32>,
-    /// What the sink takes of each query; nothing without sinks.
+    /// Weight of the sink for each query; empty without sinks.
     sinks: Vec<f32>,
 }
 
 impl BinRow {
     fn see(&mut self, seen: Range<usize>, values: &[f32], factor: f32, plan: &Plan) {
         let all = &plan.column_edges;
-        // What lies before a window belongs to no bin.
+        // Keys before a window belong to no bin.
         let clipped = (seen.start > 0).then(|| all.iter().map(|&edge| edge.max(seen.start)).collect::<Vec<_>>());
         let edges = clipped.as_ref().unwrap_or(all);
         let visible = all[..all.len() - 1].partition_point(|&start| start < seen.end);
@@ -162,7 +161,7 @@ impl BinRow {
         self.sinks.extend(&later.sinks);
     }
 
-    /// Visible pairs in a bin of keys.
+    /// Number of visible pairs in a bin of keys.
     fn pairs(&self, keys: Range<usize>) -> u64 {
         let overlap = |seen: &Range<usize>| keys.end.min(seen.end).saturating_sub(keys.start.max(seen.start));
         self.seen.iter().map(|seen| overlap(seen) as u64).sum()
@@ -190,7 +189,7 @@ impl BinRow {
 }
 
 impl GridSink {
-    /// The picture of what was seen so far.
+    /// The map of the rows observed so far.
     pub fn grid(&self) -> PooledMap {
         let (row_edges, column_edges) = (self.plan.row_edges.clone(), self.plan.column_edges.clone());
         let (rows, columns) = (row_edges.len() - 1, column_edges.len() - 1);
@@ -233,28 +232,28 @@ impl RowSink for GridSink {
     }
 }
 
-/// A map pooled to bins.
+/// An attention map pooled into bins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PooledMap {
-    /// Bins of queries.
+    /// Number of query bins.
     pub rows: usize,
-    /// Bins of keys.
+    /// Number of key bins.
     pub columns: usize,
-    /// (rows, columns), row-major: the pooled numbers, in the unit of the [`Quantity`]. NaN where no key of the bin is
+    /// Pooled values in the unit of the [`LogitQuantity`]: (rows, columns), row-major. NaN if no key of the bin is
     /// visible to any of its queries.
     pub values: Vec<f32>,
-    /// (rows, columns): visible (query, key) pairs of each bin, summed over the grids a mean was taken of.
+    /// Visible (query, key) pairs of each bin: (rows, columns). A mean map has the sum over its maps.
     pub pairs: Vec<u64>,
     /// Bin i holds the queries `row_edges[i]..row_edges[i + 1]`: rows + 1 token positions.
     pub row_edges: Vec<usize>,
     /// Bin j holds the keys `column_edges[j]..column_edges[j + 1]`: columns + 1 token positions.
     pub column_edges: Vec<usize>,
-    /// (rows): what the sink takes, pooled over the queries of each bin; nothing without sinks.
+    /// Weight of the sink pooled over the queries of each bin: (rows). Empty without sinks.
     pub sinks: Vec<f32>,
 }
 
 impl PooledMap {
-    /// The number of largest magnitude of each `by` x `by` bins, as [`Pooling::Max`] would have found it there.
+    /// Pools `by` x `by` bins into one, by the largest magnitude as in [`Pooling::Max`].
     pub fn coarser(&self, by: usize) -> PooledMap {
         let edges = |edges: &[usize]| {
             let mut coarse: Vec<usize> = edges.iter().copied().step_by(by.max(1)).collect();
@@ -276,9 +275,9 @@ impl PooledMap {
     }
 }
 
-/// The mean of grids of the same bins, over heads, layers or prompts, in the order they are added. Under
-/// [`Pooling::Mean`] and [`Pooling::Sum`] it is the pooled mean of the maps; under [`Pooling::Max`] it is the mean of
-/// each head's peaks, which may lie at different keys, and not the peak of the mean map: heads pass one by one.
+/// Mean of maps with the same bins over heads, layers or prompts, in the order they are added. For [`Pooling::Mean`]
+/// and [`Pooling::Sum`] it equals the pooled mean map. For [`Pooling::Max`] it is the mean of the peaks of each head,
+/// which may be at different keys, not the peak of the mean map.
 #[derive(Clone, Debug, Default)]
 pub struct GridMean {
     frame: Option<PooledMap>,
@@ -289,10 +288,10 @@ pub struct GridMean {
 }
 
 impl GridMean {
-    /// Adds a grid. A NaN leaves its bin as it was.
+    /// Adds a map. NaN bins are skipped.
     ///
     /// # Errors
-    /// If its bins are not those of the grids before it.
+    /// If its bins differ from those of earlier maps.
     pub fn add(&mut self, grid: &PooledMap) -> anyhow::Result<()> {
         match &mut self.frame {
             None => {
@@ -302,7 +301,7 @@ impl GridMean {
             }
             Some(frame) => {
                 let same = frame.row_edges == grid.row_edges && frame.column_edges == grid.column_edges;
-                ensure!(same, "only grids of the same bins have a mean");
+                ensure!(same, "cannot average maps with different bins");
                 frame.pairs.iter_mut().zip(&grid.pairs).for_each(|(mine, theirs)| *mine += theirs);
             }
         }
@@ -315,10 +314,10 @@ impl GridMean {
         Ok(())
     }
 
-    /// The mean; `None` of no grids.
+    /// The mean, or `None` without maps.
     pub fn grid(&self) -> Option<PooledMap> {
         let bins = self.sums.iter().zip(&self.counts);
-        // 0 / 0 is the NaN of a bin without keys.
+        // 0 / 0 gives NaN for bins without keys.
         let values = bins.map(|(sum, &count)| (sum / count as f64) as f32).collect();
         let sinks = self.sinks.iter().map(|sum| (sum / self.grids as f64) as f32).collect();
         self.frame.clone().map(|frame| PooledMap { values, sinks, ..frame })

@@ -1,14 +1,14 @@
-//! Outliers of the residual stream: one layer's output for a whole prompt, (T, E).
+//! Outliers of the residual stream: the output of one layer for a whole prompt, (T, E).
 
 use crate::stats::simd::max_magnitude;
 use crate::stats::Tally;
 
-/// Massive activations (Sun et al. 2024, "Massive activations in large language models") are larger than this, ...
+/// Minimum magnitude of massive activations (Sun et al. 2024, "Massive activations in large language models").
 const MASSIVE: f32 = 100.0;
-/// ... and at least this many times the median magnitude of their layer.
+/// Minimum ratio of a massive activation to the median magnitude of its layer.
 const TIMES_MEDIAN: f64 = 1000.0;
 
-/// Where an activation was.
+/// Position of an activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HiddenAt {
     /// Position of the token.
@@ -17,29 +17,29 @@ pub struct HiddenAt {
     pub channel: usize,
 }
 
-/// An activation that the rule calls massive.
+/// A massive activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Massive {
-    /// Where it was.
+    /// Its position.
     pub at: HiddenAt,
     /// The activation, with its sign.
     pub value: f32,
 }
 
-/// What is known of one layer's output.
+/// Statistics of one layer's output.
 #[derive(Clone, Debug)]
 pub struct Hidden {
-    /// Of all activations, in the order of positions and channels.
+    /// Tally of all activations, in the order of positions and channels.
     pub tally: Tally<HiddenAt>,
-    /// The infinity norm, max |x| over channels, of each token. NaNs are passed over.
+    /// Infinity norm of each token, max |x| over channels. NaN is ignored.
     pub inf_norms: Vec<f32>,
-    /// The activations with |x| > 100 and |x| >= 1000 times the layer's median |x| (Sun et al. 2024), in the order of
+    /// Activations with |x| > 100 and |x| >= 1000 times the layer's median |x| (Sun et al. 2024), in the order of
     /// positions and channels. The median is that of the tally's histogram, within a factor of 1 ± 2^-8.
     pub massive: Vec<Massive>,
 }
 
 impl Hidden {
-    /// Looks at `values`, row-major: tokens of `width` channels each.
+    /// Computes the statistics of `values`, row-major: tokens of `width` channels each.
     pub fn of(values: &[f32], width: usize) -> Self {
         let tokens = values.chunks(width.max(1));
         let mut tally = Tally::default();
@@ -57,7 +57,7 @@ impl Hidden {
         Self { tally, inf_norms, massive }
     }
 
-    /// The largest infinity norm of a token; `None` of no tokens.
+    /// The largest infinity norm of a token; `None` without tokens.
     pub fn max_inf_norm(&self) -> Option<f32> {
         self.inf_norms.iter().copied().reduce(f32::max)
     }

@@ -1,8 +1,8 @@
-//! The weight of the second map where it depends on the token: lambda of every row of a head.
+//! Lambda of every row of a head, for variants whose lambda depends on the token.
 
 use crate::attention::{Row, RowProbe, RowSink};
 
-/// Watches the mix of all rows of differential heads.
+/// Observes the mix of all rows of differential heads.
 pub struct LambdaProbe;
 
 impl RowProbe for LambdaProbe {
@@ -15,9 +15,9 @@ impl RowProbe for LambdaProbe {
     }
 }
 
-/// Lambda of the rows of one head, in the order of queries.
+/// State of the probe for one head.
 pub struct LambdaSink {
-    /// One number per row; nothing for heads of one map.
+    /// Lambda of each row, in the order of queries. Empty for heads with one map.
     pub lambdas: Vec<f32>,
 }
 

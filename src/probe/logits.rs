@@ -1,12 +1,12 @@
-//! The logits of a head before any softmax: the largest of them, their distribution and moments.
+//! Distribution of a head's logits: largest values, histogram and moments.
 
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::stats::Tally;
 
-/// Watches all visible logits of all maps of every row.
+/// Observes all visible logits of all maps in every row.
 pub struct LogitProbe;
 
-/// Where a logit was.
+/// Position of a logit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogitAt {
     /// 0-based layer.
@@ -35,11 +35,11 @@ impl RowProbe for LogitProbe {
     }
 }
 
-/// What the probe knows of one head. Tallies of heads, layers and prompts merge in turn.
+/// State of the probe for one head. Tallies can be merged over heads, layers and prompts.
 pub struct LogitSink {
     layer: usize,
     head: usize,
-    /// Of the logits of all maps, in the order of queries, maps and keys.
+    /// Tally of the logits of all maps, in the order of queries, maps and keys.
     pub tally: Tally<LogitAt>,
 }
 
@@ -48,7 +48,7 @@ impl RowSink for LogitSink {
         let (layer, head, query) = (self.layer, self.head, row.query);
         for (map, logits) in row.logits.iter().enumerate() {
             let mut first = row.first_visible;
-            // Keys that a treatment masks have no logit: -inf is no number of the model's.
+            // The -inf of masked keys is not a logit of the model.
             for run in logits[first..].chunk_by(|a, b| is_masked(*a) == is_masked(*b)) {
                 if !is_masked(run[0]) {
                     self.tally.add(run, |i| LogitAt { layer, head, map, query, key: first + i });

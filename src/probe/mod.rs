@@ -1,19 +1,19 @@
-//! Probes: one measurement of attention rows per file. They know rows, regions and numbers, and nothing of models.
+//! Probes: one measurement of attention rows per file. They depend on rows, regions and numbers, but not on models.
 //!
-//! | probe | what it learns of a head | rows it wants |
+//! | probe | measures per head | rows |
 //! |---|---|---|
-//! | [`AnswerProbe`] | where the answer's rows look, by region | those that predict an answer |
-//! | [`ContributionProbe`] | what each region gives the head's output | those that predict an answer |
-//! | [`ShapeProbe`] | how spread out those rows are | those that predict an answer |
-//! | [`RowsProbe`] | those rows themselves | those that predict an answer |
-//! | [`GridProbe`] | a picture of the map, pooled to bins | a range |
-//! | [`RetrievalProbe`] | whether it finds and copies the answer | those of the question and the answer |
-//! | [`RepeatProbe`] | whether it looks at the token before, or at what came before | all, of repeated tokens |
-//! | [`SinkProbe`] | which keys every row looks at | some 512 over the text, and the answer's |
-//! | [`LogitProbe`] | the largest logits and their distribution | all |
-//! | [`LambdaProbe`] | the weight of its second map | all |
+//! | [`AnswerProbe`] | attention by region | those that predict an answer |
+//! | [`ContributionProbe`] | contribution of each region to the head's output | those that predict an answer |
+//! | [`ShapeProbe`] | spread of the rows | those that predict an answer |
+//! | [`RowsProbe`] | the rows themselves | those that predict an answer |
+//! | [`GridProbe`] | the map, pooled to bins | a range |
+//! | [`RetrievalProbe`] | retrieval of the answer | those of the question and the answer |
+//! | [`RepeatProbe`] | attention to the previous token, duplicates and their successors | all, of repeated tokens |
+//! | [`SinkProbe`] | attention received by each key | about 512 over the text, and the answer's |
+//! | [`LogitProbe`] | largest logits and their distribution | all |
+//! | [`LambdaProbe`] | weight of the second map | all |
 //!
-//! [`Hidden`] learns from the residual stream what [`LogitProbe`] learns from logits.
+//! [`ResidualStats`] measures the residual stream as [`LogitProbe`] measures logits.
 
 mod answer;
 mod contribution;

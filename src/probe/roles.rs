@@ -1,35 +1,36 @@
-//! What a head is for: the scores by which heads are told apart.
+//! Scores that classify heads by function.
 //!
-//! | score | of which rows | what it is |
+//! | score | rows | definition |
 //! |---|---|---|
-//! | retrieval | that predict the answer | how often the key with the largest weight is the needle's token that is copied (Wu et al. 2024) |
+//! | retrieval | that predict the answer | how often the key with the largest weight is the needle's token that is
+//! copied (Wu et al. 2024) |
 //! | query | of the question | mean share of the asked needle ("QRscore", 2025) |
 //! | previous token | of repeated random tokens | mean share of the token before |
 //! | duplicate token | of their second half | mean share of the same token before |
 //! | induction | of their second half | mean share of the token after that (prefix matching, Olsson et al. 2022) |
 //!
-//! Shares are of the weights' magnitudes, since a head norm does not see their sign.
+//! Shares are of the weights' magnitudes, because a head norm does not depend on their sign.
 
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::stats::simd::sum_magnitudes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A sum of scores and how many there are.
+/// A sum of scores with their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
     sum: f64,
-    /// Rows that were scored.
+    /// Number of scored rows.
     pub rows: usize,
 }
 
 impl Score {
-    /// The mean; nothing of no rows.
+    /// The mean, or `None` without rows.
     pub fn mean(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.sum / self.rows as f64)
     }
 
-    /// Adds the score of a row; rows without weight have none.
+    /// Adds the score of a row. Rows without weight have none.
     fn add(&mut self, score: Option<f64>) {
         self.sum += score.unwrap_or(0.0);
         self.rows += usize::from(score.is_some());
@@ -41,7 +42,7 @@ impl Score {
     }
 }
 
-/// The weights of a row as somebody looks at them: the mixture, then the single maps where there are two.
+/// Number of views of a row: the mixture, then the two maps of differential heads.
 pub const VIEWS: usize = 3;
 
 fn views<'a>(row: &Row<'a>) -> impl Iterator<Item = &'a [f32]> {
@@ -49,14 +50,14 @@ fn views<'a>(row: &Row<'a>) -> impl Iterator<Item = &'a [f32]> {
     std::iter::once(row.effective).chain(maps.iter().copied())
 }
 
-/// The share of some keys in the magnitude of a row; nothing of a row without weight.
+/// Share of `keys` in the magnitude of a row, or `None` for a row without weight.
 fn share(weights: &[f32], keys: Range<usize>) -> Option<f64> {
     let total = sum_magnitudes(weights);
     let visible = keys.start.min(weights.len())..keys.end.min(weights.len());
     (total > 0.0 && total.is_finite()).then(|| sum_magnitudes(&weights[visible]) / total)
 }
 
-/// The key of the largest magnitude, the first of equals.
+/// The key of largest magnitude, the first of equals.
 fn top(weights: &[f32]) -> Option<usize> {
     let larger = |best: Option<(usize, f32)>, (key, weight): (usize, &f32)| match best {
         Some((_, most)) if weight.abs() <= most => best,
@@ -65,7 +66,7 @@ fn top(weights: &[f32]) -> Option<usize> {
     weights.iter().enumerate().fold(None, larger).map(|(key, _)| key)
 }
 
-/// One question: where its answer is, and the rows that ask for it and predict it.
+/// One question, with the positions of its answer and the rows that ask and predict it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     /// The needle's sentence.
@@ -76,13 +77,13 @@ pub struct Asked {
     pub answer: Range<usize>,
 }
 
-/// Watches how a prompt's questions are asked and answered.
+/// Observes the rows that ask and answer the questions of a prompt.
 pub struct RetrievalProbe {
     plan: Arc<(Vec<u32>, Vec<Asked>)>,
 }
 
 impl RetrievalProbe {
-    /// A probe for the token ids of a prompt and its questions.
+    /// Creates a probe for the token ids of a prompt and its questions.
     pub fn new(ids: Vec<u32>, asked: Vec<Asked>) -> Self {
         Self { plan: Arc::new((ids, asked)) }
     }
@@ -98,10 +99,10 @@ impl RowProbe for RetrievalProbe {
     }
 }
 
-/// What it knows of one head.
+/// State of the probe for one head.
 pub struct RetrievalSink {
     plan: Arc<(Vec<u32>, Vec<Asked>)>,
-    /// For each question, by view: retrieval and query scores.
+    /// Retrieval and query scores of each question, by view.
     pub found: Vec<[[Score; 2]; VIEWS]>,
 }
 
@@ -128,12 +129,12 @@ impl RowSink for RetrievalSink {
     }
 }
 
-/// Watches tokens that come twice: `first` tokens of anything, then `period` tokens, then the same again.
+/// Observes repeated tokens: any `first` tokens, then `period` tokens, then the same `period` tokens again.
 #[derive(Clone, Copy, Debug)]
 pub struct RepeatProbe {
     /// Tokens before the first copy.
     pub first: usize,
-    /// Tokens of a copy.
+    /// Number of tokens in a copy.
     pub period: usize,
 }
 
@@ -147,10 +148,10 @@ impl RowProbe for RepeatProbe {
     }
 }
 
-/// What it knows of one head.
+/// State of the probe for one head.
 pub struct RepeatSink {
     probe: RepeatProbe,
-    /// By view: previous token, duplicate token, induction.
+    /// Scores by view: previous token, duplicate token, induction.
     pub found: [[Score; 3]; VIEWS],
 }
 
@@ -187,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_head_that_copies_the_needle_retrieves_and_one_that_looks_beside_it_does_not() {
-        // Tokens 0..8: the needle says 5 6 at 2 and 3; the answer repeats it at 6 and 7, so rows 5 and 6 predict it.
+        // Tokens 0..8: the needle has values 5 6 at 2 and 3; the answer repeats them at 6 and 7, so rows 5 and 6
+        // predict it.
         let ids = vec![0, 9, 5, 6, 1, 2, 5, 6];
         let asked = Asked { needle: 1..4, question: 4..5, answer: 5..7 };
         let score = |targets: [usize; 8]| {
@@ -208,7 +210,7 @@ mod tests {
             watch::<RepeatSink>(&probe, &rows, 2).found[0].map(|score| score.mean().unwrap())
         };
         assert_eq!(score(|query| query.saturating_sub(1)), [1.0, 0.0, 0.0]);
-        // Row 1 has no other key to look at than the token before.
+        // In row 1, the token before is the only other key.
         assert_eq!(score(|query| query.saturating_sub(4)), [0.125, 1.0, 0.0], "the same token");
         assert_eq!(score(|query| query.saturating_sub(3)), [0.125, 0.0, 1.0], "the one after it");
     }

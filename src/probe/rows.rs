@@ -1,16 +1,16 @@
-//! The target rows themselves, to be compared with those of another pass over the same prompt: a few rows per head.
+//! The target rows themselves, a few per head, for comparison with another pass over the same prompt.
 
 use crate::attention::{Row, RowProbe, RowSink};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Keeps the effective rows of lists of queries.
+/// Keeps the mixture rows of ranges of queries.
 pub struct RowsProbe {
     targets: Arc<[Range<usize>]>,
 }
 
 impl RowsProbe {
-    /// A probe of ranges of query positions: the [`rows`](crate::prompt::Target::rows) of a prompt's targets.
+    /// Creates a probe for ranges of query positions: the [`rows`](crate::prompt::Target::rows) of a prompt's targets.
     pub fn new(targets: Vec<Range<usize>>) -> Self {
         Self { targets: targets.into() }
     }
@@ -26,15 +26,15 @@ impl RowProbe for RowsProbe {
     }
 }
 
-/// The rows of one head.
+/// State of the probe for one head.
 pub struct RowsSink {
     targets: Arc<[Range<usize>]>,
-    /// For each target its effective rows, in the order of queries: each (query + 1).
+    /// Mixture rows of each target, in the order of queries: (query + 1) each.
     pub rows: Vec<Vec<Vec<f32>>>,
 }
 
 impl RowsSink {
-    /// Memory of one that has seen so many of the last rows of a text of `tokens` tokens, in bytes.
+    /// Memory of a state after `rows` rows at the end of a text of `tokens` tokens, in bytes.
     pub fn bytes(tokens: usize, rows: usize) -> u64 {
         (rows * (size_of::<Vec<f32>>() + size_of::<f32>() * tokens)) as u64
     }

@@ -1,35 +1,35 @@
-//! How spread out the rows that predict an answer are, whatever they look at.
+//! Spread of the rows that predict an answer, regardless of the regions they attend to.
 
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::stats::simd::{max_magnitude, sum_magnitudes};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Two sums that differ by less than this fraction are equal: they were rounded in different orders.
+/// Relative difference up to which two sums are equal, because they may be rounded in different orders.
 const ROUNDING: f64 = 1e-6;
 
-/// Means over rows.
+/// Mean spread of rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// Shannon entropy -sum p ln p of p = |a| / sum |a|, in nats: ln n for n equal weights.
     pub entropy_nats: f64,
-    /// The fewest keys that together hold 90 % of sum |a|.
+    /// The fewest keys that hold 90 % of sum |a|.
     pub keys_90: f64,
-    /// The fewest keys that together hold 99 % of sum |a|.
+    /// The fewest keys that hold 99 % of sum |a|.
     pub keys_99: f64,
     /// The largest |a|.
     pub largest: f64,
-    /// Runs of the keys that the last row sees, as [`Row::visible`] has them.
+    /// Ranges of keys visible to the last row, as in [`AttentionRow::visible`].
     pub visible: Vec<Range<usize>>,
 }
 
-/// Watches the effective rows of lists of queries.
+/// Observes the mixture rows of ranges of queries.
 pub struct ShapeProbe {
     targets: Arc<[Range<usize>]>,
 }
 
 impl ShapeProbe {
-    /// A probe of ranges of query positions: the [`rows`](crate::prompt::Target::rows) of a prompt's targets.
+    /// Creates a probe for ranges of query positions: the [`rows`](crate::prompt::Target::rows) of a prompt's targets.
     pub fn new(targets: Vec<Range<usize>>) -> Self {
         Self { targets: targets.into() }
     }
@@ -45,14 +45,14 @@ impl RowProbe for ShapeProbe {
     }
 }
 
-/// What the probe knows of one head.
+/// State of the probe for one head.
 pub struct ShapeSink {
     targets: Arc<[Range<usize>]>,
-    /// One per range of rows.
+    /// One sum per range of rows.
     pub sums: Vec<ShapeSum>,
 }
 
-/// Shapes of rows, added up.
+/// Sums of the spread of rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShapeSum {
     entropy_nats: f64,
@@ -60,12 +60,12 @@ pub struct ShapeSum {
     keys_99: usize,
     largest: f64,
     visible: Vec<Range<usize>>,
-    /// Rows seen; those without a positive, finite sum of magnitudes have no shape and do not count.
+    /// Number of rows. Rows without a positive, finite sum of magnitudes do not count.
     pub rows: usize,
 }
 
 impl ShapeSum {
-    /// The mean over rows; `None` of no rows.
+    /// The mean over rows, or `None` without rows.
     pub fn mean(&self) -> Option<Shape> {
         let rows = self.rows as f64;
         (self.rows > 0).then(|| Shape {
@@ -98,7 +98,7 @@ impl ShapeSum {
         self.rows += 1;
     }
 
-    /// Takes note of what the row sees if it is the last so far: all see their own key.
+    /// Replaces the visible keys if this row is later. Every row sees its own key.
     fn see(&mut self, visible: Vec<Range<usize>>) {
         let end = |runs: &[Range<usize>]| runs.last().map(|run| run.end);
         if end(&visible) > end(&self.visible) {
@@ -116,8 +116,8 @@ impl ShapeSum {
     }
 }
 
-/// The fewest magnitudes whose sum reaches `target` (to rounding); all of them if none do. Halves the candidates about
-/// their median, so linear in time. Reorders them.
+/// The smallest number of magnitudes whose sum reaches `target`, up to rounding; all of them if none does. Halves the
+/// candidates at their median, in linear time. Reorders `magnitudes`.
 fn fewest_that_hold(mut magnitudes: &mut [f32], target: f64) -> usize {
     let (mut taken, mut missing) = (0, target - ROUNDING * target);
     while magnitudes.len() > 1 {

@@ -1,5 +1,5 @@
-//! Which keys take attention from every row, found from the data and not assumed at position 0, and what the regions
-//! hold without them.
+//! Attention sinks, found by the attention that each key receives rather than assumed at position 0, and shares of
+//! regions without them.
 
 use crate::attention::{Row, RowProbe, RowSink};
 use crate::prompt::Region;
@@ -7,26 +7,26 @@ use crate::stats::simd::{add_magnitudes, sum_magnitudes};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows looked at, at most, spread evenly over the text.
+/// Maximum number of sampled rows, spread evenly over the text.
 const SAMPLED_ROWS: usize = 512;
 
-/// A row says nothing of the keys fewer than this many tokens before it: whatever is near is looked at.
+/// Distance in tokens from which a row counts for a key, since nearby keys always receive attention.
 const GAP: usize = 16;
 
-/// A key is a sink where it receives more than this share on average: the threshold of Gu et al. (2025), "When
-/// attention sink emerges in language models".
+/// Mean share above which a key is a sink: the threshold of Gu et al. (2025), "When attention sink emerges in language
+/// models".
 const SINK_SHARE: f64 = 0.3;
 
-/// Rows that a key must have been judged by to be called a sink.
+/// Minimum number of rows to classify a key as a sink.
 const SINK_ROWS: usize = 64;
 
-/// Watches how much every key receives from a sample of all rows, and from the rows that predict answers.
+/// Observes the attention that every key receives in sampled rows and in the rows that predict answers.
 pub struct SinkProbe {
     plan: Arc<Plan>,
 }
 
 struct Plan {
-    /// Every stride-th row is sampled.
+    /// Distance between sampled rows.
     stride: usize,
     targets: Vec<Range<usize>>,
 }
@@ -38,8 +38,8 @@ impl Plan {
 }
 
 impl SinkProbe {
-    /// A probe for a text of `tokens` tokens and the [`rows`](crate::prompt::Target::rows) of its targets, which may be
-    /// none.
+    /// Creates a probe for a text of `tokens` tokens and the [`rows`](crate::prompt::Target::rows) of its targets, if
+    /// any.
     pub fn new(tokens: usize, targets: Vec<Range<usize>>) -> Self {
         let stride = tokens.div_ceil(SAMPLED_ROWS).max(1);
         Self { plan: Arc::new(Plan { stride, targets }) }
@@ -62,50 +62,51 @@ impl RowProbe for SinkProbe {
     }
 }
 
-/// What the keys of one head have received.
+/// State of the probe for one head: attention received by its keys.
 pub struct ReceivedSink {
     plan: Arc<Plan>,
-    /// The first key and the query of the sampled rows, both rising.
+    /// First visible key and query of each sampled row, both ascending.
     sampled: Vec<(usize, usize)>,
-    /// Per key: the sum of its shares |a| / sum |a| in the sampled rows from [`GAP`] tokens after it on.
+    /// Per key, the sum of its shares |a| / sum |a| in the sampled rows at least [`GAP`] tokens later.
     received: Vec<f32>,
-    /// One per range of rows, per key: the sum of |a| over those rows. As long as the last of the rows; empty before
-    /// the first.
+    /// Per range of rows and key, the sum of |a| over those rows. Reaches to the last observed row; empty before the
+    /// first.
     pub magnitudes: Vec<Vec<f32>>,
-    /// The norm of the value of every key that a row of the ranges sees.
+    /// Norm of the value of every key visible to a row of the ranges.
     value_norms: Vec<f32>,
 }
 
 impl ReceivedSink {
-    /// Memory of one that has seen a text of `tokens` tokens with so many ranges of rows, in bytes.
+    /// Memory of a state after a text of `tokens` tokens with `ranges` ranges of rows, in bytes.
     pub fn bytes(tokens: usize, ranges: usize) -> u64 {
         let per_key = 4 + if ranges > 0 { 4 + 4 * ranges } else { 0 };
         (SAMPLED_ROWS.min(tokens) * size_of::<(usize, usize)>() + per_key * tokens) as u64
     }
 
-    /// How many sampled rows a key was judged by: those far enough behind it that see it.
+    /// Number of sampled rows that count for a key: those that see it from at least [`GAP`] tokens later.
     pub fn rows(&self, key: usize) -> usize {
         let seeing = self.sampled.partition_point(|&(first, _)| first <= key);
         seeing.saturating_sub(self.sampled.partition_point(|&(_, query)| query < key + GAP))
     }
 
-    /// The mean share |a| / sum |a| of a key in the sampled rows from 16 tokens after it on; `None` if there are none.
+    /// Mean share |a| / sum |a| of a key in the sampled rows at least 16 tokens later, or `None` without such rows.
     pub fn mean_share(&self, key: usize) -> Option<f64> {
         let rows = self.rows(key);
         (rows > 0).then(|| f64::from(self.received.get(key).copied().unwrap_or(0.0)) / rows as f64)
     }
 
-    /// The keys that are attention sinks of this head, rising: their mean share exceeds 0.3, the threshold of Gu et al.
-    /// (2025), over at least 64 sampled rows. (They average over all later rows of an ordinary map; here rows are
-    /// sampled, start 16 tokens later, and the shares of a signed row are those of its magnitudes.)
+    /// The keys that are attention sinks of this head, in ascending order: those with a mean share above 0.3, the
+    /// threshold of Gu et al. (2025), over at least 64 sampled rows. (They average over all later rows of an ordinary
+    /// map. Here rows are sampled and start 16 tokens later, and shares are of the magnitudes of signed rows.)
     pub fn sinks(&self) -> Vec<usize> {
         let is_sink =
             |&key: &usize| self.rows(key) >= SINK_ROWS && self.mean_share(key).is_some_and(|share| share > SINK_SHARE);
         (0..self.received.len()).filter(is_sink).collect()
     }
 
-    /// The mean value norm of some keys over that of all: near 0 for a null sink, which takes attention and gives nothing
-    /// back, as Kobayashi et al. (2020) saw, and not for one that broadcasts something. `None` without keys.
+    /// Mean value norm of `keys` relative to that of all keys: near 0 for a null sink, which receives attention but
+    /// adds nothing to the output (Kobayashi et al. 2020), unlike a sink that broadcasts information. `None` without
+    /// keys.
     pub fn value_norm(&self, keys: &[usize]) -> Option<f64> {
         let mean = |norms: &[f64]| crate::stats::mean(norms);
         let all: Vec<f64> = self.value_norms.iter().map(|&norm| f64::from(norm)).collect();
@@ -125,7 +126,7 @@ impl ReceivedSink {
     }
 }
 
-/// sum += other, after growing to its length.
+/// Adds `other` to `sum`, after extending it to the same length.
 fn add(sum: &mut Vec<f32>, other: &[f32]) {
     sum.resize(sum.len().max(other.len()), 0.0);
     sum.iter_mut().zip(other).for_each(|(sum, x)| *sum += x);
@@ -156,9 +157,8 @@ impl RowSink for ReceivedSink {
     }
 }
 
-/// `share_abs` of every region, in the order of [`Region::ALL`], with the `excluded` keys taken out of region and
-/// total: their sum is 1. `magnitudes` are sums of |a| per key, `regions` the region of each key. NaN where nothing is
-/// left.
+/// `share_abs` of every region, in the order of [`Region::ALL`], without the `excluded` keys: the shares sum to 1.
+/// `magnitudes` are sums of |a| per key, `regions` the region of each key. NaN if nothing is left.
 pub fn shares_without(magnitudes: &[f32], regions: &[Region], excluded: &[usize]) -> [f64; Region::ALL.len()] {
     let mut sums = [0.0; Region::ALL.len()];
     for (key, (&magnitude, &region)) in magnitudes.iter().zip(regions).enumerate() {
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Rows that give `sink` a share of `share`, in negative weights, and the rest to themselves.
+    /// Rows that give `sink` a share of `share` with negative weight, and the rest to themselves.
     fn rows_with_sink(tokens: usize, sink: usize, share: f32) -> Vec<OwnRow> {
         let row = |query: usize| {
             let mut weights = vec![0.0; query + 1];

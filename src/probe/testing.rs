@@ -1,28 +1,28 @@
-//! Rows made by hand, shown to probes as the streaming kernel shows them.
+//! Hand-made rows for tests of probes, passed to them as by the streaming kernel.
 
 use crate::attention::{Row, RowProbe, RowSink, Values};
 use crate::ops::{Mat, Panels};
 use crate::rng::Rng;
 
-/// What a row borrows.
+/// The contents of an attention row.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnRow {
     pub logits: Vec<Vec<f32>>,
     pub maps: Vec<Vec<f32>>,
     pub mix: Vec<f32>,
-    /// What sinks take of the maps; none, as most rows are.
+    /// Weights of the sink in the maps; usually empty.
     pub sinks: Vec<f32>,
     /// The value of every key.
     pub values: Vec<Vec<f32>>,
 }
 
 impl OwnRow {
-    /// A row of one map; the logits are the logarithms of its magnitudes.
+    /// Creates a row of one map. The logits are the logarithms of its magnitudes.
     pub(crate) fn one(map: &[f32]) -> Self {
         Self::new(vec![map.to_vec()], vec![1.0])
     }
 
-    /// A row of two maps.
+    /// Creates a row of two maps.
     pub(crate) fn two(first: &[f32], second: &[f32], lambda: f32) -> Self {
         Self::new(vec![first.to_vec(), second.to_vec()], vec![1.0, -lambda])
     }
@@ -33,7 +33,7 @@ impl OwnRow {
         Self { logits, maps, mix, sinks: Vec::new(), values }
     }
 
-    /// The row with these values of its keys instead of 1.
+    /// Sets the values of the keys, 1 by default.
     pub(crate) fn with_values(mut self, values: &[&[f32]]) -> Self {
         assert_eq!(values.len(), self.maps[0].len(), "a value for every key");
         self.values = values.iter().map(|value| value.to_vec()).collect();
@@ -69,8 +69,8 @@ impl OwnRow {
     }
 }
 
-/// Shows rows, of which each has the length of its query + 1, to a probe of layer 0, head 0: one state per `block` of
-/// queries, merged in query order.
+/// Passes rows, each of length query + 1, to a probe of layer 0, head 0: one state per `block` of queries, merged in
+/// query order.
 pub(crate) fn watch<S: RowSink>(probe: &dyn RowProbe, rows: &[OwnRow], block: usize) -> Box<S> {
     let state = |rows: &[OwnRow]| {
         let mut sink = probe.start(0, 0);
@@ -84,7 +84,7 @@ pub(crate) fn watch<S: RowSink>(probe: &dyn RowProbe, rows: &[OwnRow], block: us
     whole.into_sink()
 }
 
-/// Differential rows 0..tokens with random softmax maps, a lambda per row, and values of three channels.
+/// Random differential rows 0..tokens, with a lambda per row and values of three channels.
 pub(crate) fn random_rows(tokens: usize, seed: u64) -> Vec<OwnRow> {
     let mut rng = Rng::new(seed, "rows");
     let mut map = |keys: usize| {
