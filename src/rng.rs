@@ -1,7 +1,7 @@
-//! The one source of randomness: a ChaCha8 stream under a seed, the same on every platform.
+//! Random numbers: a seeded ChaCha8 stream, the same on every platform.
 //!
-//! The distributions are written out here rather than taken from `rand`, because a library may change how it
-//! maps bits to numbers between versions, and a seed must name the same prompt for ever.
+//! The distributions are implemented here rather than taken from `rand`, because a library may change its mapping from
+//! bits to numbers between versions, and a seed must always give the same prompt.
 
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -11,8 +11,8 @@ use rand_chacha::ChaCha8Rng;
 pub struct Rng(ChaCha8Rng);
 
 impl Rng {
-    /// A stream for `seed`. Streams of different `label`s are independent, so that for example the prose and the
-    /// needles of one prompt do not shift each other.
+    /// Creates a stream for `seed`. Streams of different `label`s are independent, so that the prose and the needles of
+    /// one prompt do not affect each other.
     pub fn new(seed: u64, label: &str) -> Self {
         // FNV-1a of the label picks one of ChaCha's 2^64 independent streams.
         let stream = label
@@ -34,7 +34,7 @@ impl Rng {
     /// If `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         assert!(n > 0, "Rng::below(0)");
-        // Multiply-shift (Lemire 2019) without the rejection step: its bias, n / 2^64, cannot be seen.
+        // Multiply-shift (Lemire 2019) without the rejection step: its bias, n / 2^64, is negligible.
         ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }
 
@@ -79,19 +79,20 @@ impl Rng {
     }
 }
 
-/// What a prompt is for. Prompts of different purposes have different seeds, whatever their base and index.
+/// Purpose of a prompt. Prompts of different purposes never share seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Measured, and reported.
+    /// Reported measurements.
     Test,
-    /// Looked at while a model is trained.
+    /// Development during training.
     Development,
 }
 
-/// The seed of the prompt with this index under a base seed: 53 bits of a hash of both, so that base seeds that lie close
-/// together share no prompts, and a number that every reader of a CSV holds exactly.
+/// The seed of prompt `index` under a base seed: 53 bits of a hash of both, so that close base seeds share no prompts
+/// and every CSV reader represents the number exactly.
 pub fn prompt_seed(purpose: Purpose, base: u64, index: u64) -> u64 {
-    // The finaliser of SplitMix64 (Steele, Lea & Flood 2014), once for each number; the odd constant is its increment.
+    // The finaliser of SplitMix64 (Steele, Lea & Flood 2014), applied for each number; the odd constant is its
+    // increment.
     let mixed = |x: u64| {
         let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

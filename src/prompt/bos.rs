@@ -1,4 +1,4 @@
-//! Which token a prompt begins with, and who says so.
+//! The begin-of-sequence token of prompts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,31 +11,31 @@ use crate::bail_usage;
 use crate::guard::guarded;
 use strum::IntoStaticStr;
 
-/// Names of begin-of-sequence tokens, for tokenizers that do not add theirs by themselves (as ours does not) and that
-/// have no `tokenizer_config.json`.
+/// Usual names of begin-of-sequence tokens, for tokenizers that do not add theirs and have no `tokenizer_config.json`,
+/// such as the embedded one.
 const NAMES: [&str; 3] = ["<bos>", "<s>", "<|begin_of_text|>"];
 
-/// Who says whether there is a begin-of-sequence token, by precedence.
+/// Source of the decision on the begin-of-sequence token, in the order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum BosSource {
-    /// The user.
+    /// The user's choice.
     Asked,
-    /// The chat template, which writes it, or does not.
+    /// The chat template, which may write it.
     Template,
     /// The tokenizer's post-processor, which puts it before every text.
     PostProcessor,
-    /// `add_bos_token` of `tokenizer_config.json`; no token if it is not there.
+    /// `add_bos_token` of `tokenizer_config.json`; no token if the field is missing.
     Config,
-    /// A well-known name in the vocabulary, without a `tokenizer_config.json`.
+    /// A usual name in the vocabulary, without a `tokenizer_config.json`.
     Name,
-    /// Nobody: there is no token of such a name.
+    /// None: the vocabulary has no such token.
     Nothing,
 }
 
 impl BosSource {
-    /// Its name in files.
+    /// Name in files.
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -44,31 +44,31 @@ impl BosSource {
 /// The begin-of-sequence token of a tokenizer's prompts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BosPolicy {
-    /// The token that prompts begin with; nothing if they begin with text.
+    /// The token that prompts begin with, or `None`.
     pub id: Option<u32>,
-    /// Its name in the vocabulary.
+    /// Name of the token in the vocabulary.
     pub token: Option<String>,
-    /// Who says so.
+    /// Source of the decision.
     pub source: BosSource,
 }
 
 impl fmt::Display for BosPolicy {
-    /// `<s> (config)`, `none (template)`.
+    /// Formats as `<s> (config)` or `none (template)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.token.as_deref().unwrap_or("none"), self.source.name())
     }
 }
 
-/// What the user wants of the begin-of-sequence token.
+/// The user's choice of begin-of-sequence token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BosChoice {
-    /// What the model's files say.
+    /// As the model's files say.
     #[default]
     Auto,
     /// Put it before every prompt.
     Add,
-    /// Put nothing before a prompt; what a chat template writes stays.
+    /// Put nothing before prompts. A token written by a chat template stays.
     Omit,
 }
 
@@ -80,7 +80,7 @@ impl FromStr for BosChoice {
             "auto" => Ok(Self::Auto),
             "add" => Ok(Self::Add),
             "omit" => Ok(Self::Omit),
-            other => bail_usage!("{other:?} is not auto, add or omit"),
+            other => bail_usage!("{other:?} is not a choice, expected auto, add or omit"),
         }
     }
 }
@@ -90,10 +90,11 @@ impl BosPolicy {
         Self { id, token: id.and_then(|id| inner.id_to_token(id)), source }
     }
 
-    /// What plain text begins with.
+    /// The policy for plain text.
     ///
     /// # Errors
-    /// If the configuration contradicts the tokenizer; a usage error if a token is asked for that nobody knows.
+    /// If the configuration contradicts the tokenizer. A usage error if the user requests a token and the tokenizer has
+    /// none.
     pub(super) fn of_text(inner: &tokenizers::Tokenizer, config: &TokenizerConfig, choice: BosChoice) -> Result<Self> {
         if choice == BosChoice::Omit {
             return Ok(Self::new(inner, None, BosSource::Asked));
@@ -133,9 +134,9 @@ impl BosPolicy {
         }
     }
 
-    /// What prompts in a chat template begin with, by the tokens that the template begins with. As in
-    /// `apply_chat_template`, the template alone says whether there is a begin-of-sequence token, unless the user does.
-    /// The second result is the token to put before it.
+    /// The policy for prompts in a chat template, given the tokens that the template begins with. As in
+    /// `apply_chat_template`, the template decides unless the user does. Also returns the token to put before the
+    /// template.
     pub(super) fn of_chat(
         inner: &tokenizers::Tokenizer,
         config: &TokenizerConfig,
@@ -154,7 +155,7 @@ impl BosPolicy {
             let token = inner.id_to_token(bos).unwrap_or_default();
             bail_usage!(
                 "prompts would begin with two begin-of-sequence tokens, {token}{token}{by}: the chat template writes \
-                 it itself; use `bos` auto, or `allow_double_bos` if that is what you want to measure"
+                 it one itself; use `bos` auto, or `allow_double_bos` to measure this"
             );
         }
         let source = if added.is_some() { BosSource::Asked } else { BosSource::Template };
@@ -162,14 +163,14 @@ impl BosPolicy {
     }
 }
 
-/// The begin-of-sequence token, whether or not prompts begin with it: the one in the configuration, the one that text
-/// begins with, or one of a well-known name.
+/// The begin-of-sequence token, whether or not prompts begin with it: from the configuration, the beginning of text, or
+/// a usual name.
 fn known(inner: &tokenizers::Tokenizer, config: &TokenizerConfig, of_text: Option<u32>) -> Option<u32> {
     let configured = config.bos_token().and_then(|token| inner.token_to_id(token));
     configured.or(of_text).or_else(|| NAMES.iter().find_map(|name| inner.token_to_id(name)))
 }
 
-/// The token that a tokenizer puts before every text by itself, if any.
+/// The token that the tokenizer puts before every text, if any.
 fn first_special(tokenizer: &tokenizers::Tokenizer) -> Result<Option<u32>> {
     let first = |special| {
         let encoding = guarded("tokenizers", || tokenizer.encode("a", special))?;
@@ -241,7 +242,7 @@ mod tests {
         }
     }
 
-    /// What chat prompts begin with: the policy, and the token before the template.
+    /// The policy of chat prompts, and the token before the template.
     fn chat(before: &str, bos: BosChoice, allow_double_bos: bool) -> Result<(String, Option<u32>)> {
         let template = format!("{before}{{{{ messages[0].content }}}}");
         let config = r#"{"bos_token": "<bos>"}"#;

@@ -1,8 +1,7 @@
-//! Chat templates: the Jinja that an instruct model brings, rendered as Hugging Face's `apply_chat_template` does.
+//! Chat templates: the Jinja templates of instruct models, rendered like Hugging Face's `apply_chat_template`.
 //!
-//! A prompt is the content of one user message. What a template writes around it is found by rendering a message whose
-//! content is a mark that no template contains: the text before the mark and the text behind it, which ends with the
-//! generation prompt, so that the assistant's answer can follow.
+//! A prompt is the content of one user message. The text around it is found by rendering a message with a marker as its
+//! content: the text before the marker, and the text after it, which ends with the generation prompt.
 
 use std::path::{Path, PathBuf};
 
@@ -14,19 +13,20 @@ use super::tokenizer_config::TokenizerConfig;
 use crate::files;
 use crate::hash::sha256;
 
-/// Stands for the user's content. It has what a template might escape, trim inside, split or change the case of.
+/// Marker for the user's content. It has characters that a template could escape, trim, split or convert to another
+/// case.
 const MARK: &str = "Content of the USER's \"message\" <begin> & \\n\n\n  \u{e9} {{ end }}. ?";
 
-/// Bytes of a file that holds a template, at most; those of models have some ten thousand.
+/// Maximum size of a file with a template, in bytes; usual ones have some ten thousand.
 const TEMPLATE_MAX: u64 = 1 << 20;
 
-/// The file that holds nothing but the template.
+/// File that holds only the template.
 const TEMPLATE_FILE: &str = "chat_template.jinja";
 
-/// A chat template and the special tokens it may write.
+/// A chat template, with the special tokens it may write.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
-    /// Where it was read, for messages.
+    /// Place it was read from, for messages.
     name: String,
     path: PathBuf,
     source: String,
@@ -34,11 +34,11 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// The template of a model's folder: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`, of which
-    /// the one named `default` is taken if there are several. Nothing if there is none.
+    /// Reads the template of a model's folder: `chat_template.jinja`, or `chat_template` in `tokenizer_config.json`,
+    /// from a list the one named `default`. `None` if there is no template.
     ///
     /// # Errors
-    /// If a file that is there cannot be read or is not what it has to be.
+    /// If a file exists but cannot be read or parsed.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         Self::read_with(folder, &TokenizerConfig::read(folder)?)
     }
@@ -59,10 +59,10 @@ impl ChatTemplate {
         Ok(Some(Self { name, path: config.path.clone(), source, tokens }))
     }
 
-    /// The text before and after the content of one user message. The second ends with the generation prompt.
+    /// The text before and after the content of one user message. The second part ends with the generation prompt.
     ///
     /// # Errors
-    /// If the template is not valid, raises an exception, or does not write the content exactly once and unchanged.
+    /// If the template is invalid, raises an exception, or does not write the content exactly once and unchanged.
     pub fn around(&self) -> Result<(String, String)> {
         let (source, tokens) = (self.source.clone(), self.tokens.clone());
         let rendered = sandbox::render_bounded(&Job { source, tokens, content: MARK.to_owned() });
@@ -95,7 +95,7 @@ impl ChatTemplate {
 /// The template named `default` in a list of `{name, template}`.
 fn default_of(list: &serde_json::Value) -> Result<String> {
     let Some(list) = list.as_array() else {
-        bail!("neither a template nor a list of named templates");
+        bail!("expected a template or a list of named templates");
     };
     let name = |entry: &serde_json::Value| entry.get("name")?.as_str().map(str::to_owned);
     let default = list.iter().find(|entry| name(entry).as_deref() == Some("default"));
@@ -162,7 +162,7 @@ mod tests {
 {%- endif %}
 ";
 
-    /// Gemma: BOS, no system role, roles in turn, blocks that are trimmed.
+    /// Gemma: BOS, no system role, alternating roles, trimmed blocks.
     const GEMMA: &str = "\
 {{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}\
 {% for message in messages %}\
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn templates_of_the_known_families_are_rendered_as_transformers_does() {
-        // Expected by jinja2 3.1 with the options of transformers.
+        // Expected output of jinja2 3.1 with the options of transformers.
         for (template, before, after) in [
             (
                 CHATML,

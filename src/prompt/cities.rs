@@ -1,4 +1,4 @@
-//! City names: the keys of the needles, and made-up names that sound like them.
+//! City names, the keys of the needles, and made-up names that resemble them.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::rng::Rng;
 
-/// Which cities a prompt draws its keys from.
+/// The set of cities that a prompt draws its keys from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CitySet {
-    /// Cities that training documents use too.
+    /// Cities that also occur in training documents.
     Train,
-    /// Cities that no training document contains: the model must recall a key it has never seen.
+    /// Cities that occur in no training document, so that the model has never seen the key.
     HeldOut,
-    /// Those of training, but the ones asked for are not in the text: the question has no answer.
+    /// Training cities, but those asked for are not in the text, so that the question has no answer.
     Absent,
 }
 
 impl CitySet {
-    /// The name in files.
+    /// Name in files.
     pub fn name(self) -> &'static str {
         match self {
             CitySet::Train => "train",
@@ -29,7 +29,7 @@ impl CitySet {
         }
     }
 
-    /// The cities of this set, sorted. No city is part of another one, in either set.
+    /// The cities of this set, sorted. No city is part of another, in either set.
     pub fn cities(self) -> &'static [&'static str] {
         static TRAIN: OnceLock<Vec<&str>> = OnceLock::new();
         static HELD_OUT: OnceLock<Vec<&str>> = OnceLock::new();
@@ -42,14 +42,14 @@ impl CitySet {
     }
 }
 
-/// The lines of an asset that are neither blank nor comments.
+/// The lines of an asset, without blank lines and comments.
 pub(super) fn lines(asset: &'static str) -> Vec<&'static str> {
     asset.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
 
-/// A made-up name: the head of one training city and the tail of another, so that it breaks into the same tokens as
-/// real cities do. Never the name of a city of either set. (The embedded tokenizer is trained on these names: to change
-/// how they are made is to change it.)
+/// Creates a made-up name from the beginning of one training city and the end of another, so that it is split into
+/// similar tokens. It is never the name of a city of either set. (The embedded tokenizer is trained on these names, so
+/// changing this function changes the tokenizer.)
 pub(super) fn made_up(rng: &mut Rng) -> String {
     static REAL: OnceLock<HashSet<&str>> = OnceLock::new();
     let real =

@@ -1,8 +1,8 @@
-//! Training documents: prose with facts that are stated, and stated again for the model to recall.
+//! Training documents: prose with facts that are stated, and restated for the model to recall.
 //!
-//! A fact gives a city a number. Most documents mix prose, new facts and restatements of old ones; some are whole
-//! needle prompts as in evaluation ("exams"). Only training cities and made-up names are used here, and the streams
-//! of random numbers are not those of evaluation prompts.
+//! A fact assigns a number to a city. Most documents mix prose, new facts and restatements; some are whole needle
+//! prompts as in the evaluation ("exams"). They use only training cities and made-up names, and other streams of random
+//! numbers than the evaluation.
 
 use std::ops::Range;
 
@@ -29,36 +29,36 @@ pub const WORDINGS: [[&str; 3]; 8] = [
     ["People in ", " know the number ", "."],
 ];
 
-/// Needles and questions of an exam, at most.
+/// Maximum number of needles and questions in an exam.
 const EXAM_NEEDLES_MAX: usize = 8;
 const EXAM_QUESTIONS_MAX: usize = 3;
 
-/// What documents answer about a city that they do not name.
+/// Answer of documents to questions about a city that they do not name.
 const DECLINED: &str = "not in the text";
 
-/// What training documents are made of.
+/// Composition of training documents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DocumentSpec {
-    /// Different facts in a document: at least and at most; drawn uniformly. A document that is full earlier has
-    /// fewer.
+    /// Minimum and maximum number of different facts in a document, drawn uniformly. A document that fills up earlier
+    /// has fewer.
     pub facts: [usize; 2],
-    /// Restatements per new fact, on average, until all facts are out; afterwards every fact sentence is a
-    /// restatement. Each picks one of the facts so far uniformly and keeps its wording. 0: never restate.
+    /// Mean number of restatements per new fact until all facts are stated. After that, every fact sentence is a
+    /// restatement. Each one restates a uniformly chosen earlier fact in the same wording. 0 disables restatements.
     pub restate: f64,
-    /// The fraction of sentences that are prose; more if there is nothing else to say (one fact twice in a row would
-    /// be copying, not recall).
+    /// Fraction of prose sentences. It is exceeded if no fact can follow, since stating one fact twice in a row would
+    /// be copying rather than recall.
     pub prose: f64,
-    /// Weights of the wordings of a fact ([`WORDINGS`]); those left out have weight 0.
+    /// Weights of the wordings of a fact ([`WORDINGS`]). Missing ones are 0.
     pub wordings: Vec<f64>,
-    /// The probability that a document is a needle prompt in the format of the evaluation.
+    /// Probability that a document begins with a needle prompt in the format of the evaluation.
     pub exam: f64,
-    /// The probability that such a prompt asks for cities that are not in the text, and answers "not in the text".
+    /// Probability that such a prompt asks for cities that are not in the text, with the answer "not in the text".
     #[serde(skip_serializing_if = "is_default")]
     pub unanswerable: f64,
-    /// The probability that a fact is about a made-up name rather than a training city.
+    /// Probability that a fact is about a made-up name rather than a training city.
     pub synthetic: f64,
-    /// Digits of a fact's value (exams always have five).
+    /// Number of digits of a fact's value. Exams always use five.
     pub digits: usize,
 }
 
@@ -78,10 +78,7 @@ impl Default for DocumentSpec {
 }
 
 impl DocumentSpec {
-    /// Checks the numbers.
-    ///
-    /// # Errors
-    /// A usage error that says which is wrong.
+    /// Checks the numbers. Invalid ones are usage errors that name the field.
     pub fn check(&self) -> Result<()> {
         let [min, max] = self.facts;
         for (name, value) in [
@@ -98,7 +95,7 @@ impl DocumentSpec {
             bail_usage!("facts = [{min}, {max}] is not a range of at least one fact");
         }
         if !self.restate.is_finite() || self.restate < 0.0 {
-            bail_usage!("restate = {} is not a number of restatements", self.restate);
+            bail_usage!("restate = {} is not a number of restatements of at least 0", self.restate);
         }
         let weights_ok = self.wordings.iter().all(|weight| weight.is_finite() && *weight >= 0.0);
         if !weights_ok || self.wordings.iter().sum::<f64>() <= 0.0 || self.wordings.len() > WORDINGS.len() {
@@ -123,21 +120,21 @@ impl DocumentSpec {
 /// A training document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// `ctx_tok + 1` token ids (inputs and targets of a training step overlap in all but one), the first being the
-    /// begin-of-sequence token.
+    /// `ctx_tok + 1` token ids, starting with the begin-of-sequence token. The inputs and targets of a training step
+    /// overlap in all but one.
     pub ids: Vec<u32>,
-    /// For each token 0, or the position (from 1) of this token in a value that the document has stated before, so
-    /// that it can be recalled; [`DECLINES`] for the words that answer what the document does not state.
+    /// For each token, its position (from 1) in a value that the document stated before and that can be recalled,
+    /// otherwise 0. [`DECLINES`] for the words that decline an unanswerable question.
     pub digit: Vec<u8>,
 }
 
-/// What [`Document::digit`] says of words instead of a number.
+/// Entry in [`Document::digit`] for words that decline to answer.
 pub const DECLINES: u8 = u8::MAX;
 
-/// The training document of a seed.
+/// Creates the training document of a seed.
 ///
 /// # Errors
-/// Usage errors if the spec is inconsistent or the context too short for an exam; if own text runs out.
+/// Usage errors if the spec is inconsistent, the context is too short for an exam, or the user's own text runs out.
 pub fn document(
     spec: &DocumentSpec,
     ctx_tok: usize,
@@ -150,17 +147,17 @@ pub fn document(
     let mut writer = Writer::new(tokenizer);
     let mut facts = Vec::new();
     if rng.unit() < spec.exam {
-        // No draw where nothing depends on it: documents of other specs stay as they are.
+        // Draws only if the spec uses it, so that documents of other specs stay the same.
         let cities = match spec.unanswerable > 0.0 && rng.unit() < spec.unanswerable {
             true => CitySet::Absent,
             false => CitySet::Train,
         };
         facts = writer.exam(ctx_tok, cities, seed, &mut rng, haystack)?;
     }
-    // Facts of an exam come on top, and can be restated in what follows it.
+    // Facts of an exam count in addition, and can be restated later.
     let facts_max = facts.len() + spec.facts[0] + rng.below(spec.facts[1] - spec.facts[0] + 1);
     let mut prose = haystack.sentences(Rng::new(seed, "train prose"));
-    // The fact of the sentence before, which must not be repeated at once.
+    // The fact of the previous sentence, which must not be repeated at once.
     let mut last = None;
     while writer.document.ids.len() <= ctx_tok {
         let others = facts.len() - usize::from(last.is_some());
@@ -188,7 +185,7 @@ pub fn document(
     Ok(Document { ids, digit })
 }
 
-/// A uniform index below `count`, but not `last`.
+/// A uniform index below `count` other than `last`.
 fn other_than(last: Option<usize>, count: usize, rng: &mut Rng) -> usize {
     match last {
         Some(last) => {
@@ -199,7 +196,7 @@ fn other_than(last: Option<usize>, count: usize, rng: &mut Rng) -> usize {
     }
 }
 
-/// A city, its number, and the words that say so.
+/// A city, its number, and its wording.
 struct Fact {
     city: String,
     value: String,
@@ -207,7 +204,7 @@ struct Fact {
 }
 
 impl Fact {
-    /// A fact whose city and value are not among `others`.
+    /// Draws a fact with another city and value than `others`.
     fn draw(spec: &DocumentSpec, others: &[Fact], rng: &mut Rng) -> Self {
         let city = loop {
             let synthetic = rng.unit() < spec.synthetic;
@@ -232,7 +229,7 @@ impl Fact {
         Self { city, value, wording }
     }
 
-    /// The sentence, and the bytes of the value in it.
+    /// The sentence, and the byte range of the value in it.
     fn sentence(&self) -> (String, Range<usize>) {
         let [before, between, behind] = WORDINGS[self.wording];
         let stem = format!("{before}{}{between}", self.city);
@@ -241,7 +238,7 @@ impl Fact {
     }
 }
 
-/// A document in the making.
+/// Builder of a document.
 struct Writer<'a> {
     document: Document,
     tokenizer: &'a Tokenizer,
@@ -253,13 +250,13 @@ impl<'a> Writer<'a> {
         Self { document: Document { digit: vec![0; ids.len()], ids }, tokenizer }
     }
 
-    /// Appends a sentence behind a space. The first one of a document has it too: then a city at the start of a
-    /// sentence is always the same tokens.
+    /// Appends a sentence after a space. The first sentence has the space too, so that a city at the start of a
+    /// sentence always has the same tokens.
     fn sentence(&mut self, sentence: &str, recalled: Range<usize>) -> Result<()> {
         let encoded = self.tokenizer.encode(&format!(" {sentence}"))?;
         let mut digit = 0;
         for (id, (_, end)) in encoded.ids.into_iter().zip(encoded.offsets) {
-            // Offsets count the space before the sentence; a token is of the value if its last byte is.
+            // Offsets count the space before the sentence. A token belongs to the value if its last byte does.
             let in_value = end >= 2 && recalled.contains(&(end - 2));
             digit += u8::from(in_value);
             self.document.ids.push(id);
@@ -273,8 +270,7 @@ impl<'a> Writer<'a> {
         self.sentence(&sentence, if restated { value } else { 0..0 })
     }
 
-    /// Starts the document with a needle prompt of random numbers of needles and questions, which may be about cities that
-    /// are not there. Returns its facts.
+    /// Starts the document with a needle prompt of random size, which may ask for absent cities. Returns its facts.
     fn exam(
         &mut self,
         ctx_tok: usize,
@@ -283,7 +279,7 @@ impl<'a> Writer<'a> {
         rng: &mut Rng,
         haystack: &Haystack,
     ) -> Result<Vec<Fact>> {
-        // A needle takes some 17 tokens and a question 21, beside the instructions and a sentence of filler.
+        // A needle takes about 17 tokens and a question 21, besides the instructions and a sentence of filler.
         let room = (ctx_tok.saturating_sub(80) / 24).max(1);
         let needles = 1 + rng.below(EXAM_NEEDLES_MAX.min(room));
         let retrieve = 1 + rng.below(EXAM_QUESTIONS_MAX.min(needles).min(room + 1 - needles));
@@ -322,12 +318,12 @@ mod tests {
         Tokenizer::embedded().decode(&document.ids).unwrap()
     }
 
-    /// Everything at once: all wordings, exams, made-up names.
+    /// All features: several wordings, exams, made-up names.
     fn mixed() -> DocumentSpec {
         DocumentSpec { wordings: vec![1.0; WORDINGS.len()], exam: 0.5, synthetic: 0.5, ..DocumentSpec::default() }
     }
 
-    /// Nothing but `City 48213.`
+    /// Only `City 48213.`
     fn pure_recall() -> DocumentSpec {
         DocumentSpec { facts: [3, 6], prose: 0.0, wordings: vec![0.0, 1.0], exam: 0.0, ..DocumentSpec::default() }
     }
@@ -377,7 +373,7 @@ mod tests {
     fn sentence_by_sentence_gives_the_tokens_of_the_whole_text() {
         for seed in 0..100 {
             let ids = made(&mixed(), 512, seed).ids;
-            // The cut at the end may go through a word, which then has other tokens.
+            // The end may cut a word, which then has other tokens.
             let whole = Tokenizer::embedded().encode(&text(&Document { ids: ids.clone(), digit: vec![] })).unwrap().ids;
             assert_eq!(ids[1..500], whole[..499], "seed {seed}");
         }
@@ -490,7 +486,7 @@ mod tests {
         let (all, distinct) = seen(&DocumentSpec { restate: 0.0, ..base.clone() });
         assert_eq!(all, distinct);
         let (_, distinct) = seen(&DocumentSpec { facts: [4, 4], prose: 0.0, ..base });
-        // The last value of a document may be cut.
+        // The last value of a document may be cut off.
         assert!((200..=250).contains(&distinct), "{distinct} facts in 50 documents");
     }
 

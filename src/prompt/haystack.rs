@@ -1,8 +1,8 @@
-//! The haystack: prose that has nothing to do with the needles.
+//! The haystack: prose that is unrelated to the needles.
 //!
-//! The embedded haystack is generated from our own sentence templates (`assets/corpus`): short plain sentences over a
-//! small vocabulary, in paragraphs that stay with one topic, one person and one place, without digits, city names or
-//! a repeated sentence. A user's own text can stand in for it.
+//! The embedded haystack is generated from sentence templates (`assets/corpus`): short plain sentences with a small
+//! vocabulary, in paragraphs about one topic, person and place, without digits, city names or repeated sentences. The
+//! user's own text can replace it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -19,17 +19,18 @@ use crate::files;
 use crate::rng::Rng;
 use crate::spec_file;
 
-/// Templates, and the lists of words that fill them.
+/// Sentence templates, and the word lists that fill them.
 const SENTENCES: &str = include_str!("../../assets/corpus/sentences.txt");
 const WORDS: &str = include_str!("../../assets/corpus/words.toml");
 
-/// Sentences of one paragraph of the embedded haystack, drawn uniformly from this range (both ends included).
+/// Number of sentences in a paragraph of the embedded haystack, drawn uniformly from this inclusive range.
 const PARAGRAPH: (usize, usize) = (3, 6);
 
-/// Words of a sentence of own text; a longer one (no full stops, say) is cut, since filler is trimmed by sentences.
+/// Maximum number of words in a sentence of own text. Longer ones (such as text without full stops) are cut, because
+/// filler is trimmed by sentences.
 const OWN_WORDS_MAX: usize = 60;
 
-/// Where filler comes from.
+/// Source of filler sentences.
 #[derive(Clone, Debug)]
 pub struct Haystack {
     source: Source,
@@ -42,18 +43,18 @@ enum Source {
 }
 
 impl Haystack {
-    /// The haystack that comes with the tool.
+    /// The embedded haystack.
     pub fn embedded() -> Self {
         Self { source: Source::Embedded }
     }
 
-    /// The user's own text: a UTF-8 file, or a folder whose files are read in the order of their names.
+    /// Reads the user's own text: a UTF-8 file, or a folder with files, which are read in the order of their names.
     ///
-    /// It is cut into sentences at line ends, after `.`, `!` or `?` before a space, and after 60 words. A sentence
-    /// that looks like a needle is left out, since it would compete with the real ones.
+    /// The text is split into sentences at line ends, after `.`, `!` or `?` before a space, and after 60 words.
+    /// Sentences that look like needles are left out, because they would compete with the real ones.
     ///
     /// # Errors
-    /// If nothing can be read at `path`, it is not UTF-8 or it holds no sentence.
+    /// If `path` cannot be read, is not UTF-8 or has no sentences.
     pub fn from_path(path: &Path) -> Result<Self> {
         let mut sentences = Vec::new();
         for file in text_files(path)? {
@@ -68,10 +69,10 @@ impl Haystack {
         Ok(Self { source: Source::Own { path: path.to_owned(), sentences } })
     }
 
-    /// The sentences in the order that `rng` gives them, none twice.
+    /// The sentences in random order, without repetition.
     ///
-    /// The embedded haystack practically never ends; own text starts at a random sentence, wraps around, and ends
-    /// when every sentence has been used once.
+    /// The embedded haystack is practically endless. Own text starts at a random sentence, wraps around, and ends when
+    /// each sentence has been used once.
     pub fn sentences(&self, mut rng: Rng) -> Sentences<'_> {
         match &self.source {
             Source::Embedded => Sentences::Prose(Box::new(Prose {
@@ -87,8 +88,8 @@ impl Haystack {
         }
     }
 
-    /// SHA-256 of the text that sentences are made from (for the embedded haystack its templates and words), in
-    /// hexadecimal.
+    /// SHA-256 of the source of the sentences, in hexadecimal: the text, or the templates and words of the embedded
+    /// haystack.
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         match &self.source {
@@ -101,7 +102,7 @@ impl Haystack {
         crate::hash::hex(&hash.finalize())
     }
 
-    /// What to call this haystack in a message: its path, or "the embedded haystack".
+    /// Name in messages: the path, or "the embedded haystack".
     pub fn name(&self) -> Cow<'static, str> {
         match &self.source {
             Source::Embedded => "the embedded haystack".into(),
@@ -110,7 +111,7 @@ impl Haystack {
     }
 }
 
-/// The files of a haystack path, sorted by name; hidden ones are left out.
+/// The files of a haystack path, sorted by name, without hidden ones.
 fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     let unreadable = || format!("cannot read the haystack {}", path.display());
     if !path.exists() {
@@ -133,8 +134,8 @@ fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Cuts text at line ends, behind sentence marks and after [`OWN_WORDS_MAX`] words; runs of white space become one
-/// space.
+/// Splits text at line ends, after sentence marks and after [`OWN_WORDS_MAX`] words. White space is normalised to
+/// single spaces.
 fn split_sentences(text: &str) -> Vec<String> {
     let mut sentences = Vec::new();
     for line in text.lines() {
@@ -158,7 +159,7 @@ fn looks_like_a_needle(sentence: &str) -> bool {
     lower.contains("special magic") || lower.contains("magic number")
 }
 
-/// The sentences of a haystack, one by one.
+/// Iterator over the sentences of a haystack.
 pub enum Sentences<'a> {
     /// Generated prose.
     Prose(Box<Prose>),
@@ -177,10 +178,10 @@ impl Iterator for Sentences<'_> {
     }
 }
 
-/// Generated prose: paragraphs from templates, no sentence twice.
+/// Generated prose: paragraphs from templates, without repeated sentences.
 pub struct Prose {
     rng: Rng,
-    /// What is left of the current paragraph.
+    /// The rest of the current paragraph.
     queue: VecDeque<String>,
     seen: HashSet<String>,
     corpus: &'static Corpus,
@@ -188,8 +189,8 @@ pub struct Prose {
 
 impl Prose {
     fn next(&mut self) -> Option<String> {
-        // Five million different sentences: a paragraph of nothing but repeats does not happen often enough to
-        // loop for long, and a bound turns a broken corpus into an error rather than a hang.
+        // There are five million different sentences, so paragraphs of only repeated ones are rare. The bound turns a
+        // broken corpus into an error instead of an endless loop.
         for _ in 0..1000 {
             if let Some(sentence) = self.queue.pop_front() {
                 return Some(sentence);
@@ -204,7 +205,7 @@ impl Prose {
     }
 }
 
-/// A template, parsed: literal text and slots in turn.
+/// Part of a parsed template: literal text or a slot.
 enum Piece {
     Text(&'static str),
     Slot(&'static str),
@@ -228,7 +229,7 @@ impl Corpus {
         })
     }
 
-    /// One paragraph: a topic, a person and a place, and a few different templates.
+    /// Creates one paragraph: a topic, a person, a place, and a few different templates.
     fn paragraph(&self, rng: &mut Rng) -> Vec<String> {
         let topic = rng.pick(&self.topics);
         let (gender, pronouns) = *rng.pick(&[("she", ["She", "her", "her"]), ("he", ["He", "his", "him"])]);
@@ -240,7 +241,7 @@ impl Corpus {
         templates.into_iter().map(|i| self.sentence(&topic[i], &fixed, &place, rng)).collect()
     }
 
-    /// Fills the slots of one template; a list gives no word twice to the same sentence.
+    /// Fills the slots of one template without repeating a word within the sentence.
     fn sentence(&self, template: &[Piece], fixed: &[(&str, &str)], place: &str, rng: &mut Rng) -> String {
         let mut sentence = String::new();
         let mut used: Vec<&str> = Vec::new();
@@ -266,7 +267,7 @@ impl Corpus {
             }
             sentence.push_str(word);
         }
-        // A sentence may open with a slot such as {his}.
+        // A sentence may start with a slot such as {his}.
         sentence[..1].make_ascii_uppercase();
         sentence
     }
@@ -361,7 +362,7 @@ mod tests {
         let mut sorted = drawn.clone();
         sorted.sort();
         assert_eq!(sorted, ["Fifth is 5.5 long.", "First.", "Fourth", "Second?", "Third one!"]);
-        // From a random place on, around the end.
+        // From a random position, wrapping around.
         let text = "First. Second? Third one! Fourth Fifth is 5.5 long. ".repeat(2);
         assert!(text.contains(&drawn.join(" ")), "{drawn:?}");
         assert!((0..20).any(|seed| haystack.sentences(Rng::new(seed, "prose")).next() != Some(drawn[0].clone())));

@@ -1,4 +1,4 @@
-//! Token ids from a file: what somebody else's tokenizer made of a text.
+//! Token ids from a file, made with any tokenizer.
 
 use super::text::without_mark;
 use crate::bail_usage;
@@ -7,15 +7,14 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// Token ids as they stand in a file, separated by white space. Nothing is added to them, no begin-of-sequence token
-/// either.
+/// Token ids separated by white space in a file. Nothing is added to them, not even a begin-of-sequence token.
 #[derive(Clone, Debug)]
 pub struct TokenIds {
-    /// Where they were read.
+    /// The file.
     pub path: PathBuf,
-    /// All of them, at least one.
+    /// All ids, at least one.
     pub ids: Vec<u32>,
-    /// The largest, and the first line that has it.
+    /// The largest id, and the first line that has it.
     largest: (u32, usize),
 }
 
@@ -23,7 +22,7 @@ impl TokenIds {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read; usage errors that name the line of what is not an id, or if there is none.
+    /// If it cannot be read. Usage errors if it has no ids or a word that is not an id, with its line.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
         let bytes = files::input(path, files::TEXT_MAX).context("the token ids")?;
@@ -41,15 +40,12 @@ impl TokenIds {
             }
         }
         if ids.is_empty() {
-            bail_usage!("{shown}, line 1: no token id; the file is empty");
+            bail_usage!("{shown}, line 1: the file has no token ids");
         }
         Ok(Self { path: path.to_owned(), ids, largest })
     }
 
-    /// Whether a model with `vocab` tokens knows all of them.
-    ///
-    /// # Errors
-    /// A usage error that names the line of the largest.
+    /// Checks that all ids are below `vocab`. A usage error names the line of the largest.
     pub fn check(&self, model: &str, vocab: usize) -> Result<()> {
         let (id, line) = self.largest;
         if id as usize >= vocab {

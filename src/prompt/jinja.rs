@@ -1,20 +1,20 @@
-//! Jinja as `transformers` runs it: a chat template becomes text, within limits of steps and output.
+//! Rendering of chat templates with Jinja as in `transformers`, with limits on steps and output.
 
 use minijinja::value::{Kwargs, Value};
 use minijinja::{context, AutoEscape, Environment, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 
-/// Spaces that `tojson` indents by, at most.
+/// Maximum indent of `tojson`, in spaces.
 const INDENT_MAX: usize = 100;
 
-/// Steps that a template may take; ours take some hundreds. It came from somebody else and must not run for ever.
+/// Maximum number of steps of a template, which is untrusted; usual templates take a few hundred.
 const FUEL: u64 = 1_000_000;
 
-/// Bytes that a template may write.
+/// Maximum output of a template, in bytes.
 pub(super) const OUTPUT_BYTES: usize = 1 << 20;
 
-/// A template and what it is rendered with.
+/// A template with its inputs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     /// The template.
@@ -25,7 +25,7 @@ pub(super) struct Job {
     pub(super) content: String,
 }
 
-/// Why a template cannot be rendered.
+/// Reason why a template cannot be rendered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Refused {
     pub(super) line: Option<usize>,
@@ -39,9 +39,10 @@ impl From<Error> for Refused {
     }
 }
 
-/// Renders a template, as far as its steps and its output are within their limits.
+/// Renders a template within the limits of steps and output.
 pub(super) fn render(job: &Job) -> Result<String, Refused> {
-    // Jinja reads every end of a line as "\n".
+    // Jinja reads every line ending as "
+    // ".
     let source = without_generation_tags(&job.source.replace("\r\n", "\n").replace('\r', "\n"));
     let mut environment = environment();
     environment.add_template("chat", &source)?;
@@ -63,7 +64,7 @@ pub(super) fn render(job: &Job) -> Result<String, Refused> {
     Ok(String::from_utf8_lossy(&output.bytes).into_owned())
 }
 
-/// What a template has written, up to [`OUTPUT_BYTES`].
+/// Output of a template, up to [`OUTPUT_BYTES`].
 #[derive(Default)]
 struct Output {
     bytes: Vec<u8>,
@@ -85,7 +86,7 @@ impl Write for Output {
     }
 }
 
-/// Jinja as `transformers` sets it up.
+/// The Jinja environment of `transformers`.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     let syntax = minijinja::syntax::SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -101,8 +102,8 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// The day that templates take for today: prompts must not depend on when they are made. It is the one that Llama's
-/// templates fall back to themselves.
+/// Date that templates receive as today, so that prompts do not depend on when they are made. It is the default of
+/// Llama's templates.
 const TODAY: [(char, &str); 12] = [
     ('d', "26"),
     ('b', "Jul"),
@@ -141,8 +142,7 @@ fn strftime(format: &str) -> Result<String, Error> {
     Ok(text)
 }
 
-/// `transformers` marks what an assistant says with tags of its own, which write nothing: they become ones that do
-/// nothing.
+/// Replaces the tags with which `transformers` marks the assistant's text by tags without effect.
 fn without_generation_tags(source: &str) -> String {
     let mut text = String::new();
     let mut rest = source;
@@ -179,7 +179,7 @@ fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Stri
     Ok(String::from_utf8(bytes).expect("JSON is UTF-8"))
 }
 
-/// JSON on one line with a space behind `,` and `:`.
+/// JSON formatter with a space after `,` and `:`, on one line.
 struct Spaced;
 
 impl serde_json::ser::Formatter for Spaced {

@@ -1,9 +1,9 @@
-//! Prompts that know where their answer is, and training documents: pure functions of a spec and a seed.
+//! Prompts with known positions of their answers, and training documents: pure functions of a spec and a seed.
 //!
-//! A prompt is text with regions. The regions are laid down in bytes while the text is written, and become token
-//! ranges through the tokenizer's offsets; nothing is ever searched for. White space belongs to what follows it, so
-//! that a token such as " The", which holds the space before a word, belongs where the word belongs: a token lies in
-//! the region of its first visible byte, or, if it is nothing but white space, of its first byte.
+//! A prompt is text with regions. Regions are recorded in bytes while the text is written, and become token ranges
+//! through the tokenizer's offsets, so nothing is searched for. White space belongs to the word after it, so that a
+//! token such as " The" belongs to the region of the word: a token is in the region of its first visible byte, or of
+//! its first byte if it is only white space.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub use text::{Length, Text, Windows};
 pub use tokenizer::{Encoded, Tokenizer, TokenizerOptions};
 pub use wrapping::Wrapping;
 
-/// What a key token is, as seen from one asked needle. Every token of a prompt is in exactly one region.
+/// Kind of a key token with respect to one queried needle. Every token of a prompt is in exactly one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[derive(EnumCount, IntoStaticStr, VariantArray)]
@@ -50,32 +50,32 @@ pub enum Region {
     Bos,
     /// The instructions before the haystack.
     Template,
-    /// Prose.
+    /// Prose of the haystack.
     Filler,
-    /// The needles that hold another answer.
+    /// Needles with other answers.
     Distractor,
-    /// The sentence that holds the answer, without the answer itself.
+    /// The sentence with the answer, without the answer itself.
     Needle,
-    /// The value's tokens in that sentence.
+    /// The tokens of the value in that sentence.
     Answer,
     /// The question and everything after it.
     Question,
 }
 
 impl Region {
-    /// All regions, in the order of their columns.
+    /// All regions, in the order of columns.
     pub const ALL: [Self; Self::COUNT] = *Self::VARIANTS.first_chunk().expect("as many as there are");
 
-    /// What counts as noise: everything before the question that is neither BOS nor the answer's needle.
+    /// The regions that count as noise: everything before the question except BOS and the needle with the answer.
     pub const NOISE: [Self; 3] = [Self::Template, Self::Filler, Self::Distractor];
 
-    /// The region's name in files.
+    /// Name in files.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// A needle of a prompt: a sentence that gives a city its number. Ranges count tokens from the start of the prompt.
+/// A needle of a prompt: a sentence that assigns a number to a city. Ranges count tokens from the start of the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needle {
     /// The key.
@@ -88,34 +88,35 @@ pub struct Needle {
     pub answer: Range<usize>,
 }
 
-/// A question of a prompt and where its answer is. Ranges count tokens from the start of the prompt.
+/// A question of a prompt, with the position of its answer. Ranges count tokens from the start of the prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
     /// The city asked about.
     pub city: String,
     /// Its number: the expected answer.
     pub value: String,
-    /// The tokens of the whole needle in the haystack, of several the last; empty where the text does not hold the answer.
+    /// The tokens of the whole needle in the haystack, the last if there are several; empty if the text does not hold
+    /// the answer.
     pub needle: Range<usize>,
-    /// The tokens of the value inside the needle; likewise.
+    /// The tokens of the value inside the needle; empty likewise.
     pub answer: Range<usize>,
-    /// The tokens of the value after the question (teacher-forced): those the model has to predict.
+    /// The tokens of the value after the question (teacher-forced), which the model has to predict.
     pub predicted: Range<usize>,
-    /// Whether the spec set this needle's depth; the others lie at random depths.
+    /// Whether the spec set the depth of this needle. Other needles are at random depths.
     pub controlled: bool,
-    /// The depth asked for, in percent of the filler's tokens (as realised, where it was random).
+    /// Requested depth, in percent of the filler's tokens; the actual depth if it was random.
     pub depth_req_pct: f64,
-    /// The depth the needle has, in percent of the filler's tokens.
+    /// Actual depth of the needle, in percent of the filler's tokens.
     pub depth_real_pct: f64,
 }
 
 impl Query {
-    /// Whether the text holds the answer; otherwise the value is a number that nobody can know.
+    /// Returns whether the text holds the answer. If not, the value is a random number.
     pub fn is_answerable(&self) -> bool {
         !self.needle.is_empty()
     }
 
-    /// The rows of the attention map that predict the answer's tokens: those one before each.
+    /// Rows of the attention map that predict the answer's tokens: one before each.
     pub fn rows(&self) -> Range<usize> {
         self.predicted.start - 1..self.predicted.end - 1
     }
@@ -124,37 +125,37 @@ impl Query {
 /// A prompt with teacher-forced answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
-    /// The text, without the begin-of-sequence token, unless a chat template writes it.
+    /// The text, without a begin-of-sequence token unless a chat template writes it.
     pub text: String,
     /// Token ids; the first is the begin-of-sequence token, if prompts have one.
     pub ids: Vec<u32>,
-    /// For each token the bytes of the text it stands for (an empty range for the begin-of-sequence token).
+    /// For each token, its byte range in the text (empty for the begin-of-sequence token).
     pub offsets: Vec<(usize, usize)>,
     /// The questions, in the order asked.
     pub queries: Vec<Query>,
-    /// All needles, asked for or not, in the order of the text.
+    /// All needles in the order of the text, including those not asked for.
     pub needles: Vec<Needle>,
     /// Tokens of the haystack: prose and needles.
     pub haystack: Range<usize>,
     /// Whether the first token is the begin-of-sequence token.
     pub has_bos: bool,
-    /// Where the prompt lies in a text of several windows; at the beginning of its own text otherwise.
+    /// Position of the prompt in a text of several windows; the beginning for other prompts.
     pub window: Window,
 }
 
-/// Where a window lies in its text. Counts tokens of text, without the begin-of-sequence token.
+/// Position of a window in its text, in tokens of text, without the begin-of-sequence token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Place in the text of the window's first token.
+    /// Position of the window's first token.
     pub start: usize,
-    /// Tokens at its beginning that the window before had too: context here, scored there.
+    /// Number of leading tokens shared with the previous window. They are context here and were scored there.
     pub overlap: usize,
 }
 
-/// The rows of a prompt that are measured, and what its tokens are as seen from them.
+/// The measured rows of a prompt, with the regions of its tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// The question whose answer the rows predict; nothing for plain text.
+    /// The question whose answer the rows predict; `None` for plain text.
     pub query: Option<usize>,
     /// Query rows.
     pub rows: Range<usize>,
@@ -162,11 +163,11 @@ pub struct Target {
     pub regions: Vec<Region>,
 }
 
-/// Rows of plain text that are measured: its last ones, which have seen the most.
+/// Number of measured rows of plain text: the last ones, which see the most keys.
 pub const TEXT_ROWS: usize = 32;
 
 impl Prompt {
-    /// What is measured: the rows that predict each answer, or the last 32 rows of plain text.
+    /// The measured rows: those that predict each answer, or the last 32 rows of plain text.
     pub fn targets(&self) -> Vec<Target> {
         if self.queries.is_empty() {
             let rows = self.ids.len().saturating_sub(TEXT_ROWS)..self.ids.len();
@@ -177,22 +178,22 @@ impl Prompt {
         self.queries.iter().enumerate().map(target).collect()
     }
 
-    /// Those of them that have an answer: the rows of a question without one predict a number that nobody can know. Plain text has
-    /// its rows.
+    /// The targets that have an answer. Rows of an unanswerable question predict a random number. Plain text keeps its
+    /// target.
     pub fn answerable_targets(&self) -> Vec<Target> {
         let mut targets = self.targets();
         targets.retain(|target| target.query.is_none_or(|query| self.queries[query].is_answerable()));
         targets
     }
 
-    /// The rows of all targets, rising.
+    /// The rows of all targets, ascending.
     pub fn target_rows(&self) -> Vec<usize> {
         let rows: BTreeSet<usize> = self.targets().into_iter().flat_map(|target| target.rows).collect();
         rows.into_iter().collect()
     }
 
-    /// The tokens up to where the first answer begins: what a model gets that is left to answer by itself. Spaces that are
-    /// tokens of their own are left to it: behind them it could only say a number, as a word begins with its space.
+    /// The tokens before the first answer, for generation. Separate space tokens before the answer are left out, since
+    /// words begin with their space and only digits could follow.
     pub fn unanswered(&self) -> &[u32] {
         let Some(query) = self.queries.first() else { return &self.ids };
         let text = self.text.as_bytes();
@@ -203,7 +204,7 @@ impl Prompt {
         &self.ids[..before.len() - spaces]
     }
 
-    /// What [`Prompt::targets`] measures, as records say it.
+    /// Name of the rows of [`Prompt::targets`] in records.
     pub fn rows_name(&self) -> &'static str {
         if self.queries.is_empty() {
             "last32"
@@ -212,15 +213,16 @@ impl Prompt {
         }
     }
 
-    /// The tokens that are scored as prose, ascending: filler with a token before it, less what the window before scored.
+    /// The tokens that are scored as prose, ascending: filler with a token before it, except those scored in the
+    /// previous window.
     pub fn scored(&self) -> Vec<usize> {
         let regions = self.regions(None);
         let first = (usize::from(self.has_bos) + self.window.overlap).max(1);
         (first..self.ids.len()).filter(|&i| regions[i] == Region::Filler).collect()
     }
 
-    /// The region of every token as seen from one query; other needles, asked for or not, are distractors. Seen from
-    /// no query, all needles are.
+    /// The region of every token with respect to one query. Other needles are distractors; without a query, all needles
+    /// are.
     ///
     /// # Panics
     /// If there is no query of this index.
@@ -233,7 +235,7 @@ impl Prompt {
             regions[needle.span.clone()].fill(Region::Distractor);
         }
         let asked = query.map(|i| self.queries[i].city.as_str());
-        // One needle, or every example of the word; none where the text does not hold the answer.
+        // One needle, or every example of the word; none if the text does not hold the answer.
         for needle in self.needles.iter().filter(|needle| Some(needle.city.as_str()) == asked) {
             regions[needle.span.clone()].fill(Region::Needle);
             regions[needle.answer.clone()].fill(Region::Answer);
@@ -242,13 +244,13 @@ impl Prompt {
     }
 }
 
-/// Text in the making: every byte belongs to a part, and parts become ranges of tokens.
+/// Text under construction: every byte belongs to a part, and parts become ranges of tokens.
 #[derive(Default)]
 struct Layout {
     text: String,
-    /// Parts in the order of the text: where each ends, in bytes, and which it is.
+    /// End of each part in bytes, in the order of the text.
     ends: Vec<(usize, Part)>,
-    /// Bytes that a chat template wrote, in which the names of special tokens are special tokens.
+    /// Byte ranges written by a chat template, where names of special tokens stand for special tokens.
     markup: Vec<Range<usize>>,
 }
 
@@ -269,14 +271,14 @@ impl Layout {
         self.ends.push((self.text.len(), part));
     }
 
-    /// Text of a chat template.
+    /// Appends text of a chat template.
     fn push_markup(&mut self, part: Part, text: &str) {
         let start = self.text.len();
         self.push(part, text);
         self.markup.push(start..self.text.len());
     }
 
-    /// A separator and a needle-like sentence, split into its value and the rest.
+    /// Appends a separator and a sentence in the form of a needle, with the value as a part of its own.
     fn push_sentence(&mut self, separator: &str, city: &str, value: &str, whole: Part, inner: Part) {
         self.push(whole, separator);
         self.push(whole, &needle::stem(city));
@@ -284,11 +286,11 @@ impl Layout {
         self.push(whole, ".");
     }
 
-    /// The part of each token, by the rule in the module's documentation.
+    /// The part of each token, by the rule in the module documentation.
     fn parts(&self, offsets: &[(usize, usize)]) -> Vec<Part> {
         let part_of = |&(start, end): &(usize, usize)| {
             let visible = self.text.as_bytes()[start..end].iter().position(|byte| !byte.is_ascii_whitespace());
-            // Tokenizers that trim offsets leave nothing of a token of white space but its end.
+            // Tokenizers that trim offsets leave an empty range at the end of a white-space token.
             let at = if start == end { start.saturating_sub(1) } else { start + visible.unwrap_or(0) };
             let index = self.ends.partition_point(|&(end, _)| end <= at);
             self.ends[index.min(self.ends.len() - 1)].1

@@ -1,9 +1,9 @@
-//! Needle prompts: special magic numbers of cities hidden in a haystack, and questions for some of them.
+//! Needle prompts: special magic numbers of cities hidden in a haystack, with questions about some of them.
 //!
-//! The protocol is that of the paper (multi-needle retrieval after LWM and Gemini 1.5), with the needle in the form
-//! that its authors published. Differences, all of them to make the score mean something: cities and values of one
-//! prompt are distinct, values have five digits, and the prompt ends with the answers (teacher-forced), so that the
-//! rows which predict them can be measured.
+//! The protocol is that of the paper (multi-needle retrieval after LWM and Gemini 1.5), with needles in the published
+//! form. It differs in three ways that make scores more meaningful: cities and values of a prompt are distinct, values
+//! have five digits, and the prompt ends with the answers (teacher-forced), so that the rows which predict them can be
+//! measured.
 
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -20,27 +20,24 @@ use crate::rng::Rng;
 pub(super) const PREAMBLE: &str =
     "There are special magic numbers hidden in the irrelevant text below. Find them and remember them.";
 
-/// What a needle prompt is to hold.
+/// Specification of a needle prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NeedleSpec {
-    /// The prompt's length in tokens, at most, all included; the filler ends within a sentence of it.
+    /// Maximum length of the prompt in tokens. The filler ends within a sentence of it.
     pub ctx_tok: usize,
-    /// Needles in the haystack (the paper's N).
+    /// Number of needles in the haystack (the paper's N).
     pub needles: usize,
-    /// Needles asked for (the paper's R).
+    /// Number of needles asked for (the paper's R).
     pub retrieve: usize,
     /// Depth of the controlled needle, in percent of the filler's tokens: 0 before all filler, 100 after it.
     pub depth_pct: f64,
-    /// Where the keys come from.
+    /// Set of the keys.
     pub cities: CitySet,
 }
 
 impl NeedleSpec {
-    /// Checks what can be checked without a tokenizer.
-    ///
-    /// # Errors
-    /// A usage error that says what is wrong.
+    /// Checks what does not need a tokenizer. Inconsistencies are usage errors.
     pub fn check(&self) -> Result<()> {
         let known = self.cities.cities().len();
         if self.needles == 0 || self.retrieve == 0 {
@@ -52,7 +49,7 @@ impl NeedleSpec {
         let absent = if self.cities == CitySet::Absent { self.retrieve } else { 0 };
         if self.needles.saturating_add(absent) > known {
             let besides =
-                if absent > 0 { format!(" beside {absent} that are asked for and not there") } else { String::new() };
+                if absent > 0 { format!(" besides {absent} that are asked for but absent") } else { String::new() };
             bail_usage!("{} needles need as many cities{besides}; there are {known}", self.needles);
         }
         if !(0.0..=100.0).contains(&self.depth_pct) {
@@ -62,18 +59,18 @@ impl NeedleSpec {
     }
 }
 
-/// The published form of a needle.
+/// The sentence of a needle in its published form.
 pub fn sentence(city: &str, value: &str) -> String {
     format!("{}{value}{}", stem(city), WORDINGS[0][2])
 }
 
-/// A needle up to its value: also the prefix of its answer.
+/// A needle up to its value, which is also the prefix of its answer.
 pub(super) fn stem(city: &str) -> String {
     let [before, between, _] = WORDINGS[0];
     format!("{before}{city}{between}")
 }
 
-/// The question for cities, in the order asked.
+/// The question about cities, in the order given.
 pub(super) fn question(cities: &[&str]) -> String {
     match cities {
         [city] => format!("What is the special magic {city} number?"),
@@ -82,17 +79,17 @@ pub(super) fn question(cities: &[&str]) -> String {
     }
 }
 
-/// Builds the prompt of a seed: same spec, seed, tokenizer and haystack, same prompt.
+/// Builds the prompt of a seed, determined by spec, seed, tokenizer and haystack.
 ///
 /// # Errors
-/// Usage errors if the spec is inconsistent or the haystack too short for the context; [`TooShort`] if the context has no room
-/// for the needles; an error that names the city and the seed if the tokenizer has no boundary where a value begins.
+/// Usage errors if the spec is inconsistent or the haystack too short for the context. [`TooShort`] if the context has
+/// no room for the needles. An error with the city and the seed if the tokenizer joins a value with its surroundings.
 pub fn build(spec: &NeedleSpec, seed: u64, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Prompt> {
     build_from(spec, seed, ["needle", "prose", "absent"], None, tokenizer, haystack)
 }
 
-/// [`build`] with named streams of random numbers, for the needles, for the prose and for cities that are not in the text, so
-/// that training and evaluation never share a prompt. `declined` is what is answered about such cities instead of a number.
+/// Like [`build`] with named streams of random numbers for needles, prose and absent cities, so that training and
+/// evaluation never share a prompt. `declined` is the answer about absent cities, instead of a number.
 pub(super) fn build_from(
     spec: &NeedleSpec,
     seed: u64,
@@ -115,8 +112,8 @@ pub(super) fn build_from(
         let (layout, order) = plan.lay_out(&filler, &boundaries, tokenizer.chat());
         let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
         let n_tok = tokenizer.prompt_tok(&encoded);
-        // With our tokenizer sentences have as many tokens in the text as on their own; with others it may take a
-        // sentence less than planned.
+        // With the embedded tokenizer, sentences have as many tokens in the text as on their own. With others, a
+        // sentence may have to go.
         if n_tok > spec.ctx_tok && filler.len() > 1 {
             filler.pop();
             continue;
@@ -137,7 +134,7 @@ fn too_short(plan: &Plan, ctx_tok: usize, least_tok: usize) -> Result<()> {
     .into())
 }
 
-/// As many sentences as fit beside the needles and the questions.
+/// Draws as many sentences as fit besides the needles and the questions.
 fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Vec<Sentence>> {
     let (bare, _) = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()], tokenizer.chat());
     let bare_tok = tokenizer.prompt_tok(&tokenizer.encode_prompt(&bare.text, &bare.markup)?);
@@ -147,10 +144,10 @@ fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack
         let n_tok = tokenizer.encode(&format!(" {text}"))?.ids.len();
         total_tok += n_tok;
         if total_tok == bare_tok && filler.len() >= TOKENLESS_MAX {
-            bail!("{}: it makes no token of {} sentences", tokenizer.name(), filler.len());
+            bail!("{}: the tokenizer returned no tokens for {} sentences", tokenizer.name(), filler.len());
         }
         if total_tok > ctx_tok {
-            // A depth means nothing without filler.
+            // A depth is undefined without filler.
             if filler.is_empty() {
                 too_short(plan, ctx_tok, total_tok)?;
             }
@@ -201,7 +198,7 @@ mod tests {
         )
     }
 
-    /// The text of the tokens in a region.
+    /// Text of the tokens in a region.
     fn text_of(prompt: &Prompt, regions: &[Region], region: Region) -> String {
         let ids: Vec<u32> =
             prompt.ids.iter().zip(regions).filter(|(_, &other)| other == region).map(|(&id, _)| id).collect();
@@ -290,7 +287,7 @@ mod tests {
         }
     }
 
-    /// More tokens than any sentence of the embedded haystack has.
+    /// More tokens than in any sentence of the embedded haystack.
     const LONGEST_TOK: usize = 40;
 
     #[test]
@@ -357,7 +354,7 @@ mod tests {
         for seed in 0..20 {
             let spec = NeedleSpec { cities: CitySet::Train, ..SPEC };
             let (twin, absent) = (prompt(&spec, seed), prompt(&NeedleSpec { cities: CitySet::Absent, ..spec }, seed));
-            // A sentence of filler more or less, for the other city's name, may change who stands first at one place.
+            // The other city's name may change the filler by a sentence, and so the order of needles at one boundary.
             let said = |prompt: &Prompt| -> BTreeSet<(String, String)> {
                 prompt.needles.iter().map(|needle| (needle.city.clone(), needle.value.clone())).collect()
             };
@@ -382,7 +379,7 @@ mod tests {
         assert_eq!(prompt(&NeedleSpec { ctx_tok: least, ..SPEC }, 0).ids.len(), least);
     }
 
-    /// The embedded tokenizer with further merges, each of two tokens, as a user's file; digits may merge.
+    /// The embedded tokenizer with additional merges of two tokens each, as a user's file. Digits may merge.
     fn other_tokenizer(merges: &[[&str; 2]], bos: &str) -> Tokenizer {
         let mut json: serde_json::Value = serde_json::from_str(Tokenizer::embedded().json()).unwrap();
         json["pre_tokenizer"] = serde_json::to_value(ByteLevel::new(false, true, false)).unwrap();

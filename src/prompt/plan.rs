@@ -1,5 +1,5 @@
-//! The plan of a needle prompt: what is drawn before its filler is known, how it is laid out as text, and where its parts are
-//! among the tokens.
+//! Plan of a needle prompt: the draws that do not depend on the filler, the layout of the text, and the token ranges of
+//! its parts.
 
 use std::ops::Range;
 
@@ -9,19 +9,19 @@ use super::needle::{question, sentence, NeedleSpec, PREAMBLE};
 use super::{Encoded, Layout, Needle, Part, Prompt, Query, Tokenizer, Window, Wrapping};
 use crate::rng::Rng;
 
-/// Values are uniform in this range (five digits, so that they all have the same number of tokens).
+/// Range of values, drawn uniformly. All have five digits and so the same number of tokens.
 pub(super) const VALUES: (usize, usize) = (10_000, 99_999);
 
-/// Digits of a value: no tokenizer makes more tokens of it.
+/// Digits of a value, and so the maximum number of its tokens.
 pub const VALUE_DIGITS: usize = VALUES.1.ilog10() as usize + 1;
 
-/// A sentence of filler and its tokens.
+/// A sentence of filler, with its number of tokens.
 pub(super) struct Sentence {
     pub(super) text: String,
     pub(super) n_tok: usize,
 }
 
-/// So many values, all different.
+/// Draws `n` different values.
 pub(super) fn distinct_values(n: usize, rng: &mut Rng) -> Vec<String> {
     let mut values: Vec<usize> = Vec::new();
     while values.len() < n {
@@ -33,21 +33,21 @@ pub(super) fn distinct_values(n: usize, rng: &mut Rng) -> Vec<String> {
     values.iter().map(usize::to_string).collect()
 }
 
-/// What is drawn before the filler is known.
+/// Draws of a needle prompt that do not depend on the filler.
 pub(super) struct Plan {
-    /// City and value of each needle; the first is the controlled one.
+    /// City and value of each needle. The first is the controlled one.
     pub(super) needles: Vec<(&'static str, String)>,
-    /// Cities that are not in the text, with values that nobody can know.
+    /// Cities that are not in the text, with random values.
     pub(super) absent: Vec<(&'static str, String)>,
-    /// What is asked for, in the order of the question: needles, and behind them the absent ones.
+    /// Cities asked for, in the order of the question, as indices into the needles followed by the absent ones.
     pub(super) asked: Vec<usize>,
     depth_pct: f64,
-    /// Draws the other needles' places.
+    /// Stream for the positions of the other needles.
     rng: Rng,
 }
 
 impl Plan {
-    /// Needles and questions of a spec.
+    /// Draws needles and questions of a spec.
     pub(super) fn draw(spec: &NeedleSpec, mut rng: Rng) -> Self {
         let cities = rng.sample(spec.cities.cities(), spec.needles);
         let values = distinct_values(spec.needles, &mut rng);
@@ -57,12 +57,12 @@ impl Plan {
         Self { needles, absent: Vec::new(), asked, depth_pct: spec.depth_pct, rng }
     }
 
-    /// These needles in this order, the one at a place asked for, without filler.
+    /// Creates a plan of these needles in this order, with one of them asked for, without filler.
     pub(super) fn of(needles: Vec<(&'static str, String)>, asked: usize) -> Self {
         Self { needles, absent: Vec::new(), asked: vec![asked], depth_pct: 0.0, rng: Rng::new(0, "no filler") }
     }
 
-    /// Asks for cities that no needle names. Everything else stays as it was: the text is that of an answerable prompt.
+    /// Asks for cities that no needle names. The text stays that of the answerable prompt.
     pub(super) fn ask_for_others(&mut self, spec: &NeedleSpec, mut rng: Rng) {
         let named = |city: &&str| self.needles.iter().any(|(other, _)| other == city);
         let others: Vec<&str> = spec.cities.cities().iter().copied().filter(|city| !named(city)).collect();
@@ -73,12 +73,12 @@ impl Plan {
         self.asked = (self.needles.len()..self.needles.len() + spec.retrieve).collect();
     }
 
-    /// City and value of what is asked for.
+    /// City and value of a question.
     fn asked(&self, i: usize) -> &(&'static str, String) {
         self.needles.get(i).unwrap_or_else(|| &self.absent[i - self.needles.len()])
     }
 
-    /// For each needle the number of filler sentences before it, and a number that orders those at one boundary.
+    /// For each needle, the number of filler sentences before it and a number that orders needles at the same boundary.
     pub(super) fn boundaries(&self, filler: &[Sentence]) -> Vec<(usize, u64)> {
         let total_tok: usize = filler.iter().map(|sentence| sentence.n_tok).sum();
         let wanted_tok = total_tok as f64 * self.depth_pct / 100.0;
@@ -98,8 +98,8 @@ impl Plan {
         boundaries
     }
 
-    /// Writes the text, in a chat the answers as what the assistant says. The second result lists the needles in the
-    /// order of the text.
+    /// Writes the text. In a chat, the answers are the assistant's. The second result lists the needles in the order of
+    /// the text.
     pub(super) fn lay_out(
         &self,
         filler: &[Sentence],
@@ -142,7 +142,7 @@ impl Plan {
         (layout, order)
     }
 
-    /// Turns the text's parts into verified ranges of tokens.
+    /// Converts the parts of the text into verified token ranges.
     pub(super) fn prompt(
         &self,
         layout: Layout,
@@ -154,7 +154,7 @@ impl Plan {
         let ids: Vec<u32> = bos.iter().copied().chain(encoded.ids).collect();
         let offsets: Vec<_> = bos.iter().map(|_| (0, 0)).chain(encoded.offsets).collect();
         let mut parts = layout.parts(&offsets);
-        // The begin-of-sequence token is part of no text.
+        // The begin-of-sequence token belongs to no text.
         parts[..usize::from(bos.is_some())].fill(Part::Template);
         let spans = Spans { parts: &parts, ids: &ids, tokenizer };
         let mut needles = Vec::new();
@@ -170,7 +170,7 @@ impl Plan {
             let (city, value) = self.asked(i);
             let predicted = spans.verified(&[Part::Predicted(question)], value, city)?;
             let needle_at = |i| order.iter().position(|&needle| needle == i).map(|place: usize| &needles[place]);
-            // Where nothing holds the answer, what has a depth is the needle that was put at it.
+            // Without an answer in the text, the depth is that of the controlled needle.
             let placed = needle_at(i).or_else(|| needle_at(0)).expect("every needle is laid out");
             let depth_real_pct = depth_pct(&parts, placed.span.start);
             let (needle, answer) = needle_at(i).map_or((0..0, 0..0), |n| (n.span.clone(), n.answer.clone()));
@@ -188,7 +188,7 @@ impl Plan {
         }
         let start = parts.iter().position(|&part| part != Part::Template).unwrap_or(0);
         let end = parts.iter().position(|&part| part == Part::Question).unwrap_or(parts.len());
-        // A chat template may have written it.
+        // A chat template may have written the begin-of-sequence token.
         let has_bos = tokenizer.bos().id.is_some_and(|id| ids.first() == Some(&id));
         Ok(Prompt {
             text: layout.text,
@@ -203,7 +203,7 @@ impl Plan {
     }
 }
 
-/// A tokenised text, in which parts are looked up.
+/// Token ranges of the parts of an encoded text.
 struct Spans<'a> {
     parts: &'a [Part],
     ids: &'a [u32],
@@ -211,14 +211,14 @@ struct Spans<'a> {
 }
 
 impl Spans<'_> {
-    /// The tokens of `wanted` parts, which must stand together and read as `expected`.
+    /// The tokens of the `wanted` parts, which must be contiguous and decode to `expected`.
     fn verified(&self, wanted: &[Part], expected: &str, city: &str) -> Result<Range<usize>> {
         let start = self.parts.iter().position(|part| wanted.contains(part)).unwrap_or(0);
         let end = self.parts.iter().rposition(|part| wanted.contains(part)).map_or(0, |last| last + 1);
         let found = self.tokenizer.decode(&self.ids[start..end])?;
         if found.trim() != expected || !self.parts[start..end].iter().all(|part| wanted.contains(part)) {
             bail!(
-                "{expected:?} of {city} cannot be told from its surroundings: its tokens read {found:?}, so this \
+                "{expected:?} of {city} cannot be separated from its surroundings: its tokens read {found:?}, so this \
                  tokenizer has no boundary where it begins or ends"
             );
         }

@@ -1,8 +1,8 @@
-//! Where chat templates are rendered: in a process of their own, under limits of the system.
+//! Sandbox for chat templates: a separate process with limits set by the operating system.
 //!
-//! A template is a program from a stranger. Jinja's own limit counts instructions, and one instruction may double a string,
-//! sort a list or print a value that holds itself. So the binary starts itself once more for every template: that process
-//! has bounded time, memory and output, and whatever kills it is an error here.
+//! A template is an untrusted program. Jinja's own limit counts instructions, but one instruction may double a string,
+//! sort a list or print a recursive value. So the binary starts itself again for each template, in a process with
+//! limited time, memory and output. If it is killed, the result is an error.
 
 use super::jinja::{render, Job, Refused, OUTPUT_BYTES};
 use anyhow::{bail, Context, Result};
@@ -11,26 +11,26 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::OnceLock;
 
-/// The one argument of a process that renders.
+/// The only argument of a rendering process.
 const ARGUMENT: &str = "render-chat-template-from-stdin";
 
-/// Processor time that a template may take, in seconds; ours take a millisecond.
+/// Processor time limit of a template, in seconds; usual templates take a millisecond.
 pub const TIME_S: u64 = 5;
 
-/// Memory that a template may take, in bytes.
+/// Memory limit of a template, in bytes.
 pub const MEMORY_BYTES: u64 = 512 << 20;
 
-/// Bytes of an answer: every byte of the output may become an escape of six.
+/// Size limit of the result, in bytes. JSON may escape each byte of the output with six.
 const ANSWER_BYTES: u64 = 8 * OUTPUT_BYTES as u64;
 
-/// The stack that a template gets where there is no process for it, in bytes.
+/// Stack size of the rendering thread, in bytes, where no process is started.
 const STACK_BYTES: usize = 256 << 20;
 
-/// The program that renders; nothing in programs that use the library, which render in a thread.
+/// The program to start; unset in other programs that use this library, which render in a thread.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// To be called first in `main` of the binary: renders, if that is what this process was started for, and otherwise makes
-/// this program the one that renders.
+/// Renders a template and returns its exit code if this process was started for that. Otherwise registers this program
+/// as the one to start. Must be called first in `main`.
 pub fn serve() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_none_or(|first| first != ARGUMENT) || args.next().is_some() {
@@ -48,10 +48,10 @@ pub fn serve() -> Option<ExitCode> {
     Some(if answered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Renders a template, whatever it does.
+/// Renders a template within the limits.
 ///
 /// # Errors
-/// What the template is refused for, or which limit it went beyond.
+/// The outer result is an error if a limit was exceeded, the inner one if the template was refused.
 pub(super) fn render_bounded(job: &Job) -> Result<Result<String, Refused>> {
     match PROGRAM.get() {
         Some(program) => render_in_process(program, job),
@@ -62,7 +62,7 @@ pub(super) fn render_bounded(job: &Job) -> Result<Result<String, Refused>> {
 fn render_in_process(program: &PathBuf, job: &Job) -> Result<Result<String, Refused>> {
     let mut child = Command::new(program)
         .arg(ARGUMENT)
-        // mimalloc would reserve a gigabyte at once, which counts.
+        // mimalloc would reserve a gigabyte at once, which counts against the limit.
         .env("MIMALLOC_ARENA_RESERVE", "0")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -71,7 +71,7 @@ fn render_in_process(program: &PathBuf, job: &Job) -> Result<Result<String, Refu
         .context("cannot start the process that renders chat templates")?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     if let Some(mut stdin) = stdin {
-        // If it ended before it has read everything, its status says why.
+        // If the process ended before reading everything, its exit status tells why.
         let _ = stdin.write_all(&serde_json::to_vec(job)?);
     }
     let mut answer = Vec::new();
@@ -82,10 +82,10 @@ fn render_in_process(program: &PathBuf, job: &Job) -> Result<Result<String, Refu
     if !status.success() {
         bail!("the template {}", why(status));
     }
-    serde_json::from_slice(&answer).context("the process that renders chat templates gave no answer")
+    serde_json::from_slice(&answer).context("the process that renders chat templates returned nothing")
 }
 
-/// What a template did if rendering it ended like this.
+/// Reason for a failure of rendering, from the exit status of the process.
 #[cfg(unix)]
 fn why(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt as _;
@@ -100,10 +100,10 @@ fn why(status: ExitStatus) -> String {
 
 #[cfg(not(unix))]
 fn why(_status: ExitStatus) -> String {
-    "goes beyond what it may take".to_owned()
+    "exceeds its limits".to_owned()
 }
 
-/// Gives this process as much as a template may have.
+/// Applies the limits of a template to this process.
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "limits of a process are set by the system")]
 fn limit() {
@@ -121,7 +121,7 @@ fn limit() {
 #[cfg(not(unix))]
 fn limit() {}
 
-/// In a thread with a stack for deep templates; steps and output are bounded, and panics are caught.
+/// Renders in a thread with a stack for deeply nested templates. Steps and output are limited, and panics are caught.
 fn render_in_thread(job: Job) -> Result<Result<String, Refused>> {
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || render(&job));
     let thread = thread.context("cannot start the thread that renders chat templates")?;

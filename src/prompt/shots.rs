@@ -1,9 +1,9 @@
-//! Many-shot prompts: examples of a classification whose mapping is drawn anew for every prompt, and a question for one more.
+//! Many-shot prompts: examples of a classification that is drawn anew for every prompt, and one question.
 //!
-//! Words fall into a few classes, and each class has a label that nobody can know: the paper's Figures 6 and 7 in synthetic
-//! form. A word is a city, its label a special magic number, in the sentence that needles have, so that models which were
-//! trained on needles can be asked too. The examples of more shots begin with those of fewer, and arrangements of the same
-//! examples differ in their order alone: what differs between two prompts of one seed is what the two specs say.
+//! Words are divided into a few classes, and each class has a random label: a synthetic version of the paper's Figures
+//! 6 and 7. A word is a city and its label a special magic number, in the sentences of needles, so that models trained
+//! on needles can answer. Prompts with more shots contain the examples of those with fewer, and arrangements differ
+//! only in the order of the examples, so two prompts of one seed differ only as their specs do.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -14,30 +14,30 @@ use super::{CitySet, Prompt, Tokenizer};
 use crate::bail_usage;
 use crate::rng::Rng;
 
-/// What a many-shot prompt is to hold.
+/// Specification of a many-shot prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShotsSpec {
-    /// Tokens that it has at most.
+    /// Maximum length of the prompt, in tokens.
     pub ctx_tok: usize,
-    /// Examples.
+    /// Number of examples.
     pub shots: usize,
-    /// Words, all of them in turn before one comes again.
+    /// Number of words. All are used before one repeats.
     pub words: usize,
-    /// Classes that the words are dealt to.
+    /// Number of classes.
     pub classes: usize,
-    /// In which order the examples stand.
+    /// Order of the examples.
     pub order: Order,
-    /// Which of the many such orders.
+    /// Index of the arrangement among all with this order.
     pub arrangement: u64,
 }
 
-/// How the same examples are arranged.
+/// Order of the examples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Order {
-    /// As it comes.
+    /// Random order.
     Random,
     /// One class after the other.
     ByClass,
@@ -46,51 +46,48 @@ pub enum Order {
 }
 
 impl Order {
-    /// Its name in files.
+    /// Name in files.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// What the task of a record begins with; the order follows.
+/// Prefix of the task in records, before the order.
 const TASK: &str = "shots ";
 
 impl ShotsSpec {
-    /// The task that records name: `shots by-class`.
+    /// Name of the task in records: `shots by-class`.
     pub fn task(&self) -> String {
         format!("{TASK}{}", self.order.name())
     }
 
-    /// Checks what can be checked without a tokenizer.
-    ///
-    /// # Errors
-    /// A usage error that says what is wrong.
+    /// Checks what does not need a tokenizer. Inconsistencies are usage errors.
     pub fn check(&self) -> Result<()> {
         let Self { shots, words, classes, .. } = *self;
         let known = CitySet::Train.cities().len();
         if shots == 0 {
-            bail_usage!("`shots` 0: without an example nobody can know a label");
+            bail_usage!("`shots` 0: at least one example is needed");
         }
         if !(2..=known).contains(&words) {
-            bail_usage!("`words` {words}: there can be 2 to {known}");
+            bail_usage!("`words` {words}: expected 2 to {known}");
         }
         if !(2..=words).contains(&classes) {
-            bail_usage!("`classes` {classes}: {words} words can have 2 to {words}");
+            bail_usage!("`classes` {classes}: expected 2 to {words}, the number of words");
         }
         Ok(())
     }
 }
 
-/// The order of the examples that the task of a record names; nothing for other tasks.
+/// The order of the examples in a task name of records, or `None` for other tasks.
 pub fn order_of(task: &str) -> Option<&str> {
     task.strip_prefix(TASK)
 }
 
-/// Builds the prompt of a seed. It asks for the word of the first example drawn, which more shots show again.
+/// Builds the prompt of a seed. The question is about the word of the first example drawn, which more shots repeat.
 ///
 /// # Errors
-/// Usage errors if the spec is inconsistent or the examples take more than `ctx_tok`; an error that names the word and the seed
-/// if the tokenizer has no boundary where a label begins.
+/// Usage errors if the spec is inconsistent or the examples exceed `ctx_tok`. An error with the word and the seed if
+/// the tokenizer joins a label with its surroundings.
 pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
     spec.check()?;
     let drawn = draw(spec, Rng::new(seed, "shots"));
@@ -105,14 +102,14 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
     let n_tok = tokenizer.prompt_tok(&encoded);
     if n_tok > spec.ctx_tok {
         bail_usage!(
-            "`shots` {}: so many examples take {n_tok} tokens, `ctx_tok` allows {}; have fewer of them, or more tokens",
+            "`shots` {}: these examples take {n_tok} tokens, but `ctx_tok` allows {}; reduce `shots` or raise `ctx_tok`",
             spec.shots,
             spec.ctx_tok
         );
     }
     let mut prompt =
         plan.prompt(layout, &order, encoded, tokenizer).with_context(|| format!("prompt of seed {seed}"))?;
-    // Where the last example of the word stands among the examples: there is no filler to tell a depth by.
+    // Position of the word's last example among the examples, since there is no filler.
     let within = prompt.queries[0].needle.start - prompt.haystack.start;
     prompt.queries[0].depth_real_pct = 100.0 * within as f64 / prompt.haystack.len().max(1) as f64;
     Ok(prompt)
@@ -126,7 +123,7 @@ struct Example {
     label: String,
 }
 
-/// The examples: all words in turn, in another order each time round.
+/// Draws the examples: rounds of all words, each round in a new order.
 fn draw(spec: &ShotsSpec, mut rng: Rng) -> Vec<Example> {
     let words = rng.sample(CitySet::Train.cities(), spec.words);
     let labels = distinct_values(spec.classes, &mut rng);
@@ -258,9 +255,9 @@ mod tests {
     fn what_cannot_be_is_a_usage_error_that_says_why() {
         for (spec, expected) in [
             (ShotsSpec { shots: 0, ..SPEC }, "`shots` 0"),
-            (ShotsSpec { words: 1, ..SPEC }, "`words` 1: there can be 2 to"),
+            (ShotsSpec { words: 1, ..SPEC }, "`words` 1: expected 2 to"),
             (ShotsSpec { words: 9999, ..SPEC }, "`words` 9999"),
-            (ShotsSpec { classes: 9, ..SPEC }, "`classes` 9: 8 words can have 2 to 8"),
+            (ShotsSpec { classes: 9, ..SPEC }, "`classes` 9: expected 2 to 8"),
             (ShotsSpec { classes: 1, ..SPEC }, "`classes` 1"),
             (ShotsSpec { ctx_tok: 100, ..SPEC }, "`ctx_tok` allows 100"),
         ] {

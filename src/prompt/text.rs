@@ -1,4 +1,4 @@
-//! Plain text as a prompt: no needle, no question, all filler.
+//! Plain text as a prompt: only filler, without needles or questions.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,36 +13,36 @@ use crate::bail_usage;
 use crate::files;
 use crate::rng::Rng;
 
-/// Where plain text comes from.
+/// Source of plain text.
 #[derive(Clone, Debug)]
 pub enum Text {
-    /// Prose of the embedded haystack, other for every seed. Its random numbers are a stream of their own, so that no
-    /// window is that of a training document or a needle prompt; but all are made from the same templates and words,
-    /// and single sentences come again by chance.
+    /// Prose of the embedded haystack, different for every seed. Its stream of random numbers differs from those of
+    /// training documents and needle prompts. All use the same templates and words, so single sentences can coincide.
     Prose,
     /// The user's own file, from its beginning.
     Own {
-        /// Where it was read.
+        /// Its path.
         path: PathBuf,
-        /// All of it.
+        /// Its contents.
         text: String,
-        /// Its tokens, once somebody has asked for them.
+        /// Its tokens, computed on first use.
         tokens: TokensOf,
     },
-    /// The user's own tokens, from their beginning, without a begin-of-sequence token.
+    /// The user's own token ids, from their beginning, without a begin-of-sequence token.
     Ids(TokenIds),
 }
 
-/// How windows are cut from a text.
+/// Windows of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Tokens of a window, the begin-of-sequence token included.
+    /// Tokens of a window, including the begin-of-sequence token.
     pub ctx_tok: usize,
-    /// Tokens from the beginning of a window to that of the next, less than `ctx_tok`; nothing for windows side by side.
+    /// Tokens between the beginnings of windows, less than `ctx_tok`; `None` for adjacent windows.
     pub stride: Option<usize>,
 }
 
-/// A bare number for windows side by side: the keys of their runs were made of that before windows could slide.
+/// Serialises adjacent windows as a bare number, as before windows could overlap, so that keys of stored runs stay the
+/// same.
 impl Serialize for Windows {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.stride {
@@ -52,28 +52,28 @@ impl Serialize for Windows {
     }
 }
 
-/// How long a text is.
+/// Length of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
-    /// Its tokens, without a begin-of-sequence token.
+    /// Number of tokens, without a begin-of-sequence token.
     pub tokens: usize,
-    /// Begin-of-sequence tokens of a window: 0 or 1.
+    /// Number of begin-of-sequence tokens in a window: 0 or 1.
     pub bos: usize,
 }
 
 impl Windows {
-    /// Windows that a text has.
+    /// Number of windows in a text.
     pub fn count(self, length: Length) -> usize {
         let rest = length.tokens.saturating_sub(self.room(length.bos));
         1 + rest.div_ceil(self.step(length.bos))
     }
 
-    /// Those of them that the text fills; the first, if it fills none.
+    /// Number of full windows, at least 1.
     pub fn filled(self, length: Length) -> usize {
         1 + length.tokens.saturating_sub(self.room(length.bos)) / self.step(length.bos)
     }
 
-    /// The tokens of text of a window, and what it shares with the one before; nothing beyond the end.
+    /// Token range and position of a window, or `None` after the last.
     fn cut(self, index: usize, length: Length) -> Option<(Range<usize>, Window)> {
         let (room, step) = (self.room(length.bos), self.step(length.bos));
         let start = index.checked_mul(step).filter(|_| index < self.count(length))?;
@@ -92,7 +92,7 @@ impl Windows {
 }
 
 impl Text {
-    /// A UTF-8 file.
+    /// Reads a UTF-8 file.
     ///
     /// # Errors
     /// If it cannot be read, is not UTF-8, or is empty.
@@ -103,12 +103,12 @@ impl Text {
         };
         let text = without_mark(text);
         if text.trim().is_empty() {
-            bail_usage!("the text {} holds no token", path.display());
+            bail_usage!("the text {} has no tokens", path.display());
         }
         Ok(Self::Own { path: path.to_owned(), text, tokens: TokensOf::default() })
     }
 
-    /// SHA-256 of the user's text or tokens, in hexadecimal; nothing for prose, which the haystack's hash covers.
+    /// SHA-256 of the user's text or ids, in hexadecimal. `None` for prose, which the haystack's hash covers.
     pub fn sha256(&self) -> Option<String> {
         match self {
             Self::Prose => None,
@@ -117,7 +117,7 @@ impl Text {
         }
     }
 
-    /// What to call it in a message.
+    /// Name in messages.
     pub fn name(&self) -> Cow<'static, str> {
         match self {
             Self::Prose => "prose of the embedded haystack".into(),
@@ -126,11 +126,10 @@ impl Text {
         }
     }
 
-    /// Length of the user's whole text; nothing for prose, which never ends. A tokenizer is asked for only where there is
-    /// text to be cut.
+    /// Length of the user's text, or `None` for prose, which is endless. Uses the tokenizer only for text.
     ///
     /// # Errors
-    /// If there is no tokenizer, or it fails.
+    /// If a tokenizer is needed and missing, or it fails.
     pub fn length(&self, tokenizer: Result<&Tokenizer>) -> Result<Option<Length>> {
         match self {
             Self::Prose => Ok(None),
@@ -145,7 +144,7 @@ impl Text {
     /// Window `index` of the text, or the prose of `seed`.
     ///
     /// # Errors
-    /// If the text has no such window, there is no tokenizer where one is needed, or it fails.
+    /// If the text has no such window, or a tokenizer is needed and missing, or it fails.
     pub fn window(&self, index: usize, windows: Windows, seed: u64, tokenizer: Result<&Tokenizer>) -> Result<Prompt> {
         match self {
             Self::Prose => prose(windows.ctx_tok, seed, tokenizer?),
@@ -166,7 +165,7 @@ impl Text {
     }
 }
 
-/// The text without the byte-order mark that some editors begin files with: it is no character of the text.
+/// Removes the byte-order mark that some editors put at the beginning of files.
 pub(super) fn without_mark(text: String) -> String {
     match text.strip_prefix('\u{feff}') {
         Some(rest) => rest.to_owned(),
@@ -174,11 +173,11 @@ pub(super) fn without_mark(text: String) -> String {
     }
 }
 
-/// The tokens of a text by the hash of the tokenizer that made them: it is cut once, not for every window.
+/// Cached tokens of a text, by the hash of the tokenizer.
 #[derive(Clone, Debug, Default)]
 pub struct TokensOf(Arc<Mutex<Known>>);
 
-/// Texts that were cut, by the hash of the tokenizer.
+/// Encoded texts with the hashes of their tokenizers.
 type Known = Vec<(String, Arc<Encoded>)>;
 
 impl TokensOf {
@@ -197,17 +196,17 @@ fn no_window(path: &Path, index: usize, windows: Windows, length: Length) -> Str
     format!("{} has {} tokens, no window {index} of {}", path.display(), length.tokens, windows.ctx_tok)
 }
 
-/// Sentences without a token, at most: a tokenizer whose vocabulary is empty would be given prose without end.
+/// Number of sentences without any token after which prose is abandoned: a tokenizer may have an empty vocabulary.
 pub(super) const TOKENLESS_MAX: usize = 100;
 
-/// Tokens of prose beyond the window, in case other tokenizers join sentences into fewer tokens.
+/// Extra tokens of prose, because some tokenizers join sentences into fewer tokens.
 const MARGIN_TOK: usize = 64;
 
 fn bos(tokenizer: &Tokenizer) -> usize {
     usize::from(tokenizer.bos_id().is_some())
 }
 
-/// The prose of a seed.
+/// Creates the prose of a seed.
 fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
     let windows = Windows { ctx_tok, stride: None };
     let room = windows.room(bos(tokenizer));
@@ -221,7 +220,7 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
         sentences += 1;
         ensure!(
             n_tok > 0 || sentences < TOKENLESS_MAX,
-            "{}: it makes no token of {sentences} sentences",
+            "{}: the tokenizer returned no tokens for {sentences} sentences",
             tokenizer.name()
         );
         if n_tok >= room + MARGIN_TOK {
@@ -233,10 +232,10 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
     Ok(prompt(&text, &encoded, (0..end, Window::default()), tokenizer))
 }
 
-/// The tokens of a span, behind the begin-of-sequence token.
+/// Prompt of a token span, with the begin-of-sequence token before it.
 fn prompt(text: &str, encoded: &Encoded, (span, window): (Range<usize>, Window), tokenizer: &Tokenizer) -> Prompt {
     let bos = tokenizer.bos_id();
-    // Offsets lie in the text; that they ascend and lie between characters is up to the tokenizer.
+    // Offsets are within the text, but may be unordered or inside characters.
     let of_span = &encoded.offsets[span.clone()];
     let begin_byte = floor(text, of_span.iter().map(|offsets| offsets.0).min().unwrap_or(0));
     let end_byte = ceil(text, of_span.iter().map(|offsets| offsets.1).max().unwrap_or(0));
@@ -255,17 +254,17 @@ fn prompt(text: &str, encoded: &Encoded, (span, window): (Range<usize>, Window),
     }
 }
 
-/// The beginning of the character that byte `at` belongs to.
+/// The beginning of the character at byte `at`.
 fn floor(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// The end of the character that byte `at` belongs to, or `at` if it lies between characters.
+/// The end of the character at byte `at`, or `at` if it is a boundary.
 fn ceil(text: &str, at: usize) -> usize {
     (at..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len())
 }
 
-/// Tokens of which nobody knows the text.
+/// Prompt of token ids without text.
 fn of_ids(ids: Vec<u32>, window: Window) -> Prompt {
     Prompt {
         text: String::new(),
@@ -348,7 +347,7 @@ mod tests {
                 scored.extend(span.start + first..span.end);
             }
             prop_assert_eq!(cut.cut(cut.count(length), length), None);
-            // Nothing predicts the first token where there is no begin-of-sequence token.
+            // Without a begin-of-sequence token, the first token is not predicted.
             prop_assert_eq!(scored, (1 - bos..tokens).collect::<Vec<_>>());
         }
     }
@@ -387,6 +386,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("empty.txt");
         std::fs::write(&path, " \n").unwrap();
-        assert!(Text::from_path(&path).unwrap_err().to_string().contains("holds no token"));
+        assert!(Text::from_path(&path).unwrap_err().to_string().contains("has no tokens"));
     }
 }

@@ -1,4 +1,4 @@
-//! What lies beside a `tokenizer.json`: `tokenizer_config.json` and `special_tokens_map.json`.
+//! Files next to a `tokenizer.json`: `tokenizer_config.json` and `special_tokens_map.json`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,35 +8,32 @@ use serde_json::{Map, Value};
 
 use crate::files;
 
-/// The two files, as far as prompts need them.
+/// The parts of the two files that prompts use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TokenizerConfig {
     /// `tokenizer_config.json`, whether or not it exists.
     pub(super) path: PathBuf,
     /// Whether it exists.
     pub(super) exists: bool,
-    /// Whether every text is to begin with `bos_token`.
+    /// Whether every text begins with `bos_token`.
     pub(super) add_bos_token: Option<bool>,
-    /// `bos_token`, `eos_token` and so on, by name.
+    /// Special tokens by name: `bos_token`, `eos_token` and so on.
     pub(super) tokens: BTreeMap<String, String>,
     /// A chat template, or a list of named ones.
     pub(super) chat_template: Option<Value>,
 }
 
 impl TokenizerConfig {
-    /// Reads what there is of both files in a folder.
-    ///
-    /// # Errors
-    /// If a file that is there cannot be read or is not a JSON object.
+    /// Reads the files of a folder, if they exist.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join("tokenizer_config.json");
         let config = object(&path)?;
-        // A token that the first file does not mention may be in the second, which older versions wrote.
+        // Tokens missing in the first file may be in the second, written by older versions.
         let tokens = object(&folder.join("special_tokens_map.json"))?.unwrap_or_default();
         Self::of(path, config, tokens)
     }
 
-    /// From what the files hold; `path` is for messages.
+    /// Creates the configuration from the files' contents; `path` is for messages.
     pub(super) fn of(
         path: PathBuf,
         config: Option<Map<String, Value>>,
@@ -62,12 +59,12 @@ impl TokenizerConfig {
     }
 }
 
-/// A token is its text, or an object with the text in it.
+/// Text of a token, which is a string or an object with the text in `content`.
 fn text(token: &Value) -> Option<String> {
     token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned)
 }
 
-/// The JSON object in a file; nothing if there is no file.
+/// The JSON object in a file, or `None` if the file does not exist.
 fn object(path: &Path) -> Result<Option<Map<String, Value>>> {
     if !path.exists() {
         return Ok(None);

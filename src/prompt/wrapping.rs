@@ -1,5 +1,5 @@
-//! A chat template around prompts, in tokens: special tokens of the template are tokens, the same names in the text
-//! between are text.
+//! Chat templates around prompts, in tokens: special tokens of the template are encoded as such, while the same names
+//! in the user's content are plain text.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use tokenizers::AddedToken;
 use super::chat::ChatTemplate;
 use super::Encoded;
 
-/// Characters that are no text, by Unicode's promise: each stands for a special token of the template.
+/// Unicode noncharacters, each an alias for a special token of the template.
 const ALIASES: std::ops::RangeInclusive<char> = '\u{fdd0}'..='\u{fdef}';
 
-/// A special token that a template writes.
+/// A special token written by a template.
 struct Special {
     text: String,
     id: u32,
@@ -21,12 +21,12 @@ struct Special {
     alias_id: u32,
 }
 
-/// What a chat template writes around the content of a user's message.
+/// The text of a chat template around the content of a user's message.
 pub struct Wrapping {
     template: ChatTemplate,
     before: String,
     after: String,
-    /// The tokenizer with the aliases as tokens; special tokens are text to it.
+    /// The tokenizer with aliases as added tokens. It treats special tokens as text.
     inner: tokenizers::Tokenizer,
     specials: Vec<Special>,
 }
@@ -42,18 +42,18 @@ impl Wrapping {
             .into_iter()
             .filter(|(_, token)| token.special && [&before, &after].iter().any(|text| text.contains(&token.content)))
             .collect();
-        // Where two match, the longer one counts, as in the tokenizer itself.
+        // If several match, the longest wins, as in the tokenizer itself.
         used.sort_by_key(|(id, token)| (std::cmp::Reverse(token.content.len()), *id));
         if used.len() > ALIASES.count() {
             bail!("{}: more than {} special tokens", template.path().display(), ALIASES.count());
         }
         let mut specials = Vec::new();
         for ((id, token), alias) in used.into_iter().zip(ALIASES) {
-            // Not special, or it would be text; not normalised, so that it is always found.
+            // Not special, so that it is encoded; not normalised, so that it is always found.
             let added = AddedToken::from(alias, false).normalized(false).lstrip(token.lstrip).rstrip(token.rstrip);
             guarded("tokenizers", || inner.add_tokens([added]))?;
             let Some(alias_id) = inner.token_to_id(&alias.to_string()) else {
-                bail!("{}: cannot mark {:?}", template.path().display(), token.content);
+                bail!("{}: cannot add an alias for {:?}", template.path().display(), token.content);
             };
             specials.push(Special { text: token.content, id, alias, alias_id });
         }
@@ -65,29 +65,30 @@ impl Wrapping {
         &self.before
     }
 
-    /// The text after it, up to where the assistant's answer begins.
+    /// The text after it, up to the beginning of the assistant's answer.
     pub fn after(&self) -> &str {
         &self.after
     }
 
-    /// The template, for the record.
+    /// The template, for records.
     pub fn template(&self) -> &ChatTemplate {
         &self.template
     }
 
-    /// The tokens of a text in which special tokens count only inside `markup`, whose ranges are in order.
+    /// Encodes a text in which names of special tokens are special tokens only inside `markup`, whose ranges are
+    /// ordered.
     ///
     /// # Errors
-    /// If the tokenizer fails, or the text holds one of the characters that stand for special tokens.
+    /// If the tokenizer fails, or the text contains an alias.
     pub(super) fn encode(&self, text: &str, markup: &[Range<usize>]) -> Result<Encoded> {
         if let Some(alias) = text.chars().find(|char| ALIASES.contains(char)) {
-            bail!("the text holds U+{:04X}, which is no character: remove it", alias as u32);
+            bail!("the text contains U+{:04X}, which is not a character: remove it", alias as u32);
         }
         let (aliased, shifts) = self.aliased(text, markup);
         let encoding = guarded("tokenizers", || self.inner.encode(aliased.as_str(), false))?;
         let own =
             |&id: &u32| self.specials.iter().find(|special| special.alias_id == id).map_or(id, |special| special.id);
-        // Positions behind an alias move by the difference of its length from what it stands for.
+        // Positions after an alias are shifted by the difference in length.
         let position = |at: usize| {
             let passed = shifts.partition_point(|&(end, _)| end <= at);
             at.saturating_add_signed(passed.checked_sub(1).map_or(0, |last| shifts[last].1))
@@ -101,15 +102,12 @@ impl Wrapping {
     }
 
     /// The tokens that every prompt begins with.
-    ///
-    /// # Errors
-    /// If the tokenizer fails.
     pub(super) fn encode_before(&self) -> Result<Encoded> {
         self.encode(&self.before, std::slice::from_ref(&(0..self.before.len())))
     }
 
-    /// The text with aliases for the special tokens of its markup; for each alias where it ends, and by how many bytes
-    /// it and those before it are shorter than what they stand for.
+    /// Replaces the special tokens in markup by aliases. Also returns the end of each alias, and by how many bytes the
+    /// text has shrunk up to there.
     fn aliased(&self, text: &str, markup: &[Range<usize>]) -> (String, Vec<(usize, isize)>) {
         let (mut aliased, mut shifts) = (String::with_capacity(text.len()), Vec::new());
         let mut at = 0;
@@ -158,7 +156,7 @@ mod tests {
         serde_json::from_str(Tokenizer::embedded().json()).unwrap()
     }
 
-    /// A character a token, with the marks for spaces that Mistral and Gemma have.
+    /// One token per character, with the space markers of Mistral and Gemma.
     fn metaspace() -> Value {
         let chars = ('!'..='~').chain(['\u{2581}', '\n']).map(String::from);
         let vocab: serde_json::Map<String, Value> =
@@ -171,7 +169,7 @@ mod tests {
         })
     }
 
-    /// A folder with a tokenizer that has our special tokens, and a chat template.
+    /// A folder with a tokenizer that has the special tokens, and a chat template.
     fn folder(mut tokenizer: Value, template: &str, rstrip: bool) -> tempfile::TempDir {
         let vocab = tokenizer["model"]["vocab"].as_object().unwrap().clone();
         let added = NAMES.iter().zip(vocab.len()..).map(|(name, id)| {
@@ -206,7 +204,7 @@ mod tests {
                 let folder = folder(json.clone(), template, rstrip);
                 let spec = NeedleSpec { ctx_tok: if name == "metaspace" { 1500 } else { 600 }, ..SPEC };
                 let prompt = prompt(&open(&folder), &spec, 1);
-                // Special tokens are tokens to it, wherever they stand.
+                // Special tokens are tokens for it in any position.
                 let theirs = tokenizers::Tokenizer::from_file(folder.path().join("tokenizer.json")).unwrap();
                 let encoding = theirs.encode(prompt.text.as_str(), false).unwrap();
                 assert_eq!(prompt.ids, encoding.get_ids(), "{name} {template} {rstrip}");
@@ -256,7 +254,7 @@ mod tests {
         assert!(chat.chat().is_some() && plain.chat().is_none() && chat.bos() != chat.text_bos());
     }
 
-    /// The text of the tokens in a region, special tokens included.
+    /// Text of the tokens in a region, including special tokens.
     fn text_of(prompt: &Prompt, query: usize, region: Region) -> String {
         let regions = prompt.regions(Some(query));
         let tokens = (0..regions.len()).filter(|&i| regions[i] == region);

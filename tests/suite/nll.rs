@@ -166,7 +166,7 @@ fn a_text_needs_a_tokenizer_and_two_tokens() {
     scratch.write("one.txt", "a");
     scratch.write("empty.txt", " \n");
     scratch.fails(&[&BOTH[..], &["--text", "one.txt"]].concat(), 2, &["one.txt has 1 token; it takes 2"]);
-    scratch.fails(&[&BOTH[..], &["--text", "empty.txt"]].concat(), 2, &["empty.txt holds no token"]);
+    scratch.fails(&[&BOTH[..], &["--text", "empty.txt"]].concat(), 2, &["empty.txt has no tokens"]);
     scratch.fails(&[&BOTH[..], &["--stride", "100"]].concat(), 2, &["--stride 100: only a text of yours"]);
     scratch.fails(&[&BOTH[..], &["--ctx", "1k..2k:1k"]].concat(), 2, &["--ctx: nll pools windows of one length"]);
 }

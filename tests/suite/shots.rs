@@ -76,7 +76,7 @@ fn shots_that_cannot_be_are_refused_in_one_line_before_anything_is_written() {
     let shots = |rest: &str| format!("shots -q --model transformer --ctx 512 --out run {rest}");
     refuses(folder.path(), &shots("--shots 0"), "--shots 0");
     refuses(folder.path(), &shots("--shots 4,4"), "--shots 4 is named twice");
-    refuses(folder.path(), &shots("--shots 400"), "--shots 400: so many examples take");
+    refuses(folder.path(), &shots("--shots 400"), "--shots 400: these examples take");
     refuses(folder.path(), &shots("--words 1"), "--words 1");
     refuses(folder.path(), &shots("--words 8 --classes 9"), "--classes 9");
     refuses(folder.path(), &shots("--arrangements 0"), "--arrangements");

@@ -1,4 +1,4 @@
-//! How the embedded tokenizer was made, and the test that it still is what is made so.
+//! Training of the embedded tokenizer, with a test that its file is the result.
 
 use crate::prompt::cities::{made_up, CitySet};
 use crate::prompt::document::WORDINGS;
@@ -12,18 +12,18 @@ use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::AddedToken;
 
-/// The size of the embedded tokenizer's vocabulary, in tokens.
+/// Vocabulary size of the embedded tokenizer, in tokens.
 pub(in crate::prompt) const EMBEDDED_VOCAB_SIZE: usize = 1024;
 
-/// Sentences of prose in the training text of the embedded tokenizer.
+/// Number of prose sentences in the training text.
 const TRAIN_PROSE: usize = 4_000;
-/// Times that each training city stands in it.
+/// Number of repetitions of each training city.
 const TRAIN_CITY_TIMES: usize = 64;
-/// Made-up names in it, each once.
+/// Number of made-up names.
 const TRAIN_MADE_UP: usize = 3_000;
 
-/// Trains the tokenizer on the embedded corpus: prose, and needles with training cities and made-up names. The same
-/// for ever: `assets/tokenizer.json` is its pretty-printed result.
+/// Trains the tokenizer on the embedded corpus: prose, and needles with training cities and made-up names.
+/// `assets/tokenizer.json` is the pretty-printed result and must not change.
 fn train(vocab_size: usize) -> Result<tokenizers::Tokenizer> {
     let special = ["<bos>", "<eos>", "<pad>"].map(|name| AddedToken::from(name, true));
     let trainer = BpeTrainer::builder()
@@ -41,7 +41,7 @@ fn train(vocab_size: usize) -> Result<tokenizers::Tokenizer> {
     Ok(tokenizer)
 }
 
-/// What the embedded tokenizer is trained on; every sentence has its leading space.
+/// Training text of the embedded tokenizer. Every sentence has a leading space.
 pub(super) fn training_text() -> Vec<String> {
     let mut rng = Rng::new(0, "tokenizer");
     let mut text: Vec<String> =
