@@ -1,4 +1,4 @@
-//! Greedy decoding: what a model says when it is left to speak, with a memory of what was said.
+//! Greedy decoding with cached keys and values.
 
 use crate::attention::{Cached, Treated};
 use crate::model::{ModelConfig, Transformer};
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
-/// New tokens at most, where nothing else is asked for.
+/// Default maximum number of new tokens.
 pub const MAX_NEW: NonZeroUsize = NonZeroUsize::new(48).expect("it is not 0");
 
-/// A model in the middle of a text.
+/// A model with the state of a partly processed text.
 pub struct Decoder<'a> {
     model: &'a Transformer,
     memory: Cached<'a>,
@@ -19,17 +19,18 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Before the first token of a text of about `tokens`, prompt included.
+    /// Creates a decoder for a text of about `tokens` tokens, prompt included.
     pub fn new(model: &'a Transformer, tokens: usize) -> Self {
         Self { model, memory: Cached::new(model.config.layers.len(), tokens), position: 0 }
     }
 
-    /// Does this to the attention of the prompt and of what follows.
+    /// Applies a treatment to the prompt and to later tokens.
     pub fn treated(self, treated: Option<&'a Treated>) -> Self {
         Self { memory: self.memory.treated(treated), ..self }
     }
 
-    /// Reads on: a whole prompt first, then one token at a time. Gives the logits (W) of the token that comes next.
+    /// Processes the next tokens: first a whole prompt, then one token at a time. Returns the logits of the token that
+    /// follows: (W).
     ///
     /// # Errors
     /// If an id is outside the vocabulary, or the text exceeds the model's context.
@@ -41,51 +42,50 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// When a model has said enough.
+/// Conditions that end a generation.
 #[derive(Clone, Copy, Debug)]
 pub struct Until<'a> {
-    /// New tokens at most.
+    /// Maximum number of new tokens.
     pub max_new: usize,
-    /// Tokens that end a text.
+    /// End-of-sequence tokens.
     pub eos: &'a [u32],
-    /// Numbers it was asked for: it is done at the first line break after so many.
+    /// Number of values asked for. Generation ends at the first line break after that many.
     pub numbers: usize,
-    /// Digits that such a number has at least; shorter ones number the lines of a list, or are beside the point.
+    /// Minimum number of digits of a value. Shorter numbers, such as list numbering, are ignored.
     pub digits: usize,
 }
 
-/// Why a text ends where it does.
+/// Reason for the end of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// The model said that it was finished.
+    /// An end-of-sequence token.
     Eos,
-    /// A line break after the numbers that were asked for.
+    /// A line break after the requested numbers.
     LineBreak,
-    /// All the tokens that were allowed.
+    /// The maximum number of new tokens.
     MaxNew,
-    /// The model's context is full.
+    /// The end of the model's context.
     Context,
 }
 
-/// What a model said.
+/// Generated text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Generation {
-    /// Token ids, without the one that ends the text.
+    /// Token ids, without an end-of-sequence token.
     pub ids: Vec<u32>,
-    /// Log-probability of each, in nats.
+    /// Log-probability of each token, in nats.
     pub log_probs: Vec<f64>,
-    /// What they say; special tokens say nothing.
+    /// Decoded text, without special tokens.
     pub text: String,
-    /// Why it ends.
+    /// Reason for the end.
     pub stop: Stop,
 }
 
-/// Continues a prompt with the most likely token, again and again; of equally likely ones, the first. All of it under the
-/// same treatment.
+/// Continues a prompt with the most likely token at each step (the first of ties), under one treatment.
 ///
 /// # Errors
-/// If the prompt does not fit the model, what it predicts is not finite, or tokens cannot be decoded.
+/// If the prompt does not fit the model, a logit is not finite, or tokens cannot be decoded.
 pub fn generate(
     model: &Transformer,
     tokenizer: &Tokenizer,
@@ -110,7 +110,7 @@ pub fn generate(
         if ids.len() >= until.max_new {
             break Stop::MaxNew;
         }
-        // What is predicted last stands behind the last position.
+        // The last prediction may follow the last position.
         if decoder.position >= limit {
             break Stop::Context;
         }
@@ -139,15 +139,15 @@ fn most_likely(logits: &[f32]) -> Result<(u32, f64)> {
     Ok((best as u32, -sum.ln()))
 }
 
-/// Whether a line break follows the numbers that were asked for.
+/// Returns whether a line break follows the requested numbers.
 fn is_answered(text: &str, until: &Until<'_>) -> bool {
     let mut long = numbers(text).into_iter().filter(|number| number.len() >= until.digits);
     let last = until.numbers.checked_sub(1).and_then(|before| long.nth(before));
     last.is_some_and(|number| text[number.end..].contains('\n'))
 }
 
-/// Where the numbers of a text are, in bytes: runs of digits, as long as they go. Whatever stands between digits, a comma
-/// or a space for thousands too, ends a number.
+/// Byte ranges of the numbers in a text: maximal runs of digits. Any other character ends a number, including thousands
+/// separators.
 pub fn numbers(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);

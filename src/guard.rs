@@ -1,5 +1,5 @@
-//! Libraries that read files of strangers panic on some of them: tokenizers at parse and encode, candle on GGUF files. Here a
-//! panic is an error.
+//! Conversion of library panics to errors. Some libraries panic on malformed files: tokenizers when parsing and
+//! encoding, candle on GGUF files.
 
 use anyhow::{anyhow, Result};
 use std::cell::Cell;
@@ -8,14 +8,11 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic of this thread is about to become an error.
+    /// Whether a panic of this thread will be converted to an error.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` of a library.
-///
-/// # Errors
-/// Those of the library, and its panics.
+/// Runs `work` of a library, and converts its panics to errors.
 pub(crate) fn guarded<T, E>(library: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T>
 where
     E: Into<Box<dyn Error + Send + Sync>>,
@@ -29,12 +26,12 @@ where
         Err(payload) => {
             let text = payload.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
-            Err(anyhow!("the {library} library fails on it ({text})"))
+            Err(anyhow!("the {library} library failed on it ({text})"))
         }
     }
 }
 
-/// What the hook prints of a panic is for bugs of ours.
+/// Silences the panic hook for guarded panics.
 fn be_silent_while_guarded() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -55,7 +52,7 @@ mod tests {
     fn a_panic_is_an_error_with_its_words() {
         let run = |work: fn() -> Result<u8, String>| guarded("tokenizers", work).map_err(|error| error.to_string());
         let failed = run(|| panic!("index {} out of range", 7));
-        assert_eq!(failed.unwrap_err(), "the tokenizers library fails on it (index 7 out of range)");
+        assert_eq!(failed.unwrap_err(), "the tokenizers library failed on it (index 7 out of range)");
         assert_eq!(run(|| Ok(5)), Ok(5));
         assert_eq!(run(|| Err("no".into())).unwrap_err(), "no");
     }

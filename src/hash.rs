@@ -1,4 +1,4 @@
-//! SHA-256 in lower-case hexadecimal: how files, weights, texts and prompts are named.
+//! SHA-256 in lower-case hexadecimal, which identifies files, weights, texts and prompts.
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -10,10 +10,7 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex(Sha256::digest(bytes).as_slice())
 }
 
-/// SHA-256 of a file, which is not read into memory as a whole.
-///
-/// # Errors
-/// If it cannot be read.
+/// SHA-256 of a file, read in chunks.
 pub fn sha256_file(path: &Path) -> Result<String> {
     let cannot = || format!("cannot read {}", path.display());
     let mut file = crate::files::open(path)?;

@@ -1,5 +1,4 @@
-//! What a model folder holds: its architecture in words, lambda by layer, the memory it takes, and whether its tensors are
-//! those of the architecture.
+//! Inspection of a model: its architecture, lambda by layer, memory, and a check of its tensors.
 
 use crate::attention::{Extras, Lambda, Stream};
 use crate::model::ModelConfig;
@@ -12,29 +11,29 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Tokens of prose that lambda is looked at over, where it depends on the token.
+/// Length of the prose over which token-dependent lambda is measured, in tokens.
 const LAMBDA_TOK: usize = 512;
 
-/// Everything `inspect` says.
+/// Output of `inspect`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
-    /// Built-in, or the folder as given.
+    /// Name: that of a built-in model, or the folder or GGUF file as given.
     pub name: String,
-    /// `model_type` of its configuration.
+    /// `model_type` of the configuration.
     pub model_type: String,
     /// Attention variant.
     pub variant: &'static str,
-    /// Which heads make a map.
+    /// Description of the attention.
     pub layout: String,
-    /// What its logits are, where that is not scaled products of queries and keys.
+    /// Definition of the logits, if they are not scaled products of queries and keys.
     pub logit_tap: Option<String>,
-    /// Number of parameters, tied ones counted once.
+    /// Number of parameters; tied ones count once.
     pub parameters: usize,
     /// Number of layers.
     pub layers: usize,
     /// Output heads of a layer.
     pub heads: usize,
-    /// Softmax maps of each.
+    /// Softmax maps of each head.
     pub maps: usize,
     /// Key heads of a layer.
     pub key_heads: usize,
@@ -44,23 +43,23 @@ pub struct Inspection {
     pub head_dim: usize,
     /// Width of the residual stream.
     pub width: usize,
-    /// The MLP in words.
+    /// Description of the MLP.
     pub mlp: String,
-    /// Norms and residual stream in words.
+    /// Description of norms and residual stream.
     pub block: String,
     /// Projections with a bias.
     pub biases: String,
-    /// How tokens know their place.
+    /// Description of the position encoding.
     pub positions: Vec<String>,
-    /// What a query sees.
+    /// Description of the attention windows.
     pub sees: String,
     /// Longest context the model was trained for, in tokens.
     pub max_ctx_tok: usize,
-    /// Vocabulary of the model.
+    /// Vocabulary size of the model.
     pub vocab: usize,
     /// Whether the output head is the embedding matrix.
     pub tied: bool,
-    /// What cuts its text.
+    /// The tokenizer, if there is one.
     pub tokenizer: Option<TokenizerInfo>,
     /// The weights on disk.
     pub weights: WeightsInfo,
@@ -70,14 +69,14 @@ pub struct Inspection {
     pub lambda: Vec<LayerLambda>,
 }
 
-/// A tokenizer.
+/// The tokenizer of a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct TokenizerInfo {
-    /// Tokens it knows, special ones included.
+    /// Vocabulary size, including special tokens.
     pub vocab: usize,
-    /// The token that prompts begin with and who says so.
+    /// The begin-of-sequence token of prompts, with its source.
     pub bos: BosPolicy,
-    /// Whether prompts stand in a chat template.
+    /// Whether prompts are put in a chat template.
     pub chat: bool,
 }
 
@@ -88,24 +87,24 @@ pub struct WeightsInfo {
     pub dtype: String,
     /// Size of the files.
     pub bytes: u64,
-    /// Tensors of the model that are in no file, with the shape they should have.
+    /// Tensors of the model that no file has, with their expected shapes.
     pub missing: Vec<(String, Vec<usize>)>,
-    /// Tensors of another shape or number type than expected.
+    /// One message for each tensor with the wrong shape or an unsupported number type.
     pub misfits: Vec<String>,
     /// Tensors that are not part of the model.
     pub unused: Vec<(String, Vec<usize>)>,
 }
 
-/// Memory of one forward pass on the host.
+/// Host memory of one forward pass.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MemoryInfo {
-    /// Length of the prompt.
+    /// Length of the prompt, in tokens.
     pub ctx_tok: usize,
-    /// Weights, all or as many as are in memory at once.
+    /// Memory of the weights that are held at once, in bytes.
     pub weights_bytes: u64,
-    /// Whether they are read from disk layer by layer.
+    /// Whether weights are read from disk layer by layer.
     pub weights_on_disk: bool,
-    /// Activations.
+    /// Memory of activations, in bytes.
     pub pass_bytes: u64,
 }
 
@@ -114,36 +113,36 @@ pub struct MemoryInfo {
 pub struct LayerLambda {
     /// 0-based layer.
     pub layer: usize,
-    /// lambda_init, where it is part of it.
+    /// lambda_init, if lambda includes it.
     pub init: Option<f64>,
-    /// What it is, where one number holds for the layer.
+    /// Lambda, if it is one number per layer.
     pub learned: Option<f64>,
-    /// How it is distributed over tokens and heads, where it depends on them.
+    /// Distribution of lambda over tokens and heads, if it depends on them.
     pub over_tokens: Option<Distribution>,
 }
 
-/// Where numbers lie.
+/// Distribution of numbers.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Distribution {
-    /// How many.
+    /// Number of values.
     pub n: usize,
     /// Mean.
     pub mean: f64,
     /// Standard deviation.
     pub std: f64,
-    /// 5 % are smaller.
+    /// 5 % quantile.
     pub p5: f64,
-    /// Half are.
+    /// Median.
     pub median: f64,
-    /// 95 % are.
+    /// 95 % quantile.
     pub p95: f64,
 }
 
 impl Inspection {
-    /// Looks at a model and at what prompts of `ctx_tok` tokens take.
+    /// Inspects a model, with the memory for prompts of `ctx_tok` tokens.
     ///
     /// # Errors
-    /// If a file cannot be read. Tensors that do not fit the architecture are part of what is found.
+    /// If a file cannot be read. Tensors that do not fit the architecture are part of the result.
     pub fn new(opened: Opened, ctx_tok: usize) -> Result<Self> {
         let config = &opened.config;
         let audit = opened.checkpoint.audit(config)?;
@@ -195,7 +194,7 @@ impl Inspection {
         })
     }
 
-    /// Whether the weights are those of the architecture.
+    /// Returns whether the tensors are those of the architecture.
     pub fn is_loadable(&self) -> bool {
         let WeightsInfo { missing, misfits, unused, .. } = &self.weights;
         missing.is_empty() && misfits.is_empty() && unused.is_empty()
@@ -222,7 +221,7 @@ fn lambdas(opened: Opened) -> Result<Vec<LayerLambda>> {
     }
 }
 
-/// The number of every layer, from its own few tensors.
+/// Lambda of every layer, from its own tensors only.
 fn learned(opened: &Opened, config: &ModelConfig) -> Result<Vec<f64>> {
     let mut weights = opened.checkpoint.load_some(config, |name| name.contains("self_attn.lambda"))?;
     let mut of_layer = |l: usize| -> Result<f64> {

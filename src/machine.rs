@@ -1,5 +1,5 @@
-//! The program and what it runs on, as far as numbers may depend on them: they are in every manifest, and runs are continued and
-//! merged only where they are the same.
+//! Identity of the program and the machine, as far as results may depend on them. Every manifest has it, and runs are
+//! continued and merged only if it is the same.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 pub struct Tool {
     /// Version of the crate.
     pub version: String,
-    /// The commit that it was built from, with `-dirty` where files were changed; missing where git did not know.
+    /// Commit of the sources, with `-dirty` if files were changed; `None` if git did not know.
     pub git: Option<String>,
     /// Hash of the sources, in hexadecimal.
     #[serde(default)]
     pub source: String,
 }
 
-/// `0.1.0 (commit 1a2b3c, sources 0123456789ab)`, as far as it is known.
+/// Formats as `0.1.0 (commit 1a2b3c, sources 0123456789ab)`, without unknown parts.
 impl std::fmt::Display for Tool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let commit = self.git.as_ref().map(|git| format!("commit {git}"));
@@ -40,22 +40,22 @@ impl Default for Tool {
     }
 }
 
-/// What it runs on.
+/// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Operating system: `linux`.
     pub os: String,
     /// Processor architecture: `x86_64`.
     pub arch: String,
-    /// The processor's name, where the system tells it.
+    /// Name of the processor, if the system provides it.
     pub cpu: Option<String>,
-    /// Instructions that our loops and matrix products choose between, of those that it has: sums are in another order with
-    /// others, so their last bits differ.
+    /// Available instruction sets that select the loops and matrix products. Others sum in a different order, so their
+    /// last bits differ.
     pub features: Vec<String>,
 }
 
 impl Machine {
-    /// This one.
+    /// The current machine.
     pub fn here() -> Self {
         Self {
             os: std::env::consts::OS.into(),
@@ -66,7 +66,7 @@ impl Machine {
     }
 }
 
-/// All of the program and the machine that results may depend on to the last bit.
+/// Properties of the program and the machine that results may depend on to the last bit, as one string.
 pub fn key() -> String {
     let tool = Tool::default();
     format!("{} {} {} {}", tool.version, tool.source, std::env::consts::ARCH, features().join(" "))
@@ -84,13 +84,13 @@ fn features() -> Vec<&'static str> {
     known.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
 }
 
-/// Others have one way only.
+/// Other architectures have only one set of loops.
 #[cfg(not(target_arch = "x86_64"))]
 fn features() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// `model name` of Linux.
+/// The `model name` of Linux.
 fn cpu() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("model name"))?;

@@ -1,11 +1,11 @@
-//! The cache on disk, in the layout of the Python library `huggingface_hub`:
+//! The cache on disk, in the layout of the Python library `huggingface_hub`.
 //!
 //! ```text
-//! models--org--name/refs/main                      the commit a branch or tag had
+//! models--org--name/refs/main                      the last known commit of a branch or tag
 //! models--org--name/snapshots/COMMIT/config.json   a link to the blob
-//! models--org--name/blobs/ETAG                     the bytes; ETAG.incomplete while they come
-//! models--org--name/.no_exist/COMMIT/FILE          known not to be in that commit
-//! .locks/models--org--name/ETAG.lock               held by who downloads the blob
+//! models--org--name/blobs/ETAG                     the contents; ETAG.incomplete during a download
+//! models--org--name/.no_exist/COMMIT/FILE          marks a file that the commit does not have
+//! .locks/models--org--name/ETAG.lock               held during a download of the blob
 //! ```
 
 use super::spec::{is_commit, Spec};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The part of the cache that belongs to one model.
+/// The cache of one model.
 pub(super) struct Cache {
     repo: PathBuf,
     locks: PathBuf,
@@ -25,7 +25,7 @@ impl Cache {
         Self { repo: root.join(&name), locks: root.join(".locks").join(name) }
     }
 
-    /// The commit that a revision had when it was downloaded.
+    /// The commit of a revision when it was last downloaded.
     pub(super) fn commit(&self, spec: &Spec) -> Option<String> {
         if spec.is_pinned() {
             return Some(spec.revision.clone());
@@ -34,22 +34,22 @@ impl Cache {
         Some(commit.trim().to_owned()).filter(|commit| is_commit(commit))
     }
 
-    /// Where the files of a commit lie.
+    /// The folder with the files of a commit.
     pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
         self.repo.join("snapshots").join(commit)
     }
 
-    /// Whether a file of a commit is here; a link to nothing is not.
+    /// Returns whether the cache has a file of a commit. A broken link does not count.
     pub(super) fn has(&self, commit: &str, file: &str) -> bool {
         self.snapshot(commit).join(file).is_file()
     }
 
-    /// Whether a commit is known not to have a file.
+    /// Returns whether a commit is known not to have a file.
     pub(super) fn lacks(&self, commit: &str, file: &str) -> bool {
         self.no_exist(commit, file).exists()
     }
 
-    /// Remembers that a commit does not have a file.
+    /// Records that a commit does not have a file.
     pub(super) fn set_lacking(&self, commit: &str, file: &str) -> Result<()> {
         write(&self.no_exist(commit, file), "")
     }
@@ -58,7 +58,7 @@ impl Cache {
         self.repo.join(".no_exist").join(commit).join(file)
     }
 
-    /// Remembers the commit of a branch or tag.
+    /// Records the commit of a branch or tag.
     pub(super) fn set_commit(&self, spec: &Spec, commit: &str) -> Result<()> {
         if spec.is_pinned() {
             return Ok(());
@@ -66,28 +66,28 @@ impl Cache {
         write(&self.repo.join("refs").join(&spec.revision), commit)
     }
 
-    /// Where the bytes of an ETag belong.
+    /// Path of the contents with an ETag.
     pub(super) fn blob(&self, etag: &str) -> PathBuf {
         self.repo.join("blobs").join(etag)
     }
 
-    /// Waits until nobody else, of ours or Python's, downloads this blob.
+    /// Locks a blob against other downloads, including those of the Python library.
     pub(super) fn lock(&self, etag: &str) -> Result<File> {
         let path = self.locks.join(format!("{etag}.lock"));
         create_parent(&path)?;
         let open = File::options().create(true).truncate(false).write(true).open(&path);
         let file = open.with_context(|| cannot_write(&path))?;
-        // Not every file system has locks; two downloads at once are rare enough to go on without.
+        // Some file systems lack locks. Concurrent downloads are rare enough to continue without.
         let _ = file.lock();
         Ok(file)
     }
 
-    /// Puts a downloaded file into its snapshot.
+    /// Links a downloaded file into its snapshot.
     pub(super) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<()> {
         let path = self.snapshot(commit).join(file);
         create_parent(&path)?;
         let _lock = self.lock(etag)?;
-        // Under another name first: the file appears whole, and takes the place of a broken link.
+        // Created under another name and renamed, so that it appears complete and replaces a broken link.
         let new = path.with_file_name(format!("{file}.new"));
         let _ = fs::remove_file(&new);
         let linked = symlink(&Path::new("../../blobs").join(etag), &new);
@@ -108,10 +108,10 @@ fn symlink(_: &Path, _: &Path) -> std::io::Result<()> {
 }
 
 fn cannot_write(path: &Path) -> String {
-    format!("cannot write {} in the cache (HF_HOME or HF_HUB_CACHE say where it is)", path.display())
+    format!("cannot write {} in the cache (set HF_HOME or HF_HUB_CACHE to use another folder)", path.display())
 }
 
-/// Makes the folder of a file.
+/// Creates the folder of a file.
 pub(super) fn create_parent(path: &Path) -> Result<()> {
     let parent = path.parent().expect("a file in the cache has a folder");
     fs::create_dir_all(parent).with_context(|| cannot_write(parent))

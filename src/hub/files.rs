@@ -1,30 +1,27 @@
-//! Which files make a model, and what an index may name.
+//! Files of a model, and validation of its index.
 
 use anyhow::{bail, Context, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Files that every model needs, beside its weights.
+/// Files that every model needs besides its weights.
 pub(super) const REQUIRED: [&str; 2] = ["config.json", "tokenizer.json"];
 
-/// Files that are taken if they are there.
+/// Files that are downloaded if they exist.
 pub(super) const OPTIONAL: [&str; 4] =
     ["tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json"];
 
-/// Weights in one file.
+/// File name of weights in one file.
 pub(super) const WEIGHTS: &str = "model.safetensors";
 
-/// What lists the files of weights in several.
+/// File name of the index of sharded weights.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
-/// The files that an index names, in order.
-///
-/// # Errors
-/// If it is not an index, or names a file that could lie outside the model's folder.
+/// The weight files listed in an index, in order. File names must be plain.
 pub(super) fn shards(index: &[u8]) -> Result<Vec<String>> {
     let json: Value = serde_json::from_slice(index).context("not JSON")?;
     let Some(map) = json.get("weight_map").and_then(Value::as_object).filter(|map| !map.is_empty()) else {
-        bail!("no \"weight_map\" with tensors in it");
+        bail!("\"weight_map\" is missing or empty");
     };
     let mut files = BTreeSet::new();
     for (tensor, file) in map {
@@ -36,7 +33,7 @@ pub(super) fn shards(index: &[u8]) -> Result<Vec<String>> {
     Ok(files.into_iter().collect())
 }
 
-/// Whether a name stays in its folder on every system, and in an address as it is.
+/// Returns whether a name stays in its folder on every system, and needs no escaping in a URL.
 fn is_plain(file: &str) -> bool {
     let known = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     file.ends_with(".safetensors") && file.chars().all(known) && !file.contains("..") && !file.starts_with('.')

@@ -1,8 +1,8 @@
-//! Models by the name they have on the Hugging Face Hub: `hf:org/name[@revision]`.
+//! Models of the Hugging Face Hub: `hf:org/name[@revision]`.
 //!
-//! [`resolve`] turns such a name into a local folder that holds everything a model needs. It looks into the cache that
-//! the Python libraries use and adds to it in the same layout, so that neither downloads what the other has. The
-//! network part is the cargo feature `hub`, off by default; without it the name is refused with how to build it in.
+//! [`resolve`] returns a local folder with all files of such a model. It shares the cache of the Python libraries, in
+//! their layout, so that neither downloads a model again. Downloads are in the cargo feature `hub`, off by default;
+//! without it, the error says how to enable them.
 
 #[cfg(feature = "hub")]
 mod cache;
@@ -22,54 +22,56 @@ use anyhow::Result;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What a name of a model on the Hub begins with.
+/// Prefix of model names on the Hub.
 pub const PREFIX: &str = "hf:";
 
-/// Whether a name is meant for [`resolve`].
+/// Returns whether a model name is one of the Hub.
 pub fn is_spec(model: &str) -> bool {
     model.starts_with(PREFIX)
 }
 
-/// Who looks on while files come.
+/// Receiver of the progress of a download.
 pub trait Transfer {
-    /// A file begins.
+    /// Called at the start of a file.
     fn file(&self, _name: &str) {}
 
-    /// So many bytes more are here, downloaded now or before.
+    /// Called for `n` more bytes, downloaded now or earlier.
     fn bytes(&self, _n: u64) {}
 }
 
-/// Nobody looks on.
+/// Reports no progress.
 impl Transfer for () {}
 
-/// Makes who looks on, given the bytes that are to come.
+/// Creates a receiver, given the total number of bytes.
 pub type Watch = fn(u64) -> Box<dyn Transfer>;
 
-/// Makes nobody.
+/// Creates a receiver that reports no progress.
 pub const SILENT: Watch = |_| Box::new(());
 
 static WATCH: OnceLock<Watch> = OnceLock::new();
 
-/// Shows the downloads of [`resolve`] to what `watch` makes for each model; without it they are silent. The first call counts.
+/// Reports the downloads of [`resolve`] to the receivers that `watch` creates, one per model. Only the first call has
+/// an effect.
 pub fn show_downloads(watch: Watch) {
     let _ = WATCH.set(watch);
 }
 
-/// The local folder of `hf:org/name[@revision]`, from the cache if it is whole there, and downloaded otherwise. Honours `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_TOKEN`.
+/// Returns the local folder of `hf:org/name[@revision]`, downloading what the cache lacks. Uses `HF_HOME`,
+/// `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_TOKEN`.
 ///
 /// # Errors
-/// Usage errors if the name is not of that form or names what the Hub does not have; if the model lacks a file that is
-/// needed, access is refused, the Hub cannot be reached or answers nonsense, or the cache cannot be written. A download
-/// that ends early leaves no snapshot, and goes on where it ended when asked again.
+/// Usage errors if the name is malformed or the Hub has no such model or revision. Errors if the model lacks a required
+/// file, access is refused, the Hub cannot be reached or responds incorrectly, or the cache cannot be written. An
+/// interrupted download leaves no snapshot and is resumed by the next call.
 #[cfg(feature = "hub")]
 pub fn resolve(spec: &str) -> Result<PathBuf> {
     Hub::from_env()?.resolve(spec, WATCH.get().copied().unwrap_or(SILENT))
 }
 
-/// Refuses: this build cannot download.
+/// Refuses to download.
 ///
 /// # Errors
-/// Always: a usage error that says what is wrong with the name, or how to build a binary that can download.
+/// Always a usage error: for a malformed name, or with how to build a binary that can download.
 #[cfg(not(feature = "hub"))]
 pub fn resolve(spec: &str) -> Result<PathBuf> {
     Err(not_built_in(&Spec::parse(spec)?))
@@ -79,7 +81,7 @@ pub fn resolve(spec: &str) -> Result<PathBuf> {
 fn not_built_in(spec: &Spec) -> anyhow::Error {
     anyhow::Error::new(crate::error::Usage(format!(
         "{spec}: this difftool was built without downloads: build it with `cargo build --release --features \
-         hub`, or give a folder that holds the model"
+         hub`, or give a folder with the model"
     )))
 }
 

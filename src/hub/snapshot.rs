@@ -1,7 +1,7 @@
-//! A whole model in the cache: what is missing, and getting it.
+//! Snapshots of models in the cache: what is missing, and downloading it.
 //!
-//! All files of a snapshot are of one commit, even if the branch moves meanwhile. They are linked into the snapshot's
-//! folder only when all of them are here and checked, so a folder that looks whole is whole.
+//! All files of a snapshot belong to one commit, even if the branch moves meanwhile. They are linked into the
+//! snapshot's folder only after all of them were downloaded and checked, so that no incomplete folder looks complete.
 
 use super::cache::{create_parent, Cache};
 use super::client::{Client, Meta};
@@ -15,34 +15,31 @@ use anyhow::{bail, Context, Result};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Where models come from unless `HF_ENDPOINT` says otherwise.
+/// Default address of the Hub.
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// A Hub and the cache in front of it.
+/// A Hub with a local cache.
 pub struct Hub {
     /// Address of the Hub or of a mirror.
     pub endpoint: String,
-    /// The folder that holds `models--org--name`.
+    /// The folder with `models--org--name`.
     pub cache: PathBuf,
-    /// Use nothing but the cache.
+    /// Whether to use only the cache.
     pub offline: bool,
-    /// For models that are gated or private.
+    /// Access token for gated or private models.
     pub token: Option<String>,
 }
 
 impl Hub {
-    /// As the environment says, by the rules of the Python library.
+    /// Creates it from environment variables, by the rules of the Python library.
     ///
     /// # Errors
-    /// If nothing says where the cache is.
+    /// If no variable or home folder determines the cache.
     pub fn from_env() -> Result<Self> {
         Self::from_vars(|name| std::env::var(name).ok(), std::env::home_dir())
     }
 
-    /// [`Self::from_env`] with other variables than those of this process.
-    ///
-    /// # Errors
-    /// If nothing says where the cache is.
+    /// Like [`Self::from_env`], with the given variables.
     pub fn from_vars(var: impl Fn(&str) -> Option<String>, home: Option<PathBuf>) -> Result<Self> {
         let var = |name: &str| var(name).filter(|value| !value.trim().is_empty());
         let is_on = |name: &str| {
@@ -57,7 +54,7 @@ impl Hub {
         } else if let Some(home) = home {
             home.join(".cache/huggingface/hub")
         } else {
-            bail!("no home folder: say with HF_HOME where models are to be kept");
+            bail!("there is no home folder: set HF_HOME to the folder for models");
         };
         Ok(Self {
             endpoint: var("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned()),
@@ -67,10 +64,7 @@ impl Hub {
         })
     }
 
-    /// See [`super::resolve`].
-    ///
-    /// # Errors
-    /// Those of [`super::resolve`].
+    /// Like [`super::resolve`], with these settings.
     pub fn resolve(&self, spec: &str, watch: Watch) -> Result<PathBuf> {
         let spec = Spec::parse(spec)?;
         let cache = Cache::new(&self.cache, &spec);
@@ -81,7 +75,7 @@ impl Hub {
         };
         if self.offline && !missing.is_empty() {
             bail!(
-                "{spec}: the cache {} lacks {}, and HF_HUB_OFFLINE forbids to download: unset it, or copy \
+                "{spec}: the cache {} lacks {}, and HF_HUB_OFFLINE forbids downloads: unset it, or copy \
                  the model there",
                 self.cache.display(),
                 missing.join(", ")
@@ -91,7 +85,8 @@ impl Hub {
         let download = Download { spec: &spec, cache: &cache, client: &client, watch };
         match known {
             Some(commit) if missing.is_empty() => {
-                // Python may have left files out that say how prompts begin. Without a Hub, what is here must do.
+                // The Python library may have left out files that describe the beginning of prompts. If the Hub cannot
+                // be reached, the cache is used as it is.
                 if !self.offline && OPTIONAL.iter().any(|file| !settled(&cache, &commit, file)) {
                     let _ = download.run(&commit);
                 }
@@ -100,7 +95,7 @@ impl Hub {
             Some(commit) => download.run(&commit),
             None => {
                 let Some(meta) = client.meta(&spec, &spec.revision, REQUIRED[0])? else {
-                    bail_usage!("{spec}: it has no {} at revision {}", REQUIRED[0], spec.revision);
+                    bail_usage!("{spec}: the model has no {} at revision {}", REQUIRED[0], spec.revision);
                 };
                 download.run(&meta.commit)
             }
@@ -108,12 +103,12 @@ impl Hub {
     }
 }
 
-/// Whether it is known whether a commit has a file.
+/// Returns whether the cache knows if a commit has a file.
 fn settled(cache: &Cache, commit: &str, file: &str) -> bool {
     cache.has(commit, file) || cache.lacks(commit, file)
 }
 
-/// Files that a model cannot do without and that are not in the cache.
+/// Required files that the cache lacks.
 fn missing(cache: &Cache, commit: &str) -> Result<Vec<String>> {
     let mut wanted: Vec<String> = REQUIRED.map(str::to_owned).to_vec();
     if !cache.has(commit, WEIGHTS) && cache.has(commit, INDEX) {
@@ -127,7 +122,7 @@ fn missing(cache: &Cache, commit: &str) -> Result<Vec<String>> {
     Ok(wanted)
 }
 
-/// Where a file of a commit is.
+/// Place of a file of a commit.
 enum Look {
     /// In the snapshot.
     Here,
@@ -138,7 +133,7 @@ enum Look {
 }
 
 impl Look {
-    /// What there is to get of it.
+    /// The file with its metadata, if it must be downloaded.
     fn into_get(self, file: &str) -> Option<(String, Meta)> {
         match self {
             Look::Hub(meta) => Some((file.to_owned(), meta)),
@@ -147,7 +142,7 @@ impl Look {
     }
 }
 
-/// One model on its way into the cache.
+/// Download of one model into the cache.
 struct Download<'a> {
     spec: &'a Spec,
     cache: &'a Cache,
@@ -158,7 +153,7 @@ struct Download<'a> {
 impl Download<'_> {
     /// Completes the snapshot of a commit.
     fn run(&self, commit: &str) -> Result<PathBuf> {
-        // The index comes first: nothing else does if it names what it must not.
+        // The index is downloaded first, so that an invalid one stops the download.
         let mut files = self.weights(commit)?;
         for file in REQUIRED {
             match self.look(commit, file)? {
@@ -173,7 +168,7 @@ impl Download<'_> {
                 look => files.extend(look.into_get(file)),
             }
         }
-        // Weights last: without them a snapshot does not look whole.
+        // Weights come last: without them a snapshot does not look complete.
         files.reverse();
         let transfer = (self.watch)(files.iter().filter_map(|(_, meta)| meta.len).sum());
         for (file, meta) in &files {
@@ -191,7 +186,7 @@ impl Download<'_> {
         Ok(self.cache.snapshot(commit))
     }
 
-    /// The files of weights that are not here yet, and their index.
+    /// The missing weight files, with their index.
     fn weights(&self, commit: &str) -> Result<Vec<(String, Meta)>> {
         let single = self.look(commit, WEIGHTS)?;
         if !matches!(single, Look::Nowhere) {
@@ -200,7 +195,7 @@ impl Download<'_> {
         let index = self.look(commit, INDEX)?;
         let path = match &index {
             Look::Nowhere => {
-                return self.lacking(&format!("{WEIGHTS} or {INDEX} (other formats are not read)"), commit)
+                return self.lacking(&format!("{WEIGHTS} or {INDEX} (other formats are not supported)"), commit)
             }
             Look::Here => self.cache.snapshot(commit).join(INDEX),
             Look::Hub(meta) => self.blob(INDEX, meta, &())?,
@@ -225,7 +220,7 @@ impl Download<'_> {
         }
         let Some(meta) = self.client.meta(self.spec, commit, file)? else { return Ok(Look::Nowhere) };
         if meta.commit != commit {
-            bail!("{}: asked for {file} at {commit}, the Hub answers with {}", self.spec, meta.commit);
+            bail!("{}: requested {file} at {commit}, but the Hub returned {}", self.spec, meta.commit);
         }
         Ok(Look::Hub(meta))
     }
@@ -234,7 +229,7 @@ impl Download<'_> {
         bail_usage!("{}: {} has no {file} at revision {commit}", self.spec, self.spec.repo)
     }
 
-    /// The bytes of a file: those in the cache, or those of the Hub, checked.
+    /// Path of a file's contents, downloaded and checked if the cache lacks them.
     fn blob(&self, file: &str, meta: &Meta, transfer: &dyn Transfer) -> Result<PathBuf> {
         let lock = self.cache.lock(&meta.etag)?;
         let path = self.cache.blob(&meta.etag);
@@ -246,7 +241,7 @@ impl Download<'_> {
         let partial = path.with_extension("incomplete");
         let mut to = File::options().create(true).append(true).open(&partial)?;
         let here = to.metadata()?.len();
-        // Without a length nobody knows whether what is here is the beginning.
+        // Without a known length, the partial file cannot be checked.
         if meta.len.is_none_or(|len| here > len) {
             to.set_len(0)?;
         }
@@ -263,19 +258,22 @@ impl Download<'_> {
         Ok(path)
     }
 
-    /// Whether what came is what was promised.
+    /// Checks length and hash of a downloaded file.
     fn check(&self, file: &str, meta: &Meta, partial: &Path) -> Result<()> {
         let here = fs::metadata(partial)?.len();
         if let Some(len) = meta.len.filter(|&len| here < len) {
             bail!(
-                "{}: {file} broke off after {here} of {len} bytes; run the command again to go on from there",
+                "{}: the download of {file} was interrupted after {here} of {len} bytes; run the command again to resume it",
                 self.spec
             );
         }
         let longer = meta.len.is_some_and(|len| here > len);
         if longer || meta.sha256().is_some_and(|wanted| sha256_file(partial).is_ok_and(|found| found != wanted)) {
             fs::remove_file(partial)?;
-            bail!("{}: {file} is not what the Hub announced and was removed; run the command again", self.spec);
+            bail!(
+                "{}: {file} does not have the announced length or hash and was removed; run the command again",
+                self.spec
+            );
         }
         Ok(())
     }

@@ -1,16 +1,16 @@
-//! The name of a model on the Hub, checked before it becomes a path or an address.
+//! Name of a model on the Hub, validated for use in paths and URLs.
 
 use super::PREFIX;
 use crate::bail_usage;
 use anyhow::Result;
 
-/// The branch that is meant if none is named.
+/// The default branch.
 const MAIN: &str = "main";
 
-/// Longest `org/name` that the Hub allows, in bytes.
+/// Maximum length of `org/name`, in bytes.
 const REPO_MAX: usize = 96;
 
-/// A model and which version of it.
+/// A model with its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     /// `org/name`.
@@ -20,10 +20,10 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Reads `hf:org/name[@revision]`.
+    /// Parses `hf:org/name[@revision]`.
     ///
     /// # Errors
-    /// A usage error if it is not of that form, by the rules that the Hub has for names.
+    /// A usage error if it does not follow the Hub's rules for names.
     pub fn parse(spec: &str) -> Result<Self> {
         let name = spec.strip_prefix(PREFIX).unwrap_or(spec);
         let (repo, revision) = name.split_once('@').unwrap_or((name, MAIN));
@@ -38,16 +38,16 @@ impl Spec {
         if repo.len() > REPO_MAX {
             bail_usage!("{spec}: {repo:?} has more than {REPO_MAX} characters");
         }
-        // A cached revision is a file below `refs`: no part of it may leave that folder.
+        // A cached revision is a file below `refs`, and no part of it may leave that folder.
         for part in revision.split('/') {
             if let Some(fault) = fault(part, "-._+") {
-                bail_usage!("{spec}: the revision {revision:?} is no branch, tag or commit: {part:?} {fault}");
+                bail_usage!("{spec}: the revision {revision:?} is not a branch, tag or commit: {part:?} {fault}");
             }
         }
         Ok(Self { repo: repo.to_owned(), revision: revision.to_owned() })
     }
 
-    /// Whether the revision is a full commit, which never moves.
+    /// Returns whether the revision is a full commit.
     pub fn is_pinned(&self) -> bool {
         is_commit(&self.revision)
     }
@@ -63,12 +63,12 @@ impl std::fmt::Display for Spec {
     }
 }
 
-/// Whether it is a full git commit.
+/// Returns whether the text is a full git commit.
 pub(super) fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// What is wrong with a part of a name. The cache writes `/` as `--`, hence no `--`.
+/// Describes the fault of a part of a name. `--` is refused because the cache uses it for `/`.
 fn fault(part: &str, punctuation: &str) -> Option<&'static str> {
     let known = |c: char| c.is_ascii_alphanumeric() || punctuation.contains(c);
     if part.is_empty() {

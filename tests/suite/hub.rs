@@ -332,7 +332,7 @@ fn a_download_that_breaks_off_leaves_no_snapshot_and_goes_on_where_it_ended() {
     let (server, cache) = (Server::new(&MODEL), cache());
     let hub = server.hub(cache.path());
     server.set(Manners { breaking: vec!["model.safetensors"], ..Manners::default() });
-    refuses(&hub, "hf:org/name", 1, &["model.safetensors", "broke off", "run the command again"]);
+    refuses(&hub, "hf:org/name", 1, &["model.safetensors", "was interrupted", "run the command again"]);
     assert_eq!(names(&repo(&cache).join("snapshots")), [""; 0]);
     assert_eq!(names(&repo(&cache).join("refs")), [""; 0]);
     let partial: Vec<String> =
@@ -351,7 +351,7 @@ fn a_server_without_ranges_sends_everything_again() {
     let (server, cache) = (Server::new(&MODEL), cache());
     let hub = server.hub(cache.path());
     server.set(Manners { breaking: vec!["model.safetensors"], ..Manners::default() });
-    refuses(&hub, "hf:org/name", 1, &["broke off"]);
+    refuses(&hub, "hf:org/name", 1, &["was interrupted"]);
     server.set(Manners { no_ranges: true, ..Manners::default() });
     let folder = hub.resolve("hf:org/name", SILENT).unwrap();
     assert!(fs::read(folder.join("model.safetensors")).unwrap() == WEIGHTS);
@@ -375,7 +375,12 @@ fn a_file_without_a_length_or_longer_than_promised_is_cut_off() {
         let (server, cache) = (Server::new(&MODEL), cache());
         let hub = server.hub(cache.path());
         server.set(Manners { endless: Some(("tokenizer.json", says_length)), ..Manners::default() });
-        refuses(&hub, "hf:org/name", 1, &[&format!("tokenizer.json is longer than the {most} bytes")]);
+        refuses(
+            &hub,
+            "hf:org/name",
+            1,
+            &[&format!("tokenizer.json is longer than the expected maximum of {most} bytes")],
+        );
         assert_eq!(names(&repo(&cache).join("snapshots")), [""; 0]);
         let blobs = repo(&cache).join("blobs");
         let taken: u64 = names(&blobs).iter().map(|name| fs::metadata(blobs.join(name)).unwrap().len()).sum();
@@ -484,7 +489,7 @@ fn a_server_that_is_no_hub_is_told_from_one() {
     let files: Files =
         MODEL.iter().map(|(file, bytes)| (("a".to_owned(), (*file).to_owned()), bytes.to_vec())).collect();
     let (server, cache) = (Server::with(files), cache());
-    refuses(&server.hub(cache.path()), "hf:org/name@a", 1, &["no X-Repo-Commit", "HF_ENDPOINT"]);
+    refuses(&server.hub(cache.path()), "hf:org/name@a", 1, &["lacks X-Repo-Commit", "HF_ENDPOINT"]);
 }
 
 #[test]
