@@ -1,26 +1,26 @@
-//! What is done to a model's attention while it is measured, by name.
+//! Treatments of a model's attention during a measurement, identified by name.
 //!
-//! A [`Condition`] is a list of [`Treatment`]s, and its name says all of them: the same name is the same condition in any
-//! run. Names are written like this, in experiment files, in the `condition` column and in tables:
+//! A [`Condition`] is a list of [`Treatment`]s, and its name states all of them: the same name is the same condition in
+//! any run. Experiment files, the `condition` column and tables use these names:
 //!
 //! ```text
 //! condition  none | TREATMENT; TREATMENT; …
 //! treatment  quantise(BITS, SCOPE [, exempt-sinks])
-//!            mask(KEYS [, layers=0+2] [, heads=1] [, rows=ROWS])      logits -inf in every map: rows are renormalised
-//!            silence(KEYS [, layers=…] [, heads=…] [, rows=ROWS])     weights 0 after the softmax: rows are not
-//!            ablate(HEADS [, layers=…] [, heads=…] [, rows=ROWS] [, zero])   what these heads write becomes its mean
-//!            keep(HEADS [, …])                                               what all the others write
-//! keys       regions with "+" between them: bos template filler distractor needle answer question; noise for
-//!            template+filler+distractor; random:20 for 20 keys of the context drawn by the prompt's seed, random:noise for
-//!            as many as there are of noise
-//! heads      all | LAYER.HEAD+LAYER.HEAD+… | best:N:RANKING | random:N:RANKING:DRAW (as many of each layer as the best N)
+//!            mask(KEYS [, layers=0+2] [, heads=1] [, rows=ROWS])      logits -inf in every map, rows renormalised
+//!            silence(KEYS [, layers=…] [, heads=…] [, rows=ROWS])     weights 0 after the softmax, not renormalised
+//!            ablate(HEADS [, layers=…] [, heads=…] [, rows=ROWS] [, zero])   outputs of these heads replaced by means
+//!            keep(HEADS [, …])                                               outputs of all other heads replaced
+//! keys       regions joined by "+": bos template filler distractor needle answer question; noise for
+//!            template+filler+distractor; random:20 for 20 keys of the context drawn by the prompt's seed, random:noise
+//!            for as many as noise has
+//! heads      all | LAYER.HEAD+LAYER.HEAD+… | best:N:RANKING | random:N:RANKING:DRAW (as many per layer as the best N)
 //! rows       answer (those that predict an answer; the default) | question (all from the question on) | all
 //! ```
 //!
-//! `none` is the untreated pass, the baseline of all others; in the column it is a missing value.
+//! `none` is the untreated pass, the baseline of all others. Its value in the column is missing.
 //!
-//! Regions are those of the question that a row answers ([`Prompt::targets`](crate::prompt::Prompt::targets)). Rows that
-//! answer none count every needle that is asked for as the answer's.
+//! Regions are those of the question that a row answers ([`Prompt::targets`](crate::prompt::Prompt::targets)). In rows
+//! that answer no question, all needles asked for count as the answer's.
 
 mod parse;
 mod resolve;
@@ -38,122 +38,122 @@ use strum::{IntoStaticStr, VariantArray};
 /// The name of the untreated pass.
 pub const UNTREATED: &str = "none";
 
-/// One thing that is done to the attention.
+/// One treatment of the attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// The logits of every map are rounded before its softmax.
+    /// Rounds the logits of every map before its softmax.
     Quantise {
         /// Bits and scope.
         quantiser: Quantiser,
-        /// Whether sinks found in the baseline pass keep their logits.
+        /// Whether sinks found in the baseline pass are exempt.
         exempt_sinks: bool,
     },
-    /// Rows lose keys.
+    /// Removes keys from rows.
     Remove {
-        /// Whether what is left is renormalised.
+        /// Whether the rest of the row is renormalised.
         how: Removal,
-        /// Which keys.
+        /// The removed keys.
         keys: Keys,
-        /// Of which layers and heads.
+        /// Affected layers and heads.
         of: Selection,
-        /// Which rows.
+        /// Affected rows.
         rows: Rows,
     },
-    /// What heads write is replaced: their contribution to the layer's output, after their norm.
+    /// Replaces the outputs of heads, after their norm.
     Replace {
-        /// Whether it is that of the others.
+        /// Whether the selected heads are kept and all others replaced.
         others: bool,
-        /// Which heads.
+        /// The selected heads.
         heads: Heads,
-        /// Of these only those of these layers and indices.
+        /// Restriction of the replaced heads to these layers and indices.
         of: Selection,
-        /// Which rows.
+        /// Affected rows.
         rows: Rows,
-        /// Whether by zeros, rather than by the mean over reference prompts.
+        /// Whether outputs become zero rather than their mean over reference prompts.
         zero: bool,
     },
 }
 
-/// Keys of a row.
+/// Selection of keys in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// All of these regions, in the order of [`Region::ALL`].
+    /// All keys of these regions, in the order of [`Region::ALL`].
     Regions(Vec<Region>),
-    /// So many of the context, which is all before the question but BOS.
+    /// A number of random keys of the context, which is everything before the question except BOS.
     Random(usize),
-    /// As many of the context as these regions have.
+    /// As many random keys of the context as these regions have.
     RandomLike(Vec<Region>),
 }
 
-/// Rows that are treated.
+/// Selection of the treated rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Rows {
-    /// Those that predict the tokens of an answer; of plain text those that are measured.
+    /// Rows that predict the tokens of an answer, or the measured rows of plain text.
     #[default]
     Answer,
-    /// All from the beginning of the question on.
+    /// Rows from the beginning of the question on.
     Question,
-    /// All.
+    /// All rows.
     All,
 }
 
-/// Heads of a model.
+/// Selection of heads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heads {
-    /// All of them.
+    /// All heads.
     All,
     /// These, as (layer, head).
     Named(Vec<(usize, usize)>),
-    /// The best of a ranking.
+    /// The best heads of a ranking.
     Best {
-        /// How many.
+        /// Number of heads.
         n: usize,
-        /// By what.
+        /// Ranking.
         by: Ranking,
     },
-    /// Drawn at random from the layers of the best: as many of each.
+    /// Random heads, as many in each layer as the best heads of a ranking.
     Random {
-        /// How many.
+        /// Number of heads.
         n: usize,
-        /// By what the others are the best.
+        /// Ranking of the best heads.
         by: Ranking,
-        /// Which draw.
+        /// Index of the draw.
         draw: u64,
     },
 }
 
-/// What heads are ranked by, on reference prompts.
+/// Ranking of heads, measured on reference prompts.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Ranking {
-    /// The answer's share of what the head writes.
+    /// By the answer's share of the head's output.
     ShareOut,
-    /// The answer's share of |attention|.
+    /// By the answer's share of |attention|.
     ShareAbs,
-    /// What the head writes of the answer, as it moves the right token's logit.
+    /// By the effect of the answer's part of the head's output on the logit of the right token.
     LogitOut,
-    /// How often the key with the largest weight is the needle's token that is copied.
+    /// By how often the key with the largest weight is the needle's token that is copied.
     Retrieval,
 }
 
 impl Rows {
-    /// Their name.
+    /// Name in conditions.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
 impl Ranking {
-    /// Its name.
+    /// Name in conditions.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// The metric and region of the records that it reads.
+    /// Metric and region of the records with these scores.
     pub fn metric(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::ShareOut | Self::ShareAbs | Self::LogitOut => (self.name(), Some("answer")),
@@ -162,7 +162,7 @@ impl Ranking {
     }
 }
 
-/// A list of treatments, none of them for the baseline.
+/// A list of treatments, empty for the baseline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     treatments: Vec<Treatment>,
@@ -175,27 +175,27 @@ impl From<Treatment> for Condition {
 }
 
 impl Condition {
-    /// Quantised logits and nothing else.
+    /// Creates a condition that only quantises logits.
     pub fn quantised(quantiser: Quantiser, exempt_sinks: bool) -> Self {
         Treatment::Quantise { quantiser, exempt_sinks }.into()
     }
 
-    /// What is done, in order.
+    /// The treatments, in order.
     pub fn treatments(&self) -> &[Treatment] {
         &self.treatments
     }
 
-    /// Whether nothing is done.
+    /// Returns whether there are no treatments.
     pub fn is_untreated(&self) -> bool {
         self.treatments.is_empty()
     }
 
-    /// The value of the `condition` column: its name; nothing for the untreated pass.
+    /// Value of the `condition` column: the name, or `None` for the untreated pass.
     pub fn column(&self) -> Option<String> {
         (!self.is_untreated()).then(|| self.to_string())
     }
 
-    /// Its quantiser, and whether sinks are exempt from it.
+    /// The quantiser, and whether sinks are exempt from it.
     pub fn quantiser(&self) -> Option<(Quantiser, bool)> {
         self.treatments.iter().find_map(|treatment| match treatment {
             Treatment::Quantise { quantiser, exempt_sinks } => Some((*quantiser, *exempt_sinks)),
@@ -203,19 +203,19 @@ impl Condition {
         })
     }
 
-    /// The value of the `bits` column; nothing without quantisation.
+    /// Value of the `bits` column; `None` without quantisation.
     pub fn bits(&self) -> Option<u32> {
         self.quantiser().map(|(quantiser, _)| quantiser.bits)
     }
 
-    /// The value of the `scope` column; nothing without quantisation.
+    /// Value of the `scope` column; `None` without quantisation.
     pub fn scope(&self) -> Option<String> {
         let (quantiser, exempt_sinks) = self.quantiser()?;
         let scope = quantiser.scope.name();
         Some(if exempt_sinks { format!("{scope}{EXEMPT}") } else { scope.to_owned() })
     }
 
-    /// What its heads are ranked by.
+    /// The rankings of the selected heads.
     pub fn rankings(&self) -> impl Iterator<Item = Ranking> + '_ {
         self.treatments.iter().filter_map(|treatment| match treatment {
             Treatment::Replace { heads: Heads::Best { by, .. } | Heads::Random { by, .. }, .. } => Some(*by),
@@ -223,24 +223,24 @@ impl Condition {
         })
     }
 
-    /// Whether it needs to know what heads write on reference prompts, or how they rank there.
+    /// Returns whether it needs mean outputs or rankings of heads from reference prompts.
     pub fn needs_reference(&self) -> bool {
         let means = |treatment: &Treatment| matches!(treatment, Treatment::Replace { zero: false, .. });
         self.treatments.iter().any(means) || self.rankings().next().is_some()
     }
 }
 
-/// What the `scope` column says besides where sinks are exempt.
+/// Suffix of the `scope` column if sinks are exempt.
 const EXEMPT: &str = "-exempt-sinks";
 
-/// The condition of records written before there was a column for it: all it could be was quantised.
+/// Condition of a record written before the `condition` column existed, which could only be quantised.
 pub fn of_columns(bits: Option<u32>, scope: Option<&str>) -> Option<String> {
     let (bits, scope) = (bits?, scope?);
     let (scope, exempt) = scope.strip_suffix(EXEMPT).map_or((scope, ""), |scope| (scope, ", exempt-sinks"));
     Some(format!("quantise({bits}, {scope}{exempt})"))
 }
 
-/// Regions as names write them.
+/// Name of a list of regions.
 fn regions_name(regions: &[Region]) -> String {
     if regions == Region::NOISE {
         return "noise".to_owned();
@@ -272,7 +272,7 @@ impl fmt::Display for Heads {
     }
 }
 
-/// `, layers=0+2, heads=1, rows=all`, as far as it is not what it is by default.
+/// The settings that differ from the defaults: `, layers=0+2, heads=1, rows=all`.
 fn scope_name(of: &Selection, rows: Rows) -> String {
     let list = |name: &str, numbers: &Option<Vec<usize>>| {
         let joined = |numbers: &Vec<usize>| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");

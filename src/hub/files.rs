@@ -27,7 +27,7 @@ pub(super) fn shards(index: &[u8]) -> Result<Vec<String>> {
     for (tensor, file) in map {
         match file.as_str() {
             Some(file) if is_plain(file) => files.insert(file.to_owned()),
-            _ => bail!("tensor {tensor} lies in {file}, which is not the plain name of a .safetensors file"),
+            _ => bail!("tensor {tensor} is in {file}, which is not the plain name of a .safetensors file"),
         };
     }
     Ok(files.into_iter().collect())

@@ -1,4 +1,4 @@
-//! The names of conditions, read. Every mistake is told with what there is instead.
+//! Parser of the names of conditions. Errors list the valid choices.
 
 use super::{Condition, Heads, Keys, Ranking, Rows, Treatment, UNTREATED};
 use crate::attention::{Removal, Selection};
@@ -7,7 +7,7 @@ use crate::quant::{Quantiser, Scope, BITS};
 use std::str::FromStr;
 use strum::VariantArray as _;
 
-/// What treatments are called.
+/// Names of the treatments.
 const KINDS: &str = "quantise, mask, silence, ablate, keep";
 
 impl FromStr for Condition {
@@ -20,7 +20,7 @@ impl FromStr for Condition {
         let treatments = name.split(';').map(|text| text.trim().parse()).collect::<Result<Vec<Treatment>, _>>()?;
         let quantisers = treatments.iter().filter(|treatment| matches!(treatment, Treatment::Quantise { .. }));
         if quantisers.count() > 1 {
-            return Err(format!("`{name}` quantises twice"));
+            return Err(format!("`{name}` quantises logits twice"));
         }
         Ok(Self { treatments })
     }
@@ -30,7 +30,7 @@ impl FromStr for Treatment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let shape = || format!("`{text}` is not a treatment: they are written like mask(noise), and are {KINDS}");
+        let shape = || format!("`{text}` is not a treatment, expected one of {KINDS}, written like mask(noise)");
         let (kind, rest) = text.split_once('(').ok_or_else(shape)?;
         let mut arguments = Arguments::read(rest.strip_suffix(')').ok_or_else(shape)?)?;
         let treatment = match kind.trim() {
@@ -39,14 +39,14 @@ impl FromStr for Treatment {
             "silence" => remove(Removal::Silence, &mut arguments),
             "ablate" => replace(false, &mut arguments),
             "keep" => replace(true, &mut arguments),
-            other => return Err(format!("`{other}` is not a treatment; there are {KINDS}")),
+            other => return Err(format!("`{other}` is not a treatment, expected one of {KINDS}")),
         };
         let kind = kind.trim();
         treatment.and_then(|treatment| arguments.end(treatment)).map_err(|why| format!("{kind}: {why}"))
     }
 }
 
-/// What stands between the parentheses: words first, then settings.
+/// Arguments in parentheses: words, then settings.
 struct Arguments<'a> {
     words: Vec<&'a str>,
     settings: Vec<(&'a str, &'a str)>,
@@ -71,12 +71,12 @@ impl<'a> Arguments<'a> {
         Ok(arguments)
     }
 
-    /// The next word.
+    /// Takes the next word.
     fn word(&mut self) -> Option<&'a str> {
         self.words.pop().filter(|word| !word.is_empty())
     }
 
-    /// Whether the next word is this one.
+    /// Takes the next word if it is `name`.
     fn flag(&mut self, name: &str) -> bool {
         let given = self.words.last() == Some(&name);
         if given {
@@ -85,13 +85,13 @@ impl<'a> Arguments<'a> {
         given
     }
 
-    /// The value of a setting.
+    /// Takes the value of a setting.
     fn setting(&mut self, name: &str) -> Option<&'a str> {
         let place = self.settings.iter().position(|(given, _)| *given == name)?;
         Some(self.settings.remove(place).1)
     }
 
-    /// Layers and heads, and rows.
+    /// Takes layers, heads and rows.
     fn scope(&mut self) -> Result<(Selection, Rows), String> {
         let mut list = |name: &str| {
             let numbers = |text: &str| text.split('+').map(|number| whole(name, number)).collect::<Result<Vec<_>, _>>();
@@ -102,16 +102,17 @@ impl<'a> Arguments<'a> {
             None => Rows::default(),
             Some(name) => {
                 let found = Rows::VARIANTS.iter().find(|rows| rows.name() == name);
-                *found.ok_or_else(|| format!("`{name}` are no rows; there are answer, question, all"))?
+                *found
+                    .ok_or_else(|| format!("`{name}` is not a selection of rows, expected answer, question or all"))?
             }
         };
         Ok((of, rows))
     }
 
-    /// The treatment, if nothing is left over.
+    /// Returns the treatment if no arguments are left.
     fn end(self, treatment: Treatment) -> Result<Treatment, String> {
         match (self.words.last(), self.settings.first()) {
-            (Some(word), _) => Err(format!("`{word}` is one word too many")),
+            (Some(word), _) => Err(format!("`{word}` is unexpected")),
             (_, Some((name, _))) => Err(format!("there is no setting `{name}`")),
             (None, None) => Ok(treatment),
         }
@@ -122,7 +123,7 @@ fn whole<T: FromStr>(what: &str, text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|_| format!("{what}: `{text}` is not a whole number"))
 }
 
-/// Sorted, each once.
+/// Sorts and deduplicates.
 fn in_order<T: Ord>(mut list: Vec<T>) -> Vec<T> {
     list.sort_unstable();
     list.dedup();
@@ -131,24 +132,24 @@ fn in_order<T: Ord>(mut list: Vec<T>) -> Vec<T> {
 
 fn quantise(arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
     let (Some(bits), Some(scope)) = (arguments.word(), arguments.word()) else {
-        return Err("it takes bits and a scope, and exempt-sinks if they are: quantise(4, tensor)".into());
+        return Err("expected bits, a scope and optionally exempt-sinks, as in quantise(4, tensor)".into());
     };
     let exempt_sinks = arguments.flag("exempt-sinks");
     let found = Scope::ALL.into_iter().find(|known| known.name() == scope);
-    let scope = found.ok_or_else(|| format!("`{scope}` is not a scope; there are tensor, head, row"))?;
+    let scope = found.ok_or_else(|| format!("`{scope}` is not a scope, expected tensor, head or row"))?;
     let bits = bits.parse().ok().filter(|bits| BITS.contains(bits));
-    let bits = bits.ok_or_else(|| format!("a logit can have {} to {} bits", BITS.start(), BITS.end()))?;
+    let bits = bits.ok_or_else(|| format!("logits can have {} to {} bits", BITS.start(), BITS.end()))?;
     Ok(Treatment::Quantise { quantiser: Quantiser { bits, scope }, exempt_sinks })
 }
 
 fn remove(how: Removal, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
-    let keys = arguments.word().ok_or("it takes regions of keys: mask(noise)")?.parse()?;
+    let keys = arguments.word().ok_or("expected regions of keys, as in mask(noise)")?.parse()?;
     let (of, rows) = arguments.scope()?;
     Ok(Treatment::Remove { how, keys, of, rows })
 }
 
 fn replace(others: bool, arguments: &mut Arguments<'_>) -> Result<Treatment, String> {
-    let heads = arguments.word().ok_or("it takes heads, as layer.head: ablate(0.3+2.1)")?.parse()?;
+    let heads = arguments.word().ok_or("expected heads as layer.head, as in ablate(0.3+2.1)")?.parse()?;
     let zero = arguments.flag("zero");
     let (of, rows) = arguments.scope()?;
     Ok(Treatment::Replace { others, heads, of, rows, zero })
@@ -162,7 +163,9 @@ fn regions(text: &str) -> Result<Vec<Region>, String> {
             None if name == "noise" => found.extend(Region::NOISE),
             None => {
                 let names = Region::ALL.map(Region::name).join(", ");
-                return Err(format!("`{name}` is not a region; there are {names}, noise, random:NUMBER, random:noise"));
+                return Err(format!(
+                    "`{name}` is not a region, expected {names}, noise, random:NUMBER or random:noise"
+                ));
             }
         }
     }
@@ -186,7 +189,7 @@ impl FromStr for Ranking {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::VARIANTS.iter().find(|ranking| ranking.name() == text.trim());
         let names: Vec<&str> = Self::VARIANTS.iter().map(|ranking| ranking.name()).collect();
-        found.copied().ok_or_else(|| format!("`{text}` is not a ranking; there are {}", names.join(", ")))
+        found.copied().ok_or_else(|| format!("`{text}` is not a ranking, expected one of {}", names.join(", ")))
     }
 }
 
@@ -205,7 +208,7 @@ impl FromStr for Heads {
                 let head = |name: &str| {
                     let (layer, head) = name.split_once('.').ok_or_else(|| {
                         format!(
-                            "`{name}` is not a head: layer.head, all, best:NUMBER:RANKING, random:NUMBER:RANKING:DRAW"
+                            "`{name}` is not a head, expected layer.head, all, best:NUMBER:RANKING or random:NUMBER:RANKING:DRAW"
                         )
                     })?;
                     Ok((whole("layer", layer)?, whole("head", head)?))
@@ -216,7 +219,9 @@ impl FromStr for Heads {
                     .map(in_order)
                     .map(Self::Named)
             }
-            _ => Err(format!("`{text}` are no heads: best:NUMBER:RANKING, random:NUMBER:RANKING:DRAW")),
+            _ => Err(format!(
+                "`{text}` is not a selection of heads, expected best:NUMBER:RANKING or random:NUMBER:RANKING:DRAW"
+            )),
         }
     }
 }
@@ -266,25 +271,25 @@ mod tests {
     fn mistakes_are_told_with_what_there_is() {
         let refusal = |name: &str| name.parse::<Condition>().unwrap_err();
         for (name, words) in [
-            ("", "written like mask(noise), and are quantise, mask"),
+            ("", "expected one of quantise, mask"),
             ("mask(noise", "written like"),
-            ("blur(2)", "there are quantise, mask, silence, ablate, keep"),
-            ("quantise(4)", "bits and a scope"),
+            ("blur(2)", "expected one of quantise, mask, silence, ablate, keep"),
+            ("quantise(4)", "expected bits, a scope"),
             ("quantise(1, row)", "2 to 16 bits"),
-            ("quantise(4, matrix)", "tensor, head, row"),
+            ("quantise(4, matrix)", "expected tensor, head or row"),
             ("quantise(4, row); quantise(8, row)", "twice"),
-            ("mask()", "takes regions"),
-            ("mask(nois)", "there are bos, template, filler, distractor, needle, answer, question, noise, random"),
+            ("mask()", "expected regions"),
+            ("mask(nois)", "expected bos, template, filler, distractor, needle, answer, question, noise, random"),
             ("mask(random:few)", "`few` is not a region"),
             ("mask(noise, row=all)", "there is no setting `row`"),
-            ("mask(noise, rows=some)", "there are answer, question, all"),
+            ("mask(noise, rows=some)", "expected answer, question or all"),
             ("mask(noise, layers=1, layers=2)", "set twice"),
             ("mask(noise, layers=first)", "`first` is not a whole number"),
-            ("mask(noise, zero)", "one word too many"),
-            ("ablate(3)", "not a head: layer.head, all"),
+            ("mask(noise, zero)", "`zero` is unexpected"),
+            ("ablate(3)", "not a head, expected layer.head, all"),
             ("ablate(1.x)", "`x` is not a whole number"),
             ("ablate(best:4)", "best:NUMBER:RANKING"),
-            ("ablate(best:4:beauty)", "not a ranking; there are share_out, share_abs, logit_out, retrieval"),
+            ("ablate(best:4:beauty)", "not a ranking, expected one of share_out, share_abs, logit_out, retrieval"),
         ] {
             assert!(refusal(name).contains(words), "{name}: {}", refusal(name));
         }

@@ -1,4 +1,4 @@
-//! Conditions resolved: the positions, layers and heads that a treatment means for one model and one prompt.
+//! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
 use super::{Condition, Heads, Keys, Ranking, Rows, Treatment};
 use crate::attention::{Loss, Quantise, Removed, Replaced, Selection, Treated};
@@ -9,37 +9,37 @@ use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// A head, by layer and index.
+/// Layer and index of a head.
 type Head = (usize, usize);
 
-/// What is known of a model's heads from reference prompts.
+/// Measurements of a model's heads on reference prompts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reference {
-    /// What heads write on average over such rows: by layer, (H, value width), row-major.
+    /// Mean outputs of heads over each selection of rows: by layer, (H, value width), row-major.
     pub written: BTreeMap<Rows, Vec<Vec<f32>>>,
-    /// Heads from best to worst, with what they are ranked by.
+    /// Heads from best to worst with their scores, by ranking.
     pub rankings: BTreeMap<Ranking, Vec<(Head, f64)>>,
 }
 
-/// Conditions of one model.
+/// Resolver of the conditions of one model.
 #[derive(Clone, Debug)]
 pub struct Resolver<'a> {
-    /// The model's name, for messages.
+    /// Name of the model, for messages.
     pub model: &'a str,
-    /// Layers of the model.
+    /// Number of layers.
     pub layers: usize,
-    /// Output heads of each layer.
+    /// Number of output heads in each layer.
     pub heads: usize,
 }
 
-/// Which rows have which regions.
+/// Rows with the regions that apply to them.
 type View = (Range<usize>, Vec<Region>);
 
 impl Resolver<'_> {
-    /// Whether a condition is possible; `plain_text` where nothing is asked.
+    /// Checks whether the model supports a condition. `plain_text` is set for prompts without questions.
     ///
     /// # Errors
-    /// Usage errors that name what there is.
+    /// Usage errors that state what the model or prompt has.
     pub fn check(&self, condition: &Condition, plain_text: bool) -> Result<()> {
         for treatment in condition.treatments() {
             let (of, rows) = match treatment {
@@ -51,7 +51,7 @@ impl Resolver<'_> {
                         Keys::Random(_) => &[],
                     };
                     if plain_text && !regions.is_empty() && regions.iter().all(asks) {
-                        bail_usage!("the condition {condition}: plain text is bos and filler");
+                        bail_usage!("the condition {condition}: plain text has only the regions bos and filler");
                     }
                     (of, rows)
                 }
@@ -62,13 +62,13 @@ impl Resolver<'_> {
             };
             if plain_text && *rows == Rows::Question {
                 bail_usage!(
-                    "the condition {condition}: plain text has no question, its rows are answer (the last 32) and all"
+                    "the condition {condition}: plain text has no question; use rows answer (the last 32) or all"
                 );
             }
             for (what, wanted, have) in [("layers", &of.layers, self.layers), ("heads", &of.heads, self.heads)] {
                 if let Some(index) = wanted.iter().flatten().find(|&&index| index >= have) {
                     bail_usage!(
-                        "the condition {condition}: {what}={index}, and {} has {what} 0 to {}",
+                        "the condition {condition}: {what}={index}, but {} has {what} 0 to {}",
                         self.model,
                         have - 1
                     );
@@ -85,7 +85,7 @@ impl Resolver<'_> {
             Heads::Named(list) => {
                 if let Some((layer, head)) = list.iter().find(|(layer, head)| *layer >= layers || *head >= of_each) {
                     bail_usage!(
-                        "the condition {condition}: there is no head {layer}.{head}, {} has heads 0.0 to {}.{}",
+                        "the condition {condition}: there is no head {layer}.{head}; {} has heads 0.0 to {}.{}",
                         self.model,
                         layers - 1,
                         of_each - 1
@@ -94,19 +94,22 @@ impl Resolver<'_> {
             }
             Heads::Best { n, by } | Heads::Random { n, by, .. } => {
                 if *n > layers * of_each {
-                    bail_usage!("the condition {condition}: {} has {} heads", self.model, layers * of_each);
+                    bail_usage!("the condition {condition}: {} has only {} heads", self.model, layers * of_each);
                 }
                 if plain_text {
-                    bail_usage!("the condition {condition}: plain text has no answer to rank heads by {}", by.name());
+                    bail_usage!(
+                        "the condition {condition}: plain text has no answers, so heads cannot be ranked by {}",
+                        by.name()
+                    );
                 }
             }
         }
         Ok(())
     }
 
-    /// What a condition does to a pass over a prompt. `sinks` are those of every head, for quantisers that spare them, and
-    /// `seed` is the prompt's. A model that is `generating` gets the prompt without its answers, and every row from the one
-    /// that predicts the first answer on is a row of an answer.
+    /// Resolves a condition for a pass over a prompt. `sinks` are the attention sinks of every head, for quantisers
+    /// that exempt them, and `seed` is the prompt's. If `generating`, the prompt has no answers, and all rows from the
+    /// one that predicts the first answer on count as answer rows.
     pub fn resolve(
         &self,
         condition: &Condition,
@@ -155,8 +158,8 @@ impl Resolver<'_> {
         every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
     }
 
-    /// As many heads as `best` has, all of them others as long as there are any: of the same layers first, so many of each,
-    /// and of any layer where a layer has no more.
+    /// Draws as many heads as `best` has. Heads outside `best` come first, from the same layers in the same numbers,
+    /// then from other layers.
     fn random(&self, best: &BTreeSet<Head>, draw: u64) -> BTreeSet<Head> {
         let mut rng = Rng::new(draw, "random heads");
         let every = (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
@@ -184,7 +187,7 @@ impl Reference {
 }
 
 impl Keys {
-    /// Positions of these keys, ascending. What is generated belongs to the last region.
+    /// Positions of these keys, ascending. Generated tokens belong to the last region.
     fn positions(&self, regions: &[Region], seed: u64, generating: bool) -> Vec<Range<usize>> {
         let within = |set: &[Region]| (0..regions.len()).filter(|&i| set.contains(&regions[i])).collect::<Vec<_>>();
         match self {
@@ -200,7 +203,7 @@ impl Keys {
     }
 }
 
-/// Keys of the context, drawn by the prompt's seed: the same for every treatment.
+/// Random keys of the context, determined by the prompt's seed, so that they are the same for every treatment.
 fn random_keys(regions: &[Region], n: usize, seed: u64) -> Vec<Range<usize>> {
     let context = |&i: &usize| !matches!(regions[i], Region::Bos | Region::Question);
     let mut keys: Vec<usize> = (0..regions.len()).filter(context).collect();
@@ -210,7 +213,7 @@ fn random_keys(regions: &[Region], n: usize, seed: u64) -> Vec<Range<usize>> {
     ranges(&keys)
 }
 
-/// Ascending positions as ranges.
+/// Converts ascending positions to ranges.
 fn ranges(positions: &[usize]) -> Vec<Range<usize>> {
     positions.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[run.len() - 1] + 1).collect()
 }
@@ -222,7 +225,7 @@ impl Rows {
     }
 }
 
-/// The rows that are treated, with their regions; ascending.
+/// The treated rows with their regions, ascending.
 fn views(prompt: &Prompt, rows: Rows, generating: bool) -> Vec<View> {
     let targets = prompt.targets();
     let (question, unanswered) = (prompt.haystack.end, prompt.unanswered().len());
@@ -255,7 +258,7 @@ fn views(prompt: &Prompt, rows: Rows, generating: bool) -> Vec<View> {
     all
 }
 
-/// Regions for rows that answer no question: every needle that is asked for is the answer's.
+/// Regions for rows that answer no question: every needle asked for counts as the answer's.
 fn of_no_question(prompt: &Prompt) -> Vec<Region> {
     let mut regions = prompt.regions(None);
     let is_asked = |needle: &&Needle| prompt.queries.iter().any(|query| query.city == needle.city);
@@ -288,7 +291,7 @@ mod tests {
         RESOLVER.resolve(&name.parse().unwrap(), &reference, &BTreeMap::new(), (prompt, 5, generating))
     }
 
-    /// The keys that each row loses.
+    /// The keys removed from a row.
     fn lost(treated: &Treated, row: usize) -> Vec<usize> {
         let losses = treated.removed[0].losses.iter().filter(|loss| loss.rows.contains(&row));
         losses.flat_map(|loss| loss.keys.iter().cloned().flatten()).collect()
@@ -304,7 +307,7 @@ mod tests {
         }
         let before = prompt.queries[0].rows().start - 1;
         assert!(lost(&treated, before).is_empty(), "no row of an answer");
-        // Rows that answer nothing lose both needles, and not the one that nobody asks for.
+        // Rows that answer no question lose both needles that are asked for, but not the third.
         let treated = resolved("mask(needle+answer, rows=question)", &prompt, false);
         let both = prompt.queries.iter().map(|query| query.needle.len()).sum::<usize>();
         assert_eq!(lost(&treated, before).len(), both);
@@ -367,12 +370,12 @@ mod tests {
         let refusal = |name: &str, text| RESOLVER.check(&name.parse().unwrap(), text).unwrap_err().to_string();
         for (name, text, words) in [
             ("mask(noise, layers=2)", false, "m has layers 0 to 1"),
-            ("silence(noise, heads=1+4)", false, "heads=4, and m has heads 0 to 3"),
-            ("ablate(0.3+1.4)", false, "there is no head 1.4, m has heads 0.0 to 1.3"),
-            ("keep(best:9:share_abs)", false, "m has 8 heads"),
-            ("mask(needle)", true, "plain text is bos and filler"),
+            ("silence(noise, heads=1+4)", false, "heads=4, but m has heads 0 to 3"),
+            ("ablate(0.3+1.4)", false, "there is no head 1.4; m has heads 0.0 to 1.3"),
+            ("keep(best:9:share_abs)", false, "m has only 8 heads"),
+            ("mask(needle)", true, "plain text has only the regions bos and filler"),
             ("mask(filler, rows=question)", true, "plain text has no question"),
-            ("ablate(best:1:share_abs)", true, "no answer to rank heads by share_abs"),
+            ("ablate(best:1:share_abs)", true, "heads cannot be ranked by share_abs"),
         ] {
             assert!(refusal(name, text).contains(words), "{name}: {}", refusal(name, text));
         }
