@@ -3,13 +3,13 @@
 //!
 //! The modules, in the order data flows through them:
 //!
-//! > An [`experiment`] makes [`prompt`]s; a prompt knows where its answer is; a [`model`] turns a prompt into heads; a
-//! > head is a *signed mixture of softmax rows* ([`attention`]); a [`probe`] looks at the rows as they pass and keeps
-//! > almost nothing; what a probe learned is a [`record`]; records are grouped ([`frame`]), tabulated ([`tables`]), drawn
-//! > ([`plot`]), compared ([`compare`]), told ([`report`]) and walked around in ([`explore`]).
+//! > An [`experiment`] makes [`prompt`]s with known positions of their answers; a [`model`] computes heads from a
+//! prompt; a head is a *signed mixture of softmax rows* ([`attention`]); a [`probe`] measures rows while they are
+//! computed; its results become [`record`]s, which are grouped ([`frame`]), tabulated ([`tables`]), plotted ([`plot`]),
+//! compared ([`compare`]), summarised in a [`report`] and displayed in an explorer ([`explore`]).
 //!
-//! [`device`] names what computes, [`train`] makes matched models to measure, [`ops`] holds the numerical loops of both, and
-//! [`cmd`] is the command line on top: the only module that prints.
+//! [`device`] selects what computes, [`train`] trains matched models to measure, [`ops`] has the numerical loops of
+//! both, and [`cmd`] is the command line, the only module that prints.
 //!
 //! Shape letters used in comments: B batch, T query tokens, S key tokens, H output heads, J maps per head, d head width,
 //! E model width, F SwiGLU width, W vocabulary.

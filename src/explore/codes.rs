@@ -1,11 +1,12 @@
-//! Numbers as bytes: a run of neighbouring numbers shares a step, a power of two, so that a coarser step is a shift.
+//! Quantisation of numbers to bytes. Neighbouring numbers in a run share a step, which is a power of two, so that
+//! coarser steps are bit shifts.
 
 use crate::probe::PooledMap;
 
-/// Neighbouring numbers that share a step, at most.
+/// Maximum number of neighbouring numbers that share a step.
 pub const RUN: usize = 64;
 
-/// What a number becomes.
+/// Integer code of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// 0 to 255 steps.
@@ -27,20 +28,20 @@ impl Code {
     }
 }
 
-/// Hands the steps of each number of a run to `take`, and gives back the exponent e of the step 2^e: the smallest from
-/// `floor` on with which the largest number can be told. Off by half a step at most. What is no number becomes 0.
+/// Passes the code of each number of a run to `take` and returns the exponent e of the step 2^e: the smallest, but at
+/// least `floor`, that can represent the largest number. The error is at most half a step. NaN and infinities become 0.
 pub fn encode(run: &[f32], code: Code, floor: i8, mut take: impl FnMut(i16)) -> i8 {
     let finite = |x: &f32| if x.is_finite() { *x } else { 0.0 };
     let largest = run.iter().map(|x| finite(x).abs()).fold(0.0, f32::max);
     let exponent = exponent(largest / code.most()).max(floor);
     let per_step = (-f32::from(exponent)).exp2();
     let least = if code == Code::Byte { 0.0 } else { -code.most() };
-    // A run of zeros has a step so small that what it divides by is infinite: 0 of it is NaN, and that becomes 0 again.
+    // In a run of zeros, the reciprocal of the step is infinite. 0 times infinity is NaN, which the cast turns into 0.
     run.iter().for_each(|x| take((finite(x) * per_step).round().clamp(least, code.most()) as i16));
     exponent
 }
 
-/// The smallest e with 2^e >= x, for the exponents that an `f32` can have and be divided by.
+/// The smallest e with 2^e >= x, limited to exponents whose reciprocals are finite `f32`.
 fn exponent(x: f32) -> i8 {
     if x <= 0.0 {
         return i8::MIN;
@@ -48,7 +49,7 @@ fn exponent(x: f32) -> i8 {
     x.log2().ceil().clamp(-120.0, 120.0) as i8
 }
 
-/// A code without sign in steps that are 2^`by` times as large.
+/// Converts an unsigned code to steps that are 2^`by` times as large.
 pub fn coarser(code: u8, by: u32) -> u8 {
     match by {
         0 => code,
@@ -57,7 +58,7 @@ pub fn coarser(code: u8, by: u32) -> u8 {
     }
 }
 
-/// What lies on and below the diagonal of a pooled map: exponents of the runs, then codes with signs.
+/// The part of a pooled map on and below the diagonal: exponents of the runs, then signed codes.
 pub fn triangle(grid: &PooledMap) -> Vec<u8> {
     let (mut exponents, mut codes) = (Vec::new(), Vec::new());
     for (row, values) in grid.values.chunks(grid.columns.max(1)).enumerate() {
@@ -99,7 +100,7 @@ mod tests {
             column_edges: edges,
             sinks: vec![],
         };
-        // Largest of the rows: 0, 4 and 8; steps 2^-4 and 2^-3 (8 / 127 > 2^-4).
+        // Largest values of the rows are 0, 4 and 8; steps 2^-4 and 2^-3 (8 / 127 > 2^-4).
         assert_eq!(triangle(&grid), [-128_i8 as u8, -4_i8 as u8, -3_i8 as u8, 0, 48, 64, 48, 56, 64]);
     }
 
@@ -115,7 +116,7 @@ mod tests {
             for (x, &steps) in run.iter().zip(&codes) {
                 prop_assert!((f32::from(steps) * step - x).abs() <= 0.5001 * step);
             }
-            // A step of half the size would not do, unless the floor forbids it.
+            // A step of half the size is too small, unless the floor forbids it.
             let largest = run.iter().map(|x| x.abs()).fold(0.0, f32::max);
             prop_assert!(exponent == floor || largest > 0.4999 * step * code.most());
         }

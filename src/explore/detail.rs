@@ -1,53 +1,54 @@
-//! What is kept of a head.
+//! Stored data of a head.
 
 use super::codes::{encode, Code, RUN};
 use crate::probe::{Pooling, Quantity};
 
-/// What a pooled map is of.
+/// Quantity of a pooled map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooled {
-    /// What the rows are made of.
+    /// A quantity of attention rows.
     Of(Quantity),
-    /// What the keys contribute to the output.
+    /// Contributions of the keys to the output.
     Contribution,
 }
 
-/// What is kept of every head.
+/// Data stored for every head.
 #[derive(Clone, Debug)]
 pub struct HeadSketch {
-    /// Its effective map, largest magnitudes, in bins of a multiple of the pooled maps' size, as [`triangle`] bytes.
+    /// Mixture map pooled by largest magnitude, in bins that are a multiple of those of pooled maps, as [`triangle`]
+    /// bytes.
     pub thumb: Vec<u8>,
     /// Keys that are attention sinks.
     pub sinks: Vec<usize>,
 }
 
-/// What is kept of a head that is kept token by token.
+/// Data stored for a detailed head.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detail {
     /// Pooled maps as [`triangle`] bytes.
     pub grids: Vec<(Pooled, Pooling, Vec<u8>)>,
-    /// The softmax maps; nothing of a treated pass.
+    /// The softmax maps; empty for a treated pass.
     pub maps: Vec<Pairs<u8>>,
-    /// The rows of them that predict an answer, more finely.
+    /// The softmax rows that predict an answer, at higher precision.
     pub answers: Vec<Pairs<i16>>,
-    /// The logits of these rows.
+    /// The logits of the rows that predict an answer.
     pub logits: Vec<Pairs<i16>>,
-    /// What the keys of these rows contribute: one, or none where it is not known.
+    /// Contributions of the keys in the rows that predict an answer; at most one, empty if unknown.
     pub contributions: Vec<Pairs<i16>>,
-    /// Weight of the second map for each query; nothing for one map.
+    /// Weight of the second map for each query; empty for one map.
     pub lambdas: Vec<f32>,
-    /// For each softmax map what its sink takes of each query's row, which sums to 1 with it; nothing without sinks.
+    /// For each softmax map, the weight of the sink for each query, which sums to 1 with the row; empty without sinks.
     pub taken: Vec<Vec<f32>>,
-    /// Keys that a query sees; nothing if it sees all before it.
+    /// Number of keys visible to a query, or `None` for all keys before it.
     pub window: Option<usize>,
 }
 
-/// Token pairs as codes, row after row, of each row its kept runs. [`encode`] says what they mean.
+/// Codes of (query, key) pairs: the stored runs of each row, row by row. See [`encode`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairs<T> {
-    /// One for each run.
+    /// Exponent of each run.
     pub exponents: Vec<i8>,
-    /// One for each pair; the last run of a row ends at its query.
+    /// Code of each pair. The last run of a row ends at its query.
     pub codes: Vec<T>,
 }
 
@@ -65,7 +66,7 @@ impl<T> Pairs<T> {
         }
     }
 
-    /// The same without room for more.
+    /// Releases unused capacity.
     pub(super) fn whole(mut self) -> Self {
         self.exponents.shrink_to_fit();
         self.codes.shrink_to_fit();

@@ -1,39 +1,39 @@
-//! Which token pairs are kept one by one.
+//! Selection of the (query, key) pairs that are stored individually.
 
 use super::codes::RUN;
 use crate::prompt::{Prompt, Region};
 use serde::Serialize;
 use std::ops::Range;
 
-/// Prompts up to this many tokens are kept completely.
+/// Longest prompt whose pairs are all stored, in tokens.
 pub const COMPLETE_TOK: usize = 4096;
 
-/// Of longer prompts: keys from this many tokens before the query on.
+/// Width of the band of stored keys before each query of longer prompts, in tokens.
 pub const BAND_TOK: usize = 128;
 
-/// The pairs that are kept, in runs of [`RUN`] keys from key 0 on. Of a prompt of at most [`COMPLETE_TOK`] tokens all; of
-/// longer ones what lies near the diagonal, all keys of the rows from the question on, and the keys of the needles and of
-/// the first run for every query.
+/// The stored pairs, in runs of [`RUN`] keys from key 0 on. Prompts of at most [`COMPLETE_TOK`] tokens store all.
+/// Longer ones store a band along the diagonal, all keys of the rows from the question on, and for every query the keys
+/// of the needles and of the first run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Keep {
-    /// Tokens of the prompt.
+    /// Length of the prompt, in tokens.
     pub tokens: usize,
-    /// Whether all pairs are kept.
+    /// Whether all pairs are stored.
     pub complete: bool,
-    /// Keys this far before the query are kept.
+    /// Distance before the query within which keys are stored.
     pub band: usize,
-    /// Of queries from here on all keys are kept.
+    /// First query with all keys stored.
     pub rows_from: usize,
-    /// Runs that every query keeps, rising.
+    /// Runs stored for every query, ascending.
     pub columns: Vec<usize>,
-    /// The rows that predict an answer: they are kept more finely besides.
+    /// Rows that predict an answer, which are also stored at higher precision.
     pub answer_rows: Vec<Range<usize>>,
-    /// Contributions are worked out for queries from here on.
+    /// First query with contributions.
     pub contributions_from: usize,
 }
 
 impl Keep {
-    /// What is kept of a prompt.
+    /// Selects the pairs of a prompt.
     pub fn of(prompt: &Prompt) -> Self {
         let tokens = prompt.ids.len();
         let answer_rows: Vec<Range<usize>> = prompt.targets().into_iter().map(|target| target.rows).collect();
@@ -45,12 +45,12 @@ impl Keep {
         columns.sort_unstable();
         columns.dedup();
         let complete = tokens <= COMPLETE_TOK;
-        // They cost as much again as the pass itself.
+        // Contributions cost as much again as the pass itself.
         let contributions_from = if complete { 0 } else { rows_from };
         Self { tokens, complete, band: BAND_TOK, rows_from, columns, answer_rows, contributions_from }
     }
 
-    /// The runs of a query that are kept, rising; those before `first_visible` hold nothing.
+    /// The stored runs of a query, ascending, without those before `first_visible`.
     pub fn runs(&self, query: usize, first_visible: usize) -> Vec<usize> {
         let (first, last) = (first_visible / RUN, query / RUN);
         if self.complete || query >= self.rows_from {
@@ -61,12 +61,13 @@ impl Keep {
         columns.chain(near..=last).collect()
     }
 
-    /// Whether a query's row predicts an answer.
+    /// Returns whether the row of a query predicts an answer.
     pub fn answers(&self, query: usize) -> bool {
         self.answer_rows.iter().any(|rows| rows.contains(&query))
     }
 
-    /// About how many pairs are kept of a prompt of so many tokens, a few needles and a question of 64 tokens.
+    /// Approximate number of stored pairs for a prompt of `tokens` tokens, with a few needles and a question of 64
+    /// tokens.
     pub fn pairs_of(tokens: usize) -> u64 {
         if tokens <= COMPLETE_TOK {
             return (tokens * (tokens + RUN) / 2) as u64;

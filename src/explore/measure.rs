@@ -1,4 +1,4 @@
-//! Gathers what the explorer shows, in one pass over the prompt for each model.
+//! Collection of the explorer's data, in one pass over the prompt per model and condition.
 
 use super::contribution::Agreements;
 use super::detail::{Detail, HeadSketch};
@@ -14,21 +14,21 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Watches one prompt.
+/// Collects the data of one prompt.
 pub struct ExploreMeasure {
-    /// How much is kept of each model.
+    /// Resolution of each model.
     pub resolutions: Vec<Resolution>,
-    /// What was kept, by model and condition.
+    /// Collected data, by model and condition.
     pub found: BTreeMap<Place, ModelMaps>,
     agreements: Vec<Arc<Agreements>>,
-    /// Passes over the prompt: models times conditions.
+    /// Number of passes over the prompt: models times conditions.
     passes: usize,
-    /// The heads that were kept of the untreated pass of each model: those of the treated ones are the same.
+    /// Detailed heads of the untreated pass of each model. Treated passes use the same.
     chosen: Mutex<BTreeMap<usize, Vec<(usize, usize)>>>,
 }
 
 impl ExploreMeasure {
-    /// A measure of models of these resolutions and agreements, each under so many conditions.
+    /// Creates a measure for models with these resolutions and agreements, each with `conditions` conditions.
     pub fn new(resolutions: Vec<Resolution>, agreements: Vec<Agreements>, conditions: usize) -> Self {
         let passes = resolutions.len() * conditions;
         let agreements = agreements.into_iter().map(Arc::new).collect();
@@ -36,33 +36,33 @@ impl ExploreMeasure {
     }
 
     fn chosen(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<(usize, usize)>>> {
-        self.chosen.lock().expect("nobody panicked with the list of heads")
+        self.chosen.lock().expect("no panic holds this lock")
     }
 }
 
-/// What was kept of one model.
+/// Collected data of one pass.
 pub struct ModelMaps {
-    /// The prompt as this model has it.
+    /// The prompt as encoded by this model's tokenizer.
     pub prompt: PromptFacts,
-    /// Which token pairs are kept.
+    /// Selection of the stored pairs.
     pub keep: Keep,
-    /// Every head, by layer and head.
+    /// Data of every head, by layer and head.
     pub sketches: BTreeMap<(usize, usize), HeadSketch>,
-    /// The heads that are kept token by token, the best first.
+    /// The detailed heads, best first.
     pub details: Vec<Entrant<Detail>>,
 }
 
-/// A prompt as the page shows it.
+/// The prompt as displayed.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct PromptFacts {
-    /// What each token adds to the text. They are many, and stand in the page by themselves.
+    /// Text of each token. Serialised separately, because there are many.
     #[serde(skip)]
     pub texts: Vec<String>,
-    /// The regions as seen from the first question: name, first token, one past the last.
+    /// Regions with respect to the first question: name, first token, end.
     pub regions: Vec<(&'static str, usize, usize)>,
     /// The questions.
     pub questions: Vec<QuestionFacts>,
-    /// Rows that predict an answer, or are measured as if they did.
+    /// The measured rows: those that predict an answer, or the last ones of plain text.
     pub rows: Vec<Range<usize>>,
 }
 
@@ -97,8 +97,8 @@ impl PromptFacts {
     }
 }
 
-/// What each token adds to the text: tokenizers may trim the space between tokens, and a letter may be cut into several. A
-/// token that adds nothing is shown by what it says alone.
+/// Text that each token adds. Tokenizers may trim spaces between tokens, and a character may be split into several
+/// tokens; a token that adds nothing is displayed by its own text.
 fn texts(prompt: &Prompt, alone: impl Fn(u32) -> Result<String>) -> Result<Vec<String>> {
     let mut end = 0;
     let text = |(&id, &(_, stop)): (&u32, &(usize, usize))| {
@@ -114,7 +114,7 @@ fn texts(prompt: &Prompt, alone: impl Fn(u32) -> Result<String>) -> Result<Vec<S
 
 impl Measure for ExploreMeasure {
     fn memory_bytes(&self, pass: &Extent) -> u64 {
-        // The heads of a layer pass beside each other; the best of every pass are kept.
+        // The heads of one layer pass at the same time, and the best of every pass are kept.
         let passing = self.resolutions[pass.model].head_bytes(pass.ctx_tok) * pass.heads as u64;
         let conditions = (self.passes / self.resolutions.len()) as u64;
         passing + conditions * self.resolutions.iter().map(|kept| kept.kept_bytes(pass.ctx_tok)).sum::<u64>()

@@ -1,22 +1,23 @@
-//! The explorer: one HTML file to walk around in attention maps of thousands of tokens.
+//! The explorer: one HTML file for browsing attention maps of thousands of tokens.
 //!
-//! Everything is gathered as rows pass, in one pass over the prompt for each model:
+//! All data are collected while rows pass, in one pass over the prompt per model and condition:
 //!
-//! | of | kept | bytes |
+//! | heads | data | bytes |
 //! |---|---|---|
-//! | every head | a small picture of its effective map, its sinks | (T / bin)^2 / 2 |
-//! | the heads that owe most of their output to the answer | maps of all kinds, pooled by magnitude and by mean | (T / bin)^2 / 2 each |
-//! | the same | their softmax maps, token pair by token pair | [`Keep::pairs_of`] each |
+//! | all | a small map of the mixture, attention sinks | (T / bin)^2 / 2 |
+//! | detailed: those with the largest share of the answer in their output | maps of all quantities, pooled by magnitude
+//! and by mean | (T / bin)^2 / 2 each |
+//! | detailed | softmax maps, pair by pair | [`StoredPairs::pairs_of`] each |
 //!
-//! Token pairs are complete for prompts of up to [`COMPLETE_TOK`] tokens. Of longer ones those near the diagonal, those of the
-//! question's rows and those on needles are kept: about 320 bytes for a query. Which heads are kept is known only when the
-//! last layer has passed, so the heads of one layer are held at once beside the best so far. What a row's keys contribute to
-//! the output is known as it passes, because the weights that it is written with are ([`Agreements`]). Under treatments the
-//! heads are those of the untreated pass.
+//! Pairs are complete for prompts of up to [`COMPLETE_TOK`] tokens. For longer ones, those near the diagonal, in the
+//! question's rows and on needles are stored: about 320 bytes per query. The detailed heads are known only after the
+//! last layer, so the heads of one layer are in memory at once with the best so far. Contributions of keys to the
+//! output are computed as rows pass, from precomputed products of the weights ([`Agreements`]). Treated passes store
+//! the detailed heads of the untreated pass.
 //!
-//! Numbers become bytes with a step for each run of 64 keys ([`codes`]). To fit the page into its budget, steps of token pairs
-//! grow until it does; the rows that predict an answer, and their logits, are kept in 16 bits besides. The page says how far
-//! off a number may be.
+//! Numbers are quantised to bytes with a step for each run of 64 keys ([`codes`]). The steps are enlarged until the
+//! page fits its budget. Rows that predict an answer, and their logits, are also stored in 16 bits. The page states the
+//! largest error.
 
 pub mod codes;
 mod contribution;

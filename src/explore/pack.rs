@@ -1,4 +1,4 @@
-//! What was kept, as deflated bytes within a budget.
+//! Compression of the stored data into a budget.
 
 use super::codes::{coarser, RUN};
 use super::detail::{Detail, Pairs, Pooled};
@@ -13,37 +13,34 @@ use serde::Serialize;
 use std::io::Write as _;
 use std::ops::Range;
 
-/// Query rows that are deflated together.
+/// Query rows that are compressed together.
 pub(super) const ROWS: usize = 256;
 
-/// The coarsest step, 2^-4: with it a map says where the large weights are, and no more.
+/// The coarsest step, 2^-4, which shows only large weights.
 const COARSEST: i8 = -4;
 
-/// One in so many parts is deflated to find out which step fits.
+/// One in this many chunks is compressed to estimate the total size.
 const SAMPLED: usize = 8;
 
-/// Deflated parts, one after the other.
+/// Concatenated compressed chunks.
 #[derive(Debug, Default)]
 pub(super) struct Blob {
-    /// The bytes.
+    /// The compressed bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Where a part lies in its blob: offset and length of what is deflated.
+/// Offset and length of a compressed chunk in its blob.
 pub(super) type Part = (usize, usize);
 
 impl Blob {
-    /// Adds a part that is deflated already.
+    /// Appends a compressed chunk.
     pub(super) fn push(&mut self, deflated: &[u8]) -> Part {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(deflated);
         (start, deflated.len())
     }
 
-    /// Deflates a part and adds it.
-    ///
-    /// # Errors
-    /// None that memory could be written without.
+    /// Compresses and appends a chunk.
     pub(super) fn add(&mut self, raw: &[u8]) -> Result<Part> {
         Ok(self.push(&deflate(raw)?))
     }
@@ -51,29 +48,29 @@ impl Blob {
 
 fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::new(9));
-    encoder.write_all(raw).and_then(|()| encoder.finish()).context("a part of the explorer cannot be deflated")
+    encoder.write_all(raw).and_then(|()| encoder.finish()).context("cannot compress the data of the explorer")
 }
 
-/// Where everything of a head is in its blob.
+/// Positions of a head's data in its blob.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct HeadIndex {
-    /// Pooled maps: what, pooling, part.
+    /// Pooled maps: quantity, pooling, chunk.
     pub grids: Vec<(&'static str, &'static str, Part)>,
-    /// For each softmax map its rows, [`ROWS`] in a part.
+    /// Rows of each softmax map, [`ROWS`] to a chunk.
     pub maps: Vec<Vec<Part>>,
-    /// For each softmax map its rows that predict an answer, more finely.
+    /// Rows of each softmax map that predict an answer, at higher precision.
     pub answers: Vec<Part>,
-    /// For each softmax map the logits of these rows.
+    /// Logits of these rows for each map.
     pub logits: Vec<Part>,
-    /// What the keys of these rows contribute: one part, or nothing where it is not known.
+    /// Contributions of the keys in these rows: at most one chunk, none if unknown.
     pub contributions: Vec<Part>,
-    /// Weight of the second map as 32-bit floats, one for each query; nothing for one map.
+    /// Weight of the second map for each query as 32-bit floats; `None` for one map.
     pub lambdas: Option<Part>,
-    /// For each softmax map what its sink takes of each query's row, as 32-bit floats; nothing without sinks.
+    /// Weight of the sink for each query as 32-bit floats, for each softmax map; empty without sinks.
     pub taken: Vec<Part>,
 }
 
-/// The name of what is pooled in the page.
+/// Name of a pooled quantity in the page.
 pub(super) fn pooled_name(pooled: Pooled) -> &'static str {
     match pooled {
         Pooled::Of(Quantity::Effective) => "effective",
@@ -86,14 +83,14 @@ pub(super) fn pooled_name(pooled: Pooled) -> &'static str {
     }
 }
 
-/// The rows of a map as they are kept: where the runs and the pairs of each begin.
+/// Positions of the stored rows of a map: first run and first code of each.
 pub(super) struct Rows {
     runs: Vec<usize>,
     codes: Vec<usize>,
 }
 
 impl Rows {
-    /// The layout of maps of this window.
+    /// Creates the positions for maps with this window.
     pub(super) fn new(keep: &Keep, window: Option<usize>) -> Self {
         let (mut runs, mut codes) = (vec![0], vec![0]);
         for query in 0..keep.tokens {
@@ -105,8 +102,9 @@ impl Rows {
         Self { runs, codes }
     }
 
-    /// Some rows of a map with no step finer than 2^`floor`: how many exponents and how many gaps follow (little-endian, 32
-    /// bits each), the exponents, for each code but 0 how many 0 stand before it, and those codes. A gap of 255 or more takes several bytes: 255 until less is left.
+    /// Encodes rows of a map with steps of at least 2^`floor`: number of exponents and number of gaps (little-endian,
+    /// 32 bits each), the exponents, for each nonzero code the number of zeros before it (its gap), and the nonzero
+    /// codes. Gaps of 255 or more take several bytes: 255 each until less is left.
     fn bytes(&self, pairs: &Pairs<u8>, queries: Range<usize>, floor: i8) -> Vec<u8> {
         let codes = &pairs.codes[self.codes[queries.start]..self.codes[queries.end]];
         let (mut exponents, mut gaps, mut kept) = (Vec::new(), Vec::new(), Vec::new());
@@ -114,7 +112,7 @@ impl Rows {
         for query in queries {
             let runs = &pairs.exponents[self.runs[query]..self.runs[query + 1]];
             for (i, &exponent) in runs.iter().enumerate() {
-                // All runs are whole but the last, which ends at the query.
+                // All runs have the full length except the last, which ends at the query.
                 let length = if i + 1 == runs.len() { query % RUN + 1 } else { RUN };
                 exponents.push(exponent.max(floor) as u8);
                 let by = (i32::from(floor) - i32::from(exponent)).max(0) as u32;
@@ -135,15 +133,12 @@ impl Rows {
     }
 }
 
-/// The parts of query rows.
+/// Ranges of query rows that form a chunk.
 fn row_parts(tokens: usize) -> Vec<Range<usize>> {
     (0..tokens).step_by(ROWS).map(|start| start..(start + ROWS).min(tokens)).collect()
 }
 
-/// The finest step with which token pairs take about `budget` bytes: the exponent.
-///
-/// # Errors
-/// As [`Blob::add`].
+/// Exponent of the finest step for which the pairs take about `budget` bytes.
 pub(super) fn fitting_floor(heads: &[(&Detail, &Keep)], budget: usize) -> Result<i8> {
     let (mut too_fine, mut fits) = (FINEST - 1, COARSEST);
     while fits - too_fine > 1 {
@@ -157,12 +152,12 @@ pub(super) fn fitting_floor(heads: &[(&Detail, &Keep)], budget: usize) -> Result
     Ok(fits)
 }
 
-/// About how many bytes token pairs take.
+/// Estimated size of the pairs, in bytes.
 fn sampled_bytes(heads: &[(&Detail, &Keep)], floor: i8) -> Result<usize> {
     let mut sampled = 0;
     for (i, (detail, keep)) in heads.iter().enumerate() {
         let rows = Rows::new(keep, detail.window);
-        // Other parts of each head: late rows are longer.
+        // Different chunks of each head, because later rows are longer.
         let parts: Vec<Range<usize>> = row_parts(keep.tokens).into_iter().skip(i % SAMPLED).step_by(SAMPLED).collect();
         let maps = detail.maps.iter().flat_map(|map| parts.iter().map(move |part| (map, part.clone())));
         let maps: Vec<_> = maps.collect();
@@ -172,7 +167,7 @@ fn sampled_bytes(heads: &[(&Detail, &Keep)], floor: i8) -> Result<usize> {
     Ok(sampled * SAMPLED)
 }
 
-/// Exponents, then the low bytes of all codes, then the high ones, which are alike.
+/// Encodes exponents, then the low bytes of all codes, then the high bytes, which are similar.
 fn words(pairs: &Pairs<i16>) -> Vec<u8> {
     let exponents = pairs.exponents.iter().map(|&exponent| exponent as u8);
     let bytes = |byte: usize| pairs.codes.iter().map(move |code| code.to_le_bytes()[byte]);
@@ -183,10 +178,7 @@ fn floats(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-/// Puts everything of a head but its token pairs into a blob.
-///
-/// # Errors
-/// As [`Blob::add`].
+/// Compresses everything of a head except its pairs into a blob.
 pub(super) fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex> {
     let grid = |(pooled, pooling, bytes): &(Pooled, Pooling, Vec<u8>)| {
         let pooling = if *pooling == Pooling::Max { "max" } else { "mean" };
@@ -216,10 +208,7 @@ pub(super) fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex>
     Ok(index)
 }
 
-/// Puts the token pairs of a head into its blob.
-///
-/// # Errors
-/// As [`Blob::add`].
+/// Compresses the pairs of a head into its blob.
 pub(super) fn pack_pairs(
     detail: &Detail,
     keep: &Keep,
@@ -246,7 +235,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// The slow, obvious way back: (query, key) and weight of every pair that is kept.
+    /// Straightforward decoder: (query, key) and weight of every stored pair.
     fn decode(bytes: &[u8], keep: &Keep, queries: Range<usize>) -> Vec<((usize, usize), f32)> {
         let count = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
         let (runs, gaps) = (count(0), count(4));

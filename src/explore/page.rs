@@ -1,4 +1,4 @@
-//! The page: what was kept, as text in one HTML file that asks for nothing from outside.
+//! The page: all data in one HTML file without external resources.
 
 use super::detail::{Detail, Pooled};
 use super::measure::ModelMaps;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The script, in the order in which its parts build on each other.
+/// The script, in the order of dependencies.
 const SCRIPT: &str = concat!(
     "\"use strict\";\n",
     include_str!("data.js"),
@@ -31,44 +31,44 @@ const SCRIPT: &str = concat!(
     include_str!("main.js"),
 );
 
-/// What of the budget is not for token pairs and pooled maps: style, script, and what is said of heads.
+/// Share of the budget for style, script and the numbers of heads, in bytes.
 const RESERVED: usize = 200_000;
 
-/// One model in the explorer, as it is or under a condition.
+/// One model under one condition.
 pub struct Explored<'a> {
-    /// Its name.
+    /// Name of the model.
     pub name: &'a str,
-    /// What is done to its attention; nothing for the untreated pass, which comes before the others of the same model.
+    /// Name of the condition; `None` for the untreated pass, which comes first for each model.
     pub condition: Option<String>,
-    /// Its attention, in words.
+    /// Description of the attention.
     pub layout: &'a str,
-    /// Softmax maps per head: 1 or 2.
+    /// Number of softmax maps per head: 1 or 2.
     pub maps: usize,
-    /// How much was kept.
+    /// Resolution of the data.
     pub resolution: Resolution,
-    /// What was kept.
+    /// Collected data.
     pub found: &'a ModelMaps,
-    /// Numbers of every head, by layer and head: name and value.
+    /// Numbers of every head by name, by layer and head.
     pub numbers: BTreeMap<(usize, usize), BTreeMap<String, f64>>,
-    /// How the question was answered: name and value.
+    /// Scores of the answer by name.
     pub answers: BTreeMap<String, f64>,
 }
 
-/// Everything that the page shows.
+/// Contents of the page.
 pub struct Explorer<'a> {
     /// Heading.
     pub title: String,
-    /// What was explored, in words.
+    /// Description of the contents.
     pub caption: String,
-    /// How it was made.
+    /// Names and values of the settings.
     pub recipe: Vec<(String, String)>,
     /// The models, in order.
     pub models: Vec<Explored<'a>>,
-    /// The page takes no more bytes than this, if it can.
+    /// Intended maximum size of the page, in bytes.
     pub budget: usize,
 }
 
-/// What the script reads.
+/// Data of the script.
 #[derive(Serialize)]
 struct Contents<'a> {
     caption: &'a str,
@@ -82,21 +82,21 @@ struct Contents<'a> {
 
 const PAGE: Template = ("explore.html", include_str!("explore.html"));
 
-/// The id of an element and the text in it.
+/// Id of an element and its text.
 type Named = (String, String);
 
 /// A model as bytes.
 struct Packed {
-    /// What is seen first, which is not deflated: the browser would draw it only some turns later.
+    /// Data displayed first. They are not compressed, because decompression would delay the first display.
     first: First,
     heads: Vec<PackedHead>,
 }
 
-/// What is seen before anybody has clicked.
+/// Data displayed at first.
 struct First {
-    /// The small pictures of all heads, one after the other: all are of one size.
+    /// The small maps of all heads, concatenated. All have the same size.
     thumbs: Vec<u8>,
-    /// The pooled effective map of the head that is shown.
+    /// The pooled mixture map of the head that is shown first.
     map: Vec<u8>,
 }
 
@@ -111,7 +111,7 @@ impl First {
     }
 }
 
-/// A head that is kept token by token as bytes.
+/// A detailed head as bytes.
 struct PackedHead {
     index: HeadIndex,
     pooled: Blob,
@@ -119,7 +119,7 @@ struct PackedHead {
 }
 
 impl Packed {
-    /// Everything but token pairs.
+    /// Compresses everything except pairs.
     fn pooled(found: &ModelMaps) -> Result<Self> {
         let head = |head: &Entrant<Detail>| {
             let mut pooled = Blob::default();
@@ -136,16 +136,13 @@ impl Packed {
 }
 
 impl Explorer<'_> {
-    /// The page, with token pairs as fine as the budget allows.
-    ///
-    /// # Errors
-    /// None but of the template and the compression, which have none for what is put into them.
+    /// Creates the page, with the finest steps that fit the budget.
     pub fn html(&self) -> Result<String> {
         let mut packed: Vec<Packed> =
             self.models.iter().map(|model| Packed::pooled(model.found)).collect::<Result<_>>()?;
         let pooled: usize = packed.iter().map(Packed::bytes).sum();
         let words: usize = self.texts()?.iter().map(|(_, text)| text.len()).sum();
-        // Base64 takes four bytes for three.
+        // Base64 encodes three bytes as four.
         let left = (self.budget.saturating_sub(RESERVED + words) / 4 * 3).saturating_sub(pooled);
         let all = self.models.iter().flat_map(|m| m.found.details.iter().map(|head| (&head.kept, &m.found.keep)));
         let floor = fitting_floor(&all.collect::<Vec<_>>(), left)?;
@@ -157,7 +154,7 @@ impl Explorer<'_> {
         self.frame(&packed, floor)
     }
 
-    /// The prompts, each once, as the models have them.
+    /// The different prompts of the models.
     fn prompts(&self) -> Vec<&super::PromptFacts> {
         let mut prompts: Vec<&super::PromptFacts> = Vec::new();
         for prompt in self.models.iter().map(|model| &model.found.prompt) {
@@ -168,7 +165,7 @@ impl Explorer<'_> {
         prompts
     }
 
-    /// What the tokens of each prompt add to its text, as JSON.
+    /// The token texts of each prompt, as JSON.
     fn texts(&self) -> Result<Vec<Named>> {
         let text = |(i, prompt): (usize, &&super::PromptFacts)| {
             Ok((format!("texts-{i}"), script_json(&serde_json::to_string(&prompt.texts)?)))
@@ -199,7 +196,8 @@ impl Explorer<'_> {
                 head => Head::new(&self.title, &[html::STYLE, STYLE], SCRIPT).values(),
                 script => SCRIPT,
                 contents => script_json(&serde_json::to_string(&contents)?),
-                // Blobs that are looked at first stand before the script, so that it need not wait for the rest of the file.
+                // Blobs displayed first come before the script, so that it can start before the rest of the file is
+                // loaded.
                 first,
                 texts => self.texts()?,
                 later,
@@ -224,6 +222,7 @@ impl Explored<'_> {
             let (layer, head) = entrant.at;
             json!({ "layer": layer, "head": head, "window": entrant.kept.window, "index": packed.index })
         });
+        // Objects, even if empty.
         let of_head = |((layer, head), numbers): (&(usize, usize), _)| (format!("{layer}.{head}"), json!(numbers));
         let numbers: Map<String, Value> = self.numbers.iter().map(of_head).collect();
         json!({
@@ -243,7 +242,7 @@ impl Explored<'_> {
     }
 }
 
-/// JSON that can stand in a script element: nothing in it opens or closes one, or ends a line of JavaScript.
+/// Escapes JSON for use in a script element: nothing in it opens or closes an element, or ends a line of JavaScript.
 fn script_json(json: &str) -> String {
     let escaped = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     escaped.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")

@@ -1,4 +1,4 @@
-//! What the explorer keeps of a head as its rows pass: pooled maps, and token pairs as bytes.
+//! Collection of a head's data as its rows pass: pooled maps, and pairs as bytes.
 
 use super::codes::{triangle, Code};
 use super::contribution::{answer_share, of_keys, Agreements};
@@ -13,10 +13,10 @@ use crate::probe::{
 use crate::prompt::{Prompt, Region};
 use std::sync::Arc;
 
-/// The exponent of the finest step of token pairs: 2^-17 is an eighth of what each of 16k keys gets of a uniform row.
+/// Exponent of the finest step of pairs. 2^-17 is an eighth of a weight in a uniform row of 16k keys.
 pub(super) const FINEST: i8 = -17;
 
-/// What is kept of every head, and of some more.
+/// Collects the data of all heads, with details of some.
 pub struct ExploreProbe {
     plan: Arc<Plan>,
 }
@@ -26,48 +26,48 @@ struct Plan {
     pooled: Vec<(Pooled, Pooling)>,
     grids: Vec<GridProbe>,
     agreements: Arc<Agreements>,
-    /// For scores: shares of weights, and what the regions of the prompt give.
+    /// Shares of weights and contributions of the regions, for scores.
     answer: AnswerProbe,
     given: ContributionProbe,
-    /// Only these heads, in this order; nothing for the best.
+    /// Detailed heads in this order; `None` for those with the best scores.
     chosen: Option<Vec<(usize, usize)>>,
-    /// Whether the prompt has questions: else later layers come first.
+    /// Whether the prompt has questions. If not, heads are ranked by layer, last first.
     asks: bool,
     sinks: SinkProbe,
     thumb_bins: usize,
     race: Arc<Race<Detail>>,
 }
 
-/// How much is kept.
+/// Amount of stored data.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolution {
     /// Softmax maps per head of the model: 1 or 2.
     pub maps: usize,
-    /// Heads that are kept token by token.
+    /// Number of detailed heads.
     pub heads: usize,
     /// Tokens per bin of pooled maps, a power of two.
     pub bin_tok: usize,
-    /// Bins of the small picture of every head.
+    /// Number of bins of the small map of every head.
     pub thumb_bins: usize,
 }
 
 impl Resolution {
-    /// About the memory of a head that is kept token by token, in bytes, while its rows pass: a byte for each pair of each
-    /// map, and for each pooled map sums and peaks.
+    /// Approximate memory of a detailed head while its rows pass, in bytes: one per pair of each map, and sums and
+    /// peaks of each pooled map.
     pub fn head_bytes(&self, tokens: usize) -> u64 {
         let bins = tokens.div_ceil(self.bin_tok) as u64;
         let pooled = bins * bins / 2 * (8 + 4) * (quantities(self.maps).len() + 1) as u64;
-        // Blocks of rows are put together by copying, and what they were is of no use to the next head.
+        // Merging blocks of rows copies them, and freed memory is not reused for the next head.
         3 * Keep::pairs_of(tokens) * self.maps as u64 + pooled
     }
 
-    /// The same of all heads of a pass that are kept when they have passed: a byte for each pair of each map.
+    /// Memory of all detailed heads after a pass, in bytes: one per pair of each map.
     pub fn kept_bytes(&self, tokens: usize) -> u64 {
         self.heads as u64 * Keep::pairs_of(tokens) * self.maps as u64
     }
 }
 
-/// What is pooled of the rows of heads of so many maps.
+/// The pooled quantities of heads with `maps` maps.
 pub fn quantities(maps: usize) -> Vec<Quantity> {
     let first = [Quantity::Effective, Quantity::Logits(0)];
     let second = [Quantity::Map(0), Quantity::Map(1), Quantity::Subtracted, Quantity::Logits(1)];
@@ -75,8 +75,8 @@ pub fn quantities(maps: usize) -> Vec<Quantity> {
 }
 
 impl ExploreProbe {
-    /// A probe for one pass over a prompt. Without the agreement of a head its contributions are not kept, and it is scored by
-    /// its |weights|.
+    /// Creates a probe for one pass over a prompt. Heads without an [`Agreement`] have no contributions and are scored
+    /// by their |weights|.
     pub fn new(prompt: &Prompt, resolution: Resolution, agreements: Arc<Agreements>) -> Self {
         let keep = Keep::of(prompt);
         let pooled = pooled(resolution.maps, !agreements.is_empty());
@@ -98,29 +98,29 @@ impl ExploreProbe {
         Self { plan: Arc::new(plan) }
     }
 
-    /// The same for these heads, in this order, and no others.
+    /// Restricts the probe to these heads, as the detailed ones in this order.
     ///
     /// # Panics
-    /// If it has watched already.
+    /// If the probe was already started.
     pub fn only(mut self, heads: Vec<(usize, usize)>) -> Self {
         Arc::get_mut(&mut self.plan).expect("no head has been started").chosen = Some(heads);
         self
     }
 }
 
-/// Everything that is pooled, and how.
+/// All pooled quantities with their poolings.
 fn pooled(maps: usize, contributions: bool) -> Vec<(Pooled, Pooling)> {
     let kinds = quantities(maps).into_iter().map(Pooled::Of).chain(contributions.then_some(Pooled::Contribution));
     kinds.flat_map(|kind| [Pooling::Max, Pooling::Mean].map(|pooling| (kind, pooling))).collect()
 }
 
-/// The bins of a pooled map: whole ones, so that their edges are multiples of their size.
+/// Bins of a pooled map. Their edges are multiples of the bin size.
 fn grid_spec((pooled, pooling): (Pooled, Pooling), keep: &Keep, bin_tok: usize) -> GridSpec {
     let bins = keep.tokens.div_ceil(bin_tok);
     let tokens = 0..bins * bin_tok;
     let quantity = match pooled {
         Pooled::Of(quantity) => quantity,
-        // They are shown to their grid in the place of the weights.
+        // Contributions are passed to their grid in place of the weights.
         Pooled::Contribution => Quantity::Effective,
     };
     let (queries, keys) = (tokens.clone(), tokens);
@@ -158,7 +158,7 @@ impl RowProbe for ExploreProbe {
     }
 }
 
-/// The state of one head.
+/// State of one head.
 pub(super) struct ExploreSink {
     plan: Arc<Plan>,
     at: (usize, usize),
@@ -174,12 +174,12 @@ pub(super) struct ExploreSink {
     taken: Vec<Vec<f32>>,
     window: Option<usize>,
     finished: Option<HeadSketch>,
-    /// Room for the contributions of a row.
+    /// Scratch space for the contributions of a row.
     row: Vec<f32>,
 }
 
 impl ExploreSink {
-    /// The sketch of the head, and the race that its detail takes part in.
+    /// Returns the sketch of the head, and the ranking that its details were entered in.
     ///
     /// # Panics
     /// If the head was not [finished](RowSink::finish).
@@ -187,7 +187,7 @@ impl ExploreSink {
         (self.finished.expect("the pass finishes its sinks"), Arc::clone(&self.plan.race))
     }
 
-    /// What decides whether the head is kept: the answer's share of its output, as a mean over questions.
+    /// Score for the ranking: the answer's share of the head's output, as a mean over questions.
     fn score(&mut self) -> f64 {
         let answer = std::mem::replace(&mut self.answer, self.plan.answer.start(0, 0)).into_sink::<AnswerSink>();
         let given = std::mem::replace(&mut self.given, self.plan.given.start(0, 0)).into_sink::<ContributionSink>();
@@ -204,7 +204,7 @@ impl ExploreSink {
         crate::stats::mean(&shares).unwrap_or(f64::NAN)
     }
 
-    /// Pools a row, and what its keys contribute.
+    /// Pools a row and the contributions of its keys.
     fn pool(&mut self, row: &Row<'_>) {
         let keep = &self.plan.keep;
         let agreement = self.plan.agreements.get(&self.at).filter(|_| row.query >= keep.contributions_from);
@@ -244,7 +244,7 @@ impl RowSink for ExploreSink {
             self.window = Some(row.query + 1 - row.first_visible);
         }
         let runs = keep.runs(row.query, row.first_visible);
-        // Treatments are looked at where they are: in the rows that answer, and from a distance.
+        // Treated passes store only pooled maps and the rows that predict an answer.
         if self.plan.chosen.is_none() {
             self.maps.resize_with(row.maps.len(), Pairs::default);
             for (pairs, map) in self.maps.iter_mut().zip(row.maps) {
@@ -311,10 +311,10 @@ mod tests {
     use crate::probe::testing::{random_rows, watch};
     use crate::prompt::{Needle, Query, Window};
 
-    /// Symmetric and positive: rows have values of three channels.
+    /// Symmetric and positive definite: rows have values of three channels.
     const GRAM: [f32; 9] = [2.0, 0.5, 0.0, 0.5, 1.0, -0.25, 0.0, -0.25, 3.0];
 
-    /// 300 tokens; the value at 100..103, asked for at the end.
+    /// 300 tokens, with the value at 100..103 and a question at the end.
     fn prompt() -> Prompt {
         let query = Query {
             city: "Oslo".into(),
@@ -360,7 +360,7 @@ mod tests {
             assert_eq!((&blocks.maps, &blocks.answers), (&whole.maps, &whole.answers));
             assert_eq!((&blocks.logits, &blocks.lambdas), (&whole.logits, &whole.lambdas));
             assert_eq!(blocks.contributions, whole.contributions);
-            // Means are sums in another order; largest magnitudes are the same.
+            // Means are sums in a different order; the largest magnitudes are equal.
             let peaks = |detail: &Detail| {
                 let of_peaks = detail.grids.iter().filter(|(_, pooling, _)| *pooling == Pooling::Max);
                 of_peaks.map(|(pooled, _, bytes)| (*pooled, bytes.clone())).collect::<Vec<_>>()
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!((detail.maps.len(), detail.answers.len(), detail.logits.len()), (2, 2, 2));
         assert_eq!(detail.maps[0].codes.len(), 300 * 301 / 2);
         assert_eq!(detail.answers[1].codes.len(), 296 + 297 + 298);
-        // The first answer's row, first run: 295 sees 296 keys.
+        // The first answer's row, first run: query 295 sees 296 keys.
         let step = f32::from(detail.answers[1].exponents[0]).exp2();
         for key in 0..RUN {
             let weight = f32::from(detail.answers[1].codes[key]) * step;

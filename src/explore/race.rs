@@ -1,41 +1,42 @@
-//! Which heads are kept token by token: those of the largest score, found while heads pass one by one.
+//! Selection of the heads with the largest scores, one head at a time.
 
 use std::sync::Mutex;
 
-/// Keeps what it was given of the heads with the largest scores, and drops the rest at once.
+/// Keeps the data of the heads with the largest scores.
 pub struct Race<T> {
     places: usize,
     leaders: Mutex<Vec<Entrant<T>>>,
 }
 
-/// A head that is kept.
+/// A head among the best.
 pub struct Entrant<T> {
     /// Layer and head.
     pub at: (usize, usize),
-    /// What decides.
+    /// Score.
     pub score: f64,
-    /// What is kept of it.
+    /// Data of the head.
     pub kept: T,
 }
 
 impl<T> Race<T> {
-    /// A race for so many places.
+    /// Creates a selection of up to `places` heads.
     pub fn new(places: usize) -> Self {
         Self { places, leaders: Mutex::new(Vec::new()) }
     }
 
-    /// Takes a head in; whoever is last then, of equals the later, is dropped. A score that is no number is the smallest.
+    /// Enters a head, and drops the last if there are too many. Ties are broken by layer and head. NaN counts as the
+    /// smallest score.
     pub fn enter(&self, at: (usize, usize), score: f64, kept: T) {
         let score = if score.is_nan() { f64::NEG_INFINITY } else { score };
-        let mut leaders = self.leaders.lock().expect("nobody panicked in the race");
+        let mut leaders = self.leaders.lock().expect("no panic holds this lock");
         leaders.push(Entrant { at, score, kept });
         leaders.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
         leaders.truncate(self.places);
     }
 
-    /// Those that are kept, the best first.
+    /// Takes the best heads, in order.
     pub fn finish(&self) -> Vec<Entrant<T>> {
-        std::mem::take(&mut self.leaders.lock().expect("nobody panicked in the race"))
+        std::mem::take(&mut self.leaders.lock().expect("no panic holds this lock"))
     }
 }
 
