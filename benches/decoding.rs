@@ -56,7 +56,7 @@ fn main() -> Result<()> {
 }
 
 fn measure(name: &'static str, rounds: usize) -> Result<Row> {
-    let model = models::load(name, models::Reading::default())?.transformer;
+    let model = models::load(name, models::LoadOptions::default())?.transformer;
     let ids: Vec<u32> = (0..PROMPT_TOK as u32).map(|i| 3 + i * 131 % 1021).collect();
     agree(&model, &ids[..256])?;
     let (mut prompt_s, mut new_s, mut ratios) = (Vec::new(), Vec::new(), Vec::new());

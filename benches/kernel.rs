@@ -12,11 +12,11 @@ mod sides;
 
 use anyhow::{ensure, Result};
 use candle_core::{Device, Tensor};
-use difftool::attention::{Attend, Dense, Heads, LogitRule, Row, RowProbe, RowSink, Stream, Variant, Wiring};
+use difftool::attention::{Attend, AttentionRow, Dense, Heads, LogitRule, RowProbe, RowSink, Stream, Variant, Wiring};
 use difftool::ops::simd::{max, sum};
 use difftool::ops::Products;
 use difftool::probe::ContributionProbe;
-use difftool::prompt::{Region, Target};
+use difftool::prompt::{Region, TargetRows};
 use difftool::rng::Rng;
 use serde::Serialize;
 use sides::{cpu_model, cpu_seconds, write};
@@ -63,12 +63,12 @@ fn main() -> Result<()> {
 }
 
 /// The last rows of a prompt that has a beginning, text, the answer, more text and a question.
-fn target(t: usize) -> Target {
+fn target(t: usize) -> TargetRows {
     let mut regions = vec![Region::Filler; t];
     regions[0] = Region::Bos;
     regions[answer_keys(t)].fill(Region::Answer);
     regions[t - t / 20..].fill(Region::Question);
-    Target { query: None, rows: t - ANSWER_ROWS..t, regions }
+    TargetRows { query: None, rows: t - ANSWER_ROWS..t, regions }
 }
 
 /// Two output heads of a variant, random. Queries are scaled up so that rows are far from uniform.
@@ -120,8 +120,8 @@ fn agree(variant: &str, d: usize, t: usize) -> Result<()> {
     let difference = (stream.attend(0, &heads)? - dense.attend(0, &heads)?)?;
     let difference = difference.abs()?.max_all()?.to_scalar::<f32>()?;
     ensure!(difference < 1e-4, "{variant}, width {d}: outputs differ by {difference}");
-    for (sighting, reference) in stream.sightings.into_iter().zip(&dense.kept[0][0]) {
-        let got = sighting.sink.into_sink::<SumsSink>().answer;
+    for (result, reference) in stream.probe_results.into_iter().zip(&dense.kept[0][0]) {
+        let got = result.sink.into_sink::<SumsSink>().answer;
         let row = |query: usize| &reference.effective[query * t..][answer_keys(t)];
         let want = (t - ANSWER_ROWS..t).map(|query| row(query).iter().sum::<f64>()).sum::<f64>();
         ensure!((got - want).abs() < 1e-4, "{variant}, width {d}: answer mass {got} instead of {want}");
@@ -330,7 +330,7 @@ fn look_at_simd<'a, S: pulp::Simd>(_simd: S, row: &'a [f32], part: &'a [f32]) ->
 }
 
 impl RowSink for SumsSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         let (keys, last) = (answer_keys(self.t), row.effective.len());
         let answer = &row.effective[keys.start.min(last)..keys.end.min(last)];
         let [total, largest, answer] = look_at(row.effective, answer);

@@ -11,7 +11,7 @@ mod sides;
 use anyhow::{bail, ensure, Context, Result};
 use difftool::attention::Variant;
 use difftool::memory::available_bytes;
-use difftool::model::{ModelConfig, Sizes};
+use difftool::model::{DecoderSizes, ModelConfig};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
 use difftool::rng::Rng;
@@ -80,7 +80,7 @@ fn main() -> Result<()> {
 /// Sizes of the models of that name.
 fn config(name: &str) -> Result<ModelConfig> {
     let (vocab, max_ctx_tok) = (128_256, CTX_TOK);
-    let of = |width, layers, ffn, heads, head_dim| Sizes {
+    let of = |width, layers, ffn, heads, head_dim| DecoderSizes {
         vocab,
         width,
         layers,
@@ -91,7 +91,7 @@ fn config(name: &str) -> Result<ModelConfig> {
         max_ctx_tok,
     };
     let (sizes, tied) = match name {
-        "tiny" => (Sizes { vocab: 2048, ..of(64, 2, 96, 8, 8) }, true),
+        "tiny" => (DecoderSizes { vocab: 2048, ..of(64, 2, 96, 8, 8) }, true),
         "1b" => (of(2048, 16, 8192, 32, 64), true),
         "3b" => (of(3072, 28, 8192, 24, 128), true),
         "8b" => (of(4096, 32, 14_336, 32, 128), false),

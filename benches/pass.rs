@@ -73,7 +73,7 @@ struct Plan {
 
 /// A line of the CSV: one side's passes of a model.
 #[derive(Serialize)]
-struct Row {
+struct AttentionRow {
     variant: String,
     side: &'static str,
     parameters: usize,
@@ -113,7 +113,7 @@ struct Parts {
 
 impl Plan {
     /// A line for each side, our own in `f32` first.
-    fn measure(&self, variant: &str) -> Result<Vec<Row>> {
+    fn measure(&self, variant: &str) -> Result<Vec<AttentionRow>> {
         let (folder, config) = make(variant, self.ctx_tok)?;
         // With each other that reports shares, below what they must differ from ours.
         let mut sides = vec![("difftool, every head's answer share", None, self.own("--side", &folder)?)];
@@ -140,7 +140,7 @@ impl Plan {
             let replies: Vec<(&Reply, &Reply)> = rounds.iter().map(|round| (&round[0], &round[i])).collect();
             self.row(variant, name, &config, &replies, (i == 0).then_some(&parts))
         });
-        let rows: Vec<Row> = rows.collect();
+        let rows: Vec<AttentionRow> = rows.collect();
         rows.iter().for_each(|row| row.print(&rows[0]));
         Ok(rows)
     }
@@ -164,7 +164,7 @@ impl Plan {
         config: &ModelConfig,
         replies: &[(&Reply, &Reply)],
         parts: Option<&Vec<Parts>>,
-    ) -> Row {
+    ) -> AttentionRow {
         let mut flops = config.forward_flops(self.ctx_tok);
         // Of the last layer only the rows that predict the answer are computed.
         flops.attention *= 1.0 - 1.0 / config.layers.len() as f64;
@@ -172,7 +172,7 @@ impl Plan {
         let (all_s, attention_s, linear_s) = (of(|p| p.all_s), of(|p| p.attention_s), of(|p| p.linear_s));
         let percent = |part: Option<f64>| Some(100.0 * part? / all_s?);
         let ratios = sorted(replies.iter().map(|(own, reply)| reply.seconds / own.seconds));
-        Row {
+        AttentionRow {
             variant: variant.to_owned(),
             side,
             parameters: config.parameters(),
@@ -193,10 +193,10 @@ impl Plan {
     }
 }
 
-impl Row {
+impl AttentionRow {
     /// Prints it beside our own pass in `f32`.
-    fn print(&self, own: &Row) {
-        let Row { variant, side, seconds, peak_bytes, ratio, ratio_min, ratio_max, .. } = self;
+    fn print(&self, own: &AttentionRow) {
+        let AttentionRow { variant, side, seconds, peak_bytes, ratio, ratio_min, ratio_max, .. } = self;
         let mib = peak_bytes >> 20;
         if side == &own.side {
             println!("{variant:10} {side}: {seconds:.2} s, {mib} MiB");
@@ -262,9 +262,9 @@ fn serve(folder: &Path, ctx_tok: usize, products: Products) -> Result<()> {
         let passed = pass(&model, &prompt, Stream::new(&[&probe]), false)?;
         let seconds = start.elapsed().as_secs_f64();
         let mut shares = vec![Vec::new(); config.layers.len()];
-        for sighting in passed.sightings {
-            let sink = sighting.sink.into_sink::<AnswerSink>();
-            shares[sighting.layer].push(sink.allocations[0].share_abs(Region::Answer));
+        for result in passed.probe_results {
+            let sink = result.sink.into_sink::<AnswerSink>();
+            shares[result.layer].push(sink.allocations[0].share_abs(Region::Answer));
         }
         let peak_bytes = difftool::memory::peak_rss_bytes().unwrap_or(0);
         println!("{}", serde_json::to_string(&Reply { shares: Some(shares), seconds, peak_bytes })?);

@@ -1,6 +1,6 @@
 //! Greedy decoding with cached keys and values.
 
-use crate::attention::{Cached, Treated};
+use crate::attention::{Cached, ResolvedTreatment};
 use crate::model::{ModelConfig, Transformer};
 use crate::prompt::Tokenizer;
 use anyhow::{ensure, Result};
@@ -25,7 +25,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Applies a treatment to the prompt and to later tokens.
-    pub fn treated(self, treated: Option<&'a Treated>) -> Self {
+    pub fn treated(self, treated: Option<&'a ResolvedTreatment>) -> Self {
         Self { memory: self.memory.treated(treated), ..self }
     }
 
@@ -44,7 +44,7 @@ impl<'a> Decoder<'a> {
 
 /// Conditions that end a generation.
 #[derive(Clone, Copy, Debug)]
-pub struct Until<'a> {
+pub struct StopConditions<'a> {
     /// Maximum number of new tokens.
     pub max_new: usize,
     /// End-of-sequence tokens.
@@ -58,7 +58,7 @@ pub struct Until<'a> {
 /// Reason for the end of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stop {
+pub enum StopReason {
     /// An end-of-sequence token.
     Eos,
     /// A line break after the requested numbers.
@@ -79,7 +79,7 @@ pub struct Generation {
     /// Decoded text, without special tokens.
     pub text: String,
     /// Reason for the end.
-    pub stop: Stop,
+    pub stop: StopReason,
 }
 
 /// Continues a prompt with the most likely token at each step (the first of ties), under one treatment.
@@ -90,8 +90,8 @@ pub fn generate(
     model: &Transformer,
     tokenizer: &Tokenizer,
     prompt: &[u32],
-    until: &Until<'_>,
-    treated: Option<&Treated>,
+    until: &StopConditions<'_>,
+    treated: Option<&ResolvedTreatment>,
 ) -> Result<Generation> {
     let limit = model.config.max_ctx_tok;
     let mut decoder = Decoder::new(model, limit.min(prompt.len().saturating_add(until.max_new))).treated(treated);
@@ -99,20 +99,20 @@ pub fn generate(
     let (mut ids, mut log_probs, mut text) = (Vec::new(), Vec::new(), String::new());
     let stop = loop {
         if until.eos.contains(&next) {
-            break Stop::Eos;
+            break StopReason::Eos;
         }
         ids.push(next);
         log_probs.push(log_prob);
         text = tokenizer.decode(&ids)?;
         if is_answered(&text, until) {
-            break Stop::LineBreak;
+            break StopReason::LineBreak;
         }
         if ids.len() >= until.max_new {
-            break Stop::MaxNew;
+            break StopReason::MaxNew;
         }
         // The last prediction may follow the last position.
         if decoder.position >= limit {
-            break Stop::Context;
+            break StopReason::Context;
         }
         (next, log_prob) = most_likely(&decoder.read(&[next])?)?;
     };
@@ -122,7 +122,7 @@ pub fn generate(
 /// Memory of the keys and values of `tokens` tokens, in bytes.
 pub fn memory_bytes(config: &ModelConfig, tokens: usize) -> u64 {
     let per_token = (config.key_heads() + config.kv_heads) * config.head_dim;
-    let remembered: usize = config.layers.iter().map(|layer| Cached::remembered(&layer.rule, tokens)).sum();
+    let remembered: usize = config.layers.iter().map(|layer| Cached::cached_tokens(&layer.rule, tokens)).sum();
     4 * (per_token * remembered) as u64
 }
 
@@ -140,7 +140,7 @@ fn most_likely(logits: &[f32]) -> Result<(u32, f64)> {
 }
 
 /// Returns whether a line break follows the requested numbers.
-fn is_answered(text: &str, until: &Until<'_>) -> bool {
+fn is_answered(text: &str, until: &StopConditions<'_>) -> bool {
     let mut long = numbers(text).into_iter().filter(|number| number.len() >= until.digits);
     let last = until.numbers.checked_sub(1).and_then(|before| long.nth(before));
     last.is_some_and(|number| text[number.end..].contains('\n'))
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_line_break_counts_after_the_numbers_that_were_asked_for() {
-        let until = Until { max_new: 9, eos: &[], numbers: 2, digits: 5 };
+        let until = StopConditions { max_new: 9, eos: &[], numbers: 2, digits: 5 };
         for (text, answered) in [
             ("12345\n", false),
             ("12345\n54321", false),
@@ -179,12 +179,12 @@ mod tests {
         ] {
             assert_eq!(is_answered(text, &until), answered, "{text:?}");
         }
-        assert!(!is_answered("\n", &Until { numbers: 0, ..until }), "nothing was asked for");
+        assert!(!is_answered("\n", &StopConditions { numbers: 0, ..until }), "nothing was asked for");
     }
 
     #[test]
-    fn what_is_remembered_counts_keys_and_values_within_the_window() {
-        let model = crate::models::load("transformer", crate::models::Reading::default()).unwrap();
+    fn the_cache_holds_keys_and_values_within_the_window() {
+        let model = crate::models::load("transformer", crate::models::LoadOptions::default()).unwrap();
         let mut config = model.transformer.config;
         let per_token = 4 * config.layers.len() * 2 * config.kv_heads * config.head_dim;
         assert_eq!(memory_bytes(&config, 1000), 1000 * per_token as u64);

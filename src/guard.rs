@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_an_error_with_its_words() {
+    fn a_panic_becomes_an_error_with_its_message() {
         let run = |work: fn() -> Result<u8, String>| guarded("tokenizers", work).map_err(|error| error.to_string());
         let failed = run(|| panic!("index {} out of range", 7));
         assert_eq!(failed.unwrap_err(), "the tokenizers library failed on it (index 7 out of range)");

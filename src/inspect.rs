@@ -2,7 +2,7 @@
 
 use crate::attention::{Extras, Lambda, Stream};
 use crate::model::ModelConfig;
-use crate::models::{Model, Opened};
+use crate::models::{Model, OpenedModel};
 use crate::pass::pass;
 use crate::probe::{LambdaProbe, LambdaSink};
 use crate::prompt::{BosPolicy, Text, Windows};
@@ -143,7 +143,7 @@ impl Inspection {
     ///
     /// # Errors
     /// If a file cannot be read. Tensors that do not fit the architecture are part of the result.
-    pub fn new(opened: Opened, ctx_tok: usize) -> Result<Self> {
+    pub fn new(opened: OpenedModel, ctx_tok: usize) -> Result<Self> {
         let config = &opened.config;
         let audit = opened.checkpoint.audit(config)?;
         let weights = WeightsInfo {
@@ -201,7 +201,7 @@ impl Inspection {
     }
 }
 
-fn lambdas(opened: Opened) -> Result<Vec<LayerLambda>> {
+fn lambdas(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
     let config = opened.config.clone();
     let layer = |layer| LayerLambda { layer, init: None, learned: None, over_tokens: None };
     let init = |layer| {
@@ -222,7 +222,7 @@ fn lambdas(opened: Opened) -> Result<Vec<LayerLambda>> {
 }
 
 /// Lambda of every layer, from its own tensors only.
-fn learned(opened: &Opened, config: &ModelConfig) -> Result<Vec<f64>> {
+fn learned(opened: &OpenedModel, config: &ModelConfig) -> Result<Vec<f64>> {
     let mut weights = opened.checkpoint.load_some(config, |name| name.contains("self_attn.lambda"))?;
     let mut of_layer = |l: usize| -> Result<f64> {
         let take = |name: &str| weights.take(&format!("model.layers.{l}.self_attn.{name}"));
@@ -238,9 +238,9 @@ fn over_tokens(model: &Model) -> Result<BTreeMap<usize, Distribution>> {
     let prompt = Text::Prose.window(0, Windows { ctx_tok, stride: None }, 0, model.tokenizer())?;
     let passed = pass(&model.transformer, &prompt, Stream::new(&[&LambdaProbe]), true)?;
     let mut layers: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for sighting in passed.sightings {
-        let sink = sighting.sink.into_sink::<LambdaSink>();
-        layers.entry(sighting.layer).or_default().extend(sink.lambdas.iter().map(|&lambda| f64::from(lambda)));
+    for result in passed.probe_results {
+        let sink = result.sink.into_sink::<LambdaSink>();
+        layers.entry(result.layer).or_default().extend(sink.lambdas.iter().map(|&lambda| f64::from(lambda)));
     }
     layers.into_iter().map(|(layer, lambdas)| Ok((layer, Distribution::of(lambdas)?))).collect()
 }

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_of_this_build_and_this_kind_of_processor() {
+    fn the_key_has_the_build_and_the_processor_features() {
         let (tool, machine) = (Tool::default(), Machine::here());
         assert!(tool.source.len() == 16 && tool.source.bytes().all(|byte| byte.is_ascii_hexdigit()), "{tool:?}");
         let key = key();

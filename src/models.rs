@@ -9,7 +9,7 @@ use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::memory::{available_bytes, check_fits, gib};
 use crate::model::{
-    Checkpoint, Family, Gguf, GgufVocabulary, Layout, ModelConfig, Placement, Transformer, TENSOR_FILE,
+    Checkpoint, Family, Gguf, GgufVocabulary, HeadLayout, ModelConfig, Placement, Transformer, TENSOR_FILE,
 };
 use crate::names::Replicates;
 use crate::ops::Products;
@@ -58,7 +58,7 @@ pub struct Model {
     pub name: String,
     /// The network.
     pub transformer: Transformer,
-    vocabulary: Vocabulary,
+    vocabulary: TokenizerSource,
     eos_ids: Vec<u32>,
     /// Entry of the manifest.
     pub info: ModelInfo,
@@ -66,14 +66,14 @@ pub struct Model {
 
 /// Source of a model's tokenizer.
 #[derive(Clone)]
-enum Vocabulary {
+enum TokenizerSource {
     BuiltIn,
     Own(Arc<Tokenizer>),
     /// No tokenizer, with the reason.
     Missing(String),
 }
 
-impl Vocabulary {
+impl TokenizerSource {
     /// Returns the tokenizer, or an error that says why the model has none.
     fn tokenizer(&self, model: &str) -> Result<&Tokenizer> {
         match self {
@@ -126,7 +126,7 @@ fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: us
     let files = [generation_file, config_file.to_owned(), format!("{config_file}, text_config")];
     let candidates = [&generation, config, &config["text_config"]].map(|file| &file["eos_token_id"]);
     let mut candidates = files.into_iter().zip(candidates);
-    let Some((file, eos)) = said.find(|(_, eos)| !eos.is_null()) else { return Ok(Vec::new()) };
+    let Some((file, eos)) = candidates.find(|(_, eos)| !eos.is_null()) else { return Ok(Vec::new()) };
     let ids = eos.as_array().map_or(std::slice::from_ref(eos), Vec::as_slice);
     let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
     let ids: Option<Vec<u32>> = ids.iter().map(id).collect();
@@ -178,7 +178,7 @@ fn seeds_of(name: &str) -> Option<Vec<String>> {
 /// Location of a model's weights while it runs. Results do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Residence {
+pub enum WeightsLocation {
     /// In memory, unless they would fill more than half of the free memory.
     #[default]
     Auto,
@@ -191,10 +191,10 @@ pub enum Residence {
 /// Options for loading models, for choices that their files leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Reading {
+pub struct LoadOptions {
     /// Overrides the arrangement of heads into maps.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub layout: Option<Layout>,
+    pub layout: Option<HeadLayout>,
     /// Puts needle prompts into the model's chat template.
     pub chat_template: bool,
     /// Handling of the begin-of-sequence token.
@@ -203,7 +203,7 @@ pub struct Reading {
     pub allow_double_bos: bool,
     /// Location of the weights.
     #[serde(skip_serializing_if = "is_default")]
-    pub weights: Residence,
+    pub weights: WeightsLocation,
     /// Device that computes.
     #[serde(skip_serializing_if = "is_default")]
     pub device: DeviceName,
@@ -215,7 +215,7 @@ pub struct Reading {
     pub precision: Products,
 }
 
-impl Reading {
+impl LoadOptions {
     /// Returns whether the kernels compute rather than candle's own ops.
     pub fn has_kernels(self) -> bool {
         self.device == DeviceName::Cpu && self.dtype == Precision::F32
@@ -225,14 +225,14 @@ impl Reading {
     fn is_on_disk(self, config: &ModelConfig) -> bool {
         let half = || available_bytes().map_or(u64::MAX, |available| available / 2);
         match self.weights {
-            Residence::Auto => self.device == DeviceName::Cpu && self.held_bytes(config) > half(),
-            Residence::Memory => false,
-            Residence::Disk => true,
+            WeightsLocation::Auto => self.device == DeviceName::Cpu && self.all_weights_bytes(config) > half(),
+            WeightsLocation::Memory => false,
+            WeightsLocation::Disk => true,
         }
     }
 
     /// Host memory for all weights, in bytes. Weights of another device pass through the host one layer at a time.
-    fn held_bytes(self, config: &ModelConfig) -> u64 {
+    fn all_weights_bytes(self, config: &ModelConfig) -> u64 {
         match self.device {
             DeviceName::Cpu => config.parameters() as u64 * self.dtype.bytes(),
             DeviceName::Cuda(_) | DeviceName::Metal => config.streamed_bytes(),
@@ -243,7 +243,7 @@ impl Reading {
     pub fn weights_bytes(self, config: &ModelConfig) -> u64 {
         match self.is_on_disk(config) {
             true => config.streamed_bytes() / 4 * self.dtype.bytes().max(4),
-            false => self.held_bytes(config),
+            false => self.all_weights_bytes(config),
         }
     }
 
@@ -262,7 +262,7 @@ impl Reading {
 }
 
 /// A model with open files whose weights have not been read.
-pub struct Opened {
+pub struct OpenedModel {
     /// Name: that of a built-in model, or the folder or GGUF file as given.
     pub name: String,
     /// Its folder or GGUF file; `None` for a built-in model.
@@ -271,10 +271,10 @@ pub struct Opened {
     pub config: ModelConfig,
     /// The weights on disk.
     pub checkpoint: Checkpoint,
-    vocabulary: Vocabulary,
+    vocabulary: TokenizerSource,
     eos_ids: Vec<u32>,
     config_sha256: String,
-    reading: Reading,
+    options: LoadOptions,
 }
 
 /// Opens a built-in model, a GGUF file, or a folder with `config.json`, weights in safetensors and, unless only token ids
@@ -282,25 +282,25 @@ pub struct Opened {
 ///
 /// # Errors
 /// If there is no such model, or a file is missing, incomplete or not supported.
-pub fn open(name: &str, reading: Reading) -> Result<Opened> {
-    device::check(reading.device, reading.dtype)?;
-    device::check_products(reading.device, reading.dtype, reading.precision)?;
+pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
+    device::check(options.device, options.dtype)?;
+    device::check_products(options.device, options.dtype, options.precision)?;
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
-        if reading.chat_template {
+        if options.chat_template {
             bail_usage!("`chat_template`: the built-in {name} has no chat template");
         }
-        if reading.bos != BosChoice::Auto {
+        if options.bos != BosChoice::Auto {
             bail_usage!("`bos`: the built-in {name} was trained with one form of prompts and supports no other");
         }
         let checkpoint = Checkpoint::built_in(built_in.weights, &format!("built-in {name}/{TENSOR_FILE}"))?;
-        return Opened::new(name, None, built_in.config.as_bytes(), checkpoint, Vocabulary::BuiltIn, reading);
+        return OpenedModel::new(name, None, built_in.config.as_bytes(), checkpoint, TokenizerSource::BuiltIn, options);
     }
     if is_formula(name) {
         bail_usage!("model {name}: spreadsheets would read this name as a formula; write ./{name}");
     }
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "gguf") && path.is_file() {
-        return open_gguf(name, path, reading);
+        return open_gguf(name, path, options);
     }
     let dir = if hub::is_spec(name) { hub::resolve(name)? } else { PathBuf::from(name) };
     if !dir.is_dir() {
@@ -311,51 +311,51 @@ pub fn open(name: &str, reading: Reading) -> Result<Opened> {
     let config = files::bytes(&path, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
     let path = dir.join("tokenizer.json");
     let vocabulary = match path.exists() {
-        true => Vocabulary::Own(Arc::new(Tokenizer::open(&dir, &reading.tokenizer())?)),
-        false => Vocabulary::Missing(format!("cannot read {}", path.display())),
+        true => TokenizerSource::Own(Arc::new(Tokenizer::open(&dir, &options.tokenizer())?)),
+        false => TokenizerSource::Missing(format!("cannot read {}", path.display())),
     };
     let checkpoint = Checkpoint::open(&dir)?;
-    Opened::new(name, Some(dir), &config, checkpoint, vocabulary, reading)
+    OpenedModel::new(name, Some(dir), &config, checkpoint, vocabulary, options)
 }
 
 /// Opens a GGUF file, which holds configuration, tokenizer and weights.
-fn open_gguf(name: &str, path: &Path, reading: Reading) -> Result<Opened> {
+fn open_gguf(name: &str, path: &Path, options: LoadOptions) -> Result<OpenedModel> {
     let file = Gguf::open(path)?;
     let config = file.config_json()?.to_string();
     let vocabulary = match file.vocabulary().with_context(|| path.display().to_string())? {
         Some(vocabulary) if gguf::is_supported(&vocabulary) => {
-            Vocabulary::Own(Arc::new(gguf::tokenizer(path, &vocabulary, &reading.tokenizer())?))
+            TokenizerSource::Own(Arc::new(gguf::tokenizer(path, &vocabulary, &options.tokenizer())?))
         }
-        Some(GgufVocabulary { model, pre, .. }) => Vocabulary::Missing(format!(
+        Some(GgufVocabulary { model, pre, .. }) => TokenizerSource::Missing(format!(
             "its tokenizer (tokenizer.ggml.model \"{model}\", pre \"{pre}\") is not supported"
         )),
-        None => Vocabulary::Missing(format!("{} has no tokenizer", path.display())),
+        None => TokenizerSource::Missing(format!("{} has no tokenizer", path.display())),
     };
-    Opened::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file), vocabulary, reading)
+    OpenedModel::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file), vocabulary, options)
 }
 
 /// Opens a model and reads its weights: [`open`], then [`OpenedModel::load`].
-pub fn load(name: &str, reading: Reading) -> Result<Model> {
-    open(name, reading)?.load()
+pub fn load(name: &str, options: LoadOptions) -> Result<Model> {
+    open(name, options)?.load()
 }
 
-impl Opened {
+impl OpenedModel {
     fn new(
         name: &str,
         path: Option<PathBuf>,
         config: &[u8],
         checkpoint: Checkpoint,
-        vocabulary: Vocabulary,
-        reading: Reading,
+        vocabulary: TokenizerSource,
+        options: LoadOptions,
     ) -> Result<Self> {
         let file = |file: &str| file_name(name, path.as_deref(), file);
         let (config_file, tokenizer_file) = (file("config.json"), file("tokenizer.json"));
         let parsed = serde_json::from_slice(config).with_context(|| format!("{config_file}: not JSON"))?;
         let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| config_file.clone());
-        let mut resolved = checkpoint.conventions(resolve(reading.layout)?)?;
+        let mut resolved = checkpoint.conventions(resolve(options.layout)?)?;
         // The configuration does not state which of two variants it is.
-        if resolved.family == Family::DiffMlx && reading.layout.is_none() && checkpoint.lacks_extras(&resolved)? {
-            resolved = resolve(Some(Layout::Standard))?;
+        if resolved.family == Family::DiffMlx && options.layout.is_none() && checkpoint.lacks_extras(&resolved)? {
+            resolved = resolve(Some(HeadLayout::Standard))?;
         }
         if resolved.tied && checkpoint.has_its_own_head(&resolved)? {
             resolved.tied = false;
@@ -363,7 +363,7 @@ impl Opened {
         let eos_ids = eos_ids(path.as_deref(), (&config_file, &parsed), resolved.vocab)?;
         let config_sha256 = sha256(config);
         let (name_of, config) = (name.to_owned(), resolved);
-        let opened = Self { name: name_of, path, config, checkpoint, vocabulary, eos_ids, config_sha256, reading };
+        let opened = Self { name: name_of, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options };
         let vocab = opened.config.vocab;
         let tokenizer = opened.tokenizer().ok();
         if let Some(size) = tokenizer.map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
@@ -382,17 +382,17 @@ impl Opened {
 
     /// Returns whether the weights stay on disk while the model runs.
     pub fn is_on_disk(&self) -> bool {
-        self.reading.is_on_disk(&self.config)
+        self.options.is_on_disk(&self.config)
     }
 
     /// Host memory for the weights while the model runs, in bytes.
     pub fn weights_bytes(&self) -> u64 {
-        self.reading.weights_bytes(&self.config)
+        self.options.weights_bytes(&self.config)
     }
 
     /// Host memory for one pass over `ctx_tok` tokens, without the weights, in bytes.
     pub fn pass_bytes(&self, ctx_tok: usize) -> u64 {
-        self.reading.pass_bytes(&self.config, ctx_tok)
+        self.options.pass_bytes(&self.config, ctx_tok)
     }
 
     /// Reads the weights, or prepares to read them layer by layer.
@@ -402,7 +402,7 @@ impl Opened {
     /// is not available.
     pub fn load(self) -> Result<Model> {
         let (on_disk, needed) = (self.is_on_disk(), self.weights_bytes());
-        let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, reading } = self;
+        let Self { name, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options } = self;
         let (what, change) = match on_disk {
             true => (
                 "two layers of its weights",
@@ -410,10 +410,10 @@ impl Opened {
             ),
             false => ("its weights", "`weights` = \"disk\" leaves them on disk"),
         };
-        let takes = || format!("model {name}: {what} take {} as {}", gib(needed), reading.dtype.name());
+        let takes = || format!("model {name}: {what} take {} as {}", gib(needed), options.dtype.name());
         check_fits(needed, takes, change)?;
         let (weights_dtype, weights_sha256) = (checkpoint.dtypes()?, checkpoint.sha256()?);
-        let placement = Placement { products: reading.precision, ..device::placement(reading.device, reading.dtype)? };
+        let placement = Placement { products: options.precision, ..device::placement(options.device, options.dtype)? };
         let transformer = match on_disk {
             true => Transformer::on_disk(&config, checkpoint, &placement)?,
             false if placement.has_kernels() => {
@@ -447,7 +447,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_of_seeds_is_the_model_of_each_in_the_order_of_their_numbers() {
+    fn a_folder_of_seeds_expands_to_its_models_in_numeric_order() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().to_str().unwrap();
         for seed in ["seed-10", "seed-2", "seed-x", "seed-3"] {

@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_that_all_models_lie_in_are_what_their_names_share() {
+    fn the_shared_folder_contains_all_models() {
         let shared =
             |list: &[&str]| shared_folder(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).to_owned();
         assert_eq!(shared(&["runs/a/diff", "runs/a/diff-v2"]), "runs/a/");

@@ -3,15 +3,12 @@
 //! Greedy decoding produces the value exactly if and only if every token of the value has the largest logit given the
 //! tokens before it, so one pass over the prompt with its answers in place is enough.
 
-use crate::attention::{RowProbe, Sighting, Stream, Trace};
-use crate::model::Transformer;
+use crate::attention::{ProbeResult, RowProbe, Stream, Trace};
+use crate::model::{Transformer, LOGIT_POSITIONS};
 use crate::ops::{cross_entropy, numbers, TokenScores};
 use crate::prompt::Prompt;
 use anyhow::Result;
 use candle_core::Tensor;
-
-/// Positions whose logits are held at once when all tokens are scored.
-pub(crate) const POSITIONS: usize = 128;
 
 /// Score of the answer to one query.
 #[derive(Clone, Debug)]
@@ -41,13 +38,13 @@ impl Predictions {
 }
 
 /// Results of one pass.
-pub struct Passed {
+pub struct PassResult {
     /// One score per query of the prompt.
     pub queries: Vec<QueryScore>,
     /// Predictions of every token, if requested.
     pub predictions: Option<Predictions>,
     /// Results of the probes, in the order (layer, head, probe).
-    pub sightings: Vec<Sighting>,
+    pub probe_results: Vec<ProbeResult>,
     /// Intermediate values of the rows that the stream traced.
     pub trace: Option<Trace>,
 }
@@ -56,7 +53,7 @@ pub struct Passed {
 ///
 /// # Errors
 /// If the prompt does not fit the model, or a prediction is not finite.
-pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_tokens: bool) -> Result<Passed> {
+pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_tokens: bool) -> Result<PassResult> {
     if !all_tokens && !stream.watches_residual() {
         let mut needed = vec![false; prompt.ids.len()];
         prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
@@ -70,11 +67,11 @@ pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_to
     }
     let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;
     let queries = if prompt.queries.is_empty() { Vec::new() } else { answers(model, &hidden, prompt)? };
-    Ok(Passed { queries, predictions, sightings: stream.sightings, trace: stream.trace })
+    Ok(PassResult { queries, predictions, probe_results: stream.probe_results, trace: stream.trace })
 }
 
 /// Scores the queries of a prompt, observed by `probes`. See [`pass`].
-pub fn score(model: &Transformer, prompt: &Prompt, probes: &[&dyn RowProbe]) -> Result<Passed> {
+pub fn score(model: &Transformer, prompt: &Prompt, probes: &[&dyn RowProbe]) -> Result<PassResult> {
     pass(model, prompt, Stream::new(probes), false)
 }
 
@@ -103,13 +100,13 @@ fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt) -> Result<Vec<
     Ok(queries)
 }
 
-/// Scores all tokens, [`POSITIONS`] at a time: logits of a whole text would be T x W numbers.
+/// Scores all tokens, [`LOGIT_POSITIONS`] at a time: logits of a whole text would be T x W numbers.
 fn predictions(model: &Transformer, hidden: &Tensor, ids: &[u32]) -> Result<Predictions> {
     let targets = &ids[1..];
     let mut found = Predictions::default();
-    for (i, targets) in targets.chunks(POSITIONS).enumerate() {
+    for (i, targets) in targets.chunks(LOGIT_POSITIONS).enumerate() {
         let n = targets.len();
-        let logits = model.logits(&hidden.narrow(0, i * POSITIONS, n)?)?; // n,W
+        let logits = model.logits(&hidden.narrow(0, i * LOGIT_POSITIONS, n)?)?; // n,W
         let (_, scores): (_, TokenScores) = cross_entropy(&logits, targets.to_vec(), vec![1.0; n])?;
         found.nll_nats.extend(scores.iter().map(|score| score.nll_nats));
         found.top.extend(logits.argmax(1)?.to_vec1::<u32>()?);
@@ -121,12 +118,12 @@ fn predictions(model: &Transformer, hidden: &Tensor, ids: &[u32]) -> Result<Pred
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::{built_in_names, load, Reading};
+    use crate::models::{built_in_names, load, LoadOptions};
 
     #[test]
-    fn rows_that_predict_something_are_the_same_when_no_others_are_computed() {
+    fn needed_rows_are_the_same_if_no_others_are_computed() {
         for name in built_in_names() {
-            let model = load(name, Reading::default()).unwrap().transformer;
+            let model = load(name, LoadOptions::default()).unwrap().transformer;
             let ids = vec![(0..400).map(|i| 7 * i % 500).collect::<Vec<u32>>()];
             let needed: Vec<bool> = (0..400).map(|row| [17, 200, 398].contains(&row)).collect();
             let mut stream = Stream::new(&[]).with_needed_rows(model.last_layer(), needed.clone());

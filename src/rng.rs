@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_names_the_same_stream_for_ever() {
+    fn a_seed_always_gives_the_same_stream() {
         let mut rng = Rng::new(7, "needle");
         let first: Vec<usize> = (0..6).map(|_| rng.below(1000)).collect();
         let mut again = Rng::new(7, "needle");

@@ -53,22 +53,22 @@ pub enum Treatment {
         /// Whether the rest of the row is renormalised.
         how: Removal,
         /// The removed keys.
-        keys: Keys,
+        keys: KeySelection,
         /// Affected layers and heads.
         of: Selection,
         /// Affected rows.
-        rows: Rows,
+        rows: RowSelection,
     },
     /// Replaces the outputs of heads, after their norm.
     Replace {
         /// Whether the selected heads are kept and all others replaced.
         others: bool,
         /// The selected heads.
-        heads: Heads,
+        heads: HeadSelection,
         /// Restriction of the replaced heads to these layers and indices.
         of: Selection,
         /// Affected rows.
-        rows: Rows,
+        rows: RowSelection,
         /// Whether outputs become zero rather than their mean over reference prompts.
         zero: bool,
     },
@@ -76,7 +76,7 @@ pub enum Treatment {
 
 /// Selection of keys in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keys {
+pub enum KeySelection {
     /// All keys of these regions, in the order of [`Region::ALL`].
     Regions(Vec<Region>),
     /// A number of random keys of the context, which is everything before the question except BOS.
@@ -88,7 +88,7 @@ pub enum Keys {
 /// Selection of the treated rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
-pub enum Rows {
+pub enum RowSelection {
     /// Rows that predict the tokens of an answer, or the measured rows of plain text.
     #[default]
     Answer,
@@ -100,7 +100,7 @@ pub enum Rows {
 
 /// Selection of heads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heads {
+pub enum HeadSelection {
     /// All heads.
     All,
     /// These, as (layer, head).
@@ -140,7 +140,7 @@ pub enum Ranking {
     Retrieval,
 }
 
-impl Rows {
+impl RowSelection {
     /// Name in conditions.
     pub fn name(self) -> &'static str {
         self.into()
@@ -218,7 +218,9 @@ impl Condition {
     /// The rankings of the selected heads.
     pub fn rankings(&self) -> impl Iterator<Item = Ranking> + '_ {
         self.treatments.iter().filter_map(|treatment| match treatment {
-            Treatment::Replace { heads: Heads::Best { by, .. } | Heads::Random { by, .. }, .. } => Some(*by),
+            Treatment::Replace { heads: HeadSelection::Best { by, .. } | HeadSelection::Random { by, .. }, .. } => {
+                Some(*by)
+            }
             _ => None,
         })
     }
@@ -248,7 +250,7 @@ fn regions_name(regions: &[Region]) -> String {
     regions.iter().map(|region| region.name()).collect::<Vec<_>>().join("+")
 }
 
-impl fmt::Display for Keys {
+impl fmt::Display for KeySelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Regions(regions) => f.write_str(&regions_name(regions)),
@@ -258,7 +260,7 @@ impl fmt::Display for Keys {
     }
 }
 
-impl fmt::Display for Heads {
+impl fmt::Display for HeadSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("all"),
@@ -273,12 +275,12 @@ impl fmt::Display for Heads {
 }
 
 /// The settings that differ from the defaults: `, layers=0+2, heads=1, rows=all`.
-fn scope_name(of: &Selection, rows: Rows) -> String {
+fn scope_name(of: &Selection, rows: RowSelection) -> String {
     let list = |name: &str, numbers: &Option<Vec<usize>>| {
         let joined = |numbers: &Vec<usize>| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
         numbers.as_ref().map_or_else(String::new, |numbers| format!(", {name}={}", joined(numbers)))
     };
-    let rows = if rows == Rows::default() { String::new() } else { format!(", rows={}", rows.name()) };
+    let rows = if rows == RowSelection::default() { String::new() } else { format!(", rows={}", rows.name()) };
     format!("{}{}{rows}", list("layers", &of.layers), list("heads", &of.heads))
 }
 
@@ -317,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_of_old_files_give_the_name_that_is_written_today() {
+    fn columns_of_old_files_give_the_current_name() {
         for name in ["quantise(4, tensor)", "quantise(8, head, exempt-sinks)"] {
             let condition: Condition = name.parse().unwrap();
             assert_eq!(of_columns(condition.bits(), condition.scope().as_deref()).as_deref(), Some(name));

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use candle_core::DType;
 use difftool::attention::Variant;
-use difftool::model::{ModelConfig, Sizes, Weights};
+use difftool::model::{DecoderSizes, ModelConfig, Weights};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
 use serde::de::DeserializeOwned;
@@ -127,7 +127,7 @@ pub(super) fn bench_dir() -> PathBuf {
 /// tokens: its folder and its description.
 pub(super) fn model_30m(variant: &str, ctx_tok: usize) -> Result<(PathBuf, ModelConfig)> {
     let diff = variant == "diffllama";
-    let sizes = Sizes {
+    let sizes = DecoderSizes {
         vocab: 8192,
         width: 512,
         layers: 8,

@@ -3,10 +3,10 @@
 //! A tile belongs to one output head. Each block of queries of a head has its own probe state, and the states of a head
 //! are merged in query order, so probe results do not depend on the number of threads.
 
-use super::pass::Pass;
-use super::tile::{Tile, TILE};
-use super::watched::{asked, Watched};
-use super::{Heads, RowProbe, Treated};
+use super::head_probes::{covering_range, HeadProbes};
+use super::packed_layer::PackedLayer;
+use super::tile::{QueryTile, TILE};
+use super::{Heads, ResolvedTreatment, RowProbe};
 use crate::ops::{in_chunks, with_values};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
@@ -22,17 +22,17 @@ const BLOCKS: usize = 16;
 /// neither needed nor observed give zeros.
 pub(super) fn mixture<'a>(
     heads: &Heads<'_>,
-    treated: Option<&Treated>,
+    treated: Option<&ResolvedTreatment>,
     layer: usize,
     needed: Option<&[bool]>,
     watching: &'a [Vec<(usize, &'a dyn RowProbe)>],
-) -> Result<(Tensor, Vec<Watched<'a>>)> {
+) -> Result<(Tensor, Vec<HeadProbes<'a>>)> {
     let (_, t, _, d) = heads.q.dims4()?;
-    let (small, wiring) = (heads.small()?, heads.wiring);
+    let (scalars, wiring) = (heads.scalars()?, heads.wiring);
     let length = t.div_ceil(BLOCKS).next_multiple_of(TILE).max(BLOCK);
     let blocks = t.div_ceil(length);
-    let blocks_of = |slices: [&[f32]; 3]| -> Result<(Vec<Vec<f32>>, Vec<Watched<'a>>)> {
-        let pass = Pass::new(slices, &small, heads, treated, layer)?;
+    let blocks_of = |slices: [&[f32]; 3]| -> Result<(Vec<Vec<f32>>, Vec<HeadProbes<'a>>)> {
+        let packed = PackedLayer::new(slices, &scalars, heads, treated, layer)?;
         // Buffers of finished tasks, reused by later ones.
         let tiles = Mutex::new(Vec::new());
         // Late blocks cost most, so they start first.
@@ -40,8 +40,8 @@ pub(super) fn mixture<'a>(
             let (head, block) = (task % wiring.heads(), blocks - 1 - task / wiring.heads());
             let start = block * length;
             let mut tile = tiles.lock().expect("no task has panicked").pop().unwrap_or_default();
-            let mut watched = Watched::start(layer, head, &watching[head]);
-            let out = block_of(&pass, head, start..(start + length).min(t), &mut watched, needed, &mut tile);
+            let mut watched = HeadProbes::start(layer, head, &watching[head]);
+            let out = block_of(&packed, head, start..(start + length).min(t), &mut watched, needed, &mut tile);
             tiles.lock().expect("no task has panicked").push(tile);
             (out, watched)
         };
@@ -49,7 +49,7 @@ pub(super) fn mixture<'a>(
     };
     let Heads { q, k, v, .. } = heads;
     let of = "attention";
-    // One `?` for each tensor and one for the pass.
+    // One `?` for each tensor and one for the packed.
     let (outs, learned) =
         with_values(q, of, |q| with_values(k, of, |k| with_values(v, of, |v| blocks_of([q, k, v]))))????;
     let (heads_of, width) = (wiring.heads(), wiring.value_slices() * d);
@@ -61,7 +61,7 @@ pub(super) fn mixture<'a>(
             rows.for_each(|(out, row)| out[head * width..][..width].copy_from_slice(row));
         }
     });
-    let mut merged: Vec<Option<Watched<'a>>> = (0..heads_of).map(|_| None).collect();
+    let mut merged: Vec<Option<HeadProbes<'a>>> = (0..heads_of).map(|_| None).collect();
     // Reversed again, for query order within a head.
     for (task, later) in learned.into_iter().enumerate().rev() {
         match &mut merged[task % heads_of] {
@@ -76,25 +76,29 @@ pub(super) fn mixture<'a>(
 /// Computes a block of queries of a head tile by tile and passes the wanted rows to the probes. Returns (queries, value
 /// width).
 fn block_of(
-    pass: &Pass<'_>,
+    packed: &PackedLayer<'_>,
     head: usize,
     block: Range<usize>,
-    watched: &mut Watched<'_>,
+    watched: &mut HeadProbes<'_>,
     needed: Option<&[bool]>,
-    tile: &mut Tile,
+    tile: &mut QueryTile,
 ) -> Vec<f32> {
-    let width = pass.value_width();
+    let width = packed.value_width();
     let mut out = vec![0.0; block.len() * width];
     for first in block.clone().step_by(TILE) {
         let queries = first..(first + TILE).min(block.end);
         let wanted = watched.wanted(queries.clone());
         // Covering range: computing a row in a larger tile does not change it.
-        let Some(asked) = asked(queries, needed, |query| wanted.contains(&query)) else { continue };
-        tile.compute(pass, head, asked.clone(), !wanted.is_empty(), watched.wants_logits(&wanted));
+        let Some(computed) = covering_range(queries, needed, |query| wanted.contains(&query)) else { continue };
+        tile.compute(packed, head, computed.clone(), !wanted.is_empty(), watched.wants_logits(&wanted));
         for query in wanted {
-            tile.show(pass, head, query, &mut |row| watched.see(row));
+            tile.show(packed, head, query, &mut |row| watched.observe(row));
         }
-        tile.output(pass, head, &mut out[(asked.start - block.start) * width..(asked.end - block.start) * width]);
+        tile.output(
+            packed,
+            head,
+            &mut out[(computed.start - block.start) * width..(computed.end - block.start) * width],
+        );
     }
     out
 }

@@ -4,7 +4,7 @@
 //! that many keys and overwrites the oldest; all cached keys are visible, and their order does not matter. Keys and
 //! values are cached on the host as `f32`, and tokens attend there, wherever the weights are.
 
-use super::{Attend, Heads, LogitRule, Quantise, Removal, Small, Stream, Treated};
+use super::{Attend, HeadScalars, Heads, LogitRule, Quantise, Removal, ResolvedTreatment, Stream};
 use crate::ops::simd::{dot, soft_cap_simd, softmax};
 use crate::ops::with_values;
 use crate::quant::{absmax, quantise, Scope};
@@ -16,15 +16,15 @@ use std::ops::Range;
 ///
 /// The last layer of a prompt computes only the last row, which predicts the next token.
 pub struct Cached<'a> {
-    layers: Vec<Memory>,
-    treated: Option<&'a Treated>,
+    layers: Vec<LayerCache>,
+    treated: Option<&'a ResolvedTreatment>,
     /// Number of tokens to reserve memory for.
     tokens: usize,
 }
 
 /// Cached keys and values of one layer.
 #[derive(Default)]
-struct Memory {
+struct LayerCache {
     /// Tokens processed so far, including those that left the window.
     seen: usize,
     keys: Vec<Slots>,
@@ -38,17 +38,17 @@ struct Slots(Vec<f32>);
 impl<'a> Cached<'a> {
     /// Creates an empty cache for `layers` layers and `tokens` tokens, prompt included.
     pub fn new(layers: usize, tokens: usize) -> Self {
-        Self { layers: (0..layers).map(|_| Memory::default()).collect(), treated: None, tokens }
+        Self { layers: (0..layers).map(|_| LayerCache::default()).collect(), treated: None, tokens }
     }
 
     /// Applies a treatment to the prompt and to every later token. A quantisation scale shared by the rows of a layer
     /// or head covers the prompt's rows in the prompt, and one row after it.
-    pub fn treated(self, treated: Option<&'a Treated>) -> Self {
+    pub fn treated(self, treated: Option<&'a ResolvedTreatment>) -> Self {
         Self { treated, ..self }
     }
 
     /// Number of tokens that a layer caches.
-    pub fn remembered(rule: &LogitRule, tokens: usize) -> usize {
+    pub fn cached_tokens(rule: &LogitRule, tokens: usize) -> usize {
         rule.window.map_or(tokens, |window| window.min(tokens))
     }
 
@@ -67,22 +67,22 @@ impl<'a> Cached<'a> {
 impl Attend for Cached<'_> {
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let (batch, t, ..) = heads.q.dims4()?;
-        let Some(seen) = self.layers.get(layer).map(|memory| memory.seen) else {
+        let Some(seen) = self.layers.get(layer).map(|cache| cache.seen) else {
             candle_core::bail!("layer {layer} is outside a cache of {} layers", self.layers.len());
         };
         if batch != 1 || (seen > 0 && t != 1) {
             candle_core::bail!("decoding takes one prompt, and then one token at a time: got {batch} x {t} tokens");
         }
         let mixture = if seen == 0 { Some(self.prompt(layer, heads, t)?) } else { None };
-        let (tokens, memory) = (self.tokens, &mut self.layers[layer]);
-        memory.remember(heads, t, tokens)?;
+        let (tokens, cache) = (self.tokens, &mut self.layers[layer]);
+        cache.append(heads, t, tokens)?;
         match mixture {
             Some(mixture) => Ok(mixture),
-            None => memory.attend(heads, &At { layer, treated: self.treated }),
+            None => cache.attend(heads, &LayerContext { layer, treated: self.treated }),
         }
     }
 
-    fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
+    fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
         let start = self.layers[layer].seen - heads.dim(1)?;
         match self.treated {
             None => Ok(heads),
@@ -91,12 +91,12 @@ impl Attend for Cached<'_> {
     }
 }
 
-impl Memory {
+impl LayerCache {
     /// Adds the keys and values of the next `t` tokens.
-    fn remember(&mut self, heads: &Heads<'_>, t: usize, tokens: usize) -> Result<()> {
+    fn append(&mut self, heads: &Heads<'_>, t: usize, tokens: usize) -> Result<()> {
         let positions = self.seen..self.seen + t;
         let window = heads.rule.window.unwrap_or(usize::MAX);
-        let room = Cached::remembered(&heads.rule, tokens);
+        let room = Cached::cached_tokens(&heads.rule, tokens);
         for (x, slots) in [(&heads.k, &mut self.keys), (&heads.v, &mut self.values)] {
             let (_, _, count, d) = x.dims4()?;
             slots.resize_with(count, Slots::default);
@@ -112,11 +112,11 @@ impl Memory {
     }
 
     /// Computes the row of the last token: (1, 1, H, value width).
-    fn attend(&self, heads: &Heads<'_>, at: &At<'_>) -> Result<Tensor> {
+    fn attend(&self, heads: &Heads<'_>, at: &LayerContext<'_>) -> Result<Tensor> {
         let (wiring, d) = (heads.wiring, heads.q.dim(3)?);
-        let small = heads.small()?;
+        let scalars = heads.scalars()?;
         let rows: Vec<Vec<f32>> = with_values(&heads.q, "cached attention", |q| {
-            let row = Row { memory: self, q, d, heads, small: &small, at };
+            let row = CachedRow { cache: self, q, d, heads, scalars: &scalars, at };
             let steps = row.steps();
             let row = |head| row.mixture(head, &steps);
             (0..wiring.heads()).into_par_iter().with_max_len(1).map(row).collect()
@@ -132,22 +132,22 @@ impl Memory {
 }
 
 /// Layer and treatment of a token's attention.
-struct At<'a> {
+struct LayerContext<'a> {
     layer: usize,
-    treated: Option<&'a Treated>,
+    treated: Option<&'a ResolvedTreatment>,
 }
 
 /// Attention of one token with queries `q`: (query heads, d).
-struct Row<'a> {
-    memory: &'a Memory,
+struct CachedRow<'a> {
+    cache: &'a LayerCache,
     q: &'a [f32],
     d: usize,
     heads: &'a Heads<'a>,
-    small: &'a Small,
-    at: &'a At<'a>,
+    scalars: &'a HeadScalars,
+    at: &'a LayerContext<'a>,
 }
 
-impl Row<'_> {
+impl CachedRow<'_> {
     fn quantise(&self) -> Option<&Quantise> {
         self.at.treated?.quantise.as_ref()
     }
@@ -155,7 +155,7 @@ impl Row<'_> {
     /// Soft-capped logits of map j of a head, one per slot.
     fn logits(&self, j: usize, head: usize) -> Vec<f32> {
         let Heads { wiring, rule, .. } = self.heads;
-        let keys = &self.memory.keys[wiring.key[j][head]].0;
+        let keys = &self.cache.keys[wiring.key[j][head]].0;
         let mut row = vec![0.0; keys.len() / self.d];
         logit_row(&self.q[wiring.query[j][head] * self.d..][..self.d], keys, *rule, &mut row);
         row
@@ -165,16 +165,16 @@ impl Row<'_> {
     fn remove(&self, how: Removal, head: usize, row: &mut [f32], value: f32) {
         let Some(treated) = self.at.treated else { return };
         let slots = row.len();
-        for keys in treated.lost(how, (self.at.layer, head), self.memory.seen - 1) {
-            let remembered = keys.start.max(self.memory.seen - slots)..keys.end;
-            remembered.filter_map(|key| self.memory.slot(key, slots)).for_each(|slot| row[slot] = value);
+        for keys in treated.lost(how, (self.at.layer, head), self.cache.seen - 1) {
+            let remembered = keys.start.max(self.cache.seen - slots)..keys.end;
+            remembered.filter_map(|key| self.cache.slot(key, slots)).for_each(|slot| row[slot] = value);
         }
     }
 
     /// Slots of a head's keys that are exempt from quantisation.
     fn exempt(&self, quantise: &Quantise, head: usize, slots: usize) -> Vec<usize> {
         let keys = quantise.exempt(self.at.layer, head).iter();
-        keys.filter_map(|&key| self.memory.slot(key, slots)).collect()
+        keys.filter_map(|&key| self.cache.slot(key, slots)).collect()
     }
 
     /// The largest |logit| of a map, without exempt and masked keys.
@@ -209,7 +209,7 @@ impl Row<'_> {
             exempt.into_iter().zip(kept).for_each(|(slot, logit)| row[slot] = logit);
         }
         self.remove(Removal::Mask, head, &mut row, f32::NEG_INFINITY);
-        softmax_row(&mut row, self.small.sink(self.heads.wiring.query[j][head]));
+        softmax_row(&mut row, self.scalars.sink(self.heads.wiring.query[j][head]));
         self.remove(Removal::Silence, head, &mut row, 0.0);
         row
     }
@@ -220,12 +220,12 @@ impl Row<'_> {
         let map = |j: usize| self.map(j, head, steps);
         let mut effective = map(0);
         if wiring.maps() == 2 {
-            let (second, lambda) = (map(1), self.small.lambda(0, head));
+            let (second, lambda) = (map(1), self.scalars.lambda(0, head));
             effective.iter_mut().zip(second).for_each(|(a, b)| *a -= lambda * b);
         }
         let mut out = Vec::new();
         for &slice in &wiring.value[head] {
-            let values = &self.memory.values[slice].0;
+            let values = &self.cache.values[slice].0;
             let mut sum = vec![0.0; self.d];
             weigh(&effective, values, &mut sum);
             out.extend(sum);

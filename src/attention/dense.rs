@@ -1,6 +1,6 @@
 //! Reference implementation: whole maps, plain loops, `f64` sums. The fast implementations are tested against it.
 
-use super::{Attend, Heads, LogitRule, Quantise, Removal, Treated};
+use super::{Attend, Heads, LogitRule, Quantise, Removal, ResolvedTreatment};
 use crate::quant::Scope;
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -24,20 +24,20 @@ pub struct Dense {
     /// Residual streams by site, as [`Attend::residual`] passes them.
     pub residuals: Vec<Tensor>,
     /// Treatment of the attention.
-    pub treated: Treated,
+    pub treated: ResolvedTreatment,
 }
 
 impl Attend for Dense {
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         let (batch, t, _, d) = heads.q.dims4()?;
         let (q, k, v) = (nested(&heads.q)?, nested(&heads.k)?, nested(&heads.v)?);
-        let (small, wiring) = (heads.small()?, heads.wiring);
+        let (scalars, wiring) = (heads.scalars()?, heads.wiring);
         let mut out = Vec::with_capacity(batch * t * wiring.heads() * wiring.value_slices() * d);
         let mut layer_maps = Vec::new();
         for b in 0..batch {
             let mix = |h: usize, j: usize, query: usize| match j {
                 0 => 1.0,
-                _ => -f64::from(small.lambda(b * t + query, h)),
+                _ => -f64::from(scalars.lambda(b * t + query, h)),
             };
             // logits[h][j]: T x T
             let mut logits: Vec<Vec<Vec<f64>>> = (0..wiring.heads())
@@ -58,7 +58,7 @@ impl Attend for Dense {
                 }
             }
             let head = |(h, logits): (usize, Vec<Vec<f64>>)| {
-                let sink = |j: usize| small.sink(wiring.query[j][h]).map(f64::from);
+                let sink = |j: usize| scalars.sink(wiring.query[j][h]).map(f64::from);
                 let map = |(j, logits): (usize, &Vec<f64>)| softmax_map(logits, t, &heads.rule, sink(j));
                 let mut maps: Vec<Vec<f64>> = logits.iter().enumerate().map(map).collect();
                 for i in (0..t * t).filter(|i| loses(treated, Removal::Silence, (layer, h), (i / t, i % t))) {
@@ -84,7 +84,7 @@ impl Attend for Dense {
         Tensor::from_vec(out, shape, heads.q.device())?.to_dtype(heads.q.dtype())
     }
 
-    fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
+    fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
         let (_, t, _, width) = heads.dims4()?;
         let mut written = heads;
         for replaced in self.treated.replaced.iter().filter(|replaced| replaced.layer == layer) {
@@ -145,10 +145,15 @@ fn softmax_map(logits: &[f64], t: usize, rule: &LogitRule, sink: Option<f64>) ->
 }
 
 /// Returns whether a key is removed from the row of a query.
-fn loses(treated: &Treated, how: Removal, (layer, head): (usize, usize), (query, key): (usize, usize)) -> bool {
+fn loses(
+    treated: &ResolvedTreatment,
+    how: Removal,
+    (layer, head): (usize, usize),
+    (query, key): (usize, usize),
+) -> bool {
     let of_head = treated.removed.iter().filter(|removed| removed.how == how && removed.of.has(layer, head));
-    let mut losses = of_head.flat_map(|removed| &removed.losses).filter(|loss| loss.rows.contains(&query));
-    losses.any(|loss| loss.keys.iter().any(|keys| keys.contains(&key)))
+    let mut row_removals = of_head.flat_map(|removed| &removed.row_removals).filter(|loss| loss.rows.contains(&query));
+    row_removals.any(|loss| loss.keys.iter().any(|keys| keys.contains(&key)))
 }
 
 /// Quantises all logits of a layer, `logits[h][j]`. `masked` logits of a head are not quantised and do not count for

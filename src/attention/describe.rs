@@ -6,7 +6,7 @@ impl Variant {
     /// One-line description that includes `positions`: `DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without
     /// gain`. Properties that the variant shares with the named one are left out.
     pub fn in_words(&self, positions: &str) -> String {
-        let kind = Kind::of(self);
+        let kind = VariantKind::of(self);
         let mut parts = vec![kind.title().to_owned()];
         parts.extend(self.pairs(kind));
         parts.push(positions.to_owned());
@@ -21,7 +21,7 @@ impl Variant {
         parts.join(", ")
     }
 
-    fn pairs(&self, kind: Kind) -> Option<String> {
+    fn pairs(&self, kind: VariantKind) -> Option<String> {
         let signal = self.signal_heads;
         let pairs = match self.pairing {
             Pairing::None => return None,
@@ -36,13 +36,13 @@ impl Variant {
             Keys::Next => " on two key heads",
         };
         let values = match (kind, self.values) {
-            (Kind::Other, ValueWidth::Doubled) => ", doubled values",
+            (VariantKind::Other, ValueWidth::Doubled) => ", doubled values",
             _ => "",
         };
         Some(format!("{pairs}{keys}{values}"))
     }
 
-    fn lambda_in_words(&self, kind: Kind) -> Option<String> {
+    fn lambda_in_words(&self, kind: VariantKind) -> Option<String> {
         let usual = kind.lambda() == Some(self.lambda);
         let words = match self.lambda {
             Lambda::None => return None,
@@ -64,17 +64,17 @@ impl Variant {
         }
     }
 
-    fn finish_in_words(&self, kind: Kind) -> Option<String> {
+    fn finish_in_words(&self, kind: VariantKind) -> Option<String> {
         let norm = match self.norm {
-            HeadNorm::None if kind == Kind::V1 => Some("no head norm"),
+            HeadNorm::None if kind == VariantKind::V1 => Some("no head norm"),
             HeadNorm::None => None,
             HeadNorm::Rms => Some("head norm without gain"),
             HeadNorm::RmsGain => Some("head norm with gain"),
             HeadNorm::AllHeads => Some("one norm over all heads"),
         };
         let factor = match (self.factor, kind) {
-            (Factor::One, Kind::V1) => Some("no factor"),
-            (Factor::One, _) | (_, Kind::V1) => None,
+            (Factor::One, VariantKind::V1) => Some("no factor"),
+            (Factor::One, _) | (_, VariantKind::V1) => None,
             (Factor::OneMinusLambdaInit, _) => Some("times 1 - lambda_init"),
         };
         let parts: Vec<&str> = norm.into_iter().chain(factor).collect();
@@ -84,7 +84,7 @@ impl Variant {
 
 /// The published variant that a variant is closest to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum VariantKind {
     Standard,
     V1,
     V2,
@@ -92,7 +92,7 @@ enum Kind {
     Other,
 }
 
-impl Kind {
+impl VariantKind {
     fn of(variant: &Variant) -> Self {
         match (variant.maps, variant.keys, variant.values) {
             (1, ..) => Self::Standard,
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unusual_about_a_variant_is_said() {
+    fn unusual_properties_of_a_variant_are_described() {
         for (preset, words) in [
             ("transformer", "standard, RoPE"),
             ("transformer-norm", "standard, RoPE, head norm without gain"),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_variants_that_compute_otherwise_are_described_alike() {
+    fn different_variants_have_different_descriptions() {
         let presets = Variant::presets();
         for (name, variant) in presets {
             for (other_name, other) in presets {

@@ -31,12 +31,12 @@ pub struct ExtraTensor {
     /// Shape.
     pub shape: Vec<usize>,
     /// Initialisation.
-    pub start: Start,
+    pub init: TensorInit,
 }
 
 /// Initialisation of a learned tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Start {
+pub enum TensorInit {
     /// The same number everywhere.
     Constant(f64),
     /// Normal with this standard deviation.
@@ -65,12 +65,12 @@ impl Variant {
     pub fn extra_tensors(&self, layer: usize, sizes: LayerSizes) -> Vec<ExtraTensor> {
         let LayerSizes { width, heads, query_heads, head_dim, value_width } = sizes;
         let mut list = Vec::new();
-        let mut add = |name, shape: &[usize], start| list.push(ExtraTensor { name, shape: shape.to_vec(), start });
+        let mut add = |name, shape: &[usize], init| list.push(ExtraTensor { name, shape: shape.to_vec(), init });
         let learned = |deviation| match self.lambda_start {
-            LambdaStart::Normal => Start::Normal(deviation),
-            LambdaStart::Zero => Start::Constant(0.0),
+            LambdaStart::Normal => TensorInit::Normal(deviation),
+            LambdaStart::Zero => TensorInit::Constant(0.0),
         };
-        let init = Start::Constant(self.lambda_init.of(layer));
+        let init = TensorInit::Constant(self.lambda_init.of(layer));
         match self.lambda {
             Lambda::None | Lambda::Fixed => {}
             Lambda::Vectors => VECTORS.iter().for_each(|name| add(name, &[head_dim], learned(VECTOR_DEVIATION))),
@@ -82,14 +82,14 @@ impl Variant {
         }
         match self.norm {
             HeadNorm::None | HeadNorm::Rms => {}
-            HeadNorm::RmsGain => add(HEAD_GAIN, &[value_width], Start::Constant(1.0)),
-            HeadNorm::AllHeads => add(ALL_HEADS_GAIN, &[heads * value_width], Start::Constant(1.0)),
+            HeadNorm::RmsGain => add(HEAD_GAIN, &[value_width], TensorInit::Constant(1.0)),
+            HeadNorm::AllHeads => add(ALL_HEADS_GAIN, &[heads * value_width], TensorInit::Constant(1.0)),
         }
         if self.sink == Sink::Learned {
-            add(SINKS, &[query_heads], Start::Constant(0.0));
+            add(SINKS, &[query_heads], TensorInit::Constant(0.0));
         }
         if self.gate {
-            add(GATE, &[heads * value_width, width], Start::Normal(PROJECTION_DEVIATION));
+            add(GATE, &[heads * value_width, width], TensorInit::Normal(PROJECTION_DEVIATION));
         }
         list
     }
@@ -99,7 +99,7 @@ impl Variant {
 #[derive(Clone, Debug)]
 pub struct Extras {
     lambda: LambdaSource,
-    norm: Norm,
+    norm: OutputNorm,
     /// Factor on the output after the norm.
     factor: f64,
     /// (query heads)
@@ -121,7 +121,7 @@ enum LambdaSource {
 }
 
 #[derive(Clone, Debug)]
-enum Norm {
+enum OutputNorm {
     None,
     /// Over each head, with gain (value width) and epsilon. The gain is 1 in layouts without one.
     Head(Tensor, f64),
@@ -145,13 +145,13 @@ impl Extras {
         Ok(Self {
             lambda: LambdaSource::load(variant, init, device, &mut take)?,
             norm: match variant.norm {
-                HeadNorm::None => Norm::None,
+                HeadNorm::None => OutputNorm::None,
                 HeadNorm::Rms if variant.pairing == Pairing::Adjacent => {
-                    Norm::Head(ones(sizes.value_width)?, MICROSOFT_EPS)
+                    OutputNorm::Head(ones(sizes.value_width)?, MICROSOFT_EPS)
                 }
-                HeadNorm::Rms => Norm::Head(ones(sizes.value_width)?, norm_eps),
-                HeadNorm::RmsGain => Norm::Head(take(HEAD_GAIN)?, MICROSOFT_EPS),
-                HeadNorm::AllHeads => Norm::AllHeads(take(ALL_HEADS_GAIN)?),
+                HeadNorm::Rms => OutputNorm::Head(ones(sizes.value_width)?, norm_eps),
+                HeadNorm::RmsGain => OutputNorm::Head(take(HEAD_GAIN)?, MICROSOFT_EPS),
+                HeadNorm::AllHeads => OutputNorm::AllHeads(take(ALL_HEADS_GAIN)?),
             },
             factor: match variant.factor {
                 Factor::One => 1.0,
@@ -205,9 +205,9 @@ impl Extras {
     /// Applies norm and factor to the mixture: (B, T, H, value width) -> same shape.
     pub fn finish(&self, mixture: Tensor) -> Result<Tensor> {
         Ok(match &self.norm {
-            Norm::None => self.scaled(&mixture)?,
-            Norm::Head(gain, eps) => rms_norm(&mixture, &self.scaled(gain)?, *eps)?,
-            Norm::AllHeads(gain) => {
+            OutputNorm::None => self.scaled(&mixture)?,
+            OutputNorm::Head(gain, eps) => rms_norm(&mixture, &self.scaled(gain)?, *eps)?,
+            OutputNorm::AllHeads(gain) => {
                 let x = wide(&mixture.flatten_from(2)?)?; // B,T,H*value width
                 let rms = x.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?;
                 let normed = x.broadcast_div(&(rms + ALL_HEADS_EPS)?)?;
@@ -223,9 +223,9 @@ impl Extras {
         let mean_square = |x: &[f32]| x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64;
         let (mut scale, _) = self.head_gain(of_head.clone())?;
         let factor = match &self.norm {
-            Norm::None => 1.0,
-            Norm::Head(_, eps) => 1.0 / (mean_square(&mixture[of_head.clone()]) + eps).sqrt(),
-            Norm::AllHeads(_) => 1.0 / (mean_square(mixture).sqrt() + ALL_HEADS_EPS),
+            OutputNorm::None => 1.0,
+            OutputNorm::Head(_, eps) => 1.0 / (mean_square(&mixture[of_head.clone()]) + eps).sqrt(),
+            OutputNorm::AllHeads(_) => 1.0 / (mean_square(mixture).sqrt() + ALL_HEADS_EPS),
         };
         scale.iter_mut().for_each(|scale| *scale *= factor);
         if let Some(gate) = gate {
@@ -241,9 +241,9 @@ impl Extras {
             Ok(numbers(&self.scaled(gain)?)?.into_iter().map(f64::from).collect())
         };
         Ok(match &self.norm {
-            Norm::None => (vec![self.factor; of_head.len()], None),
-            Norm::Head(gain, eps) => (scaled(gain)?, Some(*eps)),
-            Norm::AllHeads(gain) => (scaled(gain)?[of_head].to_vec(), None),
+            OutputNorm::None => (vec![self.factor; of_head.len()], None),
+            OutputNorm::Head(gain, eps) => (scaled(gain)?, Some(*eps)),
+            OutputNorm::AllHeads(gain) => (scaled(gain)?[of_head].to_vec(), None),
         })
     }
 

@@ -8,7 +8,7 @@ mod backward;
 mod forward;
 
 use super::portable::Portable;
-use super::{Attend, Heads, LogitRule, Small, Wiring};
+use super::{Attend, HeadScalars, Heads, LogitRule, Wiring};
 use crate::ops::simd::dot;
 use crate::ops::{has_kernels, multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
 use backward::{Backward, Gradients};
@@ -33,11 +33,11 @@ impl Attend for Fused {
         let LogitRule { scale, softcap: None, window: None } = heads.rule else {
             candle_core::bail!("soft-capped or windowed attention cannot be trained");
         };
-        let (wiring, small, kept) = (heads.wiring.clone(), heads.small()?, Arc::new(OnceLock::new()));
-        let mixture = Mixture { wiring: wiring.clone(), small: small.clone(), scale, kept: kept.clone() };
+        let (wiring, scalars, kept) = (heads.wiring.clone(), heads.scalars()?, Arc::new(OnceLock::new()));
+        let mixture = Mixture { wiring: wiring.clone(), scalars: scalars.clone(), scale, kept: kept.clone() };
         let mut out = heads.q.apply_op3(&heads.k, &heads.v, mixture)?;
         if let Some(sink) = &heads.sink {
-            out = out.apply_op2(sink, OfSink { wiring, small, kept: kept.clone() })?;
+            out = out.apply_op2(sink, OfSink { wiring, scalars, kept: kept.clone() })?;
         }
         match &heads.lambda {
             None => Ok(out),
@@ -50,7 +50,7 @@ impl Attend for Fused {
 /// lambda and given sinks: (B, T, H, value width).
 struct Mixture {
     wiring: Wiring,
-    small: Small,
+    scalars: HeadScalars,
     scale: f32,
     kept: Arc<OnceLock<Kept>>,
 }
@@ -71,7 +71,7 @@ struct OfLambda {
 /// And as a function of the sinks.
 struct OfSink {
     wiring: Wiring,
-    small: Small,
+    scalars: HeadScalars,
     kept: Arc<OnceLock<Kept>>,
 }
 
@@ -342,10 +342,10 @@ impl CustomOp2 for OfSink {
             let (entry, head) = (task / heads, task % heads);
             for (j, log_sums) in log_sums.iter().enumerate() {
                 let query_head = self.wiring.query[j][head];
-                let logit = self.small.sink(query_head).unwrap_or(f32::NEG_INFINITY);
+                let logit = self.scalars.sink(query_head).unwrap_or(f32::NEG_INFINITY);
                 for (query, log_sum) in log_sums.iter().enumerate() {
                     let row = entry * t + query;
-                    let lambda = self.small.lambda(row, head);
+                    let lambda = self.scalars.lambda(row, head);
                     let second = of_second.get(row * heads + head).copied().unwrap_or(0.0);
                     // Out = map 1 V - lambda map 2 V
                     let weighed = if j == 0 { of_out[row * heads + head] + lambda * second } else { -lambda * second };

@@ -6,7 +6,7 @@ use candle_core::{Result, Tensor};
 use std::ops::Range;
 
 /// Attends like a [`Stream`] and sums the outputs of heads over sets of rows (B = 1).
-pub struct WrittenSums<'a> {
+pub struct HeadOutputSums<'a> {
     stream: Stream<'a>,
     /// The rows of each set.
     sets: Vec<Vec<Range<usize>>>,
@@ -16,7 +16,7 @@ pub struct WrittenSums<'a> {
     pub counts: Vec<usize>,
 }
 
-impl<'a> WrittenSums<'a> {
+impl<'a> HeadOutputSums<'a> {
     /// Creates sums over these sets of rows.
     pub fn new(stream: Stream<'a>, sets: Vec<Vec<Range<usize>>>) -> Self {
         let n = sets.len();
@@ -24,12 +24,12 @@ impl<'a> WrittenSums<'a> {
     }
 }
 
-impl Attend for WrittenSums<'_> {
+impl Attend for HeadOutputSums<'_> {
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
         self.stream.attend(layer, heads)
     }
 
-    fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
+    fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
         let (_, t, heads_of, width) = heads.dims4()?;
         let row_width = heads_of * width;
         with_values(&heads, "head outputs", |values| {

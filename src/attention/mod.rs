@@ -28,8 +28,9 @@ mod dense;
 mod describe;
 mod extras;
 mod fused;
+mod head_probes;
 mod means;
-mod pass;
+mod packed_layer;
 mod portable;
 mod stream;
 mod tile;
@@ -37,19 +38,18 @@ mod trace;
 mod treat;
 mod values;
 mod variant;
-mod watched;
 mod wiring;
 
 pub use cached::Cached;
 pub use dense::Dense;
-pub use extras::{ExtraTensor, Extras, LayerSizes, Start};
+pub use extras::{ExtraTensor, Extras, LayerSizes, TensorInit};
 pub use fused::Fused;
-pub use means::WrittenSums;
+pub use means::HeadOutputSums;
 pub use portable::{kept_bytes, portable_bytes};
-pub use stream::{ResidualProbe, Row, RowProbe, RowSink, Selection, Sighting, Stream};
+pub use stream::{AttentionRow, ProbeResult, ResidualProbe, RowProbe, RowSink, Selection, Stream};
 pub use tile::TILE;
 pub use trace::Trace;
-pub use treat::{Loss, Removal, Removed, Replaced, Treated};
+pub use treat::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment, RowRemoval};
 pub use values::Values;
 pub use variant::{
     Factor, HeadNorm, Keys, Lambda, LambdaInit, LambdaStart, Pairing, Sink, ValueWidth, Variant, VariantName,
@@ -125,19 +125,19 @@ pub struct Heads<'a> {
 
 impl Heads<'_> {
     /// Lambda and sinks as numbers.
-    fn small(&self) -> Result<Small> {
+    fn scalars(&self) -> Result<HeadScalars> {
         let values = |x: &Option<Tensor>| x.as_ref().map(numbers).transpose();
         let (lambda, sink) = (values(&self.lambda)?, values(&self.sink)?);
         if sink.as_ref().is_some_and(|sink| sink.len() != self.q.dim(2).unwrap_or(0)) {
             candle_core::bail!("attention: {:?} sinks for the query heads of {:?}", self.sink, self.q.shape());
         }
-        Ok(Small { lambda, sink, heads: self.wiring.heads() })
+        Ok(HeadScalars { lambda, sink, heads: self.wiring.heads() })
     }
 }
 
 /// Lambda and sinks of a layer as numbers.
 #[derive(Clone, Debug, Default)]
-struct Small {
+struct HeadScalars {
     /// (1), (H) or (B, T, H).
     lambda: Option<Vec<f32>>,
     /// (query heads)
@@ -145,7 +145,7 @@ struct Small {
     heads: usize,
 }
 
-impl Small {
+impl HeadScalars {
     /// Lambda of an output head in a row, counted through the batch; 0 for one map.
     fn lambda(&self, row: usize, head: usize) -> f32 {
         // Shorter lists repeat.
@@ -178,12 +178,12 @@ pub trait Attend {
 
     /// Receives the outputs of the heads of a layer, after `finish` and before the output projection: (B, T, H, value
     /// width). Returns the tensor to continue with.
-    fn written(&mut self, _layer: usize, heads: Tensor) -> Result<Tensor> {
+    fn head_outputs(&mut self, _layer: usize, heads: Tensor) -> Result<Tensor> {
         Ok(heads)
     }
 
     /// Receives the attention output of a layer (B, T, E), before any norm after it.
-    fn attended(&mut self, _layer: usize, _x: &Tensor) -> Result<()> {
+    fn attention_output(&mut self, _layer: usize, _x: &Tensor) -> Result<()> {
         Ok(())
     }
 

@@ -10,9 +10,9 @@ mod show;
 #[cfg(test)]
 mod tests;
 
+use super::head_probes::{covering_range, HeadProbes};
 use super::values::packed_values;
-use super::watched::{asked, Watched};
-use super::{Heads, Quantise, RowProbe, Small, Treated};
+use super::{HeadScalars, Heads, Quantise, ResolvedTreatment, RowProbe};
 use crate::ops::{at_least, numbers, wide, wide_type, with_values, Panels};
 use crate::quant::Scope;
 use candle_core::{DType, Device, Result, Tensor};
@@ -43,8 +43,8 @@ pub(super) struct Portable<'a> {
     /// Quantisation steps of every map, (1, H, 1, 1); none if each row has its own.
     steps: Vec<Tensor>,
     heads: &'a Heads<'a>,
-    small: Small,
-    treated: Option<&'a Treated>,
+    scalars: HeadScalars,
+    treated: Option<&'a ResolvedTreatment>,
     layer: usize,
     /// Queries of a tile.
     rows: usize,
@@ -68,18 +68,23 @@ struct Map {
 
 impl<'a> Portable<'a> {
     /// Gathers the heads; if logits are quantised with steps that rows share, these are measured first.
-    pub(super) fn new(heads: &'a Heads<'a>, treated: Option<&'a Treated>, layer: usize) -> Result<Self> {
+    pub(super) fn new(heads: &'a Heads<'a>, treated: Option<&'a ResolvedTreatment>, layer: usize) -> Result<Self> {
         let (b, t, ..) = heads.q.dims4()?;
         let rows = rows_of_tile(b * heads.wiring.heads(), t, wide_type(heads.q.dtype()).size_in_bytes());
         Self::with_rows(heads, treated, layer, rows)
     }
 
-    fn with_rows(heads: &'a Heads<'a>, treated: Option<&'a Treated>, layer: usize, rows: usize) -> Result<Self> {
+    fn with_rows(
+        heads: &'a Heads<'a>,
+        treated: Option<&'a ResolvedTreatment>,
+        layer: usize,
+        rows: usize,
+    ) -> Result<Self> {
         let Heads { q, k, v, wiring, rule, .. } = heads;
         if rule.window == Some(0) {
             candle_core::bail!("a window of no keys");
         }
-        let small = heads.small()?; // looks at the number of sinks
+        let scalars = heads.scalars()?; // looks at the number of sinks
         let (b, t, _, d) = q.dims4()?;
         let (n, width) = (wiring.heads(), wiring.value_slices() * d);
         let q: Vec<Tensor> = wiring.query.iter().map(|of| by_head(q, of, (b, t, n, d))).collect::<Result<_>>()?;
@@ -100,7 +105,7 @@ impl<'a> Portable<'a> {
             sinks: heads.sink.as_ref().map(sinks).transpose()?.unwrap_or_default(),
             steps: Vec::new(),
             heads,
-            small,
+            scalars,
             treated,
             layer,
             rows,
@@ -122,23 +127,23 @@ impl<'a> Portable<'a> {
         &self,
         needed: Option<&[bool]>,
         watching: &'p [Vec<(usize, &'p dyn RowProbe)>],
-    ) -> Result<(Tensor, Vec<Watched<'p>>)> {
-        let start = |(head, probes): (usize, &'p Vec<_>)| Watched::start(self.layer, head, probes);
-        let mut watched: Vec<Watched<'p>> = watching.iter().enumerate().map(start).collect();
-        let values = if watched.iter().all(Watched::is_alone) { Vec::new() } else { self.packed_values()? };
+    ) -> Result<(Tensor, Vec<HeadProbes<'p>>)> {
+        let start = |(head, probes): (usize, &'p Vec<_>)| HeadProbes::start(self.layer, head, probes);
+        let mut watched: Vec<HeadProbes<'p>> = watching.iter().enumerate().map(start).collect();
+        let values = if watched.iter().all(HeadProbes::is_alone) { Vec::new() } else { self.packed_values()? };
         let mut parts = Vec::new();
         for queries in self.tiles() {
             let wanted: Vec<Vec<usize>> = watched.iter().map(|watched| watched.wanted(queries.clone())).collect();
             let is_wanted = |query| wanted.iter().any(|wanted| wanted.contains(&query));
-            let asked = asked(queries.clone(), needed, is_wanted).unwrap_or(queries.start..queries.start);
-            parts.extend(self.zeros(queries.start..asked.start)?);
-            if !asked.is_empty() {
-                let tile = self.tile(asked.clone())?;
+            let computed = covering_range(queries.clone(), needed, is_wanted).unwrap_or(queries.start..queries.start);
+            parts.extend(self.zeros(queries.start..computed.start)?);
+            if !computed.is_empty() {
+                let tile = self.tile(computed.clone())?;
                 let maps = (0..self.q.len()).map(|j| self.map(j, &tile)).collect::<Result<Vec<_>>>()?;
                 parts.push(self.output(&tile, &maps)?);
                 self.show(&tile, &maps, &wanted, &values, &mut watched)?;
             }
-            parts.extend(self.zeros(asked.end..queries.end)?);
+            parts.extend(self.zeros(computed.end..queries.end)?);
         }
         let out = Tensor::cat(&parts, 1)?; // B,T,H,value width
         Ok((out.to_dtype(self.heads.q.dtype())?, watched))

@@ -4,7 +4,7 @@
 //! number types.
 
 use super::portable::Portable;
-use super::{blocks, Attend, Heads, Trace, Treated, Values};
+use super::{blocks, Attend, Heads, ResolvedTreatment, Trace, Values};
 use crate::ops::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use std::any::Any;
 use std::ops::Range;
 
 /// One attention row of one output head, lent to probes.
-pub struct Row<'a> {
+pub struct AttentionRow<'a> {
     /// Position of the query token; the keys are 0..=query.
     pub query: usize,
     /// The first visible key: 0 without a window. Weights before it are 0, and logits there are undefined.
@@ -34,7 +34,7 @@ pub struct Row<'a> {
     pub values: Values<'a>,
 }
 
-impl Row<'_> {
+impl AttentionRow<'_> {
     /// Ranges of visible keys in ascending order: those within the window up to the query, except masked ones.
     pub fn visible(&self) -> Vec<Range<usize>> {
         let mut masked = self.masked.to_vec();
@@ -55,7 +55,7 @@ impl Row<'_> {
 pub trait RowProbe: Sync {
     /// Returns whether the probe observes this query of this head. Rows that no probe wants cost nothing.
     fn wants(&self, layer: usize, head: usize, query: usize) -> bool;
-    /// Returns whether it reads [`Row::logits`], which cost a copy.
+    /// Returns whether it reads [`AttentionRow::logits`], which cost a copy.
     fn wants_logits(&self) -> bool {
         false
     }
@@ -66,7 +66,7 @@ pub trait RowProbe: Sync {
 /// State of a probe for one head.
 pub trait RowSink: Any + Send {
     /// Processes a row, which is borrowed: sinks keep numbers rather than rows.
-    fn see(&mut self, row: &Row<'_>);
+    fn observe(&mut self, row: &AttentionRow<'_>);
     /// Adds the state of `later`, created by the same probe for later queries of the same head.
     fn merge(&mut self, later: Box<dyn RowSink>);
     /// Called once after all rows of the head, in the order of heads. Frees what is no longer needed.
@@ -85,7 +85,7 @@ impl dyn RowSink {
 }
 
 /// Result of one probe for one head of one layer.
-pub struct Sighting {
+pub struct ProbeResult {
     /// 0-based layer.
     pub layer: usize,
     /// 0-based output head.
@@ -99,7 +99,7 @@ pub struct Sighting {
 /// A measurement of the residual stream.
 pub trait ResidualProbe {
     /// Processes a site: 0 is the embeddings, l + 1 the output of layer l. `values` is (T, E), row-major.
-    fn see(&mut self, site: usize, values: &[f32], width: usize);
+    fn observe(&mut self, site: usize, values: &[f32], width: usize);
 }
 
 /// The observed layers and heads; all by default.
@@ -127,13 +127,13 @@ pub struct Stream<'a> {
     probes: &'a [&'a dyn RowProbe],
     residual: Option<&'a mut dyn ResidualProbe>,
     selection: Selection,
-    treated: Option<&'a Treated>,
+    treated: Option<&'a ResolvedTreatment>,
     /// A layer, and for each query whether its output there is needed.
     needed: Option<(usize, Vec<bool>)>,
     /// Intermediate values of some rows, if requested.
     pub trace: Option<Trace>,
     /// Results of the probes, in the order (layer, head, probe).
-    pub sightings: Vec<Sighting>,
+    pub probe_results: Vec<ProbeResult>,
 }
 
 impl<'a> Stream<'a> {
@@ -146,7 +146,7 @@ impl<'a> Stream<'a> {
             treated: None,
             needed: None,
             trace: None,
-            sightings: Vec::new(),
+            probe_results: Vec::new(),
         }
     }
 
@@ -166,7 +166,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Applies a treatment to the attention. Probes observe treated rows.
-    pub fn treated(self, treated: Option<&'a Treated>) -> Self {
+    pub fn treated(self, treated: Option<&'a ResolvedTreatment>) -> Self {
         Self { treated, ..self }
     }
 
@@ -202,7 +202,7 @@ impl Attend for Stream<'_> {
         };
         for (head, watched) in watched.into_iter().enumerate() {
             let finished = watched.finish().into_iter();
-            self.sightings.extend(finished.map(|(probe, sink)| Sighting { layer, head, probe, sink }));
+            self.probe_results.extend(finished.map(|(probe, sink)| ProbeResult { layer, head, probe, sink }));
         }
         if let Some(trace) = &mut self.trace {
             trace.mixture(&out, heads.gate.as_ref())?;
@@ -214,15 +214,15 @@ impl Attend for Stream<'_> {
         self.needed.as_ref().filter(|(of, _)| *of == layer).map(|(_, needed)| needed.as_slice())
     }
 
-    fn written(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
+    fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
         match self.treated {
             None => Ok(heads),
             Some(treated) => treated.replace(layer, 0, heads),
         }
     }
 
-    fn attended(&mut self, _layer: usize, x: &Tensor) -> Result<()> {
-        self.trace.as_mut().map_or(Ok(()), |trace| trace.attended(x))
+    fn attention_output(&mut self, _layer: usize, x: &Tensor) -> Result<()> {
+        self.trace.as_mut().map_or(Ok(()), |trace| trace.attention_output(x))
     }
 
     fn residual(&mut self, site: usize, x: &Tensor) -> Result<()> {
@@ -231,6 +231,6 @@ impl Attend for Stream<'_> {
         }
         let Some(probe) = &mut self.residual else { return Ok(()) };
         let (_, _, width) = x.dims3()?;
-        with_values(x, "residual stream", |values| probe.see(site, values, width))
+        with_values(x, "residual stream", |values| probe.observe(site, values, width))
     }
 }

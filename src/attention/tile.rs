@@ -9,8 +9,8 @@
 //! Observation changes only what is kept, not what is computed. The output of a row is the same to the last bit
 //! whichever rows are observed, needed or in the same tile, and an observed row does not depend on other probes.
 
-use super::pass::{Pass, KEYS};
-use super::{Removal, Row};
+use super::packed_layer::{PackedLayer, KEYS};
+use super::{AttentionRow, Removal};
 use crate::ops::simd::{copy_scaled, exp, softmax_block};
 use std::ops::Range;
 
@@ -22,10 +22,10 @@ const _: () = assert!(KEYS.is_multiple_of(TILE));
 
 /// Queries of one head over all keys visible to any of them. The buffers are reused for the next tile.
 #[derive(Default)]
-pub(super) struct Tile {
+pub(super) struct QueryTile {
     queries: Range<usize>,
     blocks: Range<usize>,
-    maps: Vec<Map>,
+    maps: Vec<MapTile>,
     /// Visible keys of each query in the current block.
     visible: Vec<Range<usize>>,
     /// Weighted values: (queries, padded width).
@@ -36,7 +36,7 @@ pub(super) struct Tile {
 
 /// One softmax map of a tile.
 #[derive(Default)]
-struct Map {
+struct MapTile {
     /// Scaled queries (queries, d), and their quantisation steps if each row has its own.
     q: Vec<f32>,
     row_steps: Vec<f32>,
@@ -58,20 +58,20 @@ struct Map {
     logit_row: Vec<f32>,
 }
 
-impl Map {
+impl MapTile {
     /// Starts rows without keys, with the sink if there is one: its exp(sink - sink) is the first summand. Reserves
     /// `slots` blocks.
-    fn start(&mut self, pass: &Pass<'_>, at: (usize, usize), queries: &Range<usize>, slots: usize) {
+    fn start(&mut self, packed: &PackedLayer<'_>, at: (usize, usize), queries: &Range<usize>, slots: usize) {
         let rows = queries.len();
         self.logits.clear();
         self.factors.clear();
-        start_rows(&mut self.largest, &mut self.sums, rows, pass.sink(at.0, at.1));
+        start_rows(&mut self.largest, &mut self.sums, rows, packed.sink(at.0, at.1));
         self.grown.resize(rows, 0.0);
         if self.weights.len() < slots * rows * KEYS {
             self.weights.resize(slots * rows * KEYS, 0.0);
         }
-        pass.scaled_queries(at, queries, &mut self.q);
-        self.row_steps = pass.row_steps(at, &self.q, queries, &mut self.weights);
+        packed.scaled_queries(at, queries, &mut self.q);
+        self.row_steps = packed.row_steps(at, &self.q, queries, &mut self.weights);
     }
 
     /// Factor that turns the exponentials of a block into probabilities in row i, once all blocks are done.
@@ -80,35 +80,35 @@ impl Map {
     }
 }
 
-impl Tile {
+impl QueryTile {
     /// Computes the tile of `queries`: exponentials and sums of every map and, for a single map, the weighted values. A
     /// tile whose rows are lent to probes must be `kept`.
     pub(super) fn compute(
         &mut self,
-        pass: &Pass<'_>,
+        packed: &PackedLayer<'_>,
         head: usize,
         queries: Range<usize>,
         kept: bool,
         keep_logits: bool,
     ) {
-        let (rows, maps) = (queries.len(), pass.wiring.maps());
+        let (rows, maps) = (queries.len(), packed.wiring.maps());
         // Two maps share one product with the values, which requires both sums.
         let kept = kept || maps > 1;
-        self.blocks = pass.blocks(&queries);
+        self.blocks = packed.blocks(&queries);
         self.queries = queries;
         self.out.clear();
-        self.out.resize(rows * pass.padded_width(), 0.0);
-        self.maps.resize_with(maps, Map::default);
+        self.out.resize(rows * packed.padded_width(), 0.0);
+        self.maps.resize_with(maps, MapTile::default);
         for (j, map) in self.maps.iter_mut().enumerate() {
             let slots = if kept { self.blocks.len() } else { 1 };
-            map.start(pass, (j, head), &self.queries, slots);
+            map.start(packed, (j, head), &self.queries, slots);
         }
         for (slot, block) in self.blocks.clone().enumerate() {
             self.visible.clear();
-            self.visible.extend(self.queries.clone().map(|query| pass.visible(query, block)));
+            self.visible.extend(self.queries.clone().map(|query| packed.visible(query, block)));
             // One map after the other, because they may read the same keys.
             for j in 0..maps {
-                self.map_block(pass, (j, head), block, if kept { slot } else { 0 }, keep_logits);
+                self.map_block(packed, (j, head), block, if kept { slot } else { 0 }, keep_logits);
             }
         }
         if kept {
@@ -117,28 +117,41 @@ impl Tile {
     }
 
     /// Computes a block of map j, and weights its values if it is the only map.
-    fn map_block(&mut self, pass: &Pass<'_>, (j, head): (usize, usize), block: usize, slot: usize, keep_logits: bool) {
-        let (queries, rows, width) = (&self.queries, self.queries.len(), pass.padded_width());
+    fn map_block(
+        &mut self,
+        packed: &PackedLayer<'_>,
+        (j, head): (usize, usize),
+        block: usize,
+        slot: usize,
+        keep_logits: bool,
+    ) {
+        let (queries, rows, width) = (&self.queries, self.queries.len(), packed.padded_width());
         let only = self.maps.len() == 1;
         let map = &mut self.maps[j];
         let weights = &mut map.weights[slot * rows * KEYS..][..rows * KEYS];
-        pass.logits((j, head), &map.q, queries, block, weights);
-        pass.quantise((j, head), queries, block, &map.row_steps, weights);
-        pass.remove(Removal::Mask, head, queries, block, weights, f32::NEG_INFINITY);
+        packed.logits((j, head), &map.q, queries, block, weights);
+        packed.quantise((j, head), queries, block, &map.row_steps, weights);
+        packed.remove(Removal::Mask, head, queries, block, weights, f32::NEG_INFINITY);
         if keep_logits {
             map.logits.extend_from_slice(weights);
         }
         softmax_block(weights, KEYS, &self.visible, &mut map.largest, &mut map.sums, &mut map.grown);
-        pass.remove(Removal::Silence, head, queries, block, weights, 0.0);
+        packed.remove(Removal::Silence, head, queries, block, weights, 0.0);
         map.factors.extend_from_slice(&map.largest);
         if only {
             scale_rows(&mut self.out, width, &map.grown);
-            pass.weigh(head, queries, block, weights, &mut self.out);
+            packed.weigh(head, queries, block, weights, &mut self.out);
         }
     }
 
     /// Lends one row of a kept tile to `observe`, normalised and mixed.
-    pub(super) fn show(&mut self, pass: &Pass<'_>, head: usize, query: usize, see: &mut dyn FnMut(&Row<'_>)) {
+    pub(super) fn show(
+        &mut self,
+        packed: &PackedLayer<'_>,
+        head: usize,
+        query: usize,
+        observe: &mut dyn FnMut(&AttentionRow<'_>),
+    ) {
         let (i, rows) = (query - self.queries.start, self.queries.len());
         // Slot of the block, range in its weights, and first key in the row.
         let pieces = self.blocks.clone().enumerate().map(|(slot, block)| {
@@ -161,7 +174,7 @@ impl Tile {
                 }
             }
         }
-        let mix = pass.mix(head, query);
+        let mix = packed.mix(head, query);
         let effective: &[f32] = match self.maps.as_slice() {
             [first, second] => {
                 self.effective.resize(query + 1, 0.0);
@@ -173,15 +186,15 @@ impl Tile {
         let maps: Vec<&[f32]> = self.maps.iter().map(|map| map.row.as_slice()).collect();
         let with_logits = self.maps.iter().filter(|map| !map.logits.is_empty());
         let logits: Vec<&[f32]> = with_logits.map(|map| map.logit_row.as_slice()).collect();
-        let sink = |(j, map): (usize, &Map)| Some((pass.sink(j, head)? - map.largest[i]).exp() / map.sums[i]);
+        let sink = |(j, map): (usize, &MapTile)| Some((packed.sink(j, head)? - map.largest[i]).exp() / map.sums[i]);
         let sinks: Vec<f32> = self.maps.iter().enumerate().filter_map(sink).collect();
-        let (mix, first_visible, values) = (&mix[..maps.len()], pass.first_visible(query), pass.values(head));
-        let (masked, logits, maps, sinks) = (&pass.masked(head, query)[..], &logits[..], &maps[..], &sinks[..]);
-        see(&Row { query, first_visible, masked, logits, maps, mix, sinks, effective, values });
+        let (mix, first_visible, values) = (&mix[..maps.len()], packed.first_visible(query), packed.values(head));
+        let (masked, logits, maps, sinks) = (&packed.masked(head, query)[..], &logits[..], &maps[..], &sinks[..]);
+        observe(&AttentionRow { query, first_visible, masked, logits, maps, mix, sinks, effective, values });
     }
 
     /// Computes out = (sum_j mix_j map_j) V: (queries, value width). Overwrites the first of two maps.
-    pub(super) fn output(&mut self, pass: &Pass<'_>, head: usize, out: &mut [f32]) {
+    pub(super) fn output(&mut self, packed: &PackedLayer<'_>, head: usize, out: &mut [f32]) {
         let rows = self.queries.len();
         let mut factors: Vec<f32> = vec![1.0; rows];
         if let [first, second] = self.maps.as_mut_slice() {
@@ -189,22 +202,22 @@ impl Tile {
                 let at = slot * rows * KEYS..(slot + 1) * rows * KEYS;
                 let factors: Vec<[f32; 2]> = (0..rows)
                     .map(|i| {
-                        let mix = pass.mix(head, self.queries.start + i);
+                        let mix = packed.mix(head, self.queries.start + i);
                         [mix[0] * first.factor(slot, i), mix[1] * second.factor(slot, i)]
                     })
                     .collect();
                 let weights = &mut first.weights[at.clone()];
                 mix_blocks(weights, &second.weights[at], KEYS, &factors);
-                pass.weigh(head, &self.queries, block, weights, &mut self.out);
+                packed.weigh(head, &self.queries, block, weights, &mut self.out);
             }
         } else {
             factors.iter_mut().zip(&self.maps[0].sums).for_each(|(factor, sum)| *factor = 1.0 / sum);
         }
-        let slice = pass.padded_width() / pass.wiring.value_slices();
-        let d = pass.value_width() / pass.wiring.value_slices();
+        let slice = packed.padded_width() / packed.wiring.value_slices();
+        let d = packed.value_width() / packed.wiring.value_slices();
         // Each head slice of each row, without the padding of its last panel.
         for (i, (out, padded)) in out.chunks_exact_mut(d).zip(self.out.chunks_exact(slice)).enumerate() {
-            copy_scaled(out, &padded[..d], factors[i / pass.wiring.value_slices()]);
+            copy_scaled(out, &padded[..d], factors[i / packed.wiring.value_slices()]);
         }
     }
 }

@@ -39,12 +39,12 @@ impl Trace {
     }
 
     /// Attention output of a layer in a row, before any norm after it: (E).
-    pub fn attended_of(&self, layer: usize, row: usize) -> Option<&[f32]> {
+    pub fn attention_output_of(&self, layer: usize, row: usize) -> Option<&[f32]> {
         self.row(self.attended.get(layer)?, row)
     }
 
     /// Residual stream of a row after the last layer, before the final norm: (E).
-    pub fn last_of(&self, row: usize) -> Option<&[f32]> {
+    pub fn final_residual(&self, row: usize) -> Option<&[f32]> {
         self.row(&self.last, row)
     }
 
@@ -61,7 +61,7 @@ impl Trace {
     }
 
     /// Records the attention output of a layer (1, T, E).
-    pub(super) fn attended(&mut self, x: &Tensor) -> Result<()> {
+    pub(super) fn attention_output(&mut self, x: &Tensor) -> Result<()> {
         self.attended.push(self.pick(x)?);
         Ok(())
     }
@@ -94,7 +94,10 @@ mod tests {
         trace.mixture(&rows(&[0.0, 0.1, 1.0, 1.1, 2.0, 2.1, 3.0, 3.1]), None).unwrap();
         assert_eq!(trace.gate_of(0, 3), None);
         trace.residual(&rows(&[5.0, 6.0, 7.0, 8.0])).unwrap();
-        assert_eq!((trace.mixture_of(0, 3), trace.last_of(1)), (Some(&[3.0, 3.1][..]), Some(&[6.0][..])));
-        assert_eq!((trace.mixture_of(0, 2), trace.mixture_of(1, 3), trace.attended_of(0, 1)), (None, None, None));
+        assert_eq!((trace.mixture_of(0, 3), trace.final_residual(1)), (Some(&[3.0, 3.1][..]), Some(&[6.0][..])));
+        assert_eq!(
+            (trace.mixture_of(0, 2), trace.mixture_of(1, 3), trace.attention_output_of(0, 1)),
+            (None, None, None)
+        );
     }
 }

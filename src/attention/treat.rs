@@ -17,7 +17,7 @@ pub enum Removal {
 
 /// Rows, and keys that are removed from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct RowRemoval {
     /// Positions of queries.
     pub rows: Range<usize>,
     /// Positions of keys, ascending.
@@ -26,18 +26,18 @@ pub struct Loss {
 
 /// Removal of keys from rows of some heads.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Removed {
+pub struct KeyRemoval {
     /// Way of removal.
     pub how: Removal,
     /// Affected layers and heads.
     pub of: Selection,
     /// Affected rows and their removed keys.
-    pub losses: Vec<Loss>,
+    pub row_removals: Vec<RowRemoval>,
 }
 
 /// Replacement of a head's output.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Replaced {
+pub struct OutputReplacement {
     /// 0-based layer.
     pub layer: usize,
     /// 0-based output head.
@@ -50,16 +50,16 @@ pub struct Replaced {
 
 /// Complete treatment of the attention in one pass.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Treated {
+pub struct ResolvedTreatment {
     /// Quantisation of logits.
     pub quantise: Option<Quantise>,
     /// Removed keys.
-    pub removed: Vec<Removed>,
+    pub removed: Vec<KeyRemoval>,
     /// Replaced head outputs.
-    pub replaced: Vec<Replaced>,
+    pub replaced: Vec<OutputReplacement>,
 }
 
-impl Treated {
+impl ResolvedTreatment {
     /// Keys removed from the row of `query`, as ranges of positions up to the query.
     pub(super) fn lost(
         &self,
@@ -67,11 +67,11 @@ impl Treated {
         (layer, head): (usize, usize),
         query: usize,
     ) -> impl Iterator<Item = Range<usize>> + '_ {
-        let of_head = move |removed: &&Removed| removed.how == how && removed.of.has(layer, head);
-        let losses = self.removed.iter().filter(of_head).flat_map(|removed| &removed.losses);
+        let of_head = move |removed: &&KeyRemoval| removed.how == how && removed.of.has(layer, head);
+        let row_removals = self.removed.iter().filter(of_head).flat_map(|removed| &removed.row_removals);
         let end = if how == Removal::Mask { query } else { query + 1 };
         let cut = move |keys: &Range<usize>| keys.start..keys.end.min(end);
-        losses.filter(move |loss| loss.rows.contains(&query)).flat_map(move |loss| loss.keys.iter().map(cut))
+        row_removals.filter(move |loss| loss.rows.contains(&query)).flat_map(move |loss| loss.keys.iter().map(cut))
     }
 
     /// Keys masked in the row of `query`.
@@ -101,7 +101,8 @@ impl Treated {
     /// Replaces the outputs of the treated heads in the outputs of a layer (B, T, H, value width). The first token is
     /// at position `start`.
     pub(super) fn replace(&self, layer: usize, start: usize, written: Tensor) -> Result<Tensor> {
-        let of_layer: Vec<&Replaced> = self.replaced.iter().filter(|replaced| replaced.layer == layer).collect();
+        let of_layer: Vec<&OutputReplacement> =
+            self.replaced.iter().filter(|replaced| replaced.layer == layer).collect();
         if of_layer.is_empty() {
             return Ok(written);
         }

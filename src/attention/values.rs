@@ -88,7 +88,7 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn a_weighed_sum_is_that_of_the_slices_it_reads() {
+    fn a_weighted_sum_uses_the_slices_of_the_head() {
         let (t, d) = (1100, 40); // more keys than one part, more channels than one panel
         let mut rng = Rng::new(1, "values");
         let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();

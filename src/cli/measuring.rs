@@ -7,7 +7,7 @@ use crate::measure::{TokenSpan, AR_MAX_COUNT};
 use crate::probe::Pooling;
 use crate::prompt::Order;
 use crate::quant::Scope;
-use crate::treatment::{Ranking, Rows};
+use crate::treatment::{Ranking, RowSelection};
 use clap::{Args, ValueEnum};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -231,8 +231,8 @@ pub struct AblateArgs {
     #[arg(long)]
     pub zero: bool,
     /// Rows that are treated
-    #[arg(long, value_enum, default_value_t = Rows::Answer, value_name = "ROWS")]
-    pub rows: Rows,
+    #[arg(long, value_enum, default_value_t = RowSelection::Answer, value_name = "ROWS")]
+    pub rows: RowSelection,
     /// Another condition, as in "silence(filler, layers=0+1)" or "ablate(0.3+2.1)"; may be repeated
     #[arg(long, value_name = "CONDITION")]
     pub condition: Vec<String>,

@@ -4,8 +4,8 @@ use super::{IndexRange, TokenRange};
 use crate::attention::Selection;
 use crate::device::{DeviceName, Precision};
 use crate::experiment::Shard;
-use crate::model::Layout;
-use crate::models::{self, Residence};
+use crate::model::HeadLayout;
+use crate::models::{self, WeightsLocation};
 use crate::ops::Products;
 use crate::plot::Page;
 use crate::prompt::BosChoice;
@@ -113,7 +113,7 @@ pub struct RunArgs {
 pub struct ReadingArgs {
     /// Which heads make a map, instead of what config.json says
     #[arg(long, value_enum, value_name = "LAYOUT")]
-    pub layout: Option<Layout>,
+    pub layout: Option<HeadLayout>,
     /// Put needle prompts into the model's chat template, the answer at the beginning of its reply
     #[arg(long)]
     pub chat_template: bool,
@@ -125,8 +125,8 @@ pub struct ReadingArgs {
     #[arg(long)]
     pub allow_double_bos: bool,
     /// Where weights are while a model runs; results do not depend on it
-    #[arg(long, value_enum, value_name = "PLACE", default_value_t = Residence::Auto)]
-    pub weights: Residence,
+    #[arg(long, value_enum, value_name = "PLACE", default_value_t = WeightsLocation::Auto)]
+    pub weights: WeightsLocation,
     /// What computes: cpu, or with a program that was built for it cuda, cuda:1 and so on, or metal
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,

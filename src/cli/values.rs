@@ -3,13 +3,13 @@
 use crate::compare::Correction;
 use crate::device::Precision;
 use crate::experiment::MapKind;
-use crate::model::{Layout, MOST_TOKENS};
-use crate::models::Residence;
+use crate::model::{HeadLayout, MOST_TOKENS};
+use crate::models::WeightsLocation;
 use crate::ops::Products;
 use crate::probe::Pooling;
 use crate::prompt::Order;
 use crate::quant::Scope;
-use crate::treatment::{Ranking, Rows};
+use crate::treatment::{Ranking, RowSelection};
 use clap::builder::PossibleValue;
 use clap::ValueEnum;
 use std::ops::RangeInclusive;
@@ -45,7 +45,7 @@ value_enum!(Ranking {
     Retrieval: "retrieval", "How often the key with the largest weight is the needle's token that is copied";
 });
 
-value_enum!(Rows {
+value_enum!(RowSelection {
     Answer: "answer", "Those that predict the tokens of an answer";
     Question: "question", "All from the beginning of the question on";
     All: "all", "All, and so everything that is read on the way";
@@ -72,7 +72,7 @@ value_enum!(Pooling {
     Sum: "sum", "The sum";
 });
 
-value_enum!(Residence {
+value_enum!(WeightsLocation {
     Auto: "auto", "In memory, unless they would fill more than half of what is free";
     Memory: "memory", "In memory, 4 bytes for each";
     Disk: "disk", "On disk: two layers in memory, each read when it is its turn";
@@ -95,7 +95,7 @@ value_enum!(Correction {
     None: "none", "Not at all";
 });
 
-value_enum!(Layout {
+value_enum!(HeadLayout {
     Standard: "standard", "One map per head";
     Diffllama: "diffllama", "DIFF V1 as Hugging Face has it: pairs (i, i+H), half-rotation RoPE, head norm without gain";
     MicrosoftV1: "microsoft-v1", "DIFF V1 as in Microsoft's flash files: pairs (2i, 2i+1), interleaved RoPE, head norm with gain";
@@ -190,10 +190,10 @@ mod tests {
         }
         agree::<Scope>();
         agree::<Correction>();
-        agree::<Layout>();
+        agree::<HeadLayout>();
         agree::<MapKind>();
         agree::<Pooling>();
-        agree::<Residence>();
+        agree::<WeightsLocation>();
         agree::<Precision>();
         agree::<Products>();
     }

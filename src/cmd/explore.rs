@@ -4,7 +4,7 @@ use super::flags;
 use super::session::{Gathered, Session};
 use crate::cli::ExploreArgs;
 use crate::experiment::{Experiment, Explore, Show};
-use crate::explore::{ExploreMeasure, Explored, Explorer, ModelMaps};
+use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage, ModelMaps};
 use crate::frame::{Frame, Pick};
 use crate::measure::Place;
 use crate::prompt::Region;
@@ -55,7 +55,7 @@ fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> Numb
     heads
 }
 
-fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, budget: usize) -> Explorer<'a> {
+fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, budget: usize) -> ExplorerPage<'a> {
     let setup = &session.setup;
     let explored = |(place, found): (&Place, &'a ModelMaps)| {
         let model = &setup.models[place.model];
@@ -64,7 +64,7 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
             let found = frame.mean(Pick::of(&model.name, metric).condition(condition.as_deref()));
             found.map(|value| ((*metric).to_owned(), value))
         };
-        Explored {
+        ExplorerModel {
             name: &model.name,
             numbers: numbers_of_heads(frame, &model.name, condition.as_deref()),
             answers: ANSWERS.iter().filter_map(answer).collect(),
@@ -76,7 +76,7 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
         }
     };
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
-    Explorer {
+    ExplorerPage {
         // A mark that turns the direction of writing would turn the heading.
         title: escaped(&format!("Attention of {}", names.join(" and "))).into_owned(),
         caption: setup.caption(),

@@ -4,7 +4,7 @@ use crate::bail_usage;
 use crate::cli::{OnePromptArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
 use crate::error::{exit_code, Unmet, Usage};
 use crate::experiment::{Experiment, Grid, NeedleGrid, Show, TextGrid};
-use crate::models::{self, Reading};
+use crate::models::{self, LoadOptions};
 use crate::treatment::Condition;
 use anyhow::{anyhow, Error, Result};
 use std::path::Path;
@@ -137,8 +137,8 @@ impl OnePromptArgs {
 }
 
 /// How folders are read.
-pub(super) fn reading(args: &ReadingArgs) -> Reading {
-    Reading {
+pub(super) fn reading(args: &ReadingArgs) -> LoadOptions {
+    LoadOptions {
         layout: args.layout,
         chat_template: args.chat_template,
         bos: args.bos,

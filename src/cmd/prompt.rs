@@ -9,7 +9,7 @@ use crate::cli::ShowPromptArgs;
 use crate::experiment::{Cell, CellSpec, Grid, Sources};
 use crate::models;
 use crate::probe::runs;
-use crate::prompt::{Haystack, Prompt, Region, Target, Text, Tokenizer};
+use crate::prompt::{Haystack, Prompt, Region, TargetRows, Text, Tokenizer};
 use crate::terminal;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
@@ -110,7 +110,7 @@ fn chosen(cells: &[Cell], index: usize) -> Result<Cell> {
 }
 
 /// The question of `--query`.
-fn asked(prompt: &Prompt, query: usize) -> Result<Target> {
+fn asked(prompt: &Prompt, query: usize) -> Result<TargetRows> {
     let mut targets = prompt.targets();
     if query >= targets.len() {
         bail_usage!("--query {query}: the prompt has questions 0 to {}", targets.len() - 1);

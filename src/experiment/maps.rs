@@ -4,7 +4,7 @@ use super::{Experiment, Grid, Show};
 use crate::attention::Selection;
 use crate::bail_usage;
 use crate::measure::{MapSpec, TokenSpan};
-use crate::probe::{Pooling, Quantity};
+use crate::probe::{Pooling, RowQuantity};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -96,14 +96,16 @@ pub enum MapKind {
 
 impl MapKind {
     /// In the order of the panels.
-    pub(super) fn quantities(self) -> Vec<Quantity> {
+    pub(super) fn quantities(self) -> Vec<RowQuantity> {
         match self {
-            Self::Effective => vec![Quantity::Effective],
-            Self::A1 => vec![Quantity::Map(0)],
-            Self::A2 => vec![Quantity::Map(1)],
-            Self::Logits1 => vec![Quantity::Logits(0)],
-            Self::Logits2 => vec![Quantity::Logits(1)],
-            Self::All => vec![Quantity::Map(0), Quantity::Map(1), Quantity::Subtracted, Quantity::Effective],
+            Self::Effective => vec![RowQuantity::Effective],
+            Self::A1 => vec![RowQuantity::Map(0)],
+            Self::A2 => vec![RowQuantity::Map(1)],
+            Self::Logits1 => vec![RowQuantity::Logits(0)],
+            Self::Logits2 => vec![RowQuantity::Logits(1)],
+            Self::All => {
+                vec![RowQuantity::Map(0), RowQuantity::Map(1), RowQuantity::Subtracted, RowQuantity::Effective]
+            }
         }
     }
 }

@@ -37,7 +37,7 @@ use crate::hash::{hex, sha256};
 use crate::machine;
 use crate::measure::{Measure, MeasureName, Place};
 use crate::memory::{check_fits, gib, peak_rss_bytes};
-use crate::models::{Model, Reading};
+use crate::models::{LoadOptions, Model};
 use crate::ops::Products;
 use crate::prompt::Text;
 use crate::record::{Record, SCHEMA};
@@ -111,7 +111,7 @@ impl Setup {
         let mut common =
             json!([SCHEMA, machine::key(), models, sources, self.conditions, self.experiment.select, measures])
                 .to_string();
-        let Reading { device, dtype, precision, .. } = self.experiment.reading;
+        let LoadOptions { device, dtype, precision, .. } = self.experiment.reading;
         if !self.experiment.reading.has_kernels() {
             common += &json!({ "device": device, "dtype": dtype }).to_string();
         }

@@ -1,12 +1,12 @@
 //! The passes of one cell: each model reads its prompt under each condition, watched by measures.
 
 use super::{Cell, CellSpec, Setup};
-use crate::attention::{ResidualProbe, RowProbe, Selection, Sighting, Stream, Treated};
-use crate::generate::{generate, Generation, Until};
+use crate::attention::{ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Selection, Stream};
+use crate::generate::{generate, Generation, StopConditions};
 use crate::measure::{Findings, Kept, Measure, Place, ResidualSink, Seen};
 use crate::model::Transformer;
 use crate::models::Model;
-use crate::pass::{pass, Passed};
+use crate::pass::{pass, PassResult};
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{CitySet, Prompt};
 use crate::record::{Found, Identity, Record};
@@ -91,9 +91,9 @@ impl Setup {
     ) -> Result<()> {
         let OnePass { place, prompt, .. } = pass;
         let model = &self.models[place.model];
-        let Watched { passed, sightings, residual } = self.watch(&pass, measures)?;
+        let Watched { passed, probe_results, residual } = self.watch(&pass, measures)?;
         let identity = self.identity(cell, model, &self.conditions[place.condition]);
-        for (i, (sightings, residual)) in sightings.into_iter().zip(residual).enumerate() {
+        for (i, (probe_results, residual)) in probe_results.into_iter().zip(residual).enumerate() {
             let mut findings = Findings::default();
             let seen = Seen {
                 place,
@@ -106,7 +106,7 @@ impl Setup {
                 predictions: passed.predictions.as_ref(),
                 generation: pass.generation,
                 trace: passed.trace.as_ref(),
-                sightings,
+                probe_results,
                 residual: residual.map(|sink| sink as Box<dyn std::any::Any + Send>),
                 baseline: baseline[i].as_ref(),
             };
@@ -121,9 +121,14 @@ impl Setup {
     }
 
     /// What the model says by itself where the first answer of the prompt begins.
-    fn generation(&self, model: &Model, prompt: &Prompt, treated: Option<&Treated>) -> Result<Option<Generation>> {
+    fn generation(
+        &self,
+        model: &Model,
+        prompt: &Prompt,
+        treated: Option<&ResolvedTreatment>,
+    ) -> Result<Option<Generation>> {
         let Some(max_new) = self.experiment.max_new() else { return Ok(None) };
-        let until = Until {
+        let until = StopConditions {
             max_new,
             eos: model.eos_ids(),
             numbers: prompt.queries.len(),
@@ -151,12 +156,12 @@ impl Setup {
         }
         let all_tokens = measures.iter().any(|measure| measure.wants_predictions());
         let mut passed = pass(&self.models[place.model].transformer, prompt, stream, all_tokens)?;
-        let mut sightings: Vec<Vec<Sighting>> = measures.iter().map(|_| Vec::new()).collect();
-        for sighting in std::mem::take(&mut passed.sightings) {
-            let (measure, own) = owners[sighting.probe];
-            sightings[measure].push(Sighting { probe: own, ..sighting });
+        let mut probe_results: Vec<Vec<ProbeResult>> = measures.iter().map(|_| Vec::new()).collect();
+        for result in std::mem::take(&mut passed.probe_results) {
+            let (measure, own) = owners[result.probe];
+            probe_results[measure].push(ProbeResult { probe: own, ..result });
         }
-        Ok(Watched { passed, sightings, residual: residual.0 })
+        Ok(Watched { passed, probe_results, residual: residual.0 })
     }
 
     fn identity(&self, cell: &Cell, model: &Model, condition: &Condition) -> Identity {
@@ -214,15 +219,15 @@ struct OnePass<'a> {
     /// The layers and heads that are measured.
     only: &'a Selection,
     prompt: &'a Prompt,
-    treated: Option<&'a Treated>,
+    treated: Option<&'a ResolvedTreatment>,
     /// What the model said by itself.
     generation: Option<&'a Generation>,
 }
 
 /// What one pass showed, by measure.
 struct Watched {
-    passed: Passed,
-    sightings: Vec<Vec<Sighting>>,
+    passed: PassResult,
+    probe_results: Vec<Vec<ProbeResult>>,
     residual: Vec<Option<Box<dyn ResidualSink>>>,
 }
 
@@ -230,8 +235,8 @@ struct Watched {
 struct Residual(Vec<Option<Box<dyn ResidualSink>>>);
 
 impl ResidualProbe for Residual {
-    fn see(&mut self, site: usize, values: &[f32], width: usize) {
-        self.0.iter_mut().flatten().for_each(|sink| sink.see(site, values, width));
+    fn observe(&mut self, site: usize, values: &[f32], width: usize) {
+        self.0.iter_mut().flatten().for_each(|sink| sink.observe(site, values, width));
     }
 }
 
@@ -273,9 +278,9 @@ impl CellResult {
 fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize), Vec<usize>>> {
     let probe = SinkProbe::new(prompt.ids.len(), Vec::new());
     let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;
-    let found = passed.sightings.into_iter().map(|sighting| {
-        let sink = sighting.sink.into_sink::<ReceivedSink>();
-        ((sighting.layer, sighting.head), sink.sinks())
+    let found = passed.probe_results.into_iter().map(|result| {
+        let sink = result.sink.into_sink::<ReceivedSink>();
+        ((result.layer, result.head), sink.sinks())
     });
     Ok(found.collect())
 }

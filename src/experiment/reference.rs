@@ -4,13 +4,13 @@
 //! judge the choice.
 
 use super::{Cell, CellSpec, Setup};
-use crate::attention::{Selection, Stream, WrittenSums};
+use crate::attention::{HeadOutputSums, Selection, Stream};
 use crate::bail_usage;
 use crate::measure::{AnswerMeasure, Measure, RolesMeasure};
 use crate::models::Model;
 use crate::prompt::Prompt;
 use crate::rng::Rng;
-use crate::treatment::{Ranking, Reference, Resolver, Rows};
+use crate::treatment::{Ranking, Reference, Resolver, RowSelection};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,16 +161,16 @@ fn rankings(scores: &Scores) -> BTreeMap<Ranking, Ranked> {
 #[derive(Default)]
 struct Means {
     /// By rows and layer.
-    sums: BTreeMap<Rows, Vec<Vec<f64>>>,
-    counts: BTreeMap<Rows, usize>,
+    sums: BTreeMap<RowSelection, Vec<Vec<f64>>>,
+    counts: BTreeMap<RowSelection, usize>,
 }
 
 impl Means {
     fn add(&mut self, model: &Model, prompt: &Prompt) -> Result<()> {
-        let sets: Vec<Vec<Range<usize>>> = Rows::VARIANTS.iter().map(|rows| rows.of(prompt)).collect();
-        let mut attend = WrittenSums::new(Stream::new(&[]), sets);
+        let sets: Vec<Vec<Range<usize>>> = RowSelection::VARIANTS.iter().map(|rows| rows.of(prompt)).collect();
+        let mut attend = HeadOutputSums::new(Stream::new(&[]), sets);
         model.transformer.hidden(std::slice::from_ref(&prompt.ids), &mut attend)?;
-        for ((rows, layers), count) in Rows::VARIANTS.iter().zip(attend.sums).zip(attend.counts) {
+        for ((rows, layers), count) in RowSelection::VARIANTS.iter().zip(attend.sums).zip(attend.counts) {
             let sums = self.sums.entry(*rows).or_insert_with(|| vec![Vec::new(); layers.len()]);
             for (sum, more) in sums.iter_mut().zip(layers) {
                 sum.resize(more.len(), 0.0);
@@ -181,8 +181,8 @@ impl Means {
         Ok(())
     }
 
-    fn finish(self) -> BTreeMap<Rows, Vec<Vec<f32>>> {
-        let mean = |(rows, layers): (Rows, Vec<Vec<f64>>)| {
+    fn finish(self) -> BTreeMap<RowSelection, Vec<Vec<f32>>> {
+        let mean = |(rows, layers): (RowSelection, Vec<Vec<f64>>)| {
             let n = self.counts[&rows].max(1) as f64;
             let of_layer = |sum: Vec<f64>| sum.into_iter().map(|sum| (sum / n) as f32).collect();
             (rows, layers.into_iter().map(of_layer).collect())

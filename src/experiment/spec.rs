@@ -10,7 +10,7 @@ use crate::error::Usage;
 use crate::frame::Frame;
 use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
-use crate::models::{self, Reading};
+use crate::models::{self, LoadOptions};
 use crate::quant::{Quantiser, Scope, BITS};
 use crate::spec_file::{self, is_default, Required};
 use crate::treatment::Condition;
@@ -58,7 +58,7 @@ pub struct Experiment {
     pub top: Option<usize>,
     /// How the models' folders are read.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub reading: Reading,
+    pub reading: LoadOptions,
     /// The prompts.
     pub grid: Grid,
     /// Layers and heads to measure; all by default.
@@ -211,7 +211,7 @@ impl Experiment {
             ar_max_count: None,
             skip: None,
             top: None,
-            reading: Reading::default(),
+            reading: LoadOptions::default(),
             grid,
             select: Selection::default(),
             quantise: None,

@@ -8,7 +8,7 @@ pub const RUN: usize = 64;
 
 /// Integer code of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
+pub enum CodeType {
     /// 0 to 255 steps.
     Byte,
     /// -127 to 127 steps, as two's complement.
@@ -17,25 +17,25 @@ pub enum Code {
     Word,
 }
 
-impl Code {
+impl CodeType {
     /// The largest code.
     fn most(self) -> f32 {
         match self {
-            Code::Byte => 255.0,
-            Code::SignedByte => 127.0,
-            Code::Word => 32_767.0,
+            CodeType::Byte => 255.0,
+            CodeType::SignedByte => 127.0,
+            CodeType::Word => 32_767.0,
         }
     }
 }
 
 /// Passes the code of each number of a run to `take` and returns the exponent e of the step 2^e: the smallest, but at
 /// least `floor`, that can represent the largest number. The error is at most half a step. NaN and infinities become 0.
-pub fn encode(run: &[f32], code: Code, floor: i8, mut take: impl FnMut(i16)) -> i8 {
+pub fn encode(run: &[f32], code: CodeType, floor: i8, mut take: impl FnMut(i16)) -> i8 {
     let finite = |x: &f32| if x.is_finite() { *x } else { 0.0 };
     let largest = run.iter().map(|x| finite(x).abs()).fold(0.0, f32::max);
     let exponent = exponent(largest / code.most()).max(floor);
     let per_step = (-f32::from(exponent)).exp2();
-    let least = if code == Code::Byte { 0.0 } else { -code.most() };
+    let least = if code == CodeType::Byte { 0.0 } else { -code.most() };
     // In a run of zeros, the reciprocal of the step is infinite. 0 times infinity is NaN, which the cast turns into 0.
     run.iter().for_each(|x| take((finite(x) * per_step).round().clamp(least, code.most()) as i16));
     exponent
@@ -63,7 +63,7 @@ pub fn triangle(grid: &PooledMap) -> Vec<u8> {
     let (mut exponents, mut codes) = (Vec::new(), Vec::new());
     for (row, values) in grid.values.chunks(grid.columns.max(1)).enumerate() {
         for run in values[..(row + 1).min(grid.columns)].chunks(RUN) {
-            exponents.push(encode(run, Code::SignedByte, i8::MIN, |steps| codes.push(steps as u8)) as u8);
+            exponents.push(encode(run, CodeType::SignedByte, i8::MIN, |steps| codes.push(steps as u8)) as u8);
         }
     }
     exponents.extend(codes);
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn codes(run: &[f32], code: Code, floor: i8) -> (i8, Vec<i16>) {
+    fn codes(run: &[f32], code: CodeType, floor: i8) -> (i8, Vec<i16>) {
         let mut codes = Vec::new();
         let exponent = encode(run, code, floor, |steps| codes.push(steps));
         (exponent, codes)
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn a_run_of_zeros_takes_the_smallest_step() {
-        assert_eq!(codes(&[0.0, f32::NAN, f32::INFINITY], Code::Byte, i8::MIN), (i8::MIN, vec![0, 0, 0]));
-        assert_eq!(codes(&[0.0], Code::Byte, -17), (-17, vec![0]));
+        assert_eq!(codes(&[0.0, f32::NAN, f32::INFINITY], CodeType::Byte, i8::MIN), (i8::MIN, vec![0, 0, 0]));
+        assert_eq!(codes(&[0.0], CodeType::Byte, -17), (-17, vec![0]));
     }
 
     #[test]
@@ -106,11 +106,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_decoded_is_half_a_step_off_at_most(
+        fn decoded_values_are_within_half_a_step(
             run in prop::collection::vec(-3.0_f32..3.0, 1..RUN), floor in -30_i8..-1, kind in 0_usize..3
         ) {
-            let code = [Code::Byte, Code::SignedByte, Code::Word][kind];
-            let run: Vec<f32> = run.into_iter().map(|x| if code == Code::Byte { x.abs() } else { x }).collect();
+            let code = [CodeType::Byte, CodeType::SignedByte, CodeType::Word][kind];
+            let run: Vec<f32> = run.into_iter().map(|x| if code == CodeType::Byte { x.abs() } else { x }).collect();
             let (exponent, codes) = codes(&run, code, floor);
             let step = f32::from(exponent).exp2();
             for (x, &steps) in run.iter().zip(&codes) {
@@ -122,8 +122,8 @@ mod tests {
         }
 
         #[test]
-        fn a_coarser_code_is_three_quarters_of_its_step_off_at_most(x in 0.0_f32..1.0, by in 0_u32..12) {
-            let (exponent, codes) = codes(&[x], Code::Byte, -17);
+        fn coarser_codes_are_within_three_quarters_of_a_step(x in 0.0_f32..1.0, by in 0_u32..12) {
+            let (exponent, codes) = codes(&[x], CodeType::Byte, -17);
             let step = (f32::from(exponent) + by as f32).exp2();
             let found = f32::from(coarser(codes[0] as u8, by)) * step;
             prop_assert!((found - x).abs() <= 0.7501 * step, "{found} for {x}");

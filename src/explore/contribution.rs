@@ -5,7 +5,7 @@
 //! of a row, and over the keys of a region to the row's `share_out`. Unlike weights, it is small for keys whose value
 //! is small or cancelled by others.
 
-use crate::attention::Row;
+use crate::attention::AttentionRow;
 use crate::model::{Agreement, Transformer};
 use crate::probe::Contribution;
 use crate::prompt::Region;
@@ -24,7 +24,7 @@ pub fn agreements(model: &Transformer) -> Result<Agreements> {
 }
 
 /// Contributions of all keys of a row: (query + 1).
-pub(super) fn of_keys(row: &Row<'_>, agreement: &Agreement, into: &mut Vec<f32>) {
+pub(super) fn of_keys(row: &AttentionRow<'_>, agreement: &Agreement, into: &mut Vec<f32>) {
     let mut mixture = vec![0.0; row.values.width()];
     row.values.weigh(0, row.effective, &mut mixture);
     row.values.along(0, row.effective, &agreement.shares_of(&mixture), into);

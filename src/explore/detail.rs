@@ -1,13 +1,13 @@
 //! Stored data of a head.
 
-use super::codes::{encode, Code, RUN};
-use crate::probe::{Pooling, Quantity};
+use super::codes::{encode, CodeType, RUN};
+use crate::probe::{Pooling, RowQuantity};
 
 /// Quantity of a pooled map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pooled {
+pub enum PooledQuantity {
     /// A quantity of attention rows.
-    Of(Quantity),
+    Of(RowQuantity),
     /// Contributions of the keys to the output.
     Contribution,
 }
@@ -24,17 +24,17 @@ pub struct HeadSketch {
 
 /// Data stored for a detailed head.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Detail {
+pub struct HeadDetail {
     /// Pooled maps as [`triangle`] bytes.
-    pub grids: Vec<(Pooled, Pooling, Vec<u8>)>,
+    pub grids: Vec<(PooledQuantity, Pooling, Vec<u8>)>,
     /// The softmax maps; empty for a treated pass.
-    pub maps: Vec<Pairs<u8>>,
+    pub maps: Vec<PairCodes<u8>>,
     /// The softmax rows that predict an answer, at higher precision.
-    pub answers: Vec<Pairs<i16>>,
+    pub answers: Vec<PairCodes<i16>>,
     /// The logits of the rows that predict an answer.
-    pub logits: Vec<Pairs<i16>>,
+    pub logits: Vec<PairCodes<i16>>,
     /// Contributions of the keys in the rows that predict an answer; at most one, empty if unknown.
-    pub contributions: Vec<Pairs<i16>>,
+    pub contributions: Vec<PairCodes<i16>>,
     /// Weight of the second map for each query; empty for one map.
     pub lambdas: Vec<f32>,
     /// For each softmax map, the weight of the sink for each query, which sums to 1 with the row; empty without sinks.
@@ -45,21 +45,21 @@ pub struct Detail {
 
 /// Codes of (query, key) pairs: the stored runs of each row, row by row. See [`encode`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pairs<T> {
+pub struct PairCodes<T> {
     /// Exponent of each run.
     pub exponents: Vec<i8>,
     /// Code of each pair. The last run of a row ends at its query.
     pub codes: Vec<T>,
 }
 
-impl<T> Default for Pairs<T> {
+impl<T> Default for PairCodes<T> {
     fn default() -> Self {
         Self { exponents: Vec::new(), codes: Vec::new() }
     }
 }
 
-impl<T> Pairs<T> {
-    pub(super) fn add(&mut self, row: &[f32], runs: &[usize], (code, floor): (Code, i8), to: fn(i16) -> T) {
+impl<T> PairCodes<T> {
+    pub(super) fn add(&mut self, row: &[f32], runs: &[usize], (code, floor): (CodeType, i8), to: fn(i16) -> T) {
         for &run in runs {
             let keys = run * RUN..((run + 1) * RUN).min(row.len());
             self.exponents.push(encode(&row[keys], code, floor, |steps| self.codes.push(to(steps))));
@@ -80,7 +80,7 @@ impl<T> Pairs<T> {
 }
 
 /// Appends the pairs of later rows, map by map.
-pub(super) fn append<T>(mine: &mut Vec<Pairs<T>>, later: Vec<Pairs<T>>) {
-    mine.resize_with(later.len().max(mine.len()), Pairs::default);
+pub(super) fn append<T>(mine: &mut Vec<PairCodes<T>>, later: Vec<PairCodes<T>>) {
+    mine.resize_with(later.len().max(mine.len()), PairCodes::default);
     mine.iter_mut().zip(later).for_each(|(mine, later)| mine.append(later));
 }

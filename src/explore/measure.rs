@@ -1,10 +1,10 @@
 //! Collection of the explorer's data, in one pass over the prompt per model and condition.
 
 use super::contribution::Agreements;
-use super::detail::{Detail, HeadSketch};
-use super::keep::Keep;
+use super::detail::{HeadDetail, HeadSketch};
 use super::probe::{ExploreProbe, ExploreSink, Resolution};
-use super::race::Entrant;
+use super::stored_pairs::StoredPairs;
+use super::top_heads::Candidate;
 use crate::attention::RowProbe;
 use crate::measure::{token_text, Extent, Findings, Kept, Measure, Place, Seen};
 use crate::probe::runs;
@@ -45,11 +45,11 @@ pub struct ModelMaps {
     /// The prompt as encoded by this model's tokenizer.
     pub prompt: PromptFacts,
     /// Selection of the stored pairs.
-    pub keep: Keep,
+    pub keep: StoredPairs,
     /// Data of every head, by layer and head.
     pub sketches: BTreeMap<(usize, usize), HeadSketch>,
     /// The detailed heads, best first.
-    pub details: Vec<Entrant<Detail>>,
+    pub details: Vec<Candidate<HeadDetail>>,
 }
 
 /// The prompt as displayed.
@@ -133,17 +133,17 @@ impl Measure for ExploreMeasure {
         let prompt = PromptFacts::of(&seen)?;
         let mut sketches = BTreeMap::new();
         let mut details = Vec::new();
-        for sighting in seen.sightings {
-            let sink = sighting.sink.into_sink::<ExploreSink>();
-            let (sketch, race) = sink.into_parts();
-            sketches.insert((sighting.layer, sighting.head), sketch);
-            details.extend(race.finish());
+        for result in seen.probe_results {
+            let sink = result.sink.into_sink::<ExploreSink>();
+            let (sketch, top) = sink.into_parts();
+            sketches.insert((result.layer, result.head), sketch);
+            details.extend(top.finish());
         }
         if seen.place.condition == 0 {
-            let heads = details.iter().map(|entrant: &Entrant<Detail>| entrant.at).collect();
+            let heads = details.iter().map(|candidate: &Candidate<HeadDetail>| candidate.at).collect();
             self.chosen().insert(seen.place.model, heads);
         }
-        let keep = Keep::of(seen.prompt);
+        let keep = StoredPairs::of(seen.prompt);
         findings.pooled = Some(Box::new(ModelMaps { prompt, keep, sketches, details }) as Kept);
         Ok(())
     }

@@ -22,17 +22,17 @@
 pub mod codes;
 mod contribution;
 mod detail;
-mod keep;
 mod measure;
 mod pack;
 mod page;
 mod probe;
-mod race;
+mod stored_pairs;
+mod top_heads;
 
 pub use contribution::{agreements, Agreements};
-pub use detail::{Detail, HeadSketch, Pairs, Pooled};
-pub use keep::{Keep, BAND_TOK, COMPLETE_TOK};
+pub use detail::{HeadDetail, HeadSketch, PairCodes, PooledQuantity};
 pub use measure::{ExploreMeasure, ModelMaps, PromptFacts, QuestionFacts};
-pub use page::{Explored, Explorer};
+pub use page::{ExplorerModel, ExplorerPage};
 pub use probe::{quantities, ExploreProbe, Resolution};
-pub use race::{Entrant, Race};
+pub use stored_pairs::{StoredPairs, BAND_TOK, COMPLETE_TOK};
+pub use top_heads::{Candidate, TopHeads};

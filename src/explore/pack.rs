@@ -1,10 +1,10 @@
 //! Compression of the stored data into a budget.
 
 use super::codes::{coarser, RUN};
-use super::detail::{Detail, Pairs, Pooled};
-use super::keep::Keep;
+use super::detail::{HeadDetail, PairCodes, PooledQuantity};
 use super::probe::FINEST;
-use crate::probe::{Pooling, Quantity};
+use super::stored_pairs::StoredPairs;
+use crate::probe::{Pooling, RowQuantity};
 use anyhow::{Context, Result};
 use flate2::write::DeflateEncoder;
 use flate2::Compression;
@@ -30,18 +30,18 @@ pub(super) struct Blob {
 }
 
 /// Offset and length of a compressed chunk in its blob.
-pub(super) type Part = (usize, usize);
+pub(super) type ChunkRange = (usize, usize);
 
 impl Blob {
     /// Appends a compressed chunk.
-    pub(super) fn push(&mut self, deflated: &[u8]) -> Part {
+    pub(super) fn push(&mut self, deflated: &[u8]) -> ChunkRange {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(deflated);
         (start, deflated.len())
     }
 
     /// Compresses and appends a chunk.
-    pub(super) fn add(&mut self, raw: &[u8]) -> Result<Part> {
+    pub(super) fn add(&mut self, raw: &[u8]) -> Result<ChunkRange> {
         Ok(self.push(&deflate(raw)?))
     }
 }
@@ -55,43 +55,43 @@ fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct HeadIndex {
     /// Pooled maps: quantity, pooling, chunk.
-    pub grids: Vec<(&'static str, &'static str, Part)>,
+    pub grids: Vec<(&'static str, &'static str, ChunkRange)>,
     /// Rows of each softmax map, [`ROWS`] to a chunk.
-    pub maps: Vec<Vec<Part>>,
+    pub maps: Vec<Vec<ChunkRange>>,
     /// Rows of each softmax map that predict an answer, at higher precision.
-    pub answers: Vec<Part>,
+    pub answers: Vec<ChunkRange>,
     /// Logits of these rows for each map.
-    pub logits: Vec<Part>,
+    pub logits: Vec<ChunkRange>,
     /// Contributions of the keys in these rows: at most one chunk, none if unknown.
-    pub contributions: Vec<Part>,
+    pub contributions: Vec<ChunkRange>,
     /// Weight of the second map for each query as 32-bit floats; `None` for one map.
-    pub lambdas: Option<Part>,
+    pub lambdas: Option<ChunkRange>,
     /// Weight of the sink for each query as 32-bit floats, for each softmax map; empty without sinks.
-    pub taken: Vec<Part>,
+    pub taken: Vec<ChunkRange>,
 }
 
 /// Name of a pooled quantity in the page.
-pub(super) fn pooled_name(pooled: Pooled) -> &'static str {
+pub(super) fn pooled_name(pooled: PooledQuantity) -> &'static str {
     match pooled {
-        Pooled::Of(Quantity::Effective) => "effective",
-        Pooled::Of(Quantity::Map(0)) => "a1",
-        Pooled::Of(Quantity::Map(_)) => "a2",
-        Pooled::Of(Quantity::Subtracted) => "la2",
-        Pooled::Of(Quantity::Logits(0)) => "logits1",
-        Pooled::Of(Quantity::Logits(_)) => "logits2",
-        Pooled::Contribution => "contribution",
+        PooledQuantity::Of(RowQuantity::Effective) => "effective",
+        PooledQuantity::Of(RowQuantity::Map(0)) => "a1",
+        PooledQuantity::Of(RowQuantity::Map(_)) => "a2",
+        PooledQuantity::Of(RowQuantity::Subtracted) => "la2",
+        PooledQuantity::Of(RowQuantity::Logits(0)) => "logits1",
+        PooledQuantity::Of(RowQuantity::Logits(_)) => "logits2",
+        PooledQuantity::Contribution => "contribution",
     }
 }
 
 /// Positions of the stored rows of a map: first run and first code of each.
-pub(super) struct Rows {
+pub(super) struct RowOffsets {
     runs: Vec<usize>,
     codes: Vec<usize>,
 }
 
-impl Rows {
+impl RowOffsets {
     /// Creates the positions for maps with this window.
-    pub(super) fn new(keep: &Keep, window: Option<usize>) -> Self {
+    pub(super) fn new(keep: &StoredPairs, window: Option<usize>) -> Self {
         let (mut runs, mut codes) = (vec![0], vec![0]);
         for query in 0..keep.tokens {
             let kept = keep.runs(query, window.map_or(0, |window| (query + 1).saturating_sub(window)));
@@ -105,7 +105,7 @@ impl Rows {
     /// Encodes rows of a map with steps of at least 2^`floor`: number of exponents and number of gaps (little-endian,
     /// 32 bits each), the exponents, for each nonzero code the number of zeros before it (its gap), and the nonzero
     /// codes. Gaps of 255 or more take several bytes: 255 each until less is left.
-    fn bytes(&self, pairs: &Pairs<u8>, queries: Range<usize>, floor: i8) -> Vec<u8> {
+    fn bytes(&self, pairs: &PairCodes<u8>, queries: Range<usize>, floor: i8) -> Vec<u8> {
         let codes = &pairs.codes[self.codes[queries.start]..self.codes[queries.end]];
         let (mut exponents, mut gaps, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         let (mut at, mut gap) = (0, 0);
@@ -139,7 +139,7 @@ fn row_parts(tokens: usize) -> Vec<Range<usize>> {
 }
 
 /// Exponent of the finest step for which the pairs take about `budget` bytes.
-pub(super) fn fitting_floor(heads: &[(&Detail, &Keep)], budget: usize) -> Result<i8> {
+pub(super) fn fitting_floor(heads: &[(&HeadDetail, &StoredPairs)], budget: usize) -> Result<i8> {
     let (mut too_fine, mut fits) = (FINEST - 1, COARSEST);
     while fits - too_fine > 1 {
         let floor = (too_fine + fits) / 2;
@@ -153,10 +153,10 @@ pub(super) fn fitting_floor(heads: &[(&Detail, &Keep)], budget: usize) -> Result
 }
 
 /// Estimated size of the pairs, in bytes.
-fn sampled_bytes(heads: &[(&Detail, &Keep)], floor: i8) -> Result<usize> {
+fn sampled_bytes(heads: &[(&HeadDetail, &StoredPairs)], floor: i8) -> Result<usize> {
     let mut sampled = 0;
     for (i, (detail, keep)) in heads.iter().enumerate() {
-        let rows = Rows::new(keep, detail.window);
+        let rows = RowOffsets::new(keep, detail.window);
         // Different chunks of each head, because later rows are longer.
         let parts: Vec<Range<usize>> = row_parts(keep.tokens).into_iter().skip(i % SAMPLED).step_by(SAMPLED).collect();
         let maps = detail.maps.iter().flat_map(|map| parts.iter().map(move |part| (map, part.clone())));
@@ -168,7 +168,7 @@ fn sampled_bytes(heads: &[(&Detail, &Keep)], floor: i8) -> Result<usize> {
 }
 
 /// Encodes exponents, then the low bytes of all codes, then the high bytes, which are similar.
-fn words(pairs: &Pairs<i16>) -> Vec<u8> {
+fn words(pairs: &PairCodes<i16>) -> Vec<u8> {
     let exponents = pairs.exponents.iter().map(|&exponent| exponent as u8);
     let bytes = |byte: usize| pairs.codes.iter().map(move |code| code.to_le_bytes()[byte]);
     exponents.chain(bytes(0)).chain(bytes(1)).collect()
@@ -179,8 +179,8 @@ fn floats(numbers: &[f32]) -> Vec<u8> {
 }
 
 /// Compresses everything of a head except its pairs into a blob.
-pub(super) fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex> {
-    let grid = |(pooled, pooling, bytes): &(Pooled, Pooling, Vec<u8>)| {
+pub(super) fn pack_pooled(detail: &HeadDetail, blob: &mut Blob) -> Result<HeadIndex> {
+    let grid = |(pooled, pooling, bytes): &(PooledQuantity, Pooling, Vec<u8>)| {
         let pooling = if *pooling == Pooling::Max { "max" } else { "mean" };
         Ok((pooled_name(*pooled), pooling, deflate(bytes)?))
     };
@@ -210,13 +210,13 @@ pub(super) fn pack_pooled(detail: &Detail, blob: &mut Blob) -> Result<HeadIndex>
 
 /// Compresses the pairs of a head into its blob.
 pub(super) fn pack_pairs(
-    detail: &Detail,
-    keep: &Keep,
+    detail: &HeadDetail,
+    keep: &StoredPairs,
     floor: i8,
     blob: &mut Blob,
     index: &mut HeadIndex,
 ) -> Result<()> {
-    let rows = Rows::new(keep, detail.window);
+    let rows = RowOffsets::new(keep, detail.window);
     for map in &detail.maps {
         let deflated = |part: &Range<usize>| deflate(&rows.bytes(map, part.clone(), floor));
         let parts: Vec<Result<Vec<u8>>> = row_parts(keep.tokens).par_iter().with_max_len(1).map(deflated).collect();
@@ -231,12 +231,12 @@ pub(super) fn pack_pairs(
 
 #[cfg(test)]
 mod tests {
-    use super::super::codes::Code;
+    use super::super::codes::CodeType;
     use super::*;
     use crate::rng::Rng;
 
     /// Straightforward decoder: (query, key) and weight of every stored pair.
-    fn decode(bytes: &[u8], keep: &Keep, queries: Range<usize>) -> Vec<((usize, usize), f32)> {
+    fn decode(bytes: &[u8], keep: &StoredPairs, queries: Range<usize>) -> Vec<((usize, usize), f32)> {
         let count = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
         let (runs, gaps) = (count(0), count(4));
         let exponents = &bytes[8..8 + runs];
@@ -263,20 +263,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_found_again_within_a_step_whatever_is_kept() {
+    fn packed_pairs_decode_within_a_step() {
         let mut rng = Rng::new(7, "explorer");
         let rows: Vec<Vec<f32>> =
             (0..600).map(|query| (0..=query).map(|_| (rng.normal() as f32 * 3.0).exp() * 1e-3).collect()).collect();
         for complete in [true, false] {
             let columns = vec![0, 3];
             let answer_rows = Vec::new();
-            let keep =
-                Keep { tokens: 600, complete, band: 128, rows_from: 580, columns, answer_rows, contributions_from: 0 };
-            let mut pairs = Pairs::default();
+            let keep = StoredPairs {
+                tokens: 600,
+                complete,
+                band: 128,
+                rows_from: 580,
+                columns,
+                answer_rows,
+                contributions_from: 0,
+            };
+            let mut pairs = PairCodes::default();
             for (query, row) in rows.iter().enumerate() {
-                pairs.add(row, &keep.runs(query, 0), (Code::Byte, FINEST), |steps| steps as u8);
+                pairs.add(row, &keep.runs(query, 0), (CodeType::Byte, FINEST), |steps| steps as u8);
             }
-            let layout = Rows::new(&keep, None);
+            let layout = RowOffsets::new(&keep, None);
             for floor in [FINEST, -10, -7] {
                 let parts = row_parts(600).into_iter();
                 let found: Vec<_> =
@@ -297,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_smaller_budget_makes_coarser_steps() {
-        let keep = Keep {
+        let keep = StoredPairs {
             tokens: 512,
             complete: true,
             band: 0,
@@ -307,11 +314,11 @@ mod tests {
             contributions_from: 0,
         };
         let mut rng = Rng::new(8, "explorer");
-        let mut detail = Detail::default();
-        detail.maps.push(Pairs::default());
+        let mut detail = HeadDetail::default();
+        detail.maps.push(PairCodes::default());
         for query in 0..512 {
             let row: Vec<f32> = (0..=query).map(|_| (rng.normal() as f32 - 6.0).exp()).collect();
-            detail.maps[0].add(&row, &keep.runs(query, 0), (Code::Byte, FINEST), |steps| steps as u8);
+            detail.maps[0].add(&row, &keep.runs(query, 0), (CodeType::Byte, FINEST), |steps| steps as u8);
         }
         let floor = |budget| fitting_floor(&[(&detail, &keep)], budget).unwrap();
         assert_eq!(floor(usize::MAX), FINEST);

@@ -1,12 +1,12 @@
 //! The page: all data in one HTML file without external resources.
 
-use super::detail::{Detail, Pooled};
+use super::detail::{HeadDetail, PooledQuantity};
 use super::measure::ModelMaps;
 use super::pack::{fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, ROWS};
 use super::probe::{Resolution, FINEST};
-use super::race::Entrant;
+use super::top_heads::Candidate;
 use crate::html::{self, Head, Template};
-use crate::probe::{Pooling, Quantity};
+use crate::probe::{Pooling, RowQuantity};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -35,7 +35,7 @@ const SCRIPT: &str = concat!(
 const RESERVED: usize = 200_000;
 
 /// One model under one condition.
-pub struct Explored<'a> {
+pub struct ExplorerModel<'a> {
     /// Name of the model.
     pub name: &'a str,
     /// Name of the condition; `None` for the untreated pass, which comes first for each model.
@@ -55,7 +55,7 @@ pub struct Explored<'a> {
 }
 
 /// Contents of the page.
-pub struct Explorer<'a> {
+pub struct ExplorerPage<'a> {
     /// Heading.
     pub title: String,
     /// Description of the contents.
@@ -63,7 +63,7 @@ pub struct Explorer<'a> {
     /// Names and values of the settings.
     pub recipe: Vec<(String, String)>,
     /// The models, in order.
-    pub models: Vec<Explored<'a>>,
+    pub models: Vec<ExplorerModel<'a>>,
     /// Intended maximum size of the page, in bytes.
     pub budget: usize,
 }
@@ -83,28 +83,29 @@ struct Contents<'a> {
 const PAGE: Template = ("explore.html", include_str!("explore.html"));
 
 /// Id of an element and its text.
-type Named = (String, String);
+type ElementText = (String, String);
 
 /// A model as bytes.
-struct Packed {
+struct PackedModel {
     /// Data displayed first. They are not compressed, because decompression would delay the first display.
-    first: First,
+    first: FirstView,
     heads: Vec<PackedHead>,
 }
 
 /// Data displayed at first.
-struct First {
+struct FirstView {
     /// The small maps of all heads, concatenated. All have the same size.
     thumbs: Vec<u8>,
     /// The pooled mixture map of the head that is shown first.
     map: Vec<u8>,
 }
 
-impl First {
+impl FirstView {
     fn of(found: &ModelMaps) -> Self {
         let thumbs: Vec<&[u8]> = found.sketches.values().map(|head| head.thumb.as_slice()).collect();
-        let is_seen =
-            |(pooled, pooling): (Pooled, Pooling)| (pooled, pooling) == (Pooled::Of(Quantity::Effective), Pooling::Max);
+        let is_seen = |(pooled, pooling): (PooledQuantity, Pooling)| {
+            (pooled, pooling) == (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max)
+        };
         let grids = found.details.iter().take(1).flat_map(|head| &head.kept.grids);
         let map = grids.filter(|(pooled, pooling, _)| is_seen((*pooled, *pooling))).map(|(.., bytes)| bytes.clone());
         Self { thumbs: thumbs.concat(), map: map.flatten().collect() }
@@ -118,15 +119,15 @@ struct PackedHead {
     pairs: Blob,
 }
 
-impl Packed {
+impl PackedModel {
     /// Compresses everything except pairs.
     fn pooled(found: &ModelMaps) -> Result<Self> {
-        let head = |head: &Entrant<Detail>| {
+        let head = |head: &Candidate<HeadDetail>| {
             let mut pooled = Blob::default();
             let index = pack_pooled(&head.kept, &mut pooled)?;
             Ok(PackedHead { index, pooled, pairs: Blob::default() })
         };
-        Ok(Self { first: First::of(found), heads: found.details.iter().map(head).collect::<Result<_>>()? })
+        Ok(Self { first: FirstView::of(found), heads: found.details.iter().map(head).collect::<Result<_>>()? })
     }
 
     fn bytes(&self) -> usize {
@@ -135,12 +136,12 @@ impl Packed {
     }
 }
 
-impl Explorer<'_> {
+impl ExplorerPage<'_> {
     /// Creates the page, with the finest steps that fit the budget.
     pub fn html(&self) -> Result<String> {
-        let mut packed: Vec<Packed> =
-            self.models.iter().map(|model| Packed::pooled(model.found)).collect::<Result<_>>()?;
-        let pooled: usize = packed.iter().map(Packed::bytes).sum();
+        let mut packed: Vec<PackedModel> =
+            self.models.iter().map(|model| PackedModel::pooled(model.found)).collect::<Result<_>>()?;
+        let pooled: usize = packed.iter().map(PackedModel::bytes).sum();
         let words: usize = self.texts()?.iter().map(|(_, text)| text.len()).sum();
         // Base64 encodes three bytes as four.
         let left = (self.budget.saturating_sub(RESERVED + words) / 4 * 3).saturating_sub(pooled);
@@ -166,14 +167,14 @@ impl Explorer<'_> {
     }
 
     /// The token texts of each prompt, as JSON.
-    fn texts(&self) -> Result<Vec<Named>> {
+    fn texts(&self) -> Result<Vec<ElementText>> {
         let text = |(i, prompt): (usize, &&super::PromptFacts)| {
             Ok((format!("texts-{i}"), script_json(&serde_json::to_string(&prompt.texts)?)))
         };
         self.prompts().iter().enumerate().map(text).collect()
     }
 
-    fn frame(&self, packed: &[Packed], floor: i8) -> Result<String> {
+    fn frame(&self, packed: &[PackedModel], floor: i8) -> Result<String> {
         let prompts = self.prompts();
         let (mut first, mut later, mut models) = (Vec::new(), Vec::new(), Vec::new());
         for (i, (model, packed)) in self.models.iter().zip(packed).enumerate() {
@@ -207,22 +208,21 @@ impl Explorer<'_> {
     }
 }
 
-fn named(id: String, bytes: &[u8]) -> Named {
+fn named(id: String, bytes: &[u8]) -> ElementText {
     (id, STANDARD.encode(bytes))
 }
 
-impl Explored<'_> {
-    fn contents(&self, prompts: &[&super::PromptFacts], packed: &Packed) -> Value {
+impl ExplorerModel<'_> {
+    fn contents(&self, prompts: &[&super::PromptFacts], packed: &PackedModel) -> Value {
         let found = self.found;
         let all = found
             .sketches
             .iter()
             .map(|(&(layer, head), sketch)| json!({ "layer": layer, "head": head, "sinks": sketch.sinks }));
-        let details = found.details.iter().zip(&packed.heads).map(|(entrant, packed)| {
-            let (layer, head) = entrant.at;
-            json!({ "layer": layer, "head": head, "window": entrant.kept.window, "index": packed.index })
+        let details = found.details.iter().zip(&packed.heads).map(|(candidate, packed)| {
+            let (layer, head) = candidate.at;
+            json!({ "layer": layer, "head": head, "window": candidate.kept.window, "index": packed.index })
         });
-        // Objects, even if empty.
         let of_head = |((layer, head), numbers): (&(usize, usize), _)| (format!("{layer}.{head}"), json!(numbers));
         let numbers: Map<String, Value> = self.numbers.iter().map(of_head).collect();
         json!({

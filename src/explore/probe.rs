@@ -1,14 +1,14 @@
 //! Collection of a head's data as its rows pass: pooled maps, and pairs as bytes.
 
-use super::codes::{triangle, Code};
+use super::codes::{triangle, CodeType};
 use super::contribution::{answer_share, of_keys, Agreements};
-use super::detail::{append, Detail, HeadSketch, Pairs, Pooled};
-use super::keep::Keep;
-use super::race::Race;
-use crate::attention::{Row, RowProbe, RowSink, Selection};
+use super::detail::{append, HeadDetail, HeadSketch, PairCodes, PooledQuantity};
+use super::stored_pairs::StoredPairs;
+use super::top_heads::TopHeads;
+use crate::attention::{AttentionRow, RowProbe, RowSink, Selection};
 use crate::probe::{
     AnswerProbe, AnswerSink, ContributionProbe, ContributionSink, GridProbe, GridSink, GridSpec, LambdaProbe,
-    LambdaSink, Pooling, Quantity, ReceivedSink, SinkProbe,
+    LambdaSink, Pooling, ReceivedSink, RowQuantity, SinkProbe,
 };
 use crate::prompt::{Prompt, Region};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ pub(super) const FINEST: i8 = -17;
 
 /// Collects the data of all heads, with details of some.
 pub struct ExploreProbe {
-    plan: Arc<Plan>,
+    plan: Arc<ExplorePlan>,
 }
 
-struct Plan {
-    keep: Keep,
-    pooled: Vec<(Pooled, Pooling)>,
+struct ExplorePlan {
+    keep: StoredPairs,
+    pooled: Vec<(PooledQuantity, Pooling)>,
     grids: Vec<GridProbe>,
     agreements: Arc<Agreements>,
     /// Shares of weights and contributions of the regions, for scores.
@@ -35,7 +35,7 @@ struct Plan {
     asks: bool,
     sinks: SinkProbe,
     thumb_bins: usize,
-    race: Arc<Race<Detail>>,
+    top: Arc<TopHeads<HeadDetail>>,
 }
 
 /// Amount of stored data.
@@ -58,19 +58,19 @@ impl Resolution {
         let bins = tokens.div_ceil(self.bin_tok) as u64;
         let pooled = bins * bins / 2 * (8 + 4) * (quantities(self.maps).len() + 1) as u64;
         // Merging blocks of rows copies them, and freed memory is not reused for the next head.
-        3 * Keep::pairs_of(tokens) * self.maps as u64 + pooled
+        3 * StoredPairs::pairs_of(tokens) * self.maps as u64 + pooled
     }
 
     /// Memory of all detailed heads after a pass, in bytes: one per pair of each map.
     pub fn kept_bytes(&self, tokens: usize) -> u64 {
-        self.heads as u64 * Keep::pairs_of(tokens) * self.maps as u64
+        self.heads as u64 * StoredPairs::pairs_of(tokens) * self.maps as u64
     }
 }
 
 /// The pooled quantities of heads with `maps` maps.
-pub fn quantities(maps: usize) -> Vec<Quantity> {
-    let first = [Quantity::Effective, Quantity::Logits(0)];
-    let second = [Quantity::Map(0), Quantity::Map(1), Quantity::Subtracted, Quantity::Logits(1)];
+pub fn quantities(maps: usize) -> Vec<RowQuantity> {
+    let first = [RowQuantity::Effective, RowQuantity::Logits(0)];
+    let second = [RowQuantity::Map(0), RowQuantity::Map(1), RowQuantity::Subtracted, RowQuantity::Logits(1)];
     first.into_iter().chain(second.into_iter().filter(|_| maps > 1)).collect()
 }
 
@@ -78,11 +78,11 @@ impl ExploreProbe {
     /// Creates a probe for one pass over a prompt. Heads without an [`Agreement`] have no contributions and are scored
     /// by their |weights|.
     pub fn new(prompt: &Prompt, resolution: Resolution, agreements: Arc<Agreements>) -> Self {
-        let keep = Keep::of(prompt);
+        let keep = StoredPairs::of(prompt);
         let pooled = pooled(resolution.maps, !agreements.is_empty());
         let grids = pooled.iter().map(|&of| GridProbe::new(grid_spec(of, &keep, resolution.bin_tok))).collect();
         let targets = prompt.targets();
-        let plan = Plan {
+        let plan = ExplorePlan {
             pooled,
             grids,
             agreements,
@@ -92,7 +92,7 @@ impl ExploreProbe {
             asks: !prompt.queries.is_empty(),
             sinks: SinkProbe::new(keep.tokens, Vec::new()),
             thumb_bins: resolution.thumb_bins,
-            race: Arc::new(Race::new(resolution.heads)),
+            top: Arc::new(TopHeads::new(resolution.heads)),
             keep,
         };
         Self { plan: Arc::new(plan) }
@@ -109,19 +109,22 @@ impl ExploreProbe {
 }
 
 /// All pooled quantities with their poolings.
-fn pooled(maps: usize, contributions: bool) -> Vec<(Pooled, Pooling)> {
-    let kinds = quantities(maps).into_iter().map(Pooled::Of).chain(contributions.then_some(Pooled::Contribution));
+fn pooled(maps: usize, contributions: bool) -> Vec<(PooledQuantity, Pooling)> {
+    let kinds = quantities(maps)
+        .into_iter()
+        .map(PooledQuantity::Of)
+        .chain(contributions.then_some(PooledQuantity::Contribution));
     kinds.flat_map(|kind| [Pooling::Max, Pooling::Mean].map(|pooling| (kind, pooling))).collect()
 }
 
 /// Bins of a pooled map. Their edges are multiples of the bin size.
-fn grid_spec((pooled, pooling): (Pooled, Pooling), keep: &Keep, bin_tok: usize) -> GridSpec {
+fn grid_spec((pooled, pooling): (PooledQuantity, Pooling), keep: &StoredPairs, bin_tok: usize) -> GridSpec {
     let bins = keep.tokens.div_ceil(bin_tok);
     let tokens = 0..bins * bin_tok;
     let quantity = match pooled {
-        Pooled::Of(quantity) => quantity,
+        PooledQuantity::Of(quantity) => quantity,
         // Contributions are passed to their grid in place of the weights.
-        Pooled::Contribution => Quantity::Effective,
+        PooledQuantity::Contribution => RowQuantity::Effective,
     };
     let (queries, keys) = (tokens.clone(), tokens);
     GridSpec { heads: Selection::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
@@ -160,17 +163,17 @@ impl RowProbe for ExploreProbe {
 
 /// State of one head.
 pub(super) struct ExploreSink {
-    plan: Arc<Plan>,
+    plan: Arc<ExplorePlan>,
     at: (usize, usize),
     answer: Box<dyn RowSink>,
     given: Box<dyn RowSink>,
     sinks: Box<dyn RowSink>,
     lambda: Box<dyn RowSink>,
     grids: Vec<Box<dyn RowSink>>,
-    maps: Vec<Pairs<u8>>,
-    answers: Vec<Pairs<i16>>,
-    logits: Vec<Pairs<i16>>,
-    contributions: Vec<Pairs<i16>>,
+    maps: Vec<PairCodes<u8>>,
+    answers: Vec<PairCodes<i16>>,
+    logits: Vec<PairCodes<i16>>,
+    contributions: Vec<PairCodes<i16>>,
     taken: Vec<Vec<f32>>,
     window: Option<usize>,
     finished: Option<HeadSketch>,
@@ -183,8 +186,8 @@ impl ExploreSink {
     ///
     /// # Panics
     /// If the head was not [finished](RowSink::finish).
-    pub(super) fn into_parts(self) -> (HeadSketch, Arc<Race<Detail>>) {
-        (self.finished.expect("the pass finishes its sinks"), Arc::clone(&self.plan.race))
+    pub(super) fn into_parts(self) -> (HeadSketch, Arc<TopHeads<HeadDetail>>) {
+        (self.finished.expect("the pass finishes its sinks"), Arc::clone(&self.plan.top))
     }
 
     /// Score for the ranking: the answer's share of the head's output, as a mean over questions.
@@ -205,7 +208,7 @@ impl ExploreSink {
     }
 
     /// Pools a row and the contributions of its keys.
-    fn pool(&mut self, row: &Row<'_>) {
+    fn pool(&mut self, row: &AttentionRow<'_>) {
         let keep = &self.plan.keep;
         let agreement = self.plan.agreements.get(&self.at).filter(|_| row.query >= keep.contributions_from);
         if let Some(agreement) = agreement {
@@ -213,29 +216,31 @@ impl ExploreSink {
         }
         for ((pooled, _), grid) in self.plan.pooled.iter().zip(&mut self.grids) {
             match pooled {
-                Pooled::Of(_) => grid.see(row),
-                Pooled::Contribution if agreement.is_some() => grid.see(&Row { effective: &self.row, ..*row }),
-                Pooled::Contribution => {}
+                PooledQuantity::Of(_) => grid.observe(row),
+                PooledQuantity::Contribution if agreement.is_some() => {
+                    grid.observe(&AttentionRow { effective: &self.row, ..*row })
+                }
+                PooledQuantity::Contribution => {}
             }
         }
         if agreement.is_some() && keep.answers(row.query) {
             let runs = keep.runs(row.query, row.first_visible);
-            self.contributions.resize_with(1, Pairs::default);
-            self.contributions[0].add(&self.row, &runs, (Code::Word, i8::MIN), |steps| steps);
+            self.contributions.resize_with(1, PairCodes::default);
+            self.contributions[0].add(&self.row, &runs, (CodeType::Word, i8::MIN), |steps| steps);
         }
     }
 }
 
 impl RowSink for ExploreSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         if self.plan.answer.wants(self.at.0, self.at.1, row.query) {
-            self.answer.see(row);
-            self.given.see(row);
+            self.answer.observe(row);
+            self.given.observe(row);
         }
         if self.plan.sinks.wants(self.at.0, self.at.1, row.query) {
-            self.sinks.see(row);
+            self.sinks.observe(row);
         }
-        self.lambda.see(row);
+        self.lambda.observe(row);
         self.taken.resize_with(row.sinks.len(), Vec::new);
         self.taken.iter_mut().zip(row.sinks).for_each(|(taken, &sink)| taken.push(sink));
         self.pool(row);
@@ -246,16 +251,16 @@ impl RowSink for ExploreSink {
         let runs = keep.runs(row.query, row.first_visible);
         // Treated passes store only pooled maps and the rows that predict an answer.
         if self.plan.chosen.is_none() {
-            self.maps.resize_with(row.maps.len(), Pairs::default);
+            self.maps.resize_with(row.maps.len(), PairCodes::default);
             for (pairs, map) in self.maps.iter_mut().zip(row.maps) {
-                pairs.add(map, &runs, (Code::Byte, FINEST), |steps| steps as u8);
+                pairs.add(map, &runs, (CodeType::Byte, FINEST), |steps| steps as u8);
             }
         }
         if keep.answers(row.query) {
             for (all, rows) in [(&mut self.answers, row.maps), (&mut self.logits, row.logits)] {
-                all.resize_with(rows.len(), Pairs::default);
+                all.resize_with(rows.len(), PairCodes::default);
                 let pairs = all.iter_mut().zip(rows);
-                pairs.for_each(|(pairs, row)| pairs.add(row, &runs, (Code::Word, i8::MIN), |steps| steps));
+                pairs.for_each(|(pairs, row)| pairs.add(row, &runs, (CodeType::Word, i8::MIN), |steps| steps));
             }
         }
     }
@@ -283,15 +288,15 @@ impl RowSink for ExploreSink {
         let (mut thumb, mut grids) = (Vec::new(), Vec::new());
         for (&(pooled, pooling), sink) in self.plan.pooled.iter().zip(std::mem::take(&mut self.grids)) {
             let grid = sink.into_sink::<GridSink>().grid();
-            if (pooled, pooling) == (Pooled::Of(Quantity::Effective), Pooling::Max) {
+            if (pooled, pooling) == (PooledQuantity::Of(RowQuantity::Effective), Pooling::Max) {
                 thumb = triangle(&grid.coarser(grid.rows.div_ceil(self.plan.thumb_bins)));
             }
             grids.push((pooled, pooling, triangle(&grid)));
         }
         self.finished = Some(HeadSketch { thumb, sinks: sinks.into_sink::<ReceivedSink>().sinks() });
-        let detail = Detail {
+        let detail = HeadDetail {
             grids,
-            maps: std::mem::take(&mut self.maps).into_iter().map(Pairs::whole).collect(),
+            maps: std::mem::take(&mut self.maps).into_iter().map(PairCodes::whole).collect(),
             answers: std::mem::take(&mut self.answers),
             logits: std::mem::take(&mut self.logits),
             contributions: std::mem::take(&mut self.contributions),
@@ -299,7 +304,7 @@ impl RowSink for ExploreSink {
             taken: std::mem::take(&mut self.taken),
             window: self.window,
         };
-        self.plan.race.enter(self.at, score, detail);
+        self.plan.top.enter(self.at, score, detail);
     }
 }
 
@@ -338,19 +343,19 @@ mod tests {
         }
     }
 
-    fn detail(rows: &[crate::probe::testing::OwnRow], block: usize) -> (Vec<u8>, f64, Detail) {
+    fn detail(rows: &[crate::probe::testing::TestRow], block: usize) -> (Vec<u8>, f64, HeadDetail) {
         let resolution = Resolution { maps: 2, heads: 1, bin_tok: 4, thumb_bins: 16 };
         let agreements = Agreements::from([((0, 0), Agreement::new(GRAM.to_vec(), 3, Some(1e-5)))]);
         let probe = ExploreProbe::new(&prompt(), resolution, Arc::new(agreements));
         let mut sink = watch::<ExploreSink>(&probe, rows, block);
         sink.finish();
-        let (sketch, race) = sink.into_parts();
-        let found = race.finish().remove(0);
+        let (sketch, top) = sink.into_parts();
+        let found = top.finish().remove(0);
         (sketch.thumb, found.score, found.kept)
     }
 
     #[test]
-    fn blocks_of_rows_come_to_what_all_rows_come_to() {
+    fn merging_blocks_equals_observing_all_rows() {
         let rows = random_rows(300, 4);
         let (thumb, score, whole) = detail(&rows, 300);
         for block in [64, 100] {
@@ -361,7 +366,7 @@ mod tests {
             assert_eq!((&blocks.logits, &blocks.lambdas), (&whole.logits, &whole.lambdas));
             assert_eq!(blocks.contributions, whole.contributions);
             // Means are sums in a different order; the largest magnitudes are equal.
-            let peaks = |detail: &Detail| {
+            let peaks = |detail: &HeadDetail| {
                 let of_peaks = detail.grids.iter().filter(|(_, pooling, _)| *pooling == Pooling::Max);
                 of_peaks.map(|(pooled, _, bytes)| (*pooled, bytes.clone())).collect::<Vec<_>>()
             };

@@ -8,7 +8,7 @@
 //! .locks/models--org--name/ETAG.lock               held during a download of the blob
 //! ```
 
-use super::spec::{is_commit, Spec};
+use super::spec::{is_commit, HubSpec};
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn new(root: &Path, spec: &Spec) -> Self {
+    pub(super) fn new(root: &Path, spec: &HubSpec) -> Self {
         let name = format!("models--{}", spec.repo.replace('/', "--"));
         Self { repo: root.join(&name), locks: root.join(".locks").join(name) }
     }
 
     /// The commit of a revision when it was last downloaded.
-    pub(super) fn commit(&self, spec: &Spec) -> Option<String> {
+    pub(super) fn commit(&self, spec: &HubSpec) -> Option<String> {
         if spec.is_pinned() {
             return Some(spec.revision.clone());
         }
@@ -59,7 +59,7 @@ impl Cache {
     }
 
     /// Records the commit of a branch or tag.
-    pub(super) fn set_commit(&self, spec: &Spec, commit: &str) -> Result<()> {
+    pub(super) fn set_commit(&self, spec: &HubSpec, commit: &str) -> Result<()> {
         if spec.is_pinned() {
             return Ok(());
         }

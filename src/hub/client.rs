@@ -1,6 +1,6 @@
 //! HTTP client of the Hub: metadata and contents of files.
 
-use super::spec::{is_commit, Spec};
+use super::spec::{is_commit, HubSpec};
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -27,7 +27,7 @@ pub(super) struct Client {
 
 /// Metadata of a file.
 #[derive(Clone, Debug)]
-pub(super) struct Meta {
+pub(super) struct FileMeta {
     /// Commit that has the file.
     pub(super) commit: String,
     /// Identifier of the contents.
@@ -36,7 +36,7 @@ pub(super) struct Meta {
     pub(super) len: Option<u64>,
 }
 
-impl Meta {
+impl FileMeta {
     /// SHA-256 of the contents, which is the ETag of large files.
     pub(super) fn sha256(&self) -> Option<&str> {
         Some(&*self.etag).filter(|etag| etag.len() == 64 && etag.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -61,7 +61,7 @@ impl Client {
     }
 
     /// Requests the metadata of a file at a revision, or `None` if the revision does not have it.
-    pub(super) fn meta(&self, spec: &Spec, revision: &str, file: &str) -> Result<Option<Meta>> {
+    pub(super) fn meta(&self, spec: &HubSpec, revision: &str, file: &str) -> Result<Option<FileMeta>> {
         let mut url = self.url(spec, revision, file);
         let mut commit = None;
         for _ in 0..REDIRECTS_MAX {
@@ -93,7 +93,7 @@ impl Client {
         request.call().map_err(|error| self.unreachable(&error))
     }
 
-    fn found(&self, response: &Response<Body>, commit: Option<String>) -> Result<Meta> {
+    fn found(&self, response: &Response<Body>, commit: Option<String>) -> Result<FileMeta> {
         let headers = response.headers();
         let Some(commit) = commit.filter(|commit| is_commit(commit)) else {
             bail!("the response lacks X-Repo-Commit: {} is not a Hugging Face Hub (HF_ENDPOINT)", self.endpoint);
@@ -107,14 +107,14 @@ impl Client {
         let len = text(headers, "x-linked-size")
             .or_else(|| text(headers, "content-length").filter(|_| response.status() == 200))
             .and_then(|len| len.parse().ok());
-        Ok(Meta { commit, etag, len })
+        Ok(FileMeta { commit, etag, len })
     }
 
     /// Appends the missing bytes of a file to `to`. Reports progress to `come` in bytes, first those already present.
     pub(super) fn fetch(
         &self,
-        spec: &Spec,
-        meta: &Meta,
+        spec: &HubSpec,
+        meta: &FileMeta,
         file: &str,
         to: &mut File,
         mut come: impl FnMut(u64),
@@ -160,7 +160,7 @@ impl Client {
         request.call().map_err(|error| self.unreachable(&error))
     }
 
-    fn url(&self, spec: &Spec, revision: &str, file: &str) -> String {
+    fn url(&self, spec: &HubSpec, revision: &str, file: &str) -> String {
         let revision = revision.replace('/', "%2F").replace('+', "%2B");
         format!("{}/{}/resolve/{revision}/{file}", self.endpoint, spec.repo)
     }
@@ -170,7 +170,7 @@ impl Client {
     }
 
     /// Error for an unexpected response.
-    fn refused(&self, spec: &Spec, revision: &str, file: &str, response: &Response<Body>) -> anyhow::Error {
+    fn refused(&self, spec: &HubSpec, revision: &str, file: &str, response: &Response<Body>) -> anyhow::Error {
         let status = response.status().as_u16();
         let code = text(response.headers(), "x-error-code").unwrap_or_default();
         let repo = &spec.repo;

@@ -16,7 +16,7 @@ mod spec;
 
 #[cfg(feature = "hub")]
 pub use snapshot::Hub;
-pub use spec::Spec;
+pub use spec::HubSpec;
 
 use anyhow::Result;
 use std::path::PathBuf;
@@ -43,16 +43,16 @@ pub trait Transfer {
 impl Transfer for () {}
 
 /// Creates a receiver, given the total number of bytes.
-pub type Watch = fn(u64) -> Box<dyn Transfer>;
+pub type TransferFactory = fn(u64) -> Box<dyn Transfer>;
 
 /// Creates a receiver that reports no progress.
-pub const SILENT: Watch = |_| Box::new(());
+pub const SILENT: TransferFactory = |_| Box::new(());
 
-static WATCH: OnceLock<Watch> = OnceLock::new();
+static WATCH: OnceLock<TransferFactory> = OnceLock::new();
 
 /// Reports the downloads of [`resolve`] to the receivers that `watch` creates, one per model. Only the first call has
 /// an effect.
-pub fn show_downloads(watch: Watch) {
+pub fn show_downloads(watch: TransferFactory) {
     let _ = WATCH.set(watch);
 }
 
@@ -74,11 +74,11 @@ pub fn resolve(spec: &str) -> Result<PathBuf> {
 /// Always a usage error: for a malformed name, or with how to build a binary that can download.
 #[cfg(not(feature = "hub"))]
 pub fn resolve(spec: &str) -> Result<PathBuf> {
-    Err(not_built_in(&Spec::parse(spec)?))
+    Err(not_built_in(&HubSpec::parse(spec)?))
 }
 
 #[cfg(any(test, not(feature = "hub")))]
-fn not_built_in(spec: &Spec) -> anyhow::Error {
+fn not_built_in(spec: &HubSpec) -> anyhow::Error {
     anyhow::Error::new(crate::error::Usage(format!(
         "{spec}: this difftool was built without downloads: build it with `cargo build --release --features \
          hub`, or give a folder with the model"
@@ -90,8 +90,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_the_feature_the_error_says_how_to_build_with_it() {
-        let error = not_built_in(&Spec::parse("hf:org/name").unwrap());
+    fn without_the_feature_the_error_explains_how_to_enable_it() {
+        let error = not_built_in(&HubSpec::parse("hf:org/name").unwrap());
         let message = error.to_string();
         assert!(message.starts_with("hf:org/name: ") && message.contains("--features hub"), "{message}");
         assert_eq!(crate::error::exit_code(&error), 2);

@@ -4,10 +4,10 @@
 //! snapshot's folder only after all of them were downloaded and checked, so that no incomplete folder looks complete.
 
 use super::cache::{create_parent, Cache};
-use super::client::{Client, Meta};
+use super::client::{Client, FileMeta};
 use super::files::{shards, INDEX, OPTIONAL, REQUIRED, WEIGHTS};
-use super::spec::Spec;
-use super::{Transfer, Watch};
+use super::spec::HubSpec;
+use super::{Transfer, TransferFactory};
 use crate::bail_usage;
 use crate::files;
 use crate::hash::sha256_file;
@@ -65,8 +65,8 @@ impl Hub {
     }
 
     /// Like [`super::resolve`], with these settings.
-    pub fn resolve(&self, spec: &str, watch: Watch) -> Result<PathBuf> {
-        let spec = Spec::parse(spec)?;
+    pub fn resolve(&self, spec: &str, watch: TransferFactory) -> Result<PathBuf> {
+        let spec = HubSpec::parse(spec)?;
         let cache = Cache::new(&self.cache, &spec);
         let known = cache.commit(&spec);
         let missing = match &known {
@@ -123,31 +123,31 @@ fn missing(cache: &Cache, commit: &str) -> Result<Vec<String>> {
 }
 
 /// Place of a file of a commit.
-enum Look {
+enum FileState {
     /// In the snapshot.
     Here,
     /// On the Hub.
-    Hub(Meta),
+    Hub(FileMeta),
     /// Not in the commit.
     Nowhere,
 }
 
-impl Look {
+impl FileState {
     /// The file with its metadata, if it must be downloaded.
-    fn into_get(self, file: &str) -> Option<(String, Meta)> {
+    fn into_get(self, file: &str) -> Option<(String, FileMeta)> {
         match self {
-            Look::Hub(meta) => Some((file.to_owned(), meta)),
-            Look::Here | Look::Nowhere => None,
+            FileState::Hub(meta) => Some((file.to_owned(), meta)),
+            FileState::Here | FileState::Nowhere => None,
         }
     }
 }
 
 /// Download of one model into the cache.
 struct Download<'a> {
-    spec: &'a Spec,
+    spec: &'a HubSpec,
     cache: &'a Cache,
     client: &'a Client,
-    watch: Watch,
+    watch: TransferFactory,
 }
 
 impl Download<'_> {
@@ -157,14 +157,14 @@ impl Download<'_> {
         let mut files = self.weights(commit)?;
         for file in REQUIRED {
             match self.look(commit, file)? {
-                Look::Nowhere => return self.lacking(file, commit),
+                FileState::Nowhere => return self.lacking(file, commit),
                 look => files.extend(look.into_get(file)),
             }
         }
         let mut lacking = Vec::new();
         for file in OPTIONAL {
             match self.look(commit, file)? {
-                Look::Nowhere => lacking.push(file),
+                FileState::Nowhere => lacking.push(file),
                 look => files.extend(look.into_get(file)),
             }
         }
@@ -187,42 +187,42 @@ impl Download<'_> {
     }
 
     /// The missing weight files, with their index.
-    fn weights(&self, commit: &str) -> Result<Vec<(String, Meta)>> {
+    fn weights(&self, commit: &str) -> Result<Vec<(String, FileMeta)>> {
         let single = self.look(commit, WEIGHTS)?;
-        if !matches!(single, Look::Nowhere) {
+        if !matches!(single, FileState::Nowhere) {
             return Ok(single.into_get(WEIGHTS).into_iter().collect());
         }
         let index = self.look(commit, INDEX)?;
         let path = match &index {
-            Look::Nowhere => {
+            FileState::Nowhere => {
                 return self.lacking(&format!("{WEIGHTS} or {INDEX} (other formats are not supported)"), commit)
             }
-            Look::Here => self.cache.snapshot(commit).join(INDEX),
-            Look::Hub(meta) => self.blob(INDEX, meta, &())?,
+            FileState::Here => self.cache.snapshot(commit).join(INDEX),
+            FileState::Hub(meta) => self.blob(INDEX, meta, &())?,
         };
         let bytes = files::bytes(&path, files::TOKENIZER_MAX)?;
-        let mut files: Vec<(String, Meta)> = index.into_get(INDEX).into_iter().collect();
+        let mut files: Vec<(String, FileMeta)> = index.into_get(INDEX).into_iter().collect();
         for file in shards(&bytes).with_context(|| format!("{}: {INDEX}", self.spec))? {
             match self.look(commit, &file)? {
-                Look::Nowhere => return self.lacking(&file, commit),
+                FileState::Nowhere => return self.lacking(&file, commit),
                 look => files.extend(look.into_get(&file)),
             }
         }
         Ok(files)
     }
 
-    fn look(&self, commit: &str, file: &str) -> Result<Look> {
+    fn look(&self, commit: &str, file: &str) -> Result<FileState> {
         if self.cache.has(commit, file) {
-            return Ok(Look::Here);
+            return Ok(FileState::Here);
         }
         if self.cache.lacks(commit, file) {
-            return Ok(Look::Nowhere);
+            return Ok(FileState::Nowhere);
         }
-        let Some(meta) = self.client.meta(self.spec, commit, file)? else { return Ok(Look::Nowhere) };
+        let Some(meta) = self.client.meta(self.spec, commit, file)? else { return Ok(FileState::Nowhere) };
         if meta.commit != commit {
             bail!("{}: requested {file} at {commit}, but the Hub returned {}", self.spec, meta.commit);
         }
-        Ok(Look::Hub(meta))
+        Ok(FileState::Hub(meta))
     }
 
     fn lacking<T>(&self, file: &str, commit: &str) -> Result<T> {
@@ -230,7 +230,7 @@ impl Download<'_> {
     }
 
     /// Path of a file's contents, downloaded and checked if the cache lacks them.
-    fn blob(&self, file: &str, meta: &Meta, transfer: &dyn Transfer) -> Result<PathBuf> {
+    fn blob(&self, file: &str, meta: &FileMeta, transfer: &dyn Transfer) -> Result<PathBuf> {
         let lock = self.cache.lock(&meta.etag)?;
         let path = self.cache.blob(&meta.etag);
         if fs::metadata(&path).is_ok_and(|found| meta.len.is_none_or(|len| found.len() == len)) {
@@ -259,7 +259,7 @@ impl Download<'_> {
     }
 
     /// Checks length and hash of a downloaded file.
-    fn check(&self, file: &str, meta: &Meta, partial: &Path) -> Result<()> {
+    fn check(&self, file: &str, meta: &FileMeta, partial: &Path) -> Result<()> {
         let here = fs::metadata(partial)?.len();
         if let Some(len) = meta.len.filter(|&len| here < len) {
             bail!(

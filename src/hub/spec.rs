@@ -12,14 +12,14 @@ const REPO_MAX: usize = 96;
 
 /// A model with its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct HubSpec {
     /// `org/name`.
     pub repo: String,
     /// A branch, a tag or a commit.
     pub revision: String,
 }
 
-impl Spec {
+impl HubSpec {
     /// Parses `hf:org/name[@revision]`.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Spec {
     }
 }
 
-impl std::fmt::Display for Spec {
+impl std::fmt::Display for HubSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{PREFIX}{}", self.repo)?;
         if self.revision == MAIN {
@@ -101,16 +101,16 @@ mod tests {
                 &"0123456789abcdef".repeat(3)[..40],
             ),
         ] {
-            let spec = Spec::parse(text).unwrap();
+            let spec = HubSpec::parse(text).unwrap();
             assert_eq!((&*spec.repo, &*spec.revision), (repo, revision));
             assert_eq!(spec.to_string(), text);
         }
-        assert!(Spec::parse("hf:a/b@0123456789abcdef0123456789abcdef01234567").unwrap().is_pinned());
-        assert!(!Spec::parse("hf:a/b@0123456789").unwrap().is_pinned());
+        assert!(HubSpec::parse("hf:a/b@0123456789abcdef0123456789abcdef01234567").unwrap().is_pinned());
+        assert!(!HubSpec::parse("hf:a/b@0123456789").unwrap().is_pinned());
     }
 
     #[test]
-    fn what_could_leave_the_cache_or_is_no_name_is_a_usage_error_that_quotes_it() {
+    fn invalid_names_are_usage_errors_that_quote_them() {
         let long = format!("hf:org/{}", "n".repeat(93));
         for (text, words) in [
             ("hf:", "hf:org/name"),
@@ -134,7 +134,7 @@ mod tests {
             ("hf:org/name@a@b", "the revision \"a@b\""),
             (&long, "more than 96"),
         ] {
-            let error = Spec::parse(text).unwrap_err();
+            let error = HubSpec::parse(text).unwrap_err();
             let message = error.to_string();
             assert!(message.contains(words) && message.contains(text), "{text}: {message}");
             assert_eq!(exit_code(&error), 2, "{text}");

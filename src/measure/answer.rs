@@ -2,7 +2,7 @@
 
 use super::contribution::{readouts, Written};
 use super::{number, Extent, Findings, Measure, Seen};
-use crate::attention::{RowProbe, Sighting};
+use crate::attention::{ProbeResult, RowProbe};
 use crate::pass::QueryScore;
 use crate::probe::{Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
 use crate::prompt::{Prompt, Region};
@@ -39,7 +39,7 @@ impl Measure for AnswerMeasure {
     }
 
     fn conclude(&self, mut seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
-        let heads = heads(std::mem::take(&mut seen.sightings));
+        let heads = heads(std::mem::take(&mut seen.probe_results));
         for (index, target) in seen.prompt.answerable_targets().iter().enumerate() {
             let found = found_of(&seen, &heads, index)?;
             let mut push = |found| findings.push(target.query, seen.prompt.rows_name(), found);
@@ -63,10 +63,10 @@ struct HeadSinks {
 }
 
 /// Joins the sightings of both probes, which come in (layer, head, probe) order.
-fn heads(sightings: Vec<Sighting>) -> Vec<HeadSinks> {
-    let mut sightings = sightings.into_iter();
+fn heads(probe_results: Vec<ProbeResult>) -> Vec<HeadSinks> {
+    let mut probe_results = probe_results.into_iter();
     let mut heads = Vec::new();
-    while let (Some(first), Some(second)) = (sightings.next(), sightings.next()) {
+    while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
         let answer = first.sink.into_sink();
         let contribution = second.sink.into_sink();
         heads.push(HeadSinks { at: (first.layer, first.head), answer, contribution });
@@ -230,7 +230,7 @@ mod tests {
             let rows = head.contribution.rows.iter().flatten();
             rows.map(|row| size_of_val(row) + size_of_val(row.parts())).sum()
         };
-        let taken: usize = heads(passed.sightings).into_iter().map(of_head).sum();
+        let taken: usize = heads(passed.probe_results).into_iter().map(of_head).sum();
         assert_eq!(measure.memory_bytes(&extent), taken as u64);
     }
 }

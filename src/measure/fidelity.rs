@@ -61,9 +61,9 @@ impl Measure for FidelityMeasure {
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let predictions = seen.predictions.context("predictions were asked for")?;
         let (mut places, mut heads) = (Vec::new(), Vec::new());
-        for sighting in seen.sightings {
-            places.push((sighting.layer, sighting.head));
-            heads.push(*sighting.sink.into_sink::<RowsSink>());
+        for result in seen.probe_results {
+            places.push((result.layer, result.head));
+            heads.push(*result.sink.into_sink::<RowsSink>());
         }
         // How token i is predicted is found at i - 1.
         let prose: Vec<usize> = seen.prompt.scored().into_iter().map(|token| token - 1).collect();
@@ -137,7 +137,7 @@ mod tests {
         let rows_of = |sink: &RowsSink| -> usize {
             sink.rows.iter().flatten().map(|row| size_of_val(row) + size_of_val(row.as_slice())).sum()
         };
-        let sinks = passed.sightings.into_iter().map(|seen| seen.sink.into_sink::<RowsSink>());
+        let sinks = passed.probe_results.into_iter().map(|seen| seen.sink.into_sink::<RowsSink>());
         let predictions = passed.predictions.unwrap();
         let of_tokens = size_of_val(predictions.nll_nats.as_slice()) + size_of_val(predictions.top.as_slice());
         let taken = 2 * (sinks.map(|sink| rows_of(&sink)).sum::<usize>() + of_tokens) as u64;

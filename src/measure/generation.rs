@@ -5,7 +5,7 @@
 
 use super::{decoded, encoded, number, Findings, Kept, Measure, Place, Seen};
 use crate::attention::RowProbe;
-use crate::generate::{numbers, Generation, Stop};
+use crate::generate::{numbers, Generation, StopReason};
 use crate::prompt::{Prompt, Query, Tokenizer};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub struct Generated {
     /// Its tokens, without the one that ends the text.
     pub ids: Vec<u32>,
     /// Why it ends.
-    pub stop: Stop,
+    pub stop: StopReason,
     /// Whether the values are the first numbers it says, in order.
     pub exact: Vec<bool>,
     /// Whether it says the values at all.
@@ -236,7 +236,8 @@ mod tests {
         let tokenizer = Tokenizer::embedded();
         let ids = tokenizer.encode(&format!("{other}.\n\n")).unwrap().ids;
         let log_probs: Vec<f64> = (0..ids.len()).map(|i| -(1.0 + i as f64)).collect();
-        let generation = Generation { text: tokenizer.decode(&ids).unwrap(), ids, log_probs, stop: Stop::LineBreak };
+        let generation =
+            Generation { text: tokenizer.decode(&ids).unwrap(), ids, log_probs, stop: StopReason::LineBreak };
         // Five digits, and the point that ends them.
         assert_eq!(log_prob_of_first_number(&generation, tokenizer).unwrap(), Some(-21.0));
         let silent = Generation { text: "unknown".into(), ..generation };

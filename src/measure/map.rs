@@ -2,7 +2,7 @@
 
 use super::{token_text, Extent, Findings, Kept, Measure, Place, Seen, TokenSpan};
 use crate::attention::{RowProbe, Selection};
-use crate::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, Quantity};
+use crate::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
 use crate::prompt::{Prompt, Region, Tokenizer};
 use anyhow::{bail, Result};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ type HeadMap = ((usize, usize), PooledMap);
 #[derive(Clone, Debug)]
 pub struct MapSpec {
     /// What of the rows, in the order of the panels.
-    pub quantities: Vec<Quantity>,
+    pub quantities: Vec<RowQuantity>,
     /// What a bin keeps.
     pub pooling: Pooling,
     /// Bins in each direction, at most; nothing for one per token.
@@ -60,9 +60,9 @@ pub struct DrawnHead {
 pub struct Maps {
     /// One for each quantity that the model has and each (layer, head); without `by_head` the mean over heads under
     /// the first of them. Of a standard model's map and its mixture, which are the same, only the mixture.
-    pub grids: Vec<(Quantity, (usize, usize), PooledMap)>,
+    pub grids: Vec<(RowQuantity, (usize, usize), PooledMap)>,
     /// The attention of the target's rows by key bin, (layer, head) as above: one row of bins for each quantity.
-    pub profiles: Vec<(Quantity, (usize, usize), PooledMap)>,
+    pub profiles: Vec<(RowQuantity, (usize, usize), PooledMap)>,
     /// Regions of the prompt as seen from its first question.
     pub regions: Vec<(Region, Range<usize>)>,
     /// Query tokens pictured.
@@ -87,7 +87,7 @@ impl MapMeasure {
         let keys = self.spec.keys.within(prompt.ids.len());
         let target = prompt.targets().first().map_or(0..0, |target| target.rows.clone());
         let bins = self.spec.bins.unwrap_or(usize::MAX);
-        let of = |quantity: &Quantity, queries: &Range<usize>, rows: usize| GridSpec {
+        let of = |quantity: &RowQuantity, queries: &Range<usize>, rows: usize| GridSpec {
             heads: self.heads[model].clone(),
             quantity: *quantity,
             pooling: self.spec.pooling,
@@ -138,19 +138,19 @@ impl Measure for MapMeasure {
             }
         }
         let mut found: BTreeMap<usize, Vec<HeadMap>> = BTreeMap::new();
-        for sighting in seen.sightings {
-            let sink = sighting.sink.into_sink::<GridSink>();
+        for result in seen.probe_results {
+            let sink = result.sink.into_sink::<GridSink>();
             // A model without a second map has nothing to picture there.
             let grid = sink.grid();
             if grid.values.iter().any(|value| !value.is_nan()) {
-                found.entry(sighting.probe).or_default().push(((sighting.layer, sighting.head), grid));
+                found.entry(result.probe).or_default().push(((result.layer, result.head), grid));
             }
         }
         let asked = &self.spec.quantities;
         let lacks = |quantity| asked.iter().position(|&q| q == quantity).is_some_and(|i| !found.contains_key(&(2 * i)));
-        if asked.contains(&Quantity::Effective) && lacks(Quantity::Map(1)) {
+        if asked.contains(&RowQuantity::Effective) && lacks(RowQuantity::Map(1)) {
             // A standard model's only map is its mixture: one picture shows both.
-            found.retain(|probe, _| asked[probe / 2] != Quantity::Map(0));
+            found.retain(|probe, _| asked[probe / 2] != RowQuantity::Map(0));
         }
         let (mut grids, mut profiles) = (Vec::new(), Vec::new());
         for (probe, heads) in found {

@@ -33,7 +33,7 @@ pub use roles::RolesMeasure;
 pub use shape::ShapeMeasure;
 pub use span::TokenSpan;
 
-use crate::attention::{ResidualProbe, RowProbe, Sighting, Trace};
+use crate::attention::{ProbeResult, ResidualProbe, RowProbe, Trace};
 use crate::generate::Generation;
 use crate::model::{ModelConfig, Transformer};
 use crate::pass::{Predictions, QueryScore};
@@ -180,8 +180,8 @@ pub struct Seen<'a> {
     pub generation: Option<&'a Generation>,
     /// What passed at the rows of the prompt's targets, if a measure asked.
     pub trace: Option<&'a Trace>,
-    /// What its row probes saw, in (layer, head, probe) order; [`Sighting::probe`] counts the measure's own.
-    pub sightings: Vec<Sighting>,
+    /// What its row probes saw, in (layer, head, probe) order; [`ProbeResult::probe`] counts the measure's own.
+    pub probe_results: Vec<ProbeResult>,
     /// Its residual probe.
     pub residual: Option<Box<dyn Any + Send>>,
     /// What it kept of the baseline pass over this prompt; nothing in the baseline pass itself.

@@ -2,7 +2,7 @@
 
 use super::{decoded, encoded, number, token_text, Extent, Findings, Kept, Measure, Place, ResidualSink, Seen};
 use crate::attention::{ResidualProbe, RowProbe};
-use crate::probe::{Hidden, LogitProbe, LogitSink, ReceivedSink, SinkProbe};
+use crate::probe::{LogitProbe, LogitSink, ReceivedSink, ResidualStats, SinkProbe};
 use crate::prompt::Prompt;
 use crate::record::Found;
 use crate::stats::{Histogram, Tally};
@@ -150,13 +150,13 @@ impl Measure for OutlierMeasure {
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let mut found = Outliers { tokens: seen.prompt.ids.len(), prompts: 1, ..Outliers::default() };
         let mut sinks: Vec<usize> = Vec::new();
-        for sighting in seen.sightings {
-            match sighting.probe {
+        for result in seen.probe_results {
+            match result.probe {
                 0 => {
-                    let tally = sighting.sink.into_sink::<LogitSink>().tally;
-                    found.logits.entry(sighting.layer).or_default().merge(&tally.map(|_| ()));
+                    let tally = result.sink.into_sink::<LogitSink>().tally;
+                    found.logits.entry(result.layer).or_default().merge(&tally.map(|_| ()));
                 }
-                _ => sinks.extend(sighting.sink.into_sink::<ReceivedSink>().sinks()),
+                _ => sinks.extend(result.sink.into_sink::<ReceivedSink>().sinks()),
             }
         }
         let hidden = seen.residual.and_then(|sink| sink.downcast::<HiddenSink>().ok()).unwrap_or_default();
@@ -208,12 +208,12 @@ impl Measure for OutlierMeasure {
 /// The residual stream of one pass, by site.
 #[derive(Default)]
 struct HiddenSink {
-    sites: BTreeMap<usize, Hidden>,
+    sites: BTreeMap<usize, ResidualStats>,
 }
 
 impl ResidualProbe for HiddenSink {
-    fn see(&mut self, site: usize, values: &[f32], width: usize) {
-        self.sites.insert(site, Hidden::of(values, width));
+    fn observe(&mut self, site: usize, values: &[f32], width: usize) {
+        self.sites.insert(site, ResidualStats::of(values, width));
     }
 }
 

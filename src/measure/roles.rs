@@ -3,8 +3,8 @@
 
 use super::answer::fraction;
 use super::{Findings, Measure, Seen};
-use crate::attention::{RowProbe, Sighting, Stream};
-use crate::probe::{Asked, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
+use crate::attention::{ProbeResult, RowProbe, Stream};
+use crate::probe::{QuestionSpans, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
 use crate::prompt::Prompt;
 use crate::record::Found;
 use crate::rng::Rng;
@@ -41,11 +41,11 @@ impl Measure for RolesMeasure {
     }
 
     fn conclude(&self, mut seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
-        let sightings = std::mem::take(&mut seen.sightings);
-        let heads: BTreeSet<_> = sightings.iter().map(|s| (s.layer, s.head)).collect();
-        for sighting in sightings {
-            let (layer, head) = (sighting.layer, sighting.head);
-            let sink = sighting.sink.into_sink::<RetrievalSink>();
+        let probe_results = std::mem::take(&mut seen.probe_results);
+        let heads: BTreeSet<_> = probe_results.iter().map(|s| (s.layer, s.head)).collect();
+        for result in probe_results {
+            let (layer, head) = (result.layer, result.head);
+            let sink = result.sink.into_sink::<RetrievalSink>();
             for (query, scores) in sink.found.iter().enumerate() {
                 let mut push = |found| findings.push(Some(query), seen.prompt.rows_name(), found);
                 push_scores((layer, head), &ON_PROMPTS, scores, &mut push);
@@ -53,9 +53,9 @@ impl Measure for RolesMeasure {
         }
         // What is done to the prompt's attention is not done to this pass: it is the untreated model's.
         if seen.place.condition == 0 {
-            for sighting in repeats(&seen)?.into_iter().filter(|s| heads.contains(&(s.layer, s.head))) {
-                let at = (sighting.layer, sighting.head);
-                let sink = sighting.sink.into_sink::<RepeatSink>();
+            for result in repeats(&seen)?.into_iter().filter(|s| heads.contains(&(s.layer, s.head))) {
+                let at = (result.layer, result.head);
+                let sink = result.sink.into_sink::<RepeatSink>();
                 push_scores(at, &ON_REPEATS, &sink.found, |found| findings.push(None, "repeats", found));
             }
         }
@@ -64,10 +64,10 @@ impl Measure for RolesMeasure {
 }
 
 /// The questions of a prompt; the rows that ask reach from the end of the haystack to where the first answer begins.
-fn asked(prompt: &Prompt) -> Vec<Asked> {
+fn asked(prompt: &Prompt) -> Vec<QuestionSpans> {
     let Some(first) = prompt.queries.first() else { return Vec::new() };
     let question = prompt.haystack.end..first.rows().start;
-    let of = |query: &crate::prompt::Query| Asked {
+    let of = |query: &crate::prompt::Query| QuestionSpans {
         needle: query.needle.clone(),
         question: question.clone(),
         answer: query.rows(),
@@ -76,7 +76,7 @@ fn asked(prompt: &Prompt) -> Vec<Asked> {
 }
 
 /// A pass over random tokens, repeated once, after the begin-of-sequence token if prompts have one.
-fn repeats(seen: &Seen<'_>) -> Result<Vec<Sighting>> {
+fn repeats(seen: &Seen<'_>) -> Result<Vec<ProbeResult>> {
     let config = &seen.model.config;
     let first = usize::from(seen.prompt.has_bos);
     let period = PERIOD.min((config.max_ctx_tok - first) / 2);
@@ -87,7 +87,7 @@ fn repeats(seen: &Seen<'_>) -> Result<Vec<Sighting>> {
     let probes: [&dyn RowProbe; 1] = [&probe];
     let mut stream = Stream::new(&probes);
     seen.model.hidden(&[ids], &mut stream)?;
-    Ok(stream.sightings)
+    Ok(stream.probe_results)
 }
 
 /// Scores by name and view; those of single maps are there if they have rows.

@@ -3,8 +3,8 @@
 use super::answer::fraction;
 use super::{number, Extent, Findings, Measure, Seen};
 use crate::attention::RowProbe;
-use crate::probe::{shares_without, ReceivedSink, Shape, ShapeProbe, ShapeSink, SinkProbe};
-use crate::prompt::{Prompt, Region, Target};
+use crate::probe::{shares_without, ReceivedSink, RowShape, ShapeProbe, ShapeSink, SinkProbe};
+use crate::prompt::{Prompt, Region, TargetRows};
 use crate::record::Found;
 use anyhow::Result;
 
@@ -28,11 +28,11 @@ impl Measure for ShapeMeasure {
 
     fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
         let (mut shapes, mut received) = (Vec::new(), Vec::new());
-        for sighting in seen.sightings {
-            let at = (sighting.layer, sighting.head);
-            match sighting.probe {
-                0 => shapes.push((at, sighting.sink.into_sink::<ShapeSink>())),
-                _ => received.push(sighting.sink.into_sink::<ReceivedSink>()),
+        for result in seen.probe_results {
+            let at = (result.layer, result.head);
+            match result.probe {
+                0 => shapes.push((at, result.sink.into_sink::<ShapeSink>())),
+                _ => received.push(result.sink.into_sink::<ReceivedSink>()),
             }
         }
         for (index, target) in seen.prompt.answerable_targets().iter().enumerate() {
@@ -57,7 +57,7 @@ impl Measure for ShapeMeasure {
 /// What one head does in the rows of one target.
 struct HeadShape {
     at: (usize, usize),
-    shape: Shape,
+    shape: RowShape,
     /// Detected sinks.
     sinks: usize,
     /// Shares of |a|: of the first token, of detected sinks, and of each region.
@@ -72,7 +72,13 @@ struct HeadShape {
 }
 
 impl HeadShape {
-    fn new(at: (usize, usize), shape: Shape, received: &ReceivedSink, magnitudes: &[f32], target: &Target) -> Self {
+    fn new(
+        at: (usize, usize),
+        shape: RowShape,
+        received: &ReceivedSink,
+        magnitudes: &[f32],
+        target: &TargetRows,
+    ) -> Self {
         let sinks = received.sinks();
         let total: f64 = magnitudes.iter().map(|&x| f64::from(x)).sum();
         let share = |key: usize| magnitudes.get(key).map_or(0.0, |&x| f64::from(x) / total);
@@ -94,7 +100,7 @@ impl HeadShape {
 
 impl HeadShape {
     /// The share of a region over its share of the keys that the last row sees; nothing if it sees none of them.
-    fn boost(&self, region: Region, target: &Target) -> Option<f64> {
+    fn boost(&self, region: Region, target: &TargetRows) -> Option<f64> {
         let visible = || self.shape.visible.iter().flat_map(|run| &target.regions[run.clone()]);
         let tokens = visible().filter(|&&other| other == region).count();
         (tokens > 0).then(|| self.shares[region as usize] * visible().count() as f64 / tokens as f64)
@@ -103,7 +109,7 @@ impl HeadShape {
 
 /// Means over heads and layers. `boost` is a region's share over the share it had if all keys visible to the last row
 /// weighed the same, of the heads whose last row sees it.
-fn mean_measures(heads: &[HeadShape], target: &Target, mut push: impl FnMut(Found)) {
+fn mean_measures(heads: &[HeadShape], target: &TargetRows, mut push: impl FnMut(Found)) {
     let n = heads.len();
     let mean = |f: &dyn Fn(&HeadShape) -> f64| heads.iter().map(f).sum::<f64>() / n as f64;
     push(number("entropy", mean(&|h| h.shape.entropy_nats), Some("nats"), n));

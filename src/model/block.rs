@@ -1,46 +1,44 @@
 //! One layer of the decoder: attention and an MLP, each with its norms, on a residual stream.
 
+use super::chunks::MLP_ROWS;
 use super::config::Layer;
-use super::linear::Linear;
 use super::mlp::FeedForward;
 use super::names::LAYERS;
-use super::{ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual, Weights};
+use super::projection::Projection;
+use super::{ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout, Weights};
 use crate::attention::{Attend, Extras, Heads, Wiring};
 use crate::ops::{layer_norm, on_host, rms_norm, rope, RopeStyle, RopeTable};
 use anyhow::Result;
 use candle_core::Tensor;
 use std::sync::Arc;
 
-/// Rows that an MLP processes at once.
-pub(super) const MLP_ROWS: usize = 4096;
-
 #[derive(Clone)]
-pub(super) struct Block {
+pub(super) struct DecoderBlock {
     attention: Attention,
     mlp: FeedForward,
     attention_norms: Norms,
     mlp_norms: Norms,
-    residual: Residual,
+    residual: ResidualLayout,
 }
 
 /// Positions of the tokens of a pass, with their rotary tables.
-pub struct At<'a> {
+pub struct RotaryPositions<'a> {
     /// One table per rotary embedding of the model.
     pub tables: &'a [Arc<RopeTable>],
     /// Position of the first token.
     pub start: usize,
 }
 
-impl Block {
+impl DecoderBlock {
     /// Prefix of the names of this layer's tensors.
     pub(super) fn prefix(layer: usize) -> String {
         format!("{LAYERS}{layer}.")
     }
 
     /// The part of the layer between the attention mixture and the residual stream.
-    pub(super) fn written(&self) -> Written {
+    pub(super) fn output_path(&self) -> OutputPath {
         let Attention { o, extras, .. } = &self.attention;
-        Written { o: o.clone(), extras: extras.clone(), after: self.attention_norms.after.clone() }
+        OutputPath { o: o.clone(), extras: extras.clone(), after: self.attention_norms.after.clone() }
     }
 
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
@@ -55,7 +53,7 @@ impl Block {
             })
         };
         let attention_norms = norms(before.then_some(names.before_attention), names.after_attention)?;
-        let own = before && config.residual != Residual::OneNorm;
+        let own = before && config.residual != ResidualLayout::OneNorm;
         let mlp_norms = norms(own.then_some(names.before_mlp), names.after_mlp)?;
         let attention = Attention::load(config, layer, &format!("{prefix}.self_attn"), weights)?;
         let mlp = FeedForward::load(config, layer, &format!("{prefix}.mlp"), weights)?;
@@ -63,19 +61,25 @@ impl Block {
     }
 
     /// (B, T, E) -> (B, T, E).
-    pub(super) fn forward(&self, x: &Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
+    pub(super) fn forward(
+        &self,
+        x: &Tensor,
+        layer: usize,
+        at: &RotaryPositions<'_>,
+        attend: &mut dyn Attend,
+    ) -> Result<Tensor> {
         let mut attention = |x: Tensor| {
             let y = self.attention.forward(x, layer, at, attend)?;
-            attend.attended(layer, &y)?;
+            attend.attention_output(layer, &y)?;
             Ok(y)
         };
-        if let (Residual::OneNorm, Some(norm)) = (self.residual, &self.attention_norms.before) {
+        if let (ResidualLayout::OneNorm, Some(norm)) = (self.residual, &self.attention_norms.before) {
             let normed = norm.forward(x)?;
             let attended = attention(normed.clone())?;
             return Ok(((attended + self.mlp_where(attend.needed(layer), &normed)?)? + x)?);
         }
         let attended = self.attention_norms.around(x, attention)?;
-        if self.residual != Residual::Serial {
+        if self.residual != ResidualLayout::Serial {
             return Ok(((attended + self.mlp_where(attend.needed(layer), x)?)? + x)?);
         }
         let x = (x + attended)?;
@@ -113,16 +117,16 @@ impl Block {
 }
 
 /// The part of a layer between the attention mixture and the residual stream.
-pub(super) struct Written {
+pub(super) struct OutputPath {
     /// The output projection.
-    pub(super) o: Linear,
+    pub(super) o: Projection,
     /// Tensors that the attention variant applies before it.
     pub(super) extras: Extras,
     /// The norm after attention, in architectures that have one.
     pub(super) after: Option<Norm>,
 }
 
-impl Written {
+impl OutputPath {
     /// Takes the tensors of this part from `weights`.
     pub(super) fn load(config: &ModelConfig, layer: usize, weights: &mut Weights) -> Result<Self> {
         let prefix = format!("{LAYERS}{layer}");
@@ -134,13 +138,13 @@ impl Written {
 
     /// Moves the matrix to the host, where single rows are decomposed.
     pub(super) fn on_host(self) -> Result<Self> {
-        Ok(Self { o: Linear { weight: on_host(&self.o.weight)?, ..self.o }, ..self })
+        Ok(Self { o: Projection { weight: on_host(&self.o.weight)?, ..self.o }, ..self })
     }
 }
 
 /// Takes the output projection of an attention layer and the tensors that its variant applies before it.
-fn output(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<(Linear, Extras)> {
-    let o = Linear::load(&format!("{prefix}.o_proj"), config.bias.out, weights)?.scaled(config.residual_scale)?;
+fn output(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<(Projection, Extras)> {
+    let o = Projection::load(&format!("{prefix}.o_proj"), config.bias.out, weights)?.scaled(config.residual_scale)?;
     let device = weights.placement().device.clone();
     let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
     let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &device, &mut take)?;
@@ -212,10 +216,10 @@ impl Norm {
 /// One attention layer: projections, wiring and the tensors of its variant.
 #[derive(Clone)]
 pub struct Attention {
-    q: Linear,
-    k: Linear,
-    v: Linear,
-    o: Linear,
+    q: Projection,
+    k: Projection,
+    v: Projection,
+    o: Projection,
     qk_norm: Option<(QkNorm, [Norm; 2])>,
     extras: Extras,
     wiring: Arc<Wiring>,
@@ -227,7 +231,7 @@ pub struct Attention {
 impl Attention {
     /// Takes the layer's tensors under `prefix`.
     pub fn load(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<Self> {
-        let mut linear = |name: &str, bias| Linear::load(&format!("{prefix}.{name}"), bias, weights);
+        let mut linear = |name: &str, bias| Projection::load(&format!("{prefix}.{name}"), bias, weights);
         let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| linear(name, config.bias.qkv));
         let (q, k, v) = (q?, k?, v?);
         let mut norm = |kind: QkNorm, name: &str, heads: usize| {
@@ -251,7 +255,13 @@ impl Attention {
     }
 
     /// Output of the layer for its normed input: (B, T, E) -> (B, T, E).
-    pub fn forward(&self, x: Tensor, layer: usize, at: &At<'_>, attend: &mut dyn Attend) -> Result<Tensor> {
+    pub fn forward(
+        &self,
+        x: Tensor,
+        layer: usize,
+        at: &RotaryPositions<'_>,
+        attend: &mut dyn Attend,
+    ) -> Result<Tensor> {
         let [q_norm, k_norm] = match &self.qk_norm {
             None => [None, None],
             Some((kind, [q, k])) => [Some((*kind, q)), Some((*kind, k))],
@@ -275,7 +285,7 @@ impl Attention {
         if let Some(gate) = gate {
             finished = (&finished * gate.reshape(finished.shape())?)?;
         }
-        let written = attend.written(layer, finished)?; // B,T,H,value width
+        let written = attend.head_outputs(layer, finished)?; // B,T,H,value width
         self.o.forward(&written.flatten_from(2)?)
     }
 
@@ -295,7 +305,7 @@ impl Attention {
     }
 
     /// Applies the rotary embedding to queries or keys.
-    fn rotated(&self, x: Tensor, at: &At<'_>) -> Result<Tensor> {
+    fn rotated(&self, x: Tensor, at: &RotaryPositions<'_>) -> Result<Tensor> {
         match self.layer.rotary {
             None => Ok(x),
             Some(embedding) => Ok(rope(&x, &at.tables[embedding], self.style, at.start)?),

@@ -2,8 +2,10 @@
 //!
 //! Reading is strict: the files must hold every tensor of the model, in the expected shape, and no others.
 
-use super::names::{is_not_a_weight, other_name, source, source_in_memory, Rows, Source, EMBEDDING, HEAD};
-use super::shard::{Shard, Stored};
+use super::names::{
+    file_tensor, is_not_a_weight, other_name, unconverted_file_tensor, FileTensor, StoredRows, EMBEDDING, HEAD,
+};
+use super::weight_file::{StoredTensor, WeightFile};
 use super::{Gguf, ModelConfig, Weights};
 use crate::files;
 use crate::hash::sha256;
@@ -25,7 +27,7 @@ const DIFF_MLX_FILE: &str = "latest.safetensors";
 
 /// Weights on disk, or built into the binary.
 pub struct Checkpoint {
-    shards: Vec<Shard>,
+    files: Vec<WeightFile>,
 }
 
 /// Differences between the tensors of a checkpoint and those that a model needs. Names are those in the files.
@@ -56,7 +58,7 @@ impl Checkpoint {
         let single = |name: &&str| *name == TENSOR_FILE || !index.exists();
         let mut singles = [TENSOR_FILE, DIFF_MLX_FILE].into_iter().filter(single).map(|name| dir.join(name));
         if let Some(single) = singles.find(|path| path.exists()) {
-            return Self::of(vec![Shard::open(&single)?]);
+            return Self::of(vec![WeightFile::open(&single)?]);
         }
         ensure!(
             index.exists(),
@@ -68,7 +70,7 @@ impl Checkpoint {
         let shards = files.into_iter().map(|file| {
             let path = dir.join(file);
             ensure!(path.is_file(), "{}: names {file}, which does not exist", index.display());
-            Shard::open(&path)
+            WeightFile::open(&path)
         });
         let checkpoint = Self::of(shards.collect::<Result<_>>()?)?;
         let tensors = checkpoint.tensors()?;
@@ -81,28 +83,28 @@ impl Checkpoint {
 
     /// Wraps weights that are part of the binary; `origin` names them in errors.
     pub fn built_in(bytes: &'static [u8], origin: &str) -> Result<Self> {
-        Self::of(vec![Shard::built_in(bytes, origin)?])
+        Self::of(vec![WeightFile::built_in(bytes, origin)?])
     }
 
     /// Wraps the tensors of a GGUF file.
     pub fn gguf(file: Gguf) -> Self {
-        Self { shards: vec![Shard::gguf(file)] }
+        Self { files: vec![WeightFile::gguf(file)] }
     }
 
-    fn of(shards: Vec<Shard>) -> Result<Self> {
-        let checkpoint = Self { shards };
+    fn of(files: Vec<WeightFile>) -> Result<Self> {
+        let checkpoint = Self { files };
         checkpoint.tensors()?;
         Ok(checkpoint)
     }
 
     /// Total size of the files, in bytes.
     pub fn len_bytes(&self) -> u64 {
-        self.shards.iter().map(Shard::len_bytes).sum()
+        self.files.iter().map(WeightFile::len_bytes).sum()
     }
 
     /// SHA-256 of the file; with several files, SHA-256 of their concatenated hashes in name order.
     pub fn sha256(&self) -> Result<String> {
-        let hashes = self.shards.iter().map(Shard::sha256).collect::<Result<Vec<_>>>()?;
+        let hashes = self.files.iter().map(WeightFile::sha256).collect::<Result<Vec<_>>>()?;
         match hashes.as_slice() {
             [hash] => Ok(hash.clone()),
             hashes => Ok(sha256(hashes.concat().as_bytes())),
@@ -110,9 +112,9 @@ impl Checkpoint {
     }
 
     /// All tensors by name.
-    fn tensors(&self) -> Result<BTreeMap<String, Stored<'_>>> {
-        let mut all: BTreeMap<String, Stored<'_>> = BTreeMap::new();
-        for shard in &self.shards {
+    fn tensors(&self) -> Result<BTreeMap<String, StoredTensor<'_>>> {
+        let mut all: BTreeMap<String, StoredTensor<'_>> = BTreeMap::new();
+        for shard in &self.files {
             for (name, tensor) in shard.tensors() {
                 if let Some(other) = all.insert(name.clone(), tensor) {
                     bail!("tensor {name} is in {} and in {}", other.origin(), shard.origin);
@@ -127,7 +129,7 @@ impl Checkpoint {
     pub fn has_its_own_head(&self, config: &ModelConfig) -> Result<bool> {
         let tensors = self.tensors()?;
         let shape = [config.vocab, config.width];
-        let stored = |name: &str| find(&tensors, &source(config, name, &shape).name).map(|(_, tensor)| *tensor);
+        let stored = |name: &str| find(&tensors, &file_tensor(config, name, &shape).name).map(|(_, tensor)| *tensor);
         let (Some(head), Some(embedding)) = (stored(HEAD), stored(EMBEDDING)) else { return Ok(false) };
         if head.shape() != embedding.shape() || !head.is_readable() || !embedding.is_readable() {
             return Ok(true);
@@ -138,7 +140,7 @@ impl Checkpoint {
 
     /// `config` with the tensor names and conventions of the files. GGUF has its own.
     pub fn conventions(&self, config: ModelConfig) -> Result<ModelConfig> {
-        match self.shards.iter().find_map(Shard::as_gguf) {
+        match self.files.iter().find_map(WeightFile::as_gguf) {
             None => Ok(config),
             Some(file) => file.conventions(config),
         }
@@ -149,13 +151,13 @@ impl Checkpoint {
     pub fn lacks_extras(&self, config: &ModelConfig) -> Result<bool> {
         let tensors = self.tensors()?;
         let extras = config.variant.extra_tensors(0, config.layer_sizes());
-        let name = |name: &str| source(config, &format!("model.layers.0.self_attn.{name}"), &[]).name;
+        let name = |name: &str| file_tensor(config, &format!("model.layers.0.self_attn.{name}"), &[]).name;
         Ok(!extras.iter().any(|extra| find(&tensors, &name(extra.name)).is_some()))
     }
 
     /// Number types of the weights, joined: `bf16`, `f16 and f32`.
     pub fn dtypes(&self) -> Result<String> {
-        let of = |tensor: &Stored<'_>| tensor.dtype().to_lowercase();
+        let of = |tensor: &StoredTensor<'_>| tensor.dtype().to_lowercase();
         let dtypes: BTreeSet<String> = self.tensors()?.values().map(of).collect();
         Ok(Vec::from_iter(dtypes).join(" and "))
     }
@@ -211,7 +213,7 @@ impl Checkpoint {
     /// # Errors
     /// Names the file and the first tensor that is missing, has another shape or type, or is not part of the model.
     pub fn check(&self, config: &ModelConfig) -> Result<()> {
-        let origin = &self.shards[0].origin;
+        let origin = &self.files[0].origin;
         let audit = self.audit(config)?;
         if let Some((name, shape)) = audit.missing.first() {
             let others = audit.missing.len() - 1;
@@ -242,12 +244,12 @@ impl Checkpoint {
         };
         let wanted = config.tensors().into_iter().filter(|(name, _)| wanted(name));
         let weights = wanted.map(read).collect::<Result<Vec<_>>>()?;
-        Ok(Weights::new(weights, &self.shards[0].origin))
+        Ok(Weights::new(weights, &self.files[0].origin))
     }
 
     /// Returns whether rows of a matrix can be read separately. GGUF packs numbers in blocks, so there they cannot.
     pub(super) fn has_rows(&self) -> bool {
-        self.shards.iter().all(|shard| shard.as_gguf().is_none())
+        self.files.iter().all(|shard| shard.as_gguf().is_none())
     }
 
     /// Rows of the embedding or the output head, concatenated in the order of `ranges`.
@@ -258,7 +260,7 @@ impl Checkpoint {
         ranges: impl Iterator<Item = Range<usize>>,
     ) -> Result<Vec<f32>> {
         let tensors = self.tensors()?;
-        let (found, tensor) = stored(&tensors, &source(config, name, &[config.vocab, config.width]).name)?;
+        let (found, tensor) = stored(&tensors, &file_tensor(config, name, &[config.vocab, config.width]).name)?;
         let mut rows = Vec::new();
         for range in ranges {
             let values = tensor.rows(range).with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
@@ -269,20 +271,20 @@ impl Checkpoint {
 }
 
 /// A tensor of the files with its name.
-type Found<'a, 'b> = (&'a str, &'a Stored<'b>);
+type NamedTensor<'a, 'b> = (&'a str, &'a StoredTensor<'b>);
 
 /// Finds the tensor called `name` here. Returns its expected place, and the tensor if the files have it.
 fn locate<'a, 'b>(
-    tensors: &'a BTreeMap<String, Stored<'b>>,
+    tensors: &'a BTreeMap<String, StoredTensor<'b>>,
     config: &ModelConfig,
     name: &str,
     shape: &[usize],
-) -> (Source, Option<Found<'a, 'b>>) {
-    let usual = source(config, name, shape);
+) -> (FileTensor, Option<NamedTensor<'a, 'b>>) {
+    let usual = file_tensor(config, name, shape);
     if let Some(found) = find(tensors, &usual.name) {
         return (usual, Some(found));
     }
-    let other = source_in_memory(config, name, shape);
+    let other = unconverted_file_tensor(config, name, shape);
     match other.and_then(|other| find(tensors, &other.name).map(|found| (other, found))) {
         Some((other, found)) => (other, Some(found)),
         None => (usual, None),
@@ -290,25 +292,28 @@ fn locate<'a, 'b>(
 }
 
 /// Finds the tensor with this name, or with [its other name](other_name).
-fn find<'a, 'b>(tensors: &'a BTreeMap<String, Stored<'b>>, name: &str) -> Option<Found<'a, 'b>> {
+fn find<'a, 'b>(tensors: &'a BTreeMap<String, StoredTensor<'b>>, name: &str) -> Option<NamedTensor<'a, 'b>> {
     let found = tensors.get_key_value(name).or_else(|| tensors.get_key_value(other_name(name)?.as_str()))?;
     Some((found.0.as_str(), found.1))
 }
 
 /// Like [`find`], for a tensor that must exist.
-fn stored<'a, 'b>(tensors: &'a BTreeMap<String, Stored<'b>>, name: &str) -> Result<(&'a str, &'a Stored<'b>)> {
+fn stored<'a, 'b>(
+    tensors: &'a BTreeMap<String, StoredTensor<'b>>,
+    name: &str,
+) -> Result<(&'a str, &'a StoredTensor<'b>)> {
     find(tensors, name).with_context(|| format!("tensor {name} is missing"))
 }
 
 /// Cuts the tensor of `shape` out of the values of the file's tensor or slab.
-fn pick(values: Vec<f32>, source: &Source, shape: &[usize]) -> Vec<f32> {
+fn pick(values: Vec<f32>, source: &FileTensor, shape: &[usize]) -> Vec<f32> {
     let stored = if source.slab.is_some() { &source.shape[1..] } else { &source.shape[..] };
     let values = if source.transposed { transpose(&values, stored[0], stored[1]) } else { values };
     let row: usize = shape[1..].iter().product();
     match source.rows {
-        Rows::All => values,
-        Rows::From { start } => values[start * row..(start + shape[0]) * row].to_vec(),
-        Rows::Of { block, start, take } => {
+        StoredRows::All => values,
+        StoredRows::From { start } => values[start * row..(start + shape[0]) * row].to_vec(),
+        StoredRows::Of { block, start, take } => {
             values.chunks_exact(block * row).flat_map(|b| &b[start * row..(start + take) * row]).copied().collect()
         }
     }

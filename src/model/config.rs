@@ -83,7 +83,7 @@ pub enum QkNorm {
 
 /// Inputs of the attention and the MLP of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Residual {
+pub enum ResidualLayout {
     /// The MLP reads the stream that attention has been added to.
     Serial,
     /// Both read the same residual stream, each through its norm (GPT-NeoX).
@@ -152,7 +152,7 @@ pub struct Biases {
 pub enum Positions {
     /// Queries and keys are rotated. Each layer uses one of the embeddings, or none.
     Rotary {
-        /// Which channels are rotated together.
+        /// Pairing of the rotated channels.
         style: RopeStyle,
         /// The rotary embeddings. Most models have one.
         embeddings: Vec<Rotary>,
@@ -207,7 +207,7 @@ pub struct ModelConfig {
     /// Position of the norms.
     pub norm_place: NormPlace,
     /// Inputs of attention and MLP.
-    pub residual: Residual,
+    pub residual: ResidualLayout,
     /// Factor on the outputs of attention and MLP (Granite).
     pub residual_scale: f64,
     /// Norm of queries and keys.
@@ -236,7 +236,7 @@ pub struct ModelConfig {
 
 /// The sizes of a decoder.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct DecoderSizes {
     /// Vocabulary size W.
     pub vocab: usize,
     /// Model width E.
@@ -258,8 +258,8 @@ pub struct Sizes {
 impl ModelConfig {
     /// Creates a decoder of Llama's architecture: RMSNorm before attention and SwiGLU, tied embeddings, no biases,
     /// rotary positions.
-    pub fn llama(variant: Variant, sizes: Sizes, theta: f64, style: RopeStyle) -> Self {
-        let Sizes { vocab, width, layers, ffn, heads, kv_heads, head_dim, max_ctx_tok } = sizes;
+    pub fn llama(variant: Variant, sizes: DecoderSizes, theta: f64, style: RopeStyle) -> Self {
+        let DecoderSizes { vocab, width, layers, ffn, heads, kv_heads, head_dim, max_ctx_tok } = sizes;
         let rotary = Rotary { theta, channels: head_dim, scaling: RopeScaling::None };
         let config = Self {
             model_type: String::new(),
@@ -276,7 +276,7 @@ impl ModelConfig {
             norm: NormKind::Rms,
             norm_eps: 1e-5,
             norm_place: NormPlace::Before,
-            residual: Residual::Serial,
+            residual: ResidualLayout::Serial,
             residual_scale: 1.0,
             qk_norm: None,
             activation: Activation::Silu,

@@ -1,9 +1,8 @@
 //! Memory and arithmetic of a forward pass, estimated in advance.
 
-use super::block::MLP_ROWS;
+use super::chunks::{LOGIT_POSITIONS, MLP_ROWS};
 use super::{Layer, ModelConfig};
 use crate::attention::{portable_bytes, TILE};
-use crate::pass::POSITIONS;
 
 /// Floating-point operations of a forward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -45,7 +44,7 @@ impl ModelConfig {
         let hidden = mixture + if self.gated { 3 * ffn } else { 2 * ffn };
         let mlp = 3 * self.width * ctx_tok + (hidden + self.width) * rows;
         let logits = if self.final_softcap.is_some() { 3 * self.vocab } else { self.vocab };
-        let head = self.width * ctx_tok + logits * POSITIONS.min(ctx_tok);
+        let head = self.width * ctx_tok + logits * LOGIT_POSITIONS.min(ctx_tok);
         let packed = self.width * ffn.max(self.query_heads() * self.head_dim);
         4 * ((attention * ctx_tok).max(mlp).max(head) + packed) as u64
     }
@@ -119,15 +118,23 @@ impl ModelConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Sizes;
+    use super::super::DecoderSizes;
     use super::*;
     use crate::attention::Variant;
     use crate::ops::RopeStyle;
 
     #[test]
-    fn the_work_of_a_window_goes_on_from_that_without() {
-        let sizes =
-            Sizes { vocab: 50, width: 32, layers: 2, ffn: 48, heads: 2, kv_heads: 2, head_dim: 8, max_ctx_tok: 9999 };
+    fn the_flops_of_a_window_grow_linearly_beyond_it() {
+        let sizes = DecoderSizes {
+            vocab: 50,
+            width: 32,
+            layers: 2,
+            ffn: 48,
+            heads: 2,
+            kv_heads: 2,
+            head_dim: 8,
+            max_ctx_tok: 9999,
+        };
         let plain = ModelConfig::llama(Variant::preset("transformer").unwrap(), sizes, 10_000.0, RopeStyle::Half);
         let mut windowed = plain.clone();
         windowed.layers.iter_mut().for_each(|layer| layer.rule.window = Some(100));

@@ -1,6 +1,6 @@
 //! Descriptions of a decoder in words, for `inspect` and the manifest.
 
-use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual};
+use super::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
 use crate::ops::RopeStyle;
 
 impl ModelConfig {
@@ -43,9 +43,9 @@ impl ModelConfig {
             NormPlace::Both => "before and after",
         };
         let residual = match self.residual {
-            Residual::Serial => "",
-            Residual::Parallel => ", in parallel",
-            Residual::OneNorm => ", which share it, in parallel",
+            ResidualLayout::Serial => "",
+            ResidualLayout::Parallel => ", in parallel",
+            ResidualLayout::OneNorm => ", which share it, in parallel",
         };
         let scale = match self.residual_scale {
             1.0 => String::new(),

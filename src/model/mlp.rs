@@ -1,6 +1,6 @@
 //! The MLP of a block, or a mixture of experts.
 
-use super::linear::Linear;
+use super::projection::Projection;
 use super::{Activation, Experts, ModelConfig, Weights};
 use crate::ops::{at_least, at_most, gelu, gelu_tanh, numbers, relu, scalar, sigmoid, silu, swiglu, wide};
 use anyhow::Result;
@@ -12,15 +12,15 @@ pub(super) enum FeedForward {
     /// One MLP for all tokens.
     Dense(Mlp),
     /// A mixture of experts.
-    Mixture(Box<Mixture>),
+    Mixture(Box<ExpertMixture>),
 }
 
 /// Two projections with an activation function between them, or three with a gate.
 #[derive(Clone)]
 pub(super) struct Mlp {
-    gate: Option<Linear>,
-    up: Linear,
-    down: Linear,
+    gate: Option<Projection>,
+    up: Projection,
+    down: Projection,
     activation: Activation,
     /// Weight (3) and bias (1) of [`Activation::PolyNorm`].
     polynomial: Option<(Tensor, Tensor)>,
@@ -28,13 +28,13 @@ pub(super) struct Mlp {
 
 /// A router and its experts.
 #[derive(Clone)]
-pub(super) struct Mixture {
+pub(super) struct ExpertMixture {
     config: Experts,
     /// (experts, E)
-    router: Linear,
+    router: Projection,
     experts: Vec<Mlp>,
     /// The shared expert, and its gate (1, E).
-    shared: Option<(Mlp, Linear)>,
+    shared: Option<(Mlp, Projection)>,
 }
 
 impl FeedForward {
@@ -42,7 +42,7 @@ impl FeedForward {
     pub(super) fn load(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<Self> {
         match config.experts.filter(|_| config.layers[layer].experts) {
             None => Ok(Self::Dense(Mlp::load(config, prefix, weights)?)),
-            Some(experts) => Ok(Self::Mixture(Box::new(Mixture::load(config, experts, prefix, weights)?))),
+            Some(experts) => Ok(Self::Mixture(Box::new(ExpertMixture::load(config, experts, prefix, weights)?))),
         }
     }
 
@@ -57,7 +57,7 @@ impl FeedForward {
 
 impl Mlp {
     fn load(config: &ModelConfig, prefix: &str, weights: &mut Weights) -> Result<Self> {
-        let mut linear = |name: &str| Linear::load(&format!("{prefix}.{name}"), config.bias.mlp, weights);
+        let mut linear = |name: &str| Projection::load(&format!("{prefix}.{name}"), config.bias.mlp, weights);
         let gate = config.gated.then(|| linear("gate_proj")).transpose()?;
         let (up, down) = (linear("up_proj")?, linear("down_proj")?.scaled(config.residual_scale)?);
         let mut polynomial = None;
@@ -129,20 +129,20 @@ fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<
 
 /// Tokens that chose an expert, with the weights of their choices.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Chosen {
+struct ExpertTokens {
     rows: Vec<u32>,
     weights: Vec<f32>,
 }
 
-impl Mixture {
+impl ExpertMixture {
     fn load(config: &ModelConfig, experts: Experts, prefix: &str, weights: &mut Weights) -> Result<Self> {
-        let router = Linear::load(&format!("{prefix}.gate"), experts.router_bias, weights)?.in_f32();
+        let router = Projection::load(&format!("{prefix}.gate"), experts.router_bias, weights)?.in_f32();
         let mlp = |i: usize| Mlp::load(config, &format!("{prefix}.experts.{i}"), weights);
         let all = (0..experts.count).map(mlp).collect::<Result<_>>()?;
         let mut shared = None;
         if experts.shared.is_some() {
             let mlp = Mlp::load(config, &format!("{prefix}.shared_expert"), weights)?;
-            let gate = Linear::load(&format!("{prefix}.shared_expert_gate"), false, weights)?;
+            let gate = Projection::load(&format!("{prefix}.shared_expert_gate"), false, weights)?;
             shared = Some((mlp, gate.in_f32()));
         }
         Ok(Self { config: experts, router, experts: all, shared })
@@ -171,9 +171,9 @@ impl Mixture {
     }
 
     /// Groups the tokens (N, E) by chosen expert.
-    fn choose(&self, x: &Tensor) -> Result<Vec<Chosen>> {
+    fn choose(&self, x: &Tensor) -> Result<Vec<ExpertTokens>> {
         let logits = numbers(&self.router.forward(x)?)?; // N,X
-        let mut chosen = vec![Chosen::default(); self.config.count];
+        let mut chosen = vec![ExpertTokens::default(); self.config.count];
         for (row, logits) in logits.chunks_exact(self.config.count).enumerate() {
             for (expert, weight) in route(logits, self.config) {
                 chosen[expert].rows.push(row as u32);
@@ -224,9 +224,9 @@ mod tests {
         Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
     }
 
-    fn mixture(rng: &mut Rng, width: usize) -> Mixture {
+    fn mixture(rng: &mut Rng, width: usize) -> ExpertMixture {
         let mut linear =
-            |out, input| Linear { weight: random(&[out, input], rng), bias: None, products: Products::F32 };
+            |out, input| Projection { weight: random(&[out, input], rng), bias: None, products: Products::F32 };
         let router = linear(CONFIG.count, width);
         let mut mlp = || Mlp {
             gate: Some(linear(CONFIG.ffn, width)),
@@ -236,11 +236,11 @@ mod tests {
             polynomial: None,
         };
         let experts = (0..CONFIG.count).map(|_| mlp()).collect();
-        Mixture { config: CONFIG, router, experts, shared: None }
+        ExpertMixture { config: CONFIG, router, experts, shared: None }
     }
 
     #[test]
-    fn computing_only_chosen_experts_gives_what_computing_all_of_them_gives() {
+    fn computing_only_chosen_experts_equals_computing_all() {
         let mut rng = Rng::new(3, "experts");
         for (b, t) in [(1, 1), (2, 9)] {
             let (mixture, x) = (mixture(&mut rng, 8), random(&[b, t, 8], &mut rng));

@@ -2,31 +2,34 @@
 
 mod block;
 mod checkpoint;
+mod chunks;
 mod config;
 mod cost;
 mod describe;
 mod families;
 mod gguf;
-mod held;
-mod linear;
 mod mlp;
 mod names;
 mod output;
 mod placement;
+mod projection;
 mod raw;
 mod rotary;
-mod shard;
 mod tensors;
 mod transformer;
+mod weight_file;
+mod weight_storage;
 mod weights;
 
-pub use block::{At, Attention};
+pub use block::{Attention, RotaryPositions};
 pub use checkpoint::{Audit, Checkpoint, INDEX_FILE, TENSOR_FILE};
+pub(crate) use chunks::LOGIT_POSITIONS;
 pub use config::{
-    Activation, Biases, Experts, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual, Sizes,
+    Activation, Biases, DecoderSizes, Experts, Family, Layer, ModelConfig, NormKind, NormPlace, Positions, QkNorm,
+    ResidualLayout,
 };
 pub use cost::Flops;
-pub use families::Layout;
+pub use families::HeadLayout;
 pub use gguf::{Gguf, GgufVocabulary};
 pub use output::{Agreement, HeadOutput, Readout};
 pub use placement::Placement;

@@ -10,7 +10,7 @@ pub(super) const LAYERS: &str = "model.layers.";
 
 /// Place of a tensor in a family's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct FileTensor {
     /// Name in the file.
     pub(super) name: String,
     /// Shape in the file.
@@ -20,12 +20,12 @@ pub(super) struct Source {
     /// Whether it (or its slab) is stored transposed, as (input, output) (GPT-2).
     pub(super) transposed: bool,
     /// Rows that belong to it, after transposing.
-    pub(super) rows: Rows,
+    pub(super) rows: StoredRows,
 }
 
 /// Rows of a fused tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rows {
+pub(super) enum StoredRows {
     /// All rows.
     All,
     /// Consecutive rows from `start`.
@@ -44,9 +44,9 @@ pub(super) enum Rows {
     },
 }
 
-impl Source {
+impl FileTensor {
     fn whole(name: impl Into<String>, shape: &[usize]) -> Self {
-        Self { name: name.into(), shape: shape.to_vec(), slab: None, transposed: false, rows: Rows::All }
+        Self { name: name.into(), shape: shape.to_vec(), slab: None, transposed: false, rows: StoredRows::All }
     }
 
     /// Marks a matrix as stored transposed, as (input, output).
@@ -60,7 +60,7 @@ impl Source {
 }
 
 /// Tensor names of a family.
-struct Names {
+struct FamilyNames {
     /// Prefix of the layer number.
     layers: &'static str,
     /// Names outside of layers.
@@ -70,7 +70,7 @@ struct Names {
     /// Names within a layer, with `#` for a number.
     within: &'static [Renamed],
     /// Tensors of a layer that hold several of the model's.
-    fused: &'static [Fused],
+    fused: &'static [FusedTensor],
     /// Whether matrices of layers are stored as (input, output).
     transposed: bool,
 }
@@ -79,7 +79,7 @@ struct Names {
 type Renamed = (&'static str, &'static str);
 
 /// One tensor that holds several of the model's.
-struct Fused {
+struct FusedTensor {
     name: &'static str,
     /// The tensors it holds, in the order of rows.
     parts: &'static [&'static str],
@@ -87,19 +87,19 @@ struct Fused {
     by_head: bool,
 }
 
-const LLAMA: Names =
-    Names { layers: "model.layers", outside: &[], norms: &[], within: &[], fused: &[], transposed: false };
+const LLAMA: FamilyNames =
+    FamilyNames { layers: "model.layers", outside: &[], norms: &[], within: &[], fused: &[], transposed: false };
 const QKV: &[&str] = &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
 
-const PHI3: Names = Names {
+const PHI3: FamilyNames = FamilyNames {
     fused: &[
-        Fused { name: "self_attn.qkv_proj", parts: QKV, by_head: false },
-        Fused { name: "mlp.gate_up_proj", parts: &["mlp.gate_proj", "mlp.up_proj"], by_head: false },
+        FusedTensor { name: "self_attn.qkv_proj", parts: QKV, by_head: false },
+        FusedTensor { name: "mlp.gate_up_proj", parts: &["mlp.gate_proj", "mlp.up_proj"], by_head: false },
     ],
     ..LLAMA
 };
 
-const GPT2: Names = Names {
+const GPT2: FamilyNames = FamilyNames {
     layers: "transformer.h",
     outside: &[
         ("model.embed_tokens", "transformer.wte"),
@@ -114,11 +114,11 @@ const GPT2: Names = Names {
         ("input_layernorm", "ln_1"),
         ("post_attention_layernorm", "ln_2"),
     ],
-    fused: &[Fused { name: "attn.c_attn", parts: QKV, by_head: false }],
+    fused: &[FusedTensor { name: "attn.c_attn", parts: QKV, by_head: false }],
     transposed: true,
 };
 
-const GPT_NEOX: Names = Names {
+const GPT_NEOX: FamilyNames = FamilyNames {
     layers: "gpt_neox.layers",
     outside: &[
         ("model.embed_tokens", "gpt_neox.embed_in"),
@@ -131,11 +131,11 @@ const GPT_NEOX: Names = Names {
         ("mlp.up_proj", "mlp.dense_h_to_4h"),
         ("mlp.down_proj", "mlp.dense_4h_to_h"),
     ],
-    fused: &[Fused { name: "attention.query_key_value", parts: QKV, by_head: true }],
+    fused: &[FusedTensor { name: "attention.query_key_value", parts: QKV, by_head: true }],
     transposed: false,
 };
 
-const OPT: Names = Names {
+const OPT: FamilyNames = FamilyNames {
     layers: "model.decoder.layers",
     outside: &[
         ("model.embed_tokens", "model.decoder.embed_tokens"),
@@ -152,7 +152,7 @@ const OPT: Names = Names {
     ..LLAMA
 };
 
-const PHI: Names = Names {
+const PHI: FamilyNames = FamilyNames {
     outside: &[("model.norm", "model.final_layernorm")],
     within: &[
         ("self_attn.o_proj", "self_attn.dense"),
@@ -164,7 +164,7 @@ const PHI: Names = Names {
     ..LLAMA
 };
 
-const STABLELM: Names = Names {
+const STABLELM: FamilyNames = FamilyNames {
     within: &[
         ("self_attn.q_norm.#", "self_attn.q_layernorm.norms.#"),
         ("self_attn.k_norm.#", "self_attn.k_layernorm.norms.#"),
@@ -172,9 +172,10 @@ const STABLELM: Names = Names {
     ..LLAMA
 };
 
-const STARCODER2: Names = Names { within: &[("mlp.up_proj", "mlp.c_fc"), ("mlp.down_proj", "mlp.c_proj")], ..LLAMA };
+const STARCODER2: FamilyNames =
+    FamilyNames { within: &[("mlp.up_proj", "mlp.c_fc"), ("mlp.down_proj", "mlp.c_proj")], ..LLAMA };
 
-const MIXTRAL: Names = Names {
+const MIXTRAL: FamilyNames = FamilyNames {
     within: &[
         ("mlp.gate", "block_sparse_moe.gate"),
         ("mlp.experts.#.gate_proj", "block_sparse_moe.experts.#.w1"),
@@ -184,9 +185,9 @@ const MIXTRAL: Names = Names {
     ..LLAMA
 };
 
-const GPT_OSS: Names = Names { within: &[("mlp.gate", "mlp.router")], ..LLAMA };
+const GPT_OSS: FamilyNames = FamilyNames { within: &[("mlp.gate", "mlp.router")], ..LLAMA };
 
-const DIFF_MLX: Names = Names {
+const DIFF_MLX: FamilyNames = FamilyNames {
     layers: "model.blocks",
     outside: &[("model.embed_tokens", "model.tok_embed"), ("model.norm.weight", "model.final_norm.scale")],
     within: &[
@@ -208,7 +209,7 @@ const DIFF_MLX: Names = Names {
     ..LLAMA
 };
 
-const GGUF: Names = Names {
+const GGUF: FamilyNames = FamilyNames {
     layers: "blk",
     outside: &[("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")],
     within: &[
@@ -228,7 +229,7 @@ const GGUF: Names = Names {
 };
 
 /// GGUF names with norms before and after (Gemma).
-const GGUF_BOTH: Names = Names {
+const GGUF_BOTH: FamilyNames = FamilyNames {
     norms: &[
         ("post_attention_layernorm", "post_attention_norm"),
         ("pre_feedforward_layernorm", "ffn_norm"),
@@ -238,7 +239,7 @@ const GGUF_BOTH: Names = Names {
 };
 
 impl Family {
-    fn names(self, place: NormPlace) -> &'static Names {
+    fn names(self, place: NormPlace) -> &'static FamilyNames {
         match self {
             Self::Llama => &LLAMA,
             Self::Phi3 => &PHI3,
@@ -287,36 +288,36 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
         Family::Gguf => name == FREQUENCIES,
         _ => false,
     };
-    let head = source(config, HEAD, &[config.vocab, config.width]).name;
+    let head = file_tensor(config, HEAD, &[config.vocab, config.width]).name;
     let copy = config.tied && (name == head || other_name(&head).is_some_and(|other| name == other));
     let other = config.wrapped && OTHER_PARTS.iter().any(|part| name.starts_with(part));
     of_family || copy || other || buffer.iter().any(|end| name.ends_with(end))
 }
 
 /// Place of the tensor called `name`, of `shape`, in the family's files.
-pub(super) fn source(config: &ModelConfig, name: &str, shape: &[usize]) -> Source {
+pub(super) fn file_tensor(config: &ModelConfig, name: &str, shape: &[usize]) -> FileTensor {
     let names = config.family.names(config.norm_place);
     let Some((layer, rest)) = in_layer(name) else {
-        return of_model(config, Source::whole(renamed(&[names.outside], name), shape));
+        return of_model(config, FileTensor::whole(renamed(&[names.outside], name), shape));
     };
     let expert = (config.family == Family::GptOss).then(|| rest.strip_prefix("mlp.experts.")).flatten();
     let source = match expert {
         Some(of_expert) => all_experts(config, of_expert, shape),
         None => within(config, names, rest, shape),
     };
-    of_model(config, Source { name: format!("{}.{layer}.{}", names.layers, source.name), ..source })
+    of_model(config, FileTensor { name: format!("{}.{layer}.{}", names.layers, source.name), ..source })
 }
 
 /// Alternative place in files that transformers 5 saved with `save_original_format=False`: all experts of a layer in
 /// one tensor, and Mixtral with the names of the others. `None` for tensors that are saved as usual.
-pub(super) fn source_in_memory(config: &ModelConfig, name: &str, shape: &[usize]) -> Option<Source> {
+pub(super) fn unconverted_file_tensor(config: &ModelConfig, name: &str, shape: &[usize]) -> Option<FileTensor> {
     let (layer, rest) = in_layer(name).filter(|_| config.experts.is_some() && config.family != Family::GptOss)?;
     let source = match rest.strip_prefix("mlp.experts.") {
         Some(of_expert) => all_experts(config, of_expert, shape),
-        None => Source::whole(rest.starts_with("mlp.gate.").then_some(rest)?, shape),
+        None => FileTensor::whole(rest.starts_with("mlp.gate.").then_some(rest)?, shape),
     };
     let layers = config.family.names(config.norm_place).layers;
-    Some(of_model(config, Source { name: format!("{layers}.{layer}.{}", source.name), ..source }))
+    Some(of_model(config, FileTensor { name: format!("{layers}.{layer}.{}", source.name), ..source }))
 }
 
 /// Splits a name into the number of the layer and the name within it.
@@ -324,7 +325,7 @@ fn in_layer(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix(LAYERS)?.split_once('.')
 }
 
-fn of_model(config: &ModelConfig, mut source: Source) -> Source {
+fn of_model(config: &ModelConfig, mut source: FileTensor) -> FileTensor {
     if config.wrapped {
         source.name.insert_str(0, TEXT_PART);
     }
@@ -332,11 +333,11 @@ fn of_model(config: &ModelConfig, mut source: Source) -> Source {
 }
 
 /// Place of a tensor of a layer, with its name below the layer.
-fn within(config: &ModelConfig, names: &Names, rest: &str, shape: &[usize]) -> Source {
+fn within(config: &ModelConfig, names: &FamilyNames, rest: &str, shape: &[usize]) -> FileTensor {
     let (of, kind) = split_last(rest);
     let fused = names.fused.iter().find_map(|fused| Some((fused, fused.parts.iter().position(|&part| part == of)?)));
     let source = match fused {
-        None => Source::whole(renamed(&[names.norms, names.within], rest), shape),
+        None => FileTensor::whole(renamed(&[names.norms, names.within], rest), shape),
         Some((fused, part)) => fused_rows(config, fused, part, kind, shape),
     };
     if names.transposed {
@@ -346,7 +347,7 @@ fn within(config: &ModelConfig, names: &Names, rest: &str, shape: &[usize]) -> S
     }
 }
 
-fn fused_rows(config: &ModelConfig, fused: &Fused, part: usize, kind: &str, shape: &[usize]) -> Source {
+fn fused_rows(config: &ModelConfig, fused: &FusedTensor, part: usize, kind: &str, shape: &[usize]) -> FileTensor {
     let rows_of = |part: &str| match part {
         "self_attn.q_proj" => config.query_heads() * config.head_dim,
         "self_attn.k_proj" => config.key_heads() * config.head_dim,
@@ -357,18 +358,18 @@ fn fused_rows(config: &ModelConfig, fused: &Fused, part: usize, kind: &str, shap
     let mut whole = shape.to_vec();
     whole[0] = rows.iter().sum();
     let rows = match fused.by_head {
-        false => Rows::From { start: rows[..part].iter().sum() },
+        false => StoredRows::From { start: rows[..part].iter().sum() },
         true => {
             let d = config.head_dim;
-            Rows::Of { block: fused.parts.len() * d, start: part * d, take: d }
+            StoredRows::Of { block: fused.parts.len() * d, start: part * d, take: d }
         }
     };
-    Source { rows, ..Source::whole(format!("{}.{kind}", fused.name), &whole) }
+    FileTensor { rows, ..FileTensor::whole(format!("{}.{kind}", fused.name), &whole) }
 }
 
 /// Place of an expert in a tensor that holds all of a layer: in gpt-oss (experts, input, output) with alternating rows
 /// of gate and up, otherwise (experts, output, input) with gate before up.
-fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> Source {
+fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> FileTensor {
     let (expert, rest) = of_expert.split_once('.').unwrap_or((of_expert, ""));
     let (of, kind) = split_last(rest);
     let (name, half) = match of {
@@ -378,16 +379,16 @@ fn all_experts(config: &ModelConfig, of_expert: &str, shape: &[usize]) -> Source
     };
     let gpt_oss = config.family == Family::GptOss;
     let mut whole = shape.to_vec();
-    let mut rows = Rows::All;
+    let mut rows = StoredRows::All;
     if let Some(half) = half {
         whole[0] *= 2;
         rows = match gpt_oss {
-            true => Rows::Of { block: 2, start: half, take: 1 },
-            false => Rows::From { start: half * shape[0] },
+            true => StoredRows::Of { block: 2, start: half, take: 1 },
+            false => StoredRows::From { start: half * shape[0] },
         };
     }
     let name = if kind == "bias" { format!("mlp.experts.{name}_bias") } else { format!("mlp.experts.{name}") };
-    let source = Source { rows, slab: expert.parse().ok(), ..Source::whole(name, &whole) };
+    let source = FileTensor { rows, slab: expert.parse().ok(), ..FileTensor::whole(name, &whole) };
     let mut source = if gpt_oss { source.transposed() } else { source };
     source.shape.insert(0, config.experts.map_or(0, |experts| experts.count));
     source
@@ -416,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_by_the_whole_or_by_what_has_the_weight_and_keep_their_number() {
+    fn names_are_found_by_tensor_or_module_and_keep_their_number() {
         let table = [("mlp.experts.#.up_proj", "moe.#.w3"), ("norm.weight", "norm.scale"), ("mlp.gate", "router")];
         assert_eq!(renamed(&[&table], "mlp.experts.12.up_proj.weight"), "moe.12.w3.weight");
         assert_eq!(renamed(&[&table], "norm.weight"), "norm.scale");

@@ -34,12 +34,12 @@ impl HeadOutput {
         let scaled = parts.chunks_exact(width).flat_map(|part| part.iter().zip(&self.scale));
         let scaled: Vec<f32> = scaled.map(|(c, scale)| (c * scale) as f32).collect(); // n,width
         let (e, columns) = self.weight.dims2()?;
-        let mut written = vec![0.0; n * e];
+        let mut output = vec![0.0; n * e];
         with_values(&self.weight, "output projection", |weight| {
             let weight = Mat::new(&weight[self.first..], e, width, columns);
-            multiply(MatMut::new(&mut written, n, e, e), 1.0, Mat::new(&scaled, n, width, width), weight.t());
+            multiply(MatMut::new(&mut output, n, e, e), 1.0, Mat::new(&scaled, n, width, width), weight.t());
         })?;
-        Ok(written)
+        Ok(output)
     }
 
     /// The vector z (value width) with z · c = direction · u for every part c, where `direction` is (E).
@@ -116,10 +116,10 @@ impl Readout<'_> {
     /// # Errors
     /// If the row was not traced.
     pub fn of_attention(&self, layer: usize) -> Result<Vec<f32>> {
-        match &self.model.blocks.written(layer)?.after {
+        match &self.model.blocks.output_path(layer)?.after {
             None => Ok(self.direction.clone()),
             Some(norm) => {
-                let attended = self.trace.attended_of(layer, self.row).context("the row was not traced")?;
+                let attended = self.trace.attention_output_of(layer, self.row).context("the row was not traced")?;
                 norm.pull_back(attended, &self.direction)
             }
         }
@@ -135,12 +135,12 @@ impl Transformer {
     /// # Panics
     /// If there is no such layer or head.
     pub fn head_output(&self, layer: usize, head: usize, row: usize, trace: &Trace) -> Result<HeadOutput> {
-        let written = self.blocks.written(layer)?;
-        let weight = written.o.weight.clone(); // E,H*width
+        let path = self.blocks.output_path(layer)?;
+        let weight = path.o.weight.clone(); // E,H*width
         let width = weight.dim(1)? / self.config.wiring().heads();
         let of_head = head * width..(head + 1) * width;
         let mixture = trace.mixture_of(layer, row).context("the row was not traced")?;
-        let scale = written.extras.row_scale(of_head.clone(), mixture, trace.gate_of(layer, row))?;
+        let scale = path.extras.row_scale(of_head.clone(), mixture, trace.gate_of(layer, row))?;
         Ok(HeadOutput { weight, first: of_head.start, scale })
     }
 
@@ -149,11 +149,11 @@ impl Transformer {
         if self.config.variant.gate {
             return Ok(None);
         }
-        let written = self.blocks.written(layer)?;
-        let weight = &written.o.weight; // E,H*width
+        let path = self.blocks.output_path(layer)?;
+        let weight = &path.o.weight; // E,H*width
         let (e, columns) = weight.dims2()?;
         let width = columns / self.config.wiring().heads();
-        let (gain, eps) = written.extras.head_gain(head * width..(head + 1) * width)?;
+        let (gain, eps) = path.extras.head_gain(head * width..(head + 1) * width)?;
         let mut gram = vec![0.0; width * width];
         with_values(weight, "output projection", |weight| {
             let of_head = || Mat::new(&weight[head * width..], e, width, columns);
@@ -178,7 +178,7 @@ impl Transformer {
         if self.config.final_softcap.is_some() {
             return Ok(None);
         }
-        let last = trace.last_of(row).context("the row was not traced")?;
+        let last = trace.final_residual(row).context("the row was not traced")?;
         let mean = self.mean_head_row()?;
         let own = numbers(&self.head.rows(&[token])?)?; // E
         let scale = self.config.logit_scale as f32;

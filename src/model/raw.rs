@@ -158,7 +158,7 @@ impl<'a> Raw<'a> {
                 (field, rope)
             }
         };
-        let rope = Rope { field, raw: Raw(rope) };
+        let rope = RopeFields { field, raw: Raw(rope) };
         let part = rope.raw.number("partial_rotary_factor")?.or(part).unwrap_or(defaults.part);
         ensure!(
             part > 0.0 && part <= 1.0 && (part == 1.0 || defaults.part_field.is_some()),
@@ -182,12 +182,12 @@ const NEVER_NULL: [&str; 5] =
     ["rope_type", "type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor"];
 
 /// The object that describes one rotary embedding, with the name of its field.
-pub(super) struct Rope<'a> {
+pub(super) struct RopeFields<'a> {
     pub(super) field: &'a str,
     pub(super) raw: Raw<'a>,
 }
 
-impl Rope<'_> {
+impl RopeFields<'_> {
     /// Resolves the embedding of `channels` channels. `config` holds the context length.
     pub(super) fn resolve(&self, channels: usize, theta: f64, config: &Raw<'_>) -> Result<Rotary> {
         for field in NEVER_NULL {

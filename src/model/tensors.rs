@@ -1,6 +1,6 @@
 //! Names and shapes of a model's tensors.
 
-use super::config::{Activation, Experts, ModelConfig, NormKind, NormPlace, Positions, QkNorm, Residual};
+use super::config::{Activation, Experts, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
 
 /// Names of the norms in a block.
 pub(super) struct NormNames {
@@ -29,7 +29,7 @@ impl ModelConfig {
             if after {
                 self.add_norm(names.after_attention, &mut add);
             }
-            if before && self.residual != Residual::OneNorm {
+            if before && self.residual != ResidualLayout::OneNorm {
                 self.add_norm(names.before_mlp, &mut add);
             }
             match self.experts.filter(|_| self.layers[layer].experts) {

@@ -1,10 +1,10 @@
 //! The whole decoder, as described by a [`ModelConfig`]: embedding, layers on a residual stream, final norm and output
 //! head.
 
-use super::block::{At, Block, Norm};
-use super::held::{Blocks, OnDisk, Table};
+use super::block::{DecoderBlock, Norm, RotaryPositions};
 use super::names::{EMBEDDING, HEAD, LAYERS};
 use super::rotary::GrowingTable;
+use super::weight_storage::{BlockStorage, DiskWeights, VocabularyMatrix};
 use super::{Checkpoint, ModelConfig, Placement, Positions, Weights};
 use crate::attention::{Attend, Lambda};
 use crate::ops::{numbers, RopeTable};
@@ -21,13 +21,13 @@ pub struct Transformer {
     depth: usize,
     /// Device and number types.
     pub placement: Placement,
-    embed: Table,
+    embed: VocabularyMatrix,
     /// Learned position embeddings: (positions, E).
     positions: Option<Tensor>,
     rotary: Vec<Arc<GrowingTable>>,
-    pub(super) blocks: Blocks,
+    pub(super) blocks: BlockStorage,
     pub(super) norm: Norm,
-    pub(super) head: Table,
+    pub(super) head: VocabularyMatrix,
     head_bias: Option<Tensor>,
     /// The mean row of `head`, computed on first use.
     pub(super) mean_head_row: Arc<OnceLock<Vec<f32>>>,
@@ -44,9 +44,9 @@ impl Transformer {
 
     /// Like [`Transformer::load`], but borrows the weights, for training.
     pub fn build(config: &ModelConfig, weights: &mut Weights) -> Result<Self> {
-        let blocks = (0..config.layers.len()).map(|layer| Block::load(config, layer, weights));
+        let blocks = (0..config.layers.len()).map(|layer| DecoderBlock::load(config, layer, weights));
         let blocks = blocks.collect::<Result<_>>()?;
-        Self::held(config, blocks, weights)
+        Self::from_blocks(config, blocks, weights)
     }
 
     /// Like [`Transformer::load`], for another device or number type. Layers are read one at a time, so that the host
@@ -54,15 +54,21 @@ impl Transformer {
     pub fn placed(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
         checkpoint.check(config)?;
         let mut weights = checkpoint.read_some(config, |name| !name.starts_with(LAYERS))?.placed(placement);
-        let disk = OnDisk { checkpoint, config: config.clone(), placement: placement.clone() };
+        let disk = DiskWeights { checkpoint, config: config.clone(), placement: placement.clone() };
         let blocks = (0..config.layers.len()).map(|layer| disk.block(layer)).collect::<Result<_>>()?;
-        Self::held(config, blocks, &mut weights)
+        Self::from_blocks(config, blocks, &mut weights)
     }
 
-    fn held(config: &ModelConfig, blocks: Vec<Block>, weights: &mut Weights) -> Result<Self> {
+    fn from_blocks(config: &ModelConfig, blocks: Vec<DecoderBlock>, weights: &mut Weights) -> Result<Self> {
         let embed = weights.take(EMBEDDING)?;
         let head = if config.tied { embed.clone() } else { weights.take(HEAD)? };
-        Self::around(config, Table::Held(embed), Blocks::held(blocks), Table::Held(head), weights)
+        Self::around(
+            config,
+            VocabularyMatrix::InMemory(embed),
+            BlockStorage::in_memory(blocks),
+            VocabularyMatrix::InMemory(head),
+            weights,
+        )
     }
 
     /// Builds a model whose weights stay on disk: each layer is read when it is needed. For measuring; decoding would
@@ -75,17 +81,27 @@ impl Transformer {
         let has_rows = checkpoint.has_rows();
         let is_apart = |name: &str| name.starts_with(LAYERS) || (has_rows && [EMBEDDING, HEAD].contains(&name));
         let mut weights = checkpoint.read_some(config, |name| !is_apart(name))?.placed(placement);
-        let disk = Arc::new(OnDisk { checkpoint, config: config.clone(), placement: placement.clone() });
-        let mut table = |name: &'static str| -> Result<Table> {
-            Ok(if has_rows { Table::OnDisk { disk: disk.clone(), name } } else { Table::Held(weights.take(name)?) })
+        let disk = Arc::new(DiskWeights { checkpoint, config: config.clone(), placement: placement.clone() });
+        let mut table = |name: &'static str| -> Result<VocabularyMatrix> {
+            Ok(if has_rows {
+                VocabularyMatrix::OnDisk { disk: disk.clone(), name }
+            } else {
+                VocabularyMatrix::InMemory(weights.take(name)?)
+            })
         };
         let embed = table(EMBEDDING)?;
         let head = if config.tied { embed.clone() } else { table(HEAD)? };
-        Self::around(config, embed, Blocks::on_disk(disk), head, &mut weights)
+        Self::around(config, embed, BlockStorage::on_disk(disk), head, &mut weights)
     }
 
     /// Builds the model from its tables and layers, and takes the remaining tensors.
-    fn around(config: &ModelConfig, embed: Table, blocks: Blocks, head: Table, weights: &mut Weights) -> Result<Self> {
+    fn around(
+        config: &ModelConfig,
+        embed: VocabularyMatrix,
+        blocks: BlockStorage,
+        head: VocabularyMatrix,
+        weights: &mut Weights,
+    ) -> Result<Self> {
         let (positions, rotary) = match &config.positions {
             Positions::Learned { .. } => (Some(weights.take("model.embed_positions.weight")?), Vec::new()),
             Positions::Rotary { embeddings, .. } => {
@@ -94,7 +110,7 @@ impl Transformer {
         };
         let norm = Norm::load(config, "model.norm", weights)?;
         let head_bias = config.bias.head.then(|| weights.take("lm_head.bias")).transpose()?;
-        ensure!(weights.left().is_empty(), "tensors {:?} are not part of the model", weights.left());
+        ensure!(weights.remaining().is_empty(), "tensors {:?} are not part of the model", weights.remaining());
         let (config, placement) = (config.clone(), weights.placement().clone());
         let (mean_head_row, depth) = (Arc::default(), config.layers.len());
         Ok(Self { config, depth, placement, embed, positions, rotary, blocks, norm, head, head_bias, mean_head_row })
@@ -142,7 +158,7 @@ impl Transformer {
         let tables: Vec<Arc<RopeTable>> = self.rotary.iter().map(|table| table.reaching(end)).collect();
         for layer in 0..self.config.layers.len() {
             let block = self.blocks.block(layer)?;
-            x = block.forward(&x, layer, &At { tables: &tables, start }, attend)?;
+            x = block.forward(&x, layer, &RotaryPositions { tables: &tables, start }, attend)?;
             attend.residual(layer + 1, &x)?;
         }
         self.norm.forward(&x)
@@ -196,7 +212,7 @@ impl Transformer {
         let mut lambdas = Vec::new();
         let layers = if self.config.variant.lambda == Lambda::None { 0 } else { self.config.layers.len() };
         for layer in 0..layers {
-            if let Some(lambda) = self.blocks.written(layer)?.extras.constant_lambda()? {
+            if let Some(lambda) = self.blocks.output_path(layer)?.extras.constant_lambda()? {
                 let numbers = numbers(&lambda)?;
                 lambdas.push(numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / numbers.len() as f64);
             }

@@ -1,7 +1,7 @@
 //! Tensors by name in memory, and their initialisation.
 
 use super::{ModelConfig, Placement};
-use crate::attention::Start;
+use crate::attention::TensorInit;
 use crate::rng::Rng;
 use anyhow::{ensure, Context, Result};
 use candle_core::{DType, Device, Tensor};
@@ -71,7 +71,7 @@ impl Weights {
     }
 
     /// Names of tensors that were not taken.
-    pub fn left(&self) -> Vec<&str> {
+    pub fn remaining(&self) -> Vec<&str> {
         self.tensors.keys().map(String::as_str).collect()
     }
 
@@ -113,26 +113,26 @@ impl Weights {
         let mut extras = HashMap::new();
         for layer in 0..config.layers.len() {
             for extra in config.variant.extra_tensors(layer, config.layer_sizes()) {
-                extras.insert(format!("model.layers.{layer}.self_attn.{}", extra.name), extra.start);
+                extras.insert(format!("model.layers.{layer}.self_attn.{}", extra.name), extra.init);
             }
         }
-        let residual = Start::Normal(0.02 / (2.0 * config.layers.len() as f64).sqrt());
+        let residual = TensorInit::Normal(0.02 / (2.0 * config.layers.len() as f64).sqrt());
         let start = |name: &str, shape: &[usize]| match name.rsplit('.').nth(1).unwrap_or_default() {
             _ if extras.contains_key(name) => extras[name],
-            "embed_tokens" => Start::Normal(init.embedding_deviation),
-            "o_proj" if init.zero_output && shape.len() > 1 => Start::Constant(0.0),
+            "embed_tokens" => TensorInit::Normal(init.embedding_deviation),
+            "o_proj" if init.zero_output && shape.len() > 1 => TensorInit::Constant(0.0),
             "o_proj" | "down_proj" if shape.len() > 1 => residual,
-            _ if name.ends_with(".bias") => Start::Constant(0.0),
-            _ if shape.len() == 1 => Start::Constant(1.0),
-            _ => Start::Normal(0.02),
+            _ if name.ends_with(".bias") => TensorInit::Constant(0.0),
+            _ if shape.len() == 1 => TensorInit::Constant(1.0),
+            _ => TensorInit::Normal(0.02),
         };
         let mut tensors = Vec::new();
         for (name, shape) in config.tensors() {
             let mut rng = Rng::new(seed, &name);
             let start = start(&name, &shape);
             let value = |_| match start {
-                Start::Constant(number) => number as f32,
-                Start::Normal(deviation) => (rng.normal() * deviation) as f32,
+                TensorInit::Constant(number) => number as f32,
+                TensorInit::Normal(deviation) => (rng.normal() * deviation) as f32,
             };
             let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
             tensors.push((name, Tensor::from_vec(values, shape, &Device::Cpu)?));

@@ -81,14 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_says_what_stands_before_the_seed() {
+    fn a_pattern_needs_text_before_the_seed() {
         for bad in ["", "*", "seed", "s*-*"] {
             assert!(bad.parse::<Replicates>().unwrap_err().contains("`/seed-*`"), "{bad}");
         }
     }
 
     #[test]
-    fn a_recipe_is_meant_by_the_end_of_its_name() {
+    fn a_recipe_is_found_by_the_end_of_its_name() {
         assert!(
             is_short_for("diff", "runs/a/diff")
                 && is_short_for("a/diff", "runs/a/diff")
@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_name_and_no_pattern_make_it_panic(pattern in "\\PC{0,8}", model in "\\PC{0,20}") {
+        fn splitting_never_panics(pattern in "\\PC{0,8}", model in "\\PC{0,20}") {
             if let Ok(pattern) = pattern.parse::<Replicates>() {
                 let again = pattern.to_string().parse::<Replicates>();
                 prop_assert_eq!(again.as_ref(), Ok(&pattern));

@@ -1,7 +1,7 @@
 //! Attention by region in the rows that predict an answer.
 
-use crate::attention::{Row, RowProbe, RowSink};
-use crate::prompt::{Region, Target};
+use crate::attention::{AttentionRow, RowProbe, RowSink};
+use crate::prompt::{Region, TargetRows};
 use crate::stats::simd::sum;
 use std::ops::Range;
 
@@ -13,26 +13,26 @@ const SMALL_SUM: f64 = 0.1;
 
 /// Observes the target rows of one prompt: those that predict the answers.
 pub struct AnswerProbe {
-    targets: Vec<TargetRuns>,
+    targets: Vec<TargetRanges>,
 }
 
 /// The rows of one target, with the ranges of keys by region in order.
 #[derive(Clone)]
-pub(super) struct TargetRuns {
+pub(super) struct TargetRanges {
     pub(super) rows: Range<usize>,
     pub(super) runs: Vec<(Region, Range<usize>)>,
 }
 
-impl TargetRuns {
-    pub(super) fn new(target: &Target) -> Self {
+impl TargetRanges {
+    pub(super) fn new(target: &TargetRows) -> Self {
         Self { rows: target.rows.clone(), runs: runs(&target.regions) }
     }
 }
 
 impl AnswerProbe {
     /// Creates a probe for the targets of a prompt.
-    pub fn new(targets: &[Target]) -> Self {
-        Self { targets: targets.iter().map(TargetRuns::new).collect() }
+    pub fn new(targets: &[TargetRows]) -> Self {
+        Self { targets: targets.iter().map(TargetRanges::new).collect() }
     }
 }
 
@@ -63,7 +63,7 @@ impl RowProbe for AnswerProbe {
 
 /// State of the probe for one head.
 pub struct AnswerSink {
-    targets: Vec<TargetRuns>,
+    targets: Vec<TargetRanges>,
     /// One per target.
     pub allocations: Vec<Allocation>,
 }
@@ -108,7 +108,7 @@ impl SinkSums {
     }
 
     /// Weights of one row, or `None` without sinks.
-    fn of(row: &Row<'_>) -> Option<Self> {
+    fn of(row: &AttentionRow<'_>) -> Option<Self> {
         let weighed = |weigh: fn(f32) -> f32| -> f64 {
             row.sinks.iter().zip(row.mix).map(|(&sink, &mix)| f64::from(sink) * f64::from(weigh(mix))).sum()
         };
@@ -119,7 +119,7 @@ impl SinkSums {
 
 impl Allocation {
     /// Adds one row.
-    fn add(&mut self, row: &Row<'_>, runs: &[(Region, Range<usize>)]) {
+    fn add(&mut self, row: &AttentionRow<'_>, runs: &[(Region, Range<usize>)]) {
         let seen = row.visible();
         let within = |keys: &Range<usize>| -> usize {
             seen.iter().map(|run| run.end.min(keys.end).saturating_sub(run.start.max(keys.start))).sum()
@@ -217,7 +217,7 @@ impl Allocation {
 }
 
 impl RowSink for AnswerSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         for (target, allocation) in self.targets.iter().zip(&mut self.allocations) {
             if target.rows.contains(&row.query) {
                 allocation.add(row, &target.runs);
@@ -246,7 +246,7 @@ impl RowSink for AnswerSink {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::OwnRow;
+    use super::super::testing::TestRow;
     use super::*;
     use crate::attention::Values;
 
@@ -255,12 +255,12 @@ mod tests {
         use Region::*;
         let runs = runs(&[Bos, Filler, Filler, Answer, Filler, Question]);
         assert_eq!(runs.len(), 5);
-        AnswerSink { targets: vec![TargetRuns { rows: 4..6, runs }], allocations: vec![Allocation::default()] }
+        AnswerSink { targets: vec![TargetRanges { rows: 4..6, runs }], allocations: vec![Allocation::default()] }
     }
 
-    fn see(sink: &mut AnswerSink, query: usize, effective: &[f32], lambda: f32) {
+    fn observe(sink: &mut AnswerSink, query: usize, effective: &[f32], lambda: f32) {
         let values = Values::new(&[], &[], 0);
-        sink.see(&Row {
+        sink.observe(&AttentionRow {
             query,
             first_visible: 0,
             masked: &[],
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn regions_of_a_signed_row_sum_to_the_row_in_every_convention() {
         let mut sink = sink();
-        see(&mut sink, 5, &[0.2, -0.1, 0.0, 0.5, -0.2, 0.1], 0.5);
+        observe(&mut sink, 5, &[0.2, -0.1, 0.0, 0.5, -0.2, 0.1], 0.5);
         let a = &sink.allocations[0];
         for share in [Allocation::share_abs, Allocation::share_signed, Allocation::share_pos] {
             let total: f64 = Region::ALL.iter().map(|&region| share(a, region)).sum();
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn the_three_conventions_coincide_without_negative_weights() {
         let mut sink = sink();
-        see(&mut sink, 4, &[0.1, 0.2, 0.3, 0.15, 0.25], 0.0);
+        observe(&mut sink, 4, &[0.1, 0.2, 0.3, 0.15, 0.25], 0.0);
         let a = &sink.allocations[0];
         for region in Region::ALL {
             assert!((a.share_abs(region) - a.share_signed(region)).abs() < 1e-12);
@@ -301,10 +301,10 @@ mod tests {
     }
 
     #[test]
-    fn what_two_maps_have_in_common_is_cancelled() {
+    fn common_parts_of_two_maps_cancel() {
         let mut sink = sink();
         // Filler: 0.4 in both maps, half of it subtracted; answer: in the first map only; question: in the second only.
-        OwnRow::two(&[0.0, 0.4, 0.0, 0.6, 0.0, 0.0], &[0.0, 0.4, 0.0, 0.0, 0.0, 0.6], 0.5).show(&mut sink);
+        TestRow::two(&[0.0, 0.4, 0.0, 0.6, 0.0, 0.0], &[0.0, 0.4, 0.0, 0.0, 0.0, 0.6], 0.5).show(&mut sink);
         let a = &sink.allocations[0];
         assert!((a.cancelled(Region::Filler) - (1.0 - 0.2 / 0.6)).abs() < 1e-6);
         assert!(a.cancelled(Region::Answer).abs() < 1e-6 && a.cancelled(Region::Question).abs() < 1e-6);
@@ -314,18 +314,18 @@ mod tests {
     }
 
     #[test]
-    fn one_map_cancels_nothing_and_a_row_that_sums_to_nothing_is_known() {
+    fn one_map_cancels_nothing_and_small_sums_are_detected() {
         let (mut one, mut two) = (sink(), sink());
-        OwnRow::one(&[0.1, 0.2, 0.3, 0.15, 0.25]).show(&mut one);
+        TestRow::one(&[0.1, 0.2, 0.3, 0.15, 0.25]).show(&mut one);
         assert_eq!(one.allocations[0].cancelled_everywhere(), 0.0);
-        OwnRow::two(&[0.5, 0.5, 0.0, 0.0, 0.0], &[0.0, 0.0, 0.5, 0.25, 0.25], 0.98).show(&mut two);
+        TestRow::two(&[0.5, 0.5, 0.0, 0.0, 0.0], &[0.0, 0.0, 0.5, 0.25, 0.25], 0.98).show(&mut two);
         assert!(two.allocations[0].sum_is_small());
     }
 
     #[test]
     fn a_sink_is_a_region_of_its_own_in_every_convention() {
         let mut with = sink();
-        let mut row = OwnRow::two(&[0.1, 0.1, 0.1, 0.2, 0.1], &[0.05, 0.2, 0.05, 0.1, 0.1], 0.5);
+        let mut row = TestRow::two(&[0.1, 0.1, 0.1, 0.2, 0.1], &[0.05, 0.2, 0.05, 0.1, 0.1], 0.5);
         row.sinks = vec![0.4, 0.5];
         row.show(&mut with);
         let a = &with.allocations[0];
@@ -344,13 +344,13 @@ mod tests {
     }
 
     #[test]
-    fn merging_blocks_equals_seeing_all_rows() {
+    fn merging_blocks_equals_observing_all_rows() {
         let rows: [&[f32]; 2] = [&[0.1, 0.2, 0.3, 0.2, 0.2], &[0.3, -0.1, 0.1, 0.4, 0.2, 0.1]];
         let (mut whole, mut first, mut second) = (sink(), sink(), sink());
-        see(&mut whole, 4, rows[0], 0.0);
-        see(&mut whole, 5, rows[1], 0.0);
-        see(&mut first, 4, rows[0], 0.0);
-        see(&mut second, 5, rows[1], 0.0);
+        observe(&mut whole, 4, rows[0], 0.0);
+        observe(&mut whole, 5, rows[1], 0.0);
+        observe(&mut first, 4, rows[0], 0.0);
+        observe(&mut second, 5, rows[1], 0.0);
         first.merge(Box::new(second));
         assert_eq!(first.allocations, whole.allocations);
     }

@@ -4,22 +4,22 @@
 //! head's mixture is o = Σ_R c_R. This is the decomposition of Kobayashi et al. (2020, "Attention is not only a
 //! weight"), summed by region.
 
-use super::answer::TargetRuns;
-use crate::attention::{Row, RowProbe, RowSink};
-use crate::prompt::{Region, Target};
+use super::answer::TargetRanges;
+use crate::attention::{AttentionRow, RowProbe, RowSink};
+use crate::prompt::{Region, TargetRows};
 use std::sync::Arc;
 
 const REGIONS: usize = Region::ALL.len();
 
 /// Observes the target rows of one prompt with the values that they weight.
 pub struct ContributionProbe {
-    targets: Arc<[TargetRuns]>,
+    targets: Arc<[TargetRanges]>,
 }
 
 impl ContributionProbe {
     /// Creates a probe for the targets of a prompt.
-    pub fn new(targets: &[Target]) -> Self {
-        Self { targets: targets.iter().map(TargetRuns::new).collect() }
+    pub fn new(targets: &[TargetRows]) -> Self {
+        Self { targets: targets.iter().map(TargetRanges::new).collect() }
     }
 }
 
@@ -35,7 +35,7 @@ impl RowProbe for ContributionProbe {
 
 /// State of the probe for one head.
 pub struct ContributionSink {
-    targets: Arc<[TargetRuns]>,
+    targets: Arc<[TargetRanges]>,
     /// Rows of each target, in the order of queries.
     pub rows: Vec<Vec<Contribution>>,
 }
@@ -57,7 +57,7 @@ pub struct Contribution {
 }
 
 impl Contribution {
-    fn of(row: &Row<'_>, target: &TargetRuns) -> Self {
+    fn of(row: &AttentionRow<'_>, target: &TargetRanges) -> Self {
         let width = row.values.width();
         let mut parts = vec![0.0; REGIONS * width];
         for (region, keys) in &target.runs {
@@ -89,7 +89,7 @@ impl Contribution {
 }
 
 impl RowSink for ContributionSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         for (target, rows) in self.targets.iter().zip(&mut self.rows) {
             if target.rows.contains(&row.query) {
                 rows.push(Contribution::of(row, target));
@@ -105,20 +105,20 @@ impl RowSink for ContributionSink {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::super::testing::{random_rows, watch, TestRow};
     use super::*;
     use proptest::prelude::*;
 
-    fn target(regions: &[Region]) -> Target {
-        Target { query: None, rows: 0..regions.len(), regions: regions.to_vec() }
+    fn target(regions: &[Region]) -> TargetRows {
+        TargetRows { query: None, rows: 0..regions.len(), regions: regions.to_vec() }
     }
 
     #[test]
-    fn a_region_gives_its_weights_times_its_values() {
+    fn a_region_contributes_its_weights_times_its_values() {
         use Region::*;
         // Values of two channels; the rows weight them with 0.75 - 0.5 * 0.5 and 0.25 - 0.5 * 0.5.
-        let row = OwnRow::two(&[0.75, 0.25], &[0.5, 0.5], 0.5).with_values(&[&[2.0, 4.0], &[-8.0, 1.0]]);
-        let rows = [OwnRow::one(&[1.0]).with_values(&[&[2.0, 4.0]]), row];
+        let row = TestRow::two(&[0.75, 0.25], &[0.5, 0.5], 0.5).with_values(&[&[2.0, 4.0], &[-8.0, 1.0]]);
+        let rows = [TestRow::one(&[1.0]).with_values(&[&[2.0, 4.0]]), row];
         let found = watch::<ContributionSink>(&ContributionProbe::new(&[target(&[Filler, Answer])]), &rows, 1);
         let [first, second] = found.rows[0].as_slice() else { panic!("two rows") };
         assert_eq!((first.part(Filler), first.part(Answer)), (&[2.0, 4.0][..], &[0.0, 0.0][..]));
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn regions_sum_to_the_mixture_whatever_the_blocks(tokens in 2_usize..60, block in 1_usize..60, seed: u64) {
+        fn regions_sum_to_the_mixture_for_any_blocks(tokens in 2_usize..60, block in 1_usize..60, seed: u64) {
             let rows = random_rows(tokens, seed);
             let regions: Vec<Region> = (0..tokens).map(|key| Region::ALL[key * key % 7]).collect();
             let probe = ContributionProbe::new(&[target(&regions)]);

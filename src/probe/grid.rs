@@ -1,6 +1,6 @@
 //! Pooled attention maps: rows are added to bins one by one, so that the T x T map is never stored.
 
-use crate::attention::{Row, RowProbe, RowSink, Selection};
+use crate::attention::{AttentionRow, RowProbe, RowSink, Selection};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The pooled quantity of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
+pub enum RowQuantity {
     /// The mixture.
     Effective,
     /// The softmax map j = 0, 1.
@@ -21,25 +21,25 @@ pub enum Quantity {
     Logits(usize),
 }
 
-impl Quantity {
+impl RowQuantity {
     /// The values of a row with a factor on them, or `None` if the model has no such map.
-    fn of<'a>(self, row: &Row<'a>) -> Option<(&'a [f32], f32)> {
+    fn of<'a>(self, row: &AttentionRow<'a>) -> Option<(&'a [f32], f32)> {
         match self {
-            Quantity::Effective => Some((row.effective, 1.0)),
-            Quantity::Map(map) => Some((row.maps.get(map)?, 1.0)),
-            Quantity::Subtracted => Some((row.maps.get(1)?, -*row.mix.get(1)?)),
-            Quantity::Logits(map) => Some((row.logits.get(map)?, 1.0)),
+            RowQuantity::Effective => Some((row.effective, 1.0)),
+            RowQuantity::Map(map) => Some((row.maps.get(map)?, 1.0)),
+            RowQuantity::Subtracted => Some((row.maps.get(1)?, -*row.mix.get(1)?)),
+            RowQuantity::Logits(map) => Some((row.logits.get(map)?, 1.0)),
         }
     }
 
     /// The quantity for the sink; `None` without sinks and for logits.
-    fn of_sink(self, row: &Row<'_>) -> Option<f32> {
+    fn of_sink(self, row: &AttentionRow<'_>) -> Option<f32> {
         let mixed = || row.sinks.iter().zip(row.mix).map(|(sink, mix)| sink * mix).sum();
         match self {
-            Quantity::Effective => (!row.sinks.is_empty()).then(mixed),
-            Quantity::Map(map) => row.sinks.get(map).copied(),
-            Quantity::Subtracted => Some(row.sinks.get(1)? * -*row.mix.get(1)?),
-            Quantity::Logits(_) => None,
+            RowQuantity::Effective => (!row.sinks.is_empty()).then(mixed),
+            RowQuantity::Map(map) => row.sinks.get(map).copied(),
+            RowQuantity::Subtracted => Some(row.sinks.get(1)? * -*row.mix.get(1)?),
+            RowQuantity::Logits(_) => None,
         }
     }
 }
@@ -62,7 +62,7 @@ pub struct GridSpec {
     /// Heads to pool, each separately. A large model has too many heads to keep a grid of half a million bins for each.
     pub heads: Selection,
     /// Quantity to pool.
-    pub quantity: Quantity,
+    pub quantity: RowQuantity,
     /// Reduction within a bin.
     pub pooling: Pooling,
     /// Token positions of the queries.
@@ -77,10 +77,10 @@ pub struct GridSpec {
 
 /// Pools rows into one [`PooledMap`] per head.
 pub struct GridProbe {
-    plan: Arc<Plan>,
+    plan: Arc<GridPlan>,
 }
 
-struct Plan {
+struct GridPlan {
     spec: GridSpec,
     row_edges: Vec<usize>,
     column_edges: Vec<usize>,
@@ -90,7 +90,7 @@ impl GridProbe {
     /// Creates a probe for a part of the map. An empty range gives a grid without bins.
     pub fn new(spec: GridSpec) -> Self {
         let (row_edges, column_edges) = (edges(&spec.queries, spec.rows), edges(&spec.keys, spec.columns));
-        Self { plan: Arc::new(Plan { spec, row_edges, column_edges }) }
+        Self { plan: Arc::new(GridPlan { spec, row_edges, column_edges }) }
     }
 }
 
@@ -108,7 +108,7 @@ impl RowProbe for GridProbe {
     }
 
     fn wants_logits(&self) -> bool {
-        matches!(self.plan.spec.quantity, Quantity::Logits(_))
+        matches!(self.plan.spec.quantity, RowQuantity::Logits(_))
     }
 
     fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
@@ -118,7 +118,7 @@ impl RowProbe for GridProbe {
 
 /// The bins of one head, as far as rows were observed.
 pub struct GridSink {
-    plan: Arc<Plan>,
+    plan: Arc<GridPlan>,
     rows: BTreeMap<usize, BinRow>,
 }
 
@@ -136,7 +136,7 @@ struct BinRow {
 }
 
 impl BinRow {
-    fn see(&mut self, seen: Range<usize>, values: &[f32], factor: f32, plan: &Plan) {
+    fn observe(&mut self, seen: Range<usize>, values: &[f32], factor: f32, plan: &GridPlan) {
         let all = &plan.column_edges;
         // Keys before a window belong to no bin.
         let clipped = (seen.start > 0).then(|| all.iter().map(|&edge| edge.max(seen.start)).collect::<Vec<_>>());
@@ -211,7 +211,7 @@ impl GridSink {
 }
 
 impl RowSink for GridSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         let plan = Arc::clone(&self.plan);
         if !plan.spec.queries.contains(&row.query) {
             return;
@@ -219,7 +219,7 @@ impl RowSink for GridSink {
         if let Some((values, factor)) = plan.spec.quantity.of(row) {
             let bin = plan.row_edges.partition_point(|&start| start <= row.query) - 1;
             let bin = self.rows.entry(bin).or_default();
-            bin.see(row.first_visible..row.query + 1, values, factor, &plan);
+            bin.observe(row.first_visible..row.query + 1, values, factor, &plan);
             bin.sinks.extend(plan.spec.quantity.of_sink(row));
         }
     }
@@ -239,7 +239,7 @@ pub struct PooledMap {
     pub rows: usize,
     /// Number of key bins.
     pub columns: usize,
-    /// Pooled values in the unit of the [`LogitQuantity`]: (rows, columns), row-major. NaN if no key of the bin is
+    /// Pooled values in the unit of the [`RowQuantity`]: (rows, columns), row-major. NaN if no key of the bin is
     /// visible to any of its queries.
     pub values: Vec<f32>,
     /// Visible (query, key) pairs of each bin: (rows, columns). A mean map has the sum over its maps.
@@ -326,30 +326,30 @@ impl GridMean {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::super::testing::{random_rows, watch, TestRow};
     use super::*;
     use crate::attention::Values;
     use proptest::prelude::*;
 
     const POOLINGS: [Pooling; 3] = [Pooling::Max, Pooling::Mean, Pooling::Sum];
 
-    fn spec(quantity: Quantity, pooling: Pooling, tokens: usize, bins: usize) -> GridSpec {
+    fn spec(quantity: RowQuantity, pooling: Pooling, tokens: usize, bins: usize) -> GridSpec {
         let (queries, keys) = (0..tokens, 0..tokens);
         GridSpec { heads: Selection::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
     }
 
-    fn grid(spec: GridSpec, rows: &[OwnRow], block: usize) -> PooledMap {
+    fn grid(spec: GridSpec, rows: &[TestRow], block: usize) -> PooledMap {
         watch::<GridSink>(&GridProbe::new(spec), rows, block).grid()
     }
 
     /// Keys 0..4 with signs.
-    fn signed() -> Vec<OwnRow> {
-        [&[1.0][..], &[0.5, -0.5], &[0.25, -0.75, 0.5], &[-1.0, 0.25, 0.25, 0.5]].map(OwnRow::one).to_vec()
+    fn signed() -> Vec<TestRow> {
+        [&[1.0][..], &[0.5, -0.5], &[0.25, -0.75, 0.5], &[-1.0, 0.25, 0.25, 0.5]].map(TestRow::one).to_vec()
     }
 
     #[test]
     fn bins_are_pooled_over_visible_keys_only() {
-        let of = |pooling| grid(spec(Quantity::Effective, pooling, 4, 2), &signed(), 9);
+        let of = |pooling| grid(spec(RowQuantity::Effective, pooling, 4, 2), &signed(), 9);
         let mean = of(Pooling::Mean);
         assert_eq!((mean.rows, mean.columns, &mean.pairs), (2, 2, &vec![3, 0, 4, 3]));
         assert_eq!((&mean.row_edges, &mean.column_edges), (&vec![0, 2, 4], &vec![0, 2, 4]));
@@ -363,29 +363,29 @@ mod tests {
     }
 
     #[test]
-    fn what_sinks_take_is_pooled_over_the_queries_of_a_bin() {
-        let with = |sink: f32, row: &OwnRow| OwnRow { sinks: vec![sink], ..row.clone() };
-        let rows: Vec<OwnRow> = signed().iter().zip([0.5, 0.25, 0.125, 0.75]).map(|(row, s)| with(s, row)).collect();
+    fn sink_weights_are_pooled_over_the_queries_of_a_bin() {
+        let with = |sink: f32, row: &TestRow| TestRow { sinks: vec![sink], ..row.clone() };
+        let rows: Vec<TestRow> = signed().iter().zip([0.5, 0.25, 0.125, 0.75]).map(|(row, s)| with(s, row)).collect();
         for (pooling, sinks) in
             [(Pooling::Max, [0.5, 0.75]), (Pooling::Mean, [0.375, 0.4375]), (Pooling::Sum, [0.75, 0.875])]
         {
-            let found = grid(spec(Quantity::Effective, pooling, 4, 2), &rows, 1);
+            let found = grid(spec(RowQuantity::Effective, pooling, 4, 2), &rows, 1);
             assert_eq!(found.sinks, sinks, "{pooling:?}");
             let mut mean = GridMean::default();
             (0..2).for_each(|_| mean.add(&found).unwrap());
             assert_eq!(mean.grid().unwrap().sinks, sinks);
         }
-        assert!(grid(spec(Quantity::Logits(0), Pooling::Max, 4, 2), &rows, 9).sinks.is_empty());
-        assert!(grid(spec(Quantity::Effective, Pooling::Max, 4, 2), &signed(), 9).sinks.is_empty());
+        assert!(grid(spec(RowQuantity::Logits(0), Pooling::Max, 4, 2), &rows, 9).sinks.is_empty());
+        assert!(grid(spec(RowQuantity::Effective, Pooling::Max, 4, 2), &signed(), 9).sinks.is_empty());
     }
 
     #[test]
-    fn a_coarser_grid_is_that_of_coarser_bins() {
+    fn coarsening_a_grid_equals_pooling_into_coarser_bins() {
         let rows = random_rows(24, 3);
-        let fine = grid(spec(Quantity::Effective, Pooling::Max, 24, 12), &rows, 9);
+        let fine = grid(spec(RowQuantity::Effective, Pooling::Max, 24, 12), &rows, 9);
         for (by, bins) in [(1, 12), (2, 6), (3, 4), (12, 1)] {
             let found = fine.coarser(by);
-            let want = grid(spec(Quantity::Effective, Pooling::Max, 24, bins), &rows, 9);
+            let want = grid(spec(RowQuantity::Effective, Pooling::Max, 24, bins), &rows, 9);
             let same = found.values.iter().zip(&want.values).all(|(a, b)| a == b || a.is_nan() && b.is_nan());
             assert!(same && found.pairs == want.pairs && found.row_edges == want.row_edges, "{by}");
         }
@@ -396,7 +396,7 @@ mod tests {
     fn with_a_bin_per_token_the_grid_is_the_map() {
         let rows = random_rows(13, 1);
         for pooling in POOLINGS {
-            let found = grid(spec(Quantity::Effective, pooling, 13, 100), &rows, 4);
+            let found = grid(spec(RowQuantity::Effective, pooling, 13, 100), &rows, 4);
             assert_eq!((found.rows, found.columns), (13, 13));
             for (query, row) in rows.iter().enumerate() {
                 assert_eq!(found.values[query * 13..][..=query], row.effective(), "{pooling:?}");
@@ -406,22 +406,22 @@ mod tests {
     }
 
     #[test]
-    fn every_quantity_is_read_from_its_place() {
-        let mut row = OwnRow::two(&[0.75, 0.25], &[0.5, 0.5], 0.5);
+    fn every_quantity_is_read_from_its_field() {
+        let mut row = TestRow::two(&[0.75, 0.25], &[0.5, 0.5], 0.5);
         row.logits = vec![vec![3.0, -4.0], vec![5.0, 6.0]];
-        let rows = [OwnRow::two(&[1.0], &[1.0], 0.5), row];
+        let rows = [TestRow::two(&[1.0], &[1.0], 0.5), row];
         let expected = [
-            (Quantity::Effective, [0.5, 0.0]),
-            (Quantity::Map(0), [0.75, 0.25]),
-            (Quantity::Map(1), [0.5, 0.5]),
-            (Quantity::Subtracted, [0.25, 0.25]),
-            (Quantity::Logits(0), [3.0, -4.0]),
-            (Quantity::Logits(1), [5.0, 6.0]),
+            (RowQuantity::Effective, [0.5, 0.0]),
+            (RowQuantity::Map(0), [0.75, 0.25]),
+            (RowQuantity::Map(1), [0.5, 0.5]),
+            (RowQuantity::Subtracted, [0.25, 0.25]),
+            (RowQuantity::Logits(0), [3.0, -4.0]),
+            (RowQuantity::Logits(1), [5.0, 6.0]),
         ];
         for (quantity, values) in expected {
             for pooling in POOLINGS {
                 let probe = GridProbe::new(spec(quantity, pooling, 2, 2));
-                assert_eq!(probe.wants_logits(), matches!(quantity, Quantity::Logits(_)));
+                assert_eq!(probe.wants_logits(), matches!(quantity, RowQuantity::Logits(_)));
                 assert_eq!(watch::<GridSink>(&probe, &rows, 2).grid().values[2..], values, "{quantity:?}");
             }
         }
@@ -429,20 +429,20 @@ mod tests {
 
     #[test]
     fn a_map_the_model_lacks_leaves_the_grid_empty() {
-        for quantity in [Quantity::Map(1), Quantity::Subtracted, Quantity::Logits(1)] {
+        for quantity in [RowQuantity::Map(1), RowQuantity::Subtracted, RowQuantity::Logits(1)] {
             let found = grid(spec(quantity, Pooling::Mean, 4, 2), &signed(), 2);
             assert!(found.values.iter().all(|x| x.is_nan()) && found.pairs == [0; 4]);
         }
     }
 
     #[test]
-    fn a_grid_of_one_row_is_the_profile_of_its_queries() {
+    fn a_grid_with_one_row_is_a_profile_over_keys() {
         let profile = GridSpec {
             queries: 2..4,
             keys: 1..4,
             rows: 1,
             columns: 3,
-            ..spec(Quantity::Effective, Pooling::Mean, 4, 1)
+            ..spec(RowQuantity::Effective, Pooling::Mean, 4, 1)
         };
         let found = grid(profile, &signed(), 3);
         assert_eq!(found.values, [-0.25, 0.375, 0.5]);
@@ -450,12 +450,12 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_before_a_window_is_in_no_bin() {
-        let probe = GridProbe::new(spec(Quantity::Logits(0), Pooling::Max, 4, 4));
+    fn keys_before_a_window_are_in_no_bin() {
+        let probe = GridProbe::new(spec(RowQuantity::Logits(0), Pooling::Max, 4, 4));
         let mut sink = probe.start(0, 0);
         let (logits, map): (&[f32], &[f32]) = (&[9.0, 9.0, 1.0, 2.0], &[0.0, 0.0, 0.3, 0.7]);
         let values = Values::new(&[], &[], 0);
-        let row = Row {
+        let row = AttentionRow {
             query: 3,
             first_visible: 2,
             masked: &[],
@@ -466,22 +466,22 @@ mod tests {
             effective: map,
             values,
         };
-        sink.see(&row);
+        sink.observe(&row);
         let found = sink.into_sink::<GridSink>().grid();
         assert!(found.values[12..14].iter().all(|x| x.is_nan()), "{:?}", found.values);
         assert_eq!((&found.values[14..], &found.pairs[12..]), (&[1.0, 2.0][..], &[0, 0, 1, 1][..]));
     }
 
     #[test]
-    fn only_chosen_heads_and_queries_are_wanted_and_nothing_of_empty_ranges() {
+    fn only_selected_heads_and_queries_are_wanted() {
         let probe = GridProbe::new(GridSpec {
             heads: Selection { layers: Some(vec![1]), heads: Some(vec![2]) },
-            ..spec(Quantity::Effective, Pooling::Sum, 9, 3)
+            ..spec(RowQuantity::Effective, Pooling::Sum, 9, 3)
         });
         assert!(probe.wants(1, 2, 8) && !probe.wants(1, 2, 9) && !probe.wants(2, 1, 8));
         for empty in [
-            GridSpec { keys: 3..3, ..spec(Quantity::Effective, Pooling::Sum, 4, 2) },
-            GridSpec { columns: 0, ..spec(Quantity::Effective, Pooling::Sum, 4, 2) },
+            GridSpec { keys: 3..3, ..spec(RowQuantity::Effective, Pooling::Sum, 4, 2) },
+            GridSpec { columns: 0, ..spec(RowQuantity::Effective, Pooling::Sum, 4, 2) },
         ] {
             let found = grid(empty, &signed(), 2);
             assert_eq!((found.columns, found.values.len()), (0, 0));
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn the_mean_of_grids_passes_over_bins_without_keys_and_refuses_other_bins() {
-        let one = grid(spec(Quantity::Effective, Pooling::Sum, 4, 2), &signed(), 4);
+        let one = grid(spec(RowQuantity::Effective, Pooling::Sum, 4, 2), &signed(), 4);
         let mut other = one.clone();
         other.values.iter_mut().for_each(|value| *value *= 3.0);
         other.values[3] = f32::NAN;
@@ -502,7 +502,7 @@ mod tests {
         assert!(found.values[1].is_nan());
         assert_eq!([found.values[0], found.values[2], found.values[3]], [2.0, -2.5, 1.25]);
         assert_eq!(found.pairs, [6, 0, 8, 6]);
-        assert!(mean.add(&grid(spec(Quantity::Effective, Pooling::Sum, 4, 3), &signed(), 4)).is_err());
+        assert!(mean.add(&grid(spec(RowQuantity::Effective, Pooling::Sum, 4, 3), &signed(), 4)).is_err());
     }
 
     proptest! {
@@ -516,12 +516,12 @@ mod tests {
         }
 
         #[test]
-        fn merging_blocks_equals_seeing_all_rows(
+        fn merging_blocks_equals_observing_all_rows(
             tokens in 1_usize..40, bins in 1_usize..12, block in 1_usize..40, seed: u64
         ) {
             let rows = random_rows(tokens, seed);
             for pooling in POOLINGS {
-                let spec = spec(Quantity::Effective, pooling, tokens, bins);
+                let spec = spec(RowQuantity::Effective, pooling, tokens, bins);
                 let (whole, merged) = (grid(spec.clone(), &rows, tokens), grid(spec, &rows, block));
                 prop_assert_eq!(&whole.pairs, &merged.pairs);
                 for (a, b) in whole.values.iter().zip(&merged.values) {
@@ -533,7 +533,7 @@ mod tests {
         #[test]
         fn sums_of_bins_add_up_to_the_rows(tokens in 1_usize..40, bins in 1_usize..12, seed: u64) {
             let rows = random_rows(tokens, seed);
-            let found = grid(spec(Quantity::Map(0), Pooling::Sum, tokens, bins), &rows, 7);
+            let found = grid(spec(RowQuantity::Map(0), Pooling::Sum, tokens, bins), &rows, 7);
             let total: f32 = found.values.iter().filter(|x| !x.is_nan()).sum();
             prop_assert!((total - tokens as f32).abs() < 1e-3, "{total}");
         }

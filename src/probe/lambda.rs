@@ -1,6 +1,6 @@
 //! Lambda of every row of a head, for variants whose lambda depends on the token.
 
-use crate::attention::{Row, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowProbe, RowSink};
 
 /// Observes the mix of all rows of differential heads.
 pub struct LambdaProbe;
@@ -22,7 +22,7 @@ pub struct LambdaSink {
 }
 
 impl RowSink for LambdaSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         self.lambdas.extend(row.mix.get(1).map(|mix| -mix));
     }
 
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lambda_of_every_row_is_kept_in_order_whatever_the_blocks() {
+    fn lambdas_are_in_query_order_for_any_blocks() {
         let rows = random_rows(9, 1);
         let want: Vec<f32> = rows.iter().map(|row| -row.mix[1]).collect();
         for block in [1, 4, 9] {

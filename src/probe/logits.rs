@@ -1,6 +1,6 @@
 //! Distribution of a head's logits: largest values, histogram and moments.
 
-use crate::attention::{Row, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowProbe, RowSink};
 use crate::stats::Tally;
 
 /// Observes all visible logits of all maps in every row.
@@ -8,7 +8,7 @@ pub struct LogitProbe;
 
 /// Position of a logit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogitAt {
+pub struct LogitPosition {
     /// 0-based layer.
     pub layer: usize,
     /// 0-based output head.
@@ -40,18 +40,18 @@ pub struct LogitSink {
     layer: usize,
     head: usize,
     /// Tally of the logits of all maps, in the order of queries, maps and keys.
-    pub tally: Tally<LogitAt>,
+    pub tally: Tally<LogitPosition>,
 }
 
 impl RowSink for LogitSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         let (layer, head, query) = (self.layer, self.head, row.query);
         for (map, logits) in row.logits.iter().enumerate() {
             let mut first = row.first_visible;
             // The -inf of masked keys is not a logit of the model.
             for run in logits[first..].chunk_by(|a, b| is_masked(*a) == is_masked(*b)) {
                 if !is_masked(run[0]) {
-                    self.tally.add(run, |i| LogitAt { layer, head, map, query, key: first + i });
+                    self.tally.add(run, |i| LogitPosition { layer, head, map, query, key: first + i });
                 }
                 first += run.len();
             }
@@ -70,12 +70,12 @@ fn is_masked(logit: f32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::super::testing::{random_rows, watch, TestRow};
     use super::*;
     use proptest::prelude::*;
 
-    fn row(logits: &[&[f32]]) -> OwnRow {
-        let mut row = OwnRow::two(logits[0], logits[0], 0.5);
+    fn row(logits: &[&[f32]]) -> TestRow {
+        let mut row = TestRow::two(logits[0], logits[0], 0.5);
         row.logits = logits.iter().map(|logits| logits.to_vec()).collect();
         row
     }
@@ -86,7 +86,7 @@ mod tests {
         let probe = LogitProbe;
         assert!(probe.wants_logits() && probe.wants(3, 4, 5));
         let tally = watch::<LogitSink>(&probe, &rows, 1).tally;
-        let at = |map, query, key| LogitAt { layer: 0, head: 0, map, query, key };
+        let at = |map, query, key| LogitPosition { layer: 0, head: 0, map, query, key };
         let found: Vec<_> = tally.top.entries().iter().map(|entry| (entry.value, entry.place)).collect();
         assert_eq!(found[..3], [(-9.0, at(0, 1, 1)), (9.0, at(1, 1, 1)), (3.0, at(0, 1, 0))]);
         assert!(tally.moments.n() == 6 && (tally.moments.mean().unwrap() - 2.0 / 6.0).abs() < 1e-12);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn masked_keys_have_no_logit_and_leave_the_places_of_others_alone() {
+    fn masked_keys_are_skipped_without_shifting_positions() {
         let rows = [row(&[&[f32::NEG_INFINITY, 3.0, f32::NEG_INFINITY, f32::NEG_INFINITY, -5.0]])];
         let tally = watch::<LogitSink>(&LogitProbe, &rows, 1).tally;
         let found: Vec<_> = tally.top.entries().iter().map(|entry| (entry.value, entry.place.key)).collect();
@@ -105,16 +105,16 @@ mod tests {
     }
 
     #[test]
-    fn a_place_names_the_head_of_the_state() {
+    fn positions_name_layer_and_head() {
         let mut sink = LogitProbe.start(3, 4);
         row(&[&[1.0]]).show(sink.as_mut());
         let tally = sink.into_sink::<LogitSink>().tally;
-        assert_eq!(tally.top.entries()[0].place, LogitAt { layer: 3, head: 4, map: 0, query: 0, key: 0 });
+        assert_eq!(tally.top.entries()[0].place, LogitPosition { layer: 3, head: 4, map: 0, query: 0, key: 0 });
     }
 
     proptest! {
         #[test]
-        fn merging_blocks_equals_seeing_all_rows(tokens in 1_usize..60, block in 1_usize..60, seed: u64) {
+        fn merging_blocks_equals_observing_all_rows(tokens in 1_usize..60, block in 1_usize..60, seed: u64) {
             let (rows, probe) = (random_rows(tokens, seed), LogitProbe);
             let whole = watch::<LogitSink>(&probe, &rows, tokens).tally;
             let merged = watch::<LogitSink>(&probe, &rows, block).tally;

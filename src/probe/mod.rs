@@ -18,9 +18,9 @@
 mod answer;
 mod contribution;
 mod grid;
-mod hidden;
 mod lambda;
 mod logits;
+mod residual;
 mod roles;
 mod rows;
 mod shape;
@@ -30,11 +30,11 @@ pub(crate) mod testing;
 
 pub use answer::{runs, Allocation, AnswerProbe, AnswerSink, SinkSums};
 pub use contribution::{Contribution, ContributionProbe, ContributionSink};
-pub use grid::{GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, Quantity};
-pub use hidden::{Hidden, HiddenAt, Massive};
+pub use grid::{GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
 pub use lambda::{LambdaProbe, LambdaSink};
-pub use logits::{LogitAt, LogitProbe, LogitSink};
-pub use roles::{Asked, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
+pub use logits::{LogitPosition, LogitProbe, LogitSink};
+pub use residual::{ActivationPosition, MassiveActivation, ResidualStats};
+pub use roles::{QuestionSpans, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
 pub use rows::{RowsProbe, RowsSink};
-pub use shape::{Shape, ShapeProbe, ShapeSink, ShapeSum};
+pub use shape::{RowShape, ShapeProbe, ShapeSink, ShapeSum};
 pub use sink::{shares_without, ReceivedSink, SinkProbe};

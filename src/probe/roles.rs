@@ -11,7 +11,7 @@
 //!
 //! Shares are of the weights' magnitudes, because a head norm does not depend on their sign.
 
-use crate::attention::{Row, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowProbe, RowSink};
 use crate::stats::simd::sum_magnitudes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Score {
 /// Number of views of a row: the mixture, then the two maps of differential heads.
 pub const VIEWS: usize = 3;
 
-fn views<'a>(row: &Row<'a>) -> impl Iterator<Item = &'a [f32]> {
+fn views<'a>(row: &AttentionRow<'a>) -> impl Iterator<Item = &'a [f32]> {
     let maps: &'a [&'a [f32]] = if row.maps.len() > 1 { row.maps } else { &[] };
     std::iter::once(row.effective).chain(maps.iter().copied())
 }
@@ -68,7 +68,7 @@ fn top(weights: &[f32]) -> Option<usize> {
 
 /// One question, with the positions of its answer and the rows that ask and predict it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct QuestionSpans {
     /// The needle's sentence.
     pub needle: Range<usize>,
     /// Rows of the question.
@@ -79,12 +79,12 @@ pub struct Asked {
 
 /// Observes the rows that ask and answer the questions of a prompt.
 pub struct RetrievalProbe {
-    plan: Arc<(Vec<u32>, Vec<Asked>)>,
+    plan: Arc<(Vec<u32>, Vec<QuestionSpans>)>,
 }
 
 impl RetrievalProbe {
     /// Creates a probe for the token ids of a prompt and its questions.
-    pub fn new(ids: Vec<u32>, asked: Vec<Asked>) -> Self {
+    pub fn new(ids: Vec<u32>, asked: Vec<QuestionSpans>) -> Self {
         Self { plan: Arc::new((ids, asked)) }
     }
 }
@@ -101,13 +101,13 @@ impl RowProbe for RetrievalProbe {
 
 /// State of the probe for one head.
 pub struct RetrievalSink {
-    plan: Arc<(Vec<u32>, Vec<Asked>)>,
+    plan: Arc<(Vec<u32>, Vec<QuestionSpans>)>,
     /// Retrieval and query scores of each question, by view.
     pub found: Vec<[[Score; 2]; VIEWS]>,
 }
 
 impl RowSink for RetrievalSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         let (ids, asked) = &*self.plan;
         for (asked, found) in asked.iter().zip(&mut self.found) {
             for (weights, [retrieval, query]) in views(row).zip(found) {
@@ -156,7 +156,7 @@ pub struct RepeatSink {
 }
 
 impl RowSink for RepeatSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         let RepeatProbe { first, period } = self.probe;
         for (weights, [previous, duplicate, induction]) in views(row).zip(&mut self.found) {
             previous.add(share(weights, row.query - 1..row.query));
@@ -177,23 +177,23 @@ impl RowSink for RepeatSink {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::super::testing::{random_rows, watch, TestRow};
     use super::*;
     use proptest::prelude::*;
 
     /// A row of `keys` keys with all its weight on one.
-    fn pointing(keys: usize, at: usize) -> OwnRow {
-        OwnRow::one(&(0..keys).map(|key| f32::from(u8::from(key == at))).collect::<Vec<_>>())
+    fn pointing(keys: usize, at: usize) -> TestRow {
+        TestRow::one(&(0..keys).map(|key| f32::from(u8::from(key == at))).collect::<Vec<_>>())
     }
 
     #[test]
-    fn a_head_that_copies_the_needle_retrieves_and_one_that_looks_beside_it_does_not() {
+    fn only_heads_that_copy_the_needle_score_retrieval() {
         // Tokens 0..8: the needle has values 5 6 at 2 and 3; the answer repeats them at 6 and 7, so rows 5 and 6
         // predict it.
         let ids = vec![0, 9, 5, 6, 1, 2, 5, 6];
-        let asked = Asked { needle: 1..4, question: 4..5, answer: 5..7 };
+        let asked = QuestionSpans { needle: 1..4, question: 4..5, answer: 5..7 };
         let score = |targets: [usize; 8]| {
-            let rows: Vec<OwnRow> = targets.iter().enumerate().map(|(query, &at)| pointing(query + 1, at)).collect();
+            let rows: Vec<TestRow> = targets.iter().enumerate().map(|(query, &at)| pointing(query + 1, at)).collect();
             let probe = RetrievalProbe::new(ids.clone(), vec![asked.clone()]);
             watch::<RetrievalSink>(&probe, &rows, 3).found[0][0].map(|score| score.mean())
         };
@@ -203,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_each_kind_have_the_score_of_their_kind_and_no_other() {
+    fn heads_score_only_for_their_own_function() {
         let probe = RepeatProbe { first: 1, period: 4 };
         let score = |look: fn(usize) -> usize| {
-            let rows: Vec<OwnRow> = (0..9).map(|query| pointing(query + 1, look(query))).collect();
+            let rows: Vec<TestRow> = (0..9).map(|query| pointing(query + 1, look(query))).collect();
             watch::<RepeatSink>(&probe, &rows, 2).found[0].map(|score| score.mean().unwrap())
         };
         assert_eq!(score(|query| query.saturating_sub(1)), [1.0, 0.0, 0.0]);
@@ -219,9 +219,9 @@ mod tests {
     fn a_second_map_has_scores_of_its_own() {
         let row = |query: usize| {
             let of = |at: usize| (0..=query).map(|key| f32::from(u8::from(key == at))).collect::<Vec<_>>();
-            OwnRow::two(&of(query), &of(query.saturating_sub(1)), 1.0)
+            TestRow::two(&of(query), &of(query.saturating_sub(1)), 1.0)
         };
-        let rows: Vec<OwnRow> = (0..4).map(row).collect();
+        let rows: Vec<TestRow> = (0..4).map(row).collect();
         let found = watch::<RepeatSink>(&RepeatProbe { first: 0, period: 2 }, &rows, 4).found;
         assert_eq!(found.map(|view| view[0].mean()), [Some(0.5), Some(0.0), Some(1.0)]);
     }

@@ -1,6 +1,6 @@
 //! The target rows themselves, a few per head, for comparison with another pass over the same prompt.
 
-use crate::attention::{Row, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowProbe, RowSink};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl RowsSink {
 }
 
 impl RowSink for RowsSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         for (target, rows) in self.targets.iter().zip(&mut self.rows) {
             if target.contains(&row.query) {
                 rows.push(row.effective.to_vec());

@@ -1,6 +1,6 @@
 //! Spread of the rows that predict an answer, regardless of the regions they attend to.
 
-use crate::attention::{Row, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowProbe, RowSink};
 use crate::stats::simd::{max_magnitude, sum_magnitudes};
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ const ROUNDING: f64 = 1e-6;
 
 /// Mean spread of rows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shape {
+pub struct RowShape {
     /// Shannon entropy -sum p ln p of p = |a| / sum |a|, in nats: ln n for n equal weights.
     pub entropy_nats: f64,
     /// The fewest keys that hold 90 % of sum |a|.
@@ -66,9 +66,9 @@ pub struct ShapeSum {
 
 impl ShapeSum {
     /// The mean over rows, or `None` without rows.
-    pub fn mean(&self) -> Option<Shape> {
+    pub fn mean(&self) -> Option<RowShape> {
         let rows = self.rows as f64;
-        (self.rows > 0).then(|| Shape {
+        (self.rows > 0).then(|| RowShape {
             entropy_nats: self.entropy_nats / rows,
             keys_90: self.keys_90 as f64 / rows,
             keys_99: self.keys_99 as f64 / rows,
@@ -99,7 +99,7 @@ impl ShapeSum {
     }
 
     /// Replaces the visible keys if this row is later. Every row sees its own key.
-    fn see(&mut self, visible: Vec<Range<usize>>) {
+    fn observe(&mut self, visible: Vec<Range<usize>>) {
         let end = |runs: &[Range<usize>]| runs.last().map(|run| run.end);
         if end(&visible) > end(&self.visible) {
             self.visible = visible;
@@ -111,7 +111,7 @@ impl ShapeSum {
         self.keys_90 += later.keys_90;
         self.keys_99 += later.keys_99;
         self.largest += later.largest;
-        self.see(later.visible.clone());
+        self.observe(later.visible.clone());
         self.rows += later.rows;
     }
 }
@@ -135,11 +135,11 @@ fn fewest_that_hold(mut magnitudes: &mut [f32], target: f64) -> usize {
 }
 
 impl RowSink for ShapeSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         for (rows, sum) in self.targets.iter().zip(&mut self.sums) {
             if rows.contains(&row.query) {
                 sum.add(row.effective);
-                sum.see(row.visible());
+                sum.observe(row.visible());
             }
         }
     }
@@ -152,18 +152,18 @@ impl RowSink for ShapeSink {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::super::testing::{random_rows, watch, TestRow};
     use super::*;
     use proptest::prelude::*;
 
-    fn shape(weights: &[f32]) -> Shape {
+    fn shape(weights: &[f32]) -> RowShape {
         let mut sum = ShapeSum::default();
         sum.add(weights);
         sum.mean().unwrap()
     }
 
     #[test]
-    fn equal_weights_of_either_sign_are_as_spread_out_as_can_be() {
+    fn equal_weights_of_either_sign_have_the_largest_spread() {
         let weights: Vec<f32> = (0..100).map(|i| if i % 3 == 0 { -0.1 } else { 0.1 }).collect();
         let found = shape(&weights);
         assert!((found.entropy_nats - 100.0_f64.ln()).abs() < 1e-9);
@@ -174,11 +174,14 @@ mod tests {
     #[test]
     fn a_single_weight_has_no_entropy() {
         let found = shape(&[0.0, -0.75, 0.0, 0.0]);
-        assert_eq!(found, Shape { entropy_nats: 0.0, keys_90: 1.0, keys_99: 1.0, largest: 0.75, visible: Vec::new() });
+        assert_eq!(
+            found,
+            RowShape { entropy_nats: 0.0, keys_90: 1.0, keys_99: 1.0, largest: 0.75, visible: Vec::new() }
+        );
     }
 
     #[test]
-    fn halves_and_quarters_have_the_entropy_of_the_textbook() {
+    fn halves_and_quarters_have_the_known_entropy() {
         let found = shape(&[0.125, 0.5, 0.125, -0.25]);
         assert!((found.entropy_nats - 1.75 * 2.0_f64.ln()).abs() < 1e-12);
         assert_eq!((found.keys_90, found.keys_99, found.largest), (4.0, 4.0, 0.5));
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_query_are_averaged_and_others_left_out() {
-        let rows = [&[1.0][..], &[0.5, 0.5], &[0.0, 1.0, 0.0], &[0.25; 4]].map(OwnRow::one);
+        let rows = [&[1.0][..], &[0.5, 0.5], &[0.0, 1.0, 0.0], &[0.25; 4]].map(TestRow::one);
         let probe = ShapeProbe::new(vec![1..3, 3..4, 7..9]);
         assert!(!probe.wants(0, 0, 0));
         let found = watch::<ShapeSink>(&probe, &rows, 2);
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_sum_have_no_shape() {
+    fn rows_without_weight_have_no_shape() {
         let mut sum = ShapeSum::default();
         sum.add(&[0.0, 0.0]);
         sum.add(&[f32::NAN, 1.0]);
@@ -230,7 +233,7 @@ mod tests {
         }
 
         #[test]
-        fn merging_blocks_equals_seeing_all_rows(tokens in 2_usize..40, block in 1_usize..40, seed: u64) {
+        fn merging_blocks_equals_observing_all_rows(tokens in 2_usize..40, block in 1_usize..40, seed: u64) {
             let (rows, probe) = (random_rows(tokens, seed), ShapeProbe::new(vec![0..tokens, 1..2]));
             let (whole, merged) = (watch::<ShapeSink>(&probe, &rows, tokens), watch::<ShapeSink>(&probe, &rows, block));
             for (a, b) in whole.sums.iter().zip(&merged.sums) {

@@ -1,7 +1,7 @@
 //! Attention sinks, found by the attention that each key receives rather than assumed at position 0, and shares of
 //! regions without them.
 
-use crate::attention::{Row, RowProbe, RowSink};
+use crate::attention::{AttentionRow, RowProbe, RowSink};
 use crate::prompt::Region;
 use crate::stats::simd::{add_magnitudes, sum_magnitudes};
 use std::ops::Range;
@@ -22,16 +22,16 @@ const SINK_ROWS: usize = 64;
 
 /// Observes the attention that every key receives in sampled rows and in the rows that predict answers.
 pub struct SinkProbe {
-    plan: Arc<Plan>,
+    plan: Arc<SinkPlan>,
 }
 
-struct Plan {
+struct SinkPlan {
     /// Distance between sampled rows.
     stride: usize,
     targets: Vec<Range<usize>>,
 }
 
-impl Plan {
+impl SinkPlan {
     fn samples(&self, query: usize) -> bool {
         query % self.stride == self.stride - 1
     }
@@ -42,7 +42,7 @@ impl SinkProbe {
     /// any.
     pub fn new(tokens: usize, targets: Vec<Range<usize>>) -> Self {
         let stride = tokens.div_ceil(SAMPLED_ROWS).max(1);
-        Self { plan: Arc::new(Plan { stride, targets }) }
+        Self { plan: Arc::new(SinkPlan { stride, targets }) }
     }
 }
 
@@ -64,7 +64,7 @@ impl RowProbe for SinkProbe {
 
 /// State of the probe for one head: attention received by its keys.
 pub struct ReceivedSink {
-    plan: Arc<Plan>,
+    plan: Arc<SinkPlan>,
     /// First visible key and query of each sampled row, both ascending.
     sampled: Vec<(usize, usize)>,
     /// Per key, the sum of its shares |a| / sum |a| in the sampled rows at least [`GAP`] tokens later.
@@ -114,7 +114,7 @@ impl ReceivedSink {
         Some(mean(&some)? / mean(&all).filter(|&mean| mean > 0.0)?)
     }
 
-    fn sample(&mut self, row: &Row<'_>) {
+    fn sample(&mut self, row: &AttentionRow<'_>) {
         let total = sum_magnitudes(row.effective);
         if !total.is_finite() || total <= 0.0 {
             return;
@@ -133,7 +133,7 @@ fn add(sum: &mut Vec<f32>, other: &[f32]) {
 }
 
 impl RowSink for ReceivedSink {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         if self.plan.samples(row.query) {
             self.sample(row);
         }
@@ -172,29 +172,29 @@ pub fn shares_without(magnitudes: &[f32], regions: &[Region], excluded: &[usize]
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{random_rows, watch, OwnRow};
+    use super::super::testing::{random_rows, watch, TestRow};
     use super::*;
     use proptest::prelude::*;
 
     /// Rows that give `sink` a share of `share` with negative weight, and the rest to themselves.
-    fn rows_with_sink(tokens: usize, sink: usize, share: f32) -> Vec<OwnRow> {
+    fn rows_with_sink(tokens: usize, sink: usize, share: f32) -> Vec<TestRow> {
         let row = |query: usize| {
             let mut weights = vec![0.0; query + 1];
             weights[query] = 0.5 * (1.0 - share);
             if query > sink {
                 weights[sink] = -0.5 * share;
             }
-            OwnRow::one(&weights)
+            TestRow::one(&weights)
         };
         (0..tokens).map(row).collect()
     }
 
-    fn received(rows: &[OwnRow], targets: Vec<Range<usize>>, block: usize) -> Box<ReceivedSink> {
+    fn received(rows: &[TestRow], targets: Vec<Range<usize>>, block: usize) -> Box<ReceivedSink> {
         watch(&SinkProbe::new(rows.len(), targets), rows, block)
     }
 
     #[test]
-    fn a_sink_is_found_where_it_is_and_self_attention_is_none() {
+    fn a_sink_is_found_and_self_attention_is_not_one() {
         let found = received(&rows_with_sink(120, 7, 0.4), vec![], 32);
         assert_eq!(found.sinks(), [7]);
         assert!((found.mean_share(7).unwrap() - 0.4).abs() < 1e-6);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_few_rows_follow_is_no_sink() {
+    fn a_key_with_few_later_rows_is_not_a_sink() {
         let last = 120 - GAP - SINK_ROWS;
         assert_eq!(received(&rows_with_sink(120, last, 0.9), vec![], 50).sinks(), [last]);
         assert_eq!(received(&rows_with_sink(120, last + 1, 0.9), vec![], 50).sinks(), Vec::<usize>::new());
@@ -219,10 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_sum_are_not_counted() {
+    fn rows_without_weight_are_not_counted() {
         let mut rows = rows_with_sink(100, 0, 0.5);
-        rows[40] = OwnRow::one(&[0.0; 41]);
-        rows[41] = OwnRow::one(&[f32::NAN; 42]);
+        rows[40] = TestRow::one(&[0.0; 41]);
+        rows[41] = TestRow::one(&[f32::NAN; 42]);
         let found = received(&rows, vec![], 32);
         assert_eq!(found.rows(0), 100 - GAP - 2);
         assert!((found.mean_share(0).unwrap() - 0.5).abs() < 1e-6);
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn shares_without_a_sink_are_those_of_the_rest() {
         use Region::*;
-        let rows = [&[1.0][..], &[0.5, 0.5], &[0.5, -0.125, 0.375], &[0.5, 0.125, 0.25, -0.125]].map(OwnRow::one);
+        let rows = [&[1.0][..], &[0.5, 0.5], &[0.5, -0.125, 0.375], &[0.5, 0.125, 0.25, -0.125]].map(TestRow::one);
         let found = received(&rows, vec![2..4, 9..12], 3);
         assert_eq!(found.magnitudes, [vec![1.0, 0.25, 0.625, 0.125], vec![]]);
         let regions = [Bos, Filler, Answer, Question];
@@ -245,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merging_blocks_equals_seeing_all_rows(tokens in 1_usize..80, block in 1_usize..80, seed: u64) {
+        fn merging_blocks_equals_observing_all_rows(tokens in 1_usize..80, block in 1_usize..80, seed: u64) {
             let rows = random_rows(tokens, seed);
             let targets = vec![tokens / 2..tokens, 0..1];
             let (whole, merged) = (received(&rows, targets.clone(), tokens), received(&rows, targets, block));
@@ -258,7 +258,7 @@ mod tests {
         }
 
         #[test]
-        fn shares_sum_to_one_whatever_is_left_out(
+        fn shares_sum_to_one_for_any_excluded_keys(
             magnitudes in prop::collection::vec(0.01_f32..1.0, 7), excluded in prop::collection::vec(0_usize..6, 0..4)
         ) {
             let total: f64 = shares_without(&magnitudes, &Region::ALL, &excluded).iter().sum();

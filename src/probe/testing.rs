@@ -1,12 +1,12 @@
 //! Hand-made rows for tests of probes, passed to them as by the streaming kernel.
 
-use crate::attention::{Row, RowProbe, RowSink, Values};
+use crate::attention::{AttentionRow, RowProbe, RowSink, Values};
 use crate::ops::{Mat, Panels};
 use crate::rng::Rng;
 
 /// The contents of an attention row.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnRow {
+pub(crate) struct TestRow {
     pub logits: Vec<Vec<f32>>,
     pub maps: Vec<Vec<f32>>,
     pub mix: Vec<f32>,
@@ -16,7 +16,7 @@ pub(crate) struct OwnRow {
     pub values: Vec<Vec<f32>>,
 }
 
-impl OwnRow {
+impl TestRow {
     /// Creates a row of one map. The logits are the logarithms of its magnitudes.
     pub(crate) fn one(map: &[f32]) -> Self {
         Self::new(vec![map.to_vec()], vec![1.0])
@@ -55,7 +55,7 @@ impl OwnRow {
         let (keys, width) = (self.values.len(), self.values[0].len());
         let packed = [Panels::new(Mat::new(&self.values.concat(), keys, width, width))];
         let values = Values::new(&packed, &[0], width);
-        sink.see(&Row {
+        sink.observe(&AttentionRow {
             query,
             first_visible: 0,
             masked: &[],
@@ -71,8 +71,8 @@ impl OwnRow {
 
 /// Passes rows, each of length query + 1, to a probe of layer 0, head 0: one state per `block` of queries, merged in
 /// query order.
-pub(crate) fn watch<S: RowSink>(probe: &dyn RowProbe, rows: &[OwnRow], block: usize) -> Box<S> {
-    let state = |rows: &[OwnRow]| {
+pub(crate) fn watch<S: RowSink>(probe: &dyn RowProbe, rows: &[TestRow], block: usize) -> Box<S> {
+    let state = |rows: &[TestRow]| {
         let mut sink = probe.start(0, 0);
         let wanted = rows.iter().filter(|row| probe.wants(0, 0, row.maps[0].len() - 1));
         wanted.for_each(|row| row.show(sink.as_mut()));
@@ -85,16 +85,16 @@ pub(crate) fn watch<S: RowSink>(probe: &dyn RowProbe, rows: &[OwnRow], block: us
 }
 
 /// Random differential rows 0..tokens, with a lambda per row and values of three channels.
-pub(crate) fn random_rows(tokens: usize, seed: u64) -> Vec<OwnRow> {
+pub(crate) fn random_rows(tokens: usize, seed: u64) -> Vec<TestRow> {
     let mut rng = Rng::new(seed, "rows");
     let mut map = |keys: usize| {
         let weights: Vec<f32> = (0..keys).map(|_| (2.0 * rng.normal()).exp() as f32).collect();
         let total: f32 = weights.iter().sum();
         weights.iter().map(|x| x / total).collect::<Vec<f32>>()
     };
-    let rows: Vec<OwnRow> =
-        (1..=tokens).map(|keys| OwnRow::two(&map(keys), &map(keys), 0.2 + 0.6 * map(2)[0])).collect();
+    let rows: Vec<TestRow> =
+        (1..=tokens).map(|keys| TestRow::two(&map(keys), &map(keys), 0.2 + 0.6 * map(2)[0])).collect();
     let values: Vec<Vec<f32>> = (0..tokens).map(|_| (0..3).map(|_| rng.normal() as f32).collect()).collect();
-    let valued = |(keys, row): (usize, OwnRow)| OwnRow { values: values[..=keys].to_vec(), ..row };
+    let valued = |(keys, row): (usize, TestRow)| TestRow { values: values[..=keys].to_vec(), ..row };
     rows.into_iter().enumerate().map(valued).collect()
 }

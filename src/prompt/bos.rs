@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_decides_before_a_well_known_name_does() {
+    fn the_configuration_takes_precedence_over_a_usual_name() {
         for (config, expected) in [
             ("", "<bos> (name)"),
             ("{}", "none (config)"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_decides_before_the_configuration_does() {
+    fn the_user_takes_precedence_over_the_configuration() {
         let other = r#"{"bos_token": "<eos>", "add_bos_token": false}"#;
         assert_eq!(policy(other, BosChoice::Add).unwrap(), "<eos> (asked)");
         assert_eq!(policy("", BosChoice::Add).unwrap(), "<bos> (asked)");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, Context, Result};
 
-use super::jinja::{Job, Refused};
+use super::jinja::{TemplateError, TemplateJob};
 use super::sandbox;
 use super::tokenizer_config::TokenizerConfig;
 use crate::files;
@@ -65,7 +65,7 @@ impl ChatTemplate {
     /// If the template is invalid, raises an exception, or does not write the content exactly once and unchanged.
     pub fn around(&self) -> Result<(String, String)> {
         let (source, tokens) = (self.source.clone(), self.tokens.clone());
-        let rendered = sandbox::render_bounded(&Job { source, tokens, content: MARK.to_owned() });
+        let rendered = sandbox::render_bounded(&TemplateJob { source, tokens, content: MARK.to_owned() });
         let text = rendered.with_context(|| self.name.clone())?.map_err(|refused| self.explained(&refused))?;
         let Some((before, after)) = text.split_once(MARK) else {
             bail!("{}: the template changes or drops the content of a user message", self.name);
@@ -86,7 +86,7 @@ impl ChatTemplate {
         sha256(self.source.as_bytes())
     }
 
-    fn explained(&self, refused: &Refused) -> anyhow::Error {
+    fn explained(&self, refused: &TemplateError) -> anyhow::Error {
         let line = refused.line.map(|line| format!(", line {line}")).unwrap_or_default();
         anyhow!("{}{line}: {}", self.name, refused.what)
     }

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_names_are_no_cities_and_practically_without_end() {
+    fn made_up_names_are_not_cities_and_rarely_repeat() {
         let mut rng = Rng::new(0, "names");
         let names: HashSet<String> = (0..10_000).map(|_| made_up(&mut rng)).collect();
         assert!(names.len() > 9_000, "{} different names", names.len());

@@ -10,24 +10,12 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::cities::made_up;
-use super::needle::{self, NeedleSpec};
-use super::{CitySet, Haystack, Tokenizer};
+use super::needle;
+use super::wording::WORDINGS;
+use super::{CitySet, Haystack, NeedleSpec, Tokenizer};
 use crate::bail_usage;
 use crate::rng::Rng;
 use crate::spec_file::is_default;
-
-/// The wordings of a fact, by their index in [`DocumentSpec::wordings`]: the texts before, between and behind the city
-/// and the value. The first is the needle of the evaluation.
-pub const WORDINGS: [[&str; 3]; 8] = [
-    ["The special magic ", " number is: ", "."],
-    ["", " ", "."],
-    ["", " number: ", "."],
-    ["In ", " the number is ", "."],
-    ["The number of ", " is ", "."],
-    ["The magic number of ", " is ", "."],
-    ["", " has the number ", "."],
-    ["People in ", " know the number ", "."],
-];
 
 /// Maximum number of needles and questions in an exam.
 const EXAM_NEEDLES_MAX: usize = 8;
@@ -144,7 +132,7 @@ pub fn document(
 ) -> Result<Document> {
     spec.check()?;
     let mut rng = Rng::new(seed, "train document");
-    let mut writer = Writer::new(tokenizer);
+    let mut writer = DocumentWriter::new(tokenizer);
     let mut facts = Vec::new();
     if rng.unit() < spec.exam {
         // Draws only if the spec uses it, so that documents of other specs stay the same.
@@ -174,7 +162,7 @@ pub fn document(
         }
         let index = if new { facts.len() } else { other_than(last, facts.len(), &mut rng) };
         if new {
-            facts.push(Fact::draw(spec, &facts, &mut rng));
+            facts.push(CityFact::draw(spec, &facts, &mut rng));
         }
         writer.fact(&facts[index], !new)?;
         last = Some(index);
@@ -197,15 +185,15 @@ fn other_than(last: Option<usize>, count: usize, rng: &mut Rng) -> usize {
 }
 
 /// A city, its number, and its wording.
-struct Fact {
+struct CityFact {
     city: String,
     value: String,
     wording: usize,
 }
 
-impl Fact {
+impl CityFact {
     /// Draws a fact with another city and value than `others`.
-    fn draw(spec: &DocumentSpec, others: &[Fact], rng: &mut Rng) -> Self {
+    fn draw(spec: &DocumentSpec, others: &[CityFact], rng: &mut Rng) -> Self {
         let city = loop {
             let synthetic = rng.unit() < spec.synthetic;
             let city = if synthetic { made_up(rng) } else { (*rng.pick(CitySet::Train.cities())).to_owned() };
@@ -239,12 +227,12 @@ impl Fact {
 }
 
 /// Builder of a document.
-struct Writer<'a> {
+struct DocumentWriter<'a> {
     document: Document,
     tokenizer: &'a Tokenizer,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> DocumentWriter<'a> {
     fn new(tokenizer: &'a Tokenizer) -> Self {
         let ids: Vec<u32> = tokenizer.bos_id().into_iter().collect();
         Self { document: Document { digit: vec![0; ids.len()], ids }, tokenizer }
@@ -265,7 +253,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn fact(&mut self, fact: &Fact, restated: bool) -> Result<()> {
+    fn fact(&mut self, fact: &CityFact, restated: bool) -> Result<()> {
         let (sentence, value) = fact.sentence();
         self.sentence(&sentence, if restated { value } else { 0..0 })
     }
@@ -278,7 +266,7 @@ impl<'a> Writer<'a> {
         seed: u64,
         rng: &mut Rng,
         haystack: &Haystack,
-    ) -> Result<Vec<Fact>> {
+    ) -> Result<Vec<CityFact>> {
         // A needle takes about 17 tokens and a question 21, besides the instructions and a sentence of filler.
         let room = (ctx_tok.saturating_sub(80) / 24).max(1);
         let needles = 1 + rng.below(EXAM_NEEDLES_MAX.min(room));
@@ -297,7 +285,7 @@ impl<'a> Writer<'a> {
         Ok(prompt
             .needles
             .into_iter()
-            .map(|needle| Fact { city: needle.city, value: needle.value, wording: 0 })
+            .map(|needle| CityFact { city: needle.city, value: needle.value, wording: 0 })
             .collect())
     }
 }
@@ -306,6 +294,7 @@ impl<'a> Writer<'a> {
 mod tests {
     use std::collections::HashSet;
 
+    use super::super::wording;
     use super::*;
     use crate::error::exit_code;
     use crate::spec_file;
@@ -340,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn exams_about_cities_that_are_not_there_answer_that_they_are_not() {
+    fn exams_about_absent_cities_decline_to_answer() {
         let spec = |unanswerable| DocumentSpec { exam: 1.0, unanswerable, ..DocumentSpec::default() };
         let declined = |unanswerable| {
             let declines = |seed: &u64| text(&made(&spec(unanswerable), 400, *seed)).contains(DECLINED);
@@ -414,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_recall_is_nothing_but_keys_and_values_and_no_key_changes_its_value() {
+    fn pure_recall_has_only_keys_with_constant_values() {
         for seed in 0..50 {
             let text = text(&made(&pure_recall(), 128, seed));
             let mut facts = std::collections::BTreeMap::new();
@@ -444,7 +433,7 @@ mod tests {
         let haystack = Haystack::embedded();
         for seed in 0..100 {
             let exam = text(&made(&DocumentSpec { exam: 1.0, ..mixed() }, 512, seed));
-            assert!(exam.starts_with(needle::PREAMBLE) && exam.matches('\n').count() == 3, "{exam}");
+            assert!(exam.starts_with(wording::PREAMBLE) && exam.matches('\n').count() == 3, "{exam}");
             let asked = exam.lines().nth(3).unwrap();
             assert!(asked.starts_with("The special magic ") && asked.contains(" number is: "), "{exam}");
             let spec = NeedleSpec { ctx_tok: 512, needles: 2, retrieve: 1, depth_pct: 50.0, cities: CitySet::Train };
@@ -463,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn the_knobs_do_what_they_say() {
+    fn every_setting_has_its_effect() {
         let count = |spec: &DocumentSpec, what: &str| -> usize {
             (0..50).map(|seed| text(&made(spec, 1024, seed)).matches(what).count()).sum()
         };
@@ -491,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_in_a_spec_are_usage_errors_that_say_which() {
+    fn mistakes_in_a_spec_are_usage_errors_that_name_the_field() {
         let base = DocumentSpec::default;
         let cases = [
             (DocumentSpec { prose: 1.5, ..base() }, "prose = 1.5 is not between 0 and 1"),

@@ -33,11 +33,11 @@ const OWN_WORDS_MAX: usize = 60;
 /// Source of filler sentences.
 #[derive(Clone, Debug)]
 pub struct Haystack {
-    source: Source,
+    source: HaystackSource,
 }
 
 #[derive(Clone, Debug)]
-enum Source {
+enum HaystackSource {
     Embedded,
     Own { path: PathBuf, sentences: Vec<String> },
 }
@@ -45,7 +45,7 @@ enum Source {
 impl Haystack {
     /// The embedded haystack.
     pub fn embedded() -> Self {
-        Self { source: Source::Embedded }
+        Self { source: HaystackSource::Embedded }
     }
 
     /// Reads the user's own text: a UTF-8 file, or a folder with files, which are read in the order of their names.
@@ -66,7 +66,7 @@ impl Haystack {
         if sentences.is_empty() {
             bail!("the haystack {} holds no sentence", path.display());
         }
-        Ok(Self { source: Source::Own { path: path.to_owned(), sentences } })
+        Ok(Self { source: HaystackSource::Own { path: path.to_owned(), sentences } })
     }
 
     /// The sentences in random order, without repetition.
@@ -75,13 +75,13 @@ impl Haystack {
     /// each sentence has been used once.
     pub fn sentences(&self, mut rng: Rng) -> Sentences<'_> {
         match &self.source {
-            Source::Embedded => Sentences::Prose(Box::new(Prose {
+            HaystackSource::Embedded => Sentences::Prose(Box::new(Prose {
                 rng,
                 queue: VecDeque::new(),
                 seen: HashSet::new(),
                 corpus: Corpus::embedded(),
             })),
-            Source::Own { sentences, .. } => {
+            HaystackSource::Own { sentences, .. } => {
                 let (later, earlier) = sentences.split_at(rng.below(sentences.len()));
                 Sentences::Own(earlier.iter().chain(later))
             }
@@ -93,11 +93,13 @@ impl Haystack {
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         match &self.source {
-            Source::Embedded => {
+            HaystackSource::Embedded => {
                 hash.update(SENTENCES);
                 hash.update(WORDS);
             }
-            Source::Own { sentences, .. } => sentences.iter().for_each(|sentence| hash.update(format!("{sentence}\n"))),
+            HaystackSource::Own { sentences, .. } => {
+                sentences.iter().for_each(|sentence| hash.update(format!("{sentence}\n")))
+            }
         }
         crate::hash::hex(&hash.finalize())
     }
@@ -105,8 +107,8 @@ impl Haystack {
     /// Name in messages: the path, or "the embedded haystack".
     pub fn name(&self) -> Cow<'static, str> {
         match &self.source {
-            Source::Embedded => "the embedded haystack".into(),
-            Source::Own { path, .. } => format!("the haystack {}", path.display()).into(),
+            HaystackSource::Embedded => "the embedded haystack".into(),
+            HaystackSource::Own { path, .. } => format!("the haystack {}", path.display()).into(),
         }
     }
 }
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn articles_fit_the_words_behind_them() {
+    fn articles_fit_the_next_word() {
         for sentence in prose(2, 20_000) {
             let words: Vec<&str> = sentence.split(' ').collect();
             for pair in words.windows(2) {
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_corpus_is_as_large_as_promised_and_every_slot_has_its_list() {
+    fn the_corpus_is_large_and_every_slot_has_its_list() {
         let corpus = Corpus::embedded();
         let templates: Vec<&Vec<Piece>> = corpus.topics.iter().flatten().collect();
         assert!(templates.len() >= 250, "{} templates", templates.len());
@@ -370,13 +372,13 @@ mod tests {
     }
 
     #[test]
-    fn own_text_without_full_stops_is_cut_all_the_same() {
+    fn own_text_without_full_stops_is_split_too() {
         let sentences = split_sentences(&"word ".repeat(130));
         assert_eq!(sentences.iter().map(|sentence| sentence.split(' ').count()).collect::<Vec<_>>(), [60, 60, 10]);
     }
 
     #[test]
-    fn a_haystack_that_cannot_be_used_says_why_and_which() {
+    fn an_unusable_haystack_is_an_error_with_path_and_reason() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let message = |path: &Path| {

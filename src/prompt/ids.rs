@@ -79,12 +79,12 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_read_as_they_are_whatever_separates_them() {
+    fn ids_are_separated_by_any_white_space() {
         assert_eq!(read("1 5\t7\r\n\n 0\n").unwrap().ids, [1, 5, 7, 0]);
     }
 
     #[test]
-    fn what_is_no_id_is_named_with_its_file_and_line() {
+    fn invalid_ids_are_errors_with_file_and_line() {
         for (text, words) in [
             ("1 2\n3 x 4", "ids.txt, line 2: `x` is not a token id"),
             ("-1", "line 1: `-1`"),

@@ -16,7 +16,7 @@ pub(super) const OUTPUT_BYTES: usize = 1 << 20;
 
 /// A template with its inputs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Job {
+pub(super) struct TemplateJob {
     /// The template.
     pub(super) source: String,
     /// Special tokens by name.
@@ -27,12 +27,12 @@ pub(super) struct Job {
 
 /// Reason why a template cannot be rendered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Refused {
+pub(super) struct TemplateError {
     pub(super) line: Option<usize>,
     pub(super) what: String,
 }
 
-impl From<Error> for Refused {
+impl From<Error> for TemplateError {
     fn from(error: Error) -> Self {
         let what = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
         Self { line: error.line(), what }
@@ -40,7 +40,7 @@ impl From<Error> for Refused {
 }
 
 /// Renders a template within the limits of steps and output.
-pub(super) fn render(job: &Job) -> Result<String, Refused> {
+pub(super) fn render(job: &TemplateJob) -> Result<String, TemplateError> {
     // Jinja reads every line ending as "
     // ".
     let source = without_generation_tags(&job.source.replace("\r\n", "\n").replace('\r', "\n"));
@@ -55,10 +55,10 @@ pub(super) fn render(job: &Job) -> Result<String, Refused> {
         add_generation_prompt => true,
         ..tokens
     };
-    let mut output = Output::default();
+    let mut output = LimitedOutput::default();
     let rendered = environment.get_template("chat")?.render_captured_to(variables, &mut output).map(|_| ());
     if output.is_full {
-        return Err(Refused { line: None, what: format!("the template writes more than {OUTPUT_BYTES} bytes") });
+        return Err(TemplateError { line: None, what: format!("the template writes more than {OUTPUT_BYTES} bytes") });
     }
     rendered?;
     Ok(String::from_utf8_lossy(&output.bytes).into_owned())
@@ -66,12 +66,12 @@ pub(super) fn render(job: &Job) -> Result<String, Refused> {
 
 /// Output of a template, up to [`OUTPUT_BYTES`].
 #[derive(Default)]
-struct Output {
+struct LimitedOutput {
     bytes: Vec<u8>,
     is_full: bool,
 }
 
-impl Write for Output {
+impl Write for LimitedOutput {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.is_full = self.bytes.len() + bytes.len() > OUTPUT_BYTES;
         if self.is_full {
@@ -174,15 +174,17 @@ fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Stri
             let pretty = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
             value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, pretty)).map_err(failed)?;
         }
-        None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, Spaced)).map_err(failed)?,
+        None => {
+            value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, SpacedFormatter)).map_err(failed)?
+        }
     }
     Ok(String::from_utf8(bytes).expect("JSON is UTF-8"))
 }
 
 /// JSON formatter with a space after `,` and `:`, on one line.
-struct Spaced;
+struct SpacedFormatter;
 
-impl serde_json::ser::Formatter for Spaced {
+impl serde_json::ser::Formatter for SpacedFormatter {
     fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, out: &mut W, first: bool) -> std::io::Result<()> {
         out.write_all(if first { b"" } else { b", " })
     }

@@ -18,13 +18,16 @@ pub mod document;
 pub mod haystack;
 pub mod ids;
 mod jinja;
+mod layout;
 pub mod needle;
+mod needle_spec;
 mod plan;
 pub mod sandbox;
 pub mod shots;
 pub mod text;
 pub mod tokenizer;
 mod tokenizer_config;
+pub mod wording;
 mod wrapping;
 
 pub use bos::{BosChoice, BosPolicy, BosSource};
@@ -33,7 +36,7 @@ pub use cities::CitySet;
 pub use document::{document, Document, DocumentSpec, DECLINES};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
-pub use needle::NeedleSpec;
+pub use needle_spec::NeedleSpec;
 pub use plan::VALUE_DIGITS;
 pub use shots::{Order, ShotsSpec};
 pub use text::{Length, Text, Windows};
@@ -154,7 +157,7 @@ pub struct Window {
 
 /// The measured rows of a prompt, with the regions of its tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
+pub struct TargetRows {
     /// The question whose answer the rows predict; `None` for plain text.
     pub query: Option<usize>,
     /// Query rows.
@@ -168,19 +171,22 @@ pub const TEXT_ROWS: usize = 32;
 
 impl Prompt {
     /// The measured rows: those that predict each answer, or the last 32 rows of plain text.
-    pub fn targets(&self) -> Vec<Target> {
+    pub fn targets(&self) -> Vec<TargetRows> {
         if self.queries.is_empty() {
             let rows = self.ids.len().saturating_sub(TEXT_ROWS)..self.ids.len();
-            return vec![Target { query: None, rows, regions: self.regions(None) }];
+            return vec![TargetRows { query: None, rows, regions: self.regions(None) }];
         }
-        let target =
-            |(i, query): (usize, &Query)| Target { query: Some(i), rows: query.rows(), regions: self.regions(Some(i)) };
+        let target = |(i, query): (usize, &Query)| TargetRows {
+            query: Some(i),
+            rows: query.rows(),
+            regions: self.regions(Some(i)),
+        };
         self.queries.iter().enumerate().map(target).collect()
     }
 
     /// The targets that have an answer. Rows of an unanswerable question predict a random number. Plain text keeps its
     /// target.
-    pub fn answerable_targets(&self) -> Vec<Target> {
+    pub fn answerable_targets(&self) -> Vec<TargetRows> {
         let mut targets = self.targets();
         targets.retain(|target| target.query.is_none_or(|query| self.queries[query].is_answerable()));
         targets
@@ -244,102 +250,12 @@ impl Prompt {
     }
 }
 
-/// Text under construction: every byte belongs to a part, and parts become ranges of tokens.
-#[derive(Default)]
-struct Layout {
-    text: String,
-    /// End of each part in bytes, in the order of the text.
-    ends: Vec<(usize, Part)>,
-    /// Byte ranges written by a chat template, where names of special tokens stand for special tokens.
-    markup: Vec<Range<usize>>,
-}
-
-/// A part of a prompt's text. Needles are numbered in the order of the text, answers in the order of the questions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Template,
-    Filler,
-    Needle(usize),
-    Value(usize),
-    Question,
-    Predicted(usize),
-}
-
-impl Layout {
-    fn push(&mut self, part: Part, text: &str) {
-        self.text.push_str(text);
-        self.ends.push((self.text.len(), part));
-    }
-
-    /// Appends text of a chat template.
-    fn push_markup(&mut self, part: Part, text: &str) {
-        let start = self.text.len();
-        self.push(part, text);
-        self.markup.push(start..self.text.len());
-    }
-
-    /// Appends a separator and a sentence in the form of a needle, with the value as a part of its own.
-    fn push_sentence(&mut self, separator: &str, city: &str, value: &str, whole: Part, inner: Part) {
-        self.push(whole, separator);
-        self.push(whole, &needle::stem(city));
-        self.push(inner, value);
-        self.push(whole, ".");
-    }
-
-    /// The part of each token, by the rule in the module documentation.
-    fn parts(&self, offsets: &[(usize, usize)]) -> Vec<Part> {
-        let part_of = |&(start, end): &(usize, usize)| {
-            let visible = self.text.as_bytes()[start..end].iter().position(|byte| !byte.is_ascii_whitespace());
-            // Tokenizers that trim offsets leave an empty range at the end of a white-space token.
-            let at = if start == end { start.saturating_sub(1) } else { start + visible.unwrap_or(0) };
-            let index = self.ends.partition_point(|&(end, _)| end <= at);
-            self.ends[index.min(self.ends.len() - 1)].1
-        };
-        offsets.iter().map(part_of).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_token_lies_where_its_first_visible_byte_lies() {
-        let mut layout = Layout::default();
-        layout.push(Part::Template, "Find.");
-        layout.push_sentence("\n", "Oslo", "12", Part::Needle(0), Part::Value(0));
-        layout.push(Part::Filler, " A cat.");
-        let text = layout.text.clone();
-        let at = |needle: &str| text.find(needle).unwrap();
-        let (value, prose) = (at("12"), at(" A"));
-        // Tokens: "Find", ".\n", "The", " ", trimmed space, " 1", "2", ".", " A".
-        let offsets = [
-            (0, 4),
-            (4, 6),
-            (6, 9),
-            (value - 1, value),
-            (value, value),
-            (value - 1, value + 1),
-            (value + 1, value + 2),
-            (prose - 1, prose),
-            (prose, prose + 2),
-        ];
-        let expected = [
-            Part::Template,
-            Part::Template,
-            Part::Needle(0),
-            Part::Needle(0),
-            Part::Needle(0),
-            Part::Value(0),
-            Part::Value(0),
-            Part::Needle(0),
-            Part::Filler,
-        ];
-        assert_eq!(layout.parts(&offsets), expected);
-    }
-
-    #[test]
-    fn regions_have_the_names_they_are_written_with() {
+    fn region_names_equal_their_serialized_names() {
         for region in Region::ALL {
             assert_eq!(serde_json::to_string(&region).unwrap(), format!("\"{}\"", region.name()));
         }

@@ -6,78 +6,13 @@
 //! measured.
 
 use anyhow::{bail, Context, Result};
-use serde::{Deserialize, Serialize};
 
-use super::document::WORDINGS;
-use super::plan::{Plan, Sentence};
+use super::plan::{NeedlePlan, Sentence};
 use super::text::TOKENLESS_MAX;
-use super::{CitySet, Haystack, Prompt, Tokenizer};
+use super::{CitySet, Haystack, NeedleSpec, Prompt, Tokenizer};
 use crate::bail_usage;
 use crate::error::TooShort;
 use crate::rng::Rng;
-
-/// The instructions before the haystack.
-pub(super) const PREAMBLE: &str =
-    "There are special magic numbers hidden in the irrelevant text below. Find them and remember them.";
-
-/// Specification of a needle prompt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NeedleSpec {
-    /// Maximum length of the prompt in tokens. The filler ends within a sentence of it.
-    pub ctx_tok: usize,
-    /// Number of needles in the haystack (the paper's N).
-    pub needles: usize,
-    /// Number of needles asked for (the paper's R).
-    pub retrieve: usize,
-    /// Depth of the controlled needle, in percent of the filler's tokens: 0 before all filler, 100 after it.
-    pub depth_pct: f64,
-    /// Set of the keys.
-    pub cities: CitySet,
-}
-
-impl NeedleSpec {
-    /// Checks what does not need a tokenizer. Inconsistencies are usage errors.
-    pub fn check(&self) -> Result<()> {
-        let known = self.cities.cities().len();
-        if self.needles == 0 || self.retrieve == 0 {
-            bail_usage!("a needle prompt needs at least one needle and one question");
-        }
-        if self.retrieve > self.needles {
-            bail_usage!("cannot retrieve {} of {} needles", self.retrieve, self.needles);
-        }
-        let absent = if self.cities == CitySet::Absent { self.retrieve } else { 0 };
-        if self.needles.saturating_add(absent) > known {
-            let besides =
-                if absent > 0 { format!(" besides {absent} that are asked for but absent") } else { String::new() };
-            bail_usage!("{} needles need as many cities{besides}; there are {known}", self.needles);
-        }
-        if !(0.0..=100.0).contains(&self.depth_pct) {
-            bail_usage!("`depths_pct` {}: a depth is between 0 and 100 percent", self.depth_pct);
-        }
-        Ok(())
-    }
-}
-
-/// The sentence of a needle in its published form.
-pub fn sentence(city: &str, value: &str) -> String {
-    format!("{}{value}{}", stem(city), WORDINGS[0][2])
-}
-
-/// A needle up to its value, which is also the prefix of its answer.
-pub(super) fn stem(city: &str) -> String {
-    let [before, between, _] = WORDINGS[0];
-    format!("{before}{city}{between}")
-}
-
-/// The question about cities, in the order given.
-pub(super) fn question(cities: &[&str]) -> String {
-    match cities {
-        [city] => format!("What is the special magic {city} number?"),
-        [cities @ .., last] => format!("What are the special magic {} and {last} numbers?", cities.join(", ")),
-        [] => String::new(),
-    }
-}
 
 /// Builds the prompt of a seed, determined by spec, seed, tokenizer and haystack.
 ///
@@ -99,7 +34,7 @@ pub(super) fn build_from(
     haystack: &Haystack,
 ) -> Result<Prompt> {
     spec.check()?;
-    let mut plan = Plan::draw(spec, Rng::new(seed, streams[0]));
+    let mut plan = NeedlePlan::draw(spec, Rng::new(seed, streams[0]));
     if spec.cities == CitySet::Absent {
         plan.ask_for_others(spec, Rng::new(seed, streams[2]));
         if let Some(declined) = declined {
@@ -125,7 +60,7 @@ pub(super) fn build_from(
     }
 }
 
-fn too_short(plan: &Plan, ctx_tok: usize, least_tok: usize) -> Result<()> {
+fn too_short(plan: &NeedlePlan, ctx_tok: usize, least_tok: usize) -> Result<()> {
     let (needles, questions) = (plan.needles.len(), plan.asked.len());
     Err(TooShort(format!(
         "a context of {ctx_tok} tokens is too short (needles: {needles}, questions: {questions}): it takes at least \
@@ -135,7 +70,13 @@ fn too_short(plan: &Plan, ctx_tok: usize, least_tok: usize) -> Result<()> {
 }
 
 /// Draws as many sentences as fit besides the needles and the questions.
-fn filler(plan: &Plan, ctx_tok: usize, rng: Rng, tokenizer: &Tokenizer, haystack: &Haystack) -> Result<Vec<Sentence>> {
+fn filler(
+    plan: &NeedlePlan,
+    ctx_tok: usize,
+    rng: Rng,
+    tokenizer: &Tokenizer,
+    haystack: &Haystack,
+) -> Result<Vec<Sentence>> {
     let (bare, _) = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()], tokenizer.chat());
     let bare_tok = tokenizer.prompt_tok(&tokenizer.encode_prompt(&bare.text, &bare.markup)?);
     let mut filler: Vec<Sentence> = Vec::new();
@@ -173,6 +114,7 @@ mod tests {
 
     use super::super::plan::VALUES;
     use super::super::tokenizer::train::EMBEDDED_VOCAB_SIZE;
+    use super::super::wording::{question, sentence, stem, PREAMBLE};
     use super::super::{Query, Region};
     use super::*;
     use crate::error::exit_code;
@@ -209,7 +151,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
         #[test]
-        fn regions_partition_the_prompt_and_read_as_they_should(spec in specs(), seed: u64) {
+        fn regions_partition_the_prompt_and_decode_to_the_expected_text(spec in specs(), seed: u64) {
             let prompt = prompt(&spec, seed);
             prop_assert_eq!(prompt.queries.len(), spec.retrieve);
             for (i, query) in prompt.queries.iter().enumerate() {
@@ -355,10 +297,10 @@ mod tests {
             let spec = NeedleSpec { cities: CitySet::Train, ..SPEC };
             let (twin, absent) = (prompt(&spec, seed), prompt(&NeedleSpec { cities: CitySet::Absent, ..spec }, seed));
             // The other city's name may change the filler by a sentence, and so the order of needles at one boundary.
-            let said = |prompt: &Prompt| -> BTreeSet<(String, String)> {
+            let facts = |prompt: &Prompt| -> BTreeSet<(String, String)> {
                 prompt.needles.iter().map(|needle| (needle.city.clone(), needle.value.clone())).collect()
             };
-            assert_eq!(said(&twin), said(&absent));
+            assert_eq!(facts(&twin), facts(&absent));
             assert_eq!(absent.queries.len(), 2);
             for query in &absent.queries {
                 assert!(!query.is_answerable() && query.controlled && query.depth_req_pct == 50.0);
@@ -372,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_context_that_an_error_names_is_enough() {
+    fn the_context_that_an_error_names_is_enough() {
         let error =
             build(&NeedleSpec { ctx_tok: 100, ..SPEC }, 0, Tokenizer::embedded(), &Haystack::embedded()).unwrap_err();
         let least = error.to_string().rsplit(' ').next().unwrap().parse().unwrap();

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use anyhow::{bail, Result};
 
-use super::needle::{question, sentence, NeedleSpec, PREAMBLE};
-use super::{Encoded, Layout, Needle, Part, Prompt, Query, Tokenizer, Window, Wrapping};
+use super::layout::{PromptLayout, TextPart};
+use super::wording::{question, sentence, PREAMBLE};
+use super::{Encoded, Needle, NeedleSpec, Prompt, Query, Tokenizer, Window, Wrapping};
 use crate::rng::Rng;
 
 /// Range of values, drawn uniformly. All have five digits and so the same number of tokens.
@@ -34,7 +35,7 @@ pub(super) fn distinct_values(n: usize, rng: &mut Rng) -> Vec<String> {
 }
 
 /// Draws of a needle prompt that do not depend on the filler.
-pub(super) struct Plan {
+pub(super) struct NeedlePlan {
     /// City and value of each needle. The first is the controlled one.
     pub(super) needles: Vec<(&'static str, String)>,
     /// Cities that are not in the text, with random values.
@@ -46,7 +47,7 @@ pub(super) struct Plan {
     rng: Rng,
 }
 
-impl Plan {
+impl NeedlePlan {
     /// Draws needles and questions of a spec.
     pub(super) fn draw(spec: &NeedleSpec, mut rng: Rng) -> Self {
         let cities = rng.sample(spec.cities.cities(), spec.needles);
@@ -105,38 +106,38 @@ impl Plan {
         filler: &[Sentence],
         boundaries: &[(usize, u64)],
         chat: Option<&Wrapping>,
-    ) -> (Layout, Vec<usize>) {
+    ) -> (PromptLayout, Vec<usize>) {
         let mut order: Vec<usize> = (0..self.needles.len()).collect();
         order.sort_by_key(|&i| boundaries[i]);
-        let mut layout = Layout::default();
+        let mut layout = PromptLayout::default();
         if let Some(chat) = chat {
-            layout.push_markup(Part::Template, chat.before());
+            layout.push_markup(TextPart::Template, chat.before());
         }
-        layout.push(Part::Template, PREAMBLE);
+        layout.push(TextPart::Template, PREAMBLE);
         let mut separator = "\n";
         let mut next = 0;
         for count in 0..=filler.len() {
             while next < order.len() && boundaries[order[next]].0 == count {
                 let (city, value) = &self.needles[order[next]];
-                layout.push_sentence(separator, city, value, Part::Needle(next), Part::Value(next));
+                layout.push_sentence(separator, city, value, TextPart::Needle(next), TextPart::Value(next));
                 (separator, next) = (" ", next + 1);
             }
             if let Some(sentence) = filler.get(count) {
-                layout.push(Part::Filler, separator);
-                layout.push(Part::Filler, &sentence.text);
+                layout.push(TextPart::Filler, separator);
+                layout.push(TextPart::Filler, &sentence.text);
                 separator = " ";
             }
         }
         let cities: Vec<&str> = self.asked.iter().map(|&i| self.asked(i).0).collect();
-        layout.push(Part::Question, &format!("\n{}", question(&cities)));
+        layout.push(TextPart::Question, &format!("\n{}", question(&cities)));
         let mut separator = "\n";
         if let Some(chat) = chat {
-            layout.push_markup(Part::Question, chat.after());
+            layout.push_markup(TextPart::Question, chat.after());
             separator = "";
         }
         for (i, &asked) in self.asked.iter().enumerate() {
             let (city, value) = self.asked(asked);
-            layout.push_sentence(separator, city, value, Part::Question, Part::Predicted(i));
+            layout.push_sentence(separator, city, value, TextPart::Question, TextPart::Predicted(i));
             separator = " ";
         }
         (layout, order)
@@ -145,7 +146,7 @@ impl Plan {
     /// Converts the parts of the text into verified token ranges.
     pub(super) fn prompt(
         &self,
-        layout: Layout,
+        layout: PromptLayout,
         order: &[usize],
         encoded: Encoded,
         tokenizer: &Tokenizer,
@@ -155,12 +156,12 @@ impl Plan {
         let offsets: Vec<_> = bos.iter().map(|_| (0, 0)).chain(encoded.offsets).collect();
         let mut parts = layout.parts(&offsets);
         // The begin-of-sequence token belongs to no text.
-        parts[..usize::from(bos.is_some())].fill(Part::Template);
+        parts[..usize::from(bos.is_some())].fill(TextPart::Template);
         let spans = Spans { parts: &parts, ids: &ids, tokenizer };
         let mut needles = Vec::new();
         for (place, &i) in order.iter().enumerate() {
             let (city, value) = &self.needles[i];
-            let (whole, inner) = (Part::Needle(place), Part::Value(place));
+            let (whole, inner) = (TextPart::Needle(place), TextPart::Value(place));
             let span = spans.verified(&[whole, inner], &sentence(city, value), city)?;
             let answer = spans.verified(&[inner], value, city)?;
             needles.push(Needle { city: (*city).to_owned(), value: value.clone(), span, answer });
@@ -168,7 +169,7 @@ impl Plan {
         let mut queries = Vec::new();
         for (question, &i) in self.asked.iter().enumerate() {
             let (city, value) = self.asked(i);
-            let predicted = spans.verified(&[Part::Predicted(question)], value, city)?;
+            let predicted = spans.verified(&[TextPart::Predicted(question)], value, city)?;
             let needle_at = |i| order.iter().position(|&needle| needle == i).map(|place: usize| &needles[place]);
             // Without an answer in the text, the depth is that of the controlled needle.
             let placed = needle_at(i).or_else(|| needle_at(0)).expect("every needle is laid out");
@@ -186,8 +187,8 @@ impl Plan {
                 depth_real_pct,
             });
         }
-        let start = parts.iter().position(|&part| part != Part::Template).unwrap_or(0);
-        let end = parts.iter().position(|&part| part == Part::Question).unwrap_or(parts.len());
+        let start = parts.iter().position(|&part| part != TextPart::Template).unwrap_or(0);
+        let end = parts.iter().position(|&part| part == TextPart::Question).unwrap_or(parts.len());
         // A chat template may have written the begin-of-sequence token.
         let has_bos = tokenizer.bos().id.is_some_and(|id| ids.first() == Some(&id));
         Ok(Prompt {
@@ -205,14 +206,14 @@ impl Plan {
 
 /// Token ranges of the parts of an encoded text.
 struct Spans<'a> {
-    parts: &'a [Part],
+    parts: &'a [TextPart],
     ids: &'a [u32],
     tokenizer: &'a Tokenizer,
 }
 
 impl Spans<'_> {
     /// The tokens of the `wanted` parts, which must be contiguous and decode to `expected`.
-    fn verified(&self, wanted: &[Part], expected: &str, city: &str) -> Result<Range<usize>> {
+    fn verified(&self, wanted: &[TextPart], expected: &str, city: &str) -> Result<Range<usize>> {
         let start = self.parts.iter().position(|part| wanted.contains(part)).unwrap_or(0);
         let end = self.parts.iter().rposition(|part| wanted.contains(part)).map_or(0, |last| last + 1);
         let found = self.tokenizer.decode(&self.ids[start..end])?;
@@ -227,7 +228,7 @@ impl Spans<'_> {
 }
 
 /// Filler tokens before a position, in percent of all filler tokens.
-fn depth_pct(parts: &[Part], position: usize) -> f64 {
-    let count = |parts: &[Part]| parts.iter().filter(|&&part| part == Part::Filler).count();
+fn depth_pct(parts: &[TextPart], position: usize) -> f64 {
+    let count = |parts: &[TextPart]| parts.iter().filter(|&&part| part == TextPart::Filler).count();
     100.0 * count(&parts[..position]) as f64 / count(parts).max(1) as f64
 }

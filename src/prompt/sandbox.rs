@@ -4,7 +4,7 @@
 //! sort a list or print a recursive value. So the binary starts itself again for each template, in a process with
 //! limited time, memory and output. If it is killed, the result is an error.
 
-use super::jinja::{render, Job, Refused, OUTPUT_BYTES};
+use super::jinja::{render, TemplateError, TemplateJob, OUTPUT_BYTES};
 use anyhow::{bail, Context, Result};
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub fn serve() -> Option<ExitCode> {
     limit();
     let mut job = Vec::new();
     let answered = std::io::stdin().read_to_end(&mut job).is_ok_and(|_| {
-        serde_json::from_slice::<Job>(&job)
+        serde_json::from_slice::<TemplateJob>(&job)
             .is_ok_and(|job| serde_json::to_writer(std::io::stdout().lock(), &render(&job)).is_ok())
     });
     Some(if answered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -52,14 +52,14 @@ pub fn serve() -> Option<ExitCode> {
 ///
 /// # Errors
 /// The outer result is an error if a limit was exceeded, the inner one if the template was refused.
-pub(super) fn render_bounded(job: &Job) -> Result<Result<String, Refused>> {
+pub(super) fn render_bounded(job: &TemplateJob) -> Result<Result<String, TemplateError>> {
     match PROGRAM.get() {
         Some(program) => render_in_process(program, job),
         None => render_in_thread(job.clone()),
     }
 }
 
-fn render_in_process(program: &PathBuf, job: &Job) -> Result<Result<String, Refused>> {
+fn render_in_process(program: &PathBuf, job: &TemplateJob) -> Result<Result<String, TemplateError>> {
     let mut child = Command::new(program)
         .arg(ARGUMENT)
         // mimalloc would reserve a gigabyte at once, which counts against the limit.
@@ -122,7 +122,7 @@ fn limit() {
 fn limit() {}
 
 /// Renders in a thread with a stack for deeply nested templates. Steps and output are limited, and panics are caught.
-fn render_in_thread(job: Job) -> Result<Result<String, Refused>> {
+fn render_in_thread(job: TemplateJob) -> Result<Result<String, TemplateError>> {
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || render(&job));
     let thread = thread.context("cannot start the thread that renders chat templates")?;
     thread.join().map_err(|_| anyhow::anyhow!("the template makes the Jinja library fail"))

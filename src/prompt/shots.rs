@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use super::plan::{distinct_values, Plan};
+use super::plan::{distinct_values, NeedlePlan};
 use super::{CitySet, Prompt, Tokenizer};
 use crate::bail_usage;
 use crate::rng::Rng;
@@ -95,7 +95,7 @@ pub fn build(spec: &ShotsSpec, seed: u64, tokenizer: &Tokenizer) -> Result<Promp
     let examples = arranged(drawn, spec, Rng::new(seed, &format!("arrangement {}", spec.arrangement)));
     let last = examples.iter().rposition(|example| example.word == asked).expect("it was drawn");
     let needles = examples.into_iter().map(|Example { word, label, .. }| (word, label)).collect();
-    let plan = Plan::of(needles, last);
+    let plan = NeedlePlan::of(needles, last);
     let boundaries: Vec<(usize, u64)> = (0..spec.shots as u64).map(|place| (0, place)).collect();
     let (layout, order) = plan.lay_out(&[], &boundaries, tokenizer.chat());
     let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_a_usage_error_that_says_why() {
+    fn impossible_specs_are_usage_errors_with_the_reason() {
         for (spec, expected) in [
             (ShotsSpec { shots: 0, ..SPEC }, "`shots` 0"),
             (ShotsSpec { words: 1, ..SPEC }, "`words` 1: expected 2 to"),

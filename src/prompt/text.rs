@@ -26,7 +26,7 @@ pub enum Text {
         /// Its contents.
         text: String,
         /// Its tokens, computed on first use.
-        tokens: TokensOf,
+        tokens: TokenCache,
     },
     /// The user's own token ids, from their beginning, without a begin-of-sequence token.
     Ids(TokenIds),
@@ -105,7 +105,7 @@ impl Text {
         if text.trim().is_empty() {
             bail_usage!("the text {} has no tokens", path.display());
         }
-        Ok(Self::Own { path: path.to_owned(), text, tokens: TokensOf::default() })
+        Ok(Self::Own { path: path.to_owned(), text, tokens: TokenCache::default() })
     }
 
     /// SHA-256 of the user's text or ids, in hexadecimal. `None` for prose, which the haystack's hash covers.
@@ -175,12 +175,12 @@ pub(super) fn without_mark(text: String) -> String {
 
 /// Cached tokens of a text, by the hash of the tokenizer.
 #[derive(Clone, Debug, Default)]
-pub struct TokensOf(Arc<Mutex<Known>>);
+pub struct TokenCache(Arc<Mutex<EncodedTexts>>);
 
 /// Encoded texts with the hashes of their tokenizers.
-type Known = Vec<(String, Arc<Encoded>)>;
+type EncodedTexts = Vec<(String, Arc<Encoded>)>;
 
-impl TokensOf {
+impl TokenCache {
     fn get(&self, text: &str, tokenizer: &Tokenizer) -> Result<Arc<Encoded>> {
         let mut known = self.0.lock().expect("no panic holds this lock");
         if let Some((_, encoded)) = known.iter().find(|(sha256, _)| sha256 == tokenizer.sha256()) {
@@ -286,7 +286,7 @@ mod tests {
     const RIVER: &str = "The river is wide here. A boat goes by, and nobody waves from it.";
 
     fn own(text: &str) -> Text {
-        Text::Own { path: "notes.txt".into(), text: text.into(), tokens: TokensOf::default() }
+        Text::Own { path: "notes.txt".into(), text: text.into(), tokens: TokenCache::default() }
     }
 
     fn windows(ctx_tok: usize, stride: Option<usize>) -> Windows {
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_into_tokens_once_and_not_for_every_window() {
-        let (tokens, tokenizer) = (TokensOf::default(), Tokenizer::embedded());
+        let (tokens, tokenizer) = (TokenCache::default(), Tokenizer::embedded());
         let [first, again] = [(); 2].map(|()| tokens.get(RIVER, tokenizer).unwrap());
         assert!(Arc::ptr_eq(&first, &again));
         let copy = tokens.clone(); // as every clone of the text has it
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_the_sliding_windows_is_the_window_that_stands_alone() {
+    fn the_first_sliding_window_equals_the_single_window() {
         let (text, tokenizer) = (own(RIVER), Tokenizer::embedded());
         let first = |stride| text.window(0, windows(8, stride), 0, Ok(tokenizer)).unwrap();
         assert_eq!(first(Some(3)), first(None));
@@ -331,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sliding_windows_score_every_token_once_with_the_context_that_was_promised(
+        fn sliding_windows_score_every_token_once_with_enough_context(
             tokens in 2..300usize, ctx_tok in 2..100usize, stride in 1..100usize, bos in 0..2usize
         ) {
             prop_assume!(stride < ctx_tok);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_of_ids_is_the_ids() {
+    fn a_prompt_of_ids_has_exactly_these_ids() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ids.txt");
         std::fs::write(&path, "5 6 7 8 9 10 11").unwrap();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_side_by_side_are_written_as_they_always_were() {
+    fn adjacent_windows_serialize_as_a_number() {
         assert_eq!(serde_json::to_string(&windows(4096, None)).unwrap(), "4096");
         assert_eq!(serde_json::to_string(&windows(4096, Some(2048))).unwrap(), "[4096,2048]");
     }

@@ -14,7 +14,7 @@ use super::Encoded;
 const ALIASES: std::ops::RangeInclusive<char> = '\u{fdd0}'..='\u{fdef}';
 
 /// A special token written by a template.
-struct Special {
+struct SpecialToken {
     text: String,
     id: u32,
     alias: char,
@@ -28,7 +28,7 @@ pub struct Wrapping {
     after: String,
     /// The tokenizer with aliases as added tokens. It treats special tokens as text.
     inner: tokenizers::Tokenizer,
-    specials: Vec<Special>,
+    specials: Vec<SpecialToken>,
 }
 
 impl Wrapping {
@@ -55,7 +55,7 @@ impl Wrapping {
             let Some(alias_id) = inner.token_to_id(&alias.to_string()) else {
                 bail!("{}: cannot add an alias for {:?}", template.path().display(), token.content);
             };
-            specials.push(Special { text: token.content, id, alias, alias_id });
+            specials.push(SpecialToken { text: token.content, id, alias, alias_id });
         }
         Ok(Self { template, before, after, inner, specials })
     }
@@ -141,7 +141,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{json, Value};
 
-    use super::super::needle::{build, stem, PREAMBLE};
+    use super::super::needle::build;
+    use super::super::wording::{stem, PREAMBLE};
     use super::super::{CitySet, Haystack, NeedleSpec, Prompt, Region, Text, Tokenizer, TokenizerOptions, Windows};
 
     const CHATML: &str = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{{ messages[0].content }}\

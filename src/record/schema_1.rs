@@ -24,7 +24,7 @@ pub(super) fn widened(row: &csv::StringRecord) -> csv::StringRecord {
 
 /// What tells one prompt from another.
 #[derive(PartialEq, Eq, Hash)]
-struct Prompt {
+struct PromptColumns {
     model: String,
     task: String,
     ctx_tok: usize,
@@ -34,7 +34,7 @@ struct Prompt {
     of: [Option<u64>; 2],
 }
 
-impl Prompt {
+impl PromptColumns {
     fn of(id: &Identity) -> Self {
         Self {
             model: id.model.clone(),
@@ -56,18 +56,18 @@ fn off_depth(id: &Identity) -> Option<(f64, usize)> {
 /// Fills the new columns: all that could be done to attention was to quantise it, and of the needles that a prompt asks for
 /// the one was placed that is nearest to the depth asked for, the first of equals.
 pub(super) fn derive(records: &mut [Record]) {
-    let mut nearest: HashMap<Prompt, (f64, usize)> = HashMap::new();
+    let mut nearest: HashMap<PromptColumns, (f64, usize)> = HashMap::new();
     for alike in records.chunk_by(|a, b| Arc::ptr_eq(&a.identity, &b.identity)) {
         let id = &*alike[0].identity;
         let Some(found) = off_depth(id) else { continue };
-        let best = nearest.entry(Prompt::of(id)).or_insert(found);
+        let best = nearest.entry(PromptColumns::of(id)).or_insert(found);
         if found < *best {
             *best = found;
         }
     }
     for alike in records.chunk_by_mut(|a, b| Arc::ptr_eq(&a.identity, &b.identity)) {
         let mut id = (*alike[0].identity).clone();
-        id.placed = off_depth(&id).map(|(_, query)| nearest[&Prompt::of(&id)].1 == query);
+        id.placed = off_depth(&id).map(|(_, query)| nearest[&PromptColumns::of(&id)].1 == query);
         id.condition = treatment::of_columns(id.bits, id.scope.as_deref()).map(Into::into);
         let id = Arc::new(id);
         alike.iter_mut().for_each(|record| record.identity = id.clone());

@@ -2,7 +2,7 @@
 
 use crate::attention::{ValueWidth, VariantName};
 use crate::bail_usage;
-use crate::model::{Init, ModelConfig, Sizes};
+use crate::model::{DecoderSizes, Init, ModelConfig};
 use crate::names::SEED_FOLDERS;
 use crate::ops::RopeStyle;
 use crate::prompt::DocumentSpec;
@@ -309,7 +309,7 @@ impl TrainSpec {
         let raw = spec.heads.unwrap_or(m.heads);
         let heads = variant.output_heads(raw);
         let shared = m.kv_heads.filter(|_| spec.heads.is_none());
-        let sizes = Sizes {
+        let sizes = DecoderSizes {
             vocab,
             width: m.width,
             layers: m.layers,

@@ -124,14 +124,22 @@ mod tests {
     use super::super::{step, tensors, variables, AdamW, TargetKind};
     use super::*;
     use crate::attention::Variant;
-    use crate::model::Sizes;
+    use crate::model::DecoderSizes;
     use crate::ops::RopeStyle;
     use crate::train::spec::OptimizerSpec;
 
     #[test]
     fn norms_of_heads_and_tensors_make_up_the_norm_of_the_whole_gradient() {
-        let sizes =
-            Sizes { vocab: 20, width: 16, layers: 2, ffn: 24, heads: 3, kv_heads: 6, head_dim: 4, max_ctx_tok: 32 };
+        let sizes = DecoderSizes {
+            vocab: 20,
+            width: 16,
+            layers: 2,
+            ffn: 24,
+            heads: 3,
+            kv_heads: 6,
+            head_dim: 4,
+            max_ctx_tok: 32,
+        };
         let config = ModelConfig::llama(Variant::preset("diff").unwrap(), sizes, 10_000.0, RopeStyle::Half);
         let vars = variables(&config, 1).unwrap();
         let spec = OptimizerSpec { rate: 1e-3, final_fraction: 0.1, warmup_tok: 1, ..OptimizerSpec::default() };

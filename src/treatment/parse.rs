@@ -1,6 +1,6 @@
 //! Parser of the names of conditions. Errors list the valid choices.
 
-use super::{Condition, Heads, Keys, Ranking, Rows, Treatment, UNTREATED};
+use super::{Condition, HeadSelection, KeySelection, Ranking, RowSelection, Treatment, UNTREATED};
 use crate::attention::{Removal, Selection};
 use crate::prompt::Region;
 use crate::quant::{Quantiser, Scope, BITS};
@@ -92,16 +92,16 @@ impl<'a> Arguments<'a> {
     }
 
     /// Takes layers, heads and rows.
-    fn scope(&mut self) -> Result<(Selection, Rows), String> {
+    fn scope(&mut self) -> Result<(Selection, RowSelection), String> {
         let mut list = |name: &str| {
             let numbers = |text: &str| text.split('+').map(|number| whole(name, number)).collect::<Result<Vec<_>, _>>();
             self.setting(name).map(numbers).transpose().map(|list| list.map(in_order))
         };
         let of = Selection { layers: list("layers")?, heads: list("heads")? };
         let rows = match self.setting("rows") {
-            None => Rows::default(),
+            None => RowSelection::default(),
             Some(name) => {
-                let found = Rows::VARIANTS.iter().find(|rows| rows.name() == name);
+                let found = RowSelection::VARIANTS.iter().find(|rows| rows.name() == name);
                 *found
                     .ok_or_else(|| format!("`{name}` is not a selection of rows, expected answer, question or all"))?
             }
@@ -172,7 +172,7 @@ fn regions(text: &str) -> Result<Vec<Region>, String> {
     Ok(in_order(found))
 }
 
-impl FromStr for Keys {
+impl FromStr for KeySelection {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -193,7 +193,7 @@ impl FromStr for Ranking {
     }
 }
 
-impl FromStr for Heads {
+impl FromStr for HeadSelection {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn one_condition_has_one_name_however_it_is_written() {
+    fn equivalent_spellings_of_a_condition_have_one_name() {
         for (written, name) in [
             (" quantise( 4,head ) ", "quantise(4, head)"),
             ("mask(distractor+template + filler)", "mask(noise)"),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_what_there_is() {
+    fn errors_list_the_valid_choices() {
         let refusal = |name: &str| name.parse::<Condition>().unwrap_err();
         for (name, words) in [
             ("", "expected one of quantise, mask"),
@@ -297,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_name_makes_the_reader_panic_and_what_it_takes_reads_back(name in "[a-z(),;:=+. 0-9-]{0,60}") {
+        fn parsing_never_panics_and_accepted_names_read_back(name in "[a-z(),;:=+. 0-9-]{0,60}") {
             if let Ok(condition) = name.parse::<Condition>() {
                 prop_assert_eq!(condition.to_string().parse::<Condition>(), Ok(condition));
             }

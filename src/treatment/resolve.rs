@@ -1,7 +1,7 @@
 //! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
-use super::{Condition, Heads, Keys, Ranking, Rows, Treatment};
-use crate::attention::{Loss, Quantise, Removed, Replaced, Selection, Treated};
+use super::{Condition, HeadSelection, KeySelection, Ranking, RowSelection, Treatment};
+use crate::attention::{KeyRemoval, OutputReplacement, Quantise, ResolvedTreatment, RowRemoval, Selection};
 use crate::bail_usage;
 use crate::prompt::{Needle, Prompt, Region};
 use crate::rng::Rng;
@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Layer and index of a head.
-type Head = (usize, usize);
+type HeadId = (usize, usize);
 
 /// Measurements of a model's heads on reference prompts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reference {
     /// Mean outputs of heads over each selection of rows: by layer, (H, value width), row-major.
-    pub written: BTreeMap<Rows, Vec<Vec<f32>>>,
+    pub written: BTreeMap<RowSelection, Vec<Vec<f32>>>,
     /// Heads from best to worst with their scores, by ranking.
-    pub rankings: BTreeMap<Ranking, Vec<(Head, f64)>>,
+    pub rankings: BTreeMap<Ranking, Vec<(HeadId, f64)>>,
 }
 
 /// Resolver of the conditions of one model.
@@ -33,7 +33,7 @@ pub struct Resolver<'a> {
 }
 
 /// Rows with the regions that apply to them.
-type View = (Range<usize>, Vec<Region>);
+type RegionView = (Range<usize>, Vec<Region>);
 
 impl Resolver<'_> {
     /// Checks whether the model supports a condition. `plain_text` is set for prompts without questions.
@@ -47,8 +47,8 @@ impl Resolver<'_> {
                 Treatment::Remove { of, rows, keys, .. } => {
                     let asks = |region: &Region| !matches!(region, Region::Bos | Region::Filler);
                     let regions = match keys {
-                        Keys::Regions(regions) | Keys::RandomLike(regions) => regions.as_slice(),
-                        Keys::Random(_) => &[],
+                        KeySelection::Regions(regions) | KeySelection::RandomLike(regions) => regions.as_slice(),
+                        KeySelection::Random(_) => &[],
                     };
                     if plain_text && !regions.is_empty() && regions.iter().all(asks) {
                         bail_usage!("the condition {condition}: plain text has only the regions bos and filler");
@@ -60,7 +60,7 @@ impl Resolver<'_> {
                     (of, rows)
                 }
             };
-            if plain_text && *rows == Rows::Question {
+            if plain_text && *rows == RowSelection::Question {
                 bail_usage!(
                     "the condition {condition}: plain text has no question; use rows answer (the last 32) or all"
                 );
@@ -78,11 +78,11 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    fn check_heads(&self, condition: &Condition, heads: &Heads, plain_text: bool) -> Result<()> {
+    fn check_heads(&self, condition: &Condition, heads: &HeadSelection, plain_text: bool) -> Result<()> {
         let (layers, of_each) = (self.layers, self.heads);
         match heads {
-            Heads::All => {}
-            Heads::Named(list) => {
+            HeadSelection::All => {}
+            HeadSelection::Named(list) => {
                 if let Some((layer, head)) = list.iter().find(|(layer, head)| *layer >= layers || *head >= of_each) {
                     bail_usage!(
                         "the condition {condition}: there is no head {layer}.{head}; {} has heads 0.0 to {}.{}",
@@ -92,7 +92,7 @@ impl Resolver<'_> {
                     );
                 }
             }
-            Heads::Best { n, by } | Heads::Random { n, by, .. } => {
+            HeadSelection::Best { n, by } | HeadSelection::Random { n, by, .. } => {
                 if *n > layers * of_each {
                     bail_usage!("the condition {condition}: {} has only {} heads", self.model, layers * of_each);
                 }
@@ -114,10 +114,10 @@ impl Resolver<'_> {
         &self,
         condition: &Condition,
         reference: &Reference,
-        sinks: &BTreeMap<Head, Vec<usize>>,
+        sinks: &BTreeMap<HeadId, Vec<usize>>,
         (prompt, seed, generating): (&Prompt, u64, bool),
-    ) -> Treated {
-        let mut treated = Treated::default();
+    ) -> ResolvedTreatment {
+        let mut treated = ResolvedTreatment::default();
         for treatment in condition.treatments() {
             match treatment {
                 Treatment::Quantise { quantiser, exempt_sinks } => {
@@ -125,9 +125,12 @@ impl Resolver<'_> {
                     treated.quantise = Some(Quantise { quantiser: *quantiser, exempt });
                 }
                 Treatment::Remove { how, keys, of, rows } => {
-                    let loss = |(rows, regions): View| Loss { rows, keys: keys.positions(&regions, seed, generating) };
-                    let losses = views(prompt, *rows, generating).into_iter().map(loss).collect();
-                    treated.removed.push(Removed { how: *how, of: of.clone(), losses });
+                    let loss = |(rows, regions): RegionView| RowRemoval {
+                        rows,
+                        keys: keys.positions(&regions, seed, generating),
+                    };
+                    let row_removals = views(prompt, *rows, generating).into_iter().map(loss).collect();
+                    treated.removed.push(KeyRemoval { how: *how, of: of.clone(), row_removals });
                 }
                 Treatment::Replace { others, heads, of, rows, zero } => {
                     let at: Vec<Range<usize>> =
@@ -138,7 +141,7 @@ impl Resolver<'_> {
                             let width = written.len() / self.heads;
                             written[head * width..][..width].to_vec()
                         });
-                        treated.replaced.push(Replaced { layer, head, rows: at.clone(), output });
+                        treated.replaced.push(OutputReplacement { layer, head, rows: at.clone(), output });
                     }
                 }
             }
@@ -147,23 +150,23 @@ impl Resolver<'_> {
     }
 
     /// The heads whose output is replaced.
-    fn replaced(&self, others: bool, heads: &Heads, of: &Selection, reference: &Reference) -> Vec<Head> {
+    fn replaced(&self, others: bool, heads: &HeadSelection, of: &Selection, reference: &Reference) -> Vec<HeadId> {
         let every = || (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
-        let named: BTreeSet<Head> = match heads {
-            Heads::All => every().collect(),
-            Heads::Named(list) => list.iter().copied().collect(),
-            Heads::Best { n, by } => reference.best(*n, *by).collect(),
-            Heads::Random { n, by, draw } => self.random(&reference.best(*n, *by).collect(), *draw),
+        let named: BTreeSet<HeadId> = match heads {
+            HeadSelection::All => every().collect(),
+            HeadSelection::Named(list) => list.iter().copied().collect(),
+            HeadSelection::Best { n, by } => reference.best(*n, *by).collect(),
+            HeadSelection::Random { n, by, draw } => self.random(&reference.best(*n, *by).collect(), *draw),
         };
         every().filter(|&(layer, head)| of.has(layer, head) && (named.contains(&(layer, head)) != others)).collect()
     }
 
     /// Draws as many heads as `best` has. Heads outside `best` come first, from the same layers in the same numbers,
     /// then from other layers.
-    fn random(&self, best: &BTreeSet<Head>, draw: u64) -> BTreeSet<Head> {
+    fn random(&self, best: &BTreeSet<HeadId>, draw: u64) -> BTreeSet<HeadId> {
         let mut rng = Rng::new(draw, "random heads");
         let every = (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
-        let (mut inside, mut others): (Vec<Head>, Vec<Head>) = every.partition(|head| best.contains(head));
+        let (mut inside, mut others): (Vec<HeadId>, Vec<HeadId>) = every.partition(|head| best.contains(head));
         rng.shuffle(&mut others);
         rng.shuffle(&mut inside);
         let mut drawn = BTreeSet::new();
@@ -181,12 +184,12 @@ impl Resolver<'_> {
 }
 
 impl Reference {
-    fn best(&self, n: usize, by: Ranking) -> impl Iterator<Item = Head> + '_ {
+    fn best(&self, n: usize, by: Ranking) -> impl Iterator<Item = HeadId> + '_ {
         self.rankings.get(&by).into_iter().flatten().take(n).map(|(head, _)| *head)
     }
 }
 
-impl Keys {
+impl KeySelection {
     /// Positions of these keys, ascending. Generated tokens belong to the last region.
     fn positions(&self, regions: &[Region], seed: u64, generating: bool) -> Vec<Range<usize>> {
         let within = |set: &[Region]| (0..regions.len()).filter(|&i| set.contains(&regions[i])).collect::<Vec<_>>();
@@ -218,7 +221,7 @@ fn ranges(positions: &[usize]) -> Vec<Range<usize>> {
     positions.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[run.len() - 1] + 1).collect()
 }
 
-impl Rows {
+impl RowSelection {
     /// The rows of a prompt, ascending.
     pub fn of(self, prompt: &Prompt) -> Vec<Range<usize>> {
         views(prompt, self, false).into_iter().map(|(rows, _)| rows).collect()
@@ -226,23 +229,23 @@ impl Rows {
 }
 
 /// The treated rows with their regions, ascending.
-fn views(prompt: &Prompt, rows: Rows, generating: bool) -> Vec<View> {
+fn views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<RegionView> {
     let targets = prompt.targets();
     let (question, unanswered) = (prompt.haystack.end, prompt.unanswered().len());
     if generating {
         let start = match rows {
-            Rows::Answer => unanswered.saturating_sub(1),
-            Rows::Question => question,
-            Rows::All => 0,
+            RowSelection::Answer => unanswered.saturating_sub(1),
+            RowSelection::Question => question,
+            RowSelection::All => 0,
         };
         return vec![(start..usize::MAX, of_no_question(prompt))];
     }
-    let mut views: Vec<View> = targets.into_iter().map(|target| (target.rows, target.regions)).collect();
+    let mut views: Vec<RegionView> = targets.into_iter().map(|target| (target.rows, target.regions)).collect();
     views.sort_by_key(|(rows, _)| rows.start);
     let mut next = match rows {
-        Rows::Answer => return views,
-        Rows::Question => question,
-        Rows::All => 0,
+        RowSelection::Answer => return views,
+        RowSelection::Question => question,
+        RowSelection::All => 0,
     };
     let (between, mut all) = (of_no_question(prompt), Vec::new());
     for (rows, regions) in views {
@@ -282,23 +285,23 @@ mod tests {
 
     const RESOLVER: Resolver<'_> = Resolver { model: "m", layers: 2, heads: 4 };
 
-    fn resolved(name: &str, prompt: &Prompt, generating: bool) -> Treated {
+    fn resolved(name: &str, prompt: &Prompt, generating: bool) -> ResolvedTreatment {
         let ranked = [(1, 2), (0, 0), (1, 3), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)].map(|head| (head, 0.0)).to_vec();
         let reference = Reference {
-            written: [(Rows::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into(),
+            written: [(RowSelection::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into(),
             rankings: [(Ranking::ShareAbs, ranked)].into(),
         };
         RESOLVER.resolve(&name.parse().unwrap(), &reference, &BTreeMap::new(), (prompt, 5, generating))
     }
 
     /// The keys removed from a row.
-    fn lost(treated: &Treated, row: usize) -> Vec<usize> {
-        let losses = treated.removed[0].losses.iter().filter(|loss| loss.rows.contains(&row));
-        losses.flat_map(|loss| loss.keys.iter().cloned().flatten()).collect()
+    fn lost(treated: &ResolvedTreatment, row: usize) -> Vec<usize> {
+        let row_removals = treated.removed[0].row_removals.iter().filter(|loss| loss.rows.contains(&row));
+        row_removals.flat_map(|loss| loss.keys.iter().cloned().flatten()).collect()
     }
 
     #[test]
-    fn every_row_loses_the_regions_of_the_question_that_it_answers() {
+    fn keys_are_removed_by_the_question_that_a_row_answers() {
         let prompt = prompt(2);
         let treated = resolved("mask(needle+answer)", &prompt, false);
         assert_eq!(treated.removed[0].how, Removal::Mask);
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn random_keys_are_of_the_context_as_many_as_asked_for_and_always_the_same() {
+    fn random_keys_are_from_the_context_and_reproducible() {
         let prompt = prompt(1);
         let row = prompt.queries[0].rows().start;
         let few = lost(&resolved("mask(random:20)", &prompt, false), row);
@@ -336,20 +339,21 @@ mod tests {
     #[test]
     fn heads_are_the_best_of_a_ranking_or_others_of_the_same_layers() {
         let prompt = prompt(1);
-        let heads = |name: &str| -> Vec<Head> {
+        let heads = |name: &str| -> Vec<HeadId> {
             resolved(name, &prompt, false).replaced.iter().map(|replaced| (replaced.layer, replaced.head)).collect()
         };
         assert_eq!(heads("ablate(best:3:share_abs)"), [(0, 0), (1, 2), (1, 3)]);
         assert_eq!(heads("keep(best:3:share_abs, layers=1)"), [(1, 0), (1, 1)]);
         assert_eq!(heads("ablate(all, heads=2)"), [(0, 2), (1, 2)]);
-        let draws: Vec<Vec<Head>> = (0..20).map(|draw| heads(&format!("ablate(random:3:share_abs:{draw})"))).collect();
+        let draws: Vec<Vec<HeadId>> =
+            (0..20).map(|draw| heads(&format!("ablate(random:3:share_abs:{draw})"))).collect();
         assert!(draws.iter().all(|draw| draw[0].0 == 0 && draw[0].1 > 0 && draw[1..] == [(1, 0), (1, 1)]), "{draws:?}");
         assert!(draws.iter().any(|draw| draw != &draws[0]), "draws differ");
         assert_eq!(heads("ablate(random:8:share_abs:1)").len(), 8, "of all heads no others are left");
     }
 
     #[test]
-    fn heads_write_their_mean_unless_they_are_to_write_nothing() {
+    fn replaced_heads_output_their_mean_or_zero() {
         let prompt = prompt(1);
         let output = |name: &str| resolved(name, &prompt, false).replaced[0].output.clone();
         assert_eq!(output("ablate(0.1)"), [2.0, 3.0]);
@@ -357,16 +361,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_generated_is_a_row_of_an_answer_and_a_key_of_the_question() {
+    fn generated_tokens_are_answer_rows_and_question_keys() {
         let prompt = prompt(1);
         let treated = resolved("mask(question)", &prompt, true);
         let first = prompt.unanswered().len() - 1;
-        assert_eq!(treated.removed[0].losses[0].rows, first..usize::MAX);
-        assert_eq!(treated.removed[0].losses[0].keys, [prompt.haystack.end..usize::MAX]);
+        assert_eq!(treated.removed[0].row_removals[0].rows, first..usize::MAX);
+        assert_eq!(treated.removed[0].row_removals[0].keys, [prompt.haystack.end..usize::MAX]);
     }
 
     #[test]
-    fn what_a_model_does_not_have_is_refused_with_what_it_has() {
+    fn missing_layers_and_heads_are_errors_that_state_the_available_ones() {
         let refusal = |name: &str, text| RESOLVER.check(&name.parse().unwrap(), text).unwrap_err().to_string();
         for (name, text, words) in [
             ("mask(noise, layers=2)", false, "m has layers 0 to 1"),

@@ -4,8 +4,8 @@
 use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use candle_core::{DType, Tensor};
 use difftool::attention::{
-    Attend, Dense, Heads, LogitRule, Loss, Quantise, Removal, Removed, Row, RowProbe, RowSink, Selection, Stream,
-    Treated,
+    Attend, AttentionRow, Dense, Heads, KeyRemoval, LogitRule, Quantise, Removal, ResolvedTreatment, RowProbe,
+    RowRemoval, RowSink, Selection, Stream,
 };
 use difftool::ops::Products;
 use difftool::quant::{Quantiser, Scope};
@@ -70,7 +70,7 @@ impl RowProbe for KeepAll {
 }
 
 impl RowSink for KeptRows {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         let owned = |rows: &[&[f32]]| rows.iter().map(|row| row.to_vec()).collect();
         let (mix, effective) = (row.mix.to_vec(), row.effective.to_vec());
         let (logits, maps) = (owned(row.logits), owned(row.maps));
@@ -83,16 +83,16 @@ impl RowSink for KeptRows {
     }
 }
 
-fn quantising(quantiser: Quantiser, exempt: &[((usize, usize), Vec<usize>)]) -> Treated {
+fn quantising(quantiser: Quantiser, exempt: &[((usize, usize), Vec<usize>)]) -> ResolvedTreatment {
     let exempt = exempt.iter().cloned().collect();
-    Treated { quantise: Some(Quantise { quantiser, exempt }), ..Treated::default() }
+    ResolvedTreatment { quantise: Some(Quantise { quantiser, exempt }), ..ResolvedTreatment::default() }
 }
 
 /// The output and all rows of each head.
-fn stream(heads: &Heads<'_>, treated: Option<&Treated>) -> (Tensor, Vec<Vec<Kept>>) {
+fn stream(heads: &Heads<'_>, treated: Option<&ResolvedTreatment>) -> (Tensor, Vec<Vec<Kept>>) {
     let mut stream = Stream::new(&[&KeepAll]).treated(treated);
     let out = stream.attend(0, heads).unwrap();
-    let rows = stream.sightings.into_iter().map(|s| s.sink.into_sink::<KeptRows>().0).collect();
+    let rows = stream.probe_results.into_iter().map(|s| s.sink.into_sink::<KeptRows>().0).collect();
     (out, rows)
 }
 
@@ -106,7 +106,7 @@ fn differ(got: &[f32], want: &[f64], tolerance: f64) -> usize {
 
 /// The output and all rows of each head against the dense reference. A logit half-way between two codes may become either:
 /// of quantised rows, one in a hundred may have such a logit, and is left out then.
-fn compare(label: &str, heads: &Heads<'_>, treated: Option<&Treated>, tolerance: f64) {
+fn compare(label: &str, heads: &Heads<'_>, treated: Option<&ResolvedTreatment>, tolerance: f64) {
     let mut dense = Dense { treated: treated.cloned().unwrap_or_default(), ..Dense::default() };
     let want = dense.attend(0, heads).unwrap();
     compare_with(label, heads, treated, [tolerance, 10.0 * tolerance], (&dense, &want));
@@ -132,7 +132,7 @@ fn in_bf16<'a>(heads: &Heads<'a>) -> Heads<'a> {
 fn compare_with(
     label: &str,
     heads: &Heads<'_>,
-    treated: Option<&Treated>,
+    treated: Option<&ResolvedTreatment>,
     [tolerance, of_outputs]: [f64; 2],
     (dense, want): (&Dense, &Tensor),
 ) {
@@ -210,20 +210,20 @@ fn quantised_rows_agree_with_the_dense_reference_for_every_variant_bits_and_scop
 }
 
 /// Masked and silenced keys of some rows of some heads, over blocks of keys and up to the query itself.
-fn removals(t: usize) -> Vec<Removed> {
-    let loss = |rows, keys: &[std::ops::Range<usize>]| Loss { rows, keys: keys.to_vec() };
+fn removals(t: usize) -> Vec<KeyRemoval> {
+    let loss = |rows, keys: &[std::ops::Range<usize>]| RowRemoval { rows, keys: keys.to_vec() };
     let some_heads = Selection { layers: Some(vec![0]), heads: Some(vec![1]) };
     vec![
-        Removed {
+        KeyRemoval {
             how: Removal::Mask,
             of: Selection::default(),
-            losses: vec![loss(t / 3..t / 2, &[0..2, 5..9]), loss(t / 2..t, &[3..t / 4, t / 3..usize::MAX])],
+            row_removals: vec![loss(t / 3..t / 2, &[0..2, 5..9]), loss(t / 2..t, &[3..t / 4, t / 3..usize::MAX])],
         },
-        Removed { how: Removal::Silence, of: some_heads, losses: vec![loss(0..t, &[1..4, t / 5..t / 2])] },
-        Removed {
+        KeyRemoval { how: Removal::Silence, of: some_heads, row_removals: vec![loss(0..t, &[1..4, t / 5..t / 2])] },
+        KeyRemoval {
             how: Removal::Mask,
             of: Selection { layers: Some(vec![7]), heads: None },
-            losses: vec![loss(0..t, &[0..usize::MAX])],
+            row_removals: vec![loss(0..t, &[0..usize::MAX])],
         },
     ]
 }
@@ -231,7 +231,7 @@ fn removals(t: usize) -> Vec<Removed> {
 #[test]
 fn rows_that_lose_keys_agree_with_the_dense_reference_for_every_variant() {
     let check = |t, removed| {
-        let treated = Treated { removed, ..Treated::default() };
+        let treated = ResolvedTreatment { removed, ..ResolvedTreatment::default() };
         for_each_variant(t, |label, heads| compare(label, heads, Some(&treated), 1e-5));
     };
     for t in [1, 33, 131] {
@@ -255,8 +255,11 @@ fn masked_keys_do_not_count_for_the_scale_of_quantised_logits() {
 fn a_masked_row_is_a_silenced_row_made_whole_again() {
     let t = 65;
     let of = |how| {
-        let losses = vec![Loss { rows: 10..t, keys: vec![0..7, 20..30] }];
-        Treated { removed: vec![Removed { how, of: Selection::default(), losses }], ..Treated::default() }
+        let row_removals = vec![RowRemoval { rows: 10..t, keys: vec![0..7, 20..30] }];
+        ResolvedTreatment {
+            removed: vec![KeyRemoval { how, of: Selection::default(), row_removals }],
+            ..ResolvedTreatment::default()
+        }
     };
     for_each_variant(t, |label, heads| {
         let (_, masked) = stream(heads, Some(&of(Removal::Mask)));
@@ -284,10 +287,13 @@ fn a_masked_row_is_a_silenced_row_made_whole_again() {
 
 #[test]
 fn losing_nothing_changes_no_bit() {
-    let nothing =
-        |how| Removed { how, of: Selection::default(), losses: vec![Loss { rows: 0..700, keys: Vec::new() }] };
+    let nothing = |how| KeyRemoval {
+        how,
+        of: Selection::default(),
+        row_removals: vec![RowRemoval { rows: 0..700, keys: Vec::new() }],
+    };
     let removed = vec![nothing(Removal::Mask), nothing(Removal::Silence)];
-    let treated = Treated { removed, ..Treated::default() };
+    let treated = ResolvedTreatment { removed, ..ResolvedTreatment::default() };
     for_each_variant(700, |label, heads| {
         let ((want, rows), (got, treated_rows)) = (stream(heads, None), stream(heads, Some(&treated)));
         assert_close(label, &got, &want, 0.0);
@@ -438,8 +444,8 @@ fn watching_changes_neither_the_output_nor_what_others_see() {
                 let of_query = |out: &Tensor| out.narrow(1, query, 1).unwrap();
                 assert_close(label, &of_query(&partial), &of_query(&unwatched), 0.0);
             }
-            for (sighting, all) in some.sightings.into_iter().zip(&all_rows) {
-                for row in sighting.sink.into_sink::<KeptRows>().0 {
+            for (result, all) in some.probe_results.into_iter().zip(&all_rows) {
+                for row in result.sink.into_sink::<KeptRows>().0 {
                     assert!(row.maps == all[row.query].maps && row.effective == all[row.query].effective, "{label}");
                 }
             }
@@ -454,7 +460,7 @@ fn only_the_selected_layers_and_heads_are_shown() {
         let shown = |layer: usize| {
             let mut stream = Stream::new(&[&KeepAll]).only(&selection);
             stream.attend(layer, heads).unwrap();
-            stream.sightings.iter().map(|s| (s.layer, s.head)).collect::<Vec<_>>()
+            stream.probe_results.iter().map(|s| (s.layer, s.head)).collect::<Vec<_>>()
         };
         assert_eq!(shown(0), [], "{label}");
         assert_eq!(shown(1), [(1, 1)], "{label}");

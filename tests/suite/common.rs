@@ -4,7 +4,7 @@
 use assert_cmd::Command;
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{ValueWidth, Variant, Wiring};
-use difftool::model::{ModelConfig, Sizes, Weights};
+use difftool::model::{DecoderSizes, ModelConfig, Weights};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
 use difftool::record::{self, Record};
@@ -72,7 +72,7 @@ pub(super) const WIDTH: usize = 32;
 pub(super) fn tiny_model(dir: &Path, variant: &str) {
     let kind = preset(variant);
     let heads = kind.signal_heads.max(2);
-    let sizes = Sizes {
+    let sizes = DecoderSizes {
         vocab: Tokenizer::embedded().vocab_size(),
         width: WIDTH,
         layers: 2,

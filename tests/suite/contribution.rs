@@ -3,12 +3,12 @@
 
 use crate::common::{edit_tensor, fixture, tiny_model};
 use candle_core::{Device, Tensor};
-use difftool::attention::{LambdaInit, ResidualProbe, RowProbe, Selection, Sighting, Stream, Trace, Variant};
+use difftool::attention::{LambdaInit, ProbeResult, ResidualProbe, RowProbe, Selection, Stream, Trace, Variant};
 use difftool::hash::sha256;
 use difftool::measure::{readouts, Written};
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
 use difftool::probe::{AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
-use difftool::prompt::{Region, Target};
+use difftool::prompt::{Region, TargetRows};
 use difftool::rng::Rng;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ struct Ends {
 }
 
 impl ResidualProbe for Ends {
-    fn see(&mut self, site: usize, values: &[f32], _width: usize) {
+    fn observe(&mut self, site: usize, values: &[f32], _width: usize) {
         if site == 0 {
             self.first = values.to_vec();
         }
@@ -45,12 +45,12 @@ impl ResidualProbe for Ends {
 
 /// Everything about one pass.
 struct Pass {
-    sightings: Vec<Sighting>,
+    probe_results: Vec<ProbeResult>,
     trace: Trace,
     ends: Ends,
 }
 
-fn pass(model: &Transformer, ids: &[u32], target: &Target) -> Pass {
+fn pass(model: &Transformer, ids: &[u32], target: &TargetRows) -> Pass {
     let targets = std::slice::from_ref(target);
     let (answer, contribution) = (AnswerProbe::new(targets), ContributionProbe::new(targets));
     let probes: [&dyn RowProbe; 2] = [&answer, &contribution];
@@ -60,17 +60,17 @@ fn pass(model: &Transformer, ids: &[u32], target: &Target) -> Pass {
         .tracing(target.rows.clone().collect())
         .with_residual(&mut ends);
     model.hidden(&[ids.to_vec()], &mut stream).unwrap();
-    let (sightings, trace) = (stream.sightings, stream.trace.unwrap());
-    Pass { sightings, trace, ends }
+    let (probe_results, trace) = (stream.probe_results, stream.trace.unwrap());
+    Pass { probe_results, trace, ends }
 }
 
 /// What was written by each head and how much was cancelled, in (layer, head) order.
-fn written(model: &Transformer, ids: &[u32], target: &Target) -> Vec<(Written, [f64; REGIONS], Box<AnswerSink>)> {
+fn written(model: &Transformer, ids: &[u32], target: &TargetRows) -> Vec<(Written, [f64; REGIONS], Box<AnswerSink>)> {
     let pass = pass(model, ids, target);
     let ways = readouts(model, &pass.trace, ids, target.rows.clone()).unwrap();
-    let mut sightings = pass.sightings.into_iter();
+    let mut probe_results = pass.probe_results.into_iter();
     let mut found = Vec::new();
-    while let (Some(first), Some(second)) = (sightings.next(), sightings.next()) {
+    while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
         let answer = first.sink.into_sink::<AnswerSink>();
         let parts = second.sink.into_sink::<ContributionSink>();
         let at = (first.layer, first.head);
@@ -84,7 +84,7 @@ fn written(model: &Transformer, ids: &[u32], target: &Target) -> Vec<(Written, [
 struct Expected {
     tensors: HashMap<String, Tensor>,
     ids: Vec<u32>,
-    target: Target,
+    target: TargetRows,
 }
 
 #[track_caller]
@@ -102,7 +102,7 @@ fn expected(name: &str) -> Expected {
     let rows = whole("rows");
     let regions = whole("regions").into_iter().map(|region| Region::ALL[region]).collect();
     let ids = whole("input_ids").into_iter().map(|id| id as u32).collect();
-    Expected { ids, target: Target { query: None, rows: rows[0]..rows[1], regions }, tensors }
+    Expected { ids, target: TargetRows { query: None, rows: rows[0]..rows[1], regions }, tensors }
 }
 
 #[test]
@@ -221,11 +221,11 @@ fn a_capped_logit_has_no_direct_effect() {
 }
 
 /// Random ids, the regions of a prompt of every kind of key, and the rows.
-fn random_prompt(vocab: usize, tokens: usize, rows: Range<usize>, seed: u64) -> (Vec<u32>, Target) {
+fn random_prompt(vocab: usize, tokens: usize, rows: Range<usize>, seed: u64) -> (Vec<u32>, TargetRows) {
     let mut rng = Rng::new(seed, "contribution test");
     let ids = (0..tokens).map(|_| (rng.unit() * vocab as f64) as u32).collect();
     let regions = (0..tokens).map(|key| Region::ALL[key * REGIONS / tokens]).collect();
-    (ids, Target { query: None, rows, regions })
+    (ids, TargetRows { query: None, rows, regions })
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::common::{assert_close, fixture, Scratch};
 use crate::generate::{cases, load};
 use crate::treatments::{treatments, value_width};
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Stream, Treated};
+use difftool::attention::{ResolvedTreatment, Stream};
 use difftool::generate::Decoder;
 use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
 use difftool::ops::Products;
@@ -29,7 +29,7 @@ fn placed_as(dir: &Path, placement: &Placement) -> Transformer {
 }
 
 /// Logits of a whole pass: (T, W).
-fn whole(model: &Transformer, ids: &[u32], treated: Option<&Treated>) -> Tensor {
+fn whole(model: &Transformer, ids: &[u32], treated: Option<&ResolvedTreatment>) -> Tensor {
     let hidden = model.hidden(&[ids.to_vec()], &mut Stream::new(&[]).treated(treated)).unwrap();
     model.logits(&hidden).unwrap().get(0).unwrap()
 }
@@ -54,7 +54,7 @@ fn every_family_has_the_logits_of_the_kernels_in_double_precision_treated_or_not
     folders.par_iter().for_each(|(dir, ids)| {
         let (kernels, double) = (load(dir), placed(dir, DType::F64));
         let mut all = treatments(ids.len(), value_width(&kernels));
-        all.push(("untreated", Treated::default()));
+        all.push(("untreated", ResolvedTreatment::default()));
         for (what, treated) in all {
             let want = whole(&kernels, ids, Some(&treated));
             let got = whole(&double, ids, Some(&treated));

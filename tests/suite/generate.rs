@@ -3,7 +3,7 @@
 use crate::common::{self, assert_close, attention_variants, fixture, normal, tiny_model, AttentionCase};
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{Attend, Cached, Dense, Heads, LogitRule, Stream};
-use difftool::generate::{generate, Decoder, Stop, Until};
+use difftool::generate::{generate, Decoder, StopConditions, StopReason};
 use difftool::model::{Checkpoint, ModelConfig, Transformer};
 use difftool::models;
 use difftool::ops::Products;
@@ -93,14 +93,14 @@ fn greedy(model: &Transformer, ids: &[u32]) -> u32 {
 fn greedy_generation_is_what_repeated_whole_passes_give() {
     for (name, model, texts) in cases() {
         let prompt = &texts[0][..texts[0].len() / 2];
-        let until = Until { max_new: 12, eos: &[], numbers: 0, digits: 0 };
+        let until = StopConditions { max_new: 12, eos: &[], numbers: 0, digits: 0 };
         let got = generate(&model, Tokenizer::embedded(), prompt, &until, None).unwrap();
         let mut want = prompt.to_vec();
         for _ in 0..12 {
             want.push(greedy(&model, &want));
         }
         assert_eq!(got.ids, want[prompt.len()..], "{name}");
-        assert_eq!(got.stop, Stop::MaxNew, "{name}");
+        assert_eq!(got.stop, StopReason::MaxNew, "{name}");
     }
 }
 
@@ -109,17 +109,17 @@ fn generation_ends_at_an_end_token_and_at_the_end_of_the_context() {
     for (name, model, texts) in cases() {
         let prompt = &texts[0][..texts[0].len() / 2];
         let said = |model: &Transformer, max_new, eos: &[u32]| {
-            let until = Until { max_new, eos, numbers: 0, digits: 0 };
+            let until = StopConditions { max_new, eos, numbers: 0, digits: 0 };
             generate(model, Tokenizer::embedded(), prompt, &until, None).unwrap()
         };
         let long = said(&model, 8, &[]);
         let end = *long.ids.last().unwrap();
         let first = long.ids.iter().position(|&id| id == end).unwrap();
         let short = said(&model, 8, &[u32::MAX, end]);
-        assert_eq!((&short.ids[..], short.stop), (&long.ids[..first], Stop::Eos), "{name}");
+        assert_eq!((&short.ids[..], short.stop), (&long.ids[..first], StopReason::Eos), "{name}");
         // The last token that is predicted stands behind the context.
         let full = said(&model.with_context(prompt.len() + 2), 8, &[]);
-        assert_eq!((&full.ids[..], full.stop), (&long.ids[..3], Stop::Context), "{name}");
+        assert_eq!((&full.ids[..], full.stop), (&long.ids[..3], StopReason::Context), "{name}");
     }
 }
 
@@ -176,7 +176,7 @@ fn a_memory_takes_one_token_at_a_time_after_the_prompt() {
 
 #[test]
 fn threads_change_no_bit_of_what_comes_next() {
-    let model = models::load("diff-v2", models::Reading::default()).unwrap().transformer;
+    let model = models::load("diff-v2", models::LoadOptions::default()).unwrap().transformer;
     let ids: Vec<u32> = (0..700).map(|i| (i * 131 + 7) % 1024).collect();
     let logits = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -194,7 +194,7 @@ fn end_tokens_are_read_from_the_folder() {
     let scratch = TempDir::new().unwrap();
     tiny_model(scratch.path(), "transformer");
     let name = scratch.path().to_str().unwrap();
-    let eos = || models::load(name, models::Reading::default()).map(|model| model.eos_ids().to_vec());
+    let eos = || models::load(name, models::LoadOptions::default()).map(|model| model.eos_ids().to_vec());
     assert_eq!(eos().unwrap(), [1], "of config.json");
     let write = |text: &str| std::fs::write(scratch.path().join("generation_config.json"), text).unwrap();
     write(r#"{"eos_token_id": [7, 9]}"#);
@@ -205,7 +205,7 @@ fn end_tokens_are_read_from_the_folder() {
     assert!(format!("{:#}", eos().unwrap_err()).contains("eos_token_id is \"<eos>\""));
     write("{");
     assert!(format!("{:#}", eos().unwrap_err()).contains("generation_config.json: not JSON"));
-    assert_eq!(models::load("diff", models::Reading::default()).unwrap().eos_ids(), [1]);
+    assert_eq!(models::load("diff", models::LoadOptions::default()).unwrap().eos_ids(), [1]);
 }
 
 /// `difftool` in a scratch folder with a tiny model in `model/`.

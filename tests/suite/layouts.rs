@@ -4,7 +4,9 @@
 use crate::common::{assert_close, distance, fixture, preset};
 use candle_core::{Device, Tensor};
 use difftool::attention::{Attend, Dense, Fused, HeadNorm, LambdaInit, Stream, Variant};
-use difftool::model::{At, Attention, Checkpoint, ModelConfig, Positions, Sizes, Transformer, Weights};
+use difftool::model::{
+    Attention, Checkpoint, DecoderSizes, ModelConfig, Positions, RotaryPositions, Transformer, Weights,
+};
 use difftool::ops::{RopeStyle, RopeTable};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ fn microsoft(name: &str) -> (ModelConfig, usize, HashMap<String, Tensor>) {
     let kv_heads = number("num_kv_heads").unwrap();
     let width = number(if v2 { "d_model" } else { "embed_dim" }).unwrap();
     let layer = number("depth").unwrap_or(0);
-    let sizes = Sizes {
+    let sizes = DecoderSizes {
         vocab: 1,
         width,
         layers: layer + 3,
@@ -51,13 +53,13 @@ fn attention_output(
 ) -> Tensor {
     let mut weights = Weights::new(tensors.iter().map(|(n, t)| (format!("a.{n}"), t.clone())), "fixture");
     let attention = Attention::load(config, layer, "a", &mut weights).unwrap();
-    let mut left = weights.left();
+    let mut left = weights.remaining();
     left.sort_unstable();
     let given = ["a.cos", "a.effective", "a.sin", "a.x", "a.y"];
     assert!(left.iter().all(|name| given.contains(name)), "every weight is used: {left:?}");
     let Positions::Rotary { embeddings, .. } = &config.positions else { panic!("rotary") };
     let tables = [Arc::new(RopeTable::new(config.max_ctx_tok, &embeddings[0].frequencies(), 1.0))];
-    attention.forward(tensors["x"].clone(), layer, &At { tables: &tables, start: 0 }, attend).unwrap()
+    attention.forward(tensors["x"].clone(), layer, &RotaryPositions { tables: &tables, start: 0 }, attend).unwrap()
 }
 
 const MICROSOFT: [&str; 8] =
@@ -121,7 +123,7 @@ fn scalar(name: &str) -> (ModelConfig, HashMap<String, Tensor>) {
     let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
     let metadata = header.metadata().clone().unwrap();
     let number = |key: &str| metadata[key].parse::<usize>().unwrap();
-    let sizes = Sizes {
+    let sizes = DecoderSizes {
         vocab: 1,
         width: number("width"),
         layers: 1,

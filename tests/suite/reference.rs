@@ -3,10 +3,10 @@
 
 use crate::common::{distance, fixture};
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, Dense, Fused, Pairing, Row, RowProbe, RowSink, Selection, Stream, Variant};
+use difftool::attention::{Attend, AttentionRow, Dense, Fused, Pairing, RowProbe, RowSink, Selection, Stream, Variant};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Positions, Transformer, Weights};
 use difftool::ops::RopeStyle;
-use difftool::probe::{GridProbe, GridSink, GridSpec, Pooling, Quantity};
+use difftool::probe::{GridProbe, GridSink, GridSpec, Pooling, RowQuantity};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
@@ -179,7 +179,7 @@ fn experts_in_one_tensor_are_the_same_model() {
 }
 
 /// The exact picture of a map, one bin per token, as `heatmap --data FILE --full` writes it.
-fn picture(model: &Transformer, ids: &[u32], quantity: Quantity) -> Vec<((usize, usize), Tensor)> {
+fn picture(model: &Transformer, ids: &[u32], quantity: RowQuantity) -> Vec<((usize, usize), Tensor)> {
     let t = ids.len();
     let probe = GridProbe::new(GridSpec {
         heads: Selection::default(),
@@ -193,12 +193,12 @@ fn picture(model: &Transformer, ids: &[u32], quantity: Quantity) -> Vec<((usize,
     let probes: [&dyn RowProbe; 1] = [&probe];
     let mut stream = Stream::new(&probes);
     model.hidden(&[ids.to_vec()], &mut stream).unwrap();
-    let grid = |s: difftool::attention::Sighting| {
+    let grid = |s: difftool::attention::ProbeResult| {
         let grid = s.sink.into_sink::<GridSink>().grid();
         let values: Vec<f32> = grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect();
         ((s.layer, s.head), Tensor::from_vec(values, (t, t), &Device::Cpu).unwrap())
     };
-    stream.sightings.into_iter().map(grid).collect()
+    stream.probe_results.into_iter().map(grid).collect()
 }
 
 #[test]
@@ -212,12 +212,12 @@ fn pictured_maps_agree_with_transformers() {
                 folder.expected[&format!("attention.{layer}")].get(b).unwrap().get(head).unwrap()
             };
             for j in 0..wiring.maps() {
-                for ((layer, h), got) in picture(&model, ids, Quantity::Map(j)) {
+                for ((layer, h), got) in picture(&model, ids, RowQuantity::Map(j)) {
                     let want = raw(layer, wiring.query[j][h]);
                     assert_close(&format!("{name}: layer {layer} head {h} map {j}"), &got, &want, TOLERANCE);
                 }
             }
-            for ((layer, h), got) in picture(&model, ids, Quantity::Effective) {
+            for ((layer, h), got) in picture(&model, ids, RowQuantity::Effective) {
                 let mut want = raw(layer, wiring.query[0][h]);
                 if let Some(lambda) = lambdas.get(layer) {
                     want = (want - (raw(layer, wiring.query[1][h]) * *lambda).unwrap()).unwrap();
@@ -261,7 +261,7 @@ impl RowProbe for Whole {
 }
 
 impl RowSink for Whole {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         assert_eq!(row.sinks.len(), row.maps.len());
         for (map, sink) in row.maps.iter().zip(row.sinks) {
             assert!((map.iter().sum::<f32>() + sink - 1.0).abs() < 1e-5 && *sink > 0.0, "query {}", row.query);
@@ -281,6 +281,6 @@ fn what_a_map_leaves_out_is_what_its_sink_takes() {
     let probes: [&dyn RowProbe; 1] = [&Whole(0)];
     let mut stream = Stream::new(&probes);
     model.hidden(&folder.ids[..1], &mut stream).unwrap();
-    let rows: usize = stream.sightings.into_iter().map(|s| s.sink.into_sink::<Whole>().0).sum();
+    let rows: usize = stream.probe_results.into_iter().map(|s| s.sink.into_sink::<Whole>().0).sum();
     assert_eq!(rows, folder.ids[0].len() * folder.config.layers.len() * folder.config.heads);
 }

@@ -4,7 +4,7 @@ use crate::common::{assert_close, preset, StopAfter};
 use candle_core::{DType, Device, Tensor, Var};
 use difftool::attention::{Fused, LambdaStart, Pairing, ValueWidth, Variant};
 use difftool::error::exit_code;
-use difftool::model::{ModelConfig, Placement, Sizes, Transformer, Weights, TENSOR_FILE};
+use difftool::model::{DecoderSizes, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use difftool::ops::{cross_entropy, RopeStyle};
 use difftool::prompt::Tokenizer;
 use difftool::rng::Rng;
@@ -99,7 +99,8 @@ fn lines(path: &Path) -> Vec<Vec<String>> {
 fn config(variant: Variant, heads: usize, kv_heads: usize) -> ModelConfig {
     let adjacent = variant.pairing == Pairing::Adjacent;
     let rope_style = if adjacent { RopeStyle::Interleaved } else { RopeStyle::Half };
-    let sizes = Sizes { vocab: 50, width: 32, layers: 2, ffn: 40, heads, kv_heads, head_dim: 8, max_ctx_tok: 64 };
+    let sizes =
+        DecoderSizes { vocab: 50, width: 32, layers: 2, ffn: 40, heads, kv_heads, head_dim: 8, max_ctx_tok: 64 };
     ModelConfig::llama(variant, sizes, 10_000.0, rope_style)
 }
 

@@ -3,7 +3,9 @@
 use crate::common::{assert_close, edit_tensor, fixture, Scratch};
 use crate::generate::{cases, load, splits};
 use candle_core::{Device, Tensor};
-use difftool::attention::{Attend, Dense, Loss, Quantise, Removal, Removed, Replaced, Selection, Stream, Treated};
+use difftool::attention::{
+    Attend, Dense, KeyRemoval, OutputReplacement, Quantise, Removal, ResolvedTreatment, RowRemoval, Selection, Stream,
+};
 use difftool::generate::Decoder;
 use difftool::model::Transformer;
 use difftool::quant::{Quantiser, Scope};
@@ -17,25 +19,26 @@ fn whole(model: &Transformer, ids: &[u32], attend: &mut dyn Attend) -> Tensor {
 }
 
 /// Some of everything that can be done to a text of `t` tokens, for heads that write `width` channels.
-pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, Treated)> {
-    let removed = |how, rows, keys: Vec<std::ops::Range<usize>>| Removed {
+pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, ResolvedTreatment)> {
+    let removed = |how, rows, keys: Vec<std::ops::Range<usize>>| KeyRemoval {
         how,
         of: Selection { layers: None, heads: Some(vec![0]) },
-        losses: vec![Loss { rows, keys }],
+        row_removals: vec![RowRemoval { rows, keys }],
     };
     let masked = vec![removed(Removal::Mask, t / 3..usize::MAX, vec![0..3, 5..9, t - 4..usize::MAX])];
     let silenced = vec![removed(Removal::Silence, t / 2..usize::MAX, vec![1..t / 3])];
-    let replaced = |layer, head, output| Replaced { layer, head, rows: vec![t / 4..t / 3, t / 2..usize::MAX], output };
+    let replaced =
+        |layer, head, output| OutputReplacement { layer, head, rows: vec![t / 4..t / 3, t / 2..usize::MAX], output };
     let replaced = vec![replaced(0, 1, vec![0.25; width]), replaced(1, 0, Vec::new())];
     let exempt = [((0, 0), vec![0, 2]), ((1, 1), vec![t - 6])].into();
     let quantise = Some(Quantise { quantiser: Quantiser { bits: 6, scope: Scope::Row }, exempt });
-    let none = Treated::default;
+    let none = ResolvedTreatment::default;
     vec![
-        ("masked", Treated { removed: masked.clone(), ..none() }),
-        ("silenced", Treated { removed: silenced.clone(), ..none() }),
-        ("replaced", Treated { replaced: replaced.clone(), ..none() }),
-        ("quantised", Treated { quantise: quantise.clone(), ..none() }),
-        ("all", Treated { quantise, removed: [masked, silenced].concat(), replaced }),
+        ("masked", ResolvedTreatment { removed: masked.clone(), ..none() }),
+        ("silenced", ResolvedTreatment { removed: silenced.clone(), ..none() }),
+        ("replaced", ResolvedTreatment { replaced: replaced.clone(), ..none() }),
+        ("quantised", ResolvedTreatment { quantise: quantise.clone(), ..none() }),
+        ("all", ResolvedTreatment { quantise, removed: [masked, silenced].concat(), replaced }),
     ]
 }
 
@@ -98,8 +101,8 @@ fn a_head_that_writes_nothing_is_a_head_whose_columns_of_the_output_projection_a
                 row[width..2 * width].fill(0.0);
             }
         });
-        let replaced = vec![Replaced { layer: 1, head: 1, rows: vec![0..usize::MAX], output: Vec::new() }];
-        let treated = Treated { replaced, ..Treated::default() };
+        let replaced = vec![OutputReplacement { layer: 1, head: 1, rows: vec![0..usize::MAX], output: Vec::new() }];
+        let treated = ResolvedTreatment { replaced, ..ResolvedTreatment::default() };
         let ids: Vec<u32> = (0..30).map(|i| (i * 7 + 3) % model.config.vocab as u32).collect();
         let got = whole(&model, &ids, &mut Stream::new(&[]).treated(Some(&treated)));
         let want = whole(&load(scratch.path()), &ids, &mut Stream::new(&[]));

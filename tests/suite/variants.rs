@@ -5,7 +5,7 @@ use crate::common::{assert_close, normal, preset};
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::ops::{sigmoid, softmax};
 use difftool::attention::*;
-use difftool::model::{At, Attention, Checkpoint, ModelConfig, Sizes, Transformer, Weights};
+use difftool::model::{Attention, Checkpoint, DecoderSizes, ModelConfig, RotaryPositions, Transformer, Weights};
 use difftool::ops::RopeStyle;
 use difftool::train::{train, LogLine, Outcome, Progress, TrainSpec};
 use rayon::prelude::*;
@@ -19,7 +19,7 @@ const LAYER: usize = 2;
 /// A model without positions, with six output heads; three of them share keys and values if they are `grouped`.
 fn config(variant: Variant, grouped: bool) -> ModelConfig {
     let groups = if grouped { 2 } else { 6 };
-    let sizes = Sizes {
+    let sizes = DecoderSizes {
         vocab: 9,
         width: 20,
         layers: 4,
@@ -135,11 +135,11 @@ fn every_variant_agrees_with_its_formula_on_every_path() {
             let named = of.iter().map(|(name, tensor)| (format!("a.{name}"), tensor.clone()));
             let mut weights = Weights::new(named, "random");
             let attention = Attention::load(&config, LAYER, "a", &mut weights).unwrap();
-            assert!(weights.left().is_empty(), "{label}: {:?}", weights.left());
+            assert!(weights.remaining().is_empty(), "{label}: {:?}", weights.remaining());
             let x = normal(&[1, T, config.width], 77);
             let want = formula(&config, &of, &x).unwrap();
             let run = |x: &Tensor, layer: usize, attend: &mut dyn Attend| {
-                attention.forward(x.clone(), layer, &At { tables: &[], start: 0 }, attend).unwrap()
+                attention.forward(x.clone(), layer, &RotaryPositions { tables: &[], start: 0 }, attend).unwrap()
             };
             assert_close(&format!("{label}, fused"), &run(&x, LAYER, &mut Fused), &want, 1e-4);
             assert_close(&format!("{label}, dense"), &run(&x, LAYER, &mut Dense::default()), &want, 1e-4);

@@ -124,12 +124,13 @@ impl<'a> Backward<'a> {
         if op.wiring.maps() == 1 {
             return Map { q, dots: (0..size.t).map(|t| of_row(&self.out_dots, t)).collect(), mix: vec![1.0; size.t] };
         }
-        let mix = (0..size.t).map(|t| if j == 0 { 1.0 } else { -op.small.lambda(entry * size.t + t, head) }).collect();
+        let mix =
+            (0..size.t).map(|t| if j == 0 { 1.0 } else { -op.scalars.lambda(entry * size.t + t, head) }).collect();
         let dots = |t: usize| {
             let second = of_row(&self.second_dots, t);
             // Out = map 1 V - lambda map 2 V
             if j == 0 {
-                of_row(&self.out_dots, t) + op.small.lambda(entry * size.t + t, head) * second
+                of_row(&self.out_dots, t) + op.scalars.lambda(entry * size.t + t, head) * second
             } else {
                 second
             }

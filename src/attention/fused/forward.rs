@@ -49,7 +49,7 @@ impl<'a> Forward<'a> {
         let (mut outs, log_sums): (Vec<Vec<f32>>, Vec<_>) = (0..self.op.wiring.maps()).map(&mut of_map).unzip();
         if let [first, second] = outs.as_mut_slice() {
             for (query, (first, second)) in first.chunks_exact_mut(width).zip(second.chunks_exact(width)).enumerate() {
-                let lambda = self.op.small.lambda(entry * size.t + query, head);
+                let lambda = self.op.scalars.lambda(entry * size.t + query, head);
                 first.iter_mut().zip(second).for_each(|(first, second)| *first -= lambda * second);
             }
         }
@@ -68,7 +68,7 @@ impl<'a> Forward<'a> {
         let (size, wiring, n) = (&self.size, &self.op.wiring, tile.len());
         let width = size.slices * size.padded();
         let queries = Mat::new(&room.q[tile.start * size.d..], n, size.d, size.d);
-        start_rows(&mut room.largest, &mut room.sums, n, self.op.small.sink(wiring.query[j][head]));
+        start_rows(&mut room.largest, &mut room.sums, n, self.op.scalars.sink(wiring.query[j][head]));
         for keys in pieces(tile.end, KEYS) {
             let k = &self.k[entry * size.k_heads + wiring.key[j][head]];
             let logits = Target { data: &mut room.weights, rows: n, stride: KEYS };

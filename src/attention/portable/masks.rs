@@ -1,7 +1,7 @@
 //! What the queries of a tile see, and what treatments take from them.
 
 use super::Portable;
-use crate::attention::{Removal, Removed};
+use crate::attention::{KeyRemoval, Removal};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 
@@ -51,12 +51,12 @@ impl Portable<'_> {
     /// 0 where rows lose keys, 1 elsewhere: (1, 1 or H, queries, keys). Nothing if none of them does.
     fn kept(&self, how: Removal, queries: &Range<usize>, keys: &Range<usize>) -> Result<Option<Tensor>> {
         let Some(treated) = self.treated else { return Ok(None) };
-        let of_layer = |removed: &&Removed| {
+        let of_layer = |removed: &&KeyRemoval| {
             let layers = removed.of.layers.as_ref();
             let overlaps = |rows: &Range<usize>| rows.start < queries.end && queries.start < rows.end;
             removed.how == how
                 && layers.is_none_or(|layers| layers.contains(&self.layer))
-                && removed.losses.iter().any(|loss| overlaps(&loss.rows))
+                && removed.row_removals.iter().any(|loss| overlaps(&loss.rows))
         };
         let mut removed = treated.removed.iter().filter(of_layer).peekable();
         if removed.peek().is_none() {

@@ -1,9 +1,9 @@
 //! From a tile on the device to the rows that probes are lent.
 
 use super::{index, Map, Portable, Tile};
+use crate::attention::head_probes::HeadProbes;
 use crate::attention::tile::mix_rows;
-use crate::attention::watched::Watched;
-use crate::attention::{Row, Values};
+use crate::attention::{AttentionRow, Values};
 use crate::ops::{numbers, Panels};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
@@ -26,7 +26,7 @@ impl Portable<'_> {
         maps: &[Map],
         wanted: &[Vec<usize>],
         values: &[Panels],
-        watched: &mut [Watched<'_>],
+        watched: &mut [HeadProbes<'_>],
     ) -> Result<()> {
         let (first, n) = (tile.queries.start, tile.queries.len());
         let of_head = |(head, queries): (usize, &Vec<usize>)| {
@@ -69,7 +69,7 @@ impl Portable<'_> {
         row: usize,
         (head, query): (usize, usize),
         values: Values<'_>,
-        watched: &mut Watched<'_>,
+        watched: &mut HeadProbes<'_>,
     ) {
         let keys = &tile.masks.keys;
         let whole = |rows: &[f32]| {
@@ -80,7 +80,7 @@ impl Portable<'_> {
         let maps: Vec<Vec<f32>> = copied.iter().map(|copied| whole(&copied.weights)).collect();
         let logits: Vec<Vec<f32>> = copied.iter().filter_map(|copied| copied.logits.as_deref().map(whole)).collect();
         let sinks: Vec<f32> = copied.iter().filter_map(|copied| Some(copied.sinks.as_ref()?[row])).collect();
-        let mix = self.small.mix(query, head);
+        let mix = self.scalars.mix(query, head);
         let mut mixed = Vec::new();
         let effective: &[f32] = match maps.as_slice() {
             [first, second] => {
@@ -90,7 +90,7 @@ impl Portable<'_> {
             }
             maps => &maps[0],
         };
-        watched.see(&Row {
+        watched.observe(&AttentionRow {
             query,
             first_visible: self.heads.rule.first_visible(query),
             masked: &self.treated.map_or_else(Vec::new, |treated| treated.masked((self.layer, head), query)),

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::attention::{
-    Attend, Fused, LogitRule, Loss, Removal, Removed, Row, RowSink, Selection, Stream, Variant, Wiring,
+    Attend, AttentionRow, Fused, KeyRemoval, LogitRule, Removal, RowRemoval, RowSink, Selection, Stream, Variant,
+    Wiring,
 };
 use crate::ops::Products;
 use crate::quant::Quantiser;
@@ -74,11 +75,11 @@ fn rules() -> [LogitRule; 2] {
 }
 
 /// Nothing, keys that are lost, and logits that are quantised besides.
-fn treatments() -> Vec<(&'static str, Option<Treated>)> {
-    let removed = |how, heads, rows, keys: &[Range<usize>]| Removed {
+fn treatments() -> Vec<(&'static str, Option<ResolvedTreatment>)> {
+    let removed = |how, heads, rows, keys: &[Range<usize>]| KeyRemoval {
         how,
         of: Selection { layers: Some(vec![0]), heads },
-        losses: vec![Loss { rows, keys: keys.to_vec() }],
+        row_removals: vec![RowRemoval { rows, keys: keys.to_vec() }],
     };
     let removed = vec![
         removed(Removal::Mask, Some(vec![1]), 20..40, &[0..3, 15..30]),
@@ -87,13 +88,13 @@ fn treatments() -> Vec<(&'static str, Option<Treated>)> {
     ];
     let quantised = |scope, exempt: &[((usize, usize), Vec<usize>)]| {
         let exempt = exempt.iter().cloned().collect();
-        Treated {
+        ResolvedTreatment {
             quantise: Some(Quantise { quantiser: Quantiser { bits: 6, scope }, exempt }),
             removed: removed.clone(),
-            ..Treated::default()
+            ..ResolvedTreatment::default()
         }
     };
-    let lost = Treated { removed: removed.clone(), ..Treated::default() };
+    let lost = ResolvedTreatment { removed: removed.clone(), ..ResolvedTreatment::default() };
     vec![
         ("untreated", None),
         ("lost", Some(lost)),
@@ -123,7 +124,7 @@ impl RowProbe for Keep {
 }
 
 impl RowSink for Kept {
-    fn see(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &AttentionRow<'_>) {
         let seen = row.first_visible..;
         let logits = row.logits.iter().flat_map(|logits| &logits[seen.clone()]).map(|&x| x.max(-1e3));
         let maps = row.maps.iter().chain([&row.effective]).flat_map(|row| row.iter().copied());
@@ -157,7 +158,7 @@ fn distance(a: &Tensor, b: &Tensor) -> f32 {
 }
 
 /// Output and rows in tiles against those of the kernel on `same`, which are the same heads in `f32`.
-fn compare(label: &str, heads: &Heads<'_>, same: &Heads<'_>, treated: Option<&Treated>, of_output: f32) {
+fn compare(label: &str, heads: &Heads<'_>, same: &Heads<'_>, treated: Option<&ResolvedTreatment>, of_output: f32) {
     let probes: [&dyn RowProbe; 1] = [&Keep];
     let mut stream = Stream::new(&probes).treated(treated);
     let want = stream.attend(0, same).unwrap();
@@ -166,10 +167,10 @@ fn compare(label: &str, heads: &Heads<'_>, same: &Heads<'_>, treated: Option<&Tr
     let (got, watched) = portable.watched(None, &watching).unwrap();
     assert_eq!((got.dims(), got.dtype()), (want.dims(), heads.q.dtype()), "{label}");
     let mut other = 0;
-    for (head, (watched, sighting)) in watched.into_iter().zip(stream.sightings).enumerate() {
-        assert_eq!(sighting.head, head);
+    for (head, (watched, result)) in watched.into_iter().zip(stream.probe_results).enumerate() {
+        assert_eq!(result.head, head);
         let own = watched.finish().remove(0).1;
-        other += differing(&kept(own), &kept(sighting.sink), 1e-4);
+        other += differing(&kept(own), &kept(result.sink), 1e-4);
     }
     // A logit half-way between two codes may become either, and takes its row along.
     let quantised = treated.is_some_and(|treated| treated.quantise.is_some());

@@ -7,7 +7,7 @@ use crate::experiment::{Grid, Heatmap, MapKind, SMALL_PX};
 use crate::frame::Frame;
 use crate::measure::{Maps, Place};
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
-use crate::probe::{PooledMap, Pooling, Quantity};
+use crate::probe::{PooledMap, Pooling, RowQuantity};
 use crate::stats::mean;
 use crate::table::short;
 use anyhow::Result;
@@ -92,7 +92,7 @@ impl Picture<'_> {
         session: &Session,
         at: Place,
         maps: &Maps,
-        (quantity, (layer, _), grid): &(Quantity, (usize, usize), PooledMap),
+        (quantity, (layer, _), grid): &(RowQuantity, (usize, usize), PooledMap),
         index: usize,
         scales: &[ColourScale],
     ) -> MapPanel {
@@ -121,7 +121,7 @@ impl Picture<'_> {
         MapPanel {
             title: titled(session, at),
             detail: format!("{map} · layer {layer} · {heads}{lambda}"),
-            scale: if *quantity == Quantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
+            scale: if *quantity == RowQuantity::Effective && config.wiring().maps() > 1 { scales.len() - 1 } else { 0 },
             bins: bins(grid),
             sink: grid.sinks.clone(),
             queries: axis(&maps.queries, &maps.query_texts),
@@ -198,15 +198,15 @@ fn bins(grid: &PooledMap) -> Bins {
     Bins { rows: grid.rows, columns: grid.columns, values: grid.values.clone() }
 }
 
-fn quantity_name(quantity: Quantity, maps: usize) -> &'static str {
+fn quantity_name(quantity: RowQuantity, maps: usize) -> &'static str {
     match quantity {
-        Quantity::Effective if maps > 1 => "A1 − λA2",
-        Quantity::Effective | Quantity::Map(0) if maps == 1 => "A",
-        Quantity::Effective | Quantity::Map(0) => "A1",
-        Quantity::Map(_) => "A2",
-        Quantity::Subtracted => "λA2",
-        Quantity::Logits(0) => "logits 1",
-        Quantity::Logits(_) => "logits 2",
+        RowQuantity::Effective if maps > 1 => "A1 − λA2",
+        RowQuantity::Effective | RowQuantity::Map(0) if maps == 1 => "A",
+        RowQuantity::Effective | RowQuantity::Map(0) => "A1",
+        RowQuantity::Map(_) => "A2",
+        RowQuantity::Subtracted => "λA2",
+        RowQuantity::Logits(0) => "logits 1",
+        RowQuantity::Logits(_) => "logits 2",
     }
 }
 

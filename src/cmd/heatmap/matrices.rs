@@ -2,7 +2,7 @@
 
 use crate::experiment::{Heatmap, Setup};
 use crate::measure::MapMeasure;
-use crate::probe::{PooledMap, Quantity};
+use crate::probe::{PooledMap, RowQuantity};
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor};
 use std::fs::File;
@@ -14,7 +14,7 @@ struct Named<'a> {
     condition: Option<String>,
     layer: usize,
     head: Option<usize>,
-    quantity: Quantity,
+    quantity: RowQuantity,
 }
 
 impl Named<'_> {
@@ -27,10 +27,10 @@ impl Named<'_> {
         let condition: String = condition.chars().map(safe).collect();
         let (layer, head) = (self.layer, self.head.map_or(String::new(), |head| format!("-head{head}")));
         let map = match self.quantity {
-            Quantity::Effective => "effective".to_owned(),
-            Quantity::Map(map) => format!("a{}", map + 1),
-            Quantity::Subtracted => "lambda-a2".to_owned(),
-            Quantity::Logits(map) => format!("logits{}", map + 1),
+            RowQuantity::Effective => "effective".to_owned(),
+            RowQuantity::Map(map) => format!("a{}", map + 1),
+            RowQuantity::Subtracted => "lambda-a2".to_owned(),
+            RowQuantity::Logits(map) => format!("logits{}", map + 1),
         };
         let (stem, extension) = parts(path);
         path.with_file_name(format!("{stem}-{model}{condition}-layer{layer}{head}-{map}.{extension}"))
@@ -68,7 +68,7 @@ pub(super) fn write_matrices(path: &Path, measure: &MapMeasure, spec: &Heatmap, 
         };
         let path = if grids.len() == 1 { path.to_owned() } else { of.path(path) };
         // A weight that is masked is 0; a masked logit is no number.
-        let is_logit = matches!(quantity, Quantity::Logits(_));
+        let is_logit = matches!(quantity, RowQuantity::Logits(_));
         let fill = |x: f32| if x.is_nan() && spec.full && !is_logit { 0.0 } else { x };
         let values: Vec<f32> = grid.values.iter().map(|&x| fill(x)).collect();
         let cannot = || format!("cannot write {}", path.display());

@@ -6,7 +6,7 @@ use crate::cmd::flags;
 use crate::experiment::{Cell, Experiment, Grid, Setup, Show};
 use crate::pass::pass;
 use crate::probe::{ReceivedSink, SinkProbe};
-use crate::prompt::{Prompt, Region, Target};
+use crate::prompt::{Prompt, Region, TargetRows};
 use crate::table::{left, right, Table};
 use crate::terminal::{self, escaped, escaped_lines};
 use anstyle::{Ansi256Color, AnsiColor, Style};
@@ -47,15 +47,15 @@ pub(super) fn show(args: &ShowPromptArgs, model: &str, grid: Grid, coloured: boo
 }
 
 /// The share of |attention| of each key: the mean over the selected heads of their sums over the target's rows.
-fn shares(setup: &Setup, prompt: &Prompt, target: &Target) -> Result<Vec<f64>> {
+fn shares(setup: &Setup, prompt: &Prompt, target: &TargetRows) -> Result<Vec<f64>> {
     let probe = SinkProbe::new(prompt.ids.len(), vec![target.rows.clone()]);
     let probes: [&dyn crate::attention::RowProbe; 1] = [&probe];
     let stream = Stream::new(&probes).only(&setup.experiment.select);
-    let sightings = pass(&setup.models[0].transformer, prompt, stream, false)?.sightings;
+    let probe_results = pass(&setup.models[0].transformer, prompt, stream, false)?.probe_results;
     let mut shares = vec![0.0; prompt.ids.len()];
-    let heads = sightings.len();
-    for sighting in sightings {
-        let sink = sighting.sink.into_sink::<ReceivedSink>();
+    let heads = probe_results.len();
+    for result in probe_results {
+        let sink = result.sink.into_sink::<ReceivedSink>();
         let total: f64 = sink.magnitudes[0].iter().map(|&x| f64::from(x)).sum();
         if total > 0.0 {
             let of_head = sink.magnitudes[0].iter().map(|&x| f64::from(x) / total / heads as f64);
@@ -144,7 +144,7 @@ fn legend(coloured: bool) -> String {
 fn print(
     out: &mut dyn Write,
     setup: &Setup,
-    (prompt, target, cell): (&Prompt, &Target, &Cell),
+    (prompt, target, cell): (&Prompt, &TargetRows, &Cell),
     shares: &[f64],
 ) -> Result<()> {
     let mut keys: Vec<usize> = (0..shares.len()).collect();

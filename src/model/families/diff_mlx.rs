@@ -1,8 +1,8 @@
 //! Checkpoints of diff-mlx (github.com/guygrigsby/diff-mlx), whose configuration has its own fields.
 
-use super::super::config::{Family, ModelConfig, Sizes};
+use super::super::config::{DecoderSizes, Family, ModelConfig};
 use super::super::raw::Raw;
-use super::Layout;
+use super::HeadLayout;
 use crate::bail_usage;
 use crate::ops::RopeStyle;
 use anyhow::{ensure, Context, Result};
@@ -23,10 +23,10 @@ pub(super) fn is_diff_mlx(raw: &Raw<'_>) -> bool {
 impl ModelConfig {
     /// Reads a configuration of diff-mlx. Both variants use pairs (2i, 2i + 1) and interleaved RoPE. The configuration
     /// does not state the variant: it is read as differential unless `layout` is standard.
-    pub(super) fn of_diff_mlx(raw: &Raw<'_>, layout: Option<Layout>) -> Result<Self> {
+    pub(super) fn of_diff_mlx(raw: &Raw<'_>, layout: Option<HeadLayout>) -> Result<Self> {
         let raw = Raw(raw.object("model")?.context("model is missing")?);
-        let layout = layout.unwrap_or(Layout::MicrosoftV1);
-        if !matches!(layout, Layout::Standard | Layout::MicrosoftV1) {
+        let layout = layout.unwrap_or(HeadLayout::MicrosoftV1);
+        if !matches!(layout, HeadLayout::Standard | HeadLayout::MicrosoftV1) {
             bail_usage!("`layout`: models of {DIFF_MLX} are microsoft-v1 or standard");
         }
         raw.only("tie_embeddings", json!(true))?;
@@ -35,9 +35,9 @@ impl ModelConfig {
             heads * head_dim == width,
             "dim is {width}, expected n_heads_vanilla {heads} times qk_head_dim {head_dim}"
         );
-        let differential = layout == Layout::MicrosoftV1;
+        let differential = layout == HeadLayout::MicrosoftV1;
         ensure!(heads.is_multiple_of(2) || !differential, "n_heads_vanilla {heads} is odd; DIFF V1 pairs them");
-        let sizes = Sizes {
+        let sizes = DecoderSizes {
             vocab: raw.tokens("vocab_size")?,
             width,
             layers: raw.layers("n_layers")?,

@@ -1,18 +1,18 @@
 //! Fields shared by several families.
 
-use super::super::config::Sizes;
-use super::super::raw::{Raw, Rope};
+use super::super::config::DecoderSizes;
+use super::super::raw::{Raw, RopeFields};
 use super::super::rotary::Rotary;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{Map, Value};
 
 impl Raw<'_> {
     /// Sizes of families without grouped heads, whose heads share the width. The MLP defaults to four times the width.
-    pub(super) fn sizes(&self, [width, layers, heads, ffn, ctx]: [&str; 5]) -> Result<Sizes> {
+    pub(super) fn sizes(&self, [width, layers, heads, ffn, ctx]: [&str; 5]) -> Result<DecoderSizes> {
         let (heads_field, width_field) = (heads, width);
         let (width, heads) = (self.size(width)?, self.size(heads)?);
         ensure!(width.is_multiple_of(heads), "{heads_field} {heads} does not divide {width_field} {width}");
-        Ok(Sizes {
+        Ok(DecoderSizes {
             vocab: self.tokens("vocab_size")?,
             width,
             layers: self.layers(layers)?,
@@ -24,7 +24,7 @@ impl Raw<'_> {
         })
     }
 
-    /// Which layers have a window, from `layer_types` or else by the family's rule.
+    /// Whether each layer has a window, from `layer_types` or else by the rule of the family.
     pub(super) fn sliding(&self, layers: usize, rule: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
         let Some(list) = self.per_layer("layer_types", layers)? else {
             return Ok((0..layers).map(rule).collect());
@@ -47,12 +47,12 @@ impl Raw<'_> {
         };
         let nested_full = of("full_attention")?;
         let full =
-            Rope { field: "rope_parameters.full_attention", raw: Raw(nested_full.or(scaling).unwrap_or(&empty)) };
+            RopeFields { field: "rope_parameters.full_attention", raw: Raw(nested_full.or(scaling).unwrap_or(&empty)) };
         let sliding = of("sliding_attention")?.unwrap_or(&empty);
-        let sliding = Rope { field: "rope_parameters.sliding_attention", raw: Raw(sliding) };
+        let sliding = RopeFields { field: "rope_parameters.sliding_attention", raw: Raw(sliding) };
         let resolved = full.resolve(width, full_theta, self)?;
         if let (Some(_), Some(scaling)) = (nested_full, scaling) {
-            let other = Rope { field: "rope_scaling", raw: Raw(scaling) }.resolve(width, resolved.theta, self)?;
+            let other = RopeFields { field: "rope_scaling", raw: Raw(scaling) }.resolve(width, resolved.theta, self)?;
             ensure!(other == resolved, "rope_parameters.full_attention and rope_scaling differ");
         }
         Ok(vec![resolved, sliding.resolve(width, sliding_theta, self)?])

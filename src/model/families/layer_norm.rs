@@ -1,10 +1,10 @@
 //! Families with LayerNorm: GPT-2, OPT, GPT-NeoX, Phi, StableLM, StarCoder 2, Cohere 2.
 
 use super::super::config::{
-    Activation, Biases, Family, Layer, ModelConfig, NormKind, Positions, QkNorm, Residual, Sizes,
+    Activation, Biases, DecoderSizes, Family, Layer, ModelConfig, NormKind, Positions, QkNorm, ResidualLayout,
 };
 use super::super::raw::{Raw, RotaryDefaults};
-use super::Layout;
+use super::HeadLayout;
 use crate::attention::LogitRule;
 use crate::ops::RopeStyle;
 use anyhow::{ensure, Result};
@@ -78,8 +78,8 @@ impl ModelConfig {
             activation: raw.activation("hidden_act", Activation::Gelu)?,
             norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
             residual: match raw.flag("use_parallel_residual")?.unwrap_or(true) {
-                true => Residual::Parallel,
-                false => Residual::Serial,
+                true => ResidualLayout::Parallel,
+                false => ResidualLayout::Serial,
             },
             tied: raw.flag("tie_word_embeddings")?.unwrap_or(false),
             ..Self::with_layer_norm(sizes)
@@ -87,12 +87,12 @@ impl ModelConfig {
     }
 
     /// Base of GPT-2, GPT-NeoX and OPT: LayerNorm, an MLP without gate, biases everywhere.
-    fn with_layer_norm(sizes: Sizes) -> Self {
+    fn with_layer_norm(sizes: DecoderSizes) -> Self {
         Self {
             norm: NormKind::Layer,
             gated: false,
             bias: Biases { qkv: true, out: true, mlp: true, head: false },
-            ..Self::llama(Layout::Standard.variant(), sizes, 10_000.0, RopeStyle::Half)
+            ..Self::llama(HeadLayout::Standard.variant(), sizes, 10_000.0, RopeStyle::Half)
         }
     }
 
@@ -101,7 +101,7 @@ impl ModelConfig {
             family: Family::Phi,
             norm: NormKind::Layer,
             norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
-            residual: Residual::OneNorm,
+            residual: ResidualLayout::OneNorm,
             qk_norm: raw.flag("qk_layernorm")?.unwrap_or(false).then_some(QkNorm::Head),
             activation: raw.activation("hidden_act", Activation::GeluTanh)?,
             gated: false,
@@ -116,7 +116,7 @@ impl ModelConfig {
             family: Family::StableLm,
             norm: NormKind::Layer,
             norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
-            residual: if parallel { Residual::OneNorm } else { Residual::Serial },
+            residual: if parallel { ResidualLayout::OneNorm } else { ResidualLayout::Serial },
             qk_norm: raw.flag("qk_layernorm")?.unwrap_or(false).then_some(QkNorm::EachHead),
             bias: Biases { qkv: raw.flag("use_qkv_bias")?.unwrap_or(false), ..Biases::default() },
             ..self
@@ -151,7 +151,7 @@ impl ModelConfig {
         let mut config = Self {
             norm: NormKind::LayerGain,
             norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
-            residual: Residual::OneNorm,
+            residual: ResidualLayout::OneNorm,
             logit_scale: raw.positive("logit_scale")?.unwrap_or(0.0625),
             ..self
         };

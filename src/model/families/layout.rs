@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 /// Arrangement of heads into attention maps. Overrides a configuration that does not state it, or states it wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Layout {
+pub enum HeadLayout {
     /// One map per head
     Standard,
     /// DIFF V1 as Hugging Face has it: pairs (i, i+H), half-rotation RoPE, head norm without gain
@@ -27,7 +27,7 @@ pub enum Layout {
     Scalar,
 }
 
-impl Layout {
+impl HeadLayout {
     /// The attention variant of this layout.
     pub(super) fn variant(self) -> Variant {
         let preset = match self {
@@ -52,7 +52,7 @@ impl Layout {
 }
 
 /// Attention described by a configuration or its override.
-pub(super) struct Resolved {
+pub(super) struct ResolvedAttention {
     pub(super) variant: Variant,
     /// Whether `num_attention_heads` counts the heads of both maps.
     pub(super) raw_heads: bool,
@@ -60,24 +60,24 @@ pub(super) struct Resolved {
     pub(super) style: Option<RopeStyle>,
 }
 
-impl Resolved {
-    pub(super) fn new(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Self> {
+impl ResolvedAttention {
+    pub(super) fn new(raw: &Raw<'_>, model_type: &str, layout: Option<HeadLayout>) -> Result<Self> {
         if model_type == OWN_MODEL_TYPE && layout.is_none() {
             return Self::stated(raw);
         }
         let detected = match model_type {
-            "diffllama" => Layout::Diffllama,
-            "difftool_diff_v1" => Layout::MicrosoftV1,
-            _ if MOTIF.contains(&model_type) => Layout::MicrosoftV1,
-            "difftool_diff_v2" => Layout::MicrosoftV2,
-            "difftool_diff_scalar" => Layout::Scalar,
-            _ => Layout::Standard,
+            "diffllama" => HeadLayout::Diffllama,
+            "difftool_diff_v1" => HeadLayout::MicrosoftV1,
+            _ if MOTIF.contains(&model_type) => HeadLayout::MicrosoftV1,
+            "difftool_diff_v2" => HeadLayout::MicrosoftV2,
+            "difftool_diff_scalar" => HeadLayout::Scalar,
+            _ => HeadLayout::Standard,
         };
         // Details of the layout in the file apply only to the layout of the file.
         let own = layout.is_none_or(|layout| layout == detected);
         let layout = layout.unwrap_or(detected);
         let mut variant = layout.variant();
-        if layout == Layout::MicrosoftV1 && own {
+        if layout == HeadLayout::MicrosoftV1 && own {
             (variant.pairing, variant.keys) = raw.pairing()?.unwrap_or((variant.pairing, variant.keys));
         }
         if model_type == "diffllama" && own {

@@ -44,15 +44,15 @@ mod llama;
 mod motif;
 mod wrapped;
 
-pub use layout::Layout;
+pub use layout::HeadLayout;
 
-use super::config::{Activation, Biases, Family, ModelConfig, Positions, Sizes, OWN_MODEL_TYPE};
+use super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig, Positions, OWN_MODEL_TYPE};
 use super::raw::{Raw, RotaryDefaults};
 use crate::bail_usage;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
 use diff_mlx::{is_diff_mlx, DIFF_MLX};
-use layout::Resolved;
+use layout::ResolvedAttention;
 use motif::MOTIF;
 use serde_json::{json, Value};
 
@@ -67,7 +67,7 @@ impl ModelConfig {
     ///
     /// # Errors
     /// If a field is missing, contradictory or not supported. The error names the field.
-    pub fn from_json(value: &Value, layout: Option<Layout>) -> Result<Self> {
+    pub fn from_json(value: &Value, layout: Option<HeadLayout>) -> Result<Self> {
         let raw = Raw(value.as_object().context("expected a JSON object")?);
         let model_type = match is_diff_mlx(&raw) {
             true => DIFF_MLX,
@@ -78,7 +78,7 @@ impl ModelConfig {
             Some(text) => text,
             None => Self::of_family(&raw, model_type, layout)?,
         };
-        let differential = layout.is_some_and(|layout| layout != Layout::Standard);
+        let differential = layout.is_some_and(|layout| layout != HeadLayout::Standard);
         let may = matches!(config.family, Family::Llama | Family::DiffMlx) && !config.wrapped;
         if differential && !may {
             bail_usage!("`layout`: a model of type {model_type} has no differential heads");
@@ -88,7 +88,7 @@ impl ModelConfig {
         Ok(config)
     }
 
-    fn of_family(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Self> {
+    fn of_family(raw: &Raw<'_>, model_type: &str, layout: Option<HeadLayout>) -> Result<Self> {
         let llama = || Self::of_llama(raw, model_type, layout);
         match model_type {
             "llama" | "diffllama" | "difftool_diff_v1" | "difftool_diff_v2" | "difftool_diff_scalar" => llama(),
@@ -122,10 +122,10 @@ impl ModelConfig {
     }
 
     /// Reads the fields that all families with Llama's field names share.
-    fn of_llama(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Self> {
-        let assumed = Assumed::of(model_type);
+    fn of_llama(raw: &Raw<'_>, model_type: &str, layout: Option<HeadLayout>) -> Result<Self> {
+        let defaults = FamilyDefaults::of(model_type);
         let counted = raw.size("num_attention_heads")?;
-        let layout = Resolved::new(raw, model_type, layout)?;
+        let layout = ResolvedAttention::new(raw, model_type, layout)?;
         let heads = if layout.raw_heads {
             ensure!(counted.is_multiple_of(2), "num_attention_heads {counted} is odd; DIFF V1 pairs them");
             counted / 2
@@ -133,11 +133,11 @@ impl ModelConfig {
             counted
         };
         let width = raw.size("hidden_size")?;
-        let head_dim = head_dim(raw, &assumed, width, counted)?;
-        if assumed.kv_heads_said && !raw.has("num_key_value_heads") {
+        let head_dim = head_dim(raw, &defaults, width, counted)?;
+        if defaults.kv_heads_required && !raw.has("num_key_value_heads") {
             bail!("num_key_value_heads is missing");
         }
-        let sizes = Sizes {
+        let sizes = DecoderSizes {
             vocab: raw.tokens("vocab_size")?,
             width,
             layers: raw.layers("num_hidden_layers")?,
@@ -148,15 +148,15 @@ impl ModelConfig {
             max_ctx_tok: raw.tokens("max_position_embeddings")?,
         };
         let style = layout.style.unwrap_or(RopeStyle::Half);
-        let mut config = Self::llama(layout.variant, sizes, assumed.theta, style);
+        let mut config = Self::llama(layout.variant, sizes, defaults.theta, style);
         if layout.style.is_none() {
             config.layers.iter_mut().for_each(|layer| layer.rotary = None);
         }
         // These have one embedding for layers with a window and one for the others.
         if !matches!(model_type, "gemma3_text" | "olmo3") {
-            let part_field = assumed.rotated.map(|_| "partial_rotary_factor");
-            let part = assumed.rotated.unwrap_or(1.0);
-            let rotary = raw.rotary(head_dim, RotaryDefaults { theta: assumed.theta, part, part_field })?;
+            let part_field = defaults.rotated.map(|_| "partial_rotary_factor");
+            let part = defaults.rotated.unwrap_or(1.0);
+            let rotary = raw.rotary(head_dim, RotaryDefaults { theta: defaults.theta, part, part_field })?;
             config.positions = Positions::Rotary { style, embeddings: vec![rotary] };
         }
         if matches!(model_type, "mistral" | "mixtral" | "qwen2" | "qwen2_moe" | "phi3") {
@@ -172,16 +172,16 @@ impl ModelConfig {
         } else {
             config.activation = raw.activation("hidden_act", Activation::Silu)?;
         }
-        config.norm_eps = raw.positive("rms_norm_eps")?.unwrap_or(assumed.norm_eps);
-        config.tied = raw.flag("tie_word_embeddings")?.unwrap_or(assumed.tied);
+        config.norm_eps = raw.positive("rms_norm_eps")?.unwrap_or(defaults.norm_eps);
+        config.tied = raw.flag("tie_word_embeddings")?.unwrap_or(defaults.tied);
         Ok(config)
     }
 }
 
 /// Channels of a head: from the configuration, the family's default, or the width divided by the number of heads.
-fn head_dim(raw: &Raw<'_>, assumed: &Assumed, width: usize, heads: usize) -> Result<usize> {
-    if let Some(said) = raw.optional_size("head_dim")?.or(assumed.head_dim) {
-        return Ok(said);
+fn head_dim(raw: &Raw<'_>, defaults: &FamilyDefaults, width: usize, heads: usize) -> Result<usize> {
+    if let Some(head_dim) = raw.optional_size("head_dim")?.or(defaults.head_dim) {
+        return Ok(head_dim);
     }
     ensure!(
         width.is_multiple_of(heads),
@@ -191,23 +191,29 @@ fn head_dim(raw: &Raw<'_>, assumed: &Assumed, width: usize, heads: usize) -> Res
 }
 
 /// Defaults of transformers for a configuration with Llama's field names.
-struct Assumed {
+struct FamilyDefaults {
     theta: f64,
     tied: bool,
     norm_eps: f64,
     /// `None`: the width divided by the number of heads.
     head_dim: Option<usize>,
     /// Whether `num_key_value_heads` is required, because it does not default to the number of query heads.
-    kv_heads_said: bool,
+    kv_heads_required: bool,
     /// Rotated share of the head width, in families where it can be less than 1.
     rotated: Option<f64>,
 }
 
-impl Assumed {
+impl FamilyDefaults {
     fn of(model_type: &str) -> Self {
-        let base =
-            Self { theta: 10_000.0, tied: false, norm_eps: 1e-6, head_dim: None, kv_heads_said: false, rotated: None };
-        let stated = Self { kv_heads_said: true, ..base };
+        let base = Self {
+            theta: 10_000.0,
+            tied: false,
+            norm_eps: 1e-6,
+            head_dim: None,
+            kv_heads_required: false,
+            rotated: None,
+        };
+        let stated = Self { kv_heads_required: true, ..base };
         match model_type {
             "mistral" | "qwen2" | "qwen2_moe" | "qwen3_moe" | "starcoder2" => {
                 Self { tied: model_type == "starcoder2", ..stated }

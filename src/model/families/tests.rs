@@ -1,11 +1,11 @@
 use super::*;
 use crate::attention::{HeadNorm, Variant};
-use crate::model::Sizes;
+use crate::model::DecoderSizes;
 use crate::ops::RopeStyle;
 use serde_json::json;
 
-const SIZES: Sizes =
-    Sizes { vocab: 50, width: 32, layers: 2, ffn: 48, heads: 2, kv_heads: 2, head_dim: 8, max_ctx_tok: 64 };
+const SIZES: DecoderSizes =
+    DecoderSizes { vocab: 50, width: 32, layers: 2, ffn: 48, heads: 2, kv_heads: 2, head_dim: 8, max_ctx_tok: 64 };
 
 fn tiny(variant: Variant, style: RopeStyle) -> ModelConfig {
     ModelConfig::llama(variant, SIZES, 10_000.0, style)
@@ -20,10 +20,10 @@ fn preset(name: &str) -> Variant {
 }
 
 #[test]
-fn a_saved_configuration_reads_back_unchanged_and_is_called_what_it_is() {
+fn a_saved_configuration_reads_back_unchanged_with_its_model_type() {
     for (name, &variant) in Variant::presets() {
         for style in [RopeStyle::Half, RopeStyle::Interleaved] {
-            let sizes = Sizes { heads: 6, kv_heads: 6, ..SIZES };
+            let sizes = DecoderSizes { heads: 6, kv_heads: 6, ..SIZES };
             let config = ModelConfig::llama(variant, sizes, 10_000.0, style);
             let json = config.to_json();
             let got = read(&json).unwrap();
@@ -61,7 +61,7 @@ fn a_configuration_of_our_own_states_every_choice() {
 }
 
 #[test]
-fn the_three_model_types_of_our_first_version_are_read_as_before() {
+fn the_three_model_types_of_version_0_1_are_still_read() {
     let of = |model_type: &str, heads: usize| {
         let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
         (json["model_type"], json["num_attention_heads"]) = (json!(model_type), json!(heads));
@@ -91,7 +91,7 @@ fn assert_refused(edit: impl FnOnce(&mut Value), named: &str) {
 }
 
 #[test]
-fn what_is_not_supported_is_an_error_that_names_the_field() {
+fn unsupported_values_are_errors_that_name_the_field() {
     assert_refused(|json| json["hidden_act"] = json!("quick_gelu"), "hidden_act");
     assert_refused(|json| json["rope_scaling"] = json!({"rope_type": "dynamic", "factor": 4.0}), "dynamic");
     assert_refused(|json| json["rope_scaling"] = json!({"rope_type": "linear"}), "factor");
@@ -126,20 +126,20 @@ fn a_layout_overrides_what_the_file_says() {
     let config = tiny(preset("diff"), RopeStyle::Half).to_json();
     let layout = |layout| ModelConfig::from_json(&config, Some(layout)).map(|config| config.layout());
     assert_eq!(
-        layout(Layout::Diffllama).unwrap(),
+        layout(HeadLayout::Diffllama).unwrap(),
         "DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without gain"
     );
     assert_eq!(
-        layout(Layout::MicrosoftV1).unwrap(),
+        layout(HeadLayout::MicrosoftV1).unwrap(),
         "DIFF V1, pairs (2i, 2i+1), interleaved RoPE, head norm with gain"
     );
-    assert_eq!(layout(Layout::Standard).unwrap(), "standard, half-rotation RoPE");
+    assert_eq!(layout(HeadLayout::Standard).unwrap(), "standard, half-rotation RoPE");
     let gpt2 = json!({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8, "vocab_size": 9});
-    assert!(ModelConfig::from_json(&gpt2, Some(Layout::MicrosoftV2)).unwrap_err().to_string().contains("`layout`"));
+    assert!(ModelConfig::from_json(&gpt2, Some(HeadLayout::MicrosoftV2)).unwrap_err().to_string().contains("`layout`"));
 }
 
 #[test]
-fn what_counts_as_a_logit_is_said_where_a_family_changes_it() {
+fn the_logit_tap_describes_changed_logits() {
     let base = tiny(preset("transformer"), RopeStyle::Half).to_json();
     let tap = |model_type: &str| {
         let mut json = base.clone();
@@ -165,7 +165,7 @@ fn assert_family_refuses(model_type: &str, fields: Value, named: &str) {
 }
 
 #[test]
-fn families_refuse_what_they_cannot_compute_by_the_field() {
+fn unsupported_values_of_families_are_errors_that_name_the_field() {
     assert_family_refuses("mixtral", json!({"num_local_experts": 5}), "num_local_experts is 5 and num_experts is 4");
     assert_family_refuses("mixtral", json!({"num_experts_per_tok": 5}), "num_experts_per_tok");
     assert_family_refuses("mixtral", json!({"num_experts": null}), "num_experts is missing");
@@ -231,16 +231,16 @@ fn a_configuration_of_diff_mlx_is_known_by_its_fields() {
 }
 
 #[test]
-fn a_ramp_is_truncated_unless_the_file_says_no_or_null() {
-    let truncates = |said: Option<Value>| {
+fn a_ramp_is_truncated_unless_the_file_has_false_or_null() {
+    let truncates = |truncate: Option<Value>| {
         let mut json = tiny(preset("transformer"), RopeStyle::Half).to_json();
         json["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0});
-        if let Some(said) = said {
-            json["rope_scaling"]["truncate"] = said;
+        if let Some(truncate) = truncate {
+            json["rope_scaling"]["truncate"] = truncate;
         }
         let Positions::Rotary { embeddings, .. } = read(&json).unwrap().positions else { panic!("rotary") };
         matches!(embeddings[0].scaling, crate::model::RopeScaling::Yarn { truncate: true, .. })
     };
-    let said = [None, Some(json!(true)), Some(json!(false)), Some(Value::Null)];
-    assert_eq!(said.map(truncates), [true, true, false, false]);
+    let truncate = [None, Some(json!(true)), Some(json!(false)), Some(Value::Null)];
+    assert_eq!(truncate.map(truncates), [true, true, false, false]);
 }

@@ -2,7 +2,7 @@
 
 use super::super::config::ModelConfig;
 use super::super::raw::Raw;
-use super::Layout;
+use super::HeadLayout;
 use anyhow::{bail, Context, Result};
 use serde_json::{json, Map, Value};
 
@@ -24,18 +24,18 @@ fn known(model_type: &str) -> Option<(&'static str, Value)> {
 
 impl ModelConfig {
     /// The text part of a multimodal model, or `None` if `model_type` is not multimodal.
-    pub(super) fn of_wrapped(raw: &Raw<'_>, model_type: &str, layout: Option<Layout>) -> Result<Option<Self>> {
+    pub(super) fn of_wrapped(raw: &Raw<'_>, model_type: &str, layout: Option<HeadLayout>) -> Result<Option<Self>> {
         let Some((inner, defaults)) = known(model_type) else { return Ok(None) };
-        let said = raw.object("text_config")?.context("text_config is missing")?;
-        match Raw(said).text("model_type").context("text_config")? {
+        let text_config = raw.object("text_config")?.context("text_config is missing")?;
+        match Raw(text_config).text("model_type").context("text_config")? {
             None => {}
             Some(named) if named == inner => {}
             Some(other) => bail!("text_config: model_type \"{other}\" is not supported; {inner} is"),
         }
         // transformers ignores this field in the multimodal Gemma 3; only the text model applies it.
-        Raw(said).only("final_logit_softcapping", Value::Null).context("text_config")?;
+        Raw(text_config).only("final_logit_softcapping", Value::Null).context("text_config")?;
         let mut fields: Map<String, Value> = defaults.as_object().cloned().unwrap_or_default();
-        fields.extend(said.iter().map(|(name, value)| (name.clone(), value.clone())));
+        fields.extend(text_config.iter().map(|(name, value)| (name.clone(), value.clone())));
         fields.insert("model_type".into(), inner.into());
         let text = Self::from_json(&Value::Object(fields), layout).context("text_config")?;
         // The outer configuration decides, by default `true`. Reading the weights checks whether they have a separate

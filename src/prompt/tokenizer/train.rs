@@ -1,8 +1,8 @@
 //! Training of the embedded tokenizer, with a test that its file is the result.
 
 use crate::prompt::cities::{made_up, CitySet};
-use crate::prompt::document::WORDINGS;
-use crate::prompt::{needle, Haystack, Tokenizer};
+use crate::prompt::wording::{self, WORDINGS};
+use crate::prompt::{Haystack, Tokenizer};
 use crate::rng::Rng;
 use anyhow::{anyhow, Result};
 use tokenizers::models::bpe::{BpeTrainer, BPE};
@@ -58,10 +58,10 @@ pub(super) fn training_text() -> Vec<String> {
     let mut text: Vec<String> = text.iter().map(|sentence| format!(" {sentence}")).collect();
     // The lines of a prompt, which begin without a space.
     for cities in CitySet::Train.cities().chunks_exact(3) {
-        text.push(needle::PREAMBLE.to_owned());
-        text.push(needle::sentence(cities[0], "7"));
-        text.push(needle::question(&cities[..1]));
-        text.push(needle::question(cities));
+        text.push(wording::PREAMBLE.to_owned());
+        text.push(wording::sentence(cities[0], "7"));
+        text.push(wording::question(&cities[..1]));
+        text.push(wording::question(cities));
     }
     text
 }

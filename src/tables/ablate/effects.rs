@@ -3,7 +3,7 @@
 use crate::attention::Selection;
 use crate::frame::{Frame, Pick, Proportion, Setting};
 use crate::stats::{Interval, Paired, RESAMPLES};
-use crate::treatment::{Condition, Heads, Ranking, Rows, Treatment};
+use crate::treatment::{Condition, HeadSelection, Ranking, RowSelection, Treatment};
 use std::collections::BTreeMap;
 
 /// What is compared: metrics of the records.
@@ -109,7 +109,7 @@ struct Kinds {
     plain: Vec<String>,
     heads: Vec<KindOfHeads>,
     /// In which rows heads are out, and whether zeros stand for them: all `heads` are alike in that.
-    how: Option<(Rows, bool)>,
+    how: Option<(RowSelection, bool)>,
 }
 
 /// So many heads by a ranking, and draws of others.
@@ -136,15 +136,15 @@ impl Kinds {
     }
 
     /// The best heads, and draws that are compared with them: as many by the same ranking, in the same rows.
-    fn add_heads(&mut self, heads: &Heads, how: (Rows, bool), name: String) {
+    fn add_heads(&mut self, heads: &HeadSelection, how: (RowSelection, bool), name: String) {
         let is_like = self.how.is_none_or(|first| first == how);
         let of_kind = |n: usize, by: Ranking| move |kind: &&mut KindOfHeads| (kind.n, kind.by) == (n, by);
         match *heads {
-            Heads::Best { n, by } if is_like => {
+            HeadSelection::Best { n, by } if is_like => {
                 self.how = Some(how);
                 self.heads.push(KindOfHeads { n, by, best: name, random: Vec::new() });
             }
-            Heads::Random { n, by, .. } if is_like => match self.heads.iter_mut().find(of_kind(n, by)) {
+            HeadSelection::Random { n, by, .. } if is_like => match self.heads.iter_mut().find(of_kind(n, by)) {
                 Some(kind) => kind.random.push(name),
                 None => self.plain.push(name),
             },

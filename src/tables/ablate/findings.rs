@@ -6,7 +6,7 @@ use crate::attention::{Removal, Selection};
 use crate::frame::Setting;
 use crate::prompt::Region;
 use crate::table::{percent, plural};
-use crate::treatment::{Condition, Keys, Treatment};
+use crate::treatment::{Condition, KeySelection, Treatment};
 use std::fmt::Write as _;
 
 /// A change of log-probability that nobody would notice: the right answer is 5 % more or less likely.
@@ -60,9 +60,9 @@ impl Hidden {
             return None;
         }
         match keys {
-            Keys::Regions(regions) if *regions == Region::NOISE => Some(Self::Noise),
-            Keys::Regions(regions) if *regions == [Region::Needle, Region::Answer] => Some(Self::Answer),
-            Keys::RandomLike(regions) if *regions == Region::NOISE => Some(Self::AsManyAsNoise),
+            KeySelection::Regions(regions) if *regions == Region::NOISE => Some(Self::Noise),
+            KeySelection::Regions(regions) if *regions == [Region::Needle, Region::Answer] => Some(Self::Answer),
+            KeySelection::RandomLike(regions) if *regions == Region::NOISE => Some(Self::AsManyAsNoise),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 use super::Bench;
 use crate::common::preset;
 use candle_core::DType;
-use difftool::model::{ModelConfig, Sizes, Weights};
+use difftool::model::{DecoderSizes, ModelConfig, Weights};
 use difftool::ops::RopeStyle;
 use difftool::prompt::Tokenizer;
 use std::io::{BufRead as _, BufReader};
@@ -93,7 +93,7 @@ fn every_command_says_how_much_memory_it_will_take() {
 
 /// A random model of many layers and heads, all of them small.
 fn deep_model(dir: &Path) {
-    let sizes = Sizes {
+    let sizes = DecoderSizes {
         vocab: Tokenizer::embedded().vocab_size(),
         width: 64,
         layers: 48,

@@ -15,7 +15,7 @@ pub const BAND_TOK: usize = 128;
 /// Longer ones store a band along the diagonal, all keys of the rows from the question on, and for every query the keys
 /// of the needles and of the first run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Keep {
+pub struct StoredPairs {
     /// Length of the prompt, in tokens.
     pub tokens: usize,
     /// Whether all pairs are stored.
@@ -32,7 +32,7 @@ pub struct Keep {
     pub contributions_from: usize,
 }
 
-impl Keep {
+impl StoredPairs {
     /// Selects the pairs of a prompt.
     pub fn of(prompt: &Prompt) -> Self {
         let tokens = prompt.ids.len();
@@ -80,9 +80,9 @@ impl Keep {
 mod tests {
     use super::*;
 
-    fn keep(complete: bool) -> Keep {
+    fn keep(complete: bool) -> StoredPairs {
         let (columns, answer_rows) = (vec![0, 5], vec![960..965]);
-        Keep { tokens: 1000, complete, band: 128, rows_from: 950, columns, answer_rows, contributions_from: 0 }
+        StoredPairs { tokens: 1000, complete, band: 128, rows_from: 950, columns, answer_rows, contributions_from: 0 }
     }
 
     #[test]
@@ -96,20 +96,20 @@ mod tests {
     }
 
     #[test]
-    fn about_as_many_pairs_are_kept_as_is_said_before() {
+    fn the_estimated_number_of_pairs_is_close() {
         for tokens in [3000, 20_000] {
             let complete = tokens <= COMPLETE_TOK;
             let (rows_from, columns) = (tokens - 64, vec![0, 77]);
             let (band, answer_rows) = (BAND_TOK, Vec::new());
-            let keep = Keep { tokens, complete, band, rows_from, columns, answer_rows, contributions_from: 0 };
+            let keep = StoredPairs { tokens, complete, band, rows_from, columns, answer_rows, contributions_from: 0 };
             let kept: usize = (0..tokens).map(|query| keep.runs(query, 0).len() * RUN).sum();
-            let ratio = kept as f64 / Keep::pairs_of(tokens) as f64;
+            let ratio = kept as f64 / StoredPairs::pairs_of(tokens) as f64;
             assert!((0.8..1.1).contains(&ratio), "{tokens}: {ratio}");
         }
     }
 
     #[test]
-    fn what_a_window_hides_is_not_kept() {
+    fn keys_outside_the_window_are_not_stored() {
         assert_eq!(keep(true).runs(700, 600), [9, 10]);
         assert_eq!(keep(false).runs(700, 300), [5, 8, 9, 10]);
     }

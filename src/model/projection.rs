@@ -7,13 +7,13 @@ use candle_core::Tensor;
 
 /// A linear projection, with or without bias.
 #[derive(Clone)]
-pub(super) struct Linear {
+pub(super) struct Projection {
     pub(super) weight: Tensor,
     pub(super) bias: Option<Tensor>,
     pub(super) products: Products,
 }
 
-impl Linear {
+impl Projection {
     pub(super) fn load(name: &str, bias: bool, weights: &mut Weights) -> Result<Self> {
         let weight = weights.take(&format!("{name}.weight"))?;
         let bias = bias.then(|| weights.take(&format!("{name}.bias"))).transpose()?;

@@ -3,13 +3,13 @@
 use std::sync::Mutex;
 
 /// Keeps the data of the heads with the largest scores.
-pub struct Race<T> {
+pub struct TopHeads<T> {
     places: usize,
-    leaders: Mutex<Vec<Entrant<T>>>,
+    leaders: Mutex<Vec<Candidate<T>>>,
 }
 
 /// A head among the best.
-pub struct Entrant<T> {
+pub struct Candidate<T> {
     /// Layer and head.
     pub at: (usize, usize),
     /// Score.
@@ -18,7 +18,7 @@ pub struct Entrant<T> {
     pub kept: T,
 }
 
-impl<T> Race<T> {
+impl<T> TopHeads<T> {
     /// Creates a selection of up to `places` heads.
     pub fn new(places: usize) -> Self {
         Self { places, leaders: Mutex::new(Vec::new()) }
@@ -29,13 +29,13 @@ impl<T> Race<T> {
     pub fn enter(&self, at: (usize, usize), score: f64, kept: T) {
         let score = if score.is_nan() { f64::NEG_INFINITY } else { score };
         let mut leaders = self.leaders.lock().expect("no panic holds this lock");
-        leaders.push(Entrant { at, score, kept });
+        leaders.push(Candidate { at, score, kept });
         leaders.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
         leaders.truncate(self.places);
     }
 
     /// Takes the best heads, in order.
-    pub fn finish(&self) -> Vec<Entrant<T>> {
+    pub fn finish(&self) -> Vec<Candidate<T>> {
         std::mem::take(&mut self.leaders.lock().expect("no panic holds this lock"))
     }
 }
@@ -45,12 +45,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_are_kept_in_order_and_of_equals_the_first() {
-        let race = Race::new(3);
+    fn the_best_are_kept_in_order_and_ties_go_to_the_first() {
+        let top = TopHeads::new(3);
         for (head, score) in [0.1, 0.5, f64::NAN, 0.5, 0.7, 0.2].into_iter().enumerate() {
-            race.enter((0, head), score, head);
+            top.enter((0, head), score, head);
         }
-        let found: Vec<usize> = race.finish().into_iter().map(|entrant| entrant.kept).collect();
+        let found: Vec<usize> = top.finish().into_iter().map(|candidate| candidate.kept).collect();
         assert_eq!(found, [4, 1, 3]);
     }
 }

@@ -23,31 +23,31 @@ const LENGTH_BYTES: u64 = 8;
 const CHUNK: usize = 1 << 20;
 
 /// One file of weights, on disk or built into the binary.
-pub(super) struct Shard {
+pub(super) struct WeightFile {
     /// Path of the file, or a description of built-in weights.
     pub(super) origin: String,
-    source: Source,
+    source: FileFormat,
     len_bytes: u64,
 }
 
-enum Source {
+enum FileFormat {
     Safetensors(Safetensors),
     Gguf(Box<Gguf>),
 }
 
 struct Safetensors {
-    bytes: Bytes,
+    bytes: FileBytes,
     header: Metadata,
     /// Offset of the data, in bytes.
     begin: u64,
 }
 
-enum Bytes {
+enum FileBytes {
     File(PathBuf, File),
     BuiltIn(&'static [u8]),
 }
 
-impl Shard {
+impl WeightFile {
     /// Opens a safetensors file and reads its header.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot read {}", path.display());
@@ -57,37 +57,37 @@ impl Shard {
         let mut begin = Vec::new();
         (&file).take(LENGTH_BYTES).read_to_end(&mut begin).with_context(cannot)?;
         (&file).take(header_len(&begin).min(HEADER_MAX)).read_to_end(&mut begin).with_context(cannot)?;
-        let bytes = Bytes::File(path.to_owned(), file);
+        let bytes = FileBytes::File(path.to_owned(), file);
         Self::new(path.display().to_string(), bytes, &begin, metadata.len())
     }
 
     /// Wraps a file that is part of the binary; `origin` names it in errors.
     pub(super) fn built_in(bytes: &'static [u8], origin: &str) -> Result<Self> {
-        Self::new(origin.to_owned(), Bytes::BuiltIn(bytes), bytes, bytes.len() as u64)
+        Self::new(origin.to_owned(), FileBytes::BuiltIn(bytes), bytes, bytes.len() as u64)
     }
 
     /// Wraps a GGUF file.
     pub(super) fn gguf(file: Gguf) -> Self {
         let (origin, len_bytes) = (file.path().display().to_string(), file.len_bytes());
-        Self { origin, source: Source::Gguf(Box::new(file)), len_bytes }
+        Self { origin, source: FileFormat::Gguf(Box::new(file)), len_bytes }
     }
 
     /// Parses the header, which `begin` holds completely.
-    fn new(origin: String, bytes: Bytes, begin: &[u8], len_bytes: u64) -> Result<Self> {
+    fn new(origin: String, bytes: FileBytes, begin: &[u8], len_bytes: u64) -> Result<Self> {
         let not_whole = || format!("{origin}: not a complete safetensors file ({len_bytes} bytes)");
         let end = LENGTH_BYTES + header_len(begin).min(HEADER_MAX);
         let header = begin.get(LENGTH_BYTES as usize..end as usize).with_context(not_whole)?;
         let header: Metadata = serde_json::from_slice(header).with_context(not_whole)?;
         ensure!(end + header.data_len() as u64 == len_bytes, not_whole());
-        let source = Source::Safetensors(Safetensors { bytes, header, begin: end });
+        let source = FileFormat::Safetensors(Safetensors { bytes, header, begin: end });
         Ok(Self { origin, source, len_bytes })
     }
 
     /// The GGUF file, if it is one.
     pub(super) fn as_gguf(&self) -> Option<&Gguf> {
         match &self.source {
-            Source::Gguf(file) => Some(file),
-            Source::Safetensors(_) => None,
+            FileFormat::Gguf(file) => Some(file),
+            FileFormat::Safetensors(_) => None,
         }
     }
 
@@ -99,23 +99,23 @@ impl Shard {
     /// SHA-256 of the file, in hexadecimal.
     pub(super) fn sha256(&self) -> Result<String> {
         let path = match &self.source {
-            Source::Safetensors(Safetensors { bytes: Bytes::BuiltIn(bytes), .. }) => return Ok(sha256(bytes)),
-            Source::Safetensors(Safetensors { bytes: Bytes::File(path, _), .. }) => path.as_path(),
-            Source::Gguf(file) => file.path(),
+            FileFormat::Safetensors(Safetensors { bytes: FileBytes::BuiltIn(bytes), .. }) => return Ok(sha256(bytes)),
+            FileFormat::Safetensors(Safetensors { bytes: FileBytes::File(path, _), .. }) => path.as_path(),
+            FileFormat::Gguf(file) => file.path(),
         };
         sha256_file(path).with_context(|| format!("cannot read {}", self.origin))
     }
 
     /// All tensors with their names.
-    pub(super) fn tensors(&self) -> Vec<(String, Stored<'_>)> {
-        let of = |place| Stored { shard: self, place };
+    pub(super) fn tensors(&self) -> Vec<(String, StoredTensor<'_>)> {
+        let of = |location| StoredTensor { shard: self, location };
         match &self.source {
-            Source::Safetensors(file) => {
-                let named = |(name, info)| (name, of(Place::Safetensors(file, info)));
+            FileFormat::Safetensors(file) => {
+                let named = |(name, info)| (name, of(TensorLocation::Safetensors(file, info)));
                 file.header.tensors().into_iter().map(named).collect()
             }
-            Source::Gguf(file) => {
-                let named = |(name, info): (&String, _)| (name.clone(), of(Place::Gguf(file, info)));
+            FileFormat::Gguf(file) => {
+                let named = |(name, info): (&String, _)| (name.clone(), of(TensorLocation::Gguf(file, info)));
                 file.tensors().iter().map(named).collect()
             }
         }
@@ -129,54 +129,54 @@ fn header_len(begin: &[u8]) -> u64 {
 
 /// A tensor in a file of weights.
 #[derive(Clone, Copy)]
-pub(super) struct Stored<'a> {
-    shard: &'a Shard,
-    place: Place<'a>,
+pub(super) struct StoredTensor<'a> {
+    shard: &'a WeightFile,
+    location: TensorLocation<'a>,
 }
 
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum TensorLocation<'a> {
     Safetensors(&'a Safetensors, &'a TensorInfo),
     Gguf(&'a Gguf, &'a gguf_file::TensorInfo),
 }
 
-impl<'a> Stored<'a> {
+impl<'a> StoredTensor<'a> {
     /// The file it belongs to.
     pub(super) fn origin(&self) -> &'a str {
         &self.shard.origin
     }
 
     pub(super) fn shape(&self) -> &'a [usize] {
-        match self.place {
-            Place::Safetensors(_, info) => &info.shape,
-            Place::Gguf(_, info) => info.shape.dims(),
+        match self.location {
+            TensorLocation::Safetensors(_, info) => &info.shape,
+            TensorLocation::Gguf(_, info) => info.shape.dims(),
         }
     }
 
     /// Its number type: `F32`.
     pub(super) fn dtype(&self) -> String {
-        match self.place {
-            Place::Safetensors(_, info) => format!("{:?}", info.dtype),
-            Place::Gguf(_, info) => format!("{:?}", info.ggml_dtype),
+        match self.location {
+            TensorLocation::Safetensors(_, info) => format!("{:?}", info.dtype),
+            TensorLocation::Gguf(_, info) => format!("{:?}", info.ggml_dtype),
         }
     }
 
     /// Returns whether its number type can be read.
     pub(super) fn is_readable(&self) -> bool {
-        match self.place {
-            Place::Safetensors(_, info) => matches!(info.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16),
-            Place::Gguf(..) => true, // candle refuses unsupported types on opening
+        match self.location {
+            TensorLocation::Safetensors(_, info) => matches!(info.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16),
+            TensorLocation::Gguf(..) => true, // candle refuses unsupported types on opening
         }
     }
 
     /// Its values as `f32`. NaN, infinities and unsupported types are errors.
     pub(super) fn values(&self) -> Result<Vec<f32>> {
-        match self.place {
-            Place::Safetensors(file, info) => {
+        match self.location {
+            TensorLocation::Safetensors(file, info) => {
                 let (from, to) = info.data_offsets;
                 finite(file.values(info, from..to, &self.shard.origin)?)
             }
-            Place::Gguf(file, info) => finite(file.values(info)?),
+            TensorLocation::Gguf(file, info) => finite(file.values(info)?),
         }
     }
 
@@ -189,14 +189,14 @@ impl<'a> Stored<'a> {
     pub(super) fn rows(&self, rows: Range<usize>) -> Result<Vec<f32>> {
         let all = self.shape().first().copied().unwrap_or_default();
         ensure!(rows.end <= all, "has {all} entries; entry {} does not exist", rows.end - 1);
-        match self.place {
-            Place::Safetensors(file, info) => {
+        match self.location {
+            TensorLocation::Safetensors(file, info) => {
                 let (from, to) = info.data_offsets;
                 let bytes = (to - from) / all;
                 let range = from + rows.start * bytes..from + rows.end * bytes;
                 finite(file.values(info, range, &self.shard.origin)?)
             }
-            Place::Gguf(..) => {
+            TensorLocation::Gguf(..) => {
                 let values = self.values()?;
                 let each = values.len() / all;
                 Ok(values[rows.start * each..rows.end * each].to_vec())
@@ -225,12 +225,12 @@ impl Safetensors {
     }
 
     /// Passes this range of the data to `receive`, in chunks that do not split numbers.
-    fn chunks(&self, bytes: Range<usize>, origin: &str, mut see: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn chunks(&self, bytes: Range<usize>, origin: &str, mut receive: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Range { start: from, end: to } = bytes;
         let begin = self.begin;
         let file = match &self.bytes {
-            Bytes::BuiltIn(all) => return see(&all[begin as usize + from..begin as usize + to]),
-            Bytes::File(_, file) => file,
+            FileBytes::BuiltIn(all) => return receive(&all[begin as usize + from..begin as usize + to]),
+            FileBytes::File(_, file) => file,
         };
         let cannot = || format!("{origin} cannot be read; it may have changed since it was opened");
         let mut buffer = vec![0; CHUNK.min(to - from)];
@@ -239,7 +239,7 @@ impl Safetensors {
             let chunk = &mut buffer[..CHUNK.min(to - at)];
             files::read_exact_at(file, begin + at as u64, chunk).with_context(cannot)?;
             at += chunk.len();
-            see(chunk)?;
+            receive(chunk)?;
         }
         Ok(())
     }
@@ -267,11 +267,13 @@ mod tests {
         let path = folder.path().join("model.safetensors");
         let tensor = Tensor::zeros((64, 64), DType::F32, &Device::Cpu).unwrap();
         crate::model::Weights::new(vec![("w".into(), tensor)], "test").write(&path, DType::F32, &[]).unwrap();
-        let shard = Shard::open(&path).unwrap();
+        let shard = WeightFile::open(&path).unwrap();
         assert_eq!(shard.tensors()[0].1.values().unwrap(), vec![0.0; 64 * 64]);
         File::options().write(true).open(&path).unwrap().set_len(shard.len_bytes() - 5000).unwrap();
         let error = format!("{:#}", shard.tensors()[0].1.values().unwrap_err());
         assert!(error.contains("model.safetensors cannot be read"), "{error}");
-        assert!(Shard::open(&path).is_err_and(|error| error.to_string().contains("not a complete safetensors file")));
+        assert!(
+            WeightFile::open(&path).is_err_and(|error| error.to_string().contains("not a complete safetensors file"))
+        );
     }
 }

@@ -10,7 +10,7 @@ const TIMES_MEDIAN: f64 = 1000.0;
 
 /// Position of an activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HiddenAt {
+pub struct ActivationPosition {
     /// Position of the token.
     pub position: usize,
     /// 0-based channel of the residual stream.
@@ -19,32 +19,32 @@ pub struct HiddenAt {
 
 /// A massive activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Massive {
+pub struct MassiveActivation {
     /// Its position.
-    pub at: HiddenAt,
+    pub at: ActivationPosition,
     /// The activation, with its sign.
     pub value: f32,
 }
 
 /// Statistics of one layer's output.
 #[derive(Clone, Debug)]
-pub struct Hidden {
+pub struct ResidualStats {
     /// Tally of all activations, in the order of positions and channels.
-    pub tally: Tally<HiddenAt>,
+    pub tally: Tally<ActivationPosition>,
     /// Infinity norm of each token, max |x| over channels. NaN is ignored.
     pub inf_norms: Vec<f32>,
     /// Activations with |x| > 100 and |x| >= 1000 times the layer's median |x| (Sun et al. 2024), in the order of
     /// positions and channels. The median is that of the tally's histogram, within a factor of 1 ± 2^-8.
-    pub massive: Vec<Massive>,
+    pub massive: Vec<MassiveActivation>,
 }
 
-impl Hidden {
+impl ResidualStats {
     /// Computes the statistics of `values`, row-major: tokens of `width` channels each.
     pub fn of(values: &[f32], width: usize) -> Self {
         let tokens = values.chunks(width.max(1));
         let mut tally = Tally::default();
         for (position, token) in tokens.clone().enumerate() {
-            tally.add(token, |channel| HiddenAt { position, channel });
+            tally.add(token, |channel| ActivationPosition { position, channel });
         }
         let inf_norms: Vec<f32> = tokens.clone().map(max_magnitude).collect();
         let limit = TIMES_MEDIAN * tally.median().unwrap_or(0.0);
@@ -52,7 +52,10 @@ impl Hidden {
         let mut massive = Vec::new();
         for (position, (token, _)) in tokens.zip(&inf_norms).enumerate().filter(|(_, (_, &norm))| norm > MASSIVE) {
             let found = token.iter().enumerate().filter(|(_, &value)| is_massive(value));
-            massive.extend(found.map(|(channel, &value)| Massive { at: HiddenAt { position, channel }, value }));
+            massive.extend(
+                found
+                    .map(|(channel, &value)| MassiveActivation { at: ActivationPosition { position, channel }, value }),
+            );
         }
         Self { tally, inf_norms, massive }
     }
@@ -79,8 +82,9 @@ mod tests {
         values[2 * 8 + 5] = -150.0;
         values[7 * 8] = 99.0;
         values[9 * 8 + 7] = 101.5;
-        let found = Hidden::of(&values, 8);
-        let massive = |position, channel, value| Massive { at: HiddenAt { position, channel }, value };
+        let found = ResidualStats::of(&values, 8);
+        let massive =
+            |position, channel, value| MassiveActivation { at: ActivationPosition { position, channel }, value };
         assert_eq!(found.massive, [massive(2, 5, -150.0), massive(9, 7, 101.5)]);
         assert_eq!((found.inf_norms.len(), found.inf_norms[2], found.inf_norms[3]), (10, 150.0, 0.1));
         assert_eq!((found.max_inf_norm(), found.tally.top.entries()[0].place.channel), (Some(150.0), 5));
@@ -88,27 +92,27 @@ mod tests {
     }
 
     #[test]
-    fn large_numbers_among_large_numbers_are_not_massive() {
+    fn large_activations_below_a_thousand_medians_are_not_massive() {
         let mut values: Vec<f32> = calm().iter().map(|x| 10.0 * x).collect();
         values[3] = 900.0;
-        assert_eq!(Hidden::of(&values, 8).massive, []);
+        assert_eq!(ResidualStats::of(&values, 8).massive, []);
         values[3] = 1100.0;
-        assert_eq!(Hidden::of(&values, 8).massive.len(), 1);
+        assert_eq!(ResidualStats::of(&values, 8).massive.len(), 1);
     }
 
     #[test]
-    fn broken_numbers_and_odd_shapes_are_survived() {
-        let found = Hidden::of(&[f32::NAN, f32::INFINITY, 500.0, 0.0, 0.0, 0.0, 0.0], 3);
+    fn nan_and_odd_shapes_do_not_panic() {
+        let found = ResidualStats::of(&[f32::NAN, f32::INFINITY, 500.0, 0.0, 0.0, 0.0, 0.0], 3);
         assert_eq!((found.inf_norms.len(), found.massive.len(), found.tally.histogram.non_finite()), (3, 1, 2));
-        assert_eq!(Hidden::of(&[], 0).max_inf_norm(), None);
+        assert_eq!(ResidualStats::of(&[], 0).max_inf_norm(), None);
     }
 
     proptest! {
         #[test]
         fn the_largest_norm_is_the_top_of_the_tally(values in prop::collection::vec(-500.0_f32..500.0, 1..200)) {
-            let found = Hidden::of(&values, 7);
+            let found = ResidualStats::of(&values, 7);
             prop_assert_eq!(found.max_inf_norm(), found.tally.max());
-            let placed = |massive: &Massive| values[massive.at.position * 7 + massive.at.channel] == massive.value;
+            let placed = |massive: &MassiveActivation| values[massive.at.position * 7 + massive.at.channel] == massive.value;
             prop_assert!(found.massive.iter().all(placed));
         }
     }

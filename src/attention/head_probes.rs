@@ -1,20 +1,20 @@
 //! The probes of one head, for every implementation of its rows.
 
-use super::{Row, RowProbe, RowSink};
+use super::{AttentionRow, RowProbe, RowSink};
 use std::ops::Range;
 
 /// States of the probes of a head, with the index of each probe.
 pub(super) type Sinks = Vec<(usize, Box<dyn RowSink>)>;
 
 /// The probes of a head with their states.
-pub(super) struct Watched<'a> {
+pub(super) struct HeadProbes<'a> {
     layer: usize,
     head: usize,
     probes: &'a [(usize, &'a dyn RowProbe)],
     sinks: Sinks,
 }
 
-impl<'a> Watched<'a> {
+impl<'a> HeadProbes<'a> {
     /// Creates empty states for `probes`, which come with their indices.
     pub(super) fn start(layer: usize, head: usize, probes: &'a [(usize, &'a dyn RowProbe)]) -> Self {
         let sinks = probes.iter().map(|(index, probe)| (*index, probe.start(layer, head))).collect();
@@ -42,11 +42,11 @@ impl<'a> Watched<'a> {
     }
 
     /// Passes a row to the probes that want it.
-    pub(super) fn see(&mut self, row: &Row<'_>) {
+    pub(super) fn observe(&mut self, row: &AttentionRow<'_>) {
         let (layer, head) = (self.layer, self.head);
         let wants = |probe: &dyn RowProbe| probe.wants(layer, head, row.query);
         let watching = self.probes.iter().zip(&mut self.sinks).filter(|((_, probe), _)| wants(*probe));
-        watching.for_each(|(_, (_, sink))| sink.see(row));
+        watching.for_each(|(_, (_, sink))| sink.observe(row));
     }
 
     /// Merges the states of the same probes for later queries.
@@ -62,13 +62,13 @@ impl<'a> Watched<'a> {
 }
 
 /// Smallest range that covers the `queries` whose output is needed or whose row is `wanted`, or `None`.
-pub(super) fn asked(
+pub(super) fn covering_range(
     queries: Range<usize>,
     needed: Option<&[bool]>,
     wanted: impl Fn(usize) -> bool,
 ) -> Option<Range<usize>> {
-    let asked = |query: &usize| needed.is_none_or(|needed| needed[*query]) || wanted(*query);
-    let first = queries.clone().find(asked)?;
-    let last = queries.rev().find(asked)?;
+    let is_computed = |query: &usize| needed.is_none_or(|needed| needed[*query]) || wanted(*query);
+    let first = queries.clone().find(is_computed)?;
+    let last = queries.rev().find(is_computed)?;
     Some(first..last + 1)
 }

@@ -1,7 +1,7 @@
 //! One layer of the streaming kernel: packed keys and values, with logits computed in blocks of keys.
 
 use super::values::packed_values;
-use super::{Heads, LogitRule, Quantise, Removal, Small, Treated, Values, Wiring, TILE};
+use super::{HeadScalars, Heads, LogitRule, Quantise, Removal, ResolvedTreatment, Values, Wiring, TILE};
 use crate::ops::simd::{copy_scaled, soft_cap};
 use crate::ops::{multiply_panel, Mat, MatMut, Packed, PairPanels, Panels, Products, PANEL};
 use crate::quant::{absmax, quantise, Scope};
@@ -18,7 +18,7 @@ pub(super) const KEYS: usize = 512;
 const GROUP: usize = 16;
 
 /// Queries, keys and values of a layer, with the treatment of its logits.
-pub(super) struct Pass<'a> {
+pub(super) struct PackedLayer<'a> {
     q: &'a [f32],
     /// K^T of every key head: (d, T).
     k: Vec<Packed>,
@@ -26,25 +26,25 @@ pub(super) struct Pass<'a> {
     v: Vec<Panels>,
     /// V for products of `bf16`; empty otherwise.
     v_pairs: Vec<PairPanels>,
-    small: &'a Small,
+    scalars: &'a HeadScalars,
     pub(super) layer: usize,
     pub(super) wiring: &'a Wiring,
     rule: LogitRule,
     t: usize,
     d: usize,
     q_row: usize,
-    treated: Option<&'a Treated>,
+    treated: Option<&'a ResolvedTreatment>,
     /// Quantisation steps of each map j of each head; empty if each row has its own.
     steps: [Vec<f32>; 2],
 }
 
-impl<'a> Pass<'a> {
+impl<'a> PackedLayer<'a> {
     /// Packs the slices q, k, v of `heads`. If steps are shared between rows, measures them.
     pub(super) fn new(
         [q, k, v]: [&'a [f32]; 3],
-        small: &'a Small,
+        scalars: &'a HeadScalars,
         heads: &Heads<'a>,
-        treated: Option<&'a Treated>,
+        treated: Option<&'a ResolvedTreatment>,
         layer: usize,
     ) -> Result<Self> {
         let (_, t, q_heads, d) = heads.q.dims4()?;
@@ -56,12 +56,12 @@ impl<'a> Pass<'a> {
         let pack_keys = |head: usize| Packed::new(head_of(k, head, k_heads).t(), heads.products);
         let paired_heads = if heads.products == Products::Bf16 { 0..v_heads } else { 0..0 };
         let pack_pairs = |head: usize| PairPanels::new(head_of(v, head, v_heads));
-        let mut pass = Self {
+        let mut packed = Self {
             q,
             k: (0..k_heads).into_par_iter().map(pack_keys).collect(),
             v: packed_values(v, v_heads, d),
             v_pairs: paired_heads.into_par_iter().map(pack_pairs).collect(),
-            small,
+            scalars,
             layer,
             wiring: heads.wiring,
             rule: heads.rule,
@@ -71,10 +71,10 @@ impl<'a> Pass<'a> {
             treated,
             steps: [Vec::new(), Vec::new()],
         };
-        if let Some(quantise) = pass.quantiser().filter(|q| q.quantiser.scope != Scope::Row) {
-            pass.steps = pass.shared_steps(quantise);
+        if let Some(quantise) = packed.quantiser().filter(|q| q.quantiser.scope != Scope::Row) {
+            packed.steps = packed.shared_steps(quantise);
         }
-        Ok(pass)
+        Ok(packed)
     }
 
     fn quantiser(&self) -> Option<&'a Quantise> {
@@ -121,12 +121,12 @@ impl<'a> Pass<'a> {
 
     /// Weights of the maps.
     pub(super) fn mix(&self, head: usize, query: usize) -> [f32; 2] {
-        self.small.mix(query, head)
+        self.scalars.mix(query, head)
     }
 
     /// The sink of map j of a head.
     pub(super) fn sink(&self, j: usize, head: usize) -> Option<f32> {
-        self.small.sink(self.wiring.query[j][head])
+        self.scalars.sink(self.wiring.query[j][head])
     }
 
     /// The first key that a query sees.

@@ -3,7 +3,8 @@
 //! Reading from disk, a pass holds the current layer and the next, which is read in the background. Of the embedding
 //! only the rows of the tokens are read, and the output head in parts. Results are identical to the last bit.
 
-use super::block::{Block, Written};
+use super::block::{DecoderBlock, OutputPath};
+use super::chunks::HEAD_ROWS;
 use super::{Checkpoint, ModelConfig, Placement, Weights};
 use crate::ops::{linear, wide, wide_type};
 use anyhow::{anyhow, Result};
@@ -12,31 +13,28 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Rows of the output head that are read at once.
-const HEAD_ROWS: usize = 16_384;
-
 /// A checkpoint with its configuration and placement.
-pub(super) struct OnDisk {
+pub(super) struct DiskWeights {
     pub(super) checkpoint: Checkpoint,
     pub(super) config: ModelConfig,
     pub(super) placement: Placement,
 }
 
-impl OnDisk {
+impl DiskWeights {
     /// Reads the tensors of a layer.
     fn weights(&self, layer: usize) -> Result<Weights> {
-        let prefix = Block::prefix(layer);
+        let prefix = DecoderBlock::prefix(layer);
         self.checkpoint.read_some(&self.config, |name| name.starts_with(&prefix))
     }
 
     /// Reads a layer and places it.
-    pub(super) fn block(&self, layer: usize) -> Result<Block> {
-        Block::load(&self.config, layer, &mut self.weights(layer)?.placed(&self.placement))
+    pub(super) fn block(&self, layer: usize) -> Result<DecoderBlock> {
+        DecoderBlock::load(&self.config, layer, &mut self.weights(layer)?.placed(&self.placement))
     }
 
     /// Reads the output path of a layer to the host.
-    fn written(&self, layer: usize) -> Result<Written> {
-        Written::load(&self.config, layer, &mut self.weights(layer)?)
+    fn output_path(&self, layer: usize) -> Result<OutputPath> {
+        OutputPath::load(&self.config, layer, &mut self.weights(layer)?)
     }
 
     /// Reads rows of a matrix: (rows, E).
@@ -49,62 +47,62 @@ impl OnDisk {
 
 /// The layers of a model.
 #[derive(Clone)]
-pub(super) struct Blocks {
-    source: Source,
-    written: Arc<Mutex<LastWritten>>,
+pub(super) struct BlockStorage {
+    source: BlockSource,
+    last_output_path: Arc<Mutex<LastOutputPath>>,
 }
 
 /// The output path requested last, with its layer.
-type LastWritten = Option<(usize, Arc<Written>)>;
+type LastOutputPath = Option<(usize, Arc<OutputPath>)>;
 
 #[derive(Clone)]
-enum Source {
-    Held(Arc<Vec<Arc<Block>>>),
-    OnDisk(Arc<Streamed>),
+enum BlockSource {
+    InMemory(Arc<Vec<Arc<DecoderBlock>>>),
+    OnDisk(Arc<StreamedBlocks>),
 }
 
 /// Layers read from disk one by one.
-pub(super) struct Streamed {
-    disk: Arc<OnDisk>,
+pub(super) struct StreamedBlocks {
+    disk: Arc<DiskWeights>,
     /// The next layer, being read in the background.
-    next: Mutex<Option<(usize, JoinHandle<Result<Block>>)>>,
+    next: Mutex<Option<(usize, JoinHandle<Result<DecoderBlock>>)>>,
 }
 
-impl Blocks {
-    pub(super) fn held(blocks: Vec<Block>) -> Self {
-        let source = Source::Held(Arc::new(blocks.into_iter().map(Arc::new).collect()));
-        Self { source, written: Arc::default() }
+impl BlockStorage {
+    pub(super) fn in_memory(blocks: Vec<DecoderBlock>) -> Self {
+        let source = BlockSource::InMemory(Arc::new(blocks.into_iter().map(Arc::new).collect()));
+        Self { source, last_output_path: Arc::default() }
     }
 
-    pub(super) fn on_disk(disk: Arc<OnDisk>) -> Self {
-        let source = Source::OnDisk(Arc::new(Streamed { disk, next: Mutex::default() }));
-        Self { source, written: Arc::default() }
+    pub(super) fn on_disk(disk: Arc<DiskWeights>) -> Self {
+        let source = BlockSource::OnDisk(Arc::new(StreamedBlocks { disk, next: Mutex::default() }));
+        Self { source, last_output_path: Arc::default() }
     }
 
     pub(super) fn are_on_disk(&self) -> bool {
-        matches!(self.source, Source::OnDisk(_))
+        matches!(self.source, BlockSource::OnDisk(_))
     }
 
     /// Returns a layer, for a pass that continues with the next.
-    pub(super) fn block(&self, layer: usize) -> Result<Arc<Block>> {
+    pub(super) fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
         match &self.source {
-            Source::Held(blocks) => Ok(blocks[layer].clone()),
-            Source::OnDisk(streamed) => streamed.block(layer).map(Arc::new),
+            BlockSource::InMemory(blocks) => Ok(blocks[layer].clone()),
+            BlockSource::OnDisk(streamed) => streamed.block(layer).map(Arc::new),
         }
     }
 
     /// The output path of a layer, with its matrix on the host.
-    pub(super) fn written(&self, layer: usize) -> Result<Arc<Written>> {
-        let mut last = locked(&self.written);
-        if let Some((_, written)) = last.as_ref().filter(|(of, _)| *of == layer) {
-            return Ok(written.clone());
+    pub(super) fn output_path(&self, layer: usize) -> Result<Arc<OutputPath>> {
+        let mut last = locked(&self.last_output_path);
+        if let Some((_, path)) = last.as_ref().filter(|(of, _)| *of == layer) {
+            return Ok(path.clone());
         }
-        let written = Arc::new(match &self.source {
-            Source::Held(blocks) => blocks[layer].written().on_host()?,
-            Source::OnDisk(streamed) => streamed.disk.written(layer)?,
+        let path = Arc::new(match &self.source {
+            BlockSource::InMemory(blocks) => blocks[layer].output_path().on_host()?,
+            BlockSource::OnDisk(streamed) => streamed.disk.output_path(layer)?,
         });
-        *last = Some((layer, written.clone()));
-        Ok(written)
+        *last = Some((layer, path.clone()));
+        Ok(path)
     }
 }
 
@@ -113,8 +111,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Streamed {
-    fn block(&self, layer: usize) -> Result<Block> {
+impl StreamedBlocks {
+    fn block(&self, layer: usize) -> Result<DecoderBlock> {
         let begun = locked(&self.next).take_if(|(begun, _)| *begun == layer);
         let block = match begun {
             Some((_, reading)) => reading.join().map_err(|_| anyhow!("reading layer {layer} panicked"))?,
@@ -131,16 +129,16 @@ impl Streamed {
 
 /// The embedding or the output head: (W, E).
 #[derive(Clone)]
-pub(super) enum Table {
-    Held(Tensor),
-    OnDisk { disk: Arc<OnDisk>, name: &'static str },
+pub(super) enum VocabularyMatrix {
+    InMemory(Tensor),
+    OnDisk { disk: Arc<DiskWeights>, name: &'static str },
 }
 
-impl Table {
+impl VocabularyMatrix {
     /// Rows of token ids: (n, E).
     pub(super) fn rows(&self, ids: &[u32]) -> Result<Tensor> {
         match self {
-            Self::Held(table) => Ok(table.index_select(&Tensor::new(ids, table.device())?, 0)?),
+            Self::InMemory(table) => Ok(table.index_select(&Tensor::new(ids, table.device())?, 0)?),
             Self::OnDisk { disk, name } => disk.rows(name, ids.iter().map(|&id| id as usize..id as usize + 1)),
         }
     }
@@ -149,8 +147,8 @@ impl Table {
     /// logits would tie.
     pub(super) fn linear(&self, x: &Tensor) -> Result<Tensor> {
         match self {
-            Self::Held(table) if table.dtype() == wide_type(table.dtype()) => Ok(linear(x, table)?),
-            Self::Held(_) | Self::OnDisk { .. } => {
+            Self::InMemory(table) if table.dtype() == wide_type(table.dtype()) => Ok(linear(x, table)?),
+            Self::InMemory(_) | Self::OnDisk { .. } => {
                 let x = wide(x)?;
                 let parts = self.parts().map(|part| Ok(linear(&x, &wide(&part?)?)?)).collect::<Result<Vec<_>>>()?;
                 Ok(Tensor::cat(&parts, x.rank() - 1)?)
@@ -179,7 +177,7 @@ impl Table {
     fn parts(&self) -> Box<dyn Iterator<Item = Result<Tensor>> + '_> {
         let ranges = |rows: usize| (0..rows).step_by(HEAD_ROWS).map(move |start| start..rows.min(start + HEAD_ROWS));
         match self {
-            Self::Held(table) => {
+            Self::InMemory(table) => {
                 let part = |rows: Range<usize>| Ok(table.narrow(0, rows.start, rows.len())?);
                 Box::new(ranges(table.dims()[0]).map(part))
             }
@@ -214,7 +212,7 @@ impl ModelConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Sizes, Transformer};
+    use super::super::{DecoderSizes, Transformer};
     use super::*;
     use crate::attention::{Dense, Variant};
     use crate::ops::RopeStyle;
@@ -222,7 +220,7 @@ mod tests {
 
     /// A vocabulary that is read in two parts, with enough layers to read ahead.
     fn models(tied: bool) -> [Transformer; 2] {
-        let sizes = Sizes {
+        let sizes = DecoderSizes {
             vocab: HEAD_ROWS + 777,
             width: 16,
             layers: 3,
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_on_disk_give_the_bits_of_weights_in_memory_in_every_pass() {
+    fn weights_on_disk_and_in_memory_give_identical_results() {
         for tied in [false, true] {
             let [held, on_disk] = models(tied);
             assert!(on_disk.is_on_disk() && !held.is_on_disk());
