@@ -1,4 +1,4 @@
-//! The command line, and nothing else.
+//! The definition of the command line.
 
 pub(crate) mod examples;
 mod measuring;
@@ -22,73 +22,72 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;
 
-/// A research toolkit for attention noise: standard and differential transformers, measured side by side.
+/// A research toolkit for attention noise: measures standard and differential transformers on the same prompts
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// One per question.
+/// The subcommands.
 #[derive(Debug, Subcommand, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Command {
-    /// Hide needles in long prompts: are they found, and where does the attention go?
+    /// Needle-in-a-haystack prompts: accuracy, and attention by region of the prompt
     Needle(NeedleArgs),
-    /// Many-shot learning: how many examples of a new classification does a model need, and does their order matter?
+    /// Many-shot classification: accuracy by number and order of the examples
     Shots(ShotsArgs),
-    /// What reaches the output from the answer and from noise: every region, signed and absolute attention, sinks, sparsity
+    /// Share of attention and output by region of the prompt, sinks, and sparsity
     Ratio(RatioArgs),
-    /// What is each head for? Retrieval, induction, previous token, sinks, and what it writes of the answer
+    /// Roles of heads: retrieval, induction, previous token, sinks, and output from the answer
     Heads(HeadsArgs),
-    /// Draw attention maps: effective, both parts, logits; by layer and head, pooled to any size
+    /// Draw attention maps of one prompt: effective map, single maps or logits, by layer and head
     Heatmap(HeatmapArgs),
-    /// One HTML file to walk around in attention maps, from all layers and heads to single token pairs
+    /// Write an interactive HTML page of attention maps, from all layers and heads to single token pairs
     Explore(ExploreArgs),
-    /// Cut attention logits to few bits: what survives?
+    /// Quantise attention logits to few bits, and measure the loss of quality
     Quantize(QuantizeArgs),
-    /// The same prompts without noise, and without heads: what do they cost?
+    /// Mask noise or knock out heads on the same prompts, and measure the effect
     Ablate(AblateArgs),
     /// The largest attention logits and hidden states, and massive activations
     Outliers(OutliersArgs),
-    /// Negative log-likelihood of a text by position: does more context help, and with what?
+    /// Negative log-likelihood of a text, by position and for tokens that can be recalled from the context
     Nll(NllArgs),
-    /// Run an experiment file: any prompts, models and measures together
+    /// Run an experiment file
     Run(ExperimentArgs),
-    /// Put the shards of an experiment together, as one run would have left them
+    /// Merge the shards of an experiment into one run
     Merge(MergeArgs),
-    /// What differs between runs, or within one, on the same prompts?
+    /// Compare runs, or models or conditions of one run, paired by prompt
     Compare(CompareArgs),
-    /// Run folders as one page: results with intervals, figures, recipe
+    /// Write a page with the results and figures of run folders
     Report(ReportArgs),
-    /// What a model is: family, layout, lambda, memory, and whether its tensors fit
+    /// Show the architecture, lambda and memory of a model, and check its tensors
     Inspect(InspectArgs),
-    /// Show a needle prompt with its regions marked, or write prompts as JSON lines
+    /// Show a needle prompt with its regions, or write prompts as JSON lines
     Prompt(ShowPromptArgs),
-    /// Train matched models from a spec, side by side on the same data
+    /// Train the models of a spec on the same data
     Train(TrainArgs),
-    /// Print a script that completes commands and flags
+    /// Print a shell completion script
     Completions(CompletionsArgs),
-    /// Print the manual page of a command, or write all of them
+    /// Print the manual page of a command, or write all pages
     Man(ManArgs),
 }
 
 /// `difftool run`.
 #[derive(Debug, Args)]
 pub struct ExperimentArgs {
-    /// The experiment, a TOML file (--print-experiment of the commands that measure prints one); with --resume, that
-    /// of the folder
+    /// Experiment, a TOML file as printed by --print-experiment [default with --resume: that of the folder]
     #[arg(required_unless_present = "resume", value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// List the prompts with the time and memory they will take, and run nothing
+    /// List the prompts with their estimated time and memory, without running them
     #[arg(long, conflicts_with_all = ["dry_run", "verify", "resume"])]
     pub list: bool,
-    /// Load everything and check whether it can run, and run nothing
+    /// Load and check everything, without running it
     #[arg(long, conflicts_with_all = ["verify", "resume"])]
     pub dry_run: bool,
-    /// Run at most two prompts per depth, and check what the file expects
+    /// Run at most two prompts per depth, and check the expectations of the file
     #[arg(long, conflicts_with_all = ["resume", "shard"])]
     pub verify: bool,
     /// Output.
@@ -102,7 +101,7 @@ pub struct ExperimentArgs {
 /// `difftool merge`.
 #[derive(Debug, Args)]
 pub struct MergeArgs {
-    /// The run folders of all shards of one experiment, in any order
+    /// Run folders of all shards of one experiment, in any order
     #[arg(required = true, value_name = "DIR")]
     pub shards: Vec<PathBuf>,
     /// Output.
@@ -113,52 +112,52 @@ pub struct MergeArgs {
 /// `difftool compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Run folders or results files; all are compared with the first. One alone needs --by
+    /// Run folders or results files; the others are compared with the first. A single one needs --by
     #[arg(required = true, value_name = "RUN|CSV")]
     pub inputs: Vec<PathBuf>,
-    /// Compare the values of this column (model, bits, scope, cities, ctx_tok, …) over all inputs
+    /// Compare the values of this column (model, bits, scope, cities, ctx_tok, …) instead of the inputs
     #[arg(long, value_name = "COLUMN")]
     pub by: Option<Field>,
-    /// Value of the --by column to compare the others with; `none` for a missing one [default: the first]
+    /// Value of the --by column that the others are compared with; `none` for a missing value [default: the first]
     #[arg(long, value_name = "VALUE")]
     pub baseline: Option<String>,
-    /// Metrics, with a region if only one is wanted, as in `exact,share_abs[answer]`; `all` for every one
-    /// [default: the headline ones that were measured]
+    /// Metrics, with a region for only that region, as in `exact,share_abs[answer]`; `all` for every metric [default: the
+    /// headline metrics that were measured]
     #[arg(long, value_delimiter = ',', value_name = "METRIC")]
     pub metric: Vec<String>,
-    /// Only records with this value (`none` for a missing one); may be repeated, values of one column are alternatives
+    /// Only records with this value, `none` for a missing one; may be repeated, several values of a column are alternatives
     #[arg(long = "where", value_name = "COLUMN=VALUE")]
     pub wheres: Vec<Where>,
-    /// A row for each value of these columns; layer and head bring in the records of layers and heads
+    /// One row for each value of these columns; `layer` and `head` select the records of layers and heads
     #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
     pub group_by: Vec<Field>,
-    /// Models are replicates: they differ by the training seed that PATTERN finds in their names (`*` is its digits).
-    /// Recipes are compared, seed by seed; intervals are over seeds and prompts, and fewer than 3 seeds have none
+    /// Treat models whose names differ only by the training seed as replicates and compare recipes seed by seed; `*` in PATTERN
+    /// stands for the digits of the seed. Intervals are over seeds and prompts, and need 3 seeds
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
     pub replicates: Option<Replicates>,
-    /// How p-values are corrected for the number of rows
+    /// Correction of p-values for the number of rows
     #[arg(long, value_enum, default_value_t = Correction::Holm)]
     pub correction: Correction,
-    /// Also say how many prompts would show a difference of this size with 80 % power, in the unit of the metric
+    /// Also print the number of prompts that detect a difference of this size with 80 % power, in the unit of the metric
     #[arg(long, value_name = "SIZE")]
     pub detect: Option<f64>,
-    /// Seed of the bootstrap
+    /// Seed of the bootstrap intervals
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Compare runs of different prompts too, cell by cell
+    /// Also compare runs with different prompts, cell by cell
     #[arg(long)]
     pub allow_different_prompts: bool,
-    /// What to print
+    /// Format of the output
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Also draw the differences: a new PNG, SVG or PDF file
+    /// Also draw the differences into a new PNG, SVG or PDF file
     #[arg(long, value_name = "FILE.png|svg|pdf")]
     pub plot: Option<PathBuf>,
-    /// Exit with 3 if a difference is so, as in 'exact < -0.05'; of METRIC.lo and .hi the ends of its interval, of
-    /// METRIC.baseline and .other the means; may be repeated
+    /// Exit with 3 if a difference meets this condition, as in 'exact < -0.05'; METRIC.lo and METRIC.hi are the ends of the
+    /// interval, METRIC.baseline and METRIC.other the means; may be repeated
     #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
     pub fail_if: Vec<FailIf>,
-    /// Print nothing but the result
+    /// Print only the result
     #[arg(short, long)]
     pub quiet: bool,
     /// Size of the figure.
@@ -166,16 +165,16 @@ pub struct CompareArgs {
     pub page: PageArgs,
 }
 
-/// How the rows of a comparison are printed.
+/// Output format of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Aligned columns
+    /// Aligned text
     Table,
-    /// All numbers in full, with a header
+    /// CSV with all digits
     Csv,
-    /// Rows, what was paired with what, and all cells of one side only
+    /// JSON with the rows, their pairing, and unpaired cells
     Json,
-    /// A table for a README
+    /// Markdown table
     Markdown,
 }
 
@@ -188,45 +187,45 @@ pub struct ReportArgs {
     /// A new file, or - for stdout [default: stdout]
     #[arg(short, long, value_name = "FILE", conflicts_with = "splice")]
     pub out: Option<PathBuf>,
-    /// What to write [default: html; markdown with --splice]
+    /// Format of the report [default: html; markdown with --splice]
     #[arg(long, value_enum)]
     pub format: Option<ReportFormat>,
-    /// Rewrite what this file, such as README.md, has between `<!-- difftool report DIR -->` and
-    /// `<!-- end difftool report -->`: command and main tables, or the tables named as in `DIR: accuracy, heads`
+    /// Rewrite the text of this file between `<!-- difftool report DIR -->` and `<!-- end difftool report -->`: the command and
+    /// the main tables, or the tables named as in `DIR: accuracy, heads`
     #[arg(long, value_name = "FILE")]
     pub splice: Option<PathBuf>,
-    /// Begin with a comparison: of the runs with each other, or of the models of a single one
+    /// Begin with a comparison of the runs, or of the models of a single run
     #[arg(long, conflicts_with = "splice")]
     pub compare: bool,
-    /// Put the explorers that the runs have made into the page, each to be opened there; --explore=link leaves them beside it
+    /// Include the explorer pages of the runs; --explore=link links to them instead
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "include",
           conflicts_with = "splice")]
     pub explore: Option<ExplorerArg>,
-    /// Title of the page [default: what was run]
+    /// Title of the page [default: from the runs]
     #[arg(long, conflicts_with = "splice")]
     pub title: Option<String>,
-    /// Print nothing but the result
+    /// Print only the result
     #[arg(short, long)]
     pub quiet: bool,
 }
 
-/// How a report has the explorers of its runs.
+/// How a report contains the explorer pages of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExplorerArg {
-    /// In the page: one file, larger by theirs
+    /// In the page
     Include,
-    /// By links: their pages stay in the run folders
+    /// As links to the run folders
     Link,
 }
 
-/// What a report is written as.
+/// Output format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReportFormat {
-    /// One self-contained page
+    /// One self-contained HTML page
     Html,
-    /// The tables for a README or an issue
+    /// Markdown tables
     Markdown,
-    /// What the runs printed
+    /// The text that the runs printed
     Text,
 }
 
@@ -236,17 +235,17 @@ pub struct ShowPromptArgs {
     /// Prompts; the same as those of `difftool needle` with the same flags.
     #[command(flatten)]
     pub prompts: PromptArgs,
-    /// Which prompt of the grid to show, counted from 0
+    /// Number of the prompt to show, counted from 0
     #[arg(long, default_value_t = 0, value_name = "I", conflicts_with = "jsonl")]
     pub index: usize,
-    /// Which of its questions the regions are seen from, counted from 0
+    /// Question that the regions are for, counted from 0
     #[arg(long, default_value_t = 0, value_name = "Q", conflicts_with = "jsonl")]
     pub query: usize,
-    /// Write every prompt of the grid as one line of JSON: text, token ids, offsets, regions, answers; `-` for stdout
+    /// Write all prompts as JSON lines with text, token ids, offsets, regions and answers; `-` for stdout
     #[arg(long, value_name = "FILE|-")]
     pub jsonl: Option<PathBuf>,
-    /// Colour the text by where the rows of this model that predict the answer look, and list the keys with the largest
-    /// share; without colours in brackets
+    /// Colour the text by the attention of this model's rows that predict the answer, and list the keys with the largest share;
+    /// in brackets without colours
     #[arg(long, value_name = "NAME|DIR", conflicts_with_all = ["jsonl", "model"])]
     pub attention: Option<String>,
     /// With --attention: only these layers, counted from 0 [default: the mean over all]
@@ -255,10 +254,10 @@ pub struct ShowPromptArgs {
     /// With --attention: only these heads of each layer, counted from 0 [default: the mean over all]
     #[arg(long, value_delimiter = ',', value_name = "H", requires = "attention")]
     pub heads: Option<Vec<IndexRange>>,
-    /// The model whose tokenizer cuts the text
+    /// Model whose tokenizer is used
     #[arg(long, default_value = "transformer", value_name = "NAME|DIR")]
     pub model: String,
-    /// How its folder is read.
+    /// How the model folder is read.
     #[command(flatten)]
     pub reading: ReadingArgs,
 }
@@ -269,7 +268,7 @@ pub struct InspectArgs {
     /// The model.
     #[arg(value_name = "NAME|DIR", help = shared::model_help())]
     pub model: String,
-    /// Prompt length that memory is estimated for, in tokens [default: 4k, or what the model can take if that is less]
+    /// Prompt length for the memory estimate, in tokens [default: 4k, or the model's context if that is shorter]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
     /// How the folder is read.
@@ -291,9 +290,9 @@ pub struct CompletionsArgs {
 /// `difftool man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// The command, as in `difftool man needle`; difftool itself if none is named
+    /// Command, as in `difftool man needle` [default: difftool itself]
     pub command: Option<String>,
-    /// Write the pages of all commands into this folder
+    /// Write the pages of all commands to this folder
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     pub out: Option<PathBuf>,
 }
@@ -301,35 +300,35 @@ pub struct ManArgs {
 /// `difftool train`.
 #[derive(Debug, Args)]
 pub struct TrainArgs {
-    /// The training spec, a TOML file (see --example)
+    /// Training spec, a TOML file (see --example)
     #[arg(required_unless_present = "example")]
     spec: Option<PathBuf>,
-    /// Folder for the models, checkpoints and logs; must not exist yet, unless --resume is given
+    /// Folder for models, checkpoints and logs; must be new or empty without --resume
     #[arg(long, value_name = "DIR", required_unless_present = "example")]
     out: Option<PathBuf>,
-    /// Print a small spec to begin with
+    /// Print a small example spec
     #[arg(long, exclusive = true)]
     pub example: bool,
     /// Continue from the checkpoints in --out
     #[arg(long)]
     pub resume: bool,
-    /// Train these alone: variants, or one seed of a variant (diff/seed-2)
+    /// Train only these variants, or single seeds of variants (diff/seed-2)
     #[arg(long, value_delimiter = ',', value_name = "RUN")]
     pub only: Vec<String>,
-    /// Train nothing: sum up what the runs in --out have come to so far, or their course.csv where the runs are elsewhere
+    /// Summarise the runs in --out so far, or their course.csv, without training
     #[arg(long, conflicts_with_all = ["resume", "only"])]
     pub summary: bool,
-    /// With --summary: the same study at another size, in the folder of its runs, or one with its spec.toml and course.csv; a line
-    /// is fitted over all sizes; may be repeated
+    /// With --summary: folder of the same study at another model size (its runs, or its spec.toml and course.csv), to fit lines over
+    /// all sizes; may be repeated
     #[arg(long, value_name = "DIR", requires = "summary")]
     pub beside: Vec<PathBuf>,
-    /// What computes: cpu, or with a program that was built for it cuda, cuda:1 and so on, or metal
+    /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,
-    /// Number type of weights and activations; the parameters that are updated have f32, and so has what is measured on the way
+    /// Number type of weights and activations in training steps; parameters and evaluations have f32
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Precision::F32)]
     pub dtype: Precision,
-    /// No progress bars
+    /// Print no progress
     #[arg(short, long)]
     pub quiet: bool,
     /// Figures.
@@ -338,12 +337,12 @@ pub struct TrainArgs {
 }
 
 impl TrainArgs {
-    /// The spec, which is required but for the example.
+    /// Returns the spec, which is required without `--example`.
     pub fn spec(&self) -> &Path {
         self.spec.as_deref().expect("the parser requires it")
     }
 
-    /// The folder, likewise.
+    /// Returns the output folder, which is required without `--example`.
     pub fn out(&self) -> &Path {
         self.out.as_deref().expect("the parser requires it")
     }

@@ -1,22 +1,22 @@
-//! Errors are for people: what is wrong, where, and what to do.
+//! Error types, and the exit codes of the process.
 //!
-//! The library passes [`anyhow::Error`] about. The one distinction that matters outside is whether the *request* was
-//! wrong (exit code 2) or something failed while carrying it out (exit code 1): a request error is a [`Usage`].
+//! The library returns [`anyhow::Error`]. An error in the request is a [`Usage`] (exit code 2); everything else that fails has exit
+//! code 1. Messages say what is wrong, where, and what to do.
 
-/// A mistake in the request: a flag, a spec or an experiment file. The process exits with 2.
+/// An error in the request: a flag, a spec or an experiment file. The process exits with 2.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
-/// A prompt that a context has no room for: a mistake in the request, as [`Usage`] is, but for those who can leave it out.
+/// A context length too short for a prompt: an error in the request, like [`Usage`], that callers can also handle by skipping the
+/// prompt.
 #[derive(Debug)]
 pub struct TooShort(pub String);
 
-/// Everything worked, but the results are not what they have to be, by what was expected of them. The process exits
-/// with 3.
+/// The run succeeded, but its results do not meet an expectation. The process exits with 3.
 #[derive(Debug)]
-pub struct Unmet(pub String);
+pub struct ExpectationFailed(pub String);
 
-/// Errors that are nothing but their message.
+/// Implements [`std::error::Error`] for types that hold a message.
 macro_rules! messages {
     ($($error:ident)*) => {$(
         impl std::fmt::Display for $error {
@@ -29,34 +29,31 @@ macro_rules! messages {
     )*};
 }
 
-messages!(Usage TooShort Unmet);
+messages!(Usage TooShort ExpectationFailed);
 
-/// Returns early with a [`Usage`] error, formatted like `anyhow::bail!`.
+/// Returns early with a [`Usage`](crate::error::Usage) error, formatted as by `anyhow::bail!`.
 #[macro_export]
 macro_rules! bail_usage {
     ($($arg:tt)*) => { return Err(anyhow::Error::new($crate::error::Usage(format!($($arg)*)))) };
 }
 
-/// The process's exit code for an error: 2 for [`Usage`] or [`TooShort`] anywhere in the chain, 3 for [`Unmet`], 1 otherwise.
+/// Returns the exit code for an error: 2 for [`Usage`] or [`TooShort`] anywhere in its chain, 3 for [`ExpectationFailed`], 1 otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| cause.is::<Usage>() || cause.is::<TooShort>()) {
         2
-    } else if error.chain().any(|cause| cause.is::<Unmet>()) {
+    } else if error.chain().any(|cause| cause.is::<ExpectationFailed>()) {
         3
     } else {
         1
     }
 }
 
-/// What printing came to, where a reader who has read enough is no reason to stop: what comes after it still counts.
-///
-/// # Errors
-/// Those that are no broken pipe.
+/// Ignores a broken pipe, so that the caller continues although the reader of stdout has gone.
 pub fn unless_broken_pipe(printed: anyhow::Result<()>) -> anyhow::Result<()> {
     printed.or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })
 }
 
-/// Whether the reader of stdout has gone away, as `head` does: not an error of ours.
+/// Returns `true` if an error is that of a closed pipe, as of stdout into `head`.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)

@@ -1,5 +1,7 @@
-//! Files of strangers, read up to a length that files of their kind have: an input that never ends (a device) is an error, not
-//! the end of the memory, and a pipe is one too, before it makes anybody wait. And files of ours that replace others.
+//! Reads input files up to a length limit, and replaces output files atomically.
+//!
+//! Inputs may come from anybody: an endless file such as a device is an error instead of filling the memory, and so is a pipe, which
+//! might block.
 
 use crate::error::Usage;
 use anyhow::{ensure, Context, Result};
@@ -9,23 +11,19 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Bytes of a configuration, a specification or a manifest, at most.
+/// Largest configuration, specification or manifest, in bytes.
 pub const CONFIG_MAX: u64 = 16 << 20;
 
-/// Bytes of a tokenizer, or of an index of weights, at most; the largest have some forty million.
+/// Largest tokenizer or index of weights, in bytes; the largest known ones have about 40 MB.
 pub const TOKENIZER_MAX: u64 = 512 << 20;
 
-/// Bytes of the header of a file of tensors, at most; the largest models have some megabytes.
+/// Largest header of a tensor file, in bytes; those of the largest models have some megabytes.
 pub const HEADER_MAX: u64 = 100_000_000;
 
-/// Bytes of a text, a haystack or token ids, at most.
+/// Largest text, haystack or file of token ids, in bytes.
 pub const TEXT_MAX: u64 = 1 << 30;
 
-/// Opens a file to read it. A pipe is refused: nobody may ever write into it, and a run that is continued later could not
-/// read it again.
-///
-/// # Errors
-/// Names the file that cannot be read.
+/// Opens a file for reading. Pipes are refused, because they might block and a resumed run could not read them again.
 pub fn open(path: &Path) -> Result<File> {
     let cannot = || format!("cannot read {}", path.display());
     #[cfg(unix)]
@@ -41,43 +39,37 @@ pub fn open(path: &Path) -> Result<File> {
     File::open(path).with_context(cannot)
 }
 
-/// Fills a buffer from a place of a file, whoever else reads it.
-///
-/// # Errors
-/// If the file ends before, or cannot be read.
+/// Fills a buffer from an offset of a file, without using the file's cursor.
 #[cfg(unix)]
-pub fn read_exact_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, buffer, at)
+pub fn read_exact_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
 }
 
-/// Fills a buffer from a place of a file, whoever else reads it.
-///
-/// # Errors
-/// If the file ends before, or cannot be read.
+/// Fills a buffer from an offset of a file. A lock protects the file's cursor.
 #[cfg(not(unix))]
-pub fn read_exact_at(mut file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+pub fn read_exact_at(mut file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock();
-    file.seek(SeekFrom::Start(at))?;
+    file.seek(SeekFrom::Start(offset))?;
     file.read_exact(buffer)
 }
 
-/// The first bytes of an open file, read from a place of its own: several threads read one file and none moves the others.
+/// A reader of the first bytes of an open file with a cursor of its own, so that several threads can read one file.
 #[derive(Debug)]
-pub struct Beginning<'a> {
+pub struct FilePrefix<'a> {
     file: &'a File,
     len: u64,
     at: u64,
 }
 
-impl<'a> Beginning<'a> {
-    /// Of so many bytes, which the file has.
+impl<'a> FilePrefix<'a> {
+    /// Creates a reader of the first `len` bytes.
     pub fn new(file: &'a File, len: u64) -> Self {
         Self { file, len, at: 0 }
     }
 }
 
-impl Read for Beginning<'_> {
+impl Read for FilePrefix<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.len.saturating_sub(self.at).min(buffer.len() as u64) as usize;
         read_exact_at(self.file, self.at, &mut buffer[..n])?;
@@ -86,7 +78,7 @@ impl Read for Beginning<'_> {
     }
 }
 
-impl Seek for Beginning<'_> {
+impl Seek for FilePrefix<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let at = match to {
             SeekFrom::Start(at) => Some(at),
@@ -98,11 +90,8 @@ impl Seek for Beginning<'_> {
     }
 }
 
-/// Writes a file beside the one of that name and renames it over: whoever reads it, or comes after a kill or a full disk, finds
-/// a whole one, with the permissions of the old one. The name beside it is always the same, which the next attempt takes again.
-///
-/// # Errors
-/// Those of `write`, and of renaming; the file is named.
+/// Replaces a file atomically: writes `<path>.partial`, copies the permissions of the old file, and renames it. After a kill or on a
+/// full disk the old file is still there; the next attempt overwrites the partial file.
 pub fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
@@ -120,10 +109,7 @@ fn take_place(partial: &Path, path: &Path) -> std::io::Result<()> {
     std::fs::rename(partial, path)
 }
 
-/// Writes lines as a CSV file of their own layout, as [`replace`] does.
-///
-/// # Errors
-/// If it cannot be written.
+/// Replaces a file by a CSV file with the fields of the lines as columns; see [`replace`].
 pub fn replace_csv(path: &Path, lines: impl IntoIterator<Item = impl Serialize>) -> Result<()> {
     replace(path, |partial| {
         let mut csv = csv::Writer::from_path(partial)?;
@@ -134,19 +120,13 @@ pub fn replace_csv(path: &Path, lines: impl IntoIterator<Item = impl Serialize>)
     })
 }
 
-/// The lines of a CSV file of its own layout, each as it is read.
-///
-/// # Errors
-/// Names the file that cannot be read, or whose line is none of these.
+/// Reads the lines of a CSV file with the fields of `L` as columns, one at a time.
 pub fn csv_lines<L: DeserializeOwned>(path: &Path) -> Result<impl Iterator<Item = Result<L>>> {
     let (lines, path) = (csv::Reader::from_reader(open(path)?).into_deserialize(), path.to_owned());
     Ok(lines.map(move |line| line.with_context(|| format!("cannot read {}", path.display()))))
 }
 
-/// The bytes of a file that has no more than `most`.
-///
-/// # Errors
-/// Names the file that cannot be read, or is longer.
+/// Reads a file of at most `most` bytes.
 pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = open(path)?.take(most + 1).read_to_end(&mut bytes);
@@ -155,10 +135,7 @@ pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`bytes`], of a file that the user names: one that is not there, or is a folder, is a usage error.
-///
-/// # Errors
-/// As [`bytes`].
+/// As [`bytes`], for a file that the user names: a usage error if it does not exist or is a folder.
 pub fn input(path: &Path, most: u64) -> Result<Vec<u8>> {
     bytes(path, most).map_err(|error| {
         let missing = |cause: &(dyn std::error::Error + 'static)| {
@@ -173,18 +150,12 @@ pub fn input(path: &Path, most: u64) -> Result<Vec<u8>> {
     })
 }
 
-/// The text of a file that has no more than `most` bytes.
-///
-/// # Errors
-/// Names the file that cannot be read, is longer, or is not UTF-8.
+/// Reads a UTF-8 file of at most `most` bytes.
 pub fn text(path: &Path, most: u64) -> Result<String> {
     utf8(path, bytes(path, most)?)
 }
 
-/// As [`text`], of a file that the user names.
-///
-/// # Errors
-/// As [`input`]; usage errors for what is not UTF-8.
+/// As [`text`], for a file that the user names: a usage error if it does not exist, is a folder, or is not UTF-8.
 pub fn input_text(path: &Path, most: u64) -> Result<String> {
     let bytes = input(path, most)?;
     utf8(path, bytes).map_err(|error| Usage(format!("{error:#}")).into())
@@ -216,8 +187,8 @@ mod tests {
         let path = folder.path().join("x");
         std::fs::write(&path, "0123456789").unwrap();
         let file = open(&path).unwrap();
-        let (mut a, mut b) = (Beginning::new(&file, 8), Beginning::new(&file, 10));
-        let next = |reader: &mut Beginning<'_>| {
+        let (mut a, mut b) = (FilePrefix::new(&file, 8), FilePrefix::new(&file, 10));
+        let next = |reader: &mut FilePrefix<'_>| {
             let mut two = [0; 2];
             reader.read_exact(&mut two).map(|()| String::from_utf8(two.to_vec()).unwrap())
         };
@@ -230,7 +201,7 @@ mod tests {
         assert!(a.seek(SeekFrom::Current(-9)).is_err());
         assert_eq!(b.seek(SeekFrom::Start(20)).unwrap(), 20);
         assert_eq!(b.read(&mut [0]).unwrap(), 0);
-        let mut longer = Beginning::new(&file, 11);
+        let mut longer = FilePrefix::new(&file, 11);
         longer.seek(SeekFrom::Start(9)).unwrap();
         assert!(next(&mut longer).is_err(), "the file has been shortened");
     }

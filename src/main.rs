@@ -1,10 +1,10 @@
-//! Parse, dispatch, print one error, exit.
+//! The `difftool` program: parses the command line, runs the command, and prints its error.
 
 use clap::FromArgMatches as _;
 use difftool::cli::Cli;
 use std::process::ExitCode;
 
-/// Big buffers stay mapped between uses: element-wise work is 4-5x faster than with glibc's allocator.
+/// mimalloc keeps large buffers mapped between uses, which makes element-wise work 4 to 5 times faster than with glibc.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         return code;
     }
     difftool::memory::keep_freed();
-    // candle's own element-wise pool spins; our kernels place their threads themselves.
+    // candle's own thread pool spins while it waits; our kernels use rayon's threads.
     std::env::set_var("CANDLE_NUM_THREADS", "1");
     let typed = difftool::cmd::command_line().get_matches();
     let cli = Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit());

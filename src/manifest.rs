@@ -1,6 +1,6 @@
-//! The manifest: what was run, on what, and what came out, as `manifest.json` beside the results.
+//! The manifest of a run, `manifest.json`: the command, its settings, the models, the machine, and hashes of all files.
 //!
-//! Enough to run it again and to notice that something else was run: `compare` checks manifests first.
+//! It is enough to repeat the run, and to notice differences between runs: `compare` checks manifests first.
 
 use crate::hash::sha256_file;
 use crate::machine::{Machine, Tool};
@@ -13,54 +13,54 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Everything about a run but its results. Written in the order of the fields.
+/// Provenance of a run. Written in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Version of difftool and what it was built from.
+    /// Version and build of difftool.
     pub tool: Tool,
-    /// What it ran on.
+    /// The machine.
     #[serde(default)]
     pub machine: Machine,
-    /// The arguments as given, the program's name first.
+    /// Command-line arguments, the program's name first.
     pub argv: Vec<String>,
-    /// The configuration they came to, defaults filled in.
+    /// Settings of the experiment, with defaults filled in.
     pub config: serde_json::Value,
-    /// The models, in the order they ran.
+    /// The models, in the order of the run.
     pub models: Vec<ModelInfo>,
-    /// SHA-256 of the text that the haystacks were cut from.
+    /// SHA-256 of the haystack text.
     pub haystack_sha256: Option<String>,
-    /// SHA-256 of the user's text, if plain text was measured.
+    /// SHA-256 of the user's text, if one was measured.
     pub text_sha256: Option<String>,
-    /// SHA-256 of the prompts' tokens, in the order they ran.
+    /// SHA-256 over the token ids of all prompts, in the order of the run.
     pub prompts_sha256: Option<String>,
     /// Number type of weights and activations: `f32`, `bf16`, `f64`.
     pub dtype: String,
-    /// What the kernels multiplied: `f32`, `bf16`.
+    /// Precision of the kernels' products: `f32`, `bf16`.
     #[serde(default)]
     pub precision: Products,
-    /// What computed: `cpu`, `cuda:0`.
+    /// Device: `cpu`, `cuda:0`.
     pub device: String,
-    /// Which part of the experiment this is, as in `2/8`; missing for the whole.
+    /// Shard of the experiment, as in `2/8`; missing for the whole experiment.
     #[serde(default)]
     pub shard: Option<String>,
-    /// Prompts that were measured before this process, which resumed or merged them. Times are this process's own.
+    /// Prompts that were measured before this process resumed or merged them. Times are those of this process.
     #[serde(default)]
     pub resumed_cells: u64,
-    /// Threads of the computation. Results do not depend on it.
+    /// Number of threads. Results do not depend on it.
     pub threads: usize,
-    /// Seeds by what they are for.
+    /// Seeds, by purpose.
     pub seeds: BTreeMap<String, u64>,
     /// Start of the run in UTC, ISO 8601.
     pub started_utc: String,
     /// Duration of the run in seconds.
     pub wall_s: f64,
-    /// Most memory held at once, in bytes.
+    /// Peak memory of the process, in bytes.
     pub peak_rss_bytes: Option<u64>,
-    /// The files of the run folder but this one.
-    pub outputs: Vec<Output>,
+    /// The other files of the run folder.
+    pub outputs: Vec<OutputFile>,
 }
 
-/// A model, down to the bytes of its files.
+/// A model, with hashes of its files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelInfo {
     /// Name in the results.
@@ -72,60 +72,57 @@ pub struct ModelInfo {
     pub model_type: String,
     /// Attention variant.
     pub variant: String,
-    /// Number of parameters, tied ones counted once.
+    /// Number of parameters; tied ones count once.
     pub parameters: u64,
     /// Number types of the weights on disk.
     #[serde(default)]
     pub weights_dtype: String,
-    /// SHA-256 of `model.safetensors`; of weights in several files, of their hashes.
+    /// SHA-256 of `model.safetensors`; for weights in several files, of their hashes.
     pub weights_sha256: String,
     /// SHA-256 of `config.json`.
     pub config_sha256: String,
-    /// SHA-256 of `tokenizer.json`; empty if the folder has none.
+    /// SHA-256 of `tokenizer.json`; empty without one.
     pub tokenizer_sha256: String,
-    /// The token that needle prompts begin with and who says so: `<s> (config)`, `none (template)`.
+    /// The token that needle prompts begin with and where that is configured: `<s> (config)`, `none (template)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bos: Option<String>,
-    /// SHA-256 of the chat template that needle prompts stand in, if they do.
+    /// SHA-256 of the chat template of needle prompts, if one is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_template_sha256: Option<String>,
-    /// Which heads pair and which keys they read, in words.
+    /// Description of which heads pair and which keys they read.
     pub layout: String,
-    /// What its logits are, where that is not scaled products of queries and keys: `after the soft cap at 50`.
+    /// Description of the logits if they are not scaled products of queries and keys: `after the soft cap at 50`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logit_tap: Option<String>,
-    /// λ by layer, its mean where it depends on the token; empty without differential attention.
+    /// λ by layer, as a mean if it depends on the token; empty without differential attention.
     pub lambda: Vec<f64>,
 }
 
-/// A file that the run wrote.
+/// A file of a run folder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Output {
+pub struct OutputFile {
     /// Name in the run folder.
     pub file: String,
-    /// Its length.
+    /// Length, in bytes.
     pub bytes: u64,
-    /// Records in it, if it holds records.
+    /// Number of rows, if it has rows.
     pub rows: Option<u64>,
     /// SHA-256 of its bytes.
     pub sha256: String,
 }
 
-impl Output {
-    /// Describes a file of `folder` as it is now.
-    ///
-    /// # Errors
-    /// If it cannot be read.
+impl OutputFile {
+    /// Describes a file of `folder` in its current state.
     pub fn describe(folder: &Path, file: &str, rows: Option<u64>) -> Result<Self> {
         let path = folder.join(file);
         let bytes = path.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
         Ok(Self { file: file.into(), bytes, rows, sha256: sha256_file(&path)? })
     }
 
-    /// Its path in the folder of its run.
+    /// Returns its path in the run folder.
     ///
     /// # Errors
-    /// If it is somewhere else: a manifest may come from anybody.
+    /// If its name leads out of the folder: a manifest may come from anybody.
     pub fn path(&self, folder: &Path) -> Result<PathBuf> {
         ensure!(
             Path::new(&self.file).file_name().is_some_and(|name| name == self.file.as_str()),
@@ -136,20 +133,17 @@ impl Output {
         Ok(folder.join(&self.file))
     }
 
-    /// Whether the file is still the one that was described.
-    ///
-    /// # Errors
-    /// If it cannot be read; those of [`Output::path`].
+    /// Returns `true` if the file has not changed since it was described.
     pub fn is_unchanged(&self, folder: &Path) -> Result<bool> {
         Ok(sha256_file(&self.path(folder)?)? == self.sha256)
     }
 }
 
 impl Manifest {
-    /// Writes the manifest to a new file, as JSON for people. The file is there whole or not at all.
+    /// Writes the manifest to a new file as indented JSON, atomically.
     ///
     /// # Errors
-    /// If there is such a file already, or it cannot be written.
+    /// If the file exists already, or cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
         let text = serde_json::to_string_pretty(self).context("the manifest cannot be written as JSON")?;
@@ -158,14 +152,11 @@ impl Manifest {
         file.persist_noclobber(path).map(|_| ()).map_err(|error| error.error).with_context(cannot)
     }
 
-    /// Whether the files of the run are still what was written.
-    ///
-    /// # Errors
-    /// Names the first file that is missing or was changed.
+    /// Checks that the files of the run exist and have not changed.
     pub fn check_outputs(&self, folder: &Path) -> Result<()> {
         for output in &self.outputs {
             let path = output.path(folder)?;
-            let found = Output::describe(folder, &output.file, output.rows)
+            let found = OutputFile::describe(folder, &output.file, output.rows)
                 .context("its manifest.json says that the run is finished")?;
             let length = match found.bytes == output.bytes {
                 true => "as long, but with other bytes".to_owned(),
@@ -178,16 +169,13 @@ impl Manifest {
     }
 
     /// Reads a manifest.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or is not a manifest of this version.
     pub fn read(path: &Path) -> Result<Self> {
         let text = crate::files::text(path, crate::files::CONFIG_MAX)?;
         serde_json::from_str(&text).with_context(|| format!("{} is not a manifest of this version", path.display()))
     }
 }
 
-/// A temporary file in the folder of `path`, as readable as other files are.
+/// Creates a temporary file in the folder of `path`, with the permissions of ordinary files.
 fn new_file_beside(path: &Path) -> std::io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     #[cfg(unix)]
@@ -217,8 +205,8 @@ mod tests {
         assert_eq!(crate::hash::sha256(b"abc"), abc);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x"), "abc").unwrap();
-        let output = Output::describe(folder.path(), "x", Some(1)).unwrap();
-        assert_eq!(output, Output { file: "x".into(), bytes: 3, rows: Some(1), sha256: abc.into() });
+        let output = OutputFile::describe(folder.path(), "x", Some(1)).unwrap();
+        assert_eq!(output, OutputFile { file: "x".into(), bytes: 3, rows: Some(1), sha256: abc.into() });
     }
 
     #[test]

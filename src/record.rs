@@ -1,12 +1,12 @@
-//! The record: one measurement, one row of `results.csv`.
+//! Records: one measurement each, one row of `results.csv`.
 //!
-//! Every command writes this schema and no other: long and tidy, one number per row, so that results of any two runs
-//! can be concatenated, filtered and compared. The columns are `schema`, then the fields of [`Identity`] (what was
-//! run), then those of [`Found`] (what was found), in the order of their declarations below.
+//! Every command writes this schema: one number per row, so that the results of any two runs can be concatenated, filtered and
+//! compared. The columns are `schema`, then the fields of [`Identity`] (what was run), then those of [`Measurement`] (the result), in
+//! the order of their declaration.
 //!
-//! The file is RFC 4180 with `\n` at the ends of lines: UTF-8, a header, commas, quotes where needed. An empty field is
-//! a missing value; `.` is the decimal point; numbers are written with the fewest digits that read back as the same
-//! number. Layers, heads and queries count from 0.
+//! The file is CSV after RFC 4180, but with `\n` at the ends of lines: UTF-8, a header, commas, quotes where needed. An empty field
+//! is a missing value; `.` is the decimal point; numbers have the fewest digits that read back as the same number. Layers, heads and
+//! queries count from 0.
 
 #[cfg_attr(not(feature = "parquet"), path = "record/no_parquet.rs")]
 mod parquet;
@@ -24,15 +24,15 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The number of this schema. It changes when a column is added, removed, moved or given another meaning.
+/// Number of this schema. It changes when a column is added, removed, moved or given another meaning.
 pub const SCHEMA: u32 = 2;
 
-/// Whether spreadsheets take a text for a formula, and may do what it says.
+/// Returns `true` if spreadsheets would evaluate a text as a formula.
 pub fn is_formula(text: &str) -> bool {
     text.starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
 
-/// A text for a CSV file, behind an apostrophe where it would be a formula.
+/// Returns a text for a CSV file, with a leading apostrophe if it would be a formula.
 pub fn no_formula(text: &str) -> Cow<'_, str> {
     if is_formula(text) {
         format!("'{text}").into()
@@ -41,48 +41,48 @@ pub fn no_formula(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What was run: the model, the prompt and the question. Shared by all measurements of one question.
+/// What was measured: the model, the prompt and the question. Shared by all measurements of one question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Name of the model: built-in, or its folder as given.
+    /// Name of the model: a built-in name, or its folder as given.
     pub model: String,
-    /// Attention variant: `transformer`, `diff`, `diff-v2`.
+    /// Attention variant, for example `transformer`, `diff`, `diff-v2`.
     pub variant: String,
-    /// What the prompt asks for, for example `needle`.
+    /// Task of the prompt, for example `needle`.
     pub task: String,
-    /// Length of the whole prompt asked for, in tokens.
+    /// Requested length of the whole prompt, in tokens.
     pub ctx_tok: usize,
     /// Needles in the text (the paper's N).
     pub needles: Option<usize>,
     /// Needles asked for (the paper's R).
     pub retrieve: Option<usize>,
-    /// Depth asked for, in percent of the filler: 0 is its beginning.
+    /// Requested depth, in percent of the filler: 0 is its beginning.
     pub depth_req_pct: Option<f64>,
-    /// Depth at which the needle really begins, in percent of the filler.
+    /// Actual depth of the needle's first token, in percent of the filler.
     pub depth_real_pct: Option<f64>,
-    /// Where the cities come from: `train`, or `heldout` for cities that no training document contains.
+    /// Set of the cities: `train`; `heldout` for cities that no training document contains; `absent` for questions without an answer.
     pub cities: Option<Cow<'static, str>>,
-    /// Global index of the sample.
+    /// Index of the prompt among those of the same kind.
     pub sample: Option<u64>,
-    /// Seed of the prompt, a hash of the base seed and the global index.
+    /// Seed of the prompt, a hash of the base seed and the number of the prompt.
     pub seed: Option<u64>,
-    /// Which of the needles asked for, in the order of the question.
+    /// Index among the needles asked for, in the order of the question.
     pub query: Option<usize>,
-    /// Whether this question's needle is the one that was put at the depth asked for; missing without a question.
+    /// Whether this question's needle is the one placed at the requested depth; missing without a question.
     pub placed: Option<bool>,
-    /// Which query rows were measured, for example `answer`: those that predict the answer's tokens.
+    /// The measured attention rows, for example `answer` for those that predict the answer's tokens.
     pub rows: Option<Cow<'static, str>>,
-    /// What was done to the attention: the name of a [`Condition`](crate::treatment::Condition); missing where nothing was.
+    /// Name of the [`Condition`](crate::treatment::Condition); missing for untreated attention.
     pub condition: Option<Cow<'static, str>>,
-    /// Bits of the quantised logits; missing when they were left alone.
+    /// Bits of quantised logits; missing if logits are not quantised.
     pub bits: Option<u32>,
-    /// What shares one scale when quantising: `tensor`, `head` or `row`.
+    /// The part of the logits that shares one scale when quantised: `tensor`, `head` or `row`.
     pub scope: Option<Cow<'static, str>>,
 }
 
-/// What was found: one number, or why there is none.
+/// A measured number, or the error that prevented it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct Measurement {
     /// Layer; missing for the mean over layers.
     pub layer: Option<usize>,
     /// Head; missing for the mean over heads.
@@ -95,40 +95,40 @@ pub struct Found {
     pub value: Option<f64>,
     /// Unit of the number, for example `fraction`, `nats`; missing for pure numbers.
     pub unit: Option<Cow<'static, str>>,
-    /// How many numbers `value` is the mean of.
+    /// Number of values that `value` is the mean of.
     pub n: Option<u64>,
-    /// Why there is no number: a failed cell is a record too.
+    /// Error of a cell that failed.
     pub error: Option<String>,
 }
 
-/// One row: a measurement and what it was made on.
+/// One row of `results.csv`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// What was run; shared between the records of one question.
+    /// What was measured; shared by the records of one question.
     pub identity: Arc<Identity>,
-    /// What was found.
-    pub measure: Found,
+    /// The result.
+    pub measure: Measurement,
 }
 
-/// The `f64` that prints like `x`: 0.1_f32 becomes 0.1 and not 0.10000000149011612. Reading it back as `f32` gives `x`.
+/// Returns the `f64` that prints like `x`: 0.1_f32 becomes 0.1 and not 0.10000000149011612. Reading it back as `f32` gives `x`.
 pub fn widen(x: f32) -> f64 {
     x.to_string().parse().expect("a printed number can be read")
 }
 
-/// A metric of a region, as files and tables name it: `share_abs[answer]`.
+/// Returns the name of a metric with its region, as in `share_abs[answer]`.
 pub(crate) fn metric_name(metric: &str, region: Option<&str>) -> String {
     metric.to_owned() + &region.map_or(String::new(), |region| format!("[{region}]"))
 }
 
-/// The columns of the schema, in order.
+/// Returns the columns of the schema, in order.
 pub fn columns() -> Vec<String> {
     let mut columns = vec!["schema".to_string()];
     columns.extend(fields(&Identity::default()));
-    columns.extend(fields(&Found::default()));
+    columns.extend(fields(&Measurement::default()));
     columns
 }
 
-/// The names of a struct's fields, in the order of their declaration.
+/// Returns the names of a struct's fields, in the order of their declaration.
 fn fields(row: &impl Serialize) -> Vec<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.serialize(row).expect("plain structs can be written");
@@ -137,10 +137,7 @@ fn fields(row: &impl Serialize) -> Vec<String> {
     reader.headers().expect("it was just written").iter().map(String::from).collect()
 }
 
-/// Records as the lines of a file.
-///
-/// # Errors
-/// If a record cannot be written as CSV.
+/// Formats records as CSV lines without a header.
 pub fn to_bytes(records: &[Record]) -> Result<Vec<u8>> {
     let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
     for Record { identity, measure } in records {
@@ -149,19 +146,19 @@ pub fn to_bytes(records: &[Record]) -> Result<Vec<u8>> {
     csv.into_inner().context("memory cannot be written")
 }
 
-/// Writes records to a new file.
+/// Writer of a results file.
 #[derive(Debug)]
-pub struct Writer {
+pub struct RecordWriter {
     csv: csv::Writer<File>,
     path: PathBuf,
     rows: u64,
 }
 
-impl Writer {
-    /// Creates the file, which must not exist, and writes the header.
+impl RecordWriter {
+    /// Creates a new file and writes the header.
     ///
     /// # Errors
-    /// If there is such a file already, or it cannot be written.
+    /// If the file exists already, or cannot be written.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let file = File::create_new(&path)
@@ -173,10 +170,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Goes on with a file of which the first `bytes` hold `rows` records; cuts off the rest.
-    ///
-    /// # Errors
-    /// If it is not there, or cannot be written.
+    /// Opens a file whose first `bytes` hold `rows` records, and cuts off the rest.
     pub fn resume(path: impl Into<PathBuf>, bytes: u64, rows: u64) -> Result<Self> {
         let path = path.into();
         let cannot = || format!("cannot continue {}", path.display());
@@ -186,10 +180,7 @@ impl Writer {
         Ok(Self { csv, path, rows })
     }
 
-    /// Writes `rows` records that are bytes already.
-    ///
-    /// # Errors
-    /// If they cannot be written.
+    /// Appends `rows` records that are already formatted by [`to_bytes`].
     pub(crate) fn write_bytes(&mut self, bytes: &[u8], rows: u64) -> Result<()> {
         let mut file = self.csv.get_ref();
         file.write_all(bytes).with_context(|| format!("cannot write {}", self.path.display()))?;
@@ -197,23 +188,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Length of the file, in bytes.
-    ///
-    /// # Errors
-    /// If the system does not tell.
+    /// Returns the length of the file, in bytes.
     pub fn bytes(&self) -> Result<u64> {
         Ok(self.csv.get_ref().metadata().with_context(|| format!("cannot read {}", self.path.display()))?.len())
     }
 
-    /// Writes records through to the file: all that was written so far survives whatever comes next.
-    ///
-    /// # Errors
-    /// If they cannot be written.
+    /// Appends records, without a buffer that could be lost.
     pub fn write_all(&mut self, records: &[Record]) -> Result<()> {
         self.write_bytes(&to_bytes(records)?, records.len() as u64)
     }
 
-    /// Records written so far.
+    /// Returns the number of records written so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -228,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_spreadsheets_would_compute_is_a_text_to_them() {
+    fn formulas_are_marked_as_text() {
         for formula in ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1"] {
             assert_eq!(no_formula(formula), format!("'{formula}"));
         }
@@ -261,7 +246,7 @@ mod tests {
     }
 
     fn share(value: f64) -> Record {
-        let measure = Found {
+        let measure = Measurement {
             layer: Some(3),
             head: Some(0),
             region: Some("answer".into()),
@@ -275,11 +260,15 @@ mod tests {
     }
 
     fn failure() -> Record {
-        let measure = Found { metric: "cell".into(), error: Some("no room\nfor 6 needles".into()), ..Found::default() };
+        let measure = Measurement {
+            metric: "cell".into(),
+            error: Some("no room\nfor 6 needles".into()),
+            ..Measurement::default()
+        };
         Record { identity: Arc::new(Identity { task: "needle".into(), ..Identity::default() }), measure }
     }
 
-    /// Writes `text` to a file and reads it, giving the error.
+    /// Writes `text` to a file, reads it as results and returns the error.
     fn refusal(text: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
@@ -288,11 +277,11 @@ mod tests {
         format!("{error:#}").replace(&folder.path().display().to_string(), "")
     }
 
-    /// A file with one good record.
+    /// Returns the text of a file with one record.
     fn good_text() -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
-        Writer::create(&path).unwrap().write_all(&[share(0.25)]).unwrap();
+        RecordWriter::create(&path).unwrap().write_all(&[share(0.25)]).unwrap();
         std::fs::read_to_string(path).unwrap()
     }
 
@@ -311,7 +300,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
         let records = [share(0.1 + 0.2), failure(), share(-1e-300), share(5e-324), share(f64::MAX)];
-        let mut writer = Writer::create(&path).unwrap();
+        let mut writer = RecordWriter::create(&path).unwrap();
         writer.write_all(&records[..1]).unwrap();
         writer.write_all(&records[1..]).unwrap();
         assert_eq!(writer.rows(), 5);
@@ -322,7 +311,7 @@ mod tests {
     fn what_was_written_is_on_disk_before_the_writer_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
-        let mut writer = Writer::create(&path).unwrap();
+        let mut writer = RecordWriter::create(&path).unwrap();
         assert_eq!(read(&path).unwrap(), []);
         writer.write_all(&[share(1.0)]).unwrap();
         assert_eq!(read(&path).unwrap().len(), 1);
@@ -332,7 +321,7 @@ mod tests {
     fn records_of_one_question_share_their_identity_when_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
-        Writer::create(&path).unwrap().write_all(&[share(0.1), share(0.2), failure()]).unwrap();
+        RecordWriter::create(&path).unwrap().write_all(&[share(0.1), share(0.2), failure()]).unwrap();
         let records = read(&path).unwrap();
         assert!(Arc::ptr_eq(&records[0].identity, &records[1].identity));
         assert!(!Arc::ptr_eq(&records[1].identity, &records[2].identity));
@@ -343,7 +332,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");
         std::fs::write(&path, "precious").unwrap();
-        let error = Writer::create(&path).unwrap_err();
+        let error = RecordWriter::create(&path).unwrap_err();
         assert!(format!("{error:#}").contains("never overwritten"), "{error:#}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
@@ -431,11 +420,11 @@ mod tests {
             model in ".*", error in prop::option::of(".+"), depth in 0.0..100.0, layer in prop::option::of(0usize..99)
         ) {
             let identity = Identity { model, depth_real_pct: Some(depth), ..identity() };
-            let measure = Found { layer, value, error, ..share(0.0).measure };
+            let measure = Measurement { layer, value, error, ..share(0.0).measure };
             let record = Record { identity: Arc::new(identity), measure };
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("results.csv");
-            Writer::create(&path).unwrap().write_all(std::slice::from_ref(&record)).unwrap();
+            RecordWriter::create(&path).unwrap().write_all(std::slice::from_ref(&record)).unwrap();
             prop_assert_eq!(read(&path).unwrap(), [record]);
         }
 

@@ -1,4 +1,4 @@
-//! The folder a run writes into, always a new one, and the names of its files.
+//! Run folders and the names of their files. A new run always has a new folder.
 
 use crate::bail_usage;
 use anyhow::{Context, Result};
@@ -7,71 +7,71 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The page to walk around in attention maps.
+/// The attention explorer, an HTML page.
 pub const EXPLORER: &str = "explore.html";
 /// The records of a run.
 pub const RESULTS: &str = "results.csv";
-/// The same, compressed when the run was finished.
+/// The records, compressed with gzip.
 pub const RESULTS_GZ: &str = "results.csv.gz";
-/// The same, as a Parquet file.
+/// The records, as a Parquet file.
 pub const RESULTS_PARQUET: &str = "results.parquet";
-/// The journal of its cells.
+/// The journal of finished cells.
 pub const CELLS: &str = "cells.csv";
-/// Its experiment.
+/// The experiment.
 pub const EXPERIMENT: &str = "experiment.toml";
-/// What measures pooled of each cell: nothing to read, but what a resumed or merged run goes on with.
+/// Pooled data of measures by cell, in binary form, for resuming and merging.
 pub const POOLED: &str = "pooled.bin";
-/// There when the run is finished.
+/// The manifest, which marks the run as finished.
 pub const MANIFEST: &str = "manifest.json";
-/// Every token that was scored.
+/// Negative log-likelihoods token by token.
 pub const TOKENS: &str = "tokens.csv";
 /// Massive activations.
 pub const MASSIVE: &str = "massive.csv";
-/// Heads that were drawn, or kept token by token.
+/// Heads that were drawn or stored token by token.
 pub const DRAWN: &str = "drawn.csv";
-/// Heads of each model by the rankings that conditions are written with.
+/// Heads of each model by the rankings that conditions use.
 pub const RANKINGS: &str = "rankings.csv";
-/// What models said by themselves: one JSON object per prompt and model.
+/// Generated texts: one JSON object per prompt, model and condition.
 pub const GENERATIONS: &str = "generations.jsonl";
 
-/// A folder that belongs to this run alone, and the moment it was made.
+/// The folder of one run, and the time at which the process opened it.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
     started: SystemTime,
 }
 
-/// The records in a folder, whatever their format.
+/// Returns the path of the records in a folder, in whichever format they are.
 pub fn results(folder: &Path) -> PathBuf {
     let converted = [RESULTS_GZ, RESULTS_PARQUET].map(|file| folder.join(file)).into_iter().find(|path| path.is_file());
     converted.unwrap_or_else(|| folder.join(RESULTS))
 }
 
-/// Whether a file of a run folder holds its records.
+/// Returns `true` if this file of a run folder holds its records.
 pub fn is_results(file: &str) -> bool {
     [RESULTS, RESULTS_GZ, RESULTS_PARQUET].contains(&file)
 }
 
 impl RunFolder {
-    /// Makes the folder `out`, or `runs/<command>-<UTC date>-<time>` when none is given.
+    /// Creates the folder `out`, or `runs/<command>-<UTC date>-<time>` if none is given.
     ///
-    /// A folder that the user names must not exist or be empty; one that we name gets `.2`, `.3`, … when it is taken.
+    /// `out` must be new or empty; a generated name gets a suffix `.2`, `.3`, … if it is taken.
     ///
     /// # Errors
-    /// If the folder that is named holds something, or it cannot be made.
+    /// A usage error if `out` is a file or not empty; an error if the folder cannot be created.
     pub fn create(out: Option<&Path>, command: &str) -> Result<Self> {
         let started = SystemTime::now();
         let path = match out {
-            Some(path) => claim(path)?,
-            None => invent(Path::new("runs"), command, started)?,
+            Some(path) => create_named(path)?,
+            None => create_generated(Path::new("runs"), command, started)?,
         };
         Ok(Self { path, started })
     }
 
-    /// The folder of a run that is continued.
+    /// Opens the folder of a run that is resumed.
     ///
     /// # Errors
-    /// A usage error if there is no such folder.
+    /// A usage error if the folder does not exist.
     pub fn reopen(path: &Path) -> Result<Self> {
         if !path.is_dir() {
             bail_usage!("{}: no such run folder", path.display());
@@ -79,30 +79,30 @@ impl RunFolder {
         Ok(Self { path: path.to_path_buf(), started: SystemTime::now() })
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the folder.
     pub fn join(&self, file: &str) -> PathBuf {
         self.path.join(file)
     }
 
-    /// When the run started, as in `2026-11-21T06:45:19Z`.
+    /// Returns the start of the run, as in `2026-11-21T06:45:19Z`.
     pub fn started_utc(&self) -> String {
         let [year, month, day, hour, minute, second] = utc(self.started);
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
 
-    /// Seconds since the run started.
+    /// Returns the seconds since the start of the run.
     pub fn elapsed_s(&self) -> f64 {
         self.started.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64())
     }
 }
 
-/// Makes the folder the user asked for.
-fn claim(path: &Path) -> Result<PathBuf> {
+/// Creates the folder that the user names.
+fn create_named(path: &Path) -> Result<PathBuf> {
     let shown = path.display();
     match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
         Ok(true) => bail_usage!("{shown} already holds files; results are never overwritten: name a new folder"),
@@ -118,8 +118,8 @@ fn claim(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Makes a folder under `parent` that is named after the command and the time.
-fn invent(parent: &Path, command: &str, now: SystemTime) -> Result<PathBuf> {
+/// Creates a folder under `parent` that is named after the command and the time.
+fn create_generated(parent: &Path, command: &str, now: SystemTime) -> Result<PathBuf> {
     let [year, month, day, hour, minute, second] = utc(now);
     let name = format!("{command}-{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}");
     let advice = "cannot create a run folder here; name one (`out`)";
@@ -137,7 +137,7 @@ fn invent(parent: &Path, command: &str, now: SystemTime) -> Result<PathBuf> {
     unreachable!("the suffixes do not end")
 }
 
-/// Year, month, day, hour, minute and second of a moment, in UTC.
+/// Returns year, month, day, hour, minute and second of a time, in UTC.
 ///
 /// Days to date as in Hinnant, "chrono-compatible low-level date algorithms" (`civil_from_days`): years begin in March,
 /// so that the leap day is the last of its year, and repeat every 146,097 days, an era of 400 years.
@@ -181,7 +181,7 @@ mod tests {
         let runs = home.path().join("runs");
         let names = ["needle-20240229-235959", "needle-20240229-235959.2", "needle-20240229-235959.3"];
         for name in names {
-            assert_eq!(invent(&runs, "needle", moment(1_709_251_199)).unwrap(), runs.join(name));
+            assert_eq!(create_generated(&runs, "needle", moment(1_709_251_199)).unwrap(), runs.join(name));
         }
     }
 
@@ -216,7 +216,7 @@ mod tests {
         let error = RunFolder::create(Some(Path::new("/proc/difftool/run")), "needle").unwrap_err();
         assert_eq!(exit_code(&error), 1);
         assert!(format!("{error:#}").starts_with("cannot create the run folder /proc/difftool/run: "), "{error:#}");
-        let error = invent(&file, "needle", moment(0)).unwrap_err();
+        let error = create_generated(&file, "needle", moment(0)).unwrap_err();
         assert!(format!("{error:#}").starts_with("cannot create a run folder here; name one (`out`): "), "{error:#}");
     }
 

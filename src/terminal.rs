@@ -1,56 +1,55 @@
-//! What reaches the terminal: names of strangers without what a terminal obeys, messages of a bounded length, lines on
-//! stderr that may get lost, and a stdout whose errors say that it was stdout.
+//! Output to the terminal: escaped text, messages of bounded length, and a stdout whose errors name it.
 //!
-//! Names of models and tensors, values of a configuration, tokens and haystacks come from somebody else. A control
-//! character among them could move the cursor, change colours or the window's title, or hide what a message says.
+//! Names of models and tensors, values of a configuration, tokens and haystacks come from files of others. A control character in
+//! them could move the cursor, change colours or the window's title, or hide parts of a message.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Characters of a message, at most: a name of a megabyte must not push everything else off the screen.
+/// Longest message, in characters.
 const MESSAGE_MAX: usize = 2_000;
 
-/// Characters that a cut message ends with: the cause stands at the end of a chain of errors.
+/// Characters kept from the end of a longer message, where the cause of an error is.
 const MESSAGE_END: usize = 500;
 
-/// Prints a line on stderr, formatted like `eprintln!`; see [`crate::terminal::say`].
+/// Prints a line to stderr, formatted as by `eprintln!`; see [`crate::terminal::say`].
 #[macro_export]
 macro_rules! say {
     ($($arg:tt)*) => { $crate::terminal::say(&format!($($arg)*)) };
 }
 
-/// Prints a line on stderr, escaped and cut to a bounded length. A stderr that is closed or full is no reason to stop:
-/// the line is lost, the measurement goes on.
+/// Prints a line to stderr, escaped and cut to a bounded length. Errors of stderr are ignored, so that they do not stop a
+/// measurement.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", cut(&escaped(line)));
 }
 
-/// The text with every character that a terminal obeys, or that reorders what is read, written out as `\n` or `\u{1b}`.
+/// Escapes control characters and characters that reorder text, for example as `\n` or `\u{1b}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_obeyed) {
+    if !text.contains(needs_escape) {
         return Cow::Borrowed(text);
     }
-    let escape = |c: char| if is_obeyed(c) { c.escape_default().to_string() } else { c.to_string() };
+    let escape = |c: char| if needs_escape(c) { c.escape_default().to_string() } else { c.to_string() };
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// As [`escaped`], but lines and tabs stay: for a text of several lines.
+/// As [`escaped`], but keeps line breaks and tabs.
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| is_obeyed(c) && !matches!(c, '\n' | '\t');
-    if !text.contains(obeyed) {
+    let escapes = |c: char| needs_escape(c) && !matches!(c, '\n' | '\t');
+    if !text.contains(escapes) {
         return Cow::Borrowed(text);
     }
-    let escape = |c: char| if obeyed(c) { c.escape_default().to_string() } else { c.to_string() };
+    let escape = |c: char| if escapes(c) { c.escape_default().to_string() } else { c.to_string() };
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// Control characters, the invisible ones that turn the direction of writing, and the two that end a line.
-fn is_obeyed(c: char) -> bool {
+/// Returns `true` for control characters, marks of the writing direction, and Unicode line separators.
+fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// The text, or its beginning and its end if it is too long for a message.
+/// Returns the text, or only its beginning and end if it is too long for a message.
 pub fn cut(text: &str) -> Cow<'_, str> {
     let length = text.chars().count();
     if length <= MESSAGE_MAX {
@@ -61,15 +60,15 @@ pub fn cut(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{begin} [... {} characters ...] {end}", length - MESSAGE_MAX))
 }
 
-/// The arguments of this process, the program's name first. What is not UTF-8 (a file name may be anything) is replaced.
+/// Returns the arguments of this process, the program's name first. Invalid UTF-8, as in file names, is replaced.
 pub fn arguments() -> Vec<String> {
     std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// Characters of a line where no terminal says how wide it is.
+/// Characters of a line if stdout is not a terminal.
 const PAGE: usize = 80;
 
-/// Characters of a line on stdout: as many as the terminal has, 80 in a file.
+/// Returns the width of stdout in characters: that of the terminal, or 80.
 pub fn columns() -> usize {
     match terminal_size::terminal_size_of(io::stdout()) {
         Some((width, _)) => usize::from(width.0).max(PAGE / 2),
@@ -77,18 +76,18 @@ pub fn columns() -> usize {
     }
 }
 
-/// Text in lines that fit the page; those after the first begin with the indent.
+/// Wraps a text to the width of stdout; lines after the first begin with `indent`.
 pub fn wrapped(text: &str, indent: &str) -> String {
     let options = textwrap::Options::new(columns()).subsequent_indent(indent).break_words(false);
     textwrap::fill(text, options.word_splitter(textwrap::WordSplitter::NoHyphenation))
 }
 
-/// Standard output. Its errors name it; a closed pipe stays a closed pipe.
+/// Returns a writer for standard output whose errors name it. The kind of an error, such as a broken pipe, is preserved.
 pub fn stdout() -> Stdout {
     Stdout(io::stdout().lock())
 }
 
-/// See [`stdout`].
+/// Locked standard output; see [`stdout`].
 pub struct Stdout(io::StdoutLock<'static>);
 
 fn named(error: io::Error) -> io::Error {
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_written_out_and_the_rest_stays() {
+    fn control_characters_are_escaped_and_other_text_is_unchanged() {
         assert_eq!(escaped("e\u{1b}[31mRED\u{7}\r\n"), "e\\u{1b}[31mRED\\u{7}\\r\\n");
         assert_eq!(escaped("\u{9b}2J a\u{202e}b"), "\\u{9b}2J a\\u{202e}b");
         assert_eq!(escaped_lines("a\tb\nc\u{1b}"), "a\tb\nc\\u{1b}");

@@ -1,4 +1,4 @@
-//! The flags of the commands that measure.
+//! Flags of the measuring commands.
 
 use super::shared::models_help;
 use super::{OnePromptArgs, OutputArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
@@ -15,17 +15,16 @@ use std::path::PathBuf;
 /// `difftool needle`.
 #[derive(Debug, Args)]
 pub struct NeedleArgs {
-    /// Also let the models answer by themselves, greedily, and score what they say (generations.jsonl)
+    /// Also generate answers greedily and score them (generations.jsonl)
     #[arg(long)]
     pub generate: bool,
-    /// Also ask for cities that are not in the text, each of the same texts: does the model make a number up, and is it one
-    /// that it has read? (answers by itself, as with --generate)
+    /// Also ask for cities that are not in the text, and count invented and copied numbers (implies --generate)
     #[arg(long)]
     pub unanswerable: bool,
-    /// New tokens that an answer may have [default: 48]
+    /// Largest number of generated tokens [default: 48]
     #[arg(long, value_name = "N")]
     pub max_new: Option<NonZeroUsize>,
-    /// Also write the numbers of every head, which neither tables nor figures show: five times as many rows
+    /// Also write the records of every head: five times as many rows
     #[arg(long)]
     pub every_head: bool,
     /// Prompts.
@@ -45,25 +44,25 @@ pub struct ShotsArgs {
     /// Numbers of examples
     #[arg(long, value_delimiter = ',', default_value = "8,16,32,64,128", value_name = "N")]
     pub shots: Vec<usize>,
-    /// Words that are classified
+    /// Number of words that are classified
     #[arg(long, default_value_t = 16, value_name = "N")]
     pub words: usize,
-    /// Classes, each with a label of its own
+    /// Number of classes, each with its own label
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub classes: usize,
     /// Orders of the examples
     #[arg(long, value_enum, value_delimiter = ',', default_value = "random,by-class")]
     pub order: Vec<Order>,
-    /// Arrangements of each prompt's examples in each order
+    /// Arrangements of the examples for each prompt and order
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub arrangements: usize,
-    /// Prompts, each with a mapping of its own
+    /// Number of prompts, each with its own classification
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub samples: usize,
-    /// Tokens that a prompt may have [default: 4k, or what all models can take if that is less]
+    /// Largest prompt length in tokens [default: 4k, or the shortest context of the models if that is less]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
-    /// Base seed: the seed of a prompt is a hash of it and the prompt's number
+    /// Base seed of the prompts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Models and output.
@@ -77,10 +76,10 @@ pub struct ShotsArgs {
 /// `difftool ratio`.
 #[derive(Debug, Args)]
 pub struct RatioArgs {
-    /// Measure the last rows of this UTF-8 text instead of needle prompts
+    /// Measure windows of this UTF-8 text, at their last rows, instead of needle prompts
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Heads to list, by their attention to the answer; 0 for none
+    /// Number of heads to list, by their attention to the answer; 0 for none
     #[arg(long, default_value_t = 8, value_name = "K")]
     pub top: usize,
     /// Prompts.
@@ -97,7 +96,7 @@ pub struct RatioArgs {
 /// `difftool heads`.
 #[derive(Debug, Args)]
 pub struct HeadsArgs {
-    /// Heads to list of each role
+    /// Number of heads to list for each role
     #[arg(long, default_value_t = 3, value_name = "K")]
     pub top: usize,
     /// Prompts.
@@ -114,22 +113,22 @@ pub struct HeadsArgs {
 /// `difftool heatmap`.
 #[derive(Debug, Args)]
 pub struct HeatmapArgs {
-    /// Draw this UTF-8 text, from its beginning, instead of a needle prompt
+    /// Draw the beginning of this UTF-8 text instead of a needle prompt
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Layer, counted from 0 [default: the one with the most attention to the answer; of a text, the last]
+    /// Layer, counted from 0 [default: the layer with the most attention to the answer; the last one with --text]
     #[arg(long, value_name = "L")]
     pub layer: Option<usize>,
     /// Head of that layer, counted from 0 [default: the mean over heads]
     #[arg(long, value_name = "H")]
     pub head: Option<usize>,
-    /// What to draw
+    /// Kind of map
     #[arg(long, value_enum, default_value_t = MapKind::Effective)]
     pub map: MapKind,
-    /// Every layer and head as small multiples
+    /// Draw every layer and head as small multiples
     #[arg(long, conflicts_with_all = ["layer", "head", "data", "full"])]
     pub grid: bool,
-    /// How pairs of tokens share a bin: the one of largest magnitude, their mean, or their sum
+    /// How the token pairs of a bin are combined
     #[arg(long, value_enum, default_value_t = Pooling::Max)]
     pub pool: Pooling,
     /// Longer side of a map, in pixels
@@ -144,8 +143,7 @@ pub struct HeatmapArgs {
     /// Logarithmic colours
     #[arg(long)]
     pub log: bool,
-    /// Also write the matrix of every map drawn, as .npy or .csv; of several maps, model, layer, head and map are put into
-    /// the names of their files
+    /// Also write the matrix of every map as .npy or .csv; with several maps, file names get model, layer, head and map
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
     /// Write --data token by token instead of pooled
@@ -162,14 +160,14 @@ pub struct HeatmapArgs {
 /// `difftool explore`.
 #[derive(Debug, Args)]
 pub struct ExploreArgs {
-    /// Explore this UTF-8 text, from its beginning, instead of a needle prompt
+    /// Explore the beginning of this UTF-8 text instead of a needle prompt
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Heads of each model that are kept token by token: those that owe most of their output to the answer (of a text,
-    /// those of the last layer)
+    /// Number of heads of each model that are stored token by token: those with the largest output from the answer (heads of the
+    /// last layer with --text)
     #[arg(long, default_value_t = 8, value_name = "N")]
     pub keep: usize,
-    /// Size of the page in MB, at most; token pairs are told more coarsely to fit [default: 15, or 40 beyond 8k tokens]
+    /// Largest size of the page in MB; values of token pairs are rounded to fit [default: 15, or 40 beyond 8k tokens]
     #[arg(long, value_name = "MB")]
     pub max_mb: Option<usize>,
     /// The prompt.
@@ -186,10 +184,10 @@ pub struct QuantizeArgs {
     /// Bits per logit, 2 to 16
     #[arg(long, value_delimiter = ',', default_value = "16,8,6,4", value_name = "BITS")]
     pub bits: Vec<u32>,
-    /// What shares one scale: a layer's logits (our reading of the paper), one map of one head, or a row
+    /// Logits that share one scale
     #[arg(long, value_enum, default_value_t = Scope::Tensor)]
     pub scope: Scope,
-    /// Leave attention sinks alone: their logits stay exact and do not count for the scale
+    /// Exempt attention sinks: their logits stay exact and do not affect the scale
     #[arg(long)]
     pub exempt_sinks: bool,
     /// Measure windows of this UTF-8 text instead of needle prompts
@@ -209,7 +207,7 @@ pub struct QuantizeArgs {
 /// `difftool ablate`.
 #[derive(Debug, Args)]
 pub struct AblateArgs {
-    /// What to take away
+    /// Parts of the ablation
     #[arg(
         long = "parts",
         value_enum,
@@ -218,22 +216,22 @@ pub struct AblateArgs {
         value_name = "PARTS"
     )]
     pub parts: Vec<AblatePart>,
-    /// What the best heads are the best by, on prompts of their own
+    /// Ranking of the heads, on separate prompts
     #[arg(long, value_enum, default_value_t = Ranking::ShareOut, value_name = "RANKING")]
     pub rank: Ranking,
-    /// How many heads to knock out [default: 1,2,4,8, as far as all models have so many]
+    /// Numbers of best heads to knock out [default: 1,2,4,8, up to the number of heads]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub knock_out: Vec<usize>,
-    /// Draws of random heads from the same layers
+    /// Number of draws of random heads from the same layers
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub draws: u64,
-    /// Heads that are out write nothing, rather than their mean over reference prompts
+    /// Replace the output of knocked-out heads by zero instead of by its mean over reference prompts
     #[arg(long)]
     pub zero: bool,
-    /// Rows that are treated
+    /// Attention rows that are treated
     #[arg(long, value_enum, default_value_t = RowSelection::Answer, value_name = "ROWS")]
     pub rows: RowSelection,
-    /// Another condition, as in "silence(filler, layers=0+1)" or "ablate(0.3+2.1)"; may be repeated
+    /// Additional condition, as in "silence(filler, layers=0+1)" or "ablate(0.3+2.1)"; may be repeated
     #[arg(long, value_name = "CONDITION")]
     pub condition: Vec<String>,
     /// Prompts.
@@ -247,33 +245,33 @@ pub struct AblateArgs {
     pub part: PartArgs,
 }
 
-/// What `difftool ablate` takes away.
+/// The parts of `difftool ablate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AblatePart {
-    /// Noise, masked and silenced; as many random keys; the answer's needle, and as many random keys
+    /// Noise, and the answer's needle, masked and silenced; each with as many random keys as a control
     Noise,
-    /// Noise in one layer at a time
+    /// Noise of one layer at a time
     Layers,
-    /// The best heads, and random ones of the same layers
+    /// The best heads, and random heads of the same layers as a control
     Heads,
 }
 
 /// `difftool outliers`.
 #[derive(Debug, Args)]
 pub struct OutliersArgs {
-    /// Tokens to pool over, at least; windows of --ctx are added until it is reached
+    /// Least number of tokens to pool over, in windows of --ctx tokens
     #[arg(long, default_value = "100k", value_name = "TOKENS")]
     pub tokens: TokenRange,
-    /// Windows to pool over, instead of --tokens
+    /// Number of windows to pool over, instead of --tokens
     #[arg(long, value_name = "N", conflicts_with = "tokens")]
     pub samples: Option<usize>,
-    /// Your own UTF-8 text instead of embedded prose, from its beginning
+    /// UTF-8 text to measure from its beginning, instead of the embedded prose
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Length of a window, in tokens [default: 4k, or what all models can take if that is less]
+    /// Length of a window in tokens [default: 4k, or the shortest context of the models if that is less]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
-    /// Base seed of the prose: the same one makes the same windows on every machine
+    /// Base seed of the embedded prose
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Models and output.
@@ -287,32 +285,31 @@ pub struct OutliersArgs {
 /// `difftool nll`.
 #[derive(Debug, Args)]
 pub struct NllArgs {
-    /// Your own UTF-8 text instead of embedded prose: windows slide over it to its end, and every token is scored once
+    /// UTF-8 text to measure instead of the embedded prose: windows slide over it, and every token is scored once
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
     pub text: Option<PathBuf>,
-    /// The same for token ids, whole numbers separated by white space, taken as they are; the model's folder needs no
-    /// tokenizer then
+    /// Token ids to measure instead of the embedded prose, separated by white space; the model needs no tokenizer
     #[arg(long, value_name = "FILE")]
     pub ids: Option<PathBuf>,
-    /// Length of a window, in tokens [default: 4k, or what all models can take if that is less]
+    /// Length of a window in tokens [default: 4k, or the shortest context of the models if that is less]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
-    /// Tokens from the beginning of a window to that of the next: a window scores only what the one before has not, so
-    /// each token has at least ctx - stride tokens of context but in the first window [default: half of --ctx]
+    /// Tokens from the start of one window to the next. Each window scores the tokens that the previous one did not, with at least
+    /// ctx - stride tokens of context after the first window [default: half of --ctx]
     #[arg(long, value_name = "TOKENS")]
     pub stride: Option<TokenRange>,
-    /// Windows, at most [default: 25 of embedded prose, each another prose; of a text all]
+    /// Largest number of windows [default: 25 of the embedded prose; all of a text]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
-    /// How often a bigram may occur in 200k tokens of embedded prose and still make AR hits (tokens that complete a
-    /// bigram seen earlier in the window); 0 for any number
+    /// How often a bigram may occur in 200k tokens of the embedded prose and still count as an AR hit (a token that completes a
+    /// bigram from earlier in the window); 0 for no limit
     #[arg(long, value_name = "N", default_value_t = AR_MAX_COUNT)]
     pub ar_max_count: u64,
-    /// Tokens at the beginning of every window that means leave out, by position they are shown all the same [default: 64,
-    /// of windows shorter than 512 none]
+    /// Tokens at the beginning of every window that means leave out, except those by position [default: 64; 0 for windows shorter than
+    /// 512 tokens]
     #[arg(long, value_name = "N")]
     pub skip: Option<usize>,
-    /// Base seed of the prose: the same one makes the same windows on every machine
+    /// Base seed of the embedded prose
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// The models.

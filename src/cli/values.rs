@@ -1,4 +1,4 @@
-//! Values of flags: how they are read, and what the help says of each.
+//! Values of flags: parsing, and their help.
 
 use crate::compare::Correction;
 use crate::device::Precision;
@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// The names of a library type on the command line, each with its help.
+/// Implements [`ValueEnum`] for a library type: the name and help of each variant.
 macro_rules! value_enum {
     ($type:ident { $($variant:ident: $name:literal, $help:literal;)* }) => {
         impl ValueEnum for $type {
@@ -33,32 +33,32 @@ macro_rules! value_enum {
 }
 
 value_enum!(Scope {
-    Tensor: "tensor", "All logits of a layer in a forward call: every head, both maps. Our reading of the paper";
+    Tensor: "tensor", "All logits of a layer in a forward pass: every head and map (our reading of the paper)";
     Head: "head", "All logits of one map of one head";
     Row: "row", "Each row of each map";
 });
 
 value_enum!(Ranking {
-    ShareOut: "share_out", "The answer's share of what the head writes";
-    ShareAbs: "share_abs", "The answer's share of |attention|";
-    LogitOut: "logit_out", "What the head writes of the answer, as it moves the right token's logit";
-    Retrieval: "retrieval", "How often the key with the largest weight is the needle's token that is copied";
+    ShareOut: "share_out", "Share of the head's output from the answer";
+    ShareAbs: "share_abs", "Share of |attention| on the answer";
+    LogitOut: "logit_out", "Direct effect of the head's output from the answer on the right token's logit";
+    Retrieval: "retrieval", "How often the key with the largest weight is the needle's token to be copied";
 });
 
 value_enum!(RowSelection {
-    Answer: "answer", "Those that predict the tokens of an answer";
-    Question: "question", "All from the beginning of the question on";
-    All: "all", "All, and so everything that is read on the way";
+    Answer: "answer", "RowSelection that predict the tokens of an answer";
+    Question: "question", "RowSelection from the beginning of the question on";
+    All: "all", "All rows";
 });
 
 value_enum!(Order {
-    Random: "random", "As it comes";
+    Random: "random", "Random order";
     ByClass: "by-class", "One class after the other";
     Alternating: "alternating", "One example of each class in turn";
 });
 
 value_enum!(MapKind {
-    Effective: "effective", "What weighs the values: A1 - lambda A2, or the only map";
+    Effective: "effective", "Weights of the values: A1 - lambda A2, or the only map";
     A1: "a1", "The first softmax map";
     A2: "a2", "The second softmax map";
     Logits1: "logits1", "Scaled logits of the first map";
@@ -68,51 +68,51 @@ value_enum!(MapKind {
 
 value_enum!(Pooling {
     Max: "max", "The number of largest magnitude, with its sign";
-    Mean: "mean", "The mean over pairs of tokens";
+    Mean: "mean", "The mean";
     Sum: "sum", "The sum";
 });
 
 value_enum!(WeightsLocation {
-    Auto: "auto", "In memory, unless they would fill more than half of what is free";
-    Memory: "memory", "In memory, 4 bytes for each";
-    Disk: "disk", "On disk: two layers in memory, each read when it is its turn";
+    Auto: "auto", "In memory, unless they would fill more than half of the free memory";
+    Memory: "memory", "In memory, 4 bytes per weight";
+    Disk: "disk", "On disk, with two layers in memory at a time";
 });
 
 value_enum!(Precision {
     F32: "f32", "32 bits";
-    Bf16: "bf16", "16 bits, 8 of them significant; sums, norms and attention in 32";
-    F64: "f64", "64 bits: what is left of a difference is not rounding";
+    Bf16: "bf16", "16 bits, 8 of them significant; sums, norms and attention in f32";
+    F64: "f64", "64 bits, to rule out rounding";
 });
 
 value_enum!(Products {
-    F32: "f32", "As they are";
-    Bf16: "bf16", "Rounded to 8 significant bits, where the processor has instructions for it";
+    F32: "f32", "Not rounded";
+    Bf16: "bf16", "Rounded to 8 significant bits, if the processor has instructions for it";
 });
 
 value_enum!(Correction {
-    Holm: "holm", "Against any false alarm among all rows";
-    Bh: "bh", "Against too large a share of false alarms (Benjamini and Hochberg)";
-    None: "none", "Not at all";
+    Holm: "holm", "Holm: family-wise error rate over all rows";
+    Bh: "bh", "Benjamini and Hochberg: false discovery rate";
+    None: "none", "No correction";
 });
 
 value_enum!(HeadLayout {
     Standard: "standard", "One map per head";
-    Diffllama: "diffllama", "DIFF V1 as Hugging Face has it: pairs (i, i+H), half-rotation RoPE, head norm without gain";
+    Diffllama: "diffllama", "DIFF V1 as in Hugging Face: pairs (i, i+H), half-rotation RoPE, head norm without gain";
     MicrosoftV1: "microsoft-v1", "DIFF V1 as in Microsoft's flash files: pairs (2i, 2i+1), interleaved RoPE, head norm with gain";
-    MicrosoftV1Naive: "microsoft-v1-naive", "The same with the keys of Microsoft's naive file, another function under grouped heads";
+    MicrosoftV1Naive: "microsoft-v1-naive", "The same with the key order of Microsoft's naive file, which differs with grouped heads";
     MicrosoftV2: "microsoft-v2", "DIFF V2 as in Microsoft's file: pairs (2i, 2i+1) on one key head, lambda per token and head";
     Scalar: "scalar", "One scalar lambda per layer, pairs (i, i+H), one norm over all heads";
 });
 
-/// Layers or heads: `3`, or `0..3` with both ends.
+/// A range of layers or heads: `3`, or `0..3` with both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexRange(pub RangeInclusive<usize>);
 
-/// Layers or heads of a range, at most.
+/// Largest number of indices in a range.
 const MOST_INDICES: usize = 100_000;
 
 impl IndexRange {
-    /// All indices of several ranges, in their order; nothing if none were given.
+    /// Returns the indices of several ranges, in order; `None` without ranges.
     pub fn all(ranges: Option<&[Self]>) -> Option<Vec<usize>> {
         ranges.map(|ranges| ranges.iter().flat_map(|range| range.0.clone()).collect())
     }
@@ -135,10 +135,10 @@ impl FromStr for IndexRange {
     }
 }
 
-/// Lengths of one range, at most.
+/// Largest number of lengths in a range.
 const MOST_LENGTHS: usize = 10_000;
 
-/// Token counts: `4k`, or `1k..4k:1k` with both ends.
+/// Token counts: `4k`, or a range `1k..4k:1k` with both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRange(pub Vec<usize>);
 
@@ -159,7 +159,7 @@ impl FromStr for TokenRange {
     }
 }
 
-/// `512`, `4k` (4,096) or `1m`.
+/// Parses `512`, `4k` (4096) or `1m`.
 fn tokens(text: &str) -> Result<usize, String> {
     let lower = text.trim().to_lowercase();
     let (digits, unit) = match lower.strip_suffix(['k', 'm']) {

@@ -2,7 +2,7 @@
 
 use super::session::Session;
 use crate::frame::{setting_name, Frame, Pick, Setting};
-use crate::plot::{allocation, AllocationPanel, Bar, Estimate, Part};
+use crate::plot::{allocation, AllocationPanel, Bar, BarPart, Estimate};
 use crate::prompt::Region;
 use anyhow::Result;
 
@@ -29,9 +29,9 @@ fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
             // More whiskers could not be told apart.
             let interval = share.interval.filter(|_| region == Region::Answer);
             let share = Estimate { interval, ..share };
-            Some(Part { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) })
+            Some(BarPart { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) })
         };
-        let parts: Vec<Part> = Region::ALL.into_iter().filter_map(part).collect();
+        let parts: Vec<BarPart> = Region::ALL.into_iter().filter_map(part).collect();
         let bar = Bar { group: format!("{depth:.0}"), model: model.clone(), parts, noise: estimate(pick("noise_out")) };
         (!bar.parts.is_empty()).then_some(bar)
     };

@@ -6,7 +6,7 @@ pub(super) mod print;
 use crate::bail_usage;
 use crate::cli::CompareArgs;
 use crate::compare::{compare, Comparison, FailIf, Field, Metrics, Pairing, Request, Row};
-use crate::error::{unless_broken_pipe, Unmet};
+use crate::error::{unless_broken_pipe, ExpectationFailed};
 use crate::names::shared_folder;
 use crate::table::plural;
 use anyhow::{Context as _, Result};
@@ -22,7 +22,7 @@ const FIRST_FEW: usize = 3;
 /// Compares.
 ///
 /// # Errors
-/// As [`compare`]; [`Unmet`] if a condition of `--fail-if` holds.
+/// As [`compare`]; [`ExpectationFailed`] if a condition of `--fail-if` holds.
 pub(super) fn run(args: &CompareArgs) -> Result<()> {
     args.plot.as_deref().map_or(Ok(()), check_plot)?;
     if let Some(baseline) = args.baseline.as_ref().filter(|_| args.by.is_none() && args.replicates.is_none()) {
@@ -53,7 +53,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<()> {
     }
     match failures.as_slice() {
         [] => Ok(()),
-        failures => Err(Unmet(format!("--fail-if {}", failures.join("; "))).into()),
+        failures => Err(ExpectationFailed(format!("--fail-if {}", failures.join("; "))).into()),
     }
 }
 

@@ -1,58 +1,54 @@
-//! One experiment from beginning to end, whatever it shows: run, draw, write the manifest, print, compare with what was
-//! expected.
+//! Executes an experiment: runs it, draws figures, writes the manifest, prints tables, and checks expectations.
 
-use super::session::{Gathered, How, Session};
+use super::session::{RunOptions, RunResults, Session};
 use super::{ablate, explore, heads, heatmap, needle, nll, outliers, quantize, ratio, shots};
 use crate::cli::{OutputArgs, PartArgs, RecordFormat};
-use crate::error::{unless_broken_pipe, Unmet};
-use crate::experiment::{finished, Experiment, Setup, Show, Start};
+use crate::error::{unless_broken_pipe, ExpectationFailed};
+use crate::experiment::{finished_records, Experiment, RunStart, Setup, Show};
 use crate::frame::{About, Frame};
 use crate::record::Record;
 use crate::runfolder::{CELLS, DRAWN, EXPERIMENT, GENERATIONS, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::tables;
 use anyhow::{bail, Context, Result};
 
-/// Runs a preset, or prints it.
-///
-/// # Errors
-/// Usage errors for what cannot be an experiment; as [`execute`].
+/// Executes the experiment of a command, or prints it with `--print-experiment`.
 pub(super) fn preset(experiment: Experiment, output: &OutputArgs, part: &PartArgs) -> Result<()> {
     experiment.check()?;
     if part.print_experiment {
         return print_experiment(&experiment);
     }
-    execute(experiment, How::new(output, part)?)
+    execute(experiment, RunOptions::new(output, part)?)
 }
 
-/// Prints an experiment as the file that reproduces it.
+/// Prints an experiment as a file for `difftool run`.
 pub(super) fn print_experiment(experiment: &Experiment) -> Result<()> {
     use std::io::Write as _;
     write!(crate::terminal::stdout(), "{}", experiment.to_toml()?)?;
     Ok(())
 }
 
-/// Runs an experiment and shows it.
+/// Executes an experiment.
 ///
 /// # Errors
-/// Usage errors before anything runs; afterwards what cannot be written, prompts that failed, and [`Unmet`] expectations.
-pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
-    if let Some(records) = finished(&experiment, &how.part)? {
-        return look_again(&experiment, &how, &records);
+/// Usage errors before anything runs; afterwards errors of writing, an error if prompts failed, and [`ExpectationFailed`].
+pub(super) fn execute(experiment: Experiment, options: RunOptions) -> Result<()> {
+    if let Some(records) = finished_records(&experiment, &options.part)? {
+        return check_finished_run(&experiment, &options, &records);
     }
     let draw = figures(experiment.show);
-    if let Start::New(out) = &how.part.start {
+    if let RunStart::New(out) = &options.part.start {
         heatmap::check_data(&experiment, out.as_deref())?;
     }
-    how.start_threads()?;
+    options.start_threads()?;
     let setup = Setup::load(experiment)?;
     let (mut frame, mut measures) = (Frame::new(setup.about()), setup.measures()?);
-    let mut session = Session::run(setup, how, &mut measures.list(), &mut |record| frame.add(record))?;
+    let mut session = Session::run(setup, options, &mut measures.list(), &mut |record| frame.add(record))?;
     if session.setup.experiment.show.is_of_maps() && !session.run.is_complete() {
         return discard(&session);
     }
     (frame.tokens, frame.massive) = (session.setup.tokens(&measures), session.setup.massive(&measures));
     frame.drawn = session.setup.drawn_heads(&measures);
-    let found = Gathered { frame, measures };
+    let found = RunResults { frame, measures };
     let whole = session.shard.is_none();
     let mut drawn = Ok(());
     if session.run.is_complete() {
@@ -64,7 +60,7 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
         session.run.outputs.write_manifest(&session.setup)?;
     }
     if whole {
-        // Whoever has read enough of the tables still wants to know whether the run failed.
+        // If the reader of stdout has gone, the run may still have failed.
         unless_broken_pipe(print(&found.frame, session.output.json))?;
     }
     session.conclude()?;
@@ -74,7 +70,7 @@ pub(super) fn execute(experiment: Experiment, how: How) -> Result<()> {
     drawn.context("the results are complete, but not their figures")
 }
 
-/// Leaves the records of a finished run in the format that was asked for.
+/// Converts the records of a finished run to the requested format.
 fn convert_records(session: &mut Session) -> Result<()> {
     match session.output.records {
         RecordFormat::Csv => Ok(()),
@@ -83,18 +79,18 @@ fn convert_records(session: &mut Session) -> Result<()> {
     }
 }
 
-/// Of one prompt there is all or nothing: a folder without its maps would only stand in the way of the next attempt.
+/// Removes the files of a stopped run on one prompt, which cannot be resumed.
 fn discard(session: &Session) -> Result<()> {
     let folder = session.run.outputs.folder().path();
     for file in [RESULTS, CELLS, EXPERIMENT] {
         let _ = std::fs::remove_file(folder.join(file));
     }
     let _ = std::fs::remove_dir(folder);
-    bail!("stopped before the map was there; nothing is left in {}", folder.display())
+    bail!("stopped before the map was complete; its files in {} are removed", folder.display())
 }
 
-/// Writes what measures pooled and records have no columns for, as files of their own.
-fn write_pooled(session: &mut Session, found: &Gathered) -> Result<()> {
+/// Writes the pooled data that have their own files.
+fn write_pooled(session: &mut Session, found: &RunResults) -> Result<()> {
     let (frame, outputs) = (&found.frame, &mut session.run.outputs);
     if let Some(generation) = &found.measures.generation {
         outputs.save_lines(GENERATIONS, &generation.pooled)?;
@@ -110,12 +106,12 @@ fn write_pooled(session: &mut Session, found: &Gathered) -> Result<()> {
         outputs.save_table(RANKINGS, &ranked)?;
     }
     if !frame.tokens.0.is_empty() {
-        frame.tokens.write(&outputs.place(TOKENS, Some(frame.tokens.count() as u64)))?;
+        frame.tokens.write(&outputs.add_file(TOKENS, Some(frame.tokens.count() as u64)))?;
     }
     Ok(())
 }
 
-/// Prints the tables, or the same as JSON.
+/// Prints the tables, or JSON.
 fn print(frame: &Frame, as_json: bool) -> Result<()> {
     use std::io::Write as _;
     let mut out = crate::terminal::stdout();
@@ -128,9 +124,9 @@ fn print(frame: &Frame, as_json: bool) -> Result<()> {
 }
 
 /// Draws the figures of a finished run.
-type Draw = fn(&mut Session, &Gathered) -> Result<()>;
+type Draw = fn(&mut Session, &RunResults) -> Result<()>;
 
-/// The figures of each kind of experiment.
+/// Returns the function that draws the figures of an experiment.
 fn figures(show: Show) -> Draw {
     match show {
         Show::Needle => needle::draw,
@@ -146,18 +142,18 @@ fn figures(show: Show) -> Draw {
     }
 }
 
-/// What is left to do of a run that is finished: to look at its expectations.
-fn look_again(experiment: &Experiment, how: &How, records: &[Record]) -> Result<()> {
-    if let (Start::Resume(folder), false) = (&how.part.start, how.output.quiet) {
+/// Checks the expectations of a run that is already finished.
+fn check_finished_run(experiment: &Experiment, options: &RunOptions, records: &[Record]) -> Result<()> {
+    if let (RunStart::Resume(folder), false) = (&options.part.start, options.output.quiet) {
         crate::say!("the run in {} is finished: nothing to resume", folder.display());
     }
-    if how.part.shard.is_some() || experiment.expect.is_empty() {
+    if options.part.shard.is_some() || experiment.expect.is_empty() {
         return Ok(());
     }
-    check_expectations(experiment, &Frame::of(About::default(), records), how.output.quiet)
+    check_expectations(experiment, &Frame::of(About::default(), records), options.output.quiet)
 }
 
-/// Says on stderr what became of the expectations.
+/// Checks the expectations and prints the results to stderr.
 fn check_expectations(experiment: &Experiment, frame: &Frame, quiet: bool) -> Result<()> {
     let mut unmet = Vec::new();
     for outcome in experiment.outcomes(frame) {
@@ -171,6 +167,6 @@ fn check_expectations(experiment: &Experiment, frame: &Frame, quiet: bool) -> Re
     }
     match unmet.as_slice() {
         [] => Ok(()),
-        unmet => Err(Unmet(format!("expectations not met: {}", unmet.join("; "))).into()),
+        unmet => Err(ExpectationFailed(format!("expectations not met: {}", unmet.join("; "))).into()),
     }
 }

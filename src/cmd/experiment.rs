@@ -1,11 +1,11 @@
-//! `difftool run` and `difftool merge`: experiments from files, and from shards.
+//! `difftool run` and `difftool merge`.
 
 use super::execute::{execute, print_experiment};
 use super::or_taken_by;
-use super::session::How;
+use super::session::RunOptions;
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
-use crate::experiment::{cells_of, CellSpec, Experiment, Pace, Part, Setup, Start};
+use crate::experiment::{cells_of, CellSpec, Experiment, Pace, RunPart, RunStart, Setup};
 use crate::prompt::CitySet;
 use crate::runfolder::EXPERIMENT;
 use crate::table::{left, plural, right, short, Table};
@@ -17,9 +17,6 @@ use serde_json::json;
 use std::io::Write as _;
 
 /// Runs an experiment file.
-///
-/// # Errors
-/// As [`execute`].
 pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
     let experiment = match (&args.file, &args.part.resume) {
         (Some(file), _) => {
@@ -28,42 +25,39 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
         (None, Some(folder)) => Experiment::read(&folder.join(EXPERIMENT))?,
         (None, None) => bail_usage!("name an experiment file"),
     };
-    let how = How::new(&args.output, &args.part)?;
+    let options = RunOptions::new(&args.output, &args.part)?;
     if args.part.print_experiment {
         print_experiment(&experiment)
     } else if args.list {
-        list(experiment, &how)
+        list(experiment, &options)
     } else if args.dry_run {
-        dry_run(experiment, &how)
+        dry_run(experiment, &options)
     } else if args.verify {
-        execute(experiment.small(), how)
+        execute(experiment.small(), options)
     } else {
-        execute(experiment, how)
+        execute(experiment, options)
     }
 }
 
-/// Puts shards together.
-///
-/// # Errors
-/// As [`execute`], and usage errors if the shards are not those of one experiment.
+/// Merges shards.
 pub(super) fn merge(args: &MergeArgs) -> Result<()> {
     let Some(first) = args.shards.first() else { bail_usage!("name the folders of the shards") };
     let experiment = Experiment::read(&first.join(EXPERIMENT))?;
-    let start = Start::Merge(args.shards.clone(), args.output.out.clone());
-    execute(experiment, How { output: args.output.clone(), part: Part { start, shard: None } })
+    let start = RunStart::Merge(args.shards.clone(), args.output.out.clone());
+    execute(experiment, RunOptions { output: args.output.clone(), part: RunPart { start, shard: None } })
 }
 
-/// Checks everything that can be checked without running.
-fn dry_run(experiment: Experiment, how: &How) -> Result<()> {
-    how.start_threads()?;
+/// Loads and checks an experiment, without running it.
+fn dry_run(experiment: Experiment, options: &RunOptions) -> Result<()> {
+    options.start_threads()?;
     let setup = Setup::load(experiment)?;
-    let cells = cells_of(setup.grid.cells(), how.part.shard);
+    let cells = cells_of(setup.grid.cells(), options.part.shard);
     let memory = setup.check(&cells, &setup.measures()?.list())?;
     let cells = cells.len();
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::terminal::stdout();
     let (conditions, mib) = (setup.conditions.len(), memory / (1 << 20));
-    if how.output.json {
+    if options.output.json {
         let plan = json!({ "cells": cells, "models": names, "conditions": conditions, "memory_mib": mib });
         writeln!(out, "{plan:#}")?;
         return Ok(());
@@ -78,31 +72,31 @@ fn dry_run(experiment: Experiment, how: &How) -> Result<()> {
     Ok(())
 }
 
-/// Prompts of one kind, with estimates.
+/// The prompts of one kind, with estimates of their cost.
 #[derive(Serialize)]
-struct Kind {
-    /// Numbers of the first and the last of them.
+struct PromptKind {
+    /// Numbers of the first and the last prompt.
     first: u64,
     last: u64,
     spec: CellSpec,
-    /// Of all of them together.
+    /// Estimated time of all prompts, in seconds.
     seconds: f64,
-    /// Of one of them, beside the weights.
+    /// Estimated memory of one prompt besides the weights, in MiB.
     mib: u64,
 }
 
-/// Lists the prompts by kind. Times are scaled from a prompt of the longest kind, or two shorter ones, run now.
-fn list(experiment: Experiment, how: &How) -> Result<()> {
-    how.start_threads()?;
+/// Lists the prompts by kind. Times are extrapolated from prompts that are timed now; see [`Pace`].
+fn list(experiment: Experiment, options: &RunOptions) -> Result<()> {
+    options.start_threads()?;
     let setup = Setup::load(experiment)?;
-    let cells = cells_of(setup.grid.cells(), how.part.shard);
+    let cells = cells_of(setup.grid.cells(), options.part.shard);
     let mib = setup.check(&cells, &setup.measures()?.list())? / (1 << 20);
     let Some(pace) = Pace::measure(&setup, &cells, f64::INFINITY)? else {
         bail_usage!("no prompt belongs to this shard");
     };
-    let kinds: Vec<Kind> = cells
+    let kinds: Vec<PromptKind> = cells
         .chunk_by(|a, b| a.spec == b.spec)
-        .map(|alike| Kind {
+        .map(|alike| PromptKind {
             first: alike[0].index,
             last: alike[alike.len() - 1].index,
             spec: alike[0].spec.clone(),
@@ -112,7 +106,7 @@ fn list(experiment: Experiment, how: &How) -> Result<()> {
         .collect();
     let mut out = crate::terminal::stdout();
     let seconds: f64 = kinds.iter().map(|kind| kind.seconds).sum();
-    if how.output.json {
+    if options.output.json {
         let plan = json!({ "prompts": kinds, "cells": cells.len(), "seconds": seconds, "memory_mib": mib });
         writeln!(out, "{plan:#}")?;
         return Ok(());
@@ -123,7 +117,7 @@ fn list(experiment: Experiment, how: &How) -> Result<()> {
     Ok(())
 }
 
-fn table(kinds: &[Kind]) -> Table {
+fn table(kinds: &[PromptKind]) -> Table {
     let mut table = Table::new(&[
         left("prompts"),
         left("task"),

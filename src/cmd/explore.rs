@@ -1,12 +1,12 @@
-//! `difftool explore`: one HTML file to walk around in attention maps.
+//! `difftool explore`: an interactive HTML page of attention maps.
 
 use super::flags;
-use super::session::{Gathered, Session};
+use super::session::{RunResults, Session};
 use crate::cli::ExploreArgs;
 use crate::experiment::{Experiment, Explore, Show};
 use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage, ModelMaps};
 use crate::frame::{Frame, Pick};
-use crate::measure::Place;
+use crate::measure::PassKey;
 use crate::prompt::Region;
 use crate::runfolder::EXPLORER;
 use crate::say;
@@ -19,22 +19,19 @@ use std::io::Write as _;
 /// Numbers of every head by name, by layer and head.
 type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
 
-/// What of the whole model tells treatments apart.
+/// Metrics of the whole model that the page shows for each condition.
 const ANSWERS: [&str; 3] = ["exact", "answer_log_prob", "answer_first_rank"];
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// Usage errors.
+/// Returns the experiment of the flags.
 pub(super) fn experiment(args: &ExploreArgs) -> Result<Experiment> {
     let experiment = flags::of_one_prompt(Show::Explore, &args.run, &args.prompt, args.text.as_deref())?;
     Ok(Experiment { explore: Some(Explore { keep: args.keep, max_mb: args.max_mb }), ..experiment })
 }
 
 /// Writes the page.
-pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let Some(maps) = found.measures.explorer.as_ref().filter(|measure| !measure.found.is_empty()) else {
-        return Ok(()); // nothing but failures
+        return Ok(()); // all passes failed
     };
     let setup = &session.setup;
     let budget = setup.experiment.explore().budget(setup.grid.ctx_tok()[0]);
@@ -42,7 +39,7 @@ pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
     write_page(session, &page, budget)
 }
 
-/// Numbers of every head of a pass by name, and what of them is noise.
+/// Returns the numbers of every head by name, with the sum over noise regions as `noise_out`.
 fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> NumbersOfHeads {
     let mut heads = frame.numbers_of_heads(model, condition);
     for numbers in heads.values_mut() {
@@ -57,9 +54,9 @@ fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> Numb
 
 fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, budget: usize) -> ExplorerPage<'a> {
     let setup = &session.setup;
-    let explored = |(place, found): (&Place, &'a ModelMaps)| {
-        let model = &setup.models[place.model];
-        let condition = setup.conditions[place.condition].column();
+    let explored = |(key, found): (&PassKey, &'a ModelMaps)| {
+        let model = &setup.models[key.model];
+        let condition = setup.conditions[key.condition].column();
         let answer = |metric: &&str| {
             let found = frame.mean(Pick::of(&model.name, metric).condition(condition.as_deref()));
             found.map(|value| ((*metric).to_owned(), value))
@@ -71,13 +68,13 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
             condition,
             layout: &model.info.layout,
             maps: model.transformer.config.wiring().maps(),
-            resolution: maps.resolutions[place.model],
+            resolution: maps.resolutions[key.model],
             found,
         }
     };
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     ExplorerPage {
-        // A mark that turns the direction of writing would turn the heading.
+        // A mark of the writing direction in a name would reverse the heading.
         title: escaped(&format!("Attention of {}", names.join(" and "))).into_owned(),
         caption: setup.caption(),
         recipe: session.recipe("as chosen in the page"),
@@ -87,7 +84,7 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
 }
 
 fn write_page(session: &mut Session, page: &str, budget: usize) -> Result<()> {
-    let path = session.run.outputs.place(EXPLORER, None);
+    let path = session.run.outputs.add_file(EXPLORER, None);
     let cannot = || format!("cannot write {}", path.display());
     File::create_new(&path).and_then(|mut file| file.write_all(page.as_bytes())).with_context(cannot)?;
     if !session.output.quiet {

@@ -1,30 +1,30 @@
-//! From the flags that presets share to the experiment they ask for.
+//! Converts the flags that measuring commands share to an experiment.
 
 use crate::bail_usage;
 use crate::cli::{OnePromptArgs, PartArgs, PromptArgs, ReadingArgs, RunArgs, TokenRange};
-use crate::error::{exit_code, Unmet, Usage};
+use crate::error::{exit_code, ExpectationFailed, Usage};
 use crate::experiment::{Experiment, Grid, NeedleGrid, Show, TextGrid};
 use crate::models::{self, LoadOptions};
 use crate::treatment::Condition;
 use anyhow::{anyhow, Error, Result};
 use std::path::Path;
 
-/// Tokens of a prompt or window if nobody says how many.
+/// Default length of a prompt or window, in tokens.
 pub(super) const CTX_TOK: usize = 4096;
 
-/// What a command fills in where a flag was not given.
+/// The defaults of a command.
 pub(super) struct Defaults {
-    /// Tokens of a prompt, if all models can take so many.
+    /// Tokens of a prompt, unless a model's context is shorter.
     pub(super) ctx_tok: usize,
-    /// Needles in the text and asked for.
+    /// Pairs (needles in the text, needles asked for).
     pub(super) settings: &'static [(usize, usize)],
     /// Prompts per depth.
     pub(super) samples: usize,
-    /// Prompts per depth with held-out cities, from those with training cities.
+    /// Prompts per depth with held-out cities, given those with training cities.
     pub(super) heldout: fn(usize) -> usize,
 }
 
-/// A command whose help says what is filled in for the prompts that it asks about.
+/// Adds the defaults of a command to the help of its flags.
 pub(super) fn with_defaults(command: clap::Command, defaults: &Defaults) -> clap::Command {
     let list = |of: fn(&(usize, usize)) -> usize| {
         defaults.settings.iter().map(|setting| of(setting).to_string()).collect::<Vec<_>>().join(",")
@@ -34,9 +34,9 @@ pub(super) fn with_defaults(command: clap::Command, defaults: &Defaults) -> clap
         n => n.to_string(),
     };
     let filled_in = [
-        ("ctx", format!("{ctx}, or what all models can take if that is less")),
+        ("ctx", format!("{ctx}, or the shortest context of the models if that is less")),
         ("needles", list(|setting| setting.0)),
-        ("retrieve", format!("{}; of other --needles 2 at most", list(|setting| setting.1))),
+        ("retrieve", format!("{}; at most 2 with other --needles", list(|setting| setting.1))),
         ("samples", defaults.samples.to_string()),
         ("heldout", (defaults.heldout)(defaults.samples).to_string()),
     ];
@@ -48,10 +48,7 @@ pub(super) fn with_defaults(command: clap::Command, defaults: &Defaults) -> clap
     })
 }
 
-/// The experiment that flags ask for.
-///
-/// # Errors
-/// A usage error if a model is named twice.
+/// Returns the experiment of the flags.
 pub(super) fn experiment(
     show: Show,
     run: &RunArgs,
@@ -68,7 +65,7 @@ pub(super) fn experiment(
     })
 }
 
-/// Lengths as they are given; without one, the usual length or as much as all models can take.
+/// Returns the given lengths; without any, `usual` or the shortest context of the models.
 pub(super) fn ctx_tok(ctx: &[TokenRange], usual: usize, models: &[String], read: &ReadingArgs) -> Result<Vec<usize>> {
     if !ctx.is_empty() {
         return Ok(ctx.iter().flat_map(|range| range.0.clone()).collect());
@@ -80,7 +77,7 @@ pub(super) fn ctx_tok(ctx: &[TokenRange], usual: usize, models: &[String], read:
     Ok(vec![longest])
 }
 
-/// The one length that a command can do with.
+/// Returns the single length of a command. A usage error that begins with `what` if there are several.
 pub(super) fn one_ctx_tok(
     ctx: Option<&TokenRange>,
     models: &[String],
@@ -89,36 +86,36 @@ pub(super) fn one_ctx_tok(
 ) -> Result<usize> {
     match ctx_tok(ctx.map_or(&[], std::slice::from_ref), CTX_TOK, models, read)?.as_slice() {
         [ctx_tok] => Ok(*ctx_tok),
-        _ => bail_usage!("--ctx: {what}; give it one number"),
+        _ => bail_usage!("--ctx: {what}; give one length"),
     }
 }
 
-/// The experiment of a command that looks at one prompt.
+/// Returns the experiment of a command on one prompt.
 pub(super) fn of_one_prompt(
     show: Show,
     run: &RunArgs,
     prompt: &OnePromptArgs,
     text: Option<&Path>,
 ) -> Result<Experiment> {
-    let why = format!("{} looks at one prompt", show.name());
+    let why = format!("{} measures one prompt", show.name());
     let ctx_tok = one_ctx_tok(prompt.ctx.as_ref(), &run.model, &run.reading, &why)?;
     let experiment = experiment(show, run, prompt.grid(ctx_tok, text), prompt.haystack.as_deref(), text)?;
     Ok(Experiment { conditions: conditions(&prompt.condition)?, ..experiment })
 }
 
-/// Conditions by their names.
+/// Parses conditions.
 pub(super) fn conditions(names: &[String]) -> Result<Vec<Condition>> {
     let condition = |name: &String| name.parse().or_else(|error: String| bail_usage!("`conditions`: {error}"));
     names.iter().map(condition).collect()
 }
 
 impl OnePromptArgs {
-    /// All of the run: of one prompt there is no part.
+    /// Returns the part of the run, which is always the whole run.
     pub(super) fn part(&self) -> PartArgs {
         PartArgs { print_experiment: self.print_experiment, ..PartArgs::default() }
     }
 
-    /// A grid of it alone: a needle prompt, or the beginning of a text.
+    /// Returns a grid of one needle prompt, or of the beginning of a text.
     fn grid(&self, ctx_tok: usize, text: Option<&Path>) -> Grid {
         let (ctx_tok, seed) = (vec![ctx_tok], self.seed);
         match text {
@@ -136,7 +133,7 @@ impl OnePromptArgs {
     }
 }
 
-/// How folders are read.
+/// Returns how model folders are read.
 pub(super) fn reading(args: &ReadingArgs) -> LoadOptions {
     LoadOptions {
         layout: args.layout,
@@ -150,7 +147,7 @@ pub(super) fn reading(args: &ReadingArgs) -> LoadOptions {
     }
 }
 
-/// The grid of needle prompts, or of text if there is one, that flags ask for.
+/// Returns the grid of needle prompts of the flags, or of windows if there is a text.
 pub(super) fn grid(
     args: &PromptArgs,
     models: &[String],
@@ -174,7 +171,7 @@ pub(super) fn grid(
     }))
 }
 
-/// Pairs of needles and questions.
+/// Returns the pairs (needles in the text, needles asked for).
 fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -> Result<Vec<(usize, usize)>> {
     Ok(match (needles, retrieve) {
         ([], []) => default.to_vec(),
@@ -190,7 +187,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
     })
 }
 
-/// Fields as the library names them in errors, and the flags that fill them.
+/// Names of fields in errors of the library, and their flags.
 const FIELDS: [(&str, &str); 49] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
@@ -243,18 +240,18 @@ const FIELDS: [(&str, &str); 49] = [
     ("allow_different_prompts", "--allow-different-prompts"),
 ];
 
-/// An error of the library in the words of a command that was typed: `` `ctx_tok` 9000: … `` as `--ctx 9000: …`. Flags that
-/// the command does not take cannot be what was meant.
+/// Replaces the names of fields in an error by the flags of a command: `` `ctx_tok` 9000: … `` becomes `--ctx 9000: …`. The exit
+/// code stays the same.
 pub(super) fn in_flags(error: Error, command: &clap::Command) -> Error {
     let text = format!("{error:#}");
     let takes = |flag: &str| command.get_arguments().any(|arg| arg.get_long() == flag.strip_prefix("--"));
     let typed = FIELDS.iter().filter(|(_, flag)| takes(flag));
-    let spoken = typed.fold(text.clone(), |text, (field, flag)| text.replace(&format!("`{field}`"), flag));
+    let renamed = typed.fold(text.clone(), |text, (field, flag)| text.replace(&format!("`{field}`"), flag));
     match exit_code(&error) {
-        _ if spoken == text => error,
-        2 => Usage(spoken).into(),
-        3 => Unmet(spoken).into(),
-        _ => anyhow!(spoken),
+        _ if renamed == text => error,
+        2 => Usage(renamed).into(),
+        3 => ExpectationFailed(renamed).into(),
+        _ => anyhow!(renamed),
     }
 }
 
@@ -276,15 +273,15 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_library_are_told_in_flags_and_keep_their_exit_code() {
+    fn errors_of_the_library_name_flags_and_keep_their_exit_code() {
         let cli = crate::cmd::command_line();
         let needle = cli.find_subcommand("needle").unwrap();
-        let told = |text: &str| in_flags(Error::new(Usage(text.into())).context("run"), needle);
-        let error = told("`ctx_tok` 9: lower `ctx_tok` or `threads`, not `x`");
+        let message = |text: &str| in_flags(Error::new(Usage(text.into())).context("run"), needle);
+        let error = message("`ctx_tok` 9: lower `ctx_tok` or `threads`, not `x`");
         assert_eq!(error.to_string(), "run: --ctx 9: lower --ctx or --threads, not `x`");
         assert_eq!(exit_code(&error), 2);
         let io = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         assert!(crate::error::is_broken_pipe(&in_flags(io.into(), needle)));
-        assert_eq!(told("`words` is not a region").to_string(), "run", "needle takes no --words");
+        assert_eq!(message("`words` is not a region").to_string(), "run", "needle takes no --words");
     }
 }

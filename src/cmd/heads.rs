@@ -1,7 +1,7 @@
 //! `difftool heads`: what is each head for?
 
 use super::flags::{self, Defaults, CTX_TOK};
-use super::session::{Gathered, Session};
+use super::session::{RunResults, Session};
 use crate::cli::HeadsArgs;
 use crate::experiment::{Experiment, Show};
 use crate::plot::{head_grid, HeadGrid, HeadScale};
@@ -22,7 +22,7 @@ pub(super) fn experiment(args: &HeadsArgs) -> Result<Experiment> {
 }
 
 /// Draws a figure for each role that has numbers.
-pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let frame = &found.frame;
     let caption = session.setup.caption();
     for role in &ROLES {

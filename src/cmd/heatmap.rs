@@ -4,7 +4,7 @@ mod draw;
 mod matrices;
 
 use super::flags;
-use super::session::{Gathered, Session};
+use super::session::{RunResults, Session};
 use crate::bail_usage;
 use crate::cli::HeatmapArgs;
 use crate::experiment::{Experiment, Heatmap, Show};
@@ -36,7 +36,7 @@ pub(super) fn experiment(args: &HeatmapArgs) -> Result<Experiment> {
 }
 
 /// Draws the figures, and writes the matrices if they are asked for.
-pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let Some(measure) = found.measures.maps.as_ref().filter(|measure| !measure.maps.is_empty()) else {
         return Ok(()); // nothing but failures
     };

@@ -1,4 +1,4 @@
-//! `difftool inspect`: what a model is, before anything is measured on it.
+//! `difftool inspect`: shows what a model folder contains.
 
 use super::flags;
 use crate::cli::InspectArgs;
@@ -9,14 +9,14 @@ use crate::terminal::{escaped, stdout};
 use anyhow::{bail, Result};
 use std::io::Write;
 
-/// Prints what is in a folder.
+/// Prints the architecture, lambda and memory of a model.
 ///
 /// # Errors
-/// If a file cannot be read, or the tensors are not those of the architecture.
+/// If a file cannot be read, or tensors of the architecture are missing or do not fit.
 pub(super) fn run(args: &InspectArgs) -> Result<()> {
     let opened = models::open(&args.model, flags::reading(&args.reading))?;
     let ctx_tok = match &args.ctx {
-        Some(_) => flags::one_ctx_tok(args.ctx.as_ref(), &[], &args.reading, "inspect looks at one length")?,
+        Some(_) => flags::one_ctx_tok(args.ctx.as_ref(), &[], &args.reading, "inspect takes one length")?,
         None => opened.config.max_ctx_tok.min(flags::CTX_TOK),
     };
     let inspection = Inspection::new(opened, ctx_tok)?;
@@ -89,7 +89,7 @@ fn tokenizer(found: &Inspection) -> String {
     }
 }
 
-/// Lambda by layer: one number, or where its values lie.
+/// Returns a table of lambda by layer: one number, or the distribution over tokens.
 fn lambdas(layers: &[LayerLambda]) -> Table {
     let number = |x: Option<f64>| x.map_or(String::new(), |x| format!("{x:.4}"));
     if layers.iter().any(|layer| layer.over_tokens.is_some()) {
@@ -110,7 +110,7 @@ fn lambdas(layers: &[LayerLambda]) -> Table {
     table
 }
 
-/// What does not fit.
+/// Prints the tensors that are missing, do not fit, or are not used.
 fn tensors(found: &Inspection, out: &mut dyn Write) -> Result<()> {
     let WeightsInfo { missing, misfits, unused, .. } = &found.weights;
     if !found.is_loadable() {
@@ -128,7 +128,7 @@ fn tensors(found: &Inspection, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// `1 234 567`.
+/// Formats a number as `1 234 567`.
 fn thousands(n: usize) -> String {
     let digits = n.to_string();
     let groups: Vec<&str> =

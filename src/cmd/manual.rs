@@ -1,4 +1,4 @@
-//! What the help says, `difftool completions` and `difftool man`.
+//! The complete command line with its help; `difftool completions` and `difftool man`.
 
 use super::{ablate, flags, heads, needle, quantize, ratio};
 use crate::bail_usage;
@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use std::io::Write as _;
 
-/// The command line with everything that its help says: examples, and the defaults of the command at hand.
+/// Returns the command line with the complete help: examples, and the defaults of each command.
 pub fn command_line() -> Command {
     let presets = [
         ("needle", needle::DEFAULTS),
@@ -27,10 +27,10 @@ pub fn command_line() -> Command {
         .fold(cli, |cli, (name, list)| cli.mut_subcommand(name, |command| command.after_help(examples::text(list))))
 }
 
-/// Commands that take plain text instead of needle prompts.
+/// Commands that take either needle prompts or `--text`.
 const OF_TEXT: [&str; 4] = ["ratio", "quantize", "heatmap", "explore"];
 
-/// The command, whose `--text` goes with none of the flags that say something of needles.
+/// Makes `--text` conflict with the flags of needle prompts.
 fn without_needles(command: Command) -> Command {
     let of_needles = ["needles", "retrieve", "depth", "depths", "heldout", "haystack"];
     let taken: Vec<&str> =
@@ -38,20 +38,14 @@ fn without_needles(command: Command) -> Command {
     command.mut_arg("text", |arg| arg.conflicts_with_all(taken))
 }
 
-/// Prints the script for a shell.
-///
-/// # Errors
-/// If stdout cannot be written.
+/// Prints the completion script of a shell.
 pub(super) fn completions(args: &CompletionsArgs) -> Result<()> {
-    let mut script = Vec::new(); // the generator panics on a closed pipe
+    let mut script = Vec::new(); // the generator would panic on a closed pipe
     clap_complete::generate(args.shell, &mut command_line(), "difftool", &mut script);
     Ok(crate::terminal::stdout().write_all(&script)?)
 }
 
-/// Prints a page, or writes all.
-///
-/// # Errors
-/// A usage error if there is no such command; whatever cannot be written.
+/// Prints a manual page, or writes all pages to a folder.
 pub(super) fn man(args: &ManArgs) -> Result<()> {
     let mut cli = command_line().disable_help_subcommand(true);
     cli.build();
@@ -60,7 +54,7 @@ pub(super) fn man(args: &ManArgs) -> Result<()> {
         std::fs::create_dir_all(folder).with_context(cannot)?;
         let page = folder.join("difftool.1");
         if page.exists() {
-            bail_usage!("{} exists, and nothing is overwritten: name a new folder", page.display());
+            bail_usage!("{} exists already; name a new folder", page.display());
         }
         return clap_mangen::generate_to(cli, folder).with_context(cannot);
     }
@@ -99,7 +93,7 @@ mod tests {
         }
     }
 
-    /// Words, of which those in single quotes may hold blanks.
+    /// Splits a line at blanks, except in single quotes.
     fn shell_words(line: &str) -> Vec<String> {
         let split = |(i, part): (usize, &str)| match i % 2 {
             0 => part.split_whitespace().map(str::to_owned).collect::<Vec<_>>(),
@@ -109,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn help_says_what_the_command_at_hand_fills_in() {
+    fn help_has_the_defaults_of_its_command() {
         let cli = command_line();
         let help = |command: &str, flag: &str| {
             let command = cli.find_subcommand(command).unwrap();
@@ -122,7 +116,7 @@ mod tests {
         let built_in = crate::models::built_in_names().join(", ");
         for command in ["inspect", "needle", "nll"] {
             let help = help(command, "model");
-            assert!(help.starts_with(&format!("A built-in model ({built_in})")), "{command}: {help}");
+            assert!(help.starts_with(&format!("Built-in model ({built_in})")), "{command}: {help}");
         }
     }
 }

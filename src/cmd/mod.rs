@@ -1,8 +1,7 @@
-//! One thin file per subcommand: options -> library -> presentation. Only this module and `main` print.
+//! The subcommands, one file each: from options to the library to output. Only this module and `main` print.
 
 mod ablate;
 mod allocation;
-mod beat;
 mod compare;
 mod downloads;
 mod execute;
@@ -12,6 +11,7 @@ mod flags;
 mod heads;
 mod heatmap;
 mod inspect;
+mod log_throttle;
 mod manual;
 mod needle;
 mod nll;
@@ -36,13 +36,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Runs the chosen subcommand.
-///
-/// # Errors
-/// Whatever it meets; see [`crate::error`] for exit codes.
+/// Runs a subcommand. See [`crate::error`] for exit codes.
 pub fn run(cli: Cli) -> Result<()> {
     check_environment()?;
-    // Files have fields, and flags are spoken of only to those who typed some.
+    // Errors of commands on files keep the names of fields; errors of others name flags.
     crate::hub::show_downloads(downloads::bar);
     let is_file = matches!(cli.command, Command::Run(_) | Command::Merge(_));
     let name: &str = (&cli.command).into();
@@ -76,22 +73,22 @@ fn dispatch(command: Command) -> Result<()> {
     }
 }
 
-/// What is wrong with a file, or the command that takes what it is.
+/// Returns the error of a file, or a usage error that names the command that the file is for.
 fn or_taken_by<T>(command: &str, file: &Path, read: fn(&Path) -> Result<T>, error: Error) -> Error {
-    // What is not a file, a pipe, can be read only once.
+    // A pipe cannot be read a second time.
     if file.is_file() && read(file).is_ok() {
         return Usage(format!("{0} is for `difftool {command} {0}`", file.display())).into();
     }
     error
 }
 
-/// More threads than any machine has.
+/// Largest number of threads.
 const MOST_THREADS: usize = 4096;
 
-/// What rayon reads if no number of threads is asked for.
+/// Variable from which rayon takes the default number of threads.
 const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
 
-/// Refuses a number of threads in the environment that no machine has: rayon would panic wherever it is first used.
+/// Checks the number of threads in the environment, with which rayon would panic on first use if it is too large.
 fn check_environment() -> Result<()> {
     let threads = std::env::var(THREADS_VARIABLE).ok().and_then(|text| text.trim().parse::<usize>().ok());
     if let Some(threads) = threads.filter(|&threads| threads > MOST_THREADS) {
@@ -100,10 +97,7 @@ fn check_environment() -> Result<()> {
     Ok(())
 }
 
-/// Starts the threads of the kernels: as many as asked for, or as the machine has.
-///
-/// # Errors
-/// A usage error if they are more than any machine has; if the system refuses to start them.
+/// Starts the threads of the kernels: the given number, or one for each core.
 fn start_threads(threads: Option<NonZeroUsize>) -> Result<()> {
     let builder = match threads {
         Some(threads) if threads.get() > MOST_THREADS => bail_usage!("--threads {threads}: at most {MOST_THREADS}"),
@@ -113,11 +107,10 @@ fn start_threads(threads: Option<NonZeroUsize>) -> Result<()> {
     builder.build_global().context("cannot start the threads; ask for fewer with --threads or RAYON_NUM_THREADS")
 }
 
-/// Signals that come so soon after the first are the same one: `timeout` sends it to the process and to its group.
+/// Time within which a second signal counts as the same one: `timeout` signals both the process and its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(300);
 
-/// A flag that the first Ctrl-C sets, or the SIGTERM that schedulers send, or the SIGHUP of a terminal that closes; the
-/// second ends the process at once.
+/// Returns a flag that the first SIGINT (Ctrl-C), SIGTERM or SIGHUP sets. The second signal ends the process.
 fn stop_on_signal() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
@@ -134,11 +127,11 @@ fn stop_on_signal() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Sets handlers of signals, but leaves SIGHUP ignored where it is, as under `nohup`.
+/// Sets signal handlers, but keeps SIGHUP ignored if it was, as under `nohup`.
 #[cfg(unix)]
-#[expect(unsafe_code, reason = "dispositions of signals are the system's")]
+#[expect(unsafe_code, reason = "sigaction is a C function")]
 fn keeping_nohup(set: impl FnOnce() -> Result<()>) -> Result<()> {
-    // SAFETY: sigaction is plain data, for which zeros are valid; the calls read and write it on this stack.
+    // SAFETY: all-zero bytes are a valid sigaction; the pointers are to a local variable or null.
     unsafe {
         let mut hangup: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGHUP, std::ptr::null(), &mut hangup);

@@ -2,7 +2,7 @@
 
 use super::allocation::draw_allocation;
 use super::flags::{self, Defaults, CTX_TOK};
-use super::session::{Gathered, Session};
+use super::session::{RunResults, Session};
 use crate::bail_usage;
 use crate::cli::NeedleArgs;
 use crate::experiment::{Experiment, Generate, Grid, NeedleGrid, Show};
@@ -43,7 +43,7 @@ pub(super) fn experiment(args: &NeedleArgs) -> Result<Experiment> {
 }
 
 /// Draws the figures.
-pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let frame = &found.frame;
     let Some(panels) = accuracy_panels(frame, &session.setup.grid) else {
         return Ok(()); // nothing but failures

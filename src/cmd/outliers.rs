@@ -1,11 +1,11 @@
 //! `difftool outliers`: the largest attention logits and hidden states (the paper's Table 5), and massive activations.
 
 use super::flags;
-use super::session::{Gathered, Session};
+use super::session::{RunResults, Session};
 use crate::bail_usage;
 use crate::cli::OutliersArgs;
 use crate::experiment::{Experiment, Grid, Show, TextGrid};
-use crate::measure::{Outliers, Place};
+use crate::measure::{Outliers, PassKey};
 use crate::plot::{ccdf, CcdfLine, CcdfPanel};
 use crate::stats::Tally;
 use anyhow::Result;
@@ -25,17 +25,17 @@ pub(super) fn experiment(args: &OutliersArgs) -> Result<Experiment> {
 }
 
 /// What was pooled of each model.
-fn by_model(session: &Session, found: &Gathered) -> Vec<(String, Outliers)> {
+fn by_model(session: &Session, found: &RunResults) -> Vec<(String, Outliers)> {
     let Some(measure) = &found.measures.outliers else { return Vec::new() };
     let names = session.setup.models.iter().map(|model| model.name.clone());
     names
         .enumerate()
-        .filter_map(|(model, name)| Some((name, measure.pooled.get(&Place { model, condition: 0 })?.clone())))
+        .filter_map(|(model, name)| Some((name, measure.pooled.get(&PassKey { model, condition: 0 })?.clone())))
         .collect()
 }
 
 /// Draws the figure.
-pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let found = by_model(session, found);
     let line = |model: &str, tally: &Tally<()>| CcdfLine {
         model: model.to_owned(),

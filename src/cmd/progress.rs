@@ -1,7 +1,7 @@
-//! How far a run is, on stderr: a bar on a terminal, a line now and then elsewhere.
+//! Progress of a run on stderr: a bar on a terminal, occasional lines elsewhere.
 
-use super::beat::{left_in_words, time_left, Beat};
-use crate::experiment::{Plan, Setup, Shard, Watch};
+use super::log_throttle::{left_in_words, time_left, LogThrottle};
+use crate::experiment::{RunObserver, RunPlan, RunShard, Setup};
 use crate::names::shared_folder;
 use crate::record::Record;
 use crate::table::plural;
@@ -10,11 +10,11 @@ use std::fmt::Write;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-/// A bar with the time left.
-fn progress_bar(plan: &Plan<'_>, quiet: bool) -> ProgressBar {
+/// Returns a progress bar with the time left.
+fn progress_bar(plan: &RunPlan<'_>, quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let (resumed, estimate) = (plan.resumed as u64, plan.seconds);
-    // Before the first prompt is done, nothing but the estimate is known.
+    // Before the first prompt is done, only the estimate is known.
     let left = move |state: &ProgressState, out: &mut dyn Write| {
         let _ = match estimate {
             _ if state.pos() > resumed => write!(out, ", {:#} left", HumanDuration(state.eta())),
@@ -29,34 +29,33 @@ fn progress_bar(plan: &Plan<'_>, quiet: bool) -> ProgressBar {
     bar
 }
 
-/// Tells people how far a run is.
-pub(super) struct Terminal<'a> {
+/// Prints the progress of a run to stderr.
+pub(super) struct ProgressReporter<'a> {
     setup: &'a Setup,
-    shard: Option<Shard>,
+    shard: Option<RunShard>,
     quiet: bool,
     bar: ProgressBar,
-    beat: Beat,
+    throttle: LogThrottle,
     begun: Instant,
-    /// Prompts that an interrupted run had done.
+    /// Prompts that were done before the run was resumed.
     resumed: usize,
     see: &'a mut dyn FnMut(&Record),
-    /// Numbers asked for, and of them those that were found, by model; untreated.
+    /// By model: questions asked, and questions answered exactly, in untreated passes.
     found: Vec<(String, usize, usize)>,
 }
 
-impl<'a> Terminal<'a> {
-    pub(super) fn new(setup: &'a Setup, shard: Option<Shard>, quiet: bool, see: &'a mut dyn FnMut(&Record)) -> Self {
+impl<'a> ProgressReporter<'a> {
+    pub(super) fn new(setup: &'a Setup, shard: Option<RunShard>, quiet: bool, see: &'a mut dyn FnMut(&Record)) -> Self {
         let now = Instant::now();
-        let (bar, beat) = (ProgressBar::hidden(), Beat::new(0, 0, now));
-        Self { setup, shard, quiet, bar, beat, begun: now, resumed: 0, see, found: Vec::new() }
+        let (bar, throttle) = (ProgressBar::hidden(), LogThrottle::new(0, 0, now));
+        Self { setup, shard, quiet, bar, throttle, begun: now, resumed: 0, see, found: Vec::new() }
     }
 
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// What has been found so far, for the progress bar: `; found so far: transformer 92 %, diff 97 %`, without the folders
-    /// that all of them lie in.
+    /// Returns the accuracy so far, `; found so far: transformer 92 %, diff 97 %`, without the folder that all model names share.
     fn so_far(&self) -> String {
         let names: Vec<String> = self.found.iter().map(|(model, ..)| model.clone()).collect();
         let folder = shared_folder(&names).len();
@@ -69,16 +68,16 @@ impl<'a> Terminal<'a> {
         format!("; found so far: {}", shares.join(", "))
     }
 
-    /// Says in a log how far it is, if that is due.
+    /// Prints a progress line if one is due.
     fn say_if_due(&mut self, now: Instant) {
         let (done, all) = (self.bar.position() as usize, self.bar.length().unwrap_or(0) as usize);
-        if self.beat.is_due(now, done) {
+        if self.throttle.is_due(now, done) {
             let left = time_left(now.duration_since(self.begun), (done - self.resumed) as f64, (all - done) as f64);
             crate::say!("{done} of {all} prompts{}{}", left_in_words(left), self.so_far());
         }
     }
 
-    fn announce(&self, plan: &Plan<'_>) {
+    fn announce(&self, plan: &RunPlan<'_>) {
         let names: Vec<&str> = self.setup.models.iter().map(|m| m.name.as_str()).collect();
         let shard = self.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
         let resumed = if plan.resumed > 0 { format!(", {} of them done", plan.resumed) } else { String::new() };
@@ -99,26 +98,26 @@ impl<'a> Terminal<'a> {
     }
 }
 
-impl Watch for Terminal<'_> {
-    fn wants_seconds(&self) -> bool {
+impl RunObserver for ProgressReporter<'_> {
+    fn wants_estimate(&self) -> bool {
         !self.quiet
     }
 
-    fn paces(&mut self) {
+    fn timing_begins(&mut self) {
         if !self.quiet && std::io::stderr().is_terminal() {
             self.bar = ProgressBar::new_spinner().with_message("measuring speed…");
             self.bar.tick();
         }
     }
 
-    fn begins(&mut self, plan: &Plan<'_>) {
+    fn run_begins(&mut self, plan: &RunPlan<'_>) {
         self.bar.finish_and_clear();
         if !self.quiet {
             self.announce(plan);
         }
         self.bar = progress_bar(plan, self.quiet);
         (self.begun, self.resumed) = (Instant::now(), plan.resumed);
-        self.beat = Beat::new(plan.cells, plan.resumed, self.begun);
+        self.throttle = LogThrottle::new(plan.cells, plan.resumed, self.begun);
     }
 
     fn record(&mut self, record: &Record) {
@@ -135,7 +134,7 @@ impl Watch for Terminal<'_> {
         (self.see)(record);
     }
 
-    fn cell(&mut self) {
+    fn cell_finished(&mut self) {
         self.bar.inc(1);
         self.bar.set_message(self.so_far());
         if !self.quiet && !std::io::stderr().is_terminal() {

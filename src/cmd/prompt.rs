@@ -1,4 +1,4 @@
-//! `difftool prompt`: needle prompts as the models get them, with their regions marked, or as JSON lines.
+//! `difftool prompt`: shows needle prompts with their regions, or writes them as JSON lines.
 
 mod attention;
 
@@ -18,10 +18,7 @@ use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 
-/// Shows one prompt, or writes all.
-///
-/// # Errors
-/// Usage errors if there is no such prompt or question; if a prompt cannot be built or a file not be written.
+/// Shows one prompt, or writes all prompts.
 pub(super) fn run(args: &ShowPromptArgs) -> Result<()> {
     let name = args.attention.as_ref().unwrap_or(&args.model);
     let grid = flags::grid(&args.prompts, std::slice::from_ref(name), &args.reading, None, &DEFAULTS)?;
@@ -31,7 +28,7 @@ pub(super) fn run(args: &ShowPromptArgs) -> Result<()> {
     let model = models::open(&args.model, flags::reading(&args.reading))?;
     let haystack = args.prompts.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?;
     let source =
-        Source { sources: Sources { haystack, text: Text::Prose }, tokenizer: model.tokenizer()?, grid: &grid };
+        PromptSource { sources: Sources { haystack, text: Text::Prose }, tokenizer: model.tokenizer()?, grid: &grid };
     match &args.jsonl {
         None => show(&source, args.index, args.query),
         Some(path) if path.as_os_str() == "-" => source.write(&mut terminal::stdout()),
@@ -39,14 +36,14 @@ pub(super) fn run(args: &ShowPromptArgs) -> Result<()> {
     }
 }
 
-/// Where prompts come from.
-struct Source<'a> {
+/// The inputs that prompts are built from.
+struct PromptSource<'a> {
     sources: Sources,
     tokenizer: &'a Tokenizer,
     grid: &'a Grid,
 }
 
-impl Source<'_> {
+impl PromptSource<'_> {
     fn prompt(&self, cell: &Cell) -> Result<Prompt> {
         cell.prompt(self.grid.seed(), &self.sources, Ok(self.tokenizer))
     }
@@ -59,9 +56,9 @@ impl Source<'_> {
     }
 }
 
-fn write_file(source: &Source<'_>, path: &Path) -> Result<()> {
+fn write_file(source: &PromptSource<'_>, path: &Path) -> Result<()> {
     if path.exists() {
-        bail_usage!("--jsonl {}: it exists, and nothing is overwritten; name a new file", path.display());
+        bail_usage!("--jsonl {}: it exists already; name a new file", path.display());
     }
     let cannot = || format!("cannot create {}", path.display());
     let mut out = BufWriter::new(File::create_new(path).with_context(cannot)?);
@@ -96,12 +93,12 @@ fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {
     })
 }
 
-/// Whether stdout shows colours.
+/// Returns `true` if stdout is a terminal and `NO_COLOR` is not set.
 fn is_coloured() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The prompt of `--index`.
+/// Returns the prompt of `--index`.
 fn chosen(cells: &[Cell], index: usize) -> Result<Cell> {
     match cells.get(index) {
         Some(cell) => Ok(cell.clone()),
@@ -109,7 +106,7 @@ fn chosen(cells: &[Cell], index: usize) -> Result<Cell> {
     }
 }
 
-/// The question of `--query`.
+/// Returns the question of `--query`.
 fn asked(prompt: &Prompt, query: usize) -> Result<TargetRows> {
     let mut targets = prompt.targets();
     if query >= targets.len() {
@@ -118,7 +115,7 @@ fn asked(prompt: &Prompt, query: usize) -> Result<TargetRows> {
     Ok(targets.swap_remove(query))
 }
 
-fn show(source: &Source<'_>, index: usize, query: usize) -> Result<()> {
+fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
     let cells = source.grid.cells();
     let cell = &chosen(&cells, index)?;
     let prompt = source.prompt(cell)?;
@@ -146,7 +143,7 @@ fn show(source: &Source<'_>, index: usize, query: usize) -> Result<()> {
     Ok(())
 }
 
-/// The text with every region but filler marked.
+/// Returns the text with every region except filler marked.
 fn marked(prompt: &Prompt, regions: &[Region], mark: fn(Region, &str) -> String) -> String {
     let mut end = 0;
     let mut text = |tokens: &std::ops::Range<usize>| {

@@ -1,7 +1,7 @@
 //! `difftool quantize`: what survives when attention logits are cut to few bits (the paper's Figure 8)?
 
 use super::flags::{self, Defaults, CTX_TOK};
-use super::session::{Gathered, Session};
+use super::session::{RunResults, Session};
 use crate::cli::QuantizeArgs;
 use crate::experiment::{Experiment, Quantisation, Show};
 use crate::frame::{setting_name, Frame, Pick, Setting};
@@ -24,7 +24,7 @@ pub(super) fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
 }
 
 /// Draws a figure for each setting.
-pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let frame = &found.frame;
     let report = Report { frame, session };
     let figures = frame.settings().iter().map(|&setting| report.figure(setting)).collect::<Result<Vec<_>>>()?;

@@ -2,7 +2,7 @@
 
 use super::allocation::draw_allocation;
 use super::flags::{self, Defaults, CTX_TOK};
-use super::session::{Gathered, Session};
+use super::session::{RunResults, Session};
 use crate::cli::RatioArgs;
 use crate::experiment::{Experiment, Grid, Show};
 use crate::frame::{Frame, Pick};
@@ -29,7 +29,7 @@ fn is_text(session: &Session) -> bool {
 }
 
 /// Draws the figures.
-pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let frame = &found.frame;
     let is_text = is_text(session);
     if frame.models().is_empty() {

@@ -1,10 +1,10 @@
-//! A run as the terminal sees it: watched, its figures and tables beside its records, and a last word.
+//! One run of a command: progress, figures, and the closing message.
 
-use super::progress::Terminal;
+use super::progress::ProgressReporter;
 use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::cli::{OutputArgs, PartArgs, RecordFormat};
-use crate::experiment::{self, Finished, Measures, Part, Setup, Shard, Start};
+use crate::experiment::{self, Measures, RunOutcome, RunPart, RunShard, RunStart, Setup};
 use crate::frame::Frame;
 use crate::measure::Measure;
 use crate::plot::{Figure, Heading};
@@ -13,39 +13,39 @@ use crate::runfolder;
 use crate::table::plural;
 use anyhow::{bail, Result};
 
-/// How an experiment is run.
+/// The output and the part of a run.
 #[derive(Clone, Debug)]
-pub(super) struct How {
+pub(super) struct RunOptions {
     pub(super) output: OutputArgs,
-    pub(super) part: Part,
+    pub(super) part: RunPart,
 }
 
-impl How {
-    /// As flags say.
+impl RunOptions {
+    /// Returns the options of the flags.
     ///
     /// # Errors
-    /// Usage errors for formats of records that cannot be had.
+    /// A usage error if the format of records is not available.
     pub(super) fn new(output: &OutputArgs, part: &PartArgs) -> Result<Self> {
         if output.records == RecordFormat::Parquet && !cfg!(feature = "parquet") {
             bail_usage!(
-                "--records parquet: this difftool was built without it; `cargo build --release --features parquet`"
+                "--records parquet: this difftool cannot write Parquet files; build it with `cargo build --release --features parquet`"
             );
         }
         if output.records != RecordFormat::Csv && part.shard.is_some() {
-            bail_usage!("--records: shards are put together as CSV; give it to `difftool merge`");
+            bail_usage!("--records: shards are always CSV; give --records to `difftool merge`");
         }
-        let start = part.resume.clone().map_or_else(|| Start::New(output.out.clone()), Start::Resume);
-        Ok(Self { output: output.clone(), part: Part { start, shard: part.shard } })
+        let start = part.resume.clone().map_or_else(|| RunStart::New(output.out.clone()), RunStart::Resume);
+        Ok(Self { output: output.clone(), part: RunPart { start, shard: part.shard } })
     }
 
-    /// Starts as many threads as are asked for.
+    /// Starts the requested number of threads.
     pub(super) fn start_threads(&self) -> Result<()> {
         start_threads(self.output.threads)
     }
 }
 
-/// What was found, for tables and figures.
-pub(super) struct Gathered {
+/// The results of a run, for tables and figures.
+pub(super) struct RunResults {
     pub(super) frame: Frame,
     pub(super) measures: Measures,
 }
@@ -54,35 +54,35 @@ pub(super) struct Gathered {
 pub(super) struct Session {
     pub(super) setup: Setup,
     pub(super) output: OutputArgs,
-    pub(super) shard: Option<Shard>,
-    pub(super) run: Finished,
+    pub(super) shard: Option<RunShard>,
+    pub(super) run: RunOutcome,
 }
 
 impl Session {
-    /// Runs the measures, or goes on with them, and shows their records to `see`.
+    /// Runs or resumes an experiment; every record is passed to `see`.
     pub(super) fn run(
         setup: Setup,
-        how: How,
+        options: RunOptions,
         measures: &mut [&mut dyn Measure],
         see: &mut dyn FnMut(&Record),
     ) -> Result<Self> {
         let stop = stop_on_signal()?;
-        let mut terminal = Terminal::new(&setup, how.part.shard, how.output.quiet, see);
-        let run = experiment::run(&setup, &how.part, measures, &mut terminal, &stop);
+        let mut terminal = ProgressReporter::new(&setup, options.part.shard, options.output.quiet, see);
+        let run = experiment::run(&setup, &options.part, measures, &mut terminal, &stop);
         terminal.finish();
-        Ok(Self { run: run?, setup, output: how.output, shard: how.part.shard })
+        Ok(Self { run: run?, setup, output: options.output, shard: options.part.shard })
     }
 
-    /// What stands above a figure.
+    /// Returns the heading of a figure.
     pub(super) fn heading<'a>(&self, title: &'a str, subtitle: &'a str) -> Heading<'a> {
         Heading { title, subtitle, page: self.output.figures.page.page() }
     }
 
-    /// Saves a figure with its recipe in every format that is asked for; `name` has no extension.
+    /// Saves a figure with its recipe in every requested format; `name` has no extension.
     pub(super) fn save(&mut self, figure: &Figure, name: &str, pooling: &str) -> Result<()> {
         let recipe = self.recipe(pooling);
         let files = self.output.figures.files(name);
-        files.iter().try_for_each(|file| figure.save(&self.run.outputs.place(file, None), &recipe))
+        files.iter().try_for_each(|file| figure.save(&self.run.outputs.add_file(file, None), &recipe))
     }
 
     pub(super) fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
@@ -92,14 +92,14 @@ impl Session {
         recipe
     }
 
-    /// Says where the results are, and fails if some are missing.
+    /// Prints where the results are. Fails if the run was stopped or prompts failed.
     pub(super) fn conclude(&self) -> Result<()> {
         let (run, folder) = (&self.run, self.run.outputs.folder());
         let path = folder.path().display();
         if !run.is_complete() {
             bail!(
-                "stopped after {} of {} prompts; what was measured is in {path}; the same command with --resume {path} \
-                 goes on, instead of --out",
+                "stopped after {} of {} prompts, which are in {path}; to continue, repeat the command with --resume {path} \
+                 instead of --out",
                 run.finished,
                 run.cells
             );
@@ -125,7 +125,7 @@ impl Session {
     }
 }
 
-/// What every figure says of how it was made; `seed` may be several.
+/// Returns the recipe of a figure: version, command, seeds and pooling.
 pub(super) fn recipe(seed: impl std::fmt::Display, pooling: &str) -> Vec<(String, String)> {
     vec![
         ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),

@@ -1,7 +1,7 @@
 //! `difftool shots`: how many examples of a new classification does a model need, and does their order matter?
 
 use super::flags;
-use super::session::{Gathered, Session};
+use super::session::{RunResults, Session};
 use crate::cli::ShotsArgs;
 use crate::experiment::{Experiment, Grid, ShotsGrid, Show};
 use crate::frame::{Case, Frame};
@@ -30,7 +30,7 @@ pub(super) fn experiment(args: &ShotsArgs) -> Result<Experiment> {
 }
 
 /// Draws accuracy, and the best arrangement less the worst, by number of examples.
-pub(super) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
+pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let frame = &found.frame;
     let panels = panels(frame);
     if panels.is_empty() {

@@ -1,4 +1,4 @@
-//! `difftool train`: a spec in, model folders, logs and curves out.
+//! `difftool train`: trains the models of a spec, and writes models, logs and curves.
 
 mod bars;
 mod draw;
@@ -11,8 +11,8 @@ use crate::device;
 use crate::experiment::Experiment;
 use crate::files;
 use crate::train::{
-    check_sizes, summarise, train_runs, write_course, write_summary, Course, Outcome, Size, TrainRun, TrainSpec,
-    COURSE_FILE, SUMMARY_FILE,
+    check_sizes, summarise, train_runs, write_curves, write_summary, Size, TrainOutcome, TrainRun, TrainSpec,
+    TrainingCurves, COURSE_FILE, SUMMARY_FILE,
 };
 use anyhow::{bail, Context, Result};
 use bars::Bars;
@@ -20,16 +20,13 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// The spec that runs were started with, in their folder.
+/// Copy of the spec in the output folder.
 const SPEC_FILE: &str = "spec.toml";
 
-/// A small spec, to begin with.
+/// The spec of `--example`.
 const EXAMPLE: &str = include_str!("../../experiments/example.toml");
 
-/// Trains the spec.
-///
-/// # Errors
-/// If the spec is wrong, the folder is taken, or training fails.
+/// Trains or summarises a spec.
 pub(super) fn run(args: &TrainArgs) -> Result<()> {
     if args.example {
         write!(crate::terminal::stdout(), "{EXAMPLE}")?;
@@ -39,7 +36,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
     let spec = TrainSpec::read(file).map_err(|error| or_taken_by("run", file, Experiment::read, error))?;
     let runs = chosen(&spec, &args.only)?;
     if args.summary {
-        return sum_up(&spec, args);
+        return summarise_runs(&spec, args);
     }
     start_threads(None)?;
     let placement = device::placement(args.device, args.dtype)?;
@@ -54,11 +51,11 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
     let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &bars)?;
     bars.finish();
     match outcome {
-        Outcome::Finished => {
-            sum_up(&spec, args)?;
+        TrainOutcome::Finished => {
+            summarise_runs(&spec, args)?;
             crate::say!("models, logs, course.csv, summary.csv and curves in {}", args.out().display());
         }
-        Outcome::Stopped => {
+        TrainOutcome::Stopped => {
             let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };
             let (spec, out) = (args.spec().display(), args.out().display());
             bail!("stopped; `difftool train {spec} --out {out}{only} --resume` continues");
@@ -67,42 +64,42 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes, draws and prints what all runs came to, as far as they have got.
-fn sum_up(spec: &TrainSpec, args: &TrainArgs) -> Result<()> {
+/// Writes, draws and prints the curves and the summary of all runs so far.
+fn summarise_runs(spec: &TrainSpec, args: &TrainArgs) -> Result<()> {
     let out = args.out();
-    let course = Course::read(spec, out)?;
-    if course.is_empty() {
-        bail_usage!("--out {}: no run of {} has logged anything there", out.display(), args.spec().display());
+    let curves = TrainingCurves::read(spec, out)?;
+    if curves.is_empty() {
+        bail_usage!("--out {}: it has no log of a run of {}", out.display(), args.spec().display());
     }
-    let sizes = sizes(spec, &course, &args.beside)?;
-    write_course(&course, &out.join(COURSE_FILE))?;
-    draw::curves(spec, &course, out, &args.figures)?;
-    let lines = summarise(spec, &course);
+    let sizes = sizes(spec, &curves, &args.beside)?;
+    write_curves(&curves, &out.join(COURSE_FILE))?;
+    draw::curves(spec, &curves, out, &args.figures)?;
+    let lines = summarise(spec, &curves);
     write_summary(&lines, &out.join(SUMMARY_FILE))?;
-    print::summary(spec, &course, &lines)?;
+    print::summary(spec, &curves, &lines)?;
     print::scale(&sizes)
 }
 
-/// The study at this size and at those of other folders; none if there are no others.
-fn sizes(spec: &TrainSpec, course: &Course, beside: &[PathBuf]) -> Result<Vec<Size>> {
+/// Returns the study at this size and at those of the other folders; empty without other folders.
+fn sizes(spec: &TrainSpec, curves: &TrainingCurves, beside: &[PathBuf]) -> Result<Vec<Size>> {
     if beside.is_empty() {
         return Ok(Vec::new());
     }
-    let mut sizes = vec![Size::new(spec.clone(), course.clone())?];
+    let mut sizes = vec![Size::new(spec.clone(), curves.clone())?];
     for folder in beside {
         let kept = folder.join(SPEC_FILE);
         if !kept.is_file() {
-            bail_usage!("--beside {}: holds no {SPEC_FILE}", folder.display());
+            bail_usage!("--beside {}: it has no {SPEC_FILE}", folder.display());
         }
         let spec = TrainSpec::read(&kept)?;
-        let course = Course::read(&spec, folder)?;
-        sizes.push(Size::new(spec, course)?);
+        let curves = TrainingCurves::read(&spec, folder)?;
+        sizes.push(Size::new(spec, curves)?);
     }
     check_sizes(&sizes).context("--beside")?;
     Ok(sizes)
 }
 
-/// The runs that `--only` names, or all.
+/// Returns the runs of `--only`, or all runs.
 fn chosen(spec: &TrainSpec, only: &[String]) -> Result<Vec<TrainRun>> {
     let mut runs = spec.runs();
     let of = |run: &TrainRun, name: &str| run.name == *name || spec.variants[run.variant].name == *name;
@@ -114,7 +111,7 @@ fn chosen(spec: &TrainSpec, only: &[String]) -> Result<Vec<TrainRun>> {
     Ok(runs)
 }
 
-/// Makes the folder, with the spec in it; or finds the run there that is to be continued.
+/// Creates the output folder with a copy of the spec. With `--resume`, checks that the folder has the same spec.
 fn prepare(args: &TrainArgs) -> Result<()> {
     let out = args.out();
     let kept = out.join(SPEC_FILE);
@@ -128,18 +125,18 @@ fn prepare(args: &TrainArgs) -> Result<()> {
     if args.resume {
         if files::text(&kept, files::CONFIG_MAX)? != text {
             bail_usage!(
-                "--resume: {} differs from {}, which the run was started with",
+                "--resume: {} differs from {}, with which training was started",
                 args.spec().display(),
                 kept.display()
             );
         }
-        return Ok(()); // on a full disk, what is not written again is not lost
+        return Ok(()); // not written again: that could lose it on a full disk
     }
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     let cannot = || format!("cannot write {}", kept.display());
     let written = File::create_new(&kept).with_context(cannot)?.write_all(text.as_bytes());
     if written.is_err() {
-        let _ = std::fs::remove_file(&kept); // half a spec would stand in the way of the next attempt
+        let _ = std::fs::remove_file(&kept); // so that the next attempt finds an empty folder
     }
     written.with_context(cannot)
 }

@@ -61,7 +61,7 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::Output;
+    use crate::manifest::OutputFile;
     use std::fs;
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let results = folder.path().join(RESULTS);
         fs::write(&results, "schema\n").unwrap();
-        let outputs = vec![Output::describe(folder.path(), RESULTS, None).unwrap()];
+        let outputs = vec![OutputFile::describe(folder.path(), RESULTS, None).unwrap()];
         Manifest { outputs, ..Manifest::default() }.write(&folder.path().join(MANIFEST)).unwrap();
         assert!(!Input::open(folder.path()).unwrap().was_edited().unwrap());
         fs::write(&results, "schema,model\n").unwrap();

@@ -1,7 +1,7 @@
 //! The whole way from files to rows.
 
 use super::*;
-use crate::record::{Found, Identity, Record, Writer};
+use crate::record::{Identity, Measurement, Record, RecordWriter};
 use crate::rng::Rng;
 use proptest::prelude::*;
 use std::path::Path;
@@ -26,13 +26,13 @@ fn record(model: &str, seed: u64, query: usize, metric: &'static str, value: f64
         ..Identity::default()
     };
     let unit = Some("fraction".into());
-    let measure = Found { metric: metric.into(), value: Some(value), unit, n: Some(1), ..Found::default() };
+    let measure = Measurement { metric: metric.into(), value: Some(value), unit, n: Some(1), ..Measurement::default() };
     Record { identity: Arc::new(identity), measure }
 }
 
 fn write(folder: &Path, name: &str, records: &[Record]) -> PathBuf {
     let path = folder.join(name);
-    Writer::create(&path).unwrap().write_all(records).unwrap();
+    RecordWriter::create(&path).unwrap().write_all(records).unwrap();
     path
 }
 
@@ -139,7 +139,8 @@ fn whole_nights_are_compared_in_seconds() {
                 let value = Some((seed + layer * head) as f64 / 1000.0);
                 let (layer, head) = (Some(layer as usize), Some(head as usize));
                 let region = Some("answer".into());
-                let measure = Found { layer, head, metric: "share_abs".into(), region, value, ..Found::default() };
+                let measure =
+                    Measurement { layer, head, metric: "share_abs".into(), region, value, ..Measurement::default() };
                 records.push(Record { identity: shared.clone(), measure });
             }
         }

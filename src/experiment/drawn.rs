@@ -1,4 +1,4 @@
-//! What an experiment of maps needs of its models: which heads are drawn, whether they fit, and the measures that watch them.
+//! Experiments on attention maps: which heads are drawn, whether their maps fit into memory, and their measures.
 
 use super::maps::{Heatmap, MapKind, SHORT_TOK};
 use super::{Cell, Measures, Setup, Show};
@@ -11,24 +11,25 @@ use crate::models::Model;
 use crate::plot::MOST_PIXELS;
 use anyhow::Result;
 
-/// Bytes of a pixel while a figure is saved, as measured: with its transparency, without, and compressed.
+/// Bytes of a pixel while a figure is saved, as measured: as RGBA, as RGB, and compressed.
 const PIXEL_BYTES: u64 = 10;
 
-/// Bytes of a bin of a whole map: it holds a sum, a count and its value while the heads are gathered.
+/// Bytes of a bin of a map at full resolution: a sum, a count and the value.
 const FULL_BIN_BYTES: u64 = 24;
 
-/// Bins of a page along a side.
+/// Bins along a side of an explorer's maps, for short prompts.
 const FEW_BINS: usize = 256;
+/// Bins along a side of an explorer's maps, for long prompts.
 const MANY_BINS: usize = 512;
 
-/// Numbers in the small pictures of all heads of a model together, about.
+/// Approximate number of bins in the thumbnails of all heads of a model together.
 const THUMB_BINS: f64 = 1.5e6;
 
 impl Setup {
-    /// What `measures` lacks of what maps need.
+    /// Adds the measures of attention maps to `measures`.
     ///
     /// # Errors
-    /// Usage errors for what the models do not have, and what does not fit.
+    /// A usage error for layers, heads and maps that the models do not have, and for maps that do not fit.
     pub(super) fn add_maps(&self, measures: &mut Measures) -> Result<()> {
         match self.experiment.show {
             Show::Heatmap => {
@@ -52,11 +53,11 @@ impl Setup {
         Ok(())
     }
 
-    /// The heads that heat maps are of, for each model: the layer and head asked for, or every one, or the layer with the
-    /// most attention to the answer, which one more pass over the prompt finds.
+    /// Returns the heads of each model whose maps are drawn: those of the given layer and head, all of them, or those of the layer
+    /// with the most attention to the answer, which takes an extra pass over the prompt.
     ///
     /// # Errors
-    /// Usage errors for layers, heads and maps that the models do not have.
+    /// A usage error for layers, heads and maps that the models do not have.
     pub fn drawn(&self) -> Result<&[Selection]> {
         if let Some(drawn) = self.drawn.get() {
             return Ok(drawn);
@@ -74,12 +75,12 @@ impl Setup {
         Ok(self.drawn.get_or_init(|| drawn))
     }
 
-    /// The heads that were drawn, or kept token by token: of explorers the best first.
+    /// Returns the heads that were drawn or stored token by token; those of an explorer with the best first.
     pub fn drawn_heads(&self, measures: &Measures) -> Vec<DrawnHead> {
         let named = |model: usize, (layer, head)| DrawnHead { model: self.models[model].name.clone(), layer, head };
         if let Some(explorer) = &measures.explorer {
-            let untreated = explorer.found.iter().filter(|(place, _)| place.condition == 0);
-            let kept = untreated.flat_map(|(place, found)| found.details.iter().map(|head| (place.model, head.at)));
+            let untreated = explorer.found.iter().filter(|(key, _)| key.condition == 0);
+            let kept = untreated.flat_map(|(key, found)| found.details.iter().map(|head| (key.model, head.at)));
             return kept.map(|(model, at)| named(model, at)).collect();
         }
         let Some(maps) = &measures.maps else { return Vec::new() };
@@ -93,7 +94,7 @@ impl Setup {
         self.models.iter().enumerate().flat_map(of_model).collect()
     }
 
-    /// The layer of each model with the most attention to the answer; of a text, where nothing is the answer, the last.
+    /// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last layer.
     fn layers_of_the_answer(&self) -> Result<Vec<usize>> {
         let (cells, mut measure) = (self.grid.cells(), AnswerMeasure { by_head: true });
         self.check(&cells, &[&mut measure])?;
@@ -103,7 +104,7 @@ impl Setup {
     fn layer_of_the_answer(&self, index: usize, cell: &Cell, measure: &AnswerMeasure) -> usize {
         let model = &self.models[index];
         let prompt = cell.prompt(self.grid.seed(), &self.sources, model.tokenizer());
-        // A prompt that cannot be made or passed fails once more in the run, which says so.
+        // An error of this prompt occurs again in the run, which reports it.
         let found = |prompt| self.untreated(index, &self.experiment.select, (cell, &prompt), &[measure]);
         let records = prompt.and_then(found).unwrap_or_default();
         let mut answer = vec![0.0; model.transformer.config.layers.len()];
@@ -119,7 +120,7 @@ impl Setup {
         most.unwrap_or(0)
     }
 
-    /// Whether the models have what is asked for.
+    /// Checks that the models have the layer, head and map of a heat map.
     fn check_has(&self, spec: &Heatmap) -> Result<()> {
         for model in &self.models {
             let config = &model.transformer.config;
@@ -136,10 +137,10 @@ impl Setup {
         Ok(())
     }
 
-    /// What drawing the maps takes, in bytes; refuses those that make too large a figure together.
+    /// Returns the memory for drawing the maps, in bytes. A usage error if the figure would be too large.
     fn drawing_bytes(&self, spec: &Heatmap) -> Result<u64> {
         if spec.every_head {
-            return Ok(0); // small multiples shrink
+            return Ok(0); // small multiples shrink to fit
         }
         let panels = (self.models.len() * self.conditions.len() * spec.map.quantities().len()) as u64;
         let pixels = panels * u64::from(spec.size_px).pow(2) * 5 / 4; // with the axes around them
@@ -153,7 +154,7 @@ impl Setup {
         Ok(pixels * PIXEL_BYTES)
     }
 
-    /// Refuses whole maps that would not fit.
+    /// Checks that maps at full resolution fit into memory.
     fn check_full(&self, spec: &Heatmap, drawn: &[Selection]) -> Result<()> {
         let ctx_tok = self.grid.ctx_tok()[0];
         let (queries, keys) = (spec.queries.within(ctx_tok).len(), spec.keys.within(ctx_tok).len());
@@ -164,10 +165,10 @@ impl Setup {
         let bytes = (queries * keys * maps * spec.map.quantities().len()) as u64 * FULL_BIN_BYTES;
         let takes = || format!("`full`: {maps} maps of {queries} x {keys} tokens take about {}", gib(bytes));
         let change = "zoom in with `queries` and `keys`, choose a `head`, or leave `full` out";
-        check_fits(2 * bytes, takes, change) // half of what is free is left for the passes
+        check_fits(2 * bytes, takes, change) // half of the free memory is for the passes
     }
 
-    /// How much a page keeps of each model.
+    /// Returns the resolution of each model's maps in an explorer.
     fn resolutions(&self) -> Vec<Resolution> {
         let tokens = self.grid.ctx_tok()[0];
         let bins = if tokens > SHORT_TOK { MANY_BINS } else { FEW_BINS };

@@ -1,4 +1,4 @@
-//! Experiments that look at one prompt: the maps that `heatmap` draws, and the page that `explore` writes.
+//! Settings of the experiments on one prompt: the maps that `heatmap` draws, and the page that `explore` writes.
 
 use super::{Experiment, Grid, Show};
 use crate::attention::Selection;
@@ -9,21 +9,21 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Which maps are drawn, and how.
+/// Settings of `heatmap`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Heatmap {
-    /// What of them.
+    /// The kind of map.
     pub map: MapKind,
-    /// The layer; nothing for the one with the most attention to the answer, and of a text the last.
+    /// The layer; `None` for the layer with the most attention to the answer, and for the last layer of a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer: Option<usize>,
-    /// The head of that layer; nothing for the mean over those selected.
+    /// The head of that layer; `None` for the mean over the selected heads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<usize>,
-    /// Every selected layer and head as small multiples, instead.
+    /// Draw every selected layer and head as small multiples.
     pub every_head: bool,
-    /// What pairs of tokens in one bin come to.
+    /// How the token pairs of a bin are combined.
     pub pool: Pooling,
     /// Longer side of a map, in pixels.
     pub size_px: u32,
@@ -33,10 +33,10 @@ pub struct Heatmap {
     pub keys: TokenSpan,
     /// Logarithmic colours.
     pub log: bool,
-    /// Where the matrices are written too, as `.npy` or `.csv`; see `docs/questions.md` for the names of several.
+    /// File that the matrices are also written to, `.npy` or `.csv`; `docs/questions.md` gives the names of several files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Write them token by token instead of pooled.
+    /// Write the matrices token by token instead of pooled.
     pub full: bool,
 }
 
@@ -58,13 +58,13 @@ impl Default for Heatmap {
     }
 }
 
-/// What the page holds.
+/// Settings of `explore`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Explore {
-    /// Heads of each model that are kept token by token.
+    /// Heads of each model that are stored token by token.
     pub keep: usize,
-    /// Size of the page in MB, at most; nothing for 15, or 40 of longer prompts.
+    /// Largest size of the page in MB; `None` for 15, or 40 beyond 8192 tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_mb: Option<usize>,
 }
@@ -75,11 +75,11 @@ impl Default for Explore {
     }
 }
 
-/// What a heat map shows.
+/// The kind of attention map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MapKind {
-    /// What weighs the values: A1 − λA2, or the only map.
+    /// The weights of the values: A1 − λA2, or the only map.
     #[default]
     Effective,
     /// The first softmax map.
@@ -95,7 +95,7 @@ pub enum MapKind {
 }
 
 impl MapKind {
-    /// In the order of the panels.
+    /// Returns the quantities of the panels, in order.
     pub(super) fn quantities(self) -> Vec<RowQuantity> {
         match self {
             Self::Effective => vec![RowQuantity::Effective],
@@ -113,25 +113,24 @@ impl MapKind {
 /// Longest side of a small multiple, in pixels.
 pub const SMALL_PX: u32 = 200;
 
-/// Pixels per bin, at least: single pixels can hardly be seen.
+/// Pixels per bin: single pixels can hardly be seen.
 const PIXELS_PER_BIN: u32 = 2;
 
-/// The same of small multiples.
+/// Pixels per bin of small multiples.
 const PIXELS_PER_SMALL_BIN: u32 = 4;
 
-/// Heads that a page can keep token by token.
+/// Number of heads that a page can store token by token.
 const KEPT: std::ops::RangeInclusive<usize> = 1..=64;
 
-/// Prompts up to this many tokens fill a small page and few bins; longer ones a large page and many bins.
+/// Longest prompt with the small page size and few bins, in tokens.
 pub(super) const SHORT_TOK: usize = 8192;
+/// Default size of the page of a short prompt.
 const SMALL_MB: usize = 15;
+/// Default size of the page of a long prompt.
 const LARGE_MB: usize = 40;
 
 impl Heatmap {
-    /// What can be said without the models.
-    ///
-    /// # Errors
-    /// Usage errors with the field.
+    /// Checks everything that does not depend on the models.
     pub(super) fn check(&self, ctx_tok: usize, select: &Selection) -> Result<()> {
         for (field, one, all) in [("layer", self.layer, &select.layers), ("head", self.head, &select.heads)] {
             if let (Some(one), Some(all)) = (one, all) {
@@ -180,7 +179,7 @@ impl Heatmap {
         }
     }
 
-    /// Bins along the longer side.
+    /// Returns the number of bins along the longer side.
     pub(super) fn bins(&self) -> usize {
         let bins = if self.every_head {
             self.size_px.min(SMALL_PX) / PIXELS_PER_SMALL_BIN
@@ -192,10 +191,7 @@ impl Heatmap {
 }
 
 impl Explore {
-    /// What can be said without the models.
-    ///
-    /// # Errors
-    /// A usage error.
+    /// Checks everything that does not depend on the models.
     pub(super) fn check(&self) -> Result<()> {
         if !KEPT.contains(&self.keep) {
             bail_usage!("`keep` {}: {} to {} heads can be kept token by token", self.keep, KEPT.start(), KEPT.end());
@@ -206,27 +202,24 @@ impl Explore {
         Ok(())
     }
 
-    /// Bytes of the page over a prompt of `ctx_tok` tokens, at most, about.
+    /// Returns the approximate size limit of the page for a prompt of `ctx_tok` tokens, in bytes.
     pub fn budget(&self, ctx_tok: usize) -> usize {
         self.max_mb.unwrap_or(if ctx_tok > SHORT_TOK { LARGE_MB } else { SMALL_MB }) * 1_000_000
     }
 }
 
 impl Experiment {
-    /// What is drawn, if maps are.
+    /// Returns the settings of `heatmap`, or their defaults.
     pub fn heatmap(&self) -> Heatmap {
         self.heatmap.clone().unwrap_or_default()
     }
 
-    /// What is kept, if a page is written.
+    /// Returns the settings of `explore`, or their defaults.
     pub fn explore(&self) -> Explore {
         self.explore.clone().unwrap_or_default()
     }
 
-    /// Whether maps can be shown of these prompts, which are one that asks one question, and as is asked for.
-    ///
-    /// # Errors
-    /// Usage errors with the field.
+    /// Checks the settings of an experiment on maps, which needs one prompt with one question.
     pub(super) fn check_maps(&self) -> Result<()> {
         for (key, given, show) in
             [("heatmap", self.heatmap.is_some(), "heatmap"), ("explore", self.explore.is_some(), "explore")]
@@ -243,7 +236,7 @@ impl Experiment {
             Grid::Text(_) => Some(1),
             Grid::Shots(_) => None,
         };
-        let of_one = "looks at one prompt that asks one question: one `ctx_tok`, one of `settings` with R = 1, one of \
+        let of_one = "measures one prompt with one question: one `ctx_tok`, one of `settings` with R = 1, one of \
                       `depths_pct`, `samples` = 1";
         if self.grid.count() != Some(1) || asks != Some(1) {
             bail_usage!("show = \"{}\" {of_one}", self.show.name());

@@ -1,4 +1,4 @@
-//! The measures of an experiment, side by side.
+//! The measures of an experiment.
 
 use crate::explore::ExploreMeasure;
 use crate::measure::{
@@ -6,29 +6,29 @@ use crate::measure::{
     RolesMeasure, ShapeMeasure,
 };
 
-/// The measures of an experiment.
+/// The measures of an experiment, by kind.
 #[derive(Default)]
 pub struct Measures {
     answer: Option<AnswerMeasure>,
     shape: Option<ShapeMeasure>,
     roles: Option<RolesMeasure>,
     fidelity: Option<FidelityMeasure>,
-    /// What it pooled is shown as tables of their own.
+    /// Its pooled data have tables of their own.
     pub outliers: Option<OutlierMeasure>,
-    /// What it pooled is written token by token.
+    /// Its pooled data are written token by token.
     pub nll: Option<NllMeasure>,
-    /// What it pooled is written as JSON lines.
+    /// Its pooled data are written as JSON lines.
     pub generation: Option<GenerationMeasure>,
-    /// What it pooled is drawn.
+    /// Its pooled data are drawn as heat maps.
     pub maps: Option<MapMeasure>,
-    /// The same token by token, for the files of matrices.
+    /// The same maps token by token, for the matrix files.
     pub whole_maps: Option<MapMeasure>,
-    /// What it pooled is a page.
+    /// Its pooled data become the explorer page.
     pub explorer: Option<ExploreMeasure>,
 }
 
 impl Measures {
-    /// Measures of these names; a name twice is one measure.
+    /// Creates the measures with these names; repeated names count once.
     pub fn new(names: &[MeasureName]) -> Self {
         let has = |name| names.contains(&name);
         let by_head = has(MeasureName::AnswerByHead);
@@ -44,7 +44,7 @@ impl Measures {
         }
     }
 
-    /// All of them, always in the same order.
+    /// Returns all measures that are present, always in the same order.
     pub fn list(&mut self) -> Vec<&mut dyn Measure> {
         fn one<M: Measure>(measure: &mut Option<M>) -> Option<&mut dyn Measure> {
             measure.as_mut().map(|measure| measure as &mut dyn Measure)

@@ -1,7 +1,7 @@
-//! The experiment: a grid of prompts, passed through every model under every condition, watched by measures.
+//! Experiments: a grid of prompts, passed through every model under every condition and observed by measures.
 //!
-//! Subcommands are presets of it. Cells are numbered through the whole grid and the seed of a prompt is a hash of
-//! the base seed and that number, so a prompt does not depend on which cells ran before it.
+//! The subcommands are presets of an experiment. A cell is one prompt of the grid. Cells are numbered over the whole grid, and
+//! the seed of a prompt is a hash of the base seed and that number, so a prompt does not depend on which cells ran before it.
 
 mod drawn;
 mod expect;
@@ -25,9 +25,9 @@ pub use maps::{Explore, Heatmap, MapKind, SMALL_PX};
 pub use measures::Measures;
 pub use outputs::Outputs;
 pub use pace::Pace;
-pub use run::{finished, run, Finished, Part, Plan, Start, Watch};
+pub use run::{finished_records, run, RunObserver, RunOutcome, RunPart, RunPlan, RunStart};
 pub use setup::Setup;
-pub use shard::{cells_of, Shard};
+pub use shard::{cells_of, RunShard};
 pub use spec::{Experiment, Generate, Quantisation, Show};
 pub use store::cells_on_disk;
 
@@ -35,7 +35,7 @@ use crate::attention::Selection;
 use crate::bail_usage;
 use crate::hash::{hex, sha256};
 use crate::machine;
-use crate::measure::{Measure, MeasureName, Place};
+use crate::measure::{Measure, MeasureName, PassKey};
 use crate::memory::{check_fits, gib, peak_rss_bytes};
 use crate::models::{LoadOptions, Model};
 use crate::ops::Products;
@@ -47,23 +47,22 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What was found of one cell.
-pub struct Finding<'a> {
+/// A cell that has run.
+pub struct FinishedCell<'a> {
     /// Its records.
     pub records: &'a [Record],
     /// SHA-256 over the token ids of its prompts, one for each model.
     pub prompts_sha256: String,
-    /// What its measures pooled, as far as it can be kept: measure, model and condition, bytes.
-    pub pooled: &'a [(usize, Place, Vec<u8>)],
+    /// Encoded data that its measures pool over all cells: (index of the measure, model and condition, bytes).
+    pub pooled: &'a [(usize, PassKey, Vec<u8>)],
 }
 
 impl Setup {
-    /// Checks that it is possible to run these cells of the grid: contexts fit the models, prompts fit the contexts, the
-    /// selection selects something, activations fit in memory. Returns an estimate of the most memory the process will hold, in
-    /// bytes.
+    /// Checks that these cells can run: the context lengths fit the models, the prompts fit the context lengths, the selected
+    /// layers and heads exist, and the passes fit into memory. Returns an estimate of the peak memory of the process, in bytes.
     ///
     /// # Errors
-    /// Usage errors with the numbers and what to change.
+    /// A usage error with the numbers and what to change.
     pub fn check(&self, cells: &[Cell], measures: &[&mut dyn Measure]) -> Result<u64> {
         let longest = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
         for model in &self.models {
@@ -88,19 +87,19 @@ impl Setup {
         let at_once = if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") };
         let takes = || format!("`ctx_tok` {longest} needs about {} for {at_once}", gib(needed));
         check_fits(needed, takes, "lower `ctx_tok` or `threads`")?;
-        // The longest cities of a seed decide whether a short prompt fits; a few seeds find out.
+        // Whether a short prompt fits depends on the cities that its seed draws; one prompt of each kind is tried.
         for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
             for model in &self.models {
                 Cell { seed_index: 0, ..cell.clone() }.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
             }
         }
-        // Reading a text may have taken more than running it will, and a look at the prompt as much.
+        // Loading the text or building the prompts may have needed more memory than the run will.
         Ok(peak_rss_bytes().unwrap_or(0).max(self.loaded_bytes + needed))
     }
 
-    /// The number of each cell, and a hash of all that its records depend on: weights, tokenizers, corpus, conditions, selection,
-    /// measures with their settings, prompt, seed, the schema of the records, this build, the kind of processor, and another
-    /// device, number type or precision of products than usual.
+    /// Returns the number of each cell with a hash of everything that its records depend on: weights, tokenizers, corpus,
+    /// conditions, selection, measures and their settings, prompt, seed, schema of the records, this build, the kind of processor,
+    /// and the device, number type and precision of products where they are not the defaults.
     pub fn keys(&self, cells: &[Cell], measures: &[MeasureName], ar_max_count: Option<u64>) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
             let read_as = json!([info.layout, info.bos, info.chat_template_sha256]);
@@ -132,21 +131,20 @@ impl Setup {
         cells.iter().map(key).collect()
     }
 
-    /// Runs cells and hands what was found of each to `done`, in order; writes nothing. A cell that fails is found as a record
-    /// with an error, and the others go on. Returns the number of cells that ran, which is less than asked for only if `stop`
-    /// was set, which ends the run after the cells in flight.
+    /// Runs cells and passes each of them to `done`, in order. Writes nothing. A cell that fails gives a record with an error, and
+    /// the other cells still run. Setting `stop` ends the run after the cells in flight. Returns the number of cells that ran.
     ///
     /// # Errors
-    /// Only what `done` meets.
+    /// Only those of `done`.
     pub fn run(
         &self,
         cells: &[Cell],
         measures: &mut [&mut dyn Measure],
         stop: &AtomicBool,
-        done: &mut dyn FnMut(&Cell, &Finding<'_>) -> Result<()>,
+        done: &mut dyn FnMut(&Cell, &FinishedCell<'_>) -> Result<()>,
     ) -> Result<usize> {
         let mut ran = 0;
-        // Prompts run in parallel, and a pass uses idle threads itself; neither changes a bit of the results.
+        // Prompts run in parallel, and a pass uses idle threads; neither changes any bit of the results.
         for batch in cells.chunks(self.at_once()) {
             if stop.load(Ordering::Relaxed) {
                 break;
@@ -159,19 +157,19 @@ impl Setup {
                 let mut hash = Sha256::new();
                 result.prompts.iter().flatten().for_each(|id| hash.update(id.to_le_bytes()));
                 let mut pooled = Vec::new();
-                for (measure, place, kept) in result.pooled {
-                    pooled.extend(measures[measure].encode(&kept)?.map(|bytes| (measure, place, bytes)));
-                    measures[measure].absorb(place, kept);
+                for (measure, key, kept) in result.pooled {
+                    pooled.extend(measures[measure].encode(&kept)?.map(|bytes| (measure, key, bytes)));
+                    measures[measure].absorb(key, kept);
                 }
                 let prompts_sha256 = hex(&hash.finalize());
-                done(cell, &Finding { records: &result.records, prompts_sha256, pooled: &pooled })?;
+                done(cell, &FinishedCell { records: &result.records, prompts_sha256, pooled: &pooled })?;
             }
             ran += batch.len();
         }
         Ok(ran)
     }
 
-    /// The records of what measures pooled over all cells, after the last.
+    /// Returns the records of the measures that pool over all cells, after the last cell.
     pub fn pooled(&self, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
         let Some(first) = self.grid.cells().into_iter().next() else { return Vec::new() };
         let found = measures.iter_mut().flat_map(|measure| measure.finish());
@@ -179,7 +177,7 @@ impl Setup {
     }
 }
 
-/// A filter that leaves nothing of a model is an error that says what there is.
+/// Checks that the selected layers and heads exist in a model.
 fn check_selection(selection: &Selection, model: &Model) -> Result<()> {
     let config = &model.transformer.config;
     let heads = config.wiring().heads();
@@ -188,7 +186,7 @@ fn check_selection(selection: &Selection, model: &Model) -> Result<()> {
     {
         let wanted = wanted.as_deref().unwrap_or(&[0]);
         if wanted.is_empty() {
-            bail_usage!("`{field}` names nothing");
+            bail_usage!("`{field}` is empty");
         }
         if let Some(index) = wanted.iter().find(|&&index| index >= have) {
             bail_usage!("`{field}` {index}: {} has {field} 0 to {}", model.name, have - 1);

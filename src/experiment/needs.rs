@@ -1,35 +1,35 @@
-//! What a run needs, said before it begins: memory, and work.
+//! Memory and work that a run needs, estimated before it begins.
 
 use super::{Cell, Setup};
 use crate::generate;
-use crate::measure::{Extent, Measure};
+use crate::measure::{Measure, PassSize};
 use crate::model::Flops;
 use crate::models::Model;
 
-/// Memory of any run while prompts pass, however small, in bytes, as measured: code, and what the allocator holds.
+/// Fixed memory of a run during its passes, in bytes, as measured: code and the allocator's own.
 const ANY_RUN: u64 = 14 << 20;
 
-/// The same of each thread beside it.
+/// Fixed memory of each thread, in bytes, as measured.
 const ANY_THREAD: u64 = 10 << 20;
 
-/// Blocks of a pass, in bytes, that are small: when they are freed, the allocator lends them neither to another thread nor to
-/// another pass, as measured.
+/// Memory of a pass in small blocks, in bytes, at most, as measured. The allocator reuses small freed blocks neither for another
+/// thread nor for another pass.
 const SMALL: u64 = 8 << 20;
 
-/// Memory of a pass beside another for that of the same alone, as measured: other blocks are not lent at once.
+/// Memory of a pass in parallel with others relative to a single pass, as measured: freed large blocks are not reused at once.
 const BESIDE: f64 = 1.2;
 
-/// Memory of showing what was found, whatever it is, in bytes, as measured: tables, the font, and a figure.
+/// Fixed memory of printing and drawing results, in bytes, as measured: tables, the font, and a figure.
 const SHOWING: u64 = 20 << 20;
 
-/// Memory of a number of a head until it is written, in bytes, as measured: a record, in a list that grows by doubling,
+/// Memory of one record of a head until it is written, in bytes, as measured, in a list that grows by doubling.
 const HEAD_RECORD: u64 = 512;
 
-/// and until the figures are drawn: it is in a map with a key of its own, but for the regions that no figure needs.
+/// Memory of one number of a head until the figures are drawn, in bytes, as measured, on average over all regions.
 const HEAD_NUMBER: u64 = 24;
 
 impl Setup {
-    /// Prompts that pass side by side: of a model whose weights are read from disk, and where candle's own ops compute, only one.
+    /// Returns the number of prompts that run in parallel: only one if weights are read from disk or candle's ops compute.
     pub(super) fn at_once(&self) -> usize {
         let on_disk = self.models.iter().any(|model| model.transformer.is_on_disk());
         if on_disk || !self.experiment.reading.has_kernels() {
@@ -39,7 +39,7 @@ impl Setup {
         }
     }
 
-    /// Memory that a run takes beside what is loaded, in bytes: while prompts pass, or when what was found of them is shown.
+    /// Estimates the memory of a run besides what is loaded, in bytes: the larger of the passes and of showing the results.
     pub(super) fn needed_bytes(&self, cells: &[Cell], passes: usize, measures: &[&mut dyn Measure]) -> u64 {
         let ctx_tok = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
         let rows = cells.iter().map(|cell| cell.spec.target_rows()).max().unwrap_or(0);
@@ -66,14 +66,14 @@ impl Setup {
             + (ANY_RUN + pass * passes as u64 + threads).max(SHOWING + showing)
     }
 
-    /// Work of a prompt of `ctx_tok` tokens: a pass for every model and condition.
+    /// Returns the operations for a prompt of `ctx_tok` tokens: one pass for every model and condition.
     pub fn flops(&self, ctx_tok: usize) -> Flops {
         let passes = self.models.iter().map(|model| model.transformer.config.forward_flops(ctx_tok));
         let once = passes.fold(Flops::default(), |sum, flops| sum + flops);
         self.conditions.iter().fold(Flops::default(), |sum, _| sum + once)
     }
 
-    /// Memory that one prompt of `ctx_tok` tokens takes beside the weights, in bytes.
+    /// Estimates the memory of one prompt of `ctx_tok` tokens besides the weights, in bytes.
     pub fn cell_bytes(&self, ctx_tok: usize) -> u64 {
         let remembered = |model: &Model| {
             let config = &model.transformer.config;
@@ -85,10 +85,10 @@ impl Setup {
         self.models.iter().map(bytes).max().unwrap_or(0)
     }
 
-    /// Memory that measures take until a pass over `ctx_tok` tokens, of which they measure `rows`, is concluded, in bytes.
+    /// Estimates the memory of the measures during a pass over `ctx_tok` tokens of which they measure `rows` rows, in bytes.
     fn measures_bytes(&self, ctx_tok: usize, rows: usize, measures: &[&mut dyn Measure]) -> u64 {
         let of_model = |(model, own): (usize, &Model)| {
-            let extent = Extent::new(model, &own.transformer.config, ctx_tok, rows);
+            let extent = PassSize::new(model, &own.transformer.config, ctx_tok, rows);
             measures.iter().map(|measure| measure.memory_bytes(&extent)).sum::<u64>()
         };
         self.models.iter().enumerate().map(of_model).max().unwrap_or(0)

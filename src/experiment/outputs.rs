@@ -1,9 +1,9 @@
-//! What a run leaves in its folder besides its records: files that are made of them, and the manifest that lists them all.
+//! The files of a run folder besides the records: files derived from them, and the manifest that lists all of them.
 
-use super::{Part, Setup, Start};
+use super::{RunPart, RunStart, Setup};
 use crate::files::{replace, replace_csv};
 use crate::machine::Machine;
-use crate::manifest::{Manifest, Output};
+use crate::manifest::{Manifest, OutputFile};
 use crate::memory::peak_rss_bytes;
 use crate::record::write_parquet;
 use crate::runfolder::{RunFolder, MANIFEST, RESULTS, RESULTS_GZ, RESULTS_PARQUET};
@@ -14,12 +14,12 @@ use serde::Serialize;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The folder of a run whose records are written.
+/// The folder of a run whose records are written, with the list of its files.
 pub struct Outputs {
     folder: RunFolder,
-    /// A run that is continued may have been killed while it wrote its figures.
+    /// Whether existing files are replaced: a resumed run may have been killed while it wrote its figures.
     replaces: bool,
-    /// Names, and the number of records of those that hold some.
+    /// File names, with the number of rows of those that have rows.
     files: Vec<(String, Option<u64>)>,
     shard: Option<String>,
     resumed_cells: u64,
@@ -27,11 +27,17 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Of a folder that holds `rows` records, of which `resumed_cells` cells were there before.
-    pub(super) fn new(folder: RunFolder, part: &Part, rows: u64, resumed_cells: u64, prompts_sha256: String) -> Self {
+    /// Creates the outputs of a folder with `rows` records. `resumed_cells` cells were finished before this process.
+    pub(super) fn new(
+        folder: RunFolder,
+        part: &RunPart,
+        rows: u64,
+        resumed_cells: u64,
+        prompts_sha256: String,
+    ) -> Self {
         Self {
             folder,
-            replaces: matches!(part.start, Start::Resume(_)),
+            replaces: matches!(part.start, RunStart::Resume(_)),
             files: vec![(RESULTS.to_owned(), Some(rows))],
             shard: part.shard.map(|shard| shard.to_string()),
             resumed_cells,
@@ -39,13 +45,13 @@ impl Outputs {
         }
     }
 
-    /// The folder.
+    /// Returns the run folder.
     pub fn folder(&self) -> &RunFolder {
         &self.folder
     }
 
-    /// The path of a new file, which is listed in the manifest: whoever asks for it writes it.
-    pub fn place(&mut self, file: &str, rows: Option<u64>) -> PathBuf {
+    /// Adds a file to the manifest and returns its path; the caller writes it.
+    pub fn add_file(&mut self, file: &str, rows: Option<u64>) -> PathBuf {
         let path = self.folder.join(file);
         if self.replaces {
             let _ = std::fs::remove_file(&path);
@@ -54,20 +60,14 @@ impl Outputs {
         path
     }
 
-    /// Writes rows as a CSV file of their own layout.
-    ///
-    /// # Errors
-    /// If it cannot be written.
+    /// Writes rows as a CSV file with the fields of `T` as columns.
     pub fn save_table<T: Serialize>(&mut self, file: &str, rows: &[T]) -> Result<()> {
-        replace_csv(&self.place(file, Some(rows.len() as u64)), rows)
+        replace_csv(&self.add_file(file, Some(rows.len() as u64)), rows)
     }
 
-    /// Writes rows as JSON, one on each line.
-    ///
-    /// # Errors
-    /// If they cannot be written.
+    /// Writes rows as JSON lines.
     pub fn save_lines<T: Serialize>(&mut self, file: &str, rows: &[T]) -> Result<()> {
-        let path = self.place(file, Some(rows.len() as u64));
+        let path = self.add_file(file, Some(rows.len() as u64));
         let mut lines = Vec::new();
         for row in rows {
             serde_json::to_writer(&mut lines, row)?;
@@ -76,10 +76,7 @@ impl Outputs {
         replace(&path, |partial| Ok(std::fs::write(partial, lines)?))
     }
 
-    /// Compresses the records, which takes nine tenths of them away.
-    ///
-    /// # Errors
-    /// If they cannot be read or written.
+    /// Replaces `results.csv` by `results.csv.gz`, about a tenth of its size.
     pub fn compress_results(&mut self) -> Result<()> {
         self.convert_results(RESULTS_GZ, |plain, partial| {
             let mut compressed = GzEncoder::new(File::create(partial)?, Compression::default());
@@ -89,15 +86,15 @@ impl Outputs {
         })
     }
 
-    /// Makes a Parquet file of the records.
+    /// Replaces `results.csv` by `results.parquet`.
     ///
     /// # Errors
-    /// If they cannot be read or written, or the program is built without the feature `parquet`.
+    /// If difftool was built without the feature `parquet`, or a file cannot be read or written.
     pub fn results_to_parquet(&mut self) -> Result<()> {
         self.convert_results(RESULTS_PARQUET, write_parquet)
     }
 
-    /// Puts another file in the place of the records.
+    /// Replaces `results.csv` by another file that is made from it.
     fn convert_results(&mut self, file: &str, write: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
         let plain = self.folder.join(RESULTS);
         replace(&self.folder.join(file), |partial| write(&plain, partial))?;
@@ -106,12 +103,12 @@ impl Outputs {
         Ok(())
     }
 
-    /// Writes the manifest, which says that the run is finished: after all other files.
+    /// Writes the manifest. It marks the run as finished, so it must be written after all other files.
     ///
     /// # Errors
-    /// If a file that it lists is not there, or it cannot be written.
+    /// If a file of the list is missing, or the manifest cannot be written.
     pub fn write_manifest(&self, setup: &Setup) -> Result<()> {
-        let described = |(file, rows): &(String, Option<u64>)| Output::describe(self.folder.path(), file, *rows);
+        let described = |(file, rows): &(String, Option<u64>)| OutputFile::describe(self.folder.path(), file, *rows);
         let (seed, reading) = (setup.grid.seed(), setup.experiment.reading);
         let manifest = Manifest {
             argv: crate::terminal::arguments(),

@@ -1,4 +1,4 @@
-//! How long a run will take, from a prompt that is run before it, in part if it is long or the models are large.
+//! Estimate of a run's duration from prompts that are timed beforehand; long prompts and large models are timed in part.
 
 use super::{Cell, CellSpec, Setup};
 use crate::memory::{claim, give_back_everywhere};
@@ -8,32 +8,30 @@ use std::borrow::Cow;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Up to this many tokens a prompt is tried at its length. What a longer one costs follows from two shorter ones, which tell the
-/// work per token from that per pair of tokens: one of a quarter of its length, but of this many at least, and one of a quarter
-/// of that.
+/// Longest prompt that is timed at its full length, in tokens. The time of a longer prompt is extrapolated from two shorter ones,
+/// which separate the work per token from the work per pair of tokens: one with a quarter of its length but at least this many
+/// tokens, and one with a quarter of that.
 const TRIED_WHOLE_TOK: usize = 4096;
 
-/// Up to so many operations it passes all layers of the models, otherwise the first eighth of them.
+/// Most operations of a prompt that is timed with all layers of the models; a larger one is timed with the first eighth of them.
 const ALL_LAYERS_FLOP: f64 = 3e11;
 
-/// The prompt that warms up has a sixteenth of the tokens, but this many at least: fewer would not hold what prompts are made of.
+/// Least length of the warm-up prompt, in tokens, which otherwise has a sixteenth of the tokens. Fewer tokens have no room for
+/// the needles and the question.
 const WARM_UP_TOK: usize = 256;
 
-/// Seconds that an operation adds to a run, for all models, conditions and measures together.
+/// Seconds per operation of a run, with all models, conditions and measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// In the work that grows with the tokens.
+    /// For the work that is proportional to the number of tokens.
     per_linear: f64,
-    /// In the work that grows with the pairs of tokens.
+    /// For the work that is proportional to the number of token pairs.
     per_attention: f64,
 }
 
 impl Pace {
-    /// Measures it on prompts like the longest of `cells`, so many at once as will be, because passes at once slow each other
-    /// down; nothing without cells, or if that takes more than `most_flop` operations.
-    ///
-    /// # Errors
-    /// If the prompts cannot be run.
+    /// Times prompts like the longest of `cells`, as many in parallel as in the run, because parallel passes slow each other down.
+    /// `None` without cells, or if this takes more than `most_flop` operations.
     pub fn measure(setup: &Setup, cells: &[Cell], most_flop: f64) -> Result<Option<Self>> {
         let Some(trial) = Trial::new(setup, cells).filter(|trial| trial.flop() <= most_flop) else { return Ok(None) };
         claim(trial.bytes());
@@ -43,7 +41,7 @@ impl Pace {
         let known = trial.lengths.iter().map(|&ctx_tok| Ok((trial.setup.flops(ctx_tok), trial.seconds(ctx_tok)?)));
         let known = known.collect::<Result<Vec<_>>>()?;
         if trial.lengths.len() > 1 {
-            give_back_everywhere(); // the run's own length needs other blocks, which may not fit into these
+            give_back_everywhere(); // prompts of the full length need larger blocks
         }
         Ok(match known[..] {
             [short, long] => Some(Self::of_two([short, long])),
@@ -56,7 +54,7 @@ impl Pace {
         Self { per_linear: per_flop, per_attention: per_flop }
     }
 
-    /// Two equations for two numbers; the longer prompt alone if their difference is lost in noise.
+    /// Solves for both rates from two prompts; falls back to the longer prompt if noise makes a rate negative.
     fn of_two([(short, short_s), (long, long_s)]: [(Flops, f64); 2]) -> Self {
         let determinant = short.linear * long.attention - long.linear * short.attention;
         let per_linear = (short_s * long.attention - long_s * short.attention) / determinant;
@@ -68,31 +66,31 @@ impl Pace {
         }
     }
 
-    /// Seconds for this much work.
+    /// Returns the seconds for this much work.
     pub fn seconds(self, flops: Flops) -> f64 {
         self.per_linear * flops.linear + self.per_attention * flops.attention
     }
 }
 
-/// Prompts to learn the pace from.
+/// The prompts that are timed.
 struct Trial<'a> {
     setup: Cow<'a, Setup>,
     cell: &'a Cell,
     at_once: usize,
     /// In tokens.
     lengths: Vec<usize>,
-    /// The length of a prompt that is not timed: with the first one threads wake up, and code and weights are touched.
+    /// Length of a prompt that runs before the timed ones, so that threads have started and code and weights are in memory.
     warm_up: Option<usize>,
 }
 
 impl<'a> Trial<'a> {
     fn new(setup: &'a Setup, cells: &'a [Cell]) -> Option<Self> {
-        // The first of them: the last window of a text may be shorter than it says.
+        // The first of equally long ones: the last window of a text may be shorter than its `ctx_tok`.
         let cell = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok())?;
         let ctx_tok = cell.spec.ctx_tok();
         let shallow = if setup.flops(ctx_tok).sum() > ALL_LAYERS_FLOP { setup.shallow() } else { None };
         let at_once = setup.at_once().min(cells.len());
-        // A shorter prompt may have no room for as many examples.
+        // A shorter prompt may have no room for all examples.
         let is_fixed = matches!(cell.spec, CellSpec::Shots(_));
         let lengths = if is_fixed { vec![ctx_tok] } else { lengths(ctx_tok) };
         let is_part = shallow.is_some() || lengths.len() > 1;
@@ -101,19 +99,19 @@ impl<'a> Trial<'a> {
         Some(Self { setup, cell, at_once, lengths, warm_up })
     }
 
-    /// Operations of all its prompts.
+    /// Returns the operations of all prompts.
     fn flop(&self) -> f64 {
         let once: f64 = self.lengths.iter().chain(&self.warm_up).map(|&ctx_tok| self.setup.flops(ctx_tok).sum()).sum();
         self.at_once as f64 * once
     }
 
-    /// The memory that its passes take, which is seldom less than what is said: the peak stays theirs.
+    /// Returns an estimate of the memory of its passes, in bytes.
     fn bytes(&self) -> u64 {
         let longest = self.lengths.iter().max().map_or(0, |&ctx_tok| self.setup.cell_bytes(ctx_tok));
         self.at_once as u64 * longest
     }
 
-    /// How long a prompt of so many tokens takes when as many pass at once as will.
+    /// Times `at_once` prompts of `ctx_tok` tokens in parallel and returns the seconds per prompt.
     fn seconds(&self, ctx_tok: usize) -> Result<f64> {
         let spec = with_ctx(&self.cell.spec, ctx_tok);
         let cells = vec![Cell { spec, ..self.cell.clone() }; self.at_once];
@@ -144,7 +142,7 @@ fn with_ctx(spec: &CellSpec, ctx_tok: usize) -> CellSpec {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Experiment, Finding};
+    use super::super::{Experiment, FinishedCell};
     use super::*;
 
     #[test]
@@ -164,7 +162,7 @@ mod tests {
         assert!((all.linear / part.linear - 4.0).abs() < 0.01 && (all.attention / part.attention - 4.0).abs() < 0.01);
         let mut measures = shallow.measures().unwrap();
         let mut failed = 0;
-        let mut count = |_: &Cell, found: &Finding<'_>| {
+        let mut count = |_: &Cell, found: &FinishedCell<'_>| {
             failed += found.records.iter().filter(|record| record.measure.error.is_some()).count();
             Ok(())
         };

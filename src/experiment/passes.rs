@@ -1,22 +1,22 @@
-//! The passes of one cell: each model reads its prompt under each condition, watched by measures.
+//! The passes of one cell: every model reads the prompt under every condition, observed by the measures.
 
 use super::{Cell, CellSpec, Setup};
 use crate::attention::{ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Selection, Stream};
 use crate::generate::{generate, Generation, StopConditions};
-use crate::measure::{Findings, Kept, Measure, Place, ResidualSink, Seen};
+use crate::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink};
 use crate::model::Transformer;
 use crate::models::Model;
 use crate::pass::{pass, PassResult};
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{CitySet, Prompt};
-use crate::record::{Found, Identity, Record};
+use crate::record::{Identity, Measurement, Record};
 use crate::treatment::Condition;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Setup {
-    /// All passes of a cell, of each model under each condition.
+    /// Runs all passes of a cell: every model under every condition.
     pub(super) fn cell(&self, cell: &Cell, measures: &[&dyn Measure]) -> CellResult {
         let mut result = CellResult::default();
         for (model_index, model) in self.models.iter().enumerate() {
@@ -26,14 +26,14 @@ impl Setup {
             if let Err(error) = done {
                 let identity = Arc::new(self.identity(cell, model, &self.conditions[0]));
                 let error = Some(format!("{error:#}"));
-                let measure = Found { metric: "cell".into(), error, ..Found::default() };
+                let measure = Measurement { metric: "cell".into(), error, ..Measurement::default() };
                 result.records.push(Record { identity, measure });
             }
         }
         result
     }
 
-    /// One pass over the prompt for each condition.
+    /// Runs one pass over the prompt for each condition.
     fn passes(
         &self,
         cell: &Cell,
@@ -46,12 +46,12 @@ impl Setup {
         result.prompts.push(prompt.ids.clone());
         let exempting = self.conditions.iter().any(|c| c.quantiser().is_some_and(|(_, exempt_sinks)| exempt_sinks));
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
-        let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
+        let mut baseline: Vec<Option<MeasureData>> = measures.iter().map(|_| None).collect();
         let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
         let seed = cell.seed(self.grid.seed());
         let generates = measures.iter().any(|measure| measure.wants_generation());
         for (index, condition) in self.conditions.iter().enumerate() {
-            let place = Place { model: model_index, condition: index };
+            let key = PassKey { model: model_index, condition: index };
             let treated = |generating: bool| {
                 let treated = || resolver.resolve(condition, reference, &sinks, (prompt, seed, generating));
                 (!condition.is_untreated()).then(treated)
@@ -59,13 +59,13 @@ impl Setup {
             let generation = if generates { self.generation(model, prompt, treated(true).as_ref())? } else { None };
             let treated = treated(false);
             let (only, treated) = (&self.experiment.select, treated.as_ref());
-            let pass = OnePass { place, only, prompt, treated, generation: generation.as_ref() };
+            let pass = OnePass { key, only, prompt, treated, generation: generation.as_ref() };
             self.pass_under(cell, pass, measures, &mut baseline, result)?;
         }
         Ok(())
     }
 
-    /// What measures find of one prompt as it is, in these layers and heads.
+    /// Returns the records of measures on one untreated pass, for these layers and heads.
     pub(super) fn untreated(
         &self,
         model: usize,
@@ -74,29 +74,30 @@ impl Setup {
         measures: &[&dyn Measure],
     ) -> Result<Vec<Record>> {
         let mut found = CellResult::default();
-        let pass = OnePass { place: Place { model, condition: 0 }, only, prompt, treated: None, generation: None };
-        let mut baseline: Vec<Option<Kept>> = measures.iter().map(|_| None).collect();
+        let pass = OnePass { key: PassKey { model, condition: 0 }, only, prompt, treated: None, generation: None };
+        let mut baseline: Vec<Option<MeasureData>> = measures.iter().map(|_| None).collect();
         self.pass_under(cell, pass, measures, &mut baseline, &mut found)?;
         Ok(found.records)
     }
 
-    /// One pass, watched and concluded. What measures keep of the first condition becomes the `baseline` of the others.
+    /// Runs one pass and concludes its measures. The data that measures keep from the first condition become the `baseline` of the
+    /// other conditions.
     fn pass_under(
         &self,
         cell: &Cell,
         pass: OnePass<'_>,
         measures: &[&dyn Measure],
-        baseline: &mut [Option<Kept>],
+        baseline: &mut [Option<MeasureData>],
         result: &mut CellResult,
     ) -> Result<()> {
-        let OnePass { place, prompt, .. } = pass;
-        let model = &self.models[place.model];
-        let Watched { passed, probe_results, residual } = self.watch(&pass, measures)?;
-        let identity = self.identity(cell, model, &self.conditions[place.condition]);
+        let OnePass { key, prompt, .. } = pass;
+        let model = &self.models[key.model];
+        let PassObservations { passed, probe_results, residual } = self.watch(&pass, measures)?;
+        let identity = self.identity(cell, model, &self.conditions[key.condition]);
         for (i, (probe_results, residual)) in probe_results.into_iter().zip(residual).enumerate() {
-            let mut findings = Findings::default();
-            let seen = Seen {
-                place,
+            let mut output = MeasureOutput::default();
+            let observed = ObservedPass {
+                key,
                 sample: cell.sample,
                 identity: &identity,
                 model: &model.transformer,
@@ -110,17 +111,17 @@ impl Setup {
                 residual: residual.map(|sink| sink as Box<dyn std::any::Any + Send>),
                 baseline: baseline[i].as_ref(),
             };
-            measures[i].conclude(seen, &mut findings)?;
-            result.add(&identity, prompt, findings.records);
-            result.pooled.extend(findings.pooled.map(|pooled| (i, place, pooled)));
-            if place.condition == 0 {
-                baseline[i] = findings.kept;
+            measures[i].conclude(observed, &mut output)?;
+            result.add(&identity, prompt, output.records);
+            result.pooled.extend(output.pooled.map(|pooled| (i, key, pooled)));
+            if key.condition == 0 {
+                baseline[i] = output.kept;
             }
         }
         Ok(())
     }
 
-    /// What the model says by itself where the first answer of the prompt begins.
+    /// Generates text from where the first answer of the prompt begins. `None` if the experiment does not generate.
     fn generation(
         &self,
         model: &Model,
@@ -137,16 +138,16 @@ impl Setup {
         generate(&model.transformer, model.tokenizer()?, prompt.unanswered(), &until, treated).map(Some)
     }
 
-    /// A pass with the probes of all measures; deals out what they saw.
-    fn watch(&self, one: &OnePass<'_>, measures: &[&dyn Measure]) -> Result<Watched> {
-        let OnePass { place, only, prompt, treated, .. } = *one;
+    /// Runs a pass with the probes of all measures and returns their results by measure.
+    fn watch(&self, one: &OnePass<'_>, measures: &[&dyn Measure]) -> Result<PassObservations> {
+        let OnePass { key, only, prompt, treated, .. } = *one;
         let probes: Vec<Vec<Box<dyn RowProbe>>> =
-            measures.iter().map(|measure| measure.row_probes(place.model, prompt)).collect();
-        // The measure and its own index of every probe in the flat list that the stream knows.
+            measures.iter().map(|measure| measure.row_probes(key.model, prompt)).collect();
+        // Measure, and index among that measure's probes, of every probe in the stream's flat list.
         let owners: Vec<(usize, usize)> =
             probes.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
         let flat: Vec<&dyn RowProbe> = probes.iter().flatten().map(|probe| &**probe).collect();
-        let mut residual = Residual(measures.iter().map(|measure| measure.residual_probe()).collect());
+        let mut residual = ResidualSinks(measures.iter().map(|measure| measure.residual_probe()).collect());
         let mut stream = Stream::new(&flat).only(only).treated(treated);
         if measures.iter().any(|measure| measure.wants_trace()) {
             stream = stream.tracing(prompt.target_rows());
@@ -155,13 +156,13 @@ impl Setup {
             stream = stream.with_residual(&mut residual);
         }
         let all_tokens = measures.iter().any(|measure| measure.wants_predictions());
-        let mut passed = pass(&self.models[place.model].transformer, prompt, stream, all_tokens)?;
+        let mut passed = pass(&self.models[key.model].transformer, prompt, stream, all_tokens)?;
         let mut probe_results: Vec<Vec<ProbeResult>> = measures.iter().map(|_| Vec::new()).collect();
         for result in std::mem::take(&mut passed.probe_results) {
             let (measure, own) = owners[result.probe];
             probe_results[measure].push(ProbeResult { probe: own, ..result });
         }
-        Ok(Watched { passed, probe_results, residual: residual.0 })
+        Ok(PassObservations { passed, probe_results, residual: residual.0 })
     }
 
     fn identity(&self, cell: &Cell, model: &Model, condition: &Condition) -> Identity {
@@ -197,9 +198,10 @@ impl Setup {
         }
     }
 
-    /// A record of what a measure pooled over all prompts: like those of the first cell, but for what differs between cells.
-    pub(super) fn pooled_record(&self, first: &Cell, (place, measure): (Place, Found)) -> Record {
-        let (model, condition) = (&self.models[place.model], &self.conditions[place.condition]);
+    /// Makes the record of a measurement that was pooled over all prompts: the identity of the first cell without the fields in
+    /// which cells differ.
+    pub(super) fn pooled_record(&self, first: &Cell, (key, measure): (PassKey, Measurement)) -> Record {
+        let (model, condition) = (&self.models[key.model], &self.conditions[key.condition]);
         let identity = Identity {
             sample: None,
             seed: None,
@@ -212,47 +214,47 @@ impl Setup {
     }
 }
 
-/// A pass to be made.
+/// The settings of one pass.
 #[derive(Clone, Copy)]
 struct OnePass<'a> {
-    place: Place,
+    key: PassKey,
     /// The layers and heads that are measured.
     only: &'a Selection,
     prompt: &'a Prompt,
     treated: Option<&'a ResolvedTreatment>,
-    /// What the model said by itself.
+    /// Text that the model generated under the same condition.
     generation: Option<&'a Generation>,
 }
 
-/// What one pass showed, by measure.
-struct Watched {
+/// The results of one pass, with those of the probes by measure.
+struct PassObservations {
     passed: PassResult,
     probe_results: Vec<Vec<ProbeResult>>,
     residual: Vec<Option<Box<dyn ResidualSink>>>,
 }
 
-/// Shows the residual stream to every measure that wants it.
-struct Residual(Vec<Option<Box<dyn ResidualSink>>>);
+/// Passes the residual stream on to every measure that has a residual probe.
+struct ResidualSinks(Vec<Option<Box<dyn ResidualSink>>>);
 
-impl ResidualProbe for Residual {
+impl ResidualProbe for ResidualSinks {
     fn observe(&mut self, site: usize, values: &[f32], width: usize) {
         self.0.iter_mut().flatten().for_each(|sink| sink.observe(site, values, width));
     }
 }
 
-/// What was found of a cell.
+/// The records and pooled data of a cell.
 #[derive(Default)]
 pub(super) struct CellResult {
     pub(super) records: Vec<Record>,
     /// Token ids of its prompts, one for each model.
     pub(super) prompts: Vec<Vec<u32>>,
-    /// Measure, place and what it pooled.
-    pub(super) pooled: Vec<(usize, Place, Kept)>,
+    /// Data that measures pool: (index of the measure, model and condition, data).
+    pub(super) pooled: Vec<(usize, PassKey, MeasureData)>,
 }
 
 impl CellResult {
-    /// Adds records of a prompt, each of a question or of the whole prompt, with the rows it is about.
-    fn add(&mut self, identity: &Identity, prompt: &Prompt, records: Vec<(Option<usize>, &'static str, Found)>) {
+    /// Adds records of a prompt: (question, or `None` for the whole prompt; rows; measurement).
+    fn add(&mut self, identity: &Identity, prompt: &Prompt, records: Vec<(Option<usize>, &'static str, Measurement)>) {
         for (query, rows, measure) in records {
             let identity = Identity {
                 depth_real_pct: query.map(|query| prompt.queries[query].depth_real_pct),
@@ -265,7 +267,7 @@ impl CellResult {
         }
     }
 
-    /// Adds a record; neighbours with the same identity share it.
+    /// Adds a record; consecutive records with equal identities share one.
     fn push(&mut self, mut record: Record) {
         if let Some(last) = self.records.last().filter(|last| last.identity == record.identity) {
             record.identity = last.identity.clone();
@@ -274,7 +276,7 @@ impl CellResult {
     }
 }
 
-/// The sinks of every head, from a pass of its own over the prompt.
+/// Detects the attention sinks of every (layer, head) in an extra pass over the prompt.
 fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize), Vec<usize>>> {
     let probe = SinkProbe::new(prompt.ids.len(), Vec::new());
     let passed = pass(model, prompt, Stream::new(&[&probe]), false)?;

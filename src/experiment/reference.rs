@@ -1,7 +1,7 @@
-//! Reference prompts: what heads write on average, and how they rank, before a treatment silences some of them.
+//! Reference prompts: mean outputs and rankings of heads, which treatments use.
 //!
-//! They are prompts of the grid's kinds under seeds of their own, so that heads are never chosen by the prompts that then
-//! judge the choice.
+//! They are prompts of the grid's kinds with other seeds, so that heads are not chosen on the prompts on which they are then
+//! measured.
 
 use super::{Cell, CellSpec, Setup};
 use crate::attention::{HeadOutputSums, Selection, Stream};
@@ -17,33 +17,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use strum::VariantArray as _;
 
-/// A head in the order of a ranking.
+/// A head of a ranking; a row of `rankings.csv`.
 #[derive(Debug, Serialize)]
 pub struct RankedHead<'a> {
     model: &'a str,
     ranking: &'static str,
-    /// From 1, the best.
+    /// Rank; the best head has 1.
     rank: usize,
     layer: usize,
     head: usize,
-    /// Mean over the reference prompts.
+    /// Mean score over the reference prompts.
     score: f64,
 }
 
-/// Reference prompts of a run, at most.
+/// Largest number of reference prompts.
 const PROMPTS: usize = 10;
 
 impl Setup {
-    /// What conditions of a model are resolved with.
+    /// Returns the resolver of a model's conditions.
     pub(super) fn resolver<'a>(&self, model: &'a Model) -> Resolver<'a> {
         let config = &model.transformer.config;
         Resolver { model: &model.name, layers: config.layers.len(), heads: config.wiring().heads() }
     }
 
-    /// What is known of every model's heads from reference prompts; nothing where no condition needs it. It is found once.
+    /// Returns the mean outputs and rankings of every model's heads on the reference prompts, computed once; empty if no condition
+    /// needs them.
     ///
     /// # Errors
-    /// If a prompt cannot be made or passed through a model; usage errors for rankings that a model does not have.
+    /// If a prompt cannot be built or its pass fails; a usage error for rankings that a model does not have.
     pub fn references(&self) -> Result<&[Reference]> {
         if let Some(found) = self.references.get() {
             return Ok(found);
@@ -57,10 +58,10 @@ impl Setup {
         Ok(self.references.get_or_init(|| found))
     }
 
-    /// All heads of every model by the rankings that conditions name, best first; none where no condition names one.
+    /// Returns all heads of every model, best first, for each ranking that a condition names.
     ///
     /// # Errors
-    /// As [`Setup::references`].
+    /// Those of [`Setup::references`].
     pub fn ranked_heads(&self) -> Result<Vec<RankedHead<'_>>> {
         let used: BTreeSet<_> = self.conditions.iter().flat_map(|condition| condition.rankings()).collect();
         if used.is_empty() {
@@ -99,7 +100,7 @@ impl Setup {
 
     fn reference(&self, index: usize) -> Result<Reference> {
         let model = &self.models[index];
-        let (mut means, mut scores) = (Means::default(), BTreeMap::new());
+        let (mut means, mut scores) = (WrittenMeans::default(), BTreeMap::new());
         for prompt in self.reference_prompts(model)? {
             let (cell, prompt) = prompt;
             means.add(model, &prompt)?;
@@ -110,11 +111,11 @@ impl Setup {
         Ok(Reference { written: means.finish(), rankings: rankings(&scores) })
     }
 
-    /// Prompts of all kinds of the grid in turn.
+    /// Builds the reference prompts, spread evenly over the cells of the grid.
     fn reference_prompts(&self, model: &Model) -> Result<Vec<(Cell, Prompt)>> {
         let cells = self.grid.cells();
         let n = PROMPTS.min(cells.len());
-        // An index is added to it.
+        // Half of the range, because an index is added to it.
         let seed = Rng::new(self.grid.seed(), "reference prompts").bits() >> 1;
         let prompt = |i: usize| {
             let cell = cells[i * cells.len() / n].clone();
@@ -124,9 +125,9 @@ impl Setup {
         (0..n).map(prompt).collect()
     }
 
-    /// Adds to the scores of each head what rankings read of one prompt.
+    /// Adds the scores of each head on one prompt, for every ranking.
     fn score_heads(&self, model: usize, cell: &Cell, prompt: &Prompt, scores: &mut Scores) -> Result<()> {
-        // Of all heads, whichever are measured: the best are the same in every run.
+        // All heads, not only the measured ones, so that rankings are the same in every run.
         let (all, measures) = (Selection::default(), [&AnswerMeasure { by_head: true } as &dyn Measure, &RolesMeasure]);
         for record in self.untreated(model, &all, (cell, prompt), &measures)? {
             let measure = &record.measure;
@@ -141,13 +142,13 @@ impl Setup {
     }
 }
 
-/// Sums and counts of each head, by ranking.
+/// Sum and count of the scores of each head, by ranking.
 type Scores = BTreeMap<Ranking, BTreeMap<(usize, usize), (f64, usize)>>;
 
-/// Heads as (layer, head), each with its mean, the best first.
+/// Heads as (layer, head) with their mean scores, best first.
 type Ranked = Vec<((usize, usize), f64)>;
 
-/// Heads from the largest mean to the smallest, the first of equals first.
+/// Sorts heads from the largest mean to the smallest; equal heads keep their order.
 fn rankings(scores: &Scores) -> BTreeMap<Ranking, Ranked> {
     let ranked = |heads: &BTreeMap<(usize, usize), (f64, usize)>| {
         let mut ranked: Vec<_> = heads.iter().map(|(&head, &(sum, n))| (head, sum / n as f64)).collect();
@@ -157,15 +158,15 @@ fn rankings(scores: &Scores) -> BTreeMap<Ranking, Ranked> {
     scores.iter().map(|(&ranking, heads)| (ranking, ranked(heads))).collect()
 }
 
-/// What heads write, added up over prompts.
+/// Sums of the heads' outputs over prompts.
 #[derive(Default)]
-struct Means {
+struct WrittenMeans {
     /// By rows and layer.
     sums: BTreeMap<RowSelection, Vec<Vec<f64>>>,
     counts: BTreeMap<RowSelection, usize>,
 }
 
-impl Means {
+impl WrittenMeans {
     fn add(&mut self, model: &Model, prompt: &Prompt) -> Result<()> {
         let sets: Vec<Vec<Range<usize>>> = RowSelection::VARIANTS.iter().map(|rows| rows.of(prompt)).collect();
         let mut attend = HeadOutputSums::new(Stream::new(&[]), sets);

@@ -1,7 +1,7 @@
-//! The run of an experiment: check, measure, and keep every finished cell on disk.
+//! Runs an experiment: checks it, measures its cells, and writes every finished cell to disk.
 
 use super::store::{check_experiment, Shards, Store};
-use super::{cells_of, Cell, Experiment, Outputs, Pace, Setup, Shard};
+use super::{cells_of, Cell, Experiment, Outputs, Pace, RunShard, Setup};
 use crate::bail_usage;
 use crate::manifest::Manifest;
 use crate::measure::{Measure, MeasureName};
@@ -13,102 +13,102 @@ use anyhow::{bail, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// Work of a few seconds on one core: less is not worth a prompt to time first.
+/// Work of a few seconds on one core, in operations. A smaller run is not timed beforehand.
 const WORTH_PACING_FLOP: f64 = 1e12;
 
-/// The part of a run's operations that may go to finding out how long it will take.
+/// Largest share of a run's operations that may be spent on estimating its duration.
 const PACING_SHARE: f64 = 0.2;
 
-/// Where a run begins.
+/// Where a run starts from.
 #[derive(Clone, Debug)]
-pub enum Start {
-    /// With nothing, in this folder or in one that is named after the experiment and the time.
+pub enum RunStart {
+    /// A new run, in this folder, or in one named after the experiment and the time.
     New(Option<PathBuf>),
-    /// Where the run in this folder ended.
+    /// The unfinished run in this folder.
     Resume(PathBuf),
-    /// With all that these shards have measured, in a new folder as above.
+    /// The results of these shards, merged into a new folder as for [`RunStart::New`].
     Merge(Vec<PathBuf>, Option<PathBuf>),
 }
 
-/// Which part of an experiment is run, and where it begins.
+/// The part of an experiment that is run, and where it starts from.
 #[derive(Clone, Debug)]
-pub struct Part {
-    /// Where it begins.
-    pub start: Start,
-    /// Its cells; nothing for all of them.
-    pub shard: Option<Shard>,
+pub struct RunPart {
+    /// Where it starts from.
+    pub start: RunStart,
+    /// The shard that is run; `None` for the whole experiment.
+    pub shard: Option<RunShard>,
 }
 
-/// A run that is about to begin: what it will take.
+/// Size and estimated cost of a run that is about to begin.
 #[derive(Clone, Debug)]
-pub struct Plan<'a> {
+pub struct RunPlan<'a> {
     /// Cells of this part, the finished ones included.
     pub cells: usize,
     /// Cells that were finished before.
     pub resumed: usize,
-    /// The most memory that the process will hold, in bytes.
+    /// Estimated peak memory of the process, in bytes.
     pub memory_bytes: u64,
-    /// How long the rest will take; nothing if nobody asked, or it is shorter than finding out is worth.
+    /// Estimated seconds for the remaining cells; `None` if the observer does not want it, or the run is too short to be timed.
     pub seconds: Option<f64>,
-    /// Where the results go.
+    /// The run folder.
     pub folder: &'a Path,
 }
 
-/// Who looks on while an experiment runs.
-pub trait Watch {
-    /// Whether it wants to know how long the run will take, which is found by running a few prompts first.
-    fn wants_seconds(&self) -> bool {
+/// An observer of a running experiment.
+pub trait RunObserver {
+    /// Returns whether the duration of the run is to be estimated, for which a few prompts run first.
+    fn wants_estimate(&self) -> bool {
         false
     }
 
-    /// Everything is checked, and a few prompts are about to run to find that out.
-    fn paces(&mut self) {}
+    /// Called when all checks have passed and before the prompts for the estimate run.
+    fn timing_begins(&mut self) {}
 
-    /// Everything is checked, and the first cell is about to run.
-    fn begins(&mut self, _plan: &Plan<'_>) {}
+    /// Called when all checks have passed and before the first cell runs.
+    fn run_begins(&mut self, _plan: &RunPlan<'_>) {}
 
-    /// A record was written, or found by a run that goes on: all of them, in order.
+    /// Called with every record, in order: those of a resumed run first, then each one that is written.
     fn record(&mut self, _record: &Record) {}
 
-    /// All records of a cell are on disk.
-    fn cell(&mut self) {}
+    /// Called when all records of a cell are on disk.
+    fn cell_finished(&mut self) {}
 }
 
-/// What a run came to.
-pub struct Finished {
-    /// Its folder, to which files can be added before the manifest is written.
+/// The end of a run, complete or stopped.
+pub struct RunOutcome {
+    /// The run folder, to which files can be added before the manifest is written.
     pub outputs: Outputs,
     /// Cells of this part.
     pub cells: usize,
-    /// Cells that are on disk: fewer, if it was stopped.
+    /// Cells on disk; fewer than `cells` if the run was stopped.
     pub finished: usize,
-    /// Records that hold an error instead of a number.
+    /// Number of records with an error instead of a value.
     pub failures: usize,
     /// The first of these errors.
     pub first_error: Option<String>,
 }
 
-impl Finished {
-    /// Whether every cell was measured, or failed.
+impl RunOutcome {
+    /// Returns `true` if every cell has run, with or without an error.
     pub fn is_complete(&self) -> bool {
         self.finished == self.cells
     }
 }
 
-/// Runs an experiment, or goes on with it: `measures` look at every cell of the part, every record goes to `watch` and to
-/// disk, and `stop` ends the run after the cells in flight. The records of a run that is stopped, killed or cut into shards
-/// and continued are the bytes of one run.
+/// Runs an experiment, or continues one. Every record goes to disk and to `observer`; setting `stop` ends the run after the
+/// cells in flight. The results of a run that was stopped, killed or cut into shards, and then continued or merged, have the
+/// same bytes as those of an uninterrupted run.
 ///
 /// # Errors
-/// Usage errors, before anything runs, for what cannot be run and for folders that hold another experiment; afterwards only
-/// what cannot be written. Cells that fail are records.
+/// Usage errors before anything runs, if the experiment cannot run or the folder holds another one; afterwards only errors of
+/// writing. A cell that fails is a record, not an error.
 pub fn run(
     setup: &Setup,
-    part: &Part,
+    part: &RunPart,
     measures: &mut [&mut dyn Measure],
-    watch: &mut dyn Watch,
+    observer: &mut dyn RunObserver,
     stop: &AtomicBool,
-) -> Result<Finished> {
+) -> Result<RunOutcome> {
     check_part(&setup.experiment, part)?;
     let cells = cells_of(setup.grid.cells(), part.shard);
     let memory_bytes = setup.check(&cells, measures)?;
@@ -116,52 +116,52 @@ pub fn run(
     let ar_max_count = names.contains(&MeasureName::Nll).then(|| setup.ar_max_count());
     let keys = setup.keys(&cells, &names, ar_max_count);
     setup.references()?;
-    give_back_everywhere(); // and what passes took that found out which heads are meant
+    give_back_everywhere(); // the memory of the reference passes
     let (folder, mut store) = open(setup, part, &keys)?;
     let resumed = store.finished.len();
     let todo = &cells[resumed..];
-    let seconds = if watch.wants_seconds() { seconds(setup, todo, watch)? } else { None };
-    watch.begins(&Plan { cells: cells.len(), resumed, memory_bytes, seconds, folder: folder.path() });
+    let seconds = if observer.wants_estimate() { seconds(setup, todo, observer)? } else { None };
+    observer.run_begins(&RunPlan { cells: cells.len(), resumed, memory_bytes, seconds, folder: folder.path() });
     let (mut failures, mut first_error) = (0, None);
-    let mut see = |watch: &mut dyn Watch, record: &Record| {
+    let mut see = |observer: &mut dyn RunObserver, record: &Record| {
         if let Some(error) = &record.measure.error {
             failures += 1;
             first_error.get_or_insert_with(|| error.clone());
         }
-        watch.record(record);
+        observer.record(record);
     };
-    store.replay(measures, &mut |record| see(watch, record))?;
+    store.replay(measures, &mut |record| see(observer, record))?;
     setup.run(todo, measures, stop, &mut |cell, finding| {
         let (_, key) = &keys[store.finished.len()];
         store.add(cell, key.clone(), finding)?;
-        finding.records.iter().for_each(|record| see(watch, record));
-        watch.cell();
+        finding.records.iter().for_each(|record| see(observer, record));
+        observer.cell_finished();
         Ok(())
     })?;
     if store.finished.len() == cells.len() && part.shard.is_none() {
         let pooled = setup.pooled(measures);
-        pooled.iter().for_each(|record| see(watch, record));
+        pooled.iter().for_each(|record| see(observer, record));
         store.conclude(&pooled)?;
     }
-    give_back_everywhere(); // what passes took and freed is there for tables and figures
+    give_back_everywhere(); // the memory of the passes, for tables and figures
     let outputs = Outputs::new(folder, part, store.rows(), resumed as u64, store.prompts_sha256());
-    Ok(Finished { outputs, cells: cells.len(), finished: store.finished.len(), failures, first_error })
+    Ok(RunOutcome { outputs, cells: cells.len(), finished: store.finished.len(), failures, first_error })
 }
 
-/// The folder and the files to go on with.
-fn open(setup: &Setup, part: &Part, keys: &[(u64, String)]) -> Result<(RunFolder, Store)> {
+/// Opens the run folder and its store.
+fn open(setup: &Setup, part: &RunPart, keys: &[(u64, String)]) -> Result<(RunFolder, Store)> {
     let name = setup.experiment.show.name();
     match &part.start {
-        Start::New(out) => {
+        RunStart::New(out) => {
             let folder = RunFolder::create(out.as_deref(), name)?;
             let store = Store::create(folder.path(), &setup.experiment.to_toml()?)?;
             Ok((folder, store))
         }
-        Start::Resume(path) => {
+        RunStart::Resume(path) => {
             check_experiment(path, &setup.experiment.to_toml()?)?;
             Ok((RunFolder::reopen(path)?, Store::resume(path, keys)?))
         }
-        Start::Merge(shards, out) => {
+        RunStart::Merge(shards, out) => {
             let experiment = setup.experiment.to_toml()?;
             let shards = Shards::check(shards, &experiment, keys)?;
             let folder = RunFolder::create(out.as_deref(), name)?;
@@ -172,38 +172,38 @@ fn open(setup: &Setup, part: &Part, keys: &[(u64, String)]) -> Result<(RunFolder
     }
 }
 
-/// Whether the experiment can be run in this part: maps of one prompt are there or not.
-fn check_part(experiment: &Experiment, part: &Part) -> Result<()> {
-    let is_whole = matches!(part.start, Start::New(_)) && part.shard.is_none();
+/// Checks that the experiment can run in parts; an experiment on one prompt cannot.
+fn check_part(experiment: &Experiment, part: &RunPart) -> Result<()> {
+    let is_whole = matches!(part.start, RunStart::New(_)) && part.shard.is_none();
     if experiment.show.is_of_maps() && !is_whole {
         let show = experiment.show.name();
         bail_usage!(
-            "show = \"{show}\" looks at one prompt: there is nothing to resume, to cut or to merge; run it anew"
+            "show = \"{show}\" measures one prompt: it cannot be resumed, cut into shards or merged; start a new run"
         );
     }
     Ok(())
 }
 
-/// How long these cells will take; nothing if finding out is not worth it: they take next to no time, or are so few that it would take
-/// a good part of theirs.
-fn seconds(setup: &Setup, cells: &[Cell], watch: &mut dyn Watch) -> Result<Option<f64>> {
+/// Estimates the seconds that these cells take. `None` if they are too little work to be timed first, or there is only one
+/// prompt.
+fn seconds(setup: &Setup, cells: &[Cell], observer: &mut dyn RunObserver) -> Result<Option<f64>> {
     let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + setup.flops(cell.spec.ctx_tok()));
     if flops.sum() < WORTH_PACING_FLOP || setup.experiment.show.is_of_maps() {
         return Ok(None);
     }
-    watch.paces();
+    observer.timing_begins();
     let pace = Pace::measure(setup, cells, PACING_SHARE * flops.sum())?;
     Ok(pace.map(|pace| pace.seconds(flops)))
 }
 
-/// The records of a run that needs not be continued, because it is finished; nothing if it is not.
+/// Returns the records of the run to be resumed if it is already finished; `None` if it is not, or the run is new.
 ///
 /// # Errors
-/// Usage errors if the folder holds another experiment or another shard of it; if prompts of it failed, or its files are not
-/// what was written.
-pub fn finished(experiment: &Experiment, part: &Part) -> Result<Option<Vec<Record>>> {
+/// A usage error if the folder holds another experiment or another shard; an error if prompts of the run failed or its files
+/// have changed.
+pub fn finished_records(experiment: &Experiment, part: &RunPart) -> Result<Option<Vec<Record>>> {
     check_part(experiment, part)?;
-    let Start::Resume(folder) = &part.start else { return Ok(None) };
+    let RunStart::Resume(folder) = &part.start else { return Ok(None) };
     check_experiment(folder, &experiment.to_toml()?)?;
     if !folder.join(MANIFEST).exists() {
         return Ok(None);
@@ -220,7 +220,7 @@ pub fn finished(experiment: &Experiment, part: &Part) -> Result<Option<Vec<Recor
     manifest.check_outputs(folder)?;
     let records = record::read(&results(folder))?;
     if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
-        bail!("prompts of the run in {} failed ({error}); run it anew", folder.display());
+        bail!("prompts of the run in {} failed ({error}); start a new run", folder.display());
     }
     Ok(Some(records))
 }

@@ -1,26 +1,26 @@
-//! Shards: one experiment, cut into parts that run anywhere.
+//! Shards: parts of one experiment that run separately, on any machine.
 
 use super::Cell;
 use std::fmt;
 use std::str::FromStr;
 
-/// Part `index` of `count`: every cell whose number leaves `index - 1` when divided by `count`.
+/// Part `index` of `count`: the cells whose number modulo `count` is `index - 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shard {
+pub struct RunShard {
     /// From 1 to `count`.
     pub index: u64,
     /// Number of parts.
     pub count: u64,
 }
 
-impl Shard {
-    /// Whether a cell belongs to it.
+impl RunShard {
+    /// Returns `true` if a cell belongs to this shard.
     pub fn has(self, cell: &Cell) -> bool {
         cell.index % self.count == self.index - 1
     }
 
-    /// The part that the environment of an array job asks for: `SLURM_ARRAY_TASK_ID` of `SLURM_ARRAY_TASK_COUNT`, counted
-    /// from `SLURM_ARRAY_TASK_MIN`; or Kubernetes' `JOB_COMPLETION_INDEX` of `JOB_COMPLETIONS`, which the job has to set.
+    /// Reads the shard from the environment of an array job: `SLURM_ARRAY_TASK_ID` of `SLURM_ARRAY_TASK_COUNT`, counted from
+    /// `SLURM_ARRAY_TASK_MIN`; or Kubernetes' `JOB_COMPLETION_INDEX` of `JOB_COMPLETIONS`, which the job has to set.
     fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let number = |name: &str| -> Result<Option<u64>, String> {
             let Some(text) = variable(name) else { return Ok(None) };
@@ -50,7 +50,7 @@ impl Shard {
     }
 }
 
-impl FromStr for Shard {
+impl FromStr for RunShard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -63,14 +63,14 @@ impl FromStr for Shard {
     }
 }
 
-impl fmt::Display for Shard {
+impl fmt::Display for RunShard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.index, self.count)
     }
 }
 
-/// The cells of a shard, or all.
-pub fn cells_of(cells: Vec<Cell>, shard: Option<Shard>) -> Vec<Cell> {
+/// Returns the cells of a shard; all cells for `None`.
+pub fn cells_of(cells: Vec<Cell>, shard: Option<RunShard>) -> Vec<Cell> {
     cells.into_iter().filter(|cell| shard.is_none_or(|shard| shard.has(cell))).collect()
 }
 
@@ -80,14 +80,14 @@ mod tests {
 
     fn of(variables: &[(&str, &str)]) -> Result<String, String> {
         let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
-        Shard::of_environment(get).map(|shard| shard.to_string())
+        RunShard::of_environment(get).map(|shard| shard.to_string())
     }
 
     #[test]
     fn shards_are_counted_from_one() {
-        assert_eq!("2/8".parse(), Ok(Shard { index: 2, count: 8 }));
+        assert_eq!("2/8".parse(), Ok(RunShard { index: 2, count: 8 }));
         for bad in ["0/8", "9/8", "2", "2/", "/8", "-1/8", "a/b", ""] {
-            assert!(bad.parse::<Shard>().is_err(), "{bad}");
+            assert!(bad.parse::<RunShard>().is_err(), "{bad}");
         }
     }
 

@@ -1,14 +1,14 @@
-//! A run on disk, so that it can be continued: records, and a journal of the cells that are finished.
+//! A run on disk: its records, and a journal of finished cells from which the run can be resumed.
 //!
-//! A cell's records go to `results.csv`, what its measures pool to `pooled.bin`, and then one line to `cells.csv`: its key,
-//! and where both files ended. Whatever lies beyond the last line of the journal was being written when the run was
-//! killed, and is cut off when it is continued.
+//! For each cell, the records are appended to `results.csv`, the data that its measures pool to `pooled.bin`, and then one line
+//! to the journal `cells.csv`: the key of the cell and the lengths of both files. Bytes after the last line of the journal come
+//! from an interrupted cell; resuming cuts them off.
 
-use super::{Cell, Finding};
+use super::{Cell, FinishedCell};
 use crate::bail_usage;
 use crate::files;
-use crate::measure::{Measure, Place};
-use crate::record::{self, Record, Writer};
+use crate::measure::{Measure, PassKey};
+use crate::record::{self, Record, RecordWriter};
 use crate::runfolder::{results, CELLS, EXPERIMENT, POOLED, RESULTS};
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -20,68 +20,66 @@ use std::path::{Path, PathBuf};
 /// The first line of the journal.
 const HEADER: [&str; 7] = ["cell", "key", "prompts_sha256", "rows", "results_end", "pooled_end", "sha256"];
 
-/// A line of the journal.
+/// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JournalLine {
     /// Number of the cell in the whole grid.
     pub cell: u64,
-    /// Hash of all that its records depend on.
+    /// Hash of everything that its records depend on; see [`Setup::keys`](super::Setup::keys).
     pub key: String,
     /// SHA-256 over the token ids of its prompts, one for each model.
     pub prompts_sha256: String,
-    /// Records of it.
+    /// Number of its records.
     pub rows: u64,
     /// Length of `results.csv` after them, in bytes.
     pub results_end: u64,
     /// Length of `pooled.bin` after it, in bytes.
     pub pooled_end: u64,
-    /// SHA-256 of its bytes in both files, one after the other.
+    /// SHA-256 of its bytes in `results.csv` followed by those in `pooled.bin`.
     pub sha256: String,
 }
 
-/// The files of a run under way.
+/// The open files of a run.
 pub(super) struct Store {
     folder: PathBuf,
-    writer: Writer,
+    writer: RecordWriter,
     journal: csv::Writer<File>,
-    /// Cells that are finished, in order.
+    /// The finished cells, in order.
     pub finished: Vec<JournalLine>,
 }
 
 impl Store {
-    /// Begins in an empty folder.
-    ///
-    /// # Errors
-    /// If a file cannot be made.
+    /// Creates the files of a new run in an empty folder.
     pub(super) fn create(folder: &Path, experiment: &str) -> Result<Self> {
         let path = folder.join(EXPERIMENT);
-        // Of two runs that begin in one folder the second must not replace what the first one is about.
+        // If two runs start in one folder, the second must not replace the experiment of the first.
         let mut file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
         file.write_all(experiment.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
         let path = folder.join(CELLS);
         let journal = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
         lock(&journal, folder)?;
         let journal = begin_journal(journal, 0).with_context(|| format!("cannot write {}", path.display()))?;
-        let writer = Writer::create(folder.join(RESULTS))?;
+        let writer = RecordWriter::create(folder.join(RESULTS))?;
         Ok(Self { folder: folder.to_owned(), writer, journal, finished: Vec::new() })
     }
 
-    /// Continues in a folder, of which `keys` names the cells in order: cuts off what was being written when the run ended.
+    /// Opens the files of an interrupted run and cuts off what the interrupted cell has written. `keys` are the number and key of
+    /// every cell, in order.
     ///
     /// # Errors
-    /// Usage errors if the folder holds another experiment or other cells than `keys` says, in order; if a file cannot be
-    /// read, was changed since, or is being written by another process.
+    /// A usage error if the finished cells are not the first ones of `keys`; an error if a file cannot be read, has changed, or is
+    /// in use by another process.
     pub(super) fn resume(folder: &Path, keys: &[(u64, String)]) -> Result<Self> {
         let path = folder.join(CELLS);
         let not_a_run = || not_a_run(&path);
         let journal = OpenOptions::new().read(true).write(true).open(&path).with_context(not_a_run)?;
-        // First of all: what another process is about to write must not be read half.
+        // Lock before reading, so that no line is read while another process writes it.
         lock(&journal, folder)?;
         let (finished, journal_end) = read_journal(folder)?;
         for (i, line) in finished.iter().enumerate() {
             if keys.get(i).is_none_or(|(cell, _)| *cell != line.cell) {
                 bail_usage!(
-                    "{}: cell {} is not what comes next; give the `shard` that the run was begun with",
+                    "{}: cell {} is not the next cell of this run; give the `shard` that the run was started with",
                     folder.display(),
                     line.cell
                 );
@@ -91,10 +89,10 @@ impl Store {
         verify(folder, &finished)?;
         let results = folder.join(RESULTS);
         let writer = match finished.last() {
-            Some(last) => Writer::resume(results, last.results_end, finished.iter().map(|line| line.rows).sum())?,
+            Some(last) => RecordWriter::resume(results, last.results_end, finished.iter().map(|line| line.rows).sum())?,
             None => {
-                let _ = fs::remove_file(&results); // at most a header and records of a cell that is run again
-                Writer::create(results)?
+                let _ = fs::remove_file(&results); // it holds no finished cell
+                RecordWriter::create(results)?
             }
         };
         let pooled = folder.join(POOLED);
@@ -108,10 +106,7 @@ impl Store {
         Ok(Self { folder: folder.to_owned(), writer, journal, finished })
     }
 
-    /// Hands the records of the finished cells to `see`, and to the measures what they pooled.
-    ///
-    /// # Errors
-    /// If a file cannot be read.
+    /// Passes the records of the finished cells to `see`, and their pooled data to the measures.
     pub(super) fn replay(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
         if self.finished.is_empty() {
             return Ok(());
@@ -130,21 +125,18 @@ impl Store {
             if bytes.is_empty() {
                 continue;
             }
-            let pooled: Pooled = postcard::from_bytes(&bytes).with_context(damaged)?;
-            for (measure, place, bytes) in pooled {
+            let pooled: PooledBytes = postcard::from_bytes(&bytes).with_context(damaged)?;
+            for (measure, pass, bytes) in pooled {
                 let measure = measures.get_mut(measure).with_context(damaged)?;
                 let kept = measure.decode(&bytes).with_context(damaged)?;
-                measure.absorb(place, kept);
+                measure.absorb(pass, kept);
             }
         }
         Ok(())
     }
 
-    /// Adds a finished cell.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
-    pub(super) fn add(&mut self, cell: &Cell, key: String, finding: &Finding<'_>) -> Result<()> {
+    /// Appends a finished cell.
+    pub(super) fn add(&mut self, cell: &Cell, key: String, finding: &FinishedCell<'_>) -> Result<()> {
         let results = record::to_bytes(finding.records)?;
         let rows = finding.records.len() as u64;
         let pooled = match finding.pooled {
@@ -162,7 +154,7 @@ impl Store {
         })
     }
 
-    /// Writes the bytes of a cell, and then the line about it.
+    /// Appends the bytes of a cell, and then its line of the journal.
     fn write(&mut self, results: &[u8], pooled: &[u8], line: impl FnOnce(u64, u64) -> JournalLine) -> Result<()> {
         let pooled_end = self.pool(pooled)?;
         let line = line(self.writer.bytes()? + results.len() as u64, pooled_end);
@@ -170,7 +162,7 @@ impl Store {
         self.push(line)
     }
 
-    /// Adds what was pooled of a cell; gives the length of the file after it.
+    /// Appends the pooled data of a cell and returns the length of `pooled.bin` after it.
     fn pool(&self, bytes: &[u8]) -> Result<u64> {
         let end = self.finished.last().map_or(0, |line| line.pooled_end);
         if !bytes.is_empty() {
@@ -190,27 +182,24 @@ impl Store {
         Ok(())
     }
 
-    /// Adds what was pooled over all cells, after the last.
-    ///
-    /// # Errors
-    /// If it cannot be written.
+    /// Appends the records of data pooled over all cells, after the last cell.
     pub(super) fn conclude(&mut self, records: &[Record]) -> Result<()> {
         self.writer.write_all(records)
     }
 
-    /// Records written.
+    /// Returns the number of records written.
     pub(super) fn rows(&self) -> u64 {
         self.writer.rows()
     }
 
-    /// SHA-256 over the hashes of the prompts, in order.
+    /// Returns the SHA-256 over the hashes of the prompts, in order.
     pub(super) fn prompts_sha256(&self) -> String {
         let hashes: String = self.finished.iter().map(|line| line.prompts_sha256.as_str()).collect();
         crate::hash::sha256(hashes.as_bytes())
     }
 }
 
-/// A journal that goes on behind its first `end` bytes, or begins with its header.
+/// Truncates the journal to `end` bytes and opens it for appending; an empty one gets its header.
 fn begin_journal(mut file: File, end: u64) -> Result<csv::Writer<File>> {
     file.set_len(end)?;
     file.seek(SeekFrom::End(0))?;
@@ -222,25 +211,25 @@ fn begin_journal(mut file: File, end: u64) -> Result<csv::Writer<File>> {
     Ok(journal)
 }
 
-/// Measure, model and condition, and what was pooled.
-pub(super) type Pooled = Vec<(usize, Place, Vec<u8>)>;
+/// Encoded data of one cell: (index of the measure, model and condition, bytes).
+pub(super) type PooledBytes = Vec<(usize, PassKey, Vec<u8>)>;
 
 fn sha256_of(results: &[u8], pooled: &[u8]) -> String {
     crate::hash::sha256(&[results, pooled].concat())
 }
 
-/// Keeps other processes from writing into the folder for as long as the file is open.
+/// Locks the folder against other processes for as long as the file is open.
 fn lock(journal: &File, folder: &Path) -> Result<()> {
     match journal.try_lock() {
         Err(std::fs::TryLockError::WouldBlock) => {
             anyhow::bail!("another process is writing into {}", folder.display())
         }
-        // Not every file system has locks.
+        // Some file systems have no locks.
         Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(()),
     }
 }
 
-/// Whether a finished cell is the one that would be measured now.
+/// Checks that a finished cell was measured with everything that it would be measured with now.
 fn check_key(folder: &Path, line: &JournalLine, key: &str) -> Result<()> {
     if line.key != key {
         bail_usage!(
@@ -253,7 +242,7 @@ fn check_key(folder: &Path, line: &JournalLine, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// The files of a run, to read cells from.
+/// The files of a run, opened for reading.
 struct Files {
     folder: PathBuf,
     results: File,
@@ -267,14 +256,14 @@ impl Files {
         Ok(Self { folder: folder.to_owned(), results, pooled: File::open(folder.join(POOLED)).ok() })
     }
 
-    /// The bytes of a cell in both files, which must be those that were written.
+    /// Reads the bytes of a cell in both files and checks their hash.
     fn read(&mut self, part: &ShardCell) -> Result<(Vec<u8>, Vec<u8>)> {
         let results = read_part(&mut self.results, &part.results, || self.folder.join(RESULTS))?;
         let pooled = || self.folder.join(POOLED);
         let pooled = self.pooled.as_mut().map_or(Ok(Vec::new()), |file| read_part(file, &part.pooled, pooled))?;
         ensure!(
             sha256_of(&results, &pooled) == part.line.sha256,
-            "{}: what it holds of cell {} is not what was written; begin a new run",
+            "{}: cell {} is not what was written; begin a new run",
             self.folder.display(),
             part.line.cell
         );
@@ -286,7 +275,8 @@ fn not_a_run(path: &Path) -> String {
     format!("cannot read {}: not the folder of a run that can be continued", path.display())
 }
 
-/// The journal's whole lines that describe what the other files hold, and their length in bytes.
+/// Reads the complete lines of the journal that agree with the lengths of the other files. Also returns the length of these
+/// lines in bytes.
 fn read_journal(folder: &Path) -> Result<(Vec<JournalLine>, u64)> {
     let path = folder.join(CELLS);
     let text = fs::read_to_string(&path).with_context(|| not_a_run(&path))?;
@@ -312,17 +302,17 @@ fn read_journal(folder: &Path) -> Result<(Vec<JournalLine>, u64)> {
     Ok((finished, end))
 }
 
-/// How many cells of the run in a folder are finished and whole: what a resumed run does not measure again.
+/// Returns the number of finished cells of the run in a folder, which a resumed run does not measure again.
 ///
 /// # Errors
-/// If a file cannot be read, or is not what the journal says.
+/// If a file cannot be read, or does not agree with the journal.
 pub fn cells_on_disk(folder: &Path) -> Result<usize> {
     let (finished, _) = read_journal(folder)?;
     verify(folder, &finished)?;
     Ok(finished.len())
 }
 
-/// Reads the finished cells of a folder: all of them must be what was written.
+/// Checks the hashes of all finished cells of a folder.
 fn verify(folder: &Path, finished: &[JournalLine]) -> Result<()> {
     if finished.is_empty() {
         return Ok(());
@@ -331,10 +321,10 @@ fn verify(folder: &Path, finished: &[JournalLine]) -> Result<()> {
     parts_of(0, folder, finished)?.iter().try_for_each(|part| files.read(part).map(drop))
 }
 
-/// Whether `folder` holds a run of `experiment`, and if not, the first line that differs.
+/// Checks that `folder` holds a run of `experiment`.
 ///
 /// # Errors
-/// A usage error that shows the difference; if the folder holds no experiment.
+/// A usage error with the first line that differs; an error if the folder holds no experiment.
 pub(super) fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
     let path = folder.join(EXPERIMENT);
     let there = files::input_text(&path, files::CONFIG_MAX).context("not the folder of a run that can be continued")?;
@@ -350,7 +340,7 @@ pub(super) fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
     bail_usage!("{} is another experiment: it has `{theirs}` where `{ours}` is asked for", path.display())
 }
 
-/// A finished cell of a shard, and where its records and what was pooled of it lie in the shard's files.
+/// A finished cell of a shard, with the ranges of its bytes in the shard's files.
 struct ShardCell {
     shard: usize,
     results: Range<u64>,
@@ -358,17 +348,17 @@ struct ShardCell {
     line: JournalLine,
 }
 
-/// Shards that are known to be every cell of one experiment.
+/// Shards that together hold every cell of one experiment once.
 pub(super) struct Shards {
     folders: Vec<PathBuf>,
     parts: Vec<ShardCell>,
 }
 
 impl Shards {
-    /// Checks that shards are those of one experiment, of which `keys` names all cells in order.
+    /// Checks that shards make up one experiment. `keys` are the number and key of every cell, in order.
     ///
     /// # Errors
-    /// Usage errors if they are of several experiments, overlap or leave cells out.
+    /// A usage error if a shard is of another experiment, shards overlap, or cells are missing.
     pub(super) fn check(folders: &[PathBuf], experiment: &str, keys: &[(u64, String)]) -> Result<Self> {
         let mut parts = Vec::new();
         for (shard, folder) in folders.iter().enumerate() {
@@ -387,10 +377,10 @@ impl Shards {
         Ok(Self { folders: folders.to_vec(), parts })
     }
 
-    /// Puts them together in a new folder, as one run would have left them before its end.
+    /// Merges the shards into a new folder, which then looks like an unfinished run with all cells.
     ///
     /// # Errors
-    /// If a shard was changed since it was written, or a file cannot be read or written.
+    /// If a shard has changed since it was written, or a file cannot be read or written.
     pub(super) fn merge(self, folder: &Path, experiment: &str) -> Result<()> {
         let mut store = Store::create(folder, experiment)?;
         let mut files = self.folders.iter().map(|folder| Files::open(folder)).collect::<Result<Vec<_>>>()?;
@@ -407,7 +397,7 @@ impl Shards {
     }
 }
 
-/// Where the cells of a journal lie in the files beside it.
+/// Returns the cells of a journal with their ranges of bytes in the files beside it.
 fn parts_of(shard: usize, folder: &Path, finished: &[JournalLine]) -> Result<Vec<ShardCell>> {
     if finished.is_empty() {
         return Ok(Vec::new());
@@ -422,7 +412,7 @@ fn parts_of(shard: usize, folder: &Path, finished: &[JournalLine]) -> Result<Vec
     Ok(finished.iter().map(part).collect())
 }
 
-/// Whether sorted parts are every cell, once.
+/// Checks that cells, sorted by number, are all cells of the experiment, each once.
 fn check_parts(parts: &[ShardCell], shards: &[PathBuf], keys: &[(u64, String)]) -> Result<()> {
     if let Some(pair) = parts.windows(2).find(|pair| pair[0].line.cell == pair[1].line.cell) {
         let (a, b) = (shards[pair[0].shard].display(), shards[pair[1].shard].display());
@@ -452,7 +442,7 @@ fn header_len(path: &Path) -> Result<u64> {
     Ok(header.len() as u64)
 }
 
-/// The bytes of a cell in a file of a run, which is at `path`.
+/// Reads a range of bytes of a file. `path` is for errors.
 fn read_part(file: &mut File, part: &Range<u64>, path: impl Fn() -> PathBuf) -> Result<Vec<u8>> {
     ensure!(
         part.end >= part.start,
@@ -474,7 +464,7 @@ mod tests {
 
     const LINE: &str = "0,aa,bb,3,120,0,cc\n1,ab,bc,2,200,40,cd\n";
 
-    /// A folder with this journal, and results and pooled files of 200 and 40 bytes.
+    /// Makes a folder with this journal, and results and pooled files of 200 and 40 bytes.
     fn folder(cells: &[u8]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(CELLS), cells).unwrap();
@@ -497,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_about_what_never_reached_the_disk_do_not_count() {
+    fn lines_of_cells_beyond_the_end_of_the_results_do_not_count() {
         let whole = format!("{}\n{}", HEADER.join(","), LINE.replace("200", "201"));
         assert_eq!(journal(&whole).unwrap().0.len(), 1);
     }

@@ -30,7 +30,7 @@ pub(super) fn of_keys(row: &AttentionRow<'_>, agreement: &Agreement, into: &mut 
     row.values.along(0, row.effective, &agreement.shares_of(&mixture), into);
 }
 
-/// `share_out` of the answer in the rows of one question. Equals that of [`Written`](crate::measure::Written),
+/// `share_out` of the answer in the rows of one question. Equals that of [`RegionOutputs`](crate::measure::RegionOutputs),
 /// except for variants with one norm over all heads, where the factor of each row counts as 1.
 pub(super) fn answer_share(rows: &[Contribution], agreement: &Agreement) -> f64 {
     let of = |row: &Contribution| agreement.of(row.part(Region::Answer), &row.total());

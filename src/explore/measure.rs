@@ -6,7 +6,7 @@ use super::probe::{ExploreProbe, ExploreSink, Resolution};
 use super::stored_pairs::StoredPairs;
 use super::top_heads::Candidate;
 use crate::attention::RowProbe;
-use crate::measure::{token_text, Extent, Findings, Kept, Measure, Place, Seen};
+use crate::measure::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, PassSize};
 use crate::probe::runs;
 use crate::prompt::{Prompt, Region};
 use anyhow::Result;
@@ -19,7 +19,7 @@ pub struct ExploreMeasure {
     /// Resolution of each model.
     pub resolutions: Vec<Resolution>,
     /// Collected data, by model and condition.
-    pub found: BTreeMap<Place, ModelMaps>,
+    pub found: BTreeMap<PassKey, ModelMaps>,
     agreements: Vec<Arc<Agreements>>,
     /// Number of passes over the prompt: models times conditions.
     passes: usize,
@@ -78,11 +78,11 @@ pub struct QuestionFacts {
 }
 
 impl PromptFacts {
-    fn of(seen: &Seen<'_>) -> Result<Self> {
-        let prompt = seen.prompt;
+    fn of(pass: &ObservedPass<'_>) -> Result<Self> {
+        let prompt = pass.prompt;
         let targets = prompt.targets();
         let regions = targets.first().map(|target| runs(&target.regions)).unwrap_or_default();
-        let texts = texts(prompt, |id| token_text(seen.tokenizer, id))?;
+        let texts = texts(prompt, |id| token_text(pass.tokenizer, id))?;
         let question = |query: &crate::prompt::Query| QuestionFacts {
             city: query.city.clone(),
             value: query.value.clone(),
@@ -113,7 +113,7 @@ fn texts(prompt: &Prompt, alone: impl Fn(u32) -> Result<String>) -> Result<Vec<S
 }
 
 impl Measure for ExploreMeasure {
-    fn memory_bytes(&self, pass: &Extent) -> u64 {
+    fn memory_bytes(&self, pass: &PassSize) -> u64 {
         // The heads of one layer pass at the same time, and the best of every pass are kept.
         let passing = self.resolutions[pass.model].head_bytes(pass.ctx_tok) * pass.heads as u64;
         let conditions = (self.passes / self.resolutions.len()) as u64;
@@ -129,27 +129,27 @@ impl Measure for ExploreMeasure {
         })]
     }
 
-    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
-        let prompt = PromptFacts::of(&seen)?;
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
+        let prompt = PromptFacts::of(&pass)?;
         let mut sketches = BTreeMap::new();
         let mut details = Vec::new();
-        for result in seen.probe_results {
+        for result in pass.probe_results {
             let sink = result.sink.into_sink::<ExploreSink>();
             let (sketch, top) = sink.into_parts();
             sketches.insert((result.layer, result.head), sketch);
             details.extend(top.finish());
         }
-        if seen.place.condition == 0 {
+        if pass.key.condition == 0 {
             let heads = details.iter().map(|candidate: &Candidate<HeadDetail>| candidate.at).collect();
-            self.chosen().insert(seen.place.model, heads);
+            self.chosen().insert(pass.key.model, heads);
         }
-        let keep = StoredPairs::of(seen.prompt);
-        findings.pooled = Some(Box::new(ModelMaps { prompt, keep, sketches, details }) as Kept);
+        let keep = StoredPairs::of(pass.prompt);
+        output.pooled = Some(Box::new(ModelMaps { prompt, keep, sketches, details }) as MeasureData);
         Ok(())
     }
 
-    fn absorb(&mut self, place: Place, pooled: Kept) {
+    fn absorb(&mut self, key: PassKey, pooled: MeasureData) {
         let maps = pooled.downcast::<ModelMaps>().expect("this measure pools maps");
-        self.found.entry(place).or_insert(*maps);
+        self.found.entry(key).or_insert(*maps);
     }
 }

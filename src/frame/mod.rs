@@ -222,7 +222,7 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Found, Identity};
+    use crate::record::{Identity, Measurement};
     use std::sync::Arc;
 
     fn record(seed: u64, query: usize, (depth_req_pct, placed): (f64, bool), exact: f64) -> Record {
@@ -238,7 +238,7 @@ mod tests {
             placed: Some(placed),
             ..Identity::default()
         };
-        let measure = Found { metric: "exact".into(), value: Some(exact), ..Found::default() };
+        let measure = Measurement { metric: "exact".into(), value: Some(exact), ..Measurement::default() };
         Record { identity: Arc::new(identity), measure }
     }
 

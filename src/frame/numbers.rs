@@ -2,7 +2,7 @@
 //! run is kept once for all numbers of a question, and what was measured once for all questions, so that a night of
 //! measurements fits in memory.
 
-use crate::record::{Found, Identity};
+use crate::record::{Identity, Measurement};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Measured {
 
 impl Measured {
     /// What a finding is of.
-    pub fn of(found: &Found) -> Self {
+    pub fn of(found: &Measurement) -> Self {
         Self { metric: found.metric.clone(), region: found.region.clone(), layer: found.layer, head: found.head }
     }
 

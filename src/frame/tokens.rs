@@ -1,7 +1,7 @@
 //! Scored tokens: what `tokens.csv` holds, and means over tokens by kind and position.
 
 use crate::files;
-use crate::measure::{comparable, difference, estimate, groups, Estimate, ScoredToken, ScoredWindow, BLOCK_TOK};
+use crate::measure::{comparable, difference, estimate, groups, NllEstimate, ScoredToken, ScoredWindow, BLOCK_TOK};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -65,7 +65,7 @@ impl Scored {
     }
 
     /// The mean NLL of the tokens that `keep` keeps.
-    pub fn estimate(&self, keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<Estimate> {
+    pub fn estimate(&self, keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<NllEstimate> {
         estimate(&groups(&self.windows), keep, seed)
     }
 }
@@ -117,7 +117,7 @@ impl Tokens {
     }
 
     /// What `other` differs from the first by, over the tokens that `keep` keeps; nothing of other tokens.
-    pub fn to_first(&self, other: &Scored, keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<Estimate> {
+    pub fn to_first(&self, other: &Scored, keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<NllEstimate> {
         let (first, other) = self.others().find(|(_, known)| std::ptr::eq(*known, other))?;
         difference(&groups(&first.windows), &groups(&other.windows), keep, seed)
     }

@@ -1,23 +1,23 @@
-//! Is the needle found, where does the attention of the rows that predict it go, and what do they write?
+//! Accuracy of answers, and attention and output by region of the rows that predict them.
 
-use super::contribution::{readouts, Written};
-use super::{number, Extent, Findings, Measure, Seen};
+use super::contribution::{readouts, RegionOutputs};
+use super::{number, Measure, MeasureOutput, ObservedPass, PassSize};
 use crate::attention::{ProbeResult, RowProbe};
 use crate::pass::QueryScore;
 use crate::probe::{Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
 use crate::prompt::{Prompt, Region};
-use crate::record::{widen, Found};
+use crate::record::{widen, Measurement};
 use anyhow::{Context, Result};
 
-/// Accuracy, log-probability and rank of the answer; attention and what it writes by region, as means and by head.
+/// Accuracy, log-probability and rank of the answer; attention and output by region, as means over heads and by head.
 pub struct AnswerMeasure {
-    /// Whether every head gets its records too.
+    /// Whether every head gets records of its own.
     pub by_head: bool,
 }
 
 impl Measure for AnswerMeasure {
-    fn memory_bytes(&self, extent: &Extent) -> u64 {
-        let Extent { layers, heads, value_width, rows, .. } = *extent;
+    fn memory_bytes(&self, extent: &PassSize) -> u64 {
+        let PassSize { layers, heads, value_width, rows, .. } = *extent;
         (layers * heads) as u64 * ContributionSink::bytes(value_width, rows)
     }
 
@@ -38,13 +38,13 @@ impl Measure for AnswerMeasure {
         }
     }
 
-    fn conclude(&self, mut seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
-        let heads = heads(std::mem::take(&mut seen.probe_results));
-        for (index, target) in seen.prompt.answerable_targets().iter().enumerate() {
-            let found = found_of(&seen, &heads, index)?;
-            let mut push = |found| findings.push(target.query, seen.prompt.rows_name(), found);
+    fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
+        let heads = heads(std::mem::take(&mut pass.probe_results));
+        for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
+            let found = found_of(&pass, &heads, index)?;
+            let mut push = |found| output.push(target.query, pass.prompt.rows_name(), found);
             if let Some(query) = target.query {
-                answer_measures(&seen.queries[query], &mut push);
+                answer_measures(&pass.queries[query], &mut push);
             }
             if !found.is_empty() {
                 mean_measures(&found, &mut push);
@@ -55,14 +55,14 @@ impl Measure for AnswerMeasure {
     }
 }
 
-/// What the probes know of one head.
+/// Probe results of one head.
 struct HeadSinks {
     at: (usize, usize),
     answer: Box<AnswerSink>,
     contribution: Box<ContributionSink>,
 }
 
-/// Joins the sightings of both probes, which come in (layer, head, probe) order.
+/// Joins the results of both probes, which come in (layer, head, probe) order.
 fn heads(probe_results: Vec<ProbeResult>) -> Vec<HeadSinks> {
     let mut probe_results = probe_results.into_iter();
     let mut heads = Vec::new();
@@ -74,38 +74,38 @@ fn heads(probe_results: Vec<ProbeResult>) -> Vec<HeadSinks> {
     heads
 }
 
-/// What was found of one head and one target.
+/// Attention and output of one head in the rows of one target.
 struct HeadFound<'a> {
     at: (usize, usize),
     allocation: &'a Allocation,
-    written: Written,
+    written: RegionOutputs,
 }
 
-/// Of the target given by its index, every head.
-fn found_of<'a>(seen: &Seen<'_>, heads: &'a [HeadSinks], index: usize) -> Result<Vec<HeadFound<'a>>> {
+/// Computes attention and output of every head for the target with this index.
+fn found_of<'a>(pass: &ObservedPass<'_>, heads: &'a [HeadSinks], index: usize) -> Result<Vec<HeadFound<'a>>> {
     let Some(first) = heads.first() else { return Ok(Vec::new()) };
-    let trace = seen.trace.context("a trace was asked for")?;
+    let trace = pass.trace.context("a trace was asked for")?;
     let rows = first.contribution.rows[index].iter().map(|row| row.query);
-    let readouts = readouts(seen.model, trace, &seen.prompt.ids, rows)?;
+    let readouts = readouts(pass.model, trace, &pass.prompt.ids, rows)?;
     let found = |head: &'a HeadSinks| -> Result<HeadFound<'a>> {
         let rows = &head.contribution.rows[index];
-        let written = Written::of(seen.model, trace, head.at, rows, &readouts)?;
+        let written = RegionOutputs::of(pass.model, trace, head.at, rows, &readouts)?;
         Ok(HeadFound { at: head.at, allocation: &head.answer.allocations[index], written })
     };
     heads.iter().map(found).collect()
 }
 
-fn answer_measures(query: &QueryScore, push: &mut impl FnMut(Found)) {
+fn answer_measures(query: &QueryScore, push: &mut impl FnMut(Measurement)) {
     push(number("exact", f64::from(u8::from(query.exact)), Some("fraction"), 1));
     push(number("answer_log_prob", query.log_prob_nats, Some("nats"), 1));
     push(number("answer_first_rank", query.first_rank as f64, None, 1));
 }
 
-type Share = fn(&HeadFound<'_>, Region) -> f64;
+type RegionShare = fn(&HeadFound<'_>, Region) -> f64;
 
-/// The shares of regions; the first is the headline, the next three are the conventions for signed rows, and the last is
-/// what attention that is spread evenly over the keys would have.
-const SHARES: [(&str, &str, Share); 6] = [
+/// The shares of regions with the name of their sum over noise: of the output, in the three conventions for signed attention
+/// rows, of output norms, and of attention spread evenly over the keys.
+const SHARES: [(&str, &str, RegionShare); 6] = [
     ("share_out", "noise_out", |head, region| head.written.share_out[region as usize]),
     ("share_abs", "noise_abs", |head, region| head.allocation.share_abs(region)),
     ("share_signed", "noise_signed", signed),
@@ -114,7 +114,7 @@ const SHARES: [(&str, &str, Share); 6] = [
     ("share_uniform", "noise_uniform", |head, region| head.allocation.share_uniform(region)),
 ];
 
-/// Missing where the row sums to so little that a share of it says nothing.
+/// Returns the signed share of a region; NaN if the row's sum is too small to divide by.
 fn signed(head: &HeadFound<'_>, region: Region) -> f64 {
     if head.allocation.sum_is_small() {
         f64::NAN
@@ -123,33 +123,38 @@ fn signed(head: &HeadFound<'_>, region: Region) -> f64 {
     }
 }
 
-/// A fraction made of sums of `f32` weights: digits beyond theirs would only fill the disk. A signed share of a row that
-/// sums to 0 is missing.
-pub(super) fn fraction(metric: &'static str, region: Option<Region>, value: f64, n: usize) -> Found {
-    Found { region: region.map(|r| r.name().into()), ..number(metric, widen(value as f32), Some("fraction"), n) }
+/// Returns a fraction, rounded to the precision of `f32`, in which the weights were added up.
+pub(super) fn fraction(metric: &'static str, region: Option<Region>, value: f64, n: usize) -> Measurement {
+    Measurement { region: region.map(|r| r.name().into()), ..number(metric, widen(value as f32), Some("fraction"), n) }
 }
 
-/// Another number of that precision.
-fn single(metric: &'static str, region: Option<Region>, value: f64, unit: Option<&'static str>, n: usize) -> Found {
-    Found { unit: unit.map(Into::into), ..fraction(metric, region, value, n) }
+/// Returns a number with another unit, rounded to the precision of `f32`.
+fn single(
+    metric: &'static str,
+    region: Option<Region>,
+    value: f64,
+    unit: Option<&'static str>,
+    n: usize,
+) -> Measurement {
+    Measurement { unit: unit.map(Into::into), ..fraction(metric, region, value, n) }
 }
 
-/// What is recorded of the sink, as [`Allocation::of_sink`] has it.
+/// Metrics of the sink, in the order of [`Allocation::of_sink`].
 const OF_SINK: [&str; 4] = ["share_abs", "share_signed", "share_pos", "mass"];
 
-/// A fraction of a region that no token belongs to.
-fn of_sink(metric: &'static str, value: f64, n: usize) -> Found {
-    Found { region: Some("sink".into()), ..fraction(metric, None, value, n) }
+/// Returns a fraction of the sink, a region without tokens.
+fn of_sink(metric: &'static str, value: f64, n: usize) -> Measurement {
+    Measurement { region: Some("sink".into()), ..fraction(metric, None, value, n) }
 }
 
-/// The mean of what is a number, and of how many: heads that write nothing have no share.
+/// Returns the mean over the heads with a finite number, and how many they are. Heads without output have no share.
 fn mean(found: &[HeadFound<'_>], of: impl Fn(&HeadFound<'_>) -> f64) -> (f64, usize) {
     let numbers: Vec<f64> = found.iter().map(of).filter(|x| x.is_finite()).collect();
     (crate::stats::mean(&numbers).unwrap_or(f64::NAN), numbers.len())
 }
 
-/// Means over heads and layers, sums where parts of one whole are told apart, and the best head.
-fn mean_measures(found: &[HeadFound<'_>], push: &mut impl FnMut(Found)) {
+/// Pushes means over layers and heads, sums of logit effects over heads, and the largest share of any head.
+fn mean_measures(found: &[HeadFound<'_>], push: &mut impl FnMut(Measurement)) {
     let mean_of = |metric, region, of: &dyn Fn(&HeadFound<'_>) -> f64| {
         let (mean, n) = mean(found, of);
         fraction(metric, region, mean, n)
@@ -194,10 +199,10 @@ fn mean_measures(found: &[HeadFound<'_>], push: &mut impl FnMut(Found)) {
     }
 }
 
-/// The headline of every region, and what else tells heads apart.
-fn head_measures(head: &HeadFound<'_>, push: &mut impl FnMut(Found)) {
+/// Pushes the measurements of one head.
+fn head_measures(head: &HeadFound<'_>, push: &mut impl FnMut(Measurement)) {
     let HeadFound { at: (layer, index), allocation, written } = head;
-    let mut push = |found| push(Found { layer: Some(*layer), head: Some(*index), ..found });
+    let mut push = |found| push(Measurement { layer: Some(*layer), head: Some(*index), ..found });
     for region in Region::ALL {
         push(fraction("share_out", Some(region), written.share_out[region as usize], 1));
     }
@@ -219,18 +224,18 @@ fn head_measures(head: &HeadFound<'_>, push: &mut impl FnMut(Found)) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::seen_by;
+    use super::super::testing::observed_by;
     use super::*;
 
     #[test]
-    fn the_memory_that_is_said_is_that_of_what_regions_give_the_measured_rows() {
+    fn the_estimated_memory_is_that_of_the_contributions_to_the_measured_rows() {
         let measure = AnswerMeasure { by_head: false };
-        let (extent, passed) = seen_by(&measure, "diff");
+        let (size, passed) = observed_by(&measure, "diff");
         let of_head = |head: HeadSinks| -> usize {
             let rows = head.contribution.rows.iter().flatten();
             rows.map(|row| size_of_val(row) + size_of_val(row.parts())).sum()
         };
         let taken: usize = heads(passed.probe_results).into_iter().map(of_head).sum();
-        assert_eq!(measure.memory_bytes(&extent), taken as u64);
+        assert_eq!(measure.memory_bytes(&size), taken as u64);
     }
 }

@@ -1,14 +1,14 @@
-//! What the regions write through each head, from what they give its mixture.
+//! Output of each head, by region of the prompt.
 //!
-//! c_R of a row goes through what the layer does next, the head norm with the row's factor and gain and the head's columns
-//! of W_O, to u_R; u = Σ_R u_R is what the head adds to the residual stream. Then
+//! The part c_R of a row's mixture that comes from region R goes through the head norm, with the row's factor and gain, and the
+//! head's columns of W_O to u_R. The head adds u = Σ_R u_R to the residual stream. Then
 //!
 //! * share_out\[R\] = Σ_t ⟨u_R, u⟩ / Σ_t ⟨u, u⟩ over the rows t of one answer: signed, sums to 1, the same for a row and
 //!   its negative. It is the projection of a part on the whole (the alignment of Mickus et al. 2022 and Kobayashi et al.
 //!   2020, for a partition);
-//! * norm_out\[R\] = Σ_t ‖u_R‖ / Σ_t Σ_R' ‖u_R'‖: how much is written, wherever it points;
-//! * context_rms, the mean over rows of RMS(o) before the head norm: what the authors of DIFF V2 blame that norm for
-//!   magnifying;
+//! * norm_out\[R\] = Σ_t ‖u_R‖ / Σ_t Σ_R' ‖u_R'‖: the size of the parts, whatever their direction;
+//! * context_rms, the mean over rows of RMS(o) before the head norm, which that norm magnifies according to the authors of
+//!   DIFF V2;
 //! * logit_out\[R\], the mean over rows of the direct effect on the logit of the right next token, less the mean logit:
 //!   (unembedding row - mean row) through the final norm, as it was in that row, times u_R. Parts sum to the direct
 //!   effect of the whole head (direct logit attribution, Elhage et al. 2021).
@@ -21,26 +21,25 @@ use anyhow::Result;
 
 const REGIONS: usize = Region::ALL.len();
 
-/// What the regions, in the order of [`Region::ALL`], write through one head in the rows of one answer.
+/// Output of one head in the rows of one answer, by region in the order of [`Region::ALL`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Written {
-    /// ⟨u_R, u⟩ / ⟨u, u⟩; NaN where the head writes nothing.
+pub struct RegionOutputs {
+    /// ⟨u_R, u⟩ / ⟨u, u⟩; NaN if the head's output is 0.
     pub share_out: [f64; REGIONS],
-    /// ‖u_R‖ / Σ ‖u_R'‖; NaN where the head writes nothing.
+    /// ‖u_R‖ / Σ ‖u_R'‖; NaN if the head's output is 0.
     pub norm_out: [f64; REGIONS],
     /// RMS(o) before the head norm.
     pub context_rms: f64,
-    /// Direct effect on the right logit less the mean one; nothing where the way there is not linear or no token is next.
+    /// Direct effect on the logit of the right next token less the mean logit; `None` if the path to the logits is not linear or there
+    /// is no next token.
     pub logit_out: Option<[f64; REGIONS]>,
 }
 
-impl Written {
-    /// Follows `rows` of a head of a layer.
-    ///
-    /// `readouts` has, for each of them, the way to the logit of the next token.
+impl RegionOutputs {
+    /// Computes the output of a head from its rows. `readouts` has, for each row, the path to the logit of the next token.
     ///
     /// # Errors
-    /// If the rows were not traced.
+    /// If a row was not traced.
     pub fn of(
         model: &Transformer,
         trace: &Trace,
@@ -80,7 +79,7 @@ impl Written {
     }
 }
 
-/// The ways from rows to the logits of the tokens that follow them in `ids`.
+/// Returns, for each row, the path to the logit of the token that follows it in `ids`.
 ///
 /// # Errors
 /// If a row was not traced.
@@ -97,7 +96,7 @@ pub fn readouts<'a>(
     rows.map(of).collect()
 }
 
-/// The sum of vectors of one length.
+/// Returns the sum of vectors of equal length.
 fn sum(parts: &[&[f32]]) -> Vec<f64> {
     (0..parts[0].len()).map(|i| parts.iter().map(|part| f64::from(part[i])).sum()).collect()
 }

@@ -1,9 +1,9 @@
-//! What does the model answer when it is left to speak?
+//! Answers in freely generated text.
 //!
-//! Differs from the literature, where a value counts as found if its digits stand anywhere in the output: there 123 is
-//! found in 51234. Here numbers are whole runs of digits.
+//! Numbers are whole runs of digits. Published scores often count a value as found if its digits occur anywhere in the output, so
+//! that 123 is found in 51234.
 
-use super::{decoded, encoded, number, Findings, Kept, Measure, Place, Seen};
+use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::RowProbe;
 use crate::generate::{numbers, Generation, StopReason};
 use crate::prompt::{Prompt, Query, Tokenizer};
@@ -11,55 +11,56 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Scores generated text, and keeps it.
+/// Scores generated text and pools it.
 #[derive(Default)]
 pub struct GenerationMeasure {
-    /// What was generated, in the order of the prompts.
+    /// Generated texts, in the order of the prompts.
     pub pooled: Vec<Generated>,
 }
 
-/// What one model said to one prompt. Lists have one entry for each number asked for, in the order of the question.
+/// The text that one model generated for one prompt; a line of `generations.jsonl`. Lists have one entry for each number asked for,
+/// in the order of the question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Generated {
     /// Name of the model.
     pub model: String,
-    /// What was done to the attention; nothing where it was left alone.
+    /// Condition; `None` for untreated attention.
     pub condition: Option<String>,
     /// Index among the prompts of the same kind.
     pub sample: Option<u64>,
     /// Seed of the prompt.
     pub seed: Option<u64>,
-    /// Length of the prompt asked for, answers included, in tokens.
+    /// Requested length of the prompt with its answers, in tokens.
     pub ctx_tok: usize,
     /// Needles in the text.
     pub needles: Option<usize>,
     /// Needles asked for.
     pub retrieve: Option<usize>,
-    /// Depth asked for, in percent of the filler.
+    /// Requested depth, in percent of the filler.
     pub depth_req_pct: Option<f64>,
-    /// Where cities come from: `train` or `heldout`.
+    /// Set of the cities: `train`, `heldout` or `absent`.
     pub cities: Option<String>,
     /// The cities asked for.
     pub asked: Vec<String>,
     /// Their values.
     pub expected: Vec<String>,
-    /// What the model said.
+    /// The generated text.
     pub text: String,
-    /// Its tokens, without the one that ends the text.
+    /// Its token ids, without the end-of-sequence token.
     pub ids: Vec<u32>,
-    /// Why it ends.
+    /// Why generation stopped.
     pub stop: StopReason,
-    /// Whether the values are the first numbers it says, in order.
+    /// Whether the i-th number of the text is value i.
     pub exact: Vec<bool>,
-    /// Whether it says the values at all.
+    /// Whether the value is any number of the text.
     pub contains: Vec<bool>,
-    /// The numbers that it says in their place, as far as it says so many.
+    /// The i-th number of the answer; `None` if it has fewer.
     pub said: Vec<Option<String>>,
-    /// Which of them the text gives to another city.
+    /// Whether that number is the value of another city in the prompt.
     pub copied: Vec<bool>,
 }
 
-/// Whether the i-th number of `text` is value i. White space may stand before the first value, and nothing else.
+/// Returns, for each value, whether it is the i-th number of `text`. Only white space may come before the first value.
 fn exact(text: &str, values: &[&str]) -> Vec<bool> {
     let found = numbers(text);
     let first = text.len() - text.trim_start().len();
@@ -67,9 +68,9 @@ fn exact(text: &str, values: &[&str]) -> Vec<bool> {
     values.iter().enumerate().map(|(i, value)| said(i) == Some(value)).collect()
 }
 
-/// Where the numbers of a text are; nowhere if its first sentence, which goes on with that of the prompt, has none: what comes
-/// after words that decline is about something else.
-fn told(text: &str) -> Vec<Range<usize>> {
+/// Returns the ranges of the numbers of an answer; none if its first sentence has no number, because numbers after a refusal are
+/// not an answer.
+fn answer_numbers(text: &str) -> Vec<Range<usize>> {
     let found = numbers(text);
     let begin = text.len() - text.trim_start().len();
     let ends = [". ", "! ", "? ", "\n"].iter().filter_map(|mark| Some(begin + text[begin..].find(mark)?));
@@ -79,22 +80,22 @@ fn told(text: &str) -> Vec<Range<usize>> {
     }
 }
 
-/// The first numbers that a text tells.
-fn said(text: &str, n: usize) -> Vec<Option<String>> {
-    let found = told(text);
+/// Returns the first `n` numbers of an answer; `None` for those it does not have.
+fn first_numbers(text: &str, n: usize) -> Vec<Option<String>> {
+    let found = answer_numbers(text);
     (0..n).map(|i| found.get(i).map(|at| text[at.clone()].to_owned())).collect()
 }
 
-/// Whether a number that was said is one that the text gives to another city than the one asked for.
-fn is_copied(prompt: &Prompt, query: &Query, said: Option<&str>) -> bool {
+/// Returns `true` if a number is the value of another city in the prompt.
+fn is_copied(prompt: &Prompt, query: &Query, number: Option<&str>) -> bool {
     let mut others = prompt.needles.iter().filter(|needle| needle.city != query.city && needle.value != query.value);
-    said.is_some_and(|said| others.any(|needle| needle.value == said))
+    number.is_some_and(|number| others.any(|needle| needle.value == number))
 }
 
-/// Log-probability of what was said up to the end of the first number, in nats; nothing if no number was said. A number ends
-/// with the token behind its last digit, which tells that it ends.
+/// Returns the log-probability of the text up to the end of its first number, in nats; `None` without a number. The token after
+/// the last digit is included, because it ends the number.
 fn log_prob_of_first_number(generation: &Generation, tokenizer: &Tokenizer) -> Result<Option<f64>> {
-    let Some(first) = told(&generation.text).into_iter().next() else { return Ok(None) };
+    let Some(first) = answer_numbers(&generation.text).into_iter().next() else { return Ok(None) };
     let mut end = generation.ids.len();
     for tokens in 1..generation.ids.len() {
         if tokenizer.decode(&generation.ids[..tokens])?.len() > first.end {
@@ -105,17 +106,17 @@ fn log_prob_of_first_number(generation: &Generation, tokenizer: &Tokenizer) -> R
     Ok(Some(generation.log_probs[..end].iter().sum()))
 }
 
-/// Whether each value is among the numbers of `text`.
+/// Returns, for each value, whether it is among the numbers of `text`.
 fn contains(text: &str, values: &[&str]) -> Vec<bool> {
     let found = numbers(text);
     values.iter().map(|value| found.iter().any(|at| text[at.clone()] == **value)).collect()
 }
 
 impl Generated {
-    fn new(seen: &Seen<'_>, generation: &Generation) -> Self {
-        let (id, queries) = (seen.identity, &seen.prompt.queries);
+    fn new(pass: &ObservedPass<'_>, generation: &Generation) -> Self {
+        let (id, queries) = (pass.identity, &pass.prompt.queries);
         let values: Vec<&str> = queries.iter().map(|query| query.value.as_str()).collect();
-        let said = said(&generation.text, queries.len());
+        let said = first_numbers(&generation.text, queries.len());
         Self {
             model: id.model.clone(),
             condition: id.condition.as_deref().map(str::to_owned),
@@ -135,7 +136,7 @@ impl Generated {
             copied: queries
                 .iter()
                 .zip(&said)
-                .map(|(query, said)| is_copied(seen.prompt, query, said.as_deref()))
+                .map(|(query, said)| is_copied(pass.prompt, query, said.as_deref()))
                 .collect(),
             exact: exact(&generation.text, &values),
             contains: contains(&generation.text, &values),
@@ -152,12 +153,12 @@ impl Measure for GenerationMeasure {
         true
     }
 
-    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
-        let Some(generation) = seen.generation else { return Ok(()) };
-        let generated = Generated::new(&seen, generation);
-        for (i, query) in seen.prompt.queries.iter().enumerate() {
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
+        let Some(generation) = pass.generation else { return Ok(()) };
+        let generated = Generated::new(&pass, generation);
+        for (i, query) in pass.prompt.queries.iter().enumerate() {
             let mut push = |metric, hit| {
-                findings.push(Some(i), "generated", number(metric, f64::from(u8::from(hit)), Some("fraction"), 1));
+                output.push(Some(i), "generated", number(metric, f64::from(u8::from(hit)), Some("fraction"), 1));
             };
             if query.is_answerable() {
                 push("generated_exact", generated.exact[i]);
@@ -166,24 +167,24 @@ impl Measure for GenerationMeasure {
             push("said_number", generated.said[i].is_some());
             push("said_other_needle", generated.copied[i]);
         }
-        if let (Some(tokenizer), false) = (seen.tokenizer, seen.prompt.queries.is_empty()) {
+        if let (Some(tokenizer), false) = (pass.tokenizer, pass.prompt.queries.is_empty()) {
             if let Some(nats) = log_prob_of_first_number(generation, tokenizer)? {
-                findings.push(Some(0), "generated", number("said_log_prob", nats, Some("nats"), 1));
+                output.push(Some(0), "generated", number("said_log_prob", nats, Some("nats"), 1));
             }
         }
-        findings.pooled = Some(Box::new(generated));
+        output.pooled = Some(Box::new(generated));
         Ok(())
     }
 
-    fn absorb(&mut self, _place: Place, pooled: Kept) {
+    fn absorb(&mut self, _place: PassKey, pooled: MeasureData) {
         self.pooled.push(*pooled.downcast().expect("this measure pools generated text"));
     }
 
-    fn encode(&self, pooled: &Kept) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, pooled: &MeasureData) -> Result<Option<Vec<u8>>> {
         encoded::<Generated>(pooled)
     }
 
-    fn decode(&self, bytes: &[u8]) -> Result<Kept> {
+    fn decode(&self, bytes: &[u8]) -> Result<MeasureData> {
         decoded::<Generated>(bytes)
     }
 }
@@ -221,16 +222,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_told_from_what_another_city_has() {
+    fn numbers_of_other_cities_count_as_copied() {
         let spec = NeedleSpec { ctx_tok: 400, needles: 3, retrieve: 1, depth_pct: 50.0, cities: CitySet::Absent };
         let prompt = needle::build(&spec, 7, Tokenizer::embedded(), &Haystack::embedded()).unwrap();
         let query = &prompt.queries[0];
         let other = prompt.needles[1].value.clone();
         assert!(is_copied(&prompt, query, Some(&other)) && !is_copied(&prompt, query, Some(&query.value)));
         assert!(!is_copied(&prompt, query, None));
-        assert_eq!(said(&format!(" {other}. And 7"), 3), [Some(other.clone()), Some("7".into()), None]);
-        assert_eq!(said(" not in the text. That of Hanoi is: 7", 1), [None]);
-        assert_eq!(said("\n\n7", 1), [Some("7".into())]);
+        assert_eq!(first_numbers(&format!(" {other}. And 7"), 3), [Some(other.clone()), Some("7".into()), None]);
+        assert_eq!(first_numbers(" not in the text. That of Hanoi is: 7", 1), [None]);
+        assert_eq!(first_numbers("\n\n7", 1), [Some("7".into())]);
         let left = Tokenizer::embedded().decode(prompt.unanswered()).unwrap();
         assert!(left.ends_with("number is:"), "the space before an answer is part of it: {left}");
         let tokenizer = Tokenizer::embedded();

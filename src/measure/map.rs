@@ -1,6 +1,6 @@
-//! Pictures of attention maps of one prompt, pooled to bins as their rows pass.
+//! Attention maps of one prompt, pooled into bins during the pass.
 
-use super::{token_text, Extent, Findings, Kept, Measure, Place, Seen, TokenSpan};
+use super::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, PassSize, TokenSpan};
 use crate::attention::{RowProbe, Selection};
 use crate::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
 use crate::prompt::{Prompt, Region, Tokenizer};
@@ -9,42 +9,42 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Token texts are kept of at most this many tokens of an axis.
+/// Longest axis with token texts, in tokens.
 const TEXTS: usize = 80;
 
-/// Layer and head, and the picture of that head.
+/// (Layer, head) and the pooled map of that head.
 type HeadMap = ((usize, usize), PooledMap);
 
-/// What is pictured.
+/// Settings of the maps.
 #[derive(Clone, Debug)]
 pub struct MapSpec {
-    /// What of the rows, in the order of the panels.
+    /// The quantities, in the order of the panels.
     pub quantities: Vec<RowQuantity>,
-    /// What a bin keeps.
+    /// How the token pairs of a bin are combined.
     pub pooling: Pooling,
-    /// Bins in each direction, at most; nothing for one per token.
+    /// Largest number of bins along each side; `None` for one per token.
     pub bins: Option<usize>,
     /// Query tokens.
     pub queries: TokenSpan,
     /// Key tokens.
     pub keys: TokenSpan,
-    /// Keep every head by itself instead of the mean over heads.
+    /// Keep every head instead of the mean over heads.
     pub by_head: bool,
 }
 
-/// Pictures the chosen heads of each model.
+/// Attention maps of chosen heads of each model.
 pub struct MapMeasure {
-    /// What is pictured.
+    /// Settings of the maps.
     pub spec: MapSpec,
     /// The heads of each model.
     pub heads: Vec<Selection>,
-    /// The pictures, by model and condition.
-    pub maps: BTreeMap<Place, Maps>,
-    /// Memory that drawing them will take, in bytes, for the estimate.
+    /// The maps, by model and condition.
+    pub maps: BTreeMap<PassKey, Maps>,
+    /// Memory for drawing the maps, in bytes, for the estimate.
     pub drawing_bytes: u64,
 }
 
-/// A head that is drawn, or kept token by token.
+/// A head that is drawn or stored token by token; a row of `drawn.csv`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawnHead {
     /// Name of the model.
@@ -55,33 +55,33 @@ pub struct DrawnHead {
     pub head: usize,
 }
 
-/// The pictures of one model.
+/// The maps of one model under one condition.
 #[derive(Clone, Debug)]
 pub struct Maps {
-    /// One for each quantity that the model has and each (layer, head); without `by_head` the mean over heads under
-    /// the first of them. Of a standard model's map and its mixture, which are the same, only the mixture.
+    /// One map for each quantity that the model has and each (layer, head); without `by_head`, the mean over heads with the first
+    /// (layer, head). A standard model has only the mixture, which equals its one map.
     pub grids: Vec<(RowQuantity, (usize, usize), PooledMap)>,
-    /// The attention of the target's rows by key bin, (layer, head) as above: one row of bins for each quantity.
+    /// The same for the target's rows, as one row of key bins.
     pub profiles: Vec<(RowQuantity, (usize, usize), PooledMap)>,
-    /// Regions of the prompt as seen from its first question.
+    /// Regions of the prompt for its first question.
     pub regions: Vec<(Region, Range<usize>)>,
-    /// Query tokens pictured.
+    /// Query tokens of the maps.
     pub queries: Range<usize>,
-    /// Key tokens pictured.
+    /// Key tokens of the maps.
     pub keys: Range<usize>,
-    /// Texts of the query tokens, if they are few.
+    /// Texts of the query tokens; empty if there are more than 80.
     pub query_texts: Vec<String>,
-    /// Texts of the key tokens, if they are few.
+    /// Texts of the key tokens; empty if there are more than 80.
     pub key_texts: Vec<String>,
 }
 
 impl MapMeasure {
-    /// A measure of these heads of each model.
+    /// Creates a measure for these heads of each model.
     pub fn new(spec: MapSpec, heads: Vec<Selection>) -> Self {
         Self { spec, heads, maps: BTreeMap::new(), drawing_bytes: 0 }
     }
 
-    /// One grid of the map and one of the target's rows for each quantity.
+    /// Returns, for each quantity, the grid of the map and the grid of the target's rows.
     fn specs(&self, model: usize, prompt: &Prompt) -> Vec<GridSpec> {
         let queries = self.spec.queries.within(prompt.ids.len());
         let keys = self.spec.keys.within(prompt.ids.len());
@@ -100,14 +100,14 @@ impl MapMeasure {
     }
 }
 
-/// Bytes of a bin while the map of its head is pooled and turned into a grid with its counts of pairs, as measured.
+/// Bytes of a bin while a head's map is pooled and divided by its counts of pairs, as measured.
 const BIN_BYTES: u64 = 18;
 
-/// Bytes of a bin of the mean over heads while it is taken: a sum and a count.
+/// Bytes of a bin of the mean over heads: a sum and a count.
 const MEAN_BYTES: u64 = 16;
 
 impl Measure for MapMeasure {
-    fn memory_bytes(&self, extent: &Extent) -> u64 {
+    fn memory_bytes(&self, extent: &PassSize) -> u64 {
         let of = |all: usize, asked: &Option<Vec<usize>>| asked.as_ref().map_or(all, Vec::len);
         let selection = &self.heads[extent.model];
         let heads = of(extent.layers, &selection.layers) * of(extent.heads, &selection.heads);
@@ -129,8 +129,8 @@ impl Measure for MapMeasure {
         self.specs(model, prompt).into_iter().map(boxed).collect()
     }
 
-    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
-        let n_tok = seen.prompt.ids.len();
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
+        let n_tok = pass.prompt.ids.len();
         let (queries, keys) = (self.spec.queries.within(n_tok), self.spec.keys.within(n_tok));
         for (field, range) in [("`queries`", &queries), ("`keys`", &keys)] {
             if range.is_empty() {
@@ -138,9 +138,9 @@ impl Measure for MapMeasure {
             }
         }
         let mut found: BTreeMap<usize, Vec<HeadMap>> = BTreeMap::new();
-        for result in seen.probe_results {
+        for result in pass.probe_results {
             let sink = result.sink.into_sink::<GridSink>();
-            // A model without a second map has nothing to picture there.
+            // The second map of a standard model has only NaN.
             let grid = sink.grid();
             if grid.values.iter().any(|value| !value.is_nan()) {
                 found.entry(result.probe).or_default().push(((result.layer, result.head), grid));
@@ -149,7 +149,7 @@ impl Measure for MapMeasure {
         let asked = &self.spec.quantities;
         let lacks = |quantity| asked.iter().position(|&q| q == quantity).is_some_and(|i| !found.contains_key(&(2 * i)));
         if asked.contains(&RowQuantity::Effective) && lacks(RowQuantity::Map(1)) {
-            // A standard model's only map is its mixture: one picture shows both.
+            // A standard model's only map equals its mixture: keep one of them.
             found.retain(|probe, _| asked[probe / 2] != RowQuantity::Map(0));
         }
         let (mut grids, mut profiles) = (Vec::new(), Vec::new());
@@ -159,18 +159,18 @@ impl Measure for MapMeasure {
             let heads = if self.spec.by_head { heads } else { mean_over_heads(heads)? };
             list.extend(heads.into_iter().map(|(at, grid)| (quantity, at, grid)));
         }
-        let first = seen.prompt.targets().into_iter().next();
+        let first = pass.prompt.targets().into_iter().next();
         let regions = first.map(|target| runs(&target.regions)).unwrap_or_default();
-        let texts = |range: &Range<usize>| texts(range, &seen.prompt.ids, seen.tokenizer);
+        let texts = |range: &Range<usize>| texts(range, &pass.prompt.ids, pass.tokenizer);
         let (query_texts, key_texts) = (texts(&queries)?, texts(&keys)?);
-        findings.pooled =
-            Some(Box::new(Maps { grids, profiles, regions, queries, keys, query_texts, key_texts }) as Kept);
+        output.pooled =
+            Some(Box::new(Maps { grids, profiles, regions, queries, keys, query_texts, key_texts }) as MeasureData);
         Ok(())
     }
 
-    fn absorb(&mut self, place: Place, pooled: Kept) {
+    fn absorb(&mut self, key: PassKey, pooled: MeasureData) {
         let maps = pooled.downcast::<Maps>().expect("this measure pools maps");
-        self.maps.entry(place).or_insert(*maps);
+        self.maps.entry(key).or_insert(*maps);
     }
 }
 
@@ -183,7 +183,7 @@ fn mean_over_heads(heads: Vec<HeadMap>) -> Result<Vec<HeadMap>> {
     Ok(first.zip(mean.grid()).into_iter().collect())
 }
 
-/// The texts of a range of tokens; nothing if there are too many to be read.
+/// Returns the texts of a range of tokens; none if there are too many to draw.
 fn texts(range: &Range<usize>, ids: &[u32], tokenizer: Option<&Tokenizer>) -> Result<Vec<String>> {
     if range.len() > TEXTS {
         return Ok(Vec::new());

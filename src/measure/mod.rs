@@ -1,8 +1,8 @@
-//! Measures: one question each, from what it watches while a prompt passes to the records it makes of it.
+//! Measures: each answers one question, from the probes of a pass to the records made of them.
 //!
-//! An experiment runs any number of measures over the same passes. A measure says which [probes](crate::probe) it
-//! needs, is handed back what they saw, and answers with [`Found`](crate::record::Found)s; what it has to add up over
-//! many prompts it pools, in the order of the prompts.
+//! An experiment runs any number of measures over the same passes. A measure names the [probes](crate::probe) that it needs, gets
+//! their results after each pass, and returns [`Measurement`]s. Data that must be added up over many prompts are pooled, in the
+//! order of the prompts.
 
 mod answer;
 mod contribution;
@@ -19,14 +19,14 @@ mod span;
 mod testing;
 
 pub use answer::AnswerMeasure;
-pub use contribution::{readouts, Written};
+pub use contribution::{readouts, RegionOutputs};
 pub use fidelity::FidelityMeasure;
 pub use generation::{Generated, GenerationMeasure};
 pub use map::{DrawnHead, MapMeasure, MapSpec, Maps};
 pub use name::MeasureName;
 pub use nll::{
     ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, usual_skip, Bigrams, Bin,
-    Estimate, NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
+    NllEstimate, NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
 };
 pub use outliers::{MassiveAt, OutlierMeasure, Outliers, RANKS};
 pub use roles::RolesMeasure;
@@ -38,94 +38,85 @@ use crate::generate::Generation;
 use crate::model::{ModelConfig, Transformer};
 use crate::pass::{Predictions, QueryScore};
 use crate::prompt::{Prompt, Tokenizer};
-use crate::record::{Found, Identity};
+use crate::record::{Identity, Measurement};
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 
-/// What a measure needs to keep or to pool: its own type, boxed.
-pub type Kept = Box<dyn Any + Send + Sync>;
+/// Data of a measure's own type, which it keeps for other conditions or pools over prompts.
+pub type MeasureData = Box<dyn Any + Send + Sync>;
 
 /// One measurement of an experiment.
 pub trait Measure: Send + Sync {
-    /// Probes that watch the rows of one pass over `prompt` through a model, given by its place.
+    /// Returns the probes for the attention rows of one pass over `prompt` through the model with this index.
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>>;
 
-    /// A probe that watches the residual stream of one pass.
+    /// Returns a probe for the residual stream of one pass.
     fn residual_probe(&self) -> Option<Box<dyn ResidualSink>> {
         None
     }
 
-    /// Whether it needs to know what else passes at the rows of the prompt's targets.
+    /// Returns whether it needs a [`Trace`] of the target rows.
     fn wants_trace(&self) -> bool {
         false
     }
 
-    /// Whether it needs to know how every token is predicted.
+    /// Returns whether it needs the prediction of every token.
     fn wants_predictions(&self) -> bool {
         false
     }
 
-    /// Whether it needs to know what the model says by itself.
+    /// Returns whether it needs generated text.
     fn wants_generation(&self) -> bool {
         false
     }
 
-    /// About the memory that it takes until a pass over this much has been concluded, in bytes, beside the pass itself.
-    fn memory_bytes(&self, _extent: &Extent) -> u64 {
+    /// Estimates the memory that it needs until a pass of this size is concluded, in bytes, besides the pass itself.
+    fn memory_bytes(&self, _extent: &PassSize) -> u64 {
         0
     }
 
-    /// Memory that it takes to show what was found, when all passes are made, in bytes.
+    /// Estimates the memory for printing and drawing its results after all passes, in bytes.
     fn showing_bytes(&self) -> u64 {
         0
     }
 
-    /// About how many records it makes of every head in a pass over a prompt.
+    /// Estimates the number of records for each head in one pass.
     fn head_records(&self) -> u64 {
         0
     }
 
-    /// Turns what was seen in one pass into records.
-    ///
-    /// # Errors
-    /// If what was seen cannot be measured.
-    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()>;
+    /// Turns one observed pass into records.
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()>;
 
-    /// Takes in what [`Measure::conclude`] pooled of one prompt, in the order of the prompts.
-    fn absorb(&mut self, _place: Place, _pooled: Kept) {}
+    /// Adds the pooled data of one prompt from [`Measure::conclude`]. Called in the order of the prompts.
+    fn absorb(&mut self, _place: PassKey, _pooled: MeasureData) {}
 
-    /// What was pooled of one prompt as bytes, for a run that is continued later; nothing if it cannot be.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn encode(&self, _pooled: &Kept) -> Result<Option<Vec<u8>>> {
+    /// Encodes the pooled data of one prompt, for a run that is resumed later; `None` if they cannot be stored.
+    fn encode(&self, _pooled: &MeasureData) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
 
-    /// What was encoded.
-    ///
-    /// # Errors
-    /// If the bytes are not those of [`Measure::encode`].
-    fn decode(&self, _bytes: &[u8]) -> Result<Kept> {
+    /// Decodes the bytes of [`Measure::encode`].
+    fn decode(&self, _bytes: &[u8]) -> Result<MeasureData> {
         anyhow::bail!("this measure pools nothing that can be read back")
     }
 
-    /// Records of what was pooled, after the last prompt.
-    fn finish(&mut self) -> Vec<(Place, Found)> {
+    /// Returns the records of the pooled data, after the last prompt.
+    fn finish(&mut self) -> Vec<(PassKey, Measurement)> {
         Vec::new()
     }
 }
 
-/// What of a model is watched in one pass, by its numbers.
+/// The size of one observed pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// The model's place.
+pub struct PassSize {
+    /// Index of the model.
     pub model: usize,
     /// Layers.
     pub layers: usize,
-    /// Output heads of each.
+    /// Output heads of each layer.
     pub heads: usize,
     /// Softmax maps of each head.
     pub maps: usize,
@@ -133,12 +124,12 @@ pub struct Extent {
     pub value_width: usize,
     /// Tokens of the prompt.
     pub ctx_tok: usize,
-    /// Rows of the prompt's targets, at most.
+    /// Largest number of target rows.
     pub rows: usize,
 }
 
-impl Extent {
-    /// That of a pass over `ctx_tok` tokens, of which `rows` rows are measured, through the model at this place.
+impl PassSize {
+    /// Returns the size of a pass over `ctx_tok` tokens with `rows` measured rows, through the model with this index.
     pub fn new(model: usize, config: &ModelConfig, ctx_tok: usize, rows: usize) -> Self {
         let wiring = config.wiring();
         let (layers, heads, maps) = (config.layers.len(), wiring.heads(), wiring.maps());
@@ -146,89 +137,89 @@ impl Extent {
     }
 }
 
-/// A residual probe that hands back what it saw: itself.
+/// A residual probe that is itself its result.
 pub trait ResidualSink: ResidualProbe + Any + Send {}
 
-/// A model and a condition of the experiment, by their places in its lists.
+/// A model and a condition of the experiment, as indices into its lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
-    /// Model.
+pub struct PassKey {
+    /// Index of the model.
     pub model: usize,
-    /// Condition.
+    /// Index of the condition; 0 is the baseline.
     pub condition: usize,
 }
 
-/// What one measure gets to see of one pass.
-pub struct Seen<'a> {
+/// One pass as a measure sees it.
+pub struct ObservedPass<'a> {
     /// Model and condition.
-    pub place: Place,
-    /// Which prompt, among those of the same spec.
+    pub key: PassKey,
+    /// Index of the prompt among those of the same spec.
     pub sample: u64,
-    /// What its records say about model, prompt and condition, as far as it is the same for all of them.
+    /// The fields that all records of this pass share.
     pub identity: &'a Identity,
-    /// The model, for what comes after attention.
+    /// The model, for computations after attention.
     pub model: &'a Transformer,
     /// The prompt.
     pub prompt: &'a Prompt,
-    /// What cut it into tokens; nothing if they were given as ids.
+    /// The tokenizer; `None` if the prompt was given as token ids.
     pub tokenizer: Option<&'a Tokenizer>,
-    /// How its questions were answered.
+    /// Scores of the prompt's questions.
     pub queries: &'a [QueryScore],
-    /// How every token was predicted, if the measure asked.
+    /// The prediction of every token, if the measure wants it.
     pub predictions: Option<&'a Predictions>,
-    /// What the model said by itself under the same condition, if a measure asked.
+    /// Text generated under the same condition, if a measure wants it.
     pub generation: Option<&'a Generation>,
-    /// What passed at the rows of the prompt's targets, if a measure asked.
+    /// The trace of the target rows, if a measure wants it.
     pub trace: Option<&'a Trace>,
-    /// What its row probes saw, in (layer, head, probe) order; [`ProbeResult::probe`] counts the measure's own.
+    /// Results of its row probes, in (layer, head, probe) order; [`ProbeResult::probe`] is the index among the measure's own probes.
     pub probe_results: Vec<ProbeResult>,
     /// Its residual probe.
     pub residual: Option<Box<dyn Any + Send>>,
-    /// What it kept of the baseline pass over this prompt; nothing in the baseline pass itself.
-    pub baseline: Option<&'a Kept>,
+    /// The data that it kept from the baseline pass over this prompt; `None` in the baseline pass itself.
+    pub baseline: Option<&'a MeasureData>,
 }
 
-/// What a measure found in one pass.
+/// The results of a measure for one pass.
 #[derive(Default)]
-pub struct Findings {
-    /// Records, each of a question of the prompt or of the whole prompt, with the rows it is about.
-    pub records: Vec<(Option<usize>, &'static str, Found)>,
-    /// For the passes over the same prompt under other conditions.
-    pub kept: Option<Kept>,
-    /// For [`Measure::absorb`].
-    pub pooled: Option<Kept>,
+pub struct MeasureOutput {
+    /// Measurements: (question, or `None` for the whole prompt; rows; measurement).
+    pub records: Vec<(Option<usize>, &'static str, Measurement)>,
+    /// Data for the passes over the same prompt under other conditions.
+    pub kept: Option<MeasureData>,
+    /// Data for [`Measure::absorb`].
+    pub pooled: Option<MeasureData>,
 }
 
-impl Findings {
-    /// Adds a record about `rows`.
-    pub fn push(&mut self, query: Option<usize>, rows: &'static str, found: Found) {
+impl MeasureOutput {
+    /// Adds a measurement of a question, or of the whole prompt, on `rows`.
+    pub fn push(&mut self, query: Option<usize>, rows: &'static str, found: Measurement) {
         self.records.push((query, rows, found));
     }
 }
 
-/// What was pooled as a `T`, in bytes: for [`Measure::encode`].
-fn encoded<T: Serialize + 'static>(pooled: &Kept) -> Result<Option<Vec<u8>>> {
+/// Encodes pooled data of type `T`, for [`Measure::encode`].
+fn encoded<T: Serialize + 'static>(pooled: &MeasureData) -> Result<Option<Vec<u8>>> {
     let pooled = pooled.downcast_ref::<T>().expect("a measure pools one type");
     postcard::to_stdvec(pooled).map(Some).context("what was pooled cannot be written")
 }
 
-/// A `T` from its bytes: for [`Measure::decode`].
-fn decoded<T: DeserializeOwned + Send + Sync + 'static>(bytes: &[u8]) -> Result<Kept> {
+/// Decodes a `T`, for [`Measure::decode`].
+fn decoded<T: DeserializeOwned + Send + Sync + 'static>(bytes: &[u8]) -> Result<MeasureData> {
     Ok(Box::new(postcard::from_bytes::<T>(bytes).context("what was pooled cannot be read")?))
 }
 
-/// A number that is the mean of `n`.
-pub(crate) fn number(metric: &'static str, value: f64, unit: Option<&'static str>, n: usize) -> Found {
-    Found {
+/// Returns a measurement with the mean of `n` numbers; its value is missing if `value` is not finite.
+pub(crate) fn number(metric: &'static str, value: f64, unit: Option<&'static str>, n: usize) -> Measurement {
+    Measurement {
         metric: metric.into(),
         value: value.is_finite().then_some(value),
         unit: unit.map(Into::into),
         n: Some(n as u64),
-        ..Found::default()
+        ..Measurement::default()
     }
 }
 
-/// What a token says, or its number if nobody knows.
+/// Returns the text of a token, or `#id` without a tokenizer.
 pub(crate) fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> Result<String> {
     tokenizer.map_or_else(|| Ok(format!("#{id}")), |tokenizer| tokenizer.decode(&[id]))
 }

@@ -1,4 +1,4 @@
-//! Measures by name, for experiment files.
+//! Names of measures in experiment files.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 pub enum MeasureName {
     /// Accuracy, log-probability and rank of the answer; attention by region, as means over heads.
     Answer,
-    /// The same, and attention by region of every head.
+    /// As [`MeasureName::Answer`], and attention by region for every head.
     AnswerByHead,
-    /// Entropy, sparsity and sinks of the rows.
+    /// Entropy, sparsity and sinks of attention rows.
     Shape,
-    /// What each head is for: retrieval, query, previous-token, duplicate-token and induction scores.
+    /// Roles of heads: retrieval, query, previous-token, duplicate-token and induction scores.
     Roles,
-    /// How far rows and predictions are from those of the baseline.
+    /// Divergence of attention rows and predictions from the baseline.
     Fidelity,
-    /// The largest logits and hidden states, pooled over all prompts.
+    /// Largest logits and hidden states, pooled over all prompts.
     Outliers,
     /// Negative log-likelihood of prose by position, of AR hits and of other tokens.
     Nll,
-    /// What the model answers when it is left to speak.
+    /// Answers in freely generated text.
     Generation,
 }

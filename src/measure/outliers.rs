@@ -1,51 +1,55 @@
-//! The largest logits and hidden states, pooled over all prompts, in all and by layer; and massive activations.
+//! The largest logits and hidden states, pooled over all prompts, overall and by layer; and massive activations.
 
-use super::{decoded, encoded, number, token_text, Extent, Findings, Kept, Measure, Place, ResidualSink, Seen};
+use super::{
+    decoded, encoded, number, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, PassSize,
+    ResidualSink,
+};
 use crate::attention::{ResidualProbe, RowProbe};
 use crate::probe::{LogitProbe, LogitSink, ReceivedSink, ResidualStats, SinkProbe};
 use crate::prompt::Prompt;
-use crate::record::Found;
+use crate::record::Measurement;
 use crate::stats::{Histogram, Tally};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The ranks of the paper's Table 5.
+/// Ranks of the largest magnitudes, as in the paper's Table 5.
 pub const RANKS: [usize; 5] = [1, 2, 3, 10, 100];
 
 /// Standard deviations beyond which a number is an outlier (Bondarenko et al. 2021).
 const SIGMAS: f64 = 6.0;
 
-/// Pools |logits| of all maps over visible keys, and |hidden states| at the output of each layer.
+/// Pools the logits of all maps over visible keys, and the hidden states at the output of each layer.
 #[derive(Default)]
 pub struct OutlierMeasure {
-    /// What was pooled, by model and condition.
-    pub pooled: BTreeMap<Place, Outliers>,
+    /// Pooled data, by model and condition.
+    pub pooled: BTreeMap<PassKey, Outliers>,
 }
 
-/// What is known of one model. Its maps, which runs that go on read back, make no room for as many entries as a damaged file claims.
+/// Pooled data of one model under one condition. It is read back by resumed runs; `BTreeMap` does not reserve memory for as many
+/// entries as a damaged file may claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outliers {
-    /// Logits of each layer that was looked at.
+    /// Logits, by measured layer.
     pub logits: BTreeMap<usize, Tally<()>>,
-    /// The output of each layer.
+    /// Hidden states at the output of each layer.
     pub hidden: BTreeMap<usize, Tally<()>>,
     /// The largest infinity norm of a token at the output of each layer.
     pub inf_norm: BTreeMap<usize, f32>,
-    /// Activations that the rule calls massive.
+    /// Massive activations.
     pub massive: Vec<MassiveAt>,
-    /// Tokens looked at.
+    /// Number of tokens.
     pub tokens: usize,
-    /// Prompts looked at.
+    /// Number of prompts.
     prompts: usize,
 }
 
-/// A massive activation.
+/// A massive activation; a row of `massive.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MassiveAt {
-    /// Model; filled in by whoever writes it.
+    /// Name of the model; filled in when the row is written.
     pub model: String,
-    /// Which prompt, in order.
+    /// Index of the prompt.
     pub sample: usize,
     /// 0-based layer, at whose output it is.
     pub layer: usize,
@@ -62,12 +66,12 @@ pub struct MassiveAt {
 }
 
 impl Outliers {
-    /// All logits together.
+    /// Returns the logits of all layers together.
     pub fn all_logits(&self) -> Tally<()> {
         merged(&self.logits)
     }
 
-    /// All layers' outputs together.
+    /// Returns the hidden states of all layers together.
     pub fn all_hidden(&self) -> Tally<()> {
         merged(&self.hidden)
     }
@@ -87,7 +91,7 @@ impl Outliers {
         self.prompts += later.prompts;
     }
 
-    fn records(&self) -> Vec<Found> {
+    fn records(&self) -> Vec<Measurement> {
         let mut records = Vec::new();
         push_tally("logits", None, &self.all_logits(), &mut records);
         push_tally("hidden", None, &self.all_hidden(), &mut records);
@@ -100,7 +104,7 @@ impl Outliers {
             let massive = self.massive.iter().filter(|at| at.layer == layer).count();
             for (metric, value) in [("inf_norm_max", f64::from(norm)), ("massive", massive as f64)] {
                 let found = number(metric, value, None, tally.histogram.n() as usize);
-                records.push(Found { layer: Some(layer), region: Some("hidden".into()), ..found });
+                records.push(Measurement { layer: Some(layer), region: Some("hidden".into()), ..found });
             }
         }
         records
@@ -113,13 +117,13 @@ fn merged(layers: &BTreeMap<usize, Tally<()>>) -> Tally<()> {
     all
 }
 
-/// The statistics of Table 5 and more; `region` says of what they are.
-fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, records: &mut Vec<Found>) {
+/// Adds the statistics of a tally; `what` becomes the region of the records.
+fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, records: &mut Vec<Measurement>) {
     let n = tally.histogram.n() as usize;
     let ranks: [&'static str; RANKS.len()] = ["top_1", "top_2", "top_3", "top_10", "top_100"];
     let mut push = |metric: &'static str, value: Option<f64>| {
         let Some(value) = value else { return };
-        records.push(Found { layer, region: Some(what.into()), ..number(metric, value, None, n) });
+        records.push(Measurement { layer, region: Some(what.into()), ..number(metric, value, None, n) });
     };
     for (metric, rank) in ranks.into_iter().zip(RANKS) {
         push(metric, tally.top.magnitude(rank).map(f64::from));
@@ -131,10 +135,10 @@ fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, recor
 }
 
 impl Measure for OutlierMeasure {
-    fn memory_bytes(&self, extent: &Extent) -> u64 {
-        let Extent { layers, heads, ctx_tok, .. } = *extent;
-        // A histogram for the logits of every head, one for the output of every layer, and what every key receives. What is
-        // pooled has two for every layer; those of the prompt and of all prompts so far are there at once.
+    fn memory_bytes(&self, extent: &PassSize) -> u64 {
+        let PassSize { layers, heads, ctx_tok, .. } = *extent;
+        // During the pass, one histogram for every head and one for every layer's output. Pooled data have two for every layer, once for
+        // the prompt and once for all prompts so far.
         let histograms = layers * (heads + 1) + 4 * layers;
         histograms as u64 * Histogram::BYTES + (layers * heads) as u64 * ReceivedSink::bytes(ctx_tok, 0)
     }
@@ -147,10 +151,10 @@ impl Measure for OutlierMeasure {
         Some(Box::new(HiddenSink::default()))
     }
 
-    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
-        let mut found = Outliers { tokens: seen.prompt.ids.len(), prompts: 1, ..Outliers::default() };
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
+        let mut found = Outliers { tokens: pass.prompt.ids.len(), prompts: 1, ..Outliers::default() };
         let mut sinks: Vec<usize> = Vec::new();
-        for result in seen.probe_results {
+        for result in pass.probe_results {
             match result.probe {
                 0 => {
                     let tally = result.sink.into_sink::<LogitSink>().tally;
@@ -159,8 +163,8 @@ impl Measure for OutlierMeasure {
                 _ => sinks.extend(result.sink.into_sink::<ReceivedSink>().sinks()),
             }
         }
-        let hidden = seen.residual.and_then(|sink| sink.downcast::<HiddenSink>().ok()).unwrap_or_default();
-        // Site l + 1 is the output of layer l; the embeddings are no layer's output.
+        let hidden = pass.residual.and_then(|sink| sink.downcast::<HiddenSink>().ok()).unwrap_or_default();
+        // Site 0 is the embeddings; site l + 1 is the output of layer l.
         for (site, hidden) in hidden.sites.into_iter().filter(|(site, _)| *site > 0) {
             let layer = site - 1;
             found.inf_norm.insert(layer, hidden.max_inf_norm().unwrap_or(0.0));
@@ -171,7 +175,7 @@ impl Measure for OutlierMeasure {
                     sample: 0,
                     layer,
                     position,
-                    token: token_text(seen.tokenizer, seen.prompt.ids[position])?,
+                    token: token_text(pass.tokenizer, pass.prompt.ids[position])?,
                     channel: massive.at.channel,
                     value: massive.value,
                     sink: sinks.contains(&position),
@@ -179,27 +183,27 @@ impl Measure for OutlierMeasure {
             }
             found.hidden.insert(layer, hidden.tally.map(|_| ()));
         }
-        findings.pooled = Some(Box::new(found));
+        output.pooled = Some(Box::new(found));
         Ok(())
     }
 
-    fn absorb(&mut self, place: Place, pooled: Kept) {
+    fn absorb(&mut self, key: PassKey, pooled: MeasureData) {
         let later = pooled.downcast::<Outliers>().expect("this measure pools outliers");
-        self.pooled.entry(place).or_default().absorb(*later);
+        self.pooled.entry(key).or_default().absorb(*later);
     }
 
-    fn encode(&self, pooled: &Kept) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, pooled: &MeasureData) -> Result<Option<Vec<u8>>> {
         encoded::<Outliers>(pooled)
     }
 
-    fn decode(&self, bytes: &[u8]) -> Result<Kept> {
+    fn decode(&self, bytes: &[u8]) -> Result<MeasureData> {
         decoded::<Outliers>(bytes)
     }
 
-    fn finish(&mut self) -> Vec<(Place, Found)> {
-        let of = |(place, outliers): (&Place, &Outliers)| {
-            let place = *place;
-            outliers.records().into_iter().map(move |found| (place, found)).collect::<Vec<_>>()
+    fn finish(&mut self) -> Vec<(PassKey, Measurement)> {
+        let of = |(key, outliers): (&PassKey, &Outliers)| {
+            let key = *key;
+            outliers.records().into_iter().map(move |found| (key, found)).collect::<Vec<_>>()
         };
         self.pooled.iter().flat_map(of).collect()
     }

@@ -1,19 +1,19 @@
-//! How spread out the target rows are, how much of them sinks take, and what is left without the sinks.
+//! Entropy and sparsity of the target rows, their attention sinks, and their shares without sinks.
 
 use super::answer::fraction;
-use super::{number, Extent, Findings, Measure, Seen};
+use super::{number, Measure, MeasureOutput, ObservedPass, PassSize};
 use crate::attention::RowProbe;
 use crate::probe::{shares_without, ReceivedSink, RowShape, ShapeProbe, ShapeSink, SinkProbe};
 use crate::prompt::{Prompt, Region, TargetRows};
-use crate::record::Found;
+use crate::record::Measurement;
 use anyhow::Result;
 
-/// Entropy, sparsity, boost over uniform attention, sinks, and shares with sinks excluded.
+/// Entropy, sparsity, boost over uniform attention, sinks, and shares without sinks.
 pub struct ShapeMeasure;
 
 impl Measure for ShapeMeasure {
-    fn memory_bytes(&self, extent: &Extent) -> u64 {
-        let Extent { layers, heads, ctx_tok, .. } = *extent;
+    fn memory_bytes(&self, extent: &PassSize) -> u64 {
+        let PassSize { layers, heads, ctx_tok, .. } = *extent;
         (layers * heads) as u64 * ReceivedSink::bytes(ctx_tok, 1)
     }
 
@@ -26,16 +26,16 @@ impl Measure for ShapeMeasure {
         7
     }
 
-    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let (mut shapes, mut received) = (Vec::new(), Vec::new());
-        for result in seen.probe_results {
+        for result in pass.probe_results {
             let at = (result.layer, result.head);
             match result.probe {
                 0 => shapes.push((at, result.sink.into_sink::<ShapeSink>())),
                 _ => received.push(result.sink.into_sink::<ReceivedSink>()),
             }
         }
-        for (index, target) in seen.prompt.answerable_targets().iter().enumerate() {
+        for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
             let heads: Vec<HeadShape> = shapes
                 .iter()
                 .zip(&received)
@@ -44,30 +44,33 @@ impl Measure for ShapeMeasure {
                     Some(HeadShape::new(*at, shape, received, &received.magnitudes[index], target))
                 })
                 .collect();
-            let rows = seen.prompt.rows_name();
+            let rows = pass.prompt.rows_name();
             if !heads.is_empty() {
-                mean_measures(&heads, target, |found| findings.push(target.query, rows, found));
-                head_measures(&heads, |found| findings.push(target.query, rows, found));
+                mean_measures(&heads, target, |found| output.push(target.query, rows, found));
+                head_measures(&heads, |found| output.push(target.query, rows, found));
             }
         }
         Ok(())
     }
 }
 
-/// What one head does in the rows of one target.
+/// Attention of one head in the rows of one target.
 struct HeadShape {
     at: (usize, usize),
     shape: RowShape,
-    /// Detected sinks.
+    /// Number of detected sinks.
     sinks: usize,
-    /// Shares of |a|: of the first token, of detected sinks, and of each region.
+    /// Share of |a| of the first token.
     first: f64,
+    /// Share of |a| of the detected sinks.
     sink_share: f64,
-    /// Mean value norms of the first token and of detected sinks over that of all keys.
+    /// Value norm of the first token over the mean of all keys.
     first_value_norm: Option<f64>,
+    /// Mean value norm of the detected sinks over the mean of all keys.
     sink_value_norm: Option<f64>,
+    /// Shares of |a| by region.
     shares: [f64; Region::ALL.len()],
-    /// Shares of the regions in what is neither the first token nor a sink.
+    /// Shares by region among the keys that are neither the first token nor a sink.
     shares_no_sinks: [f64; Region::ALL.len()],
 }
 
@@ -99,7 +102,7 @@ impl HeadShape {
 }
 
 impl HeadShape {
-    /// The share of a region over its share of the keys that the last row sees; nothing if it sees none of them.
+    /// Returns the share of a region over its share of the keys that the last row sees; `None` if it sees none of the region.
     fn boost(&self, region: Region, target: &TargetRows) -> Option<f64> {
         let visible = || self.shape.visible.iter().flat_map(|run| &target.regions[run.clone()]);
         let tokens = visible().filter(|&&other| other == region).count();
@@ -107,9 +110,9 @@ impl HeadShape {
     }
 }
 
-/// Means over heads and layers. `boost` is a region's share over the share it had if all keys visible to the last row
-/// weighed the same, of the heads whose last row sees it.
-fn mean_measures(heads: &[HeadShape], target: &TargetRows, mut push: impl FnMut(Found)) {
+/// Pushes means over layers and heads. `boost` is a region's share over its share under uniform attention to the keys visible to the
+/// last row, as the mean over the heads whose last row sees the region.
+fn mean_measures(heads: &[HeadShape], target: &TargetRows, mut push: impl FnMut(Measurement)) {
     let n = heads.len();
     let mean = |f: &dyn Fn(&HeadShape) -> f64| heads.iter().map(f).sum::<f64>() / n as f64;
     push(number("entropy", mean(&|h| h.shape.entropy_nats), Some("nats"), n));
@@ -131,7 +134,7 @@ fn mean_measures(heads: &[HeadShape], target: &TargetRows, mut push: impl FnMut(
         let boosts: Vec<f64> = heads.iter().filter_map(|head| head.boost(region, target)).collect();
         if let Some(boost) = crate::stats::mean(&boosts) {
             let boost = number("boost", boost, None, boosts.len());
-            push(Found { region: Some(region.name().into()), ..boost });
+            push(Measurement { region: Some(region.name().into()), ..boost });
         }
         push(fraction("share_abs_no_sinks", Some(region), mean(&|h| h.shares_no_sinks[region as usize]), n));
     }
@@ -139,9 +142,9 @@ fn mean_measures(heads: &[HeadShape], target: &TargetRows, mut push: impl FnMut(
     push(fraction("noise_abs_no_sinks", None, noise, n));
 }
 
-fn head_measures(heads: &[HeadShape], mut push: impl FnMut(Found)) {
+fn head_measures(heads: &[HeadShape], mut push: impl FnMut(Measurement)) {
     for head in heads {
-        let mut push = |found| push(Found { layer: Some(head.at.0), head: Some(head.at.1), ..found });
+        let mut push = |found| push(Measurement { layer: Some(head.at.0), head: Some(head.at.1), ..found });
         push(number("entropy", head.shape.entropy_nats, Some("nats"), 1));
         push(number("keys_90", head.shape.keys_90, Some("keys"), 1));
         push(number("sinks", head.sinks as f64, Some("keys"), 1));

@@ -1,21 +1,21 @@
-//! Ranges of token positions that may be open.
+//! Ranges of token positions, possibly without an end.
 
 use crate::spelled::spelled;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// Token positions: `4000..4096` with the second left out, or an open `4000..`; all by default.
+/// A range of token positions: `4000..4096` without its end, or `4000..` up to the end of the text. The default is all positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenSpan {
     /// First position.
     pub start: usize,
-    /// One past the last; nothing for the end of the text.
+    /// One past the last position; `None` for the end of the text.
     pub end: Option<usize>,
 }
 
 impl TokenSpan {
-    /// Those of them that a prompt of `n_tok` tokens has.
+    /// Returns the positions of this range in a prompt of `n_tok` tokens.
     pub fn within(self, n_tok: usize) -> Range<usize> {
         let end = self.end.unwrap_or(n_tok).min(n_tok);
         self.start.min(end)..end
@@ -60,7 +60,7 @@ mod tests {
         for bad in ["", "10", "20..10", "5..5", "a..b"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
-        let said: TokenSpan = "10..20".parse().unwrap();
-        assert_eq!(said.to_string().parse(), Ok(said));
+        let span: TokenSpan = "10..20".parse().unwrap();
+        assert_eq!(span.to_string().parse(), Ok(span));
     }
 }

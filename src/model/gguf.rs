@@ -7,7 +7,7 @@
 
 use super::config::{Family, ModelConfig, NormKind, Positions};
 use super::rotary::RopeScaling;
-use crate::files::{self, Beginning, HEADER_MAX};
+use crate::files::{self, FilePrefix, HEADER_MAX};
 use crate::guard::guarded;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
@@ -69,7 +69,7 @@ impl Gguf {
         ensure!(metadata.is_file(), "{}: it is no regular file", cannot());
         let len_bytes = metadata.len();
         // Lists of numbers take up to 32 times the memory that they take in the file.
-        let mut header = BufReader::new(Beginning::new(&file, len_bytes.min(HEADER_MAX)));
+        let mut header = BufReader::new(FilePrefix::new(&file, len_bytes.min(HEADER_MAX)));
         let content = guarded("candle", || Content::read(&mut header));
         let content = content.with_context(|| format!("{}: not a GGUF file", path.display()))?;
         Ok(Self { path: path.to_owned(), file, len_bytes, content })
@@ -93,7 +93,7 @@ impl Gguf {
     /// # Errors
     /// If the file is shorter than it says, or was.
     pub(super) fn values(&self, tensor: &TensorInfo) -> Result<Vec<f32>> {
-        let mut file = Beginning::new(&self.file, self.len_bytes);
+        let mut file = FilePrefix::new(&self.file, self.len_bytes);
         let values = guarded("candle", || {
             let stored = tensor.read(&mut file, self.content.tensor_data_offset, &Device::Cpu)?;
             stored.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()

@@ -1,10 +1,10 @@
-//! How often the needle was found: heat-maps of exact-match accuracy by depth and context length or setting.
+//! Heat maps of exact-match accuracy by depth and context length or setting.
 
 use super::colour::{self, FAINT_INK, MISSING};
 use super::colourbar::ColourBar;
 use super::distinct;
 use super::figure::{Area, Figure, Heading};
-use super::text::{Anchor, Type, AXIS_LABEL, TICK};
+use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
 /// Accuracy of one model in one setting.
@@ -12,7 +12,7 @@ use anyhow::{ensure, Result};
 pub struct AccuracyPanel {
     /// The model.
     pub model: String,
-    /// Needles in the text and asked for, for example `N=4 R=2`.
+    /// Needles in the text and needles asked for, for example `N=4 R=2`.
     pub setting: String,
     /// Context lengths in tokens: the columns.
     pub ctx_tok: Vec<usize>,
@@ -22,12 +22,12 @@ pub struct AccuracyPanel {
     pub accuracy: Vec<Vec<Option<Hits>>>,
 }
 
-/// How many of some prompts were answered.
+/// Accuracy on some prompts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hits {
-    /// Hits as a fraction of the prompts.
+    /// Share of prompts that are answered exactly.
     pub accuracy: f64,
-    /// The 95 % interval about it.
+    /// 95 % interval of the accuracy.
     pub interval: (f64, f64),
     /// Number of prompts.
     pub n: usize,
@@ -42,20 +42,20 @@ const PANEL_TITLE_HEIGHT: f64 = 46.0;
 const BELOW: f64 = 100.0;
 const CELL_MAX_WIDTH: f64 = 168.0;
 const CELL_MIN_WIDTH: f64 = 40.0;
-/// A grid of few columns has wider cells, for its title's sake.
+/// Least width of a grid, so that its title fits.
 const GRID_MIN_WIDTH: f64 = 340.0;
 const CELL_MIN_HEIGHT: f64 = 70.0;
-/// A grid of few rows has higher cells, for the sake of the colour bar and the label beside it.
+/// Least height of a grid, so that the colour bar and its label fit.
 const GRID_MIN_HEIGHT: f64 = 250.0;
-/// Between cells.
+/// Gap between cells.
 const SEAM: f64 = 3.0;
-const CELL: Type = Type::new(23.0, Anchor::Middle).bold();
-/// The interval and the number of prompts below.
-const DETAIL: Type = Type::new(16.0, Anchor::Middle);
+const CELL: TextFormat = TextFormat::new(23.0, Anchor::Middle).bold();
+/// The interval and the number of prompts below the accuracy.
+const DETAIL: TextFormat = TextFormat::new(16.0, Anchor::Middle);
 
-/// One heat-map, ready to draw.
+/// One heat map, ready to draw.
 #[derive(Clone, Debug, PartialEq)]
-struct Cells {
+struct AccuracyGrid {
     title: String,
     detail: String,
     columns: Vec<String>,
@@ -64,11 +64,10 @@ struct Cells {
     cells: Vec<Vec<Option<Hits>>>,
 }
 
-/// Draws the panels: models side by side, settings below each other, or as columns when there is one context length.
+/// Draws the panels: models side by side, and settings one below the other, or as columns if there is only one context length.
 ///
 /// # Errors
-///
-/// If there is nothing to draw, or the panels have not the same depths and a number for each of their lengths.
+/// If there is nothing to draw, panels differ in their depths, or a panel does not have one number for each depth and length.
 pub fn accuracy(panels: &[AccuracyPanel], heading: &Heading) -> Result<Figure> {
     check(panels)?;
     let depths = &panels[0].depths_pct;
@@ -119,20 +118,20 @@ fn check(panels: &[AccuracyPanel]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the context length says nothing, so that the settings may take its place along x.
+/// Returns `true` if all panels have the same single context length, so that settings become the columns.
 fn one_context(panels: &[AccuracyPanel]) -> bool {
     panels.iter().all(|panel| panel.ctx_tok == panels[0].ctx_tok[..1])
 }
 
-/// Models side by side; each shows depth × setting.
-fn by_setting(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Cells>>> {
+/// Arranges models side by side, each as a heat map of depth × setting.
+fn by_setting(panels: &[AccuracyPanel]) -> Vec<Vec<Option<AccuracyGrid>>> {
     let settings = distinct(panels.iter().map(|panel| &panel.setting));
     let grid = |model: &String| {
         let column = |setting: &String| panels.iter().find(|panel| panel.model == *model && panel.setting == *setting);
         let columns: Vec<_> = settings.iter().map(column).collect();
         let cell =
             |depth: usize| columns.iter().map(|panel| panel.and_then(|panel| panel.accuracy[depth][0])).collect();
-        Some(Cells {
+        Some(AccuracyGrid {
             title: model.clone(),
             detail: format!("{} tokens", tokens(panels[0].ctx_tok[0])),
             columns: settings.clone(),
@@ -143,12 +142,12 @@ fn by_setting(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Cells>>> {
     vec![distinct(panels.iter().map(|panel| &panel.model)).iter().map(grid).collect()]
 }
 
-/// Models side by side, settings below each other; each shows depth × context length.
-fn by_context(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Cells>>> {
+/// Arranges models side by side and settings one below the other, each as a heat map of depth × context length.
+fn by_context(panels: &[AccuracyPanel]) -> Vec<Vec<Option<AccuracyGrid>>> {
     let models = distinct(panels.iter().map(|panel| &panel.model));
     let grid = |model: &String, setting: &String| {
         let panel = panels.iter().find(|panel| panel.model == *model && panel.setting == *setting)?;
-        Some(Cells {
+        Some(AccuracyGrid {
             title: model.clone(),
             detail: setting.clone(),
             columns: panel.ctx_tok.iter().map(|&length| tokens(length)).collect(),
@@ -160,14 +159,14 @@ fn by_context(panels: &[AccuracyPanel]) -> Vec<Vec<Option<Cells>>> {
     settings.iter().map(|setting| models.iter().map(|model| grid(model, setting)).collect()).collect()
 }
 
-/// The most columns that any grid has, for each place across.
-fn widest(layout: &[Vec<Option<Cells>>]) -> Vec<usize> {
+/// Returns the largest number of columns of any grid, for each position across.
+fn widest(layout: &[Vec<Option<AccuracyGrid>>]) -> Vec<usize> {
     let columns =
         |place: usize| layout.iter().filter_map(move |row| row[place].as_ref()).map(|grid| grid.columns.len());
     (0..layout[0].len()).map(|place| columns(place).max().unwrap_or(1)).collect()
 }
 
-fn draw_grid(figure: &mut Figure, grid: &Cells, (left, top): (f64, f64), cell: (f64, f64)) {
+fn draw_grid(figure: &mut Figure, grid: &AccuracyGrid, (left, top): (f64, f64), cell: (f64, f64)) {
     let (cell_width, cell_height) = cell;
     let width = cell_width * grid.columns.len() as f64;
     figure.panel_title((left, top - 28.0), &grid.title, &grid.detail, width);
@@ -180,8 +179,8 @@ fn draw_grid(figure: &mut Figure, grid: &Cells, (left, top): (f64, f64), cell: (
     draw_columns(figure, grid, (left, top + cell_height * grid.cells.len() as f64), cell_width);
 }
 
-/// The axis below a grid. Names of columns that are too wide are broken at their first space.
-fn draw_columns(figure: &mut Figure, grid: &Cells, (left, y): (f64, f64), cell_width: f64) {
+/// Draws the axis below a grid. Column names that are too wide are broken at their first space.
+fn draw_columns(figure: &mut Figure, grid: &AccuracyGrid, (left, y): (f64, f64), cell_width: f64) {
     let in_two = grid.columns.iter().any(|column| TICK.width(column) > cell_width - 12.0);
     for (j, column) in grid.columns.iter().enumerate() {
         let middle = left + cell_width * (j as f64 + 0.5) - SEAM / 2.0;
@@ -195,7 +194,7 @@ fn draw_columns(figure: &mut Figure, grid: &Cells, (left, y): (f64, f64), cell_w
     figure.text((left + width / 2.0, y + if in_two { 84.0 } else { 56.0 }), &label, AXIS_LABEL);
 }
 
-/// The accuracy, and below it as much of its interval and number of prompts as fits.
+/// Draws a cell: the accuracy, and below it the interval and the number of prompts if they fit.
 fn draw_cell(figure: &mut Figure, area: Area, hits: Option<Hits>) {
     let Some(Hits { accuracy, interval: (low, high), n }) = hits.filter(|hits| hits.accuracy.is_finite()) else {
         figure.fill(area, MISSING);
@@ -217,7 +216,7 @@ fn draw_cell(figure: &mut Figure, area: Area, hits: Option<Hits>) {
     }
 }
 
-/// The depth axis, left of a row of grids.
+/// Draws the depth axis, left of a row of grids.
 fn draw_depths(figure: &mut Figure, top: f64, depths_pct: &[f64], cell_height: f64) {
     for (i, depth) in depths_pct.iter().enumerate() {
         let middle = top + cell_height * (i as f64 + 0.5) - SEAM / 2.0;
@@ -228,7 +227,7 @@ fn draw_depths(figure: &mut Figure, top: f64, depths_pct: &[f64], cell_height: f
     figure.text((50.0, middle), "depth of the needle (%)", AXIS_LABEL.at(Anchor::Upward));
 }
 
-/// A number of tokens as on the command line: 512, 4k.
+/// Formats a number of tokens as on the command line: 512, 4k.
 fn tokens(n: usize) -> String {
     if n > 0 && n.is_multiple_of(1024) {
         format!("{}k", n / 1024)

@@ -1,44 +1,44 @@
-//! What each region gives: shares stacked by region, models next to each other, after Figure 1 of the Differential
-//! Transformer paper. Shares of an output may be negative: those hang below zero.
+//! Shares by region as stacked bars, models side by side, after Figure 1 of the Differential Transformer paper. Negative shares are
+//! stacked below zero.
 
 use super::axis::Axis;
 use super::colour::{self, AXIS, FAINT_INK, GRID, INK, PAPER};
 use super::distinct;
 use super::figure::{Area, Figure, Heading};
 use super::quality::Estimate;
-use super::text::{Anchor, Type, AXIS_LABEL, TICK};
+use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
 /// The bars of one setting.
 #[derive(Clone, Debug)]
 pub struct AllocationPanel {
-    /// Needles in the text and asked for, for example `N=4 R=2`.
+    /// Needles in the text and needles asked for, for example `N=4 R=2`.
     pub setting: String,
-    /// One for each depth and model; those of one depth stand together, in the order of the models' first appearance.
+    /// One bar for each depth and model; bars of one depth are side by side, in the order of the models' first occurrence.
     pub bars: Vec<Bar>,
 }
 
 /// One stacked bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What stands under the bars of all models, for example the depth.
+    /// Label below the bars of all models, for example the depth.
     pub group: String,
     /// The model.
     pub model: String,
-    /// From the bottom; negative shares are stacked downwards from zero.
-    pub parts: Vec<Part>,
-    /// The share of all parts that are noise.
+    /// The parts, from the bottom; negative ones are stacked downwards from zero.
+    pub parts: Vec<BarPart>,
+    /// The total share of noise.
     pub noise: Option<Estimate>,
 }
 
-/// The share of one region.
+/// The share of one region in a bar.
 #[derive(Clone, Debug)]
-pub struct Part {
-    /// Its name.
+pub struct BarPart {
+    /// Name of the region.
     pub region: String,
-    /// The share as a fraction of the whole. An interval is drawn as a whisker at the end of the part.
+    /// The share as a fraction of the whole. Its interval is drawn as a whisker at the end of the part.
     pub share: Estimate,
-    /// Whether the bracket beside the bar embraces it.
+    /// Whether the part is noise, which the bracket beside the bar spans.
     pub is_noise: bool,
 }
 
@@ -51,28 +51,27 @@ const PANEL_HEIGHT: f64 = 220.0;
 const BELOW: f64 = 66.0;
 /// The label below the last panel.
 const LAST: f64 = 56.0;
-/// Between groups, as a fraction of theirs.
+/// Gap between groups, as a fraction of the width of a group.
 const BETWEEN_GROUPS: f64 = 0.1;
-/// Right of a bar: the bracket with its number, or without.
+/// Room right of a bar for the bracket with its number, and without.
 const BRACKET: (f64, f64) = (46.0, 14.0);
-/// A narrower bar is not left to its bracket's number.
+/// Least width of a bar beside a bracket with its number.
 const BAR_MIN_WIDTH: f64 = 30.0;
-/// Between parts.
+/// Gap between parts.
 const SEAM: f64 = 1.0;
-/// Shares beyond this are no parts of a whole that could be drawn.
+/// Largest share that can be drawn.
 const LARGEST: f64 = 10.0;
-/// A share that is less than a pixel.
+/// Largest share that is less than a pixel.
 const INVISIBLE: f64 = 0.002;
-const NUMBER: Type = Type::new(18.0, Anchor::Middle);
-const MODEL: Type = Type::new(17.0, Anchor::Middle);
-const NOTE: Type = Type::new(17.0, Anchor::Left).in_colour(FAINT_INK);
+const NUMBER: TextFormat = TextFormat::new(18.0, Anchor::Middle);
+const MODEL: TextFormat = TextFormat::new(17.0, Anchor::Middle);
+const NOTE: TextFormat = TextFormat::new(17.0, Anchor::Left).in_colour(FAINT_INK);
 
-/// Draws the panels, settings below each other. `label` says what is shared, for example `share of |attention| (%)`; the
-/// shares, which are fractions, are shown as percentages.
+/// Draws the panels, settings one below the other. `label` names the quantity, for example `share of |attention| (%)`. Shares are
+/// fractions and are drawn in percent.
 ///
 /// # Errors
-///
-/// If there is nothing to draw, or shares are no parts of a whole.
+/// If there is nothing to draw, or shares are too large or add up to more than 1.
 pub fn allocation(panels: &[AllocationPanel], heading: &Heading, label: &str) -> Result<Figure> {
     check(panels)?;
     let bars = || panels.iter().flat_map(|panel| &panel.bars);
@@ -81,7 +80,7 @@ pub fn allocation(panels: &[AllocationPanel], heading: &Heading, label: &str) ->
     let row_height = TITLE_HEIGHT + PANEL_HEIGHT + BELOW;
     let content = heading.page.room() - LEFT - RIGHT;
     let body = row_height * panels.len() as f64 + LAST;
-    let names = Names::new(panels, &models, content);
+    let names = ModelNames::new(panels, &models, content);
     let (mut figure, top) = Figure::headed(heading, LEFT + content + RIGHT, body)?;
     let mut y = top;
     for panel in panels {
@@ -96,20 +95,20 @@ pub fn allocation(panels: &[AllocationPanel], heading: &Heading, label: &str) ->
     Ok(figure)
 }
 
-/// From one depth to the next, and from one of its bars to the next.
+/// Returns the distance between depths, and between the bars of a depth.
 fn pitches(panel: &AllocationPanel, width: f64, models: usize) -> (f64, f64) {
     let groups = distinct(panel.bars.iter().map(|bar| &bar.group));
     let slot = width / groups.len() as f64;
     (slot, slot * (1.0 - BETWEEN_GROUPS) / models as f64)
 }
 
-/// The models, and whether they are numbers under the bars, explained in the legend, because one has no room there.
-struct Names<'a> {
+/// The model names, and whether they are replaced by numbers under the bars, because one of them does not fit there.
+struct ModelNames<'a> {
     models: &'a [String],
     numbered: bool,
 }
 
-impl<'a> Names<'a> {
+impl<'a> ModelNames<'a> {
     fn new(panels: &[AllocationPanel], models: &'a [String], width: f64) -> Self {
         let room = panels.iter().map(|panel| pitches(panel, width, models.len()).1).fold(f64::INFINITY, f64::min);
         Self { models, numbered: models.iter().any(|model| MODEL.width(model) > room - 4.0) }
@@ -119,7 +118,7 @@ impl<'a> Names<'a> {
         self.models.iter().position(|other| other == model).unwrap_or(0)
     }
 
-    /// What stands under a bar.
+    /// Returns the label under a bar.
     fn under(&self, model: &String) -> String {
         if self.numbered {
             (self.place(model) + 1).to_string()
@@ -128,7 +127,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What the legend says of them.
+    /// Returns the lines of the legend that explain the numbers.
     fn legend(&self) -> Vec<String> {
         let line = |(i, model): (usize, &String)| format!("{} {model}", i + 1);
         if self.numbered {
@@ -147,19 +146,19 @@ fn check(panels: &[AllocationPanel]) -> Result<()> {
             let total: f64 = parts.iter().map(|part| part.share.value).sum();
             ensure!(
                 parts.iter().all(|part| part.share.value.abs() <= LARGEST) && total <= 1.0 + 1e-3,
-                "shares of {model}, {setting}, {group} are no parts of a whole (their sum is {total})"
+                "shares of {model}, {setting}, {group} are not parts of a whole (their sum is {total})"
             );
         }
     }
     Ok(())
 }
 
-/// From the deepest of the stacks, or 0, to the highest, or 1.
+/// Returns an axis that contains 0, 1, and all stacks.
 fn share_axis(panels: &[AllocationPanel]) -> Axis {
     let (mut lo, mut hi) = (0.0_f64, 1.0_f64);
     for bar in panels.iter().flat_map(|panel| &panel.bars) {
         let shares = || bar.parts.iter().map(|part| part.share.value);
-        // What rounding leaves and what nobody could see is no reason for another step.
+        // Rounding errors and invisible shares do not add a step.
         lo = lo.min(shares().map(|share| share.min(0.0)).sum::<f64>() + INVISIBLE);
         hi = hi.max(shares().map(|share| share.max(0.0)).sum::<f64>() - INVISIBLE);
     }
@@ -178,7 +177,7 @@ fn draw_share_axis(figure: &mut Figure, area: Area, axis: &Axis, label: &str) {
     }
 }
 
-fn draw_panel(figure: &mut Figure, panel: &AllocationPanel, area: Area, axis: &Axis, names: &Names<'_>) {
+fn draw_panel(figure: &mut Figure, panel: &AllocationPanel, area: Area, axis: &Axis, names: &ModelNames<'_>) {
     let groups = distinct(panel.bars.iter().map(|bar| &bar.group));
     let (slot, pitch) = pitches(panel, area.width, names.models.len());
     let bracket = if pitch - BRACKET.0 >= BAR_MIN_WIDTH { BRACKET.0 } else { BRACKET.1.min(pitch / 2.0) };
@@ -198,13 +197,13 @@ fn draw_panel(figure: &mut Figure, panel: &AllocationPanel, area: Area, axis: &A
     figure.fill(Area { y: zero - 1.0, height: 2.0, ..area }, AXIS);
 }
 
-/// A bar in the area of the whole axis, its whiskers, and the bracket beside it.
+/// Draws a bar with its whiskers and bracket; `whole` is the area of the whole axis.
 fn draw_bar(figure: &mut Figure, bar: &Bar, whole: Area, axis: &Axis, numbered: bool) {
     let y = |share: f64| whole.bottom() - whole.height * axis.place(100.0 * share);
     let (mut above, mut below) = (0.0, 0.0);
     let mut whiskers = Vec::new();
     let mut noise: Option<(f64, f64)> = None;
-    for Part { region, share, is_noise } in &bar.parts {
+    for BarPart { region, share, is_noise } in &bar.parts {
         let start = if share.value < 0.0 { &mut below } else { &mut above };
         let (from, to) = (*start, *start + share.value);
         *start = to;
@@ -229,14 +228,14 @@ fn draw_bar(figure: &mut Figure, bar: &Bar, whole: Area, axis: &Axis, numbered: 
     if let (Some(share), Some((from, to))) = (bar.noise, noise) {
         draw_bracket(figure, whole.right() + 3.0, (y(from), y(to)), numbered.then(|| percent(share.value)));
         if let Some((lo, hi)) = share.interval {
-            // About the end of the parts that are above zero; the bracket has no others.
+            // The bracket spans only the parts above zero, so the interval is moved to its end.
             let shift = to - share.value;
             figure.whisker(whole.right() + 8.0, (y(lo + shift), y(hi + shift)), INK, 1.5);
         }
     }
 }
 
-/// A bracket that opens to the left, from `low` up to `high`.
+/// Draws a bracket that opens to the left, from `low` up to `high`.
 fn draw_bracket(figure: &mut Figure, x: f64, (low, high): (f64, f64), number: Option<String>) {
     let (low, high) = (low - 1.5, high + 1.5);
     figure.line(&[(x, low), (x + 5.0, low), (x + 5.0, high), (x, high)], INK, 1.5);
@@ -249,7 +248,7 @@ fn percent(share: f64) -> String {
     format!("{:.0}", 100.0 * share).replace('-', "−")
 }
 
-/// The regions that can be seen, in the order of the stacks.
+/// Returns the regions with a share other than 0, in the order of the stacks.
 fn regions(panels: &[AllocationPanel]) -> Vec<String> {
     let parts = || panels.iter().flat_map(|panel| &panel.bars).flat_map(|bar| &bar.parts);
     let mut regions = distinct(parts().map(|part| &part.region));
@@ -257,8 +256,8 @@ fn regions(panels: &[AllocationPanel]) -> Vec<String> {
     regions
 }
 
-/// The regions, the topmost of the bars on top, the models where they are numbers, and what the strokes mean.
-fn draw_legend(figure: &mut Figure, (x, y): (f64, f64), panels: &[AllocationPanel], names: &Names<'_>) {
+/// Draws the legend: the regions from top to bottom, the models if they are numbered, and the meaning of brackets and whiskers.
+fn draw_legend(figure: &mut Figure, (x, y): (f64, f64), panels: &[AllocationPanel], names: &ModelNames<'_>) {
     const STEP: f64 = 34.0;
     const LINE: f64 = 25.0;
     let kind = TICK.at(Anchor::Left);
@@ -271,7 +270,7 @@ fn draw_legend(figure: &mut Figure, (x, y): (f64, f64), panels: &[AllocationPane
     }
     for (i, name) in names.legend().iter().enumerate() {
         figure.text((x, y + 12.0), &kind.fit(name, RIGHT - 52.0), kind);
-        // The last one keeps the notes at a distance.
+        // More space before the notes.
         y += if i + 1 == names.models.len() { STEP } else { LINE };
     }
     let bars = || panels.iter().flat_map(|panel| &panel.bars);
@@ -289,7 +288,7 @@ mod tests {
     use super::*;
 
     fn panel(shares: &[(&str, f64)]) -> AllocationPanel {
-        let part = |&(region, value): &(&str, f64)| Part {
+        let part = |&(region, value): &(&str, f64)| BarPart {
             region: region.to_string(),
             share: Estimate { value, interval: None },
             is_noise: region == "filler",
@@ -333,7 +332,7 @@ mod tests {
         let panels = [one("transformer"), one("diff")];
         let models = ["transformer", "diff"].map(String::from);
         let under = |width: f64| {
-            let names = Names::new(&panels, &models, width);
+            let names = ModelNames::new(&panels, &models, width);
             (models.each_ref().map(|model| names.under(model)), names.legend())
         };
         assert_eq!(under(1000.0), (models.clone(), vec![]));
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_are_no_parts_of_a_whole_are_errors() {
+    fn shares_that_are_not_parts_of_a_whole_are_errors() {
         assert!(allocation(&[], &Heading::default(), "").is_err());
         for shares in
             [[("bos", 0.6), ("answer", 0.6)], [("bos", -11.0), ("answer", 0.6)], [("bos", f64::NAN), ("answer", 0.6)]]

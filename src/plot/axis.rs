@@ -1,33 +1,36 @@
-//! Axes: how numbers become places, and the round numbers that are written beside them.
+//! Axes: positions of numbers, and tick labels.
 
 use super::colour::{AXIS, GRID, PAPER};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
-/// How numbers become places along an axis.
+/// A linear or logarithmic axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Axis {
     pub(super) lo: f64,
     pub(super) hi: f64,
     log: bool,
-    /// Whether its numbers are written as powers of ten.
+    /// Whether tick labels are powers of ten.
     powers: bool,
-    /// Where the axis is labelled.
+    /// The numbers with tick labels.
     pub(super) ticks: Vec<f64>,
 }
 
-/// Decades that have numbers on one axis, at most.
+/// Largest number of labelled decades on an axis.
 const MOST_DECADES: i32 = 7;
 const TICK_LENGTH: f64 = 7.0;
 
-/// The smallest and the largest of the numbers, of which there must be one.
+/// Returns the smallest and the largest of some numbers.
+///
+/// # Errors
+/// If there are no numbers.
 pub(super) fn extent(numbers: &[f64]) -> Result<(f64, f64)> {
     ensure!(!numbers.is_empty(), "no points to draw");
     Ok((numbers.iter().copied().fold(f64::MAX, f64::min), numbers.iter().copied().fold(f64::MIN, f64::max)))
 }
 
-/// The frame of a panel, with grid lines and numbers along both axes.
+/// Draws the frame of a panel, with grid lines and tick labels along both axes.
 pub(super) fn draw_axes(figure: &mut Figure, area: Area, x_axis: &Axis, y_axis: &Axis) {
     draw_y_axis(figure, area, y_axis);
     for &tick in &x_axis.ticks {
@@ -39,17 +42,17 @@ pub(super) fn draw_axes(figure: &mut Figure, area: Area, x_axis: &Axis, y_axis: 
     figure.frame(area, AXIS, 1.5);
 }
 
-/// A tick below the frame of a panel.
+/// Draws a tick below the frame of a panel.
 pub(super) fn draw_tick_below(figure: &mut Figure, area: Area, x: f64) {
     figure.fill(Area { x: x - 0.75, width: 1.5, y: area.bottom(), height: TICK_LENGTH }, AXIS);
 }
 
-/// The name of a y axis, left of its numbers.
+/// Draws the label of a y axis, left of its tick labels.
 pub(super) fn draw_y_label(figure: &mut Figure, area: Area, label: &str) {
     figure.text((area.x - 98.0, area.centre().1), label, AXIS_LABEL.at(Anchor::Upward));
 }
 
-/// Grid lines across a panel and the numbers left of it.
+/// Draws the horizontal grid lines of a panel and the tick labels left of it.
 pub(super) fn draw_y_axis(figure: &mut Figure, area: Area, axis: &Axis) {
     for &tick in &axis.ticks {
         let y = area.bottom() - area.height * axis.place(tick);
@@ -59,7 +62,7 @@ pub(super) fn draw_y_axis(figure: &mut Figure, area: Area, axis: &Axis) {
     }
 }
 
-/// Two strokes across a y axis that leaves out zero, at the end where zero would be, after the frame is drawn.
+/// Draws two strokes across a y axis without zero, at the end where zero would be. Called after the frame is drawn.
 pub(super) fn draw_break(figure: &mut Figure, area: Area, axis: &Axis) {
     if axis.has_zero() {
         return;
@@ -72,16 +75,16 @@ pub(super) fn draw_break(figure: &mut Figure, area: Area, axis: &Axis) {
     }
 }
 
-/// What has to be said below the title of axes that are broken.
+/// Note in the subtitle if an axis is broken.
 pub(super) const BREAK_NOTE: &str = "broken axes leave out 0";
 
 impl Axis {
-    /// Steps of 1, 2 or 5 × 10ⁿ, some five of them; `wide` moves the ends out to whole steps.
+    /// Returns a linear axis with about five steps of 1, 2 or 5 × 10ⁿ; `wide` extends the ends to whole steps.
     pub(super) fn linear(lo: f64, hi: f64, wide: bool) -> Self {
         Self::stepped(lo, hi, wide, 5.0)
     }
 
-    /// The same with some `steps` steps.
+    /// As [`Axis::linear`], with about `steps` steps.
     pub(super) fn stepped(lo: f64, hi: f64, wide: bool, steps: f64) -> Self {
         let hi = if hi > lo { hi } else { lo + lo.abs().max(1.0) };
         let rough = (hi - lo) / steps;
@@ -93,20 +96,20 @@ impl Axis {
         Self { lo, hi, log: false, powers, ticks: whole.map(|i| i as f64 * step).collect() }
     }
 
-    /// Powers of ten, with 2 and 5 between them on a short axis. Both ends are above zero.
+    /// Returns a logarithmic axis with ticks at powers of ten, and at 2 and 5 times them on a short axis. Both ends must be positive.
     pub(super) fn log(lo: f64, hi: f64) -> Self {
         let hi = if hi > lo { hi } else { 10.0 * lo };
         let between: &[f64] = if hi / lo < 1e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let decades = lo.log10().floor() as i32..=hi.log10().ceil() as i32;
         let all = decades.flat_map(|decade| between.iter().map(move |step| step * 10_f64.powi(decade)));
-        // Not for large numbers, which the suffixes serve.
+        // Large numbers have suffixes instead.
         let powers = lo < 1e-3 && hi < 1e4;
         Self { lo, hi, log: true, powers, ticks: all.filter(|tick| (lo * 0.999..=hi * 1.001).contains(tick)).collect() }
     }
 
-    /// Whole decades with numbers at powers of ten. Both ends are above zero.
+    /// Returns a logarithmic axis of whole decades. Both ends must be positive.
     pub(super) fn decades(lo: f64, hi: f64) -> Self {
-        // The tolerance keeps ends that are powers of ten where they are.
+        // The tolerance keeps ends that are powers of ten.
         let first = (lo.log10() + 1e-9).floor() as i32;
         let last = ((hi.log10() - 1e-9).ceil() as i32).max(first + 1);
         let step = (last - first + MOST_DECADES - 1) / MOST_DECADES;
@@ -114,29 +117,29 @@ impl Axis {
         Self { lo: 10_f64.powi(first), hi: 10_f64.powi(last), log: true, powers: true, ticks }
     }
 
-    /// Between ends that are 1, 2 or 5 × 10ⁿ, spaced by ratios. Both ends are above zero.
+    /// Returns a logarithmic axis whose ends are 1, 2 or 5 × 10ⁿ. Both ends must be positive.
     pub(super) fn log_between(lo: f64, hi: f64) -> Self {
         let floor = |x: f64| {
             let decade = 10_f64.powf((x.log10() + 1e-9).floor());
             decade * [5.0, 2.0, 1.0].into_iter().find(|step| step * decade <= x * (1.0 + 1e-9)).unwrap_or(1.0)
         };
         let lo = floor(lo);
-        // The reciprocals of 1, 2 and 5 × 10ⁿ are such numbers too.
+        // Reciprocals of 1, 2 and 5 × 10ⁿ have this form too.
         Self::log(lo, (1.0 / floor(1.0 / hi)).max(2.0 * lo))
     }
 
-    /// Whether zero is on the axis, or it is spaced by ratios and has none.
+    /// Returns `true` if zero is on the axis, or the axis is logarithmic.
     pub(super) fn has_zero(&self) -> bool {
         self.log || (self.lo <= 0.0 && self.hi >= 0.0)
     }
 
-    /// Where `x` lies, from 0 at the beginning of the axis to 1 at its end.
+    /// Returns the position of `x`, from 0 at the beginning of the axis to 1 at its end.
     pub(super) fn place(&self, x: f64) -> f64 {
         let scale = |x: f64| if self.log { x.ln() } else { x };
         (scale(x) - scale(self.lo)) / (scale(self.hi) - scale(self.lo))
     }
 
-    /// A tick in few characters: 0.25, 20, 5k, 1.5M, 10⁻⁵.
+    /// Formats a tick label: 0.25, 20, 5k, 1.5M, 10⁻⁵.
     pub(super) fn number(&self, tick: f64) -> String {
         if tick == 0.0 {
             return "0".into();
@@ -155,13 +158,13 @@ impl Axis {
     }
 }
 
-/// A number without what binary fractions add to it: six digits hide that.
+/// Formats a number with at most seven significant digits, which hides binary rounding.
 pub(super) fn decimal(x: f64) -> String {
     let rounded: f64 = format!("{x:.6e}").parse().expect("a printed number can be read");
     rounded.to_string().replace('-', "−")
 }
 
-/// A number that is not zero as 10⁻⁵ or 2·10⁻⁵.
+/// Formats a number other than zero as 10⁻⁵ or 2·10⁻⁵.
 pub(super) fn power_of_ten(x: f64) -> String {
     let printed = format!("{:.6e}", x.abs());
     let (digits, exponent) = printed.split_once('e').expect("printed with an exponent");

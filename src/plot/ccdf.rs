@@ -1,10 +1,10 @@
-//! Outliers: the fraction of magnitudes above each magnitude, both axes by ratios, so that rare and large ones show.
+//! Complementary cumulative distributions of magnitudes on logarithmic axes.
 
 use super::axis::{draw_axes, draw_y_label, extent, Axis};
+use super::curve_style::{CurveStyle, CurveStyles};
 use super::distinct;
 use super::figure::{Area, Figure, Heading};
-use super::legend::Mark;
-use super::look::{Look, Looks};
+use super::legend::LegendSymbol;
 use super::panelgrid::PanelGrid;
 use super::text::AXIS_LABEL;
 use anyhow::{ensure, Result};
@@ -14,21 +14,21 @@ use anyhow::{ensure, Result};
 pub struct CcdfPanel {
     /// The quantity, for example `attention logits`.
     pub title: String,
-    /// Its magnitude with unit, for example `|logit|`.
+    /// Label of its magnitude with the unit, for example `|logit|`.
     pub x_label: String,
-    /// One line for each model, which has one colour in all panels.
+    /// One line for each model; a model has the same colour in all panels.
     pub lines: Vec<CcdfLine>,
 }
 
-/// The distribution of one model: its complementary cumulative distribution function.
+/// The complementary cumulative distribution function of one model.
 #[derive(Clone, Debug)]
 pub struct CcdfLine {
     /// The model.
     pub model: String,
-    /// Magnitudes in ascending order, and the fraction (0 to 1) of all magnitudes that are larger. Points where either is
-    /// zero have no place on the axes and are left out.
+    /// Magnitudes in ascending order, each with the fraction (0 to 1) of all magnitudes that are larger. Points with a zero cannot be
+    /// drawn on logarithmic axes and are left out.
     pub points: Vec<(f64, f64)>,
-    /// Where to draw a vertical line, if anywhere.
+    /// Median, drawn as a vertical line.
     pub median: Option<f64>,
 }
 
@@ -36,16 +36,15 @@ const PANELS_ACROSS: usize = 2;
 const PANEL: (f64, f64) = (560.0, 420.0);
 /// Length of a dash.
 const DASH: f64 = 7.0;
-/// So many models take turns with their dashes. Of more, some have theirs at the same heights: dashes of one would be too far
-/// apart to make a line.
+/// Largest number of models whose dashes alternate. With more, dashes of some models coincide, because otherwise the dashes of one
+/// model would be too far apart.
 const MOST_TURNS: usize = 4;
-/// The axis begins where some line has come down to this fraction: before that all are the same.
+/// The x axis begins where the first line falls to this fraction.
 const ALMOST_ALL: f64 = 0.9;
 
 /// Draws the panels, two across.
 ///
 /// # Errors
-///
 /// If there is nothing to draw, magnitudes are not in ascending order, or fractions are not between 0 and 1 and falling.
 pub fn ccdf(panels: &[CcdfPanel], heading: &Heading) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no distributions to draw");
@@ -53,11 +52,11 @@ pub fn ccdf(panels: &[CcdfPanel], heading: &Heading) -> Result<Figure> {
     for panel in panels {
         panel.lines.iter().try_for_each(|line| check(line, &panel.title))?;
     }
-    let looks = Looks::new(distinct(lines().map(|line| &line.model)));
+    let looks = CurveStyles::new(distinct(lines().map(|line| &line.model)));
     let medians = lines().any(|line| line.median.is_some());
     let subtitle = [heading.subtitle, if medians { " · thin verticals: medians" } else { "" }].concat();
     let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
-    let (mut sheet, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, Mark::Line)?;
+    let (mut sheet, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::Line)?;
     for (i, panel) in panels.iter().enumerate() {
         let area = grid.area(i, top);
         draw_panel(&mut sheet, panel, area, &looks)?;
@@ -79,12 +78,12 @@ fn check(line: &CcdfLine, title: &str) -> Result<()> {
     Ok(())
 }
 
-/// The points of a line that have a place on logarithmic axes.
+/// Returns the points of a line that can be drawn on logarithmic axes.
 fn visible(line: &CcdfLine) -> impl Iterator<Item = (f64, f64)> + '_ {
     line.points.iter().copied().filter(|&(magnitude, fraction)| magnitude > 0.0 && fraction > 0.0)
 }
 
-/// Of magnitudes from where the lines begin to fall, and of all fractions.
+/// Returns the x axis, from where the lines begin to fall, and the y axis with all fractions.
 fn axes(panel: &CcdfPanel) -> Result<(Axis, Axis)> {
     let (magnitudes, fractions): (Vec<f64>, Vec<f64>) = panel.lines.iter().flat_map(visible).unzip();
     let (smallest, largest) = extent(&magnitudes)?;
@@ -94,7 +93,7 @@ fn axes(panel: &CcdfPanel) -> Result<(Axis, Axis)> {
     Ok((Axis::log_between(first, largest), Axis::decades(extent(&fractions)?.0, 1.0)))
 }
 
-fn draw_panel(figure: &mut Figure, panel: &CcdfPanel, area: Area, looks: &Looks) -> Result<()> {
+fn draw_panel(figure: &mut Figure, panel: &CcdfPanel, area: Area, looks: &CurveStyles) -> Result<()> {
     let (x_axis, y_axis) = axes(panel)?;
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
     draw_axes(figure, area, &x_axis, &y_axis);
@@ -113,8 +112,8 @@ fn draw_panel(figure: &mut Figure, panel: &CcdfPanel, area: Area, looks: &Looks)
     Ok(())
 }
 
-/// A dashed vertical line. The dashes of one model are where its neighbours have spaces, so that equal medians are seen.
-fn draw_median(figure: &mut Figure, area: Area, place: f64, look: Look, (model, models): (usize, usize)) {
+/// Draws a dashed vertical line. The dashes of different models alternate, so that equal medians are all visible.
+fn draw_median(figure: &mut Figure, area: Area, place: f64, look: CurveStyle, (model, models): (usize, usize)) {
     let x = area.x + area.width * place;
     let turns = models.clamp(2, MOST_TURNS);
     let ends = [(x, area.y + DASH * (model % turns) as f64), (x, area.bottom())];
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_have_no_place_and_are_left_out() {
+    fn zeros_are_left_out() {
         let zeros = panel(&[(0.0, 1.0), (0.5, 0.7), (20.0, 1e-6), (40.0, 0.0)]);
         assert_eq!(visible(&zeros.lines[0]).count(), 2);
         assert!(ccdf(&[zeros], &Heading::default()).is_ok());
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_distribution_is_an_error() {
+    fn an_invalid_distribution_is_an_error() {
         assert!(ccdf(&[], &Heading::default()).is_err());
         for points in [&[(1.0, 1.5)][..], &[(f64::NAN, 0.5)], &[(1.0, 0.5), (2.0, 0.6)], &[(0.0, 1.0)]] {
             assert!(ccdf(&[panel(points)], &Heading::default()).is_err(), "{points:?}");

@@ -1,4 +1,4 @@
-//! The colours of the figures, chosen to be told apart by colour-blind readers and in grey print where they can be.
+//! The colours of the figures. As far as possible they can be told apart by colour-blind readers and in grey print.
 
 use plotters::style::RGBColor;
 
@@ -9,10 +9,10 @@ pub(super) const AXIS: RGBColor = RGBColor(0x99, 0x99, 0x99);
 pub(super) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 pub(super) const MISSING: RGBColor = RGBColor(0xee, 0xee, 0xee);
 
-/// Where a map has nothing: darker than [`MISSING`], to stand out from white and pale colours.
+/// Masked parts of a map; darker than [`MISSING`], to stand out from white and pale colours.
 pub(super) const MASKED: RGBColor = RGBColor(0xd8, 0xd8, 0xd8);
 
-/// Curves, in order: the strong colours of Okabe & Ito (2008).
+/// Colours of curves, in order: the strong colours of Okabe & Ito (2008).
 pub(super) const CURVES: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xb2), // blue
     RGBColor(0xd5, 0x5e, 0x00), // vermilion
@@ -22,7 +22,7 @@ pub(super) const CURVES: [RGBColor; 6] = [
     RGBColor(0x56, 0xb4, 0xe9), // sky blue
 ];
 
-/// Viridis (van der Walt & Smith, 2015) at tenths: equal steps of lightness, for every kind of colour vision.
+/// Viridis (van der Walt & Smith, 2015) at tenths: equal steps of lightness, for all kinds of colour vision.
 const SEQUENTIAL: [RGBColor; 11] = [
     RGBColor(0x44, 0x01, 0x54),
     RGBColor(0x48, 0x24, 0x75),
@@ -37,7 +37,7 @@ const SEQUENTIAL: [RGBColor; 11] = [
     RGBColor(0xfd, 0xe7, 0x25),
 ];
 
-/// Blue – white – red at sixths of either side, made in CIELAB: lightness 100 to 34 in equal steps, the same for both.
+/// Blue – white – red at sixths of either side, made in CIELAB with equal steps of lightness from 100 to 34 on both sides.
 const DIVERGING: [RGBColor; 13] = [
     RGBColor(0x02, 0x50, 0x97),
     RGBColor(0x18, 0x6c, 0xbd),
@@ -54,29 +54,29 @@ const DIVERGING: [RGBColor; 13] = [
     RGBColor(0xa1, 0x0f, 0x12),
 ];
 
-/// The colour of a magnitude, from dark at 0 to light at 1.
+/// Returns the colour of a magnitude, from dark at 0 to light at 1.
 pub(super) fn sequential(place: f64) -> RGBColor {
     between(&SEQUENTIAL, place)
 }
 
-/// The colour of a signed number, from blue at 0 over white at ½ to red at 1.
+/// Returns the colour of a signed number, from blue at 0 over white at ½ to red at 1.
 pub(super) fn diverging(place: f64) -> RGBColor {
     between(&DIVERGING, place)
 }
 
-/// Linear between equally spaced stops over 0..=1; places outside take the nearer end.
+/// Interpolates linearly between equally spaced stops over 0..=1; positions outside get the nearer end.
 fn between(stops: &[RGBColor], place: f64) -> RGBColor {
     let place = place.clamp(0.0, 1.0) * (stops.len() - 1) as f64;
     let below = (place as usize).min(stops.len() - 2);
     mix(stops[below], stops[below + 1], place - below as f64)
 }
 
-/// The colour of the `i`-th curve.
+/// Returns the colour of the `i`-th curve.
 pub(super) fn curve(i: usize) -> RGBColor {
     CURVES[i % CURVES.len()]
 }
 
-/// The colour of a region: the answer strong, its needle a tint of it, noise in greys and ochre.
+/// Returns the colour of a region: strong for the answer, a tint of it for its needle, greys and ochre for noise.
 pub(super) fn region(name: &str) -> RGBColor {
     match name.to_ascii_lowercase().as_str() {
         "bos" => RGBColor(0x4a, 0x4a, 0x55),
@@ -86,12 +86,12 @@ pub(super) fn region(name: &str) -> RGBColor {
         "needle" => RGBColor(0x9c, 0xc9, 0xe6),
         "answer" => RGBColor(0x00, 0x72, 0xb2),
         "question" => RGBColor(0xe3, 0xc3, 0xd6),
-        // A region we do not know: a colour of its own, the same wherever it appears.
+        // An unknown region gets a colour that depends on its name.
         other => curve(other.bytes().map(usize::from).sum()),
     }
 }
 
-/// Black or white, whichever reads better on `ground`.
+/// Returns black or white, whichever has more contrast to `ground`.
 pub(super) fn text_on(ground: RGBColor) -> RGBColor {
     if luminance(ground) > 0.22 {
         INK
@@ -100,7 +100,7 @@ pub(super) fn text_on(ground: RGBColor) -> RGBColor {
     }
 }
 
-/// Relative luminance, 0 for black to 1 for white (WCAG 2.1).
+/// Returns the relative luminance, 0 for black to 1 for white (WCAG 2.1).
 fn luminance(RGBColor(r, g, b): RGBColor) -> f64 {
     let linear = |channel: u8| {
         let c = f64::from(channel) / 255.0;
@@ -129,7 +129,7 @@ mod tests {
         (a.max(b) + 0.05) / (a.min(b) + 0.05)
     }
 
-    /// CIE L*, 0 for black to 100 for white.
+    /// Returns CIE L*, 0 for black to 100 for white.
     fn lightness(colour: RGBColor) -> f64 {
         let y = luminance(colour);
         116.0 * y.cbrt() - 16.0

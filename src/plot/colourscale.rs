@@ -1,52 +1,52 @@
-//! Colour scales: which colour a number has, chosen once for all panels that are compared.
+//! Colour scales, shared by all panels that are compared.
 
 use super::axis::{decimal, power_of_ten, Axis};
 use super::colour;
 use plotters::style::RGBColor;
 
-/// How the numbers of some panels become colours. The ends of the scale are taken from the numbers.
+/// The kind of colour scale of some panels. Its ends are taken from the numbers.
 #[derive(Clone, Debug)]
 pub struct ColourScale {
-    /// What the numbers are, with their unit, for example `attention weight (max of each bin)`.
+    /// Name and unit of the numbers, for example `attention weight (max of each bin)`.
     pub label: String,
-    /// Whether zero is in the middle, white, between blue for negative and red for positive numbers. Otherwise the
-    /// scale begins at zero and no number may be negative.
+    /// Whether the scale is from blue for negative numbers over white for zero to red for positive ones. Otherwise it begins at zero,
+    /// and no number may be negative.
     pub signed: bool,
-    /// Whether colours are spaced by ratios; signed numbers linearly about zero and by ratios beyond (symmetric log).
+    /// Whether the scale is logarithmic; a signed one is linear about zero and logarithmic beyond (symmetric log).
     pub log: bool,
 }
 
-/// The share of magnitudes that a linear scale is made for: one sink would leave no colours to all others.
+/// Quantile of the magnitudes at which a linear scale ends, so that a single sink does not take all colours.
 const QUANTILE: f64 = 0.995;
-/// Ratio of the ends of a logarithmic scale at most.
+/// Largest ratio of the ends of a logarithmic scale.
 const LARGEST_RATIO: f64 = 1e6;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Spacing {
     Linear,
-    /// By ratios from this number, which has the first colour, as does everything below.
+    /// Logarithmic from this number, which has the first colour, as do all smaller numbers.
     Log(f64),
     /// x ↦ sign(x) ln(1 + |x| / this number).
     SymmetricLog(f64),
 }
 
-/// A scale fitted to its numbers.
+/// A colour scale fitted to its numbers.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Shades {
+pub(super) struct FittedScale {
     signed: bool,
     spacing: Spacing,
-    /// The magnitude with the last colour.
+    /// Magnitude of the last colour.
     top: f64,
-    /// Whether there are larger magnitudes, or for a logarithmic scale smaller ones.
+    /// Whether there are larger magnitudes, or, for a logarithmic scale, smaller ones.
     cut: bool,
-    /// Whether the top was given rather than found.
+    /// Whether `top` was given instead of fitted.
     fixed: bool,
-    /// A number to be named beside the colours.
+    /// A number that is labelled with a name.
     mark: Option<(f64, &'static str)>,
 }
 
-impl Shades {
-    /// Fits a scale to the finite ones of the numbers.
+impl FittedScale {
+    /// Fits a scale to the finite numbers.
     pub(super) fn fit(signed: bool, log: bool, numbers: impl Iterator<Item = f64>) -> Self {
         let mut magnitudes: Vec<f64> = numbers.filter(|x| x.is_finite()).map(f64::abs).collect();
         magnitudes.sort_by(f64::total_cmp);
@@ -61,7 +61,7 @@ impl Shades {
             10_f64.powf(magnitude.max(largest / LARGEST_RATIO).log10().floor()).min(largest / 10.0)
         };
         if signed {
-            // Half of the magnitudes are told apart by ratios, the smaller half by differences.
+            // The larger half of the magnitudes is on the logarithmic part, the smaller half on the linear part.
             let spacing = Spacing::SymmetricLog(lowest(0.5));
             return Self { signed, spacing, top: largest, cut: false, fixed: false, mark: None };
         }
@@ -84,7 +84,7 @@ impl Shades {
         self.colour_at(self.place(number))
     }
 
-    /// The colour of a place between 0, the bottom of the colour bar, and 1, its top.
+    /// Returns the colour at a position of the colour bar, from 0 at the bottom to 1 at the top.
     pub(super) fn colour_at(&self, place: f64) -> RGBColor {
         if self.signed {
             colour::diverging(place)
@@ -93,7 +93,7 @@ impl Shades {
         }
     }
 
-    /// Where a number is in the colour bar, from 0 at the bottom to 1 at the top.
+    /// Returns the position of a number in the colour bar, from 0 at the bottom to 1 at the top.
     fn place(&self, number: f64) -> f64 {
         let magnitude = match self.spacing {
             Spacing::Linear => number.abs() / self.top,
@@ -108,8 +108,8 @@ impl Shades {
         }
     }
 
-    /// Places and numbers beside a colour bar, none nearer to another than the fraction `gap` of the bar. A mark that stands
-    /// where zero would is named with it.
+    /// Returns the ticks of a colour bar as (position, label), at least the fraction `gap` of the bar apart. A mark near zero shares the
+    /// label of zero.
     pub(super) fn ticks(&self, gap: f64) -> Vec<(f64, String)> {
         let mark = self.mark.map(|(number, name)| {
             let zero = if (self.place(number) - self.place(0.0)).abs() < gap { "0, " } else { "" };
@@ -124,7 +124,7 @@ impl Shades {
         kept
     }
 
-    /// Places and numbers, the more important ones first.
+    /// Returns possible ticks as (position, label), more important ones first.
     fn candidates(&self) -> Vec<(f64, String)> {
         let sides: &[f64] = if self.signed { &[1.0, -1.0] } else { &[1.0] };
         let (lo, axis) = match self.spacing {
@@ -154,7 +154,7 @@ impl Shades {
         all
     }
 
-    /// What has to be known to read the colours.
+    /// Returns a note on the kind of scale; empty for an ordinary linear one.
     pub(super) fn note(&self) -> String {
         match self.spacing {
             Spacing::Linear if self.cut && !self.fixed => {
@@ -169,10 +169,10 @@ impl Shades {
     }
 }
 
-/// A number in two digits: nobody reads more.
+/// Formats a number with two significant digits.
 fn rounded(number: f64) -> String {
     if number == 0.0 {
-        return "0".to_owned(); // it has no digits to round to
+        return "0".to_owned(); // its logarithm is not finite
     }
     let digits = 10f64.powi(1 - number.abs().log10().floor() as i32);
     if number.abs() < 1e-3 {
@@ -182,7 +182,7 @@ fn rounded(number: f64) -> String {
     }
 }
 
-/// The quantile of the sorted magnitudes, to two digits upwards; the largest, if that is not much larger.
+/// Returns the quantile of the sorted magnitudes, rounded up to two digits; the largest magnitude if that is at most twice as large.
 fn robust_top(magnitudes: &[f64], largest: f64) -> f64 {
     let rank = (QUANTILE * magnitudes.len() as f64).ceil() as usize;
     let quantile = magnitudes.get(rank.saturating_sub(1)).copied().unwrap_or(0.0);
@@ -197,75 +197,75 @@ fn robust_top(magnitudes: &[f64], largest: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn texts(shades: &Shades, gap: f64) -> Vec<String> {
-        let mut ticks = shades.ticks(gap);
+    fn texts(fitted: &FittedScale, gap: f64) -> Vec<String> {
+        let mut ticks = fitted.ticks(gap);
         ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
         ticks.into_iter().map(|(_, text)| text).collect()
     }
 
-    /// Numbers up to 0.01, and a sink.
+    /// Returns numbers up to 0.01, and one of 0.9.
     fn with_sink() -> Vec<f64> {
         (1..=1000).map(|i| f64::from(i) / 1e5).chain([0.9]).collect()
     }
 
     #[test]
     fn one_sink_does_not_take_the_colours_of_all_others() {
-        let shades = Shades::fit(false, false, with_sink().into_iter());
-        assert!((shades.top - 0.01).abs() < 1e-9 && shades.cut, "{shades:?}");
-        assert_eq!(shades.colour(0.9), colour::sequential(1.0));
-        assert_eq!(texts(&shades, 0.08), ["0", "0.002", "0.004", "0.006", "0.008", "≥ 0.01"]);
-        assert!(shades.note().contains("99.5 %"), "{}", shades.note());
+        let fitted = FittedScale::fit(false, false, with_sink().into_iter());
+        assert!((fitted.top - 0.01).abs() < 1e-9 && fitted.cut, "{fitted:?}");
+        assert_eq!(fitted.colour(0.9), colour::sequential(1.0));
+        assert_eq!(texts(&fitted, 0.08), ["0", "0.002", "0.004", "0.006", "0.008", "≥ 0.01"]);
+        assert!(fitted.note().contains("99.5 %"), "{}", fitted.note());
     }
 
     #[test]
     fn numbers_without_outliers_have_the_whole_scale() {
-        let shades = Shades::fit(false, false, (0..=10).map(|i| f64::from(i) / 10.0));
-        assert_eq!((shades.top, shades.cut, shades.note()), (1.0, false, String::new()));
-        assert_eq!(texts(&shades, 0.08), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        let fitted = FittedScale::fit(false, false, (0..=10).map(|i| f64::from(i) / 10.0));
+        assert_eq!((fitted.top, fitted.cut, fitted.note()), (1.0, false, String::new()));
+        assert_eq!(texts(&fitted, 0.08), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
     }
 
     #[test]
     fn a_scale_may_end_at_a_given_number_and_name_another() {
-        let shades = Shades::fit(false, false, [3.0, 40.0].into_iter()).ending_at(100.0, [3.0, 40.0].into_iter());
-        assert_eq!(shades.colour(50.0), colour::sequential(0.5));
-        let texts = texts(&shades.marked(Some((0.1234, "uniform"))), 0.08);
+        let fitted = FittedScale::fit(false, false, [3.0, 40.0].into_iter()).ending_at(100.0, [3.0, 40.0].into_iter());
+        assert_eq!(fitted.colour(50.0), colour::sequential(0.5));
+        let texts = texts(&fitted.marked(Some((0.1234, "uniform"))), 0.08);
         assert_eq!(texts, ["0, uniform: 0.12", "20", "40", "60", "80", "100"]);
     }
 
     #[test]
     fn a_mark_may_stand_at_zero() {
-        // As even attention has nothing for BOS where a model has none.
-        let shades = Shades::fit(false, false, [3.0, 40.0].into_iter()).marked(Some((0.0, "uniform")));
-        assert_eq!(texts(&shades, 0.08)[0], "0, uniform: 0");
+        // As uniform attention to BOS in a model without BOS.
+        let fitted = FittedScale::fit(false, false, [3.0, 40.0].into_iter()).marked(Some((0.0, "uniform")));
+        assert_eq!(texts(&fitted, 0.08)[0], "0, uniform: 0");
         assert_eq!([0.0, -0.0, 0.1234, -2.0].map(rounded), ["0", "0", "0.12", "−2"]);
     }
 
     #[test]
     fn a_signed_scale_is_symmetric_about_white() {
         for log in [false, true] {
-            let shades = Shades::fit(true, log, with_sink().into_iter().map(|x| -x));
-            assert_eq!(shades.colour(0.0), colour::PAPER);
+            let fitted = FittedScale::fit(true, log, with_sink().into_iter().map(|x| -x));
+            assert_eq!(fitted.colour(0.0), colour::PAPER);
             for x in [1e-5, 0.004, 0.5] {
-                assert!((shades.place(x) + shades.place(-x) - 1.0).abs() < 1e-12);
+                assert!((fitted.place(x) + fitted.place(-x) - 1.0).abs() < 1e-12);
             }
-            let texts = texts(&shades, 0.08);
+            let texts = texts(&fitted, 0.08);
             assert!(texts.contains(&"0".into()) && texts[0].contains('−'), "{texts:?}");
         }
     }
 
     #[test]
     fn a_logarithmic_scale_shows_the_sink_and_the_rest() {
-        let shades = Shades::fit(false, true, with_sink().into_iter().chain([1e-9]));
-        assert!((shades.place(0.9) - 1.0).abs() < 1e-12 && shades.place(0.01) > 0.4, "{shades:?}");
-        assert_eq!(texts(&shades, 0.08), ["≤ 10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"]);
+        let fitted = FittedScale::fit(false, true, with_sink().into_iter().chain([1e-9]));
+        assert!((fitted.place(0.9) - 1.0).abs() < 1e-12 && fitted.place(0.01) > 0.4, "{fitted:?}");
+        assert_eq!(texts(&fitted, 0.08), ["≤ 10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"]);
     }
 
     #[test]
     fn nothing_to_show_and_zeros_have_a_scale_too() {
         for numbers in [vec![], vec![f64::NAN, f64::INFINITY], vec![0.0; 5]] {
             for (signed, log) in [(false, false), (true, false), (false, true), (true, true)] {
-                let shades = Shades::fit(signed, log, numbers.iter().copied());
-                assert!(shades.place(0.5).is_finite() && !shades.ticks(0.1).is_empty(), "{shades:?}");
+                let fitted = FittedScale::fit(signed, log, numbers.iter().copied());
+                assert!(fitted.place(0.5).is_finite() && !fitted.ticks(0.1).is_empty(), "{fitted:?}");
             }
         }
     }

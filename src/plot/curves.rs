@@ -1,10 +1,10 @@
-//! Curves: one panel per metric, one line per model, with bands where something is unsure.
+//! Curves: one panel per metric, one line per model, with bands for intervals.
 
 use super::axis::{draw_axes, draw_break, draw_y_label, extent, Axis, BREAK_NOTE};
+use super::curve_style::CurveStyles;
 use super::distinct;
 use super::figure::{Area, Figure, Heading};
-use super::legend::Mark;
-use super::look::Looks;
+use super::legend::LegendSymbol;
 use super::panelgrid::PanelGrid;
 use super::text::AXIS_LABEL;
 use anyhow::{ensure, Result};
@@ -13,51 +13,50 @@ use plotters::style::RGBColor;
 /// The curves of one metric.
 #[derive(Clone, Debug)]
 pub struct CurvePanel {
-    /// What the panel shows, for example `loss`.
+    /// Title of the panel, for example `loss`.
     pub title: String,
     /// The metric with its unit, for example `loss (nats per token)`.
     pub y_label: String,
-    /// Ends of the y axis; `None` takes them from the points.
+    /// Ends of the y axis; `None` to take them from the points.
     pub y_range: Option<(f64, f64)>,
-    /// The curves. One name has one colour in all panels.
+    /// The curves; a name has the same colour in all panels.
     pub curves: Vec<Curve>,
 }
 
-/// One named line.
+/// A named curve.
 #[derive(Clone, Debug)]
 pub struct Curve {
     /// Name in the legend.
     pub name: String,
-    /// Points (x, y) in the order they are joined; those that are not finite are left out.
+    /// Points (x, y), joined in order; those that are not finite are left out.
     pub points: Vec<(f64, f64)>,
-    /// Intervals (x, lower end, upper end) about them, drawn as a band; empty for none.
+    /// Intervals (x, lower end, upper end), drawn as a band; may be empty.
     pub band: Vec<(f64, f64, f64)>,
 }
 
 const PANELS_ACROSS: usize = 2;
 const PANEL: (f64, f64) = (616.0, 400.0);
-/// Thickness of the interval of a single point.
+/// Line width of the interval of a single point.
 const LINE: f64 = 3.5;
-/// A curve of no more points than this is drawn as points.
+/// Largest number of points of a curve that are also drawn as markers.
 const MARKED_POINTS: usize = 2;
 const MARK_SIZE: f64 = 9.0;
-/// How much of a band's colour is seen.
+/// Opacity of a band.
 const BAND_OPACITY: f64 = 0.2;
 
-/// Draws the panels, two across, over one kind of x (`x_label`, for example `tokens seen`), which `log_x` spaces by
-/// ratios.
+/// Draws the panels, two across, with the same x axis. `x_label` is, for example, `tokens seen`; `log_x` makes the axis logarithmic.
 ///
 /// # Errors
 /// If there is no panel, a panel has no points, or the figure would be too large.
 pub fn curves(panels: &[CurvePanel], heading: &Heading, x_label: &str, log_x: bool) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no curves to draw");
-    let looks = Looks::new(distinct(panels.iter().flat_map(|panel| &panel.curves).map(|curve| &curve.name)));
+    let looks = CurveStyles::new(distinct(panels.iter().flat_map(|panel| &panel.curves).map(|curve| &curve.name)));
     let x_axis = x_axis(panels, log_x)?;
     let y_axes = panels.iter().map(y_axis).collect::<Result<Vec<Axis>>>()?;
     let note = if y_axes.iter().all(Axis::has_zero) { "" } else { BREAK_NOTE };
     let subtitle = [heading.subtitle, note].join(if note.is_empty() { "" } else { " · " });
     let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
-    let (mut figure, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, Mark::Line)?;
+    let (mut figure, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::Line)?;
     for (i, (panel, y_axis)) in panels.iter().zip(&y_axes).enumerate() {
         let area = grid.area(i, top);
         draw_panel(&mut figure, panel, area, (&x_axis, y_axis), &looks);
@@ -66,7 +65,7 @@ pub fn curves(panels: &[CurvePanel], heading: &Heading, x_label: &str, log_x: bo
     Ok(figure)
 }
 
-/// One x axis for all panels.
+/// Returns the x axis of all panels.
 fn x_axis(panels: &[CurvePanel], log: bool) -> Result<Axis> {
     let points = panels.iter().flat_map(|panel| &panel.curves).flat_map(visible);
     let xs: Vec<f64> = points.map(|(x, _)| x).filter(|x| !log || *x > 0.0).collect();
@@ -84,7 +83,13 @@ fn y_axis(panel: &CurvePanel) -> Result<Axis> {
     Ok(Axis::linear(lo, hi, true))
 }
 
-fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, (x_axis, y_axis): (&Axis, &Axis), looks: &Looks) {
+fn draw_panel(
+    figure: &mut Figure,
+    panel: &CurvePanel,
+    area: Area,
+    (x_axis, y_axis): (&Axis, &Axis),
+    looks: &CurveStyles,
+) {
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
     draw_axes(figure, area, x_axis, y_axis);
     draw_break(figure, area, y_axis);
@@ -93,7 +98,7 @@ fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, (x_axis, y_ax
         let up = y_axis.place(y).clamp(0.0, 1.0);
         (area.x + area.width * x_axis.place(x), area.bottom() - area.height * up)
     };
-    // All bands lie below all lines.
+    // All bands are drawn before all lines.
     for curve in &panel.curves {
         let inside = || curve.band.iter().filter(|(x, ..)| *x >= x_axis.lo);
         let upper = inside().map(|&(x, _, hi)| place(x, hi));
@@ -111,7 +116,7 @@ fn draw_panel(figure: &mut Figure, panel: &CurvePanel, area: Area, (x_axis, y_ax
     }
 }
 
-/// Points with their intervals, where they are too few to make a line with a band.
+/// Draws points with their intervals, if they are too few for a line with a band.
 fn draw_marks(
     figure: &mut Figure,
     curve: &Curve,
@@ -125,7 +130,7 @@ fn draw_marks(
     points.iter().for_each(|&point| figure.marker(point, 0, MARK_SIZE, colour));
 }
 
-/// The points of a curve that can be drawn.
+/// Returns the finite points of a curve.
 fn visible(curve: &Curve) -> impl Iterator<Item = (f64, f64)> + '_ {
     curve.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite())
 }

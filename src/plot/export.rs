@@ -6,7 +6,7 @@
 
 use super::colour::PAPER;
 use super::figure::{Figure, FINE};
-use super::font::{self, Weight};
+use super::font::{self, FontWeight};
 use super::{pdf, png};
 use anyhow::{bail, Context, Result};
 use base64::engine::general_purpose::STANDARD;
@@ -80,7 +80,7 @@ fn document(figure: &Figure, recipe: &[(String, String)], ground: &str) -> Strin
     }
     svg += "</metadata>\n<style>\n";
     for (bold, weight) in [(false, "normal"), (true, "bold")] {
-        let file = STANDARD.encode(Weight::of(bold).file);
+        let file = STANDARD.encode(FontWeight::of(bold).file);
         writeln!(
             svg,
             "@font-face {{ font-family: \"DejaVu Sans\"; font-weight: {weight}; src: url(data:font/ttf;base64,{file}) }}"
@@ -137,14 +137,14 @@ pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
 mod tests {
     use super::super::figure::{Area, Heading};
     use super::super::page::Page;
-    use super::super::text::{Anchor, Type};
+    use super::super::text::{Anchor, TextFormat};
     use super::*;
 
     fn figure() -> Figure {
         let page = Page { width_mm: Some(50.8), font_pt: None };
         let heading = Heading { title: "a < b & λ\u{7}", subtitle: "", page };
         let (mut figure, top) = Figure::headed(&heading, 100.0, 100.0).unwrap();
-        figure.text((50.0, top), "a < b & λ\u{7}", Type::new(20.0, Anchor::Hanging).bold());
+        figure.text((50.0, top), "a < b & λ\u{7}", TextFormat::new(20.0, Anchor::Hanging).bold());
         figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), vec![RGBColor(9, 9, 9); 2]);
         figure
     }

@@ -1,26 +1,26 @@
-//! A figure: vectors on a sheet, and the few strokes that ours are made of.
+//! A figure in memory, and its drawing operations.
 //!
-//! Coordinates are units with fractions, x to the right and y down. What is drawn goes through plotters' SVG backend, whose
-//! coordinates are whole numbers: tenths of ours. Later strokes lie above earlier ones, and all of them above bitmaps.
+//! Coordinates are in units with fractions, x to the right and y down. Vectors are drawn by plotters' SVG backend, whose integer
+//! coordinates are tenths of a unit. Later strokes are above earlier ones, and all strokes are above bitmaps.
 
 use super::bitmap::Bitmap;
 use super::colour::PAPER;
-use super::font::{Weight, FAMILY};
+use super::font::{FontWeight, FAMILY};
 use super::page::Page;
-use super::text::{Anchor, Type, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TITLE};
+use super::text::{Anchor, TextFormat, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TITLE};
 use anyhow::{ensure, Result};
 use plotters::backend::{DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle};
 
-/// Units of the drawing for one of ours.
+/// SVG units per unit.
 pub(super) const FINE: f64 = 10.0;
-/// The largest figure in square units, which are the pixels of a PNG.
+/// Largest area of a figure in square units, which are the pixels of a PNG.
 pub(crate) const MOST_PIXELS: u64 = 36_000_000;
-/// What the backend divides the size of a font by, and how far below a place it puts the baseline, in em.
+/// Factor by which the backend divides the font size, and distance from the top anchor to the baseline, in em.
 const BACKEND_FONT: (f64, f64) = (1.24, 0.76);
 
-/// A picture in memory, to be saved as PNG, SVG or PDF.
+/// A figure in memory, to be saved as PNG, SVG or PDF.
 #[derive(Clone)]
 pub struct Figure {
     pub(super) title: String,
@@ -32,14 +32,14 @@ pub struct Figure {
     pub(super) elements: String,
 }
 
-/// What stands above a figure, and on what page.
+/// Title, subtitle and page of a figure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heading<'a> {
-    /// What the figure shows.
+    /// The title.
     pub title: &'a str,
-    /// On what it was measured: prompts, pooling, seed.
+    /// The subtitle: prompts, pooling, seed.
     pub subtitle: &'a str,
-    /// The size it is drawn for.
+    /// The page that it is drawn for.
     pub page: Page,
 }
 
@@ -70,22 +70,23 @@ impl Area {
 const HEADING_X: f64 = 44.0;
 /// Height of a heading whose title and subtitle have one line each.
 const HEADING_HEIGHT: f64 = 118.0;
-/// Between the lines of a title and of a subtitle.
+/// Distance between lines of the title.
 const TITLE_STEP: f64 = 42.0;
+/// Distance between lines of the subtitle.
 const SUBTITLE_STEP: f64 = 30.0;
 
 impl Figure {
-    /// A white sheet.
+    /// Creates an empty figure.
     pub(super) fn new(width: f64, height: f64, page: &Page) -> Self {
         let (width, height) = (width.round(), height.round());
         Self { title: String::new(), width, height, page: *page, bitmaps: Vec::new(), elements: String::new() }
     }
 
-    /// A white sheet with the title of the figure and lines in grey that say on what it was measured. Also where the
-    /// body begins, for which there are at least `width` × `body_height` units.
+    /// Creates a figure with its heading and room for a body of at least `width` × `body_height` units. Also returns the y coordinate at
+    /// which the body begins.
     pub(super) fn headed(heading: &Heading, width: f64, body_height: f64) -> Result<(Self, f64)> {
         let Heading { title, subtitle, page } = heading;
-        // As wide as its title, if the page is; no narrower than the page, if that was asked for.
+        // Wide enough for the title, up to the page width; as wide as a page of given width.
         let width = width.max((TITLE.width(title) + 2.0 * HEADING_X).ceil().min(page.room()));
         let width = if page.width_mm.is_some() { width.max(page.room()) } else { width };
         let room = width - 2.0 * HEADING_X;
@@ -113,7 +114,7 @@ impl Figure {
         self.draw(|sheet| sheet.draw_rect(fine((area.x, area.y)), fine((area.right(), area.bottom())), &colour, true));
     }
 
-    /// The outline of a rectangle, inside it.
+    /// Draws the outline of a rectangle, inside its area.
     pub(super) fn frame(&mut self, area: Area, colour: RGBColor, thickness: f64) {
         let half = thickness / 2.0;
         let corners = (fine((area.x + half, area.y + half)), fine((area.right() - half, area.bottom() - half)));
@@ -124,14 +125,14 @@ impl Figure {
         );
     }
 
-    /// A line through points, with round corners.
+    /// Draws a line through points, with round corners.
     pub(super) fn line(&mut self, points: &[(f64, f64)], colour: RGBColor, thickness: f64) {
         if points.len() > 1 {
             self.outline(&points.iter().copied().map(fine).collect::<Vec<_>>(), colour, thickness);
         }
     }
 
-    /// A line of dashes: lengths of a dash, of the space behind it, and so on.
+    /// Draws a dashed line. `dashes` are the lengths of a dash, of the gap after it, and so on.
     pub(super) fn dashed_line(&mut self, points: &[(f64, f64)], colour: RGBColor, thickness: f64, dashes: &[f64]) {
         if dashes.is_empty() {
             return self.line(points, colour, thickness);
@@ -148,22 +149,22 @@ impl Figure {
         self.draw(|sheet| sheet.draw_path(points.iter().copied(), &style));
     }
 
-    /// A filled polygon.
+    /// Draws a filled polygon.
     pub(super) fn polygon(&mut self, corners: &[(f64, f64)], colour: RGBColor) {
         self.tint(corners, colour, 1.0);
     }
 
-    /// A polygon filled with a colour that lets through what is below it, but for the part `opacity`.
+    /// Draws a filled polygon with an opacity.
     pub(super) fn tint(&mut self, corners: &[(f64, f64)], colour: RGBColor, opacity: f64) {
         if corners.len() > 2 {
             self.draw(|sheet| sheet.fill_polygon(corners.iter().copied().map(fine), &colour.mix(opacity)));
         }
     }
 
-    /// The marker of the `i`-th curve, `size` wide, with a rim of paper: shapes tell curves apart where colours do not.
+    /// Draws the marker of the `i`-th curve, `size` wide, with a white rim. Markers differ in shape.
     pub(super) fn marker(&mut self, (x, y): (f64, f64), i: usize, size: f64, colour: RGBColor) {
         for (half, colour) in [(size / 2.0 + 1.5, PAPER), (size / 2.0, colour)] {
-            // Angles from the top in parts of a turn; radii that give the shapes the same area, more or less.
+            // Angles from the top in fractions of a turn; radii that give the shapes about the same area.
             let (corners, turn, radius) = match i % 4 {
                 0 => (24, 0.0, 1.1),
                 1 => (4, 0.125, 1.35),
@@ -179,7 +180,7 @@ impl Figure {
         }
     }
 
-    /// A vertical whisker with caps: an interval from `low` to `high` at `x`.
+    /// Draws a vertical whisker with caps at `x`, from `low` to `high`.
     pub(super) fn whisker(&mut self, x: f64, (low, high): (f64, f64), colour: RGBColor, thickness: f64) {
         self.line(&[(x, low), (x, high)], colour, thickness);
         for y in [low, high] {
@@ -187,13 +188,13 @@ impl Figure {
         }
     }
 
-    /// A matrix of colours, row by row, that fills the area without being smoothed.
+    /// Draws a matrix of colours, row by row, over an area and without smoothing.
     pub(super) fn bitmap(&mut self, area: Area, shape: (usize, usize), colours: Vec<RGBColor>) {
         self.bitmaps.push(Bitmap::new(area, shape, colours));
     }
 
-    /// One line of text at a place.
-    pub(super) fn text(&mut self, (x, y): (f64, f64), text: &str, kind: Type) {
+    /// Draws one line of text at a point.
+    pub(super) fn text(&mut self, (x, y): (f64, f64), text: &str, kind: TextFormat) {
         if text.is_empty() {
             return;
         }
@@ -202,7 +203,7 @@ impl Figure {
             Anchor::Middle | Anchor::Upward => HPos::Center,
             Anchor::Right | Anchor::Hanging => HPos::Right,
         };
-        // Of the places that the backend knows, only the top does not depend on what a program takes for an ex.
+        // Of the backend's vertical anchors, only the top does not depend on the viewer's font metrics.
         let above = BACKEND_FONT.1 * kind.em - kind.half_capital();
         let (place, turn) = if kind.anchor.is_upward() {
             ((x - above, y), FontTransform::Rotate270)
@@ -213,11 +214,11 @@ impl Figure {
         let font = FontDesc::new(FontFamily::Name(FAMILY), BACKEND_FONT.0 * kind.em * FINE, style).transform(turn);
         let pos = Pos::new(h_pos, VPos::Top);
         let style = TextStyle { font, color: kind.colour.to_backend_color(), pos };
-        let text = Weight::of(kind.bold).spelt(text);
+        let text = FontWeight::of(kind.bold).supported_text(text);
         self.draw(|sheet| sheet.draw_text(&text, &style, fine(place)));
     }
 
-    /// A panel's title in bold and, if there is `room` for both, its detail in grey behind it.
+    /// Draws the title of a panel in bold, and after it the detail in grey if both fit into `room`.
     pub(super) fn panel_title(&mut self, place: (f64, f64), title: &str, detail: &str, room: f64) {
         let title = PANEL_TITLE.fit(title, room);
         let width = PANEL_TITLE.width(&title) + 14.0;
@@ -227,7 +228,7 @@ impl Figure {
         }
     }
 
-    /// Draws on a sheet of plotters' own, and keeps what it has between `<svg …>` and `</svg>`.
+    /// Draws with a plotters backend, and keeps the elements between `<svg …>` and `</svg>`.
     fn draw<E: std::fmt::Debug>(&mut self, strokes: impl FnOnce(&mut SVGBackend<'_>) -> Result<(), E>) {
         let mut document = String::new();
         strokes(&mut SVGBackend::with_string(&mut document, (0, 0))).expect("memory does not fail");
@@ -236,7 +237,7 @@ impl Figure {
     }
 }
 
-/// A place in units of the drawing.
+/// Converts a point to SVG units.
 fn fine((x, y): (f64, f64)) -> (i32, i32) {
     ((x * FINE).round() as i32, (y * FINE).round() as i32)
 }
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
     use plotters::style::colors::{BLACK, RED};
 
-    /// RGB of the picture.
+    /// Returns the RGB pixels of a figure.
     fn pixels(figure: &Figure) -> Vec<[u8; 3]> {
         let (pixels, _) = super::super::export::rasterised(figure).unwrap();
         pixels.chunks_exact(3).map(|rgb| rgb.try_into().unwrap()).collect()
@@ -282,10 +283,10 @@ mod tests {
 
     #[test]
     fn text_leaves_ink_on_its_side_of_the_anchor_only() {
-        // Whether there is ink left, right, above and below of the anchor.
+        // Whether there is ink left of, right of, above and below the anchor.
         let ink = |anchor: Anchor| {
             let mut figure = sheet(200.0, 200.0);
-            figure.text((100.0, 100.0), "needle", Type::new(20.0, anchor));
+            figure.text((100.0, 100.0), "needle", TextFormat::new(20.0, anchor));
             let saved = pixels(&figure);
             let any =
                 |test: fn(usize, usize) -> bool| (0..200 * 200).any(|i| test(i % 200, i / 200) && saved[i][0] < 128);
@@ -302,7 +303,7 @@ mod tests {
     fn capitals_are_centred_on_the_line_and_as_wide_as_measured() {
         for anchor in [Anchor::Middle, Anchor::Upward] {
             let mut figure = sheet(500.0, 500.0);
-            let kind = Type { em: 100.0, ..TICK }.at(anchor);
+            let kind = TextFormat { em: 100.0, ..TICK }.at(anchor);
             figure.text((250.0, 250.0), "HHHH", kind);
             let pixels = pixels(&figure);
             let dark: Vec<usize> = (0..250_000).filter(|&i| pixels[i][0] < 128).collect();
@@ -314,7 +315,7 @@ mod tests {
             for (first, last) in [along, over] {
                 assert!((first + last).abs_diff(499) <= 3, "{anchor:?}: {first}..{last}");
             }
-            // But for what stands free on either side of an H.
+            // The advance width includes the space on either side of an H.
             assert!((kind.width("HHHH") - (along.1 - along.0) as f64).abs() < 30.0, "{anchor:?}: {along:?}");
         }
     }
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_would_fill_the_memory_is_refused() {
+    fn a_figure_that_would_fill_the_memory_is_refused() {
         let error = Figure::headed(&Heading::default(), 1e5, 1e5).err().unwrap();
         assert!(error.to_string().contains("smaller panels"), "{error}");
     }

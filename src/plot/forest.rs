@@ -1,49 +1,49 @@
-//! Forest plot: differences with their intervals, one below the other, about a line at zero.
+//! Forest plots: differences with their intervals, one below the other, about a line at zero.
 
 use super::axis::{extent, Axis};
 use super::colour::{AXIS, FAINT_INK, GRID, INK};
+use super::curve_style::{CurveStyle, CurveStyles};
 use super::distinct;
 use super::figure::{Area, Figure, Heading};
-use super::legend::{Legend, Mark};
-use super::look::{Look, Looks};
+use super::legend::{Legend, LegendSymbol};
 use super::quality::Estimate;
-use super::text::{Anchor, Type, AXIS_LABEL, TICK};
+use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
-/// Differences in one quantity, which share an axis.
+/// Differences of one quantity, on one axis.
 #[derive(Clone, Debug)]
 pub struct ForestPanel {
     /// The quantity, for example `share_abs[answer]`.
     pub title: String,
     /// Its unit; empty for pure numbers.
     pub unit: String,
-    /// From the top down.
+    /// The differences, from the top.
     pub rows: Vec<ForestRow>,
 }
 
-/// A difference.
+/// One difference.
 #[derive(Clone, Debug)]
 pub struct ForestRow {
-    /// What stands left of it, for example `ctx_tok=4096`.
+    /// Label left of it, for example `ctx_tok=4096`.
     pub label: String,
-    /// What is compared, for example `diff`: has one colour and marker in all panels.
+    /// Name of its series, for example `diff`, which has the same colour and marker in all panels.
     pub series: String,
     /// The difference and its interval.
     pub difference: Estimate,
-    /// What stands right of it, for example the numbers.
+    /// Text right of it, for example the numbers.
     pub text: String,
 }
 
 const LEFT: f64 = 44.0;
 const RIGHT: f64 = 44.0;
 const PLOT_WIDTH: (f64, f64) = (240.0, 620.0);
-/// Between the plot and what stands beside it.
+/// Distance between the plot and the texts beside it.
 const GAP: f64 = 22.0;
 const LABEL_MAX_WIDTH: f64 = 460.0;
 const TEXT_MAX_WIDTH: f64 = 520.0;
 const TITLE_HEIGHT: f64 = 50.0;
 const ROW: f64 = 38.0;
-/// Above the first row and below the last.
+/// Space above the first row and below the last one.
 const PADDING: f64 = 8.0;
 /// Numbers and label below a panel, and the gap to the next.
 const BELOW: f64 = 104.0;
@@ -51,20 +51,18 @@ const WHISKER: f64 = 3.0;
 const CAP_HEIGHT: f64 = 12.0;
 const MARKER: f64 = 13.0;
 
-const LABEL: Type = Type { anchor: Anchor::Right, ..TICK };
-const TEXT: Type = Type { anchor: Anchor::Left, ..TICK }.in_colour(FAINT_INK);
+const LABEL: TextFormat = TextFormat { anchor: Anchor::Right, ..TICK };
+const TEXT: TextFormat = TextFormat { anchor: Anchor::Left, ..TICK }.in_colour(FAINT_INK);
 
-/// Draws the panels one below the other. `x_label` says which way the differences are, for example
-/// `difference from transformer`.
+/// Draws the panels one below the other. `x_label` is, for example, `difference from transformer`.
 ///
 /// # Errors
-///
 /// If there is nothing to draw, a number is not finite, an interval does not hold its value, or the sheet is too large.
 pub fn forest(panels: &[ForestPanel], heading: &Heading, x_label: &str) -> Result<Figure> {
     ensure!(panels.iter().any(|panel| !panel.rows.is_empty()), "no differences to draw");
     panels.iter().try_for_each(check)?;
     let rows = || panels.iter().flat_map(|panel| &panel.rows);
-    let widest = |kind: Type, text: fn(&ForestRow) -> &str, most: f64| {
+    let widest = |kind: TextFormat, text: fn(&ForestRow) -> &str, most: f64| {
         rows().map(|row| kind.width(text(row))).fold(0.0, f64::max).min(most)
     };
     let label_width = widest(LABEL, |row| &row.label, LABEL_MAX_WIDTH);
@@ -73,10 +71,10 @@ pub fn forest(panels: &[ForestPanel], heading: &Heading, x_label: &str) -> Resul
     let beside = x + GAP + text_width + RIGHT;
     let plot_width = (heading.page.room() - beside).clamp(PLOT_WIDTH.0, PLOT_WIDTH.1);
     let width = beside + plot_width;
-    let series = Looks::new(distinct(rows().map(|row| &row.series)));
+    let series = CurveStyles::new(distinct(rows().map(|row| &row.series)));
     let alone = series.names().len() == 1;
-    let told = if alone { &Looks::new(Vec::new()) } else { &series };
-    let legend = Legend::of_curves(told, Mark::MarkedLine, width - LEFT - RIGHT);
+    let in_legend = if alone { &CurveStyles::new(Vec::new()) } else { &series };
+    let legend = Legend::of_curves(in_legend, LegendSymbol::MarkedLine, width - LEFT - RIGHT);
     let height = legend.height() + panels.iter().map(height).sum::<f64>();
     let (mut figure, top) = Figure::headed(heading, width, height)?;
     legend.draw(&mut figure, (LEFT, top));
@@ -107,7 +105,7 @@ fn check(panel: &ForestPanel) -> Result<()> {
     Ok(())
 }
 
-/// An axis with zero and everything that is drawn on it.
+/// Returns an axis that contains zero and all intervals.
 fn x_axis(panel: &ForestPanel) -> Result<Axis> {
     let ends = |row: &ForestRow| {
         let (low, high) = row.difference.interval.unwrap_or((row.difference.value, row.difference.value));
@@ -116,12 +114,12 @@ fn x_axis(panel: &ForestPanel) -> Result<Axis> {
     let mut numbers: Vec<f64> = panel.rows.iter().flat_map(ends).collect();
     numbers.push(0.0);
     let (lo, hi) = extent(&numbers)?;
-    // Nothing but zeros: an axis about them.
+    // Only zeros: an axis about them.
     let (lo, hi) = if lo == hi { (-1.0, 1.0) } else { (lo, hi) };
     Ok(Axis::linear(lo, hi, true))
 }
 
-fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &Looks, x_label: &str) -> Result<()> {
+fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &CurveStyles, x_label: &str) -> Result<()> {
     let axis = x_axis(panel)?;
     let across = |number: f64| area.x + area.width * axis.place(number);
     figure.panel_title((area.x, area.y - 26.0), &panel.title, &panel.unit, area.width);
@@ -134,7 +132,7 @@ fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &Loo
     figure.text((area.centre().0, area.bottom() + 58.0), x_label, AXIS_LABEL);
     for (i, row) in panel.rows.iter().enumerate() {
         let y = area.y + PADDING + ROW * (i as f64 + 0.5);
-        let (_, Look { colour, marker, .. }) = series.of(&row.series);
+        let (_, CurveStyle { colour, marker, .. }) = series.of(&row.series);
         figure.text((area.x - GAP, y), &LABEL.fit(&row.label, LABEL_MAX_WIDTH), LABEL);
         figure.text((area.right() + GAP, y), &TEXT.fit(&row.text, TEXT_MAX_WIDTH), TEXT);
         if let Some((low, high)) = row.difference.interval {

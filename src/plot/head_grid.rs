@@ -1,10 +1,10 @@
-//! One number for each head: layer × head, models side by side on one colour scale.
+//! One number for each head as a grid of layer × head, models side by side on one colour scale.
 
 use super::colour::{self, FAINT_INK, MISSING};
 use super::colourbar::{draw_scale, scale_width};
-use super::colourscale::Shades;
+use super::colourscale::FittedScale;
 use super::figure::{Area, Figure, Heading};
-use super::text::{Anchor, Type, AXIS_LABEL, TICK};
+use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ use std::collections::BTreeMap;
 pub struct HeadGrid {
     /// The model.
     pub model: String,
-    /// What of it, for example `4k tokens · N=4 R=2`.
+    /// Detail below the title, for example `4k tokens · N=4 R=2`.
     pub detail: String,
-    /// `values[layer][head]` in the unit that is to be read, for example percent; `None` where nothing was measured.
-    /// Layers may differ in their number of heads.
+    /// `values[layer][head]` in the displayed unit, for example percent; `None` where nothing was measured. Layers may differ in their number
+    /// of heads.
     pub values: Vec<Vec<Option<f64>>>,
 }
 
-/// What the numbers are, and how they are coloured.
+/// Label and colour scale of the numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadScale<'a> {
-    /// Their name with the unit, for example `share of |attention| (%)`.
+    /// Name and unit of the numbers, for example `share of |attention| (%)`.
     pub label: &'a str,
-    /// The number with the last colour, the same whatever was measured; `None` takes it from the numbers.
+    /// The number with the last colour; `None` to take it from the numbers.
     pub end: Option<f64>,
-    /// What a head would have that attends to all tokens alike: marked beside the colours.
+    /// The number of a head with uniform attention, marked at the colour bar.
     pub uniform: Option<f64>,
 }
 
 impl HeadGrid {
-    /// Numbers by layer and head, with gaps where there is none.
+    /// Creates a grid from numbers by (layer, head), with gaps where there is none.
     pub fn of(model: &str, numbers: impl IntoIterator<Item = ((usize, usize), Option<f64>)>) -> Self {
         let numbers: BTreeMap<_, _> = numbers.into_iter().collect();
         let layers = numbers.keys().map(|at| at.0 + 1).max().unwrap_or(0);
@@ -44,30 +44,29 @@ impl HeadGrid {
 }
 
 const MARGIN: f64 = 44.0;
-/// Colours and their numbers right of the models.
+/// Room for the colour bar right of the models.
 const BAR_ROOM: f64 = 150.0;
 const CELL_WIDTH: (f64, f64) = (12.0, 76.0);
 const CELL_HEIGHT: (f64, f64) = (12.0, 50.0);
-/// Height of a cell by its width.
+/// Height of a cell over its width.
 const CELL_SHAPE: f64 = 0.7;
-/// A model with few heads has room for its title.
+/// Least width of a grid, so that its title fits.
 const MIN_WIDTH: f64 = 240.0;
 const TITLE_HEIGHT: f64 = 46.0;
 const DETAIL_HEIGHT: f64 = 28.0;
 const BELOW: f64 = 84.0;
-/// Axis label and numbers left of a grid, and the space before them.
+/// Room left of a grid for the axis label and numbers.
 const LEFT: f64 = 84.0;
 const BETWEEN: f64 = 28.0;
 const BEFORE_BAR: f64 = 44.0;
 const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
-const DETAIL: Type = Type::new(20.0, Anchor::Left).in_colour(FAINT_INK);
-const NUMBER: Type = Type::new(19.0, Anchor::Middle);
+const DETAIL: TextFormat = TextFormat::new(20.0, Anchor::Left).in_colour(FAINT_INK);
+const NUMBER: TextFormat = TextFormat::new(19.0, Anchor::Middle);
 
-/// Draws the models side by side. If any number is negative, the scale is symmetric about zero.
+/// Draws the models side by side. The scale is symmetric about zero if any number is negative.
 ///
 /// # Errors
-///
-/// If there are no heads, or they make a figure that is too large.
+/// If there are no heads, or the figure would be too large.
 pub fn head_grid(grids: &[HeadGrid], heading: &Heading, scale: &HeadScale) -> Result<Figure> {
     ensure!(!grids.is_empty(), "no heads to draw");
     for HeadGrid { model, values, .. } in grids {
@@ -75,13 +74,13 @@ pub fn head_grid(grids: &[HeadGrid], heading: &Heading, scale: &HeadScale) -> Re
     }
     let numbers = || grids.iter().flat_map(|grid| &grid.values).flatten().flatten().copied();
     let signed = numbers().any(|number| number < 0.0);
-    let mut shades = Shades::fit(signed, false, numbers());
+    let mut fitted = FittedScale::fit(signed, false, numbers());
     if let Some(end) = scale.end {
-        shades = shades.ending_at(end, numbers());
+        fitted = fitted.ending_at(end, numbers());
     }
-    let shades = shades.marked(scale.uniform.map(|uniform| (uniform, "uniform")));
+    let fitted = fitted.marked(scale.uniform.map(|uniform| (uniform, "uniform")));
     let cell = cell_size(grids, heading.page.room());
-    let look = Look { cell, shades: &shades, decimals: decimals(numbers(), cell.0) };
+    let style = CellStyle { cell, fitted: &fitted, decimals: decimals(numbers(), cell.0) };
 
     let height = grids.iter().map(|grid| cell.1 * grid.values.len() as f64).fold(0.0, f64::max);
     let width = |grid: &HeadGrid| (cell.0 * columns(grid) as f64).max(MIN_WIDTH);
@@ -90,17 +89,17 @@ pub fn head_grid(grids: &[HeadGrid], heading: &Heading, scale: &HeadScale) -> Re
     let detailed = grids.iter().any(|grid| !grid.detail.is_empty());
     let above = TITLE_HEIGHT + if detailed { DETAIL_HEIGHT } else { 0.0 };
     let body_height = above + (height + BELOW).max(bar_height + MARGIN);
-    let full_width = bar_x + scale_width(&shades, scale.label, bar_height) + MARGIN / 2.0;
+    let full_width = bar_x + scale_width(&fitted, scale.label, bar_height) + MARGIN / 2.0;
     let (mut figure, top) = Figure::headed(heading, full_width, body_height)?;
 
     let mut x = MARGIN - BETWEEN;
     for grid in grids {
         x += LEFT;
         draw_title(&mut figure, grid, (x, top + 14.0), width(grid));
-        look.draw(&mut figure, grid, (x, top + above));
+        style.draw(&mut figure, grid, (x, top + above));
         x += width(grid) + BETWEEN;
     }
-    draw_scale(&mut figure, (bar_x, top + above), bar_height, &shades, scale.label);
+    draw_scale(&mut figure, (bar_x, top + above), bar_height, &fitted, scale.label);
     Ok(figure)
 }
 
@@ -108,7 +107,7 @@ fn columns(grid: &HeadGrid) -> usize {
     grid.values.iter().map(Vec::len).max().unwrap_or(0)
 }
 
-/// Whole pixels, the same for all models.
+/// Returns the size of a cell in whole pixels, the same for all models.
 fn cell_size(grids: &[HeadGrid], room: f64) -> (f64, f64) {
     let room = room - BAR_ROOM - (LEFT + BETWEEN) * grids.len() as f64;
     let width = room / grids.iter().map(columns).sum::<usize>() as f64;
@@ -116,7 +115,7 @@ fn cell_size(grids: &[HeadGrid], room: f64) -> (f64, f64) {
     (width, (CELL_SHAPE * width).clamp(CELL_HEIGHT.0, CELL_HEIGHT.1).floor())
 }
 
-/// Decimals with which all numbers fit into their cells, two at most; `None` if they do not fit at all.
+/// Returns the number of decimals, at most two, with which all numbers fit into their cells; `None` if they do not fit at all.
 fn decimals(numbers: impl Iterator<Item = f64>, cell_width: f64) -> Option<usize> {
     let numbers: Vec<f64> = numbers.filter(|number| number.is_finite()).collect();
     let largest = numbers.iter().fold(0.0_f64, |largest, number| largest.max(number.abs()));
@@ -129,7 +128,7 @@ fn decimals(numbers: impl Iterator<Item = f64>, cell_width: f64) -> Option<usize
     (fewest..=wanted).rev().find(fits)
 }
 
-/// With a minus sign, but for what rounds to zero.
+/// Formats a number with a minus sign, except for zero.
 fn printed(number: f64, decimals: usize) -> String {
     let text = format!("{number:.decimals$}");
     match text.strip_prefix('-') {
@@ -144,15 +143,15 @@ fn draw_title(figure: &mut Figure, grid: &HeadGrid, (x, y): (f64, f64), room: f6
     figure.text((x, y + 32.0), &DETAIL.fit(&grid.detail, room), DETAIL);
 }
 
-/// How the cells of all models look.
-struct Look<'a> {
+/// Size and colours of the cells of all models.
+struct CellStyle<'a> {
     cell: (f64, f64),
-    shades: &'a Shades,
-    /// Decimals of the numbers in the cells, if they have any.
+    fitted: &'a FittedScale,
+    /// Decimals of the numbers in the cells; `None` for cells without numbers.
     decimals: Option<usize>,
 }
 
-impl Look<'_> {
+impl CellStyle<'_> {
     fn draw(&self, figure: &mut Figure, grid: &HeadGrid, (left, top): (f64, f64)) {
         let (width, height) = self.cell;
         let seam = if width < 24.0 { 1.0 } else { 2.0 };
@@ -178,7 +177,7 @@ impl Look<'_> {
 
     fn draw_cell(&self, figure: &mut Figure, area: Area, value: Option<f64>) {
         let Some(value) = value.filter(|value| value.is_finite()) else { return figure.fill(area, MISSING) };
-        let ground = self.shades.colour(value);
+        let ground = self.fitted.colour(value);
         figure.fill(area, ground);
         if let Some(decimals) = self.decimals {
             figure.text(area.centre(), &printed(value, decimals), NUMBER.in_colour(colour::text_on(ground)));
@@ -186,7 +185,7 @@ impl Look<'_> {
     }
 }
 
-/// Every how many cells there is room for a label: 1, 2, 4, 8 …
+/// Returns the number of cells from one label to the next: 1, 2, 4, 8 …
 fn label_step(room: f64, cell: f64) -> usize {
     ((room / cell).ceil().max(1.0) as usize).next_power_of_two()
 }

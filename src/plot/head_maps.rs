@@ -1,12 +1,12 @@
-//! Attention maps of every head: small multiples, layers down and heads across, on one colour scale.
+//! Attention maps of every head as small multiples, layers down and heads across, on one colour scale.
 
 use super::colourbar::{draw_scale, scale_width};
-use super::colourscale::{ColourScale, Shades};
+use super::colourscale::{ColourScale, FittedScale};
 use super::figure::{Area, Figure, Heading};
 use super::heatmap::check_bins;
 use super::map_panel::draw_bins;
 use super::map_panel::Bins;
-use super::text::{Anchor, Type, AXIS_LABEL, TICK};
+use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
 /// The maps of all heads of one model.
@@ -14,42 +14,41 @@ use anyhow::{ensure, Result};
 pub struct HeadMaps {
     /// The colour scale of all maps.
     pub scale: ColourScale,
-    /// Names of the layers: of the rows, from the top.
+    /// Names of the layers, which are the rows from the top.
     pub layers: Vec<String>,
-    /// Names of the heads: of the columns.
+    /// Names of the heads, which are the columns.
     pub heads: Vec<String>,
-    /// `maps[layer][head]`, all of the same shape, query rows and key columns.
+    /// `maps[layer][head]`, all of the same shape, with queries as rows and keys as columns.
     pub maps: Vec<Vec<Bins>>,
-    /// `sinks[layer][head]`: what a sink takes of each row of that map, drawn before it; nothing where there is none.
+    /// `sinks[layer][head]`: share of the sink in each row of the map, drawn left of it; empty without a sink.
     pub sinks: Vec<Vec<Vec<f32>>>,
-    /// Pixels of a map's side at most; many heads make it smaller.
+    /// Largest side of a map in pixels; smaller if there are many heads.
     pub size_px: u32,
 }
 
 const MARGIN: f64 = 44.0;
-/// Left and right of the maps, roughly. Many maps shrink until there is room for it, but not below [`SMALLEST`].
+/// Approximate room left and right of the maps. Many maps shrink to make room for it, but not below [`SMALLEST`].
 const BESIDE: f64 = 300.0;
 const SMALLEST: f64 = 24.0;
-/// Between maps, in pixels and as a fraction of their side.
+/// Gap between maps, at least in pixels, and as a fraction of their side.
 const GAP: (f64, f64) = (3.0, 0.06);
-/// Width of what a sink takes, as a fraction of the map's side and at least, and its distance from the map.
+/// Width of the sink column, as a fraction of the map's side and at least in pixels, and its distance from the map.
 const SINK: (f64, f64, f64) = (0.08, 4.0, 2.0);
 const LABEL: f64 = 36.0;
 const BEFORE_BAR: f64 = 44.0;
 const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
-const NAME: Type = Type { em: 19.0, ..TICK };
+const NAME: TextFormat = TextFormat { em: 19.0, ..TICK };
 
 /// Draws the maps of all heads.
 ///
 /// # Errors
-///
-/// If maps are missing or differ in shape, have more bins than pixels or negative numbers on a scale that begins at
-/// zero, or make a figure that is too large.
+/// If maps are missing or differ in shape, have more bins than pixels, have negative numbers on an unsigned scale, or the figure would
+/// be too large.
 pub fn heatmap_grid(heads: &HeadMaps, heading: &Heading) -> Result<Figure> {
     check(heads)?;
     let HeadMaps { scale, layers, maps, sinks, .. } = heads;
     let numbers = maps.iter().flatten().flat_map(|bins| &bins.values).chain(sinks.iter().flatten().flatten());
-    let shades = Shades::fit(scale.signed, scale.log, numbers.map(|&x| f64::from(x)));
+    let fitted = FittedScale::fit(scale.signed, scale.log, numbers.map(|&x| f64::from(x)));
 
     let map = map_size(heads, heading.page.room() - BESIDE);
     let pitch = pitch(heads, map);
@@ -58,7 +57,7 @@ pub fn heatmap_grid(heads: &HeadMaps, heading: &Heading) -> Result<Figure> {
     let above = LABEL + NAME.em + 12.0;
     let bar_height = content.1.clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round();
     let bar_x = left + content.0 + BEFORE_BAR;
-    let width = bar_x + scale_width(&shades, &scale.label, bar_height) + MARGIN / 2.0;
+    let width = bar_x + scale_width(&fitted, &scale.label, bar_height) + MARGIN / 2.0;
     let body_height = above + content.1.max(bar_height) + MARGIN;
     let (mut figure, top) = Figure::headed(heading, width, body_height)?;
 
@@ -67,15 +66,15 @@ pub fn heatmap_grid(heads: &HeadMaps, heading: &Heading) -> Result<Figure> {
         for (head, bins) in row.iter().enumerate() {
             let (x, y) = (corner.0 + pitch.0 * head as f64, corner.1 + pitch.1 * layer as f64);
             let area = Area { x, y, width: map.0, height: map.1 };
-            draw_bins(&mut figure, bins, area, &shades);
+            draw_bins(&mut figure, bins, area, &fitted);
             if let Some(sink) = sink(heads, layer, head) {
                 let room = sink_room(heads, map);
-                draw_bins(&mut figure, &sink, Area { x: x - room, width: room - SINK.2, ..area }, &shades);
+                draw_bins(&mut figure, &sink, Area { x: x - room, width: room - SINK.2, ..area }, &fitted);
             }
         }
     }
     draw_names(&mut figure, heads, corner, map);
-    draw_scale(&mut figure, (bar_x, corner.1), bar_height, &shades, &scale.label);
+    draw_scale(&mut figure, (bar_x, corner.1), bar_height, &fitted, &scale.label);
     Ok(figure)
 }
 
@@ -105,7 +104,7 @@ fn check(heads: &HeadMaps) -> Result<()> {
     Ok(())
 }
 
-/// Width and height of a map: bins of whole pixels, not wider together than the figure if they need not be.
+/// Returns width and height of a map, with bins of whole pixels.
 fn map_size(heads: &HeadMaps, width: f64) -> (f64, f64) {
     let beside = if has_sinks(heads) { GAP.0 + SINK.1 + SINK.2 } else { GAP.0 };
     let room = (width / heads.heads.len() as f64 - beside).min(heads.size_px.into()).max(SMALLEST);
@@ -114,7 +113,7 @@ fn map_size(heads: &HeadMaps, width: f64) -> (f64, f64) {
     (side(columns), side(rows))
 }
 
-/// What the sink of a head takes, as one column.
+/// Returns the sink of a head as one column; `None` without a sink.
 fn sink(heads: &HeadMaps, layer: usize, head: usize) -> Option<Bins> {
     let values = heads.sinks.get(layer)?.get(head).filter(|values| !values.is_empty())?;
     Some(Bins { rows: values.len(), columns: 1, values: values.clone() })
@@ -124,7 +123,7 @@ fn has_sinks(heads: &HeadMaps) -> bool {
     heads.sinks.iter().flatten().any(|sink| !sink.is_empty())
 }
 
-/// Room before a map for what its sink takes.
+/// Returns the room left of a map for its sink.
 fn sink_room(heads: &HeadMaps, map: (f64, f64)) -> f64 {
     if has_sinks(heads) {
         (SINK.0 * map.0).round().max(SINK.1) + SINK.2
@@ -133,7 +132,7 @@ fn sink_room(heads: &HeadMaps, map: (f64, f64)) -> f64 {
     }
 }
 
-/// From a map to the next one, across and down.
+/// Returns the distance from one map to the next, across and down.
 fn pitch(heads: &HeadMaps, map: (f64, f64)) -> (f64, f64) {
     (map.0 + sink_room(heads, map) + gap(map.0), map.1 + gap(map.1))
 }
@@ -146,12 +145,12 @@ fn widest(names: &[String]) -> f64 {
     names.iter().map(|name| NAME.width(name)).fold(0.0, f64::max)
 }
 
-/// Names of layers and heads; of many heads, or long names, only some.
+/// Draws the names of layers and heads; only some of the heads if all names do not fit.
 fn draw_names(figure: &mut Figure, heads: &HeadMaps, (left, top): (f64, f64), map: (f64, f64)) {
     let (pitch, room) = (pitch(heads, map), sink_room(heads, map));
     for (i, name) in heads.layers.iter().enumerate() {
         let y = top + pitch.1 * i as f64 + map.1 / 2.0;
-        figure.text((left - room - 12.0, y), name, Type { anchor: Anchor::Right, ..NAME });
+        figure.text((left - room - 12.0, y), name, TextFormat { anchor: Anchor::Right, ..NAME });
     }
     let step = ((widest(&heads.heads) + 6.0) / pitch.0).ceil() as usize;
     for (i, name) in heads.heads.iter().enumerate().step_by(step.max(1)) {
@@ -160,7 +159,7 @@ fn draw_names(figure: &mut Figure, heads: &HeadMaps, (left, top): (f64, f64), ma
     let content = (pitch.0 * heads.heads.len() as f64, pitch.1 * heads.layers.len() as f64);
     let label = if room > 0.0 { "head (before each map: what its sink takes)" } else { "head" };
     figure.text((left - room + content.0 / 2.0, top - NAME.em - LABEL + 8.0), label, AXIS_LABEL);
-    let upward = Type { anchor: Anchor::Upward, ..AXIS_LABEL };
+    let upward = TextFormat { anchor: Anchor::Upward, ..AXIS_LABEL };
     let x = left - room - 12.0 - widest(&heads.layers) - LABEL / 2.0;
     figure.text((x, top + content.1 / 2.0), "layer", upward);
 }

@@ -1,37 +1,37 @@
-//! Attention maps: query × key, one panel for each model, layer or map, on shared colour scales.
+//! Attention maps, query × key: one panel for each model, layer or map, on shared colour scales.
 
 use super::colourbar::{draw_scale, scale_width};
-use super::colourscale::{ColourScale, Shades};
+use super::colourscale::{ColourScale, FittedScale};
 use super::distinct;
 use super::figure::{Figure, Heading};
 use super::legend::Legend;
-use super::map_panel::{self, Bins, Extent, MapPanel, Tokens};
+use super::map_panel::{self, Bins, MapPanel, PanelSize, TokenAxis};
 use anyhow::{ensure, Result};
 use std::ops::Range;
 
 /// A figure of attention maps.
 #[derive(Clone, Debug)]
 pub struct Heatmaps {
-    /// The colour scales; panels that name the same one are coloured alike and can be compared.
+    /// The colour scales, shared by the panels that refer to them.
     pub scales: Vec<ColourScale>,
     /// Rows of panels, from the top; rows may differ in length.
     pub rows: Vec<Vec<MapPanel>>,
-    /// Pixels of the longer side of a map, more or less: bins are whole pixels and tokens need room. 560 is usual.
+    /// Approximate pixels of the longer side of a map, because bins are whole pixels and token texts need room. The default is 560.
     pub size_px: u32,
 }
 
 const MARGIN: f64 = 44.0;
-/// A narrow page does not make maps smaller than this.
+/// Smallest size of a map on a narrow page.
 const SMALLEST: f64 = 160.0;
 const BETWEEN: (f64, f64) = (40.0, 36.0);
-/// Between the last column and the colour bars.
+/// Distance between the last column and the colour bars.
 const BEFORE_BARS: f64 = 40.0;
 const BAR_HEIGHT: (f64, f64) = (260.0, 440.0);
 const BETWEEN_BARS: f64 = 48.0;
 
-/// Places of panels: all maps of a column begin at the same x, all maps and all titles of a row at the same y.
-struct Layout {
-    extents: Vec<Vec<Extent>>,
+/// Positions of panels: maps of a column have the same left edge; maps and titles of a row have the same top edge.
+struct PanelLayout {
+    extents: Vec<Vec<PanelSize>>,
     /// Left edge of the maps of each column.
     lefts: Vec<f64>,
     /// Top edge of the maps of each row, below the top of the body.
@@ -43,23 +43,22 @@ struct Layout {
 /// Draws attention maps.
 ///
 /// # Errors
-///
-/// If there are no maps, more bins than pixels or tokens, numbers or texts that do not fit their bins or tokens, or
-/// negative numbers on a scale that begins at zero.
+/// If there are no maps, there are more bins than pixels or tokens, the number of values or texts does not match the bins or tokens, or
+/// there are negative numbers on an unsigned scale.
 pub fn heatmap(maps: &Heatmaps, heading: &Heading) -> Result<Figure> {
     check(maps)?;
-    let shades = fit_scales(maps);
-    let mut layout = Layout::new(maps, f64::from(maps.size_px));
-    let used: Vec<usize> = (0..shades.len()).filter(|&i| panels(maps).any(|panel| panel.scale == i)).collect();
+    let fitted = fit_scales(maps);
+    let mut layout = PanelLayout::new(maps, f64::from(maps.size_px));
+    let used: Vec<usize> = (0..fitted.len()).filter(|&i| panels(maps).any(|panel| panel.scale == i)).collect();
 
     let bar_height = bar_height(&layout, used.len());
-    let bars = || used.iter().map(|&i| (&maps.scales[i], &shades[i]));
-    let bars_width = bars().map(|(scale, shades)| scale_width(shades, &scale.label, bar_height)).fold(0.0, f64::max);
+    let bars = || used.iter().map(|&i| (&maps.scales[i], &fitted[i]));
+    let bars_width = bars().map(|(scale, fitted)| scale_width(fitted, &scale.label, bar_height)).fold(0.0, f64::max);
     let beside = BEFORE_BARS + bars_width + MARGIN / 2.0;
     let excess = layout.width + beside - heading.page.room();
     if heading.page.width_mm.is_some() && excess > 0.0 {
         let size = f64::from(maps.size_px) - excess / layout.lefts.len() as f64;
-        layout = Layout::new(maps, size.max(SMALLEST).min(maps.size_px.into()));
+        layout = PanelLayout::new(maps, size.max(SMALLEST).min(maps.size_px.into()));
     }
     let width = layout.width + beside;
     let legend = Legend::of_regions(&regions(maps), width - 2.0 * MARGIN);
@@ -73,12 +72,12 @@ pub fn heatmap(maps: &Heatmaps, heading: &Heading) -> Result<Figure> {
         for (c, panel) in row.iter().enumerate() {
             let corner = (layout.lefts[c], top + layout.tops[r]);
             let profile_range = map_panel::profile_range(panels(maps), panel);
-            map_panel::draw(&mut figure, panel, &layout.extents[r][c], corner, &shades[panel.scale], profile_range);
+            map_panel::draw(&mut figure, panel, &layout.extents[r][c], corner, &fitted[panel.scale], profile_range);
         }
     }
-    for (i, (scale, shades)) in bars().enumerate() {
+    for (i, (scale, fitted)) in bars().enumerate() {
         let y = top + layout.tops[0] + i as f64 * (bar_height + BETWEEN_BARS);
-        draw_scale(&mut figure, (layout.width + BEFORE_BARS, y), bar_height, shades, &scale.label);
+        draw_scale(&mut figure, (layout.width + BEFORE_BARS, y), bar_height, fitted, &scale.label);
     }
     Ok(figure)
 }
@@ -110,7 +109,7 @@ fn check(maps: &Heatmaps) -> Result<()> {
     Ok(())
 }
 
-/// Whether the numbers are as many as the bins, and of the kind that the scale can show.
+/// Checks that there is one value for each bin, and no negative value on an unsigned scale.
 pub(super) fn check_bins(bins: &Bins, signed: bool, name: &str) -> Result<()> {
     let Bins { rows, columns, values } = bins;
     ensure!(*rows > 0 && *columns > 0, "{name}: no bins to draw");
@@ -122,8 +121,8 @@ pub(super) fn check_bins(bins: &Bins, signed: bool, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn check_tokens(tokens: &Tokens, bins: usize, name: &str) -> Result<()> {
-    let Tokens { range, regions, texts } = tokens;
+fn check_tokens(tokens: &TokenAxis, bins: usize, name: &str) -> Result<()> {
+    let TokenAxis { range, regions, texts } = tokens;
     ensure!(range.len() >= bins, "{name}: {bins} bins of {} tokens", range.len());
     ensure!(texts.is_empty() || texts.len() == range.len(), "{name}: {} texts of {} tokens", texts.len(), range.len());
     for (region, run) in regions {
@@ -132,16 +131,16 @@ fn check_tokens(tokens: &Tokens, bins: usize, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn fit_scales(maps: &Heatmaps) -> Vec<Shades> {
+fn fit_scales(maps: &Heatmaps) -> Vec<FittedScale> {
     let fit = |(i, scale): (usize, &ColourScale)| {
         let panels = panels(maps).filter(|panel| panel.scale == i);
         let values = panels.flat_map(|panel| panel.bins.values.iter().chain(&panel.sink));
-        Shades::fit(scale.signed, scale.log, values.map(|&x| f64::from(x)))
+        FittedScale::fit(scale.signed, scale.log, values.map(|&x| f64::from(x)))
     };
     maps.scales.iter().enumerate().map(fit).collect()
 }
 
-/// The regions that some panel shows, in the order of their first tokens.
+/// Returns the regions that any panel shows, in the order of their first tokens.
 fn regions(maps: &Heatmaps) -> Vec<String> {
     let sides = panels(maps).flat_map(|panel| [&panel.keys, &panel.queries]);
     let mut runs: Vec<&(String, Range<usize>)> =
@@ -150,17 +149,17 @@ fn regions(maps: &Heatmaps) -> Vec<String> {
     distinct(runs.into_iter().map(|(name, _)| name))
 }
 
-/// As high as the panels leave room for, within limits.
-fn bar_height(layout: &Layout, bars: usize) -> f64 {
+/// Returns the height of a colour bar, so that all bars fit beside the panels.
+fn bar_height(layout: &PanelLayout, bars: usize) -> f64 {
     let room = layout.height - layout.tops[0] - BETWEEN_BARS * bars as f64;
     (room / bars as f64).clamp(BAR_HEIGHT.0, BAR_HEIGHT.1).round()
 }
 
-impl Layout {
-    /// For maps of some size along their longer side.
+impl PanelLayout {
+    /// Arranges maps whose longer side has `size` units.
     fn new(maps: &Heatmaps, size: f64) -> Self {
-        let extent = |panel: &MapPanel| Extent::new(panel, size);
-        let mut extents: Vec<Vec<Extent>> = maps.rows.iter().map(|row| row.iter().map(extent).collect()).collect();
+        let extent = |panel: &MapPanel| PanelSize::new(panel, size);
+        let mut extents: Vec<Vec<PanelSize>> = maps.rows.iter().map(|row| row.iter().map(extent).collect()).collect();
         let across = extents.iter().map(Vec::len).max().unwrap_or(0);
         let (mut lefts, mut x) = (Vec::new(), MARGIN - BETWEEN.0 / 2.0);
         for c in 0..across {
@@ -182,15 +181,15 @@ impl Layout {
 }
 
 impl MapPanel {
-    /// What the sink takes, as one column.
+    /// Returns the sink as one column; `None` without a sink.
     pub(super) fn sink(&self) -> Option<Bins> {
         let bins = || Bins { rows: self.sink.len(), columns: 1, values: self.sink.clone() };
         (!self.sink.is_empty()).then(bins)
     }
 }
 
-impl Tokens {
-    /// The part of a run that lies in the range, if any.
+impl TokenAxis {
+    /// Returns the part of a run in the range; `None` if it is empty.
     pub(super) fn shown(&self, run: &Range<usize>) -> Option<Range<usize>> {
         let part = run.start.max(self.range.start)..run.end.min(self.range.end);
         (!part.is_empty()).then_some(part)
@@ -202,9 +201,9 @@ mod tests {
     use super::super::map_panel::Profile;
     use super::*;
 
-    fn tokens(n: usize) -> Tokens {
+    fn tokens(n: usize) -> TokenAxis {
         let regions = vec![("filler".to_string(), 0..n), ("answer".to_string(), 2..3)];
-        Tokens { range: 0..n, regions, texts: vec![" magic".into(); n] }
+        TokenAxis { range: 0..n, regions, texts: vec![" magic".into(); n] }
     }
 
     fn panel(value: f32) -> MapPanel {
@@ -270,7 +269,7 @@ mod tests {
     fn more_bins_than_pixels_are_an_error() {
         let message = error(|panel| {
             panel.bins = Bins { rows: 1, columns: 200, values: vec![0.1; 200] };
-            panel.keys = Tokens { range: 0..300, regions: vec![], texts: vec![] };
+            panel.keys = TokenAxis { range: 0..300, regions: vec![], texts: vec![] };
         });
         assert!(message.contains("200 bins do not fit into 100 pixels"), "{message}");
     }

@@ -1,35 +1,35 @@
-//! Legends: names beside what they look like, in rows above the panels.
+//! Legends, in rows above the panels.
 
 use super::colour;
+use super::curve_style::{CurveStyle, CurveStyles};
 use super::figure::{Area, Figure};
-use super::look::{Look, Looks};
-use super::text::{Anchor, Type, TICK};
+use super::text::{Anchor, TextFormat, TICK};
 use crate::names::shared_folder;
 use plotters::style::RGBColor;
 
-/// What stands before a name.
+/// The symbol before a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Mark {
-    Line(Look),
+pub(super) enum LegendSymbol {
+    Line(CurveStyle),
     /// A line with a marker.
-    MarkedLine(Look),
+    MarkedLine(CurveStyle),
     Square(RGBColor),
 }
 
 /// Height of a row.
 const ROW: f64 = 40.0;
 const BETWEEN: f64 = 46.0;
-const NAME: Type = Type { anchor: Anchor::Left, ..TICK };
+const NAME: TextFormat = TextFormat { anchor: Anchor::Left, ..TICK };
 
-/// Names and their marks, ready to draw.
+/// Names and their symbols, ready to draw.
 pub(super) struct Legend {
-    /// Name, mark, distance from the left and row of each.
-    entries: Vec<(String, Mark, f64, usize)>,
+    /// (Name, symbol, distance from the left, row).
+    entries: Vec<(String, LegendSymbol, f64, usize)>,
 }
 
 impl Legend {
-    /// Rows of names that are no longer than `room`.
-    fn new(names: impl Iterator<Item = (String, Mark)>, room: f64) -> Self {
+    /// Arranges names in rows that are no wider than `room`.
+    fn new(names: impl Iterator<Item = (String, LegendSymbol)>, room: f64) -> Self {
         let mut entries = Vec::new();
         let (mut x, mut row) = (0.0, 0);
         for (name, mark) in names {
@@ -44,19 +44,19 @@ impl Legend {
         Self { entries }
     }
 
-    /// Curves as they look, each with its `mark`, without the folders that all of their names lie in.
-    pub(super) fn of_curves(curves: &Looks, mark: fn(Look) -> Mark, room: f64) -> Self {
+    /// Creates the legend of curves, without the folder that all names share.
+    pub(super) fn of_curves(curves: &CurveStyles, mark: fn(CurveStyle) -> LegendSymbol, room: f64) -> Self {
         let folder = shared_folder(curves.names()).len();
         Self::new(curves.iter().map(|(name, look)| (name[folder..].to_owned(), mark(look))), room)
     }
 
-    /// The regions of these names, in their colours.
+    /// Creates the legend of regions.
     pub(super) fn of_regions(names: &[String], room: f64) -> Self {
         let shown = |name: &String| if name == "bos" { "BOS".into() } else { name.clone() };
-        Self::new(names.iter().map(|name| (shown(name), Mark::Square(colour::region(name)))), room)
+        Self::new(names.iter().map(|name| (shown(name), LegendSymbol::Square(colour::region(name)))), room)
     }
 
-    /// Nothing, if there are no names.
+    /// Returns the height, which is 0 without names.
     pub(super) fn height(&self) -> f64 {
         self.entries.last().map_or(0.0, |(_, _, _, row)| ROW * (row + 1) as f64)
     }
@@ -65,9 +65,11 @@ impl Legend {
         for (name, mark, x, row) in &self.entries {
             let (x, y) = (left + x, top + 12.0 + ROW * *row as f64);
             match mark {
-                Mark::Square(colour) => figure.fill(Area { x, y: y - 12.0, width: 24.0, height: 24.0 }, *colour),
-                Mark::Line(look) => look.draw(figure, &[(x, y), (x + 43.0, y)]),
-                Mark::MarkedLine(look) => {
+                LegendSymbol::Square(colour) => {
+                    figure.fill(Area { x, y: y - 12.0, width: 24.0, height: 24.0 }, *colour)
+                }
+                LegendSymbol::Line(look) => look.draw(figure, &[(x, y), (x + 43.0, y)]),
+                LegendSymbol::MarkedLine(look) => {
                     figure.line(&[(x, y), (x + 38.0, y)], look.colour, 6.0);
                     figure.marker((x + 19.0, y), look.marker, 11.0, look.colour);
                 }
@@ -77,8 +79,8 @@ impl Legend {
     }
 }
 
-impl Mark {
-    /// From its left end to the name.
+impl LegendSymbol {
+    /// Returns the distance from its left end to the name.
     fn width(self) -> f64 {
         match self {
             Self::Line(_) | Self::MarkedLine(_) => 56.0,
@@ -93,9 +95,9 @@ mod tests {
 
     #[test]
     fn names_that_do_not_fit_into_a_row_begin_another() {
-        let curves = Looks::new(["transformer", "diff", "diff-v2"].map(String::from).into());
-        let rows = |room: f64| Legend::of_curves(&curves, Mark::Line, room).height() / ROW;
+        let curves = CurveStyles::new(["transformer", "diff", "diff-v2"].map(String::from).into());
+        let rows = |room: f64| Legend::of_curves(&curves, LegendSymbol::Line, room).height() / ROW;
         assert_eq!((rows(2000.0), rows(250.0)), (1.0, 3.0));
-        assert_eq!(Legend::of_curves(&Looks::new(vec![]), Mark::Line, 100.0).height(), 0.0);
+        assert_eq!(Legend::of_curves(&CurveStyles::new(vec![]), LegendSymbol::Line, 100.0).height(), 0.0);
     }
 }

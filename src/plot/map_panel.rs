@@ -1,10 +1,10 @@
-//! One attention map with its axes, its bands of regions and the curve below it.
+//! One attention map with its axes, bands of regions, and profile curve.
 
 use super::axis::{draw_y_axis, Axis};
 use super::colour::{self, AXIS, INK, MASKED};
-use super::colourscale::Shades;
+use super::colourscale::FittedScale;
 use super::figure::{Area, Figure};
-use super::text::{Anchor, Type, AXIS_LABEL, PANEL_DETAIL, PANEL_TITLE, TICK};
+use super::text::{Anchor, TextFormat, AXIS_LABEL, PANEL_DETAIL, PANEL_TITLE, TICK};
 use plotters::style::RGBColor;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -14,96 +14,96 @@ use std::ops::Range;
 pub struct MapPanel {
     /// The model.
     pub title: String,
-    /// What of it, for example `layer 2 · mean of 8 heads · λ 0.41 · A1 − λA2`.
+    /// Detail below the title, for example `layer 2 · mean of 8 heads · λ 0.41 · A1 − λA2`.
     pub detail: String,
     /// Index into [`Heatmaps::scales`](super::Heatmaps::scales).
     pub scale: usize,
     /// The map, rows along `queries` and columns along `keys`.
     pub bins: Bins,
-    /// What a sink takes of each row, drawn beside the map; nothing without.
+    /// Share of the sink in each row, drawn left of the map; empty without a sink.
     pub sink: Vec<f32>,
-    /// The rows, from the top.
-    pub queries: Tokens,
-    /// The columns.
-    pub keys: Tokens,
-    /// A curve over the same keys, drawn below the map.
+    /// The tokens of the rows, from the top.
+    pub queries: TokenAxis,
+    /// The tokens of the columns.
+    pub keys: TokenAxis,
+    /// A profile over the same keys, drawn below the map.
     pub profile: Option<Profile>,
 }
 
-/// A matrix of numbers, pooled from tokens: bin `i` of `n` holds the tokens from `i` / `n` of their range.
+/// A matrix of pooled numbers: bin `i` of `n` holds the tokens from `i` / `n` of their range on.
 #[derive(Clone, Debug)]
 pub struct Bins {
     /// Number of rows.
     pub rows: usize,
     /// Number of columns.
     pub columns: usize,
-    /// Row by row; what is not finite is drawn as masked, so NaN above the causal diagonal.
+    /// Values, row by row; those that are not finite are drawn as masked, so NaN above the causal diagonal.
     pub values: Vec<f32>,
 }
 
 /// The tokens along one side of a map.
 #[derive(Clone, Debug)]
-pub struct Tokens {
-    /// Their positions in the prompt.
+pub struct TokenAxis {
+    /// Positions in the prompt.
     pub range: Range<usize>,
-    /// Runs of tokens of one region (name and positions) in any order, drawn as a band along the side; may be empty.
+    /// Runs of tokens of one region, (name, positions), in any order, drawn as a band along the side; may be empty.
     pub regions: Vec<(String, Range<usize>)>,
-    /// The text of each token of the range, drawn if there are at most 80; or empty, for numbers only.
+    /// Texts of the tokens, drawn if there are at most 80; empty for numbers only.
     pub texts: Vec<String>,
 }
 
-/// A curve over keys, for example what the row that predicts the answer attends to.
+/// A curve over keys, for example the attention of the row that predicts the answer.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// What it shows. Profiles with the same label share their axis.
+    /// Label of its axis. Profiles with the same label share their axis range.
     pub label: String,
-    /// Values of bins of equal width over the keys; what is not finite is a gap.
+    /// Values of bins of equal width over the keys; those that are not finite are gaps.
     pub values: Vec<f32>,
-    /// End of the axis, for a curve whose sink would flatten it; larger values are cut, and the largest is written there.
+    /// End of the axis, for a curve that a sink would flatten. Larger values are cut off, and the largest is labelled.
     pub top: Option<f32>,
 }
 
-/// More tokens than this have numbers instead of their texts.
+/// Largest number of tokens with texts instead of numbers.
 const MOST_TEXTS: usize = 80;
-/// Pixels along an axis for the text of one token, at least.
+/// Least distance between token texts along an axis, in pixels.
 const TEXT_PITCH: f64 = 17.0;
 const TEXT_MAX_WIDTH: f64 = 130.0;
-/// The shorter side of a map is at least this part of the longer.
+/// Least ratio of the shorter to the longer side of a map.
 const FLATTEST: f64 = 0.25;
 const TITLE_HEIGHT: f64 = 46.0;
 const TITLE_MIN_WIDTH: f64 = 300.0;
-const DETAIL: Type = Type { em: 20.0, ..PANEL_DETAIL };
+const DETAIL: TextFormat = TextFormat { em: 20.0, ..PANEL_DETAIL };
 const DETAIL_STEP: f64 = 27.0;
-/// Thickness of a band of regions, and its distance from what it belongs to.
+/// Thickness of a band of regions, and its distance from the map.
 const BAND: (f64, f64) = (10.0, 4.0);
-/// A run of fewer pixels is widened to this: an answer of five tokens among thousands must be seen.
+/// Least width of a run in pixels, so that an answer of five tokens among thousands is visible.
 const RUN_MIN_WIDTH: f64 = 3.0;
-/// Width of what a sink takes, and its distance from the map.
+/// Width of the sink column, and its distance from the map.
 const SINK: (f64, f64) = (14.0, 8.0);
 const PROFILE_HEIGHT: f64 = 140.0;
 const PROFILE_GAP: f64 = 20.0;
-/// Bins of the curve that are narrower have no outline.
+/// Least width of a curve's bin with an outline.
 const OUTLINED_WIDTH: f64 = 5.0;
 const NUMBERS_HEIGHT: f64 = 24.0;
 const LABEL_HEIGHT: f64 = 40.0;
 
-/// The room that a panel takes, in pixels.
-pub(super) struct Extent {
+/// The size of a panel, in pixels.
+pub(super) struct PanelSize {
     /// Width and height of the map.
     pub(super) map: (f64, f64),
-    /// Width of the map, or of the title if that needs more.
+    /// Width of the map, or of the title if that is wider.
     pub(super) width: f64,
-    /// Left of the map.
+    /// Room left of the map.
     pub(super) left: f64,
-    /// Above the map.
+    /// Room above the map.
     pub(super) above: f64,
-    /// Below the map.
+    /// Room below the map.
     pub(super) below: f64,
     detail: Vec<String>,
 }
 
-impl Extent {
-    /// The room for a panel whose map is to be `size` units along its longer side.
+impl PanelSize {
+    /// Returns the size of a panel whose map has about `size` units along its longer side.
     pub(super) fn new(panel: &MapPanel, size: f64) -> Self {
         let MapPanel { bins, queries, keys, profile, .. } = panel;
         let ratio = keys.range.len() as f64 / queries.range.len() as f64;
@@ -127,12 +127,12 @@ impl Extent {
     }
 }
 
-/// A narrow map has a wider title.
+/// Returns the width of the title, which may be wider than the map.
 fn title_room(map_width: f64) -> f64 {
     map_width.max(TITLE_MIN_WIDTH)
 }
 
-/// The length of a side whose bins are whole units, if there is room for it, as near to `wanted` as that allows.
+/// Returns the length of a side near `wanted` with bins of whole units, or `wanted` if there are more bins than that.
 fn side(bins: usize, wanted: f64) -> f64 {
     if bins as f64 > wanted {
         return wanted;
@@ -140,7 +140,7 @@ fn side(bins: usize, wanted: f64) -> f64 {
     bins as f64 * (wanted / bins as f64).round()
 }
 
-fn band_thickness(tokens: &Tokens) -> f64 {
+fn band_thickness(tokens: &TokenAxis) -> f64 {
     if tokens.regions.is_empty() {
         0.0
     } else {
@@ -156,13 +156,13 @@ fn sink_thickness(panel: &MapPanel) -> f64 {
     }
 }
 
-/// Draws a panel whose map has its upper left corner at `corner`. `profile_range` are the ends of the curve's axis.
+/// Draws a panel whose map has its upper left corner at `corner`. `profile_range` is the range of the profile's axis.
 pub(super) fn draw(
     figure: &mut Figure,
     panel: &MapPanel,
-    extent: &Extent,
+    extent: &PanelSize,
     corner: (f64, f64),
-    shades: &Shades,
+    fitted: &FittedScale,
     profile_range: (f64, f64),
 ) {
     let map = Area { x: corner.0, y: corner.1, width: extent.map.0, height: extent.map.1 };
@@ -171,11 +171,11 @@ pub(super) fn draw(
     for (i, line) in extent.detail.iter().enumerate() {
         figure.text((map.x, title_y + 30.0 + DETAIL_STEP * i as f64), line, DETAIL);
     }
-    draw_bins(figure, &panel.bins, map, shades);
+    draw_bins(figure, &panel.bins, map, fitted);
     let before = Area { x: map.x - sink_thickness(panel), ..map };
     if let Some(sink) = panel.sink() {
-        draw_bins(figure, &sink, Area { width: SINK.0, ..before }, shades);
-        figure.text((before.x + SINK.0 / 2.0, map.bottom() + 14.0), "sink", Type { em: 17.0, ..TICK });
+        draw_bins(figure, &sink, Area { width: SINK.0, ..before }, fitted);
+        figure.text((before.x + SINK.0 / 2.0, map.bottom() + 14.0), "sink", TextFormat { em: 17.0, ..TICK });
     }
     draw_queries(figure, &panel.queries, before);
 
@@ -189,19 +189,19 @@ pub(super) fn draw(
     draw_keys(figure, &panel.keys, Area { y: bottom, ..map });
 }
 
-/// The bins of a map.
-pub(super) fn draw_bins(figure: &mut Figure, bins: &Bins, area: Area, shades: &Shades) {
-    let colour = |&value: &f32| if value.is_finite() { shades.colour(value.into()) } else { MASKED };
+/// Draws the bins of a map.
+pub(super) fn draw_bins(figure: &mut Figure, bins: &Bins, area: Area, fitted: &FittedScale) {
+    let colour = |&value: &f32| if value.is_finite() { fitted.colour(value.into()) } else { MASKED };
     figure.bitmap(area, (bins.rows, bins.columns), bins.values.iter().map(colour).collect());
 }
 
-fn draw_queries(figure: &mut Figure, queries: &Tokens, map: Area) {
+fn draw_queries(figure: &mut Figure, queries: &TokenAxis, map: Area) {
     for (run, colour) in runs(queries, map.height) {
         let band = Area { x: map.x - BAND.0 - BAND.1, width: BAND.0, y: map.y + run.0, height: run.1 };
         figure.fill(band, colour);
     }
     let x = map.x - band_thickness(queries);
-    let kind = Type { anchor: Anchor::Right, ..queries.label_type(map.height) };
+    let kind = TextFormat { anchor: Anchor::Right, ..queries.label_type(map.height) };
     for (place, text) in queries.labels(map.height) {
         let y = map.y + map.height * place;
         if !queries.has_texts() {
@@ -210,19 +210,19 @@ fn draw_queries(figure: &mut Figure, queries: &Tokens, map: Area) {
         figure.text((x - 12.0, y), &text, kind);
     }
     let x = x - 14.0 - queries.label_width(map.height) - 18.0;
-    figure.text((x, map.centre().1), "query token", Type { anchor: Anchor::Upward, ..AXIS_LABEL });
+    figure.text((x, map.centre().1), "query token", TextFormat { anchor: Anchor::Upward, ..AXIS_LABEL });
 }
 
-/// The regions of the keys along the upper edge of an area; the thickness of the band with its distance.
-fn draw_band_below(figure: &mut Figure, keys: &Tokens, below: Area) -> f64 {
+/// Draws the regions of the keys along the upper edge of an area. Returns the thickness of the band with its distance.
+fn draw_band_below(figure: &mut Figure, keys: &TokenAxis, below: Area) -> f64 {
     for (run, colour) in runs(keys, below.width) {
         figure.fill(Area { x: below.x + run.0, width: run.1, y: below.y + BAND.1, height: BAND.0 }, colour);
     }
     band_thickness(keys)
 }
 
-/// Begin, length and colour of each run along a side, the longest first so that no short one is hidden.
-fn runs(tokens: &Tokens, side: f64) -> Vec<((f64, f64), RGBColor)> {
+/// Returns ((start, length), colour) of each run along a side, the longest first so that short ones are not hidden.
+fn runs(tokens: &TokenAxis, side: f64) -> Vec<((f64, f64), RGBColor)> {
     let mut shown: Vec<_> =
         tokens.regions.iter().filter_map(|(name, run)| tokens.shown(run).map(|run| (name, run))).collect();
     shown.sort_by_key(|(_, run)| Reverse(run.len()));
@@ -235,12 +235,12 @@ fn runs(tokens: &Tokens, side: f64) -> Vec<((f64, f64), RGBColor)> {
     shown.into_iter().map(|(name, run)| (place(run), colour::region(name))).collect()
 }
 
-fn draw_keys(figure: &mut Figure, keys: &Tokens, below: Area) {
+fn draw_keys(figure: &mut Figure, keys: &TokenAxis, below: Area) {
     let kind = keys.label_type(below.width);
     for (place, text) in keys.labels(below.width) {
         let x = below.x + below.width * place;
         if keys.has_texts() {
-            figure.text((x, below.y + 8.0), &text, Type { anchor: Anchor::Hanging, ..kind });
+            figure.text((x, below.y + 8.0), &text, TextFormat { anchor: Anchor::Hanging, ..kind });
         } else {
             figure.fill(Area { x: x - 0.75, y: below.y, width: 1.5, height: 7.0 }, AXIS);
             figure.text((x, below.y + NUMBERS_HEIGHT), &text, kind);
@@ -250,7 +250,7 @@ fn draw_keys(figure: &mut Figure, keys: &Tokens, below: Area) {
     figure.text((below.centre().0, below.y + ticks + 20.0), "key token", AXIS_LABEL);
 }
 
-/// The ends of the curve's axis: zero and what any of the panels whose curve has the same label needs.
+/// Returns the range of a profile's axis: zero and the values of all profiles with the same label.
 pub(super) fn profile_range<'a>(panels: impl Iterator<Item = &'a MapPanel>, panel: &MapPanel) -> (f64, f64) {
     let label = |panel: &MapPanel| panel.profile.as_ref().map(|profile| profile.label.clone());
     let alike = panels.filter(|other| label(other) == label(panel)).filter_map(|other| other.profile.as_ref());
@@ -264,13 +264,13 @@ pub(super) fn profile_range<'a>(panels: impl Iterator<Item = &'a MapPanel>, pane
     (lo, hi)
 }
 
-/// A curve in steps, filled with the colours of the regions.
-fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &Tokens, area: Area, (lo, hi): (f64, f64)) {
+/// Draws a profile as steps, filled with the colours of the regions.
+fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &TokenAxis, area: Area, (lo, hi): (f64, f64)) {
     let axis = Axis::stepped(lo, hi, false, 3.0);
     draw_y_axis(figure, area, &axis);
     let width = area.width / profile.values.len() as f64;
     let zero = area.bottom() - area.height * axis.place(0.0);
-    // Around narrow bins the outline would leave nothing of their colours.
+    // An outline would hide the colours of narrow bins.
     let outlined = width >= OUTLINED_WIDTH;
     let bins = profile.values.len();
     let top = |i: usize| area.bottom() - area.height * axis.place(f64::from(profile.values[i]).min(axis.hi));
@@ -280,7 +280,7 @@ fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &Tokens, area: Are
     };
     let seen: Vec<usize> = (0..bins).filter(|&i| profile.values[i].is_finite()).collect();
     let colour = |i: usize| region_of_bin(keys, i, bins);
-    // One shape for each run of a colour: between single bars there would be seams.
+    // One shape for each run of a colour, because single bars would have seams.
     for run in seen.chunk_by(|&a, &b| a + 1 == b && colour(a) == colour(b)) {
         let (first, last) = (area.x + width * run[0] as f64, area.x + width * (run[run.len() - 1] + 1) as f64);
         let shape = [vec![(first, zero)], steps(run), vec![(last, zero)]].concat();
@@ -292,7 +292,7 @@ fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &Tokens, area: Are
     figure.fill(Area { y: zero - 0.75, height: 1.5, ..area }, AXIS);
     note_cut(figure, profile, area, axis.hi);
 
-    let kind = Type { em: 20.0, anchor: Anchor::Upward, ..AXIS_LABEL };
+    let kind = TextFormat { em: 20.0, anchor: Anchor::Upward, ..AXIS_LABEL };
     let x = area.x - 26.0 - axis.ticks.iter().map(|&tick| TICK.width(&axis.number(tick))).fold(0.0, f64::max);
     let lines = kind.wrap(&profile.label, area.height + 2.0 * PROFILE_GAP);
     for (i, line) in lines.iter().rev().enumerate() {
@@ -300,9 +300,9 @@ fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &Tokens, area: Are
     }
 }
 
-/// The colour of the region in a bin that has the fewest tokens in all: an answer among filler must be seen, and so must it
-/// beside the full stop after it, which belongs to the needle.
-fn region_of_bin(keys: &Tokens, bin: usize, bins: usize) -> RGBColor {
+/// Returns the colour of the region in a bin with the fewest tokens in total, so that an answer is visible among filler and beside the
+/// rest of its needle.
+fn region_of_bin(keys: &TokenAxis, bin: usize, bins: usize) -> RGBColor {
     let token = |bin: usize| keys.range.start + bin * keys.range.len() / bins;
     let (start, end) = (token(bin), token(bin + 1).max(token(bin) + 1));
     let here = keys.regions.iter().filter(|(_, run)| run.start < end && run.end > start);
@@ -311,14 +311,14 @@ fn region_of_bin(keys: &Tokens, bin: usize, bins: usize) -> RGBColor {
     here.min_by_key(|(name, _)| tokens(name)).map_or(MASKED, |(name, _)| colour::region(name))
 }
 
-/// Writes the largest value beside where the axis cuts it off.
+/// Labels the largest value where the axis cuts it off.
 fn note_cut(figure: &mut Figure, profile: &Profile, area: Area, top: f64) {
     let finite = profile.values.iter().enumerate().filter(|(_, value)| value.is_finite());
     let Some((i, &largest)) = finite.max_by(|a, b| a.1.total_cmp(b.1)) else { return };
     if f64::from(largest) <= top * (1.0 + 1e-6) {
         return;
     }
-    let kind = Type { em: 18.0, anchor: Anchor::Left, ..TICK };
+    let kind = TextFormat { em: 18.0, anchor: Anchor::Left, ..TICK };
     let text = format!("↑ {}", Axis::linear(0.0, largest.into(), false).number(three_digits(largest.into())));
     let right = area.x + area.width * (i as f64 + 1.0) / profile.values.len() as f64 + 6.0;
     let left = right - 12.0 - area.width / profile.values.len() as f64 - kind.width(&text);
@@ -330,12 +330,12 @@ fn three_digits(x: f64) -> f64 {
     format!("{x:.2e}").parse().expect("a printed number can be read")
 }
 
-impl Tokens {
+impl TokenAxis {
     fn has_texts(&self) -> bool {
         !self.texts.is_empty() && self.texts.len() <= MOST_TEXTS
     }
 
-    /// Pixels that the texts of all tokens need along an axis.
+    /// Returns the pixels that the texts of all tokens need along an axis.
     fn texts_length(&self) -> f64 {
         if self.has_texts() {
             TEXT_PITCH * self.texts.len() as f64
@@ -344,7 +344,7 @@ impl Tokens {
         }
     }
 
-    /// Places from 0 to 1 along the axis, and what stands there.
+    /// Returns the labels of the axis as (position from 0 to 1, text).
     fn labels(&self, side: f64) -> Vec<(f64, String)> {
         let tokens = self.range.len() as f64;
         if self.has_texts() {
@@ -355,7 +355,7 @@ impl Tokens {
         let (first, last) = (self.range.start as f64, self.range.end as f64 - 1.0);
         let axis = Axis::stepped(first, last, false, (side / 90.0).clamp(2.0, 5.0));
         let whole = axis.ticks.iter().filter(|tick| tick.fract() == 0.0 && **tick <= last);
-        // 32764 rather than 32.764k, but 30k.
+        // 32764 instead of 32.764k, but 30k.
         let short = axis.ticks.iter().all(|tick| tick % 1000.0 == 0.0);
         let number = |tick: f64| if short { axis.number(tick) } else { tick.to_string() };
         whole.map(|&tick| ((tick - first + 0.5) / tokens, number(tick))).collect()
@@ -366,16 +366,16 @@ impl Tokens {
         self.labels(side).iter().map(|(_, text)| kind.width(text)).fold(0.0, f64::max)
     }
 
-    fn label_type(&self, side: f64) -> Type {
+    fn label_type(&self, side: f64) -> TextFormat {
         if self.has_texts() {
-            Type { em: (0.9 * side / self.texts.len() as f64).min(19.0), ..TICK }
+            TextFormat { em: (0.9 * side / self.texts.len() as f64).min(19.0), ..TICK }
         } else {
             TICK
         }
     }
 }
 
-/// A token's text on one line, its spaces and line breaks visible.
+/// Returns a token's text on one line, with symbols for spaces and line breaks.
 fn visible(text: &str) -> String {
     let sign = |character: char| match character {
         ' ' => '·',
@@ -390,9 +390,9 @@ fn visible(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn tokens(range: Range<usize>, texts: &[&str]) -> Tokens {
+    fn tokens(range: Range<usize>, texts: &[&str]) -> TokenAxis {
         let regions = vec![("answer".to_string(), 1000..1005), ("filler".to_string(), 0..4096)];
-        Tokens { range, regions, texts: texts.iter().map(|text| text.to_string()).collect() }
+        TokenAxis { range, regions, texts: texts.iter().map(|text| text.to_string()).collect() }
     }
 
     #[test]

@@ -1,36 +1,36 @@
-//! How large a figure is on paper.
+//! Size of figures on paper.
 
 use super::text::TICK;
 
-/// The size that a figure is drawn for. Everything in it is laid out in units of which [`TICK`] numbers have 21.
+/// The page that a figure is drawn for. Figures are laid out in units; the font size of [`TICK`] is 21 units.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Page {
-    /// Width in millimetres, which then is that of the figure; otherwise a figure takes what it needs.
+    /// Width of the figure in millimetres; `None` for the width that it needs.
     pub width_mm: Option<f64>,
-    /// Size of the numbers along axes in points (1/72 inch); 9 if not given. What needs more room than the width leaves is
-    /// scaled down, and its text with it.
+    /// Font size of axis numbers in points (1/72 inch), 9 by default. A figure that needs more than the given width is scaled down with its
+    /// text.
     pub font_pt: Option<f64>,
 }
 
 const MM_PER_INCH: f64 = 25.4;
 const FONT_PT: f64 = 9.0;
-/// Units across where no width is given.
+/// Width in units if no width is given.
 const WIDTH: f64 = 1600.0;
-/// Resolution of a PNG of a given width; without one, a pixel is a unit.
+/// Resolution of a PNG with a given width; without one, a pixel is a unit.
 const PRINT_DPI: f64 = 300.0;
 
 impl Page {
-    /// Units across that a figure may fill.
+    /// Returns the available width in units.
     pub(super) fn room(&self) -> f64 {
         self.width_mm.map_or(WIDTH, |mm| mm / self.unit_mm())
     }
 
-    /// Width in millimetres of a figure that is `width` units wide.
+    /// Returns the width in millimetres of a figure that is `width` units wide.
     pub(super) fn mm(&self, width: f64) -> f64 {
         self.width_mm.unwrap_or(width * self.unit_mm())
     }
 
-    /// Pixels across of a figure that is `width` units wide.
+    /// Returns the width in pixels of a figure that is `width` units wide.
     pub(super) fn pixels(&self, width: f64) -> u32 {
         self.width_mm.map_or(width, |mm| mm / MM_PER_INCH * PRINT_DPI).round() as u32
     }

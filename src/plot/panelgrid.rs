@@ -1,8 +1,8 @@
-//! Panels of one size in rows, read like a text, under one legend.
+//! Panels of equal size in rows, under one legend.
 
+use super::curve_style::{CurveStyle, CurveStyles};
 use super::figure::{Area, Figure, Heading};
-use super::legend::{Legend, Mark};
-use super::look::{Look, Looks};
+use super::legend::{Legend, LegendSymbol};
 use anyhow::Result;
 
 const LEFT: f64 = 142.0;
@@ -11,10 +11,10 @@ const BETWEEN: (f64, f64) = (154.0, 34.0);
 const TITLE_HEIGHT: f64 = 50.0;
 /// Ticks and label below a panel.
 const BELOW: f64 = 86.0;
-/// Panels on a narrow page are no narrower than this, but for a single one.
+/// Least width of panels side by side on a narrow page.
 const SMALLEST: f64 = 300.0;
 
-/// Where panels are.
+/// Positions of panels.
 pub(super) struct PanelGrid {
     across: usize,
     down: usize,
@@ -23,20 +23,24 @@ pub(super) struct PanelGrid {
 }
 
 impl PanelGrid {
-    /// Some panels, of which there must be one, at most `most_across` side by side and no larger than `largest` in a room
-    /// of some width.
+    /// Arranges at least one panel, with at most `most_across` side by side, in a width of `room`. A panel is at most as large as `largest`.
     pub(super) fn new(panels: usize, most_across: usize, largest: (f64, f64), room: f64) -> Self {
         let room = room - LEFT - RIGHT + BETWEEN.0;
         let fit = ((room / (SMALLEST.min(largest.0) + BETWEEN.0)) as usize).clamp(1, most_across);
         let down = panels.div_ceil(fit);
-        // As even as may be: four as two and two, not three and one.
+        // Rows of equal length if possible: four as two and two, not as three and one.
         let across = panels.div_ceil(down);
         let width = largest.0.min(room / across as f64 - BETWEEN.0).max(SMALLEST / 2.0).floor();
         Self { across, down, panel: (width, (largest.1 * width / largest.0).round()) }
     }
 
-    /// A sheet for the panels with its heading and a legend of curves, and where its panels begin.
-    pub(super) fn sheet(&self, heading: &Heading, curves: &Looks, mark: fn(Look) -> Mark) -> Result<(Figure, f64)> {
+    /// Creates a figure with heading, legend and room for the panels. Also returns the y coordinate at which the panels begin.
+    pub(super) fn sheet(
+        &self,
+        heading: &Heading,
+        curves: &CurveStyles,
+        mark: fn(CurveStyle) -> LegendSymbol,
+    ) -> Result<(Figure, f64)> {
         let content = self.panel.0 * self.across as f64 + BETWEEN.0 * (self.across - 1) as f64;
         let legend = Legend::of_curves(curves, mark, content);
         let body_height = legend.height() + self.row_height() * self.down as f64;
@@ -45,7 +49,7 @@ impl PanelGrid {
         Ok((figure, top + legend.height()))
     }
 
-    /// The place of the `i`-th panel, without its title and numbers.
+    /// Returns the area of the `i`-th panel, without title and axes.
     pub(super) fn area(&self, i: usize, top: f64) -> Area {
         Area {
             x: LEFT + (self.panel.0 + BETWEEN.0) * (i % self.across) as f64,

@@ -1,4 +1,4 @@
-//! PDF pages around what svg2pdf makes of a drawing.
+//! PDF files of figures, made with svg2pdf.
 
 use super::bitmap::Bitmap;
 use super::figure::{Figure, FINE};
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// A document of one page, as large as `size` in points: the figure's bitmaps, its `strokes` above them, its title, and the
-/// recipe as its subject.
+/// Returns a PDF with one page of `size` points: the figure's bitmaps with its `strokes` above them. The recipe is the subject of the
+/// document.
 pub(super) fn page(figure: &Figure, strokes: &Tree, size: (f32, f32), recipe: &[(String, String)]) -> Result<Vec<u8>> {
     let unit = (size.0 / (figure.width * FINE) as f32, size.1 / (figure.height * FINE) as f32);
     let (drawing, root) = svg2pdf::to_chunk(strokes, svg2pdf::ConversionOptions::default())
@@ -36,7 +36,7 @@ pub(super) fn page(figure: &Figure, strokes: &Tree, size: (f32, f32), recipe: &[
     sheet.finish();
     let mut stream = Content::new();
     for (name, _, bitmap) in &bitmaps {
-        // An object is one point wide and high, and its lower left corner is at the place.
+        // An image object is one point wide and high, with its lower left corner at the origin.
         let [x, y, width, height] = bitmap.place().map(|length| length as f32);
         let place = [width * unit.0, 0.0, 0.0, height * unit.1, x * unit.0, size.1 - (y + height) * unit.1];
         stream.save_state().transform(place).x_object(Name(name.as_bytes())).restore_state();
@@ -53,7 +53,7 @@ pub(super) fn page(figure: &Figure, strokes: &Tree, size: (f32, f32), recipe: &[
     canonical(&pdf.finish(), &ids, (catalog.get(), info.get())).context("the figure is no PDF: this is a bug")
 }
 
-/// A bitmap as an object of a document.
+/// Writes a bitmap as an image object.
 fn image(pdf: &mut Pdf, id: Ref, bitmap: &Bitmap) -> Result<()> {
     let ((width, height), pixels) = bitmap.enlarged();
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
@@ -67,12 +67,12 @@ fn image(pdf: &mut Pdf, id: Ref, bitmap: &Bitmap) -> Result<()> {
     Ok(())
 }
 
-/// An object: its dictionary or array as text, and its stream.
+/// A PDF object: its dictionary or array as text, and its stream.
 type Object<'a> = (String, &'a [u8]);
 
-/// The same document with its objects in the order in which they are reached from the catalogue, and numbered by it.
-/// svg2pdf keeps fonts and resources in hash maps, whose order is another one every time. `ids` are the objects of the file
-/// in their order. Nothing, if they are not.
+/// Renumbers the objects of a PDF in the order in which they are reached from the catalogue, so that equal figures have equal bytes:
+/// svg2pdf writes fonts and resources in the random order of hash maps. `ids` are the objects in the order of the file. `None` if the
+/// file does not have these objects.
 fn canonical(file: &[u8], ids: &[i32], (catalog, info): (i32, i32)) -> Option<Vec<u8>> {
     let (head, objects) = split(file, ids)?;
     let mut order: Vec<i32> = Vec::new();
@@ -93,7 +93,7 @@ fn canonical(file: &[u8], ids: &[i32], (catalog, info): (i32, i32)) -> Option<Ve
         let (text, stream) = objects.get(id)?;
         write!(table, "{:010} 00000 n\r\n", written.len()).ok()?;
         written.extend(format!("{} 0 obj\n", i + 1).into_bytes());
-        // The recipe is no reference, whatever is in it.
+        // The recipe may contain text that looks like a reference.
         let text = if *id == info { text.clone() } else { renumbered(text, &numbers) };
         written.extend(text.into_bytes());
         written.extend_from_slice(stream);
@@ -110,7 +110,7 @@ fn canonical(file: &[u8], ids: &[i32], (catalog, info): (i32, i32)) -> Option<Ve
     Some(written)
 }
 
-/// What stands before the first object, and the objects.
+/// Splits a file into the header before the first object, and the objects.
 fn split<'a>(file: &'a [u8], ids: &[i32]) -> Option<(&'a [u8], BTreeMap<i32, Object<'a>>)> {
     let find = |what: &str, from: usize| {
         file[from..].windows(what.len()).position(|bytes| bytes == what.as_bytes()).map(|place| from + place)
@@ -131,7 +131,7 @@ fn split<'a>(file: &'a [u8], ids: &[i32]) -> Option<(&'a [u8], BTreeMap<i32, Obj
     Some((&file[..*starts.first()?], objects))
 }
 
-/// The lines of a dictionary, neighbours that refer to objects in the order of their names.
+/// Sorts consecutive lines of a dictionary that refer to objects.
 fn in_order(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let refers = |line: &str| line.ends_with(" 0 R");
@@ -139,7 +139,7 @@ fn in_order(text: &str) -> String {
     lines.join("\n")
 }
 
-/// A text cut behind its references: what stands before each, and the object it refers to.
+/// Splits a text at its references: the text before each of them, and the number of the object.
 fn pieces(text: &str) -> impl Iterator<Item = (&str, Option<i32>)> {
     let mut parts = text.split(" 0 R").peekable();
     std::iter::from_fn(move || {

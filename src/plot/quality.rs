@@ -1,12 +1,11 @@
-//! Quality by precision: metrics against the bits that attention logits are rounded to (Figure 8 of the Differential
-//! Transformer paper).
+//! Metrics against the bits of quantised attention logits (Figure 8 of the Differential Transformer paper).
 
 use super::axis::{draw_break, draw_tick_below, draw_y_axis, draw_y_label, extent, Axis, BREAK_NOTE};
 use super::colour::AXIS;
+use super::curve_style::{CurveStyle, CurveStyles};
 use super::distinct;
 use super::figure::{Area, Figure, Heading};
-use super::legend::Mark;
-use super::look::{Look, Looks};
+use super::legend::LegendSymbol;
 use super::panelgrid::PanelGrid;
 use super::text::{AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
@@ -18,9 +17,9 @@ pub struct QualityPanel {
     pub title: String,
     /// The metric with its unit, for example `exact match (%)`.
     pub y_label: String,
-    /// Ends of the y axis; `None` takes them from the estimates.
+    /// Ends of the y axis; `None` to take them from the estimates.
     pub y_range: Option<(f64, f64)>,
-    /// One line for each model, which has one colour and marker in all panels.
+    /// One line for each model; a model has the same colour and marker in all panels.
     pub lines: Vec<QualityLine>,
 }
 
@@ -29,16 +28,16 @@ pub struct QualityPanel {
 pub struct QualityLine {
     /// The model.
     pub model: String,
-    /// One for each category of the x axis; `None` where nothing was measured.
+    /// One estimate for each category of the x axis; `None` where nothing was measured.
     pub estimates: Vec<Option<Estimate>>,
 }
 
-/// A number and how sure it is, in the unit of the axis.
+/// An estimate with its interval, in the unit of the axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The estimate.
     pub value: f64,
-    /// The 95 % interval about it, if there is one.
+    /// 95 % interval, if there is one.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -47,19 +46,18 @@ const PANEL: (f64, f64) = (420.0, 330.0);
 const LINE: f64 = 3.0;
 const MARKER: f64 = 13.0;
 const WHISKER: f64 = 2.0;
-/// Between neighbouring models, which stand side by side, and all of them, as fractions of the room of a category.
+/// Distance between neighbouring models, and largest distance between the first and the last, as fractions of the width of a category.
 const DODGE: (f64, f64) = (0.18, 0.6);
 
-/// Draws the panels, three across. `categories` are the places along x in their order, for example
-/// `none`, `16`, `8`, `6`, `4`, and `x_label` what they are, for example `bits of attention logits`.
+/// Draws the panels, three across. `categories` are the labels along x, for example `none`, `16`, `8`, `6`, `4`; `x_label` is, for
+/// example, `bits of attention logits`.
 ///
 /// # Errors
-///
-/// If there is nothing to draw, a line has not one estimate for each category, or an interval does not hold its value.
+/// If there is nothing to draw, a line does not have one estimate for each category, or an interval does not contain its value.
 pub fn quality(panels: &[QualityPanel], categories: &[String], heading: &Heading, x_label: &str) -> Result<Figure> {
     ensure!(!panels.is_empty() && !categories.is_empty(), "no quality to draw");
     panels.iter().try_for_each(|panel| check(panel, categories.len()))?;
-    let looks = Looks::new(distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.model)));
+    let looks = CurveStyles::new(distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.model)));
     let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
     let whiskers = panels.iter().flat_map(estimates).any(|estimate| estimate.interval.is_some());
     let mut subtitle = vec![heading.subtitle];
@@ -67,7 +65,8 @@ pub fn quality(panels: &[QualityPanel], categories: &[String], heading: &Heading
     let axes = panels.iter().map(y_axis).collect::<Result<Vec<Axis>>>()?;
     subtitle.extend(axes.iter().any(|axis| !axis.has_zero()).then_some(BREAK_NOTE));
     let subtitle = subtitle.join(" · ");
-    let (mut figure, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, Mark::MarkedLine)?;
+    let (mut figure, top) =
+        grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::MarkedLine)?;
     for (i, (panel, axis)) in panels.iter().zip(&axes).enumerate() {
         let area = grid.area(i, top);
         draw_panel(&mut figure, panel, area, axis, categories, &looks);
@@ -91,7 +90,7 @@ fn check(panel: &QualityPanel, categories: usize) -> Result<()> {
     Ok(())
 }
 
-/// The estimates of a panel that can be drawn.
+/// Returns the finite estimates of a panel.
 fn estimates(panel: &QualityPanel) -> impl Iterator<Item = &Estimate> {
     let all = panel.lines.iter().flat_map(|line| &line.estimates).flatten();
     all.filter(|estimate| estimate.value.is_finite())
@@ -115,7 +114,7 @@ fn draw_panel(
     area: Area,
     axis: &Axis,
     categories: &[String],
-    looks: &Looks,
+    looks: &CurveStyles,
 ) {
     figure.panel_title((area.x, area.y - 28.0), &panel.title, "", area.width);
     draw_y_axis(figure, area, axis);
@@ -128,7 +127,7 @@ fn draw_panel(
         draw_tick_below(figure, area, x);
         figure.text((x, area.bottom() + 24.0), &TICK.fit(category, slot - 8.0), TICK);
     }
-    let places: Vec<(Look, Vec<Option<Place>>)> = panel
+    let places: Vec<(CurveStyle, Vec<Option<PlottedEstimate>>)> = panel
         .lines
         .iter()
         .map(|line| {
@@ -141,29 +140,29 @@ fn draw_panel(
     draw_lines(figure, &places);
 }
 
-/// Where an estimate is drawn.
+/// Position of an estimate in the figure.
 #[derive(Clone, Copy)]
-struct Place {
+struct PlottedEstimate {
     x: f64,
     y: f64,
     /// Lower and upper end of the whisker.
     whisker: Option<(f64, f64)>,
 }
 
-/// The places of a line's estimates; those outside the axis are at its ends.
-fn places(line: &QualityLine, area: Area, axis: &Axis) -> Vec<Option<Place>> {
+/// Returns the positions of a line's estimates; those outside the axis are at its ends.
+fn places(line: &QualityLine, area: Area, axis: &Axis) -> Vec<Option<PlottedEstimate>> {
     let slot = area.width / line.estimates.len() as f64;
     let y = |number: f64| area.bottom() - area.height * axis.place(number).clamp(0.0, 1.0);
     let place = |(i, estimate): (usize, &Option<Estimate>)| {
         let estimate = estimate.filter(|estimate| estimate.value.is_finite())?;
         let whisker = estimate.interval.map(|(low, high)| (y(low), y(high)));
-        Some(Place { x: area.x + slot * (i as f64 + 0.5), y: y(estimate.value), whisker })
+        Some(PlottedEstimate { x: area.x + slot * (i as f64 + 0.5), y: y(estimate.value), whisker })
     };
     line.estimates.iter().enumerate().map(place).collect()
 }
 
-/// All lines, then all whiskers, then all markers, so that no line hides a marker.
-fn draw_lines(figure: &mut Figure, lines: &[(Look, Vec<Option<Place>>)]) {
+/// Draws all lines, then all whiskers, then all markers, so that no line hides a marker.
+fn draw_lines(figure: &mut Figure, lines: &[(CurveStyle, Vec<Option<PlottedEstimate>>)]) {
     for (look, places) in lines {
         for run in places.split(Option::is_none) {
             let points: Vec<(f64, f64)> = run.iter().flatten().map(|place| (place.x, place.y)).collect();
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_a_gap() {
+    fn missing_estimates_are_gaps() {
         assert!(draw(panel(vec![estimate(80.0, 70.0, 88.0), None])).is_ok());
         let unsure = Some(Estimate { value: 3.0, interval: None });
         assert!(draw(panel(vec![Some(Estimate { value: f64::NAN, interval: None }), unsure])).is_ok());

@@ -1,50 +1,50 @@
-//! Lines of text: how they look, how wide they are, and where they are broken.
+//! Text in figures: formats, widths, and line breaks.
 
 use super::colour::{FAINT_INK, INK};
-use super::font::{Weight, CAPITAL_EM};
+use super::font::{FontWeight, CAPITAL_EM};
 use plotters::style::RGBColor;
 
-/// Which point of a text is at the given place; vertically it is always the middle of its capitals.
+/// The point of a text that is placed at given coordinates. Vertically it is always the middle of the capitals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Anchor {
     Left,
     Middle,
     Right,
-    /// The middle of a text that is read from the bottom to the top.
+    /// The middle of a text that runs upwards.
     Upward,
-    /// The end of such a text, which hangs below the place.
+    /// The end of a text that runs upwards, so that the text is below the point.
     Hanging,
 }
 
 impl Anchor {
-    /// Whether the text is read from the bottom to the top.
+    /// Returns `true` if the text runs upwards.
     pub(super) fn is_upward(self) -> bool {
         matches!(self, Self::Upward | Self::Hanging)
     }
 }
 
-/// How a text looks.
+/// Size, weight, colour and anchor of a text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Type {
+pub(super) struct TextFormat {
     pub(super) em: f64,
     pub(super) bold: bool,
     pub(super) colour: RGBColor,
     pub(super) anchor: Anchor,
 }
 
-/// The title of a figure, and what follows below.
-pub(super) const TITLE: Type = Type::new(32.0, Anchor::Left).bold();
-pub(super) const SUBTITLE: Type = Type::new(22.0, Anchor::Left).in_colour(FAINT_INK);
+/// The title of a figure.
+pub(super) const TITLE: TextFormat = TextFormat::new(32.0, Anchor::Left).bold();
+pub(super) const SUBTITLE: TextFormat = TextFormat::new(22.0, Anchor::Left).in_colour(FAINT_INK);
 /// Titles of panels.
-pub(super) const PANEL_TITLE: Type = Type::new(25.0, Anchor::Left).bold();
-/// What follows the title of a panel.
-pub(super) const PANEL_DETAIL: Type = Type::new(23.0, Anchor::Left).in_colour(FAINT_INK);
-/// Names of axes.
-pub(super) const AXIS_LABEL: Type = Type::new(22.0, Anchor::Middle);
-/// Numbers along axes.
-pub(super) const TICK: Type = Type::new(21.0, Anchor::Middle);
+pub(super) const PANEL_TITLE: TextFormat = TextFormat::new(25.0, Anchor::Left).bold();
+/// The detail after the title of a panel.
+pub(super) const PANEL_DETAIL: TextFormat = TextFormat::new(23.0, Anchor::Left).in_colour(FAINT_INK);
+/// Labels of axes.
+pub(super) const AXIS_LABEL: TextFormat = TextFormat::new(22.0, Anchor::Middle);
+/// Tick labels.
+pub(super) const TICK: TextFormat = TextFormat::new(21.0, Anchor::Middle);
 
-impl Type {
+impl TextFormat {
     pub(super) const fn new(em: f64, anchor: Anchor) -> Self {
         Self { em, bold: false, colour: INK, anchor }
     }
@@ -61,18 +61,18 @@ impl Type {
         Self { anchor, ..self }
     }
 
-    /// Width of a text in this type.
+    /// Returns the width of a text in this format.
     pub(super) fn width(&self, text: &str) -> f64 {
-        self.em * Weight::of(self.bold).width_em(text)
+        self.em * FontWeight::of(self.bold).width_em(text)
     }
 
-    /// From the baseline up to the middle of the capitals.
+    /// Returns the height of the middle of the capitals above the baseline.
     pub(super) fn half_capital(&self) -> f64 {
         self.em * CAPITAL_EM / 2.0
     }
 
-    /// The text broken into lines that fit into `width`: behind a `·` if that is enough, otherwise at any space.
-    /// At least one line; a word that is too long loses its beginning.
+    /// Breaks a text into lines that fit into `width`: after a `·` if that is enough, otherwise at any space. Returns at least one line. A word
+    /// that is too long loses its beginning.
     pub(super) fn wrap(&self, text: &str, width: f64) -> Vec<String> {
         let parts = text.split_inclusive(" · ").map(|part| part.trim_end_matches(' '));
         let words = parts.flat_map(|part| {
@@ -92,7 +92,7 @@ impl Type {
         lines.iter().map(|line| self.fit(line, width)).collect()
     }
 
-    /// The text, or as much of its end as fits into `width` behind an ellipsis: the end of a path says more.
+    /// Returns the text, or an ellipsis and as much of its end as fits into `width`, because the end of a path is more specific.
     pub(super) fn fit(&self, text: &str, width: f64) -> String {
         if self.width(text) <= width {
             return text.to_string();

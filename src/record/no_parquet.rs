@@ -1,17 +1,15 @@
-//! What stands in the place of `parquet` in a program that is built without it.
+//! Replacement of `parquet` in a build without that feature.
 
 use anyhow::{bail, Result};
 use csv::StringRecord;
 use std::path::Path;
 
-/// # Errors
-/// Always.
+/// Returns an error that names the missing feature.
 pub(crate) fn write(_results: &Path, to: &Path) -> Result<()> {
-    bail!("{}: difftool writes Parquet files if it is built with `--features parquet`", to.display())
+    bail!("{}: this difftool cannot write Parquet files; build it with `--features parquet`", to.display())
 }
 
-/// # Errors
-/// Always.
+/// Returns an error that names the missing feature.
 pub(super) fn rows(path: &Path) -> Result<std::iter::Empty<Result<StringRecord>>> {
-    bail!("{} is a Parquet file, which difftool reads if it is built with `--features parquet`", path.display())
+    bail!("{}: this difftool cannot read Parquet files; build it with `--features parquet`", path.display())
 }

@@ -1,5 +1,5 @@
-//! Records as a Parquet file: the columns of `results.csv`, with their types, in a fifteenth of the space. The CSV file is what
-//! a run writes and goes on with; this is made of it when the run is finished, and read back as the same rows.
+//! Records as a Parquet file: the typed columns of `results.csv` in a fifteenth of the space. A run writes CSV; it is converted
+//! when the run is finished, and reads back as the same rows.
 
 use anyhow::{ensure, Context, Result};
 use csv::StringRecord;
@@ -14,48 +14,46 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Rows that are written, and held, together.
+/// Rows of a row group, which is held in memory while it is written.
 const GROUP_ROWS: usize = 1 << 18;
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Clone, Copy)]
-enum Kind {
+enum ColumnType {
     Text,
-    Real,
-    Truth,
-    Count,
+    Float,
+    Bool,
+    Integer,
 }
 
-impl Kind {
+impl ColumnType {
     fn of(column: &str) -> Self {
         match column {
-            "depth_req_pct" | "depth_real_pct" | "value" => Self::Real,
-            "placed" => Self::Truth,
+            "depth_req_pct" | "depth_real_pct" | "value" => Self::Float,
+            "placed" => Self::Bool,
             "schema" | "ctx_tok" | "needles" | "retrieve" | "sample" | "seed" | "query" | "bits" | "layer" | "head"
-            | "n" => Self::Count,
+            | "n" => Self::Integer,
             _ => Self::Text,
         }
     }
 
-    /// As Parquet calls it.
+    /// Returns the declaration of a column of this type in Parquet's schema language.
     fn name(self, column: &str) -> String {
         match self {
             Self::Text => format!("BYTE_ARRAY {column} (UTF8)"),
-            Self::Real => format!("DOUBLE {column}"),
-            Self::Truth => format!("BOOLEAN {column}"),
-            Self::Count => format!("INT64 {column} (INTEGER(64,false))"),
+            Self::Float => format!("DOUBLE {column}"),
+            Self::Bool => format!("BOOLEAN {column}"),
+            Self::Integer => format!("INT64 {column} (INTEGER(64,false))"),
         }
     }
 }
 
-/// Writes the rows of a results file.
-///
-/// # Errors
-/// If it cannot be read, or the other not written.
+/// Converts a CSV results file.
 pub(crate) fn write(results: &Path, to: &Path) -> Result<()> {
     let mut rows = csv::Reader::from_path(results)?;
     let columns: Vec<String> = rows.headers()?.iter().map(String::from).collect();
-    let fields: Vec<String> = columns.iter().map(|name| format!("OPTIONAL {};", Kind::of(name).name(name))).collect();
+    let fields: Vec<String> =
+        columns.iter().map(|name| format!("OPTIONAL {};", ColumnType::of(name).name(name))).collect();
     let schema = Arc::new(parse_message_type(&format!("message records {{ {} }}", fields.join(" ")))?);
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
     let mut file = SerializedFileWriter::new(File::create(to)?, schema, Arc::new(properties))?;
@@ -69,7 +67,7 @@ pub(crate) fn write(results: &Path, to: &Path) -> Result<()> {
         for (i, name) in columns.iter().enumerate() {
             let mut column = writer.next_column()?.context("as many columns as the schema has")?;
             let texts = || group.iter().map(|row| row.get(i).unwrap_or_default());
-            put(&mut column, Kind::of(name), texts).with_context(|| format!("column `{name}`"))?;
+            put(&mut column, ColumnType::of(name), texts).with_context(|| format!("column `{name}`"))?;
             column.close()?;
         }
         writer.close()?;
@@ -78,10 +76,10 @@ pub(crate) fn write(results: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a group of a column.
+/// Writes one column of a row group.
 fn put<'a, I: Iterator<Item = &'a str>>(
     column: &mut SerializedColumnWriter<'_>,
-    kind: Kind,
+    kind: ColumnType,
     texts: impl Fn() -> I,
 ) -> Result<()> {
     fn batch<'a, T: DataType>(
@@ -91,7 +89,7 @@ fn put<'a, I: Iterator<Item = &'a str>>(
     ) -> Result<()> {
         let (mut values, mut levels) = (Vec::new(), Vec::new());
         for text in texts {
-            levels.push(i16::from(!text.is_empty())); // an empty field is a missing value
+            levels.push(i16::from(!text.is_empty())); // empty fields are missing values
             if !text.is_empty() {
                 values.push(parse(text)?);
             }
@@ -100,24 +98,21 @@ fn put<'a, I: Iterator<Item = &'a str>>(
         Ok(())
     }
     match kind {
-        Kind::Text => batch::<ByteArrayType>(column, texts(), |text| Ok(ByteArray::from(text))),
-        Kind::Real => batch::<DoubleType>(column, texts(), |text| Ok(text.parse()?)),
-        Kind::Truth => batch::<BoolType>(column, texts(), |text| Ok(text.parse()?)),
-        // Unsigned numbers are kept as the bits of signed ones.
-        Kind::Count => batch::<Int64Type>(column, texts(), |text| Ok(text.parse::<u64>()? as i64)),
+        ColumnType::Text => batch::<ByteArrayType>(column, texts(), |text| Ok(ByteArray::from(text))),
+        ColumnType::Float => batch::<DoubleType>(column, texts(), |text| Ok(text.parse()?)),
+        ColumnType::Bool => batch::<BoolType>(column, texts(), |text| Ok(text.parse()?)),
+        // Unsigned numbers are stored as the bits of signed ones.
+        ColumnType::Integer => batch::<Int64Type>(column, texts(), |text| Ok(text.parse::<u64>()? as i64)),
     }
 }
 
-/// The rows of a file as they stand in the CSV file, its header first.
-///
-/// # Errors
-/// If it cannot be read.
+/// Reads the rows of a file as CSV records, header first.
 pub(super) fn rows(path: &Path) -> Result<impl Iterator<Item = Result<StringRecord>>> {
     let cannot = || format!("cannot read {}", path.display());
     let bytes = std::fs::metadata(path).with_context(cannot)?.len();
     let file = SerializedFileReader::new(crate::files::open(path)?).with_context(cannot)?;
     let metadata = file.metadata().file_metadata();
-    // A value alone has eight bytes; a file with more rows than bytes is made to fill the memory.
+    // A row has more than one byte; a file that claims more rows than bytes would fill the memory.
     ensure!(
         u64::try_from(metadata.num_rows()).is_ok_and(|rows| rows <= bytes),
         "{}: impossibly many rows",
@@ -132,7 +127,7 @@ pub(super) fn rows(path: &Path) -> Result<impl Iterator<Item = Result<StringReco
     Ok(std::iter::once(Ok(header)).chain(file.into_iter().map(row)))
 }
 
-/// A value as the CSV file has it.
+/// Formats a value as in the CSV file.
 fn text(field: &Field) -> String {
     match field {
         Field::Null => String::new(),

@@ -1,6 +1,6 @@
-//! Reading results files, of this schema and of earlier ones.
+//! Reads results files of this schema and of earlier ones.
 
-use super::{columns, parquet, schema_1, Found, Identity, Record, SCHEMA};
+use super::{columns, parquet, schema_1, Identity, Measurement, Record, SCHEMA};
 use anyhow::{bail, ensure, Context, Result};
 use csv::StringRecord;
 use flate2::bufread::MultiGzDecoder;
@@ -10,20 +10,19 @@ use std::io::{BufRead as _, BufReader, Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a compressed file begins with.
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// What a Parquet file begins with.
+/// First bytes of a Parquet file.
 const PARQUET: &[u8] = b"PAR1";
 
-/// Bytes that a compressed file may come to for each of its own. Records come to about 15; a file that comes to a thousand is
-/// made to fill the memory.
+/// Largest compression ratio. Records have about 15; a file with a ratio of 1000 is made to fill the memory.
 const MOST_BYTES_EACH: u64 = 100;
 
-/// Reads the records of a file: CSV, compressed or not, or Parquet.
+/// Reads the records of a file: CSV, CSV compressed with gzip, or Parquet.
 ///
 /// # Errors
-/// If it cannot be read, or is no results file of a schema that is known; a row that cannot be read is named by its line.
+/// If the file cannot be read or is not a results file of a known schema; with the line of a row that is invalid.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let mut rows = rows(path)?;
     let header = rows.next().with_context(|| format!("{} is empty", path.display()))??;
@@ -32,7 +31,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     let mut known_schema = None;
     for row in rows {
         let row = row?;
-        // The schema number comes before the columns: it says more about why a file cannot be read.
+        // Check the schema number before the columns, because it gives the better error.
         let schema = schema_of(&row, &header, path)?;
         if known_schema.is_none() {
             check_columns(&header, schema, path)?;
@@ -43,7 +42,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
             bail!("{}, line {line}: written in schema {schema}, and those before in schema {known}", path.display());
         }
         let row = if schema == 1 { schema_1::widened(&row) } else { row };
-        let (_, identity, measure): (u32, Identity, Found) = parse(&row, path)?;
+        let (_, identity, measure): (u32, Identity, Measurement) = parse(&row, path)?;
         let shared = records.last().map(|last| &last.identity).filter(|last| ***last == identity);
         let identity = shared.cloned().unwrap_or_else(|| Arc::new(identity));
         records.push(Record { identity, measure });
@@ -56,7 +55,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// The rows of a file, its header first.
+/// Reads the rows of a file, header first.
 fn rows(path: &Path) -> Result<Box<dyn Iterator<Item = Result<StringRecord>>>> {
     let mut file = BufReader::new(crate::files::open(path)?);
     let begins = file.fill_buf().with_context(|| format!("cannot read {}", path.display()))?;
@@ -68,13 +67,17 @@ fn rows(path: &Path) -> Result<Box<dyn Iterator<Item = Result<StringRecord>>>> {
     Ok(Box::new(rows.into_records().map(move |row| row.map_err(|e| explain(&e, &path)))))
 }
 
-/// The text of a compressed file.
+/// Decompresses a file.
 fn inflated(file: BufReader<File>, path: &Path) -> Result<Cursor<Vec<u8>>> {
     let cannot = || format!("cannot read {}", path.display());
     let most = MOST_BYTES_EACH * file.get_ref().metadata().with_context(cannot)?.len();
     let mut text = Vec::new();
     MultiGzDecoder::new(file).take(most + 1).read_to_end(&mut text).with_context(cannot)?;
-    ensure!(text.len() as u64 <= most, "{}: comes to more than {most} bytes, which no results do", path.display());
+    ensure!(
+        text.len() as u64 <= most,
+        "{}: decompresses to more than {most} bytes, which no results file does",
+        path.display()
+    );
     Ok(Cursor::new(text))
 }
 
@@ -82,7 +85,7 @@ fn parse<T: DeserializeOwned>(row: &StringRecord, path: &Path) -> Result<T> {
     row.deserialize(None).map_err(|e| explain(&e, path))
 }
 
-/// The schema of a row.
+/// Returns the schema number of a row.
 fn schema_of(row: &StringRecord, header: &StringRecord, path: &Path) -> Result<u32> {
     let file = path.display();
     ensure!(header.get(0) == Some("schema"), "{file} is not a results file: its first column is not `schema`");
@@ -111,7 +114,7 @@ fn check_columns(header: &StringRecord, schema: u32, path: &Path) -> Result<()> 
     }
 }
 
-/// A CSV error in our words, with the file, the line and the column.
+/// Converts a CSV error to one with the file, the line and the column.
 fn explain(error: &csv::Error, path: &Path) -> anyhow::Error {
     let line = error.position().map_or(0, csv::Position::line);
     let place = format!("{}, line {line}", path.display());

@@ -1,19 +1,19 @@
-//! Schema 1, which had neither of the columns `placed` and `condition`: both can be told from the others.
+//! Schema 1, which lacked the columns `placed` and `condition`; both follow from the other columns.
 
 use super::{Identity, Record};
 use crate::treatment;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Columns that came with schema 2.
+/// Columns added in schema 2.
 const NEW: [&str; 2] = ["placed", "condition"];
 
-/// The columns of schema 1, in order.
+/// Returns the columns of schema 1, in order.
 pub(super) fn columns() -> Vec<String> {
     super::columns().into_iter().filter(|column| !NEW.contains(&column.as_str())).collect()
 }
 
-/// A row of schema 1 with missing values in the columns that it lacks.
+/// Returns a row of schema 1 with missing values in the new columns.
 pub(super) fn widened(row: &csv::StringRecord) -> csv::StringRecord {
     let mut fields = row.iter();
     let of = |column: String| if NEW.contains(&column.as_str()) { "" } else { fields.next().unwrap_or_default() };
@@ -22,7 +22,7 @@ pub(super) fn widened(row: &csv::StringRecord) -> csv::StringRecord {
     wide
 }
 
-/// What tells one prompt from another.
+/// The fields that identify a prompt.
 #[derive(PartialEq, Eq, Hash)]
 struct PromptColumns {
     model: String,
@@ -48,13 +48,13 @@ impl PromptColumns {
     }
 }
 
-/// How far a question's needle is from the depth asked for, in percent, and the question; nothing of a whole prompt.
+/// Returns the distance of a question's needle from the requested depth, in percent, and the question; `None` for a whole prompt.
 fn off_depth(id: &Identity) -> Option<(f64, usize)> {
     Some(((id.depth_req_pct? - id.depth_real_pct?).abs(), id.query?))
 }
 
-/// Fills the new columns: all that could be done to attention was to quantise it, and of the needles that a prompt asks for
-/// the one was placed that is nearest to the depth asked for, the first of equals.
+/// Fills the new columns. The only treatment of schema 1 was quantisation, and the placed needle is the one nearest to the
+/// requested depth, the first of equally near ones.
 pub(super) fn derive(records: &mut [Record]) {
     let mut nearest: HashMap<PromptColumns, (f64, usize)> = HashMap::new();
     for alike in records.chunk_by(|a, b| Arc::ptr_eq(&a.identity, &b.identity)) {

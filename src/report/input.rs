@@ -4,7 +4,7 @@ use super::figure::Figure;
 use crate::bail_usage;
 use crate::files;
 use crate::frame::{About, Frame, Tokens};
-use crate::manifest::{Manifest, Output};
+use crate::manifest::{Manifest, OutputFile};
 use crate::measure::{DrawnHead, MassiveAt};
 use crate::record::{self, Record};
 use crate::runfolder::{is_results, DRAWN, EXPERIMENT, MANIFEST, MASSIVE, TOKENS};
@@ -103,7 +103,7 @@ fn has_extension(file: &str, extension: &str) -> bool {
 }
 
 /// The path of an output that is what the manifest says it is.
-fn checked(folder: &Path, output: &Output) -> Result<PathBuf> {
+fn checked(folder: &Path, output: &OutputFile) -> Result<PathBuf> {
     let path = output.path(folder)?;
     ensure!(
         output.is_unchanged(folder)?,

@@ -1,22 +1,22 @@
-//! How far two rows of attention lie apart.
+//! Divergence of two attention rows.
 
-/// The least probability that a divergence divides by: a weight that vanished would make it infinite.
+/// Least probability in the denominator of the divergence, so that it stays finite where a weight becomes 0.
 const FLOOR: f64 = 1e-12;
 
-/// How far a row `b` lies from a row `a` of the same keys. Rows may be signed; both are made distributions of their
-/// magnitudes first, p = |a| / sum |a|.
+/// Divergence of a row `b` from a row `a` over the same keys. Rows may be signed; each is normalised to a distribution of its
+/// magnitudes, p = |a| / sum |a|.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Divergence {
     /// Kullback-Leibler divergence sum p ln(p / q) in nats, with q at least 1e-12.
     pub kl_nats: f64,
-    /// Total variation, half of sum |p - q|: 0 to 1.
+    /// Total variation distance, half of sum |p - q|: 0 to 1.
     pub total_variation: f64,
-    /// Whether the key of largest magnitude is another one (of equal ones the first counts).
+    /// Whether the key of largest magnitude differs; of equal ones, the first counts.
     pub top_flipped: bool,
 }
 
 impl Divergence {
-    /// `None` if the rows differ in length, or one of them is empty, all zero or not finite.
+    /// Computes the divergence. `None` if the rows differ in length, or one of them is empty, all zero or not finite.
     pub fn of(a: &[f32], b: &[f32]) -> Option<Self> {
         let total = |row: &[f32]| row.iter().map(|x| f64::from(x.abs())).sum::<f64>();
         let (total_a, total_b) = (total(a), total(b));

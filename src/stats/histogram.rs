@@ -1,14 +1,14 @@
-//! Counts of numbers by sign and magnitude, fine enough for medians and tails, small enough to keep one per head.
+//! A histogram of numbers by sign and magnitude, fine enough for medians and tails and small enough for one per head.
 
 use serde::{Deserialize, Serialize};
 
-/// Mantissa bits that tell bins apart: 128 bins in each doubling.
+/// Mantissa bits of a bin: 128 bins per doubling.
 const MANTISSA_BITS: u32 = 7;
-/// Smallest and one past the largest binary exponent that has bins of its own.
+/// Binary exponents that have bins of their own.
 const EXPONENTS: std::ops::Range<i32> = -30..20;
 const BINS: usize = ((EXPONENTS.end - EXPONENTS.start) as usize) << MANTISSA_BITS;
 
-// Slots of one sign: zero, too small for a bin, the bins, too large for a bin, not finite.
+// Slots of one sign: zero, below the bins, the bins, beyond the bins, not finite.
 const ZERO: usize = 0;
 const BELOW: usize = 1;
 const FIRST_BIN: usize = 2;
@@ -16,33 +16,33 @@ const BEYOND: usize = FIRST_BIN + BINS;
 const NOT_FINITE: usize = BEYOND + 1;
 const SLOTS: usize = NOT_FINITE + 1;
 
-/// The upper half of an `f32` without its sign is its exponent and [`MANTISSA_BITS`]; that of the first bin is this.
+/// Exponent and first [`MANTISSA_BITS`] of the mantissa of the first bin, as in the bits of an `f32`.
 const FIRST_CODE: u32 = ((127 + EXPONENTS.start) as u32) << MANTISSA_BITS;
 const SHIFT: u32 = 23 - MANTISSA_BITS;
-/// Numbers sorted into slots together.
+/// Numbers that are sorted into slots at once.
 const CHUNK: usize = 256;
 
 /// A histogram of signed numbers, 128 bins per doubling of magnitude from 2^-30 to 2^20.
 ///
-/// A magnitude read from it is the middle of its bin and so within a factor of 1 ± 2^-8 of the number that was counted.
-/// Magnitudes below 2^-30 (zeros are known apart) and from 2^20 on share a slot each; NaNs and infinities are counted
-/// but belong to no quantile and no share. Takes its 100 KiB when it sees the first number.
+/// Magnitudes are read back as the middle of their bin, within a factor of 1 ± 2^-8. Zeros have a slot of their own, and so have
+/// magnitudes below 2^-30 and those from 2^20 on. NaNs and infinities are counted, but belong to no quantile and no share. The
+/// first number allocates its 100 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Positive numbers, then negative ones; empty before the first number.
+    /// Counts of positive numbers by slot, then of negative ones; empty before the first number.
     counts: Vec<u64>,
 }
 
 impl Histogram {
-    /// Memory of one that has seen a number.
+    /// Memory of a histogram that is not empty, in bytes.
     pub const BYTES: u64 = (2 * SLOTS * size_of::<u64>()) as u64;
 
-    /// Takes in one number.
+    /// Adds one number.
     pub fn push(&mut self, x: f32) {
         self.push_all(&[x]);
     }
 
-    /// Takes in numbers.
+    /// Adds numbers.
     pub fn push_all(&mut self, numbers: &[f32]) {
         if self.counts.is_empty() && !numbers.is_empty() {
             self.counts = vec![0; 2 * SLOTS];
@@ -57,7 +57,7 @@ impl Histogram {
         }
     }
 
-    /// Adds the counts of another.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         if self.counts.is_empty() {
             self.counts.clone_from(&other.counts);
@@ -66,25 +66,25 @@ impl Histogram {
         }
     }
 
-    /// How many finite numbers were taken in.
+    /// Returns the number of finite numbers.
     pub fn n(&self) -> u64 {
         (ZERO..=BEYOND).map(|slot| self.magnitudes(slot)).sum()
     }
 
-    /// How many of them were exactly zero.
+    /// Returns the number of zeros.
     pub fn zeros(&self) -> u64 {
         self.magnitudes(ZERO)
     }
 
-    /// How many NaNs and infinities were taken in, beside the finite numbers.
+    /// Returns the number of NaNs and infinities.
     #[cfg(test)]
     pub(crate) fn non_finite(&self) -> u64 {
         self.magnitudes(NOT_FINITE)
     }
 
-    /// The `q`-quantile of the magnitudes, interpolated between neighbours as by [`quantile`](super::quantile); within
-    /// a factor of 1 ± 2^-8 of the exact one between 2^-30 and 2^20. Smaller magnitudes count as 2^-31, larger ones as
-    /// 2^20. `None` of no finite numbers, or of a `q` outside 0..=1.
+    /// Returns the `q`-quantile of the magnitudes, interpolated as by [`quantile`](super::quantile) and within a factor of
+    /// 1 ± 2^-8 of the exact one between 2^-30 and 2^20. Smaller magnitudes count as 2^-31, larger ones as 2^20. `None` without
+    /// finite numbers, or if `q` is outside 0..=1.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let n = self.n();
         if n == 0 || !(0.0..=1.0).contains(&q) {
@@ -96,15 +96,14 @@ impl Histogram {
         Some(low + (rank - below as f64) * (high - low))
     }
 
-    /// The median of the magnitudes: [`Histogram::quantile`] of a half.
+    /// Returns the median of the magnitudes.
     pub fn median(&self) -> Option<f64> {
         self.quantile(0.5)
     }
 
-    /// The share of finite numbers x with |x - centre| > distance. Approximate: the numbers of the one bin a limit
-    /// falls into count as spread evenly over it, magnitudes below 2^-30 as zero, and those from 2^20 on as beyond any
-    /// limit.
-    /// `None` of no finite numbers, or if `centre` or `distance` is NaN or `distance` negative.
+    /// Returns the share of finite numbers x with |x - centre| > distance. Approximate: numbers of the bin with a limit count as
+    /// spread evenly over the bin, magnitudes below 2^-30 count as zero, and those from 2^20 on as beyond any limit. `None` without
+    /// finite numbers, if `centre` or `distance` is NaN, or if `distance` is negative.
     pub fn share_beyond(&self, centre: f64, distance: f64) -> Option<f64> {
         let n = self.n();
         if n == 0 || centre.is_nan() || distance.is_nan() || distance < 0.0 {
@@ -116,9 +115,9 @@ impl Histogram {
         Some((above + below) / n as f64)
     }
 
-    /// The complementary distribution of the magnitudes: for each bin that is not empty its lower edge and the share of
-    /// finite numbers of at least that magnitude, in rising order. Zeros and magnitudes below 2^-30 have no point but
-    /// count in the whole.
+    /// Returns the complementary cumulative distribution of the magnitudes: for each bin that is not empty, in ascending order, its
+    /// lower edge and the share of finite numbers of at least that magnitude. Zeros and magnitudes below 2^-30 have no point, but
+    /// count in the denominator.
     pub fn ccdf(&self) -> Vec<(f64, f64)> {
         let n = self.n() as f64;
         let mut at_least = 0;
@@ -142,7 +141,7 @@ impl Histogram {
         self.count(0, slot) + self.count(1, slot)
     }
 
-    /// The magnitude of a rank, counted from 0 at the smallest.
+    /// Returns the magnitude with a rank, counted from 0 for the smallest.
     fn ranked(&self, rank: u64) -> f64 {
         let mut seen = 0;
         for slot in ZERO..=BEYOND {
@@ -154,7 +153,7 @@ impl Histogram {
         middle(BEYOND)
     }
 
-    /// About how many numbers of a sign are of larger magnitude than `limit` >= 0.
+    /// Estimates how many numbers of one sign have a magnitude above `limit` >= 0.
     fn tail(&self, negative: usize, limit: f64) -> f64 {
         let part = |slot: usize| {
             let (low, high) = (lower_edge(slot), lower_edge(slot + 1));
@@ -164,12 +163,12 @@ impl Histogram {
     }
 }
 
-/// The smallest magnitude of a bin, or of [`BEYOND`].
+/// Returns the smallest magnitude of a bin, or of [`BEYOND`].
 fn lower_edge(slot: usize) -> f64 {
     f64::from(f32::from_bits(((slot - FIRST_BIN) as u32 + FIRST_CODE) << SHIFT))
 }
 
-/// The magnitude that stands for all of a slot.
+/// Returns the magnitude that represents a slot.
 fn middle(slot: usize) -> f64 {
     match slot {
         ZERO => 0.0,
@@ -179,7 +178,7 @@ fn middle(slot: usize) -> f64 {
     }
 }
 
-/// The slot of each number, counted through both signs.
+/// Writes the slot of each number, counted over both signs.
 #[pulp::with_simd(find_slots = pulp::Arch::new())]
 #[inline(always)]
 fn find_slots_simd<'a, S: pulp::Simd>(_simd: S, numbers: &'a [f32], slots: &'a mut [u16]) {
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_quantile_and_no_share() {
+    fn an_empty_histogram_has_no_quantile_and_no_share() {
         let nothing = histogram(&[f32::NAN]);
         assert_eq!((nothing.median(), nothing.share_beyond(0.0, 1.0), nothing.ccdf()), (None, None, vec![]));
         assert_eq!(histogram(&[1.0]).quantile(1.5), None);

@@ -4,14 +4,14 @@ use super::{quantile, LEAST_SEEDS};
 use crate::rng::Rng;
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// The confidence of every interval in this tool.
+/// Confidence level of every interval.
 pub const LEVEL: f64 = 0.95;
 
-/// Bootstrap resamples by default: the 2.5 % point then rests on 250 of them, and moves by about 1 % of the interval's
-/// width from seed to seed.
+/// Default number of bootstrap resamples. The 2.5 % quantile then has 250 resamples below it and varies by about 1 % of the
+/// interval's width from seed to seed.
 pub const RESAMPLES: usize = 10_000;
 
-/// A closed interval, in the unit of the quantity it belongs to.
+/// A closed interval, in the unit of its quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// Lower end.
@@ -21,18 +21,18 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Whether `x` lies inside; the ends belong to it.
+    /// Returns `true` if `x` is in the interval, ends included.
     pub fn contains(&self, x: f64) -> bool {
         (self.lo..=self.hi).contains(&x)
     }
 
-    /// Whether it has no width, to rounding: where all prompts say the same, resampling them says nothing of others, so it is
-    /// shown as `[-]` and decides nothing.
+    /// Returns `true` if the width is 0 up to rounding. This happens if all prompts give the same number; the bootstrap then says
+    /// nothing about other prompts, so such an interval is printed as `[-]` and decides nothing.
     pub fn is_point(&self) -> bool {
         self.hi - self.lo < 1e-12
     }
 
-    /// Which side of zero it lies on, -1 or 1; 0 where it holds zero or decides nothing.
+    /// Returns 1 if the interval is above zero and -1 if it is below; 0 if it contains zero or is a point.
     pub fn side(&self) -> i32 {
         if self.is_point() {
             return 0;
@@ -41,8 +41,8 @@ impl Interval {
     }
 }
 
-/// Student's (1908) interval of the mean of a few replicates, m ± t s / √n with t of n − 1 degrees of freedom: a bootstrap of
-/// five numbers would be too narrow. Nothing of fewer than three.
+/// Returns Student's (1908) interval of the mean of a few replicates, m ± t s / √n with n − 1 degrees of freedom. A bootstrap of
+/// so few numbers would be too narrow. `None` for fewer than three.
 pub fn student(replicates: &[f64]) -> Option<Interval> {
     let n = replicates.len();
     if n < LEAST_SEEDS {
@@ -56,10 +56,10 @@ pub fn student(replicates: &[f64]) -> Option<Interval> {
     Some(Interval { lo: mean - half, hi: mean + half })
 }
 
-/// The Wilson (1927) score interval of a proportion of which `hits` of `n` were seen:
+/// Returns the Wilson (1927) score interval of a proportion after `hits` in `n` trials:
 /// (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n), with z the normal quantile of [`LEVEL`].
 ///
-/// Unlike p ± z·SE it stays within 0..=1 and says something useful at 0 and n hits. Of no trials it is 0..=1.
+/// Unlike p ± z·SE it stays within 0..=1 and is useful at 0 and n hits. Without trials it is 0..=1.
 ///
 /// # Panics
 /// If there are more hits than trials.
@@ -71,10 +71,11 @@ pub fn wilson(hits: usize, n: usize) -> Interval {
     score_interval(hits as f64 / n as f64, n as f64)
 }
 
-/// The same where trials come in groups whose members are alike, each given by its hits and its trials: as many trials count
-/// as there are by the design effect (Kish 1965; with Wilson's interval: Dean & Pagano 2015), the variance of the
-/// proportion between groups over that of independent trials. Never more than there are trials, and as many as groups at
-/// least, which is what is taken where nothing tells: of one group, and where all trials are hits or none is.
+/// Returns the Wilson interval for trials in groups of similar trials, each given as (hits, trials).
+///
+/// The number of trials is divided by the design effect (Kish 1965; with Wilson's interval: Dean & Pagano 2015), the variance of
+/// the proportion between groups over that of independent trials. The effective number is between the number of groups and that
+/// of trials; it is the number of groups if the design effect is unknown: with one group, or if all or no trials are hits.
 ///
 /// # Panics
 /// If a group has more hits than trials.
@@ -99,23 +100,23 @@ fn score_interval(p: f64, trials: f64) -> Interval {
     let shrink = 1.0 + z * z / trials;
     let centre = (p + z * z / (2.0 * trials)) / shrink;
     let half = z * (p * (1.0 - p) / trials + z * z / (4.0 * trials * trials)).sqrt() / shrink;
-    // Of no hits, or of nothing else, an end is exactly 0 or 1; rounding must not push it across.
+    // With p = 0 or 1 an end is exactly 0 or 1; rounding must not move it.
     Interval { lo: if p == 0.0 { 0.0 } else { centre - half }, hi: if p == 1.0 { 1.0 } else { centre + half } }
 }
 
-/// The percentile bootstrap interval (Efron 1979) of a mean: `resamples` times as many numbers are drawn with
-/// replacement, and the middle [`LEVEL`] of their means is the interval. `None` of no numbers or resamples.
+/// Returns the percentile bootstrap interval (Efron 1979) of a mean: the middle [`LEVEL`] of the means of `resamples` resamples,
+/// drawn with replacement. `None` without numbers or resamples.
 ///
-/// It is as narrow as the numbers are alike, down to zero width when all are equal, and too narrow below some twenty of
-/// them; the same seed gives the same interval.
+/// Its width is zero if all numbers are equal, and it is too narrow below about twenty numbers. The same seed gives the same
+/// interval.
 pub fn bootstrap_mean(numbers: &[f64], resamples: usize, seed: u64) -> Option<Interval> {
     let ones: Vec<(f64, f64)> = numbers.iter().map(|&number| (number, 1.0)).collect();
     bootstrap_ratio(&ones, resamples, seed)
 }
 
-/// The same of a mean over groups of unequal size, each given by the sum and the number of its members: whole groups are
-/// drawn, since members of one group are not independent, and the mean is the sum of sums over the sum of numbers.
-/// `None` of no members or resamples.
+/// Returns the bootstrap interval of a mean over groups of unequal size, each given as (sum, number of members). Whole groups are
+/// drawn, because members of a group are not independent; the mean is the sum of sums over the number of all members. `None`
+/// without members or resamples.
 pub fn bootstrap_ratio(groups: &[(f64, f64)], resamples: usize, seed: u64) -> Option<Interval> {
     if !groups.iter().any(|&(_, n)| n > 0.0) {
         return None;
@@ -124,7 +125,7 @@ pub fn bootstrap_ratio(groups: &[(f64, f64)], resamples: usize, seed: u64) -> Op
     let mut mean = |_| {
         let drawn = (0..groups.len()).map(|_| *rng.pick(groups));
         let (sum, n) = drawn.fold((0.0, 0.0), |(sums, ns), (sum, n)| (sums + sum, ns + n));
-        (n > 0.0).then(|| sum / n) // nothing if only groups without members were drawn
+        (n > 0.0).then(|| sum / n) // `None` if all drawn groups are empty
     };
     let mut means: Vec<f64> = (0..resamples).filter_map(&mut mean).collect();
     means.sort_by(f64::total_cmp);
@@ -145,12 +146,12 @@ mod tests {
         // Both questions of a prompt alike: as many trials as prompts.
         let alike: Vec<(usize, usize)> = single.iter().map(|(hits, _)| (2 * hits, 2)).collect();
         close(wilson_of_groups(&alike), wilson(13, 20));
-        // One of two in every prompt: they have nothing in common.
+        // One hit of two in every prompt: no variation between prompts.
         close(wilson_of_groups(&[(1, 2); 20]), wilson(20, 40));
-        // All hits say nothing of how much alike they are.
+        // All trials are hits: the design effect is unknown.
         close(wilson_of_groups(&[(2, 2); 20]), wilson(20, 20));
         close(wilson_of_groups(&[]), wilson(0, 0));
-        // One prompt does not tell.
+        // One prompt: the design effect is unknown.
         close(wilson_of_groups(&[(2, 4)]), score_interval(0.5, 1.0));
     }
 

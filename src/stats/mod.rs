@@ -1,20 +1,18 @@
-//! Numbers about numbers: how far a measurement of a few dozen prompts can be trusted, and what a billion logits look
-//! like.
+//! Statistics: intervals and tests for measurements on a few dozen prompts, and summaries of streams of billions of numbers.
 //!
-//! * one proportion (accuracy of a cell): [`wilson`], of trials in groups [`wilson_of_groups`];
-//! * a mean of prompts, or of groups of unequal size: [`bootstrap_mean`], [`bootstrap_ratio`];
-//! * a mean of a few training seeds: [`student`];
-//! * two models on the same prompts: [`Paired`], a mean difference with a bootstrap interval;
-//! * what such a comparison could have shown, and what would show more: [`smallest_detectable`], [`pairs_needed`];
-//! * two recipes of several training seeds each on the same prompts: [`Replicated`];
-//! * the same prompts in several arrangements: [`Robustness`], the best less the worst;
-//! * hits and misses of two models on the same prompts: [`mcnemar`];
-//! * differences of any distribution: [`wilcoxon`];
-//! * many tests at once: [`holm`] against any false alarm, [`bh`] against too large a share of them;
-//! * streams too long to keep: [`Moments`], [`Histogram`] and the exact [`Top`], together a [`Tally`]; all of them
-//!   merge.
+//! * Interval of a proportion (accuracy): [`wilson`]; of trials in groups: [`wilson_of_groups`].
+//! * Interval of a mean over prompts: [`bootstrap_mean`]; over groups of unequal size: [`bootstrap_ratio`].
+//! * Interval of a mean over a few training seeds: [`student`].
+//! * Mean difference of two models on the same prompts, with a bootstrap interval: [`Paired`].
+//! * Power of such a comparison: [`smallest_detectable`], [`pairs_needed`].
+//! * Difference of two recipes with several training seeds each on the same prompts: [`Replicated`].
+//! * Best less worst of several arrangements of the same prompts: [`Robustness`].
+//! * Test of hits and misses of two models on the same prompts: [`mcnemar`].
+//! * Test of paired differences of any distribution: [`wilcoxon`].
+//! * Correction of many tests: [`holm`] for the family-wise error rate, [`bh`] for the false discovery rate.
+//! * Summaries of streams: [`Moments`], [`Histogram`] and [`Top`], together a [`Tally`]; all of them can be merged.
 //!
-//! Pure functions of numbers. Whatever is random takes its seed as an argument.
+//! All functions are pure; those that draw random numbers take the seed as an argument.
 
 mod divergence;
 mod histogram;

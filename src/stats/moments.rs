@@ -3,13 +3,13 @@
 use super::simd::{central_powers, sum};
 use serde::{Deserialize, Serialize};
 
-/// The mean of numbers; `None` of nothing. Exact where the sum is, unlike the running mean of [`Moments`].
+/// Returns the mean of numbers; `None` without numbers. Exact if the sum is, unlike the running mean of [`Moments`].
 pub fn mean(numbers: &[f64]) -> Option<f64> {
     (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
 }
 
-/// Count, mean and central moments up to the fourth of a stream of numbers in one pass (Welford 1962; Pébay 2008 for
-/// the higher ones and for merging), without the cancellation of Σx² − (Σx)²/n.
+/// Count, mean and central moments up to the fourth of a stream of numbers, computed in one pass without the cancellation of
+/// Σx² − (Σx)²/n (Welford 1962; Pébay 2008 for the higher moments and for merging).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moments {
     n: u64,
@@ -23,13 +23,13 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// The moments of the finite ones of a slice, vectorised: the mean first, then the powers of the distances from it.
+    /// Computes the moments of the finite numbers of a slice, vectorised: first the mean, then the powers of the differences from it.
     pub fn of_finite(numbers: &[f32]) -> Self {
         if numbers.is_empty() {
             return Self::default();
         }
         let total = sum(numbers);
-        // Finite f32 numbers cannot overflow f64, so the total tells whether there are others.
+        // A sum of finite f32 numbers cannot overflow f64, so the total is finite only if all numbers are.
         if !total.is_finite() {
             return Self::of_finite(&numbers.iter().copied().filter(|x| x.is_finite()).collect::<Vec<f32>>());
         }
@@ -38,7 +38,7 @@ impl Moments {
         Self { n: numbers.len() as u64, mean, squares, cubes, fourths }
     }
 
-    /// Takes in one number.
+    /// Adds one number.
     pub fn push(&mut self, x: f64) {
         let n = (self.n + 1) as f64;
         let before = x - self.mean;
@@ -52,7 +52,7 @@ impl Moments {
         self.squares += before * (x - self.mean);
     }
 
-    /// Adds the numbers of another (the pairwise update of Pébay 2008).
+    /// Adds the numbers of another stream (the pairwise update of Pébay 2008).
     pub fn merge(&mut self, other: &Self) {
         if other.n == 0 {
             return;
@@ -76,27 +76,27 @@ impl Moments {
         self.n += other.n;
     }
 
-    /// How many numbers were taken in.
+    /// Returns the number of numbers.
     pub fn n(&self) -> u64 {
         self.n
     }
 
-    /// The mean; `None` of nothing.
+    /// Returns the mean; `None` without numbers.
     pub fn mean(&self) -> Option<f64> {
         (self.n > 0).then_some(self.mean)
     }
 
-    /// The sample variance Σ (x − mean)² / (n − 1); `None` of fewer than two numbers.
+    /// Returns the sample variance Σ (x − mean)² / (n − 1); `None` for fewer than two numbers.
     pub fn variance(&self) -> Option<f64> {
         (self.n > 1).then(|| self.squares / (self.n - 1) as f64)
     }
 
-    /// The population standard deviation √(Σ (x − mean)² / n); `None` of nothing.
+    /// Returns the population standard deviation √(Σ (x − mean)² / n); `None` without numbers.
     pub fn std(&self) -> Option<f64> {
         (self.n > 0).then(|| (self.squares / self.n as f64).sqrt())
     }
 
-    /// The population kurtosis m₄ / m₂², *not* the excess: 3 for normal numbers. `None` if all numbers are equal.
+    /// Returns the population kurtosis m₄ / m₂², *not* the excess kurtosis: 3 for normal numbers. `None` if all numbers are equal.
     pub fn kurtosis(&self) -> Option<f64> {
         (self.squares > 0.0).then(|| self.n as f64 * self.fourths / (self.squares * self.squares))
     }
@@ -110,13 +110,13 @@ impl FromIterator<f64> for Moments {
     }
 }
 
-/// The `q`-quantile of numbers in ascending order, interpolated linearly between neighbours (type 7 of Hyndman & Fan
+/// Returns the `q`-quantile of numbers in ascending order, interpolated linearly between neighbours (type 7 of Hyndman & Fan
 /// 1996, the default of R and NumPy).
 ///
 /// # Panics
 /// If there are no numbers or `q` is outside 0..=1.
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
-    assert!(!sorted.is_empty(), "quantile of nothing");
+    assert!(!sorted.is_empty(), "quantile of an empty slice");
     assert!((0.0..=1.0).contains(&q), "quantile {q} is outside 0..=1");
     let rank = q * (sorted.len() - 1) as f64;
     let below = rank.floor() as usize;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_slice_only_what_is_finite_counts() {
+    fn only_finite_numbers_of_a_slice_count() {
         let moments = Moments::of_finite(&[f32::NAN, 1.0, f32::INFINITY, 3.0, f32::NEG_INFINITY]);
         assert_eq!((moments.n(), moments.mean(), moments.variance()), (2, Some(2.0), Some(2.0)));
         assert_eq!(Moments::of_finite(&[f32::NAN]), Moments::default());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_mean_and_one_number_no_variance() {
+    fn an_empty_slice_has_no_mean_and_one_number_no_variance() {
         assert_eq!(mean(&[]), None);
         assert_eq!(Moments::default().mean(), None);
         assert_eq!(Moments::from_iter([4.0]).mean(), Some(4.0));

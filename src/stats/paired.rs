@@ -1,11 +1,11 @@
-//! Two models on the same prompts.
+//! Paired comparison of two models on the same prompts.
 
 use super::{bootstrap_mean, mean, Interval};
 
-/// How `b` differs from the baseline `a` over pairs of measurements of the same prompts.
+/// Difference of `b` from the baseline `a` over pairs of measurements on the same prompts.
 ///
-/// Pairing takes the difficulty of the prompts out of the comparison, so the interval is that of the differences b − a
-/// and usually much narrower than those of `a` and `b` suggest.
+/// Pairing removes the difficulty of the prompts from the comparison, so the interval of the differences b − a is usually much
+/// narrower than those of `a` and `b` suggest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paired {
     /// Number of pairs.
@@ -29,7 +29,7 @@ pub struct Paired {
 }
 
 impl Paired {
-    /// Compares pairs `(a, b)`. `None` of no pairs, or when a number is not finite.
+    /// Compares pairs `(a, b)`. `None` without pairs, or if a number is not finite.
     pub fn new(pairs: &[(f64, f64)], resamples: usize, seed: u64) -> Option<Self> {
         if !pairs.iter().all(|(a, b)| a.is_finite() && b.is_finite()) {
             return None;
@@ -49,7 +49,7 @@ impl Paired {
         })
     }
 
-    /// The interval of `diff`.
+    /// Returns the interval of `diff`.
     pub fn interval(&self) -> Interval {
         Interval { lo: self.lo, hi: self.hi }
     }

@@ -1,20 +1,21 @@
-//! What a paired comparison could have shown, and how many pairs would show more (Miller 2024, arXiv 2411.00640, section 5,
-//! with Student's quantiles in place of the normal ones, since pairs are few).
+//! Power of paired comparisons: the smallest detectable difference, and the pairs needed for a given one (Miller 2024, arXiv
+//! 2411.00640, section 5, with Student's quantiles instead of normal ones, because pairs are few).
 
 use super::{Moments, LEVEL};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// The chance with which a difference of the size in question is to be found.
+/// Probability with which a difference is to be detected.
 const POWER: f64 = 0.8;
 
-/// More pairs than anybody will run: a difference that takes more is not to be had this way.
+/// Largest number of pairs that is considered.
 const MOST_PAIRS: u64 = 1_000_000_000;
 
-/// From so many degrees of freedom on Student's quantiles are taken from the normal ones, where statrs's iteration may not end.
+/// Degrees of freedom from which on Student's quantiles are derived from normal ones, because the iteration of statrs may not
+/// end there.
 const MANY: f64 = 200.0;
 
-/// The quantile of Student's distribution: for many degrees of freedom ν by the first term of its expansion about the normal
-/// one, z + (z³ + z) / 4ν, which is within 10⁻⁵ of it there.
+/// Returns a quantile of Student's distribution. For many degrees of freedom ν it uses the first term of the expansion about the
+/// normal quantile, z + (z³ + z) / 4ν, which is exact to 10⁻⁵ there.
 pub(super) fn student(level: f64, freedom: f64) -> Option<f64> {
     if freedom < MANY {
         return Some(StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(level));
@@ -23,23 +24,23 @@ pub(super) fn student(level: f64, freedom: f64) -> Option<f64> {
     Some(z + (z.powi(3) + z) / (4.0 * freedom))
 }
 
-/// Standard errors between 0 and the smallest difference that is found with [`POWER`] at [`LEVEL`]: t(0.975) + t(0.8), about
-/// 2.8 for many pairs.
+/// Returns the smallest difference detected with [`POWER`] at [`LEVEL`], in standard errors: t(0.975) + t(0.8), about 2.8 for
+/// many pairs.
 fn standard_errors(pairs: u64) -> Option<f64> {
     let freedom = pairs.checked_sub(1).filter(|&freedom| freedom > 0)? as f64;
     Some(student(0.5 + LEVEL / 2.0, freedom)? + student(POWER, freedom)?)
 }
 
-/// The smallest true mean difference that these paired differences would have shown (an interval that excludes 0) with
-/// [`POWER`], in their unit. `None` of fewer than two, and where all are equal, which tells nothing of how they spread.
+/// Returns the smallest true mean difference that a comparison with these paired differences detects (an interval that excludes
+/// 0) with [`POWER`], in their unit. `None` for fewer than two differences, or if all are equal.
 pub fn smallest_detectable(differences: &[f64]) -> Option<f64> {
     let deviation = deviation(differences)?;
     let n = differences.len();
     Some(standard_errors(n as u64)? * deviation / (n as f64).sqrt())
 }
 
-/// How many pairs that spread like these would show a true mean difference of `size` with [`POWER`]. `None` where these
-/// do not tell, `size` is 0, or no number of pairs that could be run is enough.
+/// Returns the number of pairs, with the standard deviation of these differences, that detect a true mean difference of `size`
+/// with [`POWER`]. `None` if the differences are fewer than two or all equal, `size` is 0, or the number is too large.
 pub fn pairs_needed(differences: &[f64], size: f64) -> Option<u64> {
     let effect = size.abs() / deviation(differences)?;
     if !effect.is_normal() {
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_spread_tells_nothing() {
+    fn equal_differences_have_no_power() {
         assert_eq!(smallest_detectable(&[0.5]), None);
         assert_eq!(smallest_detectable(&[0.5, 0.5, 0.5]), None);
         assert_eq!(pairs_needed(&[0.0, 1.0], 0.0), None);

@@ -1,10 +1,11 @@
-//! How sure a ranking is.
+//! Stability of a ranking.
 
 use crate::rng::Rng;
 
-/// For each item the fraction of bootstrap resamples in which it is among the `k` with the largest means.
-/// `items[i][p]` is item i measured on prompt p; prompts are drawn with replacement, the same ones for all items.
-/// Items that were not measured on all prompts count as never among them.
+/// Returns, for each item, the fraction of bootstrap resamples in which it is among the `k` items with the largest means.
+///
+/// `items[i][p]` is item i measured on prompt p. Prompts are drawn with replacement, the same ones for all items. An item that was
+/// not measured on all prompts is never among the largest.
 ///
 /// # Panics
 /// If there are no resamples.

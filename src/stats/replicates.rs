@@ -1,35 +1,35 @@
-//! Two recipes, each trained several times, measured on the same prompts: what holds beyond these seeds and prompts.
+//! Difference of two recipes that were trained with several seeds each and measured on the same prompts, generalised to other
+//! seeds and prompts.
 //!
-//! Models that differ by training seed alone are *replicates*. A difference of two recipes varies from seed to seed and from
-//! prompt to prompt, so an interval that generalises must draw both anew: seeds, then prompts, which all seeds share. The
-//! variance that this resampling gives is known in closed form (Owen 2007, "The pigeonhole bootstrap"), and so is what is
-//! wrong with it where seeds are few: it takes (k − 1)/k of the spread of k seeds, and counts the noise three times. Here
-//! both are put right, which leaves the analysis of variance of a two-way crossed design; the interval takes Student's
-//! quantile with the degrees of freedom of that variance (Satterthwaite 1946), since percentiles of five seeds are too narrow.
+//! Models that differ only by training seed are *replicates*. The difference of two recipes varies with seeds and with prompts, so
+//! an interval must resample both. The variance of this resampling is known in closed form (Owen 2007, "The pigeonhole
+//! bootstrap"), and so is its bias with few seeds: it contains (k − 1)/k of the variance of k seeds, and counts the noise three
+//! times. Without this bias it is the analysis of variance of a two-way crossed design. The interval uses Student's quantile with
+//! the degrees of freedom of that variance (Satterthwaite 1946), because percentiles of five seeds are too narrow.
 
 use super::power::student;
 use super::{mean, Interval, LEVEL};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Fewer seeds say nothing about others.
+/// Least number of seeds for an interval.
 pub const LEAST_SEEDS: usize = 3;
 
-/// How two recipes differ.
+/// The difference of two recipes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replicated {
     /// Mean over seeds and prompts.
     pub diff: f64,
-    /// The mean of each seed.
+    /// Mean of each seed over prompts.
     pub of_seeds: Vec<f64>,
-    /// The 95 % interval of `diff` for other seeds and prompts of the same kind; nothing of fewer than [`LEAST_SEEDS`].
+    /// The 95 % interval of `diff` over seeds and prompts; `None` for fewer than [`LEAST_SEEDS`] seeds.
     pub interval: Option<Interval>,
-    /// Two-sided p-value that it is 0 for them; nothing where there is no interval, or nothing varies.
+    /// Two-sided p-value of a difference of 0; `None` without an interval, or if nothing varies.
     pub p: Option<f64>,
 }
 
 impl Replicated {
-    /// Of the paired differences of each seed on the same prompts in the same order: seeds × prompts. `None` of no numbers,
-    /// and when one is not finite.
+    /// Compares two recipes from their paired differences, a table of seeds × prompts. `None` without numbers, or if one is not
+    /// finite.
     ///
     /// # Panics
     /// If seeds have different numbers of prompts.
@@ -40,7 +40,7 @@ impl Replicated {
         if table.len() < LEAST_SEEDS {
             return Some(found);
         }
-        let spread = Spread::new(table)?;
+        let spread = VarianceComponents::new(table)?;
         let (error, freedom) = (spread.variance().sqrt(), spread.freedom());
         let half = if error > 0.0 { student(0.5 + LEVEL / 2.0, freedom)? * error } else { 0.0 };
         found.interval = Some(Interval { lo: diff - half, hi: diff + half });
@@ -52,30 +52,30 @@ impl Replicated {
     }
 }
 
-/// The variance of the mean of a table of seeds × prompts, by where it comes from: mean squares over the number of cells.
+/// Components of the variance of the mean of a table of seeds × prompts: mean squares over the number of cells.
 #[derive(Clone, Copy, Debug)]
-struct Spread {
-    seeds: Part,
-    prompts: Part,
-    /// What is left: noise, and how differently seeds find prompts difficult. It is part of both others.
-    rest: Part,
+struct VarianceComponents {
+    seeds: VarianceComponent,
+    prompts: VarianceComponent,
+    /// Residual: noise and the interaction of seeds and prompts. It is contained in both other components.
+    residual: VarianceComponent,
 }
 
-/// A part with its degrees of freedom.
+/// A variance with its degrees of freedom.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct VarianceComponent {
     variance: f64,
     freedom: f64,
 }
 
-impl Part {
+impl VarianceComponent {
     fn new(squares: f64, freedom: f64, cells: f64) -> Self {
         let variance = if freedom > 0.0 { squares / freedom / cells } else { 0.0 };
         Self { variance, freedom }
     }
 
-    /// Its part in Satterthwaite's sum.
-    fn doubt(self) -> f64 {
+    /// Returns its term in the denominator of Satterthwaite's degrees of freedom.
+    fn satterthwaite_term(self) -> f64 {
         if self.freedom > 0.0 {
             self.variance.powi(2) / self.freedom
         } else {
@@ -84,7 +84,7 @@ impl Part {
     }
 }
 
-impl Spread {
+impl VarianceComponents {
     fn new(table: &[Vec<f64>]) -> Option<Self> {
         let (k, n) = (table.len(), table.first()?.len());
         let of_prompt = |prompt: usize| mean(&table.iter().map(|of_seed| of_seed[prompt]).collect::<Vec<_>>());
@@ -96,24 +96,24 @@ impl Spread {
             assert_eq!(of_seed.len(), n, "all seeds have the same prompts");
             of_seed.iter().zip(&prompts).map(|(x, prompt)| (x - seeds[s] - prompt + all).powi(2)).sum::<f64>()
         };
-        let rest: f64 = table.iter().enumerate().map(left).sum();
+        let residual: f64 = table.iter().enumerate().map(left).sum();
         let (k, n) = (k as f64, n as f64);
         Some(Self {
-            seeds: Part::new(n * squares(&seeds), k - 1.0, k * n),
-            prompts: Part::new(k * squares(&prompts), n - 1.0, k * n),
-            rest: Part::new(rest, (k - 1.0) * (n - 1.0), k * n),
+            seeds: VarianceComponent::new(n * squares(&seeds), k - 1.0, k * n),
+            prompts: VarianceComponent::new(k * squares(&prompts), n - 1.0, k * n),
+            residual: VarianceComponent::new(residual, (k - 1.0) * (n - 1.0), k * n),
         })
     }
 
-    /// Never less than what seeds alone, or prompts alone, would give.
+    /// Returns the variance of the mean, at least that of seeds alone and that of prompts alone.
     fn variance(&self) -> f64 {
-        let [seeds, prompts, rest] = [self.seeds, self.prompts, self.rest].map(|part| part.variance);
-        (seeds + prompts - rest).max(seeds).max(prompts)
+        let [seeds, prompts, residual] = [self.seeds, self.prompts, self.residual].map(|part| part.variance);
+        (seeds + prompts - residual).max(seeds).max(prompts)
     }
 
     fn freedom(&self) -> f64 {
-        let doubt = self.seeds.doubt() + self.prompts.doubt() + self.rest.doubt();
-        (self.variance().powi(2) / doubt).max(1.0)
+        let terms = [self.seeds, self.prompts, self.residual].map(VarianceComponent::satterthwaite_term);
+        (self.variance().powi(2) / (terms[0] + terms[1] + terms[2])).max(1.0)
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     use crate::stats::Moments;
     use proptest::prelude::*;
 
-    /// Differences about 0.3 of `seeds` seeds on the same `prompts` prompts: a part of each seed, of each prompt, and noise.
+    /// Draws a table of seeds × prompts with mean 0.3: the sum of an effect of each seed, one of each prompt, and noise.
     fn sample(rng: &mut Rng, (seeds, prompts): (usize, usize), of_seed: f64, of_prompt: f64) -> Vec<Vec<f64>> {
         let difficulty: Vec<f64> = (0..prompts).map(|_| of_prompt * rng.normal()).collect();
         let mut of_one = |_| {
@@ -134,7 +134,7 @@ mod tests {
         (0..seeds).map(&mut of_one).collect()
     }
 
-    /// How often the interval of 2,000 samples holds the truth.
+    /// Returns the share of 2,000 samples whose interval contains the true difference.
     fn coverage(rng: &mut Rng, size: (usize, usize), of_seed: f64, of_prompt: f64) -> f64 {
         let mut interval = || Replicated::new(&sample(rng, size, of_seed, of_prompt)).unwrap().interval.unwrap();
         (0..2000).filter(|_| interval().contains(0.3)).count() as f64 / 2000.0
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn prompts_alone_would_cover_far_less() {
-        // What resampling the prompts of one seed says of other seeds: the reason for replicates.
+        // The interval of one seed, resampled over prompts, rarely covers other seeds: the reason for replicates.
         let mut rng = Rng::new(32, "replicates");
         let covers = (0..300).filter(|&i| {
             let one = sample(&mut rng, (1, 40), 1.0, 0.5).remove(0);
@@ -178,9 +178,10 @@ mod tests {
                 drawn.map(|(s, p)| table[s][p]).sum::<f64>() / (k * n) as f64
             })
             .collect();
-        let Spread { seeds, prompts, rest } = Spread::new(&table).unwrap();
+        let VarianceComponents { seeds, prompts, residual } = VarianceComponents::new(&table).unwrap();
         let short = |n: usize| (n as f64 - 1.0) / n as f64;
-        let expected = seeds.variance * short(k) + prompts.variance * short(n) + rest.variance * short(k) * short(n);
+        let expected =
+            seeds.variance * short(k) + prompts.variance * short(n) + residual.variance * short(k) * short(n);
         assert!((means.variance().unwrap() / expected - 1.0).abs() < 0.03, "{:?} {expected}", means.variance());
     }
 
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_varies_has_no_test_and_nothing_has_no_difference() {
+    fn equal_numbers_have_no_p_value_and_an_empty_table_has_no_difference() {
         let found = Replicated::new(&vec![vec![1.0; 4]; 3]).unwrap();
         assert_eq!((found.interval, found.p), (Some(Interval { lo: 1.0, hi: 1.0 }), None));
         assert_eq!(Replicated::new(&[]), None);

@@ -1,22 +1,22 @@
-//! How much the arrangement of a prompt matters: the best of some arrangements less the worst.
+//! Effect of the arrangement of a prompt: the best arrangement less the worst.
 
 use super::{mean, quantile, Interval, LEVEL};
 use crate::rng::Rng;
 
-/// Best less worst of several arrangements of the same prompts.
+/// The difference of the best and the worst of several arrangements of the same prompts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Robustness {
-    /// The largest mean over prompts of an arrangement less the smallest.
+    /// Largest mean over prompts of an arrangement less the smallest.
     pub best_less_worst: f64,
-    /// Its 95 % bootstrap interval over prompts. It leans upwards, as the number does: see `by_chance`.
+    /// Its 95 % bootstrap interval over prompts. It is biased upwards, as the number is: see `by_chance`.
     pub interval: Interval,
-    /// What it would be on average if the arrangement did not matter: noise alone makes one the best. The mean over random
-    /// exchanges of the arrangements of each prompt.
+    /// Its expected value if the arrangement has no effect, because noise alone makes one arrangement the best: the mean over random
+    /// permutations of the arrangements of each prompt.
     pub by_chance: f64,
 }
 
 impl Robustness {
-    /// Of a table of prompts × arrangements. `None` of fewer than two prompts or arrangements, and without resamples.
+    /// Computes it from a table of prompts × arrangements. `None` for fewer than two prompts or arrangements, or without resamples.
     ///
     /// # Panics
     /// If prompts have different numbers of arrangements.
@@ -45,7 +45,7 @@ impl Robustness {
     }
 }
 
-/// The largest mean of a column less the smallest.
+/// Returns the largest mean of a column less the smallest.
 fn spread<'a>(prompts: impl Iterator<Item = &'a [f64]>, arrangements: usize) -> f64 {
     let mut sums = vec![0.0; arrangements];
     let mut n = 0.0;

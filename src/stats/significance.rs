@@ -1,23 +1,23 @@
-//! Tests of significance, and what many of them at once cost.
+//! McNemar's test, and corrections for many tests.
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-/// The exact two-sided p-value of McNemar's (1947) test for hits and misses on the same prompts, where `only_a` prompts
-/// were hit by the first model alone and `only_b` by the second alone. Prompts on which both agree say nothing.
+/// Returns the exact two-sided p-value of McNemar's (1947) test for hits and misses on the same prompts: `only_a` prompts are hits of
+/// only the first model, and `only_b` of only the second. Prompts on which both agree do not matter.
 ///
-/// If the models are equally good, the smaller count is binomial: p = min(1, 2·P(X ≤ min), X ~ B(only_a + only_b, ½)).
+/// If the models are equally good, the smaller count is binomial: p = min(1, 2·P(X ≤ min)), X ~ B(only_a + only_b, ½).
 pub fn mcnemar(only_a: u64, only_b: u64) -> f64 {
     let fair = Binomial::new(0.5, only_a + only_b).expect("½ is a probability");
     (2.0 * fair.cdf(only_a.min(only_b))).min(1.0)
 }
 
-/// Holm's (1979) step-down correction: adjusted p-values in the given order, to be compared with the level one wants
-/// for the whole family. The i-th smallest of m becomes the running maximum of (m − i + 1)·p, at most 1.
+/// Returns p-values adjusted by Holm's (1979) step-down correction, in the given order, to be compared with the level for the whole
+/// family of tests. The i-th smallest of m becomes the running maximum of (m − i + 1)·p, at most 1.
 ///
 /// # Panics
 /// If a p-value is outside 0..=1.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
-    let order = rising(p_values);
+    let order = ascending(p_values);
     let mut adjusted = vec![0.0; p_values.len()];
     let mut worst = 0.0_f64;
     for (done, &i) in order.iter().enumerate() {
@@ -27,14 +27,14 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// Benjamini and Hochberg's (1995) step-up correction: adjusted p-values in the given order, which hold the expected
-/// share of false discoveries below the level they are compared with, for independent or positively dependent tests.
-/// The i-th smallest of m becomes the running minimum, from the largest down, of (m / i)·p.
+/// Returns p-values adjusted by Benjamini and Hochberg's (1995) step-up correction, in the given order. Comparing them with a level
+/// keeps the expected share of false discoveries below it, for independent or positively dependent tests. The i-th smallest of m
+/// becomes the running minimum, from the largest down, of (m / i)·p.
 ///
 /// # Panics
 /// If a p-value is outside 0..=1.
 pub fn bh(p_values: &[f64]) -> Vec<f64> {
-    let order = rising(p_values);
+    let order = ascending(p_values);
     let mut adjusted = vec![0.0; p_values.len()];
     let mut least = 1.0_f64;
     for (rank, &i) in order.iter().enumerate().rev() {
@@ -44,8 +44,8 @@ pub fn bh(p_values: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The places of p-values from the smallest to the largest.
-fn rising(p_values: &[f64]) -> Vec<usize> {
+/// Returns the indices of the p-values in ascending order.
+fn ascending(p_values: &[f64]) -> Vec<usize> {
     assert!(p_values.iter().all(|p| (0.0..=1.0).contains(p)), "p-values outside 0..=1: {p_values:?}");
     let mut places: Vec<usize> = (0..p_values.len()).collect();
     places.sort_by(|&i, &j| p_values[i].total_cmp(&p_values[j]));

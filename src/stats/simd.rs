@@ -1,12 +1,12 @@
-//! Vectorised loops over slices of numbers, for what is measured on every key of every row.
+//! Vectorised loops over slices of numbers, for measurements on every key of every row.
 //!
-//! Written like `ops::simd`: entry points under `#[pulp::with_simd]`, everything they call `#[inline(always)]`, sums
-//! over a fixed number of lanes that are added in a fixed order. A result may depend on the instruction set in its last
-//! bits, never on the number of threads.
+//! As in `ops::simd`, entry points have `#[pulp::with_simd]`, everything they call is `#[inline(always)]`, and sums have a fixed number
+//! of lanes that are added in a fixed order. The last bits of a result may depend on the instruction set, but not on the number of
+//! threads.
 
 const LANES: usize = 16;
 
-/// The largest |x|, or 0 of nothing. NaNs are passed over.
+/// Returns the largest |x|; 0 for an empty slice. NaNs are ignored.
 #[pulp::with_simd(max_magnitude = pulp::Arch::new())]
 #[inline(always)]
 pub(crate) fn max_magnitude_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f32 {
@@ -27,14 +27,14 @@ pub(crate) fn max_magnitude_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f32 {
     largest
 }
 
-/// The sum, in `f64`.
+/// Returns the sum, in `f64`.
 #[pulp::with_simd(sum = pulp::Arch::new())]
 #[inline(always)]
 pub(crate) fn sum_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
     total(x)
 }
 
-/// The sum of |x|, in `f64`.
+/// Returns the sum of |x|, in `f64`.
 #[pulp::with_simd(sum_magnitudes = pulp::Arch::new())]
 #[inline(always)]
 pub(crate) fn sum_magnitudes_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
@@ -55,7 +55,7 @@ pub(crate) fn sum_magnitudes_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
     sum
 }
 
-/// into += scale * |x|, as far as the shorter of the two goes.
+/// Computes into += scale * |x|, up to the length of the shorter slice.
 #[pulp::with_simd(add_magnitudes = pulp::Arch::new())]
 #[inline(always)]
 pub(crate) fn add_magnitudes_simd<'a, S: pulp::Simd>(_simd: S, into: &'a mut [f32], x: &'a [f32], scale: f32) {
@@ -64,7 +64,7 @@ pub(crate) fn add_magnitudes_simd<'a, S: pulp::Simd>(_simd: S, into: &'a mut [f3
     }
 }
 
-/// Sums of the second, third and fourth powers of x - centre.
+/// Returns the sums of the second, third and fourth powers of x - centre.
 #[pulp::with_simd(central_powers = pulp::Arch::new())]
 #[inline(always)]
 pub(crate) fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f64) -> [f64; 3] {
@@ -94,8 +94,7 @@ pub(crate) fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f6
     sums
 }
 
-/// Adds to each of `sums` the numbers between its edge and the next: x[edges[i]..edges[i + 1]]. Edges rise; what lies
-/// beyond the end of `x` is left out.
+/// Adds scale times the sum of x[edges[i]..edges[i + 1]] to sums[i]. Edges are ascending; positions beyond the end of `x` are ignored.
 #[pulp::with_simd(add_segments = pulp::Arch::new())]
 #[inline(always)]
 pub(crate) fn add_segments_simd<'a, S: pulp::Simd>(
@@ -110,8 +109,8 @@ pub(crate) fn add_segments_simd<'a, S: pulp::Simd>(
     }
 }
 
-/// The number of largest magnitude between each edge and the next, as for [`add_segments`]: replaces what `peaks` holds
-/// where its magnitude is larger. Of -a and a, a is kept, in whatever order they come. NaNs are passed over.
+/// Replaces peaks[i] by scale times the number of largest magnitude in x[edges[i]..edges[i + 1]] if that has a larger magnitude. Of
+/// -a and a, a is kept, in any order. NaNs are ignored.
 #[pulp::with_simd(peak_segments = pulp::Arch::new())]
 #[inline(always)]
 pub(crate) fn peak_segments_simd<'a, S: pulp::Simd>(
@@ -126,7 +125,7 @@ pub(crate) fn peak_segments_simd<'a, S: pulp::Simd>(
     }
 }
 
-/// The one of larger magnitude; `a` if `b` is NaN, `b` if `a` is.
+/// Returns the number of larger magnitude; `a` if `b` is NaN, `b` if `a` is NaN.
 #[inline(always)]
 pub(crate) fn higher_peak(a: f32, b: f32) -> f32 {
     if b.abs() > a.abs() || (b.abs() == a.abs() && b > a) || a.is_nan() {
@@ -167,13 +166,13 @@ fn total(x: &[f32]) -> f64 {
     sum
 }
 
-/// The number of largest magnitude, NaN of nothing but NaNs. Two passes over a slice in cache: one pass that keeps both
-/// ends does not vectorise.
+/// Returns the number of largest magnitude; NaN if there are only NaNs. It makes two passes over a slice in cache, because one pass for
+/// both signs does not vectorise.
 #[inline(always)]
 fn peak_of(x: &[f32]) -> f32 {
     let (high, low) = (most(x, 1.0), -most(x, -1.0));
     if high < low {
-        f32::NAN // nothing was seen: the ends still have their first values
+        f32::NAN // only NaNs: both still have their initial values
     } else if high.abs() >= low.abs() {
         high
     } else {
@@ -181,7 +180,7 @@ fn peak_of(x: &[f32]) -> f32 {
     }
 }
 
-/// The largest of sign * x, -inf of nothing but NaNs.
+/// Returns the largest sign * x; -inf if there are only NaNs.
 #[inline(always)]
 fn most(x: &[f32], sign: f32) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];

@@ -1,21 +1,20 @@
-//! What outliers are looked for in: one pass over a stream of numbers too long to keep.
+//! Summary of a stream of numbers, for finding outliers.
 
 use super::{Histogram, Moments, Top};
 use serde::{Deserialize, Serialize};
 
-/// How many of the largest numbers a tally keeps by default.
+/// Default number of largest numbers in a tally.
 pub const TOP: usize = 100;
 
-/// The largest numbers, the distribution and the moments of a stream. Tallies of parts merge, in the order of the
-/// stream, to the tally of the whole (to rounding, in the moments). What is not finite is counted by the histogram and
-/// otherwise left out.
+/// The largest numbers, the distribution and the moments of a stream. Merging the tallies of consecutive parts gives the tally of the
+/// whole, with moments equal up to rounding. Numbers that are not finite are counted by the histogram and otherwise ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tally<P> {
     /// The numbers of largest magnitude, exactly.
     pub top: Top<P>,
     /// Counts by sign and magnitude.
     pub histogram: Histogram,
-    /// Of the numbers with their signs.
+    /// Moments of the signed numbers.
     pub moments: Moments,
 }
 
@@ -26,49 +25,49 @@ impl<P: Copy> Default for Tally<P> {
 }
 
 impl<P: Copy> Tally<P> {
-    /// An empty tally that will keep the `k` largest numbers. Takes memory only as numbers come.
+    /// Creates an empty tally that keeps the `k` largest numbers. Memory is allocated as numbers are added.
     pub fn new(k: usize) -> Self {
         Self { top: Top::new(k), histogram: Histogram::default(), moments: Moments::default() }
     }
 
-    /// Takes in numbers in order, of which the i-th is at `place(i)`.
+    /// Adds numbers in order; the i-th has the label `place(i)`.
     pub fn add(&mut self, values: &[f32], place: impl Fn(usize) -> P) {
         self.top.push_all(values, place);
         self.histogram.push_all(values);
         self.moments.merge(&Moments::of_finite(values));
     }
 
-    /// Adds what came after.
+    /// Adds the tally of a later part of the stream.
     pub fn merge(&mut self, later: &Self) {
         self.top.merge(&later.top);
         self.histogram.merge(&later.histogram);
         self.moments.merge(&later.moments);
     }
 
-    /// The same tally with the places of its largest numbers written another way.
+    /// Maps the labels of the largest numbers.
     pub fn map<Q>(self, place: impl Fn(P) -> Q) -> Tally<Q> {
         Tally { top: self.top.map(place), histogram: self.histogram, moments: self.moments }
     }
 
-    /// The largest magnitude, exactly; `None` of nothing.
+    /// Returns the largest magnitude; `None` without numbers.
     pub fn max(&self) -> Option<f32> {
         self.top.magnitude(1)
     }
 
-    /// The median magnitude, from the histogram: within a factor of 1 ± 2^-8.
+    /// Returns the median magnitude from the histogram, within a factor of 1 ± 2^-8.
     pub fn median(&self) -> Option<f64> {
         self.histogram.median()
     }
 
-    /// The largest magnitude over the median one; `None` where the median is 0.
+    /// Returns the largest magnitude over the median magnitude; `None` if the median is 0.
     pub fn max_over_median(&self) -> Option<f64> {
         let median = self.median().filter(|&median| median > 0.0)?;
         Some(f64::from(self.max()?) / median)
     }
 
-    /// The share of numbers more than `sigmas` population standard deviations from the mean, on either side (outliers
-    /// as in Bondarenko et al. 2021, with 6). Read from the histogram once the moments are known, so approximate: the
-    /// numbers of the one bin on each side that holds the limit (under 1 % wide) count as spread evenly over it.
+    /// Returns the share of numbers more than `sigmas` population standard deviations from the mean, on either side (the outliers of
+    /// Bondarenko et al. 2021, with 6). Read from the histogram, so approximate: numbers of the bin with a limit, which is under 1 % wide,
+    /// count as spread evenly over it.
     pub fn share_beyond_sigmas(&self, sigmas: f64) -> Option<f64> {
         self.histogram.share_beyond(self.moments.mean()?, sigmas * self.moments.std()?)
     }
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_of_nothing_says_nothing() {
+    fn an_empty_tally_has_no_statistics() {
         let tally = Tally::<()>::default();
         assert_eq!((tally.max(), tally.median(), tally.max_over_median()), (None, None, None));
         assert_eq!(tally.share_beyond_sigmas(6.0), None);

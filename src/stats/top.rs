@@ -1,9 +1,9 @@
-//! The largest numbers of a stream, exactly.
+//! The largest numbers of a stream.
 
 use super::simd::max_magnitude;
 use serde::{Deserialize, Serialize};
 
-/// Numbers looked at together: one whose largest magnitude is not large enough is passed over as a whole.
+/// Numbers checked at once; a chunk whose largest magnitude is too small is skipped.
 const CHUNK: usize = 256;
 
 /// One of the largest numbers.
@@ -11,36 +11,36 @@ const CHUNK: usize = 256;
 pub struct Entry<P> {
     /// The number, with its sign.
     pub value: f32,
-    /// Where it was, or whatever else came with it.
+    /// Its label, for example its position.
     pub place: P,
 }
 
-/// The `k` numbers of largest magnitude of a stream, exactly. Of equal magnitudes those that came first are kept; what
-/// is not finite is passed over.
+/// The `k` numbers of largest magnitude of a stream. Of equal magnitudes the first ones are kept; numbers that are not finite are
+/// ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Top<P> {
     k: usize,
-    /// Falling magnitude; equal magnitudes in the order they came.
+    /// In descending order of magnitude; equal magnitudes in the order of the stream.
     entries: Vec<Entry<P>>,
 }
 
 impl<P: Copy> Top<P> {
-    /// The largest `k` of nothing so far. Takes memory only as numbers come.
+    /// Creates an empty list for the `k` largest numbers. Memory is allocated as numbers are added.
     pub fn new(k: usize) -> Self {
         Self { k, entries: Vec::new() }
     }
 
-    /// The numbers kept so far, largest magnitude first.
+    /// Returns the largest numbers so far, in descending order of magnitude.
     pub fn entries(&self) -> &[Entry<P>] {
         &self.entries
     }
 
-    /// The `rank`-th largest magnitude, counted from 1; `None` if fewer numbers came or were kept.
+    /// Returns the `rank`-th largest magnitude, counted from 1; `None` if fewer numbers are kept.
     pub fn magnitude(&self, rank: usize) -> Option<f32> {
         self.entries.get(rank.checked_sub(1)?).map(|entry| entry.value.abs())
     }
 
-    /// Takes in one number.
+    /// Adds one number.
     pub fn push(&mut self, value: f32, place: P) {
         let magnitude = value.abs();
         if !magnitude.is_finite() || !self.has_room_for(magnitude) {
@@ -53,7 +53,7 @@ impl<P: Copy> Top<P> {
         self.entries.insert(at, Entry { value, place });
     }
 
-    /// Takes in numbers in order, of which the i-th is at `place(i)`.
+    /// Adds numbers in order; the i-th has the label `place(i)`.
     pub fn push_all(&mut self, values: &[f32], place: impl Fn(usize) -> P) {
         for (chunk, values) in values.chunks(CHUNK).enumerate() {
             if self.has_room_for(max_magnitude(values)) {
@@ -64,14 +64,14 @@ impl<P: Copy> Top<P> {
         }
     }
 
-    /// Adds what came after. Keeps as many as `self` does.
+    /// Adds the numbers of a later part of the stream.
     pub fn merge(&mut self, later: &Self) {
         for entry in &later.entries {
             self.push(entry.value, entry.place);
         }
     }
 
-    /// The same numbers with their places written another way.
+    /// Maps the labels of the numbers.
     pub fn map<Q>(self, place: impl Fn(P) -> Q) -> Top<Q> {
         let renamed = |entry: Entry<P>| Entry { value: entry.value, place: place(entry.place) };
         Top { k: self.k, entries: self.entries.into_iter().map(renamed).collect() }
@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_passed_over() {
+    fn numbers_that_are_not_finite_are_ignored() {
         let mut top = Top::new(2);
         top.push_all(&[f32::NAN, 1.0, f32::INFINITY, 0.0, f32::NEG_INFINITY], |i| i);
         assert_eq!(values(&top), [(1.0, 1), (0.0, 3)]);
     }
 
     #[test]
-    fn nothing_is_kept_of_none_wanted() {
+    fn a_list_of_length_zero_stays_empty() {
         let mut top = Top::new(0);
         top.push_all(&[1.0, 2.0], |i| i);
         assert_eq!(values(&top), []);

@@ -1,32 +1,31 @@
-//! Wilcoxon's signed-rank test: whether paired differences lie about zero, without assuming that they are normal.
+//! Wilcoxon's signed-rank test of paired differences, which need not be normal.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// Up to so many differences the distribution of the statistic is counted out, beyond it is taken as normal.
+/// Largest number of differences with an exact p-value; beyond, the normal approximation is used.
 const EXACT: usize = 50;
 
-/// The outcome of the test.
+/// Result of the test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wilcoxon {
-    /// Differences other than 0, which are those that count.
+    /// Number of differences other than 0.
     pub n: usize,
-    /// The sum of the ranks of the positive differences, ranked by magnitude from 1.
+    /// Sum of the ranks of the positive differences, ranked by magnitude from 1.
     pub positive: f64,
-    /// The sum of the ranks of the negative ones.
+    /// Sum of the ranks of the negative differences.
     pub negative: f64,
     /// Two-sided p-value.
     pub p: f64,
-    /// Whether `p` is exact rather than that of the normal approximation.
+    /// Whether `p` is exact rather than from the normal approximation.
     pub exact: bool,
 }
 
-/// The two-sided signed-rank test (Wilcoxon 1945) that paired differences are symmetric about 0. Differences of 0 are
-/// dropped (Wilcoxon's own treatment), equal magnitudes share the mean of their ranks. `None` if one is not finite;
-/// without any left, p is 1.
+/// Tests with two sides whether paired differences are symmetric about 0 (Wilcoxon 1945). Differences of 0 are dropped, as by
+/// Wilcoxon; equal magnitudes share the mean of their ranks. `None` if a difference is not finite; p is 1 if none is left.
 ///
-/// Up to 50 differences p is exact, given the ties: twice the smaller tail of the distribution over all signs, capped
-/// at 1. Beyond, the rank sum is taken as normal, its variance corrected for ties, without a correction for continuity.
-/// SciPy's `wilcoxon` does the same, but is only approximate from 14 differences on if there are ties or zeros.
+/// Up to 50 differences p is exact, also with ties: twice the smaller tail of the distribution over all signs, at most 1. Beyond, the
+/// rank sum counts as normal, with its variance corrected for ties and no continuity correction. SciPy's `wilcoxon` does the same, but
+/// is approximate from 14 differences on if there are ties or zeros.
 pub fn wilcoxon(differences: &[f64]) -> Option<Wilcoxon> {
     if !differences.iter().all(|d| d.is_finite()) {
         return None;
@@ -49,9 +48,9 @@ pub fn wilcoxon(differences: &[f64]) -> Option<Wilcoxon> {
     Some(Wilcoxon { n, positive: 0.5 * positive as f64, negative: 0.5 * negative as f64, p, exact })
 }
 
-/// Twice the probability that ranks with fair signs have positive ones of at most `least` in sum.
+/// Returns twice the probability that the ranks with positive sign, for random signs, add up to at most `least`.
 fn exact_p(ranks: &[usize], least: usize) -> f64 {
-    // probability[s]: of a positive sum s; larger sums than `least` need not be told apart.
+    // probability[s] is that of a positive sum s; sums above `least` do not matter.
     let mut probability = vec![0.0; least + 1];
     probability[0] = 1.0;
     for &rank in ranks {
@@ -63,7 +62,7 @@ fn exact_p(ranks: &[usize], least: usize) -> f64 {
     (2.0 * probability.iter().sum::<f64>()).min(1.0)
 }
 
-/// The same by the normal approximation; `tied` is the sum of t^3 - t over groups of t equal magnitudes.
+/// Returns the p-value of the normal approximation; `tied` is the sum of t^3 - t over groups of t equal magnitudes.
 fn normal_p(n: f64, tied: f64, least: f64) -> f64 {
     let mean = n * (n + 1.0) / 4.0;
     let variance = (n * (n + 1.0) * (2.0 * n + 1.0) - tied / 2.0) / 24.0;

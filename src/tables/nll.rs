@@ -2,7 +2,7 @@
 
 use super::{numbers, words, Cell, Sheet};
 use crate::frame::{Frame, Scored, TokenKind};
-use crate::measure::{bins, Bin, Estimate, AR_MAX_COUNT};
+use crate::measure::{bins, Bin, NllEstimate, AR_MAX_COUNT};
 use crate::table::percent;
 
 /// The tables, if tokens were scored one by one.
@@ -31,7 +31,7 @@ fn models(frame: &Frame) -> Sheet {
             |kind: TokenKind| scored.estimate(&|token| token.position >= skip && kind.holds(token), frame.about.seed);
         let (all, hits) = (of(TokenKind::All), of(TokenKind::ArHit));
         let bytes: u64 = scored.tokens().filter(|token| token.position >= skip).map(|token| token.bytes).sum();
-        let bits = |all: Estimate| all.mean * all.n as f64 / std::f64::consts::LN_2;
+        let bits = |all: NllEstimate| all.mean * all.n as f64 / std::f64::consts::LN_2;
         let share = all.map(|all| hits.map_or(0, |hits| hits.n) as f64 / all.n as f64);
         let three = |x: Option<f64>| Cell::number(x, |x| format!("{x:.3}"));
         vec![
@@ -132,13 +132,13 @@ fn positions(frame: &Frame) -> Sheet {
 }
 
 /// `0.838 [0.835, 0.841]`.
-fn nats(found: Option<Estimate>) -> Cell {
+fn nats(found: Option<NllEstimate>) -> Cell {
     let Some(found) = found else { return Cell::none() };
     Cell::number_in(found.mean, found.interval, |x| format!("{x:.3}"))
 }
 
 /// `+0.0021 [-0.0003, +0.0045]`.
-fn difference_nats(found: Option<Estimate>) -> Cell {
+fn difference_nats(found: Option<NllEstimate>) -> Cell {
     let Some(found) = found else { return Cell::none() };
     Cell::number_in(found.mean, found.interval, |x| format!("{x:+.4}"))
 }

@@ -169,13 +169,13 @@ fn kind_of_sink(share: f64, value_norm: f64) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Found, Identity, Record};
+    use crate::record::{Identity, Measurement, Record};
     use std::sync::Arc;
 
     fn add(frame: &mut Frame, seed: u64, head: usize, metric: &'static str, value: f64) {
         let identity = Arc::new(Identity { model: "m".into(), seed: Some(seed), ..Identity::default() });
         let (layer, head) = (Some(0), Some(head));
-        let measure = Found { layer, head, metric: metric.into(), value: Some(value), ..Found::default() };
+        let measure = Measurement { layer, head, metric: metric.into(), value: Some(value), ..Measurement::default() };
         frame.add(&Record { identity, measure });
     }
 
@@ -183,7 +183,7 @@ mod tests {
     fn the_strongest_head_comes_first_with_its_maps_and_sinks_say_of_which_kind_they_are() {
         let mut frame = Frame::default();
         let identity = Arc::new(Identity { model: "m".into(), seed: Some(0), ..Identity::default() });
-        let whole = Found { metric: "answer_log_prob".into(), value: Some(-1.0), ..Found::default() };
+        let whole = Measurement { metric: "answer_log_prob".into(), value: Some(-1.0), ..Measurement::default() };
         frame.add(&Record { identity, measure: whole });
         for seed in 0..4 {
             for head in 0..2 {

@@ -1,7 +1,7 @@
-//! Checkpoints: parameters, optimiser moments and position, replaced atomically.
+//! Checkpoints of training: parameters, optimiser moments and position, replaced atomically.
 
 use super::adamw::AdamW;
-use super::log::Tally;
+use super::log::LogSums;
 use crate::files;
 use crate::model::Weights;
 use anyhow::{Context, Result};
@@ -11,39 +11,34 @@ use std::path::Path;
 
 const STATE: &str = "state.safetensors";
 
-/// Where a run stands.
+/// The position of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Position {
     /// Updates done.
     pub step: u64,
-    /// Documents used, the global index of the next one.
+    /// Documents used; the global index of the next one.
     pub documents: u64,
     /// Tokens trained on.
     pub tokens: usize,
-    /// What computed them, as a [`Placement`](crate::model::Placement) is named; nothing for the kernels of the CPU.
+    /// Name of the [`Placement`](crate::model::Placement) that trained them; `None` for the kernels of the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Sums of the log line in progress, so that a resumed run logs the same lines.
-    pub tally: Tally,
+    /// Sums of the current log line, so that a resumed run logs the same lines.
+    #[serde(rename = "tally")]
+    pub sums: LogSums,
 }
 
-/// Writes the state beside the old one and renames it over, so that a kill leaves one whole checkpoint.
-///
-/// # Errors
-/// If the folder cannot be written.
+/// Writes a checkpoint atomically, so that a kill leaves a complete one.
 pub(super) fn save(dir: &Path, optimizer: &AdamW, position: &Position) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let state = Weights::new(optimizer.state()?, "checkpoint");
-    // The position rides in the tensors' header: one file, one rename, never out of step.
+    // The position is in the header of the tensor file, so that both are replaced together.
     let position = [("position", serde_json::to_string(position)?)];
     files::replace(&dir.join(STATE), |path| state.write(path, DType::F32, &position))
 }
 
-/// Loads the state into the optimiser, if there is one.
-///
-/// # Errors
-/// If the checkpoint is damaged or belongs to another model.
+/// Loads a checkpoint into the optimiser and returns its position; `None` without a checkpoint.
 pub(super) fn load(dir: &Path, optimizer: &mut AdamW) -> Result<Option<Position>> {
     let path = dir.join(STATE);
     if !path.exists() {

@@ -1,23 +1,23 @@
-//! Batches: documents by global index, with a target and a loss weight for every position.
+//! Training batches: documents by global index, with a target and a loss weight for every position.
 
 use super::spec::{LossSpec, Stage};
 use crate::prompt::{document, Haystack, Tokenizer, DECLINES};
 use anyhow::{ensure, Result};
 
-/// One step's tokens. `targets`, `weights` and `kinds` are flat over (B, T).
+/// The tokens of one step. `targets`, `weights` and `kinds` are flat over (B, T).
 pub struct Batch {
     /// Inputs: B rows of T ids.
     pub inputs: Vec<Vec<u32>>,
     /// The token after each input.
     pub targets: Vec<u32>,
-    /// Weight of each target in the loss.
+    /// Loss weight of each target.
     pub weights: Vec<f32>,
-    /// What each target is.
+    /// Kind of each target.
     pub kinds: Vec<TargetKind>,
 }
 
-/// Some rows of a batch.
-pub struct Part<'a> {
+/// Consecutive rows of a batch.
+pub struct BatchPart<'a> {
     /// See [`Batch::inputs`].
     pub inputs: &'a [Vec<u32>],
     /// See [`Batch::targets`].
@@ -27,16 +27,16 @@ pub struct Part<'a> {
 }
 
 impl Batch {
-    /// Whole rows of about `tokens` tokens at a time, one row at least.
-    pub fn parts(&self, tokens: usize) -> impl Iterator<Item = Part<'_>> {
+    /// Splits the batch into parts of whole rows with about `tokens` tokens, at least one row each.
+    pub fn parts(&self, tokens: usize) -> impl Iterator<Item = BatchPart<'_>> {
         let t = self.inputs.first().map_or(1, Vec::len).max(1);
         let rows = (tokens / t).max(1);
         let flat = self.targets.chunks(rows * t).zip(self.weights.chunks(rows * t));
-        self.inputs.chunks(rows).zip(flat).map(|(inputs, (targets, weights))| Part { inputs, targets, weights })
+        self.inputs.chunks(rows).zip(flat).map(|(inputs, (targets, weights))| BatchPart { inputs, targets, weights })
     }
 }
 
-/// What a target token is, for weighting and for the log.
+/// The kind of a target token, for its loss weight and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetKind {
     /// Ordinary text.
@@ -45,11 +45,11 @@ pub enum TargetKind {
     NewDigit,
     /// The n-th digit (1-based) of a value the context has stated before.
     Recall(u8),
-    /// A word that answers what the context does not state.
+    /// A word of an answer that says that the context does not state the number.
     Declined,
 }
 
-/// Makes batches for a run. The same seed gives every variant the same data in the same order.
+/// The source of a run's batches. The same seed gives every variant the same data in the same order.
 pub struct DataSource<'a> {
     tokenizer: &'a Tokenizer,
     haystack: Haystack,
@@ -58,16 +58,16 @@ pub struct DataSource<'a> {
 }
 
 impl<'a> DataSource<'a> {
-    /// A source over the embedded haystack.
+    /// Creates a source with the embedded haystack.
     ///
     /// # Errors
-    /// If the tokenizer does not make one token of a digit.
+    /// If the tokenizer does not encode each digit as one token.
     pub fn new(tokenizer: &'a Tokenizer, seed: u64) -> Result<Self> {
         let digit = |d: u32| {
             let ids = tokenizer.encode(&d.to_string())?.ids;
             ensure!(
                 ids.len() == 1,
-                "{}: the digit {d} is {} tokens; train with a tokenizer that makes one of each",
+                "{}: the digit {d} is {} tokens; train with a tokenizer that makes one token of each digit",
                 tokenizer.name(),
                 ids.len()
             );
@@ -77,15 +77,12 @@ impl<'a> DataSource<'a> {
         Ok(Self { tokenizer, haystack: Haystack::embedded(), digits, seed })
     }
 
-    /// The batch whose first document has the global index `first_document`.
-    ///
-    /// # Errors
-    /// If a document cannot be made from the stage's data spec.
+    /// Returns the batch whose first document has the global index `first_document`.
     pub fn batch(&self, stage: &Stage, loss: &LossSpec, first_document: u64) -> Result<Batch> {
         let rows = stage.step_tok / stage.ctx_tok;
         let mut batch = Batch { inputs: Vec::new(), targets: Vec::new(), weights: Vec::new(), kinds: Vec::new() };
         for row in 0..rows as u64 {
-            // Documents are numbered through the whole run; the run's seed picks another sequence of them.
+            // Documents are numbered over the whole run; each seed has its own sequence of them.
             let seed = (self.seed << 32) + first_document + row;
             let document = document(&stage.data, stage.ctx_tok, seed, self.tokenizer, &self.haystack)?;
             let (inputs, targets) = (&document.ids[..stage.ctx_tok], &document.ids[1..]);

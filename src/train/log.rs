@@ -1,4 +1,4 @@
-//! What training writes down: a line of means every so many tokens, and needle evaluations.
+//! The logs of training: means at regular intervals, and evaluations on needle prompts.
 
 use super::data::{Batch, TargetKind};
 use crate::files;
@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// One line of `log.csv`: means since the line before.
+/// One line of `log.csv`: means since the previous line.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LogLine {
     /// Tokens trained on.
@@ -20,25 +20,25 @@ pub struct LogLine {
     pub loss_nats: f64,
     /// NLL of ordinary text.
     pub text_nats: f64,
-    /// NLL of the first digit of a recallable value; chance is ln 10 = 2.30.
+    /// NLL of the first digit of a value that the context has stated; chance is ln 10 = 2.30.
     pub digit1_nats: f64,
-    /// Share of first digits predicted.
+    /// Share of these first digits that are predicted.
     pub digit1_hit: f64,
-    /// Share of second digits predicted.
+    /// Share of second digits that are predicted.
     pub digit2_hit: f64,
-    /// Share of third digits predicted.
+    /// Share of third digits that are predicted.
     pub digit3_hit: f64,
-    /// Share of all later digits predicted.
+    /// Share of later digits that are predicted.
     pub digit4up_hit: f64,
     /// Mean gradient norm before clipping.
     pub grad_norm: f64,
     /// Mean of the learned lambda over layers (V1 only).
     pub lambda: Option<f64>,
-    /// Speed. The only column that differs between two runs of one spec.
+    /// Speed. The only column that differs between repetitions of a run.
     pub tokens_per_s: f64,
 }
 
-/// One line of `eval.csv`: unseen needle prompts.
+/// One line of `eval.csv`: an evaluation on unseen needle prompts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EvalLine {
     /// Tokens trained on.
@@ -51,19 +51,19 @@ pub struct EvalLine {
     pub retrieve: usize,
     /// `train` or `heldout` cities.
     pub cities: String,
-    /// Numbers asked.
+    /// Number of questions.
     pub n: usize,
-    /// Share answered exactly.
+    /// Share of questions answered exactly.
     pub exact: f64,
-    /// Share whose first digit was right.
+    /// Share of questions with the right first digit.
     pub first_digit: f64,
     /// Mean log-probability of the answer, in nats.
     pub log_prob_nats: f64,
 }
 
-/// Sums that become a [`LogLine`].
+/// Sums over steps for the next [`LogLine`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Tally {
+pub(super) struct LogSums {
     steps: usize,
     loss: Sum,
     grad_norm: Sum,
@@ -72,8 +72,7 @@ pub(super) struct Tally {
     recall: [(usize, usize); 4], // hits and count of digits 1, 2, 3, 4+
 }
 
-/// A sum that survives a checkpoint to the last bit: JSON holds its bits, because a decimal number may be read back one
-/// unit off.
+/// A sum that is stored in a checkpoint as its bits, because a decimal number in JSON may not read back exactly.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "u64", into = "u64")]
 struct Sum(f64);
@@ -90,7 +89,7 @@ impl From<Sum> for u64 {
     }
 }
 
-impl Tally {
+impl LogSums {
     /// Adds one step.
     pub(super) fn add(&mut self, batch: &Batch, scores: &TokenScores, loss: f64, grad_norm: f64) {
         self.steps += 1;
@@ -115,7 +114,7 @@ impl Tally {
         }
     }
 
-    /// The means.
+    /// Returns the log line with the means.
     pub(super) fn line(
         &self,
         tokens: usize,
@@ -144,19 +143,13 @@ impl Tally {
     }
 }
 
-/// All lines of a log.
-///
-/// # Errors
-/// If the file cannot be read, or a line is not one of these.
+/// Reads all lines of a log.
 pub(super) fn read<L: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<L>> {
     files::csv_lines(path)?.collect()
 }
 
-/// Keeps the lines of a CSV up to `tokens` and opens it for more; a resumed run repeats what came after its checkpoint. The
-/// last line may be half a line: a killed process was writing it.
-///
-/// # Errors
-/// If the file cannot be read or written. It is then as it was: the new one takes its place when it is whole.
+/// Opens a log for appending after removing the lines beyond `tokens`, which a resumed run writes again. The last line may be
+/// incomplete if the process was killed. The file is replaced atomically.
 pub(super) fn open<L>(path: &Path, tokens: usize, tokens_of: impl Fn(&L) -> usize) -> Result<csv::Writer<std::fs::File>>
 where
     L: Serialize + for<'de> Deserialize<'de>,

@@ -1,14 +1,14 @@
 //! Training matched models.
 //!
-//! A run trains one variant from one seed. The runs of a spec take turns on the machine's threads, as many at once as there
-//! are threads, and the last ones have the threads of those that are finished. Those of one seed see the same documents in the
-//! same order and start from the same values of the tensors they share. How many threads there are changes no bit.
+//! A run trains one variant from one seed. As many runs of a spec train in parallel as there are threads; the threads of finished
+//! runs go to the remaining ones. Runs with the same seed see the same documents in the same order, and start from the same values
+//! of the tensors that they share. The number of threads changes no bit of the results.
 
 mod adamw;
 mod check;
 mod checkpoint;
 mod cost;
-mod course;
+mod curves;
 mod data;
 mod log;
 mod run;
@@ -20,8 +20,8 @@ mod watch;
 
 pub use adamw::{AdamW, Gradients};
 pub use cost::Work;
-pub use course::{write as write_course, Course, CourseLine};
-pub use data::{Batch, DataSource, Part, TargetKind};
+pub use curves::{write as write_curves, CurveRow, TrainingCurves};
+pub use data::{Batch, BatchPart, DataSource, TargetKind};
 pub use log::{EvalLine, LogLine};
 pub use scale::{at_sizes, check_sizes, growth, AtSize, Growth, Size};
 pub use spec::*;
@@ -45,22 +45,22 @@ use std::sync::Mutex;
 pub const LOG_FILE: &str = "log.csv";
 /// The needle evaluations of a run: [`EvalLine`]s.
 pub const EVAL_FILE: &str = "eval.csv";
-/// How all runs of a spec went: [`CourseLine`]s.
+/// The training curves of all runs of a spec: [`CurveRow`]s.
 pub const COURSE_FILE: &str = "course.csv";
-/// What a whole spec came to: [`VariantSummary`]s.
+/// The summary of a spec: [`VariantSummary`]s.
 pub const SUMMARY_FILE: &str = "summary.csv";
-/// What went on in the layers of a run: [`LayerLine`]s.
+/// Measurements inside the layers of a run: [`LayerLine`]s.
 pub const LAYER_FILE: &str = "layers.csv";
 
-/// How training tells how far it is.
+/// An observer of the progress of training.
 pub trait Progress: Sync {
-    /// Before the first step of a run, with the tokens that it has been trained on by then: all of them, if it was finished before.
+    /// Called before the first step of a run, with the tokens that it has already been trained on.
     fn begin(&self, _run: usize, _tokens: usize) {}
-    /// After every step of a run, which is counted as the caller of [`train_runs`] lists them.
+    /// Called after every step. `run` is the index in the list that was given to [`train_runs`].
     fn step(&self, run: usize, tokens: usize, message: &str);
 }
 
-/// Tells of one run how far it is.
+/// Reports the progress of one run.
 struct Reporter<'a> {
     progress: &'a dyn Progress,
     run: usize,
@@ -76,34 +76,30 @@ impl Reporter<'_> {
     }
 }
 
-/// How a run ended.
+/// The end of a training run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All tokens were used; the model folders are written.
+pub enum TrainOutcome {
+    /// All tokens have been trained on; the model folders are written.
     Finished,
-    /// Stopped by request; a checkpoint is written.
+    /// Stopped on request; a checkpoint is written.
     Stopped,
 }
 
-/// Trains every run of `spec` into its folder below `out`. With `resume`, continues from the checkpoints found there.
+/// Trains every run of `spec` into its folder below `out`. With `resume`, continues from the checkpoints there.
 ///
 /// # Errors
-/// The first error of any run; the others stop with a checkpoint.
+/// The first error of any run; the other runs stop with a checkpoint.
 pub fn train(
     spec: &TrainSpec,
     out: &Path,
     resume: bool,
     stop: &AtomicBool,
     progress: &dyn Progress,
-) -> Result<Outcome> {
+) -> Result<TrainOutcome> {
     train_runs(spec, &spec.runs(), out, resume, &Placement::default(), stop, progress)
 }
 
-/// As [`train`], for some of the runs, each by itself, computed where `placement` says. Where that is not the kernels of the CPU, runs
-/// take turns.
-///
-/// # Errors
-/// As [`train`].
+/// As [`train`], for some of the runs and on the device of `placement`. Without the kernels of the CPU, one run trains at a time.
 pub fn train_runs(
     spec: &TrainSpec,
     runs: &[TrainRun],
@@ -112,69 +108,70 @@ pub fn train_runs(
     placement: &Placement,
     stop: &AtomicBool,
     progress: &dyn Progress,
-) -> Result<Outcome> {
+) -> Result<TrainOutcome> {
     let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
-    let crew = Crew::new(runs, placement);
-    let whole = Whole { spec, configs, out, resume, placement, stop, crew: &crew };
+    let workers = WorkerPool::new(runs, placement);
+    let shared = SharedInputs { spec, configs, out, resume, placement, stop, workers: &workers };
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
     let work = || {
         while let Some((index, run)) = runs.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = whole.train(run, &Reporter { progress, run: index });
+            let outcome = shared.train(run, &Reporter { progress, run: index });
             if outcome.is_err() {
                 stop.store(true, Ordering::Relaxed);
             }
             outcomes.lock().expect("panics are caught").push(outcome.with_context(|| format!("run {}", run.name)));
         }
-        crew.at_work.fetch_sub(1, Ordering::Relaxed);
+        workers.active.fetch_sub(1, Ordering::Relaxed);
     };
-    std::thread::scope(|scope| (0..crew.at_work()).for_each(|_| _ = scope.spawn(work)));
+    std::thread::scope(|scope| (0..workers.active()).for_each(|_| _ = scope.spawn(work)));
     let outcomes = outcomes.into_inner().expect("panics are caught").into_iter().collect::<Result<Vec<_>>>()?;
-    Ok(if outcomes.contains(&Outcome::Stopped) { Outcome::Stopped } else { Outcome::Finished })
+    Ok(if outcomes.contains(&TrainOutcome::Stopped) { TrainOutcome::Stopped } else { TrainOutcome::Finished })
 }
 
-/// The threads of the machine and those who share them, a run each. Who finds no further run leaves its threads to the others.
-struct Crew {
+/// The workers, which train one run each, and the threads that they share. A worker that finds no further run leaves its threads to
+/// the others.
+struct WorkerPool {
     threads: usize,
-    at_work: AtomicUsize,
+    active: AtomicUsize,
 }
 
-impl Crew {
-    /// As many at once as there are threads; of a device only one.
+impl WorkerPool {
+    /// Creates as many workers as there are threads; only one without the kernels of the CPU.
     fn new(runs: &[TrainRun], placement: &Placement) -> Self {
         let threads = rayon::current_num_threads();
         let most = if placement.has_kernels() { threads } else { 1 };
-        Self { threads, at_work: AtomicUsize::new(runs.len().clamp(1, most)) }
+        Self { threads, active: AtomicUsize::new(runs.len().clamp(1, most)) }
     }
 
-    fn at_work(&self) -> usize {
-        self.at_work.load(Ordering::Relaxed)
+    fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
     }
 
-    /// Threads that a run may have now.
+    /// Returns the number of threads of each run.
     fn share(&self) -> usize {
-        (self.threads / self.at_work().max(1)).max(1)
+        (self.threads / self.active().max(1)).max(1)
     }
 
-    /// So many threads. A pool of its own for each run: they share the machine, not each other's kernels.
+    /// Creates a thread pool of that size. Each run has its own pool, so that the kernels of different runs do not mix.
     fn pool(&self) -> Result<rayon::ThreadPool> {
         Ok(rayon::ThreadPoolBuilder::new().num_threads(self.share()).build()?)
     }
 }
 
-/// What the runs of a spec share.
-struct Whole<'a> {
+/// The inputs that all runs of a spec share.
+struct SharedInputs<'a> {
     spec: &'a TrainSpec,
     configs: Vec<ModelConfig>,
     out: &'a Path,
     resume: bool,
     placement: &'a Placement,
     stop: &'a AtomicBool,
-    crew: &'a Crew,
+    workers: &'a WorkerPool,
 }
 
-impl Whole<'_> {
-    fn train(&self, run: &TrainRun, reporter: &Reporter<'_>) -> Result<Outcome> {
+impl SharedInputs<'_> {
+    fn train(&self, run: &TrainRun, reporter: &Reporter<'_>) -> Result<TrainOutcome> {
         let one = Trainer {
             spec: self.spec,
             config: &self.configs[run.variant],
@@ -184,7 +181,7 @@ impl Whole<'_> {
             stop: self.stop,
             tokenizer: Tokenizer::embedded(),
             placement: self.placement,
-            crew: self.crew,
+            workers: self.workers,
         };
         catch_unwind(AssertUnwindSafe(|| one.train(self.resume, reporter)))
             .unwrap_or_else(|_| anyhow::bail!("a panic, whose message is above"))
@@ -196,9 +193,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_are_left_have_the_threads_of_those_that_are_finished() {
-        let crew = |at_work| Crew { threads: 8, at_work: AtomicUsize::new(at_work) };
-        assert_eq!([8, 3, 2, 1, 0].map(|at_work| crew(at_work).share()), [1, 2, 4, 8, 8]);
-        assert_eq!(Crew { threads: 2, at_work: AtomicUsize::new(3) }.share(), 1);
+    fn remaining_runs_get_the_threads_of_finished_ones() {
+        let workers = |active| WorkerPool { threads: 8, active: AtomicUsize::new(active) };
+        assert_eq!([8, 3, 2, 1, 0].map(|active| workers(active).share()), [1, 2, 4, 8, 8]);
+        assert_eq!(WorkerPool { threads: 2, active: AtomicUsize::new(3) }.share(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! One run, top to bottom: a variant from a seed, step by step, with its logs, evaluations and checkpoints.
+//! One training run: the steps of a variant from a seed, with its logs, evaluations and checkpoints.
 
 use super::adamw::AdamW;
 use super::checkpoint::{self, Position};
@@ -7,7 +7,7 @@ use super::log::{self, EvalLine, LogLine};
 use super::spec::{Stage, TrainSpec};
 use super::step::{detached, elsewhere, step, tensors, trainable};
 use super::watch::{layer_lines, LayerLine};
-use super::{Crew, Outcome, Reporter, EVAL_FILE, LAYER_FILE, LOG_FILE};
+use super::{Reporter, TrainOutcome, WorkerPool, EVAL_FILE, LAYER_FILE, LOG_FILE};
 use crate::bail_usage;
 use crate::error::TooShort;
 use crate::files::replace;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// What is trained, and where.
+/// The settings of a run.
 pub(super) struct Trainer<'a> {
     pub(super) spec: &'a TrainSpec,
     pub(super) config: &'a ModelConfig,
@@ -32,14 +32,14 @@ pub(super) struct Trainer<'a> {
     pub(super) dir: &'a Path,
     pub(super) stop: &'a AtomicBool,
     pub(super) tokenizer: &'a Tokenizer,
-    /// What computes. The parameters are on the host.
+    /// Where passes are computed. The parameters stay on the host.
     pub(super) placement: &'a Placement,
-    /// With whom it shares the threads.
-    pub(super) crew: &'a Crew,
+    /// The workers that share the threads.
+    pub(super) workers: &'a WorkerPool,
 }
 
-/// The moving parts of a run.
-struct Session<'a> {
+/// The state of a run.
+struct RunState<'a> {
     run: &'a Trainer<'a>,
     _lock: Option<File>,
     vars: BTreeMap<String, Var>,
@@ -49,37 +49,34 @@ struct Session<'a> {
     log: csv::Writer<File>,
     evals: csv::Writer<File>,
     layers: csv::Writer<File>,
-    /// Where the run stands, with the sums of the log line in progress.
+    /// Position of the run, with the sums of the current log line.
     at: Position,
-    /// When and where the log line in progress began, for the speed.
+    /// Time and tokens at the beginning of the current log line, for the speed.
     since: (Instant, usize),
     message: String,
 }
 
 impl Trainer<'_> {
-    /// Trains to the end, or until it is told to stop.
-    ///
-    /// # Errors
-    /// If a file cannot be read or written, or training diverges.
-    pub(super) fn train(&self, resume: bool, reporter: &Reporter<'_>) -> Result<Outcome> {
-        let mut pool = self.crew.pool()?;
-        let mut session = pool.install(|| self.start(resume))?;
-        reporter.begin(session.at.tokens);
-        while let Some(stage) = self.stage_at(session.at.tokens) {
+    /// Trains until all tokens are used or `stop` is set.
+    pub(super) fn train(&self, resume: bool, reporter: &Reporter<'_>) -> Result<TrainOutcome> {
+        let mut pool = self.workers.pool()?;
+        let mut state = pool.install(|| self.start(resume))?;
+        reporter.begin(state.at.tokens);
+        while let Some(stage) = self.stage_at(state.at.tokens) {
             if self.stop.load(Ordering::Relaxed) {
-                session.save()?;
-                return Ok(Outcome::Stopped);
+                state.save()?;
+                return Ok(TrainOutcome::Stopped);
             }
-            if pool.current_num_threads() != self.crew.share() {
-                pool = self.crew.pool()?;
+            if pool.current_num_threads() != self.workers.share() {
+                pool = self.workers.pool()?;
             }
-            pool.install(|| session.advance(stage))?;
-            reporter.step(session.at.tokens, &session.message);
+            pool.install(|| state.advance(stage))?;
+            reporter.step(state.at.tokens, &state.message);
         }
-        Ok(Outcome::Finished)
+        Ok(TrainOutcome::Finished)
     }
 
-    fn start(&self, resume: bool) -> Result<Session<'_>> {
+    fn start(&self, resume: bool) -> Result<RunState<'_>> {
         std::fs::create_dir_all(self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
         let lock = self.lock()?;
         let vars = trainable(&Weights::init_with(self.config, self.seed, &self.init)?)?;
@@ -92,7 +89,7 @@ impl Trainer<'_> {
             bail_usage!("`resume`: {} was trained on {before}; this is {}", self.dir.display(), self.placement.name());
         }
         let at = saved.unwrap_or(Position { device, ..Position::default() });
-        Ok(Session {
+        Ok(RunState {
             run: self,
             _lock: lock,
             log: log::open(&self.dir.join(LOG_FILE), at.tokens, |line: &LogLine| line.tokens)?,
@@ -112,7 +109,7 @@ impl Trainer<'_> {
         self.dir.join("checkpoint")
     }
 
-    /// The stage that trains the token after `tokens`, if any is left.
+    /// Returns the stage of the token after `tokens`; `None` at the end.
     fn stage_at(&self, tokens: usize) -> Option<&Stage> {
         let mut end = 0;
         self.spec.stages.iter().find(|stage| {
@@ -121,9 +118,9 @@ impl Trainer<'_> {
         })
     }
 
-    /// Needle prompts nobody trained on, at the current context.
+    /// Evaluates on unseen needle prompts of the current context length.
     fn evaluate(&self, vars: &BTreeMap<String, Var>, ctx_tok: usize, tokens: usize) -> Result<Vec<EvalLine>> {
-        // Detached, so that no activations are kept for a backward pass.
+        // Detached, so that no activations are stored for a backward pass.
         let model = Transformer::build(self.config, &mut detached(vars)?)?;
         let haystack = Haystack::embedded();
         let mut lines = Vec::new();
@@ -136,7 +133,7 @@ impl Trainer<'_> {
                 let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities };
                 let seed = prompt_seed(Purpose::Development, 0, sample);
                 let prompt = prompt::needle::build(&spec, seed, self.tokenizer, &haystack);
-                // A short stage may not have room for every setting.
+                // A short context may not have room for every setting.
                 let Some(prompt) = if_it_fits(prompt)? else { break };
                 scores.extend(score(&model, &prompt, &[])?.queries);
             }
@@ -158,7 +155,7 @@ impl Trainer<'_> {
         Ok(lines)
     }
 
-    /// An ordinary Hugging Face folder, beside the checkpoint and the logs.
+    /// Writes the model as a Hugging Face folder, beside the checkpoint and the logs.
     fn write_model(&self, vars: &BTreeMap<String, Var>) -> Result<()> {
         let text = |text: String| move |path: &Path| Ok(std::fs::write(path, text)?);
         replace(&self.dir.join("config.json"), text(format!("{:#}\n", self.config.to_json())))?;
@@ -167,9 +164,9 @@ impl Trainer<'_> {
         replace(&self.dir.join(TENSOR_FILE), |path| weights.write(path, DType::F16, &[]))
     }
 
-    /// Keeps other processes from training into the folder for as long as it is open.
+    /// Locks the folder against other processes for as long as it is open.
     fn lock(&self) -> Result<Option<File>> {
-        // Not every system opens folders, and not every file system has locks.
+        // Some systems cannot open folders, and some file systems have no locks.
         let Ok(folder) = File::open(self.dir) else { return Ok(None) };
         match folder.try_lock() {
             Err(TryLockError::WouldBlock) => bail!("another process is training into {}", self.dir.display()),
@@ -178,8 +175,8 @@ impl Trainer<'_> {
     }
 }
 
-impl Session<'_> {
-    /// One step, and whatever is due after it.
+impl RunState<'_> {
+    /// Trains one step, and writes the logs, evaluations and checkpoints that are due after it.
     fn advance(&mut self, stage: &Stage) -> Result<()> {
         let (spec, watch) = (self.run.spec, &self.run.spec.watch);
         let batch = self.data.batch(stage, &spec.loss, self.at.documents)?;
@@ -190,7 +187,7 @@ impl Session<'_> {
         } else {
             step(&elsewhere(self.run.config, &self.vars, placement)?, &mut self.optimizer, &batch, rate)?
         };
-        self.at.tally.add(&batch, &done.scores, done.loss_nats, done.grad_norm);
+        self.at.sums.add(&batch, &done.scores, done.loss_nats, done.grad_norm);
         let before = self.at.tokens;
         self.at.tokens += stage.step_tok;
         self.at.documents += batch.inputs.len() as u64;
@@ -219,23 +216,23 @@ impl Session<'_> {
 
     fn log(&mut self, stage: &Stage, rate: f64) -> Result<()> {
         let speed = (self.at.tokens - self.since.1) as f64 / self.since.0.elapsed().as_secs_f64();
-        let tally = std::mem::take(&mut self.at.tally);
-        let line = tally.line(self.at.tokens, stage.ctx_tok, rate, crate::stats::mean(&self.model.lambdas()?), speed);
+        let sums = std::mem::take(&mut self.at.sums);
+        let line = sums.line(self.at.tokens, stage.ctx_tok, rate, crate::stats::mean(&self.model.lambdas()?), speed);
         self.message = format!("loss {:.3} digit1 {:.2} {:.0} tok/s", line.loss_nats, line.digit1_hit, speed);
         self.since = (Instant::now(), self.at.tokens);
         self.log.serialize(line)?;
         Ok(self.log.flush()?)
     }
 
-    /// A checkpoint to continue from, and the model as it is.
+    /// Writes the model and a checkpoint.
     fn save(&self) -> Result<()> {
-        // In this order: the last checkpoint says that the run is finished, so its model must be there by then.
+        // The last checkpoint marks the run as finished, so the model must be written first.
         self.run.write_model(&self.vars)?;
         checkpoint::save(&self.run.checkpoints(), &self.optimizer, &self.at)
     }
 }
 
-/// The prompt; nothing if its context is too short for it.
+/// Returns the prompt; `None` if the context is too short for it.
 fn if_it_fits(prompt: Result<Prompt>) -> Result<Option<Prompt>> {
     match prompt {
         Err(error) if error.is::<TooShort>() => Ok(None),

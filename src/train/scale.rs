@@ -1,8 +1,8 @@
-//! How what training comes to grows with the number of parameters: specs that differ in size alone, each with the course of its
+//! How what training comes to grows with the number of parameters: specs that differ in size alone, each with the curves of its
 //! runs. A line is fitted for each variant and seed, by least squares against the logarithm of the parameters; the unit is the
 //! seed, as in [`summary`](super::summary).
 
-use super::course::{Course, CourseLine};
+use super::curves::{CurveRow, TrainingCurves};
 use super::spec::{TrainSpec, VariantSpec};
 use super::summary::{at, finished, level, one_needle, Level, TIMES};
 use crate::bail_usage;
@@ -15,7 +15,7 @@ pub struct Size {
     /// The spec.
     pub spec: TrainSpec,
     /// Its runs.
-    pub course: Course,
+    pub curves: TrainingCurves,
     /// Parameters of each variant.
     parameters: Vec<usize>,
 }
@@ -61,19 +61,19 @@ impl Size {
     ///
     /// # Errors
     /// If a model of the spec cannot be.
-    pub fn new(spec: TrainSpec, course: Course) -> Result<Self> {
+    pub fn new(spec: TrainSpec, curves: TrainingCurves) -> Result<Self> {
         let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
-        Ok(Self { parameters: configs.iter().map(|config| config.parameters()).collect(), spec, course })
+        Ok(Self { parameters: configs.iter().map(|config| config.parameters()).collect(), spec, curves })
     }
 
     /// The end of a variant's finished runs.
-    fn ends(&self, variant: usize) -> Vec<&[CourseLine]> {
-        finished(&self.spec, &self.course, variant).map(|(_, lines)| lines).collect()
+    fn ends(&self, variant: usize) -> Vec<&[CurveRow]> {
+        finished(&self.spec, &self.curves, variant).map(|(_, lines)| lines).collect()
     }
 
     /// What a run of a seed had come to at a share of its tokens.
-    fn at(&self, variant: usize, seed: u64, time: f64) -> Option<&CourseLine> {
-        let run = self.course.of(variant).find(|(run, _)| run.seed == seed);
+    fn at(&self, variant: usize, seed: u64, time: f64) -> Option<&CurveRow> {
+        let run = self.curves.of(variant).find(|(run, _)| run.seed == seed);
         at(run?.1, (time * self.spec.total_tokens() as f64) as usize)
     }
 }
@@ -112,7 +112,7 @@ pub fn at_sizes(sizes: &[Size]) -> Vec<AtSize> {
         let mut of_variant: Vec<AtSize> = Vec::new();
         for size in sizes {
             let ends = size.ends(variant);
-            let over = |outcome: fn(&[CourseLine]) -> Option<f64>| {
+            let over = |outcome: fn(&[CurveRow]) -> Option<f64>| {
                 level(&ends.iter().filter_map(|lines| outcome(lines)).collect::<Vec<f64>>())
             };
             let first_digit = over(|lines| lines.last().map(|line| line.digit1_hit));
@@ -137,7 +137,7 @@ pub fn growth(sizes: &[Size]) -> Vec<Growth> {
     let mut found = Vec::new();
     for (variant, of) in variants(sizes).iter().enumerate() {
         for time in TIMES {
-            let slopes = |quantity: fn(&CourseLine) -> f64| Slopes::of(sizes, variant, time, quantity);
+            let slopes = |quantity: fn(&CurveRow) -> f64| Slopes::of(sizes, variant, time, quantity);
             let (digits, text) = (slopes(|line| line.digit1_hit), slopes(|line| line.text_nats));
             let (Some(first_digit), Some(text_nats)) = (level(&digits.own), level(&text.own)) else { continue };
             found.push(Growth {
@@ -162,7 +162,7 @@ struct Slopes {
 }
 
 impl Slopes {
-    fn of(sizes: &[Size], variant: usize, time: f64, quantity: fn(&CourseLine) -> f64) -> Self {
+    fn of(sizes: &[Size], variant: usize, time: f64, quantity: fn(&CurveRow) -> f64) -> Self {
         let of_seed = |variant: usize, seed: u64| {
             let point = |size: &Size| {
                 Some(((size.parameters[variant] as f64).log10(), quantity(size.at(variant, seed, time)?)))
@@ -196,11 +196,11 @@ mod tests {
         let spec = TrainSpec::parse(file, "study-f").unwrap();
         let run = |(variant, seed)| {
             let (digit1_hit, text_nats) = ends(variant, seed);
-            let line = CourseLine { tokens: spec.total_tokens(), digit1_hit, text_nats, ..CourseLine::default() };
+            let line = CurveRow { tokens: spec.total_tokens(), digit1_hit, text_nats, ..CurveRow::default() };
             (TrainRun { name: format!("{variant}/seed-{seed}"), variant, seed }, vec![line])
         };
         let runs = (0..2).flat_map(|variant| (1..=seeds).map(move |seed| (variant, seed))).map(run).collect();
-        Size::new(spec, Course::of_runs(runs)).unwrap()
+        Size::new(spec, TrainingCurves::of_runs(runs)).unwrap()
     }
 
     const FILES: [&str; 3] = [

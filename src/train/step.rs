@@ -1,7 +1,7 @@
 //! One update: forward, backward, AdamW; and the parameters it works on.
 
 use super::adamw::{AdamW, Gradients};
-use super::data::{Batch, Part};
+use super::data::{Batch, BatchPart};
 use crate::attention::{kept_bytes, Fused};
 use crate::model::{ModelConfig, Placement, Transformer, Weights};
 use crate::ops::{cross_entropy, numbers, wide_type, TokenScores};
@@ -87,7 +87,7 @@ pub fn step(model: &Transformer, optimizer: &mut AdamW, batch: &Batch, rate: f64
     let total = sum(&batch.weights);
     let (mut value, mut scores, mut gradients) = (0.0, Vec::with_capacity(batch.targets.len()), Gradients::new());
     let (part_tok, at_once) = cut(&model.config, &model.placement, batch.inputs.first().map_or(0, Vec::len));
-    let parts: Vec<Part> = batch.parts(part_tok).collect();
+    let parts: Vec<BatchPart> = batch.parts(part_tok).collect();
     // Added up in order, so that the sum does not depend on how many pass at once.
     for parts in parts.chunks(at_once) {
         let done: Vec<_> = parts.par_iter().map(|part| backward(model, part, sum(part.weights) / total)).collect();
@@ -103,7 +103,7 @@ pub fn step(model: &Transformer, optimizer: &mut AdamW, batch: &Batch, rate: f64
 }
 
 /// A part's share of the loss, the scores of its targets, and the gradients of that share.
-fn backward(model: &Transformer, part: &Part<'_>, share: f64) -> Result<(f64, TokenScores, GradStore)> {
+fn backward(model: &Transformer, part: &BatchPart<'_>, share: f64) -> Result<(f64, TokenScores, GradStore)> {
     let hidden = model.hidden(part.inputs, &mut Fused)?; // B,T,E
     let logits = model.logits(&hidden.flatten_to(1)?)?; // B*T,W
     let (mean, scores) = cross_entropy(&logits, part.targets.to_vec(), part.weights.to_vec())?;

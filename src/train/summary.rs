@@ -1,9 +1,9 @@
-//! What a whole spec came to, from the course of its runs: by variant how soon and how well stated numbers are recalled, how far
+//! What a whole spec came to, from the curves of its runs: by variant how soon and how well stated numbers are recalled, how far
 //! that differs from another variant, seed by seed, and what went on inside on the way.
 //!
 //! The unit is the seed: an interval is that of the mean over seeds. Fewer than three have none.
 
-use super::course::{Course, CourseLine};
+use super::curves::{CurveRow, TrainingCurves};
 use super::spec::{Contrast, TrainRun, TrainSpec};
 use crate::files;
 use crate::stats::{mean, student, Interval};
@@ -84,10 +84,10 @@ pub struct Inside {
 }
 
 /// A quantity of a line.
-type Quantity = fn(&CourseLine) -> Option<f64>;
+type Quantity = fn(&CurveRow) -> Option<f64>;
 
-/// What a course came to.
-type Outcome = fn(&[CourseLine]) -> Option<f64>;
+/// A number that one run ends with.
+type Outcome = fn(&[CurveRow]) -> Option<f64>;
 
 /// What is looked at inside: heading and quantity.
 pub const INSIDE: [(&str, Quantity); 5] = [
@@ -99,19 +99,19 @@ pub const INSIDE: [(&str, Quantity); 5] = [
 ];
 
 /// A line for every variant that has finished runs.
-pub fn summarise(spec: &TrainSpec, course: &Course) -> Vec<VariantSummary> {
-    (0..spec.variants.len()).filter_map(|variant| of_variant(spec, course, variant)).collect()
+pub fn summarise(spec: &TrainSpec, curves: &TrainingCurves) -> Vec<VariantSummary> {
+    (0..spec.variants.len()).filter_map(|variant| of_variant(spec, curves, variant)).collect()
 }
 
-fn of_variant(spec: &TrainSpec, course: &Course, variant: usize) -> Option<VariantSummary> {
-    let runs: Vec<_> = finished(spec, course, variant).collect();
-    let pairs: Vec<_> = if variant == 0 { Vec::new() } else { paired(spec, course, variant).collect() };
+fn of_variant(spec: &TrainSpec, curves: &TrainingCurves, variant: usize) -> Option<VariantSummary> {
+    let runs: Vec<_> = finished(spec, curves, variant).collect();
+    let pairs: Vec<_> = if variant == 0 { Vec::new() } else { paired(spec, curves, variant).collect() };
     let ends: Vec<f64> = runs.iter().filter_map(|(_, lines)| end(lines)).collect();
     let differences: Vec<f64> = pairs.iter().filter_map(|(first, other)| Some(end(other)? - end(first)?)).collect();
     let needles: Vec<f64> = runs.iter().filter_map(|(_, lines)| one_needle(lines)).collect();
     let mut times: Vec<usize> = runs.iter().filter_map(|(_, lines)| learned(lines)).collect();
     times.sort_unstable();
-    let time = |lines: &[CourseLine]| learned(lines).unwrap_or(usize::MAX);
+    let time = |lines: &[CurveRow]| learned(lines).unwrap_or(usize::MAX);
     let (interval, of_difference) = (student(&ends), student(&differences));
     let ends_of = |interval: Option<Interval>| (interval.map(|i| i.lo), interval.map(|i| i.hi));
     let ((first_digit_lo, first_digit_hi), (difference_lo, difference_hi)) =
@@ -135,11 +135,11 @@ fn of_variant(spec: &TrainSpec, course: &Course, variant: usize) -> Option<Varia
 
 /// Every contrast of the spec that finished runs tell of: the mean of some variants at the end less that of others, seed by
 /// seed.
-pub fn contrasts(spec: &TrainSpec, course: &Course) -> Vec<Contrasted> {
+pub fn contrasts(spec: &TrainSpec, curves: &TrainingCurves) -> Vec<Contrasted> {
     let of_contrast = |contrast: &Contrast| {
         let differences = |outcome: Outcome| -> Vec<f64> {
             let of = |variants: &[String], seed| {
-                let ends = variants.iter().map(|variant| outcome(of_seed(spec, course, variant, seed)?));
+                let ends = variants.iter().map(|variant| outcome(of_seed(spec, curves, variant, seed)?));
                 mean(&ends.collect::<Option<Vec<_>>>()?)
             };
             let difference = |&seed: &u64| Some(of(&contrast.of, seed)? - of(&contrast.less, seed)?);
@@ -156,19 +156,19 @@ pub fn contrasts(spec: &TrainSpec, course: &Course) -> Vec<Contrasted> {
     spec.contrasts.iter().filter_map(of_contrast).collect()
 }
 
-/// The course of a variant's finished run from a seed.
-fn of_seed<'a>(spec: &TrainSpec, course: &'a Course, variant: &str, seed: u64) -> Option<&'a [CourseLine]> {
+/// The curves of a variant's finished run from a seed.
+fn of_seed<'a>(spec: &TrainSpec, curves: &'a TrainingCurves, variant: &str, seed: u64) -> Option<&'a [CurveRow]> {
     let index = spec.variants.iter().position(|other| other.name == variant)?;
-    finished(spec, course, index).find(|(run, _)| run.seed == seed).map(|(_, lines)| lines)
+    finished(spec, curves, index).find(|(run, _)| run.seed == seed).map(|(_, lines)| lines)
 }
 
 /// What went on in each variant at each of [`TIMES`].
-pub fn inside(spec: &TrainSpec, course: &Course) -> Vec<Inside> {
+pub fn inside(spec: &TrainSpec, curves: &TrainingCurves) -> Vec<Inside> {
     let mut found = Vec::new();
     for (index, variant) in spec.variants.iter().enumerate() {
         for time in TIMES {
             let tokens = (time * spec.total_tokens() as f64) as usize;
-            let at: Vec<&CourseLine> = course.of(index).filter_map(|(_, lines)| at(lines, tokens)).collect();
+            let at: Vec<&CurveRow> = curves.of(index).filter_map(|(_, lines)| at(lines, tokens)).collect();
             let Some(first) = at.first() else { continue };
             let of = |quantity: Quantity| level(&at.iter().filter_map(|line| quantity(line)).collect::<Vec<f64>>());
             found.push(Inside {
@@ -187,42 +187,42 @@ pub(super) fn level(numbers: &[f64]) -> Option<Level> {
 }
 
 /// The first line at or after a time.
-pub(super) fn at(lines: &[CourseLine], tokens: usize) -> Option<&CourseLine> {
+pub(super) fn at(lines: &[CurveRow], tokens: usize) -> Option<&CurveRow> {
     lines.iter().find(|line| line.tokens >= tokens)
 }
 
 pub(super) fn finished<'a>(
     spec: &TrainSpec,
-    course: &'a Course,
+    curves: &'a TrainingCurves,
     variant: usize,
-) -> impl Iterator<Item = (&'a TrainRun, &'a [CourseLine])> {
+) -> impl Iterator<Item = (&'a TrainRun, &'a [CurveRow])> {
     let tokens = spec.total_tokens();
-    course.of(variant).filter(move |(_, lines)| lines.last().is_some_and(|line| line.tokens >= tokens))
+    curves.of(variant).filter(move |(_, lines)| lines.last().is_some_and(|line| line.tokens >= tokens))
 }
 
 /// The finished runs of the first variant and of another, seed by seed.
 fn paired<'a>(
     spec: &'a TrainSpec,
-    course: &'a Course,
+    curves: &'a TrainingCurves,
     variant: usize,
-) -> impl Iterator<Item = (&'a [CourseLine], &'a [CourseLine])> {
-    finished(spec, course, variant).filter_map(|(run, other)| {
-        let first = finished(spec, course, 0).find(|(first, _)| first.seed == run.seed)?;
+) -> impl Iterator<Item = (&'a [CurveRow], &'a [CurveRow])> {
+    finished(spec, curves, variant).filter_map(|(run, other)| {
+        let first = finished(spec, curves, 0).find(|(first, _)| first.seed == run.seed)?;
         Some((first.1, other))
     })
 }
 
-fn end(lines: &[CourseLine]) -> Option<f64> {
+fn end(lines: &[CurveRow]) -> Option<f64> {
     lines.last().map(|line| line.digit1_hit)
 }
 
 /// Tokens at the first line of the last context length whose first digits are learned.
-fn learned(lines: &[CourseLine]) -> Option<usize> {
+fn learned(lines: &[CurveRow]) -> Option<usize> {
     let ctx_tok = lines.last()?.ctx_tok;
     lines.iter().find(|line| line.ctx_tok == ctx_tok && line.digit1_hit >= LEARNED).map(|line| line.tokens)
 }
 
-pub(super) fn one_needle(lines: &[CourseLine]) -> Option<f64> {
+pub(super) fn one_needle(lines: &[CurveRow]) -> Option<f64> {
     lines.iter().rev().find_map(|line| line.one_needle)
 }
 
@@ -238,20 +238,20 @@ pub fn write(lines: &[VariantSummary], path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn run(variant: usize, seed: u64, course: &[(usize, usize, f64)]) -> (TrainRun, Vec<CourseLine>) {
-        let line = |&(tokens, ctx_tok, digit1_hit): &(usize, usize, f64)| CourseLine {
+    fn run(variant: usize, seed: u64, curves: &[(usize, usize, f64)]) -> (TrainRun, Vec<CurveRow>) {
+        let line = |&(tokens, ctx_tok, digit1_hit): &(usize, usize, f64)| CurveRow {
             tokens,
             ctx_tok,
             digit1_hit,
             context_rms: Some(digit1_hit / 2.0),
             one_needle: (seed < 3).then_some(digit1_hit),
-            ..CourseLine::default()
+            ..CurveRow::default()
         };
-        (TrainRun { name: format!("{variant}/seed-{seed}"), variant, seed }, course.iter().map(line).collect())
+        (TrainRun { name: format!("{variant}/seed-{seed}"), variant, seed }, curves.iter().map(line).collect())
     }
 
     /// Two variants: three seeds of both, a fourth of the second that is not finished.
-    fn study() -> (TrainSpec, Course) {
+    fn study() -> (TrainSpec, TrainingCurves) {
         let mut spec = TrainSpec::parse(include_str!("../../experiments/study-a-norm.toml"), "study-a").unwrap();
         spec.variants.truncate(2);
         let names = [spec.variants[1].name.clone(), spec.variants[0].name.clone()];
@@ -264,13 +264,13 @@ mod tests {
             runs.push(run(1, seed, &[(1, 128, 0.1), (2, 256, 0.9), (total, 256, end + 0.25)]));
         }
         runs.push(run(1, 4, &[(1, 128, 0.99)]));
-        (spec, Course::of_runs(runs))
+        (spec, TrainingCurves::of_runs(runs))
     }
 
     #[test]
     fn seeds_are_paired_and_what_was_learned_at_a_shorter_context_does_not_count() {
-        let (spec, course) = study();
-        let lines = summarise(&spec, &course);
+        let (spec, curves) = study();
+        let lines = summarise(&spec, &curves);
         let (first, second) = (&lines[0], &lines[1]);
         assert_eq!((first.seeds, first.learned, first.learned_tok, first.difference), (3, 0, None, None));
         assert_eq!((second.seeds, second.learned, second.learned_tok), (3, 3, Some(2)));
@@ -283,21 +283,21 @@ mod tests {
 
     #[test]
     fn contrasts_are_of_seeds_that_all_their_variants_have() {
-        let (spec, course) = study();
-        let found = contrasts(&spec, &course);
+        let (spec, curves) = study();
+        let found = contrasts(&spec, &curves);
         assert_eq!((found.len(), found[0].name.as_str(), found[0].seeds), (1, "norm", 3));
         assert!((found[0].first_digit.mean - 0.25).abs() < 1e-12 && found[0].first_digit.interval.is_some());
         // A quarter of the prompts more, of the two seeds that were asked.
         let one_needle = found[0].one_needle.unwrap();
         assert!((one_needle.mean - 0.25).abs() < 1e-12 && one_needle.interval.is_none());
-        let none = Course::of_runs(vec![run(0, 1, &[(1, 128, 0.5)])]);
+        let none = TrainingCurves::of_runs(vec![run(0, 1, &[(1, 128, 0.5)])]);
         assert_eq!(contrasts(&spec, &none), []);
     }
 
     #[test]
     fn the_inside_is_looked_at_when_a_share_of_the_tokens_is_trained_on() {
-        let (spec, course) = study();
-        let found = inside(&spec, &course);
+        let (spec, curves) = study();
+        let found = inside(&spec, &curves);
         // All that was logged from 15 % of the tokens on is the end.
         assert_eq!(found.len(), 6);
         assert_eq!(

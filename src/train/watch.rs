@@ -1,5 +1,5 @@
-//! What goes on in the layers while they are trained, at the times of the log: how large the mixtures are, what lambda is, and
-//! which tensors and heads the gradient pulls at.
+//! Measurements inside the layers during training, at the times of the log: size of the mixtures, lambda, and gradient norms by tensor
+//! and head.
 
 use super::adamw::Gradients;
 use super::data::Batch;
@@ -16,27 +16,24 @@ use std::collections::BTreeMap;
 pub struct LayerLine {
     /// Tokens trained on.
     pub tokens: usize,
-    /// 0-based layer; nothing for tensors outside of the layers.
+    /// 0-based layer; `None` for tensors outside the layers.
     pub layer: Option<usize>,
     /// `context_rms`, `lambda` or `grad_norm`.
     pub quantity: String,
-    /// The tensor of a `grad_norm`, without `model.layers.N`.
+    /// Name of the tensor of a `grad_norm`, without `model.layers.N`.
     pub tensor: Option<String>,
-    /// 0-based head: output head of `context_rms`, `lambda` and `o_proj`, query, key or value head of their projections;
-    /// nothing for all heads together.
+    /// 0-based head: the output head of `context_rms`, `lambda` and `o_proj`; the query, key or value head of the other projections; `None`
+    /// for all heads together.
     pub head: Option<usize>,
-    /// `context_rms`: root mean square, over tokens and channels, of what attention weighs together, before its norm.
-    /// `lambda`: mean over tokens. `grad_norm`: of the last step, before clipping.
+    /// `context_rms`: root mean square of the mixture before the head norm, over tokens and channels. `lambda`: mean over tokens.
+    /// `grad_norm`: norm of the last step's gradient, before clipping.
     pub value: f64,
 }
 
-/// Rows of the batch that pass once more.
+/// Tokens of the batch that are passed through the model again.
 const ROWS_TOK: usize = 1024;
 
-/// The lines after a step on `batch` that had `gradients`, in the order of the names of `vars`.
-///
-/// # Errors
-/// If shapes do not fit.
+/// Returns the lines after a step on `batch` with these `gradients`, which are in the order of the names of `vars`.
 pub(super) fn layer_lines(
     config: &ModelConfig,
     vars: &BTreeMap<String, Var>,
@@ -71,7 +68,7 @@ pub(super) fn layer_lines(
     Ok(lines)
 }
 
-/// `model.layers.3.self_attn.q_proj.weight` -> (3, `self_attn.q_proj.weight`).
+/// Splits `model.layers.3.self_attn.q_proj.weight` into (3, `self_attn.q_proj.weight`).
 fn split(name: &str) -> (Option<usize>, &str) {
     let within = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
     within.and_then(|(layer, rest)| Some((Some(layer.parse().ok()?), rest))).unwrap_or((None, name))
@@ -81,7 +78,7 @@ fn norm<'a>(values: impl Iterator<Item = &'a f32>) -> f64 {
     values.map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt()
 }
 
-/// The norm of each head's part of a projection: rows of those into heads, columns of that out of them.
+/// Returns the norm of each head's part of a projection: rows of query, key and value projections, columns of the output projection.
 fn by_head(config: &ModelConfig, tensor: &str, gradient: &[f32]) -> Vec<f64> {
     match tensor {
         "self_attn.q_proj.weight" | "self_attn.k_proj.weight" | "self_attn.v_proj.weight" => {
@@ -97,10 +94,10 @@ fn by_head(config: &ModelConfig, tensor: &str, gradient: &[f32]) -> Vec<f64> {
     }
 }
 
-/// Attention as it is trained, with a look at each layer's mixture and lambda.
+/// Attention as in training, which also records each layer's mixture and lambda.
 #[derive(Default)]
 struct Contexts {
-    /// By layer: root mean square of each head's mixture; lambda of the layer or of each head, as a mean over tokens.
+    /// By layer: root mean square of each head's mixture; lambda of the layer or of each head, mean over tokens.
     layers: Vec<(Vec<f64>, Vec<f64>)>,
 }
 

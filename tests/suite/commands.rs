@@ -466,7 +466,7 @@ fn what_cannot_be_measured_is_refused_with_what_there_is() {
         ("heatmap", &["--ctx", "256", "--data", "map.txt"], &["--data map.txt", ".npy or .csv"]),
         ("heatmap", &["--ctx", "256", "--size", "20"], &["--size 20", "64 to 4096"]),
         ("explore", &["--ctx", "256", "--keep", "65"], &["--keep 65", "1 to 64"]),
-        ("heatmap", &["--ctx", "256..512:128"], &["--ctx: heatmap looks at one prompt; give it one number"]),
+        ("heatmap", &["--ctx", "256..512:128"], &["--ctx: heatmap measures one prompt; give one length"]),
         ("outliers", &["--ctx", "1", "--tokens", "10"], &["at least 2 tokens"]),
         ("outliers", &["--ctx", "2k"], &["at most 1024 tokens"]),
         ("heatmap", &["--ctx", "256", "--heads", "0", "--head", "1"], &["--head 1 is not among --heads"]),

@@ -2,9 +2,9 @@
 
 use assert_cmd::Command;
 use difftool::compare::{compare, Correction, FailIf, Field, MetricName, Metrics, Request, Where};
-use difftool::manifest::{Manifest, ModelInfo, Output};
+use difftool::manifest::{Manifest, ModelInfo, OutputFile};
 use difftool::plot::read_recipe;
-use difftool::record::{Found, Identity, Record, Writer};
+use difftool::record::{Identity, Measurement, Record, RecordWriter};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{json, Value};
@@ -63,7 +63,8 @@ impl Run {
             let identity = Arc::new(self.identity(prompt, query));
             let mut add = |metric: &'static str, region: Option<&'static str>, layer, value| {
                 let (region, unit, value) = (region.map(Into::into), Some("fraction".into()), Some(value));
-                let measure = Found { metric: metric.into(), region, layer, value, unit, ..Found::default() };
+                let measure =
+                    Measurement { metric: metric.into(), region, layer, value, unit, ..Measurement::default() };
                 records.push(Record { identity: identity.clone(), measure });
             };
             // The transformer misses every third prompt, other models none.
@@ -116,8 +117,8 @@ impl Scratch {
     pub(super) fn folder(&self, name: &str, records: &[Record], manifest: &Manifest) {
         let folder = self.path(name);
         fs::create_dir(&folder).unwrap();
-        Writer::create(folder.join("results.csv")).unwrap().write_all(records).unwrap();
-        let outputs = vec![Output::describe(&folder, "results.csv", Some(records.len() as u64)).unwrap()];
+        RecordWriter::create(folder.join("results.csv")).unwrap().write_all(records).unwrap();
+        let outputs = vec![OutputFile::describe(&folder, "results.csv", Some(records.len() as u64)).unwrap()];
         Manifest { outputs, ..manifest.clone() }.write(&folder.join("manifest.json")).unwrap();
     }
 
@@ -222,7 +223,7 @@ fn runs_of_other_prompts_are_refused_with_the_reason() {
 fn files_without_manifests_are_refused_if_their_seeds_differ() {
     let scratch = Scratch::new();
     for (name, seed) in [("a.csv", 0), ("b.csv", 100)] {
-        Writer::create(scratch.path(name)).unwrap().write_all(&Run { seed, ..RUN }.records()).unwrap();
+        RecordWriter::create(scratch.path(name)).unwrap().write_all(&Run { seed, ..RUN }.records()).unwrap();
     }
     refuses(&mut scratch.compare("a.csv b.csv"), 2, &["no cell in common", "seed", "--allow-different-prompts"]);
     assert_eq!(scratch.json("a.csv b.csv --allow-different-prompts")["pairings"][0]["pairs"], 120);
@@ -269,7 +270,7 @@ fn results_that_were_edited_are_noticed() {
 fn models_of_one_file_are_compared_by_name() {
     let scratch = Scratch::new();
     let records = [RUN.records(), Run { model: "diff", shift: 0.125, ..RUN }.records()].concat();
-    Writer::create(scratch.path("both.csv")).unwrap().write_all(&records).unwrap();
+    RecordWriter::create(scratch.path("both.csv")).unwrap().write_all(&records).unwrap();
     let json = scratch.json("both.csv --by model");
     assert_eq!((&json["rows"][0]["baseline"], &json["rows"][0]["other"]), (&json!("transformer"), &json!("diff")));
     assert!(number(&row(&json, "share_abs")["diff"]) > 0.0);
@@ -284,7 +285,7 @@ fn bits_are_compared_with_logits_that_were_left_alone() {
     let scratch = Scratch::new();
     let quantised = |bits, shift| Run { bits: Some(bits), scope: Some("row"), shift, ..RUN }.records();
     let records = [RUN.records(), quantised(8, -0.01), quantised(4, -0.1)].concat();
-    Writer::create(scratch.path("bits.csv")).unwrap().write_all(&records).unwrap();
+    RecordWriter::create(scratch.path("bits.csv")).unwrap().write_all(&records).unwrap();
     let json = scratch.json("bits.csv --by bits --metric share_abs --where scope=row");
     let rows = json["rows"].as_array().unwrap();
     let named: Vec<_> = rows.iter().map(|row| (row["baseline"].as_str(), row["other"].as_str())).collect();
@@ -298,14 +299,14 @@ fn conditions_are_compared_with_the_untreated_passes_by_name() {
     let quantised = |bits, shift| Run { bits: Some(bits), scope: Some("row"), shift, ..RUN }.records();
     // The baseline comes last, and is the baseline all the same.
     let treated = [quantised(8, -0.01), quantised(4, -0.1)].concat();
-    Writer::create(scratch.path("c.csv")).unwrap().write_all(&[treated.clone(), RUN.records()].concat()).unwrap();
+    RecordWriter::create(scratch.path("c.csv")).unwrap().write_all(&[treated.clone(), RUN.records()].concat()).unwrap();
     let json = scratch.json("c.csv --by condition --metric share_abs");
     let rows = json["rows"].as_array().unwrap();
     let named: Vec<_> = rows.iter().map(|row| (row["baseline"].as_str(), row["other"].as_str())).collect();
     let none = Some("condition=none");
     assert_eq!(named, [(none, Some("condition=quantise(8, row)")), (none, Some("condition=quantise(4, row)"))]);
     assert!((number(&rows[1]["diff"]) + 0.1).abs() < 1e-9);
-    Writer::create(scratch.path("treated.csv")).unwrap().write_all(&treated).unwrap();
+    RecordWriter::create(scratch.path("treated.csv")).unwrap().write_all(&treated).unwrap();
     let words = ["no untreated records", "--baseline", "quantise(8, row), quantise(4, row)"];
     refuses(&mut scratch.compare("treated.csv --by condition"), 2, &words);
 }
@@ -328,12 +329,12 @@ fn a_file_of_schema_1_is_compared_with_one_of_schema_2() {
     let scratch = Scratch::new();
     let quantised = |model, shift| Run { model, bits: Some(4), scope: Some("row"), shift, ..RUN }.records();
     let old = [RUN.records(), quantised("transformer", -0.1)].concat();
-    Writer::create(scratch.path("was.csv")).unwrap().write_all(&old).unwrap();
+    RecordWriter::create(scratch.path("was.csv")).unwrap().write_all(&old).unwrap();
     let text = in_schema_1(&fs::read_to_string(scratch.path("was.csv")).unwrap());
     assert!(text.starts_with("schema,model") && text.contains("\n1,transformer,") && !text.contains("quantise"));
     fs::write(scratch.path("old.csv"), text).unwrap();
     let new = [Run { model: "diff", shift: 0.125, ..RUN }.records(), quantised("diff", 0.125)].concat();
-    Writer::create(scratch.path("new.csv")).unwrap().write_all(&new).unwrap();
+    RecordWriter::create(scratch.path("new.csv")).unwrap().write_all(&new).unwrap();
     let json = scratch.json("old.csv new.csv --metric share_abs");
     assert_eq!(json["pairings"][0]["pairs"], 120);
     let rows = json["rows"].as_array().unwrap();
@@ -393,13 +394,13 @@ fn a_cell_that_is_there_twice_is_an_error_that_says_where() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let records = [RUN.records(), vec![RUN.records()[4].clone()]].concat();
-    Writer::create(scratch.path("b.csv")).unwrap().write_all(&records).unwrap();
+    RecordWriter::create(scratch.path("b.csv")).unwrap().write_all(&records).unwrap();
     refuses(&mut scratch.compare("a b.csv"), 1, &["the same cell twice", "record 5 of b.csv and record 241 of b.csv"]);
     fs::copy(scratch.path("a/results.csv"), scratch.path("again.csv")).unwrap();
     refuses(&mut scratch.compare("a again.csv --by ctx_tok"), 1, &["the same cell twice", "a file given twice?"]);
     refuses(&mut scratch.compare("a a --by ctx_tok"), 2, &["a is named twice"]);
     let scopes = ["row", "head"].map(|scope| Run { bits: Some(4), scope: Some(scope), ..RUN }.records()).concat();
-    Writer::create(scratch.path("c.csv")).unwrap().write_all(&[RUN.records(), scopes].concat()).unwrap();
+    RecordWriter::create(scratch.path("c.csv")).unwrap().write_all(&[RUN.records(), scopes].concat()).unwrap();
     refuses(&mut scratch.compare("c.csv --by bits"), 1, &["differ in condition", "--where condition="]);
 }
 
@@ -428,7 +429,7 @@ fn two_units_of_one_metric_are_refused() {
     let scratch = Scratch::new();
     let mut records = RUN.records();
     records[4].measure.unit = Some("percent".into());
-    Writer::create(scratch.path("a.csv")).unwrap().write_all(&records).unwrap();
+    RecordWriter::create(scratch.path("a.csv")).unwrap().write_all(&records).unwrap();
     refuses(&mut scratch.compare("a.csv a.csv"), 1, &["a.csv, record 5", "exact is in percent here, but in fraction"]);
 }
 

@@ -5,7 +5,7 @@ use crate::common::{edit_tensor, fixture, tiny_model};
 use candle_core::{Device, Tensor};
 use difftool::attention::{LambdaInit, ProbeResult, ResidualProbe, RowProbe, Selection, Stream, Trace, Variant};
 use difftool::hash::sha256;
-use difftool::measure::{readouts, Written};
+use difftool::measure::{readouts, RegionOutputs};
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
 use difftool::probe::{AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
 use difftool::prompt::{Region, TargetRows};
@@ -65,7 +65,11 @@ fn pass(model: &Transformer, ids: &[u32], target: &TargetRows) -> Pass {
 }
 
 /// What was written by each head and how much was cancelled, in (layer, head) order.
-fn written(model: &Transformer, ids: &[u32], target: &TargetRows) -> Vec<(Written, [f64; REGIONS], Box<AnswerSink>)> {
+fn written(
+    model: &Transformer,
+    ids: &[u32],
+    target: &TargetRows,
+) -> Vec<(RegionOutputs, [f64; REGIONS], Box<AnswerSink>)> {
     let pass = pass(model, ids, target);
     let ways = readouts(model, &pass.trace, ids, target.rows.clone()).unwrap();
     let mut probe_results = pass.probe_results.into_iter();
@@ -74,7 +78,7 @@ fn written(model: &Transformer, ids: &[u32], target: &TargetRows) -> Vec<(Writte
         let answer = first.sink.into_sink::<AnswerSink>();
         let parts = second.sink.into_sink::<ContributionSink>();
         let at = (first.layer, first.head);
-        let written = Written::of(model, &pass.trace, at, &parts.rows[0], &ways).unwrap();
+        let written = RegionOutputs::of(model, &pass.trace, at, &parts.rows[0], &ways).unwrap();
         let cancelled = Region::ALL.map(|region| answer.allocations[0].cancelled(region));
         found.push((written, cancelled, answer));
     }

@@ -2,8 +2,8 @@
 
 use crate::common::tiny_model;
 use difftool::attention::RowProbe;
-use difftool::experiment::{run, Experiment, Finished, Part, Plan, Setup, Start, Watch};
-use difftool::measure::{Findings, Kept, Measure, Place, Seen};
+use difftool::experiment::{run, Experiment, RunObserver, RunOutcome, RunPart, RunPlan, RunStart, Setup};
+use difftool::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use difftool::prompt::Prompt;
 use difftool::record::{self, Record};
 use proptest::prelude::*;
@@ -18,11 +18,11 @@ use tempfile::TempDir;
 struct Ledger {
     /// It fails on this sample.
     fails_on: Option<u64>,
-    pooled: BTreeMap<Place, u32>,
+    pooled: BTreeMap<PassKey, u32>,
 }
 
-fn found(metric: &'static str, value: f64) -> record::Found {
-    record::Found { metric: metric.into(), value: Some(value), ..record::Found::default() }
+fn found(metric: &'static str, value: f64) -> record::Measurement {
+    record::Measurement { metric: metric.into(), value: Some(value), ..record::Measurement::default() }
 }
 
 impl Measure for Ledger {
@@ -30,29 +30,30 @@ impl Measure for Ledger {
         Vec::new()
     }
 
-    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> anyhow::Result<()> {
-        anyhow::ensure!(self.fails_on != Some(seen.sample), "sample {} is not liked", seen.sample);
-        findings.push(None, "all", found("tokens", seen.prompt.ids.len() as f64));
-        let kept: Kept = Box::new(seen.prompt.ids.iter().fold(0u32, |sum, id| sum.wrapping_mul(31).wrapping_add(*id)));
-        findings.pooled = Some(kept);
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> anyhow::Result<()> {
+        anyhow::ensure!(self.fails_on != Some(pass.sample), "sample {} is not liked", pass.sample);
+        output.push(None, "all", found("tokens", pass.prompt.ids.len() as f64));
+        let kept: MeasureData =
+            Box::new(pass.prompt.ids.iter().fold(0u32, |sum, id| sum.wrapping_mul(31).wrapping_add(*id)));
+        output.pooled = Some(kept);
         Ok(())
     }
 
-    fn absorb(&mut self, place: Place, pooled: Kept) {
-        let sum = self.pooled.entry(place).or_default();
+    fn absorb(&mut self, key: PassKey, pooled: MeasureData) {
+        let sum = self.pooled.entry(key).or_default();
         *sum = sum.wrapping_mul(31).wrapping_add(*pooled.downcast::<u32>().unwrap());
     }
 
-    fn encode(&self, pooled: &Kept) -> anyhow::Result<Option<Vec<u8>>> {
+    fn encode(&self, pooled: &MeasureData) -> anyhow::Result<Option<Vec<u8>>> {
         Ok(Some(pooled.downcast_ref::<u32>().unwrap().to_le_bytes().to_vec()))
     }
 
-    fn decode(&self, bytes: &[u8]) -> anyhow::Result<Kept> {
+    fn decode(&self, bytes: &[u8]) -> anyhow::Result<MeasureData> {
         Ok(Box::new(u32::from_le_bytes(bytes.try_into()?)))
     }
 
-    fn finish(&mut self) -> Vec<(Place, record::Found)> {
-        self.pooled.iter().map(|(place, sum)| (*place, found("ledger", f64::from(*sum)))).collect()
+    fn finish(&mut self) -> Vec<(PassKey, record::Measurement)> {
+        self.pooled.iter().map(|(key, sum)| (*key, found("ledger", f64::from(*sum)))).collect()
     }
 }
 
@@ -68,8 +69,8 @@ struct Notes {
 
 struct Watching<'a>(&'a mut Notes, &'a AtomicBool);
 
-impl Watch for Watching<'_> {
-    fn begins(&mut self, plan: &Plan<'_>) {
+impl RunObserver for Watching<'_> {
+    fn run_begins(&mut self, plan: &RunPlan<'_>) {
         self.0.plan = Some((plan.cells, plan.resumed));
     }
 
@@ -77,7 +78,7 @@ impl Watch for Watching<'_> {
         self.0.records.push(record.clone());
     }
 
-    fn cell(&mut self) {
+    fn cell_finished(&mut self) {
         self.0.cells += 1;
         self.1.store(self.0.stop_after.is_some_and(|after| self.0.cells >= after), Ordering::Relaxed);
     }
@@ -93,10 +94,10 @@ fn experiment(folder: &Path) -> Experiment {
     Experiment::parse(&text, "test").unwrap()
 }
 
-fn measured(setup: &Setup, start: Start, threads: usize, ledger: &mut Ledger, notes: &mut Notes) -> Finished {
+fn measured(setup: &Setup, start: RunStart, threads: usize, ledger: &mut Ledger, notes: &mut Notes) -> RunOutcome {
     let stop = std::mem::take(&mut notes.stop);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-    let part = Part { start, shard: None };
+    let part = RunPart { start, shard: None };
     pool.install(|| run(setup, &part, &mut [ledger], &mut Watching(notes, &stop), &stop)).unwrap()
 }
 
@@ -109,16 +110,16 @@ proptest! {
         let setup = Setup::load(experiment(&home.path().join("model"))).unwrap();
         let (whole, parts) = (home.path().join("whole"), home.path().join("parts"));
         let mut once = Notes::default();
-        let start = Start::New(Some(whole.clone()));
+        let start = RunStart::New(Some(whole.clone()));
         prop_assert!(measured(&setup, start, 2, &mut Ledger::default(), &mut once).is_complete());
         let mut first = Notes { stop_after: Some(after), ..Notes::default() };
-        let start = Start::New(Some(parts.clone()));
+        let start = RunStart::New(Some(parts.clone()));
         let stopped = measured(&setup, start, threads, &mut Ledger::default(), &mut first);
         // Cells in flight are finished.
         prop_assert_eq!(stopped.finished, 6.min(after.next_multiple_of(threads)));
         drop(stopped);
         let mut second = Notes::default();
-        let start = Start::Resume(parts.clone());
+        let start = RunStart::Resume(parts.clone());
         prop_assert!(measured(&setup, start, 1, &mut Ledger::default(), &mut second).is_complete());
         prop_assert_eq!((once.plan, second.plan), (Some((6, 0)), Some((6, first.cells))));
         // Who looks on a run that goes on sees the records of the cells before, too.
@@ -136,7 +137,7 @@ fn a_cell_that_fails_is_a_record_and_the_others_go_on() {
     let setup = Setup::load(experiment(&home.path().join("model"))).unwrap();
     let mut ledger = Ledger { fails_on: Some(1), ..Ledger::default() };
     let mut notes = Notes::default();
-    let done = measured(&setup, Start::New(Some(home.path().join("run"))), 2, &mut ledger, &mut notes);
+    let done = measured(&setup, RunStart::New(Some(home.path().join("run"))), 2, &mut ledger, &mut notes);
     assert!(done.is_complete());
     assert_eq!((done.failures, done.first_error.as_deref()), (2, Some("sample 1 is not liked")));
     let written = record::read(&home.path().join("run/results.csv")).unwrap();

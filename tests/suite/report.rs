@@ -4,8 +4,8 @@ use crate::common::tiny_model;
 use assert_cmd::Command;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
-use difftool::manifest::{Manifest, ModelInfo, Output};
-use difftool::record::{Found, Identity, Record, Writer};
+use difftool::manifest::{Manifest, ModelInfo, OutputFile};
+use difftool::record::{Identity, Measurement, Record, RecordWriter};
 use serde_json::json;
 use std::fs;
 use std::io::Read as _;
@@ -43,7 +43,7 @@ impl Fixture {
                 let identity = Arc::new(identity(model, seed, bits));
                 let record = |metric: &'static str, region: Option<&'static str>, value: f64| Record {
                     identity: identity.clone(),
-                    measure: Found { region: region.map(Into::into), ..measure(metric, value) },
+                    measure: Measurement { region: region.map(Into::into), ..measure(metric, value) },
                 };
                 self.records.push(record("exact", None, f64::from(u8::from(seed < hits))));
                 self.records.push(record("share_abs", Some("answer"), share));
@@ -55,7 +55,7 @@ impl Fixture {
     /// Writes the run folder.
     fn write(&self, folder: &Path) {
         fs::create_dir_all(folder).unwrap();
-        let mut writer = Writer::create(folder.join("results.csv")).unwrap();
+        let mut writer = RecordWriter::create(folder.join("results.csv")).unwrap();
         writer.write_all(&self.records).unwrap();
         figure(&folder.join("accuracy.png"));
         let model = |(i, name): (usize, &&str)| ModelInfo {
@@ -67,7 +67,7 @@ impl Fixture {
             lambda: if i == 0 { Vec::new() } else { vec![0.25, 0.3555090675909693] },
             ..ModelInfo::default()
         };
-        let output = |file: &str| Output::describe(folder, file, None).unwrap();
+        let output = |file: &str| OutputFile::describe(folder, file, None).unwrap();
         let manifest = Manifest {
             argv: ["/opt/bin/difftool", "needle", "--out", "runs/a b"].map(String::from).to_vec(),
             config: self.config.clone(),
@@ -106,8 +106,8 @@ fn identity(model: &str, seed: u64, bits: Option<u32>) -> Identity {
     }
 }
 
-fn measure(metric: &'static str, value: f64) -> Found {
-    Found { metric: metric.into(), value: Some(value), n: Some(1), ..Found::default() }
+fn measure(metric: &'static str, value: f64) -> Measurement {
+    Measurement { metric: metric.into(), value: Some(value), n: Some(1), ..Measurement::default() }
 }
 
 /// A PNG of one pixel with a recipe.
@@ -299,7 +299,7 @@ fn scopes_are_told_apart() {
         let condition = Some("quantise(4, row)".into());
         let identity = Identity { condition, scope: Some("row".into()), ..(*record.identity).clone() };
         let value = if record.measure.metric == "exact" { Some(1.0) } else { record.measure.value };
-        Record { identity: Arc::new(identity), measure: Found { value, ..record.measure.clone() } }
+        Record { identity: Arc::new(identity), measure: Measurement { value, ..record.measure.clone() } }
     };
     let records: Vec<Record> = fixture.records.iter().filter(|r| r.identity.bits.is_some()).map(by_row).collect();
     fixture.records.extend(records);
@@ -321,7 +321,7 @@ fn what_was_pooled_over_prompts_is_a_table_without_intervals() {
     fixture.records.clear();
     for (layer, metric, value) in [(None, "top_1", 38.8), (None, "median", 2.12), (Some(0), "top_1", 36.9)] {
         let identity = Identity { sample: None, seed: None, task: "text".into(), ..identity("diff", 0, None) };
-        let measure = Found { layer, region: Some("logits".into()), ..measure(metric, value) };
+        let measure = Measurement { layer, region: Some("logits".into()), ..measure(metric, value) };
         fixture.records.push(Record { identity: Arc::new(identity), measure });
     }
     let markdown = Scratch::new(&fixture).stdout(&["run", "--format", "markdown"]);
@@ -334,7 +334,7 @@ fn measures_that_the_report_does_not_know_are_shown_too() {
     let mut fixture = Fixture::needle();
     let known = fixture.records[0].clone();
     let unit = Some("keys".into());
-    fixture.records.push(Record { measure: Found { unit, ..measure("novelty", 7.5) }, ..known });
+    fixture.records.push(Record { measure: Measurement { unit, ..measure("novelty", 7.5) }, ..known });
     let markdown = Scratch::new(&fixture).stdout(&["run", "--format", "markdown"]);
     let row = &rows(&markdown, "Other measures")[0];
     assert!(
@@ -347,7 +347,9 @@ fn failures_are_listed() {
     let mut fixture = Fixture::needle();
     let identity = Arc::new(identity("diff", 3, None));
     let error = Some("no room\nfor <6> needles".into());
-    fixture.records.push(Record { identity, measure: Found { metric: "cell".into(), error, ..Found::default() } });
+    fixture
+        .records
+        .push(Record { identity, measure: Measurement { metric: "cell".into(), error, ..Measurement::default() } });
     let scratch = Scratch::new(&fixture);
     let page = scratch.stdout(&["run"]);
     assert!(page.contains("1 of the measurements failed.") && page.contains("for &lt;6&gt; needles"));
@@ -521,7 +523,7 @@ fn a_page_that_the_run_did_not_write_is_not_taken_in() {
     let scratch = Scratch::new(&Fixture::needle());
     fs::write(scratch.path("run/explore.html"), "<script>alert(1)</script>").unwrap();
     scratch.refuses(&["run", "--explore"], 2, &["none of the runs has made a file explore.html"]);
-    let output = Output::describe(&scratch.path("run"), "explore.html", None).unwrap();
+    let output = OutputFile::describe(&scratch.path("run"), "explore.html", None).unwrap();
     edit(&scratch, |manifest| manifest["outputs"].as_array_mut().unwrap().push(json!(output)));
     scratch.refuses(&["run", "--explore"], 1, &["run/explore.html is not a page as this version writes it"]);
     fs::write(scratch.path("run/explore.html"), "<script>alert(2)</script>").unwrap();
@@ -602,7 +604,7 @@ fn runs_of_two_builds_meet_only_with_a_message() {
 fn files_outside_the_run_folder_are_not_read() {
     let scratch = Scratch::new(&Fixture::needle());
     figure(&scratch.path("secret.png"));
-    let outside = Output::describe(&scratch.path("run"), "../secret.png", None).unwrap();
+    let outside = OutputFile::describe(&scratch.path("run"), "../secret.png", None).unwrap();
     edit(&scratch, |manifest| manifest["outputs"] = json!([outside]));
     scratch.refuses(&["run"], 1, &["`../secret.png` is not a file of this folder"]);
 }
@@ -611,7 +613,7 @@ fn files_outside_the_run_folder_are_not_read() {
 fn a_png_that_cannot_be_read_is_an_error_even_if_the_manifest_knows_it() {
     let scratch = Scratch::new(&Fixture::needle());
     fs::write(scratch.path("run/accuracy.png"), "no PNG").unwrap();
-    let output = Output::describe(&scratch.path("run"), "accuracy.png", None).unwrap();
+    let output = OutputFile::describe(&scratch.path("run"), "accuracy.png", None).unwrap();
     edit(&scratch, |manifest| manifest["outputs"] = json!([output]));
     scratch.refuses(&["run"], 1, &["accuracy.png is not a PNG that can be read"]);
 }

@@ -181,7 +181,7 @@ fn a_run_is_resumed_only_as_what_it_was() {
     let other_seed: Vec<&str> = NEEDLE.iter().chain(&models).copied().chain(["--seed", "3"]).collect();
     scratch.fails(&other_seed, 2, &["has `seed = 0` where `seed = 3` is asked for"]);
     let shard: Vec<&str> = NEEDLE.iter().chain(&models).copied().chain(["--shard", "2/2"]).collect();
-    scratch.fails(&shard, 2, &["is not what comes next"]);
+    scratch.fails(&shard, 2, &["is not the next cell of this run"]);
     tiny_model(&scratch.path("diff"), "diff-v2");
     let same: Vec<&str> = NEEDLE.iter().chain(&models).copied().collect();
     scratch.fails(&same, 2, &["other weights"]);

@@ -48,7 +48,7 @@ fn spec() -> TrainSpec {
     TrainSpec::parse(SPEC, "spec.toml").unwrap()
 }
 
-fn run(runs: &[TrainRun], out: &Path, resume: bool, steps: usize) -> Outcome {
+fn run(runs: &[TrainRun], out: &Path, resume: bool, steps: usize) -> TrainOutcome {
     let stop = AtomicBool::new(false);
     train_runs(&spec(), runs, out, resume, &Placement::default(), &stop, &StopAfter::new(steps, &stop)).unwrap()
 }
@@ -82,14 +82,14 @@ fn seeds_that_are_stopped_and_resumed_or_trained_one_by_one_end_with_the_same_by
     let [whole, parts, single] = [0, 1, 2].map(|i| folders[i].path());
     let runs = spec().runs();
     assert_eq!(runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(), RUNS);
-    assert_eq!(run(&runs, whole, false, usize::MAX), Outcome::Finished);
+    assert_eq!(run(&runs, whole, false, usize::MAX), TrainOutcome::Finished);
     // In the middle of the first runs, and of the last ones.
-    assert_eq!(run(&runs, parts, false, 7), Outcome::Stopped);
-    assert_eq!(run(&runs, parts, true, 23), Outcome::Stopped);
-    assert_eq!(run(&runs, parts, true, usize::MAX), Outcome::Finished);
+    assert_eq!(run(&runs, parts, false, 7), TrainOutcome::Stopped);
+    assert_eq!(run(&runs, parts, true, 23), TrainOutcome::Stopped);
+    assert_eq!(run(&runs, parts, true, usize::MAX), TrainOutcome::Finished);
     assert_same(whole, parts);
     for one in runs.iter().rev() {
-        assert_eq!(run(std::slice::from_ref(one), single, true, usize::MAX), Outcome::Finished);
+        assert_eq!(run(std::slice::from_ref(one), single, true, usize::MAX), TrainOutcome::Finished);
     }
     assert_same(whole, single);
     assert_ne!(left(whole, RUNS[0])[TENSOR_FILE], left(whole, RUNS[2])[TENSOR_FILE], "other seeds, other models");
@@ -98,7 +98,7 @@ fn seeds_that_are_stopped_and_resumed_or_trained_one_by_one_end_with_the_same_by
     let (one, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
     let spec = TrainSpec { seed: Some(5), seeds: None, ..spec() };
     let nobody = StopAfter::new(usize::MAX, &stop);
-    assert_eq!(train(&spec, one.path(), false, &stop, &nobody).unwrap(), Outcome::Finished);
+    assert_eq!(train(&spec, one.path(), false, &stop, &nobody).unwrap(), TrainOutcome::Finished);
     assert!(left(one.path(), "transformer") == left(whole, "transformer/seed-5"));
 }
 
@@ -162,7 +162,7 @@ fn what_runs_came_to_is_summed_up_without_training_from_logs_or_from_their_cours
     let with_contrast =
         format!("{SPEC}\n[[contrast]]\nname = \"the gate\"\nof = [\"gated-diff\"]\nless = [\"transformer\"]\n");
     std::fs::write(folder.path().join("spec.toml"), &with_contrast).unwrap();
-    assert_eq!(run(&spec().runs()[..3], &out, false, usize::MAX), Outcome::Finished);
+    assert_eq!(run(&spec().runs()[..3], &out, false, usize::MAX), TrainOutcome::Finished);
     let summary = || {
         let mut command = assert_cmd::Command::cargo_bin("difftool").unwrap();
         let command = command.current_dir(folder.path()).args(["train", "spec.toml", "--out", "study", "--summary"]);
@@ -186,7 +186,7 @@ fn what_runs_came_to_is_summed_up_without_training_from_logs_or_from_their_cours
     let refused =
         command.current_dir(folder.path()).args(["train", "spec.toml", "--out", "study", "--summary"]).output();
     let stderr = String::from_utf8(refused.unwrap().stderr).unwrap();
-    assert!(stderr.contains("no run of spec.toml has logged anything"), "{stderr}");
+    assert!(stderr.contains("it has no log of a run of spec.toml"), "{stderr}");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_study_at_several_sizes_has_a_slope_for_every_seed() {
         let outcome =
             train_runs(&spec, runs, &out, false, &Placement::default(), &stop, &StopAfter::new(usize::MAX, &stop))
                 .unwrap();
-        assert_eq!(outcome, Outcome::Finished);
+        assert_eq!(outcome, TrainOutcome::Finished);
         std::fs::write(out.join("spec.toml"), text).unwrap();
     }
     let beside = |other: &str| {
@@ -218,7 +218,7 @@ fn a_study_at_several_sizes_has_a_slope_for_every_seed() {
         "{of_sizes}"
     );
     for (other, words) in
-        [("small", "models of one size"), ("other", "the variants are"), ("none", "holds no spec.toml")]
+        [("small", "models of one size"), ("other", "the variants are"), ("none", "it has no spec.toml")]
     {
         let refused = beside(other);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -72,13 +72,13 @@ fn spec() -> TrainSpec {
     TrainSpec::parse(SPEC, "spec.toml").unwrap()
 }
 
-fn run(spec: &TrainSpec, out: &Path, resume: bool, steps: usize) -> Outcome {
+fn run(spec: &TrainSpec, out: &Path, resume: bool, steps: usize) -> TrainOutcome {
     let stop = AtomicBool::new(false);
     train(spec, out, resume, &stop, &StopAfter::new(steps, &stop)).unwrap()
 }
 
 fn finish(spec: &TrainSpec, out: &Path) {
-    assert_eq!(run(spec, out, false, usize::MAX), Outcome::Finished);
+    assert_eq!(run(spec, out, false, usize::MAX), TrainOutcome::Finished);
 }
 
 fn bytes(folder: &Path, file: &str) -> Vec<u8> {
@@ -219,13 +219,13 @@ fn a_run_in_candles_ops_learns_what_one_of_the_kernels_does_and_is_resumed_with_
         let progress = StopAfter::new(steps, &stop);
         train_runs(&spec(), &spec().runs(), &home.path().join(name), resume, &placement, &stop, &progress)
     };
-    assert_eq!(of(DType::F32, "kernels", false, usize::MAX).unwrap(), Outcome::Finished);
-    assert_eq!(of(DType::F64, "candle", false, usize::MAX).unwrap(), Outcome::Finished);
-    assert_eq!(of(DType::F64, "stopped", false, 7).unwrap(), Outcome::Stopped);
+    assert_eq!(of(DType::F32, "kernels", false, usize::MAX).unwrap(), TrainOutcome::Finished);
+    assert_eq!(of(DType::F64, "candle", false, usize::MAX).unwrap(), TrainOutcome::Finished);
+    assert_eq!(of(DType::F64, "stopped", false, 7).unwrap(), TrainOutcome::Stopped);
     let error = of(DType::F32, "stopped", true, usize::MAX).unwrap_err();
     assert_eq!(exit_code(&error), 2);
     assert!(format!("{error:#}").contains("was trained on cpu f64; this is cpu f32"), "{error:#}");
-    assert_eq!(of(DType::F64, "stopped", true, usize::MAX).unwrap(), Outcome::Finished);
+    assert_eq!(of(DType::F64, "stopped", true, usize::MAX).unwrap(), TrainOutcome::Finished);
     for variant in ["transformer", "diff"] {
         let folder = |name: &str| home.path().join(name).join(variant);
         assert!(bytes(&folder("candle"), TENSOR_FILE) == bytes(&folder("stopped"), TENSOR_FILE), "{variant}");
@@ -335,9 +335,9 @@ fn a_run_stopped_anywhere_and_resumed_equals_one_that_was_not() {
     let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     finish(&spec(), whole.path());
     // Once in either stage, and between log lines. The variants stop at different steps.
-    assert_eq!(run(&spec(), parts.path(), false, 11), Outcome::Stopped);
-    assert_eq!(run(&spec(), parts.path(), true, 17), Outcome::Stopped);
-    assert_eq!(run(&spec(), parts.path(), true, usize::MAX), Outcome::Finished);
+    assert_eq!(run(&spec(), parts.path(), false, 11), TrainOutcome::Stopped);
+    assert_eq!(run(&spec(), parts.path(), true, 17), TrainOutcome::Stopped);
+    assert_eq!(run(&spec(), parts.path(), true, usize::MAX), TrainOutcome::Finished);
     for variant in ["transformer", "diff"] {
         let (whole, parts) = (whole.path().join(variant), parts.path().join(variant));
         for file in [TENSOR_FILE, "config.json", "eval.csv", "checkpoint/state.safetensors"] {
@@ -353,8 +353,8 @@ fn a_run_stopped_before_its_first_step_can_be_resumed() {
     finish(&spec(), whole.path());
     let stopped = AtomicBool::new(true);
     let nobody = StopAfter::new(0, &stopped);
-    assert_eq!(train(&spec(), parts.path(), false, &stopped, &nobody).unwrap(), Outcome::Stopped);
-    assert_eq!(run(&spec(), parts.path(), true, usize::MAX), Outcome::Finished);
+    assert_eq!(train(&spec(), parts.path(), false, &stopped, &nobody).unwrap(), TrainOutcome::Stopped);
+    assert_eq!(run(&spec(), parts.path(), true, usize::MAX), TrainOutcome::Finished);
     assert!(bytes(&whole.path().join("diff"), TENSOR_FILE) == bytes(&parts.path().join("diff"), TENSOR_FILE));
 }
 
@@ -364,13 +364,13 @@ fn a_resumed_run_repeats_what_came_after_its_checkpoint() {
     spec.variants.truncate(1);
     let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     finish(&spec, whole.path());
-    assert_eq!(run(&spec, killed.path(), false, 8), Outcome::Stopped);
+    assert_eq!(run(&spec, killed.path(), false, 8), TrainOutcome::Stopped);
     // A killed process leaves a line later than its checkpoint, and one that was being written.
     let log = |dir: &Path| dir.join("transformer/log.csv");
     let text = std::fs::read_to_string(log(killed.path())).unwrap();
     let later = text.lines().last().unwrap().replacen("2048", "3072", 1);
     std::fs::write(log(killed.path()), format!("{text}{later}\n409")).unwrap();
-    assert_eq!(run(&spec, killed.path(), true, usize::MAX), Outcome::Finished);
+    assert_eq!(run(&spec, killed.path(), true, usize::MAX), TrainOutcome::Finished);
     assert_eq!(lines(&log(whole.path())), lines(&log(killed.path())));
 }
 
@@ -379,7 +379,7 @@ fn a_log_with_an_unreadable_line_in_its_middle_is_left_as_it_is() {
     let mut spec = spec();
     spec.variants.truncate(1);
     let out = tempfile::tempdir().unwrap();
-    assert_eq!(run(&spec, out.path(), false, 8), Outcome::Stopped);
+    assert_eq!(run(&spec, out.path(), false, 8), TrainOutcome::Stopped);
     let log = out.path().join("transformer/log.csv");
     let broken = std::fs::read_to_string(&log).unwrap().replacen("\n1024,", "\nlots,", 1);
     std::fs::write(&log, &broken).unwrap();
@@ -396,7 +396,7 @@ fn resuming_a_finished_run_changes_nothing() {
     finish(&spec(), out.path());
     let files = ["log.csv", "eval.csv", TENSOR_FILE, "checkpoint/state.safetensors"];
     let before = files.map(|file| bytes(&out.path().join("diff"), file));
-    assert_eq!(run(&spec(), out.path(), true, usize::MAX), Outcome::Finished);
+    assert_eq!(run(&spec(), out.path(), true, usize::MAX), TrainOutcome::Finished);
     assert!(before == files.map(|file| bytes(&out.path().join("diff"), file)));
 }
 

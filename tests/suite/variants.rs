@@ -7,7 +7,7 @@ use candle_nn::ops::{sigmoid, softmax};
 use difftool::attention::*;
 use difftool::model::{Attention, Checkpoint, DecoderSizes, ModelConfig, RotaryPositions, Transformer, Weights};
 use difftool::ops::RopeStyle;
-use difftool::train::{train, LogLine, Outcome, Progress, TrainSpec};
+use difftool::train::{train, LogLine, Progress, TrainOutcome, TrainSpec};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -206,7 +206,7 @@ fn every_preset_trains_for_200_steps_and_is_the_same_model_when_it_is_read_back(
         let spec = TrainSpec::parse(&format!("{SPEC}\"{name}\""), "spec.toml").unwrap();
         let out = tempfile::tempdir().unwrap();
         let outcome = train(&spec, out.path(), false, &AtomicBool::new(false), &Silent).unwrap();
-        assert_eq!(outcome, Outcome::Finished, "{name}");
+        assert_eq!(outcome, TrainOutcome::Finished, "{name}");
         let dir = out.path().join("it");
         let log = csv::Reader::from_path(dir.join("log.csv")).unwrap().into_deserialize::<LogLine>();
         let losses: Vec<f64> = log.map(|line| line.unwrap().loss_nats).collect();

@@ -1,6 +1,6 @@
 //! The figures of `difftool ablate`: what conditions change, and what is left with fewer heads.
 
-use crate::cmd::session::{Gathered, Session};
+use crate::cmd::session::{RunResults, Session};
 use crate::frame::{setting_name, Setting};
 use crate::plot::{forest, quality, Estimate, Figure, ForestPanel, ForestRow, QualityLine, QualityPanel};
 use crate::table::short;
@@ -10,7 +10,7 @@ use anyhow::Result;
 const POOLING: &str = "mean over prompts, paired with the untreated passes, 95 % bootstrap intervals";
 
 /// Draws a figure of the conditions and one of the heads, as far as there are any.
-pub(in crate::cmd) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
+pub(in crate::cmd) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let effects = Effects::new(&found.frame);
     let several = found.frame.settings().len() > 1;
     for (i, &setting) in found.frame.settings().iter().enumerate() {

@@ -5,8 +5,8 @@ use crate::bail_usage;
 use crate::cmd::session::Session;
 use crate::experiment::{Grid, Heatmap, MapKind, SMALL_PX};
 use crate::frame::Frame;
-use crate::measure::{Maps, Place};
-use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, Tokens};
+use crate::measure::{Maps, PassKey};
+use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, TokenAxis};
 use crate::probe::{PooledMap, Pooling, RowQuantity};
 use crate::stats::mean;
 use crate::table::short;
@@ -22,7 +22,7 @@ pub(super) struct Picture<'a> {
     /// The heads of each model.
     pub(super) drawn: &'a [Selection],
     pub(super) frame: &'a Frame,
-    pub(super) maps: &'a BTreeMap<Place, Maps>,
+    pub(super) maps: &'a BTreeMap<PassKey, Maps>,
 }
 
 impl Picture<'_> {
@@ -90,7 +90,7 @@ impl Picture<'_> {
     fn panel(
         &self,
         session: &Session,
-        at: Place,
+        at: PassKey,
         maps: &Maps,
         (quantity, (layer, _), grid): &(RowQuantity, (usize, usize), PooledMap),
         index: usize,
@@ -108,7 +108,7 @@ impl Picture<'_> {
         let regions: Vec<(String, Range<usize>)> =
             maps.regions.iter().map(|(region, range)| (region.name().to_owned(), range.clone())).collect();
         let is_text = matches!(session.setup.grid, Grid::Text(_));
-        let axis = |range: &Range<usize>, texts: &[String]| Tokens {
+        let axis = |range: &Range<usize>, texts: &[String]| TokenAxis {
             range: range.clone(),
             regions: if is_text { Vec::new() } else { clipped(&regions, range) },
             texts: texts.to_vec(),
@@ -176,7 +176,7 @@ impl Picture<'_> {
 }
 
 /// The model, and what is done to it.
-fn titled(session: &Session, at: Place) -> String {
+fn titled(session: &Session, at: PassKey) -> String {
     let (model, condition) = (&session.setup.models[at.model], &session.setup.conditions[at.condition]);
     condition.column().map_or(model.name.clone(), |condition| format!("{}, {condition}", model.name))
 }

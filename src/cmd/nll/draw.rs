@@ -1,13 +1,13 @@
 //! The figure: the NLL by position, and what models differ by.
 
-use crate::cmd::session::{Gathered, Session};
+use crate::cmd::session::{RunResults, Session};
 use crate::frame::{Frame, Scored, TokenKind};
-use crate::measure::{bin_of, bins, cumulative, Bin, Estimate, ScoredToken};
+use crate::measure::{bin_of, bins, cumulative, Bin, NllEstimate, ScoredToken};
 use crate::plot::{curves, Curve, CurvePanel};
 use anyhow::Result;
 
 /// Draws the figure.
-pub(in crate::cmd) fn draw(session: &mut Session, found: &Gathered) -> Result<()> {
+pub(in crate::cmd) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let frame = &found.frame;
     let from = first_drawn(frame);
     let panels = panels(frame, from);
@@ -60,7 +60,7 @@ fn panels(frame: &Frame, from: u32) -> Vec<CurvePanel> {
                 let keep = |bin: Bin| move |token: &ScoredToken| bin.holds(token.position) && kind.holds(token);
                 binned(of, from, &|bin| match std::ptr::eq(of, &scored[0]) {
                     // Its own curve is the line at 0.
-                    true => Some(Estimate { mean: 0.0, n: 0, interval: None }),
+                    true => Some(NllEstimate { mean: 0.0, n: 0, interval: None }),
                     false => frame.tokens.to_first(of, &keep(bin), seed),
                 })
             })
@@ -85,7 +85,7 @@ fn cumulative_curve(scored: &Scored, from: u32) -> Curve {
 }
 
 /// Means at the middles of bins, with their intervals.
-fn binned(scored: &Scored, from: u32, estimate: &dyn Fn(Bin) -> Option<Estimate>) -> Curve {
+fn binned(scored: &Scored, from: u32, estimate: &dyn Fn(Bin) -> Option<NllEstimate>) -> Curve {
     let mut curve = Curve { name: scored.label(), points: Vec::new(), band: Vec::new() };
     for bin in bins(scored.tokens().map(|token| token.position)).into_iter().filter(|bin| bin.first >= from) {
         let Some(found) = estimate(bin) else { continue };

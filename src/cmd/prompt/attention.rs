@@ -1,4 +1,4 @@
-//! `difftool prompt --attention`: the text coloured by where the rows that predict the answer look, in a terminal.
+//! `difftool prompt --attention`: the prompt, coloured by the attention of the rows that predict the answer.
 
 use crate::attention::{Selection, Stream};
 use crate::cli::{IndexRange, ShowPromptArgs};
@@ -13,19 +13,16 @@ use anstyle::{Ansi256Color, AnsiColor, Style};
 use anyhow::Result;
 use std::io::Write;
 
-/// Keys that are listed.
+/// Number of keys in the table.
 const TOP: usize = 12;
 
-/// Without colours, tokens with less than this share are not marked.
+/// Smallest share of a token that is marked without colours.
 const MARKED_SHARE: f64 = 0.005;
 
-/// Backgrounds from the 256 colours, from a little weight to the most: light to dark, so that they differ without colours.
+/// Backgrounds for increasing shares, from the 256 colours: light to dark, so that they can be told apart by lightness.
 const TINTS: [u8; 5] = [230, 222, 214, 202, 160];
 
-/// Runs the prompt through the model and shows where its answering rows look.
-///
-/// # Errors
-/// Usage errors if there is no such prompt, question, layer or head, or the prompt does not fit the model; as [`pass`].
+/// Runs a pass over the prompt and shows the attention of the rows that predict the answer.
 pub(super) fn show(args: &ShowPromptArgs, model: &str, grid: Grid, coloured: bool) -> Result<()> {
     let select =
         Selection { layers: IndexRange::all(args.layers.as_deref()), heads: IndexRange::all(args.heads.as_deref()) };
@@ -46,7 +43,7 @@ pub(super) fn show(args: &ShowPromptArgs, model: &str, grid: Grid, coloured: boo
     print(&mut out, &setup, (&prompt, &target, &cell), &shares)
 }
 
-/// The share of |attention| of each key: the mean over the selected heads of their sums over the target's rows.
+/// Returns the share of |attention| of each key in the target's rows, as the mean over the selected heads.
 fn shares(setup: &Setup, prompt: &Prompt, target: &TargetRows) -> Result<Vec<f64>> {
     let probe = SinkProbe::new(prompt.ids.len(), vec![target.rows.clone()]);
     let probes: [&dyn crate::attention::RowProbe; 1] = [&probe];
@@ -65,7 +62,7 @@ fn shares(setup: &Setup, prompt: &Prompt, target: &TargetRows) -> Result<Vec<f64
     Ok(shares)
 }
 
-/// The text, its tokens marked; neighbours that are marked without colours stand in one pair of brackets.
+/// Returns the text with its tokens marked. Without colours, consecutive marked tokens share one pair of brackets.
 fn text(prompt: &Prompt, regions: &[Region], shares: &[f64], coloured: bool) -> String {
     let largest = shares.iter().copied().fold(0.0, f64::max);
     let mut end = 0;
@@ -89,11 +86,11 @@ fn text(prompt: &Prompt, regions: &[Region], shares: &[f64], coloured: bool) -> 
     shown
 }
 
-/// A token on a background that says how its share compares with the largest.
+/// Returns a token on a background for its share relative to the largest.
 fn tinted(region: Region, text: &str, of_largest: f64) -> String {
-    let place = of_largest.sqrt(); // NaN where nothing has weight, which is paper too
+    let place = of_largest.sqrt(); // NaN, if no key has weight, gives no background
     let style = if region == Region::Answer { Style::new().bold().underline() } else { Style::new() };
-    // What has hardly any weight is paper.
+    // The smallest shares have no background.
     let Some(tint) = (((place * 6.0) as usize).min(5)).checked_sub(1).map(|tint| TINTS[tint]) else {
         return if region == Region::Answer { format!("{style}{text}{style:#}") } else { text.to_owned() };
     };
@@ -102,21 +99,21 @@ fn tinted(region: Region, text: &str, of_largest: f64) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Neighbours in brackets with their share, if they have one.
+/// Returns consecutive tokens in brackets with their share; unmarked if it is too small.
 fn bracketed(text: &str, share: f64) -> String {
     if share < MARKED_SHARE {
         return text.to_owned();
     }
     let percent = 100.0 * share;
     if text.trim().is_empty() {
-        return format!("[{}|{percent:.1} %]{text}", seen(text));
+        return format!("[{}|{percent:.1} %]{text}", visible(text));
     }
     let blank = text.len() - text.trim_start().len();
     format!("{}[{}|{percent:.1} %]", &text[..blank], &text[blank..])
 }
 
-/// A token as it can be seen in a line: blanks by a sign.
-fn seen(text: &str) -> String {
+/// Returns a token for a table cell, with a symbol for blanks.
+fn visible(text: &str) -> String {
     match text.trim() {
         "" if text.contains('\n') => "⏎".to_owned(),
         "" => "␣".to_owned(),
@@ -124,7 +121,7 @@ fn seen(text: &str) -> String {
     }
 }
 
-/// What the marks in the text mean.
+/// Returns the explanation of the marks.
 fn legend(coloured: bool) -> String {
     if !coloured {
         return format!(
@@ -162,7 +159,7 @@ fn print(
                 .collect()
         };
         let (token, around): (String, String) =
-            (seen(&piece(key, key)), piece(key.saturating_sub(4), (key + 4).min(shares.len() - 1)));
+            (visible(&piece(key, key)), piece(key.saturating_sub(4), (key + 4).min(shares.len() - 1)));
         let share = format!("{:.1}", 100.0 * shares[key]);
         table.row([key.to_string(), share, target.regions[key].name().to_owned(), token, format!("…{around}…")]);
     }
@@ -198,14 +195,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brackets_hold_what_has_weight_and_keep_the_space_before_it() {
+    fn brackets_contain_marked_tokens_and_keep_the_space_before_them() {
         assert_eq!(bracketed(" 48213", 0.25), " [48213|25.0 %]");
         assert_eq!(bracketed(" rain", 0.001), " rain");
         assert_eq!((bracketed(" ", 0.01), bracketed("\n", 0.01)), ("[␣|1.0 %] ".into(), "[⏎|1.0 %]\n".into()));
     }
 
     #[test]
-    fn tints_grow_with_the_weight_and_leave_paper_where_there_is_none() {
+    fn backgrounds_darken_with_the_weight() {
         assert_eq!(tinted(Region::Filler, "rain", 0.002), "rain");
         let (some, most) = (tinted(Region::Filler, "rain", 0.2), tinted(Region::Filler, "rain", 1.0));
         assert!(some.contains("48;5;222") && most.contains("48;5;160"), "{some:?} {most:?}");

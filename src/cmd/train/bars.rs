@@ -1,6 +1,6 @@
-//! How far training is, on stderr: bars on a terminal, a line now and then and for every finished run elsewhere.
+//! Progress of training on stderr: bars on a terminal; occasional lines and one for every finished run elsewhere.
 
-use crate::cmd::beat::{left_in_words, time_left, Beat};
+use crate::cmd::log_throttle::{left_in_words, time_left, LogThrottle};
 use crate::prompt::Tokenizer;
 use crate::train::{Progress, TrainRun, TrainSpec, Work};
 use anyhow::Result;
@@ -9,10 +9,10 @@ use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// With more runs than this, those that wait or are done have no bar.
+/// Largest number of runs that all have a bar; with more, waiting and finished runs have none.
 const MOST_BARS: usize = 8;
 
-/// The names of runs, or how many there are.
+/// Returns the names of runs, or their number if they are many.
 pub(super) fn named(runs: &[TrainRun]) -> String {
     match runs.len() {
         ..=MOST_BARS => runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>().join(", "),
@@ -20,29 +20,30 @@ pub(super) fn named(runs: &[TrainRun]) -> String {
     }
 }
 
-/// One bar per run, and one for all of them if they are many.
+/// One progress bar per run, and one for all of them if they are many.
 pub(super) struct Bars {
     all: MultiProgress,
     bars: Vec<ProgressBar>,
     whole: Option<ProgressBar>,
     names: Vec<String>,
-    /// Whether lines are printed instead.
+    /// Whether lines are printed instead of bars.
     lines: bool,
     tokens_each: usize,
-    beat: Mutex<Beat>,
+    throttle: Mutex<LogThrottle>,
     begun: Instant,
-    /// Of every run, what it has to do.
+    /// Total work of every run.
     work: Vec<Work>,
-    /// Of every run that has begun, how far it is.
-    places: Mutex<Vec<Option<Place>>>,
+    /// Progress of every run that has begun.
+    places: Mutex<Vec<Option<RunProgress>>>,
 }
 
-/// How far a run is.
-struct Place {
+/// Progress of one run.
+struct RunProgress {
     begun: Instant,
     tokens: usize,
-    /// Work that was done when it began, and is now.
+    /// Work done when it began.
     first: f64,
+    /// Work done now.
     done: f64,
 }
 
@@ -72,7 +73,7 @@ impl Bars {
             names: runs.iter().map(|run| run.name.clone()).collect(),
             lines: !quiet && !std::io::stderr().is_terminal(),
             tokens_each,
-            beat: Mutex::new(Beat::new(tokens_each * runs.len(), 0, begun)),
+            throttle: Mutex::new(LogThrottle::new(tokens_each * runs.len(), 0, begun)),
             begun,
             work: runs.iter().map(|run| spec.work(&configs[run.variant])).collect(),
             places: Mutex::new(runs.iter().map(|_| None).collect()),
@@ -83,17 +84,17 @@ impl Bars {
         self.bars.iter().chain(&self.whole).for_each(ProgressBar::abandon);
     }
 
-    /// Notes how far a run is, and says how far they all are.
-    fn note(&self, run: usize, tokens: usize) -> Standing {
-        let mut places = self.places.lock().expect("nobody panics with the list of places");
+    /// Records the progress of a run and returns that of all runs.
+    fn note(&self, run: usize, tokens: usize) -> OverallProgress {
+        let mut places = self.places.lock().expect("the lock is not poisoned");
         let (all, done) = (self.work[run].until(self.tokens_each), self.work[run].until(tokens));
-        let place = places[run].get_or_insert_with(|| Place { begun: Instant::now(), tokens, first: done, done });
+        let place = places[run].get_or_insert_with(|| RunProgress { begun: Instant::now(), tokens, first: done, done });
         (place.tokens, place.done) = (tokens, done);
         let left_of_run = time_left(place.begun.elapsed(), done - place.first, all - done);
         let all: f64 = self.work.iter().map(|work| work.until(self.tokens_each)).sum();
         let begun = || places.iter().flatten();
         let (first, done) = begun().fold((0.0, 0.0), |sum, place| (sum.0 + place.first, sum.1 + place.done));
-        let standing = Standing {
+        let overall = OverallProgress {
             tokens: begun().map(|place| place.tokens).sum(),
             runs: places.len(),
             finished: begun().filter(|place| place.tokens >= self.tokens_each).count(),
@@ -101,16 +102,16 @@ impl Bars {
             left_of_run,
         };
         if let Some(whole) = &self.whole {
-            whole.set_position(standing.tokens as u64);
-            let (finished, runs) = (standing.finished, standing.runs);
-            whole.set_message(format!("{}  {finished} of {runs} runs", left_in_words(standing.left)));
+            whole.set_position(overall.tokens as u64);
+            let (finished, runs) = (overall.finished, overall.runs);
+            whole.set_message(format!("{}  {finished} of {runs} runs", left_in_words(overall.left)));
         }
-        standing
+        overall
     }
 }
 
-/// How far all runs are, and how long the one that asks still takes.
-struct Standing {
+/// Progress of all runs, and the time left of the current one.
+struct OverallProgress {
     tokens: usize,
     runs: usize,
     finished: usize,
@@ -118,11 +119,11 @@ struct Standing {
     left_of_run: Option<Duration>,
 }
 
-/// What a log says when a run has got so far.
-fn line(name: &str, percent: usize, message: &str, standing: &Standing) -> String {
+/// Formats a progress line.
+fn line(name: &str, percent: usize, message: &str, overall: &OverallProgress) -> String {
     let trained = if percent < 100 { format!("{percent} % of its tokens, ") } else { String::new() };
-    let left = left_in_words(standing.left.filter(|_| standing.finished < standing.runs));
-    format!("{name}: {trained}{message}; {} of {} runs{left}", standing.finished, standing.runs)
+    let left = left_in_words(overall.left.filter(|_| overall.finished < overall.runs));
+    format!("{name}: {trained}{message}; {} of {} runs{left}", overall.finished, overall.runs)
 }
 
 impl Progress for Bars {
@@ -132,22 +133,22 @@ impl Progress for Bars {
     }
 
     fn step(&self, run: usize, tokens: usize, message: &str) {
-        let standing = self.note(run, tokens);
+        let overall = self.note(run, tokens);
         let bar = &self.bars[run];
         if self.whole.is_some() && bar.is_hidden() && tokens < self.tokens_each {
             self.all.add(bar.clone());
         }
         bar.set_position(tokens as u64);
-        bar.set_message(format!("{}  {message}", left_in_words(standing.left_of_run)));
+        bar.set_message(format!("{}  {message}", left_in_words(overall.left_of_run)));
         let finished = tokens >= self.tokens_each;
         if finished && self.whole.is_some() {
             bar.finish_and_clear();
             self.all.remove(bar);
         }
-        let mut beat = self.beat.lock().expect("nobody panics with the beat");
-        // Before the first line of its log, a run has nothing to tell.
-        if self.lines && (finished || (!message.is_empty() && beat.is_due(Instant::now(), standing.tokens))) {
-            crate::say!("{}", line(&self.names[run], 100 * tokens / self.tokens_each, message, &standing));
+        let mut throttle = self.throttle.lock().expect("the lock is not poisoned");
+        // A run has no message before its first log line.
+        if self.lines && (finished || (!message.is_empty() && throttle.is_due(Instant::now(), overall.tokens))) {
+            crate::say!("{}", line(&self.names[run], 100 * tokens / self.tokens_each, message, &overall));
         }
     }
 }
@@ -157,14 +158,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_far_the_run_is_and_how_long_all_of_them_take() {
-        let told = |percent, finished| {
+    fn a_line_has_the_progress_of_the_run_and_the_time_left_of_all_runs() {
+        let printed = |percent, finished| {
             let left = Some(Duration::from_secs(7200));
-            let standing = Standing { tokens: 0, runs: 2, finished, left, left_of_run: None };
-            line("diff/seed-2", percent, "loss 0.845", &standing)
+            let overall = OverallProgress { tokens: 0, runs: 2, finished, left, left_of_run: None };
+            line("diff/seed-2", percent, "loss 0.845", &overall)
         };
-        assert_eq!(told(45, 0), "diff/seed-2: 45 % of its tokens, loss 0.845; 0 of 2 runs, about 2 hours left");
-        assert_eq!(told(100, 1), "diff/seed-2: loss 0.845; 1 of 2 runs, about 2 hours left");
-        assert_eq!(told(100, 2), "diff/seed-2: loss 0.845; 2 of 2 runs");
+        assert_eq!(printed(45, 0), "diff/seed-2: 45 % of its tokens, loss 0.845; 0 of 2 runs, about 2 hours left");
+        assert_eq!(printed(100, 1), "diff/seed-2: loss 0.845; 1 of 2 runs, about 2 hours left");
+        assert_eq!(printed(100, 2), "diff/seed-2: loss 0.845; 2 of 2 runs");
     }
 }

@@ -1,20 +1,20 @@
-//! `curves`: loss, recall, needle accuracy and what goes on inside against tokens; of several seeds mean and range.
+//! The figure `curves`: loss, recall, needle accuracy and measurements inside the layers against tokens; mean and range over seeds.
 
 use crate::cli::FigureArgs;
 use crate::plot::{self, Curve, CurvePanel, Heading};
-use crate::train::{Course, CourseLine, TrainSpec};
+use crate::train::{CurveRow, TrainSpec, TrainingCurves};
 use anyhow::{Context, Result};
 use std::path::Path;
 
 /// Points (tokens, number) of one run.
 type Points = Vec<(f64, f64)>;
 
-/// Draws the runs that have begun.
-pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &FigureArgs) -> Result<()> {
-    let curves_of = |y: fn(&CourseLine) -> Option<f64>| -> Vec<Curve> {
+/// Draws the curves of the runs that have begun.
+pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figures: &FigureArgs) -> Result<()> {
+    let curves_of = |y: fn(&CurveRow) -> Option<f64>| -> Vec<Curve> {
         let points =
-            |lines: &[CourseLine]| lines.iter().filter_map(|line| Some((line.tokens as f64, y(line)?))).collect();
-        let of = |variant: usize| course.of(variant).map(|(_, lines)| points(lines)).collect::<Vec<Points>>();
+            |lines: &[CurveRow]| lines.iter().filter_map(|line| Some((line.tokens as f64, y(line)?))).collect();
+        let of = |variant: usize| curves.of(variant).map(|(_, lines)| points(lines)).collect::<Vec<Points>>();
         let all = spec.variants.iter().enumerate().map(|(i, variant)| (&variant.name, of(i)));
         let drawn = all.map(|(name, runs)| (name, runs.into_iter().filter(|run| !run.is_empty()).collect::<Vec<_>>()));
         drawn.filter(|(_, runs)| !runs.is_empty()).map(|(name, runs)| curve(name, runs)).collect()
@@ -37,7 +37,7 @@ pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &Fi
     ];
     let panels: Vec<CurvePanel> = panels.into_iter().filter(|panel| !panel.curves.is_empty()).collect();
     let stages: Vec<String> = spec.stages.iter().map(|stage| stage.ctx_tok.to_string()).collect();
-    let seeds = seeds(spec, course);
+    let seeds = seeds(spec, curves);
     let subtitle = format!("contexts of {} tokens in turn · {}", stages.join(", "), in_words(&seeds));
     let heading = Heading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
     let figure = plot::curves(&panels, &heading, "tokens", false)?;
@@ -51,13 +51,13 @@ pub(super) fn curves(spec: &TrainSpec, course: &Course, out: &Path, figures: &Fi
     Ok(())
 }
 
-/// The seeds of which a run has begun.
-fn seeds(spec: &TrainSpec, course: &Course) -> Vec<String> {
-    let begun = spec.seeds().iter().filter(|seed| course.lines().any(|line| line.seed == **seed));
+/// Returns the seeds of the runs that have begun.
+fn seeds(spec: &TrainSpec, curves: &TrainingCurves) -> Vec<String> {
+    let begun = spec.seeds().iter().filter(|seed| curves.lines().any(|line| line.seed == **seed));
     begun.map(u64::to_string).collect()
 }
 
-/// `seeds 1, 2: mean and range`.
+/// Formats seeds as `seeds 1, 2: mean and range`.
 fn in_words(seeds: &[String]) -> String {
     match seeds {
         [seed] => format!("seed {seed}"),
@@ -65,8 +65,7 @@ fn in_words(seeds: &[String]) -> String {
     }
 }
 
-/// The mean of those runs that have got furthest, with a band from the lowest to the highest; of one run its
-/// points.
+/// Returns the mean of the runs that have got furthest, with a band from the lowest to the highest; for one run, its points.
 fn curve(name: &str, runs: Vec<Points>) -> Curve {
     let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
     let runs: Vec<Points> = runs.into_iter().filter(|points| points.len() == longest).collect();
@@ -90,6 +89,6 @@ mod tests {
         assert_eq!(two.points, vec![(1.0, 0.5), (2.0, 0.75)]);
         assert_eq!(two.band, vec![(1.0, 0.25, 0.75), (2.0, 0.5, 1.0)]);
         let begun = curve("a", vec![vec![(1.0, 0.2), (2.0, 0.4)], vec![(1.0, 0.9)]]);
-        assert_eq!(begun.points, vec![(1.0, 0.2), (2.0, 0.4)], "what has only begun would make a jump in the mean");
+        assert_eq!(begun.points, vec![(1.0, 0.2), (2.0, 0.4)], "a shorter run would make a jump in the mean");
     }
 }

@@ -1,17 +1,17 @@
-//! What a spec came to, as tables on stdout.
+//! Prints the summary of a spec as tables.
 
 use crate::stats::{Interval, LEAST_SEEDS};
 use crate::table::{left, percent, points, right, short, Table};
 use crate::train::{
-    at_sizes, contrasts, growth, inside, Contrasted, Course, Growth, Inside, Level, Size, TrainSpec, VariantSummary,
-    INSIDE,
+    at_sizes, contrasts, growth, inside, Contrasted, Growth, Inside, Level, Size, TrainSpec, TrainingCurves,
+    VariantSummary, INSIDE,
 };
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// Prints a line per variant, one per contrast, and what went on inside on the way.
-pub(super) fn summary(spec: &TrainSpec, course: &Course, lines: &[VariantSummary]) -> Result<()> {
+/// Prints a line per variant, a line per contrast, and measurements inside the layers at several times.
+pub(super) fn summary(spec: &TrainSpec, curves: &TrainingCurves, lines: &[VariantSummary]) -> Result<()> {
     let mut out = crate::terminal::stdout();
     let finished: usize = lines.iter().map(|line| line.seeds).sum();
     writeln!(out, "{finished} of {} runs are finished.", spec.runs().len())?;
@@ -23,11 +23,11 @@ pub(super) fn summary(spec: &TrainSpec, course: &Course, lines: &[VariantSummary
             writeln!(out, "\nIntervals are over training seeds (Student's t); differences are paired by seed.")?;
         }
     }
-    if let Some(table) = of_contrasts(spec, course) {
+    if let Some(table) = of_contrasts(spec, curves) {
         writeln!(out, "\nContrasts at the end, paired by seed, in points [95 %]: first digits, and\nprompts with one needle answered exactly.\n\n{table}")?;
     }
     writeln!(out, "\nInside: means over the seeds that got there ± half their 95 % intervals, after so\nmany tokens.")?;
-    let lines = inside(spec, course);
+    let lines = inside(spec, curves);
     writeln!(out, "\n{}", on_the_way(&lines, "seeds", |line| line.seeds.to_string()))?;
     for (i, (heading, _)) in INSIDE.iter().enumerate() {
         writeln!(out, "\n{}", on_the_way(&lines, heading, |line| line.levels[i].map_or("-".to_owned(), plus_minus)))?;
@@ -35,7 +35,7 @@ pub(super) fn summary(spec: &TrainSpec, course: &Course, lines: &[VariantSummary
     Ok(())
 }
 
-/// Prints what runs of several sizes came to, and how that grows with the number of parameters; nothing of one size.
+/// Prints the results at several model sizes and their growth with the number of parameters; nothing without other sizes.
 pub(super) fn scale(sizes: &[Size]) -> Result<()> {
     if sizes.is_empty() {
         return Ok(());
@@ -133,16 +133,16 @@ fn recall(lines: &[VariantSummary], first: &str) -> Table {
     table
 }
 
-fn of_contrasts(spec: &TrainSpec, course: &Course) -> Option<Table> {
+fn of_contrasts(spec: &TrainSpec, curves: &TrainingCurves) -> Option<Table> {
     let mut table = Table::new(&[left("contrast"), right("seeds"), right("first digits"), right("one needle")]);
-    let found = contrasts(spec, course);
+    let found = contrasts(spec, curves);
     for Contrasted { name, seeds, first_digit, one_needle } in &found {
         table.row([name.clone(), seeds.to_string(), cell(*first_digit, points), cell(*one_needle, points)]);
     }
     (!found.is_empty()).then_some(table)
 }
 
-/// What is said of each variant at each time: a row for each variant, a column for each time.
+/// Returns a table with a row for each variant and a column for each time.
 fn on_the_way(lines: &[Inside], heading: &'static str, text: impl Fn(&Inside) -> String) -> Table {
     let times: BTreeSet<usize> = lines.iter().map(|line| line.tokens).collect();
     let mut headings = vec![left(heading).key()];
@@ -156,12 +156,12 @@ fn on_the_way(lines: &[Inside], heading: &'static str, text: impl Fn(&Inside) ->
     table
 }
 
-/// What a quantity is over seeds; `-` if it is not known.
+/// Formats a quantity over seeds; `-` for `None`.
 fn cell(level: impl Into<Option<Level>>, text: fn(f64) -> String) -> String {
     level.into().map_or("-".to_owned(), |Level { mean, interval }| within(mean, interval, text))
 }
 
-/// A mean with half its interval, which is as long to both sides: `0.5 ± 0.1`.
+/// Formats a mean with half the width of its symmetric interval: `0.5 ± 0.1`.
 fn plus_minus(Level { mean, interval }: Level) -> String {
     match interval {
         Some(Interval { lo, hi }) => format!("{} ± {}", number(mean), number((hi - lo) / 2.0)),
@@ -173,7 +173,7 @@ fn number(x: f64) -> String {
     short(Some(x))
 }
 
-/// A number with its interval, if it has one: `0.5 [0.4, 0.6]`.
+/// Formats a number with its interval, if it has one: `0.5 [0.4, 0.6]`.
 fn within(x: f64, interval: Option<Interval>, text: impl Fn(f64) -> String) -> String {
     match interval {
         Some(Interval { lo, hi }) => format!("{} [{}, {}]", text(x), text(lo), text(hi)),

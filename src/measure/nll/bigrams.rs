@@ -1,30 +1,26 @@
-//! Which tokens can be recalled from their context: AR hits, after Arora et al. 2023 ("Zoology").
+//! AR hits: tokens that can be recalled from their context, after Arora et al. 2023 ("Zoology").
 //!
-//! A token is an AR hit if it completes a bigram (the token before it, and itself) that came earlier in its window, and
-//! that is not frequent in general. Zoology calls a bigram frequent that occurs more than some 1,250 times in the
-//! training data. The training data of a model from a folder are not ours to count, so frequency is counted in a fixed
-//! sample of the embedded prose, cut by the model's tokenizer. For the embedded models that is a sample of what the
-//! prose of their training documents was made from; for other models merely of plain English.
+//! A token is an AR (associative recall) hit if it completes a bigram (the previous token and itself) that occurred earlier in its
+//! window and is not frequent in general. Zoology calls a bigram frequent if it occurs more than 1,250 times in the training data.
+//! The training data of other models are not available, so frequencies are counted in a fixed sample of the embedded prose, with the
+//! model's tokenizer. The training documents of the embedded models have the same kind of prose; for other models it is plain
+//! English.
 
 use crate::prompt::{Haystack, Tokenizer};
 use crate::rng::Rng;
 use anyhow::Result;
 use std::collections::{HashMap, HashSet};
 
-/// How often a bigram may occur in the reference prose and still make AR hits, unless somebody says so: about once in
-/// 4,096 tokens.
+/// Default for how often a bigram may occur in the reference prose and still count as an AR hit: about once in 4,096 tokens.
 pub const AR_MAX_COUNT: u64 = 50;
 
-/// Sentences of the reference prose: 200 thousand tokens of the embedded tokenizer.
+/// Number of sentences of the reference prose: 200 thousand tokens of the embedded tokenizer.
 const REFERENCE_SENTENCES: usize = 13_400;
 
-/// A set of pairs of neighbouring tokens.
+/// A set of bigrams: pairs of consecutive token ids.
 pub type Bigrams = HashSet<(u32, u32)>;
 
-/// Bigrams that occur more than `max_count` times in the reference prose; none for a `max_count` of 0.
-///
-/// # Errors
-/// If the tokenizer fails.
+/// Returns the bigrams that occur more than `max_count` times in the reference prose; none for a `max_count` of 0.
 pub fn frequent(tokenizer: &Tokenizer, max_count: u64) -> Result<Bigrams> {
     if max_count == 0 {
         return Ok(Bigrams::new());
@@ -37,21 +33,21 @@ pub fn frequent(tokenizer: &Tokenizer, max_count: u64) -> Result<Bigrams> {
     Ok(counts.into_iter().filter(|&(_, count)| count > max_count).map(|(bigram, _)| bigram).collect())
 }
 
-/// The reference prose: the same for ever.
+/// Returns the reference prose, which must never change.
 fn reference() -> String {
     let haystack = Haystack::embedded();
     let sentences = haystack.sentences(Rng::new(0, "reference prose")).take(REFERENCE_SENTENCES);
     sentences.collect::<Vec<_>>().join(" ")
 }
 
-/// For each token whether it is an AR hit.
+/// Returns, for each token, whether it is an AR hit.
 pub fn ar_hits(ids: &[u32], frequent: &Bigrams) -> Vec<bool> {
     let mut seen = Bigrams::new();
     let hit = |pair: &[u32]| {
         let bigram = (pair[0], pair[1]);
         !seen.insert(bigram) && !frequent.contains(&bigram)
     };
-    // Nothing comes before the first.
+    // The first token has no previous token.
     std::iter::once(false).take(ids.len()).chain(ids.windows(2).map(hit)).collect()
 }
 
@@ -76,13 +72,13 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_prose_has_the_length_that_is_said() {
+    fn the_reference_prose_has_200_thousand_tokens() {
         let tokens = Tokenizer::embedded().encode(&reference()).unwrap().ids.len();
         assert!((199_000..201_000).contains(&tokens), "{tokens} tokens");
     }
 
     #[test]
-    fn what_is_frequent_depends_on_the_count_that_is_allowed() {
+    fn frequent_bigrams_depend_on_the_largest_allowed_count() {
         let tokenizer = Tokenizer::embedded();
         let counts = [1, AR_MAX_COUNT, 1000].map(|max_count| frequent(tokenizer, max_count).unwrap());
         assert!(counts[1].is_subset(&counts[0]) && counts[2].is_subset(&counts[1]) && !counts[2].is_empty());

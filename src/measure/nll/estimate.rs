@@ -1,40 +1,40 @@
-//! From scored tokens to means with intervals: over all of them, by position, and between models.
+//! Means of scored tokens with intervals: over all tokens, by position, and differences between models.
 
 use super::{ScoredToken, ScoredWindow};
 use crate::stats::{bootstrap_ratio, Interval, RESAMPLES};
 use std::collections::BTreeSet;
 
-/// Tokens of a block, where there are too few windows to draw from.
+/// Tokens of a block; with few windows, the bootstrap draws blocks instead.
 pub const BLOCK_TOK: usize = 256;
 
-/// Windows that are enough for the bootstrap: its intervals are too narrow below some twenty numbers.
+/// Least number of windows that the bootstrap draws as a whole; its intervals are too narrow below about twenty groups.
 const ENOUGH_WINDOWS: usize = 20;
 
-/// Groups that must have a token of a kind for its mean to have an interval.
+/// Least number of groups with a token of a kind for the mean to have an interval.
 const FEWEST_GROUPS: usize = 5;
 
-/// Neighbouring positions.
+/// A range of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bin {
     /// First position.
     pub first: u32,
-    /// Last position, included.
+    /// Last position, inclusive.
     pub last: u32,
 }
 
 impl Bin {
-    /// Whether a position is among them.
+    /// Returns `true` if a position is in the range.
     pub fn holds(self, position: u32) -> bool {
         (self.first..=self.last).contains(&position)
     }
 
-    /// The middle, by ratios.
+    /// Returns the geometric mean of its ends.
     pub fn centre(self) -> f64 {
         (f64::from(self.first) * f64::from(self.last)).sqrt()
     }
 }
 
-/// The bin of a position: from a power of two to the last before the next one. 0 is a bin of its own.
+/// Returns the bin of a position: from a power of two to the last position before the next one. 0 has a bin of its own.
 pub fn bin_of(position: u32) -> Bin {
     match position.checked_ilog2() {
         None => Bin { first: 0, last: 0 },
@@ -42,30 +42,30 @@ pub fn bin_of(position: u32) -> Bin {
     }
 }
 
-/// The bins of these positions, in order.
+/// Returns the bins of these positions, in order.
 pub fn bins(positions: impl Iterator<Item = u32>) -> Vec<Bin> {
     positions.map(bin_of).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// What is drawn from for intervals: windows if there are twenty, otherwise blocks of 256 scored tokens of them.
+/// Returns the groups that the bootstrap draws from: windows if there are at least twenty, otherwise blocks of 256 scored tokens.
 pub fn groups(windows: &[ScoredWindow]) -> Vec<&[ScoredToken]> {
     let size = if windows.len() < ENOUGH_WINDOWS { BLOCK_TOK } else { usize::MAX };
     windows.iter().flat_map(|window| window.tokens.chunks(size)).collect()
 }
 
-/// A mean over tokens.
+/// A mean negative log-likelihood over tokens, or a mean difference, in nats.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// The mean, every token counting alike.
+pub struct NllEstimate {
+    /// The mean, with equal weight for every token.
     pub mean: f64,
-    /// Tokens.
+    /// Number of tokens.
     pub n: usize,
-    /// 95 % bootstrap interval over groups; nothing of too few groups.
+    /// 95 % bootstrap interval over groups; `None` with fewer than five groups.
     pub interval: Option<Interval>,
 }
 
-/// The mean NLL of the tokens that `keep` keeps, in nats; nothing of none.
-pub fn estimate(groups: &[&[ScoredToken]], keep: impl Fn(&ScoredToken) -> bool, seed: u64) -> Option<Estimate> {
+/// Returns the mean over the tokens that `keep` selects; `None` if it selects none.
+pub fn estimate(groups: &[&[ScoredToken]], keep: impl Fn(&ScoredToken) -> bool, seed: u64) -> Option<NllEstimate> {
     let sums = groups.iter().map(|group| {
         let kept = group.iter().filter(|token| keep(token));
         kept.fold((0.0, 0.0), |(sum, n), token| (sum + f64::from(token.nll_nats), n + 1.0))
@@ -73,13 +73,13 @@ pub fn estimate(groups: &[&[ScoredToken]], keep: impl Fn(&ScoredToken) -> bool, 
     of_sums(&sums.collect::<Vec<_>>(), seed)
 }
 
-/// The mean of b - a over the tokens that `keep` keeps of `a`; the groups must be [`comparable`].
+/// Returns the mean of b - a over the tokens of `a` that `keep` selects; the windows must be [`comparable`].
 pub fn difference(
     a: &[&[ScoredToken]],
     b: &[&[ScoredToken]],
     keep: impl Fn(&ScoredToken) -> bool,
     seed: u64,
-) -> Option<Estimate> {
+) -> Option<NllEstimate> {
     let sums = a.iter().zip(b).map(|(a, b)| {
         let kept = a.iter().zip(*b).filter(|(a, _)| keep(a));
         kept.fold((0.0, 0.0), |(sum, n), (a, b)| (sum + f64::from(b.nll_nats) - f64::from(a.nll_nats), n + 1.0))
@@ -87,14 +87,14 @@ pub fn difference(
     of_sums(&sums.collect::<Vec<_>>(), seed)
 }
 
-fn of_sums(sums: &[(f64, f64)], seed: u64) -> Option<Estimate> {
+fn of_sums(sums: &[(f64, f64)], seed: u64) -> Option<NllEstimate> {
     let (sum, n) = sums.iter().fold((0.0, 0.0), |(sums, ns), (sum, n)| (sums + sum, ns + n));
     let enough = sums.iter().filter(|&&(_, n)| n > 0.0).count() >= FEWEST_GROUPS;
     let interval = || bootstrap_ratio(sums, RESAMPLES, seed);
-    (n > 0.0).then(|| Estimate { mean: sum / n, n: n as usize, interval: enough.then(interval).flatten() })
+    (n > 0.0).then(|| NllEstimate { mean: sum / n, n: n as usize, interval: enough.then(interval).flatten() })
 }
 
-/// Whether two models were scored on the same tokens.
+/// Returns `true` if two models were scored on the same tokens.
 pub fn comparable(a: &[ScoredWindow], b: &[ScoredWindow]) -> bool {
     let same =
         |a: &ScoredToken, b: &ScoredToken| (a.text_position, a.position, a.id) == (b.text_position, b.position, b.id);
@@ -103,7 +103,7 @@ pub fn comparable(a: &[ScoredWindow], b: &[ScoredWindow]) -> bool {
     tokens(a) == tokens(b) && all(a).zip(all(b)).all(|(a, b)| same(a, b))
 }
 
-/// The mean NLL of positions up to each, each position counting once with its mean over windows: (position, nats).
+/// Returns, for each position, the mean over all positions up to it, with equal weight for every position: (position, nats).
 pub fn cumulative(windows: &[ScoredWindow]) -> Vec<(u32, f64)> {
     let longest = windows.iter().flat_map(|window| &window.tokens).map(|token| token.position as usize).max();
     let mut sums = vec![(0.0, 0.0); longest.map_or(0, |longest| longest + 1)];

@@ -1,26 +1,26 @@
-//! How well is every token of a text predicted: by its position in the window, and by whether its bigram came before?
+//! Negative log-likelihood of a text: by position in the window, and by whether a token's bigram came before.
 
 mod bigrams;
 mod estimate;
 
 pub use bigrams::{ar_hits, frequent, Bigrams, AR_MAX_COUNT};
-pub use estimate::{bin_of, bins, comparable, cumulative, difference, estimate, groups, Bin, Estimate, BLOCK_TOK};
+pub use estimate::{bin_of, bins, comparable, cumulative, difference, estimate, groups, Bin, NllEstimate, BLOCK_TOK};
 
-use super::{decoded, encoded, number, Findings, Kept, Measure, Place, Seen};
+use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::RowProbe;
 use crate::prompt::{Prompt, Tokenizer};
-use crate::record::Found;
+use crate::record::Measurement;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Tokens at the beginning of a window that are left out, if nobody says how many, of windows that are long enough.
+/// Default number of tokens at the beginning of a long window that means leave out.
 const SKIP: usize = 64;
-/// Windows that are.
+/// Length from which on a window is long, in tokens.
 const LONG: usize = 512;
 
-/// How many tokens at the beginning of windows of a length are left out if nobody says how many.
+/// Returns the default number of tokens at the beginning of windows of this length that means leave out.
 pub fn usual_skip(ctx_tok: usize) -> usize {
     if ctx_tok >= LONG {
         SKIP
@@ -29,37 +29,37 @@ pub fn usual_skip(ctx_tok: usize) -> usize {
     }
 }
 
-/// Negative log-likelihood of prose, token by token.
+/// Negative log-likelihood, token by token.
 #[derive(Default)]
 pub struct NllMeasure {
-    /// Tokens that are predicted from fewer than this many are left out of means over all, AR hits and others: a window's
-    /// beginning says how it begins, and little of the text.
+    /// Number of tokens at the beginning of each window that means over all tokens, over AR hits and over other tokens leave out,
+    /// because they are predicted from little context.
     pub skip: u32,
-    /// Bigrams that make no AR hits, by model.
+    /// Frequent bigrams, which are not AR hits, by model.
     frequent: Vec<Arc<Bigrams>>,
     /// The windows of each model and condition, in order.
-    pub pooled: BTreeMap<Place, Vec<ScoredWindow>>,
+    pub pooled: BTreeMap<PassKey, Vec<ScoredWindow>>,
 }
 
-/// The tokens of one window that were scored in it.
+/// The scored tokens of one window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScoredWindow {
-    /// Which window.
+    /// Index of the window.
     pub sample: u64,
-    /// In order.
+    /// The tokens, in order.
     pub tokens: Vec<ScoredToken>,
 }
 
-/// How well one token was predicted.
+/// The negative log-likelihood of one token.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScoredToken {
-    /// Place in the text, from 0, without begin-of-sequence tokens.
+    /// Position in the text, from 0, without begin-of-sequence tokens.
     pub text_position: u64,
-    /// Place in the window, from 0: the number of tokens that it is predicted from.
+    /// Position in the window, from 0: the number of tokens that it is predicted from.
     pub position: u32,
-    /// The token.
+    /// Token id.
     pub id: u32,
-    /// Bytes of text that it stands for; 0 for token ids, of which nobody knows the text.
+    /// Bytes of its text; 0 if the text was given as token ids.
     pub bytes: u64,
     /// Its negative log-likelihood, in nats.
     pub nll_nats: f32,
@@ -68,12 +68,9 @@ pub struct ScoredToken {
 }
 
 impl NllMeasure {
-    /// Leaves bigrams out that occur more than `max_count` times in the reference prose, as each model's tokenizer cuts
-    /// it; models without a tokenizer have no frequent bigrams, nor has anybody with a `max_count` of 0.
-    ///
-    /// # Errors
-    /// If a tokenizer fails.
-    pub fn leave_out_frequent(&mut self, tokenizers: &[Option<&Tokenizer>], max_count: u64) -> Result<()> {
+    /// Excludes bigrams from AR hits that occur more than `max_count` times in the reference prose, for each model's tokenizer. Models
+    /// without a tokenizer exclude none, and a `max_count` of 0 excludes none.
+    pub fn exclude_frequent(&mut self, tokenizers: &[Option<&Tokenizer>], max_count: u64) -> Result<()> {
         let mut known: BTreeMap<&str, Arc<Bigrams>> = BTreeMap::new();
         for tokenizer in tokenizers {
             let Some(tokenizer) = tokenizer else {
@@ -90,16 +87,16 @@ impl NllMeasure {
 }
 
 impl ScoredWindow {
-    fn new(seen: &Seen<'_>, frequent: &Bigrams) -> Result<Self> {
-        let (prompt, predictions) = (seen.prompt, seen.predictions.context("predictions were asked for")?);
+    fn new(pass: &ObservedPass<'_>, frequent: &Bigrams) -> Result<Self> {
+        let (prompt, predictions) = (pass.prompt, pass.predictions.context("predictions were asked for")?);
         let hits = ar_hits(&prompt.ids, frequent);
-        let mut window = Self { sample: seen.sample, ..Self::default() };
+        let mut window = Self { sample: pass.sample, ..Self::default() };
         for i in prompt.scored() {
             window.tokens.push(ScoredToken {
                 text_position: (prompt.window.start + i - usize::from(prompt.has_bos)) as u64,
                 position: i as u32,
                 id: prompt.ids[i],
-                // From the end of the token before: what tokenizers leave between tokens belongs to one of them.
+                // From the end of the previous token, so that text between tokens is counted with one of them.
                 bytes: prompt.offsets[i].1.saturating_sub(prompt.offsets[i - 1].1) as u64,
                 nll_nats: predictions.nll_nats[i - 1],
                 ar_hit: hits[i],
@@ -108,15 +105,16 @@ impl ScoredWindow {
         Ok(window)
     }
 
-    /// Its records: means over all tokens, AR hits and others beyond the first `skip`, and by position over every token.
-    fn records(&self, skip: u32) -> Vec<Found> {
+    /// Returns its records: means beyond the first `skip` tokens over all tokens, AR hits and other tokens; and means by position over
+    /// every token.
+    fn records(&self, skip: u32) -> Vec<Measurement> {
         let counts = |token: &ScoredToken| token.position >= skip;
         let mut records = Vec::new();
         let mut push = |metric: String, keep: &dyn Fn(&ScoredToken) -> bool| {
             let kept: Vec<f64> =
                 self.tokens.iter().filter(|token| keep(token)).map(|token| f64::from(token.nll_nats)).collect();
             if let Some(mean) = crate::stats::mean(&kept) {
-                records.push(Found { metric: metric.into(), ..number("nll", mean, Some("nats"), kept.len()) });
+                records.push(Measurement { metric: metric.into(), ..number("nll", mean, Some("nats"), kept.len()) });
             }
         };
         push("nll".into(), &counts);
@@ -143,24 +141,24 @@ impl Measure for NllMeasure {
         true
     }
 
-    fn conclude(&self, seen: Seen<'_>, findings: &mut Findings) -> Result<()> {
+    fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let none = Arc::default();
-        let window = ScoredWindow::new(&seen, self.frequent.get(seen.place.model).unwrap_or(&none))?;
-        window.records(self.skip).into_iter().for_each(|found| findings.push(None, "scored", found));
-        findings.pooled = Some(Box::new(window));
+        let window = ScoredWindow::new(&pass, self.frequent.get(pass.key.model).unwrap_or(&none))?;
+        window.records(self.skip).into_iter().for_each(|found| output.push(None, "scored", found));
+        output.pooled = Some(Box::new(window));
         Ok(())
     }
 
-    fn absorb(&mut self, place: Place, pooled: Kept) {
+    fn absorb(&mut self, key: PassKey, pooled: MeasureData) {
         let window = pooled.downcast::<ScoredWindow>().expect("this measure pools windows");
-        self.pooled.entry(place).or_default().push(*window);
+        self.pooled.entry(key).or_default().push(*window);
     }
 
-    fn encode(&self, pooled: &Kept) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, pooled: &MeasureData) -> Result<Option<Vec<u8>>> {
         encoded::<ScoredWindow>(pooled)
     }
 
-    fn decode(&self, bytes: &[u8]) -> Result<Kept> {
+    fn decode(&self, bytes: &[u8]) -> Result<MeasureData> {
         decoded::<ScoredWindow>(bytes)
     }
 }

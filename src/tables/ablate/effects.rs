@@ -242,7 +242,7 @@ impl Lookup<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Found, Identity, Record};
+    use crate::record::{Identity, Measurement, Record};
     use std::sync::Arc;
 
     fn frame(numbers: &[(u64, Option<&'static str>, f64)]) -> Frame {
@@ -256,7 +256,7 @@ mod tests {
                     condition: condition.map(Into::into),
                     ..Identity::default()
                 };
-                let measure = Found { metric: metric.into(), value: Some(value), ..Found::default() };
+                let measure = Measurement { metric: metric.into(), value: Some(value), ..Measurement::default() };
                 frame.add(&Record { identity: Arc::new(identity), measure });
             }
         }

@@ -48,12 +48,12 @@ fn allocations(page: Page) -> Figure {
     let bar = |depth: usize, model: usize| {
         let answer = 0.19 - 0.05 * model as f64 + 0.01 * depth as f64;
         let shares = [("bos", 0.04), ("template", 0.01), ("filler", 0.52), ("distractor", 0.04), ("needle", 0.01)];
-        let part = |region: &str, value: f64, half: Option<f64>| Part {
+        let part = |region: &str, value: f64, half: Option<f64>| BarPart {
             region: region.into(),
             share: Estimate { value, interval: half.map(|half| (value - half, value + half)) },
             is_noise: ["template", "filler", "distractor"].contains(&region),
         };
-        let mut parts: Vec<Part> = shares.iter().map(|&(region, share)| part(region, share, None)).collect();
+        let mut parts: Vec<BarPart> = shares.iter().map(|&(region, share)| part(region, share, None)).collect();
         parts.push(part("answer", answer, Some(0.03)));
         parts.push(part("question", 0.38 - answer, None));
         let noise = Some(estimate(0.57, 0.02));
@@ -185,7 +185,7 @@ fn causal(bins: usize, sign: f32) -> Bins {
 fn maps(page: Page) -> Figure {
     let regions =
         [("bos", 0..1), ("filler", 1..4080), ("needle", 2040..2060), ("answer", 2052..2057), ("question", 4080..4096)];
-    let tokens = || Tokens {
+    let tokens = || TokenAxis {
         range: 0..4096,
         regions: regions.iter().map(|(name, run)| (name.to_string(), run.clone())).collect(),
         texts: vec![],

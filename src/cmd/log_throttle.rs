@@ -1,36 +1,36 @@
-//! When long work that nobody watches on a terminal says how far it is.
+//! Limits the rate of progress lines in a log.
 
 use indicatif::HumanDuration;
 use std::time::{Duration, Instant};
 
-/// Lines that follow each other faster are no news.
-const SHORTEST: Duration = Duration::from_secs(2);
+/// Shortest time between two lines.
+const MIN_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Half a minute without a word looks like a hang.
-const SILENCE: Duration = Duration::from_secs(30);
+/// Time after which a line is due although less than a tenth of the work was done since the last one.
+const MAX_SILENCE: Duration = Duration::from_secs(30);
 
-/// When a log is due for another line: after every tenth of the work, if it took some seconds, and after half a minute with a
-/// hundredth of it.
-pub(super) struct Beat {
-    all: usize,
-    /// When the last line was, and what was done then.
+/// Decides when a progress line is due: after every tenth of the work, if it took at least 2 seconds, and after half a minute with
+/// at least a hundredth of the work.
+pub(super) struct LogThrottle {
+    total: usize,
+    /// Time of the last line, and the work done by then.
     last: (Instant, usize),
 }
 
-impl Beat {
-    /// For so many pieces of work, of which some are done.
-    pub(super) fn new(all: usize, done: usize, now: Instant) -> Self {
-        Self { all, last: (now, done) }
+impl LogThrottle {
+    /// Creates a throttle for `total` units of work, of which `done` are already done.
+    pub(super) fn new(total: usize, done: usize, now: Instant) -> Self {
+        Self { total, last: (now, done) }
     }
 
-    /// Whether a line is due now that so many pieces are done. None is when all are: the results say so.
+    /// Returns `true` if a line is due after `done` units of work. None is due at the end, when the results are printed.
     pub(super) fn is_due(&mut self, now: Instant, done: usize) -> bool {
         let since = done.saturating_sub(self.last.1);
         let waited = now.duration_since(self.last.0);
-        let silent = waited >= SILENCE;
-        let due = (10 * since >= self.all && waited >= SHORTEST) || (silent && 100 * since >= self.all);
-        // Work of a few pieces is over before anybody wonders.
-        if done >= self.all || !due || (self.all < 10 && !silent) {
+        let silent = waited >= MAX_SILENCE;
+        let due = (10 * since >= self.total && waited >= MIN_INTERVAL) || (silent && 100 * since >= self.total);
+        // Work of a few units is over soon.
+        if done >= self.total || !due || (self.total < 10 && !silent) {
             return false;
         }
         self.last = (now, done);
@@ -38,12 +38,13 @@ impl Beat {
     }
 }
 
-/// How long what is `left` takes if what is `done` took so long; nothing where nothing is left, or nothing done to go by.
+/// Estimates the time for the work that is `left` from the time that the work `done` took. `None` if nothing is left, or nothing is
+/// done yet.
 pub(super) fn time_left(elapsed: Duration, done: f64, left: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(elapsed.as_secs_f64() * left / done).ok().filter(|left| !left.is_zero())
 }
 
-/// `, about 2 hours left`, or nothing.
+/// Formats a time as `, about 2 hours left`; empty for `None`.
 pub(super) fn left_in_words(left: Option<Duration>) -> String {
     left.map_or(String::new(), |left| format!(", about {} left", HumanDuration(left)))
 }
@@ -52,12 +53,12 @@ pub(super) fn left_in_words(left: Option<Duration>) -> String {
 mod tests {
     use super::*;
 
-    /// The numbers of pieces after which a line is due, if each takes so many seconds.
+    /// Returns the units of work after which a line is due, if each takes `seconds`.
     fn due(all: usize, seconds: u64) -> Vec<usize> {
         let begun = Instant::now();
-        let mut beat = Beat::new(all, 0, begun);
+        let mut throttle = LogThrottle::new(all, 0, begun);
         let at = |i: usize| begun + Duration::from_secs(seconds * i as u64);
-        (1..=all).filter(|&i| beat.is_due(at(i), i)).collect()
+        (1..=all).filter(|&i| throttle.is_due(at(i), i)).collect()
     }
 
     #[test]

@@ -1,47 +1,47 @@
-//! How curves look: colours, and the markers and dashes that tell apart those of one colour.
+//! Styles of curves: colour, marker, line width and dashes.
 
 use super::colour::{self, CURVES};
 use super::figure::Figure;
 use crate::names::Replicates;
 use plotters::style::RGBColor;
 
-/// Thickness and dashes of curves, in order.
+/// Line width and dashes of curves, in order.
 const STROKES: [(f64, &[f64]); 5] =
     [(5.5, &[]), (4.0, &[15.0, 6.0]), (3.5, &[7.0, 5.0]), (3.0, &[15.0, 4.0, 3.0, 4.0]), (3.0, &[3.0, 4.0])];
 
-/// How one curve looks.
+/// The style of one curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Look {
+pub(super) struct CurveStyle {
     pub(super) colour: RGBColor,
-    /// Of its points.
+    /// Marker of its points.
     pub(super) marker: usize,
     thickness: f64,
     dashes: &'static [f64],
 }
 
-impl Look {
-    /// A colour, and what is different about the `i`-th curve besides. The first is the thickest, and all others are dashed:
-    /// where curves coincide, all are seen. Where the colours have been round, the dashes are others.
+impl CurveStyle {
+    /// Creates the style of the `i`-th curve with the colour `hue`. The first curve has the widest line and the others are dashed, so that
+    /// coinciding curves are all visible. Curves with the same colour have different dashes.
     fn new(hue: usize, i: usize) -> Self {
         let (thickness, _) = STROKES[i.min(STROKES.len() - 1)];
         let (_, dashes) = STROKES[(i + hue / CURVES.len()) % STROKES.len()];
         Self { colour: colour::curve(hue), marker: i, thickness, dashes }
     }
 
-    /// A line through points.
+    /// Draws a line through points.
     pub(super) fn draw(&self, figure: &mut Figure, points: &[(f64, f64)]) {
         figure.dashed_line(points, self.colour, self.thickness, self.dashes);
     }
 }
 
-/// The looks of curves by their names, in order.
-pub(super) struct Looks {
+/// The styles of curves by name, in order.
+pub(super) struct CurveStyles {
     names: Vec<String>,
-    looks: Vec<Look>,
+    styles: Vec<CurveStyle>,
 }
 
-impl Looks {
-    /// Models of one recipe that differ by their training seed, as `diff/seed-1` and `diff/seed-2` do, share its colour.
+impl CurveStyles {
+    /// Assigns styles to names. Models that differ only by their training seed, as `diff/seed-1` and `diff/seed-2`, share a colour.
     pub(super) fn new(names: Vec<String>) -> Self {
         let folders = Replicates::default();
         let mut recipes: Vec<(String, usize)> = Vec::new();
@@ -56,24 +56,24 @@ impl Looks {
             places.push((hue, recipes[hue].1));
         }
         let alone = recipes.len() == names.len();
-        let look = |(hue, seed)| Look::new(hue, if alone { hue } else { seed });
-        let looks = places.into_iter().map(look).collect();
-        Self { names, looks }
+        let style = |(hue, seed)| CurveStyle::new(hue, if alone { hue } else { seed });
+        let styles = places.into_iter().map(style).collect();
+        Self { names, styles }
     }
 
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Place and look of the curve of a name.
-    pub(super) fn of(&self, name: &str) -> (usize, Look) {
+    /// Returns index and style of the curve with this name.
+    pub(super) fn of(&self, name: &str) -> (usize, CurveStyle) {
         let place = self.names.iter().position(|known| known == name).unwrap_or(0);
-        (place, self.looks[place])
+        (place, self.styles[place])
     }
 
-    /// Names and looks in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, Look)> {
-        self.names.iter().zip(self.looks.iter().copied())
+    /// Returns names and styles in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, CurveStyle)> {
+        self.names.iter().zip(self.styles.iter().copied())
     }
 }
 
@@ -81,15 +81,15 @@ impl Looks {
 mod tests {
     use super::*;
 
-    fn looks(names: &[String]) -> Vec<Look> {
-        Looks::new(names.to_vec()).looks
+    fn looks(names: &[String]) -> Vec<CurveStyle> {
+        CurveStyles::new(names.to_vec()).styles
     }
 
     #[test]
     fn no_two_of_thirty_curves_look_alike() {
         let looks = looks(&(0..30).map(|i| format!("m{i}")).collect::<Vec<_>>());
         for (i, look) in looks.iter().enumerate() {
-            let alike = |other: &Look| (other.colour, other.dashes) == (look.colour, look.dashes);
+            let alike = |other: &CurveStyle| (other.colour, other.dashes) == (look.colour, look.dashes);
             assert!(!looks[..i].iter().any(alike), "curve {i}");
         }
     }

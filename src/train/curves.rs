@@ -1,6 +1,6 @@
-//! How all runs of a spec went, in one table: `course.csv`, a line for every run and line of its log, from the logs below.
+//! Training curves of all runs of a spec, `course.csv`: one line for every line of every run's log.
 //!
-//! It is all that curves and the summary rest on, and small enough to be kept beside a spec when models are not.
+//! Figures and the summary use only this table. It is small enough to be kept beside a spec when the models are not.
 
 use super::log::{read, EvalLine, LogLine};
 use super::spec::{TrainRun, TrainSpec};
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One line of `course.csv`: a run at one time. Numbers have [`DIGITS`] digits.
+/// One line of `course.csv`: one run after some tokens. Numbers have [`DIGITS`] digits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CourseLine {
+pub struct CurveRow {
     /// Variant of the spec.
     pub variant: String,
     /// Seed of the run.
@@ -22,48 +22,48 @@ pub struct CourseLine {
     pub tokens: usize,
     /// Context length of the stage.
     pub ctx_tok: usize,
-    /// NLL of ordinary text, mean since the line before.
+    /// NLL of ordinary text, mean since the previous line.
     pub text_nats: f64,
-    /// NLL of the first digit of a number that can be recalled.
+    /// NLL of the first digit of a number that the context has stated.
     pub digit1_nats: f64,
-    /// Share of such digits predicted.
+    /// Share of these digits that are predicted.
     pub digit1_hit: f64,
-    /// Norm of the gradient before clipping, mean over steps.
+    /// Gradient norm before clipping, mean over steps.
     pub grad_norm: f64,
-    /// Norm of the last step's gradient of all query and key projections together.
+    /// Gradient norm of all query and key projections together, in the last step.
     pub grad_norm_qk: Option<f64>,
-    /// Of all value and output projections.
+    /// Gradient norm of all value and output projections together, in the last step.
     pub grad_norm_vo: Option<f64>,
-    /// Root mean square of what attention weighs together, before its norm: mean over layers and heads.
+    /// Root mean square of the attention mixture before the head norm, mean over layers and heads.
     pub context_rms: Option<f64>,
-    /// That of the head with the least.
+    /// Root mean square of the head with the smallest one.
     pub context_rms_least: Option<f64>,
-    /// Lambda, mean over layers and heads, and over tokens where it depends on them.
+    /// Lambda, mean over layers and heads, and over tokens if it depends on them.
     pub lambda: Option<f64>,
-    /// Unseen prompts with one needle answered exactly, where they were asked at this time.
+    /// Share of unseen prompts with one needle that are answered exactly, if evaluated at this time.
     pub one_needle: Option<f64>,
-    /// With two needles, both asked for.
+    /// The same with two needles, both asked for.
     pub two_needles: Option<f64>,
 }
 
-/// Significant digits of the numbers of a course: more than their spread over seeds is worth.
+/// Significant digits of the numbers in `course.csv`, enough for their variation over seeds.
 const DIGITS: usize = 5;
 
-/// The lines of every run of a spec.
+/// The training curves of all runs of a spec.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Course(Vec<(TrainRun, Vec<CourseLine>)>);
+pub struct TrainingCurves(Vec<(TrainRun, Vec<CurveRow>)>);
 
-impl Course {
-    /// What the runs of `spec` have left in `out`: each by the logs of its folder, or by `course.csv` where it has no folder
-    /// there. Runs that have not begun are left out.
+impl TrainingCurves {
+    /// Reads the curves of `spec` in `out`: each run from the logs in its folder, or from `course.csv` without a folder. Runs that have
+    /// not begun are left out.
     ///
     /// # Errors
-    /// If a file cannot be read, or `course.csv` is of other variants or seeds.
+    /// If a file cannot be read, or `course.csv` has a run that the spec does not have.
     pub fn read(spec: &TrainSpec, out: &Path) -> Result<Self> {
         let path = out.join(super::COURSE_FILE);
-        let mut kept: BTreeMap<(String, u64), Vec<CourseLine>> = BTreeMap::new();
+        let mut kept: BTreeMap<(String, u64), Vec<CurveRow>> = BTreeMap::new();
         if path.exists() {
-            for line in read::<CourseLine>(&path)? {
+            for line in read::<CurveRow>(&path)? {
                 kept.entry((line.variant.clone(), line.seed)).or_default().push(line);
             }
         }
@@ -73,7 +73,7 @@ impl Course {
             let of_file = kept.remove(&key);
             let dir = out.join(&run.name);
             let of_folder = if dir.join(LOG_FILE).exists() { of_folder(&key, &dir)? } else { Vec::new() };
-            // A run that was stopped at its beginning has a folder and no line.
+            // A run that was stopped at its beginning has a folder without lines.
             let lines = if of_folder.is_empty() { of_file.unwrap_or_default() } else { of_folder };
             if !lines.is_empty() {
                 runs.push((run, lines));
@@ -85,38 +85,38 @@ impl Course {
         Ok(Self(runs))
     }
 
-    /// Of these runs.
+    /// Creates the curves of these runs.
     #[cfg(test)]
-    pub(crate) fn of_runs(runs: Vec<(TrainRun, Vec<CourseLine>)>) -> Self {
+    pub(crate) fn of_runs(runs: Vec<(TrainRun, Vec<CurveRow>)>) -> Self {
         Self(runs)
     }
 
-    /// The runs of a variant.
-    pub fn of(&self, variant: usize) -> impl Iterator<Item = (&TrainRun, &[CourseLine])> {
+    /// Returns the runs of a variant with their lines.
+    pub fn of(&self, variant: usize) -> impl Iterator<Item = (&TrainRun, &[CurveRow])> {
         self.0.iter().filter(move |(run, _)| run.variant == variant).map(|(run, lines)| (run, lines.as_slice()))
     }
 
-    /// Whether nothing has begun.
+    /// Returns `true` if no run has begun.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All lines, run by run.
-    pub fn lines(&self) -> impl Iterator<Item = &CourseLine> {
+    /// Returns all lines, run by run.
+    pub fn lines(&self) -> impl Iterator<Item = &CurveRow> {
         self.0.iter().flat_map(|(_, lines)| lines)
     }
 }
 
-/// The lines of a run, from its logs.
-fn of_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CourseLine>> {
+/// Reads the lines of a run from its logs.
+fn of_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CurveRow>> {
     let evals: Vec<EvalLine> = read(&dir.join(EVAL_FILE))?;
     let layers = dir.join(LAYER_FILE);
     let layers: Vec<LayerLine> = if layers.exists() { read(&layers)? } else { Vec::new() };
     let mut by_time: BTreeMap<usize, Vec<&LayerLine>> = BTreeMap::new();
     layers.iter().for_each(|line| by_time.entry(line.tokens).or_default().push(line));
-    let mut lines: Vec<CourseLine> = Vec::new();
+    let mut lines: Vec<CurveRow> = Vec::new();
     for log in read::<LogLine>(&dir.join(LOG_FILE))? {
-        let line = CourseLine {
+        let line = CurveRow {
             variant: variant.clone(),
             seed: *seed,
             tokens: log.tokens,
@@ -126,12 +126,12 @@ fn of_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CourseLi
             digit1_hit: rounded(log.digit1_hit),
             grad_norm: rounded(log.grad_norm),
             lambda: log.lambda.map(rounded),
-            ..CourseLine::default()
+            ..CurveRow::default()
         };
         lines.push(with_layers(line, by_time.get(&log.tokens).map_or(&[], Vec::as_slice)));
     }
     for eval in evals.iter().filter(|eval| eval.cities == "train") {
-        // Prompts are asked between two lines of the log: theirs is the first at that time or after.
+        // An evaluation belongs to the first log line at its time or after.
         let Some(line) = lines.iter_mut().find(|line| line.tokens >= eval.tokens) else { continue };
         match eval.needles {
             1 => line.one_needle = Some(rounded(eval.exact)),
@@ -142,8 +142,8 @@ fn of_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CourseLi
     Ok(lines)
 }
 
-/// Adds what went on in the layers at that time.
-fn with_layers(line: CourseLine, layers: &[&LayerLine]) -> CourseLine {
+/// Adds the measurements inside the layers at the same time.
+fn with_layers(line: CurveRow, layers: &[&LayerLine]) -> CurveRow {
     let of = |quantity: &'static str| layers.iter().filter(move |line| line.quantity == quantity);
     let rms: Vec<f64> = of("context_rms").map(|line| line.value).collect();
     let lambda: Vec<f64> = of("lambda").map(|line| line.value).collect();
@@ -155,7 +155,7 @@ fn with_layers(line: CourseLine, layers: &[&LayerLine]) -> CourseLine {
         let squares: Vec<f64> = of("grad_norm").filter(wanted).map(|line| line.value.powi(2)).collect();
         (!squares.is_empty()).then(|| rounded(squares.iter().sum::<f64>().sqrt()))
     };
-    CourseLine {
+    CurveRow {
         grad_norm_qk: norm(["q_proj", "k_proj"]),
         grad_norm_vo: norm(["v_proj", "o_proj"]),
         context_rms: crate::stats::mean(&rms).map(rounded),
@@ -169,12 +169,9 @@ fn rounded(x: f64) -> f64 {
     format!("{x:.*e}", DIGITS - 1).parse().unwrap_or(x)
 }
 
-/// Writes `course.csv`, over what may be there.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn write(course: &Course, path: &Path) -> Result<()> {
-    crate::files::replace_csv(path, course.lines())
+/// Writes `course.csv`, replacing an existing file.
+pub fn write(curves: &TrainingCurves, path: &Path) -> Result<()> {
+    crate::files::replace_csv(path, curves.lines())
 }
 
 #[cfg(test)]
@@ -185,7 +182,7 @@ mod tests {
         TrainSpec::parse(include_str!("../../experiments/study-a-norm.toml"), "study-a").unwrap()
     }
 
-    /// A run's folder with two lines of log.
+    /// Makes a run folder with two log lines.
     fn run(out: &Path, name: &str) {
         let dir = out.join(name);
         std::fs::create_dir_all(&dir).unwrap();
@@ -207,11 +204,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_log_is_joined_with_what_went_on_in_the_layers_and_with_the_prompts_asked() {
+    fn a_log_line_is_joined_with_layer_lines_and_evaluations() {
         let out = tempfile::tempdir().unwrap();
         run(out.path(), "diff/seed-2");
-        let course = Course::read(&spec(), out.path()).unwrap();
-        let lines: Vec<&CourseLine> = course.lines().collect();
+        let curves = TrainingCurves::read(&spec(), out.path()).unwrap();
+        let lines: Vec<&CurveRow> = curves.lines().collect();
         assert_eq!((lines.len(), lines[0].variant.as_str(), lines[0].seed), (2, "diff", 2));
         assert_eq!((lines[0].digit1_hit, lines[0].lambda, lines[0].context_rms), (0.33333, Some(0.5), None));
         let last = lines[1];
@@ -221,17 +218,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_runs_without_a_folder_is_read_back_and_folders_come_first() {
+    fn runs_without_a_folder_are_read_from_the_table_and_folders_have_precedence() {
         let (out, path) = (tempfile::tempdir().unwrap(), super::super::COURSE_FILE);
         run(out.path(), "diff/seed-1");
         run(out.path(), "diff-v2/seed-3");
-        let whole = Course::read(&spec(), out.path()).unwrap();
+        let whole = TrainingCurves::read(&spec(), out.path()).unwrap();
         write(&whole, &out.path().join(path)).unwrap();
-        assert_eq!(Course::read(&spec(), out.path()).unwrap(), whole, "folders and file say the same");
+        assert_eq!(TrainingCurves::read(&spec(), out.path()).unwrap(), whole, "folders and file say the same");
         std::fs::remove_dir_all(out.path().join("diff")).unwrap();
-        assert_eq!(Course::read(&spec(), out.path()).unwrap(), whole);
+        assert_eq!(TrainingCurves::read(&spec(), out.path()).unwrap(), whole);
         let other = TrainSpec { seeds: Some(vec![1]), ..spec() };
-        let error = Course::read(&other, out.path()).unwrap_err().to_string();
+        let error = TrainingCurves::read(&other, out.path()).unwrap_err().to_string();
         assert!(error.contains("no run of diff-v2 with seed 3"), "{error}");
     }
 }
