@@ -15,9 +15,10 @@ pub use shared::{
 };
 pub use values::{IndexRange, TokenRange};
 
-use crate::compare::{Correction, FailIf, Field, Where};
 use crate::device::{DeviceName, Precision};
 use crate::names::{Replicates, SEED_FOLDERS};
+use crate::results::compare::FailIf;
+use crate::results::{Correction, Field, Where};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;
@@ -147,6 +148,9 @@ pub struct CompareArgs {
     /// Also compare runs with different prompts, cell by cell
     #[arg(long)]
     pub allow_different_prompts: bool,
+    /// Print all rows with means, power and tests, instead of the verdicts on the first ones
+    #[arg(long, value_parser = ["all"], value_name = "all")]
+    pub tables: Option<String>,
     /// Format of the output
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,

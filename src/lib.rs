@@ -4,9 +4,9 @@
 //! The modules, in the order data flows through them:
 //!
 //! > An [`experiment`] makes [`prompt`]s with known positions of their answers; a [`model`] computes heads from a
-//! prompt; a head is a *signed mixture of softmax rows* ([`attention`]); a [`probe`] measures rows while they are
-//! computed; its results become [`record`]s, which are grouped ([`frame`]), tabulated ([`tables`]), plotted ([`plot`]),
-//! compared ([`compare`]), summarised in a [`report`] and displayed in an explorer ([`explore`]).
+//! > prompt; a head is a *signed mixture of softmax rows* ([`attention`]); a [`probe`] measures rows while they are
+//! > computed; its results become [`record`]s of [`metric`]s; [`results`] selects, pairs, estimates, tabulates and compares
+//! > records; results are plotted ([`plot`]), summarised in a [`report`] and displayed in an explorer ([`explore`]).
 //!
 //! [`device`] selects what computes, [`train`] trains matched models to measure, [`ops`] has the numerical loops of
 //! both, and [`cmd`] is the command line, the only module that prints.
@@ -19,13 +19,13 @@
 pub mod attention;
 pub mod cli;
 pub mod cmd;
-pub mod compare;
+
 pub mod device;
 pub mod error;
 pub mod experiment;
 pub mod explore;
 pub mod files;
-pub mod frame;
+
 pub mod generate;
 pub mod gguf;
 mod guard;
@@ -37,6 +37,7 @@ pub mod machine;
 pub mod manifest;
 pub mod measure;
 pub mod memory;
+pub mod metric;
 pub mod model;
 pub mod models;
 pub mod names;
@@ -48,13 +49,13 @@ pub mod prompt;
 pub mod quant;
 pub mod record;
 pub mod report;
+pub mod results;
 pub mod rng;
 pub mod runfolder;
 mod spec_file;
 mod spelled;
 pub mod stats;
 pub mod table;
-pub mod tables;
 pub mod terminal;
 pub mod train;
 pub mod treatment;

@@ -1,31 +1,94 @@
-//! Names of models for display: shared folders, recipes and training seeds.
+//! Names of models for people: short ones that tell models apart, recipe and training seed.
 
 mod replicates;
 
 pub(crate) use replicates::is_short_for;
 pub use replicates::{Replicates, SEED_FOLDERS};
 
-/// The folders that all of several names share, up to the last `/`. Empty for a single name.
-pub(crate) fn shared_folder(names: &[String]) -> &str {
-    let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else { return "" };
-    let shared = |&end: &usize| others.iter().all(|name| name.get(..end) == first.get(..end));
-    let end = first.match_indices('/').map(|(at, _)| at + 1).take_while(shared).last();
-    &first[..end.unwrap_or(0)]
+use std::cmp::Reverse;
+
+/// Short names of models: the last parts of their paths that tell them apart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ShortNames {
+    /// Full and short name of each model whose names differ.
+    pairs: Vec<(String, String)>,
+}
+
+impl ShortNames {
+    /// Finds the short names of models.
+    pub fn of<'a>(models: impl IntoIterator<Item = &'a String>) -> Self {
+        let models: Vec<&String> = models.into_iter().collect();
+        let parts: Vec<Vec<&str>> = models.iter().map(|model| parts_of(model)).collect();
+        let short = |i: usize| {
+            let own = &parts[i];
+            let is_taken =
+                |n: usize| (0..parts.len()).any(|j| parts[j] != *own && parts[j].ends_with(&own[own.len() - n..]));
+            let n = (1..=own.len()).find(|&n| !is_taken(n)).unwrap_or(own.len());
+            own[own.len() - n..].join("/")
+        };
+        let pairs = models.iter().enumerate().map(|(i, model)| ((*model).clone(), short(i)));
+        Self { pairs: pairs.filter(|(model, short)| model != short && !short.is_empty()).collect() }
+    }
+
+    /// Returns the short name of a model.
+    pub fn name<'a>(&'a self, model: &'a str) -> &'a str {
+        self.pairs.iter().find(|(full, _)| full == model).map_or(model, |(_, short)| short)
+    }
+
+    /// Replaces full names by short ones within a text. Where several names begin, the longest is meant.
+    pub fn shortened(&self, text: &str) -> String {
+        let (mut rest, mut short_text) = (text, String::new());
+        let first = |text: &str| {
+            let found = self.pairs.iter().filter_map(|(full, short)| text.find(full).map(|at| (at, full.len(), short)));
+            found.min_by_key(|&(at, length, _)| (at, Reverse(length)))
+        };
+        while let Some((at, length, short)) = first(rest) {
+            short_text.push_str(&rest[..at]);
+            short_text.push_str(short);
+            rest = &rest[at + length..];
+        }
+        short_text + rest
+    }
+}
+
+/// Splits a path into its parts. A snapshot in a Hugging Face cache, `models--ORG--NAME/snapshots/HASH`, has the parts of its
+/// name on the Hub.
+fn parts_of(path: &str) -> Vec<&str> {
+    let parts: Vec<&str> = path.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
+    if let [.., repository, "snapshots", _] = parts.as_slice() {
+        if let Some((organisation, name)) = repository.strip_prefix("models--").and_then(|name| name.split_once("--")) {
+            return vec![organisation, name];
+        }
+    }
+    parts
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn short(names: &[&str]) -> Vec<String> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let short = ShortNames::of(&names);
+        names.iter().map(|name| short.name(name).to_owned()).collect()
+    }
+
     #[test]
-    fn the_shared_folder_contains_all_models() {
-        let shared =
-            |list: &[&str]| shared_folder(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).to_owned();
-        assert_eq!(shared(&["runs/a/diff", "runs/a/diff-v2"]), "runs/a/");
-        assert_eq!(shared(&["runs/a/diff", "runs/b/diff"]), "runs/");
-        assert_eq!(shared(&["diff", "diff-v2"]), "");
-        assert_eq!(shared(&["runs/a/diff", "runs"]), "");
-        assert_eq!(shared(&["runs/a/diff"]), "", "alone it keeps its name");
-        assert_eq!(shared(&[]), "");
+    fn the_last_parts_that_tell_models_apart_are_their_names() {
+        assert_eq!(short(&["/home/me/models/a/diff"]), ["diff"]);
+        assert_eq!(short(&["runs/a/diff", "runs/a/diff-v2"]), ["diff", "diff-v2"]);
+        assert_eq!(short(&["runs/a/diff", "runs/b/diff", "transformer"]), ["a/diff", "b/diff", "transformer"]);
+        assert_eq!(short(&["diff", "x/diff"]), ["diff", "x/diff"]);
+        let hub = "/root/.cache/hub/models--org--Model-1B/snapshots/0123456789abcdef";
+        assert_eq!(short(&[hub]), ["Model-1B"]);
+        assert!(short(&[]).is_empty());
+    }
+
+    #[test]
+    fn names_within_a_text_are_shortened_once_and_whole() {
+        let names = ["a/diff", "a/diff-v2"].map(str::to_owned);
+        let short = ShortNames::of(&names);
+        assert_eq!(short.shortened("a/diff-v2 - a/diff mask(noise)"), "diff-v2 - diff mask(noise)");
+        assert_eq!(short.shortened("a/b, 1/2"), "a/b, 1/2");
     }
 }

@@ -13,7 +13,7 @@ const GAP: usize = 2;
 /// What a column is for. It matters to a table that is wider than the page: what all rows share of anything but a result, the
 /// table says once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
+pub enum ColumnRole {
     /// What was found.
     #[default]
     Result,
@@ -25,7 +25,7 @@ pub enum Role {
     Part,
 }
 
-impl Role {
+impl ColumnRole {
     /// Whether it says what a row is about.
     pub fn is_key(self) -> bool {
         matches!(self, Self::Key | Self::Part)
@@ -37,29 +37,29 @@ impl Role {
 pub struct TextColumn {
     heading: Cow<'static, str>,
     alignment: CellAlignment,
-    role: Role,
+    role: ColumnRole,
 }
 
 impl TextColumn {
     /// The same as one of those that say what a row is about.
     pub fn key(self) -> Self {
-        self.with(Role::Key)
+        self.with(ColumnRole::Key)
     }
 
     /// The same in another role.
-    pub fn with(self, role: Role) -> Self {
+    pub fn with(self, role: ColumnRole) -> Self {
         Self { role, ..self }
     }
 }
 
 /// A column of words.
 pub fn left(heading: impl Into<Cow<'static, str>>) -> TextColumn {
-    TextColumn { heading: heading.into(), alignment: CellAlignment::Left, role: Role::Result }
+    TextColumn { heading: heading.into(), alignment: CellAlignment::Left, role: ColumnRole::Result }
 }
 
 /// A column of numbers.
 pub fn right(heading: impl Into<Cow<'static, str>>) -> TextColumn {
-    TextColumn { heading: heading.into(), alignment: CellAlignment::Right, role: Role::Result }
+    TextColumn { heading: heading.into(), alignment: CellAlignment::Right, role: ColumnRole::Result }
 }
 
 /// A plain table, printed with `{}`; the last line ends without a newline.
@@ -104,7 +104,7 @@ impl Table {
     fn differs(&self, column: usize) -> bool {
         let mut cells = self.rows.iter().map(|row| &row[column]);
         let Some(first) = cells.next() else { return true };
-        column == 0 || self.columns[column].role == Role::Result || cells.any(|cell| cell != first)
+        column == 0 || self.columns[column].role == ColumnRole::Result || cells.any(|cell| cell != first)
     }
 
     fn is_key(&self, column: usize) -> bool {
@@ -174,7 +174,7 @@ impl fmt::Display for Table {
             let whole: Vec<String> = said.map(|said| said.replace(' ', "\u{a0}")).collect();
             blocks.push(wrapped(&format!("Throughout: {}", whole.join(", ")), "").replace('\u{a0}', " "));
         }
-        let part = told.iter().position(|&column| column != 0 && self.columns[column].role == Role::Part);
+        let part = told.iter().position(|&column| column != 0 && self.columns[column].role == ColumnRole::Part);
         let parts = match part.filter(|_| self.width_of(&told) > self.page) {
             Some(at) => {
                 let column = told.remove(at);
@@ -218,7 +218,12 @@ pub fn points(difference: f64) -> String {
     format!("{:+.1}", unsigned_zero(100.0 * difference, 1))
 }
 
-/// What so many decimals would show as -0.0, as 0.
+/// Formats a number with so many decimals; zero has no sign.
+pub(crate) fn fixed(x: f64, decimals: usize) -> String {
+    format!("{:.*}", decimals, unsigned_zero(x, decimals))
+}
+
+/// Returns 0 for a number that so many decimals would show as -0.0.
 pub(crate) fn unsigned_zero(x: f64, decimals: usize) -> f64 {
     if x.abs() < 0.5 * 10_f64.powi(-(decimals as i32)) {
         0.0
@@ -294,8 +299,12 @@ diff                2";
 
     #[test]
     fn what_a_wide_table_compares_heads_its_parts_and_what_its_numbers_rest_on_is_said_once() {
-        let columns =
-            [left("metric"), left("compared").with(Role::Part), right("n").with(Role::Basis), right("difference")];
+        let columns = [
+            left("metric"),
+            left("compared").with(ColumnRole::Part),
+            right("n").with(ColumnRole::Basis),
+            right("difference"),
+        ];
         let mut table = Table { page: 24, ..Table::new(&columns) };
         for metric in ["exact", "noise"] {
             ["diff - base", "v2 - base"].iter().for_each(|pair| table.row([metric, pair, "30", "+0.1"]));

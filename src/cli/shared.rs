@@ -9,6 +9,7 @@ use crate::models::{self, WeightsLocation};
 use crate::ops::Products;
 use crate::plot::Page;
 use crate::prompt::BosChoice;
+use crate::results::print::Tables;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -149,7 +150,10 @@ pub struct OutputArgs {
     /// Run folder, new or empty [default: runs/<command>-<UTC time>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print JSON instead of tables
+    /// Print these tables: `all`, or names separated by commas, as in `depth,shape` [default: the main table and differences]
+    #[arg(long, value_name = "NAMES", conflicts_with = "json")]
+    pub tables: Option<Tables>,
+    /// Print all tables as JSON
     #[arg(long)]
     pub json: bool,
     /// Print only the result

@@ -1,6 +1,5 @@
 //! Values of flags: parsing, and their help.
 
-use crate::compare::Correction;
 use crate::device::Precision;
 use crate::experiment::MapKind;
 use crate::model::{HeadLayout, MOST_TOKENS};
@@ -9,6 +8,7 @@ use crate::ops::Products;
 use crate::probe::Pooling;
 use crate::prompt::Order;
 use crate::quant::Scope;
+use crate::results::Correction;
 use crate::treatment::{Ranking, RowSelection};
 use clap::builder::PossibleValue;
 use clap::ValueEnum;

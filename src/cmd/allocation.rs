@@ -1,9 +1,10 @@
 //! The figure of what each region gives the output, which several commands draw.
 
 use super::session::Session;
-use crate::frame::{setting_name, Frame, Pick, Setting};
+use crate::metric::{NOISE_OUT, SHARE_OUT};
 use crate::plot::{allocation, AllocationPanel, Bar, BarPart, Estimate};
 use crate::prompt::Region;
+use crate::results::{setting_name, Frame, Pick, Setting};
 use anyhow::Result;
 
 /// Draws what each region gives the output while the answer is predicted, by depth.
@@ -19,20 +20,21 @@ pub(super) fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()
 /// Stacked regions by depth and model, one panel for each setting; `with_ctx` names the length too.
 fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
     let estimate = |pick: Pick<'_>| {
-        let (value, interval) = frame.mean_in(pick)?;
-        Some(Estimate { value, interval: Some((interval.lo, interval.hi)) })
+        let found = frame.estimate(pick)?;
+        Some(Estimate { value: found.value, interval: found.interval.map(|interval| (interval.lo, interval.hi)) })
     };
     let bar = |setting: Setting, model: &String, depth: f64| {
         let pick = |metric| Pick::of(model, metric).setting(setting).depth_pct(depth);
         let part = |region: Region| {
-            let share = estimate(pick("share_out").region(region.name()))?;
+            let share = estimate(pick(SHARE_OUT.name).region(region.name()))?;
             // More whiskers could not be told apart.
             let interval = share.interval.filter(|_| region == Region::Answer);
             let share = Estimate { interval, ..share };
             Some(BarPart { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) })
         };
         let parts: Vec<BarPart> = Region::ALL.into_iter().filter_map(part).collect();
-        let bar = Bar { group: format!("{depth:.0}"), model: model.clone(), parts, noise: estimate(pick("noise_out")) };
+        let bar =
+            Bar { group: format!("{depth:.0}"), model: model.clone(), parts, noise: estimate(pick(NOISE_OUT.name)) };
         (!bar.parts.is_empty()).then_some(bar)
     };
     let panel = |&setting: &Setting| {

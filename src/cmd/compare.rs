@@ -1,17 +1,19 @@
 //! `difftool compare`: what differs between runs, or within one, on the same prompts?
 
 mod draw;
-pub(super) mod print;
+mod print;
 
 use crate::bail_usage;
 use crate::cli::CompareArgs;
-use crate::compare::{compare, Comparison, FailIf, Field, Metrics, Pairing, Request, Row};
 use crate::error::{unless_broken_pipe, ExpectationFailed};
-use crate::names::shared_folder;
+use crate::names::ShortNames;
+use crate::results::compare::{compare, Comparison, FailIf, Pairing, Request};
+use crate::results::view::{difference_cell, group_value};
+use crate::results::{Field, Metrics, Row};
 use crate::table::plural;
 use anyhow::{Context as _, Result};
 use draw::draw;
-use print::{equation, print};
+use print::print;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
@@ -80,7 +82,7 @@ fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String
     for condition in conditions {
         for row in condition.met(&rows).context("--fail-if")? {
             let (name, of) = (row.name(), subject(row, &comparison.groups));
-            failures.push(format!("'{condition}' holds for {name} of {of}: {}", equation(row)));
+            failures.push(format!("'{condition}' holds for {name} of {of}: {}", difference_cell(row).line()));
         }
     }
     Ok(failures)
@@ -93,20 +95,14 @@ fn subject(row: &Row, groups: &[Field]) -> String {
     format!("{} - {}{values}", row.other, row.baseline)
 }
 
-/// What a row is of in one of its groups: words speak for themselves (`diff`), numbers do not (`ctx_tok=4096`).
-fn group_value(row: &Row, column: Field) -> Option<String> {
-    let value = row.group.get(column.name())?;
-    Some(if column.is_text() && value != "none" { value.clone() } else { format!("{column}={value}") })
-}
-
-/// Rows as people read them: models without the folders that all models of these lie in.
-fn in_short(rows: &[Row]) -> Vec<Row> {
+/// Returns the rows with short names of models.
+pub(super) fn in_short(rows: &[Row]) -> Vec<Row> {
     let model = Field::Model.name();
     let models: BTreeSet<&String> = rows.iter().filter_map(|row| row.group.get(model)).collect();
     let models: Vec<String> = models.into_iter().cloned().collect();
-    let folder = shared_folder(&models).len();
+    let short = ShortNames::of(&models);
     let mut rows = rows.to_vec();
-    rows.iter_mut().filter_map(|row| row.group.get_mut(model)).for_each(|name| _ = name.drain(..folder));
+    rows.iter_mut().filter_map(|row| row.group.get_mut(model)).for_each(|name| *name = short.name(name).to_owned());
     rows
 }
 
@@ -159,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_of_a_model_without_the_folders_that_all_of_them_lie_in() {
+    fn a_row_is_of_a_model_by_its_short_name() {
         let row = |model: &str| {
             let group = [("model", model), ("needles", "4")].map(|(column, value)| (column.into(), value.into()));
             Row { group: group.into(), ..Row::default() }
@@ -168,6 +164,6 @@ mod tests {
         let rows = [row("runs/a/diff"), row("runs/a/diff-v2")];
         let of = |rows: &[Row]| groups.map(|column| group_value(&in_short(rows)[0], column).unwrap());
         assert_eq!(of(&rows), ["diff", "needles=4"]);
-        assert_eq!(of(&rows[..1]), ["runs/a/diff", "needles=4"], "alone it keeps its name");
+        assert_eq!(of(&rows[..1]), ["diff", "needles=4"]);
     }
 }

@@ -5,10 +5,10 @@ use super::{ablate, explore, heads, heatmap, needle, nll, outliers, quantize, ra
 use crate::cli::{OutputArgs, PartArgs, RecordFormat};
 use crate::error::{unless_broken_pipe, ExpectationFailed};
 use crate::experiment::{finished_records, Experiment, RunStart, Setup, Show};
-use crate::frame::{About, Frame};
 use crate::record::Record;
+use crate::results::print::{json, text, Tables};
+use crate::results::{About, Frame, FrameBuilder};
 use crate::runfolder::{CELLS, DRAWN, EXPERIMENT, GENERATIONS, MASSIVE, RANKINGS, RESULTS, TOKENS};
-use crate::tables;
 use anyhow::{bail, Context, Result};
 
 /// Executes the experiment of a command, or prints it with `--print-experiment`.
@@ -41,8 +41,9 @@ pub(super) fn execute(experiment: Experiment, options: RunOptions) -> Result<()>
     }
     options.start_threads()?;
     let setup = Setup::load(experiment)?;
-    let (mut frame, mut measures) = (Frame::new(setup.about()), setup.measures()?);
-    let mut session = Session::run(setup, options, &mut measures.list(), &mut |record| frame.add(record))?;
+    let (mut records, mut measures) = (FrameBuilder::new(setup.about()), setup.measures()?);
+    let mut session = Session::run(setup, options, &mut measures.list(), &mut |record| records.add(record))?;
+    let mut frame = records.finish()?;
     if session.setup.experiment.show.is_of_maps() && !session.run.is_complete() {
         return discard(&session);
     }
@@ -50,24 +51,27 @@ pub(super) fn execute(experiment: Experiment, options: RunOptions) -> Result<()>
     frame.drawn = session.setup.drawn_heads(&measures);
     let found = RunResults { frame, measures };
     let whole = session.shard.is_none();
-    let mut drawn = Ok(());
+    // Whatever fails from here on fails alone: the records are there, and the other files are written all the same.
+    let mut after_records = Ok(());
     if session.run.is_complete() {
         if whole {
-            write_pooled(&mut session, &found)?;
-            drawn = draw(&mut session, &found);
-            convert_records(&mut session)?;
+            let pooled =
+                write_pooled(&mut session, &found).context("the records are complete, but not the files beside them");
+            let drawn = draw(&mut session, &found).context("the results are complete, but not their figures");
+            let converted = convert_records(&mut session).context("the records are complete, as results.csv");
+            after_records = pooled.and(drawn).and(converted);
         }
         session.run.outputs.write_manifest(&session.setup)?;
     }
     if whole {
-        // If the reader of stdout has gone, the run may still have failed.
-        unless_broken_pipe(print(&found.frame, session.output.json))?;
+        // Whoever has read enough of the tables still wants to know whether the run failed.
+        unless_broken_pipe(print(&found.frame, &session.output))?;
     }
     session.conclude()?;
     if whole {
         check_expectations(&session.setup.experiment, &found.frame, session.output.quiet)?;
     }
-    drawn.context("the results are complete, but not their figures")
+    after_records
 }
 
 /// Converts the records of a finished run to the requested format.
@@ -111,14 +115,14 @@ fn write_pooled(session: &mut Session, found: &RunResults) -> Result<()> {
     Ok(())
 }
 
-/// Prints the tables, or JSON.
-fn print(frame: &Frame, as_json: bool) -> Result<()> {
+/// Prints the tables, or all of them as JSON.
+fn print(frame: &Frame, output: &OutputArgs) -> Result<()> {
     use std::io::Write as _;
     let mut out = crate::terminal::stdout();
-    if as_json {
-        writeln!(out, "{:#}", tables::json(frame))?;
+    if output.json {
+        writeln!(out, "{:#}", json(frame))?;
     } else {
-        write!(out, "{}", tables::text(frame))?;
+        write!(out, "{}", text(frame, output.tables.as_ref().unwrap_or(&Tables::Main))?)?;
     }
     Ok(())
 }
@@ -150,7 +154,7 @@ fn check_finished_run(experiment: &Experiment, options: &RunOptions, records: &[
     if options.part.shard.is_some() || experiment.expect.is_empty() {
         return Ok(());
     }
-    check_expectations(experiment, &Frame::of(About::default(), records), options.output.quiet)
+    check_expectations(experiment, &Frame::of(About::default(), records)?, options.output.quiet)
 }
 
 /// Checks the expectations and prints the results to stderr.

@@ -5,9 +5,10 @@ use super::session::{RunResults, Session};
 use crate::cli::ExploreArgs;
 use crate::experiment::{Experiment, Explore, Show};
 use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage, ModelMaps};
-use crate::frame::{Frame, Pick};
 use crate::measure::PassKey;
+use crate::metric::{Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
 use crate::prompt::Region;
+use crate::results::{Frame, Pick};
 use crate::runfolder::EXPLORER;
 use crate::say;
 use crate::terminal::escaped;
@@ -19,8 +20,8 @@ use std::io::Write as _;
 /// Numbers of every head by name, by layer and head.
 type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
 
-/// Metrics of the whole model that the page shows for each condition.
-const ANSWERS: [&str; 3] = ["exact", "answer_log_prob", "answer_first_rank"];
+/// What of the whole model tells treatments apart.
+const ANSWERS: [&Metric; 3] = [&EXACT, &ANSWER_LOG_PROB, &ANSWER_FIRST_RANK];
 
 /// Returns the experiment of the flags.
 pub(super) fn experiment(args: &ExploreArgs) -> Result<Experiment> {
@@ -43,10 +44,11 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
 fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> NumbersOfHeads {
     let mut heads = frame.numbers_of_heads(model, condition);
     for numbers in heads.values_mut() {
-        let parts = Region::NOISE.iter().filter_map(|noise| numbers.get(&format!("share_out {}", noise.name())));
+        let parts =
+            Region::NOISE.iter().filter_map(|noise| numbers.get(&format!("{} {}", SHARE_OUT.name, noise.name())));
         let noise = parts.copied().reduce(|sum, part| sum + part);
         if let Some(noise) = noise {
-            numbers.insert("noise_out".to_owned(), noise);
+            numbers.insert(NOISE_OUT.name.to_owned(), noise);
         }
     }
     heads
@@ -57,9 +59,9 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
     let explored = |(key, found): (&PassKey, &'a ModelMaps)| {
         let model = &setup.models[key.model];
         let condition = setup.conditions[key.condition].column();
-        let answer = |metric: &&str| {
-            let found = frame.mean(Pick::of(&model.name, metric).condition(condition.as_deref()));
-            found.map(|value| ((*metric).to_owned(), value))
+        let answer = |metric: &&Metric| {
+            let found = frame.mean(Pick::of(&model.name, metric.name).condition(condition.as_deref()));
+            found.map(|value| (metric.name.to_owned(), value))
         };
         ExplorerModel {
             name: &model.name,

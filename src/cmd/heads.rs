@@ -4,9 +4,10 @@ use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
 use crate::cli::HeadsArgs;
 use crate::experiment::{Experiment, Show};
+use crate::metric::{Kind, Label};
 use crate::plot::{head_grid, HeadGrid, HeadScale};
+use crate::results::view::HEAD_ROLES;
 use crate::stats::mean;
-use crate::tables::ROLES;
 use anyhow::Result;
 
 pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 4, heldout: |_| 0 };
@@ -25,10 +26,11 @@ pub(super) fn experiment(args: &HeadsArgs) -> Result<Experiment> {
 pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let frame = &found.frame;
     let caption = session.setup.caption();
-    for role in &ROLES {
-        let factor = if role.fraction { 100.0 } else { 1.0 };
+    for role in &HEAD_ROLES {
+        let is_share = role.metric.kind == Kind::Share;
+        let factor = if is_share { 100.0 } else { 1.0 };
         let grid = |model: &String| {
-            let means = frame.heads(model, role.metric.0, role.metric.1).into_iter();
+            let means = frame.heads(model, None, role.metric.name, role.region).into_iter();
             let means: Vec<_> = means.map(|(at, values)| (at, mean(&values).map(|x| factor * x))).collect();
             (!means.is_empty()).then(|| HeadGrid::of(model, means))
         };
@@ -37,7 +39,11 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
             continue;
         }
         let title = format!("Heads: {}", role.name);
-        let scale = HeadScale { label: role.what, end: role.fraction.then_some(100.0), uniform: None };
+        let scale = HeadScale {
+            label: &Label::of(role.metric, role.region).heading(),
+            end: is_share.then_some(100.0),
+            uniform: None,
+        };
         let figure = head_grid(&grids, &session.heading(&title, &caption), &scale)?;
         session.save(&figure, &format!("heads-{}", role.name.replace(' ', "-")), "mean over prompts")?;
     }

@@ -6,10 +6,11 @@ use super::session::{RunResults, Session};
 use crate::bail_usage;
 use crate::cli::NeedleArgs;
 use crate::experiment::{Experiment, Generate, Grid, NeedleGrid, Show};
-use crate::frame::{setting_name, Frame, Pick};
 use crate::generate::MAX_NEW;
 use crate::measure::MeasureName;
+use crate::metric::EXACT;
 use crate::plot::{accuracy, AccuracyPanel, Hits};
+use crate::results::{setting_name, Frame, Pick};
 use anyhow::Result;
 
 pub(super) const DEFAULTS: Defaults = Defaults {
@@ -62,9 +63,10 @@ fn accuracy_panels(frame: &Frame, grid: &Grid) -> Option<Vec<AccuracyPanel>> {
     for model in frame.models() {
         for &(needles, retrieve) in &grid.settings {
             let cell = |depth: f64, ctx: usize| {
-                let pick = Pick::of(model, "exact").cities("train").depth_pct(depth);
-                let found = frame.proportion(pick.setting((ctx, needles, retrieve)));
-                Some(Hits { accuracy: found.fraction?, interval: (found.lo, found.hi), n: found.n })
+                let pick = Pick::of(model, EXACT.name).depth_pct(depth);
+                let found = frame.estimate(pick.setting((ctx, needles, retrieve)))?;
+                let interval = found.interval.map_or((0.0, 1.0), |interval| (interval.lo, interval.hi));
+                Some(Hits { accuracy: found.value, interval, n: found.trials })
             };
             panels.push(AccuracyPanel {
                 model: model.clone(),

@@ -2,7 +2,7 @@
 
 use super::log_throttle::{left_in_words, time_left, LogThrottle};
 use crate::experiment::{RunObserver, RunPlan, RunShard, Setup};
-use crate::names::shared_folder;
+use crate::names::ShortNames;
 use crate::record::Record;
 use crate::table::plural;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -55,12 +55,11 @@ impl<'a> ProgressReporter<'a> {
         self.bar.finish_and_clear();
     }
 
-    /// Returns the accuracy so far, `; found so far: transformer 92 %, diff 97 %`, without the folder that all model names share.
+    /// What has been found so far, for the progress bar: `; found so far: transformer 92 %, diff 97 %`.
     fn so_far(&self) -> String {
-        let names: Vec<String> = self.found.iter().map(|(model, ..)| model.clone()).collect();
-        let folder = shared_folder(&names).len();
+        let names = ShortNames::of(self.found.iter().map(|(model, ..)| model));
         let share =
-            |(model, asked, found): &(String, usize, usize)| format!("{} {} %", &model[folder..], 100 * found / asked);
+            |(model, asked, found): &(String, usize, usize)| format!("{} {} %", names.name(model), 100 * found / asked);
         let shares: Vec<String> = self.found.iter().map(share).collect();
         if shares.is_empty() {
             return String::new();

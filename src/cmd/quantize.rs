@@ -4,8 +4,9 @@ use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
 use crate::cli::QuantizeArgs;
 use crate::experiment::{Experiment, Quantisation, Show};
-use crate::frame::{setting_name, Frame, Pick, Setting};
+use crate::metric::{Kind, Label, Metric, ANSWER_LOG_PROB, ANSWER_REGION, EXACT, NLL, SHARE_OUT};
 use crate::plot::{quality, Estimate, Figure, QualityLine, QualityPanel};
+use crate::results::{setting_name, Frame, Pick, Setting};
 use crate::treatment::Condition;
 use anyhow::Result;
 
@@ -35,31 +36,9 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     Ok(())
 }
 
-/// What a panel of the figure shows.
-struct Shown {
-    title: &'static str,
-    y_label: &'static str,
-    metric: &'static str,
-    region: Option<&'static str>,
-    y_range: Option<(f64, f64)>,
-    /// From the metric's unit to that of the axis.
-    factor: f64,
-}
-
-const fn number(title: &'static str, y_label: &'static str, metric: &'static str) -> Shown {
-    Shown { title, y_label, metric, region: None, y_range: None, factor: 1.0 }
-}
-
-const fn percent(title: &'static str, y_label: &'static str, metric: &'static str) -> Shown {
-    Shown { factor: 100.0, ..number(title, y_label, metric) }
-}
-
-const SHOWN: [Shown; 4] = [
-    Shown { y_range: Some((0.0, 100.0)), ..percent("needle accuracy", "exact match (%)", "exact") },
-    number("answer log-probability", "log-probability (nats)", "answer_log_prob"),
-    Shown { region: Some("answer"), ..percent("what the answer gives", "share of the output (%)", "share_out") },
-    number("NLL of prose", "NLL (nats per token)", "nll"),
-];
+/// The panels of the figure: a metric and region each.
+const PANELS: [(&Metric, Option<&str>); 4] =
+    [(&EXACT, None), (&ANSWER_LOG_PROB, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NLL, None)];
 
 struct Report<'a> {
     frame: &'a Frame,
@@ -76,8 +55,8 @@ impl Report<'_> {
             .map(|c| c.bits().map_or(c.to_string(), |bits| bits.to_string()))
             .collect();
         let mut drawn = Vec::new();
-        let of_setting = |shown: &&Shown| setting.1 > 0 || shown.region.is_none();
-        for shown in SHOWN.iter().filter(of_setting) {
+        let of_setting = |(_, region): &&(&Metric, Option<&str>)| setting.1 > 0 || region.is_none();
+        for &(metric, region) in PANELS.iter().filter(of_setting) {
             let line = |model: &String| QualityLine {
                 model: model.clone(),
                 estimates: self
@@ -85,13 +64,14 @@ impl Report<'_> {
                     .setup
                     .conditions
                     .iter()
-                    .map(|condition| self.estimate(setting, model, condition, shown))
+                    .map(|condition| self.estimate(setting, model, condition, (metric, region)))
                     .collect(),
             };
             let lines: Vec<QualityLine> = self.frame.models().iter().map(line).collect();
             if lines.iter().any(|line| line.estimates.iter().any(Option::is_some)) {
-                let (title, y_label) = (shown.title.to_owned(), shown.y_label.to_owned());
-                drawn.push(QualityPanel { title, y_label, y_range: shown.y_range, lines });
+                let label = Label::of(metric, region);
+                let y_range = (metric.kind == Kind::Hit).then_some((0.0, 100.0));
+                drawn.push(QualityPanel { title: label.text.clone(), y_label: label.heading(), y_range, lines });
             }
         }
         let scope = self.session.setup.experiment.quantise.as_ref().map_or("none", |quantise| quantise.scope.name());
@@ -104,17 +84,18 @@ impl Report<'_> {
         quality(&drawn, &categories, &self.session.heading(title, &subtitle), "bits per attention logit")
     }
 
-    fn estimate(&self, setting: Setting, model: &str, condition: &Condition, shown: &Shown) -> Option<Estimate> {
+    fn estimate(
+        &self,
+        setting: Setting,
+        model: &str,
+        condition: &Condition,
+        (metric, region): (&'static Metric, Option<&'static str>),
+    ) -> Option<Estimate> {
         let condition = condition.column();
-        let pick = Pick::of(model, shown.metric).setting(setting).condition(condition.as_deref());
-        let pick = shown.region.map_or(pick, |region| pick.region(region));
-        let (value, interval) = if shown.metric == "exact" {
-            let p = self.frame.proportion(pick);
-            (p.fraction?, p.interval())
-        } else {
-            self.frame.mean_in(pick)?
-        };
-        let interval = Some((shown.factor * interval.lo, shown.factor * interval.hi));
-        Some(Estimate { value: shown.factor * value, interval })
+        let pick = Pick::of(model, metric.name).setting(setting).condition(condition.as_deref());
+        let found = self.frame.estimate(pick.metric(metric, region))?;
+        let factor = if metric.kind == Kind::Number { 1.0 } else { 100.0 };
+        let interval = found.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
+        Some(Estimate { value: factor * found.value, interval })
     }
 }

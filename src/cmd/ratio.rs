@@ -5,9 +5,10 @@ use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
 use crate::cli::RatioArgs;
 use crate::experiment::{Experiment, Grid, Show};
-use crate::frame::{Frame, Pick};
+use crate::metric::SHARE_UNIFORM;
 use crate::plot::{head_grid, HeadGrid, HeadScale};
 use crate::prompt::Region;
+use crate::results::{Frame, Pick};
 use crate::stats::mean;
 use anyhow::Result;
 
@@ -46,7 +47,7 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let title = format!("What {what} gives each head's output, by layer and head");
     let subtitle = format!("{rows} · {caption}");
     let uniform = frame.models().first().and_then(|model| {
-        frame.mean(Pick::of(model, "share_uniform").region(region.name())).map(|share| 100.0 * share)
+        frame.mean(Pick::of(model, SHARE_UNIFORM.name).region(region.name())).map(|share| 100.0 * share)
     });
     let scale = HeadScale { label: "share of the output (%)", end: Some(100.0), uniform };
     let figure = head_grid(&grids, &session.heading(&title, &subtitle), &scale)?;
@@ -55,6 +56,6 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
 
 /// A share of every head in percent: layers x heads.
 fn head_shares(frame: &Frame, model: &str, region: &str) -> HeadGrid {
-    let means = frame.heads(model, frame.headline(), Some(region)).into_iter();
+    let means = frame.heads(model, None, frame.headline(), Some(region)).into_iter();
     HeadGrid::of(model, means.map(|(at, values)| (at, mean(&values).map(|x| 100.0 * x))))
 }

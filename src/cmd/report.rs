@@ -1,15 +1,17 @@
 //! `difftool report`: run folders as a page.
 
 use super::command_line;
-use super::compare::{print, talk};
+use super::compare::{in_short, talk};
 use super::flags::in_flags;
 use crate::bail_usage;
 use crate::cli::{ExplorerArg, ReportArgs, ReportFormat};
-use crate::compare::{compare, Correction, Field, Metrics, Request};
+
 use crate::files::{self, replace};
-use crate::report::{html, markdown, splice, title, Compared, Findings, Report, SavedRun, Section};
+use crate::report::{html, markdown, splice, title, Compared, Report, SavedRun, Section};
+use crate::results::compare::{compare, Request};
+use crate::results::print::{text, Tables};
+use crate::results::{Correction, Field, Metrics};
 use crate::runfolder::EXPLORER;
-use crate::tables;
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::io::{IsTerminal as _, Write as _};
@@ -36,10 +38,10 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
     }
     let compared = args.compare.then(|| compared(&args.runs, &runs)).transpose()?;
     if args.format == Some(ReportFormat::Text) {
-        let tables: Vec<String> = runs.iter().map(|run| tables::text(&run.frame())).collect();
+        let tables = runs.iter().map(|run| text(&run.frame()?, &Tables::Main)).collect::<Result<Vec<String>>>()?;
         return write(args, &tables.join("\n"));
     }
-    let mut sections: Vec<Section> = runs.into_iter().map(Section::new).collect();
+    let mut sections: Vec<Section> = runs.into_iter().map(Section::new).collect::<Result<_>>()?;
     if let Some(path) = &args.splice {
         return splice_file(path, &sections, args.quiet);
     }
@@ -117,11 +119,8 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<Compared> {
         None => error,
     })
     .context("--compare, as `difftool compare` without flags")?;
-    Ok(Compared {
-        findings: Findings::of_comparison(&comparison),
-        notes: talk(&comparison).lines().map(str::to_owned).collect(),
-        sheet: print::sheet(&comparison, Correction::default()).trimmed(),
-    })
+    let notes = talk(&comparison).lines().map(str::to_owned).collect();
+    Ok(Compared::new(&in_short(&comparison.rows), &comparison.groups, notes))
 }
 
 fn write(args: &ReportArgs, page: &str) -> Result<()> {

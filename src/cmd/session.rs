@@ -5,10 +5,11 @@ use super::{start_threads, stop_on_signal};
 use crate::bail_usage;
 use crate::cli::{OutputArgs, PartArgs, RecordFormat};
 use crate::experiment::{self, Measures, RunOutcome, RunPart, RunShard, RunStart, Setup};
-use crate::frame::Frame;
 use crate::measure::Measure;
+use crate::models::Model;
 use crate::plot::{Figure, Heading};
 use crate::record::Record;
+use crate::results::Frame;
 use crate::runfolder;
 use crate::table::plural;
 use anyhow::{bail, Result};
@@ -80,15 +81,17 @@ impl Session {
 
     /// Saves a figure with its recipe in every requested format; `name` has no extension.
     pub(super) fn save(&mut self, figure: &Figure, name: &str, pooling: &str) -> Result<()> {
-        let recipe = self.recipe(pooling);
+        let mut recipe = self.recipe(pooling);
+        recipe.insert(0, ("Title".to_owned(), figure.title().to_owned()));
         let files = self.output.figures.files(name);
         files.iter().try_for_each(|file| figure.save(&self.run.outputs.add_file(file, None), &recipe))
     }
 
     pub(super) fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
         let mut recipe = recipe(self.setup.grid.seed(), pooling);
-        let models = self.setup.models.iter();
-        recipe.extend(models.map(|m| (format!("model {}", m.name), format!("sha256 {}", m.info.weights_sha256))));
+        let model = |model: &Model| format!("{} sha256 {}", model.name, model.info.weights_sha256);
+        let models: Vec<String> = self.setup.models.iter().map(model).collect();
+        recipe.push(("models".to_owned(), models.join("\n")));
         recipe
     }
 

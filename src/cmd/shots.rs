@@ -4,9 +4,10 @@ use super::flags;
 use super::session::{RunResults, Session};
 use crate::cli::ShotsArgs;
 use crate::experiment::{Experiment, Grid, ShotsGrid, Show};
-use crate::frame::{Case, Frame};
+use crate::metric::EXACT;
 use crate::plot::{curves, Curve, CurvePanel};
-use crate::tables::robustness;
+use crate::results::view::robustness;
+use crate::results::{Case, Frame};
 use anyhow::Result;
 
 /// The experiment that flags ask for.
@@ -48,9 +49,9 @@ fn panels(frame: &Frame) -> Vec<CurvePanel> {
     let mut panels = Vec::new();
     for order in frame.cities() {
         let accuracy = |case: &Case| {
-            let quantity = crate::frame::Quantity { metric: "exact", region: None, hits: true };
-            let (x, interval) = frame.estimate(case, quantity, Some(order), None)?;
-            Some((x, interval.map_or((x, x), |i| (i.lo, i.hi))))
+            let found = frame.estimate(case.pick(&EXACT, None).cities(order))?;
+            let x = found.value;
+            Some((x, found.interval.map_or((x, x), |i| (i.lo, i.hi))))
         };
         let spread = |case: &Case| {
             let found = robustness(frame, case, order)?;

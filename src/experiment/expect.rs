@@ -1,8 +1,8 @@
 //! What has to come out of an experiment: bounds of means, and whether they hold.
 
 use crate::bail_usage;
-use crate::frame::{Frame, Pick};
 use crate::record::metric_name;
+use crate::results::{Frame, Pick};
 use crate::treatment::Condition;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};

@@ -50,7 +50,7 @@ impl Outputs {
         &self.folder
     }
 
-    /// Adds a file to the manifest and returns its path; the caller writes it.
+    /// Adds a file to the list and returns its path; the caller writes it. The manifest lists it if it is there in the end.
     pub fn add_file(&mut self, file: &str, rows: Option<u64>) -> PathBuf {
         let path = self.folder.join(file);
         if self.replaces {
@@ -103,11 +103,13 @@ impl Outputs {
         Ok(())
     }
 
-    /// Writes the manifest. It marks the run as finished, so it must be written after all other files.
+    /// Writes the manifest. It marks the run as finished, so it must be written after all other files. Files that could not be
+    /// written are not listed; the error about them is the caller's to report.
     ///
     /// # Errors
-    /// If a file of the list is missing, or the manifest cannot be written.
+    /// If a file cannot be read, or the manifest cannot be written.
     pub fn write_manifest(&self, setup: &Setup) -> Result<()> {
+        let written = |(file, _): &&(String, Option<u64>)| self.folder.join(file).is_file();
         let described = |(file, rows): &(String, Option<u64>)| OutputFile::describe(self.folder.path(), file, *rows);
         let (seed, reading) = (setup.grid.seed(), setup.experiment.reading);
         let manifest = Manifest {
@@ -128,7 +130,7 @@ impl Outputs {
             started_utc: self.folder.started_utc(),
             wall_s: self.folder.elapsed_s(),
             peak_rss_bytes: peak_rss_bytes(),
-            outputs: self.files.iter().map(described).collect::<Result<_>>()?,
+            outputs: self.files.iter().filter(written).map(described).collect::<Result<_>>()?,
             ..Manifest::default()
         };
         manifest.write(&self.folder.join(MANIFEST))

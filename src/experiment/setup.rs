@@ -3,12 +3,12 @@
 use super::{Experiment, Grid, Measures, Sources};
 use crate::attention::Selection;
 use crate::bail_usage;
-use crate::frame::{About, Scored, Tokens};
 use crate::measure::{usual_skip, MassiveAt, MeasureName, PassKey, ScoredWindow, AR_MAX_COUNT};
 use crate::memory::{give_back, rss_bytes};
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
 use crate::record::no_formula;
+use crate::results::{About, Scored, Tokens};
 use crate::table::plural;
 use crate::treatment::{Condition, Reference};
 use anyhow::Result;

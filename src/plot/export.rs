@@ -34,14 +34,25 @@ impl Figure {
     pub fn save(&self, path: &Path, recipe: &[(String, String)]) -> Result<()> {
         save(self, path, recipe)
     }
+
+    /// Returns the picture as a PNG file with its `recipe`.
+    ///
+    /// # Errors
+    /// If a keyword of the recipe is not one of PNG, or the picture is too large.
+    pub fn png(&self, recipe: &[(String, String)]) -> Result<Vec<u8>> {
+        let (pixels, size) = rasterised(self)?;
+        png::encode(size, &pixels, Some(self.page.mm(self.width)), recipe)
+    }
+
+    /// The title.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
 }
 
 fn save(figure: &Figure, path: &Path, recipe: &[(String, String)]) -> Result<()> {
     let bytes = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("png") => {
-            let (pixels, size) = rasterised(figure)?;
-            png::encode(size, &pixels, Some(figure.page.mm(figure.width)), recipe)?
-        }
+        Some("png") => figure.png(recipe)?,
         Some("svg") => document(figure, recipe, &ground(figure)).into_bytes(),
         Some("pdf") => {
             let points = |mm: f64| (mm / MM_PER_INCH * POINTS_PER_INCH) as f32;

@@ -8,6 +8,9 @@ use super::figure::{Area, Figure, Heading};
 use super::legend::{Legend, LegendSymbol};
 use super::quality::Estimate;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
+use crate::metric::Kind;
+use crate::results::view::{difference_cell, group_value};
+use crate::results::{Field, Row};
 use anyhow::{ensure, Result};
 
 /// Differences of one quantity, on one axis.
@@ -32,6 +35,37 @@ pub struct ForestRow {
     pub difference: Estimate,
     /// Text right of it, for example the numbers.
     pub text: String,
+}
+
+/// Returns a panel for each metric and region of rows, labelled with the groups that tell its rows apart.
+pub(crate) fn panels_of(rows: &[Row], groups: &[Field]) -> Vec<ForestPanel> {
+    rows.chunk_by(|a, b| a.name() == b.name()).map(|rows| panel_of(rows, groups)).collect()
+}
+
+fn panel_of(rows: &[Row], groups: &[Field]) -> ForestPanel {
+    let first = &rows[0];
+    let value = |row: &Row, column: Field| row.group.get(column.name()).cloned();
+    let differs = |column: &Field| rows.iter().any(|row| value(row, *column) != value(first, *column));
+    let groups: Vec<Field> = groups.iter().copied().filter(differs).collect();
+    let label = first.label();
+    let factor = if label.kind == Kind::Number { 1.0 } else { 100.0 };
+    let row_of = |row: &Row| {
+        let values: Vec<String> = groups.iter().filter_map(|&column| group_value(row, column)).collect();
+        let found = &row.difference;
+        // The mean of resampled means may lie a rounding error outside when all differences are equal.
+        let interval = found.interval().map(|i| (factor * i.lo.min(found.diff), factor * i.hi.max(found.diff)));
+        ForestRow {
+            label: if values.is_empty() { row.other.clone() } else { values.join(" · ") },
+            series: row.other.clone(),
+            difference: Estimate { value: factor * found.diff, interval },
+            text: difference_cell(row).line().replace('-', "−"),
+        }
+    };
+    ForestPanel {
+        title: label.text.clone(),
+        unit: label.difference_unit().to_owned(),
+        rows: rows.iter().map(row_of).collect(),
+    }
 }
 
 const LEFT: f64 = 44.0;

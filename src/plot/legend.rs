@@ -4,7 +4,7 @@ use super::colour;
 use super::curve_style::{CurveStyle, CurveStyles};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, TextFormat, TICK};
-use crate::names::shared_folder;
+use crate::names::ShortNames;
 use plotters::style::RGBColor;
 
 /// The symbol before a name.
@@ -44,10 +44,10 @@ impl Legend {
         Self { entries }
     }
 
-    /// Creates the legend of curves, without the folder that all names share.
+    /// The legend of curves, each with its `mark` and its short name.
     pub(super) fn of_curves(curves: &CurveStyles, mark: fn(CurveStyle) -> LegendSymbol, room: f64) -> Self {
-        let folder = shared_folder(curves.names()).len();
-        Self::new(curves.iter().map(|(name, look)| (name[folder..].to_owned(), mark(look))), room)
+        let short = ShortNames::of(curves.names());
+        Self::new(curves.iter().map(|(name, look)| (short.name(name).to_owned(), mark(look))), room)
     }
 
     /// Creates the legend of regions.

@@ -46,6 +46,7 @@ pub use self::colourscale::ColourScale;
 pub use self::curves::{curves, Curve, CurvePanel};
 pub(crate) use self::figure::MOST_PIXELS;
 pub use self::figure::{Figure, Heading};
+pub(crate) use self::forest::panels_of;
 pub use self::forest::{forest, ForestPanel, ForestRow};
 pub use self::head_grid::{head_grid, HeadGrid, HeadScale};
 pub use self::head_maps::{heatmap_grid, HeadMaps};

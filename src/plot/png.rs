@@ -53,10 +53,17 @@ impl SavedFigure {
     /// If it cannot be read, or is not a PNG.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let broken = || format!("{} is not a PNG that can be read", path.display());
-        let reader = png::Decoder::new(Cursor::new(&bytes)).read_info().with_context(broken)?;
+        Self::parse(bytes).with_context(|| format!("{} is not a PNG that can be read", path.display()))
+    }
+
+    /// Parses the bytes of a PNG.
+    ///
+    /// # Errors
+    /// If they are no PNG.
+    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self> {
+        let reader = png::Decoder::new(Cursor::new(&bytes)).read_info()?;
         let info = reader.info();
-        let pair = |chunk: &ITXtChunk| Ok((chunk.keyword.clone(), chunk.get_text().with_context(broken)?));
+        let pair = |chunk: &ITXtChunk| Ok((chunk.keyword.clone(), chunk.get_text()?));
         let recipe = info.utf8_text.iter().map(pair).collect::<Result<_>>()?;
         Ok(Self { size: (info.width, info.height), recipe, bytes })
     }

@@ -1,9 +1,9 @@
 //! What was run, on what, and how: everything of a section that is no result.
 
 use super::input::SavedRun;
-use crate::frame::{setting_name, Frame};
+use crate::results::view::{cities_name, numbers, words, Sheet, SheetCell};
+use crate::results::{setting_name, Frame};
 use crate::table::{plural, short};
-use crate::tables::{cities_name, numbers, words, Cell, Sheet};
 use std::path::Path;
 
 /// Failed cells listed; the results file has all.
@@ -57,7 +57,7 @@ fn quoted(word: &str) -> String {
 
 /// What was run, in one sentence, from the records.
 pub(super) fn sentence(run: &SavedRun, frame: &Frame) -> String {
-    let models: Vec<&str> = run.manifest.models.iter().map(|model| model.name.as_str()).collect();
+    let models: Vec<&str> = frame.models().iter().map(|model| frame.short_names().name(model)).collect();
     let mut lengths: Vec<usize> = run.records.iter().map(|record| record.identity.ctx_tok).filter(|&n| n > 0).collect();
     lengths.sort_unstable();
     lengths.dedup();
@@ -167,9 +167,9 @@ fn duration(seconds: f64) -> String {
 pub(super) fn models(run: &SavedRun) -> Option<Sheet> {
     let row = |model: &crate::manifest::ModelInfo| {
         let path = model.path.as_deref().unwrap_or("built in");
-        let words = [&model.name, &model.variant, &model.layout, path].map(Cell::words);
+        let words = [&model.name, &model.variant, &model.layout, path].map(SheetCell::words);
         let [name, variant, layout, path] = words;
-        vec![name, variant, Cell::count(Some(model.parameters)), layout, path]
+        vec![name, variant, SheetCell::count(Some(model.parameters)), layout, path]
     };
     let columns = vec![words("model"), words("variant"), numbers("parameters"), words("layout"), words("folder")];
     let rows = run.manifest.models.iter().map(row).collect();
@@ -182,9 +182,9 @@ pub(super) fn lambda(run: &SavedRun) -> Option<Sheet> {
     let layers = models.iter().map(|model| model.lambda.len()).max()?;
     let mut columns = vec![numbers("layer")];
     columns.extend(models.iter().map(|model| numbers(&model.name)));
-    let cell = |x: Option<&f64>| Cell::number(x.copied(), |x| short(Some(x)));
+    let cell = |x: Option<&f64>| SheetCell::number(x.copied(), |x| short(Some(x)));
     let row = |layer: usize| {
-        let mut cells = vec![Cell::count(Some(layer))];
+        let mut cells = vec![SheetCell::count(Some(layer))];
         cells.extend(models.iter().map(|model| cell(model.lambda.get(layer))));
         cells
     };
@@ -205,15 +205,15 @@ pub(super) fn failures(frame: &Frame) -> Option<Sheet> {
     let row = |record: &crate::record::Record| {
         let (id, measure) = (&record.identity, &record.measure);
         vec![
-            Cell::words(&id.model),
-            Cell::count(Some(id.ctx_tok)),
-            Cell::count(id.needles),
-            Cell::count(id.retrieve),
-            Cell::count(id.depth_req_pct),
-            Cell::count(id.seed),
-            id.condition.as_deref().map_or_else(Cell::none, Cell::words),
-            Cell::words(measure.metric.as_ref()),
-            Cell::words(measure.error.as_deref().unwrap_or_default()),
+            SheetCell::words(&id.model),
+            SheetCell::count(Some(id.ctx_tok)),
+            SheetCell::count(id.needles),
+            SheetCell::count(id.retrieve),
+            SheetCell::count(id.depth_req_pct),
+            SheetCell::count(id.seed),
+            id.condition.as_deref().map_or_else(SheetCell::none, SheetCell::words),
+            SheetCell::words(measure.metric.as_ref()),
+            SheetCell::words(measure.error.as_deref().unwrap_or_default()),
         ]
     };
     let all = frame.failures.len();

@@ -1,11 +1,10 @@
 //! Sections as one HTML file that needs no network and asks for none.
 
 use super::facts::Fact;
-use super::figure::Figure;
-use super::findings::{Finding, Findings};
+use super::figure::ReportFigure;
 use super::{Compared, Explorer, Included, Report, Section};
 use crate::html::{self, Allowed, Head, Template};
-use crate::tables::{Cell, Column, Sheet};
+use crate::results::view::{Sheet, SheetCell, SheetColumn};
 use crate::terminal::escaped_lines;
 use anyhow::Result;
 use minijinja::{context, Value};
@@ -14,8 +13,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = concat!(include_str!("script.js"), include_str!("explorer.js"));
 
 const PAGE: Template = ("page.html", include_str!("page.html"));
-const PARTS: [Template; 2] =
-    [("findings.html", include_str!("findings.html")), ("sheet.html", include_str!("sheet.html"))];
+const PARTS: [Template; 2] = [("figure.html", include_str!("figure.html")), ("sheet.html", include_str!("sheet.html"))];
 
 /// The page as text.
 ///
@@ -48,7 +46,12 @@ fn words(items: &[String]) -> Value {
 impl Compared {
     /// What the template fills in.
     fn values(&self) -> Value {
-        context! { findings => self.findings.values(), notes => words(&self.notes), tables => list(&self.sheet, Sheet::values) }
+        let figure = |figure: &ReportFigure| figure_values(figure, figure.alt_text(&[], self.sheet.as_ref()));
+        context! {
+            figures => list(&self.forest, figure),
+            notes => words(&self.notes),
+            tables => list(&self.sheet, Sheet::values),
+        }
     }
 }
 
@@ -81,8 +84,9 @@ impl Section {
             environment => list(&self.environment, fact),
             experiment => self.experiment.as_deref(),
             failures => list(&self.failures, Sheet::values),
-            figures => list(&self.figures, |figure| self.figure(figure)),
-            findings => self.findings.values(),
+            main_figure => list(self.figures.first(), |figure| self.figure(figure)),
+            figures => list(self.figures.iter().skip(1), |figure| self.figure(figure)),
+            forest => list(&self.forest, |figure| self.figure(figure)),
             folder => self.folder.display().to_string(),
             has_results => !self.results.is_empty(),
             included => self.included().map(included),
@@ -95,33 +99,29 @@ impl Section {
         }
     }
 
-    fn figure(&self, figure: &Figure) -> Value {
-        context! {
-            file => &figure.file,
-            width => figure.width,
-            height => figure.height,
-            uri => &figure.uri,
-            alt => self.alt(figure),
-            pooling => figure.pooling.as_deref(),
-        }
+    fn figure(&self, figure: &ReportFigure) -> Value {
+        figure_values(figure, self.alt_text(figure))
     }
 }
 
-impl Findings {
-    /// What the template fills in.
-    fn values(&self) -> Value {
-        let finding = |finding: &Finding| {
-            context! { subject => &finding.subject, decided => words(&finding.decided), undecided => words(&finding.undecided) }
-        };
-        context! { list => list(&self.list, finding), more => self.more, remarks => words(&self.remarks) }
+/// The values that the template of a figure fills in.
+fn figure_values(figure: &ReportFigure, alt: String) -> Value {
+    context! {
+        file => &figure.file,
+        width => figure.width,
+        height => figure.height,
+        uri => &figure.uri,
+        alt,
+        pooling => figure.pooling.as_deref(),
     }
 }
 
 impl Sheet {
     /// What the template fills in.
     fn values(&self) -> Value {
-        let column = |column: &Column| context! { title => column.title(), number => column.number };
-        let row = |row: &Vec<Cell>| row.iter().zip(&self.columns).map(|(cell, column)| cell.values(column)).collect();
+        let column = |column: &SheetColumn| context! { title => column.title(), number => column.number };
+        let row =
+            |row: &Vec<SheetCell>| row.iter().zip(&self.columns).map(|(cell, column)| cell.values(column)).collect();
         context! {
             id => self.id,
             title => self.title,
@@ -132,7 +132,7 @@ impl Sheet {
     }
 }
 
-impl Column {
+impl SheetColumn {
     /// Its heading, or its name where the cells speak for themselves: nothing has no name for those who only hear.
     fn title(&self) -> &str {
         if self.heading.is_empty() {
@@ -143,9 +143,9 @@ impl Column {
     }
 }
 
-impl Cell {
+impl SheetCell {
     /// What the template fills in: the number in full is what the script sorts by.
-    fn values(&self, column: &Column) -> Value {
+    fn values(&self, column: &SheetColumn) -> Value {
         let class = if column.number { "number" } else { "words" };
         context! { text => &self.text, aside => &self.aside, exact => self.exact.map(|x| x.to_string()), class }
     }

@@ -1,12 +1,12 @@
 //! A run folder, read back: its manifest, its records, its figures.
 
-use super::figure::Figure;
+use super::figure::ReportFigure;
 use crate::bail_usage;
 use crate::files;
-use crate::frame::{About, Frame, Tokens};
 use crate::manifest::{Manifest, OutputFile};
 use crate::measure::{DrawnHead, MassiveAt};
 use crate::record::{self, Record};
+use crate::results::{About, Frame, Tokens};
 use crate::runfolder::{is_results, DRAWN, EXPERIMENT, MANIFEST, MASSIVE, TOKENS};
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct SavedRun {
     /// The experiment file that says what was run, if the folder holds it.
     pub(super) experiment: Option<String>,
     /// The PNG files, in the order they were drawn.
-    pub(super) figures: Vec<Figure>,
+    pub(super) figures: Vec<ReportFigure>,
 }
 
 impl SavedRun {
@@ -61,7 +61,7 @@ impl SavedRun {
             } else if output.file == DRAWN {
                 drawn = files::csv_lines(&checked(folder, output)?)?.collect::<Result<_>>()?;
             } else if has_extension(&output.file, "png") {
-                figures.push(Figure::read(&checked(folder, output)?, &output.file)?);
+                figures.push(ReportFigure::read(&checked(folder, output)?, &output.file)?);
             }
         }
         Ok(Self {
@@ -82,13 +82,16 @@ impl SavedRun {
     }
 
     /// What the run knows, grouped. Intervals have the seed that the run had, so they are those it printed.
-    pub fn frame(&self) -> Frame {
+    ///
+    /// # Errors
+    /// If a metric of the records has several units.
+    pub fn frame(&self) -> Result<Frame> {
         let manifest = &self.manifest;
         let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
         let about = About { config: manifest.config.clone(), models: manifest.models.clone(), seed };
-        let mut frame = Frame::of(about, &self.records);
+        let mut frame = Frame::of(about, &self.records)?;
         (frame.tokens, frame.massive, frame.drawn) = (self.tokens.clone(), self.massive.clone(), self.drawn.clone());
-        frame
+        Ok(frame)
     }
 }
 

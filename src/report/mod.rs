@@ -1,7 +1,6 @@
 //! Runs, read back as a page for people: what was asked, what came out and how sure it is, and how to run it again.
 //!
-//! A [`SavedRun`] is read from its folder and becomes a [`Section`]: what was found in words, tables of its records, its figures,
-//! its recipe. A [`Report`] of sections, with a comparison of the runs if it is asked for, is written as one self-contained HTML file ([`html()`]) or as Markdown ([`markdown()`]), and [`splice()`]
+//! A [`SavedRun`] is read from its folder and becomes a [`Section`]: its main figure, its differences, its tables, its recipe. A [`Report`] of sections, with a comparison of the runs if it is asked for, is written as one self-contained HTML file ([`html()`]) or as Markdown ([`markdown()`]), and [`splice()`]
 //! puts the latter between markers of a README. Everything on the page comes from the folder: nothing is measured or
 //! made up here.
 
@@ -9,25 +8,23 @@ mod alt;
 mod explorer;
 mod facts;
 mod figure;
-mod findings;
 mod html;
 mod input;
 mod markdown;
 mod splice;
 
-pub use findings::Findings;
 pub use html::html;
 pub use input::SavedRun;
 pub use markdown::markdown;
-pub(crate) use markdown::markdown_table;
 pub use splice::splice;
 
+use crate::results::view::{differences, main_rows, sheets, Detail, Sheet};
+use crate::results::{within, Field, Row};
 use crate::runfolder::EXPLORER;
-use crate::tables::{self, Sheet};
 use anyhow::Result;
 use explorer::{Explorer, Included};
 use facts::Fact;
-use figure::Figure;
+use figure::ReportFigure;
 use std::path::{Path, PathBuf};
 
 /// What is put on a page.
@@ -44,12 +41,19 @@ pub struct Report {
 /// Runs, or the models of one, compared on the same prompts.
 #[derive(Debug)]
 pub struct Compared {
-    /// What was found.
-    pub findings: Findings,
-    /// What a reader should know besides.
-    pub notes: Vec<String>,
+    /// Notes on the inputs and their pairs.
+    notes: Vec<String>,
     /// The differences.
-    pub(crate) sheet: Option<Sheet>,
+    sheet: Option<Sheet>,
+    /// Their forest plot.
+    forest: Option<ReportFigure>,
+}
+
+impl Compared {
+    /// The comparison of rows, with notes on them.
+    pub(crate) fn new(rows: &[Row], groups: &[Field], notes: Vec<String>) -> Self {
+        Self { notes, sheet: differences(rows, groups, Detail::Verdict), forest: ReportFigure::forest(rows, groups) }
+    }
 }
 
 /// One run on a page.
@@ -59,7 +63,8 @@ pub struct Section {
     explorer: Option<Explorer>,
     /// The hash that the run's manifest has for the explorer's page.
     explorer_sha256: Option<String>,
-    findings: Findings,
+    /// The forest plot of the differences that belong to the question.
+    forest: Option<ReportFigure>,
     folder: PathBuf,
     /// What the run is called: its preset or subcommand.
     name: String,
@@ -72,7 +77,9 @@ pub struct Section {
     failures: Option<Sheet>,
     /// Tables of results.
     results: Vec<Sheet>,
-    figures: Vec<Figure>,
+    figures: Vec<ReportFigure>,
+    /// Short names of the models.
+    model_names: Vec<String>,
     lambda: Option<Sheet>,
     models: Option<Sheet>,
     recipe: Vec<Fact>,
@@ -83,11 +90,21 @@ pub struct Section {
 
 impl Section {
     /// The section of a run. Its bootstrap intervals have the seed that the run had, so they are those it printed.
-    pub fn new(run: SavedRun) -> Self {
-        let frame = run.frame();
-        let results = tables::sheets(&frame);
+    ///
+    /// # Errors
+    /// If a metric of the records has several units.
+    pub fn new(run: SavedRun) -> Result<Self> {
+        let frame = run.frame()?;
+        let results: Vec<Sheet> =
+            sheets(&frame).into_iter().map(|sheet| sheet.with_names(frame.short_names())).collect();
+        let short = |mut row: Row| {
+            let names = frame.short_names();
+            (row.baseline, row.other) = (names.shortened(&row.baseline), names.shortened(&row.other));
+            row
+        };
+        let rows: Vec<Row> = main_rows(&frame).into_iter().map(short).collect();
         let paragraphs = facts::config(&run, "analysis").unwrap_or_default().split("\n\n").map(str::trim);
-        Self {
+        Ok(Self {
             name: facts::name(&run),
             question: facts::config(&run, "question").map(ToOwned::to_owned),
             analysis: paragraphs.filter(|text| !text.is_empty()).map(ToOwned::to_owned).collect(),
@@ -96,7 +113,8 @@ impl Section {
             failures: facts::failures(&frame),
             explorer: None,
             explorer_sha256: run.sha256_of(EXPLORER).map(ToOwned::to_owned),
-            findings: Findings::of_run(&frame, &results),
+            forest: ReportFigure::forest(&rows, &within::GROUPS),
+            model_names: frame.models().iter().map(|model| frame.short_names().name(model).to_owned()).collect(),
             results,
             lambda: facts::lambda(&run),
             models: facts::models(&run),
@@ -105,7 +123,7 @@ impl Section {
             experiment: run.experiment,
             figures: run.figures,
             folder: run.folder,
-        }
+        })
     }
 
     /// The folder of the run.
@@ -138,14 +156,12 @@ impl Section {
         self.failures.iter().chain(self.tables(false)).chain(self.tables(true))
     }
 
-    /// What a figure shows, for those who do not see it.
-    fn alt(&self, figure: &Figure) -> String {
-        let models: Vec<&str> =
-            self.models.iter().flat_map(|sheet| &sheet.rows).map(|row| row[0].text.as_str()).collect();
-        figure.alt(&models, &self.results)
+    /// Describes a figure for those who do not see it.
+    fn alt_text(&self, figure: &ReportFigure) -> String {
+        figure.alt_text(&self.model_names, self.results.first())
     }
 
-    /// Tables that the first look is for, and those for the second.
+    /// The tables that are shown, or those that are folded away.
     fn tables(&self, detail: bool) -> impl Iterator<Item = &Sheet> {
         let lambda = self.lambda.iter().filter(move |_| !detail);
         let models = self.models.iter().filter(move |_| detail);

@@ -1,10 +1,11 @@
 //! `difftool compare` from outside, on small results with known differences.
 
 use assert_cmd::Command;
-use difftool::compare::{compare, Correction, FailIf, Field, MetricName, Metrics, Request, Where};
 use difftool::manifest::{Manifest, ModelInfo, OutputFile};
 use difftool::plot::read_recipe;
 use difftool::record::{Identity, Measurement, Record, RecordWriter};
+use difftool::results::compare::{compare, FailIf, Request};
+use difftool::results::{Correction, Field, MetricName, Metrics, Where};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{json, Value};
@@ -669,7 +670,7 @@ proptest! {
         rows.iter().for_each(|row| writer.write_record(row).unwrap());
         writer.flush().unwrap();
         if let Ok(comparison) = compare(&request(&scratch.path("a"), &scratch.path("b.csv"))) {
-            prop_assert!(comparison.rows.iter().all(|row| row.diff.is_finite() && row.n > 0));
+            prop_assert!(comparison.rows.iter().all(|row| row.difference.diff.is_finite() && row.difference.n > 0));
         }
     }
 

@@ -165,6 +165,21 @@ fn the_manifest_describes_the_files_beside_it() {
 }
 
 #[test]
+fn a_model_at_a_long_path_that_is_not_ascii_has_figures_tables_and_a_manifest() {
+    let scratch = Scratch::new();
+    let folder = format!("modèles/models--example--Example-1B/snapshots/{}", "0123456789abcdef".repeat(5));
+    fs::create_dir_all(scratch.path(&folder).parent().unwrap()).unwrap();
+    fs::rename(scratch.path("model"), scratch.path(&folder)).unwrap();
+    let args = ["needle", "--model", &folder, "--needles", "1", "--ctx", "256", "--samples", "1", "--depths", "50"];
+    let run = difftool(scratch.0.path()).args(args).args(["--heldout", "0", "--out", "run"]).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    assert!(!run.stdout.is_empty() && scratch.path("run/manifest.json").is_file());
+    let recipe = difftool::plot::read_recipe(&scratch.path("run/accuracy.png")).unwrap();
+    let models = recipe.iter().find(|(keyword, _)| keyword == "models").map(|(_, text)| text.as_str());
+    assert!(models.is_some_and(|text| text.starts_with(&format!("{folder} sha256 "))), "{recipe:?}");
+}
+
+#[test]
 fn your_own_text_is_a_haystack() {
     let scratch = Scratch::new();
     let text: String = (0..400).map(|i| format!("Line {i} of my own text is here. ")).collect();

@@ -1,43 +1,41 @@
 //! The figures of `difftool ablate`: what conditions change, and what is left with fewer heads.
 
 use crate::cmd::session::{RunResults, Session};
-use crate::frame::{setting_name, Setting};
+use crate::metric::{Label, ANSWER_LOG_PROB, EXACT};
 use crate::plot::{forest, quality, Estimate, Figure, ForestPanel, ForestRow, QualityLine, QualityPanel};
+use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
+use crate::results::{setting_name, Difference, Setting};
 use crate::table::short;
-use crate::tables::{Delta, Effect, Effects, Knockout};
 use anyhow::Result;
 
 const POOLING: &str = "mean over prompts, paired with the untreated passes, 95 % bootstrap intervals";
 
 /// Draws a figure of the conditions and one of the heads, as far as there are any.
 pub(in crate::cmd) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
-    let effects = Effects::new(&found.frame);
+    let (changes, heads_out) = (condition_changes(&found.frame), heads_out_changes(&found.frame));
     let several = found.frame.settings().len() > 1;
     for (i, &setting) in found.frame.settings().iter().enumerate() {
         let number = if i == 0 { String::new() } else { format!("-{}", i + 1) };
         let asked = if several { setting_name(setting.1, setting.2) + " · " } else { String::new() };
         let subtitle = format!("{asked}{}", session.setup.caption_of(&[setting.0]));
-        if let Some(figure) = conditions(&effects, setting, session, &subtitle)? {
+        if let Some(figure) = conditions(&changes, setting, session, &subtitle)? {
             session.save(&figure, &format!("conditions{number}"), POOLING)?;
         }
-        if let Some(figure) = heads(&effects, setting, session, &subtitle)? {
+        if let Some(figure) = heads(&heads_out, setting, session, &subtitle)? {
             session.save(&figure, &format!("heads-out{number}"), POOLING)?;
         }
     }
     Ok(())
 }
 
-fn is_of(effect: &Effect, setting: Setting) -> bool {
-    effect.setting == setting
-}
-
-fn estimate(delta: &Delta, factor: f64) -> Estimate {
-    Estimate { value: factor * delta.difference, interval: Some((factor * delta.lo, factor * delta.hi)) }
+fn estimate(found: &Difference, factor: f64) -> Estimate {
+    let interval = found.interval().map(|interval| (factor * interval.lo, factor * interval.hi));
+    Estimate { value: factor * found.diff, interval }
 }
 
 /// Differences of every condition and model, those of one condition next to each other.
-fn conditions(effects: &Effects, setting: Setting, session: &Session, subtitle: &str) -> Result<Option<Figure>> {
-    let of_setting: Vec<&Effect> = effects.conditions.iter().filter(|effect| is_of(effect, setting)).collect();
+fn conditions(changes: &[Change], setting: Setting, session: &Session, subtitle: &str) -> Result<Option<Figure>> {
+    let of_setting: Vec<&Change> = changes.iter().filter(|change| change.setting == setting).collect();
     let mut names: Vec<&str> = Vec::new();
     for effect in &of_setting {
         if !names.contains(&effect.condition.as_str()) {
@@ -47,10 +45,10 @@ fn conditions(effects: &Effects, setting: Setting, session: &Session, subtitle: 
     if names.is_empty() {
         return Ok(None);
     }
-    let rows = |delta: &dyn Fn(&Effect) -> Delta, factor: f64| -> Vec<ForestRow> {
+    let rows = |delta: fn(&Change) -> &Difference, factor: f64| -> Vec<ForestRow> {
         let of_name = |name: &&str| of_setting.iter().filter(|effect| effect.condition == **name).collect::<Vec<_>>();
-        let row = |(i, effect): (usize, &&&Effect)| {
-            let difference = estimate(&delta(effect), factor);
+        let row = |(i, effect): (usize, &&&Change)| {
+            let difference = estimate(delta(effect), factor);
             ForestRow {
                 label: if i == 0 { effect.condition.clone() } else { String::new() },
                 series: effect.model.clone(),
@@ -62,47 +60,46 @@ fn conditions(effects: &Effects, setting: Setting, session: &Session, subtitle: 
     };
     let panel = |title: &str, unit: &str, rows| ForestPanel { title: title.to_owned(), unit: unit.to_owned(), rows };
     let panels = [
-        panel("answer log-probability", "nats", rows(&|effect| effect.log_prob_nats, 1.0)),
-        panel("accuracy", "points", rows(&|effect| effect.exact, 100.0)),
+        panel(&Label::of(&ANSWER_LOG_PROB, None).text, "nats", rows(|change| &change.log_prob_nats, 1.0)),
+        panel(&Label::of(&EXACT, None).text, "points", rows(|change| &change.exact, 100.0)),
     ];
-    let title = "What it costs to do without some keys";
+    let title = "Cost of conditions";
     forest(&panels, &session.heading(title, subtitle), "difference from the untreated passes").map(Some)
 }
 
 /// Accuracy and log-probability by the number of heads that are out.
-fn heads(effects: &Effects, setting: Setting, session: &Session, subtitle: &str) -> Result<Option<Figure>> {
-    let mut of_setting: Vec<&Knockout> =
-        effects.heads.iter().filter(|knockout| is_of(&knockout.best, setting)).collect();
+fn heads(heads_out: &[HeadsOut], setting: Setting, session: &Session, subtitle: &str) -> Result<Option<Figure>> {
+    let mut of_setting: Vec<&HeadsOut> = heads_out.iter().filter(|out| out.best.setting == setting).collect();
     let Some(&first) = of_setting.first() else { return Ok(None) };
     // Another ranking is another figure's; the tables have all.
-    of_setting.retain(|knockout| knockout.by == first.by);
+    of_setting.retain(|out| out.by == first.by);
     let (mut counts, mut models): (Vec<usize>, Vec<&str>) = (Vec::new(), Vec::new());
-    for knockout in &of_setting {
-        if !counts.contains(&knockout.n) {
-            counts.push(knockout.n);
+    for out in &of_setting {
+        if !counts.contains(&out.n) {
+            counts.push(out.n);
         }
-        if !models.contains(&knockout.best.model.as_str()) {
-            models.push(&knockout.best.model);
+        if !models.contains(&out.best.model.as_str()) {
+            models.push(&out.best.model);
         }
     }
     counts.sort_unstable();
-    let line = |model: &str, best: bool, delta: &dyn Fn(&Effect) -> Estimate| {
+    let line = |model: &str, best: bool, delta: fn(&Change) -> Estimate| {
         let at = |n: &usize| {
-            let knockout = of_setting.iter().find(|knockout| knockout.best.model == model && knockout.n == *n)?;
-            if best { Some(&knockout.best) } else { knockout.random.as_ref() }.map(delta)
+            let out = of_setting.iter().find(|out| out.best.model == model && out.n == *n)?;
+            if best { Some(&out.best) } else { out.random.as_ref() }.map(delta)
         };
         let name = format!("{model}, {}", if best { "best" } else { "random" });
         QualityLine { model: name, estimates: counts.iter().map(at).collect() }
     };
-    let panel = |title: &str, y_label: &str, delta: &dyn Fn(&Effect) -> Estimate| QualityPanel {
+    let panel = |title: &str, y_label: &str, delta: fn(&Change) -> Estimate| QualityPanel {
         title: title.to_owned(),
         y_label: y_label.to_owned(),
         y_range: None,
         lines: models.iter().flat_map(|model| [line(model, true, delta), line(model, false, delta)]).collect(),
     };
     let panels = [
-        panel("answer log-probability", "change in nats", &|effect| estimate(&effect.log_prob_nats, 1.0)),
-        panel("accuracy", "change in points", &|effect| estimate(&effect.exact, 100.0)),
+        panel(&Label::of(&ANSWER_LOG_PROB, None).text, "change in nats", |change| estimate(&change.log_prob_nats, 1.0)),
+        panel(&Label::of(&EXACT, None).text, "change in points", |change| estimate(&change.exact, 100.0)),
     ];
     let categories: Vec<String> = counts.iter().map(ToString::to_string).collect();
     let title = format!("Without the best heads by {}, and without others of the same layers", first.by);

@@ -4,10 +4,11 @@ use crate::attention::Selection;
 use crate::bail_usage;
 use crate::cmd::session::Session;
 use crate::experiment::{Grid, Heatmap, MapKind, SMALL_PX};
-use crate::frame::Frame;
 use crate::measure::{Maps, PassKey};
+use crate::metric::LAMBDA;
 use crate::plot::{heatmap, heatmap_grid, Bins, ColourScale, HeadMaps, Heatmaps, MapPanel, Profile, TokenAxis};
 use crate::probe::{PooledMap, Pooling, RowQuantity};
+use crate::results::Frame;
 use crate::stats::mean;
 use crate::table::short;
 use anyhow::Result;
@@ -136,7 +137,7 @@ impl Picture<'_> {
 
     /// Mean lambda over the drawn heads of a layer; nothing for standard attention.
     fn lambda(&self, model: &str, layer: usize, drawn: &Selection) -> Option<f64> {
-        let heads = self.frame.heads(model, "lambda", None).into_iter();
+        let heads = self.frame.heads(model, None, LAMBDA.name, None).into_iter();
         let of_layer = heads.filter(|((of, head), _)| *of == layer && drawn.has(layer, *head));
         mean(&of_layer.flat_map(|(_, values)| values).collect::<Vec<f64>>())
     }

@@ -1,9 +1,9 @@
 //! The figure: the NLL by position, and what models differ by.
 
 use crate::cmd::session::{RunResults, Session};
-use crate::frame::{Frame, Scored, TokenKind};
 use crate::measure::{bin_of, bins, cumulative, Bin, NllEstimate, ScoredToken};
 use crate::plot::{curves, Curve, CurvePanel};
+use crate::results::{Frame, Scored, TokenKind};
 use anyhow::Result;
 
 /// Draws the figure.

@@ -1,0 +1,164 @@
+//! Conditions on differences, for continuous integration: `exact < -0.05`.
+
+use super::super::rows::Row;
+use super::super::select::MetricName;
+use crate::bail_usage;
+use anyhow::Result;
+use std::fmt;
+use std::str::FromStr;
+
+/// `METRIC[REGION] OP NUMBER` on the mean difference, with `METRIC.lo` and `METRIC.hi` on an end of its 95 % interval,
+/// with `METRIC.baseline` and `METRIC.other` on one of the two means: `exact < -0.05` holds where accuracy fell by more
+/// than five points, `exact.hi < 0` where it surely fell, `exact.other < 0.9` where it is below 90 %.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailIf {
+    metric: MetricName,
+    of: Of,
+    operator: Operator,
+    limit: f64,
+    /// As it was given.
+    text: String,
+}
+
+/// Which number of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Diff,
+    Lo,
+    Hi,
+    Baseline,
+    Other,
+}
+
+/// What is written behind a metric for one of them.
+const NUMBERS: [(&str, Of); 5] =
+    [(".diff", Of::Diff), (".lo", Of::Lo), (".hi", Of::Hi), (".baseline", Of::Baseline), (".other", Of::Other)];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+}
+
+/// Longest first, so that `<=` is not read as `<`.
+const OPERATORS: [(&str, Operator); 4] =
+    [("<=", Operator::AtMost), (">=", Operator::AtLeast), ("<", Operator::Less), (">", Operator::More)];
+
+impl FromStr for FailIf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = |why: &str| format!("`{text}` {why}; conditions are like `exact < -0.05` or `noise_abs.hi >= 0`");
+        let parts = OPERATORS.iter().find_map(|(sign, operator)| {
+            let (left, right) = text.split_once(sign)?;
+            Some((left.trim(), *operator, right.trim()))
+        });
+        let (left, operator, right) = parts.ok_or_else(|| bad("has none of < <= > >="))?;
+        let limit = right.parse::<f64>().ok().filter(|limit| limit.is_finite());
+        let limit = limit.ok_or_else(|| bad(&format!("compares with `{right}`, which is not a number")))?;
+        let named = NUMBERS.iter().find_map(|(name, of)| Some((left.strip_suffix(name)?, *of)));
+        let (metric, of) = named.unwrap_or((left, Of::Diff));
+        Ok(Self { metric: metric.parse()?, of, operator, limit, text: text.trim().to_owned() })
+    }
+}
+
+impl fmt::Display for FailIf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FailIf {
+    /// The rows for which it holds.
+    ///
+    /// # Errors
+    /// A usage error if no row has its metric, or one has no interval where an end of it is asked for.
+    pub fn met<'a>(&self, rows: &'a [Row]) -> Result<Vec<&'a Row>> {
+        let concerned: Vec<&Row> =
+            rows.iter().filter(|row| self.metric.covers(&row.metric, row.region.as_deref())).collect();
+        if concerned.is_empty() {
+            let mut names: Vec<String> = rows.iter().map(Row::name).collect();
+            names.sort();
+            names.dedup();
+            bail_usage!("'{self}': not compared; there are {} (see `metrics`)", names.join(", "));
+        }
+        let mut met = Vec::new();
+        for row in concerned {
+            if self.holds(row)? {
+                met.push(row);
+            }
+        }
+        Ok(met)
+    }
+
+    fn holds(&self, row: &Row) -> Result<bool> {
+        let number = match self.of {
+            Of::Diff => Some(row.difference.diff),
+            Of::Lo => row.difference.lo,
+            Of::Hi => row.difference.hi,
+            Of::Baseline => Some(row.difference.mean_baseline),
+            Of::Other => Some(row.difference.mean_other),
+        };
+        let Some(number) = number else {
+            let few = row
+                .difference
+                .seeds
+                .map_or_else(|| format!("n is {}", row.difference.n), |seeds| format!("training seeds are {seeds}"));
+            bail_usage!("'{self}': {} has no interval, as {few}", row.name());
+        };
+        Ok(match self.operator {
+            Operator::Less => number < self.limit,
+            Operator::AtMost => number <= self.limit,
+            Operator::More => number > self.limit,
+            Operator::AtLeast => number >= self.limit,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::difference::Difference;
+    use super::*;
+    use crate::metric::SHARE_ABS;
+
+    fn row(diff: f64, interval: Option<(f64, f64)>) -> Row {
+        let (lo, hi) = (interval.map(|i| i.0), interval.map(|i| i.1));
+        let difference = Difference { diff, lo, hi, ..Difference::default() };
+        Row { metric: SHARE_ABS.name.into(), region: Some("answer".into()), difference, ..Row::default() }
+    }
+
+    fn holds(condition: &str, row: &Row) -> bool {
+        !condition.parse::<FailIf>().unwrap().met(std::slice::from_ref(row)).unwrap().is_empty()
+    }
+
+    #[test]
+    fn a_condition_is_on_the_difference_or_an_end_of_its_interval_or_a_mean() {
+        let mut row = row(-0.04, Some((-0.09, 0.01)));
+        (row.difference.mean_baseline, row.difference.mean_other) = (0.94, 0.9);
+        assert!(holds("share_abs.other <= 0.9", &row) && !holds("share_abs[answer].baseline < 0.94", &row));
+        assert!(holds("share_abs < 0", &row) && holds("share_abs[answer]<=-0.04", &row));
+        assert!(!holds("share_abs.hi < 0", &row) && holds("share_abs[answer].lo < -5e-2", &row));
+        assert!(holds("share_abs.diff > -0.05", &row) && !holds("share_abs >= 0", &row));
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_a_usage_error() {
+        let refusal = |condition: &str| {
+            let error = condition.parse::<FailIf>().unwrap().met(&[row(0.0, None)]).unwrap_err();
+            assert_eq!(crate::error::exit_code(&error), 2);
+            error.to_string()
+        };
+        assert!(refusal("exact < 0").contains("share_abs[answer]"));
+        assert!(refusal("share_abs[filler] < 0").contains("not compared"));
+        assert!(refusal("share_abs.lo < 0").contains("no interval"));
+    }
+
+    #[test]
+    fn conditions_that_cannot_be_read_say_what_they_are_like() {
+        for bad in ["exact", "exact < five", "exact = 1", "< 0", "exact < inf", "share_abs[answer < 0"] {
+            assert!(bad.parse::<FailIf>().is_err(), "{bad}");
+        }
+    }
+}

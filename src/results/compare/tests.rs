@@ -1,0 +1,180 @@
+//! The whole way from files to rows.
+
+use super::*;
+use crate::record::{Identity, Measurement, Record, RecordWriter};
+use crate::rng::Rng;
+use proptest::prelude::*;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A record of one question.
+fn record(model: &str, seed: u64, query: usize, metric: &'static str, value: f64) -> Record {
+    let identity = Identity {
+        model: model.into(),
+        variant: model.into(),
+        task: "needle".into(),
+        ctx_tok: 256,
+        needles: Some(2),
+        retrieve: Some(2),
+        depth_req_pct: Some(25.0 * (seed % 5) as f64),
+        depth_real_pct: Some(24.8),
+        cities: Some("train".into()),
+        sample: Some(seed / 5),
+        seed: Some(seed),
+        query: Some(query),
+        rows: Some("answer".into()),
+        ..Identity::default()
+    };
+    let unit = Some("fraction".into());
+    let measure = Measurement { metric: metric.into(), value: Some(value), unit, n: Some(1), ..Measurement::default() };
+    Record { identity: Arc::new(identity), measure }
+}
+
+fn write(folder: &Path, name: &str, records: &[Record]) -> PathBuf {
+    let path = folder.join(name);
+    RecordWriter::create(&path).unwrap().write_all(records).unwrap();
+    path
+}
+
+fn request(inputs: &[PathBuf]) -> Request {
+    Request {
+        inputs: inputs.to_vec(),
+        by: None,
+        baseline: None,
+        metrics: Metrics::Headline,
+        wheres: Vec::new(),
+        group_by: Vec::new(),
+        replicates: None,
+        correction: Correction::Holm,
+        detect: None,
+        seed: 0,
+        allow_different_prompts: false,
+    }
+}
+
+/// Two questions of some prompts, with hits and shares that depend on the model.
+fn run(model: &str, prompts: u64) -> Vec<Record> {
+    let mut rng = Rng::new(3, model);
+    let mut records = Vec::new();
+    for (seed, query) in (0..prompts).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+        records.push(record(model, seed, query, "exact", f64::from(u8::from(rng.unit() < 0.7))));
+        records.push(record(model, seed, query, "noise_abs", rng.unit()));
+    }
+    records
+}
+
+proptest! {
+    // Every case bootstraps 20,000 times.
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn the_order_of_records_changes_nothing(seed: u64, left_out in 0_usize..40) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut rng = Rng::new(seed, "shuffle");
+        let (a, mut b) = (run("transformer", 10), run("diff", 10));
+        b.remove(left_out);
+        let (mut shuffled_a, mut shuffled_b) = (a.clone(), b.clone());
+        rng.shuffle(&mut shuffled_a);
+        rng.shuffle(&mut shuffled_b);
+        let in_order = [write(folder.path(), "a", &a), write(folder.path(), "b", &b)];
+        let shuffled = [write(folder.path(), "c", &shuffled_a), write(folder.path(), "d", &shuffled_b)];
+        let by = |inputs: &[PathBuf]| {
+            let by = Some(Field::Model);
+            compare(&Request { by, baseline: Some("transformer".into()), ..request(inputs) }).unwrap()
+        };
+        for (expected, found) in [
+            (compare(&request(&in_order)).unwrap(), compare(&request(&shuffled)).unwrap()),
+            (by(&in_order), by(&shuffled)),
+        ] {
+            prop_assert_eq!(&expected.rows, &found.rows);
+            prop_assert_eq!(&expected.pairings, &found.pairings);
+            prop_assert_eq!(found.pairings[0].only_baseline.cells.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn the_rows_are_those_worked_out_by_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    let shares = |model: &'static str, values: [f64; 4]| {
+        let questions = [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().zip(values);
+        questions.map(|((seed, query), v)| record(model, seed, query, "noise_abs", v)).collect::<Vec<_>>()
+    };
+    let a = write(folder.path(), "a", &shares("transformer", [0.5, 0.7, 0.2, 0.2]));
+    let b = write(folder.path(), "b", &shares("diff", [0.4, 0.4, 0.3, 0.3]));
+    let rows = compare(&request(&[a, b])).unwrap().rows;
+    assert_eq!(rows.len(), 1);
+    let row = &rows[0];
+    assert_eq!(
+        (row.baseline.as_str(), row.other.as_str(), row.difference.n, row.difference.cells),
+        ("transformer", "diff", 2, 4)
+    );
+    // Prompts: 0.6 and 0.2 against 0.4 and 0.3.
+    for (found, expected) in
+        [(row.difference.mean_baseline, 0.4), (row.difference.mean_other, 0.35), (row.difference.diff, -0.05)]
+    {
+        assert!((found - expected).abs() < 1e-12, "{row:?}");
+    }
+    assert_eq!((row.difference.wins, row.difference.ties, row.difference.losses), (1, 0, 1));
+}
+
+#[test]
+fn by_depth_only_the_question_counts_whose_needle_was_put_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |seed, query, placed, value| {
+        let found = record("m", seed, query, "exact", value);
+        let identity = Identity { placed: Some(placed), ..(*found.identity).clone() };
+        Record { identity: Arc::new(identity), ..found }
+    };
+    // Seeds 0 and 1 have depths 0 and 25 %: missed where it was put at 0, found at 25; the other needle is anywhere.
+    let records = [at(0, 0, true, 0.0), at(0, 1, false, 1.0), at(1, 0, false, 0.0), at(1, 1, true, 1.0)];
+    let input = write(folder.path(), "a", &records);
+    let by = Some(Field::DepthReqPct);
+    let row = &compare(&Request { by, ..request(&[input]) }).unwrap().rows[0];
+    assert_eq!((row.difference.cells, row.difference.mean_baseline, row.difference.mean_other), (1, 0.0, 1.0));
+}
+
+#[test]
+fn whole_nights_are_compared_in_seconds() {
+    let folder = tempfile::tempdir().unwrap();
+    let heads = |model: &'static str| {
+        let mut records = Vec::new();
+        for seed in 0..200_u64 {
+            let shared = record(model, seed, 0, "share_abs", 0.0).identity;
+            for (layer, head) in (0..8).flat_map(|layer| (0..8).map(move |head| (layer, head))) {
+                let value = Some((seed + layer * head) as f64 / 1000.0);
+                let (layer, head) = (Some(layer as usize), Some(head as usize));
+                let region = Some("answer".into());
+                let measure =
+                    Measurement { layer, head, metric: "share_abs".into(), region, value, ..Measurement::default() };
+                records.push(Record { identity: shared.clone(), measure });
+            }
+        }
+        write(folder.path(), model, &records)
+    };
+    let inputs = [heads("transformer"), heads("diff")];
+    let started = std::time::Instant::now();
+    let group_by = vec![Field::Layer, Field::Head];
+    let comparison = compare(&Request { group_by, ..request(&inputs) }).unwrap();
+    assert_eq!((comparison.rows.len(), comparison.pairings[0].pairs), (64, 200 * 64));
+    assert_eq!(comparison.rows[9].group["head"], "1");
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn damaged_files_are_errors_and_never_panics(cut in 0.0..1.0, place in 0.0..1.0, byte: u8) {
+        let folder = tempfile::tempdir().unwrap();
+        let good = write(folder.path(), "good", &run("diff", 3));
+        let mut bytes = std::fs::read(&good).unwrap();
+        let place = (place * bytes.len() as f64) as usize;
+        bytes[place] = byte;
+        bytes.truncate((cut * bytes.len() as f64) as usize + 1);
+        let bad = folder.path().join("bad");
+        std::fs::write(&bad, bytes).unwrap();
+        // Whether it can be read depends on what was hit.
+        if let Ok(comparison) = compare(&request(&[good, bad])) {
+            prop_assert!(!comparison.rows.is_empty());
+        }
+    }
+}

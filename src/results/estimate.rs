@@ -1,0 +1,85 @@
+//! Estimates: means with their 95 % intervals.
+
+use super::cells::Cell;
+use super::sample::by_prompt;
+use crate::metric::Kind;
+use crate::stats::{bootstrap_mean, mean, wilson_of_groups, Interval, RESAMPLES};
+
+/// A mean over prompts, each the mean of its questions, or a proportion of hits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Estimate {
+    /// The mean, or hits over trials.
+    pub(crate) value: f64,
+    /// Its 95 % interval: Wilson's for hits, in which questions of one prompt count as much as they differ; the bootstrap
+    /// over prompts otherwise. `None` of a single prompt's mean.
+    pub(crate) interval: Option<Interval>,
+    /// Number of prompts.
+    pub(crate) prompts: usize,
+    /// Number of trials: more than prompts, where a prompt has several questions.
+    pub(crate) trials: usize,
+}
+
+impl Estimate {
+    /// Estimates a metric from its cells; `None` of none. `seed` is that of the bootstrap.
+    pub(crate) fn of(cells: &[Cell], kind: Kind, seed: u64) -> Option<Self> {
+        let prompts = by_prompt(cells.iter().map(|cell| (cell.key, cell.value)));
+        let prompts: Vec<Vec<f64>> = prompts.into_iter().map(|(_, values)| values).collect();
+        // Hits that were averaged, over draws of heads for example, are no trials any more.
+        let are_hits = || prompts.iter().flatten().all(|&value| value == 0.0 || value == 1.0);
+        if kind == Kind::Hit && are_hits() {
+            return Self::of_hits(&prompts);
+        }
+        Self::of_means(&prompts.iter().filter_map(|values| mean(values)).collect::<Vec<_>>(), cells.len(), seed)
+    }
+
+    /// Estimates a mean from one number for each prompt.
+    pub(crate) fn of_means(prompts: &[f64], trials: usize, seed: u64) -> Option<Self> {
+        let interval = if prompts.len() > 1 { bootstrap_mean(prompts, RESAMPLES, seed) } else { None };
+        Some(Self { value: mean(prompts)?, interval, prompts: prompts.len(), trials })
+    }
+
+    fn of_hits(prompts: &[Vec<f64>]) -> Option<Self> {
+        let hits_of = |values: &Vec<f64>| (values.iter().filter(|&&value| value == 1.0).count(), values.len());
+        let groups: Vec<(usize, usize)> = prompts.iter().map(hits_of).collect();
+        let (hits, trials) = groups.iter().fold((0, 0), |sum, group| (sum.0 + group.0, sum.1 + group.1));
+        let interval = Some(wilson_of_groups(&groups));
+        (trials > 0).then(|| Self { value: hits as f64 / trials as f64, interval, prompts: prompts.len(), trials })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::field::{Field, COLUMNS};
+    use super::*;
+
+    fn cell(seed: u32, query: u32, value: f64) -> Cell {
+        let mut key = [0; COLUMNS];
+        key[Field::Seed as usize] = seed + 1;
+        key[Field::Query as usize] = query + 1;
+        Cell { key, value, input: 0, record: 0 }
+    }
+
+    #[test]
+    fn questions_are_averaged_before_prompts_are() {
+        let cells = [cell(0, 0, 1.0), cell(0, 1, 3.0), cell(1, 0, 6.0)];
+        let found = Estimate::of(&cells, Kind::Number, 0).unwrap();
+        assert_eq!((found.value, found.prompts, found.trials), (4.0, 2, 3));
+        assert!(found.interval.is_some_and(|interval| interval.lo == 2.0 && interval.hi == 6.0));
+    }
+
+    #[test]
+    fn one_prompt_has_a_mean_but_no_interval_and_hits_always_have_wilsons() {
+        let found = Estimate::of(&[cell(0, 0, 2.0)], Kind::Number, 0).unwrap();
+        assert_eq!((found.value, found.interval), (2.0, None));
+        let hits = Estimate::of(&[cell(0, 0, 1.0), cell(1, 0, 0.0)], Kind::Hit, 0).unwrap();
+        assert_eq!((hits.value, hits.trials), (0.5, 2));
+        assert!(hits.interval.is_some_and(|interval| interval.lo > 0.0 && interval.hi < 1.0));
+        assert_eq!(Estimate::of(&[], Kind::Hit, 0), None);
+    }
+
+    #[test]
+    fn hits_that_were_averaged_are_numbers() {
+        let found = Estimate::of(&[cell(0, 0, 0.5), cell(1, 0, 1.0)], Kind::Hit, 0).unwrap();
+        assert_eq!((found.value, found.interval.map(|interval| (interval.lo, interval.hi))), (0.75, Some((0.5, 1.0))));
+    }
+}

@@ -1,0 +1,60 @@
+//! Tables as GitHub Markdown.
+
+use super::super::view::{Sheet, SheetCell};
+use crate::terminal::escaped_lines;
+
+/// Formats the caption and the table.
+pub(crate) fn markdown_with_caption(sheet: &Sheet) -> String {
+    let note = if sheet.note.is_empty() { String::new() } else { sheet.note.clone() + "\n" };
+    format!("{note}\n{}", markdown_table(sheet))
+}
+
+/// Formats the table alone.
+pub(crate) fn markdown_table(sheet: &Sheet) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(sheet.columns.iter().map(|column| escaped(&column.heading)).collect());
+    text += &line(sheet.columns.iter().map(|column| if column.number { "--:" } else { "---" }.to_owned()).collect());
+    sheet.rows.iter().for_each(|row| text += &line(row.iter().map(cell).collect()));
+    text
+}
+
+fn cell(cell: &SheetCell) -> String {
+    format!("{} {}", escaped(&cell.text), cell.aside).trim_end().to_owned()
+}
+
+/// Escapes text: it stays on one line, without markup of its own, and never ends a comment.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in escaped_lines(&text.trim().replace('\r', " ")).chars() {
+        match c {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '\n' | '\r' | '\t' => safe.push(' '),
+            '\\' | '`' | '*' | '_' | '|' | '[' | ']' | '~' | '#' | '$' => safe.extend(['\\', c]),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::view::{numbers, words};
+    use super::*;
+
+    #[test]
+    fn text_is_never_markup() {
+        assert_eq!(escaped("a|b\n<!-- x --> `*_[l](u)"), r"a\|b &lt;!-- x --&gt; \`\*\_\[l\](u)");
+    }
+
+    #[test]
+    fn a_table_has_its_numbers_to_the_right_and_its_intervals_behind_them() {
+        let accuracy = SheetCell { text: "98".into(), aside: "[93, 99]".into(), exact: Some(0.975), interval: None };
+        let columns = vec![words("model"), numbers("accuracy %")];
+        let rows = vec![vec![SheetCell::words("diff"), accuracy]];
+        let sheet = Sheet::new("accuracy", "Answers", "Notes.".into(), columns, rows);
+        let expected = "Notes.\n\n| model | accuracy % |\n| --- | --: |\n| diff | 98 [93, 99] |\n";
+        assert_eq!(markdown_with_caption(&sheet), expected);
+    }
+}

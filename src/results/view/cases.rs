@@ -1,0 +1,411 @@
+//! Tables of metrics: a row for each model, setting and condition, a column for each metric, with 95 % intervals.
+
+use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+use crate::metric::{
+    self, Kind, Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, AR_HIT_SHARE, BOOST, CANCELLED, CONTEXT_RMS, ENTROPY,
+    EXACT, GENERATED_CONTAINS, GENERATED_EXACT, KEYS_90, KEYS_99, KL, LAMBDA, LOGIT_OUT_SUM, MASS, MASS_NEG, NLL,
+    NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_ABS_NO_SINKS, NOISE_NORM_OUT, NOISE_OUT, NOISE_POS, NOISE_SIGNED,
+    NOISE_UNIFORM, NORM_OUT, SAID_LOG_PROB, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_ABS_BEST_HEAD,
+    SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_BEST_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM, SIGNED_LEFT_OUT, SINKS,
+    SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOP_KEY_FLIPS, TOP_TOKEN_FLIPS, TOTAL_VARIATION, VALUE_NORM_FIRST,
+    VALUE_NORM_SINKS, WEIGHT_MAX,
+};
+use crate::results::{Case, ConditionKey, Estimate, Frame, Pick, Setting};
+use rayon::prelude::*;
+
+/// A metric of a region over the prompts of a case, or over those of one set of cities.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quantity<'a> {
+    pub(super) metric: &'static Metric,
+    pub(super) region: Option<&'a str>,
+    cities: Option<&'a str>,
+}
+
+/// A metric of no region.
+pub(super) const fn of(metric: &'static Metric) -> Quantity<'static> {
+    Quantity { metric, region: None, cities: None }
+}
+
+/// A metric of a region.
+pub(super) const fn on<'a>(metric: &'static Metric, region: &'a str) -> Quantity<'a> {
+    Quantity { metric, region: Some(region), cities: None }
+}
+
+const ANSWER: &str = metric::ANSWER_REGION;
+
+const ANSWERS: &[Quantity<'static>] = &[
+    of(&EXACT),
+    of(&GENERATED_EXACT),
+    of(&GENERATED_CONTAINS),
+    of(&ANSWER_LOG_PROB),
+    of(&ANSWER_FIRST_RANK),
+    of(&NLL),
+    of(&NLL_AR_HIT),
+    of(&NLL_OTHER),
+    of(&AR_HIT_SHARE),
+];
+
+const SIGNS: &[Quantity<'static>] = &[
+    on(&SHARE_ABS, "sink"),
+    on(&SHARE_POS, ANSWER),
+    on(&SHARE_SIGNED, "bos"),
+    on(&SHARE_POS, "bos"),
+    of(&NOISE_POS),
+    on(&MASS, ANSWER),
+    on(&MASS, "filler"),
+    of(&MASS_NEG),
+    on(&NORM_OUT, ANSWER),
+    of(&NOISE_NORM_OUT),
+    of(&SIGNED_LEFT_OUT),
+    of(&LAMBDA),
+    of(&CANCELLED),
+    on(&CANCELLED, ANSWER),
+    on(&CANCELLED, "filler"),
+    of(&CONTEXT_RMS),
+    on(&LOGIT_OUT_SUM, ANSWER),
+    on(&LOGIT_OUT_SUM, "filler"),
+    on(&LOGIT_OUT_SUM, "question"),
+];
+
+const SHAPE: &[Quantity<'static>] = &[
+    of(&ENTROPY),
+    of(&KEYS_90),
+    of(&KEYS_99),
+    of(&WEIGHT_MAX),
+    of(&SINKS),
+    of(&SINK_SHARE_FIRST),
+    of(&SINK_SHARE_DETECTED),
+    of(&VALUE_NORM_FIRST),
+    of(&VALUE_NORM_SINKS),
+    on(&SHARE_ABS_NO_SINKS, ANSWER),
+    of(&NOISE_ABS_NO_SINKS),
+    on(&BOOST, ANSWER),
+    on(&BOOST, "filler"),
+];
+
+const FIDELITY: &[Quantity<'static>] = &[of(&KL), of(&TOTAL_VARIATION), of(&TOP_KEY_FLIPS), of(&TOP_TOKEN_FLIPS)];
+
+const BY_DEPTH: &[Quantity<'static>] = &[
+    of(&EXACT),
+    of(&ANSWER_LOG_PROB),
+    on(&SHARE_OUT, ANSWER),
+    of(&NOISE_OUT),
+    on(&SHARE_ABS, ANSWER),
+    of(&NOISE_ABS),
+    of(&LAMBDA),
+];
+
+/// Readings of a row's shares: a name, the answer's and that of noise.
+const READINGS: [(&str, Quantity<'static>, Option<Quantity<'static>>); 6] = [
+    ("out", on(&SHARE_OUT, ANSWER), Some(of(&NOISE_OUT))),
+    ("signed", on(&SHARE_SIGNED, ANSWER), Some(of(&NOISE_SIGNED))),
+    ("|a|", on(&SHARE_ABS, ANSWER), Some(of(&NOISE_ABS))),
+    ("even", on(&SHARE_UNIFORM, ANSWER), Some(of(&NOISE_UNIFORM))),
+    ("best head, out", on(&SHARE_OUT_BEST_HEAD, ANSWER), None),
+    ("best head, |a|", on(&SHARE_ABS_BEST_HEAD, ANSWER), None),
+];
+
+impl Quantity<'_> {
+    /// Returns whether it means anything in a setting: plain text has no answer, and so no noise.
+    fn applies(self, setting: Setting) -> bool {
+        let of_answer = self.region == Some(ANSWER) || self.metric.name.starts_with("noise_");
+        setting.1 > 0 || !of_answer
+    }
+
+    /// Returns whether it is estimated from scored tokens, where a run has them, and not from means of windows.
+    fn is_of_tokens(self) -> bool {
+        [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE].contains(&self.metric)
+    }
+
+    fn pick<'a>(&'a self, case: &'a Case, depth_pct: Option<f64>) -> Pick<'a> {
+        let pick = case.pick(self.metric, self.region);
+        let pick = self.cities.map_or(pick, |cities| pick.cities(cities));
+        depth_pct.map_or(pick, |depth| pick.depth_pct(depth))
+    }
+
+    fn estimate(&self, frame: &Frame, case: &Case, depth_pct: Option<f64>) -> Option<Estimate> {
+        let is_elsewhere = self.is_of_tokens() && !frame.tokens.0.is_empty();
+        let applies = self.applies(case.setting) && !is_elsewhere;
+        applies.then(|| frame.estimate(self.pick(case, depth_pct))).flatten()
+    }
+
+    fn cell(&self, found: Option<&Estimate>) -> SheetCell {
+        found.map_or_else(SheetCell::none, |&found| SheetCell::estimate(self.metric.kind, found))
+    }
+
+    fn column(&self) -> SheetColumn {
+        let cities = self.cities.map_or_else(String::new, |cities| format!(" {cities}"));
+        let prefix = self.cities.map_or_else(String::new, |cities| format!("{}: ", cities_name(cities)));
+        let heading = format!("{prefix}{}", self.metric.heading(self.region));
+        numbers(heading).named(format!("{}{cities}", self.metric.name_of(self.region)))
+    }
+}
+
+/// The columns that identify a case, as far as the cases of a run differ.
+pub(super) struct CaseKeys {
+    needles: bool,
+    condition: bool,
+}
+
+impl CaseKeys {
+    pub(super) fn new(frame: &Frame) -> Self {
+        let condition = frame.treated().iter().any(|treated| treated.condition.is_some());
+        Self { needles: frame.asks(), condition }
+    }
+
+    pub(super) fn columns(&self) -> Vec<SheetColumn> {
+        let mut columns = vec![words("model"), numbers("tokens")];
+        columns.extend(self.needles.then(|| [numbers("N"), numbers("R")]).into_iter().flatten());
+        columns.extend(self.condition.then(|| words("condition")));
+        columns.into_iter().map(SheetColumn::key).collect()
+    }
+
+    pub(super) fn cells(&self, case: &Case) -> Vec<SheetCell> {
+        let (ctx, needles, retrieve) = case.setting;
+        let mut cells = vec![SheetCell::words(&case.model), SheetCell::count(Some(ctx))];
+        let asked = [SheetCell::count(Some(needles)), SheetCell::count(Some(retrieve))];
+        cells.extend(asked.into_iter().filter(|_| self.needles));
+        cells.extend(self.condition.then(|| SheetCell::words(case.treated.name())));
+        cells
+    }
+}
+
+/// Id, title and caption of a table.
+pub(super) type Heading = (&'static str, &'static str, String);
+
+/// Builds a table with a row for each case, or for each of its depths, and a column for each quantity, without those that have
+/// no number.
+pub(super) fn table(
+    frame: &Frame,
+    (id, title, note): Heading,
+    depths: &[f64],
+    quantities: &[Quantity<'_>],
+) -> Option<Sheet> {
+    let keys = CaseKeys::new(frame);
+    let mut columns = keys.columns();
+    columns.extend((!depths.is_empty()).then(|| numbers("depth %").named("depth_pct").key()));
+    columns.push(numbers("prompts").with(crate::table::ColumnRole::Basis));
+    columns.extend(quantities.iter().map(Quantity::column));
+    let row = |(case, depth_pct): &(Case, Option<f64>)| {
+        let found: Vec<Option<Estimate>> = quantities.iter().map(|q| q.estimate(frame, case, *depth_pct)).collect();
+        let prompts = found.iter().flatten().map(|found| found.prompts).max()?;
+        let depth = depth_pct.map(|depth| SheetCell::count(Some(depth)));
+        let mut cells = keys.cells(case);
+        cells.extend(depth);
+        cells.push(SheetCell::count(Some(prompts)));
+        cells.extend(quantities.iter().zip(&found).map(|(quantity, found)| quantity.cell(found.as_ref())));
+        Some(cells)
+    };
+    let at: Vec<Option<f64>> = if depths.is_empty() { vec![None] } else { depths.iter().copied().map(Some).collect() };
+    let places: Vec<(Case, Option<f64>)> =
+        frame.cases().into_iter().flat_map(|case| at.iter().map(move |&depth| (case.clone(), depth))).collect();
+    // The bootstrap takes its time.
+    let rows = places.par_iter().filter_map(row).collect();
+    without_zeros(Sheet::new(id, title, note, columns, rows)).trimmed()
+}
+
+/// Empties columns of shares and effects that are zero in every row: regions that the prompts do not have.
+fn without_zeros(mut sheet: Sheet) -> Sheet {
+    let is_of_region = |column: &SheetColumn| ["share_", "logit_out_sum"].iter().any(|of| column.name.starts_with(of));
+    for i in (0..sheet.columns.len()).filter(|&i| is_of_region(&sheet.columns[i])) {
+        if sheet.rows.iter().all(|row| row[i].exact == Some(0.0)) {
+            sheet.rows.iter_mut().for_each(|row| row[i] = SheetCell::none());
+        }
+    }
+    sheet
+}
+
+/// Every table of metrics that the run has numbers for.
+pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
+    let tables = [answers, by_cities, unanswerable, attention, regions, fidelity, by_depth, signs, shape, other];
+    tables.into_iter().filter_map(|table| table(frame)).collect()
+}
+
+pub(super) const INTERVALS: &str = "[95 % interval]";
+
+fn answers(frame: &Frame) -> Option<Sheet> {
+    let title = if frame.has(EXACT.name) { "Answers" } else { "Prediction" };
+    let note = format!("Hits in percent, otherwise means over prompts {INTERVALS}.");
+    let sheet = table(frame, ("answers", title, note), &[], ANSWERS)?;
+    let at_the_floor = |case: &Case| frame.estimate(case.pick(&EXACT, None)).is_some_and(|found| found.value == 0.0);
+    Some(with_words(frame, sheet, "remark", |case| at_the_floor(case).then_some("accuracy at the floor")))
+}
+
+/// Accuracy by the set that the cities come from, where there are several.
+fn by_cities(frame: &Frame) -> Option<Sheet> {
+    let sets: Vec<&String> = frame.cities().iter().filter(|cities| *cities != "absent").collect();
+    if sets.len() < 2 || frame.config_text("show") == "shots" {
+        return None;
+    }
+    let of_set = |metric| sets.iter().map(move |cities| Quantity { cities: Some(cities), ..of(metric) });
+    let quantities: Vec<Quantity<'_>> = of_set(&EXACT).chain(of_set(&ANSWER_LOG_PROB)).collect();
+    let note = format!("Held-out cities are in no training document of the embedded models {INTERVALS}.");
+    table(frame, ("cities", "Training and held-out cities", note), &[], &quantities).map(Sheet::details)
+}
+
+/// Answers to questions without an answer, beside those to the same texts with one.
+fn unanswerable(frame: &Frame) -> Option<Sheet> {
+    if !frame.cities().iter().any(|cities| cities == "absent") {
+        return None;
+    }
+    let in_set = |metric, cities| Quantity { cities: Some(cities), ..of(metric) };
+    let absent = [&SAID_NUMBER, &SAID_OTHER_NEEDLE, &SAID_LOG_PROB].map(|metric| in_set(metric, "absent"));
+    let train = [&SAID_NUMBER, &SAID_LOG_PROB].map(|metric| in_set(metric, "train"));
+    let note = format!(
+        "Asked for cities that the text does not name (absent), beside the same texts asked for what they hold (training) \
+         {INTERVALS}."
+    );
+    let quantities: Vec<Quantity<'_>> = absent.into_iter().chain(train).collect();
+    table(frame, ("unanswerable", "Questions without an answer", note), &[], &quantities)
+}
+
+/// Shares of the answer and of noise, a row for each reading.
+fn attention(frame: &Frame) -> Option<Sheet> {
+    let case_keys = CaseKeys::new(frame);
+    let keys = [words("reading").key(), numbers("prompts").with(crate::table::ColumnRole::Basis)];
+    let found = [numbers("answer %").named("answer"), numbers("noise %").named("noise"), words("").named("remark")];
+    let columns = [case_keys.columns(), keys.into(), found.into()].concat();
+    let row = |(case, (reading, answer, noise)): &(Case, (&str, Quantity<'_>, Option<Quantity<'_>>))| {
+        let share = answer.estimate(frame, case, None);
+        let of_noise = noise.and_then(|noise| noise.estimate(frame, case, None));
+        let prompts = share.iter().chain(&of_noise).map(|found| found.prompts).max()?;
+        let is_even = *reading == READINGS[0].0 && is_near_even(frame, case);
+        let remark = if is_even { SheetCell::words("near even") } else { SheetCell::none() };
+        let shares = [answer.cell(share.as_ref()), noise.map_or_else(SheetCell::none, |q| q.cell(of_noise.as_ref()))];
+        let place = [case_keys.cells(case), vec![SheetCell::words(*reading), SheetCell::count(Some(prompts))]].concat();
+        Some([place, shares.into(), vec![remark]].concat())
+    };
+    let rows: Vec<_> =
+        frame.cases().into_iter().flat_map(|case| READINGS.map(|reading| (case.clone(), reading))).collect();
+    let rows = rows.par_iter().filter_map(row).collect();
+    let note = format!(
+        "Out: of the heads' output. Signed and |a|: of the weights and of their magnitudes. Even: of an even spread. Mean \
+         over heads and layers {INTERVALS}."
+    );
+    Sheet::new("attention", "Where the attention goes", note, columns, rows).trimmed()
+}
+
+/// Returns whether the interval of the answer's share of the output holds that of an even spread.
+fn is_near_even(frame: &Frame, case: &Case) -> bool {
+    let of = |metric| frame.estimate(case.pick(metric, Some(ANSWER)));
+    let (Some(even), Some(share)) = (of(&SHARE_UNIFORM), of(&SHARE_OUT)) else { return false };
+    share.interval.is_some_and(|interval| interval.contains(even.value))
+}
+
+/// The share of every region but the answer: of the output where that was measured, of |attention| otherwise.
+fn regions(frame: &Frame) -> Option<Sheet> {
+    let headline = headline(frame);
+    let others = frame.regions().iter().filter(|region| *region != ANSWER);
+    let quantities: Vec<Quantity<'_>> = others.map(|region| on(headline, region)).collect();
+    let note = format!("Mean over heads and layers {INTERVALS}.");
+    let sheet = table(frame, ("regions", "Regions", note), &[], &quantities)?;
+    // Where nothing is asked, regions are all there is.
+    Some(if frame.asks() { sheet.details() } else { sheet })
+}
+
+/// The share that regions and heads are shown by.
+pub(super) fn headline(frame: &Frame) -> &'static Metric {
+    metric::find(frame.headline()).unwrap_or(&SHARE_OUT)
+}
+
+/// Adds a column of words about the cases of a table, if there are any.
+fn with_words<'a>(
+    frame: &Frame,
+    mut sheet: Sheet,
+    name: &'static str,
+    about: impl Fn(&Case) -> Option<&'a str>,
+) -> Sheet {
+    let (keys, known) = (CaseKeys::new(frame), frame.cases());
+    let of_row = |row: &Vec<SheetCell>| known.iter().find(|case| row.starts_with(&keys.cells(case))).and_then(&about);
+    let found: Vec<Option<&str>> = sheet.rows.iter().map(of_row).collect();
+    if found.iter().any(Option::is_some) {
+        sheet.columns.push(words("").named(name));
+        let cell = |words: Option<&str>| words.map_or_else(SheetCell::none, SheetCell::words);
+        sheet.rows.iter_mut().zip(found).for_each(|(row, words)| row.push(cell(words)));
+    }
+    sheet
+}
+
+fn fidelity(frame: &Frame) -> Option<Sheet> {
+    let note = format!(
+        "Against the untreated pass over the same prompt {INTERVALS}. Destroyed: accuracy below half of the untreated one, \
+         or, where nothing is asked, most likely tokens changed by half."
+    );
+    let sheet = table(frame, ("fidelity", "Changes by quantisation", note), &[], FIDELITY)?;
+    Some(with_words(frame, sheet, "verdict", |case| is_destroyed(frame, case).then_some("destroyed")))
+}
+
+/// Returns whether a condition destroys the model.
+pub(super) fn is_destroyed(frame: &Frame, case: &Case) -> bool {
+    if case.treated.condition.is_none() {
+        return false;
+    }
+    let untreated = Case { treated: ConditionKey::default(), ..case.clone() };
+    let accuracy = |case: &Case| frame.estimate(case.pick(&EXACT, None));
+    match (accuracy(&untreated), accuracy(case).and_then(|after| after.interval)) {
+        (Some(before), Some(after)) => after.hi < 0.5 * before.value,
+        _ => frame.mean(case.pick(&TOP_TOKEN_FLIPS, None)).is_some_and(|flips| flips > 0.5),
+    }
+}
+
+fn signs(frame: &Frame) -> Option<Sheet> {
+    // BOS stands for the answer where nothing is asked.
+    let asked = frame.asks() && frame.regions().iter().any(|region| region == ANSWER);
+    let skip = if asked { "bos" } else { ANSWER };
+    let quantities: Vec<_> = SIGNS.iter().filter(|quantity| quantity.region != Some(skip)).copied().collect();
+    let note = format!("Signed rows in the other conventions, and raw masses {INTERVALS}.");
+    table(frame, ("signs", "Signs and masses", note), &[], &quantities).map(Sheet::details)
+}
+
+fn shape(frame: &Frame) -> Option<Sheet> {
+    let note =
+        format!("How spread out the rows are, and shares without the first token and detected sinks {INTERVALS}.");
+    table(frame, ("shape", "Shape of the rows", note), &[], SHAPE).map(Sheet::details)
+}
+
+/// Accuracy and shares with a row for each depth, where there are several.
+fn by_depth(frame: &Frame) -> Option<Sheet> {
+    let depths = frame.depths_pct();
+    let note = format!("By depth of the answer in the text {INTERVALS}.");
+    let several = depths.len() > 1;
+    several.then(|| table(frame, ("depth", "By depth", note), &depths, BY_DEPTH).map(Sheet::details)).flatten()
+}
+
+/// Metrics that no other table shows, one row for each.
+fn other(frame: &Frame) -> Option<Sheet> {
+    let shown = [ANSWERS, SIGNS, SHAPE, FIDELITY].concat();
+    let of_readings = |name: &str| {
+        READINGS.iter().any(|(_, answer, noise)| {
+            answer.metric.name == name || noise.is_some_and(|noise| noise.metric.name == name)
+        })
+    };
+    let is_shown = |name: &str| shown.iter().any(|quantity| quantity.metric.name == name) || of_readings(name);
+    let keys = CaseKeys::new(frame);
+    let mut columns = keys.columns();
+    columns.extend([words("metric"), words("region"), words("unit")].map(SheetColumn::key));
+    columns.push(numbers("prompts").with(crate::table::ColumnRole::Basis));
+    columns.push(numbers("mean"));
+    let mut rows = Vec::new();
+    for case in frame.cases() {
+        for (name, region, unit) in frame.metrics().iter().filter(|(name, ..)| !is_shown(name)) {
+            let pick = Pick::of(&case.model, name).setting(case.setting).condition(case.treated.condition.as_deref());
+            let pick = region.as_deref().map_or(pick, |region| pick.region(region));
+            let Some(found) = frame.estimate(pick) else { continue };
+            let word = |text: &Option<String>| text.as_deref().map_or_else(SheetCell::none, SheetCell::words);
+            let place = vec![SheetCell::words(name), word(region), word(unit), SheetCell::count(Some(found.prompts))];
+            let mean = SheetCell::value(Kind::Number, found.value, found.interval);
+            rows.push([keys.cells(&case), place, vec![mean]].concat());
+        }
+    }
+    let note = format!("Means over prompts {INTERVALS}.");
+    Sheet::new("other", "Other metrics", note, columns, rows).details().trimmed()
+}
+
+/// Returns the name of a set of cities.
+pub(crate) fn cities_name(cities: &str) -> &str {
+    match cities {
+        "train" => "training",
+        "heldout" => "held-out",
+        other => other,
+    }
+}

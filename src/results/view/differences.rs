@@ -1,0 +1,159 @@
+//! Paired differences as a table: the same for runs, comparisons and reports.
+
+use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+use crate::metric::Kind;
+use crate::results::{Correction, Difference, Field, Row};
+use crate::table::{short, ColumnRole};
+
+/// Which columns a table of differences has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// The difference with its interval, and the verdict.
+    Verdict,
+    /// Also the means, the power and the test.
+    Full(Correction),
+}
+
+/// A column of rows.
+struct RowColumn {
+    column: SheetColumn,
+    cell: Box<dyn Fn(&Row) -> SheetCell>,
+}
+
+fn column(column: SheetColumn, cell: impl Fn(&Row) -> SheetCell + 'static) -> RowColumn {
+    RowColumn { column, cell: Box::new(cell) }
+}
+
+/// Builds the table of rows, which have a column for each group.
+pub(crate) fn differences(rows: &[Row], groups: &[Field], detail: Detail) -> Option<Sheet> {
+    let mut columns = vec![
+        column(words("metric").key(), |row| SheetCell::words(row.label().difference_heading())),
+        column(words("difference").with(ColumnRole::Part), |row| {
+            SheetCell::words(format!("{} - {}", row.other, row.baseline))
+        }),
+    ];
+    columns.extend(groups.iter().map(|&group| group_column(group)));
+    if rows.iter().any(|row| row.level != rows[0].level) {
+        columns.push(column(words("of").key(), |row| SheetCell::words(row.level.name())));
+    }
+    if rows.iter().any(|row| row.difference.seeds.is_some()) {
+        columns.push(column(basis("seeds"), |row| SheetCell::count(row.difference.seeds)));
+    }
+    columns.push(column(basis("prompts").named("n"), |row| SheetCell::count(Some(row.difference.n))));
+    if let Detail::Full(_) = detail {
+        columns.push(column(basis("cells"), |row| SheetCell::count(Some(row.difference.cells))));
+        columns.push(column(numbers("baseline"), |row| mean(row, row.difference.mean_baseline)));
+        columns.push(column(numbers("other"), |row| mean(row, row.difference.mean_other)));
+    }
+    columns.push(column(numbers("change [95 %]").named("diff"), difference_cell));
+    columns.push(column(words("verdict"), |row| SheetCell::words(row.difference.verdict().name())));
+    if let Detail::Full(correction) = detail {
+        columns.extend(power_and_test(correction));
+    }
+    if rows.iter().any(|row| row.difference.needed.is_some()) {
+        columns.push(column(numbers("n needed").named("needed"), |row| SheetCell::count(row.difference.needed)));
+    }
+    let cells = |row: &Row| columns.iter().map(|column| (column.cell)(row)).collect();
+    let note = "The same prompts, other less baseline [95 % interval]; fractions in percentage points.".to_owned();
+    let rows = rows.iter().map(cells).collect();
+    let heads = columns.into_iter().map(|column| column.column).collect();
+    Sheet::new("differences", "Differences", note, heads, rows).trimmed()
+}
+
+fn basis(heading: &str) -> SheetColumn {
+    numbers(heading).with(ColumnRole::Basis)
+}
+
+/// The column of a group: its heading is short where cases have a short one.
+fn group_column(group: Field) -> RowColumn {
+    let name = group.name();
+    let heading = match group {
+        Field::CtxTok => "tokens",
+        Field::Needles => "N",
+        Field::Retrieve => "R",
+        _ => name,
+    };
+    let head = if group.is_text() { words(heading) } else { numbers(heading) };
+    let value = move |row: &Row| row.group.get(name).cloned().unwrap_or_default();
+    column(head.named(name).key(), move |row| {
+        let text = value(row);
+        let exact = text.parse().ok().filter(|_| !group.is_text());
+        SheetCell { exact, ..SheetCell::words(text) }
+    })
+}
+
+fn power_and_test(correction: Correction) -> Vec<RowColumn> {
+    let p_heading = match correction {
+        Correction::Holm => "p (holm)",
+        Correction::Bh => "p (bh)",
+        Correction::None => "p",
+    };
+    let counts = |row: &Row| {
+        let Difference { wins, ties, losses, .. } = row.difference;
+        SheetCell::words(format!("{wins}/{ties}/{losses}"))
+    };
+    vec![
+        column(numbers("detectable"), |row| {
+            row.difference.detectable.map_or_else(SheetCell::none, |size| mean(row, size))
+        }),
+        column(numbers("wins/ties/losses"), counts),
+        column(words("test").with(ColumnRole::Basis), |row| {
+            row.difference.test.map_or_else(SheetCell::none, |test| SheetCell::words(test.name()))
+        }),
+        column(numbers(p_heading).named("p_adjusted"), |row| SheetCell::number(row.difference.p_adjusted, p_value)),
+    ]
+}
+
+/// A mean in the unit of its difference: fractions in percent.
+fn mean(row: &Row, x: f64) -> SheetCell {
+    match row.label().kind {
+        Kind::Number => SheetCell::number(Some(x), |x| short(Some(x))),
+        Kind::Hit | Kind::Share => SheetCell::value(row.label().kind, x, None),
+    }
+}
+
+/// Returns the difference of a row with its interval: `+12 [+2, +22]`.
+pub(crate) fn difference_cell(row: &Row) -> SheetCell {
+    SheetCell::difference(row.label().kind, &row.difference)
+}
+
+/// Returns the value of a row in a group, in words: `diff`, or `ctx_tok=4096`.
+pub(crate) fn group_value(row: &Row, column: Field) -> Option<String> {
+    let value = row.group.get(column.name())?;
+    Some(if column.is_text() && value != "none" { value.clone() } else { format!("{column}={value}") })
+}
+
+/// Formats a p-value with three decimals.
+fn p_value(p: f64) -> String {
+    if p < 0.001 {
+        "<0.001".to_owned()
+    } else {
+        format!("{p:.3}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tiny_p_value_is_not_zero() {
+        assert_eq!((p_value(0.0), p_value(0.0314)), ("<0.001".to_owned(), "0.031".to_owned()));
+    }
+
+    #[test]
+    fn a_row_has_its_difference_in_points_and_a_verdict() {
+        let difference = Difference { n: 30, diff: 0.117, lo: Some(0.017), hi: Some(0.217), ..Difference::default() };
+        let row = Row {
+            metric: crate::metric::EXACT.name.into(),
+            baseline: "transformer".into(),
+            other: "diff".into(),
+            group: [("needles".to_owned(), "4".to_owned())].into(),
+            difference,
+            ..Row::default()
+        };
+        let sheet = differences(&[row], &[Field::Needles], Detail::Verdict).unwrap();
+        let line: Vec<String> = sheet.rows[0].iter().map(SheetCell::line).collect();
+        assert_eq!(line, ["accuracy points", "diff - transformer", "4", "30", "+12 [+2, +22]", "higher"]);
+    }
+}

@@ -1,0 +1,254 @@
+//! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
+
+use super::cases::headline;
+use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+use super::strongest::{listed, strongest, Strong};
+use crate::metric::{
+    Kind, Metric, ANSWER_REGION, CANCELLED, CONTEXT_RMS, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, PREVIOUS_TOKEN,
+    QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
+};
+use crate::results::{Frame, HeadPlace};
+use crate::stats::mean;
+use crate::table::{fixed, short, ColumnRole};
+
+/// Number of heads that are listed of each role by default.
+const TOP_OF_ROLE: usize = 3;
+/// Number of heads that are listed of each model by default.
+const TOP: usize = 8;
+
+/// A head whose first token takes less than this is no sink, by the threshold of Gu et al. (2025).
+const SINK_SHARE: f64 = 0.3;
+/// A sink whose value is shorter than this part of the mean gives nothing back.
+const NULL_VALUE: f64 = 0.25;
+
+/// A purpose of heads, and the metric that scores it.
+pub(crate) struct HeadRole {
+    /// Its name in tables and files.
+    pub(crate) name: &'static str,
+    pub(crate) metric: &'static Metric,
+    pub(crate) region: Option<&'static str>,
+}
+
+const fn role(name: &'static str, metric: &'static Metric, region: Option<&'static str>) -> HeadRole {
+    HeadRole { name, metric, region }
+}
+
+/// The roles of heads, in the order of tables.
+pub(crate) const HEAD_ROLES: [HeadRole; 10] = [
+    role("answer out", &SHARE_OUT, Some(ANSWER_REGION)),
+    role("answer logits", &LOGIT_OUT, Some(ANSWER_REGION)),
+    role("retrieval", &RETRIEVAL_SCORE, None),
+    role("query", &QUERY_SCORE, None),
+    role("previous token", &PREVIOUS_TOKEN, None),
+    role("induction", &INDUCTION, None),
+    role("duplicate token", &DUPLICATE_TOKEN, None),
+    role("sink", &SINK_SHARE_FIRST, None),
+    role("cancelling", &CANCELLED, None),
+    role("loud", &CONTEXT_RMS, None),
+];
+
+impl HeadRole {
+    fn strongest(&self, frame: &Frame, model: &str, top: usize) -> Vec<Strong> {
+        strongest(frame, model, (self.metric.name, self.region), top).collect()
+    }
+}
+
+/// Returns the name of a head, as conditions have it: `2.0` is head 0 of layer 2.
+fn head_name((layer, head): HeadPlace) -> String {
+    format!("{layer}.{head}")
+}
+
+/// Every table of heads that the run has numbers for.
+pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
+    let is_of_roles = frame.config_text("show") == "heads" || frame.has(RETRIEVAL_SCORE.name);
+    let of_roles = if is_of_roles { [roles(frame), sinks(frame)] } else { [None, None] };
+    [answer_heads(frame)].into_iter().chain(of_roles).flatten().collect()
+}
+
+/// The strongest head of each role, a column for each model.
+pub(super) fn by_role(frame: &Frame) -> Option<Sheet> {
+    let mut columns = vec![words("role").key(), words("scored by").key()];
+    columns.extend(frame.models().iter().map(words));
+    let cell = |role: &HeadRole, model: &String| {
+        role.strongest(frame, model, 1).first().map_or_else(SheetCell::none, |head| {
+            let [_, score, _] = head.cells(role.metric.kind);
+            let text = format!("{} ({})", head_name(head.at), score.text);
+            SheetCell { exact: Some(head.score), ..SheetCell::words(text) }
+        })
+    };
+    let row = |role: &HeadRole| {
+        let cells: Vec<SheetCell> = frame.models().iter().map(|model| cell(role, model)).collect();
+        let is_known = cells.iter().any(|cell| !cell.is_none());
+        let names = vec![SheetCell::words(role.name), SheetCell::words(role.metric.heading(role.region))];
+        is_known.then(|| [names, cells].concat())
+    };
+    let rows: Vec<Vec<SheetCell>> = HEAD_ROLES.iter().filter_map(row).collect();
+    let note = "The strongest head of each role (score, mean over prompts). Head 2.0 is head 0 of layer 2.".to_owned();
+    (!rows.is_empty()).then(|| Sheet::new("strongest", "Heads by role", note, columns, rows))
+}
+
+fn roles(frame: &Frame) -> Option<Sheet> {
+    let top = listed(frame, TOP_OF_ROLE);
+    let keys = [words("role"), words("model"), words("head")].map(SheetColumn::key);
+    let numbers = [
+        numbers("prompts").with(ColumnRole::Basis),
+        numbers("score"),
+        numbers("stable %").named("in_top"),
+        numbers("A1").named("score_a1"),
+        numbers("A2").named("score_a2"),
+    ];
+    let mut rows = Vec::new();
+    for role in &HEAD_ROLES {
+        for model in frame.models() {
+            let heads = role.strongest(frame, model, top);
+            rows.extend(heads.iter().map(|head| role_row(frame, model, role, head)));
+        }
+    }
+    let note = format!(
+        "The {top} strongest heads of each role, fractions in % [95 % interval]; stable: share of resamples of the prompts in \
+         which a head is among them; A1, A2: of a single map."
+    );
+    let columns = [keys.to_vec(), numbers.into()].concat();
+    Sheet::new("roles", "Heads of each role", note, columns, rows).details().trimmed()
+}
+
+/// Returns the mean over prompts of another metric of a head.
+fn of_head(frame: &Frame, model: &str, metric: &str, at: HeadPlace) -> Option<f64> {
+    let heads = frame.heads(model, None, metric, None);
+    heads.into_iter().find(|(place, _)| *place == at).and_then(|(_, values)| mean(&values))
+}
+
+fn role_row(frame: &Frame, model: &str, role: &HeadRole, head: &Strong) -> Vec<SheetCell> {
+    let [prompts, score, stable] = head.cells(role.metric.kind);
+    let of_map = |ending: &str| {
+        let has_maps = role.metric.variants.contains(&ending);
+        let found = has_maps.then(|| of_head(frame, model, &role.metric.variant(ending), head.at)).flatten();
+        found.map_or_else(SheetCell::none, |x| SheetCell::value(role.metric.kind, x, None))
+    };
+    vec![
+        SheetCell::words(role.name),
+        SheetCell::words(model),
+        SheetCell::words(head_name(head.at)),
+        prompts,
+        score,
+        stable,
+        of_map("_a1"),
+        of_map("_a2"),
+    ]
+}
+
+/// The strongest sinks of each model, and the length of the value that they attend to.
+fn sinks(frame: &Frame) -> Option<Sheet> {
+    let top = listed(frame, TOP_OF_ROLE);
+    let columns = [
+        words("model").key(),
+        words("head").key(),
+        numbers("on first token %").named(SINK_SHARE_FIRST.name),
+        numbers("its value / mean value").named(VALUE_NORM_FIRST.name),
+        words("kind"),
+    ];
+    let row = |model: &str, head: Strong| {
+        let norm = of_head(frame, model, VALUE_NORM_FIRST.name, head.at);
+        vec![
+            SheetCell::words(model),
+            SheetCell::words(head_name(head.at)),
+            SheetCell::value(Kind::Share, head.score, None),
+            SheetCell::number(norm, |x| short(Some(x))),
+            norm.map_or_else(SheetCell::none, |norm| SheetCell::words(kind_of_sink(head.score, norm))),
+        ]
+    };
+    let of = |model: &String| {
+        let heads = strongest(frame, model, (SINK_SHARE_FIRST.name, None), top);
+        heads.map(|head| row(model, head)).collect::<Vec<_>>()
+    };
+    let rows = frame.models().iter().flat_map(of).collect();
+    let note = format!(
+        "Sinks from {} % on the first token on (Gu et al. 2025). The value of a null sink is shorter than {NULL_VALUE} of the \
+         mean; that of a broadcasting sink is not.",
+        fixed(100.0 * SINK_SHARE, 0)
+    );
+    Sheet::new("sinks", "Sinks", note, columns.into(), rows).details().trimmed()
+}
+
+/// Returns the kind of a sink; `value_norm` is the norm of the first token's value over the mean one.
+fn kind_of_sink(share: f64, value_norm: f64) -> &'static str {
+    match share > SINK_SHARE {
+        false => "no sink",
+        true if value_norm < NULL_VALUE => "null",
+        true => "broadcasting",
+    }
+}
+
+/// The heads that attend most to the answer, if single heads were measured without treatment.
+fn answer_heads(frame: &Frame) -> Option<Sheet> {
+    let (top, metric) = (listed(frame, TOP), headline(frame));
+    if !frame.asks() || top == 0 {
+        return None;
+    }
+    let row = |model: &str, head: &Strong| {
+        let [prompts, share, stable] = head.cells(Kind::Share);
+        let (layer, index) = head.at;
+        let place = [SheetCell::words(model), SheetCell::count(Some(layer)), SheetCell::count(Some(index))];
+        [place.to_vec(), vec![prompts, share, stable]].concat()
+    };
+    let of = |model: &String| {
+        let heads = strongest(frame, model, (metric.name, Some(ANSWER_REGION)), top);
+        heads.map(|head| row(model, &head)).collect::<Vec<_>>()
+    };
+    let rows = frame.models().iter().flat_map(of).collect();
+    let columns = vec![
+        words("model").key(),
+        numbers("layer").key(),
+        numbers("head").key(),
+        numbers("prompts").with(ColumnRole::Basis),
+        numbers(metric.heading(Some(ANSWER_REGION))).named(metric.name_of(Some(ANSWER_REGION))),
+        numbers("stable %").named("in_top"),
+    ];
+    let note = format!(
+        "The {top} heads of each model with the largest share [95 % interval]; stable: share of resamples of the prompts in \
+         which a head is among them."
+    );
+    Sheet::new("heads", "Heads that attend to the answer", note, columns, rows).details().trimmed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::ANSWER_LOG_PROB;
+    use crate::record::{Identity, Measurement, Record};
+    use crate::results::About;
+    use std::sync::Arc;
+
+    fn record(seed: u64, head: usize, metric: String, value: f64) -> Record {
+        let identity = Arc::new(Identity { model: "m".into(), seed: Some(seed), ..Identity::default() });
+        let (layer, head) = (Some(0), Some(head));
+        let measure = Measurement { layer, head, metric: metric.into(), value: Some(value), ..Measurement::default() };
+        Record { identity, measure }
+    }
+
+    #[test]
+    fn the_strongest_head_comes_first_with_its_maps_and_sinks_have_a_kind() {
+        let identity = Arc::new(Identity { model: "m".into(), seed: Some(0), ..Identity::default() });
+        let whole = Measurement { metric: ANSWER_LOG_PROB.name.into(), value: Some(-1.0), ..Measurement::default() };
+        let mut records = vec![Record { identity, measure: whole }];
+        for seed in 0..4 {
+            for head in 0..2 {
+                records.push(record(seed, head, INDUCTION.name.into(), [0.2, 0.8][head]));
+                records.push(record(seed, head, INDUCTION.variant("_a2"), 0.25));
+                records.push(record(seed, head, SINK_SHARE_FIRST.name.into(), [0.9, 0.1][head]));
+                records.push(record(seed, head, VALUE_NORM_FIRST.name.into(), 0.05));
+            }
+        }
+        let about = About { config: serde_json::json!({ "top": 2 }), ..About::default() };
+        let frame = Frame::of(about, &records).unwrap();
+        let line = |row: &Vec<SheetCell>| row.iter().map(SheetCell::line).collect::<Vec<_>>();
+        let rows = |sheet: Sheet| sheet.rows.iter().map(line).collect::<Vec<_>>();
+        let found = rows(roles(&frame).unwrap());
+        assert_eq!(found[0], ["induction", "m", "0.1", "4", "80.0 [-]", "100", "25.0"]);
+        assert_eq!(found.len(), 4, "roles that were not measured have no rows");
+        let found = rows(sinks(&frame).unwrap());
+        assert_eq!(found, [["m", "0.0", "90.0", "0.050", "null"], ["m", "0.1", "10.0", "0.050", "no sink"]]);
+        assert_eq!(kind_of_sink(0.5, 0.5), "broadcasting");
+        assert_eq!(rows(by_role(&frame).unwrap())[0], ["induction", "induction %", "0.1 (80.0)"]);
+    }
+}

@@ -1,0 +1,88 @@
+//! The table of the maps of one prompt: the share of each region in the output of the drawn heads.
+
+use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+use crate::metric::{Kind, LAMBDA, SHARE_OUT};
+use crate::prompt::Region;
+use crate::results::{ConditionKey, Frame};
+use crate::stats::mean;
+use crate::table::short;
+
+/// The drawn heads of one layer, or a head alone.
+struct Drawn<'a> {
+    model: &'a str,
+    layer: usize,
+    heads: Vec<usize>,
+}
+
+/// The table of a run over one prompt: heat maps by layer, explorers by head.
+pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
+    let by_head = frame.config_text("show") == "explore";
+    let drawn = drawn(frame, by_head);
+    let treated = |of: &ConditionKey| of.condition.is_some();
+    let has_conditions = frame.treated().iter().any(treated);
+    let mut columns = vec![words("model").key(), numbers("layer").key()];
+    columns.push(if by_head { numbers("head").key() } else { words("heads").key() });
+    columns.extend(has_conditions.then(|| words("condition").key()));
+    columns.push(numbers("lambda"));
+    columns.extend(Region::ALL.map(|region| region_column(region.name())));
+    let mut rows = Vec::new();
+    for of in &drawn {
+        for treated in frame.treated() {
+            let condition = treated.condition.as_deref();
+            let heads = match of.heads.as_slice() {
+                [head] if by_head => SheetCell::count(Some(*head)),
+                [head] => SheetCell::words(format!("only {head}")),
+                heads => SheetCell::words(heads.len().to_string()),
+            };
+            let mut row = vec![SheetCell::words(of.model), SheetCell::count(Some(of.layer)), heads];
+            row.extend(has_conditions.then(|| SheetCell::words(treated.name())));
+            let lambda = mean_over(frame, of, condition, LAMBDA.name, None);
+            row.push(SheetCell::number(lambda, |x| short(Some(x))));
+            row.extend(Region::ALL.map(|region| share(frame, of, condition, region)));
+            rows.push(row);
+        }
+    }
+    let what = if by_head { "Heads that the page has token by token" } else { "Drawn heads" };
+    let rows_name = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
+    let note = format!("{what}: share of each region in their output in {rows_name}, in %.");
+    Sheet::new("drawn", "Maps of one prompt", note, columns, rows).trimmed()
+}
+
+fn region_column(region: &str) -> SheetColumn {
+    numbers(region).named(SHARE_OUT.name_of(Some(region)))
+}
+
+/// Returns the drawn heads, by layer in the order of the models, or one by one in the order of the list.
+fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
+    if by_head {
+        let alone = frame.drawn.iter();
+        return alone.map(|at| Drawn { model: &at.model, layer: at.layer, heads: vec![at.head] }).collect();
+    }
+    let mut of_layers: Vec<Drawn<'_>> = Vec::new();
+    for at in &frame.drawn {
+        match of_layers.iter_mut().find(|of| of.model == at.model && of.layer == at.layer) {
+            Some(of) => of.heads.push(at.head),
+            None => of_layers.push(Drawn { model: &at.model, layer: at.layer, heads: vec![at.head] }),
+        }
+    }
+    of_layers
+}
+
+/// Returns the share of a region; a dash where the prompt does not have it.
+fn share(frame: &Frame, of: &Drawn<'_>, condition: Option<&str>, region: Region) -> SheetCell {
+    let found = mean_over(frame, of, condition, SHARE_OUT.name, Some(region.name()));
+    found.filter(|&x| x != 0.0).map_or_else(SheetCell::none, |x| SheetCell::value(Kind::Share, x, None))
+}
+
+/// Returns the mean of a metric over heads.
+fn mean_over(
+    frame: &Frame,
+    of: &Drawn<'_>,
+    condition: Option<&str>,
+    metric: &str,
+    region: Option<&str>,
+) -> Option<f64> {
+    let all = frame.heads(of.model, condition, metric, region).into_iter();
+    let own = all.filter(|((layer, head), _)| *layer == of.layer && of.heads.contains(head));
+    mean(&own.flat_map(|(_, values)| values).collect::<Vec<f64>>())
+}

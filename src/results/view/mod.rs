@@ -1,0 +1,50 @@
+//! Views: the tables of a run as data. A command prints them when its run ends, and a report shows the same ones from its folder.
+
+pub(crate) mod ablate;
+mod cases;
+pub(crate) mod differences;
+mod heads;
+mod maps;
+mod nll;
+mod outliers;
+mod sheet;
+mod shots;
+mod strongest;
+mod summary;
+
+pub(crate) use cases::cities_name;
+pub(crate) use differences::{difference_cell, differences, group_value, Detail};
+pub(crate) use heads::HEAD_ROLES;
+pub(crate) use sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+pub(crate) use shots::robustness;
+pub(crate) use summary::{main_differences, main_rows, main_table, next};
+
+use super::{within, Correction, Frame};
+
+/// Returns every table that a run has numbers for, the main one first.
+pub(crate) fn sheets(frame: &Frame) -> Vec<Sheet> {
+    let main = main_table(frame);
+    let mut sheets: Vec<Sheet> = main.into_iter().collect();
+    let mut add = |more: Vec<Sheet>| {
+        for sheet in more {
+            if !sheets.iter().any(|known| known.id == sheet.id) {
+                sheets.push(sheet);
+            }
+        }
+    };
+    let show = frame.config_text("show");
+    if show == "ablate" {
+        add([ablate::heads_out(frame), ablate::contrasts(frame)].into_iter().flatten().collect());
+    } else {
+        let full = Detail::Full(Correction::default());
+        add(differences(&frame.rows(None), &within::GROUPS, full).into_iter().collect());
+    }
+    add(cases::sheets(frame));
+    add(nll::sheets(frame));
+    add(outliers::sheets(frame));
+    add(heads::sheets(frame));
+    for sheet in sheets.iter_mut().skip(1).filter(|sheet| sheet.id != "differences") {
+        sheet.detail = true;
+    }
+    sheets
+}

@@ -1,0 +1,137 @@
+//! Tables of outliers, which are pooled over prompts: in all, by layer, and massive activations.
+
+use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+use crate::measure::MassiveAt;
+use crate::metric::{self, Kind, MASSIVE};
+use crate::record::Record;
+use crate::results::{ConditionKey, Frame};
+use crate::table::short;
+
+/// The tables beside the main one: by layer, and massive activations.
+pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
+    let by_layer =
+        filled("outliers-by-layer", "Outliers by layer", String::new(), &pooled(frame, true)).map(Sheet::details);
+    [all_layers(frame), by_layer, massive(frame)].into_iter().flatten().collect()
+}
+
+/// The table over all layers, if the run pooled anything.
+pub(super) fn all_layers(frame: &Frame) -> Option<Sheet> {
+    let mut note = "Magnitudes over all prompts: top-k exact, medians within 0.4 %.".to_owned();
+    for model in &frame.about.models {
+        let tap = model.logit_tap.iter().map(|tap| format!(" Logits of {}: {tap}.", model.name));
+        note.extend(tap);
+    }
+    if frame.massive.is_empty() {
+        note += " No massive activations (|x| > 100 and at least 1000 times the layer's median).";
+    }
+    filled("outliers", "Outliers", note, &pooled(frame, false))
+}
+
+/// Returns the pooled records, of layers or over all layers.
+fn pooled(frame: &Frame, of_layers: bool) -> Vec<&Record> {
+    let is_wanted = |record: &&Record| record.measure.layer.is_some() == of_layers && record.measure.head.is_none();
+    frame.pooled.iter().filter(is_wanted).collect()
+}
+
+/// Number of massive activations that are listed; the file has all.
+const LISTED: usize = 10;
+
+fn massive(frame: &Frame) -> Option<Sheet> {
+    let mut largest: Vec<&MassiveAt> = frame.massive.iter().collect();
+    largest.sort_by(|a, b| b.value.abs().total_cmp(&a.value.abs()));
+    let row = |at: &&MassiveAt| {
+        vec![
+            SheetCell::words(&at.model),
+            SheetCell::count(Some(at.layer)),
+            SheetCell::count(Some(at.sample)),
+            SheetCell::count(Some(at.position)),
+            SheetCell::words(format!("{:?}", at.token)),
+            SheetCell::count(Some(at.channel)),
+            SheetCell::number(Some(f64::from(at.value)), |x| short(Some(x))),
+            SheetCell::words(if at.sink { "yes" } else { "no" }),
+        ]
+    };
+    let columns = vec![
+        words("model"),
+        numbers("layer"),
+        numbers("window").named("sample"),
+        numbers("position"),
+        words("token"),
+        numbers("channel"),
+        numbers("value"),
+        words("sink"),
+    ];
+    let note = format!("The largest {LISTED} of {}; massive.csv has all.", frame.massive.len());
+    let rows = largest.iter().take(LISTED).map(row).collect();
+    Sheet::new("massive", "Massive activations", note, columns, rows).trimmed()
+}
+
+/// The keys of a row.
+#[derive(Clone, PartialEq)]
+struct OutlierKey<'a> {
+    model: &'a str,
+    ctx_tok: usize,
+    treated: ConditionKey,
+    region: Option<&'a str>,
+    layer: Option<usize>,
+}
+
+impl<'a> OutlierKey<'a> {
+    fn of(record: &'a Record) -> Self {
+        let (id, measure) = (&record.identity, &record.measure);
+        let region = measure.region.as_deref();
+        Self { model: &id.model, ctx_tok: id.ctx_tok, treated: ConditionKey::of(id), region, layer: measure.layer }
+    }
+}
+
+/// Tabulates records: a row for each place, a column for each metric, both in the order they first appeared.
+fn filled(id: &'static str, title: &'static str, note: String, records: &[&Record]) -> Option<Sheet> {
+    let (mut places, mut metrics): (Vec<(OutlierKey<'_>, Vec<&Record>)>, Vec<&str>) = (Vec::new(), Vec::new());
+    for &record in records {
+        let place = OutlierKey::of(record);
+        match places.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, of_place)) => of_place.push(record),
+            None => places.push((place, vec![record])),
+        }
+        let metric = record.measure.metric.as_ref();
+        if !metrics.contains(&metric) {
+            metrics.push(metric);
+        }
+    }
+    let treated = places.iter().any(|(place, _)| place.treated.condition.is_some());
+    let mut columns = vec![words("model"), numbers("tokens"), words("of"), numbers("layer"), numbers("numbers")];
+    columns.extend(treated.then(|| words("condition")));
+    let mut columns: Vec<SheetColumn> = columns.into_iter().map(SheetColumn::key).collect();
+    columns.extend(metrics.iter().map(|metric| column(metric)));
+    let row = |(place, records): &(OutlierKey<'_>, Vec<&Record>)| {
+        let of = place.region.map_or_else(SheetCell::none, SheetCell::words);
+        let mut cells = vec![
+            SheetCell::words(place.model),
+            SheetCell::count(Some(place.ctx_tok)),
+            of,
+            SheetCell::count(place.layer),
+        ];
+        cells.push(SheetCell::count(records.first().and_then(|record| record.measure.n)));
+        cells.extend(treated.then(|| SheetCell::words(place.treated.name())));
+        cells.extend(metrics.iter().map(|metric| cell(metric, records)));
+        cells
+    };
+    let rows = places.iter().map(row).collect();
+    Sheet::new(id, title, note, columns, rows).trimmed()
+}
+
+fn column(name: &str) -> SheetColumn {
+    // The region has a column of its own.
+    let heading = metric::find(name).map_or_else(|| name.to_owned(), |metric| metric.heading(None));
+    numbers(heading).named(name)
+}
+
+fn cell(name: &str, records: &[&Record]) -> SheetCell {
+    let found = records.iter().find(|record| record.measure.metric == name).and_then(|record| record.measure.value);
+    let kind = metric::find(name).map_or(Kind::Number, |metric| metric.kind);
+    match found {
+        None => SheetCell::none(),
+        Some(x) if name == MASSIVE.name => SheetCell::count(Some(x)),
+        Some(x) => SheetCell::value(kind, x, None),
+    }
+}

@@ -1,0 +1,269 @@
+//! Sheets: tables as data, before they become text, JSON, HTML or Markdown.
+
+use crate::metric::Kind;
+use crate::names::ShortNames;
+use crate::results::{Difference, Estimate};
+use crate::stats::Interval;
+use crate::table::{fixed, short, unsigned_zero, ColumnRole};
+
+/// A table of results as data.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sheet {
+    /// Its name, for `--tables`, anchors and splice markers: `accuracy`.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    /// Caption of at most two lines; may be empty.
+    pub(crate) note: String,
+    /// The first holds the names of the rows.
+    pub(crate) columns: Vec<SheetColumn>,
+    pub(crate) rows: Vec<Vec<SheetCell>>,
+    /// Whether it is left out unless it is asked for, and folded away on a page.
+    pub(crate) detail: bool,
+}
+
+/// The head of a column.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SheetColumn {
+    pub(crate) heading: String,
+    /// Its name for programs.
+    pub(crate) name: String,
+    /// Whether its cells are numbers, which stand to the right.
+    pub(crate) number: bool,
+    /// Whether it holds results or identifies rows.
+    pub(crate) role: ColumnRole,
+}
+
+/// One cell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct SheetCell {
+    /// What is read.
+    pub(crate) text: String,
+    /// What is read after it and less loudly: the interval.
+    pub(crate) aside: String,
+    /// The number behind it in full: what a column is sorted by.
+    pub(crate) exact: Option<f64>,
+    /// Its 95 % interval in full.
+    pub(crate) interval: Option<Interval>,
+}
+
+impl Sheet {
+    /// A table that is shown by default.
+    pub(crate) fn new(
+        id: &'static str,
+        title: &'static str,
+        note: String,
+        columns: Vec<SheetColumn>,
+        rows: Vec<Vec<SheetCell>>,
+    ) -> Self {
+        Self { id, title, note, columns, rows, detail: false }
+    }
+
+    /// The same, left out unless it is asked for.
+    pub(crate) fn details(self) -> Self {
+        Self { detail: true, ..self }
+    }
+
+    /// Returns the keys of a row in words: `diff, 4096 tokens, N=1, R=1`.
+    pub(crate) fn about(&self, row: &[SheetCell]) -> String {
+        let is_key = |&at: &usize| (at == 0 || self.columns[at].role != ColumnRole::Result) && !row[at].is_none();
+        (0..self.columns.len()).filter(is_key).map(|at| self.key_words(at, row)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns a key of a row in words: `4096 tokens`.
+    pub(crate) fn key_words(&self, at: usize, row: &[SheetCell]) -> String {
+        let column = &self.columns[at];
+        let (heading, text) = (column.heading.trim_end_matches(" %"), &row[at].text);
+        match heading {
+            "prompts" | "heads" | "seeds" if text == "1" => format!("1 {}", heading.trim_end_matches('s')),
+            "tokens" | "windows" | "prompts" | "seeds" | "cells" | "draws" => format!("{text} {heading}"),
+            "condition" if text == "none" => "untreated".to_owned(),
+            "depth" => format!("at depth {text} %"),
+            "heads" if text.starts_with("only ") => text.replace("only", "only head"),
+            "heads" => format!("{text} heads"),
+            "layer" | "head" => format!("{heading} {text}"),
+            _ if column.number => format!("{heading}={text}"),
+            _ => text.clone(),
+        }
+    }
+
+    /// Replaces the names of models by their short ones.
+    pub(crate) fn with_names(mut self, names: &ShortNames) -> Self {
+        for cell in self.rows.iter_mut().flatten().filter(|cell| cell.exact.is_none()) {
+            cell.text = names.shortened(&cell.text);
+        }
+        for column in &mut self.columns {
+            column.heading = names.shortened(&column.heading);
+        }
+        self
+    }
+
+    /// Keeps the columns that are flagged.
+    pub(crate) fn keep_columns(&mut self, keep: &[bool]) {
+        retain(&mut self.columns, keep);
+        self.rows.iter_mut().for_each(|row| retain(row, keep));
+    }
+
+    /// Removes the columns, but the first, that are empty in every row; `None` if no number is left.
+    pub(crate) fn trimmed(mut self) -> Option<Self> {
+        let says = |i: usize| i == 0 || self.rows.iter().any(|row| !row[i].is_none());
+        let keep: Vec<bool> = (0..self.columns.len()).map(says).collect();
+        self.keep_columns(&keep);
+        (!self.rows.is_empty() && self.columns.iter().any(|column| column.number)).then_some(self)
+    }
+}
+
+fn retain<T>(list: &mut Vec<T>, keep: &[bool]) {
+    let mut keep = keep.iter();
+    list.retain(|_| *keep.next().expect("one flag per column"));
+}
+
+/// A column of words.
+pub(crate) fn words(heading: impl Into<String>) -> SheetColumn {
+    let heading = heading.into();
+    SheetColumn { name: heading.clone(), heading, number: false, role: ColumnRole::Result }
+}
+
+/// A column of numbers.
+pub(crate) fn numbers(heading: impl Into<String>) -> SheetColumn {
+    let heading = heading.into();
+    SheetColumn { name: heading.clone(), heading, number: true, role: ColumnRole::Result }
+}
+
+impl SheetColumn {
+    /// The same under another name for programs.
+    pub(crate) fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// The same as one of those that say what a row is about.
+    pub(crate) fn key(self) -> Self {
+        self.with(ColumnRole::Key)
+    }
+
+    /// The same in another role.
+    pub(crate) fn with(self, role: ColumnRole) -> Self {
+        Self { role, ..self }
+    }
+}
+
+impl SheetCell {
+    /// Words.
+    pub(crate) fn words(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// A count or another number that is shown in full; a dash for none.
+    pub(crate) fn count<T: ToString + Copy>(n: Option<T>) -> Self {
+        let Some(n) = n else { return Self::none() };
+        let text = n.to_string();
+        Self { exact: text.parse().ok(), text, ..Self::default() }
+    }
+
+    /// A dash: nothing was measured.
+    pub(crate) fn none() -> Self {
+        Self::words("-")
+    }
+
+    /// Whether nothing was measured.
+    pub(crate) fn is_none(&self) -> bool {
+        self.text == "-" && self.exact.is_none()
+    }
+
+    /// A number written in one way; a dash for none.
+    pub(crate) fn number(x: Option<f64>, write: impl Fn(f64) -> String) -> Self {
+        x.map_or_else(Self::none, |x| Self { exact: Some(x), ..Self::words(write(x)) })
+    }
+
+    /// A number with its interval, if it has one, both written in one way.
+    pub(crate) fn number_in(x: f64, interval: Option<Interval>, write: impl Fn(f64) -> String) -> Self {
+        let aside = interval.map_or(String::new(), |i| match i.is_point() {
+            true => "[-]".to_owned(),
+            false => format!("[{}, {}]", write(i.lo), write(i.hi)),
+        });
+        Self { aside, interval, ..Self::number(Some(x), write) }
+    }
+
+    /// An estimate with its interval: hits in whole percents below 1,000 trials, shares and numbers with the digits that the
+    /// interval is worth.
+    pub(crate) fn estimate(kind: Kind, found: Estimate) -> Self {
+        match kind {
+            Kind::Hit if found.trials < 1000 => Self::number_in(found.value, found.interval, |x| fixed(100.0 * x, 0)),
+            _ => Self::value(kind, found.value, found.interval),
+        }
+    }
+
+    /// A value with its interval, if it has one; fractions in percent.
+    pub(crate) fn value(kind: Kind, x: f64, interval: Option<Interval>) -> Self {
+        match kind {
+            Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
+            Kind::Hit | Kind::Share => {
+                let decimals = percent_decimals(interval);
+                Self::number_in(x, interval, |x| fixed(100.0 * x, decimals))
+            }
+        }
+    }
+
+    /// A difference with its interval; of fractions, in percentage points.
+    pub(crate) fn difference(kind: Kind, found: &Difference) -> Self {
+        let interval = found.interval();
+        match kind {
+            Kind::Number => Self::number_in(found.diff, interval, |x| short(Some(x))),
+            Kind::Hit | Kind::Share => {
+                let decimals = percent_decimals(interval);
+                Self::number_in(found.diff, interval, |x| {
+                    format!("{:+.*}", decimals, unsigned_zero(100.0 * x, decimals))
+                })
+            }
+        }
+    }
+
+    /// All of it on one line: `97.5 [93.1, 99.2]`.
+    pub(crate) fn line(&self) -> String {
+        format!("{} {}", self.text, self.aside).trim_end().to_owned()
+    }
+}
+
+/// Returns the decimals of percentages whose interval is so wide.
+fn percent_decimals(interval: Option<Interval>) -> usize {
+    usize::from(interval.is_none_or(|interval| 100.0 * (interval.hi - interval.lo) < 2.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_that_their_interval_is_worth_and_are_kept_in_full() {
+        let interval = |lo, hi| Some(Interval { lo, hi });
+        let found = |value, interval, trials| Estimate { value, interval, prompts: trials, trials };
+        let cell = SheetCell::estimate(Kind::Hit, found(0.97512, interval(0.931, 0.992), 30));
+        assert_eq!((cell.text.as_str(), cell.aside.as_str(), cell.exact), ("98", "[93, 99]", Some(0.97512)));
+        let line = |cell: SheetCell| cell.line();
+        assert_eq!(
+            line(SheetCell::estimate(Kind::Hit, found(0.9751, interval(0.971, 0.979), 2000))),
+            "97.5 [97.1, 97.9]"
+        );
+        assert_eq!(line(SheetCell::value(Kind::Share, 0.041, interval(0.039, 0.043))), "4.1 [3.9, 4.3]");
+        assert_eq!(line(SheetCell::value(Kind::Number, 3.1234, None)), "3.12");
+        assert_eq!(line(SheetCell::value(Kind::Number, 2.5, interval(2.5, 2.5))), "2.50 [-]");
+        let difference = |diff, lo, hi| Difference { diff, lo: Some(lo), hi: Some(hi), ..Difference::default() };
+        assert_eq!(line(SheetCell::difference(Kind::Share, &difference(-0.0312, -0.05, 0.0))), "-3 [-5, +0]");
+        assert_eq!(line(SheetCell::difference(Kind::Number, &difference(0.3, -0.1, 0.7))), "0.300 [-0.100, 0.700]");
+    }
+
+    #[test]
+    fn columns_without_numbers_are_left_out_and_so_is_a_table_without_any() {
+        let sheet = |cells: [SheetCell; 2]| Sheet {
+            id: "x",
+            title: "X",
+            note: String::new(),
+            columns: vec![words("model"), numbers("a"), numbers("b")],
+            rows: vec![[vec![SheetCell::words("diff")], cells.to_vec()].concat()],
+            detail: false,
+        };
+        let trimmed = sheet([SheetCell::none(), SheetCell::count(Some(7))]).trimmed().unwrap();
+        assert_eq!(trimmed.columns, [words("model"), numbers("b")]);
+        assert_eq!(trimmed.rows, [[SheetCell::words("diff"), SheetCell::count(Some(7))]]);
+        assert_eq!(sheet([SheetCell::none(), SheetCell::none()]).trimmed(), None);
+    }
+}

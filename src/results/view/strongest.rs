@@ -1,0 +1,55 @@
+//! The strongest heads of a model by a metric, and the stability of their ranks.
+
+use super::sheet::SheetCell;
+use crate::metric::Kind;
+use crate::results::{Estimate, Frame};
+use crate::stats::{mean, rank_stability, RESAMPLES};
+
+/// Returns the number of heads to list: as many as were asked for, or `usual`.
+pub(super) fn listed(frame: &Frame, usual: usize) -> usize {
+    let asked = frame.config("top").and_then(serde_json::Value::as_u64);
+    asked.map_or(usual, |top| usize::try_from(top).unwrap_or(usize::MAX))
+}
+
+/// A head that is among the strongest by a metric.
+pub(super) struct Strong {
+    /// Layer and head.
+    pub(super) at: (usize, usize),
+    /// Mean over prompts.
+    pub(super) score: f64,
+    values: Vec<f64>,
+    /// Fraction of resamples of the prompts in which it is among the strongest.
+    in_top: f64,
+    seed: u64,
+}
+
+impl Strong {
+    /// Returns the cells of its prompts, its score with an interval, and its stability in percent; the interval and the stability
+    /// are missing of a single prompt.
+    pub(super) fn cells(&self, kind: Kind) -> [SheetCell; 3] {
+        let several = self.values.len() > 1;
+        let found = Estimate::of_means(&self.values, self.values.len(), self.seed);
+        let score = found.map_or_else(SheetCell::none, |found| SheetCell::value(kind, found.value, found.interval));
+        let stable = SheetCell::number(Some(self.in_top).filter(|_| several), |x| format!("{:.0}", 100.0 * x));
+        [SheetCell::count(Some(self.values.len())), score, stable]
+    }
+}
+
+/// The strongest heads of a model by a metric of a region; ties in the order of layers and heads.
+pub(super) fn strongest(
+    frame: &Frame,
+    model: &str,
+    (metric, region): (&str, Option<&str>),
+    top: usize,
+) -> impl Iterator<Item = Strong> {
+    let (heads, seed) = (frame.heads(model, None, metric, region), frame.about.seed);
+    let values: Vec<Vec<f64>> = heads.iter().map(|(_, values)| values.clone()).collect();
+    let strong = heads.into_iter().zip(rank_stability(&values, top, RESAMPLES, seed));
+    let strong = strong.filter_map(|((at, values), in_top)| {
+        let score = mean(&values)?;
+        Some(Strong { at, score, values, in_top, seed })
+    });
+    let mut found: Vec<Strong> = strong.collect();
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    found.into_iter().take(top)
+}

@@ -1,0 +1,105 @@
+//! The default output of a run: one table that answers its question, one of paired differences, and a line on what to look at
+//! next.
+
+use super::cases::{of, on, table, Quantity, INTERVALS};
+use super::differences::{differences, Detail};
+use super::sheet::Sheet;
+use super::{ablate, heads, maps, nll, outliers, shots};
+use crate::metric::{
+    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, EXACT, GENERATED_EXACT, NLL, NOISE_ABS, NOISE_OUT, SAID_NUMBER,
+    SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
+};
+use crate::results::{within, Frame, Row};
+
+/// A metric and region.
+type Compared = (&'static Metric, Option<&'static str>);
+
+const ANSWERS: &[Quantity<'static>] = &[
+    of(&EXACT),
+    of(&GENERATED_EXACT),
+    of(&SAID_NUMBER),
+    of(&SAID_OTHER_NEEDLE),
+    of(&ANSWER_LOG_PROB),
+    on(&SHARE_OUT, ANSWER_REGION),
+    of(&NOISE_OUT),
+];
+
+const ATTENTION: &[Quantity<'static>] = &[
+    on(&SHARE_OUT, ANSWER_REGION),
+    of(&NOISE_OUT),
+    on(&SHARE_ABS, ANSWER_REGION),
+    of(&NOISE_ABS),
+    on(&SHARE_OUT, "bos"),
+    on(&SHARE_OUT, "question"),
+];
+
+const OF_TEXT: &[Quantity<'static>] =
+    &[on(&SHARE_OUT, "bos"), on(&SHARE_OUT, "filler"), of(&SINK_SHARE_FIRST), of(&ENTROPY)];
+
+const BITS: &[Quantity<'static>] =
+    &[of(&EXACT), of(&ANSWER_LOG_PROB), of(&NLL), of(&TOP_TOKEN_FLIPS), of(&TOTAL_VARIATION)];
+
+/// Returns the table that answers the question of the run.
+pub(crate) fn main_table(frame: &Frame) -> Option<Sheet> {
+    let note = format!("Means over prompts {INTERVALS}; shares over heads and layers.");
+    let of_cases = |title, quantities: &[Quantity<'_>]| table(frame, ("summary", title, note), &[], quantities);
+    match frame.config_text("show") {
+        "shots" => shots::sheet(frame),
+        "ablate" => ablate::conditions(frame),
+        "heads" => heads::by_role(frame),
+        "outliers" => outliers::all_layers(frame),
+        "nll" => nll::models(frame),
+        "heatmap" | "explore" => maps::sheet(frame),
+        "quantize" => of_cases("Few bits", BITS),
+        "ratio" if frame.asks() => of_cases("Attention", ATTENTION),
+        _ if frame.asks() => of_cases("Answers", ANSWERS),
+        _ => of_cases("Attention", OF_TEXT),
+    }
+}
+
+/// Returns the metrics whose differences are shown by default.
+fn compared(frame: &Frame) -> &'static [Compared] {
+    const ATTENTION: &[Compared] = &[(&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
+    const ANSWERS: &[Compared] = &[(&EXACT, None), (&NOISE_OUT, None)];
+    const GENERATED: &[Compared] = &[(&EXACT, None), (&GENERATED_EXACT, None)];
+    const BITS: &[Compared] = &[(&EXACT, None), (&NLL, None)];
+    const OF_TEXT: &[Compared] = &[(&ENTROPY, None), (&SINK_SHARE_FIRST, None)];
+    match frame.config_text("show") {
+        "ratio" if frame.asks() => ATTENTION,
+        "quantize" => BITS,
+        _ if frame.has(GENERATED_EXACT.name) => GENERATED,
+        _ if frame.asks() => ANSWERS,
+        _ => OF_TEXT,
+    }
+}
+
+/// Returns the differences that belong to the question of the run.
+pub(crate) fn main_rows(frame: &Frame) -> Vec<Row> {
+    frame.rows(Some(compared(frame)))
+}
+
+/// Returns the table of differences that belongs to the question of the run.
+pub(crate) fn main_differences(frame: &Frame) -> Option<Sheet> {
+    match frame.config_text("show") {
+        "ablate" => ablate::heads_out(frame).or_else(|| ablate::contrasts(frame)),
+        "nll" => nll::differences(frame),
+        "outliers" | "heatmap" | "explore" | "heads" => None,
+        _ => differences(&main_rows(frame), &within::GROUPS, Detail::Verdict),
+    }
+}
+
+/// Returns what to look at next, in one line.
+pub(crate) fn next(frame: &Frame) -> &'static str {
+    match frame.config_text("show") {
+        "needle" => "Next: `difftool ablate` shows what noise and heads cost.",
+        "ratio" => "Next: `difftool heads` shows what each head is for, `difftool heatmap` the maps.",
+        "heads" => "Next: `difftool ablate --parts heads` shows what the strongest heads are worth.",
+        "quantize" => "Next: `difftool outliers` shows the largest logits, which set the scale.",
+        "outliers" => "Next: `difftool quantize` shows what outliers cost at few bits.",
+        "ablate" => "Next: `difftool heads` shows what the heads are for.",
+        "nll" => "Next: `difftool needle` asks whether the context is used.",
+        "heatmap" => "Next: `difftool explore` makes a page of every head's map.",
+        "explore" => "Next: `difftool heads` ranks the heads.",
+        _ => "Next: `difftool compare` pairs this run with another.",
+    }
+}
