@@ -5,8 +5,7 @@
 //! | heads | data | bytes |
 //! |---|---|---|
 //! | all | a small map of the mixture, attention sinks | (T / bin)^2 / 2 |
-//! | detailed: those with the largest share of the answer in their output | maps of all quantities, pooled by magnitude
-//! and by mean | (T / bin)^2 / 2 each |
+//! | detailed: those with the largest share of the answer in their output | maps of all quantities, pooled by magnitude and by mean | (T / bin)^2 / 2 each |
 //! | detailed | softmax maps, pair by pair | [`StoredPairs::pairs_of`] each |
 //!
 //! Pairs are complete for prompts of up to [`COMPLETE_TOK`] tokens. For longer ones, those near the diagonal, in the

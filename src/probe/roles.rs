@@ -2,8 +2,7 @@
 //!
 //! | score | rows | definition |
 //! |---|---|---|
-//! | retrieval | that predict the answer | how often the key with the largest weight is the needle's token that is
-//! copied (Wu et al. 2024) |
+//! | retrieval | that predict the answer | how often the key with the largest weight is the needle's token that is copied (Wu et al. 2024) |
 //! | query | of the question | mean share of the asked needle ("QRscore", 2025) |
 //! | previous token | of repeated random tokens | mean share of the token before |
 //! | duplicate token | of their second half | mean share of the same token before |

@@ -24,13 +24,10 @@
 //! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain; raw heads counted |
 //! | `Motif` (2.6B) | DIFF V1 with adjacent pairs, half-rotation RoPE, lambda_init of the previous layer, PolyNorm |
 //! | none, but `model` (diff-mlx) | DIFF V1 with adjacent pairs, or standard attention; interleaved RoPE |
-//! | `difftool` | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads
-//! counted |
+//! | `difftool` | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads counted |
 //! | `difftool_diff_v1` (until 0.1) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` can override; raw heads counted |
-//! | `difftool_diff_v2` (until 0.1) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E),
-//! adjacent pairs; output heads counted |
-//! | `difftool_diff_scalar` (until 0.1) | one scalar lambda per layer, halves, a norm over all heads; output heads
-//! counted |
+//! | `difftool_diff_v2` (until 0.1) | DIFF V2 of the Microsoft file: `q_proj` (2 H d, E), `lambda_proj` (H, E), adjacent pairs; output heads counted |
+//! | `difftool_diff_scalar` (until 0.1) | one scalar lambda per layer, halves, a norm over all heads; output heads counted |
 //!
 //! Absent fields have the defaults of transformers 5.23. A field with an unsupported value is an error that names it.
 
