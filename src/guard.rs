@@ -17,7 +17,7 @@ pub(crate) fn guarded<T, E>(library: &str, work: impl FnOnce() -> Result<T, E>) 
 where
     E: Into<Box<dyn Error + Send + Sync>>,
 {
-    be_silent_while_guarded();
+    silence_guarded_panics();
     let before = GUARDED.replace(true);
     let done = panic::catch_unwind(AssertUnwindSafe(work));
     GUARDED.set(before);
@@ -32,7 +32,7 @@ where
 }
 
 /// Silences the panic hook for guarded panics.
-fn be_silent_while_guarded() {
+fn silence_guarded_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let others = panic::take_hook();

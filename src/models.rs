@@ -357,7 +357,7 @@ impl OpenedModel {
         if resolved.family == Family::DiffMlx && options.layout.is_none() && checkpoint.lacks_extras(&resolved)? {
             resolved = resolve(Some(HeadLayout::Standard))?;
         }
-        if resolved.tied && checkpoint.has_its_own_head(&resolved)? {
+        if resolved.tied && checkpoint.has_untied_head(&resolved)? {
             resolved.tied = false;
         }
         let eos_ids = eos_ids(path.as_deref(), (&config_file, &parsed), resolved.vocab)?;

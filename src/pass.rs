@@ -54,7 +54,7 @@ pub struct PassResult {
 /// # Errors
 /// If the prompt does not fit the model, or a prediction is not finite.
 pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_tokens: bool) -> Result<PassResult> {
-    if !all_tokens && !stream.watches_residual() {
+    if !all_tokens && !stream.observes_residual() {
         let mut needed = vec![false; prompt.ids.len()];
         prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
         stream.trace.iter().flat_map(Trace::rows).for_each(|&row| needed[row] = true);

@@ -25,7 +25,7 @@ pub(super) fn mixture<'a>(
     treated: Option<&ResolvedTreatment>,
     layer: usize,
     needed: Option<&[bool]>,
-    watching: &'a [Vec<(usize, &'a dyn RowProbe)>],
+    probes: &'a [Vec<(usize, &'a dyn RowProbe)>],
 ) -> Result<(Tensor, Vec<HeadProbes<'a>>)> {
     let (_, t, _, d) = heads.q.dims4()?;
     let (scalars, wiring) = (heads.scalars()?, heads.wiring);
@@ -40,10 +40,10 @@ pub(super) fn mixture<'a>(
             let (head, block) = (task % wiring.heads(), blocks - 1 - task / wiring.heads());
             let start = block * length;
             let mut tile = tiles.lock().expect("no task has panicked").pop().unwrap_or_default();
-            let mut watched = HeadProbes::start(layer, head, &watching[head]);
-            let out = block_of(&packed, head, start..(start + length).min(t), &mut watched, needed, &mut tile);
+            let mut probes = HeadProbes::start(layer, head, &probes[head]);
+            let out = block_of(&packed, head, start..(start + length).min(t), &mut probes, needed, &mut tile);
             tiles.lock().expect("no task has panicked").push(tile);
-            (out, watched)
+            (out, probes)
         };
         Ok((0..wiring.heads() * blocks).into_par_iter().with_max_len(1).map(run).unzip())
     };
@@ -65,7 +65,7 @@ pub(super) fn mixture<'a>(
     // Reversed again, for query order within a head.
     for (task, later) in learned.into_iter().enumerate().rev() {
         match &mut merged[task % heads_of] {
-            Some(watched) => watched.merge(later),
+            Some(probes) => probes.merge(later),
             first => *first = Some(later),
         }
     }
@@ -79,7 +79,7 @@ fn block_of(
     packed: &PackedLayer<'_>,
     head: usize,
     block: Range<usize>,
-    watched: &mut HeadProbes<'_>,
+    probes: &mut HeadProbes<'_>,
     needed: Option<&[bool]>,
     tile: &mut QueryTile,
 ) -> Vec<f32> {
@@ -87,12 +87,12 @@ fn block_of(
     let mut out = vec![0.0; block.len() * width];
     for first in block.clone().step_by(TILE) {
         let queries = first..(first + TILE).min(block.end);
-        let wanted = watched.wanted(queries.clone());
+        let wanted = probes.wanted(queries.clone());
         // Covering range: computing a row in a larger tile does not change it.
         let Some(computed) = covering_range(queries, needed, |query| wanted.contains(&query)) else { continue };
-        tile.compute(packed, head, computed.clone(), !wanted.is_empty(), watched.wants_logits(&wanted));
+        tile.compute(packed, head, computed.clone(), !wanted.is_empty(), probes.wants_logits(&wanted));
         for query in wanted {
-            tile.show(packed, head, query, &mut |row| watched.observe(row));
+            tile.show(packed, head, query, &mut |row| probes.observe(row));
         }
         tile.output(
             packed,

@@ -22,7 +22,7 @@ impl<'a> HeadProbes<'a> {
     }
 
     /// Returns whether the head has no probes.
-    pub(super) fn is_alone(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.probes.is_empty()
     }
 

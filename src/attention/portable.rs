@@ -126,11 +126,11 @@ impl<'a> Portable<'a> {
     pub(super) fn watched<'p>(
         &self,
         needed: Option<&[bool]>,
-        watching: &'p [Vec<(usize, &'p dyn RowProbe)>],
+        probes: &'p [Vec<(usize, &'p dyn RowProbe)>],
     ) -> Result<(Tensor, Vec<HeadProbes<'p>>)> {
         let start = |(head, probes): (usize, &'p Vec<_>)| HeadProbes::start(self.layer, head, probes);
-        let mut watched: Vec<HeadProbes<'p>> = watching.iter().enumerate().map(start).collect();
-        let values = if watched.iter().all(HeadProbes::is_alone) { Vec::new() } else { self.packed_values()? };
+        let mut watched: Vec<HeadProbes<'p>> = probes.iter().enumerate().map(start).collect();
+        let values = if watched.iter().all(HeadProbes::is_empty) { Vec::new() } else { self.packed_values()? };
         let mut parts = Vec::new();
         for queries in self.tiles() {
             let wanted: Vec<Vec<usize>> = watched.iter().map(|watched| watched.wanted(queries.clone())).collect();

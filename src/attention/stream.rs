@@ -161,7 +161,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Returns whether a probe observes the residual stream.
-    pub fn watches_residual(&self) -> bool {
+    pub fn observes_residual(&self) -> bool {
         self.residual.is_some()
     }
 
@@ -182,7 +182,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The probes of this head, each with its index.
-    fn watching(&self, layer: usize, head: usize) -> Vec<(usize, &'a dyn RowProbe)> {
+    fn probes_of(&self, layer: usize, head: usize) -> Vec<(usize, &'a dyn RowProbe)> {
         let selected = self.selection.has(layer, head);
         self.probes.iter().enumerate().filter(|_| selected).map(|(i, &probe)| (i, probe)).collect()
     }
@@ -194,11 +194,11 @@ impl Attend for Stream<'_> {
         if batch != 1 {
             candle_core::bail!("streaming attention takes one prompt at a time, got {batch}");
         }
-        let watching: Vec<_> = (0..heads.wiring.heads()).map(|head| self.watching(layer, head)).collect();
+        let probes: Vec<_> = (0..heads.wiring.heads()).map(|head| self.probes_of(layer, head)).collect();
         let needed = self.needed(layer);
         let (out, watched) = match has_kernels(&heads.q) {
-            true => blocks::mixture(heads, self.treated, layer, needed, &watching)?,
-            false => Portable::new(heads, self.treated, layer)?.watched(needed, &watching)?,
+            true => blocks::mixture(heads, self.treated, layer, needed, &probes)?,
+            false => Portable::new(heads, self.treated, layer)?.watched(needed, &probes)?,
         };
         for (head, watched) in watched.into_iter().enumerate() {
             let finished = watched.finish().into_iter();

@@ -368,7 +368,7 @@ impl TextGrid {
         self.ctx_tok.retain(|&ctx_tok| seen.insert(ctx_tok));
         for length in lengths {
             let to_its_end = to_its_end || self.stride.is_some();
-            let count = |windows: Windows| if to_its_end { windows.count(length) } else { windows.filled(length) };
+            let count = |windows: Windows| if to_its_end { windows.count(length) } else { windows.full_count(length) };
             let most = self.windows().map(count).min();
             self.samples = most.map_or(self.samples, |most| self.samples.min(most));
         }

@@ -135,7 +135,7 @@ impl Setup {
             numbers: prompt.queries.len(),
             digits: prompt.queries.iter().map(|query| query.value.len()).min().unwrap_or(0),
         };
-        generate(&model.transformer, model.tokenizer()?, prompt.unanswered(), &until, treated).map(Some)
+        generate(&model.transformer, model.tokenizer()?, prompt.tokens_before_answer(), &until, treated).map(Some)
     }
 
     /// Runs a pass with the probes of all measures and returns their results by measure.

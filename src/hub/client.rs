@@ -110,14 +110,14 @@ impl Client {
         Ok(FileMeta { commit, etag, len })
     }
 
-    /// Appends the missing bytes of a file to `to`. Reports progress to `come` in bytes, first those already present.
+    /// Appends the missing bytes of a file to `to`. Reports progress to `progress` in bytes, first those already present.
     pub(super) fn fetch(
         &self,
         spec: &HubSpec,
         meta: &FileMeta,
         file: &str,
         to: &mut File,
-        mut come: impl FnMut(u64),
+        mut progress: impl FnMut(u64),
     ) -> Result<()> {
         let url = self.url(spec, &meta.commit, file);
         let mut start = to.seek(std::io::SeekFrom::End(0))?;
@@ -131,7 +131,7 @@ impl Client {
         if response.status() != if start > 0 { 206 } else { 200 } {
             return Err(self.refused(spec, &meta.commit, file, &response));
         }
-        come(start);
+        progress(start);
         let mut bytes = response.body_mut().as_reader();
         let mut buffer = vec![0; 1 << 16];
         loop {
@@ -145,7 +145,7 @@ impl Client {
             let most = meta.len.unwrap_or(UNKNOWN_MAX);
             ensure!(start <= most, "{spec}: {file} is longer than the expected maximum of {most} bytes");
             to.write_all(&buffer[..n])?;
-            come(n as u64);
+            progress(n as u64);
         }
     }
 

@@ -87,7 +87,7 @@ impl Hub {
             Some(commit) if missing.is_empty() => {
                 // The Python library may have left out files that describe the beginning of prompts. If the Hub cannot
                 // be reached, the cache is used as it is.
-                if !self.offline && OPTIONAL.iter().any(|file| !settled(&cache, &commit, file)) {
+                if !self.offline && OPTIONAL.iter().any(|file| !is_known(&cache, &commit, file)) {
                     let _ = download.run(&commit);
                 }
                 Ok(cache.snapshot(&commit))
@@ -104,7 +104,7 @@ impl Hub {
 }
 
 /// Returns whether the cache knows if a commit has a file.
-fn settled(cache: &Cache, commit: &str, file: &str) -> bool {
+fn is_known(cache: &Cache, commit: &str, file: &str) -> bool {
     cache.has(commit, file) || cache.lacks(commit, file)
 }
 
@@ -156,14 +156,14 @@ impl Download<'_> {
         // The index is downloaded first, so that an invalid one stops the download.
         let mut files = self.weights(commit)?;
         for file in REQUIRED {
-            match self.look(commit, file)? {
-                FileState::Nowhere => return self.lacking(file, commit),
+            match self.file_state(commit, file)? {
+                FileState::Nowhere => return self.missing_file(file, commit),
                 look => files.extend(look.into_get(file)),
             }
         }
         let mut lacking = Vec::new();
         for file in OPTIONAL {
-            match self.look(commit, file)? {
+            match self.file_state(commit, file)? {
                 FileState::Nowhere => lacking.push(file),
                 look => files.extend(look.into_get(file)),
             }
@@ -188,14 +188,14 @@ impl Download<'_> {
 
     /// The missing weight files, with their index.
     fn weights(&self, commit: &str) -> Result<Vec<(String, FileMeta)>> {
-        let single = self.look(commit, WEIGHTS)?;
+        let single = self.file_state(commit, WEIGHTS)?;
         if !matches!(single, FileState::Nowhere) {
             return Ok(single.into_get(WEIGHTS).into_iter().collect());
         }
-        let index = self.look(commit, INDEX)?;
+        let index = self.file_state(commit, INDEX)?;
         let path = match &index {
             FileState::Nowhere => {
-                return self.lacking(&format!("{WEIGHTS} or {INDEX} (other formats are not supported)"), commit)
+                return self.missing_file(&format!("{WEIGHTS} or {INDEX} (other formats are not supported)"), commit)
             }
             FileState::Here => self.cache.snapshot(commit).join(INDEX),
             FileState::Hub(meta) => self.blob(INDEX, meta, &())?,
@@ -203,15 +203,15 @@ impl Download<'_> {
         let bytes = files::bytes(&path, files::TOKENIZER_MAX)?;
         let mut files: Vec<(String, FileMeta)> = index.into_get(INDEX).into_iter().collect();
         for file in shards(&bytes).with_context(|| format!("{}: {INDEX}", self.spec))? {
-            match self.look(commit, &file)? {
-                FileState::Nowhere => return self.lacking(&file, commit),
+            match self.file_state(commit, &file)? {
+                FileState::Nowhere => return self.missing_file(&file, commit),
                 look => files.extend(look.into_get(&file)),
             }
         }
         Ok(files)
     }
 
-    fn look(&self, commit: &str, file: &str) -> Result<FileState> {
+    fn file_state(&self, commit: &str, file: &str) -> Result<FileState> {
         if self.cache.has(commit, file) {
             return Ok(FileState::Here);
         }
@@ -225,7 +225,7 @@ impl Download<'_> {
         Ok(FileState::Hub(meta))
     }
 
-    fn lacking<T>(&self, file: &str, commit: &str) -> Result<T> {
+    fn missing_file<T>(&self, file: &str, commit: &str) -> Result<T> {
         bail_usage!("{}: {} has no {file} at revision {commit}", self.spec, self.spec.repo)
     }
 

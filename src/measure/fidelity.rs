@@ -66,7 +66,7 @@ impl Measure for FidelityMeasure {
             heads.push(*result.sink.into_sink::<RowsSink>());
         }
         // The prediction of token i is at i - 1.
-        let prose: Vec<usize> = pass.prompt.scored().into_iter().map(|token| token - 1).collect();
+        let prose: Vec<usize> = pass.prompt.scored_tokens().into_iter().map(|token| token - 1).collect();
         let nll = prose.iter().map(|&i| f64::from(predictions.nll_nats[i])).sum::<f64>() / prose.len() as f64;
         output.push(None, "filler", number("nll", nll, Some("nats"), prose.len()));
         let Some(baseline) = pass.baseline else {

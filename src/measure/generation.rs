@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(first_numbers(&format!(" {other}. And 7"), 3), [Some(other.clone()), Some("7".into()), None]);
         assert_eq!(first_numbers(" not in the text. That of Hanoi is: 7", 1), [None]);
         assert_eq!(first_numbers("\n\n7", 1), [Some("7".into())]);
-        let left = Tokenizer::embedded().decode(prompt.unanswered()).unwrap();
+        let left = Tokenizer::embedded().decode(prompt.tokens_before_answer()).unwrap();
         assert!(left.ends_with("number is:"), "the space before an answer is part of it: {left}");
         let tokenizer = Tokenizer::embedded();
         let ids = tokenizer.encode(&format!("{other}.\n\n")).unwrap().ids;

@@ -76,19 +76,19 @@ impl DecoderBlock {
         if let (ResidualLayout::OneNorm, Some(norm)) = (self.residual, &self.attention_norms.before) {
             let normed = norm.forward(x)?;
             let attended = attention(normed.clone())?;
-            return Ok(((attended + self.mlp_where(attend.needed(layer), &normed)?)? + x)?);
+            return Ok(((attended + self.mlp_of_needed_rows(attend.needed(layer), &normed)?)? + x)?);
         }
         let attended = self.attention_norms.around(x, attention)?;
         if self.residual != ResidualLayout::Serial {
-            return Ok(((attended + self.mlp_where(attend.needed(layer), x)?)? + x)?);
+            return Ok(((attended + self.mlp_of_needed_rows(attend.needed(layer), x)?)? + x)?);
         }
         let x = (x + attended)?;
-        let mlp = self.mlp_where(attend.needed(layer), &x)?;
+        let mlp = self.mlp_of_needed_rows(attend.needed(layer), &x)?;
         Ok((x + mlp)?)
     }
 
     /// Output of the MLP for the rows that are needed, zeros in the others: (B, T, E) -> (B, T, E).
-    fn mlp_where(&self, needed: Option<&[bool]>, x: &Tensor) -> Result<Tensor> {
+    fn mlp_of_needed_rows(&self, needed: Option<&[bool]>, x: &Tensor) -> Result<Tensor> {
         let Some(needed) = needed else { return self.mlp(x) };
         let rows: Vec<u32> = (0..).zip(needed).filter(|(_, &needed)| needed).map(|(row, _)| row).collect();
         let none = x.zeros_like()?; // B,T,E

@@ -126,7 +126,7 @@ impl Checkpoint {
 
     /// Returns whether the files have an output head that differs from the embedding although `config` ties the two.
     /// transformers uses such a head, so the configuration must then be read with `tied: false`.
-    pub fn has_its_own_head(&self, config: &ModelConfig) -> Result<bool> {
+    pub fn has_untied_head(&self, config: &ModelConfig) -> Result<bool> {
         let tensors = self.tensors()?;
         let shape = [config.vocab, config.width];
         let stored = |name: &str| find(&tensors, &file_tensor(config, name, &shape).name).map(|(_, tensor)| *tensor);

@@ -147,7 +147,7 @@ impl GrowingTable {
     }
 
     /// Returns a table of at least `positions` positions.
-    pub(super) fn reaching(&self, positions: usize) -> Arc<RopeTable> {
+    pub(super) fn with_positions(&self, positions: usize) -> Arc<RopeTable> {
         let table = self.table.read().expect("no panic holds this lock").clone();
         if table.positions() >= positions {
             return table;
@@ -196,8 +196,8 @@ mod tests {
     #[test]
     fn a_table_grows_when_it_is_asked_for_more() {
         let table = GrowingTable::new(&rotary(RopeScaling::None));
-        assert!(table.reaching(5).positions() >= 5);
-        assert!(table.reaching(3).positions() >= 5);
-        assert!(table.reaching(9).positions() >= 9);
+        assert!(table.with_positions(5).positions() >= 5);
+        assert!(table.with_positions(3).positions() >= 5);
+        assert!(table.with_positions(9).positions() >= 9);
     }
 }

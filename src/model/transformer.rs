@@ -62,7 +62,7 @@ impl Transformer {
     fn from_blocks(config: &ModelConfig, blocks: Vec<DecoderBlock>, weights: &mut Weights) -> Result<Self> {
         let embed = weights.take(EMBEDDING)?;
         let head = if config.tied { embed.clone() } else { weights.take(HEAD)? };
-        Self::around(
+        Self::assemble(
             config,
             VocabularyMatrix::InMemory(embed),
             BlockStorage::in_memory(blocks),
@@ -91,11 +91,11 @@ impl Transformer {
         };
         let embed = table(EMBEDDING)?;
         let head = if config.tied { embed.clone() } else { table(HEAD)? };
-        Self::around(config, embed, BlockStorage::on_disk(disk), head, &mut weights)
+        Self::assemble(config, embed, BlockStorage::on_disk(disk), head, &mut weights)
     }
 
     /// Builds the model from its tables and layers, and takes the remaining tensors.
-    fn around(
+    fn assemble(
         config: &ModelConfig,
         embed: VocabularyMatrix,
         blocks: BlockStorage,
@@ -155,7 +155,7 @@ impl Transformer {
         let end = start + ids.first().map_or(0, Vec::len);
         let mut x = self.embedded(ids, start)?; // B,T,E
         attend.residual(0, &x)?;
-        let tables: Vec<Arc<RopeTable>> = self.rotary.iter().map(|table| table.reaching(end)).collect();
+        let tables: Vec<Arc<RopeTable>> = self.rotary.iter().map(|table| table.with_positions(end)).collect();
         for layer in 0..self.config.layers.len() {
             let block = self.blocks.block(layer)?;
             x = block.forward(&x, layer, &RotaryPositions { tables: &tables, start }, attend)?;

@@ -57,7 +57,7 @@ fn share(weights: &[f32], keys: Range<usize>) -> Option<f64> {
 }
 
 /// The key of largest magnitude, the first of equals.
-fn top(weights: &[f32]) -> Option<usize> {
+fn largest_key(weights: &[f32]) -> Option<usize> {
     let larger = |best: Option<(usize, f32)>, (key, weight): (usize, &f32)| match best {
         Some((_, most)) if weight.abs() <= most => best,
         _ => Some((key, weight.abs())),
@@ -112,7 +112,7 @@ impl RowSink for RetrievalSink {
             for (weights, [retrieval, query]) in views(row).zip(found) {
                 if asked.answer.contains(&row.query) {
                     let copies = |key: usize| asked.needle.contains(&key) && ids.get(row.query + 1) == Some(&ids[key]);
-                    retrieval.add(top(weights).map(|key| f64::from(u8::from(copies(key)))));
+                    retrieval.add(largest_key(weights).map(|key| f64::from(u8::from(copies(key)))));
                 }
                 if asked.question.contains(&row.query) {
                     query.add(share(weights, asked.needle.clone()));

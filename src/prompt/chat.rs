@@ -63,10 +63,10 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// If the template is invalid, raises an exception, or does not write the content exactly once and unchanged.
-    pub fn around(&self) -> Result<(String, String)> {
+    pub fn text_around(&self) -> Result<(String, String)> {
         let (source, tokens) = (self.source.clone(), self.tokens.clone());
         let rendered = sandbox::render_bounded(&TemplateJob { source, tokens, content: MARK.to_owned() });
-        let text = rendered.with_context(|| self.name.clone())?.map_err(|refused| self.explained(&refused))?;
+        let text = rendered.with_context(|| self.name.clone())?.map_err(|refused| self.with_location(&refused))?;
         let Some((before, after)) = text.split_once(MARK) else {
             bail!("{}: the template changes or drops the content of a user message", self.name);
         };
@@ -86,7 +86,7 @@ impl ChatTemplate {
         sha256(self.source.as_bytes())
     }
 
-    fn explained(&self, refused: &TemplateError) -> anyhow::Error {
+    fn with_location(&self, refused: &TemplateError) -> anyhow::Error {
         let line = refused.line.map(|line| format!(", line {line}")).unwrap_or_default();
         anyhow!("{}{line}: {}", self.name, refused.what)
     }
@@ -196,9 +196,9 @@ mod tests {
         ChatTemplate::read(folder.path())
     }
 
-    fn around(template: &str) -> Result<(String, String)> {
+    fn text_around(template: &str) -> Result<(String, String)> {
         let config = format!("{{{TOKENS}}}");
-        read(&[("chat_template.jinja", template), ("tokenizer_config.json", &config)]).unwrap().unwrap().around()
+        read(&[("chat_template.jinja", template), ("tokenizer_config.json", &config)]).unwrap().unwrap().text_around()
     }
 
     #[test]
@@ -220,8 +220,8 @@ mod tests {
             (MISTRAL, "<s>[INST] ", "[/INST]"),
         ] {
             let expected = (before.to_owned(), after.to_owned());
-            assert_eq!(around(template).unwrap(), expected, "{template}");
-            assert_eq!(around(&template.replace('\n', "\r\n")).unwrap(), expected, "{template}");
+            assert_eq!(text_around(template).unwrap(), expected, "{template}");
+            assert_eq!(text_around(&template.replace('\n', "\r\n")).unwrap(), expected, "{template}");
         }
     }
 
@@ -253,11 +253,11 @@ mod tests {
             ("\n{{ strftime_now('%U') }}", ["chat_template.jinja, line 2: ", "only %d"]),
             ("{% for i in range(9999) %}{% for j in range(9999) %}x{% endfor %}{% endfor %}", ["line 1: ", "fuel"]),
         ] {
-            let error = around(template).unwrap_err().to_string();
+            let error = text_around(template).unwrap_err().to_string();
             assert!(words.iter().all(|word| error.contains(word)), "{error}");
         }
         let template = read(&[("tokenizer_config.json", "{\"chat_template\": \"\\n{{ x.y.z }}\"}")]).unwrap().unwrap();
-        let error = template.around().unwrap_err().to_string();
+        let error = template.text_around().unwrap_err().to_string();
         assert!(error.contains("tokenizer_config.json, chat_template, line 2: "), "{error}");
     }
 
@@ -270,15 +270,15 @@ mod tests {
             ("{{ messages[0].content.split('\\n')[0] }}", "changes or drops"),
             ("{{ messages[0].content }}{{ messages[0].content }}", "more than once"),
         ] {
-            let error = around(template).unwrap_err().to_string();
+            let error = text_around(template).unwrap_err().to_string();
             assert!(error.contains(words) && error.contains("chat_template.jinja"), "{template}: {error}");
         }
-        assert!(around("{{ messages[0].content | trim }}").is_ok());
+        assert!(text_around("{{ messages[0].content | trim }}").is_ok());
     }
 
     #[test]
     fn json_is_written_as_python_does() {
-        let json = |template: &str| around(&format!("{template}{{{{ messages[0].content }}}}")).unwrap().0;
+        let json = |template: &str| text_around(&format!("{template}{{{{ messages[0].content }}}}")).unwrap().0;
         assert_eq!(json("{{ {'a': [1, '<é>'], 'b': none} | tojson }}"), r#"{"a": [1, "<é>"], "b": null}"#);
         assert_eq!(json("{{ {'a': '<'} | tojson(ensure_ascii=False) }}"), r#"{"a": "<"}"#);
         assert_eq!(json("{{ {'a': [1]} | tojson(2) }}"), json("{{ {'a': [1]} | tojson(indent=2) }}"));
@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn the_date_is_always_the_same() {
-        let date = |format: &str| around(&format!("{{{{ strftime_now('{format}') }}}}{{{{ messages[0].content }}}}"));
+        let date =
+            |format: &str| text_around(&format!("{{{{ strftime_now('{format}') }}}}{{{{ messages[0].content }}}}"));
         assert_eq!(date("%A, %d %B %Y %H:%M %%").unwrap().0, "Friday, 26 July 2024 00:00 %");
     }
 }

@@ -13,7 +13,7 @@ use anyhow::{bail, Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::cities::lines;
-use super::text::without_mark;
+use super::text::without_byte_order_mark;
 use crate::bail_usage;
 use crate::files;
 use crate::rng::Rng;
@@ -60,7 +60,7 @@ impl Haystack {
         for file in text_files(path)? {
             let bytes = files::bytes(&file, files::TEXT_MAX).context("the haystack")?;
             let Ok(text) = String::from_utf8(bytes) else { bail!("the haystack {} is not UTF-8 text", file.display()) };
-            let text = without_mark(text);
+            let text = without_byte_order_mark(text);
             sentences.extend(split_sentences(&text).into_iter().filter(|sentence| !looks_like_a_needle(sentence)));
         }
         if sentences.is_empty() {

@@ -1,6 +1,6 @@
 //! Token ids from a file, made with any tokenizer.
 
-use super::text::without_mark;
+use super::text::without_byte_order_mark;
 use crate::bail_usage;
 use crate::files;
 use anyhow::{Context, Result};
@@ -27,7 +27,7 @@ impl TokenIds {
         let shown = path.display();
         let bytes = files::input(path, files::TEXT_MAX).context("the token ids")?;
         let (mut ids, mut largest) = (Vec::new(), (0, 0));
-        let text = without_mark(String::from_utf8_lossy(&bytes).into_owned());
+        let text = without_byte_order_mark(String::from_utf8_lossy(&bytes).into_owned());
         for (line, text) in text.lines().enumerate() {
             for word in text.split_whitespace() {
                 let Ok(id) = word.parse::<u32>() else {
@@ -40,7 +40,7 @@ impl TokenIds {
             }
         }
         if ids.is_empty() {
-            bail_usage!("{shown}, line 1: the file has no token ids");
+            bail_usage!("{shown}, line 1: no token ids in the file");
         }
         Ok(Self { path: path.to_owned(), ids, largest })
     }

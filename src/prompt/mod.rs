@@ -200,7 +200,7 @@ impl Prompt {
 
     /// The tokens before the first answer, for generation. Separate space tokens before the answer are left out, since
     /// words begin with their space and only digits could follow.
-    pub fn unanswered(&self) -> &[u32] {
+    pub fn tokens_before_answer(&self) -> &[u32] {
         let Some(query) = self.queries.first() else { return &self.ids };
         let text = self.text.as_bytes();
         let is_space =
@@ -221,7 +221,7 @@ impl Prompt {
 
     /// The tokens that are scored as prose, ascending: filler with a token before it, except those scored in the
     /// previous window.
-    pub fn scored(&self) -> Vec<usize> {
+    pub fn scored_tokens(&self) -> Vec<usize> {
         let regions = self.regions(None);
         let first = (usize::from(self.has_bos) + self.window.overlap).max(1);
         (first..self.ids.len()).filter(|&i| regions[i] == Region::Filler).collect()

@@ -36,7 +36,7 @@ pub(super) fn build_from(
     spec.check()?;
     let mut plan = NeedlePlan::draw(spec, Rng::new(seed, streams[0]));
     if spec.cities == CitySet::Absent {
-        plan.ask_for_others(spec, Rng::new(seed, streams[2]));
+        plan.ask_for_absent(spec, Rng::new(seed, streams[2]));
         if let Some(declined) = declined {
             plan.absent.iter_mut().for_each(|(_, answer)| *answer = declined.to_owned());
         }

@@ -64,7 +64,7 @@ impl NeedlePlan {
     }
 
     /// Asks for cities that no needle names. The text stays that of the answerable prompt.
-    pub(super) fn ask_for_others(&mut self, spec: &NeedleSpec, mut rng: Rng) {
+    pub(super) fn ask_for_absent(&mut self, spec: &NeedleSpec, mut rng: Rng) {
         let named = |city: &&str| self.needles.iter().any(|(other, _)| other == city);
         let others: Vec<&str> = spec.cities.cities().iter().copied().filter(|city| !named(city)).collect();
         let cities = rng.sample(&others, spec.retrieve);
@@ -162,14 +162,14 @@ impl NeedlePlan {
         for (place, &i) in order.iter().enumerate() {
             let (city, value) = &self.needles[i];
             let (whole, inner) = (TextPart::Needle(place), TextPart::Value(place));
-            let span = spans.verified(&[whole, inner], &sentence(city, value), city)?;
-            let answer = spans.verified(&[inner], value, city)?;
+            let span = spans.verified_range(&[whole, inner], &sentence(city, value), city)?;
+            let answer = spans.verified_range(&[inner], value, city)?;
             needles.push(Needle { city: (*city).to_owned(), value: value.clone(), span, answer });
         }
         let mut queries = Vec::new();
         for (question, &i) in self.asked.iter().enumerate() {
             let (city, value) = self.asked(i);
-            let predicted = spans.verified(&[TextPart::Predicted(question)], value, city)?;
+            let predicted = spans.verified_range(&[TextPart::Predicted(question)], value, city)?;
             let needle_at = |i| order.iter().position(|&needle| needle == i).map(|place: usize| &needles[place]);
             // Without an answer in the text, the depth is that of the controlled needle.
             let placed = needle_at(i).or_else(|| needle_at(0)).expect("every needle is laid out");
@@ -213,7 +213,7 @@ struct Spans<'a> {
 
 impl Spans<'_> {
     /// The tokens of the `wanted` parts, which must be contiguous and decode to `expected`.
-    fn verified(&self, wanted: &[TextPart], expected: &str, city: &str) -> Result<Range<usize>> {
+    fn verified_range(&self, wanted: &[TextPart], expected: &str, city: &str) -> Result<Range<usize>> {
         let start = self.parts.iter().position(|part| wanted.contains(part)).unwrap_or(0);
         let end = self.parts.iter().rposition(|part| wanted.contains(part)).map_or(0, |last| last + 1);
         let found = self.tokenizer.decode(&self.ids[start..end])?;

@@ -39,7 +39,7 @@ pub fn serve() -> Option<ExitCode> {
         }
         return None;
     }
-    limit();
+    apply_limits();
     let mut job = Vec::new();
     let answered = std::io::stdin().read_to_end(&mut job).is_ok_and(|_| {
         serde_json::from_slice::<TemplateJob>(&job)
@@ -80,14 +80,14 @@ fn render_in_process(program: &PathBuf, job: &TemplateJob) -> Result<Result<Stri
     }
     let status = child.wait().context("cannot wait for the process that renders chat templates")?;
     if !status.success() {
-        bail!("the template {}", why(status));
+        bail!("the template {}", failure_reason(status));
     }
     serde_json::from_slice(&answer).context("the process that renders chat templates returned nothing")
 }
 
 /// Reason for a failure of rendering, from the exit status of the process.
 #[cfg(unix)]
-fn why(status: ExitStatus) -> String {
+fn failure_reason(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt as _;
     match status.signal() {
         Some(libc::SIGXCPU | libc::SIGKILL) => format!("takes longer than {TIME_S} s"),
@@ -99,14 +99,14 @@ fn why(status: ExitStatus) -> String {
 }
 
 #[cfg(not(unix))]
-fn why(_status: ExitStatus) -> String {
+fn failure_reason(_status: ExitStatus) -> String {
     "exceeds its limits".to_owned()
 }
 
 /// Applies the limits of a template to this process.
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "limits of a process are set by the system")]
-fn limit() {
+fn apply_limits() {
     let set = |resource, soft: u64, hard: u64| {
         let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
         // SAFETY: reads a struct that lives on this stack.
@@ -119,7 +119,7 @@ fn limit() {
 }
 
 #[cfg(not(unix))]
-fn limit() {}
+fn apply_limits() {}
 
 /// Renders in a thread with a stack for deeply nested templates. Steps and output are limited, and panics are caught.
 fn render_in_thread(job: TemplateJob) -> Result<Result<String, TemplateError>> {

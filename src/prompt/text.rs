@@ -64,30 +64,30 @@ pub struct Length {
 impl Windows {
     /// Number of windows in a text.
     pub fn count(self, length: Length) -> usize {
-        let rest = length.tokens.saturating_sub(self.room(length.bos));
+        let rest = length.tokens.saturating_sub(self.text_tokens(length.bos));
         1 + rest.div_ceil(self.step(length.bos))
     }
 
     /// Number of full windows, at least 1.
-    pub fn filled(self, length: Length) -> usize {
-        1 + length.tokens.saturating_sub(self.room(length.bos)) / self.step(length.bos)
+    pub fn full_count(self, length: Length) -> usize {
+        1 + length.tokens.saturating_sub(self.text_tokens(length.bos)) / self.step(length.bos)
     }
 
     /// Token range and position of a window, or `None` after the last.
-    fn cut(self, index: usize, length: Length) -> Option<(Range<usize>, Window)> {
-        let (room, step) = (self.room(length.bos), self.step(length.bos));
+    fn span(self, index: usize, length: Length) -> Option<(Range<usize>, Window)> {
+        let (room, step) = (self.text_tokens(length.bos), self.step(length.bos));
         let start = index.checked_mul(step).filter(|_| index < self.count(length))?;
         let overlap = if index == 0 { 0 } else { room - step };
         Some((start..(start + room).min(length.tokens), Window { start, overlap }))
     }
 
     /// Tokens of text in a window.
-    fn room(self, bos: usize) -> usize {
+    fn text_tokens(self, bos: usize) -> usize {
         self.ctx_tok.saturating_sub(bos).max(1)
     }
 
     fn step(self, bos: usize) -> usize {
-        self.stride.unwrap_or(usize::MAX).clamp(1, self.room(bos))
+        self.stride.unwrap_or(usize::MAX).clamp(1, self.text_tokens(bos))
     }
 }
 
@@ -101,7 +101,7 @@ impl Text {
         let Ok(text) = String::from_utf8(bytes) else {
             anyhow::bail!("the text {} is not UTF-8", path.display());
         };
-        let text = without_mark(text);
+        let text = without_byte_order_mark(text);
         if text.trim().is_empty() {
             bail_usage!("the text {} has no tokens", path.display());
         }
@@ -152,13 +152,13 @@ impl Text {
                 let tokenizer = tokenizer?;
                 let encoded = tokens.get(text, tokenizer)?;
                 let length = Length { tokens: encoded.ids.len(), bos: bos(tokenizer) };
-                let cut = windows.cut(index, length).with_context(|| no_window(path, index, windows, length))?;
+                let cut = windows.span(index, length).with_context(|| no_window(path, index, windows, length))?;
                 Ok(prompt(text, &encoded, cut, tokenizer))
             }
             Self::Ids(ids) => {
                 let length = Length { tokens: ids.ids.len(), bos: 0 };
                 let (span, window) =
-                    windows.cut(index, length).with_context(|| no_window(&ids.path, index, windows, length))?;
+                    windows.span(index, length).with_context(|| no_window(&ids.path, index, windows, length))?;
                 Ok(of_ids(ids.ids[span].to_vec(), window))
             }
         }
@@ -166,7 +166,7 @@ impl Text {
 }
 
 /// Removes the byte-order mark that some editors put at the beginning of files.
-pub(super) fn without_mark(text: String) -> String {
+pub(super) fn without_byte_order_mark(text: String) -> String {
     match text.strip_prefix('\u{feff}') {
         Some(rest) => rest.to_owned(),
         None => text,
@@ -209,7 +209,7 @@ fn bos(tokenizer: &Tokenizer) -> usize {
 /// Creates the prose of a seed.
 fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
     let windows = Windows { ctx_tok, stride: None };
-    let room = windows.room(bos(tokenizer));
+    let room = windows.text_tokens(bos(tokenizer));
     let mut text = String::new();
     let (mut n_tok, mut sentences) = (0, 0);
     for sentence in Haystack::embedded().sentences(Rng::new(seed, "text prose")) {
@@ -338,7 +338,7 @@ mod tests {
             let (cut, length) = (windows(ctx_tok, Some(stride)), Length { tokens, bos });
             let mut scored = Vec::new();
             for index in 0..cut.count(length) {
-                let (span, window) = cut.cut(index, length).unwrap();
+                let (span, window) = cut.span(index, length).unwrap();
                 prop_assert_eq!(span.start, index * stride);
                 prop_assert!(bos + span.len() <= ctx_tok && !span.is_empty());
                 let first = (window.overlap + bos).max(1) - bos;
@@ -346,7 +346,7 @@ mod tests {
                 prop_assert!(first < span.len(), "a window that scores nothing");
                 scored.extend(span.start + first..span.end);
             }
-            prop_assert_eq!(cut.cut(cut.count(length), length), None);
+            prop_assert_eq!(cut.span(cut.count(length), length), None);
             // Without a begin-of-sequence token, the first token is not predicted.
             prop_assert_eq!(scored, (1 - bos..tokens).collect::<Vec<_>>());
         }
@@ -361,9 +361,9 @@ mod tests {
         let no_tokenizer = || Err(anyhow::anyhow!("not to be asked for"));
         assert_eq!(text.length(no_tokenizer()).unwrap(), Some(Length { tokens: 7, bos: 0 }));
         let second = text.window(1, windows(4, Some(2)), 0, no_tokenizer()).unwrap();
-        assert_eq!((&second.ids[..], second.scored()), (&[7, 8, 9, 10][..], vec![2, 3]));
+        assert_eq!((&second.ids[..], second.scored_tokens()), (&[7, 8, 9, 10][..], vec![2, 3]));
         let first = text.window(0, windows(4, Some(2)), 0, no_tokenizer()).unwrap();
-        assert_eq!((&first.ids[..], first.scored()), (&[5, 6, 7, 8][..], vec![1, 2, 3]));
+        assert_eq!((&first.ids[..], first.scored_tokens()), (&[5, 6, 7, 8][..], vec![1, 2, 3]));
         assert!(own(RIVER).window(0, windows(4, None), 0, no_tokenizer()).is_err());
     }
 

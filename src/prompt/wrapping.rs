@@ -35,7 +35,7 @@ impl Wrapping {
     /// # Errors
     /// If the template cannot be rendered, or the tokenizer cannot take more tokens.
     pub(super) fn new(template: ChatTemplate, inner: &tokenizers::Tokenizer) -> Result<Self> {
-        let (before, after) = template.around()?;
+        let (before, after) = template.text_around()?;
         let mut inner = inner.clone();
         let mut used: Vec<(u32, AddedToken)> = inner
             .get_added_tokens_decoder()

@@ -129,13 +129,13 @@ impl Resolver<'_> {
                         rows,
                         keys: keys.positions(&regions, seed, generating),
                     };
-                    let row_removals = views(prompt, *rows, generating).into_iter().map(loss).collect();
+                    let row_removals = region_views(prompt, *rows, generating).into_iter().map(loss).collect();
                     treated.removed.push(KeyRemoval { how: *how, of: of.clone(), row_removals });
                 }
                 Treatment::Replace { others, heads, of, rows, zero } => {
                     let at: Vec<Range<usize>> =
-                        views(prompt, *rows, generating).into_iter().map(|(rows, _)| rows).collect();
-                    for (layer, head) in self.replaced(*others, heads, of, reference) {
+                        region_views(prompt, *rows, generating).into_iter().map(|(rows, _)| rows).collect();
+                    for (layer, head) in self.replaced_heads(*others, heads, of, reference) {
                         let written = reference.written.get(rows).filter(|_| !zero).map(|layers| &layers[layer]);
                         let output = written.map_or_else(Vec::new, |written| {
                             let width = written.len() / self.heads;
@@ -150,7 +150,13 @@ impl Resolver<'_> {
     }
 
     /// The heads whose output is replaced.
-    fn replaced(&self, others: bool, heads: &HeadSelection, of: &Selection, reference: &Reference) -> Vec<HeadId> {
+    fn replaced_heads(
+        &self,
+        others: bool,
+        heads: &HeadSelection,
+        of: &Selection,
+        reference: &Reference,
+    ) -> Vec<HeadId> {
         let every = || (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));
         let named: BTreeSet<HeadId> = match heads {
             HeadSelection::All => every().collect(),
@@ -224,14 +230,14 @@ fn ranges(positions: &[usize]) -> Vec<Range<usize>> {
 impl RowSelection {
     /// The rows of a prompt, ascending.
     pub fn of(self, prompt: &Prompt) -> Vec<Range<usize>> {
-        views(prompt, self, false).into_iter().map(|(rows, _)| rows).collect()
+        region_views(prompt, self, false).into_iter().map(|(rows, _)| rows).collect()
     }
 }
 
 /// The treated rows with their regions, ascending.
-fn views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<RegionView> {
+fn region_views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<RegionView> {
     let targets = prompt.targets();
-    let (question, unanswered) = (prompt.haystack.end, prompt.unanswered().len());
+    let (question, unanswered) = (prompt.haystack.end, prompt.tokens_before_answer().len());
     if generating {
         let start = match rows {
             RowSelection::Answer => unanswered.saturating_sub(1),
@@ -240,15 +246,15 @@ fn views(prompt: &Prompt, rows: RowSelection, generating: bool) -> Vec<RegionVie
         };
         return vec![(start..usize::MAX, of_no_question(prompt))];
     }
-    let mut views: Vec<RegionView> = targets.into_iter().map(|target| (target.rows, target.regions)).collect();
-    views.sort_by_key(|(rows, _)| rows.start);
+    let mut region_views: Vec<RegionView> = targets.into_iter().map(|target| (target.rows, target.regions)).collect();
+    region_views.sort_by_key(|(rows, _)| rows.start);
     let mut next = match rows {
-        RowSelection::Answer => return views,
+        RowSelection::Answer => return region_views,
         RowSelection::Question => question,
         RowSelection::All => 0,
     };
     let (between, mut all) = (of_no_question(prompt), Vec::new());
-    for (rows, regions) in views {
+    for (rows, regions) in region_views {
         if next < rows.start {
             all.push((next..rows.start, between.clone()));
         }
@@ -364,7 +370,7 @@ mod tests {
     fn generated_tokens_are_answer_rows_and_question_keys() {
         let prompt = prompt(1);
         let treated = resolved("mask(question)", &prompt, true);
-        let first = prompt.unanswered().len() - 1;
+        let first = prompt.tokens_before_answer().len() - 1;
         assert_eq!(treated.removed[0].row_removals[0].rows, first..usize::MAX);
         assert_eq!(treated.removed[0].row_removals[0].keys, [prompt.haystack.end..usize::MAX]);
     }

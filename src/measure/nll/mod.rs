@@ -91,7 +91,7 @@ impl ScoredWindow {
         let (prompt, predictions) = (pass.prompt, pass.predictions.context("predictions were asked for")?);
         let hits = ar_hits(&prompt.ids, frequent);
         let mut window = Self { sample: pass.sample, ..Self::default() };
-        for i in prompt.scored() {
+        for i in prompt.scored_tokens() {
             window.tokens.push(ScoredToken {
                 text_position: (prompt.window.start + i - usize::from(prompt.has_bos)) as u64,
                 position: i as u32,

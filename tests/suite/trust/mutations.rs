@@ -61,7 +61,7 @@ impl Folder {
     /// The mean NLL of the ids, in nats.
     fn nll(&self, config: &Value) -> Result<f64> {
         let config = ModelConfig::from_json(config, None)?;
-        let tied = config.tied && !self.checkpoint.has_its_own_head(&config)?;
+        let tied = config.tied && !self.checkpoint.has_untied_head(&config)?;
         let config = ModelConfig { tied, ..config };
         ensure!(self.ids.len() <= config.max_ctx_tok, "max_position_embeddings: {} tokens", self.ids.len());
         let model = Transformer::load(&config, self.checkpoint.load(&config)?)?;
