@@ -101,7 +101,7 @@ fn tokenizer_config(bytes: &[u8], folder: &Path) -> bool {
 /// In this process, whose limits are of steps and output alone.
 fn template(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "chat_template.jinja", bytes);
-    matches!(ChatTemplate::read(folder), Ok(Some(template)) if template.around().is_ok())
+    matches!(ChatTemplate::read(folder), Ok(Some(template)) if template.text_around().is_ok())
 }
 
 fn experiment(bytes: &[u8], _folder: &Path) -> bool {

@@ -27,7 +27,7 @@ mod resolve;
 
 pub use resolve::{Reference, Resolver};
 
-use crate::attention::{Removal, Selection};
+use crate::attention::{LayersAndHeads, Removal};
 use crate::prompt::Region;
 use crate::quant::Quantiser;
 use crate::spelled::spelled;
@@ -55,7 +55,7 @@ pub enum Treatment {
         /// The removed keys.
         keys: KeySelection,
         /// Affected layers and heads.
-        of: Selection,
+        of: LayersAndHeads,
         /// Affected rows.
         rows: RowSelection,
     },
@@ -66,7 +66,7 @@ pub enum Treatment {
         /// The selected heads.
         heads: HeadSelection,
         /// Restriction of the replaced heads to these layers and indices.
-        of: Selection,
+        of: LayersAndHeads,
         /// Affected rows.
         rows: RowSelection,
         /// Whether outputs become zero rather than their mean over reference prompts.
@@ -275,7 +275,7 @@ impl fmt::Display for HeadSelection {
 }
 
 /// The settings that differ from the defaults: `, layers=0+2, heads=1, rows=all`.
-fn scope_name(of: &Selection, rows: RowSelection) -> String {
+fn scope_name(of: &LayersAndHeads, rows: RowSelection) -> String {
     let list = |name: &str, numbers: &Option<Vec<usize>>| {
         let joined = |numbers: &Vec<usize>| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
         numbers.as_ref().map_or_else(String::new, |numbers| format!(", {name}={}", joined(numbers)))

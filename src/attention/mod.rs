@@ -46,7 +46,7 @@ pub use extras::{ExtraTensor, Extras, LayerSizes, TensorInit};
 pub use fused::Fused;
 pub use means::HeadOutputSums;
 pub use portable::{kept_bytes, portable_bytes};
-pub use stream::{AttentionRow, ProbeResult, ResidualProbe, RowProbe, RowSink, Selection, Stream};
+pub use stream::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, RowSink, Stream};
 pub use tile::TILE;
 pub use trace::Trace;
 pub use treat::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment, RowRemoval};

@@ -105,7 +105,7 @@ pub trait ResidualProbe {
 /// The observed layers and heads; all by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Selection {
+pub struct LayersAndHeads {
     /// 0-based layers; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<Vec<usize>>,
@@ -114,7 +114,7 @@ pub struct Selection {
     pub heads: Option<Vec<usize>>,
 }
 
-impl Selection {
+impl LayersAndHeads {
     /// Returns whether a head of a layer is selected.
     pub fn has(&self, layer: usize, head: usize) -> bool {
         let within = |list: &Option<Vec<usize>>, index| list.as_ref().is_none_or(|list| list.contains(&index));
@@ -126,7 +126,7 @@ impl Selection {
 pub struct Stream<'a> {
     probes: &'a [&'a dyn RowProbe],
     residual: Option<&'a mut dyn ResidualProbe>,
-    selection: Selection,
+    selection: LayersAndHeads,
     treated: Option<&'a ResolvedTreatment>,
     /// A layer, and for each query whether its output there is needed.
     needed: Option<(usize, Vec<bool>)>,
@@ -142,7 +142,7 @@ impl<'a> Stream<'a> {
         Self {
             probes,
             residual: None,
-            selection: Selection::default(),
+            selection: LayersAndHeads::default(),
             treated: None,
             needed: None,
             trace: None,
@@ -151,7 +151,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Restricts probes to these layers and heads.
-    pub fn only(self, selection: &Selection) -> Self {
+    pub fn only(self, selection: &LayersAndHeads) -> Self {
         Self { selection: selection.clone(), ..self }
     }
 

@@ -1,6 +1,6 @@
 //! Treatment of attention in one pass, resolved to positions, layers and heads.
 
-use super::{Quantise, Selection};
+use super::{LayersAndHeads, Quantise};
 use crate::ops::numbers;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub struct KeyRemoval {
     /// Way of removal.
     pub how: Removal,
     /// Affected layers and heads.
-    pub of: Selection,
+    pub of: LayersAndHeads,
     /// Affected rows and their removed keys.
     pub row_removals: Vec<RowRemoval>,
 }

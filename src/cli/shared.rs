@@ -1,7 +1,7 @@
 //! Flags that several commands share.
 
 use super::{IndexRange, TokenRange};
-use crate::attention::Selection;
+use crate::attention::LayersAndHeads;
 use crate::device::{DeviceName, Precision};
 use crate::experiment::RunShard;
 use crate::model::HeadLayout;
@@ -196,8 +196,11 @@ fn in_range<const LO: u32, const HI: u32>(text: &str) -> Result<f64, String> {
 
 impl RunArgs {
     /// Returns the layers and heads to measure.
-    pub fn select(&self) -> Selection {
-        Selection { layers: IndexRange::all(self.layers.as_deref()), heads: IndexRange::all(self.heads.as_deref()) }
+    pub fn select(&self) -> LayersAndHeads {
+        LayersAndHeads {
+            layers: IndexRange::all(self.layers.as_deref()),
+            heads: IndexRange::all(self.heads.as_deref()),
+        }
     }
 }
 

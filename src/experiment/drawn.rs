@@ -2,7 +2,7 @@
 
 use super::maps::{Heatmap, MapKind, SHORT_TOK};
 use super::{Cell, Measures, Setup, Show};
-use crate::attention::Selection;
+use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, Resolution};
 use crate::measure::{AnswerMeasure, DrawnHead, MapMeasure};
@@ -58,7 +58,7 @@ impl Setup {
     ///
     /// # Errors
     /// A usage error for layers, heads and maps that the models do not have.
-    pub fn drawn(&self) -> Result<&[Selection]> {
+    pub fn drawn(&self) -> Result<&[LayersAndHeads]> {
         if let Some(drawn) = self.drawn.get() {
             return Ok(drawn);
         }
@@ -66,7 +66,7 @@ impl Setup {
         self.check_has(&spec)?;
         let asked = &self.experiment.select;
         let heads = spec.head.map(|head| vec![head]).or(asked.heads.clone());
-        let of_layer = |layer: usize| Selection { layers: Some(vec![layer]), heads: heads.clone() };
+        let of_layer = |layer: usize| LayersAndHeads { layers: Some(vec![layer]), heads: heads.clone() };
         let drawn = match spec.layer {
             _ if spec.every_head => vec![asked.clone(); self.models.len()],
             Some(layer) => vec![of_layer(layer); self.models.len()],
@@ -155,10 +155,10 @@ impl Setup {
     }
 
     /// Checks that maps at full resolution fit into memory.
-    fn check_full(&self, spec: &Heatmap, drawn: &[Selection]) -> Result<()> {
+    fn check_full(&self, spec: &Heatmap, drawn: &[LayersAndHeads]) -> Result<()> {
         let ctx_tok = self.grid.ctx_tok()[0];
         let (queries, keys) = (spec.queries.within(ctx_tok).len(), spec.keys.within(ctx_tok).len());
-        let heads = |(model, selection): (&Model, &Selection)| {
+        let heads = |(model, selection): (&Model, &LayersAndHeads)| {
             selection.heads.as_ref().map_or(model.transformer.config.wiring().heads(), Vec::len)
         };
         let maps: usize = self.models.iter().zip(drawn).map(heads).sum();

@@ -1,7 +1,7 @@
 //! Settings of the experiments on one prompt: the maps that `heatmap` draws, and the page that `explore` writes.
 
 use super::{Experiment, Grid, Show};
-use crate::attention::Selection;
+use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::measure::{MapSpec, TokenSpan};
 use crate::probe::{Pooling, RowQuantity};
@@ -131,7 +131,7 @@ const LARGE_MB: usize = 40;
 
 impl Heatmap {
     /// Checks everything that does not depend on the models.
-    pub(super) fn check(&self, ctx_tok: usize, select: &Selection) -> Result<()> {
+    pub(super) fn check(&self, ctx_tok: usize, select: &LayersAndHeads) -> Result<()> {
         for (field, one, all) in [("layer", self.layer, &select.layers), ("head", self.head, &select.heads)] {
             if let (Some(one), Some(all)) = (one, all) {
                 if !all.contains(&one) {

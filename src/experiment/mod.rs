@@ -31,7 +31,7 @@ pub use shard::{cells_of, RunShard};
 pub use spec::{Experiment, Generate, Quantisation, Show};
 pub use store::cells_on_disk;
 
-use crate::attention::Selection;
+use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::hash::{hex, sha256};
 use crate::machine;
@@ -178,7 +178,7 @@ impl Setup {
 }
 
 /// Checks that the selected layers and heads exist in a model.
-fn check_selection(selection: &Selection, model: &Model) -> Result<()> {
+fn check_selection(selection: &LayersAndHeads, model: &Model) -> Result<()> {
     let config = &model.transformer.config;
     let heads = config.wiring().heads();
     for (field, wanted, have) in

@@ -1,7 +1,7 @@
 //! The passes of one cell: every model reads the prompt under every condition, observed by the measures.
 
 use super::{Cell, CellSpec, Setup};
-use crate::attention::{ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Selection, Stream};
+use crate::attention::{LayersAndHeads, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
 use crate::generate::{generate, Generation, StopConditions};
 use crate::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink};
 use crate::model::Transformer;
@@ -69,7 +69,7 @@ impl Setup {
     pub(super) fn untreated(
         &self,
         model: usize,
-        only: &Selection,
+        only: &LayersAndHeads,
         (cell, prompt): (&Cell, &Prompt),
         measures: &[&dyn Measure],
     ) -> Result<Vec<Record>> {
@@ -219,7 +219,7 @@ impl Setup {
 struct OnePass<'a> {
     key: PassKey,
     /// The layers and heads that are measured.
-    only: &'a Selection,
+    only: &'a LayersAndHeads,
     prompt: &'a Prompt,
     treated: Option<&'a ResolvedTreatment>,
     /// Text that the model generated under the same condition.

@@ -4,7 +4,7 @@
 //! measured.
 
 use super::{Cell, CellSpec, Setup};
-use crate::attention::{HeadOutputSums, Selection, Stream};
+use crate::attention::{HeadOutputSums, LayersAndHeads, Stream};
 use crate::bail_usage;
 use crate::measure::{AnswerMeasure, Measure, RolesMeasure};
 use crate::models::Model;
@@ -128,7 +128,8 @@ impl Setup {
     /// Adds the scores of each head on one prompt, for every ranking.
     fn score_heads(&self, model: usize, cell: &Cell, prompt: &Prompt, scores: &mut Scores) -> Result<()> {
         // All heads, not only the measured ones, so that rankings are the same in every run.
-        let (all, measures) = (Selection::default(), [&AnswerMeasure { by_head: true } as &dyn Measure, &RolesMeasure]);
+        let (all, measures) =
+            (LayersAndHeads::default(), [&AnswerMeasure { by_head: true } as &dyn Measure, &RolesMeasure]);
         for record in self.untreated(model, &all, (cell, prompt), &measures)? {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };

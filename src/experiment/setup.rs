@@ -1,7 +1,7 @@
 //! An experiment with everything loaded that it needs: models, texts, prompts and conditions.
 
 use super::{Experiment, Grid, Measures, Sources};
-use crate::attention::Selection;
+use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::measure::{usual_skip, MassiveAt, MeasureName, PassKey, ScoredWindow, AR_MAX_COUNT};
 use crate::memory::{give_back, rss_bytes};
@@ -34,7 +34,7 @@ pub struct Setup {
     /// Mean outputs and rankings of each model's heads, computed once.
     pub(super) references: OnceLock<Vec<Reference>>,
     /// The heads of each model whose maps are drawn, chosen once.
-    pub(super) drawn: OnceLock<Vec<Selection>>,
+    pub(super) drawn: OnceLock<Vec<LayersAndHeads>>,
     /// Memory of the process after loading, in bytes.
     pub(super) loaded_bytes: u64,
 }

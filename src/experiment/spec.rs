@@ -3,7 +3,7 @@
 //! Every measuring command is such an experiment. A run folder holds its own as `experiment.toml`.
 
 use super::{Expectation, Explore, Grid, Heatmap, Outcome, TextGrid};
-use crate::attention::Selection;
+use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::device::check_alike;
 use crate::error::Usage;
@@ -63,7 +63,7 @@ pub struct Experiment {
     pub grid: Grid,
     /// Layers and heads to measure; all by default.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub select: Selection,
+    pub select: LayersAndHeads,
     /// Numbers of bits that the same prompts are measured with besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantise: Option<Quantisation>,
@@ -213,7 +213,7 @@ impl Experiment {
             top: None,
             reading: LoadOptions::default(),
             grid,
-            select: Selection::default(),
+            select: LayersAndHeads::default(),
             quantise: None,
             conditions: Vec::new(),
             heatmap: None,

@@ -5,7 +5,7 @@ use super::contribution::{answer_share, of_keys, Agreements};
 use super::detail::{append, HeadDetail, HeadSketch, PairCodes, PooledQuantity};
 use super::stored_pairs::StoredPairs;
 use super::top_heads::TopHeads;
-use crate::attention::{AttentionRow, RowProbe, RowSink, Selection};
+use crate::attention::{AttentionRow, LayersAndHeads, RowProbe, RowSink};
 use crate::probe::{
     AnswerProbe, AnswerSink, ContributionProbe, ContributionSink, GridProbe, GridSink, GridSpec, LambdaProbe,
     LambdaSink, Pooling, ReceivedSink, RowQuantity, SinkProbe,
@@ -127,7 +127,7 @@ fn grid_spec((pooled, pooling): (PooledQuantity, Pooling), keep: &StoredPairs, b
         PooledQuantity::Contribution => RowQuantity::Effective,
     };
     let (queries, keys) = (tokens.clone(), tokens);
-    GridSpec { heads: Selection::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
+    GridSpec { heads: LayersAndHeads::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
 }
 
 impl RowProbe for ExploreProbe {

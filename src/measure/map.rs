@@ -1,7 +1,7 @@
 //! Attention maps of one prompt, pooled into bins during the pass.
 
 use super::{token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, PassSize, TokenSpan};
-use crate::attention::{RowProbe, Selection};
+use crate::attention::{LayersAndHeads, RowProbe};
 use crate::probe::{runs, GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
 use crate::prompt::{Prompt, Region, Tokenizer};
 use anyhow::{bail, Result};
@@ -37,7 +37,7 @@ pub struct MapMeasure {
     /// Settings of the maps.
     pub spec: MapSpec,
     /// The heads of each model.
-    pub heads: Vec<Selection>,
+    pub heads: Vec<LayersAndHeads>,
     /// The maps, by model and condition.
     pub maps: BTreeMap<PassKey, Maps>,
     /// Memory for drawing the maps, in bytes, for the estimate.
@@ -77,7 +77,7 @@ pub struct Maps {
 
 impl MapMeasure {
     /// Creates a measure for these heads of each model.
-    pub fn new(spec: MapSpec, heads: Vec<Selection>) -> Self {
+    pub fn new(spec: MapSpec, heads: Vec<LayersAndHeads>) -> Self {
         Self { spec, heads, maps: BTreeMap::new(), drawing_bytes: 0 }
     }
 

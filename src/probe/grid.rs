@@ -1,6 +1,6 @@
 //! Pooled attention maps: rows are added to bins one by one, so that the T x T map is never stored.
 
-use crate::attention::{AttentionRow, RowProbe, RowSink, Selection};
+use crate::attention::{AttentionRow, LayersAndHeads, RowProbe, RowSink};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ pub enum Pooling {
 #[derive(Clone, Debug, PartialEq)]
 pub struct GridSpec {
     /// Heads to pool, each separately. A large model has too many heads to keep a grid of half a million bins for each.
-    pub heads: Selection,
+    pub heads: LayersAndHeads,
     /// Quantity to pool.
     pub quantity: RowQuantity,
     /// Reduction within a bin.
@@ -335,7 +335,7 @@ mod tests {
 
     fn spec(quantity: RowQuantity, pooling: Pooling, tokens: usize, bins: usize) -> GridSpec {
         let (queries, keys) = (0..tokens, 0..tokens);
-        GridSpec { heads: Selection::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
+        GridSpec { heads: LayersAndHeads::default(), quantity, pooling, queries, keys, rows: bins, columns: bins }
     }
 
     fn grid(spec: GridSpec, rows: &[TestRow], block: usize) -> PooledMap {
@@ -475,7 +475,7 @@ mod tests {
     #[test]
     fn only_selected_heads_and_queries_are_wanted() {
         let probe = GridProbe::new(GridSpec {
-            heads: Selection { layers: Some(vec![1]), heads: Some(vec![2]) },
+            heads: LayersAndHeads { layers: Some(vec![1]), heads: Some(vec![2]) },
             ..spec(RowQuantity::Effective, Pooling::Sum, 9, 3)
         });
         assert!(probe.wants(1, 2, 8) && !probe.wants(1, 2, 9) && !probe.wants(2, 1, 8));

@@ -1,7 +1,7 @@
 //! Parser of the names of conditions. Errors list the valid choices.
 
 use super::{Condition, HeadSelection, KeySelection, Ranking, RowSelection, Treatment, UNTREATED};
-use crate::attention::{Removal, Selection};
+use crate::attention::{LayersAndHeads, Removal};
 use crate::prompt::Region;
 use crate::quant::{Quantiser, Scope, BITS};
 use std::str::FromStr;
@@ -92,12 +92,12 @@ impl<'a> Arguments<'a> {
     }
 
     /// Takes layers, heads and rows.
-    fn scope(&mut self) -> Result<(Selection, RowSelection), String> {
+    fn scope(&mut self) -> Result<(LayersAndHeads, RowSelection), String> {
         let mut list = |name: &str| {
             let numbers = |text: &str| text.split('+').map(|number| whole(name, number)).collect::<Result<Vec<_>, _>>();
             self.setting(name).map(numbers).transpose().map(|list| list.map(in_order))
         };
-        let of = Selection { layers: list("layers")?, heads: list("heads")? };
+        let of = LayersAndHeads { layers: list("layers")?, heads: list("heads")? };
         let rows = match self.setting("rows") {
             None => RowSelection::default(),
             Some(name) => {

@@ -1,7 +1,7 @@
 //! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
 use super::{Condition, HeadSelection, KeySelection, Ranking, RowSelection, Treatment};
-use crate::attention::{KeyRemoval, OutputReplacement, Quantise, ResolvedTreatment, RowRemoval, Selection};
+use crate::attention::{KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, ResolvedTreatment, RowRemoval};
 use crate::bail_usage;
 use crate::prompt::{Needle, Prompt, Region};
 use crate::rng::Rng;
@@ -154,7 +154,7 @@ impl Resolver<'_> {
         &self,
         others: bool,
         heads: &HeadSelection,
-        of: &Selection,
+        of: &LayersAndHeads,
         reference: &Reference,
     ) -> Vec<HeadId> {
         let every = || (0..self.layers).flat_map(|layer| (0..self.heads).map(move |head| (layer, head)));

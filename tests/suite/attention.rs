@@ -4,8 +4,8 @@
 use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use candle_core::{DType, Tensor};
 use difftool::attention::{
-    Attend, AttentionRow, Dense, Heads, KeyRemoval, LogitRule, Quantise, Removal, ResolvedTreatment, RowProbe,
-    RowRemoval, RowSink, Selection, Stream,
+    Attend, AttentionRow, Dense, Heads, KeyRemoval, LayersAndHeads, LogitRule, Quantise, Removal, ResolvedTreatment,
+    RowProbe, RowRemoval, RowSink, Stream,
 };
 use difftool::ops::Products;
 use difftool::quant::{Quantiser, Scope};
@@ -212,17 +212,17 @@ fn quantised_rows_agree_with_the_dense_reference_for_every_variant_bits_and_scop
 /// Masked and silenced keys of some rows of some heads, over blocks of keys and up to the query itself.
 fn removals(t: usize) -> Vec<KeyRemoval> {
     let loss = |rows, keys: &[std::ops::Range<usize>]| RowRemoval { rows, keys: keys.to_vec() };
-    let some_heads = Selection { layers: Some(vec![0]), heads: Some(vec![1]) };
+    let some_heads = LayersAndHeads { layers: Some(vec![0]), heads: Some(vec![1]) };
     vec![
         KeyRemoval {
             how: Removal::Mask,
-            of: Selection::default(),
+            of: LayersAndHeads::default(),
             row_removals: vec![loss(t / 3..t / 2, &[0..2, 5..9]), loss(t / 2..t, &[3..t / 4, t / 3..usize::MAX])],
         },
         KeyRemoval { how: Removal::Silence, of: some_heads, row_removals: vec![loss(0..t, &[1..4, t / 5..t / 2])] },
         KeyRemoval {
             how: Removal::Mask,
-            of: Selection { layers: Some(vec![7]), heads: None },
+            of: LayersAndHeads { layers: Some(vec![7]), heads: None },
             row_removals: vec![loss(0..t, &[0..usize::MAX])],
         },
     ]
@@ -257,7 +257,7 @@ fn a_masked_row_is_a_silenced_row_made_whole_again() {
     let of = |how| {
         let row_removals = vec![RowRemoval { rows: 10..t, keys: vec![0..7, 20..30] }];
         ResolvedTreatment {
-            removed: vec![KeyRemoval { how, of: Selection::default(), row_removals }],
+            removed: vec![KeyRemoval { how, of: LayersAndHeads::default(), row_removals }],
             ..ResolvedTreatment::default()
         }
     };
@@ -289,7 +289,7 @@ fn a_masked_row_is_a_silenced_row_made_whole_again() {
 fn losing_nothing_changes_no_bit() {
     let nothing = |how| KeyRemoval {
         how,
-        of: Selection::default(),
+        of: LayersAndHeads::default(),
         row_removals: vec![RowRemoval { rows: 0..700, keys: Vec::new() }],
     };
     let removed = vec![nothing(Removal::Mask), nothing(Removal::Silence)];
@@ -456,7 +456,7 @@ fn watching_changes_neither_the_output_nor_what_others_see() {
 #[test]
 fn only_the_selected_layers_and_heads_are_shown() {
     for_each_variant(40, |label, heads| {
-        let selection = Selection { layers: Some(vec![1]), heads: Some(vec![1]) };
+        let selection = LayersAndHeads { layers: Some(vec![1]), heads: Some(vec![1]) };
         let shown = |layer: usize| {
             let mut stream = Stream::new(&[&KeepAll]).only(&selection);
             stream.attend(layer, heads).unwrap();

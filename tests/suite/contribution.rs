@@ -3,7 +3,7 @@
 
 use crate::common::{edit_tensor, fixture, tiny_model};
 use candle_core::{Device, Tensor};
-use difftool::attention::{LambdaInit, ProbeResult, ResidualProbe, RowProbe, Selection, Stream, Trace, Variant};
+use difftool::attention::{LambdaInit, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, Stream, Trace, Variant};
 use difftool::hash::sha256;
 use difftool::measure::{readouts, RegionOutputs};
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
@@ -56,7 +56,7 @@ fn pass(model: &Transformer, ids: &[u32], target: &TargetRows) -> Pass {
     let probes: [&dyn RowProbe; 2] = [&answer, &contribution];
     let mut ends = Ends::default();
     let mut stream = Stream::new(&probes)
-        .only(&Selection::default())
+        .only(&LayersAndHeads::default())
         .tracing(target.rows.clone().collect())
         .with_residual(&mut ends);
     model.hidden(&[ids.to_vec()], &mut stream).unwrap();

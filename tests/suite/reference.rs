@@ -3,7 +3,9 @@
 
 use crate::common::{distance, fixture};
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, AttentionRow, Dense, Fused, Pairing, RowProbe, RowSink, Selection, Stream, Variant};
+use difftool::attention::{
+    Attend, AttentionRow, Dense, Fused, LayersAndHeads, Pairing, RowProbe, RowSink, Stream, Variant,
+};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Positions, Transformer, Weights};
 use difftool::ops::RopeStyle;
 use difftool::probe::{GridProbe, GridSink, GridSpec, Pooling, RowQuantity};
@@ -182,7 +184,7 @@ fn experts_in_one_tensor_are_the_same_model() {
 fn picture(model: &Transformer, ids: &[u32], quantity: RowQuantity) -> Vec<((usize, usize), Tensor)> {
     let t = ids.len();
     let probe = GridProbe::new(GridSpec {
-        heads: Selection::default(),
+        heads: LayersAndHeads::default(),
         quantity,
         pooling: Pooling::Max,
         queries: 0..t,

@@ -4,7 +4,8 @@ use crate::common::{assert_close, edit_tensor, fixture, Scratch};
 use crate::generate::{cases, load, splits};
 use candle_core::{Device, Tensor};
 use difftool::attention::{
-    Attend, Dense, KeyRemoval, OutputReplacement, Quantise, Removal, ResolvedTreatment, RowRemoval, Selection, Stream,
+    Attend, Dense, KeyRemoval, LayersAndHeads, OutputReplacement, Quantise, Removal, ResolvedTreatment, RowRemoval,
+    Stream,
 };
 use difftool::generate::Decoder;
 use difftool::model::Transformer;
@@ -22,7 +23,7 @@ fn whole(model: &Transformer, ids: &[u32], attend: &mut dyn Attend) -> Tensor {
 pub(crate) fn treatments(t: usize, width: usize) -> Vec<(&'static str, ResolvedTreatment)> {
     let removed = |how, rows, keys: Vec<std::ops::Range<usize>>| KeyRemoval {
         how,
-        of: Selection { layers: None, heads: Some(vec![0]) },
+        of: LayersAndHeads { layers: None, heads: Some(vec![0]) },
         row_removals: vec![RowRemoval { rows, keys }],
     };
     let masked = vec![removed(Removal::Mask, t / 3..usize::MAX, vec![0..3, 5..9, t - 4..usize::MAX])];

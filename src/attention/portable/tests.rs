@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::attention::{
-    Attend, AttentionRow, Fused, KeyRemoval, LogitRule, Removal, RowRemoval, RowSink, Selection, Stream, Variant,
+    Attend, AttentionRow, Fused, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowRemoval, RowSink, Stream, Variant,
     Wiring,
 };
 use crate::ops::Products;
@@ -78,7 +78,7 @@ fn rules() -> [LogitRule; 2] {
 fn treatments() -> Vec<(&'static str, Option<ResolvedTreatment>)> {
     let removed = |how, heads, rows, keys: &[Range<usize>]| KeyRemoval {
         how,
-        of: Selection { layers: Some(vec![0]), heads },
+        of: LayersAndHeads { layers: Some(vec![0]), heads },
         row_removals: vec![RowRemoval { rows, keys: keys.to_vec() }],
     };
     let removed = vec![

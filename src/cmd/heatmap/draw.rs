@@ -1,6 +1,6 @@
 //! The pictures: maps side by side, or every layer and head of a model as small multiples.
 
-use crate::attention::Selection;
+use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::cmd::session::Session;
 use crate::experiment::{Grid, Heatmap, MapKind, SMALL_PX};
@@ -21,7 +21,7 @@ const NOTHING: &str = "nothing to draw: no query in `queries` sees a key in `key
 pub(super) struct Picture<'a> {
     pub(super) spec: &'a Heatmap,
     /// The heads of each model.
-    pub(super) drawn: &'a [Selection],
+    pub(super) drawn: &'a [LayersAndHeads],
     pub(super) frame: &'a Frame,
     pub(super) maps: &'a BTreeMap<PassKey, Maps>,
 }
@@ -136,7 +136,7 @@ impl Picture<'_> {
     }
 
     /// Mean lambda over the drawn heads of a layer; nothing for standard attention.
-    fn lambda(&self, model: &str, layer: usize, drawn: &Selection) -> Option<f64> {
+    fn lambda(&self, model: &str, layer: usize, drawn: &LayersAndHeads) -> Option<f64> {
         let heads = self.frame.heads(model, None, LAMBDA.name, None).into_iter();
         let of_layer = heads.filter(|((of, head), _)| *of == layer && drawn.has(layer, *head));
         mean(&of_layer.flat_map(|(_, values)| values).collect::<Vec<f64>>())

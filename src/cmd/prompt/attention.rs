@@ -1,6 +1,6 @@
 //! `difftool prompt --attention`: the prompt, coloured by the attention of the rows that predict the answer.
 
-use crate::attention::{Selection, Stream};
+use crate::attention::{LayersAndHeads, Stream};
 use crate::cli::{IndexRange, ShowPromptArgs};
 use crate::cmd::flags;
 use crate::experiment::{Cell, Experiment, Grid, Setup, Show};
@@ -24,8 +24,10 @@ const TINTS: [u8; 5] = [230, 222, 214, 202, 160];
 
 /// Runs a pass over the prompt and shows the attention of the rows that predict the answer.
 pub(super) fn show(args: &ShowPromptArgs, model: &str, grid: Grid, coloured: bool) -> Result<()> {
-    let select =
-        Selection { layers: IndexRange::all(args.layers.as_deref()), heads: IndexRange::all(args.heads.as_deref()) };
+    let select = LayersAndHeads {
+        layers: IndexRange::all(args.layers.as_deref()),
+        heads: IndexRange::all(args.heads.as_deref()),
+    };
     let experiment = Experiment {
         haystack: args.prompts.haystack.clone(),
         reading: flags::reading(&args.reading),

@@ -1,7 +1,7 @@
 //! Costs of noise and heads: conditions against the untreated passes, on the same prompts.
 
 use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::attention::Selection;
+use crate::attention::LayersAndHeads;
 use crate::metric::{Kind, ANSWER_LOG_PROB, EXACT};
 use crate::results::{Case, ConditionKey, Difference, Estimate, Frame, Pick, Setting};
 use crate::table::ColumnRole;
@@ -63,7 +63,7 @@ impl Purposes {
         for condition in conditions {
             let Some(name) = condition.column() else { continue };
             match condition.treatments() {
-                [Treatment::Replace { others: false, heads, of, rows, zero }] if *of == Selection::default() => {
+                [Treatment::Replace { others: false, heads, of, rows, zero }] if *of == LayersAndHeads::default() => {
                     purposes.add_heads(heads, (*rows, *zero), name);
                 }
                 _ => purposes.plain.push(name),
