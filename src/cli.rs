@@ -126,14 +126,15 @@ pub struct CompareArgs {
     /// headline metrics that were measured]
     #[arg(long, value_delimiter = ',', value_name = "METRIC")]
     pub metric: Vec<String>,
-    /// Only records with this value, `none` for a missing one; may be repeated, several values of a column are alternatives
+    /// Only records with this value, `none` for a missing one; may be repeated, several values of a column are
+    /// alternatives
     #[arg(long = "where", value_name = "COLUMN=VALUE")]
     pub wheres: Vec<Where>,
     /// One row for each value of these columns; `layer` and `head` select the records of layers and heads
     #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
     pub group_by: Vec<Field>,
-    /// Treat models whose names differ only by the training seed as replicates and compare recipes seed by seed; `*` in PATTERN
-    /// stands for the digits of the seed. Intervals are over seeds and prompts, and need 3 seeds
+    /// Treat models whose names differ only by the training seed as replicates and compare recipes seed by seed; `*` in
+    /// PATTERN stands for the digits of the seed. Intervals are over seeds and prompts, and need 3 seeds
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = SEED_FOLDERS)]
     pub replicates: Option<Replicates>,
     /// Correction of p-values for the number of rows
@@ -157,8 +158,8 @@ pub struct CompareArgs {
     /// Also draw the differences into a new PNG, SVG or PDF file
     #[arg(long, value_name = "FILE.png|svg|pdf")]
     pub plot: Option<PathBuf>,
-    /// Exit with 3 if a difference meets this condition, as in 'exact < -0.05'; METRIC.lo and METRIC.hi are the ends of the
-    /// interval, METRIC.baseline and METRIC.other the means; may be repeated
+    /// Exit with 3 if a difference meets this condition, as in 'exact < -0.05'; METRIC.lo and METRIC.hi are the ends of
+    /// the interval, METRIC.baseline and METRIC.other the means; may be repeated
     #[arg(long, value_name = "CONDITION", allow_hyphen_values = true)]
     pub fail_if: Vec<FailIf>,
     /// Print only the result
@@ -194,8 +195,8 @@ pub struct ReportArgs {
     /// Format of the report [default: html; markdown with --splice]
     #[arg(long, value_enum)]
     pub format: Option<ReportFormat>,
-    /// Rewrite the text of this file between `<!-- difftool report DIR -->` and `<!-- end difftool report -->`: the command and
-    /// the main tables, or the tables named as in `DIR: accuracy, heads`
+    /// Rewrite the text of this file between `<!-- difftool report DIR -->` and `<!-- end difftool report -->`: the
+    /// command and the main tables, or the tables named as in `DIR: accuracy, heads`
     #[arg(long, value_name = "FILE")]
     pub splice: Option<PathBuf>,
     /// Begin with a comparison of the runs, or of the models of a single run
@@ -248,8 +249,8 @@ pub struct ShowPromptArgs {
     /// Write all prompts as JSON lines with text, token ids, offsets, regions and answers; `-` for stdout
     #[arg(long, value_name = "FILE|-")]
     pub jsonl: Option<PathBuf>,
-    /// Colour the text by the attention of this model's rows that predict the answer, and list the keys with the largest share;
-    /// in brackets without colours
+    /// Colour the text by the attention of this model's rows that predict the answer, and list the keys with the
+    /// largest share; in brackets without colours
     #[arg(long, value_name = "NAME|DIR", conflicts_with_all = ["jsonl", "model"])]
     pub attention: Option<String>,
     /// With --attention: only these layers, counted from 0 [default: the mean over all]
@@ -322,8 +323,8 @@ pub struct TrainArgs {
     /// Summarise the runs in --out so far, or their course.csv, without training
     #[arg(long, conflicts_with_all = ["resume", "only"])]
     pub summary: bool,
-    /// With --summary: folder of the same study at another model size (its runs, or its spec.toml and course.csv), to fit lines over
-    /// all sizes; may be repeated
+    /// With --summary: folder of the same study at another model size (its runs, or its spec.toml and course.csv), to
+    /// fit lines over all sizes; may be repeated
     #[arg(long, value_name = "DIR", requires = "summary")]
     pub beside: Vec<PathBuf>,
     /// Device: cpu; or cuda, cuda:1, … or metal in a build for it

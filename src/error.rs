@@ -1,14 +1,14 @@
 //! Error types, and the exit codes of the process.
 //!
-//! The library returns [`anyhow::Error`]. An error in the request is a [`Usage`] (exit code 2); everything else that fails has exit
-//! code 1. Messages say what is wrong, where, and what to do.
+//! The library returns [`anyhow::Error`]. An error in the request is a [`Usage`] (exit code 2); everything else that
+//! fails has exit code 1. Messages say what is wrong, where, and what to do.
 
 /// An error in the request: a flag, a spec or an experiment file. The process exits with 2.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
-/// A context length too short for a prompt: an error in the request, like [`Usage`], that callers can also handle by skipping the
-/// prompt.
+/// A context length too short for a prompt: an error in the request, like [`Usage`], that callers can also handle by
+/// skipping the prompt.
 #[derive(Debug)]
 pub struct TooShort(pub String);
 
@@ -37,7 +37,8 @@ macro_rules! bail_usage {
     ($($arg:tt)*) => { return Err(anyhow::Error::new($crate::error::Usage(format!($($arg)*)))) };
 }
 
-/// Returns the exit code for an error: 2 for [`Usage`] or [`TooShort`] anywhere in its chain, 3 for [`ExpectationFailed`], 1 otherwise.
+/// Returns the exit code for an error: 2 for [`Usage`] or [`TooShort`] anywhere in its chain, 3 for
+/// [`ExpectationFailed`], 1 otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| cause.is::<Usage>() || cause.is::<TooShort>()) {
         2

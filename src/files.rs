@@ -1,7 +1,7 @@
 //! Reads input files up to a length limit, and replaces output files atomically.
 //!
-//! Inputs may come from anybody: an endless file such as a device is an error instead of filling the memory, and so is a pipe, which
-//! might block.
+//! Inputs may come from anybody: an endless file such as a device is an error instead of filling the memory, and so is
+//! a pipe, which might block.
 
 use crate::error::Usage;
 use anyhow::{ensure, Context, Result};
@@ -90,8 +90,8 @@ impl Seek for FilePrefix<'_> {
     }
 }
 
-/// Replaces a file atomically: writes `<path>.partial`, copies the permissions of the old file, and renames it. After a kill or on a
-/// full disk the old file is still there; the next attempt overwrites the partial file.
+/// Replaces a file atomically: writes `<path>.partial`, copies the permissions of the old file, and renames it. After a
+/// kill or on a full disk the old file is still there; the next attempt overwrites the partial file.
 pub fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");

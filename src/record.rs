@@ -1,12 +1,12 @@
 //! Records: one measurement each, one row of `results.csv`.
 //!
-//! Every command writes this schema: one number per row, so that the results of any two runs can be concatenated, filtered and
-//! compared. The columns are `schema`, then the fields of [`Identity`] (what was run), then those of [`Measurement`] (the result), in
-//! the order of their declaration.
+//! Every command writes this schema: one number per row, so that the results of any two runs can be concatenated,
+//! filtered and compared. The columns are `schema`, then the fields of [`Identity`] (what was run), then those of
+//! [`Measurement`] (the result), in the order of their declaration.
 //!
-//! The file is CSV after RFC 4180, but with `\n` at the ends of lines: UTF-8, a header, commas, quotes where needed. An empty field
-//! is a missing value; `.` is the decimal point; numbers have the fewest digits that read back as the same number. Layers, heads and
-//! queries count from 0.
+//! The file is CSV after RFC 4180, but with `\n` at the ends of lines: UTF-8, a header, commas, quotes where needed. An
+//! empty field is a missing value; `.` is the decimal point; numbers have the fewest digits that read back as the same
+//! number. Layers, heads and queries count from 0.
 
 #[cfg_attr(not(feature = "parquet"), path = "record/no_parquet.rs")]
 mod parquet;
@@ -60,7 +60,8 @@ pub struct Identity {
     pub depth_req_pct: Option<f64>,
     /// Actual depth of the needle's first token, in percent of the filler.
     pub depth_real_pct: Option<f64>,
-    /// Set of the cities: `train`; `heldout` for cities that no training document contains; `absent` for questions without an answer.
+    /// Set of the cities: `train`; `heldout` for cities that no training document contains; `absent` for questions
+    /// without an answer.
     pub cities: Option<Cow<'static, str>>,
     /// Index of the prompt among those of the same kind.
     pub sample: Option<u64>,
@@ -110,7 +111,8 @@ pub struct Record {
     pub measure: Measurement,
 }
 
-/// Returns the `f64` that prints like `x`: 0.1_f32 becomes 0.1 and not 0.10000000149011612. Reading it back as `f32` gives `x`.
+/// Returns the `f64` that prints like `x`: 0.1_f32 becomes 0.1 and not 0.10000000149011612. Reading it back as `f32`
+/// gives `x`.
 pub fn widen(x: f32) -> f64 {
     x.to_string().parse().expect("a printed number can be read")
 }

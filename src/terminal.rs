@@ -1,7 +1,7 @@
 //! Output to the terminal: escaped text, messages of bounded length, and a stdout whose errors name it.
 //!
-//! Names of models and tensors, values of a configuration, tokens and haystacks come from files of others. A control character in
-//! them could move the cursor, change colours or the window's title, or hide parts of a message.
+//! Names of models and tensors, values of a configuration, tokens and haystacks come from files of others. A control
+//! character in them could move the cursor, change colours or the window's title, or hide parts of a message.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

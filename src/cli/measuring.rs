@@ -163,8 +163,8 @@ pub struct ExploreArgs {
     /// Explore the beginning of this UTF-8 text instead of a needle prompt
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Number of heads of each model that are stored token by token: those with the largest output from the answer (heads of the
-    /// last layer with --text)
+    /// Number of heads of each model that are stored token by token: those with the largest output from the answer
+    /// (heads of the last layer with --text)
     #[arg(long, default_value_t = 8, value_name = "N")]
     pub keep: usize,
     /// Largest size of the page in MB; values of token pairs are rounded to fit [default: 15, or 40 beyond 8k tokens]
@@ -294,19 +294,19 @@ pub struct NllArgs {
     /// Length of a window in tokens [default: 4k, or the shortest context of the models if that is less]
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
-    /// Tokens from the start of one window to the next. Each window scores the tokens that the previous one did not, with at least
-    /// ctx - stride tokens of context after the first window [default: half of --ctx]
+    /// Tokens from the start of one window to the next. Each window scores the tokens that the previous one did not,
+    /// with at least ctx - stride tokens of context after the first window [default: half of --ctx]
     #[arg(long, value_name = "TOKENS")]
     pub stride: Option<TokenRange>,
     /// Largest number of windows [default: 25 of the embedded prose; all of a text]
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
-    /// How often a bigram may occur in 200k tokens of the embedded prose and still count as an AR hit (a token that completes a
-    /// bigram from earlier in the window); 0 for no limit
+    /// How often a bigram may occur in 200k tokens of the embedded prose and still count as an AR hit (a token that
+    /// completes a bigram from earlier in the window); 0 for no limit
     #[arg(long, value_name = "N", default_value_t = AR_MAX_COUNT)]
     pub ar_max_count: u64,
-    /// Tokens at the beginning of every window that means leave out, except those by position [default: 64; 0 for windows shorter than
-    /// 512 tokens]
+    /// Tokens at the beginning of every window that means leave out, except those by position [default: 64; 0 for
+    /// windows shorter than 512 tokens]
     #[arg(long, value_name = "N")]
     pub skip: Option<usize>,
     /// Base seed of the embedded prose

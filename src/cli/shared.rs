@@ -117,7 +117,8 @@ pub struct ReadingArgs {
     /// Put needle prompts into the model's chat template, with the answer at the beginning of the reply
     #[arg(long)]
     pub chat_template: bool,
-    /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template stays)
+    /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template
+    /// stays)
     #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
     pub bos: BosChoice,
     /// Allow prompts that begin with two begin-of-sequence tokens
@@ -150,7 +151,8 @@ pub struct OutputArgs {
     /// Run folder, new or empty [default: runs/<command>-<UTC time>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print these tables: `all`, or names separated by commas, as in `depth,shape` [default: the main table and differences]
+    /// Print these tables: `all`, or names separated by commas, as in `depth,shape` [default: the main table and
+    /// differences]
     #[arg(long, value_name = "NAMES", conflicts_with = "json")]
     pub tables: Option<Tables>,
     /// Print all tables as JSON

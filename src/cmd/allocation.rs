@@ -2,7 +2,7 @@
 
 use super::session::Session;
 use crate::metric::{NOISE_OUT, SHARE_OUT};
-use crate::plot::{allocation, AllocationPanel, Bar, BarPart, Estimate};
+use crate::plot::{allocation, AllocationPanel, Bar, BarPart, PointEstimate};
 use crate::prompt::Region;
 use crate::results::{setting_name, Frame, Pick, Setting};
 use anyhow::Result;
@@ -21,7 +21,7 @@ pub(super) fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()
 fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
     let estimate = |pick: Pick<'_>| {
         let found = frame.estimate(pick)?;
-        Some(Estimate { value: found.value, interval: found.interval.map(|interval| (interval.lo, interval.hi)) })
+        Some(PointEstimate { value: found.value, interval: found.interval.map(|interval| (interval.lo, interval.hi)) })
     };
     let bar = |setting: Setting, model: &String, depth: f64| {
         let pick = |metric| Pick::of(model, metric).setting(setting).depth_pct(depth);
@@ -29,7 +29,7 @@ fn attention_panels(frame: &Frame, with_ctx: bool) -> Vec<AllocationPanel> {
             let share = estimate(pick(SHARE_OUT.name).region(region.name()))?;
             // More whiskers could not be told apart.
             let interval = share.interval.filter(|_| region == Region::Answer);
-            let share = Estimate { interval, ..share };
+            let share = PointEstimate { interval, ..share };
             Some(BarPart { region: region.name().to_owned(), share, is_noise: Region::NOISE.contains(&region) })
         };
         let parts: Vec<BarPart> = Region::ALL.into_iter().filter_map(part).collect();

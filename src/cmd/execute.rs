@@ -30,7 +30,8 @@ pub(super) fn print_experiment(experiment: &Experiment) -> Result<()> {
 /// Executes an experiment.
 ///
 /// # Errors
-/// Usage errors before anything runs; afterwards errors of writing, an error if prompts failed, and [`ExpectationFailed`].
+/// Usage errors before anything runs; afterwards errors of writing, an error if prompts failed, and
+/// [`ExpectationFailed`].
 pub(super) fn execute(experiment: Experiment, options: RunOptions) -> Result<()> {
     if let Some(records) = finished_records(&experiment, &options.part)? {
         return check_finished_run(&experiment, &options, &records);
@@ -51,7 +52,7 @@ pub(super) fn execute(experiment: Experiment, options: RunOptions) -> Result<()>
     frame.drawn = session.setup.drawn_heads(&measures);
     let found = RunResults { frame, measures };
     let whole = session.shard.is_none();
-    // Whatever fails from here on fails alone: the records are there, and the other files are written all the same.
+    // The records are complete: an error from here on does not keep the other files from being written.
     let mut after_records = Ok(());
     if session.run.is_complete() {
         if whole {
@@ -64,7 +65,7 @@ pub(super) fn execute(experiment: Experiment, options: RunOptions) -> Result<()>
         session.run.outputs.write_manifest(&session.setup)?;
     }
     if whole {
-        // Whoever has read enough of the tables still wants to know whether the run failed.
+        // If the reader of stdout has gone, the run may still have failed.
         unless_broken_pipe(print(&found.frame, &session.output))?;
     }
     session.conclude()?;

@@ -1,8 +1,8 @@
 //! `difftool run` and `difftool merge`.
 
 use super::execute::{execute, print_experiment};
-use super::or_taken_by;
 use super::session::RunOptions;
+use super::wrong_command_error;
 use crate::bail_usage;
 use crate::cli::{ExperimentArgs, MergeArgs};
 use crate::experiment::{cells_of, CellSpec, Experiment, Pace, RunPart, RunStart, Setup};
@@ -20,7 +20,7 @@ use std::io::Write as _;
 pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
     let experiment = match (&args.file, &args.part.resume) {
         (Some(file), _) => {
-            Experiment::read(file).map_err(|error| or_taken_by("train", file, TrainSpec::read, error))?
+            Experiment::read(file).map_err(|error| wrong_command_error("train", file, TrainSpec::read, error))?
         }
         (None, Some(folder)) => Experiment::read(&folder.join(EXPERIMENT))?,
         (None, None) => bail_usage!("name an experiment file"),

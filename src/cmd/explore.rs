@@ -20,12 +20,12 @@ use std::io::Write as _;
 /// Numbers of every head by name, by layer and head.
 type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
 
-/// What of the whole model tells treatments apart.
+/// Metrics of the whole model that the page shows for each condition.
 const ANSWERS: [&Metric; 3] = [&EXACT, &ANSWER_LOG_PROB, &ANSWER_FIRST_RANK];
 
 /// Returns the experiment of the flags.
 pub(super) fn experiment(args: &ExploreArgs) -> Result<Experiment> {
-    let experiment = flags::of_one_prompt(Show::Explore, &args.run, &args.prompt, args.text.as_deref())?;
+    let experiment = flags::one_prompt_experiment(Show::Explore, &args.run, &args.prompt, args.text.as_deref())?;
     Ok(Experiment { explore: Some(Explore { keep: args.keep, max_mb: args.max_mb }), ..experiment })
 }
 

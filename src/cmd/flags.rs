@@ -91,7 +91,7 @@ pub(super) fn one_ctx_tok(
 }
 
 /// Returns the experiment of a command on one prompt.
-pub(super) fn of_one_prompt(
+pub(super) fn one_prompt_experiment(
     show: Show,
     run: &RunArgs,
     prompt: &OnePromptArgs,
@@ -240,9 +240,9 @@ const FIELDS: [(&str, &str); 49] = [
     ("allow_different_prompts", "--allow-different-prompts"),
 ];
 
-/// Replaces the names of fields in an error by the flags of a command: `` `ctx_tok` 9000: … `` becomes `--ctx 9000: …`. The exit
-/// code stays the same.
-pub(super) fn in_flags(error: Error, command: &clap::Command) -> Error {
+/// Replaces the names of fields in an error by the flags of a command: `` `ctx_tok` 9000: … `` becomes `--ctx 9000: …`.
+/// The exit code stays the same.
+pub(super) fn with_flag_names(error: Error, command: &clap::Command) -> Error {
     let text = format!("{error:#}");
     let takes = |flag: &str| command.get_arguments().any(|arg| arg.get_long() == flag.strip_prefix("--"));
     let typed = FIELDS.iter().filter(|(_, flag)| takes(flag));
@@ -276,12 +276,12 @@ mod tests {
     fn errors_of_the_library_name_flags_and_keep_their_exit_code() {
         let cli = crate::cmd::command_line();
         let needle = cli.find_subcommand("needle").unwrap();
-        let message = |text: &str| in_flags(Error::new(Usage(text.into())).context("run"), needle);
+        let message = |text: &str| with_flag_names(Error::new(Usage(text.into())).context("run"), needle);
         let error = message("`ctx_tok` 9: lower `ctx_tok` or `threads`, not `x`");
         assert_eq!(error.to_string(), "run: --ctx 9: lower --ctx or --threads, not `x`");
         assert_eq!(exit_code(&error), 2);
         let io = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        assert!(crate::error::is_broken_pipe(&in_flags(io.into(), needle)));
+        assert!(crate::error::is_broken_pipe(&with_flag_names(io.into(), needle)));
         assert_eq!(message("`words` is not a region").to_string(), "run", "needle takes no --words");
     }
 }

@@ -18,7 +18,7 @@ use std::path::Path;
 /// # Errors
 /// Usage errors.
 pub(super) fn experiment(args: &HeatmapArgs) -> Result<Experiment> {
-    let experiment = flags::of_one_prompt(Show::Heatmap, &args.run, &args.prompt, args.text.as_deref())?;
+    let experiment = flags::one_prompt_experiment(Show::Heatmap, &args.run, &args.prompt, args.text.as_deref())?;
     let heatmap = Heatmap {
         map: args.map,
         layer: args.layer,

@@ -9,8 +9,8 @@ const MIN_INTERVAL: Duration = Duration::from_secs(2);
 /// Time after which a line is due although less than a tenth of the work was done since the last one.
 const MAX_SILENCE: Duration = Duration::from_secs(30);
 
-/// Decides when a progress line is due: after every tenth of the work, if it took at least 2 seconds, and after half a minute with
-/// at least a hundredth of the work.
+/// Decides when a progress line is due: after every tenth of the work, if it took at least 2 seconds, and after half a
+/// minute with at least a hundredth of the work.
 pub(super) struct LogThrottle {
     total: usize,
     /// Time of the last line, and the work done by then.
@@ -38,8 +38,8 @@ impl LogThrottle {
     }
 }
 
-/// Estimates the time for the work that is `left` from the time that the work `done` took. `None` if nothing is left, or nothing is
-/// done yet.
+/// Estimates the time for the work that is `left` from the time that the work `done` took. `None` if nothing is left,
+/// or nothing is done yet.
 pub(super) fn time_left(elapsed: Duration, done: f64, left: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(elapsed.as_secs_f64() * left / done).ok().filter(|left| !left.is_zero())
 }

@@ -44,7 +44,7 @@ pub fn run(cli: Cli) -> Result<()> {
     let is_file = matches!(cli.command, Command::Run(_) | Command::Merge(_));
     let name: &str = (&cli.command).into();
     dispatch(cli.command).map_err(|error| match command_line().find_subcommand(name) {
-        Some(command) if !is_file => flags::in_flags(error, command),
+        Some(command) if !is_file => flags::with_flag_names(error, command),
         _ => error,
     })
 }
@@ -74,7 +74,7 @@ fn dispatch(command: Command) -> Result<()> {
 }
 
 /// Returns the error of a file, or a usage error that names the command that the file is for.
-fn or_taken_by<T>(command: &str, file: &Path, read: fn(&Path) -> Result<T>, error: Error) -> Error {
+fn wrong_command_error<T>(command: &str, file: &Path, read: fn(&Path) -> Result<T>, error: Error) -> Error {
     // A pipe cannot be read a second time.
     if file.is_file() && read(file).is_ok() {
         return Usage(format!("{0} is for `difftool {command} {0}`", file.display())).into();
@@ -115,7 +115,7 @@ fn stop_on_signal() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     let mut first: Option<Instant> = None;
-    keeping_nohup(|| {
+    preserving_sighup(|| {
         ctrlc::set_handler(move || {
             flag.store(true, std::sync::atomic::Ordering::Relaxed);
             if first.get_or_insert_with(Instant::now).elapsed() > SAME_SIGNAL {
@@ -130,7 +130,7 @@ fn stop_on_signal() -> Result<Arc<AtomicBool>> {
 /// Sets signal handlers, but keeps SIGHUP ignored if it was, as under `nohup`.
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "sigaction is a C function")]
-fn keeping_nohup(set: impl FnOnce() -> Result<()>) -> Result<()> {
+fn preserving_sighup(set: impl FnOnce() -> Result<()>) -> Result<()> {
     // SAFETY: all-zero bytes are a valid sigaction; the pointers are to a local variable or null.
     unsafe {
         let mut hangup: libc::sigaction = std::mem::zeroed();
@@ -144,6 +144,6 @@ fn keeping_nohup(set: impl FnOnce() -> Result<()>) -> Result<()> {
 }
 
 #[cfg(not(unix))]
-fn keeping_nohup(set: impl FnOnce() -> Result<()>) -> Result<()> {
+fn preserving_sighup(set: impl FnOnce() -> Result<()>) -> Result<()> {
     set()
 }

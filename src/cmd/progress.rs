@@ -55,8 +55,8 @@ impl<'a> ProgressReporter<'a> {
         self.bar.finish_and_clear();
     }
 
-    /// What has been found so far, for the progress bar: `; found so far: transformer 92 %, diff 97 %`.
-    fn so_far(&self) -> String {
+    /// Returns the accuracy so far, `; found so far: transformer 92 %, diff 97 %`.
+    fn accuracy_so_far(&self) -> String {
         let names = ShortNames::of(self.found.iter().map(|(model, ..)| model));
         let share =
             |(model, asked, found): &(String, usize, usize)| format!("{} {} %", names.name(model), 100 * found / asked);
@@ -68,11 +68,11 @@ impl<'a> ProgressReporter<'a> {
     }
 
     /// Prints a progress line if one is due.
-    fn say_if_due(&mut self, now: Instant) {
+    fn print_if_due(&mut self, now: Instant) {
         let (done, all) = (self.bar.position() as usize, self.bar.length().unwrap_or(0) as usize);
         if self.throttle.is_due(now, done) {
             let left = time_left(now.duration_since(self.begun), (done - self.resumed) as f64, (all - done) as f64);
-            crate::say!("{done} of {all} prompts{}{}", left_in_words(left), self.so_far());
+            crate::say!("{done} of {all} prompts{}{}", left_in_words(left), self.accuracy_so_far());
         }
     }
 
@@ -135,9 +135,9 @@ impl RunObserver for ProgressReporter<'_> {
 
     fn cell_finished(&mut self) {
         self.bar.inc(1);
-        self.bar.set_message(self.so_far());
+        self.bar.set_message(self.accuracy_so_far());
         if !self.quiet && !std::io::stderr().is_terminal() {
-            self.say_if_due(Instant::now());
+            self.print_if_due(Instant::now());
         }
     }
 }

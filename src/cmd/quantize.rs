@@ -5,7 +5,7 @@ use super::session::{RunResults, Session};
 use crate::cli::QuantizeArgs;
 use crate::experiment::{Experiment, Quantisation, Show};
 use crate::metric::{Kind, Label, Metric, ANSWER_LOG_PROB, ANSWER_REGION, EXACT, NLL, SHARE_OUT};
-use crate::plot::{quality, Estimate, Figure, QualityLine, QualityPanel};
+use crate::plot::{quality, Figure, PointEstimate, QualityLine, QualityPanel};
 use crate::results::{setting_name, Frame, Pick, Setting};
 use crate::treatment::Condition;
 use anyhow::Result;
@@ -90,12 +90,12 @@ impl Report<'_> {
         model: &str,
         condition: &Condition,
         (metric, region): (&'static Metric, Option<&'static str>),
-    ) -> Option<Estimate> {
+    ) -> Option<PointEstimate> {
         let condition = condition.column();
         let pick = Pick::of(model, metric.name).setting(setting).condition(condition.as_deref());
         let found = self.frame.estimate(pick.metric(metric, region))?;
         let factor = if metric.kind == Kind::Number { 1.0 } else { 100.0 };
         let interval = found.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
-        Some(Estimate { value: factor * found.value, interval })
+        Some(PointEstimate { value: factor * found.value, interval })
     }
 }

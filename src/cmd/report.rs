@@ -2,7 +2,7 @@
 
 use super::command_line;
 use super::compare::{in_short, talk};
-use super::flags::in_flags;
+use super::flags::with_flag_names;
 use crate::bail_usage;
 use crate::cli::{ExplorerArg, ReportArgs, ReportFormat};
 
@@ -115,7 +115,7 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<Compared> {
         allow_different_prompts: false,
     })
     .map_err(|error| match command_line().find_subcommand("compare") {
-        Some(command) => in_flags(error, command),
+        Some(command) => with_flag_names(error, command),
         None => error,
     })
     .context("--compare, as `difftool compare` without flags")?;

@@ -7,7 +7,7 @@ use crate::cli::{OutputArgs, PartArgs, RecordFormat};
 use crate::experiment::{self, Measures, RunOutcome, RunPart, RunShard, RunStart, Setup};
 use crate::measure::Measure;
 use crate::models::Model;
-use crate::plot::{Figure, Heading};
+use crate::plot::{Figure, FigureHeading};
 use crate::record::Record;
 use crate::results::Frame;
 use crate::runfolder;
@@ -75,8 +75,8 @@ impl Session {
     }
 
     /// Returns the heading of a figure.
-    pub(super) fn heading<'a>(&self, title: &'a str, subtitle: &'a str) -> Heading<'a> {
-        Heading { title, subtitle, page: self.output.figures.page.page() }
+    pub(super) fn heading<'a>(&self, title: &'a str, subtitle: &'a str) -> FigureHeading<'a> {
+        FigureHeading { title, subtitle, page: self.output.figures.page.page() }
     }
 
     /// Saves a figure with its recipe in every requested format; `name` has no extension.

@@ -4,7 +4,7 @@ mod bars;
 mod draw;
 mod print;
 
-use super::{or_taken_by, start_threads, stop_on_signal};
+use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::cli::TrainArgs;
 use crate::device;
@@ -33,7 +33,7 @@ pub(super) fn run(args: &TrainArgs) -> Result<()> {
         return Ok(());
     }
     let file = args.spec();
-    let spec = TrainSpec::read(file).map_err(|error| or_taken_by("run", file, Experiment::read, error))?;
+    let spec = TrainSpec::read(file).map_err(|error| wrong_command_error("run", file, Experiment::read, error))?;
     let runs = chosen(&spec, &args.only)?;
     if args.summary {
         return summarise_runs(&spec, args);

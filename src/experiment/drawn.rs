@@ -53,8 +53,8 @@ impl Setup {
         Ok(())
     }
 
-    /// Returns the heads of each model whose maps are drawn: those of the given layer and head, all of them, or those of the layer
-    /// with the most attention to the answer, which takes an extra pass over the prompt.
+    /// Returns the heads of each model whose maps are drawn: those of the given layer and head, all of them, or those
+    /// of the layer with the most attention to the answer, which takes an extra pass over the prompt.
     ///
     /// # Errors
     /// A usage error for layers, heads and maps that the models do not have.
@@ -94,7 +94,8 @@ impl Setup {
         self.models.iter().enumerate().flat_map(of_model).collect()
     }
 
-    /// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last layer.
+    /// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last
+    /// layer.
     fn layers_of_the_answer(&self) -> Result<Vec<usize>> {
         let (cells, mut measure) = (self.grid.cells(), AnswerMeasure { by_head: true });
         self.check(&cells, &[&mut measure])?;
@@ -105,7 +106,7 @@ impl Setup {
         let model = &self.models[index];
         let prompt = cell.prompt(self.grid.seed(), &self.sources, model.tokenizer());
         // An error of this prompt occurs again in the run, which reports it.
-        let found = |prompt| self.untreated(index, &self.experiment.select, (cell, &prompt), &[measure]);
+        let found = |prompt| self.untreated_records(index, &self.experiment.select, (cell, &prompt), &[measure]);
         let records = prompt.and_then(found).unwrap_or_default();
         let mut answer = vec![0.0; model.transformer.config.layers.len()];
         for m in records.iter().map(|record| &record.measure) {

@@ -33,7 +33,8 @@ pub struct Heatmap {
     pub keys: TokenSpan,
     /// Logarithmic colours.
     pub log: bool,
-    /// File that the matrices are also written to, `.npy` or `.csv`; `docs/questions.md` gives the names of several files.
+    /// File that the matrices are also written to, `.npy` or `.csv`; `docs/questions.md` gives the names of several
+    /// files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Write the matrices token by token instead of pooled.

@@ -1,7 +1,8 @@
 //! Experiments: a grid of prompts, passed through every model under every condition and observed by measures.
 //!
-//! The subcommands are presets of an experiment. A cell is one prompt of the grid. Cells are numbered over the whole grid, and
-//! the seed of a prompt is a hash of the base seed and that number, so a prompt does not depend on which cells ran before it.
+//! The subcommands are presets of an experiment. A cell is one prompt of the grid. Cells are numbered over the whole
+//! grid, and the seed of a prompt is a hash of the base seed and that number, so a prompt does not depend on which
+//! cells ran before it.
 
 mod drawn;
 mod expect;
@@ -58,8 +59,9 @@ pub struct FinishedCell<'a> {
 }
 
 impl Setup {
-    /// Checks that these cells can run: the context lengths fit the models, the prompts fit the context lengths, the selected
-    /// layers and heads exist, and the passes fit into memory. Returns an estimate of the peak memory of the process, in bytes.
+    /// Checks that these cells can run: the context lengths fit the models, the prompts fit the context lengths, the
+    /// selected layers and heads exist, and the passes fit into memory. Returns an estimate of the peak memory of the
+    /// process, in bytes.
     ///
     /// # Errors
     /// A usage error with the numbers and what to change.
@@ -82,7 +84,7 @@ impl Setup {
         if self.grid.count() == Some(0) {
             bail_usage!("nothing to run: `samples` is 0, or a list of the grid is empty");
         }
-        let passes = self.at_once().min(cells.len());
+        let passes = self.parallel_prompts().min(cells.len());
         let needed = self.needed_bytes(cells, passes, measures);
         let at_once = if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") };
         let takes = || format!("`ctx_tok` {longest} needs about {} for {at_once}", gib(needed));
@@ -97,9 +99,9 @@ impl Setup {
         Ok(peak_rss_bytes().unwrap_or(0).max(self.loaded_bytes + needed))
     }
 
-    /// Returns the number of each cell with a hash of everything that its records depend on: weights, tokenizers, corpus,
-    /// conditions, selection, measures and their settings, prompt, seed, schema of the records, this build, the kind of processor,
-    /// and the device, number type and precision of products where they are not the defaults.
+    /// Returns the number of each cell with a hash of everything that its records depend on: weights, tokenizers,
+    /// corpus, conditions, selection, measures and their settings, prompt, seed, schema of the records, this build, the
+    /// kind of processor, and the device, number type and precision of products where they are not the defaults.
     pub fn keys(&self, cells: &[Cell], measures: &[MeasureName], ar_max_count: Option<u64>) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
             let read_as = json!([info.layout, info.bos, info.chat_template_sha256]);
@@ -131,8 +133,9 @@ impl Setup {
         cells.iter().map(key).collect()
     }
 
-    /// Runs cells and passes each of them to `done`, in order. Writes nothing. A cell that fails gives a record with an error, and
-    /// the other cells still run. Setting `stop` ends the run after the cells in flight. Returns the number of cells that ran.
+    /// Runs cells and passes each of them to `done`, in order. Writes nothing. A cell that fails gives a record with an
+    /// error, and the other cells still run. Setting `stop` ends the run after the cells in flight. Returns the number
+    /// of cells that ran.
     ///
     /// # Errors
     /// Only those of `done`.
@@ -145,7 +148,7 @@ impl Setup {
     ) -> Result<usize> {
         let mut ran = 0;
         // Prompts run in parallel, and a pass uses idle threads; neither changes any bit of the results.
-        for batch in cells.chunks(self.at_once()) {
+        for batch in cells.chunks(self.parallel_prompts()) {
             if stop.load(Ordering::Relaxed) {
                 break;
             }

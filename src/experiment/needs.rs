@@ -12,11 +12,12 @@ const ANY_RUN: u64 = 14 << 20;
 /// Fixed memory of each thread, in bytes, as measured.
 const ANY_THREAD: u64 = 10 << 20;
 
-/// Memory of a pass in small blocks, in bytes, at most, as measured. The allocator reuses small freed blocks neither for another
-/// thread nor for another pass.
+/// Memory of a pass in small blocks, in bytes, at most, as measured. The allocator reuses small freed blocks neither
+/// for another thread nor for another pass.
 const SMALL: u64 = 8 << 20;
 
-/// Memory of a pass in parallel with others relative to a single pass, as measured: freed large blocks are not reused at once.
+/// Memory of a pass in parallel with others relative to a single pass, as measured: freed large blocks are not reused
+/// at once.
 const BESIDE: f64 = 1.2;
 
 /// Fixed memory of printing and drawing results, in bytes, as measured: tables, the font, and a figure.
@@ -29,8 +30,9 @@ const HEAD_RECORD: u64 = 512;
 const HEAD_NUMBER: u64 = 24;
 
 impl Setup {
-    /// Returns the number of prompts that run in parallel: only one if weights are read from disk or candle's ops compute.
-    pub(super) fn at_once(&self) -> usize {
+    /// Returns the number of prompts that run in parallel: only one if weights are read from disk or candle's ops
+    /// compute.
+    pub(super) fn parallel_prompts(&self) -> usize {
         let on_disk = self.models.iter().any(|model| model.transformer.is_on_disk());
         if on_disk || !self.experiment.reading.has_kernels() {
             1
@@ -39,7 +41,8 @@ impl Setup {
         }
     }
 
-    /// Estimates the memory of a run besides what is loaded, in bytes: the larger of the passes and of showing the results.
+    /// Estimates the memory of a run besides what is loaded, in bytes: the larger of the passes and of showing the
+    /// results.
     pub(super) fn needed_bytes(&self, cells: &[Cell], passes: usize, measures: &[&mut dyn Measure]) -> u64 {
         let ctx_tok = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
         let rows = cells.iter().map(|cell| cell.spec.target_rows()).max().unwrap_or(0);
@@ -85,7 +88,8 @@ impl Setup {
         self.models.iter().map(bytes).max().unwrap_or(0)
     }
 
-    /// Estimates the memory of the measures during a pass over `ctx_tok` tokens of which they measure `rows` rows, in bytes.
+    /// Estimates the memory of the measures during a pass over `ctx_tok` tokens of which they measure `rows` rows, in
+    /// bytes.
     fn measures_bytes(&self, ctx_tok: usize, rows: usize, measures: &[&mut dyn Measure]) -> u64 {
         let of_model = |(model, own): (usize, &Model)| {
             let extent = PassSize::new(model, &own.transformer.config, ctx_tok, rows);

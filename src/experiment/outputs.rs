@@ -50,7 +50,8 @@ impl Outputs {
         &self.folder
     }
 
-    /// Adds a file to the list and returns its path; the caller writes it. The manifest lists it if it is there in the end.
+    /// Adds a file to the list and returns its path; the caller writes it. The manifest lists it if it is there in the
+    /// end.
     pub fn add_file(&mut self, file: &str, rows: Option<u64>) -> PathBuf {
         let path = self.folder.join(file);
         if self.replaces {
@@ -103,8 +104,8 @@ impl Outputs {
         Ok(())
     }
 
-    /// Writes the manifest. It marks the run as finished, so it must be written after all other files. Files that could not be
-    /// written are not listed; the error about them is the caller's to report.
+    /// Writes the manifest. It marks the run as finished, so it must be written after all other files. Files that could
+    /// not be written are not listed; the error about them is the caller's to report.
     ///
     /// # Errors
     /// If a file cannot be read, or the manifest cannot be written.

@@ -8,16 +8,17 @@ use std::borrow::Cow;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Longest prompt that is timed at its full length, in tokens. The time of a longer prompt is extrapolated from two shorter ones,
-/// which separate the work per token from the work per pair of tokens: one with a quarter of its length but at least this many
-/// tokens, and one with a quarter of that.
+/// Longest prompt that is timed at its full length, in tokens. The time of a longer prompt is extrapolated from two
+/// shorter ones, which separate the work per token from the work per pair of tokens: one with a quarter of its length
+/// but at least this many tokens, and one with a quarter of that.
 const TRIED_WHOLE_TOK: usize = 4096;
 
-/// Most operations of a prompt that is timed with all layers of the models; a larger one is timed with the first eighth of them.
+/// Most operations of a prompt that is timed with all layers of the models; a larger one is timed with the first eighth
+/// of them.
 const ALL_LAYERS_FLOP: f64 = 3e11;
 
-/// Least length of the warm-up prompt, in tokens, which otherwise has a sixteenth of the tokens. Fewer tokens have no room for
-/// the needles and the question.
+/// Least length of the warm-up prompt, in tokens, which otherwise has a sixteenth of the tokens. Fewer tokens have no
+/// room for the needles and the question.
 const WARM_UP_TOK: usize = 256;
 
 /// Seconds per operation of a run, with all models, conditions and measures.
@@ -30,8 +31,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Times prompts like the longest of `cells`, as many in parallel as in the run, because parallel passes slow each other down.
-    /// `None` without cells, or if this takes more than `most_flop` operations.
+    /// Times prompts like the longest of `cells`, as many in parallel as in the run, because parallel passes slow each
+    /// other down. `None` without cells, or if this takes more than `most_flop` operations.
     pub fn measure(setup: &Setup, cells: &[Cell], most_flop: f64) -> Result<Option<Self>> {
         let Some(trial) = Trial::new(setup, cells).filter(|trial| trial.flop() <= most_flop) else { return Ok(None) };
         claim(trial.bytes());
@@ -79,7 +80,8 @@ struct Trial<'a> {
     at_once: usize,
     /// In tokens.
     lengths: Vec<usize>,
-    /// Length of a prompt that runs before the timed ones, so that threads have started and code and weights are in memory.
+    /// Length of a prompt that runs before the timed ones, so that threads have started and code and weights are in
+    /// memory.
     warm_up: Option<usize>,
 }
 
@@ -89,7 +91,7 @@ impl<'a> Trial<'a> {
         let cell = cells.iter().rev().max_by_key(|cell| cell.spec.ctx_tok())?;
         let ctx_tok = cell.spec.ctx_tok();
         let shallow = if setup.flops(ctx_tok).sum() > ALL_LAYERS_FLOP { setup.shallow() } else { None };
-        let at_once = setup.at_once().min(cells.len());
+        let at_once = setup.parallel_prompts().min(cells.len());
         // A shorter prompt may have no room for all examples.
         let is_fixed = matches!(cell.spec, CellSpec::Shots(_));
         let lengths = if is_fixed { vec![ctx_tok] } else { lengths(ctx_tok) };

@@ -60,13 +60,13 @@ impl Setup {
             let treated = treated(false);
             let (only, treated) = (&self.experiment.select, treated.as_ref());
             let pass = OnePass { key, only, prompt, treated, generation: generation.as_ref() };
-            self.pass_under(cell, pass, measures, &mut baseline, result)?;
+            self.measure_pass(cell, pass, measures, &mut baseline, result)?;
         }
         Ok(())
     }
 
     /// Returns the records of measures on one untreated pass, for these layers and heads.
-    pub(super) fn untreated(
+    pub(super) fn untreated_records(
         &self,
         model: usize,
         only: &LayersAndHeads,
@@ -76,13 +76,13 @@ impl Setup {
         let mut found = CellResult::default();
         let pass = OnePass { key: PassKey { model, condition: 0 }, only, prompt, treated: None, generation: None };
         let mut baseline: Vec<Option<MeasureData>> = measures.iter().map(|_| None).collect();
-        self.pass_under(cell, pass, measures, &mut baseline, &mut found)?;
+        self.measure_pass(cell, pass, measures, &mut baseline, &mut found)?;
         Ok(found.records)
     }
 
-    /// Runs one pass and concludes its measures. The data that measures keep from the first condition become the `baseline` of the
-    /// other conditions.
-    fn pass_under(
+    /// Runs one pass and concludes its measures. The data that measures keep from the first condition become the
+    /// `baseline` of the other conditions.
+    fn measure_pass(
         &self,
         cell: &Cell,
         pass: OnePass<'_>,
@@ -92,7 +92,7 @@ impl Setup {
     ) -> Result<()> {
         let OnePass { key, prompt, .. } = pass;
         let model = &self.models[key.model];
-        let PassObservations { passed, probe_results, residual } = self.watch(&pass, measures)?;
+        let PassObservations { passed, probe_results, residual } = self.observe(&pass, measures)?;
         let identity = self.identity(cell, model, &self.conditions[key.condition]);
         for (i, (probe_results, residual)) in probe_results.into_iter().zip(residual).enumerate() {
             let mut output = MeasureOutput::default();
@@ -139,7 +139,7 @@ impl Setup {
     }
 
     /// Runs a pass with the probes of all measures and returns their results by measure.
-    fn watch(&self, one: &OnePass<'_>, measures: &[&dyn Measure]) -> Result<PassObservations> {
+    fn observe(&self, one: &OnePass<'_>, measures: &[&dyn Measure]) -> Result<PassObservations> {
         let OnePass { key, only, prompt, treated, .. } = *one;
         let probes: Vec<Vec<Box<dyn RowProbe>>> =
             measures.iter().map(|measure| measure.row_probes(key.model, prompt)).collect();
@@ -198,8 +198,8 @@ impl Setup {
         }
     }
 
-    /// Makes the record of a measurement that was pooled over all prompts: the identity of the first cell without the fields in
-    /// which cells differ.
+    /// Makes the record of a measurement that was pooled over all prompts: the identity of the first cell without the
+    /// fields in which cells differ.
     pub(super) fn pooled_record(&self, first: &Cell, (key, measure): (PassKey, Measurement)) -> Record {
         let (model, condition) = (&self.models[key.model], &self.conditions[key.condition]);
         let identity = Identity {

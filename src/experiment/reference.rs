@@ -1,7 +1,7 @@
 //! Reference prompts: mean outputs and rankings of heads, which treatments use.
 //!
-//! They are prompts of the grid's kinds with other seeds, so that heads are not chosen on the prompts on which they are then
-//! measured.
+//! They are prompts of the grid's kinds with other seeds, so that heads are not chosen on the prompts on which they are
+//! then measured.
 
 use super::{Cell, CellSpec, Setup};
 use crate::attention::{HeadOutputSums, LayersAndHeads, Stream};
@@ -40,8 +40,8 @@ impl Setup {
         Resolver { model: &model.name, layers: config.layers.len(), heads: config.wiring().heads() }
     }
 
-    /// Returns the mean outputs and rankings of every model's heads on the reference prompts, computed once; empty if no condition
-    /// needs them.
+    /// Returns the mean outputs and rankings of every model's heads on the reference prompts, computed once; empty if
+    /// no condition needs them.
     ///
     /// # Errors
     /// If a prompt cannot be built or its pass fails; a usage error for rankings that a model does not have.
@@ -130,7 +130,7 @@ impl Setup {
         // All heads, not only the measured ones, so that rankings are the same in every run.
         let (all, measures) =
             (LayersAndHeads::default(), [&AnswerMeasure { by_head: true } as &dyn Measure, &RolesMeasure]);
-        for record in self.untreated(model, &all, (cell, prompt), &measures)? {
+        for record in self.untreated_records(model, &all, (cell, prompt), &measures)? {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
             let of = |ranking: &&Ranking| ranking.metric() == (&*measure.metric, measure.region.as_deref());

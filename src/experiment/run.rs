@@ -48,7 +48,8 @@ pub struct RunPlan<'a> {
     pub resumed: usize,
     /// Estimated peak memory of the process, in bytes.
     pub memory_bytes: u64,
-    /// Estimated seconds for the remaining cells; `None` if the observer does not want it, or the run is too short to be timed.
+    /// Estimated seconds for the remaining cells; `None` if the observer does not want it, or the run is too short to
+    /// be timed.
     pub seconds: Option<f64>,
     /// The run folder.
     pub folder: &'a Path,
@@ -95,13 +96,13 @@ impl RunOutcome {
     }
 }
 
-/// Runs an experiment, or continues one. Every record goes to disk and to `observer`; setting `stop` ends the run after the
-/// cells in flight. The results of a run that was stopped, killed or cut into shards, and then continued or merged, have the
-/// same bytes as those of an uninterrupted run.
+/// Runs an experiment, or continues one. Every record goes to disk and to `observer`; setting `stop` ends the run after
+/// the cells in flight. The results of a run that was stopped, killed or cut into shards, and then continued or merged,
+/// have the same bytes as those of an uninterrupted run.
 ///
 /// # Errors
-/// Usage errors before anything runs, if the experiment cannot run or the folder holds another one; afterwards only errors of
-/// writing. A cell that fails is a record, not an error.
+/// Usage errors before anything runs, if the experiment cannot run or the folder holds another one; afterwards only
+/// errors of writing. A cell that fails is a record, not an error.
 pub fn run(
     setup: &Setup,
     part: &RunPart,
@@ -120,7 +121,7 @@ pub fn run(
     let (folder, mut store) = open(setup, part, &keys)?;
     let resumed = store.finished.len();
     let todo = &cells[resumed..];
-    let seconds = if observer.wants_estimate() { seconds(setup, todo, observer)? } else { None };
+    let seconds = if observer.wants_estimate() { estimate_seconds(setup, todo, observer)? } else { None };
     observer.run_begins(&RunPlan { cells: cells.len(), resumed, memory_bytes, seconds, folder: folder.path() });
     let (mut failures, mut first_error) = (0, None);
     let mut see = |observer: &mut dyn RunObserver, record: &Record| {
@@ -184,9 +185,9 @@ fn check_part(experiment: &Experiment, part: &RunPart) -> Result<()> {
     Ok(())
 }
 
-/// Estimates the seconds that these cells take. `None` if they are too little work to be timed first, or there is only one
-/// prompt.
-fn seconds(setup: &Setup, cells: &[Cell], observer: &mut dyn RunObserver) -> Result<Option<f64>> {
+/// Estimates the seconds that these cells take. `None` if they are too little work to be timed first, or there is only
+/// one prompt.
+fn estimate_seconds(setup: &Setup, cells: &[Cell], observer: &mut dyn RunObserver) -> Result<Option<f64>> {
     let flops = cells.iter().fold(Flops::default(), |sum, cell| sum + setup.flops(cell.spec.ctx_tok()));
     if flops.sum() < WORTH_PACING_FLOP || setup.experiment.show.is_of_maps() {
         return Ok(None);
@@ -199,8 +200,8 @@ fn seconds(setup: &Setup, cells: &[Cell], observer: &mut dyn RunObserver) -> Res
 /// Returns the records of the run to be resumed if it is already finished; `None` if it is not, or the run is new.
 ///
 /// # Errors
-/// A usage error if the folder holds another experiment or another shard; an error if prompts of the run failed or its files
-/// have changed.
+/// A usage error if the folder holds another experiment or another shard; an error if prompts of the run failed or its
+/// files have changed.
 pub fn finished_records(experiment: &Experiment, part: &RunPart) -> Result<Option<Vec<Record>>> {
     check_part(experiment, part)?;
     let RunStart::Resume(folder) = &part.start else { return Ok(None) };

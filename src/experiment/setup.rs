@@ -85,7 +85,8 @@ impl Setup {
     /// Creates the measures of the experiment.
     ///
     /// # Errors
-    /// If a tokenizer fails on the reference prose; a usage error for maps that the models do not have or that do not fit.
+    /// If a tokenizer fails on the reference prose; a usage error for maps that the models do not have or that do not
+    /// fit.
     pub fn measures(&self) -> Result<Measures> {
         let mut measures = Measures::new(&self.experiment.measure_names());
         if let Some(nll) = &mut measures.nll {
@@ -97,8 +98,8 @@ impl Setup {
         Ok(measures)
     }
 
-    /// Returns the same setup with the first eighth of every model's layers, for timing; `None` if a condition names heads or layers
-    /// that would be missing.
+    /// Returns the same setup with the first eighth of every model's layers, for timing; `None` if a condition names
+    /// heads or layers that would be missing.
     pub(super) fn shallow(&self) -> Option<Self> {
         let mut shallow = self.clone();
         for model in &mut shallow.models {
@@ -127,8 +128,8 @@ impl Setup {
         self.experiment.skip.unwrap_or_else(|| usual_skip(shortest))
     }
 
-    /// Returns `true` if prompts are made from the embedded texts without a chat template. Only such prompts are comparable with the
-    /// numbers of published papers.
+    /// Returns `true` if prompts are made from the embedded texts without a chat template. Only such prompts are
+    /// comparable with the numbers of published papers.
     pub fn has_own_prompts(&self) -> bool {
         let Experiment { haystack, text, ids, .. } = &self.experiment;
         let chats = self.models.iter().any(|model| model.info.chat_template_sha256.is_some());
@@ -183,7 +184,8 @@ impl Setup {
         Tokens(measures.nll.iter().flat_map(|nll| &nll.pooled).map(scored).collect())
     }
 
-    /// Returns the massive activations of the untreated passes, with token texts made safe for spreadsheets by [`no_formula`].
+    /// Returns the massive activations of the untreated passes, with token texts made safe for spreadsheets by
+    /// [`no_formula`].
     pub fn massive(&self, measures: &Measures) -> Vec<MassiveAt> {
         let pooled = measures.outliers.iter().flat_map(|outliers| &outliers.pooled);
         let untreated = pooled.filter(|(key, _)| key.condition == 0);

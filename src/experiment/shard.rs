@@ -19,8 +19,9 @@ impl RunShard {
         cell.index % self.count == self.index - 1
     }
 
-    /// Reads the shard from the environment of an array job: `SLURM_ARRAY_TASK_ID` of `SLURM_ARRAY_TASK_COUNT`, counted from
-    /// `SLURM_ARRAY_TASK_MIN`; or Kubernetes' `JOB_COMPLETION_INDEX` of `JOB_COMPLETIONS`, which the job has to set.
+    /// Reads the shard from the environment of an array job: `SLURM_ARRAY_TASK_ID` of `SLURM_ARRAY_TASK_COUNT`, counted
+    /// from `SLURM_ARRAY_TASK_MIN`; or Kubernetes' `JOB_COMPLETION_INDEX` of `JOB_COMPLETIONS`, which the job has to
+    /// set.
     fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let number = |name: &str| -> Result<Option<u64>, String> {
             let Some(text) = variable(name) else { return Ok(None) };

@@ -1,8 +1,8 @@
 //! A run on disk: its records, and a journal of finished cells from which the run can be resumed.
 //!
-//! For each cell, the records are appended to `results.csv`, the data that its measures pool to `pooled.bin`, and then one line
-//! to the journal `cells.csv`: the key of the cell and the lengths of both files. Bytes after the last line of the journal come
-//! from an interrupted cell; resuming cuts them off.
+//! For each cell, the records are appended to `results.csv`, the data that its measures pool to `pooled.bin`, and then
+//! one line to the journal `cells.csv`: the key of the cell and the lengths of both files. Bytes after the last line of
+//! the journal come from an interrupted cell; resuming cuts them off.
 
 use super::{Cell, FinishedCell};
 use crate::bail_usage;
@@ -63,12 +63,12 @@ impl Store {
         Ok(Self { folder: folder.to_owned(), writer, journal, finished: Vec::new() })
     }
 
-    /// Opens the files of an interrupted run and cuts off what the interrupted cell has written. `keys` are the number and key of
-    /// every cell, in order.
+    /// Opens the files of an interrupted run and cuts off what the interrupted cell has written. `keys` are the number
+    /// and key of every cell, in order.
     ///
     /// # Errors
-    /// A usage error if the finished cells are not the first ones of `keys`; an error if a file cannot be read, has changed, or is
-    /// in use by another process.
+    /// A usage error if the finished cells are not the first ones of `keys`; an error if a file cannot be read, has
+    /// changed, or is in use by another process.
     pub(super) fn resume(folder: &Path, keys: &[(u64, String)]) -> Result<Self> {
         let path = folder.join(CELLS);
         let not_a_run = || not_a_run(&path);
@@ -275,8 +275,8 @@ fn not_a_run(path: &Path) -> String {
     format!("cannot read {}: not the folder of a run that can be continued", path.display())
 }
 
-/// Reads the complete lines of the journal that agree with the lengths of the other files. Also returns the length of these
-/// lines in bytes.
+/// Reads the complete lines of the journal that agree with the lengths of the other files. Also returns the length of
+/// these lines in bytes.
 fn read_journal(folder: &Path) -> Result<(Vec<JournalLine>, u64)> {
     let path = folder.join(CELLS);
     let text = fs::read_to_string(&path).with_context(|| not_a_run(&path))?;

@@ -103,8 +103,8 @@ fn answer_measures(query: &QueryScore, push: &mut impl FnMut(Measurement)) {
 
 type RegionShare = fn(&HeadFound<'_>, Region) -> f64;
 
-/// The shares of regions with the name of their sum over noise: of the output, in the three conventions for signed attention
-/// rows, of output norms, and of attention spread evenly over the keys.
+/// The shares of regions with the name of their sum over noise: of the output, in the three conventions for signed
+/// attention rows, of output norms, and of attention spread evenly over the keys.
 const SHARES: [(&str, &str, RegionShare); 6] = [
     ("share_out", "noise_out", |head, region| head.written.share_out[region as usize]),
     ("share_abs", "noise_abs", |head, region| head.allocation.share_abs(region)),

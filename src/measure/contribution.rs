@@ -1,14 +1,14 @@
 //! Output of each head, by region of the prompt.
 //!
-//! The part c_R of a row's mixture that comes from region R goes through the head norm, with the row's factor and gain, and the
-//! head's columns of W_O to u_R. The head adds u = Σ_R u_R to the residual stream. Then
+//! The part c_R of a row's mixture that comes from region R goes through the head norm, with the row's factor and gain,
+//! and the head's columns of W_O to u_R. The head adds u = Σ_R u_R to the residual stream. Then
 //!
 //! * share_out\[R\] = Σ_t ⟨u_R, u⟩ / Σ_t ⟨u, u⟩ over the rows t of one answer: signed, sums to 1, the same for a row and
 //!   its negative. It is the projection of a part on the whole (the alignment of Mickus et al. 2022 and Kobayashi et al.
 //!   2020, for a partition);
 //! * norm_out\[R\] = Σ_t ‖u_R‖ / Σ_t Σ_R' ‖u_R'‖: the size of the parts, whatever their direction;
-//! * context_rms, the mean over rows of RMS(o) before the head norm, which that norm magnifies according to the authors of
-//!   DIFF V2;
+//! * context_rms, the mean over rows of RMS(o) before the head norm, which that norm magnifies according to the authors
+//!   of DIFF V2;
 //! * logit_out\[R\], the mean over rows of the direct effect on the logit of the right next token, less the mean logit:
 //!   (unembedding row - mean row) through the final norm, as it was in that row, times u_R. Parts sum to the direct
 //!   effect of the whole head (direct logit attribution, Elhage et al. 2021).
@@ -30,13 +30,14 @@ pub struct RegionOutputs {
     pub norm_out: [f64; REGIONS],
     /// RMS(o) before the head norm.
     pub context_rms: f64,
-    /// Direct effect on the logit of the right next token less the mean logit; `None` if the path to the logits is not linear or there
-    /// is no next token.
+    /// Direct effect on the logit of the right next token less the mean logit; `None` if the path to the logits is not
+    /// linear or there is no next token.
     pub logit_out: Option<[f64; REGIONS]>,
 }
 
 impl RegionOutputs {
-    /// Computes the output of a head from its rows. `readouts` has, for each row, the path to the logit of the next token.
+    /// Computes the output of a head from its rows. `readouts` has, for each row, the path to the logit of the next
+    /// token.
     ///
     /// # Errors
     /// If a row was not traced.

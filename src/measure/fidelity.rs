@@ -10,8 +10,8 @@ use crate::stats::Divergence;
 use anyhow::{Context, Result};
 use std::ops::Range;
 
-/// Divergence of the target rows and changes of their largest key; negative log-likelihood and changes of the most likely token over
-/// prose.
+/// Divergence of the target rows and changes of their largest key; negative log-likelihood and changes of the most
+/// likely token over prose.
 pub struct FidelityMeasure;
 
 /// Data of the baseline pass.

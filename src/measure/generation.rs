@@ -1,7 +1,7 @@
 //! Answers in freely generated text.
 //!
-//! Numbers are whole runs of digits. Published scores often count a value as found if its digits occur anywhere in the output, so
-//! that 123 is found in 51234.
+//! Numbers are whole runs of digits. Published scores often count a value as found if its digits occur anywhere in the
+//! output, so that 123 is found in 51234.
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::RowProbe;
@@ -18,8 +18,8 @@ pub struct GenerationMeasure {
     pub pooled: Vec<Generated>,
 }
 
-/// The text that one model generated for one prompt; a line of `generations.jsonl`. Lists have one entry for each number asked for,
-/// in the order of the question.
+/// The text that one model generated for one prompt; a line of `generations.jsonl`. Lists have one entry for each
+/// number asked for, in the order of the question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Generated {
     /// Name of the model.
@@ -68,8 +68,8 @@ fn exact(text: &str, values: &[&str]) -> Vec<bool> {
     values.iter().enumerate().map(|(i, value)| said(i) == Some(value)).collect()
 }
 
-/// Returns the ranges of the numbers of an answer; none if its first sentence has no number, because numbers after a refusal are
-/// not an answer.
+/// Returns the ranges of the numbers of an answer; none if its first sentence has no number, because numbers after a
+/// refusal are not an answer.
 fn answer_numbers(text: &str) -> Vec<Range<usize>> {
     let found = numbers(text);
     let begin = text.len() - text.trim_start().len();
@@ -92,8 +92,8 @@ fn is_copied(prompt: &Prompt, query: &Query, number: Option<&str>) -> bool {
     number.is_some_and(|number| others.any(|needle| needle.value == number))
 }
 
-/// Returns the log-probability of the text up to the end of its first number, in nats; `None` without a number. The token after
-/// the last digit is included, because it ends the number.
+/// Returns the log-probability of the text up to the end of its first number, in nats; `None` without a number. The
+/// token after the last digit is included, because it ends the number.
 fn log_prob_of_first_number(generation: &Generation, tokenizer: &Tokenizer) -> Result<Option<f64>> {
     let Some(first) = answer_numbers(&generation.text).into_iter().next() else { return Ok(None) };
     let mut end = generation.ids.len();

@@ -58,8 +58,8 @@ pub struct DrawnHead {
 /// The maps of one model under one condition.
 #[derive(Clone, Debug)]
 pub struct Maps {
-    /// One map for each quantity that the model has and each (layer, head); without `by_head`, the mean over heads with the first
-    /// (layer, head). A standard model has only the mixture, which equals its one map.
+    /// One map for each quantity that the model has and each (layer, head); without `by_head`, the mean over heads with
+    /// the first (layer, head). A standard model has only the mixture, which equals its one map.
     pub grids: Vec<(RowQuantity, (usize, usize), PooledMap)>,
     /// The same for the target's rows, as one row of key bins.
     pub profiles: Vec<(RowQuantity, (usize, usize), PooledMap)>,

@@ -1,8 +1,8 @@
 //! Measures: each answers one question, from the probes of a pass to the records made of them.
 //!
-//! An experiment runs any number of measures over the same passes. A measure names the [probes](crate::probe) that it needs, gets
-//! their results after each pass, and returns [`Measurement`]s. Data that must be added up over many prompts are pooled, in the
-//! order of the prompts.
+//! An experiment runs any number of measures over the same passes. A measure names the [probes](crate::probe) that it
+//! needs, gets their results after each pass, and returns [`Measurement`]s. Data that must be added up over many
+//! prompts are pooled, in the order of the prompts.
 
 mod answer;
 mod contribution;
@@ -171,7 +171,8 @@ pub struct ObservedPass<'a> {
     pub generation: Option<&'a Generation>,
     /// The trace of the target rows, if a measure wants it.
     pub trace: Option<&'a Trace>,
-    /// Results of its row probes, in (layer, head, probe) order; [`ProbeResult::probe`] is the index among the measure's own probes.
+    /// Results of its row probes, in (layer, head, probe) order; [`ProbeResult::probe`] is the index among the
+    /// measure's own probes.
     pub probe_results: Vec<ProbeResult>,
     /// Its residual probe.
     pub residual: Option<Box<dyn Any + Send>>,

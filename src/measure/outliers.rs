@@ -26,8 +26,8 @@ pub struct OutlierMeasure {
     pub pooled: BTreeMap<PassKey, Outliers>,
 }
 
-/// Pooled data of one model under one condition. It is read back by resumed runs; `BTreeMap` does not reserve memory for as many
-/// entries as a damaged file may claim.
+/// Pooled data of one model under one condition. It is read back by resumed runs; `BTreeMap` does not reserve memory
+/// for as many entries as a damaged file may claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outliers {
     /// Logits, by measured layer.
@@ -137,8 +137,8 @@ fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, recor
 impl Measure for OutlierMeasure {
     fn memory_bytes(&self, extent: &PassSize) -> u64 {
         let PassSize { layers, heads, ctx_tok, .. } = *extent;
-        // During the pass, one histogram for every head and one for every layer's output. Pooled data have two for every layer, once for
-        // the prompt and once for all prompts so far.
+        // During the pass, one histogram for every head and one for every layer's output. Pooled data have two for
+        // every layer, once for the prompt and once for all prompts so far.
         let histograms = layers * (heads + 1) + 4 * layers;
         histograms as u64 * Histogram::BYTES + (layers * heads) as u64 * ReceivedSink::bytes(ctx_tok, 0)
     }

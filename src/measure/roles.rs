@@ -1,5 +1,5 @@
-//! Roles of heads: retrieval and query scores on the prompt, and previous-token, duplicate-token and induction scores on repeated
-//! random tokens, in one more pass for every prompt.
+//! Roles of heads: retrieval and query scores on the prompt, and previous-token, duplicate-token and induction scores
+//! on repeated random tokens, in one more pass for every prompt.
 
 use super::answer::fraction;
 use super::{Measure, MeasureOutput, ObservedPass};
@@ -63,7 +63,8 @@ impl Measure for RolesMeasure {
     }
 }
 
-/// Returns the answerable questions of a prompt. The question's rows reach from the end of the haystack to the first answer.
+/// Returns the answerable questions of a prompt. The question's rows reach from the end of the haystack to the first
+/// answer.
 fn asked(prompt: &Prompt) -> Vec<QuestionSpans> {
     let Some(first) = prompt.queries.first() else { return Vec::new() };
     let question = prompt.haystack.end..first.rows().start;

@@ -102,7 +102,8 @@ impl HeadShape {
 }
 
 impl HeadShape {
-    /// Returns the share of a region over its share of the keys that the last row sees; `None` if it sees none of the region.
+    /// Returns the share of a region over its share of the keys that the last row sees; `None` if it sees none of the
+    /// region.
     fn boost(&self, region: Region, target: &TargetRows) -> Option<f64> {
         let visible = || self.shape.visible.iter().flat_map(|run| &target.regions[run.clone()]);
         let tokens = visible().filter(|&&other| other == region).count();
@@ -110,8 +111,8 @@ impl HeadShape {
     }
 }
 
-/// Pushes means over layers and heads. `boost` is a region's share over its share under uniform attention to the keys visible to the
-/// last row, as the mean over the heads whose last row sees the region.
+/// Pushes means over layers and heads. `boost` is a region's share over its share under uniform attention to the keys
+/// visible to the last row, as the mean over the heads whose last row sees the region.
 fn mean_measures(heads: &[HeadShape], target: &TargetRows, mut push: impl FnMut(Measurement)) {
     let n = heads.len();
     let mean = |f: &dyn Fn(&HeadShape) -> f64| heads.iter().map(f).sum::<f64>() / n as f64;

@@ -5,7 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// A range of token positions: `4000..4096` without its end, or `4000..` up to the end of the text. The default is all positions.
+/// A range of token positions: `4000..4096` without its end, or `4000..` up to the end of the text. The default is all
+/// positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenSpan {
     /// First position.

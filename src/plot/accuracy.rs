@@ -3,7 +3,7 @@
 use super::colour::{self, FAINT_INK, MISSING};
 use super::colourbar::ColourBar;
 use super::distinct;
-use super::figure::{Area, Figure, Heading};
+use super::figure::{Area, Figure, FigureHeading};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
@@ -64,11 +64,13 @@ struct AccuracyGrid {
     cells: Vec<Vec<Option<Hits>>>,
 }
 
-/// Draws the panels: models side by side, and settings one below the other, or as columns if there is only one context length.
+/// Draws the panels: models side by side, and settings one below the other, or as columns if there is only one context
+/// length.
 ///
 /// # Errors
-/// If there is nothing to draw, panels differ in their depths, or a panel does not have one number for each depth and length.
-pub fn accuracy(panels: &[AccuracyPanel], heading: &Heading) -> Result<Figure> {
+/// If there is nothing to draw, panels differ in their depths, or a panel does not have one number for each depth and
+/// length.
+pub fn accuracy(panels: &[AccuracyPanel], heading: &FigureHeading) -> Result<Figure> {
     check(panels)?;
     let depths = &panels[0].depths_pct;
     let layout = if one_context(panels) { by_setting(panels) } else { by_context(panels) };
@@ -276,14 +278,13 @@ mod tests {
 
     #[test]
     fn numbers_that_do_not_fit_the_grid_are_errors() {
-        assert!(accuracy(&[], &Heading::default()).is_err());
+        assert!(accuracy(&[], &FigureHeading::default()).is_err());
         let mut short = panel("a", "N=1", &[512, 1024]);
         short.accuracy.pop();
-        assert!(
-            format!("{:#}", accuracy(&[short], &Heading::default()).err().unwrap()).contains("2 depths of 2 lengths")
-        );
+        assert!(format!("{:#}", accuracy(&[short], &FigureHeading::default()).err().unwrap())
+            .contains("2 depths of 2 lengths"));
         let mut other = panel("b", "N=1", &[512]);
         other.depths_pct[1] = 75.0;
-        assert!(accuracy(&[panel("a", "N=1", &[512]), other], &Heading::default()).is_err());
+        assert!(accuracy(&[panel("a", "N=1", &[512]), other], &FigureHeading::default()).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! Shares by region as stacked bars, models side by side, after Figure 1 of the Differential Transformer paper. Negative shares are
-//! stacked below zero.
+//! Shares by region as stacked bars, models side by side, after Figure 1 of the Differential Transformer paper.
+//! Negative shares are stacked below zero.
 
 use super::axis::Axis;
 use super::colour::{self, AXIS, FAINT_INK, GRID, INK, PAPER};
 use super::distinct;
-use super::figure::{Area, Figure, Heading};
-use super::quality::Estimate;
+use super::figure::{Area, Figure, FigureHeading};
+use super::quality::PointEstimate;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 
@@ -14,7 +14,8 @@ use anyhow::{ensure, Result};
 pub struct AllocationPanel {
     /// Needles in the text and needles asked for, for example `N=4 R=2`.
     pub setting: String,
-    /// One bar for each depth and model; bars of one depth are side by side, in the order of the models' first occurrence.
+    /// One bar for each depth and model; bars of one depth are side by side, in the order of the models' first
+    /// occurrence.
     pub bars: Vec<Bar>,
 }
 
@@ -28,7 +29,7 @@ pub struct Bar {
     /// The parts, from the bottom; negative ones are stacked downwards from zero.
     pub parts: Vec<BarPart>,
     /// The total share of noise.
-    pub noise: Option<Estimate>,
+    pub noise: Option<PointEstimate>,
 }
 
 /// The share of one region in a bar.
@@ -37,7 +38,7 @@ pub struct BarPart {
     /// Name of the region.
     pub region: String,
     /// The share as a fraction of the whole. Its interval is drawn as a whisker at the end of the part.
-    pub share: Estimate,
+    pub share: PointEstimate,
     /// Whether the part is noise, which the bracket beside the bar spans.
     pub is_noise: bool,
 }
@@ -67,12 +68,12 @@ const NUMBER: TextFormat = TextFormat::new(18.0, Anchor::Middle);
 const MODEL: TextFormat = TextFormat::new(17.0, Anchor::Middle);
 const NOTE: TextFormat = TextFormat::new(17.0, Anchor::Left).in_colour(FAINT_INK);
 
-/// Draws the panels, settings one below the other. `label` names the quantity, for example `share of |attention| (%)`. Shares are
-/// fractions and are drawn in percent.
+/// Draws the panels, settings one below the other. `label` names the quantity, for example `share of |attention| (%)`.
+/// Shares are fractions and are drawn in percent.
 ///
 /// # Errors
 /// If there is nothing to draw, or shares are too large or add up to more than 1.
-pub fn allocation(panels: &[AllocationPanel], heading: &Heading, label: &str) -> Result<Figure> {
+pub fn allocation(panels: &[AllocationPanel], heading: &FigureHeading, label: &str) -> Result<Figure> {
     check(panels)?;
     let bars = || panels.iter().flat_map(|panel| &panel.bars);
     let models = distinct(bars().map(|bar| &bar.model));
@@ -256,7 +257,8 @@ fn regions(panels: &[AllocationPanel]) -> Vec<String> {
     regions
 }
 
-/// Draws the legend: the regions from top to bottom, the models if they are numbered, and the meaning of brackets and whiskers.
+/// Draws the legend: the regions from top to bottom, the models if they are numbered, and the meaning of brackets and
+/// whiskers.
 fn draw_legend(figure: &mut Figure, (x, y): (f64, f64), panels: &[AllocationPanel], names: &ModelNames<'_>) {
     const STEP: f64 = 34.0;
     const LINE: f64 = 25.0;
@@ -290,7 +292,7 @@ mod tests {
     fn panel(shares: &[(&str, f64)]) -> AllocationPanel {
         let part = |&(region, value): &(&str, f64)| BarPart {
             region: region.to_string(),
-            share: Estimate { value, interval: None },
+            share: PointEstimate { value, interval: None },
             is_noise: region == "filler",
         };
         let parts = shares.iter().map(part).collect();
@@ -299,7 +301,7 @@ mod tests {
     }
 
     fn draw(panel: AllocationPanel) -> Result<Figure> {
-        allocation(&[panel], &Heading::default(), "share of |attention| (%)")
+        allocation(&[panel], &FigureHeading::default(), "share of |attention| (%)")
     }
 
     #[test]
@@ -342,7 +344,7 @@ mod tests {
 
     #[test]
     fn shares_that_are_not_parts_of_a_whole_are_errors() {
-        assert!(allocation(&[], &Heading::default(), "").is_err());
+        assert!(allocation(&[], &FigureHeading::default(), "").is_err());
         for shares in
             [[("bos", 0.6), ("answer", 0.6)], [("bos", -11.0), ("answer", 0.6)], [("bos", f64::NAN), ("answer", 0.6)]]
         {

@@ -96,7 +96,8 @@ impl Axis {
         Self { lo, hi, log: false, powers, ticks: whole.map(|i| i as f64 * step).collect() }
     }
 
-    /// Returns a logarithmic axis with ticks at powers of ten, and at 2 and 5 times them on a short axis. Both ends must be positive.
+    /// Returns a logarithmic axis with ticks at powers of ten, and at 2 and 5 times them on a short axis. Both ends
+    /// must be positive.
     pub(super) fn log(lo: f64, hi: f64) -> Self {
         let hi = if hi > lo { hi } else { 10.0 * lo };
         let between: &[f64] = if hi / lo < 1e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };

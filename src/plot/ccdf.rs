@@ -3,7 +3,7 @@
 use super::axis::{draw_axes, draw_y_label, extent, Axis};
 use super::curve_style::{CurveStyle, CurveStyles};
 use super::distinct;
-use super::figure::{Area, Figure, Heading};
+use super::figure::{Area, Figure, FigureHeading};
 use super::legend::LegendSymbol;
 use super::panelgrid::PanelGrid;
 use super::text::AXIS_LABEL;
@@ -25,8 +25,8 @@ pub struct CcdfPanel {
 pub struct CcdfLine {
     /// The model.
     pub model: String,
-    /// Magnitudes in ascending order, each with the fraction (0 to 1) of all magnitudes that are larger. Points with a zero cannot be
-    /// drawn on logarithmic axes and are left out.
+    /// Magnitudes in ascending order, each with the fraction (0 to 1) of all magnitudes that are larger. Points with a
+    /// zero cannot be drawn on logarithmic axes and are left out.
     pub points: Vec<(f64, f64)>,
     /// Median, drawn as a vertical line.
     pub median: Option<f64>,
@@ -36,8 +36,8 @@ const PANELS_ACROSS: usize = 2;
 const PANEL: (f64, f64) = (560.0, 420.0);
 /// Length of a dash.
 const DASH: f64 = 7.0;
-/// Largest number of models whose dashes alternate. With more, dashes of some models coincide, because otherwise the dashes of one
-/// model would be too far apart.
+/// Largest number of models whose dashes alternate. With more, dashes of some models coincide, because otherwise the
+/// dashes of one model would be too far apart.
 const MOST_TURNS: usize = 4;
 /// The x axis begins where the first line falls to this fraction.
 const ALMOST_ALL: f64 = 0.9;
@@ -46,7 +46,7 @@ const ALMOST_ALL: f64 = 0.9;
 ///
 /// # Errors
 /// If there is nothing to draw, magnitudes are not in ascending order, or fractions are not between 0 and 1 and falling.
-pub fn ccdf(panels: &[CcdfPanel], heading: &Heading) -> Result<Figure> {
+pub fn ccdf(panels: &[CcdfPanel], heading: &FigureHeading) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no distributions to draw");
     let lines = || panels.iter().flat_map(|panel| &panel.lines);
     for panel in panels {
@@ -56,7 +56,8 @@ pub fn ccdf(panels: &[CcdfPanel], heading: &Heading) -> Result<Figure> {
     let medians = lines().any(|line| line.median.is_some());
     let subtitle = [heading.subtitle, if medians { " · thin verticals: medians" } else { "" }].concat();
     let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
-    let (mut sheet, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::Line)?;
+    let (mut sheet, top) =
+        grid.sheet(&FigureHeading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::Line)?;
     for (i, panel) in panels.iter().enumerate() {
         let area = grid.area(i, top);
         draw_panel(&mut sheet, panel, area, &looks)?;
@@ -133,7 +134,7 @@ mod tests {
     fn zeros_are_left_out() {
         let zeros = panel(&[(0.0, 1.0), (0.5, 0.7), (20.0, 1e-6), (40.0, 0.0)]);
         assert_eq!(visible(&zeros.lines[0]).count(), 2);
-        assert!(ccdf(&[zeros], &Heading::default()).is_ok());
+        assert!(ccdf(&[zeros], &FigureHeading::default()).is_ok());
     }
 
     #[test]
@@ -145,14 +146,14 @@ mod tests {
 
     #[test]
     fn one_point_can_be_drawn() {
-        assert!(ccdf(&[panel(&[(1.0, 1.0)])], &Heading::default()).is_ok());
+        assert!(ccdf(&[panel(&[(1.0, 1.0)])], &FigureHeading::default()).is_ok());
     }
 
     #[test]
     fn an_invalid_distribution_is_an_error() {
-        assert!(ccdf(&[], &Heading::default()).is_err());
+        assert!(ccdf(&[], &FigureHeading::default()).is_err());
         for points in [&[(1.0, 1.5)][..], &[(f64::NAN, 0.5)], &[(1.0, 0.5), (2.0, 0.6)], &[(0.0, 1.0)]] {
-            assert!(ccdf(&[panel(points)], &Heading::default()).is_err(), "{points:?}");
+            assert!(ccdf(&[panel(points)], &FigureHeading::default()).is_err(), "{points:?}");
         }
     }
 }

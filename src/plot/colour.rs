@@ -37,7 +37,8 @@ const SEQUENTIAL: [RGBColor; 11] = [
     RGBColor(0xfd, 0xe7, 0x25),
 ];
 
-/// Blue – white – red at sixths of either side, made in CIELAB with equal steps of lightness from 100 to 34 on both sides.
+/// Blue – white – red at sixths of either side, made in CIELAB with equal steps of lightness from 100 to 34 on both
+/// sides.
 const DIVERGING: [RGBColor; 13] = [
     RGBColor(0x02, 0x50, 0x97),
     RGBColor(0x18, 0x6c, 0xbd),

@@ -9,8 +9,8 @@ use plotters::style::RGBColor;
 pub struct ColourScale {
     /// Name and unit of the numbers, for example `attention weight (max of each bin)`.
     pub label: String,
-    /// Whether the scale is from blue for negative numbers over white for zero to red for positive ones. Otherwise it begins at zero,
-    /// and no number may be negative.
+    /// Whether the scale is from blue for negative numbers over white for zero to red for positive ones. Otherwise it
+    /// begins at zero, and no number may be negative.
     pub signed: bool,
     /// Whether the scale is logarithmic; a signed one is linear about zero and logarithmic beyond (symmetric log).
     pub log: bool,
@@ -108,8 +108,8 @@ impl FittedScale {
         }
     }
 
-    /// Returns the ticks of a colour bar as (position, label), at least the fraction `gap` of the bar apart. A mark near zero shares the
-    /// label of zero.
+    /// Returns the ticks of a colour bar as (position, label), at least the fraction `gap` of the bar apart. A mark
+    /// near zero shares the label of zero.
     pub(super) fn ticks(&self, gap: f64) -> Vec<(f64, String)> {
         let mark = self.mark.map(|(number, name)| {
             let zero = if (self.place(number) - self.place(0.0)).abs() < gap { "0, " } else { "" };
@@ -182,7 +182,8 @@ fn rounded(number: f64) -> String {
     }
 }
 
-/// Returns the quantile of the sorted magnitudes, rounded up to two digits; the largest magnitude if that is at most twice as large.
+/// Returns the quantile of the sorted magnitudes, rounded up to two digits; the largest magnitude if that is at most
+/// twice as large.
 fn robust_top(magnitudes: &[f64], largest: f64) -> f64 {
     let rank = (QUANTILE * magnitudes.len() as f64).ceil() as usize;
     let quantile = magnitudes.get(rank.saturating_sub(1)).copied().unwrap_or(0.0);

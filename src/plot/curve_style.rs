@@ -20,8 +20,8 @@ pub(super) struct CurveStyle {
 }
 
 impl CurveStyle {
-    /// Creates the style of the `i`-th curve with the colour `hue`. The first curve has the widest line and the others are dashed, so that
-    /// coinciding curves are all visible. Curves with the same colour have different dashes.
+    /// Creates the style of the `i`-th curve with the colour `hue`. The first curve has the widest line and the others
+    /// are dashed, so that coinciding curves are all visible. Curves with the same colour have different dashes.
     fn new(hue: usize, i: usize) -> Self {
         let (thickness, _) = STROKES[i.min(STROKES.len() - 1)];
         let (_, dashes) = STROKES[(i + hue / CURVES.len()) % STROKES.len()];
@@ -41,7 +41,8 @@ pub(super) struct CurveStyles {
 }
 
 impl CurveStyles {
-    /// Assigns styles to names. Models that differ only by their training seed, as `diff/seed-1` and `diff/seed-2`, share a colour.
+    /// Assigns styles to names. Models that differ only by their training seed, as `diff/seed-1` and `diff/seed-2`,
+    /// share a colour.
     pub(super) fn new(names: Vec<String>) -> Self {
         let folders = Replicates::default();
         let mut recipes: Vec<(String, usize)> = Vec::new();

@@ -3,7 +3,7 @@
 use super::axis::{draw_axes, draw_break, draw_y_label, extent, Axis, BREAK_NOTE};
 use super::curve_style::CurveStyles;
 use super::distinct;
-use super::figure::{Area, Figure, Heading};
+use super::figure::{Area, Figure, FigureHeading};
 use super::legend::LegendSymbol;
 use super::panelgrid::PanelGrid;
 use super::text::AXIS_LABEL;
@@ -44,11 +44,12 @@ const MARK_SIZE: f64 = 9.0;
 /// Opacity of a band.
 const BAND_OPACITY: f64 = 0.2;
 
-/// Draws the panels, two across, with the same x axis. `x_label` is, for example, `tokens seen`; `log_x` makes the axis logarithmic.
+/// Draws the panels, two across, with the same x axis. `x_label` is, for example, `tokens seen`; `log_x` makes the axis
+/// logarithmic.
 ///
 /// # Errors
 /// If there is no panel, a panel has no points, or the figure would be too large.
-pub fn curves(panels: &[CurvePanel], heading: &Heading, x_label: &str, log_x: bool) -> Result<Figure> {
+pub fn curves(panels: &[CurvePanel], heading: &FigureHeading, x_label: &str, log_x: bool) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no curves to draw");
     let looks = CurveStyles::new(distinct(panels.iter().flat_map(|panel| &panel.curves).map(|curve| &curve.name)));
     let x_axis = x_axis(panels, log_x)?;
@@ -56,7 +57,8 @@ pub fn curves(panels: &[CurvePanel], heading: &Heading, x_label: &str, log_x: bo
     let note = if y_axes.iter().all(Axis::has_zero) { "" } else { BREAK_NOTE };
     let subtitle = [heading.subtitle, note].join(if note.is_empty() { "" } else { " · " });
     let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
-    let (mut figure, top) = grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::Line)?;
+    let (mut figure, top) =
+        grid.sheet(&FigureHeading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::Line)?;
     for (i, (panel, y_axis)) in panels.iter().zip(&y_axes).enumerate() {
         let area = grid.area(i, top);
         draw_panel(&mut figure, panel, area, (&x_axis, y_axis), &looks);
@@ -148,14 +150,14 @@ mod tests {
         };
         let panel = CurvePanel { title: "loss".into(), y_label: "nats".into(), y_range: None, curves: vec![flat] };
         for log_x in [false, true] {
-            assert!(curves(std::slice::from_ref(&panel), &Heading::default(), "tokens", log_x).is_ok());
+            assert!(curves(std::slice::from_ref(&panel), &FigureHeading::default(), "tokens", log_x).is_ok());
         }
     }
 
     #[test]
     fn nothing_to_draw_is_an_error() {
         let panel = CurvePanel { title: "loss".into(), y_label: "nats".into(), y_range: None, curves: vec![] };
-        assert!(curves(&[], &Heading::default(), "", false).is_err());
-        assert!(curves(&[panel], &Heading::default(), "", false).is_err());
+        assert!(curves(&[], &FigureHeading::default(), "", false).is_err());
+        assert!(curves(&[panel], &FigureHeading::default(), "", false).is_err());
     }
 }

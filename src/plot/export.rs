@@ -1,8 +1,9 @@
-//! One drawing, three formats: the SVG is the drawing, resvg makes pixels of it and svg2pdf a page. Bitmaps are put on the paper
-//! before the strokes in each: pixels need no decoder that way.
+//! One drawing, three formats: the SVG is the drawing, resvg makes pixels of it and svg2pdf a page. Bitmaps are put on
+//! the paper before the strokes in each: pixels need no decoder that way.
 //!
-//! Text stays text in SVG and PDF. All three take its glyphs from the embedded font: the PDF has a subset of it, the SVG the
-//! whole of it (it is small) for browsers; an editor that does not read embedded fonts takes the family by name.
+//! Text stays text in SVG and PDF. All three take its glyphs from the embedded font: the PDF has a subset of it, the
+//! SVG the whole of it (it is small) for browsers; an editor that does not read embedded fonts takes the family by
+//! name.
 
 use super::colour::PAPER;
 use super::figure::{Figure, FINE};
@@ -146,14 +147,14 @@ pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::{Area, Heading};
+    use super::super::figure::{Area, FigureHeading};
     use super::super::page::Page;
     use super::super::text::{Anchor, TextFormat};
     use super::*;
 
     fn figure() -> Figure {
         let page = Page { width_mm: Some(50.8), font_pt: None };
-        let heading = Heading { title: "a < b & λ\u{7}", subtitle: "", page };
+        let heading = FigureHeading { title: "a < b & λ\u{7}", subtitle: "", page };
         let (mut figure, top) = Figure::headed(&heading, 100.0, 100.0).unwrap();
         figure.text((50.0, top), "a < b & λ\u{7}", TextFormat::new(20.0, Anchor::Hanging).bold());
         figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), vec![RGBColor(9, 9, 9); 2]);

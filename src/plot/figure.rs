@@ -1,7 +1,8 @@
 //! A figure in memory, and its drawing operations.
 //!
-//! Coordinates are in units with fractions, x to the right and y down. Vectors are drawn by plotters' SVG backend, whose integer
-//! coordinates are tenths of a unit. Later strokes are above earlier ones, and all strokes are above bitmaps.
+//! Coordinates are in units with fractions, x to the right and y down. Vectors are drawn by plotters' SVG backend,
+//! whose integer coordinates are tenths of a unit. Later strokes are above earlier ones, and all strokes are above
+//! bitmaps.
 
 use super::bitmap::Bitmap;
 use super::colour::PAPER;
@@ -34,7 +35,7 @@ pub struct Figure {
 
 /// Title, subtitle and page of a figure.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Heading<'a> {
+pub struct FigureHeading<'a> {
     /// The title.
     pub title: &'a str,
     /// The subtitle: prompts, pooling, seed.
@@ -82,10 +83,10 @@ impl Figure {
         Self { title: String::new(), width, height, page: *page, bitmaps: Vec::new(), elements: String::new() }
     }
 
-    /// Creates a figure with its heading and room for a body of at least `width` × `body_height` units. Also returns the y coordinate at
-    /// which the body begins.
-    pub(super) fn headed(heading: &Heading, width: f64, body_height: f64) -> Result<(Self, f64)> {
-        let Heading { title, subtitle, page } = heading;
+    /// Creates a figure with its heading and room for a body of at least `width` × `body_height` units. Also returns
+    /// the y coordinate at which the body begins.
+    pub(super) fn headed(heading: &FigureHeading, width: f64, body_height: f64) -> Result<(Self, f64)> {
+        let FigureHeading { title, subtitle, page } = heading;
         // Wide enough for the title, up to the page width; as wide as a page of given width.
         let width = width.max((TITLE.width(title) + 2.0 * HEADING_X).ceil().min(page.room()));
         let width = if page.width_mm.is_some() { width.max(page.room()) } else { width };
@@ -111,13 +112,16 @@ impl Figure {
     }
 
     pub(super) fn fill(&mut self, area: Area, colour: RGBColor) {
-        self.draw(|sheet| sheet.draw_rect(fine((area.x, area.y)), fine((area.right(), area.bottom())), &colour, true));
+        self.draw(|sheet| {
+            sheet.draw_rect(to_svg_units((area.x, area.y)), to_svg_units((area.right(), area.bottom())), &colour, true)
+        });
     }
 
     /// Draws the outline of a rectangle, inside its area.
     pub(super) fn frame(&mut self, area: Area, colour: RGBColor, thickness: f64) {
         let half = thickness / 2.0;
-        let corners = (fine((area.x + half, area.y + half)), fine((area.right() - half, area.bottom() - half)));
+        let corners =
+            (to_svg_units((area.x + half, area.y + half)), to_svg_units((area.right() - half, area.bottom() - half)));
         self.outline(
             &[corners.0, (corners.1 .0, corners.0 .1), corners.1, (corners.0 .0, corners.1 .1), corners.0],
             colour,
@@ -128,7 +132,7 @@ impl Figure {
     /// Draws a line through points, with round corners.
     pub(super) fn line(&mut self, points: &[(f64, f64)], colour: RGBColor, thickness: f64) {
         if points.len() > 1 {
-            self.outline(&points.iter().copied().map(fine).collect::<Vec<_>>(), colour, thickness);
+            self.outline(&points.iter().copied().map(to_svg_units).collect::<Vec<_>>(), colour, thickness);
         }
     }
 
@@ -157,7 +161,7 @@ impl Figure {
     /// Draws a filled polygon with an opacity.
     pub(super) fn tint(&mut self, corners: &[(f64, f64)], colour: RGBColor, opacity: f64) {
         if corners.len() > 2 {
-            self.draw(|sheet| sheet.fill_polygon(corners.iter().copied().map(fine), &colour.mix(opacity)));
+            self.draw(|sheet| sheet.fill_polygon(corners.iter().copied().map(to_svg_units), &colour.mix(opacity)));
         }
     }
 
@@ -215,7 +219,7 @@ impl Figure {
         let pos = Pos::new(h_pos, VPos::Top);
         let style = TextStyle { font, color: kind.colour.to_backend_color(), pos };
         let text = FontWeight::of(kind.bold).supported_text(text);
-        self.draw(|sheet| sheet.draw_text(&text, &style, fine(place)));
+        self.draw(|sheet| sheet.draw_text(&text, &style, to_svg_units(place)));
     }
 
     /// Draws the title of a panel in bold, and after it the detail in grey if both fit into `room`.
@@ -238,7 +242,7 @@ impl Figure {
 }
 
 /// Converts a point to SVG units.
-fn fine((x, y): (f64, f64)) -> (i32, i32) {
+fn to_svg_units((x, y): (f64, f64)) -> (i32, i32) {
     ((x * FINE).round() as i32, (y * FINE).round() as i32)
 }
 
@@ -322,15 +326,16 @@ mod tests {
 
     #[test]
     fn a_long_subtitle_is_broken_into_lines_and_moves_the_body_down() {
-        let headed =
-            |subtitle: &str| Figure::headed(&Heading { subtitle, ..Heading::default() }, 400.0, 100.0).unwrap();
+        let headed = |subtitle: &str| {
+            Figure::headed(&FigureHeading { subtitle, ..FigureHeading::default() }, 400.0, 100.0).unwrap()
+        };
         let ((short, short_top), (long, long_top)) = (headed("one line"), headed("one line ".repeat(8).trim()));
         assert!(long_top > short_top && long.height > short.height);
     }
 
     #[test]
     fn a_figure_that_would_fill_the_memory_is_refused() {
-        let error = Figure::headed(&Heading::default(), 1e5, 1e5).err().unwrap();
+        let error = Figure::headed(&FigureHeading::default(), 1e5, 1e5).err().unwrap();
         assert!(error.to_string().contains("smaller panels"), "{error}");
     }
 }

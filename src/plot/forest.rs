@@ -4,9 +4,9 @@ use super::axis::{extent, Axis};
 use super::colour::{AXIS, FAINT_INK, GRID, INK};
 use super::curve_style::{CurveStyle, CurveStyles};
 use super::distinct;
-use super::figure::{Area, Figure, Heading};
+use super::figure::{Area, Figure, FigureHeading};
 use super::legend::{Legend, LegendSymbol};
-use super::quality::Estimate;
+use super::quality::PointEstimate;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use crate::metric::Kind;
 use crate::results::view::{difference_cell, group_value};
@@ -32,7 +32,7 @@ pub struct ForestRow {
     /// Name of its series, for example `diff`, which has the same colour and marker in all panels.
     pub series: String,
     /// The difference and its interval.
-    pub difference: Estimate,
+    pub difference: PointEstimate,
     /// Text right of it, for example the numbers.
     pub text: String,
 }
@@ -57,7 +57,7 @@ fn panel_of(rows: &[Row], groups: &[Field]) -> ForestPanel {
         ForestRow {
             label: if values.is_empty() { row.other.clone() } else { values.join(" · ") },
             series: row.other.clone(),
-            difference: Estimate { value: factor * found.diff, interval },
+            difference: PointEstimate { value: factor * found.diff, interval },
             text: difference_cell(row).line().replace('-', "−"),
         }
     };
@@ -92,7 +92,7 @@ const TEXT: TextFormat = TextFormat { anchor: Anchor::Left, ..TICK }.in_colour(F
 ///
 /// # Errors
 /// If there is nothing to draw, a number is not finite, an interval does not hold its value, or the sheet is too large.
-pub fn forest(panels: &[ForestPanel], heading: &Heading, x_label: &str) -> Result<Figure> {
+pub fn forest(panels: &[ForestPanel], heading: &FigureHeading, x_label: &str) -> Result<Figure> {
     ensure!(panels.iter().any(|panel| !panel.rows.is_empty()), "no differences to draw");
     panels.iter().try_for_each(check)?;
     let rows = || panels.iter().flat_map(|panel| &panel.rows);
@@ -131,7 +131,7 @@ fn height_of(body: f64) -> f64 {
 }
 
 fn check(panel: &ForestPanel) -> Result<()> {
-    for ForestRow { label, difference: Estimate { value, interval }, .. } in &panel.rows {
+    for ForestRow { label, difference: PointEstimate { value, interval }, .. } in &panel.rows {
         let (low, high) = interval.unwrap_or((*value, *value));
         let holds = low <= *value && *value <= high && low.is_finite() && high.is_finite();
         ensure!(holds, "{}, {label}: {value} is not in its interval {low} to {high}", panel.title);
@@ -189,7 +189,7 @@ mod tests {
         let row = |&(value, interval): &(f64, Option<(f64, f64)>)| ForestRow {
             label: "ctx_tok=4096".into(),
             series: "diff".into(),
-            difference: Estimate { value, interval },
+            difference: PointEstimate { value, interval },
             text: "+0.1".into(),
         };
         ForestPanel { title: "exact".into(), unit: "fraction".into(), rows: differences.iter().map(row).collect() }
@@ -211,12 +211,12 @@ mod tests {
     #[test]
     fn a_panel_for_each_quantity_is_drawn_below_the_other() {
         let panels = [panel(&[(0.3, Some((0.1, 0.5)))]), panel(&[(-2.0, None), (1.0, Some((0.0, 2.0)))])];
-        assert!(forest(&panels, &Heading::default(), "difference").is_ok());
+        assert!(forest(&panels, &FigureHeading::default(), "difference").is_ok());
     }
 
     #[test]
     fn differences_that_cannot_be_drawn_are_errors() {
-        let refusal = |panels: &[ForestPanel]| forest(panels, &Heading::default(), "").err().unwrap().to_string();
+        let refusal = |panels: &[ForestPanel]| forest(panels, &FigureHeading::default(), "").err().unwrap().to_string();
         assert!(refusal(&[]).contains("no differences") && refusal(&[panel(&[])]).contains("no differences"));
         assert!(refusal(&[panel(&[(f64::NAN, None)])]).contains("not in its interval"));
         assert!(refusal(&[panel(&[(0.3, Some((0.4, 0.5)))])]).contains("not in its interval"));

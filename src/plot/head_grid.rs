@@ -3,7 +3,7 @@
 use super::colour::{self, FAINT_INK, MISSING};
 use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::FittedScale;
-use super::figure::{Area, Figure, Heading};
+use super::figure::{Area, Figure, FigureHeading};
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use anyhow::{ensure, Result};
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ pub struct HeadGrid {
     pub model: String,
     /// Detail below the title, for example `4k tokens · N=4 R=2`.
     pub detail: String,
-    /// `values[layer][head]` in the displayed unit, for example percent; `None` where nothing was measured. Layers may differ in their number
-    /// of heads.
+    /// `values[layer][head]` in the displayed unit, for example percent; `None` where nothing was measured. Layers may
+    /// differ in their number of heads.
     pub values: Vec<Vec<Option<f64>>>,
 }
 
@@ -67,7 +67,7 @@ const NUMBER: TextFormat = TextFormat::new(19.0, Anchor::Middle);
 ///
 /// # Errors
 /// If there are no heads, or the figure would be too large.
-pub fn head_grid(grids: &[HeadGrid], heading: &Heading, scale: &HeadScale) -> Result<Figure> {
+pub fn head_grid(grids: &[HeadGrid], heading: &FigureHeading, scale: &HeadScale) -> Result<Figure> {
     ensure!(!grids.is_empty(), "no heads to draw");
     for HeadGrid { model, values, .. } in grids {
         ensure!(values.iter().any(|heads| !heads.is_empty()), "no heads to draw of {model}");
@@ -115,7 +115,8 @@ fn cell_size(grids: &[HeadGrid], room: f64) -> (f64, f64) {
     (width, (CELL_SHAPE * width).clamp(CELL_HEIGHT.0, CELL_HEIGHT.1).floor())
 }
 
-/// Returns the number of decimals, at most two, with which all numbers fit into their cells; `None` if they do not fit at all.
+/// Returns the number of decimals, at most two, with which all numbers fit into their cells; `None` if they do not fit
+/// at all.
 fn decimals(numbers: impl Iterator<Item = f64>, cell_width: f64) -> Option<usize> {
     let numbers: Vec<f64> = numbers.filter(|number| number.is_finite()).collect();
     let largest = numbers.iter().fold(0.0_f64, |largest, number| largest.max(number.abs()));
@@ -212,12 +213,12 @@ mod tests {
     #[test]
     fn models_with_different_heads_and_gaps_can_be_drawn() {
         let small = grid(vec![vec![Some(1.0), None, Some(f64::NAN)], vec![Some(-2.0)]]);
-        assert!(head_grid(&[small, grid(vec![vec![Some(3.0); 32]; 32])], &Heading::default(), &SCALE).is_ok());
+        assert!(head_grid(&[small, grid(vec![vec![Some(3.0); 32]; 32])], &FigureHeading::default(), &SCALE).is_ok());
     }
 
     #[test]
     fn no_heads_are_an_error() {
-        assert!(head_grid(&[], &Heading::default(), &SCALE).is_err());
-        assert!(head_grid(&[grid(vec![vec![]])], &Heading::default(), &SCALE).is_err());
+        assert!(head_grid(&[], &FigureHeading::default(), &SCALE).is_err());
+        assert!(head_grid(&[grid(vec![vec![]])], &FigureHeading::default(), &SCALE).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::{ColourScale, FittedScale};
-use super::figure::{Area, Figure, Heading};
+use super::figure::{Area, Figure, FigureHeading};
 use super::heatmap::check_bins;
 use super::map_panel::draw_bins;
 use super::map_panel::Bins;
@@ -42,9 +42,9 @@ const NAME: TextFormat = TextFormat { em: 19.0, ..TICK };
 /// Draws the maps of all heads.
 ///
 /// # Errors
-/// If maps are missing or differ in shape, have more bins than pixels, have negative numbers on an unsigned scale, or the figure would
-/// be too large.
-pub fn heatmap_grid(heads: &HeadMaps, heading: &Heading) -> Result<Figure> {
+/// If maps are missing or differ in shape, have more bins than pixels, have negative numbers on an unsigned scale, or
+/// the figure would be too large.
+pub fn heatmap_grid(heads: &HeadMaps, heading: &FigureHeading) -> Result<Figure> {
     check(heads)?;
     let HeadMaps { scale, layers, maps, sinks, .. } = heads;
     let numbers = maps.iter().flatten().flat_map(|bins| &bins.values).chain(sinks.iter().flatten().flatten());
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(map_size(&heads(4, 4, 32), 1500.0), (128.0, 128.0));
         assert_eq!(map_size(&heads(32, 32, 16), 1500.0), (32.0, 32.0));
         assert_eq!(map_size(&heads(2, 64, 8), 1500.0), (24.0, 24.0));
-        assert!(heatmap_grid(&heads(8, 32, 16), &Heading::default()).is_ok());
+        assert!(heatmap_grid(&heads(8, 32, 16), &FigureHeading::default()).is_ok());
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         let mut with = plain.clone();
         with.sinks = vec![vec![vec![0.9; 32]; 3]; 2];
         assert_eq!((sink_room(&plain, (128.0, 128.0)), sink_room(&with, (128.0, 128.0))), (0.0, 12.0));
-        let drawn = |heads: &HeadMaps| heatmap_grid(heads, &Heading::default()).unwrap();
+        let drawn = |heads: &HeadMaps| heatmap_grid(heads, &FigureHeading::default()).unwrap();
         let (plain, with) = (drawn(&plain), drawn(&with));
         assert_eq!(with.bitmaps.len(), plain.bitmaps.len() + 6);
         assert!(with.elements.contains("what its sink takes") && !plain.elements.contains("what its sink takes"));
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn maps_that_are_missing_or_do_not_fit_are_errors() {
         let error = |heads: &HeadMaps| {
-            format!("{:#}", heatmap_grid(heads, &Heading::default()).err().expect("this cannot be drawn"))
+            format!("{:#}", heatmap_grid(heads, &FigureHeading::default()).err().expect("this cannot be drawn"))
         };
         let mut missing = heads(2, 2, 4);
         missing.maps[1].pop();

@@ -3,7 +3,7 @@
 use super::colourbar::{draw_scale, scale_width};
 use super::colourscale::{ColourScale, FittedScale};
 use super::distinct;
-use super::figure::{Figure, Heading};
+use super::figure::{Figure, FigureHeading};
 use super::legend::Legend;
 use super::map_panel::{self, Bins, MapPanel, PanelSize, TokenAxis};
 use anyhow::{ensure, Result};
@@ -16,7 +16,8 @@ pub struct Heatmaps {
     pub scales: Vec<ColourScale>,
     /// Rows of panels, from the top; rows may differ in length.
     pub rows: Vec<Vec<MapPanel>>,
-    /// Approximate pixels of the longer side of a map, because bins are whole pixels and token texts need room. The default is 560.
+    /// Approximate pixels of the longer side of a map, because bins are whole pixels and token texts need room. The
+    /// default is 560.
     pub size_px: u32,
 }
 
@@ -43,9 +44,9 @@ struct PanelLayout {
 /// Draws attention maps.
 ///
 /// # Errors
-/// If there are no maps, there are more bins than pixels or tokens, the number of values or texts does not match the bins or tokens, or
-/// there are negative numbers on an unsigned scale.
-pub fn heatmap(maps: &Heatmaps, heading: &Heading) -> Result<Figure> {
+/// If there are no maps, there are more bins than pixels or tokens, the number of values or texts does not match the
+/// bins or tokens, or there are negative numbers on an unsigned scale.
+pub fn heatmap(maps: &Heatmaps, heading: &FigureHeading) -> Result<Figure> {
     check(maps)?;
     let fitted = fit_scales(maps);
     let mut layout = PanelLayout::new(maps, f64::from(maps.size_px));
@@ -229,13 +230,16 @@ mod tests {
     fn error(change: impl Fn(&mut MapPanel)) -> String {
         let mut panel = panel(0.5);
         change(&mut panel);
-        format!("{:#}", heatmap(&maps(vec![vec![panel]]), &Heading::default()).err().expect("this cannot be drawn"))
+        format!(
+            "{:#}",
+            heatmap(&maps(vec![vec![panel]]), &FigureHeading::default()).err().expect("this cannot be drawn")
+        )
     }
 
     #[test]
     fn panels_of_one_scale_have_the_same_colour_for_the_same_number() {
         let both = maps(vec![vec![panel(0.25)], vec![panel(0.5)]]);
-        assert!(heatmap(&both, &Heading::default()).is_ok());
+        assert!(heatmap(&both, &FigureHeading::default()).is_ok());
         let together = &fit_scales(&both)[0];
         assert_ne!(*together, fit_scales(&maps(vec![vec![panel(0.25)]]))[0]);
         assert_eq!(*together, fit_scales(&maps(vec![vec![panel(0.5)]]))[0]);
@@ -244,7 +248,7 @@ mod tests {
     #[test]
     fn panels_without_anything_to_see_can_be_drawn() {
         for value in [0.0, f32::NAN, f32::INFINITY] {
-            assert!(heatmap(&maps(vec![vec![panel(value)]]), &Heading::default()).is_ok());
+            assert!(heatmap(&maps(vec![vec![panel(value)]]), &FigureHeading::default()).is_ok());
         }
     }
 
@@ -257,7 +261,7 @@ mod tests {
 
     #[test]
     fn maps_that_do_not_fit_their_bins_or_tokens_are_errors() {
-        assert!(heatmap(&maps(vec![]), &Heading::default()).is_err());
+        assert!(heatmap(&maps(vec![]), &FigureHeading::default()).is_err());
         assert!(error(|panel| panel.bins.rows = 3).contains("4 values are not 3 × 2 bins"));
         assert!(error(|panel| panel.keys = tokens(1)).contains("2 bins of 1 tokens"));
         assert!(error(|panel| panel.keys.texts = vec!["a".into()]).contains("1 texts of 6 tokens"));

@@ -300,8 +300,8 @@ fn draw_profile(figure: &mut Figure, profile: &Profile, keys: &TokenAxis, area: 
     }
 }
 
-/// Returns the colour of the region in a bin with the fewest tokens in total, so that an answer is visible among filler and beside the
-/// rest of its needle.
+/// Returns the colour of the region in a bin with the fewest tokens in total, so that an answer is visible among filler
+/// and beside the rest of its needle.
 fn region_of_bin(keys: &TokenAxis, bin: usize, bins: usize) -> RGBColor {
     let token = |bin: usize| keys.range.start + bin * keys.range.len() / bins;
     let (start, end) = (token(bin), token(bin + 1).max(token(bin) + 1));

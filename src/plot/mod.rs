@@ -9,9 +9,9 @@
 //! * [`curves`]: training curves, and NLL by position (the paper's Figure 4);
 //! * [`forest`]: paired differences with their intervals.
 //!
-//! Each of them returns a [`Figure`], drawn as SVG for a [`Page`]. It is saved with its recipe, the command and settings that made it,
-//! in text chunks of the PNG ([`read_recipe`]), the metadata of the SVG or the subject of the PDF. Figures depend only on their data:
-//! the same data give the same bytes.
+//! Each of them returns a [`Figure`], drawn as SVG for a [`Page`]. It is saved with its recipe, the command and
+//! settings that made it, in text chunks of the PNG ([`read_recipe`]), the metadata of the SVG or the subject of the
+//! PDF. Figures depend only on their data: the same data give the same bytes.
 
 mod accuracy;
 mod allocation;
@@ -45,7 +45,7 @@ pub use self::ccdf::{ccdf, CcdfLine, CcdfPanel};
 pub use self::colourscale::ColourScale;
 pub use self::curves::{curves, Curve, CurvePanel};
 pub(crate) use self::figure::MOST_PIXELS;
-pub use self::figure::{Figure, Heading};
+pub use self::figure::{Figure, FigureHeading};
 pub(crate) use self::forest::panels_of;
 pub use self::forest::{forest, ForestPanel, ForestRow};
 pub use self::head_grid::{head_grid, HeadGrid, HeadScale};
@@ -55,7 +55,7 @@ pub use self::map_panel::{Bins, MapPanel, Profile, TokenAxis};
 pub use self::page::Page;
 pub use self::png::read_recipe;
 pub(crate) use self::png::SavedFigure;
-pub use self::quality::{quality, Estimate, QualityLine, QualityPanel};
+pub use self::quality::{quality, PointEstimate, QualityLine, QualityPanel};
 
 /// Returns the distinct strings in the order of their first occurrence.
 pub(crate) fn distinct<'a>(all: impl Iterator<Item = &'a String>) -> Vec<String> {

@@ -7,8 +7,8 @@ use super::text::TICK;
 pub struct Page {
     /// Width of the figure in millimetres; `None` for the width that it needs.
     pub width_mm: Option<f64>,
-    /// Font size of axis numbers in points (1/72 inch), 9 by default. A figure that needs more than the given width is scaled down with its
-    /// text.
+    /// Font size of axis numbers in points (1/72 inch), 9 by default. A figure that needs more than the given width is
+    /// scaled down with its text.
     pub font_pt: Option<f64>,
 }
 

@@ -1,7 +1,7 @@
 //! Panels of equal size in rows, under one legend.
 
 use super::curve_style::{CurveStyle, CurveStyles};
-use super::figure::{Area, Figure, Heading};
+use super::figure::{Area, Figure, FigureHeading};
 use super::legend::{Legend, LegendSymbol};
 use anyhow::Result;
 
@@ -23,7 +23,8 @@ pub(super) struct PanelGrid {
 }
 
 impl PanelGrid {
-    /// Arranges at least one panel, with at most `most_across` side by side, in a width of `room`. A panel is at most as large as `largest`.
+    /// Arranges at least one panel, with at most `most_across` side by side, in a width of `room`. A panel is at most
+    /// as large as `largest`.
     pub(super) fn new(panels: usize, most_across: usize, largest: (f64, f64), room: f64) -> Self {
         let room = room - LEFT - RIGHT + BETWEEN.0;
         let fit = ((room / (SMALLEST.min(largest.0) + BETWEEN.0)) as usize).clamp(1, most_across);
@@ -34,10 +35,11 @@ impl PanelGrid {
         Self { across, down, panel: (width, (largest.1 * width / largest.0).round()) }
     }
 
-    /// Creates a figure with heading, legend and room for the panels. Also returns the y coordinate at which the panels begin.
+    /// Creates a figure with heading, legend and room for the panels. Also returns the y coordinate at which the panels
+    /// begin.
     pub(super) fn sheet(
         &self,
-        heading: &Heading,
+        heading: &FigureHeading,
         curves: &CurveStyles,
         mark: fn(CurveStyle) -> LegendSymbol,
     ) -> Result<(Figure, f64)> {

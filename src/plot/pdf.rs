@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Returns a PDF with one page of `size` points: the figure's bitmaps with its `strokes` above them. The recipe is the subject of the
-/// document.
+/// Returns a PDF with one page of `size` points: the figure's bitmaps with its `strokes` above them. The recipe is the
+/// subject of the document.
 pub(super) fn page(figure: &Figure, strokes: &Tree, size: (f32, f32), recipe: &[(String, String)]) -> Result<Vec<u8>> {
     let unit = (size.0 / (figure.width * FINE) as f32, size.1 / (figure.height * FINE) as f32);
     let (drawing, root) = svg2pdf::to_chunk(strokes, svg2pdf::ConversionOptions::default())
@@ -70,9 +70,9 @@ fn image(pdf: &mut Pdf, id: Ref, bitmap: &Bitmap) -> Result<()> {
 /// A PDF object: its dictionary or array as text, and its stream.
 type Object<'a> = (String, &'a [u8]);
 
-/// Renumbers the objects of a PDF in the order in which they are reached from the catalogue, so that equal figures have equal bytes:
-/// svg2pdf writes fonts and resources in the random order of hash maps. `ids` are the objects in the order of the file. `None` if the
-/// file does not have these objects.
+/// Renumbers the objects of a PDF in the order in which they are reached from the catalogue, so that equal figures have
+/// equal bytes: svg2pdf writes fonts and resources in the random order of hash maps. `ids` are the objects in the order
+/// of the file. `None` if the file does not have these objects.
 fn canonical(file: &[u8], ids: &[i32], (catalog, info): (i32, i32)) -> Option<Vec<u8>> {
     let (head, objects) = split(file, ids)?;
     let mut order: Vec<i32> = Vec::new();

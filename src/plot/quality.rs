@@ -4,7 +4,7 @@ use super::axis::{draw_break, draw_tick_below, draw_y_axis, draw_y_label, extent
 use super::colour::AXIS;
 use super::curve_style::{CurveStyle, CurveStyles};
 use super::distinct;
-use super::figure::{Area, Figure, Heading};
+use super::figure::{Area, Figure, FigureHeading};
 use super::legend::LegendSymbol;
 use super::panelgrid::PanelGrid;
 use super::text::{AXIS_LABEL, TICK};
@@ -29,12 +29,12 @@ pub struct QualityLine {
     /// The model.
     pub model: String,
     /// One estimate for each category of the x axis; `None` where nothing was measured.
-    pub estimates: Vec<Option<Estimate>>,
+    pub estimates: Vec<Option<PointEstimate>>,
 }
 
 /// An estimate with its interval, in the unit of the axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct PointEstimate {
     /// The estimate.
     pub value: f64,
     /// 95 % interval, if there is one.
@@ -46,15 +46,22 @@ const PANEL: (f64, f64) = (420.0, 330.0);
 const LINE: f64 = 3.0;
 const MARKER: f64 = 13.0;
 const WHISKER: f64 = 2.0;
-/// Distance between neighbouring models, and largest distance between the first and the last, as fractions of the width of a category.
+/// Distance between neighbouring models, and largest distance between the first and the last, as fractions of the width
+/// of a category.
 const DODGE: (f64, f64) = (0.18, 0.6);
 
-/// Draws the panels, three across. `categories` are the labels along x, for example `none`, `16`, `8`, `6`, `4`; `x_label` is, for
-/// example, `bits of attention logits`.
+/// Draws the panels, three across. `categories` are the labels along x, for example `none`, `16`, `8`, `6`, `4`;
+/// `x_label` is, for example, `bits of attention logits`.
 ///
 /// # Errors
-/// If there is nothing to draw, a line does not have one estimate for each category, or an interval does not contain its value.
-pub fn quality(panels: &[QualityPanel], categories: &[String], heading: &Heading, x_label: &str) -> Result<Figure> {
+/// If there is nothing to draw, a line does not have one estimate for each category, or an interval does not contain
+/// its value.
+pub fn quality(
+    panels: &[QualityPanel],
+    categories: &[String],
+    heading: &FigureHeading,
+    x_label: &str,
+) -> Result<Figure> {
     ensure!(!panels.is_empty() && !categories.is_empty(), "no quality to draw");
     panels.iter().try_for_each(|panel| check(panel, categories.len()))?;
     let looks = CurveStyles::new(distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.model)));
@@ -66,7 +73,7 @@ pub fn quality(panels: &[QualityPanel], categories: &[String], heading: &Heading
     subtitle.extend(axes.iter().any(|axis| !axis.has_zero()).then_some(BREAK_NOTE));
     let subtitle = subtitle.join(" · ");
     let (mut figure, top) =
-        grid.sheet(&Heading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::MarkedLine)?;
+        grid.sheet(&FigureHeading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::MarkedLine)?;
     for (i, (panel, axis)) in panels.iter().zip(&axes).enumerate() {
         let area = grid.area(i, top);
         draw_panel(&mut figure, panel, area, axis, categories, &looks);
@@ -81,7 +88,7 @@ fn check(panel: &QualityPanel, categories: usize) -> Result<()> {
     for QualityLine { model, estimates } in lines {
         let n = estimates.len();
         ensure!(n == categories, "{title}, {model}: {n} estimates are not {categories}");
-        for Estimate { value, interval } in estimates.iter().flatten() {
+        for PointEstimate { value, interval } in estimates.iter().flatten() {
             let Some((low, high)) = interval else { continue };
             let holds = low <= value && value <= high && high.is_finite() && low.is_finite();
             ensure!(holds, "{title}, {model}: {value} is not in its interval {low} to {high}");
@@ -91,7 +98,7 @@ fn check(panel: &QualityPanel, categories: usize) -> Result<()> {
 }
 
 /// Returns the finite estimates of a panel.
-fn estimates(panel: &QualityPanel) -> impl Iterator<Item = &Estimate> {
+fn estimates(panel: &QualityPanel) -> impl Iterator<Item = &PointEstimate> {
     let all = panel.lines.iter().flat_map(|line| &line.estimates).flatten();
     all.filter(|estimate| estimate.value.is_finite())
 }
@@ -100,7 +107,7 @@ fn y_axis(panel: &QualityPanel) -> Result<Axis> {
     if let Some((lo, hi)) = panel.y_range {
         return Ok(Axis::linear(lo, hi, false));
     }
-    let ends = |estimate: &Estimate| {
+    let ends = |estimate: &PointEstimate| {
         let (low, high) = estimate.interval.unwrap_or((estimate.value, estimate.value));
         [low, high]
     };
@@ -153,7 +160,7 @@ struct PlottedEstimate {
 fn places(line: &QualityLine, area: Area, axis: &Axis) -> Vec<Option<PlottedEstimate>> {
     let slot = area.width / line.estimates.len() as f64;
     let y = |number: f64| area.bottom() - area.height * axis.place(number).clamp(0.0, 1.0);
-    let place = |(i, estimate): (usize, &Option<Estimate>)| {
+    let place = |(i, estimate): (usize, &Option<PointEstimate>)| {
         let estimate = estimate.filter(|estimate| estimate.value.is_finite())?;
         let whisker = estimate.interval.map(|(low, high)| (y(low), y(high)));
         Some(PlottedEstimate { x: area.x + slot * (i as f64 + 0.5), y: y(estimate.value), whisker })
@@ -184,7 +191,7 @@ fn draw_lines(figure: &mut Figure, lines: &[(CurveStyle, Vec<Option<PlottedEstim
 mod tests {
     use super::*;
 
-    fn panel(estimates: Vec<Option<Estimate>>) -> QualityPanel {
+    fn panel(estimates: Vec<Option<PointEstimate>>) -> QualityPanel {
         QualityPanel {
             title: "needle".into(),
             y_label: "exact match (%)".into(),
@@ -194,18 +201,18 @@ mod tests {
     }
 
     fn draw(panel: QualityPanel) -> Result<Figure> {
-        quality(&[panel], &["none".into(), "4".into()], &Heading::default(), "bits")
+        quality(&[panel], &["none".into(), "4".into()], &FigureHeading::default(), "bits")
     }
 
-    fn estimate(value: f64, low: f64, high: f64) -> Option<Estimate> {
-        Some(Estimate { value, interval: Some((low, high)) })
+    fn estimate(value: f64, low: f64, high: f64) -> Option<PointEstimate> {
+        Some(PointEstimate { value, interval: Some((low, high)) })
     }
 
     #[test]
     fn missing_estimates_are_gaps() {
         assert!(draw(panel(vec![estimate(80.0, 70.0, 88.0), None])).is_ok());
-        let unsure = Some(Estimate { value: 3.0, interval: None });
-        assert!(draw(panel(vec![Some(Estimate { value: f64::NAN, interval: None }), unsure])).is_ok());
+        let unsure = Some(PointEstimate { value: 3.0, interval: None });
+        assert!(draw(panel(vec![Some(PointEstimate { value: f64::NAN, interval: None }), unsure])).is_ok());
     }
 
     #[test]
@@ -216,7 +223,7 @@ mod tests {
 
     #[test]
     fn estimates_that_do_not_fit_are_errors() {
-        assert!(quality(&[], &["none".into()], &Heading::default(), "").is_err());
+        assert!(quality(&[], &["none".into()], &FigureHeading::default(), "").is_err());
         assert!(draw(panel(vec![None, None])).is_err());
         assert!(draw(panel(vec![None])).err().unwrap().to_string().contains("1 estimates are not 2"));
         let outside = draw(panel(vec![estimate(80.0, 81.0, 88.0), None])).err().unwrap();

@@ -71,8 +71,8 @@ impl TextFormat {
         self.em * CAPITAL_EM / 2.0
     }
 
-    /// Breaks a text into lines that fit into `width`: after a `·` if that is enough, otherwise at any space. Returns at least one line. A word
-    /// that is too long loses its beginning.
+    /// Breaks a text into lines that fit into `width`: after a `·` if that is enough, otherwise at any space. Returns
+    /// at least one line. A word that is too long loses its beginning.
     pub(super) fn wrap(&self, text: &str, width: f64) -> Vec<String> {
         let parts = text.split_inclusive(" · ").map(|part| part.trim_end_matches(' '));
         let words = parts.flat_map(|part| {
@@ -92,7 +92,8 @@ impl TextFormat {
         lines.iter().map(|line| self.fit(line, width)).collect()
     }
 
-    /// Returns the text, or an ellipsis and as much of its end as fits into `width`, because the end of a path is more specific.
+    /// Returns the text, or an ellipsis and as much of its end as fits into `width`, because the end of a path is more
+    /// specific.
     pub(super) fn fit(&self, text: &str, width: f64) -> String {
         if self.width(text) <= width {
             return text.to_string();

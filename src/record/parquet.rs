@@ -1,5 +1,5 @@
-//! Records as a Parquet file: the typed columns of `results.csv` in a fifteenth of the space. A run writes CSV; it is converted
-//! when the run is finished, and reads back as the same rows.
+//! Records as a Parquet file: the typed columns of `results.csv` in a fifteenth of the space. A run writes CSV; it is
+//! converted when the run is finished, and reads back as the same rows.
 
 use anyhow::{ensure, Context, Result};
 use csv::StringRecord;

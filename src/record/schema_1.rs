@@ -48,18 +48,19 @@ impl PromptColumns {
     }
 }
 
-/// Returns the distance of a question's needle from the requested depth, in percent, and the question; `None` for a whole prompt.
-fn off_depth(id: &Identity) -> Option<(f64, usize)> {
+/// Returns the distance of a question's needle from the requested depth, in percent, and the question; `None` for a
+/// whole prompt.
+fn depth_error(id: &Identity) -> Option<(f64, usize)> {
     Some(((id.depth_req_pct? - id.depth_real_pct?).abs(), id.query?))
 }
 
-/// Fills the new columns. The only treatment of schema 1 was quantisation, and the placed needle is the one nearest to the
-/// requested depth, the first of equally near ones.
+/// Fills the new columns. The only treatment of schema 1 was quantisation, and the placed needle is the one nearest to
+/// the requested depth, the first of equally near ones.
 pub(super) fn derive(records: &mut [Record]) {
     let mut nearest: HashMap<PromptColumns, (f64, usize)> = HashMap::new();
     for alike in records.chunk_by(|a, b| Arc::ptr_eq(&a.identity, &b.identity)) {
         let id = &*alike[0].identity;
-        let Some(found) = off_depth(id) else { continue };
+        let Some(found) = depth_error(id) else { continue };
         let best = nearest.entry(PromptColumns::of(id)).or_insert(found);
         if found < *best {
             *best = found;
@@ -67,7 +68,7 @@ pub(super) fn derive(records: &mut [Record]) {
     }
     for alike in records.chunk_by_mut(|a, b| Arc::ptr_eq(&a.identity, &b.identity)) {
         let mut id = (*alike[0].identity).clone();
-        id.placed = off_depth(&id).map(|(_, query)| nearest[&PromptColumns::of(&id)].1 == query);
+        id.placed = depth_error(&id).map(|(_, query)| nearest[&PromptColumns::of(&id)].1 == query);
         id.condition = treatment::of_columns(id.bits, id.scope.as_deref()).map(Into::into);
         let id = Arc::new(id);
         alike.iter_mut().for_each(|record| record.identity = id.clone());

@@ -1,6 +1,6 @@
 //! Figures of a report, ready to be embedded.
 
-use crate::plot::{forest, panels_of, Heading, Page, SavedFigure};
+use crate::plot::{forest, panels_of, FigureHeading, Page, SavedFigure};
 use crate::results::{Field, Row};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
@@ -32,7 +32,7 @@ impl ReportFigure {
     /// Draws the forest plot of rows; `None` where there is nothing to draw.
     pub(super) fn forest(rows: &[Row], groups: &[Field]) -> Option<Self> {
         let title = "Differences on the same prompts, with 95 % intervals";
-        let heading = Heading { title, subtitle: "other less baseline", page: Page::default() };
+        let heading = FigureHeading { title, subtitle: "other less baseline", page: Page::default() };
         let figure = forest(&panels_of(rows, groups), &heading, "difference").ok()?;
         let bytes = figure.png(&[("Title".to_owned(), title.to_owned())]).ok()?;
         Some(Self::new(SavedFigure::parse(bytes).ok()?, "differences"))

@@ -3,8 +3,8 @@
 /// Least probability in the denominator of the divergence, so that it stays finite where a weight becomes 0.
 const FLOOR: f64 = 1e-12;
 
-/// Divergence of a row `b` from a row `a` over the same keys. Rows may be signed; each is normalised to a distribution of its
-/// magnitudes, p = |a| / sum |a|.
+/// Divergence of a row `b` from a row `a` over the same keys. Rows may be signed; each is normalised to a distribution
+/// of its magnitudes, p = |a| / sum |a|.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Divergence {
     /// Kullback-Leibler divergence sum p ln(p / q) in nats, with q at least 1e-12.

@@ -24,9 +24,9 @@ const CHUNK: usize = 256;
 
 /// A histogram of signed numbers, 128 bins per doubling of magnitude from 2^-30 to 2^20.
 ///
-/// Magnitudes are read back as the middle of their bin, within a factor of 1 ± 2^-8. Zeros have a slot of their own, and so have
-/// magnitudes below 2^-30 and those from 2^20 on. NaNs and infinities are counted, but belong to no quantile and no share. The
-/// first number allocates its 100 KiB.
+/// Magnitudes are read back as the middle of their bin, within a factor of 1 ± 2^-8. Zeros have a slot of their own,
+/// and so have magnitudes below 2^-30 and those from 2^20 on. NaNs and infinities are counted, but belong to no
+/// quantile and no share. The first number allocates its 100 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
     /// Counts of positive numbers by slot, then of negative ones; empty before the first number.
@@ -82,9 +82,9 @@ impl Histogram {
         self.magnitudes(NOT_FINITE)
     }
 
-    /// Returns the `q`-quantile of the magnitudes, interpolated as by [`quantile`](super::quantile) and within a factor of
-    /// 1 ± 2^-8 of the exact one between 2^-30 and 2^20. Smaller magnitudes count as 2^-31, larger ones as 2^20. `None` without
-    /// finite numbers, or if `q` is outside 0..=1.
+    /// Returns the `q`-quantile of the magnitudes, interpolated as by [`quantile`](super::quantile) and within a factor
+    /// of 1 ± 2^-8 of the exact one between 2^-30 and 2^20. Smaller magnitudes count as 2^-31, larger ones as 2^20.
+    /// `None` without finite numbers, or if `q` is outside 0..=1.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let n = self.n();
         if n == 0 || !(0.0..=1.0).contains(&q) {
@@ -101,9 +101,9 @@ impl Histogram {
         self.quantile(0.5)
     }
 
-    /// Returns the share of finite numbers x with |x - centre| > distance. Approximate: numbers of the bin with a limit count as
-    /// spread evenly over the bin, magnitudes below 2^-30 count as zero, and those from 2^20 on as beyond any limit. `None` without
-    /// finite numbers, if `centre` or `distance` is NaN, or if `distance` is negative.
+    /// Returns the share of finite numbers x with |x - centre| > distance. Approximate: numbers of the bin with a limit
+    /// count as spread evenly over the bin, magnitudes below 2^-30 count as zero, and those from 2^20 on as beyond any
+    /// limit. `None` without finite numbers, if `centre` or `distance` is NaN, or if `distance` is negative.
     pub fn share_beyond(&self, centre: f64, distance: f64) -> Option<f64> {
         let n = self.n();
         if n == 0 || centre.is_nan() || distance.is_nan() || distance < 0.0 {
@@ -115,9 +115,9 @@ impl Histogram {
         Some((above + below) / n as f64)
     }
 
-    /// Returns the complementary cumulative distribution of the magnitudes: for each bin that is not empty, in ascending order, its
-    /// lower edge and the share of finite numbers of at least that magnitude. Zeros and magnitudes below 2^-30 have no point, but
-    /// count in the denominator.
+    /// Returns the complementary cumulative distribution of the magnitudes: for each bin that is not empty, in
+    /// ascending order, its lower edge and the share of finite numbers of at least that magnitude. Zeros and magnitudes
+    /// below 2^-30 have no point, but count in the denominator.
     pub fn ccdf(&self) -> Vec<(f64, f64)> {
         let n = self.n() as f64;
         let mut at_least = 0;

@@ -7,8 +7,8 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 /// Confidence level of every interval.
 pub const LEVEL: f64 = 0.95;
 
-/// Default number of bootstrap resamples. The 2.5 % quantile then has 250 resamples below it and varies by about 1 % of the
-/// interval's width from seed to seed.
+/// Default number of bootstrap resamples. The 2.5 % quantile then has 250 resamples below it and varies by about 1 % of
+/// the interval's width from seed to seed.
 pub const RESAMPLES: usize = 10_000;
 
 /// A closed interval, in the unit of its quantity.
@@ -26,8 +26,8 @@ impl Interval {
         (self.lo..=self.hi).contains(&x)
     }
 
-    /// Returns `true` if the width is 0 up to rounding. This happens if all prompts give the same number; the bootstrap then says
-    /// nothing about other prompts, so such an interval is printed as `[-]` and decides nothing.
+    /// Returns `true` if the width is 0 up to rounding. This happens if all prompts give the same number; the bootstrap
+    /// then says nothing about other prompts, so such an interval is printed as `[-]` and decides nothing.
     pub fn is_point(&self) -> bool {
         self.hi - self.lo < 1e-12
     }
@@ -41,8 +41,8 @@ impl Interval {
     }
 }
 
-/// Returns Student's (1908) interval of the mean of a few replicates, m ± t s / √n with n − 1 degrees of freedom. A bootstrap of
-/// so few numbers would be too narrow. `None` for fewer than three.
+/// Returns Student's (1908) interval of the mean of a few replicates, m ± t s / √n with n − 1 degrees of freedom. A
+/// bootstrap of so few numbers would be too narrow. `None` for fewer than three.
 pub fn student(replicates: &[f64]) -> Option<Interval> {
     let n = replicates.len();
     if n < LEAST_SEEDS {
@@ -73,9 +73,10 @@ pub fn wilson(hits: usize, n: usize) -> Interval {
 
 /// Returns the Wilson interval for trials in groups of similar trials, each given as (hits, trials).
 ///
-/// The number of trials is divided by the design effect (Kish 1965; with Wilson's interval: Dean & Pagano 2015), the variance of
-/// the proportion between groups over that of independent trials. The effective number is between the number of groups and that
-/// of trials; it is the number of groups if the design effect is unknown: with one group, or if all or no trials are hits.
+/// The number of trials is divided by the design effect (Kish 1965; with Wilson's interval: Dean & Pagano 2015), the
+/// variance of the proportion between groups over that of independent trials. The effective number is between the
+/// number of groups and that of trials; it is the number of groups if the design effect is unknown: with one group, or
+/// if all or no trials are hits.
 ///
 /// # Panics
 /// If a group has more hits than trials.
@@ -104,19 +105,19 @@ fn score_interval(p: f64, trials: f64) -> Interval {
     Interval { lo: if p == 0.0 { 0.0 } else { centre - half }, hi: if p == 1.0 { 1.0 } else { centre + half } }
 }
 
-/// Returns the percentile bootstrap interval (Efron 1979) of a mean: the middle [`LEVEL`] of the means of `resamples` resamples,
-/// drawn with replacement. `None` without numbers or resamples.
+/// Returns the percentile bootstrap interval (Efron 1979) of a mean: the middle [`LEVEL`] of the means of `resamples`
+/// resamples, drawn with replacement. `None` without numbers or resamples.
 ///
-/// Its width is zero if all numbers are equal, and it is too narrow below about twenty numbers. The same seed gives the same
-/// interval.
+/// Its width is zero if all numbers are equal, and it is too narrow below about twenty numbers. The same seed gives the
+/// same interval.
 pub fn bootstrap_mean(numbers: &[f64], resamples: usize, seed: u64) -> Option<Interval> {
     let ones: Vec<(f64, f64)> = numbers.iter().map(|&number| (number, 1.0)).collect();
     bootstrap_ratio(&ones, resamples, seed)
 }
 
-/// Returns the bootstrap interval of a mean over groups of unequal size, each given as (sum, number of members). Whole groups are
-/// drawn, because members of a group are not independent; the mean is the sum of sums over the number of all members. `None`
-/// without members or resamples.
+/// Returns the bootstrap interval of a mean over groups of unequal size, each given as (sum, number of members). Whole
+/// groups are drawn, because members of a group are not independent; the mean is the sum of sums over the number of all
+/// members. `None` without members or resamples.
 pub fn bootstrap_ratio(groups: &[(f64, f64)], resamples: usize, seed: u64) -> Option<Interval> {
     if !groups.iter().any(|&(_, n)| n > 0.0) {
         return None;

@@ -1,4 +1,5 @@
-//! Statistics: intervals and tests for measurements on a few dozen prompts, and summaries of streams of billions of numbers.
+//! Statistics: intervals and tests for measurements on a few dozen prompts, and summaries of streams of billions of
+//! numbers.
 //!
 //! * Interval of a proportion (accuracy): [`wilson`]; of trials in groups: [`wilson_of_groups`].
 //! * Interval of a mean over prompts: [`bootstrap_mean`]; over groups of unequal size: [`bootstrap_ratio`].

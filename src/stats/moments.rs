@@ -8,8 +8,8 @@ pub fn mean(numbers: &[f64]) -> Option<f64> {
     (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
 }
 
-/// Count, mean and central moments up to the fourth of a stream of numbers, computed in one pass without the cancellation of
-/// Σx² − (Σx)²/n (Welford 1962; Pébay 2008 for the higher moments and for merging).
+/// Count, mean and central moments up to the fourth of a stream of numbers, computed in one pass without the
+/// cancellation of Σx² − (Σx)²/n (Welford 1962; Pébay 2008 for the higher moments and for merging).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moments {
     n: u64,
@@ -23,7 +23,8 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Computes the moments of the finite numbers of a slice, vectorised: first the mean, then the powers of the differences from it.
+    /// Computes the moments of the finite numbers of a slice, vectorised: first the mean, then the powers of the
+    /// differences from it.
     pub fn of_finite(numbers: &[f32]) -> Self {
         if numbers.is_empty() {
             return Self::default();
@@ -96,7 +97,8 @@ impl Moments {
         (self.n > 0).then(|| (self.squares / self.n as f64).sqrt())
     }
 
-    /// Returns the population kurtosis m₄ / m₂², *not* the excess kurtosis: 3 for normal numbers. `None` if all numbers are equal.
+    /// Returns the population kurtosis m₄ / m₂², *not* the excess kurtosis: 3 for normal numbers. `None` if all numbers
+    /// are equal.
     pub fn kurtosis(&self) -> Option<f64> {
         (self.squares > 0.0).then(|| self.n as f64 * self.fourths / (self.squares * self.squares))
     }
@@ -110,8 +112,8 @@ impl FromIterator<f64> for Moments {
     }
 }
 
-/// Returns the `q`-quantile of numbers in ascending order, interpolated linearly between neighbours (type 7 of Hyndman & Fan
-/// 1996, the default of R and NumPy).
+/// Returns the `q`-quantile of numbers in ascending order, interpolated linearly between neighbours (type 7 of Hyndman
+/// & Fan 1996, the default of R and NumPy).
 ///
 /// # Panics
 /// If there are no numbers or `q` is outside 0..=1.

@@ -4,8 +4,8 @@ use super::{bootstrap_mean, mean, Interval};
 
 /// Difference of `b` from the baseline `a` over pairs of measurements on the same prompts.
 ///
-/// Pairing removes the difficulty of the prompts from the comparison, so the interval of the differences b − a is usually much
-/// narrower than those of `a` and `b` suggest.
+/// Pairing removes the difficulty of the prompts from the comparison, so the interval of the differences b − a is
+/// usually much narrower than those of `a` and `b` suggest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paired {
     /// Number of pairs.

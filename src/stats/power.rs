@@ -1,4 +1,5 @@
-//! Power of paired comparisons: the smallest detectable difference, and the pairs needed for a given one (Miller 2024, arXiv
+//! Power of paired comparisons: the smallest detectable difference, and the pairs needed for a given one (Miller 2024,
+//! arXiv
 //! 2411.00640, section 5, with Student's quantiles instead of normal ones, because pairs are few).
 
 use super::{Moments, LEVEL};
@@ -10,12 +11,12 @@ const POWER: f64 = 0.8;
 /// Largest number of pairs that is considered.
 const MOST_PAIRS: u64 = 1_000_000_000;
 
-/// Degrees of freedom from which on Student's quantiles are derived from normal ones, because the iteration of statrs may not
-/// end there.
+/// Degrees of freedom from which on Student's quantiles are derived from normal ones, because the iteration of statrs
+/// may not end there.
 const MANY: f64 = 200.0;
 
-/// Returns a quantile of Student's distribution. For many degrees of freedom ν it uses the first term of the expansion about the
-/// normal quantile, z + (z³ + z) / 4ν, which is exact to 10⁻⁵ there.
+/// Returns a quantile of Student's distribution. For many degrees of freedom ν it uses the first term of the expansion
+/// about the normal quantile, z + (z³ + z) / 4ν, which is exact to 10⁻⁵ there.
 pub(super) fn student(level: f64, freedom: f64) -> Option<f64> {
     if freedom < MANY {
         return Some(StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(level));
@@ -24,23 +25,24 @@ pub(super) fn student(level: f64, freedom: f64) -> Option<f64> {
     Some(z + (z.powi(3) + z) / (4.0 * freedom))
 }
 
-/// Returns the smallest difference detected with [`POWER`] at [`LEVEL`], in standard errors: t(0.975) + t(0.8), about 2.8 for
-/// many pairs.
+/// Returns the smallest difference detected with [`POWER`] at [`LEVEL`], in standard errors: t(0.975) + t(0.8), about
+/// 2.8 for many pairs.
 fn standard_errors(pairs: u64) -> Option<f64> {
     let freedom = pairs.checked_sub(1).filter(|&freedom| freedom > 0)? as f64;
     Some(student(0.5 + LEVEL / 2.0, freedom)? + student(POWER, freedom)?)
 }
 
-/// Returns the smallest true mean difference that a comparison with these paired differences detects (an interval that excludes
-/// 0) with [`POWER`], in their unit. `None` for fewer than two differences, or if all are equal.
+/// Returns the smallest true mean difference that a comparison with these paired differences detects (an interval that
+/// excludes 0) with [`POWER`], in their unit. `None` for fewer than two differences, or if all are equal.
 pub fn smallest_detectable(differences: &[f64]) -> Option<f64> {
     let deviation = deviation(differences)?;
     let n = differences.len();
     Some(standard_errors(n as u64)? * deviation / (n as f64).sqrt())
 }
 
-/// Returns the number of pairs, with the standard deviation of these differences, that detect a true mean difference of `size`
-/// with [`POWER`]. `None` if the differences are fewer than two or all equal, `size` is 0, or the number is too large.
+/// Returns the number of pairs, with the standard deviation of these differences, that detect a true mean difference of
+/// `size` with [`POWER`]. `None` if the differences are fewer than two or all equal, `size` is 0, or the number is too
+/// large.
 pub fn pairs_needed(differences: &[f64], size: f64) -> Option<u64> {
     let effect = size.abs() / deviation(differences)?;
     if !effect.is_normal() {

@@ -4,8 +4,8 @@ use crate::rng::Rng;
 
 /// Returns, for each item, the fraction of bootstrap resamples in which it is among the `k` items with the largest means.
 ///
-/// `items[i][p]` is item i measured on prompt p. Prompts are drawn with replacement, the same ones for all items. An item that was
-/// not measured on all prompts is never among the largest.
+/// `items[i][p]` is item i measured on prompt p. Prompts are drawn with replacement, the same ones for all items. An
+/// item that was not measured on all prompts is never among the largest.
 ///
 /// # Panics
 /// If there are no resamples.

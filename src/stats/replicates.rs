@@ -1,11 +1,12 @@
-//! Difference of two recipes that were trained with several seeds each and measured on the same prompts, generalised to other
-//! seeds and prompts.
+//! Difference of two recipes that were trained with several seeds each and measured on the same prompts, generalised to
+//! other seeds and prompts.
 //!
-//! Models that differ only by training seed are *replicates*. The difference of two recipes varies with seeds and with prompts, so
-//! an interval must resample both. The variance of this resampling is known in closed form (Owen 2007, "The pigeonhole
-//! bootstrap"), and so is its bias with few seeds: it contains (k − 1)/k of the variance of k seeds, and counts the noise three
-//! times. Without this bias it is the analysis of variance of a two-way crossed design. The interval uses Student's quantile with
-//! the degrees of freedom of that variance (Satterthwaite 1946), because percentiles of five seeds are too narrow.
+//! Models that differ only by training seed are *replicates*. The difference of two recipes varies with seeds and with
+//! prompts, so an interval must resample both. The variance of this resampling is known in closed form (Owen 2007, "The
+//! pigeonhole bootstrap"), and so is its bias with few seeds: it contains (k − 1)/k of the variance of k seeds, and
+//! counts the noise three times. Without this bias it is the analysis of variance of a two-way crossed design. The
+//! interval uses Student's quantile with the degrees of freedom of that variance (Satterthwaite 1946), because
+//! percentiles of five seeds are too narrow.
 
 use super::power::student;
 use super::{mean, Interval, LEVEL};
@@ -28,8 +29,8 @@ pub struct Replicated {
 }
 
 impl Replicated {
-    /// Compares two recipes from their paired differences, a table of seeds × prompts. `None` without numbers, or if one is not
-    /// finite.
+    /// Compares two recipes from their paired differences, a table of seeds × prompts. `None` without numbers, or if
+    /// one is not finite.
     ///
     /// # Panics
     /// If seeds have different numbers of prompts.
@@ -192,7 +193,8 @@ mod tests {
         let student = crate::stats::student(&[0.1, 0.4, 0.2, 0.5]).unwrap();
         let interval = found.interval.unwrap();
         assert!((interval.lo - student.lo).abs() < 1e-12 && (interval.hi - student.hi).abs() < 1e-12);
-        // Three degrees of freedom have a closed form: 1 - 2/π (arctan x + x / (1 + x²)), x = t / √3, t = 0.3 / (0.182574 / 2).
+        // Three degrees of freedom have a closed form: 1 - 2/π (arctan x + x / (1 + x²)), x = t / √3, t = 0.3 /
+        // (0.182574 / 2).
         let x = 0.3 / (0.182_574_185_835_055_37 / 2.0) / 3.0_f64.sqrt();
         let expected = 1.0 - std::f64::consts::FRAC_2_PI * (x.atan() + x / (1.0 + x * x));
         assert!((found.p.unwrap() - expected).abs() < 1e-9, "{:?} {expected}", found.p);

@@ -10,13 +10,14 @@ pub struct Robustness {
     pub best_less_worst: f64,
     /// Its 95 % bootstrap interval over prompts. It is biased upwards, as the number is: see `by_chance`.
     pub interval: Interval,
-    /// Its expected value if the arrangement has no effect, because noise alone makes one arrangement the best: the mean over random
-    /// permutations of the arrangements of each prompt.
+    /// Its expected value if the arrangement has no effect, because noise alone makes one arrangement the best: the
+    /// mean over random permutations of the arrangements of each prompt.
     pub by_chance: f64,
 }
 
 impl Robustness {
-    /// Computes it from a table of prompts × arrangements. `None` for fewer than two prompts or arrangements, or without resamples.
+    /// Computes it from a table of prompts × arrangements. `None` for fewer than two prompts or arrangements, or
+    /// without resamples.
     ///
     /// # Panics
     /// If prompts have different numbers of arrangements.

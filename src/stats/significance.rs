@@ -2,8 +2,9 @@
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-/// Returns the exact two-sided p-value of McNemar's (1947) test for hits and misses on the same prompts: `only_a` prompts are hits of
-/// only the first model, and `only_b` of only the second. Prompts on which both agree do not matter.
+/// Returns the exact two-sided p-value of McNemar's (1947) test for hits and misses on the same prompts: `only_a`
+/// prompts are hits of only the first model, and `only_b` of only the second. Prompts on which both agree do not
+/// matter.
 ///
 /// If the models are equally good, the smaller count is binomial: p = min(1, 2·P(X ≤ min)), X ~ B(only_a + only_b, ½).
 pub fn mcnemar(only_a: u64, only_b: u64) -> f64 {
@@ -11,8 +12,8 @@ pub fn mcnemar(only_a: u64, only_b: u64) -> f64 {
     (2.0 * fair.cdf(only_a.min(only_b))).min(1.0)
 }
 
-/// Returns p-values adjusted by Holm's (1979) step-down correction, in the given order, to be compared with the level for the whole
-/// family of tests. The i-th smallest of m becomes the running maximum of (m − i + 1)·p, at most 1.
+/// Returns p-values adjusted by Holm's (1979) step-down correction, in the given order, to be compared with the level
+/// for the whole family of tests. The i-th smallest of m becomes the running maximum of (m − i + 1)·p, at most 1.
 ///
 /// # Panics
 /// If a p-value is outside 0..=1.
@@ -27,9 +28,9 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// Returns p-values adjusted by Benjamini and Hochberg's (1995) step-up correction, in the given order. Comparing them with a level
-/// keeps the expected share of false discoveries below it, for independent or positively dependent tests. The i-th smallest of m
-/// becomes the running minimum, from the largest down, of (m / i)·p.
+/// Returns p-values adjusted by Benjamini and Hochberg's (1995) step-up correction, in the given order. Comparing them
+/// with a level keeps the expected share of false discoveries below it, for independent or positively dependent tests.
+/// The i-th smallest of m becomes the running minimum, from the largest down, of (m / i)·p.
 ///
 /// # Panics
 /// If a p-value is outside 0..=1.

@@ -1,8 +1,8 @@
 //! Vectorised loops over slices of numbers, for measurements on every key of every row.
 //!
-//! As in `ops::simd`, entry points have `#[pulp::with_simd]`, everything they call is `#[inline(always)]`, and sums have a fixed number
-//! of lanes that are added in a fixed order. The last bits of a result may depend on the instruction set, but not on the number of
-//! threads.
+//! As in `ops::simd`, entry points have `#[pulp::with_simd]`, everything they call is `#[inline(always)]`, and sums
+//! have a fixed number of lanes that are added in a fixed order. The last bits of a result may depend on the
+//! instruction set, but not on the number of threads.
 
 const LANES: usize = 16;
 
@@ -94,7 +94,8 @@ pub(crate) fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f6
     sums
 }
 
-/// Adds scale times the sum of x[edges[i]..edges[i + 1]] to sums[i]. Edges are ascending; positions beyond the end of `x` are ignored.
+/// Adds scale times the sum of x[edges[i]..edges[i + 1]] to sums[i]. Edges are ascending; positions beyond the end of
+/// `x` are ignored.
 #[pulp::with_simd(add_segments = pulp::Arch::new())]
 #[inline(always)]
 pub(crate) fn add_segments_simd<'a, S: pulp::Simd>(
@@ -109,7 +110,8 @@ pub(crate) fn add_segments_simd<'a, S: pulp::Simd>(
     }
 }
 
-/// Replaces peaks[i] by scale times the number of largest magnitude in x[edges[i]..edges[i + 1]] if that has a larger magnitude. Of
+/// Replaces peaks[i] by scale times the number of largest magnitude in x[edges[i]..edges[i + 1]] if that has a larger
+/// magnitude. Of
 /// -a and a, a is kept, in any order. NaNs are ignored.
 #[pulp::with_simd(peak_segments = pulp::Arch::new())]
 #[inline(always)]
@@ -166,8 +168,8 @@ fn total(x: &[f32]) -> f64 {
     sum
 }
 
-/// Returns the number of largest magnitude; NaN if there are only NaNs. It makes two passes over a slice in cache, because one pass for
-/// both signs does not vectorise.
+/// Returns the number of largest magnitude; NaN if there are only NaNs. It makes two passes over a slice in cache,
+/// because one pass for both signs does not vectorise.
 #[inline(always)]
 fn peak_of(x: &[f32]) -> f32 {
     let (high, low) = (most(x, 1.0), -most(x, -1.0));

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 /// Default number of largest numbers in a tally.
 pub const TOP: usize = 100;
 
-/// The largest numbers, the distribution and the moments of a stream. Merging the tallies of consecutive parts gives the tally of the
-/// whole, with moments equal up to rounding. Numbers that are not finite are counted by the histogram and otherwise ignored.
+/// The largest numbers, the distribution and the moments of a stream. Merging the tallies of consecutive parts gives
+/// the tally of the whole, with moments equal up to rounding. Numbers that are not finite are counted by the histogram
+/// and otherwise ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tally<P> {
     /// The numbers of largest magnitude, exactly.
@@ -65,9 +66,9 @@ impl<P: Copy> Tally<P> {
         Some(f64::from(self.max()?) / median)
     }
 
-    /// Returns the share of numbers more than `sigmas` population standard deviations from the mean, on either side (the outliers of
-    /// Bondarenko et al. 2021, with 6). Read from the histogram, so approximate: numbers of the bin with a limit, which is under 1 % wide,
-    /// count as spread evenly over it.
+    /// Returns the share of numbers more than `sigmas` population standard deviations from the mean, on either side
+    /// (the outliers of Bondarenko et al. 2021, with 6). Read from the histogram, so approximate: numbers of the bin
+    /// with a limit, which is under 1 % wide, count as spread evenly over it.
     pub fn share_beyond_sigmas(&self, sigmas: f64) -> Option<f64> {
         self.histogram.share_beyond(self.moments.mean()?, sigmas * self.moments.std()?)
     }

@@ -15,8 +15,8 @@ pub struct Entry<P> {
     pub place: P,
 }
 
-/// The `k` numbers of largest magnitude of a stream. Of equal magnitudes the first ones are kept; numbers that are not finite are
-/// ignored.
+/// The `k` numbers of largest magnitude of a stream. Of equal magnitudes the first ones are kept; numbers that are not
+/// finite are ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Top<P> {
     k: usize,

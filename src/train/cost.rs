@@ -7,11 +7,12 @@ use crate::model::{ModelConfig, Placement};
 use crate::prompt::Tokenizer;
 use anyhow::Result;
 
-/// Copies of the parameters in `f32` while a checkpoint is written: the parameters, two moments, gradients, the contents of the file,
-/// and the saved model.
+/// Copies of the parameters in `f32` while a checkpoint is written: the parameters, two moments, gradients, the
+/// contents of the file, and the saved model.
 const COPIES: f64 = 7.0;
 
-/// Memory of a forward and backward pass relative to the activations of the forward pass, because of gradients of the same shapes.
+/// Memory of a forward and backward pass relative to the activations of the forward pass, because of gradients of the
+/// same shapes.
 const BACKWARD: f64 = 1.35;
 
 /// Fixed memory of training, in bytes, as measured: code, and what the allocator holds for each thread.
@@ -25,7 +26,7 @@ impl TrainSpec {
     pub fn check_memory(&self, runs: &[TrainRun], placement: &Placement) -> Result<u64> {
         let configs = self.configs(Tokenizer::embedded().vocab_size())?;
         let workers = WorkerPool::new(runs, placement);
-        let of_run = |run: &TrainRun| self.run_bytes(&configs[run.variant], placement, workers.share());
+        let of_run = |run: &TrainRun| self.run_bytes(&configs[run.variant], placement, workers.threads_per_run());
         let mut bytes: Vec<f64> = runs.iter().map(of_run).collect();
         bytes.sort_by(|a, b| b.total_cmp(a));
         let needed = bytes[..workers.active().min(bytes.len())].iter().sum::<f64>() as u64;
@@ -66,8 +67,8 @@ impl TrainSpec {
     }
 }
 
-/// Work of one run: for each stage, its tokens and the operations of a forward pass per token, which grow with the context length.
-/// Backward passes are proportional to it.
+/// Work of one run: for each stage, its tokens and the operations of a forward pass per token, which grow with the
+/// context length. Backward passes are proportional to it.
 #[derive(Clone, Debug)]
 pub struct Work(Vec<(usize, f64)>);
 

@@ -2,9 +2,9 @@
 //!
 //! Figures and the summary use only this table. It is small enough to be kept beside a spec when the models are not.
 
+use super::layers::LayerLine;
 use super::log::{read, EvalLine, LogLine};
 use super::spec::{TrainRun, TrainSpec};
-use super::watch::LayerLine;
 use super::{EVAL_FILE, LAYER_FILE, LOG_FILE};
 use anyhow::{bail, Result};
 use serde::{Deserialize, Serialize};
@@ -54,8 +54,8 @@ const DIGITS: usize = 5;
 pub struct TrainingCurves(Vec<(TrainRun, Vec<CurveRow>)>);
 
 impl TrainingCurves {
-    /// Reads the curves of `spec` in `out`: each run from the logs in its folder, or from `course.csv` without a folder. Runs that have
-    /// not begun are left out.
+    /// Reads the curves of `spec` in `out`: each run from the logs in its folder, or from `course.csv` without a
+    /// folder. Runs that have not begun are left out.
     ///
     /// # Errors
     /// If a file cannot be read, or `course.csv` has a run that the spec does not have.

@@ -148,8 +148,8 @@ pub(super) fn read<L: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<L>> 
     files::csv_lines(path)?.collect()
 }
 
-/// Opens a log for appending after removing the lines beyond `tokens`, which a resumed run writes again. The last line may be
-/// incomplete if the process was killed. The file is replaced atomically.
+/// Opens a log for appending after removing the lines beyond `tokens`, which a resumed run writes again. The last line
+/// may be incomplete if the process was killed. The file is replaced atomically.
 pub(super) fn open<L>(path: &Path, tokens: usize, tokens_of: impl Fn(&L) -> usize) -> Result<csv::Writer<std::fs::File>>
 where
     L: Serialize + for<'de> Deserialize<'de>,

@@ -1,8 +1,8 @@
 //! Training matched models.
 //!
-//! A run trains one variant from one seed. As many runs of a spec train in parallel as there are threads; the threads of finished
-//! runs go to the remaining ones. Runs with the same seed see the same documents in the same order, and start from the same values
-//! of the tensors that they share. The number of threads changes no bit of the results.
+//! A run trains one variant from one seed. As many runs of a spec train in parallel as there are threads; the threads
+//! of finished runs go to the remaining ones. Runs with the same seed see the same documents in the same order, and
+//! start from the same values of the tensors that they share. The number of threads changes no bit of the results.
 
 mod adamw;
 mod check;
@@ -10,18 +10,19 @@ mod checkpoint;
 mod cost;
 mod curves;
 mod data;
+mod layers;
 mod log;
 mod run;
 mod scale;
 mod spec;
 mod step;
 mod summary;
-mod watch;
 
 pub use adamw::{AdamW, Gradients};
 pub use cost::Work;
 pub use curves::{write as write_curves, CurveRow, TrainingCurves};
 pub use data::{Batch, BatchPart, DataSource, TargetKind};
+pub use layers::LayerLine;
 pub use log::{EvalLine, LogLine};
 pub use scale::{at_sizes, check_sizes, growth, AtSize, Growth, Size};
 pub use spec::*;
@@ -30,7 +31,6 @@ pub use summary::{
     contrasts, inside, summarise, write as write_summary, Contrasted, Inside, Level, VariantSummary, INSIDE, LEARNED,
     TIMES,
 };
-pub use watch::LayerLine;
 
 use crate::model::{ModelConfig, Placement};
 use crate::prompt::Tokenizer;
@@ -99,7 +99,8 @@ pub fn train(
     train_runs(spec, &spec.runs(), out, resume, &Placement::default(), stop, progress)
 }
 
-/// As [`train`], for some of the runs and on the device of `placement`. Without the kernels of the CPU, one run trains at a time.
+/// As [`train`], for some of the runs and on the device of `placement`. Without the kernels of the CPU, one run trains
+/// at a time.
 pub fn train_runs(
     spec: &TrainSpec,
     runs: &[TrainRun],
@@ -129,8 +130,8 @@ pub fn train_runs(
     Ok(if outcomes.contains(&TrainOutcome::Stopped) { TrainOutcome::Stopped } else { TrainOutcome::Finished })
 }
 
-/// The workers, which train one run each, and the threads that they share. A worker that finds no further run leaves its threads to
-/// the others.
+/// The workers, which train one run each, and the threads that they share. A worker that finds no further run leaves
+/// its threads to the others.
 struct WorkerPool {
     threads: usize,
     active: AtomicUsize,
@@ -149,13 +150,13 @@ impl WorkerPool {
     }
 
     /// Returns the number of threads of each run.
-    fn share(&self) -> usize {
+    fn threads_per_run(&self) -> usize {
         (self.threads / self.active().max(1)).max(1)
     }
 
     /// Creates a thread pool of that size. Each run has its own pool, so that the kernels of different runs do not mix.
-    fn pool(&self) -> Result<rayon::ThreadPool> {
-        Ok(rayon::ThreadPoolBuilder::new().num_threads(self.share()).build()?)
+    fn thread_pool(&self) -> Result<rayon::ThreadPool> {
+        Ok(rayon::ThreadPoolBuilder::new().num_threads(self.threads_per_run()).build()?)
     }
 }
 
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn remaining_runs_get_the_threads_of_finished_ones() {
         let workers = |active| WorkerPool { threads: 8, active: AtomicUsize::new(active) };
-        assert_eq!([8, 3, 2, 1, 0].map(|active| workers(active).share()), [1, 2, 4, 8, 8]);
-        assert_eq!(WorkerPool { threads: 2, active: AtomicUsize::new(3) }.share(), 1);
+        assert_eq!([8, 3, 2, 1, 0].map(|active| workers(active).threads_per_run()), [1, 2, 4, 8, 8]);
+        assert_eq!(WorkerPool { threads: 2, active: AtomicUsize::new(3) }.threads_per_run(), 1);
     }
 }

@@ -3,10 +3,10 @@
 use super::adamw::AdamW;
 use super::checkpoint::{self, Position};
 use super::data::DataSource;
+use super::layers::{layer_lines, LayerLine};
 use super::log::{self, EvalLine, LogLine};
 use super::spec::{Stage, TrainSpec};
 use super::step::{detached, elsewhere, step, tensors, trainable};
-use super::watch::{layer_lines, LayerLine};
 use super::{Reporter, TrainOutcome, WorkerPool, EVAL_FILE, LAYER_FILE, LOG_FILE};
 use crate::bail_usage;
 use crate::error::TooShort;
@@ -59,7 +59,7 @@ struct RunState<'a> {
 impl Trainer<'_> {
     /// Trains until all tokens are used or `stop` is set.
     pub(super) fn train(&self, resume: bool, reporter: &Reporter<'_>) -> Result<TrainOutcome> {
-        let mut pool = self.workers.pool()?;
+        let mut pool = self.workers.thread_pool()?;
         let mut state = pool.install(|| self.start(resume))?;
         reporter.begin(state.at.tokens);
         while let Some(stage) = self.stage_at(state.at.tokens) {
@@ -67,8 +67,8 @@ impl Trainer<'_> {
                 state.save()?;
                 return Ok(TrainOutcome::Stopped);
             }
-            if pool.current_num_threads() != self.workers.share() {
-                pool = self.workers.pool()?;
+            if pool.current_num_threads() != self.workers.threads_per_run() {
+                pool = self.workers.thread_pool()?;
             }
             pool.install(|| state.advance(stage))?;
             reporter.step(state.at.tokens, &state.message);

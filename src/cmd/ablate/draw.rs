@@ -2,7 +2,7 @@
 
 use crate::cmd::session::{RunResults, Session};
 use crate::metric::{Label, ANSWER_LOG_PROB, EXACT};
-use crate::plot::{forest, quality, Estimate, Figure, ForestPanel, ForestRow, QualityLine, QualityPanel};
+use crate::plot::{forest, quality, Figure, ForestPanel, ForestRow, PointEstimate, QualityLine, QualityPanel};
 use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
 use crate::results::{setting_name, Difference, Setting};
 use crate::table::short;
@@ -28,9 +28,9 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &RunResults) -> Result<
     Ok(())
 }
 
-fn estimate(found: &Difference, factor: f64) -> Estimate {
+fn estimate(found: &Difference, factor: f64) -> PointEstimate {
     let interval = found.interval().map(|interval| (factor * interval.lo, factor * interval.hi));
-    Estimate { value: factor * found.diff, interval }
+    PointEstimate { value: factor * found.diff, interval }
 }
 
 /// Differences of every condition and model, those of one condition next to each other.
@@ -83,7 +83,7 @@ fn heads(heads_out: &[HeadsOut], setting: Setting, session: &Session, subtitle: 
         }
     }
     counts.sort_unstable();
-    let line = |model: &str, best: bool, delta: fn(&Change) -> Estimate| {
+    let line = |model: &str, best: bool, delta: fn(&Change) -> PointEstimate| {
         let at = |n: &usize| {
             let out = of_setting.iter().find(|out| out.best.model == model && out.n == *n)?;
             if best { Some(&out.best) } else { out.random.as_ref() }.map(delta)
@@ -91,7 +91,7 @@ fn heads(heads_out: &[HeadsOut], setting: Setting, session: &Session, subtitle: 
         let name = format!("{model}, {}", if best { "best" } else { "random" });
         QualityLine { model: name, estimates: counts.iter().map(at).collect() }
     };
-    let panel = |title: &str, y_label: &str, delta: fn(&Change) -> Estimate| QualityPanel {
+    let panel = |title: &str, y_label: &str, delta: fn(&Change) -> PointEstimate| QualityPanel {
         title: title.to_owned(),
         y_label: y_label.to_owned(),
         y_range: None,

@@ -3,7 +3,7 @@
 use super::in_short;
 use crate::cli::CompareArgs;
 use crate::hash::sha256_file;
-use crate::plot::{distinct, forest, panels_of, Heading};
+use crate::plot::{distinct, forest, panels_of, FigureHeading};
 use crate::results::compare::Comparison;
 use crate::stats::RESAMPLES;
 use anyhow::Result;
@@ -25,7 +25,7 @@ pub(super) fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> 
         None => format!("paired differences · means over prompts · whiskers: 95 % bootstrap intervals · seed {seed}"),
     };
     let x_label = format!("difference from {}", baselines.join(", "));
-    forest(&panels, &Heading { title: &title, subtitle: &subtitle, page: args.page.page() }, &x_label)?
+    forest(&panels, &FigureHeading { title: &title, subtitle: &subtitle, page: args.page.page() }, &x_label)?
         .save(path, &recipe(comparison, args)?)
 }
 

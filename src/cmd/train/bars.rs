@@ -85,7 +85,7 @@ impl Bars {
     }
 
     /// Records the progress of a run and returns that of all runs.
-    fn note(&self, run: usize, tokens: usize) -> OverallProgress {
+    fn record_progress(&self, run: usize, tokens: usize) -> OverallProgress {
         let mut places = self.places.lock().expect("the lock is not poisoned");
         let (all, done) = (self.work[run].until(self.tokens_each), self.work[run].until(tokens));
         let place = places[run].get_or_insert_with(|| RunProgress { begun: Instant::now(), tokens, first: done, done });
@@ -128,12 +128,12 @@ fn line(name: &str, percent: usize, message: &str, overall: &OverallProgress) ->
 
 impl Progress for Bars {
     fn begin(&self, run: usize, tokens: usize) {
-        self.note(run, tokens);
+        self.record_progress(run, tokens);
         self.bars[run].set_position(tokens as u64);
     }
 
     fn step(&self, run: usize, tokens: usize, message: &str) {
-        let overall = self.note(run, tokens);
+        let overall = self.record_progress(run, tokens);
         let bar = &self.bars[run];
         if self.whole.is_some() && bar.is_hidden() && tokens < self.tokens_each {
             self.all.add(bar.clone());

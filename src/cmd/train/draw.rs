@@ -1,7 +1,8 @@
-//! The figure `curves`: loss, recall, needle accuracy and measurements inside the layers against tokens; mean and range over seeds.
+//! The figure `curves`: loss, recall, needle accuracy and measurements inside the layers against tokens; mean and range
+//! over seeds.
 
 use crate::cli::FigureArgs;
-use crate::plot::{self, Curve, CurvePanel, Heading};
+use crate::plot::{self, Curve, CurvePanel, FigureHeading};
 use crate::train::{CurveRow, TrainSpec, TrainingCurves};
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -39,7 +40,7 @@ pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figu
     let stages: Vec<String> = spec.stages.iter().map(|stage| stage.ctx_tok.to_string()).collect();
     let seeds = seeds(spec, curves);
     let subtitle = format!("contexts of {} tokens in turn · {}", stages.join(", "), in_words(&seeds));
-    let heading = Heading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
+    let heading = FigureHeading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
     let figure = plot::curves(&panels, &heading, "tokens", false)?;
     let recipe = crate::cmd::session::recipe(seeds.join(", "), "of several seeds mean and range");
     for path in figures.files("curves").iter().map(|file| out.join(file)) {
@@ -65,7 +66,8 @@ fn in_words(seeds: &[String]) -> String {
     }
 }
 
-/// Returns the mean of the runs that have got furthest, with a band from the lowest to the highest; for one run, its points.
+/// Returns the mean of the runs that have got furthest, with a band from the lowest to the highest; for one run, its
+/// points.
 fn curve(name: &str, runs: Vec<Points>) -> Curve {
     let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
     let runs: Vec<Points> = runs.into_iter().filter(|points| points.len() == longest).collect();

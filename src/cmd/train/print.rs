@@ -28,9 +28,9 @@ pub(super) fn summary(spec: &TrainSpec, curves: &TrainingCurves, lines: &[Varian
     }
     writeln!(out, "\nInside: means over the seeds that got there ± half their 95 % intervals, after so\nmany tokens.")?;
     let lines = inside(spec, curves);
-    writeln!(out, "\n{}", on_the_way(&lines, "seeds", |line| line.seeds.to_string()))?;
+    writeln!(out, "\n{}", by_time(&lines, "seeds", |line| line.seeds.to_string()))?;
     for (i, (heading, _)) in INSIDE.iter().enumerate() {
-        writeln!(out, "\n{}", on_the_way(&lines, heading, |line| line.levels[i].map_or("-".to_owned(), plus_minus)))?;
+        writeln!(out, "\n{}", by_time(&lines, heading, |line| line.levels[i].map_or("-".to_owned(), plus_minus)))?;
     }
     Ok(())
 }
@@ -143,7 +143,7 @@ fn of_contrasts(spec: &TrainSpec, curves: &TrainingCurves) -> Option<Table> {
 }
 
 /// Returns a table with a row for each variant and a column for each time.
-fn on_the_way(lines: &[Inside], heading: &'static str, text: impl Fn(&Inside) -> String) -> Table {
+fn by_time(lines: &[Inside], heading: &'static str, text: impl Fn(&Inside) -> String) -> Table {
     let times: BTreeSet<usize> = lines.iter().map(|line| line.tokens).collect();
     let mut headings = vec![left(heading).key()];
     headings.extend(times.iter().map(|tokens| right(tokens.to_string())));

@@ -1,17 +1,18 @@
 //! AR hits: tokens that can be recalled from their context, after Arora et al. 2023 ("Zoology").
 //!
-//! A token is an AR (associative recall) hit if it completes a bigram (the previous token and itself) that occurred earlier in its
-//! window and is not frequent in general. Zoology calls a bigram frequent if it occurs more than 1,250 times in the training data.
-//! The training data of other models are not available, so frequencies are counted in a fixed sample of the embedded prose, with the
-//! model's tokenizer. The training documents of the embedded models have the same kind of prose; for other models it is plain
-//! English.
+//! A token is an AR (associative recall) hit if it completes a bigram (the previous token and itself) that occurred
+//! earlier in its window and is not frequent in general. Zoology calls a bigram frequent if it occurs more than 1,250
+//! times in the training data. The training data of other models are not available, so frequencies are counted in a
+//! fixed sample of the embedded prose, with the model's tokenizer. The training documents of the embedded models have
+//! the same kind of prose; for other models it is plain English.
 
 use crate::prompt::{Haystack, Tokenizer};
 use crate::rng::Rng;
 use anyhow::Result;
 use std::collections::{HashMap, HashSet};
 
-/// Default for how often a bigram may occur in the reference prose and still count as an AR hit: about once in 4,096 tokens.
+/// Default for how often a bigram may occur in the reference prose and still count as an AR hit: about once in 4,096
+/// tokens.
 pub const AR_MAX_COUNT: u64 = 50;
 
 /// Number of sentences of the reference prose: 200 thousand tokens of the embedded tokenizer.

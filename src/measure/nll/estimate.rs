@@ -47,7 +47,8 @@ pub fn bins(positions: impl Iterator<Item = u32>) -> Vec<Bin> {
     positions.map(bin_of).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Returns the groups that the bootstrap draws from: windows if there are at least twenty, otherwise blocks of 256 scored tokens.
+/// Returns the groups that the bootstrap draws from: windows if there are at least twenty, otherwise blocks of 256
+/// scored tokens.
 pub fn groups(windows: &[ScoredWindow]) -> Vec<&[ScoredToken]> {
     let size = if windows.len() < ENOUGH_WINDOWS { BLOCK_TOK } else { usize::MAX };
     windows.iter().flat_map(|window| window.tokens.chunks(size)).collect()
@@ -103,7 +104,8 @@ pub fn comparable(a: &[ScoredWindow], b: &[ScoredWindow]) -> bool {
     tokens(a) == tokens(b) && all(a).zip(all(b)).all(|(a, b)| same(a, b))
 }
 
-/// Returns, for each position, the mean over all positions up to it, with equal weight for every position: (position, nats).
+/// Returns, for each position, the mean over all positions up to it, with equal weight for every position: (position,
+/// nats).
 pub fn cumulative(windows: &[ScoredWindow]) -> Vec<(u32, f64)> {
     let longest = windows.iter().flat_map(|window| &window.tokens).map(|token| token.position as usize).max();
     let mut sums = vec![(0.0, 0.0); longest.map_or(0, |longest| longest + 1)];

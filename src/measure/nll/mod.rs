@@ -32,8 +32,8 @@ pub fn usual_skip(ctx_tok: usize) -> usize {
 /// Negative log-likelihood, token by token.
 #[derive(Default)]
 pub struct NllMeasure {
-    /// Number of tokens at the beginning of each window that means over all tokens, over AR hits and over other tokens leave out,
-    /// because they are predicted from little context.
+    /// Number of tokens at the beginning of each window that means over all tokens, over AR hits and over other tokens
+    /// leave out, because they are predicted from little context.
     pub skip: u32,
     /// Frequent bigrams, which are not AR hits, by model.
     frequent: Vec<Arc<Bigrams>>,
@@ -68,8 +68,8 @@ pub struct ScoredToken {
 }
 
 impl NllMeasure {
-    /// Excludes bigrams from AR hits that occur more than `max_count` times in the reference prose, for each model's tokenizer. Models
-    /// without a tokenizer exclude none, and a `max_count` of 0 excludes none.
+    /// Excludes bigrams from AR hits that occur more than `max_count` times in the reference prose, for each model's
+    /// tokenizer. Models without a tokenizer exclude none, and a `max_count` of 0 excludes none.
     pub fn exclude_frequent(&mut self, tokenizers: &[Option<&Tokenizer>], max_count: u64) -> Result<()> {
         let mut known: BTreeMap<&str, Arc<Bigrams>> = BTreeMap::new();
         for tokenizer in tokenizers {
@@ -105,8 +105,8 @@ impl ScoredWindow {
         Ok(window)
     }
 
-    /// Returns its records: means beyond the first `skip` tokens over all tokens, AR hits and other tokens; and means by position over
-    /// every token.
+    /// Returns its records: means beyond the first `skip` tokens over all tokens, AR hits and other tokens; and means
+    /// by position over every token.
     fn records(&self, skip: u32) -> Vec<Measurement> {
         let counts = |token: &ScoredToken| token.position >= skip;
         let mut records = Vec::new();

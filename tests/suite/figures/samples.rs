@@ -18,14 +18,14 @@ pub(super) fn all(page: Page) -> Vec<(&'static str, Figure)> {
     ]
 }
 
-fn heading<'a>(title: &'a str, page: Page) -> Heading<'a> {
-    Heading { title, subtitle: "made-up numbers · 4096 tokens · 12 prompts per depth · seed 0", page }
+fn heading<'a>(title: &'a str, page: Page) -> FigureHeading<'a> {
+    FigureHeading { title, subtitle: "made-up numbers · 4096 tokens · 12 prompts per depth · seed 0", page }
 }
 
 const MODELS: [&str; 2] = ["transformer", "diff"];
 
-fn estimate(value: f64, half: f64) -> Estimate {
-    Estimate { value, interval: Some((value - half, value + half)) }
+fn estimate(value: f64, half: f64) -> PointEstimate {
+    PointEstimate { value, interval: Some((value - half, value + half)) }
 }
 
 fn accuracies(page: Page) -> Figure {
@@ -50,7 +50,7 @@ fn allocations(page: Page) -> Figure {
         let shares = [("bos", 0.04), ("template", 0.01), ("filler", 0.52), ("distractor", 0.04), ("needle", 0.01)];
         let part = |region: &str, value: f64, half: Option<f64>| BarPart {
             region: region.into(),
-            share: Estimate { value, interval: half.map(|half| (value - half, value + half)) },
+            share: PointEstimate { value, interval: half.map(|half| (value - half, value + half)) },
             is_noise: ["template", "filler", "distractor"].contains(&region),
         };
         let mut parts: Vec<BarPart> = shares.iter().map(|&(region, share)| part(region, share, None)).collect();

@@ -1,5 +1,5 @@
-//! Measurements inside the layers during training, at the times of the log: size of the mixtures, lambda, and gradient norms by tensor
-//! and head.
+//! Measurements inside the layers during training, at the times of the log: size of the mixtures, lambda, and gradient
+//! norms by tensor and head.
 
 use super::adamw::Gradients;
 use super::data::Batch;
@@ -22,11 +22,11 @@ pub struct LayerLine {
     pub quantity: String,
     /// Name of the tensor of a `grad_norm`, without `model.layers.N`.
     pub tensor: Option<String>,
-    /// 0-based head: the output head of `context_rms`, `lambda` and `o_proj`; the query, key or value head of the other projections; `None`
-    /// for all heads together.
+    /// 0-based head: the output head of `context_rms`, `lambda` and `o_proj`; the query, key or value head of the other
+    /// projections; `None` for all heads together.
     pub head: Option<usize>,
-    /// `context_rms`: root mean square of the mixture before the head norm, over tokens and channels. `lambda`: mean over tokens.
-    /// `grad_norm`: norm of the last step's gradient, before clipping.
+    /// `context_rms`: root mean square of the mixture before the head norm, over tokens and channels. `lambda`: mean
+    /// over tokens. `grad_norm`: norm of the last step's gradient, before clipping.
     pub value: f64,
 }
 
@@ -78,7 +78,8 @@ fn norm<'a>(values: impl Iterator<Item = &'a f32>) -> f64 {
     values.map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt()
 }
 
-/// Returns the norm of each head's part of a projection: rows of query, key and value projections, columns of the output projection.
+/// Returns the norm of each head's part of a projection: rows of query, key and value projections, columns of the
+/// output projection.
 fn by_head(config: &ModelConfig, tensor: &str, gradient: &[f32]) -> Vec<f64> {
     match tensor {
         "self_attn.q_proj.weight" | "self_attn.k_proj.weight" | "self_attn.v_proj.weight" => {
