@@ -190,7 +190,7 @@ impl ExplorerPage<'_> {
         }
         let (caption, recipe, finest) = (self.caption.as_str(), self.recipe.as_slice(), FINEST);
         let contents = Contents { caption, recipe, rows_per_part: ROWS, floor, finest, prompts, models };
-        let text = html::filled(
+        let text = html::render(
             PAGE,
             &[],
             context! {

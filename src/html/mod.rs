@@ -1,6 +1,6 @@
-//! What the pages that we write have in common: their head, their base style, and a policy that lets nothing else in.
+//! Common parts of HTML pages: rendering, head, base style and content security policy.
 //!
-//! A page is one file that opens from disk and asks the network for nothing. A page's own style comes after the base one.
+//! A page is one file that opens from disk and loads nothing from the network. Its own style follows the base style.
 
 use anyhow::{Context, Result};
 use base64::engine::general_purpose::STANDARD;
@@ -8,21 +8,17 @@ use base64::Engine as _;
 use minijinja::{context, Environment, UndefinedBehavior, Value};
 use sha2::{Digest, Sha256};
 
-/// Colours, fonts and widths, in the light and in the dark.
+/// Base style: colours, fonts and widths, for light and dark displays.
 pub(crate) const STYLE: &str = include_str!("base.css");
 
-/// A template: its name, which says that it is HTML, and its text.
+/// Name and text of a template. The extension `.html` of the name turns escaping on.
 pub(crate) type Template = (&'static str, &'static str);
 
 const HEAD: Template = ("head.html", include_str!("head.html"));
 
-/// A page, filled in. What comes from outside is escaped, unless the template says that it is safe; a name that the
-/// templates know and the values do not is an error.
-///
-/// # Errors
-/// If the templates and the values do not fit.
-pub(crate) fn filled(page: Template, parts: &[Template], values: Value) -> Result<String> {
-    let fill = || -> Result<String, minijinja::Error> {
+/// Renders a page. Values are escaped, unless the template marks them as `safe`; a name without a value is an error.
+pub(crate) fn render(page: Template, parts: &[Template], values: Value) -> Result<String> {
+    let rendered = || -> Result<String, minijinja::Error> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         for (name, text) in parts.iter().chain([&HEAD, &page]) {
@@ -30,49 +26,51 @@ pub(crate) fn filled(page: Template, parts: &[Template], values: Value) -> Resul
         }
         environment.get_template(page.0)?.render(values)
     };
-    fill().with_context(|| format!("{} cannot be filled in", page.0))
+    rendered().with_context(|| format!("the template {} cannot be rendered", page.0))
 }
 
-/// The head of a page. Templates include it as `head.html`, with a value `head`.
+/// The head of a page. Templates include it as `head.html` and have it as the value `head`.
 pub(crate) struct Head<'a> {
-    pub(crate) title: &'a str,
-    /// Goes into the page as it is.
-    pub(crate) style: String,
-    pub(crate) policy: String,
+    title: &'a str,
+    /// Not escaped.
+    style: String,
+    /// Content of the `Content-Security-Policy`, not escaped.
+    policy: String,
 }
 
 impl<'a> Head<'a> {
-    /// The head of a page of these styles and this script.
+    /// The head of a page with these styles and this script.
     pub(crate) fn new(title: &'a str, styles: &[&str], script: &str) -> Self {
-        Self::with_pages(title, styles, script, &[])
+        Self::with_frames(title, styles, script, &[])
     }
 
-    /// The same of a page that shows others in frames.
-    pub(crate) fn with_pages(title: &'a str, styles: &[&str], script: &str, pages: &[&Allowed]) -> Self {
+    /// The head of a page that shows others in frames: their styles and scripts are allowed too.
+    pub(crate) fn with_frames(title: &'a str, styles: &[&str], script: &str, frames: &[&PageHashes]) -> Self {
         let style = styles.concat();
-        let own = Allowed { style: hash(&style), script: hash(script) };
-        let mut allowed = vec![&own];
-        pages.iter().filter(|page| ***page != own).for_each(|page| allowed.push(page));
-        allowed.dedup();
-        let policy = policy(&allowed);
+        let own = PageHashes { style: hash(&style), script: hash(script) };
+        let mut pages = vec![&own];
+        pages.extend(frames.iter().filter(|page| ***page != own));
+        pages.dedup();
+        let policy = policy(&pages);
         Self { title, style, policy }
     }
 
-    /// What templates fill in.
+    /// The values for the templates.
     pub(crate) fn values(&self) -> Value {
         context! { title => self.title, style => &self.style, policy => &self.policy }
     }
 }
 
-/// What a page lets in: its style and its script, by their hashes as a policy has them.
+/// SHA-256 hashes of a page's style and script, in the form of a content security policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Allowed {
+pub(crate) struct PageHashes {
     style: String,
     script: String,
 }
 
-impl Allowed {
-    /// What the policy in a page that we have written lets in; nothing if there is none of this form.
+impl PageHashes {
+    /// Reads them from the policy of a page that difftool has written; `None` if there is none in the form of
+    /// [`policy`].
     pub(crate) fn read(page: &str) -> Option<Self> {
         let (_, rest) = page.split_once(POLICY_BEFORE)?;
         let (style, rest) = rest.strip_prefix(ONLY)?.strip_prefix(STYLES)?.split_once(SCRIPTS)?;
@@ -85,9 +83,9 @@ impl Allowed {
     }
 }
 
-/// What stands before the policy in `head.html`.
+/// The text before the policy in `head.html`.
 const POLICY_BEFORE: &str = r#"<meta http-equiv="Content-Security-Policy" content=""#;
-/// Nothing is fetched; images stand in the page.
+/// Nothing is loaded from elsewhere; images are part of the page.
 const ONLY: &str = "default-src 'none'; img-src data:; ";
 const STYLES: &str = "style-src ";
 const SCRIPTS: &str = "; script-src ";
@@ -96,14 +94,14 @@ fn hash(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())))
 }
 
-/// What the browser is to allow: our styles, our scripts and embedded images. Nothing is fetched, and no script that came in
-/// with a name, a token or an error message would run even if it were not escaped.
-fn policy(allowed: &[&Allowed]) -> String {
-    let all = |of: fn(&Allowed) -> &str| allowed.iter().map(|page| of(page)).collect::<Vec<_>>().join(" ");
+/// A policy that allows the styles and scripts of these pages, and embedded images. A script within a name, a token or
+/// an error message would not run even if it were not escaped.
+fn policy(pages: &[&PageHashes]) -> String {
+    let all = |of: fn(&PageHashes) -> &str| pages.iter().map(|page| of(page)).collect::<Vec<_>>().join(" ");
     format!("{ONLY}{STYLES}{}{SCRIPTS}{}", all(|page| &page.style), all(|page| &page.script))
 }
 
-/// For tests: styles and scripts that can stand in their elements, and fetch nothing.
+/// Asserts that styles and scripts cannot end their elements and load nothing.
 #[cfg(test)]
 pub(crate) fn assert_harmless(texts: &[&str]) {
     let words =
@@ -118,12 +116,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_base_style_cannot_end_its_element_and_fetches_nothing() {
+    fn the_base_style_cannot_end_its_element_and_loads_nothing() {
         assert_harmless(&[STYLE]);
     }
 
     #[test]
-    fn the_policy_lets_nothing_in_but_our_style_and_script() {
+    fn the_policy_allows_one_style_and_one_script() {
         let policy = Head::new("title", &[STYLE, "b { color: red; }"], "run()").policy;
         assert!(policy.starts_with("default-src 'none'; img-src data:; style-src 'sha256-"), "{policy}");
         assert_eq!(policy.matches("'sha256-").count(), 2);
@@ -131,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_lets_in_is_read_back_and_let_in_by_a_page_around_it() {
+    fn hashes_of_a_page_are_read_back_and_allowed_by_the_page_that_frames_it() {
         let inner = Head::new("inner", &[STYLE], "inner()");
         let page = format!("<!DOCTYPE html>{POLICY_BEFORE}{}\">", inner.policy);
-        let allowed = Allowed::read(&page).unwrap();
-        assert_eq!(allowed, Allowed { style: hash(STYLE), script: hash("inner()") });
-        let outer = Head::with_pages("outer", &[STYLE], "outer()", &[&allowed, &allowed]).policy;
+        let hashes = PageHashes::read(&page).unwrap();
+        assert_eq!(hashes, PageHashes { style: hash(STYLE), script: hash("inner()") });
+        let outer = Head::with_frames("outer", &[STYLE], "outer()", &[&hashes, &hashes]).policy;
         assert_eq!(outer.matches("'sha256-").count(), 4, "{outer}");
         for script in ["inner()", "outer()"] {
             assert!(outer.contains(&hash(script)));
@@ -144,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_that_are_not_ours_let_nothing_in() {
+    fn policies_in_another_form_are_not_read() {
         let ours = Head::new("page", &[STYLE], "run()").policy;
         for theirs in [
             "default-src *".to_owned(),
@@ -153,8 +151,8 @@ mod tests {
             ours.replace("sha256-", "sha256-AAAA"),
             format!("{ours}; connect-src *"),
         ] {
-            assert_eq!(Allowed::read(&format!("{POLICY_BEFORE}{theirs}\">")), None, "{theirs}");
+            assert_eq!(PageHashes::read(&format!("{POLICY_BEFORE}{theirs}\">")), None, "{theirs}");
         }
-        assert_eq!(Allowed::read("<p>maps</p>"), None);
+        assert_eq!(PageHashes::read("<p>maps</p>"), None);
     }
 }

@@ -7,7 +7,7 @@
 //! the network for nothing, and what is not opened costs no more than its bytes.
 
 use crate::hash::sha256;
-use crate::html::Allowed;
+use crate::html::PageHashes;
 use anyhow::{ensure, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -30,8 +30,8 @@ pub(super) enum Explorer {
 pub(super) struct Included {
     /// Deflated, as base64: about as long as the page, most of which is base64 itself.
     pub(super) text: String,
-    /// What its own policy lets run.
-    pub(super) allowed: Allowed,
+    /// Its style and script, which the report's policy allows too.
+    pub(super) hashes: PageHashes,
 }
 
 impl Included {
@@ -47,14 +47,14 @@ impl Included {
             "{shown} is not the file that the manifest beside it describes (its SHA-256 differs): it was changed after the run"
         );
         let text = std::str::from_utf8(&page).with_context(|| format!("{shown} is not UTF-8"))?;
-        let allowed = Allowed::read(text).with_context(|| {
+        let hashes = PageHashes::read(text).with_context(|| {
             format!("{shown} is not a page as this version writes it: explore anew, or link it with --explore=link")
         })?;
         // Base64 holds 6 bits in 8: what deflating gains is what base64 loses again.
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
         let deflated =
             encoder.write_all(&page).and_then(|()| encoder.finish()).context("an explorer cannot be deflated")?;
-        Ok(Self { text: STANDARD.encode(deflated), allowed })
+        Ok(Self { text: STANDARD.encode(deflated), hashes })
     }
 
     /// What it adds to the report, in MB.

@@ -3,7 +3,7 @@
 use super::facts::Fact;
 use super::figure::ReportFigure;
 use super::{Compared, Explorer, Included, Report, Section};
-use crate::html::{self, Allowed, Head, Template};
+use crate::html::{self, Head, PageHashes, Template};
 use crate::results::view::{Sheet, SheetCell, SheetColumn};
 use crate::terminal::escaped_lines;
 use anyhow::Result;
@@ -20,16 +20,17 @@ const PARTS: [Template; 2] = [("figure.html", include_str!("figure.html")), ("sh
 /// # Errors
 /// If the template cannot be filled in.
 pub fn html(report: &Report) -> Result<String> {
-    let pages: Vec<&Allowed> = report.sections.iter().filter_map(Section::included).map(|page| &page.allowed).collect();
+    let pages: Vec<&PageHashes> =
+        report.sections.iter().filter_map(Section::included).map(|page| &page.hashes).collect();
     let compared = report.compared.iter().filter(|compared| compared.sheet.is_some()).count();
     let values = context! {
-        head => Head::with_pages(&report.title, &[html::STYLE, STYLE], SCRIPT, &pages).values(),
+        head => Head::with_frames(&report.title, &[html::STYLE, STYLE], SCRIPT, &pages).values(),
         script => SCRIPT,
         tables => compared + report.sections.iter().map(|section| section.all_tables().count()).sum::<usize>(),
         compared => report.compared.as_ref().map(Compared::values),
         sections => list(&report.sections, Section::values),
     };
-    let text = html::filled(PAGE, &PARTS, values)?;
+    let text = html::render(PAGE, &PARTS, values)?;
     // What would turn the direction of writing, in a name or a path, is shown by its number.
     Ok(format!("{}\n", escaped_lines(text.replace("\r\n", "\n").trim_end())))
 }
