@@ -3,7 +3,7 @@
 use crate::bail_usage;
 use crate::model::Placement;
 use crate::ops::Products;
-use crate::spelled::spelled;
+use crate::serde_as_str::serde_as_str;
 use anyhow::{Context, Result};
 use candle_core::{DType, Device};
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ impl fmt::Display for DeviceName {
     }
 }
 
-spelled!(DeviceName);
+serde_as_str!(DeviceName);
 
 /// The number type of weights and activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]

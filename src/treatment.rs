@@ -30,7 +30,7 @@ pub use resolve::{Reference, Resolver};
 use crate::attention::{LayersAndHeads, Removal};
 use crate::prompt::Region;
 use crate::quant::Quantiser;
-use crate::spelled::spelled;
+use crate::serde_as_str::serde_as_str;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strum::{IntoStaticStr, VariantArray};
@@ -312,7 +312,7 @@ impl fmt::Display for Condition {
     }
 }
 
-spelled!(Condition);
+serde_as_str!(Condition);
 
 #[cfg(test)]
 mod tests {

@@ -19,8 +19,7 @@ show = "needle"
 models = ["transformer", "diff"]
 measures = ["answer", "outliers"]
 
-[grid]
-task = "needle"
+[grid.needle]
 ctx_tok = [1024]
 settings = [[2, 2]]
 depths_pct = [0.0, 50.0, 100.0]

@@ -1,51 +1,52 @@
-//! An attention variant is data: a few choices, read from a `config.json` or a training spec.
+//! Attention variants as data: a few choices, read from a `config.json` or a training spec.
 //!
-//! What each choice means for the heads is in `wiring.rs`, what it computes and learns in `extras.rs`. Combinations that
-//! have a name are in `presets.toml`.
+//! Which heads read which is in `wiring.rs`, what a layer learns and computes besides in `extras.rs`. Combinations with
+//! a name are in `presets.toml`.
 
 use crate::bail_usage;
-use crate::spec_file;
+use crate::spec_file::one_line;
 use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use toml::{Table, Value};
 
-/// Everything that makes one attention variant differ from another. See `presets.toml` for those that have a name.
+/// Everything in which attention variants differ. `presets.toml` has those with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// Softmax maps of an output head: 1, or 2 of which the second is subtracted.
+    /// Softmax maps per output head: 1, or 2, of which the second is subtracted.
     pub maps: usize,
     /// Which query heads form a pair.
     pub pairing: Pairing,
     /// Which key heads the maps of a pair read.
     pub keys: Keys,
-    /// How wide the values of an output head are.
+    /// Width of an output head's values.
     pub values: ValueWidth,
     /// Output heads that share one second map: 1, or more for Grouped differential attention.
     pub signal_heads: usize,
-    /// The weight of the second map.
+    /// Weight of the second map.
     pub lambda: Lambda,
-    /// What lambda begins with or is fixed at, and what [`Factor::OneMinusLambdaInit`] takes.
+    /// Initial or fixed value of lambda, and that of [`Factor::OneMinusLambdaInit`].
     pub lambda_init: LambdaInit,
-    /// How learned lambda vectors and projections start; no matter once a model is trained.
+    /// Initial values of learned lambda vectors and projections. Without effect on a trained model.
     pub lambda_start: LambdaStart,
-    /// The norm of a head's output.
+    /// Norm of a head's output.
     pub norm: HeadNorm,
-    /// What a head's output is multiplied with after its norm.
+    /// Factor of a head's output, after its norm.
     pub factor: Factor,
-    /// A logit in the denominator of every softmax that no value belongs to.
+    /// Logit without a value, in the denominator of every softmax.
     pub sink: Sink,
-    /// Whether the output of attention is multiplied with sigmoid(x W), channel by channel, before W_O (arXiv 2505.06708).
+    /// Whether the output of attention is multiplied by sigmoid(x W), channel by channel, before W_O (arXiv
+    /// 2505.06708).
     pub gate: bool,
 }
 
-/// Which query heads form a pair; the first is the signal.
+/// Query heads that form a pair, the signal first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pairing {
-    /// One map, no pairs.
+    /// No pairs: one map.
     None,
     /// Heads h and H + h (Hugging Face); with G signal heads on one noise map, h and H + h / G.
     Halves,
@@ -53,7 +54,7 @@ pub enum Pairing {
     Adjacent,
 }
 
-/// Which key heads the maps of output head h read. Its group is g = h / (H / groups).
+/// Key heads that the maps of output head h read. The group of the head is g = h / (H / groups).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keys {
@@ -61,13 +62,13 @@ pub enum Keys {
     Shared,
     /// Each map has key heads of its own: g and groups + g, or 2g and 2g + 1 if pairs are adjacent.
     Separate,
-    /// Query head a reads key head a / (query heads / key heads), whatever pair it is in (`multihead_diffattn.py`).
+    /// Query head a reads key head a / (query heads / key heads), regardless of pairs (`multihead_diffattn.py`).
     InOrder,
-    /// The second map reads the key head of the next group. Both weigh the values of group g.
+    /// The second map reads the key head of the next group. Both maps weigh the values of group g.
     Next,
 }
 
-/// ValueWidth of an output head.
+/// Width of an output head's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValueWidth {
@@ -77,11 +78,11 @@ pub enum ValueWidth {
     Doubled,
 }
 
-/// The weight of the second map.
+/// Weight of the second map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lambda {
-    /// One map.
+    /// No weight: one map.
     None,
     /// exp(q1 . k1) - exp(q2 . k2) + lambda_init of four learned vectors, one number per layer (DIFF V1).
     Vectors,
@@ -93,23 +94,23 @@ pub enum Lambda {
     TokenSigmoid,
     /// x . w per token and head.
     Token,
-    /// lambda_init; nothing is learned.
+    /// lambda_init: nothing is learned.
     Fixed,
 }
 
-/// Where lambda begins.
+/// Initial value of lambda.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "WordOrNumber", into = "WordOrNumber")]
 pub enum LambdaInit {
     /// 0.8 - 0.6 exp(-0.3 l) for the 0-based layer l (paper section 2.1, `lambda_init_fn`).
     Depth,
-    /// The same of l - 1: 0.8 - 0.6 exp(-0.3 (l - 1)) (Motif).
+    /// 0.8 - 0.6 exp(-0.3 (l - 1)) for the 0-based layer l (Motif).
     DepthBefore,
-    /// The same in every layer.
+    /// One value for every layer.
     Constant(f64),
 }
 
-/// `"depth"`, `"depth-before"` or a number, as files say it.
+/// [`LambdaInit`] in files: `"depth"`, `"depth-before"` or a number.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged, expecting = "lambda_init is neither \"depth\" nor \"depth-before\" nor a number")]
 enum WordOrNumber {
@@ -141,7 +142,7 @@ impl From<LambdaInit> for WordOrNumber {
 }
 
 impl LambdaInit {
-    /// Of the 0-based layer.
+    /// Value in a 0-based layer.
     pub fn of(self, layer: usize) -> f64 {
         match self {
             Self::Depth => 0.8 - 0.6 * (-0.3 * layer as f64).exp(),
@@ -151,45 +152,45 @@ impl LambdaInit {
     }
 }
 
-/// How learned lambda vectors and projections start.
+/// Initial values of learned lambda vectors and projections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LambdaStart {
-    /// Vectors with deviation 0.1, projections with 0.02.
+    /// Normal, with deviation 0.1 for vectors and 0.02 for projections.
     Normal,
-    /// At 0. Vectors then stay there: each product has two factors, and the gradient of one is the other.
+    /// 0. Vectors then stay 0: the gradient of each factor of a product is the other factor.
     Zero,
 }
 
-/// The norm of a head's output.
+/// Norm of a head's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeadNorm {
-    /// None.
+    /// No norm.
     None,
     /// RMSNorm over the values of each head.
     Rms,
-    /// The same with a learned gain that all heads of a layer share.
+    /// RMSNorm over the values of each head, with a learned gain that the heads of a layer share.
     RmsGain,
     /// One RMSNorm over all heads, with a learned gain; epsilon is added to the root.
     AllHeads,
 }
 
-/// What a head's output is multiplied with.
+/// Factor of a head's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Factor {
-    /// Nothing.
+    /// 1.
     One,
     /// 1 - lambda_init.
     OneMinusLambdaInit,
 }
 
-/// A logit s in the denominator of every softmax: exp(x) / (exp(s) + sum exp(x)).
+/// Logit s without a value, in the denominator of every softmax: exp(x) / (exp(s) + sum exp(x)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sink {
-    /// None: rows sum to 1.
+    /// No such logit: rows sum to 1.
     None,
     /// s = 0 ("softmax off by one").
     Zero,
@@ -197,25 +198,25 @@ pub enum Sink {
     Learned,
 }
 
-/// How a training spec names a variant: a preset, or a preset and what is different.
+/// A variant in a training spec: a preset, or a preset with other choices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum VariantName {
-    /// The name of a preset.
+    /// Name of a preset.
     Preset(String),
-    /// Fields of [`Variant`]; what is not said is as in `preset`, or else in `transformer`.
-    Described(Map<String, Value>),
+    /// Fields of [`Variant`]. Those left out are as in the preset that the key `preset` names, or in `transformer`.
+    Changed(Table),
 }
 
 impl VariantName {
-    /// The whole description.
+    /// The variant itself.
     ///
     /// # Errors
-    /// If no preset has that name, or a choice is unknown or does not fit the others; it is named.
+    /// Usage errors if there is no such preset, or a choice is unknown or does not fit the others.
     pub fn resolve(&self) -> Result<Variant> {
         match self {
             Self::Preset(name) => Variant::preset(name),
-            Self::Described(table) => resolve(table.clone(), Variant::preset),
+            Self::Changed(table) => with_changes(table.clone(), Variant::preset),
         }
     }
 }
@@ -226,14 +227,14 @@ impl From<&str> for VariantName {
     }
 }
 
-/// The name of the preset that states every choice.
+/// The preset that states every choice.
 const BASE: &str = "transformer";
 
 impl Variant {
-    /// Variants that have a name.
+    /// Variants with a name.
     ///
     /// # Panics
-    /// If the embedded file is wrong, which a test excludes.
+    /// If the embedded file is invalid, which a test rules out.
     pub fn presets() -> &'static BTreeMap<String, Self> {
         static PRESETS: OnceLock<BTreeMap<String, Variant>> = OnceLock::new();
         PRESETS.get_or_init(|| read_presets(include_str!("presets.toml")).expect("presets.toml is tested"))
@@ -242,7 +243,7 @@ impl Variant {
     /// The variant of that name.
     ///
     /// # Errors
-    /// If there is none.
+    /// A usage error with the names of all presets if there is none.
     pub fn preset(name: &str) -> Result<Self> {
         let Some(variant) = Self::presets().get(name) else {
             let names: Vec<&str> = Self::presets().keys().map(String::as_str).collect();
@@ -251,14 +252,15 @@ impl Variant {
         Ok(*variant)
     }
 
-    /// The name in tables and records: that of the preset, regardless of how its tensors are laid out or started, or
+    /// Name in tables and records: that of the preset, regardless of the layout and initial values of tensors, or
     /// `custom`.
     pub fn name(&self) -> &'static str {
         let found = Self::presets().iter().find(|(_, preset)| preset.canonical() == self.canonical());
         found.map_or("custom", |(name, _)| name)
     }
 
-    /// Without what does not change the family of functions: the layouts of DIFF V1, and how lambda starts.
+    /// The variant with those choices set to one value that do not change the family of functions: the layouts of DIFF
+    /// V1, and the initial values of lambda.
     fn canonical(&self) -> Self {
         let mut variant = Self { lambda_start: LambdaStart::Normal, ..*self };
         if self.values == ValueWidth::Doubled && self.keys == Keys::InOrder {
@@ -273,7 +275,7 @@ impl Variant {
         variant
     }
 
-    /// Whether a model of `other` is also one of this variant once it is trained.
+    /// Whether trained models of both variants compute the same function of the same weights.
     pub fn computes_the_same_as(&self, other: &Self) -> bool {
         Self { lambda_start: other.lambda_start, ..*self } == *other
     }
@@ -281,7 +283,7 @@ impl Variant {
     /// Checks the choices against each other.
     ///
     /// # Errors
-    /// Names the choice that does not fit.
+    /// If one does not fit; the message names it.
     pub fn check(&self) -> Result<()> {
         match self.maps {
             1 => self.check_single(),
@@ -318,32 +320,32 @@ impl Variant {
     }
 }
 
-/// Every table of `presets.toml`, in whatever order they refer to each other.
+/// Reads `presets.toml`, whose tables refer to each other in any order.
 fn read_presets(text: &str) -> Result<BTreeMap<String, Variant>> {
-    let tables: BTreeMap<String, Map<String, Value>> = spec_file::parse("presets.toml", text, &[])?;
-    fn find(tables: &BTreeMap<String, Map<String, Value>>, name: &str) -> Result<Variant> {
+    let tables: BTreeMap<String, Table> = toml::from_str(text)?;
+    fn find(tables: &BTreeMap<String, Table>, name: &str) -> Result<Variant> {
         let table = tables.get(name).with_context(|| format!("no preset {name}"))?.clone();
         if name == BASE {
-            return Ok(serde_json::from_value(Value::Object(table))?);
+            return Ok(table.try_into()?);
         }
-        ensure!(table.contains_key("preset"), "preset {name} does not say which one it begins with");
-        resolve(table, |base| find(tables, base))
+        ensure!(table.contains_key("preset"), "preset {name} has no key `preset`");
+        with_changes(table, |base| find(tables, base))
     }
     tables.keys().map(|name| Ok((name.clone(), find(&tables, name)?))).collect()
 }
 
-/// The description that `table` makes of the preset it names.
-fn resolve(mut table: Map<String, Value>, preset: impl FnOnce(&str) -> Result<Variant>) -> Result<Variant> {
+/// The preset that `table` names, with the other keys of the table in place of its own.
+fn with_changes(mut table: Table, preset: impl FnOnce(&str) -> Result<Variant>) -> Result<Variant> {
     let base = match table.remove("preset") {
         None => preset(BASE)?,
         Some(Value::String(name)) => preset(&name)?,
         Some(other) => bail_usage!("preset is {other}, expected a name"),
     };
-    let mut whole = serde_json::to_value(base)?;
-    whole.as_object_mut().context("a variant is a table")?.extend(table);
-    let variant: Variant = match serde_json::from_value(whole) {
+    let mut whole = Table::try_from(base)?;
+    whole.extend(table);
+    let variant: Variant = match whole.try_into() {
         Ok(variant) => variant,
-        Err(error) => bail_usage!("attention: {error}"),
+        Err(error) => bail_usage!("attention: {}", one_line(&error)),
     };
     if let Err(error) = variant.check() {
         bail_usage!("attention: {error:#}");
@@ -390,21 +392,21 @@ mod tests {
         }
     }
 
-    fn described(text: &str) -> Result<Variant> {
-        VariantName::Described(spec_file::parse("x.toml", text, &[])?).resolve()
+    fn changed(text: &str) -> Result<Variant> {
+        VariantName::Changed(text.parse()?).resolve()
     }
 
     #[test]
-    fn a_description_changes_its_preset_in_what_it_says() {
-        let got = described("preset = \"diff\"\nlambda = \"token-sigmoid\"\nlambda_init = 0.8").unwrap();
+    fn a_table_changes_the_choices_of_its_preset() {
+        let got = changed("preset = \"diff\"\nlambda = \"token-sigmoid\"\nlambda_init = 0.8").unwrap();
         let diff = Variant::preset("diff").unwrap();
         let want = Variant { lambda: Lambda::TokenSigmoid, lambda_init: LambdaInit::Constant(0.8), ..diff };
         assert_eq!(got, want);
-        assert_eq!(described("sink = \"learned\"").unwrap(), Variant::preset("sink").unwrap());
+        assert_eq!(changed("sink = \"learned\"").unwrap(), Variant::preset("sink").unwrap());
     }
 
     #[test]
-    fn choices_that_cannot_be_are_refused_by_name() {
+    fn impossible_choices_are_refused_by_name() {
         for (text, says) in [
             ("preset = \"diff\"\nmaps = 3", "maps is 3"),
             ("maps = 2", "pairing"),
@@ -415,12 +417,12 @@ mod tests {
             ("preset = \"diff\"\nnorms = \"none\"", "norms"),
             ("preset = \"diff\"\nnorm = \"layer\"", "layer"),
             ("preset = \"diff\"\nlambda_init = \"deep\"", "lambda_init is neither"),
-            ("preset = \"diff\"\nlambda_init = nan", "nan is not a finite number"),
+            ("preset = \"diff\"\nlambda_init = nan", "lambda_init is neither"),
             ("preset = \"diff\"\nlambda_init = true", "lambda_init is neither"),
             ("preset = \"diff-v3\"", "diff-v3"),
             ("lambda = \"layer\"", "lambda"),
         ] {
-            let error = described(text).unwrap_err();
+            let error = changed(text).unwrap_err();
             let message = format!("{error:#}");
             assert_eq!(crate::error::exit_code(&error), 2, "{message}");
             assert!(message.contains(says) && !message.contains('\n'), "{message}");

@@ -1,10 +1,10 @@
-//! Which heads read which: the part of a checkpoint's layout that fails silently when it is wrong.
+//! Query, key and value heads of every output head. A mistake here gives wrong numbers and no error.
 
 use super::variant::{Keys, Pairing, ValueWidth, Variant};
 use anyhow::{bail, ensure, Result};
 
-/// For every output head h and map j: the query and key head of the map, and the value heads, in slices of the head
-/// width, whose concatenation the head weighs.
+/// For every output head h: the query and key head of each of its maps j, and the value heads (slices of the head
+/// width) that it concatenates and weighs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
     /// `query[j][h]`: query head of map j of output head h.
@@ -16,12 +16,12 @@ pub struct Wiring {
 }
 
 impl Wiring {
-    /// Number of output heads H.
+    /// Output heads H.
     pub fn heads(&self) -> usize {
         self.value.len()
     }
 
-    /// Number of maps J per output head.
+    /// Maps J per output head.
     pub fn maps(&self) -> usize {
         self.query.len()
     }
@@ -31,10 +31,10 @@ impl Wiring {
         self.value.first().map_or(0, Vec::len)
     }
 
-    /// Panics unless every index is inside the given head counts. Called once when a model is built.
+    /// Checks every index against the numbers of heads. Called once, when a model is built.
     ///
     /// # Panics
-    /// If an index is out of range or the tables disagree in length.
+    /// If an index is out of range or the tables differ in length.
     pub fn check(&self, query_heads: usize, key_heads: usize, value_heads: usize) {
         let inside = |table: &Vec<usize>, n: usize| table.len() == self.heads() && table.iter().all(|&i| i < n);
         assert!((1..=2).contains(&self.maps()) && self.key.len() == self.maps(), "one map or two");
@@ -45,11 +45,11 @@ impl Wiring {
     }
 }
 
-/// Heads are counted twice over: H output heads, and value heads in slices of the head width, which `config.json` calls
-/// `num_key_value_heads`. A group of output heads shares keys and values.
+/// Numbers of heads: H output heads; value heads in slices of the head width, `num_key_value_heads` in `config.json`;
+/// and groups of output heads that share keys and values.
 impl Variant {
-    /// Output heads of a model with as many queries, keys and values as a standard one of `raw` heads: half of them if
-    /// values are doubled; if signal heads share a noise map, those that leave `raw` query heads.
+    /// Output heads of a model whose projections are as wide as those of a standard model with `raw` heads: `raw / 2`
+    /// if values are doubled; with G signal heads per noise map `raw * G / (G + 1)`, which have `raw` query heads.
     pub fn output_heads(&self, raw: usize) -> usize {
         match (self.values, self.signal_heads) {
             (ValueWidth::Doubled, _) => raw / 2,
@@ -66,13 +66,13 @@ impl Variant {
         }
     }
 
-    /// Key heads of second maps where maps have key heads of their own: one per group, or one per noise map if those are
+    /// Key heads of second maps, where maps have key heads of their own: one per group or per noise map, whichever are
     /// fewer.
     fn noise_groups(&self, heads: usize, value_heads: usize) -> usize {
         self.groups(value_heads).min(heads / self.signal_heads)
     }
 
-    /// Query heads that are projected for `heads` output heads.
+    /// Projected query heads, for `heads` output heads.
     pub fn query_heads(&self, heads: usize) -> usize {
         if self.maps == 1 {
             heads
@@ -81,7 +81,7 @@ impl Variant {
         }
     }
 
-    /// Key heads that are projected.
+    /// Projected key heads.
     pub fn key_heads(&self, heads: usize, value_heads: usize) -> usize {
         let groups = self.groups(value_heads);
         match self.keys {
@@ -91,10 +91,10 @@ impl Variant {
         }
     }
 
-    /// Checks the counts of heads against each other.
+    /// Checks the numbers of heads against each other.
     ///
     /// # Errors
-    /// Names the count as `config.json` does.
+    /// If one does not fit; the message has its name in `config.json`.
     pub fn check_heads(&self, heads: usize, value_heads: usize) -> Result<()> {
         let (groups, queries) = (self.groups(value_heads), self.query_heads(heads));
         if self.values == ValueWidth::Doubled {
@@ -124,7 +124,7 @@ impl Variant {
         Ok(())
     }
 
-    /// Which heads read which, for `heads` output heads over `value_heads` value heads.
+    /// The wiring of `heads` output heads over `value_heads` value heads.
     pub fn wiring(&self, heads: usize, value_heads: usize) -> Wiring {
         let groups = self.groups(value_heads);
         let per_head = |f: &dyn Fn(usize) -> usize| (0..heads).map(f).collect::<Vec<_>>();
@@ -132,8 +132,8 @@ impl Variant {
         let adjacent = self.pairing == Pairing::Adjacent;
         let value = (0..heads).map(|h| match (self.values, adjacent) {
             (ValueWidth::Single, _) => vec![group(h)],
-            // Both Microsoft files group V as heads of width 2d: slices 2g and 2g + 1 of group g. Hugging Face repeats V
-            // like K and then joins its halves.
+            // Both Microsoft files have value heads of width 2d: slices 2g and 2g + 1 of group g. Hugging Face repeats
+            // V as it does K and then joins its halves.
             (ValueWidth::Doubled, true) => vec![2 * group(h), 2 * group(h) + 1],
             (ValueWidth::Doubled, false) => vec![group(h), groups + group(h)],
         });

@@ -1,4 +1,4 @@
-//! What has to come out of an experiment: bounds of means, and whether they hold.
+//! Expected results of an experiment: bounds of means, and whether they hold.
 
 use crate::bail_usage;
 use crate::record::metric_name;
@@ -8,63 +8,66 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// Something that has to come out: the mean of a metric within bounds, for every model that it is about.
+/// Bounds of the mean of a metric, for one model or for each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
-    /// Name of the quantity.
+    /// Name of the metric.
     pub metric: String,
-    /// Region of the prompt that it is about.
+    /// Region of the prompt, for metrics by region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// One model; nothing for each of them.
+    /// One of the models; `None` for each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Bits of logits that are quantised; short for a condition that does nothing else.
+    /// Bits of quantised logits: short for the condition that does nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bits: Option<u32>,
-    /// What is done to the attention; nothing for the untreated passes.
+    /// Condition; `None` for the untreated one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<Condition>,
-    /// Least value of the mean.
+    /// Smallest value of the mean that is expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
-    /// Largest value of the mean.
+    /// Largest value of the mean that is expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
 }
 
-/// What became of an expectation for one model.
+/// Result of an expectation for one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// `exact of diff at least 0.9`.
+    /// Description: `exact of diff at least 0.9`.
     pub expected: String,
-    /// The mean, if there is one.
+    /// The mean; `None` if nothing was measured.
     pub found: Option<f64>,
     /// Whether it is within the bounds.
     pub holds: bool,
 }
 
 impl Expectation {
-    /// Whether it says one thing, which anything can meet.
+    /// Checks that it names one condition, and bounds that a number can meet.
     pub(super) fn check(&self) -> Result<()> {
         let metric = &self.metric;
         if let (Some(condition), Some(bits)) = (&self.condition, self.bits) {
             bail_usage!(
-                "the expectation of `{metric}` has both `condition` and `bits`, {condition} and {bits}: leave one of them out"
+                "[[expect]] of `{metric}` has both `condition` and `bits`, {condition} and {bits}: leave one of them out"
             );
         }
-        let (least, most) = match (self.at_least, self.at_most) {
-            (None, None) => bail_usage!("the expectation of `{metric}` needs at_least or at_most"),
-            (least, most) => (least.unwrap_or(f64::NEG_INFINITY), most.unwrap_or(f64::INFINITY)),
-        };
-        if least.is_nan() || most.is_nan() || least > most {
-            bail_usage!("nothing can be at least {least} and at most {most}, as `{metric}` is expected to be");
+        let bounds = || [self.at_least, self.at_most].into_iter().flatten();
+        if let Some(bound) = bounds().find(|bound| !bound.is_finite()) {
+            bail_usage!("[[expect]] of `{metric}` has the bound {bound}, which is not a finite number");
         }
-        Ok(())
+        match (self.at_least, self.at_most) {
+            (None, None) => bail_usage!("[[expect]] of `{metric}` needs at_least or at_most"),
+            (Some(least), Some(most)) if least > most => {
+                bail_usage!("[[expect]] of `{metric}`: at_least {least} is larger than at_most {most}")
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// The condition that it is about: the one it names, or that of its bits.
+    /// The condition it names, or that of its bits, among those of the experiment.
     pub(super) fn condition_among<'a>(&self, conditions: &'a [Condition]) -> Result<&'a Condition> {
         let meant = |condition: &&Condition| match (&self.condition, self.bits) {
             (Some(wanted), _) => *condition == wanted,
@@ -77,10 +80,10 @@ impl Expectation {
         let wanted = self.bits.map_or_else(String::new, |bits| format!("{bits} bits"));
         let wanted = self.condition.as_ref().map_or(wanted, ToString::to_string);
         let names: Vec<String> = conditions.iter().map(ToString::to_string).collect();
-        bail_usage!("an expectation is about {wanted}, which is not among the conditions: {}", names.join(", "))
+        bail_usage!("[[expect]] names {wanted}, which is not among the conditions: {}", names.join(", "))
     }
 
-    /// What became of it for a model, under the condition that the frame's column names.
+    /// Its result for a model, under the condition of that name in the frame.
     pub(super) fn outcome(&self, model: &str, condition: Option<&str>, frame: &Frame) -> Outcome {
         let pick = Pick::of(model, &self.metric).condition(condition);
         let found = frame.mean(self.region.as_deref().map_or(pick, |region| pick.region(region)));

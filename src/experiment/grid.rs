@@ -1,4 +1,4 @@
-//! What is run: prompts by their settings, each with a number that never depends on what else is run.
+//! Grids of prompts. The number and the seed of a prompt depend on the grid alone, not on shards.
 
 use crate::bail_usage;
 use crate::prompt::{
@@ -6,17 +6,17 @@ use crate::prompt::{
     TEXT_ROWS, VALUE_DIGITS,
 };
 use crate::rng::{prompt_seed, Purpose};
-use crate::spec_file::{is_default, FIRST_KEY};
+use crate::spec_file::{is_default, pairs};
 use anyhow::Result;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
+use serde_json::{json, Value};
 use std::collections::BTreeSet;
+use toml::de::{DeTable, DeValue};
+use toml::Spanned;
 
-/// A grid of prompts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "task", rename_all = "lowercase")]
+/// A grid of prompts: the table `[grid.needle]`, `[grid.text]` or `[grid.shots]` of an experiment file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", try_from = "GridTables")]
 pub enum Grid {
     /// Needles in haystacks.
     Needle(NeedleGrid),
@@ -26,45 +26,37 @@ pub enum Grid {
     Shots(ShotsGrid),
 }
 
-/// What [`Grid`]s are of.
+/// The table `[grid]` as it is read. With serde's own enums the error for a wrong key would not name the possible ones.
 #[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Task {
-    Needle,
-    Text,
-    Shots,
+#[serde(deny_unknown_fields)]
+struct GridTables {
+    needle: Option<NeedleGrid>,
+    text: Option<TextGrid>,
+    shots: Option<ShotsGrid>,
 }
 
-/// As serde reads tagged tables, but `task` has to come first, as it does in all that is written and in what [`spec_file`](crate::spec_file)
-/// reads: so the rest need not be kept until it is known what it is, and mistakes keep their places.
-impl<'de> Deserialize<'de> for Grid {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(GridVisitor)
+impl TryFrom<GridTables> for Grid {
+    type Error = &'static str;
+
+    fn try_from(tables: GridTables) -> Result<Self, Self::Error> {
+        match tables {
+            GridTables { needle: Some(grid), text: None, shots: None } => Ok(Self::Needle(grid)),
+            GridTables { needle: None, text: Some(grid), shots: None } => Ok(Self::Text(grid)),
+            GridTables { needle: None, text: None, shots: Some(grid) } => Ok(Self::Shots(grid)),
+            _ => Err("expected one of [grid.needle], [grid.text] and [grid.shots]"),
+        }
     }
 }
 
-struct GridVisitor;
-
-impl<'de> Visitor<'de> for GridVisitor {
-    type Value = Grid;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a table")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut table: A) -> Result<Grid, A::Error> {
-        let first: Option<Cow<'_, str>> = table.next_key()?;
-        if first.as_deref() != Some(FIRST_KEY) {
-            return Err(A::Error::missing_field(FIRST_KEY));
-        }
-        let task = table.next_value()?;
-        let rest = MapAccessDeserializer::new(table);
-        match task {
-            Task::Needle => NeedleGrid::deserialize(rest).map(Grid::Needle),
-            Task::Text => TextGrid::deserialize(rest).map(Grid::Text),
-            Task::Shots => ShotsGrid::deserialize(rest).map(Grid::Shots),
-        }
-    }
+/// Turns `[grid]` with `task = "needle"`, the shape of earlier versions, into `[grid.needle]`; likewise for other tasks.
+pub(super) fn nest_task(file: &mut DeTable<'_>) {
+    let Some(DeValue::Table(grid)) = file.get_mut("grid").map(Spanned::get_mut) else { return };
+    let Some(task) = grid.get("task") else { return };
+    let DeValue::String(name) = task.get_ref() else { return }; // which is then an unknown key
+    let (name, span) = (name.clone(), task.span());
+    let mut fields = std::mem::take(grid);
+    fields.remove("task");
+    grid.insert(Spanned::new(span.clone(), name), Spanned::new(span, DeValue::Table(fields)));
 }
 
 /// A grid of needle prompts.
@@ -74,15 +66,16 @@ pub struct NeedleGrid {
     /// Prompt lengths, in tokens.
     pub ctx_tok: Vec<usize>,
     /// Pairs (needles in the text, needles asked for): the paper's N and R.
+    #[serde(deserialize_with = "pairs")]
     pub settings: Vec<(usize, usize)>,
-    /// Depths of the controlled needle, in percent of the filler.
+    /// Depths of the needle that is asked for, in percent of the filler.
     pub depths_pct: Vec<f64>,
     /// Prompts per depth with training cities.
     pub samples: usize,
     /// Prompts per depth with cities held out of training.
     pub heldout_samples: usize,
-    /// Prompts per depth whose question has no answer: the text is that of the prompts with training cities, the cities asked
-    /// for are others.
+    /// Prompts per depth whose question has no answer: the text is that of the prompts with training cities, and the
+    /// question is about other cities.
     #[serde(default, skip_serializing_if = "is_default")]
     pub absent_samples: usize,
     /// Base seed.
@@ -93,19 +86,19 @@ pub struct NeedleGrid {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShotsGrid {
-    /// Tokens that a prompt has at most.
+    /// Largest length of a prompt, in tokens.
     pub ctx_tok: usize,
     /// Numbers of examples.
     pub shots: Vec<usize>,
-    /// Words that are classified.
+    /// Number of words to classify.
     pub words: usize,
-    /// Classes, each with a label of its own.
+    /// Number of classes.
     pub classes: usize,
     /// Orders of the examples.
     pub orders: Vec<Order>,
-    /// Arrangements of each prompt's examples in each order.
+    /// Arrangements of the examples of each prompt, in each order.
     pub arrangements: usize,
-    /// Prompts: mappings with their questions.
+    /// Number of prompts, each with a mapping and a question of its own.
     pub samples: usize,
     /// Base seed.
     pub seed: u64,
@@ -117,30 +110,30 @@ pub struct ShotsGrid {
 pub struct TextGrid {
     /// Window lengths, in tokens.
     pub ctx_tok: Vec<usize>,
-    /// Windows of each length, at most: a text has no more than it has.
+    /// Largest number of windows of each length; a text may be too short for as many.
     pub samples: usize,
-    /// Tokens from the beginning of a window to that of the next, where windows slide over a text; side by side without.
+    /// Tokens from the start of a window to that of the next, where windows overlap. Default: windows are side by side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stride: Option<usize>,
     /// Base seed.
     pub seed: u64,
 }
 
-/// One prompt to be.
+/// A prompt that is yet to be built.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// Global index.
     pub index: u64,
-    /// Of which the prompt's seed is made, see [`Cell::seed`]: the global index, or that of the prompt which differs from this
-    /// one only in what its spec says.
+    /// Index from which [`Cell::seed`] is derived: the global index, or that of a prompt with the same seed and another
+    /// spec.
     pub seed_index: u64,
     /// Index among the prompts of the same spec.
     pub sample: u64,
-    /// What the prompt holds.
+    /// Contents of the prompt.
     pub spec: CellSpec,
 }
 
-/// What a prompt holds.
+/// Contents of a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum CellSpec {
     /// A needle prompt.
@@ -161,7 +154,7 @@ impl CellSpec {
         }
     }
 
-    /// Rows of the prompt that are measured, at most: those of its [`targets`](Prompt::targets).
+    /// Largest number of rows that are measured: those of the prompt's [`targets`](Prompt::targets).
     pub fn target_rows(&self) -> usize {
         match self {
             Self::Needle(spec) => spec.retrieve * VALUE_DIGITS,
@@ -171,7 +164,7 @@ impl CellSpec {
     }
 }
 
-/// Where the words of prompts come from.
+/// Sources of the text of prompts.
 #[derive(Clone, Debug)]
 pub struct Sources {
     /// Filler between needles.
@@ -181,7 +174,7 @@ pub struct Sources {
 }
 
 impl Grid {
-    /// All cells, in the order they run.
+    /// All cells, in the order in which they run.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         let mut push = |spec: CellSpec, samples: usize| {
@@ -201,7 +194,7 @@ impl Grid {
         cells
     }
 
-    /// Number of cells; nothing if it is too large for a number.
+    /// Number of cells; `None` if it overflows.
     pub fn count(&self) -> Option<usize> {
         match self {
             Self::Text(grid) => grid.ctx_tok.len().checked_mul(grid.samples),
@@ -218,6 +211,17 @@ impl Grid {
                 .checked_mul(grid.ctx_tok.len())?
                 .checked_mul(grid.settings.len()),
         }
+    }
+
+    /// The grid as manifests hold it: the fields of its table, and the name of the table as `task`.
+    pub(super) fn manifest(&self) -> Value {
+        let (task, mut fields) = match self {
+            Self::Needle(grid) => ("needle", json!(grid)),
+            Self::Text(grid) => ("text", json!(grid)),
+            Self::Shots(grid) => ("shots", json!(grid)),
+        };
+        fields["task"] = task.into();
+        fields
     }
 
     /// Base seed.
@@ -253,10 +257,10 @@ impl NeedleGrid {
         }
     }
 
-    /// Refuses prompts that cannot be.
+    /// Checks that every prompt is possible.
     ///
     /// # Errors
-    /// Usage errors.
+    /// Usage errors that name the key.
     pub fn check(&self) -> Result<()> {
         let mut checked = Ok(());
         self.specs(&mut |spec, samples| {
@@ -270,12 +274,12 @@ impl NeedleGrid {
         checked
     }
 
-    /// Behind all others the prompts without an answer, each with the seed of a prompt with training cities: the i-th of one kind
-    /// with that of the i-th of the other, as far as there are so many.
+    /// Appends the prompts without an answer. The i-th of a kind has the seed of the i-th prompt of that kind with
+    /// training cities, as far as there are that many.
     fn add_absent(&self, cells: &mut Vec<Cell>) {
         let twins = cells.clone();
         let mut add = |twin: &NeedleSpec| {
-            // Those of one kind stand beside each other.
+            // Prompts of one kind follow each other.
             let of_twin = CellSpec::Needle(twin.clone());
             let first = twins.iter().find(|cell| cell.sample == 0 && cell.spec == of_twin).map(|cell| cell.index);
             for sample in 0..self.absent_samples as u64 {
@@ -294,7 +298,7 @@ impl NeedleGrid {
 }
 
 impl ShotsGrid {
-    /// All arrangements of a prompt beside each other. `sample` counts them through: prompt · arrangements + arrangement.
+    /// The arrangements of a prompt follow each other: `sample` is prompt · arrangements + arrangement.
     fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &shots in &self.shots {
@@ -311,10 +315,10 @@ impl ShotsGrid {
         cells
     }
 
-    /// Refuses what cannot be.
+    /// Checks that every prompt is possible.
     ///
     /// # Errors
-    /// Usage errors.
+    /// Usage errors that name the key.
     pub fn check(&self) -> Result<()> {
         if self.arrangements == 0 || self.orders.is_empty() || self.shots.is_empty() {
             bail_usage!("`arrangements`, `orders` and `shots` each name at least one");
@@ -336,16 +340,16 @@ impl ShotsGrid {
 }
 
 impl TextGrid {
-    /// A kind of windows for each length.
+    /// The kinds of windows, one for each length.
     fn windows(&self) -> impl Iterator<Item = Windows> + '_ {
         self.ctx_tok.iter().map(|&ctx_tok| Windows { ctx_tok, stride: self.stride })
     }
 
-    /// The grid with no more and no longer windows than the text has with any of the tokenizers. Side by side they are whole
-    /// ones, and what is left of the text is a window only if it is to be read `to_its_end`.
+    /// The grid with as many and as long windows as the text has with each of the tokenizers. Windows side by side are
+    /// full; a shorter one at the end of the text counts only with `to_its_end`.
     ///
     /// # Errors
-    /// Usage errors if lengths, strides or the text are too short; whatever a tokenizer meets.
+    /// Usage errors if lengths, strides or the text are too short; errors of the tokenizers.
     pub fn within<'a>(
         mut self,
         text: &Text,
@@ -375,7 +379,7 @@ impl TextGrid {
         Ok(self)
     }
 
-    /// Whether windows of these lengths can be cut.
+    /// Checks the lengths and the stride of the windows.
     fn check(&self, text: &Text) -> Result<()> {
         let shortest = self.ctx_tok.iter().copied().min().unwrap_or(0);
         if shortest < 2 {
@@ -383,7 +387,7 @@ impl TextGrid {
         }
         let Some(stride) = self.stride else { return Ok(()) };
         if matches!(text, Text::Prose) {
-            bail_usage!("`stride` {stride}: only a text of yours is slid over, embedded prose is new in every window");
+            bail_usage!("`stride` {stride}: only a text of yours can have overlapping windows, not the embedded prose");
         }
         if stride == 0 || stride >= shortest {
             bail_usage!("`stride` {stride}: windows of {shortest} tokens can slide by 1 to {}", shortest - 1);
@@ -393,15 +397,15 @@ impl TextGrid {
 }
 
 impl Cell {
-    /// The seed of its prompt.
+    /// Seed of the prompt.
     pub fn seed(&self, base_seed: u64) -> u64 {
         prompt_seed(Purpose::Test, base_seed, self.seed_index)
     }
 
-    /// The cell's prompt. Without a tokenizer only one of token ids can be built.
+    /// Builds the prompt. Only windows of token ids need no tokenizer.
     ///
     /// # Errors
-    /// If it cannot be built; see [`needle::build`], [`shots::build`] and [`Text::window`].
+    /// See [`needle::build`], [`shots::build`] and [`Text::window`].
     pub fn prompt(&self, base_seed: u64, sources: &Sources, tokenizer: Result<&Tokenizer>) -> Result<Prompt> {
         let seed = self.seed(base_seed);
         match &self.spec {

@@ -152,7 +152,7 @@ mod tests {
         let setup = |condition: &str| {
             let text = format!(
                 "show = \"needle\"\nmodels = [\"transformer\", \"diff\"]\nconditions = [\"{condition}\"]\n\
-                 [grid]\ntask = \"needle\"\nctx_tok = [256]\nsettings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 2\n\
+                 [grid.needle]\nctx_tok = [256]\nsettings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 2\n\
                  heldout_samples = 0\nseed = 0"
             );
             Setup::load(Experiment::parse(&text, "test").unwrap()).unwrap()

@@ -204,7 +204,7 @@ impl Setup {
             "analysis": experiment.analysis,
             "show": experiment.show,
             "measures": experiment.measure_names(),
-            "grid": self.grid,
+            "grid": self.grid.manifest(),
             "conditions": self.conditions,
             "selection": experiment.select,
             "expect": experiment.expect,

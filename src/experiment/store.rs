@@ -4,7 +4,7 @@
 //! one line to the journal `cells.csv`: the key of the cell and the lengths of both files. Bytes after the last line of
 //! the journal come from an interrupted cell; resuming cuts them off.
 
-use super::{Cell, FinishedCell};
+use super::{Cell, Experiment, FinishedCell};
 use crate::bail_usage;
 use crate::files;
 use crate::measure::{Measure, PassKey};
@@ -321,13 +321,14 @@ fn verify(folder: &Path, finished: &[JournalLine]) -> Result<()> {
     parts_of(0, folder, finished)?.iter().try_for_each(|part| files.read(part).map(drop))
 }
 
-/// Checks that `folder` holds a run of `experiment`.
+/// Checks that `folder` holds a run of `experiment`, whichever version of difftool wrote it.
 ///
 /// # Errors
 /// A usage error with the first line that differs; an error if the folder holds no experiment.
 pub(super) fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
     let path = folder.join(EXPERIMENT);
     let there = files::input_text(&path, files::CONFIG_MAX).context("not the folder of a run that can be continued")?;
+    let there = Experiment::normalised(&there, &path.display().to_string())?;
     if there == experiment {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Ranges of token positions, possibly without an end.
 
-use crate::spelled::spelled;
+use crate::serde_as_str::serde_as_str;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ impl fmt::Display for TokenSpan {
     }
 }
 
-spelled!(TokenSpan);
+serde_as_str!(TokenSpan);
 
 #[cfg(test)]
 mod tests {

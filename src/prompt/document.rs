@@ -15,7 +15,7 @@ use super::wording::WORDINGS;
 use super::{CitySet, Haystack, NeedleSpec, Tokenizer};
 use crate::bail_usage;
 use crate::rng::Rng;
-use crate::spec_file::is_default;
+use crate::spec_file::{is_default, pair};
 
 /// Maximum number of needles and questions in an exam.
 const EXAM_NEEDLES_MAX: usize = 8;
@@ -30,6 +30,7 @@ const DECLINED: &str = "not in the text";
 pub struct DocumentSpec {
     /// Minimum and maximum number of different facts in a document, drawn uniformly. A document that fills up earlier
     /// has fewer.
+    #[serde(deserialize_with = "pair")]
     pub facts: [usize; 2],
     /// Mean number of restatements per new fact until all facts are stated. After that, every fact sentence is a
     /// restatement. Each one restates a uniformly chosen earlier fact in the same wording. 0 disables restatements.
@@ -507,8 +508,8 @@ mod tests {
 
     #[test]
     fn a_spec_reads_from_toml_with_defaults_and_refuses_unknown_knobs() {
-        let spec: DocumentSpec = spec_file::parse("x.toml", "prose = 0.0\nwordings = [0, 1]", &[]).unwrap();
+        let spec: DocumentSpec = spec_file::parse("x.toml", "prose = 0.0\nwordings = [0, 1]").unwrap();
         assert_eq!(spec, DocumentSpec { prose: 0.0, wordings: vec![0.0, 1.0], ..DocumentSpec::default() });
-        assert!(spec_file::parse::<DocumentSpec>("x.toml", "poetry = 1.0", &[]).is_err());
+        assert!(spec_file::parse::<DocumentSpec>("x.toml", "poetry = 1.0").is_err());
     }
 }

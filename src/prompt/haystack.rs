@@ -17,7 +17,6 @@ use super::text::without_byte_order_mark;
 use crate::bail_usage;
 use crate::files;
 use crate::rng::Rng;
-use crate::spec_file;
 
 /// Sentence templates, and the word lists that fill them.
 const SENTENCES: &str = include_str!("../../assets/corpus/sentences.txt");
@@ -222,7 +221,7 @@ impl Corpus {
     fn embedded() -> &'static Self {
         static CORPUS: OnceLock<Corpus> = OnceLock::new();
         CORPUS.get_or_init(|| {
-            let words = spec_file::parse("words.toml", WORDS, &[]).expect("words.toml is tested");
+            let words = toml::from_str(WORDS).expect("words.toml is tested");
             let topics = SENTENCES.split("\n## ").skip(1).map(|topic| {
                 let (_heading, templates) = topic.split_once('\n').expect("a topic has sentences");
                 lines(templates).into_iter().map(parse).collect()

@@ -1,4 +1,4 @@
-//! Checks of a training spec: what its types cannot say.
+//! Checks of a training spec that its types cannot express.
 
 use super::spec::{Contrast, LossSpec, OptimizerSpec, Stage, TrainSpec, VariantSpec, WatchSpec};
 use crate::bail_usage;
@@ -6,7 +6,7 @@ use crate::model::{LARGEST_SIZE, MOST_LAYERS, MOST_TOKENS};
 use anyhow::{Context, Result};
 
 impl TrainSpec {
-    /// What the types cannot say.
+    /// Checks everything.
     pub(super) fn check(&self) -> Result<()> {
         if self.variants.is_empty() || self.stages.is_empty() {
             bail_usage!("a spec needs at least one [[variant]] and one [[stage]]");
@@ -27,13 +27,13 @@ impl TrainSpec {
         self.check_length()
     }
 
-    /// Documents are numbered in 32 bits, beside the seed.
+    /// Documents are numbered in 32 bits, so that no two seeds have the same.
     fn check_length(&self) -> Result<()> {
         let tokens = self.stages.iter().try_fold(0_usize, |sum, stage| sum.checked_add(stage.tokens));
         let documents: usize =
             self.stages.iter().map(|stage| stage.tokens / stage.ctx_tok).fold(0, usize::saturating_add);
         if tokens.is_none() || documents as u64 > u64::from(u32::MAX) {
-            bail_usage!("the stages have {documents} documents, of which a run can tell at most {} apart", u32::MAX);
+            bail_usage!("the stages have {documents} documents; a run can have at most {}", u32::MAX);
         }
         Ok(())
     }
@@ -41,7 +41,7 @@ impl TrainSpec {
     fn check_seeds(&self) -> Result<()> {
         let seeds = self.seeds();
         match (self.seed, &self.seeds) {
-            (Some(_), Some(_)) => bail_usage!("seed and seeds are both there; give one of them"),
+            (Some(_), Some(_)) => bail_usage!("seed and seeds are both given; leave one of them out"),
             (None, None) => bail_usage!("seed is missing; give seed = 1, or several: seeds = [1, 2, 3]"),
             _ if seeds.is_empty() => bail_usage!("seeds is empty"),
             _ => {}
@@ -53,7 +53,7 @@ impl TrainSpec {
                 );
             }
             if seeds[..i].contains(seed) {
-                bail_usage!("seeds: {seed} is there twice");
+                bail_usage!("seeds: {seed} is given twice");
             }
         }
         Ok(())
@@ -95,7 +95,7 @@ impl TrainSpec {
         Ok(())
     }
 
-    /// Names become folders.
+    /// Names of variants are names of folders.
     fn check_names(&self) -> Result<()> {
         for (i, VariantSpec { name, .. }) in self.variants.iter().enumerate() {
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
@@ -116,7 +116,7 @@ impl TrainSpec {
             let unknown = |name: &&String| !self.variants.iter().any(|variant| variant.name == **name);
             if let Some(unknown) = of.iter().chain(less).find(unknown) {
                 let names: Vec<&str> = self.variants.iter().map(|variant| variant.name.as_str()).collect();
-                bail_usage!("contrast {name:?}: {unknown} is no variant; there are {}", names.join(", "));
+                bail_usage!("contrast {name:?}: {unknown} is not a variant; there are {}", names.join(", "));
             }
         }
         Ok(())
@@ -149,7 +149,7 @@ impl OptimizerSpec {
             ("beta1", beta1, (0.0..1.0).contains(&beta1), "a decay from 0 to below 1"),
             ("beta2", beta2, (0.0..1.0).contains(&beta2), "a decay from 0 to below 1"),
             ("weight_decay", weight_decay, weight_decay >= 0.0 && weight_decay.is_finite(), "a decay of 0 or more"),
-            ("clip", clip, clip > 0.0, "a gradient norm above 0"),
+            ("clip", clip, is_rate(clip), "a gradient norm above 0"),
         ] {
             if !fits {
                 bail_usage!("optimizer: {key} {value} is not {what}");

@@ -1,4 +1,4 @@
-//! The training spec: what is trained, on what, for how long. Unknown keys are errors.
+//! The training spec: models, data and schedule. Unknown keys are errors.
 
 use crate::attention::{ValueWidth, VariantName};
 use crate::bail_usage;
@@ -6,25 +6,25 @@ use crate::model::{DecoderSizes, Init, ModelConfig};
 use crate::names::SEED_FOLDERS;
 use crate::ops::RopeStyle;
 use crate::prompt::DocumentSpec;
-use crate::spec_file::{self, Required};
+use crate::spec_file;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A whole training run: several variants on the same data.
+/// A training run of several variants on the same data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainSpec {
-    /// What the run is to find out, in a sentence or two.
+    /// The question that the run is to answer, in a sentence or two.
     #[serde(default)]
     pub question: String,
-    /// What was expected before it.
+    /// The result that was expected before it.
     pub expectation: Option<String>,
-    /// Seed of the initial weights and of the data. A run's folder has the name of its variant then.
+    /// Seed of the initial weights and of the data. The folder of a run has the name of its variant.
     pub seed: Option<u64>,
-    /// Several of them: each variant is trained with each, in folders `VARIANT/seed-N`.
+    /// Several seeds, each for every variant. Folders are `VARIANT/seed-N`.
     pub seeds: Option<Vec<u64>>,
-    /// What all variants share.
+    /// Sizes that all variants share.
     pub model: ModelSpec,
     /// The variants.
     #[serde(rename = "variant")]
@@ -38,23 +38,24 @@ pub struct TrainSpec {
     /// The length curriculum, in order.
     #[serde(rename = "stage")]
     pub stages: Vec<Stage>,
-    /// When to look and when to save.
+    /// When to evaluate, log and save.
     #[serde(default)]
     pub watch: WatchSpec,
-    /// Questions that take more than two variants to answer.
+    /// Comparisons of more than two variants.
     #[serde(default, rename = "contrast", skip_serializing_if = "Vec::is_empty")]
     pub contrasts: Vec<Contrast>,
 }
 
-/// First digits at the end: the mean of some variants less the mean of others, seed by seed.
+/// Difference of means between two groups of variants, seed by seed: of the share of first digits at the end of
+/// training.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contrast {
-    /// What it says.
+    /// Its name in tables.
     pub name: String,
-    /// Variants.
+    /// Variants of the first group.
     pub of: Vec<String>,
-    /// Variants that are taken off.
+    /// Variants of the second group, whose mean is subtracted.
     pub less: Vec<String>,
 }
 
@@ -66,8 +67,8 @@ pub struct ModelSpec {
     pub width: usize,
     /// Number of layers.
     pub layers: usize,
-    /// Attention heads of the standard variant. Variants with doubled values have half as many, so that all but V2, which
-    /// doubles its queries, have the same projections.
+    /// Attention heads of the standard variant. Variants with doubled values have half as many, so that all but V2,
+    /// which doubles its queries, have the same projections.
     pub heads: usize,
     /// Key/value heads, counted as the standard variant does. Default: `heads`.
     pub kv_heads: Option<usize>,
@@ -87,23 +88,23 @@ pub struct ModelSpec {
 pub struct VariantSpec {
     /// Folder name of the result, and the model's name in the log.
     pub name: String,
-    /// A preset, `diff` for example, or one with other choices: `{ preset = "diff", norm = "none" }`. What `diff` ends as,
-    /// `transformers` loads as `diffllama`.
+    /// A preset, such as `diff`, or a preset with other choices: `{ preset = "diff", norm = "none" }`. `transformers`
+    /// loads models of `diff` as `diffllama`.
     pub attention: VariantName,
-    /// SwiGLU width where it differs, to match parameter counts.
+    /// SwiGLU hidden width, if another one is needed to match parameter counts.
     pub ffn: Option<usize>,
-    /// Heads where they differ, counted as in `[model]`; key/value heads are as many then.
+    /// Heads, counted as in `[model]`, if there are others; then also the number of key/value heads.
     pub heads: Option<usize>,
-    /// Head width where it differs.
+    /// Head width, if it is another one.
     pub head_dim: Option<usize>,
-    /// Deviation of the embeddings at the start. Default: 0.02.
+    /// Standard deviation of the initial embeddings. Default: 0.02.
     pub embedding_deviation: Option<f64>,
     /// Whether the output projection of attention starts at 0.
     #[serde(default)]
     pub zero_output: bool,
 }
 
-/// One variant from one seed.
+/// One variant with one seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainRun {
     /// Its folder below that of the spec: `VARIANT`, or `VARIANT/seed-N`.
@@ -115,7 +116,7 @@ pub struct TrainRun {
 }
 
 impl VariantSpec {
-    /// A variant that differs from others in its attention alone.
+    /// A variant with the sizes and initial weights of `[model]`.
     pub fn new(name: &str, attention: impl Into<VariantName>) -> Self {
         Self {
             name: name.to_owned(),
@@ -128,7 +129,7 @@ impl VariantSpec {
         }
     }
 
-    /// What its initial weights have otherwise.
+    /// Options of its initial weights.
     pub fn init(&self) -> Init {
         let usual = Init::default();
         let embedding_deviation = self.embedding_deviation.unwrap_or(usual.embedding_deviation);
@@ -146,17 +147,17 @@ pub struct OptimizerSpec {
     pub final_fraction: f64,
     /// Tokens of linear warm-up.
     pub warmup_tok: usize,
-    /// Decay of the first moment.
+    /// Decay rate of the first moment.
     pub beta1: f64,
-    /// Decay of the second moment.
+    /// Decay rate of the second moment.
     pub beta2: f64,
     /// Decoupled weight decay, on matrices only.
     pub weight_decay: f64,
-    /// Largest global gradient norm.
+    /// Largest norm of the gradient of all parameters.
     pub clip: f64,
 }
 
-/// As of the embedded models.
+/// The values of the embedded models.
 impl Default for OptimizerSpec {
     fn default() -> Self {
         Self {
@@ -179,9 +180,9 @@ pub struct LossSpec {
     pub first_digit: f64,
     /// Weight of its other digits.
     pub other_digits: f64,
-    /// Weight of digits nobody can know: a value stated for the first time.
+    /// Weight of digits that cannot be known: of a value stated for the first time.
     pub new_digits: f64,
-    /// Weight of each word that answers what the context does not state.
+    /// Weight of each word of an answer to a question that the context does not answer.
     #[serde(skip_serializing_if = "is_one")]
     pub declined: f64,
 }
@@ -190,7 +191,7 @@ fn is_one(x: &f64) -> bool {
     *x == 1.0
 }
 
-/// As of the embedded models.
+/// The values of the embedded models.
 impl Default for LossSpec {
     fn default() -> Self {
         Self { first_digit: 10.0, other_digits: 3.0, new_digits: 0.1, declined: 1.0 }
@@ -207,10 +208,10 @@ pub struct Stage {
     pub tokens: usize,
     /// Tokens per step (a multiple of `ctx_tok`).
     pub step_tok: usize,
-    /// Starts a new cosine cycle at this peak rate (a warm restart, Loshchilov & Hutter 2017). The first cycle needs
-    /// none: it peaks at `optimizer.rate`.
+    /// Peak rate of a new cosine cycle that starts here (a warm restart, Loshchilov & Hutter 2017). The first cycle
+    /// peaks at `optimizer.rate`.
     pub cycle_rate: Option<f64>,
-    /// What documents look like.
+    /// Contents of documents.
     pub data: DocumentSpec,
 }
 
@@ -218,41 +219,28 @@ pub struct Stage {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WatchSpec {
-    /// A log line covers this many tokens.
+    /// Tokens per line of the log.
     pub log_every_tok: usize,
-    /// A needle evaluation at the stage's context.
+    /// Tokens between evaluations on needle prompts of the stage's context length.
     pub eval_every_tok: usize,
     /// Prompts per evaluation and setting.
     pub eval_samples: usize,
-    /// A checkpoint.
+    /// Tokens between checkpoints.
     pub save_every_tok: usize,
 }
 
-/// As of the embedded models.
+/// The values of the embedded models.
 impl Default for WatchSpec {
     fn default() -> Self {
         Self { log_every_tok: 50_000, eval_every_tok: 500_000, eval_samples: 20, save_every_tok: 500_000 }
     }
 }
 
-/// What has no default; `difftool train --example` prints a spec that has it all.
-const REQUIRED: [Required; 5] = [
-    Required { table: "", with: None, keys: &["model", "variant", "stage"] },
-    Required {
-        table: "model",
-        with: None,
-        keys: &["width", "layers", "heads", "head_dim", "ffn", "rope_theta", "max_ctx_tok"],
-    },
-    Required { table: "variant", with: None, keys: &["name", "attention"] },
-    Required { table: "stage", with: None, keys: &["ctx_tok", "tokens", "step_tok", "data"] },
-    Required { table: "contrast", with: None, keys: &["name", "of", "less"] },
-];
-
 impl TrainSpec {
     /// Reads and checks a spec.
     ///
     /// # Errors
-    /// If the file cannot be read, is not valid TOML, has unknown keys, or asks for something that cannot be.
+    /// If the file cannot be read; usage errors with the line and the key if it is not a spec.
     pub fn read(path: &Path) -> Result<Self> {
         let text = crate::files::input_text(path, crate::files::CONFIG_MAX)?;
         Self::parse(&text, &path.display().to_string())
@@ -263,17 +251,17 @@ impl TrainSpec {
     /// # Errors
     /// As [`Self::read`].
     pub fn parse(text: &str, name: &str) -> Result<Self> {
-        let spec: Self = spec_file::parse(name, text, &REQUIRED)?;
+        let spec: Self = spec_file::parse(name, text)?;
         spec.check().with_context(|| name.to_owned())?;
         Ok(spec)
     }
 
-    /// The seeds that every variant is trained with.
+    /// The seeds, each for every variant.
     pub fn seeds(&self) -> &[u64] {
         self.seeds.as_deref().unwrap_or(self.seed.as_slice())
     }
 
-    /// Every run: all variants of the first seed, then those of the next.
+    /// All runs: the variants with the first seed, then those with the next.
     pub fn runs(&self) -> Vec<TrainRun> {
         let mut runs = Vec::new();
         for &seed in self.seeds() {
@@ -285,10 +273,10 @@ impl TrainSpec {
         runs
     }
 
-    /// The configuration of every variant, matched in size.
+    /// The configurations of all variants.
     ///
     /// # Errors
-    /// If parameter counts differ by more than 1 %.
+    /// A usage error if parameter counts differ by more than 1 %.
     pub fn configs(&self, vocab: usize) -> Result<Vec<ModelConfig>> {
         let configs: Vec<ModelConfig> =
             self.variants.iter().map(|variant| self.config(variant, vocab)).collect::<Result<_>>()?;
@@ -304,6 +292,7 @@ impl TrainSpec {
         Ok(configs)
     }
 
+    /// The configuration of one variant, unchecked.
     pub(super) fn config(&self, spec: &VariantSpec, vocab: usize) -> Result<ModelConfig> {
         let (m, variant) = (&self.model, spec.attention.resolve()?);
         let raw = spec.heads.unwrap_or(m.heads);
@@ -348,7 +337,7 @@ impl TrainSpec {
         }
     }
 
-    /// Tokens of the whole run, per variant.
+    /// Tokens of a whole run of one variant.
     pub fn total_tokens(&self) -> usize {
         self.stages.iter().map(|stage| stage.steps() * stage.step_tok).sum()
     }
@@ -362,6 +351,7 @@ impl Stage {
 }
 
 impl OptimizerSpec {
+    /// The rate after `done` of `length` tokens of a cycle: a cosine from `peak` to `final_fraction` of it.
     fn cosine(&self, peak: f64, done: usize, length: usize) -> f64 {
         let progress = done as f64 / length.max(1) as f64;
         let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos());
@@ -376,19 +366,32 @@ mod tests {
     fn spec(stages: &str) -> TrainSpec {
         let head = include_str!("../../experiments/study-b-models.toml").split("[[stage]]").next().unwrap();
         let watch = "[watch]\nlog_every_tok = 1\neval_every_tok = 1\neval_samples = 1\nsave_every_tok = 1";
-        spec_file::parse("x.toml", &format!("{head}\n{stages}\n{watch}"), &[]).unwrap()
+        spec_file::parse("x.toml", &format!("{head}\n{stages}\n{watch}")).unwrap()
     }
 
     #[test]
-    fn all_that_is_missing_is_named_at_once() {
+    fn mistakes_name_the_line_and_the_key() {
         let example = include_str!("../../experiments/example.toml");
-        spec_file::assert_names_what_is_missing::<TrainSpec>(example, &REQUIRED);
-        let error = spec_file::parse::<TrainSpec>("x.toml", "[model]\nwidth = 64\n[[stage]]\n", &REQUIRED).unwrap_err();
-        assert!(error.to_string().contains("`variant`, `model.layers`, `model.heads`"), "{error}");
-        assert!(
-            error.to_string().ends_with("`stage.ctx_tok`, `stage.tokens`, `stage.step_tok`, `stage.data`"),
-            "{error}"
-        );
+        let line_of = |text: &str| example[..example.find(text).unwrap()].matches('\n').count() + 1;
+        for (from, to, at, expected) in [
+            ("layers = 2\n", "", "[model]", "missing field `layers` in `model`"),
+            ("name = \"transformer\"\n", "", "[[variant]]", "missing field `name` in `variant`"),
+            ("step_tok = 4096\n", "", "[[stage]]", "missing field `step_tok` in `stage`"),
+            ("layers = 2", "layer = 2", "layers = 2", "unknown field `layer`, expected one of `width`, `layers`"),
+            (
+                "layers = 2",
+                "layers = 2.5",
+                "layers = 2",
+                "invalid type: floating point `2.5`, expected usize in `model.layers`",
+            ),
+            ("facts = [2, 5]", "facts = [2, 5, 9]", "data = ", "invalid length 3, expected a list of 2 numbers"),
+            ("prose = 0.0", "poetry = 0.0", "data = ", "unknown field `poetry`, expected one of `facts`, `restate`"),
+        ] {
+            let text = example.replacen(from, to, 1);
+            assert_ne!(text, example, "nothing to replace");
+            let error = TrainSpec::parse(&text, "x.toml").unwrap_err().to_string();
+            assert!(error.starts_with(&format!("x.toml, line {}: {expected}", line_of(at))), "{error}");
+        }
     }
 
     #[test]

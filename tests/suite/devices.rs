@@ -166,8 +166,7 @@ conditions = ["quantise(8, row)", "mask(noise)", "silence(filler)", "ablate(0.1+
 [reading]
 dtype = "DTYPE"
 
-[grid]
-task = "needle"
+[grid.needle]
 ctx_tok = [256]
 settings = [[2, 1]]
 depths_pct = [50.0]

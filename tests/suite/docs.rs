@@ -202,8 +202,7 @@ ar_max_count = 0
 [generate]
 max_new = 8
 
-[grid]
-task = "needle"
+[grid.needle]
 ctx_tok = [256]
 settings = [[2, 1]]
 depths_pct = [50.0]

@@ -334,7 +334,7 @@ fn requests_that_cannot_be_are_usage_errors() {
     let printed = scratch.run(&["ratio", "--text", "x.txt", "--model", "model", "--print-experiment"]);
     let text = String::from_utf8(printed.stdout).unwrap();
     std::fs::write(scratch.path("x.toml"), format!("{text}\n[generate]\nmax_new = 5\n")).unwrap();
-    refuses(&["run", "x.toml"], "plain text asks for nothing");
+    refuses(&["run", "x.toml"], "plain text has none");
     std::fs::write(scratch.path("y.toml"), format!("{text}\n[generate]\nmax_new = 0\n")).unwrap();
     refuses(&["run", "y.toml"], "y.toml, line");
 }

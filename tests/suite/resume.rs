@@ -206,6 +206,23 @@ fn shards_that_are_not_one_experiment_are_not_merged() {
 }
 
 #[test]
+fn runs_of_versions_that_wrote_a_task_into_the_grid_are_resumed_and_merged() {
+    let scratch = Scratch::new();
+    scratch.run(&NEEDLE, &["--out", "whole"]);
+    for (shard, folder) in [("1/2", "a"), ("2/2", "b")] {
+        scratch.run(&NEEDLE, &["--shard", shard, "--out", folder]);
+        let text = String::from_utf8(scratch.read(&format!("{folder}/experiment.toml"))).unwrap();
+        let older = text.replace("[grid.needle]", "[grid]\ntask = \"needle\"");
+        assert_ne!(older, text);
+        scratch.write(&format!("{folder}/experiment.toml"), &older);
+        fs::remove_file(scratch.path(&format!("{folder}/manifest.json"))).unwrap();
+        scratch.run(&NEEDLE, &["--shard", shard, "--resume", folder]);
+    }
+    scratch.stdout(&["merge", "-q", "a", "b", "--out", "merged"]);
+    scratch.same("whole", "merged");
+}
+
+#[test]
 fn data_that_were_changed_are_neither_resumed_nor_merged() {
     for (preset, file) in [(&NEEDLE[..], "results.csv"), (&OUTLIERS, "pooled.bin")] {
         let scratch = Scratch::new();
@@ -259,8 +276,7 @@ show = "needle"
 models = ["./transformer", "./diff"]
 measures = ["answer", "shape", "outliers"]
 
-[grid]
-task = "needle"
+[grid.needle]
 ctx_tok = [256]
 settings = [[1, 1]]
 depths_pct = [0.0, 100.0]

@@ -60,7 +60,7 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
 fn a_run_of_shots_is_an_experiment_file_like_any_other() {
     let folder = TempDir::new().unwrap();
     let text = stdout(folder.path(), &format!("{SHOTS} --print-experiment"));
-    assert!(text.contains("task = \"shots\"") && text.contains("orders = [\"random\", \"by-class\"]"), "{text}");
+    assert!(text.contains("[grid.shots]\n") && text.contains("orders = [\"random\", \"by-class\"]"), "{text}");
     std::fs::write(folder.path().join("mine.toml"), &text).unwrap();
     stdout(folder.path(), "run mine.toml -q --out run");
     let again = stdout(folder.path(), &format!("{SHOTS} --out flags"));

@@ -117,8 +117,7 @@ models = ["transformer", "diff"]
 measures = ["answer", "shape"]
 conditions = ["mask(needle+answer)", "silence(needle+answer)", "mask(random:5)", "ablate(all)", "ablate(best:2:share_out)"]
 
-[grid]
-task = "needle"
+[grid.needle]
 ctx_tok = [256]
 settings = [[1, 1]]
 depths_pct = [0.0, 50.0, 100.0]

@@ -1,7 +1,10 @@
-//! Types that files hold in the words that they are typed in.
+//! Serde through `Display` and `FromStr`.
 
-/// Serialises a type that is `Display` and `FromStr` as its text.
-macro_rules! spelled {
+/// Implements `Serialize` with the type's `Display` and `Deserialize` with its `FromStr`.
+///
+/// Like `SerializeDisplay` and `DeserializeFromStr` of the crate `serde_with`, without its procedural macros: three
+/// types need it.
+macro_rules! serde_as_str {
     ($type:ty) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -17,4 +20,4 @@ macro_rules! spelled {
     };
 }
 
-pub(crate) use spelled;
+pub(crate) use serde_as_str;
