@@ -35,7 +35,7 @@ impl ColourBar<'_> {
     pub(super) fn draw(&self, figure: &mut Figure, colour: impl Fn(f64) -> RGBColor) {
         let area = self.area;
         let colours: Vec<RGBColor> = (0..STEPS).rev().map(|i| colour(i as f64 / (STEPS - 1) as f64)).collect();
-        figure.bitmap(area, (STEPS, 1), colours);
+        figure.bitmap(area, (STEPS, 1), &colours);
         for (place, text) in self.ticks {
             let y = area.bottom() - area.height * place;
             figure.fill(Area { x: area.right(), y: y - 0.5, width: 7.0, height: 1.5 }, AXIS);

@@ -1,5 +1,4 @@
-//! One drawing, three formats: the SVG is the drawing, resvg makes pixels of it and svg2pdf a page. Bitmaps are put on
-//! the paper before the strokes in each: pixels need no decoder that way.
+//! One drawing in three formats: an SVG, which resvg turns into pixels and svg2pdf into a page.
 //!
 //! Text stays text in SVG and PDF. All three take its glyphs from the embedded font: the PDF has a subset of it, the
 //! SVG the whole of it (it is small) for browsers; an editor that does not read embedded fonts takes the family by
@@ -13,7 +12,7 @@ use anyhow::{bail, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use plotters::style::RGBColor;
-use resvg::tiny_skia::{Color, Pixmap, Transform};
+use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -26,8 +25,8 @@ const POINTS_PER_INCH: f64 = 72.0;
 const MM_PER_INCH: f64 = 25.4;
 
 impl Figure {
-    /// Saves the picture to a new file whose name ends in `.png`, `.svg` or `.pdf`, with its `recipe`: pairs of a keyword
-    /// (`command`, `seed`, …) and a text.
+    /// Saves the picture to a new file whose name ends in `.png`, `.svg` or `.pdf`, with its `recipe`: pairs of a
+    /// keyword (`command`, `seed`, …) and a text.
     ///
     /// # Errors
     ///
@@ -54,7 +53,7 @@ impl Figure {
 fn save(figure: &Figure, path: &Path, recipe: &[(String, String)]) -> Result<()> {
     let bytes = match path.extension().and_then(|extension| extension.to_str()) {
         Some("png") => figure.png(recipe)?,
-        Some("svg") => document(figure, recipe, &ground(figure)).into_bytes(),
+        Some("svg") => document(figure, recipe).into_bytes(),
         Some("pdf") => {
             let points = |mm: f64| (mm / MM_PER_INCH * POINTS_PER_INCH) as f32;
             let width_mm = figure.page.mm(figure.width);
@@ -67,17 +66,8 @@ fn save(figure: &Figure, path: &Path, recipe: &[(String, String)]) -> Result<()>
     File::create_new(path).and_then(|mut file| file.write_all(&bytes)).with_context(cannot)
 }
 
-/// What lies below the strokes, as SVG elements: the paper and the bitmaps.
-fn ground(figure: &Figure) -> String {
-    let (across, down) = (figure.width * FINE, figure.height * FINE);
-    let RGBColor(r, g, b) = PAPER;
-    let paper =
-        format!("<rect width=\"{across}\" height=\"{down}\" fill=\"#{r:02X}{g:02X}{b:02X}\" stroke=\"none\"/>\n");
-    figure.bitmaps.iter().fold(paper, |svg, bitmap| svg + &bitmap.element())
-}
-
-/// An SVG of the strokes, with elements of `ground` below them.
-fn document(figure: &Figure, recipe: &[(String, String)], ground: &str) -> String {
+/// The SVG.
+fn document(figure: &Figure, recipe: &[(String, String)]) -> String {
     let Figure { title, width, height, page, elements, .. } = figure;
     let (width_mm, (across, down)) = (page.mm(*width), (width * FINE, height * FINE));
     let height_mm = width_mm * height / width;
@@ -99,11 +89,13 @@ fn document(figure: &Figure, recipe: &[(String, String)], ground: &str) -> Strin
         )
         .expect("memory does not fail");
     }
-    svg + "</style>\n"
-        + ground
-        + "<g stroke-linecap=\"round\" stroke-linejoin=\"round\">\n"
-        + elements
-        + "</g>\n</svg>\n"
+    let RGBColor(r, g, b) = PAPER;
+    writeln!(
+        svg,
+        "</style>\n<rect width=\"{across}\" height=\"{down}\" fill=\"#{r:02X}{g:02X}{b:02X}\" stroke=\"none\"/>"
+    )
+    .expect("memory does not fail");
+    svg + "<g stroke-linecap=\"round\" stroke-linejoin=\"round\">\n" + elements + "</g>\n</svg>\n"
 }
 
 /// Text for XML, without the characters that XML cannot hold.
@@ -122,10 +114,10 @@ fn escaped(text: &str) -> String {
     safe
 }
 
-/// The strokes as resvg and svg2pdf read them.
+/// The SVG as resvg and svg2pdf read it.
 fn tree(figure: &Figure) -> Result<Tree> {
     let options = Options { dpi: CSS_DPI as f32, fontdb: font::DATABASE.clone(), ..Options::default() };
-    Tree::from_str(&document(figure, &[], ""), &options).context("the figure is no SVG: this is a bug")
+    Tree::from_str(&document(figure, &[]), &options).context("the figure is no SVG: this is a bug")
 }
 
 /// 8-bit RGB pixels, row by row, and their number across and down.
@@ -134,12 +126,7 @@ pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
     let across = figure.page.pixels(figure.width);
     let down = (f64::from(across) * figure.height / figure.width).round() as u32;
     let mut pixels = Pixmap::new(across, down).context("a figure without pixels")?;
-    let RGBColor(r, g, b) = PAPER;
-    pixels.fill(Color::from_rgba8(r, g, b, u8::MAX));
-    let scale = |width: f64, height: f64| (across as f32 / width as f32, down as f32 / height as f32);
-    let of_svg = scale(figure.width * FINE, figure.height * FINE);
-    figure.bitmaps.iter().try_for_each(|bitmap| bitmap.draw(&mut pixels, of_svg))?;
-    let (x, y) = scale(tree.size().width().into(), tree.size().height().into());
+    let (x, y) = (across as f32 / tree.size().width(), down as f32 / tree.size().height());
     resvg::render(&tree, Transform::from_scale(x, y), &mut pixels.as_mut());
     let rgb = pixels.data().chunks_exact(4).flat_map(|rgba| [rgba[0], rgba[1], rgba[2]]).collect();
     Ok((rgb, (across, down)))
@@ -157,7 +144,7 @@ mod tests {
         let heading = FigureHeading { title: "a < b & λ\u{7}", subtitle: "", page };
         let (mut figure, top) = Figure::headed(&heading, 100.0, 100.0).unwrap();
         figure.text((50.0, top), "a < b & λ\u{7}", TextFormat::new(20.0, Anchor::Hanging).bold());
-        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), vec![RGBColor(9, 9, 9); 2]);
+        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), &[RGBColor(9, 9, 9); 2]);
         figure
     }
 

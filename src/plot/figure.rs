@@ -1,15 +1,16 @@
 //! A figure in memory, and its drawing operations.
 //!
 //! Coordinates are in units with fractions, x to the right and y down. Vectors are drawn by plotters' SVG backend,
-//! whose integer coordinates are tenths of a unit. Later strokes are above earlier ones, and all strokes are above
-//! bitmaps.
+//! whose integer coordinates are tenths of a unit. Later elements are above earlier ones.
 
-use super::bitmap::Bitmap;
+use super::bitmap;
 use super::colour::PAPER;
 use super::font::{FontWeight, FAMILY};
 use super::page::Page;
 use super::text::{Anchor, TextFormat, PANEL_DETAIL, PANEL_TITLE, SUBTITLE, TITLE};
 use anyhow::{ensure, Result};
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine as _;
 use plotters::backend::{DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle};
@@ -28,8 +29,7 @@ pub struct Figure {
     pub(super) width: f64,
     pub(super) height: f64,
     pub(super) page: Page,
-    pub(super) bitmaps: Vec<Bitmap>,
-    /// SVG elements of the strokes, in the order they were drawn.
+    /// SVG elements, in the order they were drawn.
     pub(super) elements: String,
 }
 
@@ -80,7 +80,7 @@ impl Figure {
     /// Creates an empty figure.
     pub(super) fn new(width: f64, height: f64, page: &Page) -> Self {
         let (width, height) = (width.round(), height.round());
-        Self { title: String::new(), width, height, page: *page, bitmaps: Vec::new(), elements: String::new() }
+        Self { title: String::new(), width, height, page: *page, elements: String::new() }
     }
 
     /// Creates a figure with its heading and room for a body of at least `width` × `body_height` units. Also returns
@@ -193,8 +193,14 @@ impl Figure {
     }
 
     /// Draws a matrix of colours, row by row, over an area and without smoothing.
-    pub(super) fn bitmap(&mut self, area: Area, shape: (usize, usize), colours: Vec<RGBColor>) {
-        self.bitmaps.push(Bitmap::new(area, shape, colours));
+    pub(super) fn bitmap(&mut self, area: Area, shape: (usize, usize), colours: &[RGBColor]) {
+        let file = STANDARD.encode(bitmap::encode((area.width, area.height), shape, colours));
+        // Whole pixels of a PNG, so that colours have sharp borders.
+        let [x, y, width, height] = [area.x, area.y, area.width, area.height].map(|length| length.round() * FINE);
+        self.elements += &format!(
+            "<image x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\" \
+             style=\"image-rendering:pixelated\" xlink:href=\"data:image/png;base64,{file}\"/>\n"
+        );
     }
 
     /// Draws one line of text at a point.
@@ -279,7 +285,7 @@ mod tests {
     #[test]
     fn a_bitmap_keeps_its_colours_and_their_borders() {
         let mut figure = sheet(6.0, 4.0);
-        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), vec![RED, BLACK]);
+        figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), &[RED, BLACK]);
         let (white, red, black) = ([255; 3], [255, 0, 0], [0; 3]);
         assert_eq!(pixels(&figure)[6..12], [white, red, red, black, black, white]);
         assert_eq!(pixels(&figure)[18..24], [white; 6]);

@@ -192,7 +192,8 @@ pub(super) fn draw(
 /// Draws the bins of a map.
 pub(super) fn draw_bins(figure: &mut Figure, bins: &Bins, area: Area, fitted: &FittedScale) {
     let colour = |&value: &f32| if value.is_finite() { fitted.colour(value.into()) } else { MASKED };
-    figure.bitmap(area, (bins.rows, bins.columns), bins.values.iter().map(colour).collect());
+    let colours: Vec<_> = bins.values.iter().map(colour).collect();
+    figure.bitmap(area, (bins.rows, bins.columns), &colours);
 }
 
 fn draw_queries(figure: &mut Figure, queries: &TokenAxis, map: Area) {

@@ -1,26 +1,19 @@
 //! PDF files of figures, made with svg2pdf.
 
-use super::bitmap::Bitmap;
-use super::figure::{Figure, FINE};
+use super::figure::Figure;
 use anyhow::{Context, Result};
-use flate2::write::ZlibEncoder;
-use flate2::Compression;
-use pdf_writer::{Content, Filter, Finish, Name, Pdf, Rect, Ref, TextStr};
+use pdf_writer::{Content, Finish, Name, Pdf, Rect, Ref, TextStr};
 use resvg::usvg::Tree;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 
-/// Returns a PDF with one page of `size` points: the figure's bitmaps with its `strokes` above them. The recipe is the
-/// subject of the document.
-pub(super) fn page(figure: &Figure, strokes: &Tree, size: (f32, f32), recipe: &[(String, String)]) -> Result<Vec<u8>> {
-    let unit = (size.0 / (figure.width * FINE) as f32, size.1 / (figure.height * FINE) as f32);
-    let (drawing, root) = svg2pdf::to_chunk(strokes, svg2pdf::ConversionOptions::default())
+/// Returns a PDF with one page of `size` points. `drawing` is the figure's SVG; the recipe is the subject of the
+/// document.
+pub(super) fn page(figure: &Figure, drawing: &Tree, size: (f32, f32), recipe: &[(String, String)]) -> Result<Vec<u8>> {
+    let (drawing, root) = svg2pdf::to_chunk(drawing, svg2pdf::ConversionOptions::default())
         .map_err(|e| anyhow::anyhow!("cannot make a PDF of the figure: {e}"))?;
     let mut next = Ref::new(drawing.refs().map(Ref::get).max().unwrap_or(0) + 1);
     let [catalog, pages, page, content, info] = [(); 5].map(|()| next.bump());
-    let bitmaps: Vec<_> =
-        figure.bitmaps.iter().enumerate().map(|(i, bitmap)| (format!("Bitmap{i}"), next.bump(), bitmap)).collect();
 
     let mut pdf = Pdf::new();
     pdf.catalog(catalog).pages(pages);
@@ -28,43 +21,17 @@ pub(super) fn page(figure: &Figure, strokes: &Tree, size: (f32, f32), recipe: &[
     let mut sheet = pdf.page(page);
     sheet.media_box(Rect::new(0.0, 0.0, size.0, size.1)).parent(pages).contents(content);
     let mut resources = sheet.resources();
-    let mut objects = resources.x_objects();
-    objects.pair(Name(b"Figure"), root);
-    bitmaps.iter().for_each(|(name, id, _)| _ = objects.pair(Name(name.as_bytes()), *id));
-    objects.finish();
+    resources.x_objects().pair(Name(b"Figure"), root);
     resources.finish();
     sheet.finish();
     let mut stream = Content::new();
-    for (name, _, bitmap) in &bitmaps {
-        // An image object is one point wide and high, with its lower left corner at the origin.
-        let [x, y, width, height] = bitmap.place().map(|length| length as f32);
-        let place = [width * unit.0, 0.0, 0.0, height * unit.1, x * unit.0, size.1 - (y + height) * unit.1];
-        stream.save_state().transform(place).x_object(Name(name.as_bytes())).restore_state();
-    }
     stream.transform([size.0, 0.0, 0.0, size.1, 0.0, 0.0]).x_object(Name(b"Figure"));
     pdf.stream(content, &stream.finish());
-    for (_, id, bitmap) in &bitmaps {
-        image(&mut pdf, *id, bitmap)?;
-    }
     pdf.extend(&drawing);
     let recipe: Vec<String> = recipe.iter().map(|(keyword, text)| format!("{keyword}: {text}")).collect();
     pdf.document_info(info).title(TextStr(&figure.title)).subject(TextStr(&recipe.join("; ")));
     let ids: Vec<i32> = pdf.refs().map(Ref::get).collect();
     canonical(&pdf.finish(), &ids, (catalog.get(), info.get())).context("the figure is no PDF: this is a bug")
-}
-
-/// Writes a bitmap as an image object.
-fn image(pdf: &mut Pdf, id: Ref, bitmap: &Bitmap) -> Result<()> {
-    let ((width, height), pixels) = bitmap.enlarged();
-    let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
-    packed.write_all(&pixels)?;
-    let packed = packed.finish()?;
-    let mut image = pdf.image_xobject(id, &packed);
-    image.filter(Filter::FlateDecode);
-    image.width(width as i32).height(height as i32);
-    image.color_space().device_rgb();
-    image.bits_per_component(8).interpolate(false);
-    Ok(())
 }
 
 /// A PDF object: its dictionary or array as text, and its stream.

@@ -5,8 +5,8 @@ use png::text_metadata::ITXtChunk;
 use std::io::Cursor;
 use std::path::Path;
 
-/// A PNG of 8-bit RGB `pixels`, with each `(keyword, text)` of the recipe as an iTXt chunk (UTF-8), and how wide it is meant
-/// to be.
+/// A PNG of 8-bit RGB `pixels`, with each `(keyword, text)` of the recipe as an iTXt chunk (UTF-8), and how wide it is
+/// meant to be.
 pub(super) fn encode(
     size: (u32, u32),
     pixels: &[u8],
@@ -17,9 +17,6 @@ pub(super) fn encode(
     let mut encoder = png::Encoder::new(&mut file, size.0, size.1);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
-    // By default it is quicker, and files are four times as large.
-    encoder.set_compression(png::Compression::Default);
-    encoder.set_adaptive_filter(png::AdaptiveFilterType::Adaptive);
     let per_metre = width_mm.map(|mm| (f64::from(size.0) / (mm / 1000.0)).round() as u32);
     let dims = per_metre.map(|n| png::PixelDimensions { xppu: n, yppu: n, unit: png::Unit::Meter });
     encoder.set_pixel_dims(dims);

@@ -40,7 +40,8 @@ pub(super) fn assert_close(label: &str, got: &Tensor, want: &Tensor, tolerance: 
     assert!(distance <= tolerance, "{label}: differs by {distance:.2e}, allowed {tolerance:.0e}");
 }
 
-/// Whether a figure is a picture of more than one colour that carries the command it was drawn by, which has these words.
+/// Whether a figure is a picture of more than one colour that carries the command it was drawn by, which has these
+/// words.
 #[track_caller]
 pub(super) fn assert_drawn(path: &Path, words: &str) {
     let recipe = difftool::plot::read_recipe(path).unwrap();
@@ -48,7 +49,7 @@ pub(super) fn assert_drawn(path: &Path, words: &str) {
     assert!(command.is_some_and(|command| command.contains(words)), "{}: {recipe:?}", path.display());
     let mut reader =
         png::Decoder::new(std::io::BufReader::new(std::fs::File::open(path).unwrap())).read_info().unwrap();
-    let mut pixels = vec![0; reader.output_buffer_size()];
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     reader.next_frame(&mut pixels).unwrap();
     assert!(pixels.chunks_exact(3).any(|pixel| pixel != &pixels[..3]), "{} is empty", path.display());
 }
@@ -162,8 +163,8 @@ impl Progress for StopAfter<'_> {
     }
 }
 
-/// A command that heeds signals even where these tests run behind `nohup` or in the background of a script: a program that was
-/// begun with a signal ignored goes on ignoring it.
+/// A command that heeds signals even where these tests run behind `nohup` or in the background of a script: a program
+/// that was begun with a signal ignored goes on ignoring it.
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "dispositions of signals")]
 pub(super) fn heeding_signals(command: &mut std::process::Command) -> &mut std::process::Command {

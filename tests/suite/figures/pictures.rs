@@ -14,7 +14,7 @@ impl Picture {
     /// Of a PNG file.
     pub(super) fn of(file: &[u8]) -> Self {
         let mut reader = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
-        let mut pixels = vec![0; reader.output_buffer_size()];
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut pixels).unwrap();
         assert_eq!((info.color_type, info.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
         Self { width: info.width as usize, height: info.height as usize, pixels }
@@ -24,7 +24,7 @@ impl Picture {
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, self.width as u32, self.height as u32);
         encoder.set_color(png::ColorType::Rgb);
-        encoder.set_compression(png::Compression::Best);
+        encoder.set_compression(png::Compression::High);
         encoder.write_header().unwrap().write_image_data(&self.pixels).unwrap();
         file
     }
@@ -52,8 +52,8 @@ impl Picture {
         Self { pixels: self.pixels.iter().enumerate().map(shade).collect(), ..*self }
     }
 
-    /// The mean difference of the channels (0 to 255) in the square where it is largest; pictures of different sizes have
-    /// nothing in common.
+    /// The mean difference of the channels (0 to 255) in the square where it is largest; pictures of different sizes
+    /// have nothing in common.
     pub(super) fn difference(&self, other: &Self) -> f64 {
         if (self.width, self.height) != (other.width, other.height) {
             return 255.0;
