@@ -1,4 +1,4 @@
-//! What this build is: a hash of the sources, and the commit they were checked out from, where git knows it.
+//! Identifies the build: a hash of the sources and, in a git checkout, the commit.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -15,7 +15,7 @@ fn main() -> io::Result<()> {
     }
     println!("cargo:rustc-env=DIFFTOOL_SOURCE={:016x}", hasher.finish());
     println!("cargo:rerun-if-env-changed=DIFFTOOL_GIT");
-    // Who packs the program without its repository may say where the sources are from.
+    // Packagers can set the commit for sources without a repository.
     let commit = env::var("DIFFTOOL_GIT").ok().or_else(|| describe(&root));
     if let Some(commit) = commit {
         println!("cargo:rustc-env=DIFFTOOL_GIT={commit}");
@@ -23,7 +23,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes in a file, or all files of a folder in the order of their names: places within `root`, and bytes.
+/// Hashes the path within `root` and the bytes of a file, or of all files of a folder in the order of their names.
 fn hash(root: &Path, path: &Path, hasher: &mut DefaultHasher) -> io::Result<()> {
     if path.is_dir() {
         let mut entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;

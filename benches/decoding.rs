@@ -1,8 +1,8 @@
-//! How fast the built-in models read a prompt of 4,096 tokens, and how fast they speak after it.
+//! Prefill and decoding speed of the built-in models with a prompt of 4,096 tokens.
 //!
-//! `cargo bench --bench decoding` prints medians and extremes and writes `target/bench/decoding.csv`; reading and speaking
-//! are timed in turn, in wall time on all threads. Before that, decoding must predict the prompt's last token as one pass
-//! over the whole prompt does.
+//! `cargo bench --bench decoding` prints medians and extremes and writes `target/bench/decoding.csv`. Prefill and
+//! decoding are timed in turn, in wall time on all threads. Before that, decoding must give the logits of a pass over
+//! the whole prompt.
 
 mod sides;
 
@@ -19,7 +19,7 @@ use std::time::Instant;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The models' context is 4,096 tokens: what they say has to fit behind the prompt.
+/// Tokens of the prompt. With the new tokens they fill the models' context of 4,096.
 const PROMPT_TOK: usize = 4096 - NEW_TOK;
 const NEW_TOK: usize = 48;
 const ROUNDS: usize = 9;
@@ -35,22 +35,23 @@ struct Row {
     cpu: String,
     prompt_s: f64,
     tokens_per_s: f64,
-    /// How many tokens of a prompt are read in the time that one is spoken.
-    tokens_read_for_one: f64,
-    tokens_read_for_one_min: f64,
-    tokens_read_for_one_max: f64,
+    /// Prompt tokens in the time of one new token.
+    prompt_tok_per_new: f64,
+    prompt_tok_per_new_min: f64,
+    prompt_tok_per_new_max: f64,
 }
 
 fn main() -> Result<()> {
     std::env::set_var("CANDLE_NUM_THREADS", "1"); // as in `main.rs`
-                                                  // `cargo test --benches` passes no `--bench`: once is enough to see that it works.
+
+    // `cargo test --benches` passes no `--bench`: one round shows that it works.
     let rounds = if std::env::args().any(|arg| arg == "--bench") { ROUNDS } else { 1 };
     println!(
         "{}, {} threads; {rounds} rounds; cargo bench --bench decoding",
         cpu_model(),
         rayon::current_num_threads()
     );
-    println!("a prompt of {PROMPT_TOK} tokens is read, then {NEW_TOK} are spoken, one at a time");
+    println!("a prompt of {PROMPT_TOK} tokens, then {NEW_TOK} new tokens, one at a time");
     let rows = models::built_in_names().into_iter().map(|name| measure(name, rounds)).collect::<Result<Vec<_>>>()?;
     write("decoding.csv", &rows)
 }
@@ -69,17 +70,17 @@ fn measure(name: &'static str, rounds: usize) -> Result<Row> {
         for id in 0..NEW_TOK as u32 {
             std::hint::black_box(decoder.read(&[3 + id])?);
         }
-        let spoken = start.elapsed().as_secs_f64();
-        ratios.push(spoken / NEW_TOK as f64 / (read / PROMPT_TOK as f64));
+        let decoded_s = start.elapsed().as_secs_f64();
+        ratios.push(decoded_s / NEW_TOK as f64 / (read / PROMPT_TOK as f64));
         prompt_s.push(read);
-        new_s.push(spoken);
+        new_s.push(decoded_s);
     }
     let (prompt_s, new_s, ratio) =
         (spread(prompt_s.into_iter()), spread(new_s.into_iter()), spread(ratios.into_iter()));
     let tokens_per_s = NEW_TOK as f64 / new_s[0];
     println!(
-        "{name:12} reads it in {:.3} s ({:.3} to {:.3}), speaks {tokens_per_s:.0} tokens/s: one in the time of reading \
-         {:.1} ({:.1} to {:.1})",
+        "{name:12} prompt {:.3} s ({:.3} to {:.3}), then {tokens_per_s:.0} tokens/s: one in the time of {:.1} prompt tokens \
+         ({:.1} to {:.1})",
         prompt_s[0], prompt_s[1], prompt_s[2], ratio[0], ratio[1], ratio[2]
     );
     Ok(Row {
@@ -91,13 +92,13 @@ fn measure(name: &'static str, rounds: usize) -> Result<Row> {
         cpu: cpu_model(),
         prompt_s: prompt_s[0],
         tokens_per_s,
-        tokens_read_for_one: ratio[0],
-        tokens_read_for_one_min: ratio[1],
-        tokens_read_for_one_max: ratio[2],
+        prompt_tok_per_new: ratio[0],
+        prompt_tok_per_new_min: ratio[1],
+        prompt_tok_per_new_max: ratio[2],
     })
 }
 
-/// Decoding in two pieces and one whole pass must predict the same.
+/// Checks that decoding in two pieces gives the logits of one pass.
 fn agree(model: &Transformer, ids: &[u32]) -> Result<()> {
     let (first, last) = ids.split_at(ids.len() - 1);
     let mut decoder = Decoder::new(model, ids.len());

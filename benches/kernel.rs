@@ -1,12 +1,12 @@
 //! The streaming attention kernel against the machine's peak and against the dense reference, one thread.
 //!
-//! `cargo bench --bench kernel` prints a table and writes `target/bench/kernel.csv`. `cargo bench --bench kernel -- 64/4096`
-//! measures only lines of that name: variant/head width/tokens.
+//! `cargo bench --bench kernel` prints a table and writes `target/bench/kernel.csv`. `cargo bench --bench kernel --
+//! 64/4096` measures the lines of that name: variant/head width/tokens.
 //!
-//! Flops are useful ones: the products of each query with the keys it sees (2 d for the logits of each map, 2 per value
-//! channel), whatever the kernel computes besides. The peak is that of a register-blocked product of random numbers in the
-//! first-level cache, timed in turn with the kernel in this process. Seconds are CPU time, and the best of all rounds: nobody else's work counts.
-//! Before anything is timed, kernel and reference must agree on the output and on the mass of the answer to 1e-4.
+//! Only useful operations count: the products of each query with its visible keys (2 d for the logits of each map, 2
+//! for each value channel). The peak is that of a register-blocked product of random numbers in the first-level cache,
+//! timed in turn with the kernel in this process. Seconds are CPU time, the best of all rounds. Before anything is
+//! timed, kernel and reference must agree on the output and on the mass of the answer to 1e-4.
 
 mod sides;
 
@@ -27,7 +27,7 @@ use std::time::Instant;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Rows that predict an answer: the last ones.
+/// Rows that predict an answer, at the end of the prompt.
 const ANSWER_ROWS: usize = 8;
 /// Keys of the answer: the second tenth of a prompt.
 fn answer_keys(t: usize) -> Range<usize> {
@@ -36,7 +36,8 @@ fn answer_keys(t: usize) -> Range<usize> {
 
 fn main() -> Result<()> {
     difftool::memory::keep_freed(); // as the program does
-                                    // `cargo test --benches` passes no `--bench`: one short round is enough to see that the kernel is right.
+
+    // `cargo test --benches` passes no `--bench`: one short round shows that the kernel is right.
     let args: Vec<String> = std::env::args().skip(1).collect();
     let full = args.iter().any(|arg| arg == "--bench");
     let asked = |name: &str| args.iter().filter(|arg| !arg.starts_with("--")).all(|arg| name.contains(arg.as_str()));
@@ -62,7 +63,7 @@ fn main() -> Result<()> {
     write("kernel.csv", &lines)
 }
 
-/// The last rows of a prompt that has a beginning, text, the answer, more text and a question.
+/// The answer's rows of a prompt with all regions.
 fn target(t: usize) -> TargetRows {
     let mut regions = vec![Region::Filler; t];
     regions[0] = Region::Bos;
@@ -71,7 +72,7 @@ fn target(t: usize) -> TargetRows {
     TargetRows { query: None, rows: t - ANSWER_ROWS..t, regions }
 }
 
-/// Two output heads of a variant, random. Queries are scaled up so that rows are far from uniform.
+/// Two random output heads of a variant. Queries are scaled up so that rows are far from uniform.
 fn random_heads<'a>(variant: &str, wiring: &'a Wiring, d: usize, t: usize) -> Result<Heads<'a>> {
     let (q_heads, kv_heads) = head_counts(variant);
     let random = |name: &str, shape: &[usize], scale: f64| {
@@ -143,17 +144,17 @@ struct Line {
     seconds: f64,
     gflop_per_s: f64,
     peak_gflop_per_s: f64,
-    /// Of the best times.
+    /// From the best times.
     percent_of_peak: f64,
     /// Median and extremes of the rounds' own ratios.
     percent_of_peak_median: f64,
     percent_of_peak_min: f64,
     percent_of_peak_max: f64,
-    /// What the dense reference takes times as long; empty where it was not run.
+    /// Time of the dense reference as a multiple; empty where it was not run.
     dense_slowdown: Option<f64>,
     answer_rows_percent: f64,
     all_rows_percent: f64,
-    /// [`ContributionProbe`] on the answer's rows: what `share_out` is made of.
+    /// With [`ContributionProbe`] on the answer's rows, for `share_out`.
     contribution_percent: f64,
 }
 
@@ -170,14 +171,14 @@ fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
         Ok(cpu_seconds() - start)
     };
     let mut peak = Peak::new();
-    // Short kernels more often, so that a round has undisturbed ones.
+    // Short kernels run more often, so that some runs of a round are undisturbed.
     let repeat = (4e9 / flops).ceil() as usize;
     let (mut seconds, mut ratios, mut turn) = ([f64::INFINITY; 5], Vec::new(), 0);
     let begin = Instant::now();
     while ratios.len() < rounds && (ratios.len() < 3 || begin.elapsed().as_secs_f64() < 4.0) {
         let mut of_round = [f64::INFINITY; 5];
         for _ in 0..repeat {
-            // Another one first each time: whoever comes after the peak finds the caches full of its matrices.
+            // The order rotates, because the peak leaves its matrices in the caches.
             turn += 1;
             for which in (0..5).map(|i| (turn + i) % 5) {
                 let seconds = match which {
@@ -239,7 +240,7 @@ fn measure(variant: &str, d: usize, t: usize, rounds: usize) -> Result<Line> {
     Ok(line)
 }
 
-/// A register-blocked product of random numbers that lie in the first-level cache: the most that one thread can do.
+/// A register-blocked product of random numbers in the first-level cache: the peak of one thread.
 struct Peak {
     /// ROWS numbers for each step.
     a: Vec<f32>,
@@ -274,7 +275,7 @@ impl Peak {
     }
 }
 
-/// Numbers of a vector.
+/// Numbers in a vector register.
 #[pulp::with_simd(lanes = pulp::Arch::new())]
 #[inline(always)]
 fn lanes_simd<S: pulp::Simd>(_simd: S) -> usize {
@@ -287,7 +288,8 @@ fn lanes_simd<S: pulp::Simd>(_simd: S) -> usize {
 fn block_simd<'a, S: pulp::Simd>(simd: S, a: &'a [f32], b: &'a [f32]) -> f32 {
     let (b, _) = S::as_simd_f32s(b);
     let mut c = [[simd.splat_f32s(0.0); Peak::VECTORS]; Peak::ROWS];
-    // Chunks of a fixed size: iterators over others may be calls, around which sums do not stay in registers.
+    // Chunks of a fixed size, because iterators over other chunks may be calls, around which sums do not stay in
+    // registers.
     for (a, b) in a.as_chunks::<{ Peak::ROWS }>().0.iter().zip(b.as_chunks::<{ Peak::VECTORS }>().0) {
         for i in 0..Peak::ROWS {
             let x = simd.splat_f32s(a[i]);
@@ -300,7 +302,7 @@ fn block_simd<'a, S: pulp::Simd>(simd: S, a: &'a [f32], b: &'a [f32]) -> f32 {
     simd.reduce_sum_f32s(sum)
 }
 
-/// Sums and extrema of the rows from a query on.
+/// A probe of sums and maxima of the rows from a query on.
 struct Sums {
     from: usize,
     t: usize,

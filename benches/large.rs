@@ -1,10 +1,11 @@
-//! Models with random bf16 weights of the sizes of Llama 3.2 1B and 3B and Llama 3.1 8B, with their weights in memory and left
-//! on disk: time and memory of a pass over 4k tokens that watches every head.
+//! Time and memory of a pass over 4k tokens that watches every head, with weights in memory and on disk. The models
+//! have random bf16 weights and the sizes of Llama 3.2 1B and 3B and Llama 3.1 8B.
 //!
-//! `cargo bench --bench large -- 1b` (or `3b`, `8b`; `--rounds N`) makes the model in `target/bench` if it is not there (2.5, 6.4
-//! or 16 GB), and writes `target/bench/large.csv`. Weights in memory take twice the file; where they do not fit, only
-//! the other side is measured. The sides take turns as processes; both must have the same results, byte for byte. Memory is the peak of
-//! what is not file cache, seconds are those of the measurement without the loading.
+//! `cargo bench --bench large -- 1b` (or `3b`, `8b`; `--rounds N`) creates the model in `target/bench` if it does not
+//! exist (2.5, 6.4 or 16 GB), and writes `target/bench/large.csv`. Weights in memory take twice the size of the file;
+//! where they do not fit, only weights on disk are measured. The sides run in turn as processes, and their results must
+//! be equal byte for byte. Memory is the peak without the file cache; seconds are those of the measurement without
+//! loading.
 
 mod sides;
 
@@ -44,7 +45,7 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
     let real = args.iter().any(|arg| arg == "--bench");
     let named = args.iter().skip(1).find(|arg| ["tiny", "1b", "3b", "8b"].contains(&arg.as_str()));
-    // `cargo test --benches` passes no `--bench`: a tiny model is enough to see that it works.
+    // `cargo test --benches` passes no `--bench`: a tiny model shows that it works.
     let name = named.map_or(if real { "1b" } else { "tiny" }, String::as_str);
     let rounds = option(&args, "--rounds").map_or(Ok(1), |n| n.parse()).context("--rounds takes a number")?;
     let config = config(name)?;
@@ -77,7 +78,7 @@ fn main() -> Result<()> {
     write("large.csv", &rows)
 }
 
-/// Sizes of the models of that name.
+/// The configuration of a model by name.
 fn config(name: &str) -> Result<ModelConfig> {
     let (vocab, max_ctx_tok) = (128_256, CTX_TOK);
     let of = |width, layers, ffn, heads, head_dim| DecoderSizes {
@@ -101,7 +102,7 @@ fn config(name: &str) -> Result<ModelConfig> {
     Ok(ModelConfig { tied, ..ModelConfig::llama(kind, sizes, 500_000.0, RopeStyle::Half) })
 }
 
-/// The model's folder, made unless it is there.
+/// The model's folder, created if it does not exist.
 fn folder(name: &str, config: &ModelConfig) -> Result<PathBuf> {
     let folder = bench_dir().join(format!("large-{name}"));
     let weights = folder.join("model.safetensors");
@@ -116,7 +117,7 @@ fn folder(name: &str, config: &ModelConfig) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A safetensors file of normal numbers, gains of 1, a tensor at a time.
+/// Writes a safetensors file of normal numbers and gains of 1, a tensor at a time.
 fn write_random(config: &ModelConfig, path: &Path) -> Result<()> {
     let (mut header, mut end) = (Map::new(), 0);
     let tensors = config.tensors();
@@ -130,7 +131,7 @@ fn write_random(config: &ModelConfig, path: &Path) -> Result<()> {
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(header.as_bytes())?;
     let mut rng = Rng::new(1, "large");
-    // Draws take time, and nobody needs billions that differ.
+    // Drawing takes time, so a million numbers are reused.
     let drawn: Vec<f32> = (0..1 << 20).map(|_| 0.02 * rng.normal() as f32).collect();
     for (i, (_, shape)) in tensors.iter().enumerate() {
         let is_gain = shape.len() == 1;
@@ -142,7 +143,7 @@ fn write_random(config: &ModelConfig, path: &Path) -> Result<()> {
     Ok(file.flush()?)
 }
 
-/// What a run took, and the records that it made.
+/// Time, memory and results of a run.
 struct Run {
     seconds: f64,
     peak_gib: f64,

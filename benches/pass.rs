@@ -1,15 +1,15 @@
-//! A forward pass that reports the answer's share of every head, against Python `transformers` with the same weights and
-//! ids: eager attention with `output_attentions=True`, which reports the same, and SDPA, which reports nothing. And against itself
-//! with products of `bf16`, where the processor has them.
+//! A forward pass that reports the answer's share of every head, against Python `transformers` with the same weights
+//! and ids: eager attention with `output_attentions=True`, which reports the same, and SDPA, which reports nothing.
+//! Where the processor has products of `bf16`, the pass is also timed with these.
 //!
-//! `cargo bench --bench pass -- --python PATH` prints a table and writes `target/bench/pass.csv`; without Python only our
-//! own side runs. `--ctx N`, `--rounds N` and `--threads N` change what is run.
+//! `cargo bench --bench pass -- --python PATH` prints a table and writes `target/bench/pass.csv`; without Python only
+//! difftool runs. `--ctx N`, `--rounds N` and `--threads N` set tokens, rounds and threads.
 //!
-//! Each side is a process of its own, so that its peak memory is its own, and the sides take passes in turn. The shares of
-//! all must agree to 1e-4 before anything is timed, those of `bf16` to 0.005. A second is one of wall time.
+//! Each side is a process of its own, for its peak memory, and the sides run in turn. Before anything is timed, all
+//! shares must agree to 1e-4, those of `bf16` to 0.005. Seconds are wall time.
 //!
-//! Where the time of our own pass goes is measured after the others have ended: attention by a watch at its seam, the linear
-//! layers by running them alone on as many tokens; what remains is norms, rotary embedding, SwiGLU and sums.
+//! Parts of difftool's pass are timed after the other sides have ended: attention around calls of [`Attend`], the
+//! linear layers alone on as many tokens. The rest is norms, rotary embedding, SwiGLU and sums.
 
 mod sides;
 
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     let number = |flag: &str, default: usize| -> Result<usize> {
         option(&args, flag).map_or(Ok(default), |n| n.parse().with_context(|| format!("{flag} {n}")))
     };
-    // `cargo test --benches` passes no `--bench`: a short pass is enough to see that it works.
+    // `cargo test --benches` passes no `--bench`: a short pass shows that it works.
     let real = args.iter().any(|arg| arg == "--bench");
     let cores = std::thread::available_parallelism()?.get();
     let plan = Plan {
@@ -71,9 +71,9 @@ struct Plan {
     python: Option<PathBuf>,
 }
 
-/// A line of the CSV: one side's passes of a model.
+/// A line of the CSV: the passes of one side with one model.
 #[derive(Serialize)]
-struct AttentionRow {
+struct Row {
     variant: String,
     side: &'static str,
     parameters: usize,
@@ -83,27 +83,27 @@ struct AttentionRow {
     cpu: String,
     seconds: f64,
     peak_bytes: u64,
-    /// How many times as long as our own pass in `f32` of the same round: the middle, the least and the most.
+    /// Time as a multiple of difftool's pass in `f32` of the same round: median, least and most.
     ratio: f64,
     ratio_min: f64,
     ratio_max: f64,
-    /// Of our own pass in `f32` alone.
+    /// Only of difftool's pass in `f32`.
     attention_percent: Option<f64>,
     attention_gflop_per_s: Option<f64>,
     linear_percent: Option<f64>,
     linear_gflop_per_s: Option<f64>,
 }
 
-/// What a side says about a pass.
+/// What a side reports of a pass.
 #[derive(Serialize, Deserialize)]
 struct Reply {
-    /// By layer and head: the answer's share in the rows that predict it.
+    /// The answer's share in the rows that predict it, by layer and head.
     shares: Option<Vec<Vec<f64>>>,
     seconds: f64,
     peak_bytes: u64,
 }
 
-/// Where the seconds of one of our passes go.
+/// Seconds of the parts of a pass of difftool.
 #[derive(Serialize, Deserialize)]
 struct Parts {
     all_s: f64,
@@ -112,10 +112,10 @@ struct Parts {
 }
 
 impl Plan {
-    /// A line for each side, our own in `f32` first.
-    fn measure(&self, variant: &str) -> Result<Vec<AttentionRow>> {
+    /// One line for each side, difftool in `f32` first.
+    fn measure(&self, variant: &str) -> Result<Vec<Row>> {
         let (folder, config) = make(variant, self.ctx_tok)?;
-        // With each other that reports shares, below what they must differ from ours.
+        // The other sides that report shares, and the tolerance of their shares.
         let mut sides = vec![("difftool, every head's answer share", None, self.own("--side", &folder)?)];
         if Products::Bf16.are_fast() {
             sides.push(("the same, products of bf16", Some(5e-3), self.own("--bf16", &folder)?));
@@ -140,7 +140,7 @@ impl Plan {
             let replies: Vec<(&Reply, &Reply)> = rounds.iter().map(|round| (&round[0], &round[i])).collect();
             self.row(variant, name, &config, &replies, (i == 0).then_some(&parts))
         });
-        let rows: Vec<AttentionRow> = rows.collect();
+        let rows: Vec<Row> = rows.collect();
         rows.iter().for_each(|row| row.print(&rows[0]));
         Ok(rows)
     }
@@ -156,7 +156,7 @@ impl Plan {
         Side::start(&mut command, self.threads)
     }
 
-    /// Of replies each beside our own of the same round.
+    /// The line of a side, from pairs of difftool's reply and its own of the same round.
     fn row(
         &self,
         variant: &str,
@@ -164,15 +164,15 @@ impl Plan {
         config: &ModelConfig,
         replies: &[(&Reply, &Reply)],
         parts: Option<&Vec<Parts>>,
-    ) -> AttentionRow {
+    ) -> Row {
         let mut flops = config.forward_flops(self.ctx_tok);
-        // Of the last layer only the rows that predict the answer are computed.
+        // In the last layer only the rows that predict the answer are computed.
         flops.attention *= 1.0 - 1.0 / config.layers.len() as f64;
         let of = |pick: fn(&Parts) -> f64| parts.map(|parts| median(parts.iter().map(pick)));
         let (all_s, attention_s, linear_s) = (of(|p| p.all_s), of(|p| p.attention_s), of(|p| p.linear_s));
         let percent = |part: Option<f64>| Some(100.0 * part? / all_s?);
         let ratios = sorted(replies.iter().map(|(own, reply)| reply.seconds / own.seconds));
-        AttentionRow {
+        Row {
             variant: variant.to_owned(),
             side,
             parameters: config.parameters(),
@@ -193,10 +193,10 @@ impl Plan {
     }
 }
 
-impl AttentionRow {
-    /// Prints it beside our own pass in `f32`.
-    fn print(&self, own: &AttentionRow) {
-        let AttentionRow { variant, side, seconds, peak_bytes, ratio, ratio_min, ratio_max, .. } = self;
+impl Row {
+    /// Prints the line, compared with difftool's pass in `f32`.
+    fn print(&self, own: &Row) {
+        let Row { variant, side, seconds, peak_bytes, ratio, ratio_min, ratio_max, .. } = self;
         let mib = peak_bytes >> 20;
         if side == &own.side {
             println!("{variant:10} {side}: {seconds:.2} s, {mib} MiB");
@@ -220,7 +220,7 @@ impl AttentionRow {
     }
 }
 
-/// Both sides must have measured the same thing.
+/// Checks that the shares of two sides agree.
 fn check(what: &str, most: f64, ours: &Reply, other: &Reply) -> Result<()> {
     let (ours, other) = ours.shares.as_ref().zip(other.shares.as_ref()).context("both sides report shares")?;
     ensure!(ours.len() == other.len(), "{what}: {} layers and {}", ours.len(), other.len());
@@ -233,7 +233,7 @@ fn check(what: &str, most: f64, ours: &Reply, other: &Reply) -> Result<()> {
     Ok(())
 }
 
-/// A model, and a prompt beside it, as both sides read them.
+/// Writes a model and a prompt for both sides.
 fn make(variant: &str, ctx_tok: usize) -> Result<(PathBuf, ModelConfig)> {
     let (folder, config) = model_30m(variant, ctx_tok.max(4096))?;
     let prompt = prompt(ctx_tok)?;
@@ -249,7 +249,7 @@ fn prompt(ctx_tok: usize) -> Result<Prompt> {
     needle::build(&spec, 0, Tokenizer::embedded(), &Haystack::embedded())
 }
 
-/// The child's part: one pass for every line of stdin.
+/// The child process: one pass for every line of stdin.
 fn serve(folder: &Path, ctx_tok: usize, products: Products) -> Result<()> {
     difftool::memory::keep_freed(); // as the program does
     let config = ModelConfig::read(&folder.join("config.json"))?;
@@ -272,7 +272,7 @@ fn serve(folder: &Path, ctx_tok: usize, products: Products) -> Result<()> {
     Ok(())
 }
 
-/// The child's part: one pass taken apart for every line of stdin.
+/// The child process: one pass with its parts timed, for every line of stdin.
 fn serve_parts(folder: &Path, ctx_tok: usize) -> Result<()> {
     difftool::memory::keep_freed();
     let config = ModelConfig::read(&folder.join("config.json"))?;
@@ -287,10 +287,10 @@ fn serve_parts(folder: &Path, ctx_tok: usize) -> Result<()> {
     let probes: [&dyn RowProbe; 1] = [&probe];
     for _ in std::io::stdin().lines() {
         let start = Instant::now();
-        // As `difftool::pass::pass` has it.
+        // As in `difftool::pass::pass`.
         let stream = Stream::new(&probes).with_needed_rows(config.layers.len() - 1, needed.clone());
-        let mut watch = Watch { stream, seconds: 0.0 };
-        std::hint::black_box(model.hidden(std::slice::from_ref(&prompt.ids), &mut watch)?);
+        let mut timed = Timed { stream, seconds: 0.0 };
+        std::hint::black_box(model.hidden(std::slice::from_ref(&prompt.ids), &mut timed)?);
         let all_s = start.elapsed().as_secs_f64();
         let mut linear_s = 0.0;
         for w in &projections {
@@ -299,18 +299,18 @@ fn serve_parts(folder: &Path, ctx_tok: usize) -> Result<()> {
             std::hint::black_box(linear(&x, w)?);
             linear_s += start.elapsed().as_secs_f64();
         }
-        println!("{}", serde_json::to_string(&Parts { all_s, attention_s: watch.seconds, linear_s })?);
+        println!("{}", serde_json::to_string(&Parts { all_s, attention_s: timed.seconds, linear_s })?);
     }
     Ok(())
 }
 
-/// Attention, with a watch on it.
-struct Watch<'a> {
+/// Attention whose time is taken.
+struct Timed<'a> {
     stream: Stream<'a>,
     seconds: f64,
 }
 
-impl Attend for Watch<'_> {
+impl Attend for Timed<'_> {
     fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> candle_core::Result<Tensor> {
         let start = Instant::now();
         let mixture = self.stream.attend(layer, heads);

@@ -1,10 +1,10 @@
-//! `difftool ratio` on models of 30 million parameters at 4k, 16k and 64k tokens: its time and memory, and what it said of
-//! them beforehand.
+//! Time and memory of `difftool ratio` on models of 30 million parameters at 4k, 16k and 64k tokens, against its own
+//! estimates.
 //!
-//! `cargo bench --bench scale` prints a table and writes `target/bench/scale.csv`; `--rounds N` takes more or fewer runs.
-//! The program is run as a user runs it. Its time is that from what it said to its end, its peak memory that of the run's
-//! manifest. Runs of all lengths take turns, in wall time on all cores, for which the machine must be idle. From 4k and 16k
-//! follows what a token and what a pair of tokens cost; the time at 64k is compared with that.
+//! `cargo bench --bench scale` prints a table and writes `target/bench/scale.csv`; `--rounds N` sets the number of
+//! runs. Time is wall time from the printed estimate to the end of the process, memory the peak in the run's manifest.
+//! Runs of all lengths take turns on all cores; the machine must be idle. The time at 64k is compared with what the
+//! cost of a token and of a pair of tokens at 4k and 16k predict.
 
 mod sides;
 
@@ -18,10 +18,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Tokens, and prompts: two passes at once where two fit, one that has all threads where it takes minutes.
+/// Tokens and prompts: two passes at once where two fit, one pass on all threads where it takes minutes.
 const RUNS: [(usize, usize); 3] = [(4096, 8), (16_384, 4), (65_536, 1)];
 
-/// A line of the table and of the CSV: medians, and the extremes of what was found as times what was said.
+/// A line of the table and of the CSV: medians, and extremes of measured values as multiples of estimates.
 #[derive(Serialize)]
 struct Row {
     variant: &'static str,
@@ -41,7 +41,7 @@ struct Row {
     bytes_by_said_max: f64,
 }
 
-/// What a run took, and what it said that it would.
+/// Time and memory of a run, measured and estimated.
 struct Run {
     seconds: f64,
     seconds_said: f64,
@@ -51,7 +51,7 @@ struct Run {
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
-    // `cargo test --benches` passes no `--bench`: the shortest run is enough to see that it works.
+    // `cargo test --benches` passes no `--bench`: the shortest run shows that it works.
     let real = args.iter().any(|arg| arg == "--bench");
     let rounds = option(&args, "--rounds").map_or(Ok(3), |n| n.parse()).context("--rounds takes a number")?;
     let (runs, rounds) = if real { (&RUNS[..], rounds) } else { (&RUNS[..1], 1) };
@@ -72,7 +72,7 @@ fn main() -> Result<()> {
     write("scale.csv", &rows)
 }
 
-/// So many rounds of all runs, by length.
+/// Runs all lengths in turn, `rounds` times. The results are by length.
 fn in_turn(folder: &Path, runs: &[(usize, usize)], rounds: usize) -> Result<Vec<Vec<Run>>> {
     let mut found: Vec<Vec<Run>> = runs.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
@@ -83,7 +83,7 @@ fn in_turn(folder: &Path, runs: &[(usize, usize)], rounds: usize) -> Result<Vec<
     Ok(found)
 }
 
-/// One run of the program. It tries how fast the machine is before it says how long the rest will take.
+/// Runs the program once. It times a prompt before it estimates the run.
 fn ratio(model: &Path, ctx_tok: usize, prompts: usize) -> Result<Run> {
     let folder = tempfile::tempdir_in(bench_dir())?;
     let out = folder.path().join("run");
@@ -116,7 +116,7 @@ fn ratio(model: &Path, ctx_tok: usize, prompts: usize) -> Result<Run> {
     })
 }
 
-/// The time that `longest` takes if a token and a pair of tokens cost as much as in the two shorter runs.
+/// The predicted time of `longest` if a token and a pair of tokens cost as much as in the two shorter runs.
 fn expected_s(config: &ModelConfig, [short, long]: [&Row; 2], longest: &Row) -> f64 {
     let work = |row: &Row| {
         let flops = config.forward_flops(row.ctx_tok);

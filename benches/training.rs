@@ -1,17 +1,18 @@
 //! The trainer's step against the same model in PyTorch and in composed candle ops: tokens/s and peak memory.
 //!
-//! `cargo bench --bench training -- --python PATH` prints a table and writes `target/bench/training.csv`; without Python
-//! PyTorch is left out. `--all` runs every case: 256, 1,024 and 4,096 tokens of context; about 1 and 5 million parameters;
-//! one thread, two threads, and a standard and a differential model side by side on one thread each, which is how
-//! `difftool train` uses two cores. `--only 5m/1024` runs the cases of such a name, and `--rounds N` takes more or fewer steps.
+//! `cargo bench --bench training -- --python PATH` prints a table and writes `target/bench/training.csv`; without
+//! Python, PyTorch is left out. `--all` runs every case: 256, 1,024 and 4,096 tokens of context; about 1 and 5 million
+//! parameters; one thread, two threads, and a standard and a differential model side by side on one thread each, which
+//! is how `difftool train` uses two cores. `--only 5m/1024` runs the cases of that name, and `--rounds N` sets the
+//! number of steps.
 //!
-//! Each side is a process of its own, so that its peak memory is its own, and all take steps in turn. They start from the
-//! same weights, train on the same batch with the same optimiser, and must agree on the first loss and gradient norm before
-//! anything is timed. PyTorch is `transformers` in float32 as it comes, not compiled, with SDPA attention and the fused AdamW:
-//! the fastest it has without compiling. Its gradient is that of the whole batch at once, ours is summed over parts.
+//! Each side is a process of its own, for its peak memory, and the sides run in turn. They start from the same weights,
+//! train on the same batch with the same optimiser, and must agree on the first loss and gradient norm before anything
+//! is timed. PyTorch is `transformers` in float32 without compilation, with SDPA attention and the fused AdamW. It
+//! computes the gradient of the whole batch at once; difftool's is summed over parts.
 //!
-//! One thread is timed in CPU time, which is wall time on an idle machine, and on a busy one does not depend on who was given
-//! the core. Everything else is wall time, for which the machine must be idle.
+//! Cases with one thread are timed in CPU time, which other processes do not distort. The others are wall time; the
+//! machine must be idle.
 
 mod composed;
 mod sides;
@@ -29,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// As in `main.rs`; the composed side gains most from it.
+/// As in `main.rs`. candle's composed ops gain most from it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -47,7 +48,7 @@ fn main() -> Result<()> {
     }
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
     let rounds = option(&args, "--rounds").map_or(Ok(5), |n| n.parse()).context("--rounds takes a number")?;
-    // `cargo test --benches` passes no `--bench`: once is enough to see that the sides agree.
+    // `cargo test --benches` passes no `--bench`: one step shows that the sides agree.
     let bench = Bench {
         rounds: if has("--bench") { rounds } else { 1 },
         python: if has("--bench") { python(&args) } else { None },
@@ -61,13 +62,13 @@ fn main() -> Result<()> {
     write("training.csv", &rows)
 }
 
-/// What is run.
+/// One comparison.
 struct Case {
     /// About how many million parameters.
     millions: usize,
     ctx_tok: usize,
     mode: Mode,
-    /// Whether candle's composed ops are run as well, where memory suffices.
+    /// Whether candle's composed ops run too, if memory suffices.
     composed: bool,
 }
 
@@ -97,7 +98,7 @@ impl Mode {
     }
 }
 
-/// All, or those of a name, or those that take a few minutes, or the smallest one.
+/// The cases: all, those of a name, those that take a few minutes, or the smallest.
 fn cases(all: bool, only: Option<&String>, real: bool) -> Vec<Case> {
     use Mode::{OneThread, SideBySide, TwoThreads};
     let mut cases = Vec::new();
@@ -121,8 +122,8 @@ fn cases(all: bool, only: Option<&String>, real: bool) -> Vec<Case> {
     cases
 }
 
-/// A line of the CSV: one side of one case and variant. `times_ours` says how often its step holds one of ours,
-/// `times_standard` how often its differential step holds its standard one.
+/// A line of the CSV: one side of one case and variant. `times_ours` is its time as a multiple of difftool's,
+/// `times_standard` the time of its differential step as a multiple of its standard step.
 #[derive(Serialize)]
 struct Row {
     parameters: usize,
@@ -140,17 +141,17 @@ struct Row {
     times_standard_min: Option<f64>,
     times_standard_max: Option<f64>,
     peak_bytes: u64,
-    /// CPU time by wall time of a step, which is the number of threads on an idle machine.
+    /// CPU time divided by wall time of a step: the number of threads on an idle machine.
     cores: f64,
     cpu: String,
 }
 
-/// What a side says about a step.
+/// What a side reports of a step.
 #[derive(Clone, Serialize, Deserialize)]
 struct Reply {
     loss: f64,
     norm: f64,
-    /// Of wall time.
+    /// Wall time.
     seconds: f64,
     cpu_s: f64,
     peak_bytes: u64,
@@ -161,7 +162,7 @@ struct Run<'a> {
     made: &'a Made,
     side: &'static str,
     process: Side,
-    /// The first step, which also warms the process up.
+    /// The first step, a warm-up.
     first: Reply,
     replies: Vec<Reply>,
 }
@@ -190,7 +191,7 @@ impl Bench {
             .enumerate()
             .map(|(i, run)| run.row(case, &runs[i % 2], (i % 2 == 1).then(|| &runs[i - 1])))
             .collect();
-        // What candle's ops need would not leave room for the others.
+        // candle's ops need the memory of the other sides.
         drop(runs);
         for made in made.iter().filter(|made| case.composed && made.composed_fits(case)) {
             let pair = vec![self.start(case, made, "difftool")?, self.start(case, made, "candle")?];
@@ -221,7 +222,8 @@ impl Bench {
     }
 }
 
-/// Has all train, a step each in turn, so many of them `together`. All must have begun with the same loss and gradient.
+/// Runs the sides in turn, `together` of them at once, a step each. All must have the same first loss and gradient
+/// norm.
 fn in_turn<'a>(mut runs: Vec<Run<'a>>, rounds: usize, together: usize) -> Result<Vec<Run<'a>>> {
     for run in &runs {
         let ours =
@@ -244,7 +246,8 @@ fn in_turn<'a>(mut runs: Vec<Run<'a>>, rounds: usize, together: usize) -> Result
 }
 
 impl Run<'_> {
-    /// Its line, compared with `ours` and, of a differential model, with the same side's `standard` one, step by step.
+    /// The line of this run, compared step by step with `ours` and, for a differential model, with the same side's
+    /// `standard` run.
     fn row(&self, case: &Case, ours: &Run<'_>, standard: Option<&Run<'_>>) -> Row {
         let time = |reply: &Reply| if case.mode == Mode::OneThread { reply.cpu_s } else { reply.seconds };
         let against = |other: &Run<'_>| spread(self.replies.iter().zip(&other.replies).map(|(a, b)| time(a) / time(b)));
@@ -290,7 +293,7 @@ impl Row {
     }
 }
 
-/// A fresh model and a batch, as all sides read them.
+/// A fresh model and a batch, in files for all sides.
 struct Made {
     variant: &'static str,
     config: ModelConfig,
@@ -301,7 +304,7 @@ struct Made {
 /// The file of a batch.
 #[derive(Serialize, Deserialize)]
 struct BatchFile {
-    /// Every token but the first of a row is also the target of the one before it.
+    /// Token ids by row. Every token but the first is the target of the one before it.
     ids: Vec<Vec<u32>>,
     optimizer: OptimizerSpec,
 }
@@ -340,7 +343,7 @@ impl Made {
     }
 }
 
-/// The child's part: one step for every line of stdin.
+/// The child process: one step for every line of stdin.
 fn serve(side: &str, folder: &Path, batch: &Path, threads: usize) -> Result<()> {
     difftool::memory::keep_freed(); // as the program does
     let config = ModelConfig::read(&folder.join("config.json"))?;
@@ -366,7 +369,8 @@ fn serve(side: &str, folder: &Path, batch: &Path, threads: usize) -> Result<()> 
     Ok(())
 }
 
-/// All tokens weigh the same, but for the last of a row, whose target nobody has: `transformers` defines its loss so.
+/// A batch with the loss of `transformers`: all tokens have the same weight, except the last of a row, which has no
+/// target.
 fn next_tokens(inputs: Vec<Vec<u32>>) -> Batch {
     let shifted = |row: &Vec<u32>| row[1..].iter().copied().chain([0]).collect::<Vec<u32>>();
     let weights =

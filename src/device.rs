@@ -1,4 +1,4 @@
-//! Devices and number types by their names: what computes, and with what.
+//! Names of devices and number types.
 
 use crate::bail_usage;
 use crate::model::Placement;
@@ -11,15 +11,15 @@ use std::fmt;
 use std::str::FromStr;
 use strum::IntoStaticStr;
 
-/// What computes.
+/// The device that computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceName {
     /// The processor.
     #[default]
     Cpu,
-    /// The NVIDIA GPU of this number, for programs built with the feature `cuda`.
+    /// The NVIDIA GPU of this number, with the feature `cuda`.
     Cuda(usize),
-    /// Apple's GPU, for programs built with the feature `metal`.
+    /// Apple's GPU, with the feature `metal`.
     Metal,
 }
 
@@ -54,22 +54,22 @@ serde_as_str!(DeviceName);
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Precision {
-    /// 32 bits, which the kernels of the CPU are made for.
+    /// 32 bits, the type of the CPU's kernels.
     #[default]
     F32,
-    /// 16 bits, 8 of them significant; sums, norms and attention in 32.
+    /// 16 bits, 8 of them significant; sums, norms and attention in 32 bits.
     Bf16,
     /// 64 bits.
     F64,
 }
 
 impl Precision {
-    /// Its name.
+    /// The name in files and flags.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Bytes of a number.
+    /// Size of a number in bytes.
     pub fn bytes(self) -> u64 {
         self.dtype().size_in_bytes() as u64
     }
@@ -83,10 +83,10 @@ impl Precision {
     }
 }
 
-/// Whether these go together on any machine.
+/// Checks that a device, a number type and products fit together on any machine.
 ///
 /// # Errors
-/// Usage errors.
+/// A usage error if they do not.
 pub fn check_alike(device: DeviceName, precision: Precision, products: Products) -> Result<()> {
     if products != Products::F32 && (device, precision) != (DeviceName::Cpu, Precision::F32) {
         bail_usage!("`precision` bf16 is what the CPU's kernels multiply, which take `device` cpu and `dtype` f32");
@@ -94,10 +94,10 @@ pub fn check_alike(device: DeviceName, precision: Precision, products: Products)
     Ok(())
 }
 
-/// Whether the kernels of this processor have such products.
+/// Checks that this processor has fast kernels for the products.
 ///
 /// # Errors
-/// Usage errors for a processor without them, and where the kernels do not compute.
+/// A usage error if it has none, or if the device and the number type have no kernels.
 pub fn check_products(device: DeviceName, precision: Precision, products: Products) -> Result<()> {
     check_alike(device, precision, products)?;
     if products == Products::F32 {
@@ -109,10 +109,10 @@ pub fn check_products(device: DeviceName, precision: Precision, products: Produc
     Ok(())
 }
 
-/// Whether this program can compute there.
+/// Checks that this program was built for a device, and that the device has the number type.
 ///
 /// # Errors
-/// Usage errors for a device that it was not built for, and for numbers that the device does not have.
+/// A usage error if not.
 pub fn check(device: DeviceName, precision: Precision) -> Result<()> {
     let feature = match device {
         DeviceName::Cuda(_) if !cfg!(feature = "cuda") => "cuda",
@@ -126,10 +126,10 @@ pub fn check(device: DeviceName, precision: Precision) -> Result<()> {
     )
 }
 
-/// The device itself.
+/// Opens a device.
 ///
 /// # Errors
-/// As [`check`], and if the device is not there.
+/// As [`check`], or if there is no such device.
 pub fn placement(name: DeviceName, precision: Precision) -> Result<Placement> {
     check(name, precision)?;
     let device = match name {

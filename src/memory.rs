@@ -1,27 +1,27 @@
-//! Memory of this process and this machine, as Linux tells it; nothing on other systems.
+//! Memory of this process and this machine, read from Linux's `/proc` and control groups; `None` on other systems.
 
 use crate::bail_usage;
 use anyhow::Result;
 use rayon::prelude::*;
 use std::path::Path;
 
-/// The most memory this process has held so far, in bytes (`VmHWM`).
+/// Peak resident memory of this process, in bytes (`VmHWM`).
 pub fn peak_rss_bytes() -> Option<u64> {
     field_bytes("/proc/self/status", "VmHWM:")
 }
 
-/// The addresses this process has taken, in bytes (`VmSize`).
+/// Address space of this process, in bytes (`VmSize`).
 pub fn virtual_bytes() -> Option<u64> {
     field_bytes("/proc/self/status", "VmSize:")
 }
 
-/// The memory this process holds now, in bytes (`VmRSS`).
+/// Resident memory of this process, in bytes (`VmRSS`).
 pub fn rss_bytes() -> Option<u64> {
     field_bytes("/proc/self/status", "VmRSS:")
 }
 
-/// Memory that can be had without swapping, in bytes: `MemAvailable`, or what a control group (of a container, a SLURM or a
-/// Kubernetes job) or a limit of this process (`ulimit -v`, `ulimit -d`) leaves, if that is less.
+/// Memory that is available without swapping, in bytes: `MemAvailable`, or what a control group (of a container, a
+/// SLURM or a Kubernetes job) or a limit of this process (`ulimit -v`, `ulimit -d`) leaves, if that is less.
 pub fn available_bytes() -> Option<u64> {
     let machine = field_bytes("/proc/meminfo", "MemAvailable:");
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
@@ -29,10 +29,8 @@ pub fn available_bytes() -> Option<u64> {
     machine.into_iter().chain(groups_bytes()).chain(limits_bytes(&limits, &status)).min()
 }
 
-/// Refuses what takes more bytes than are free: `takes` says what takes how much, `change` what to do about it.
-///
-/// # Errors
-/// A usage error with the numbers.
+/// Returns a usage error if `needed` bytes are more than are available: `takes` names what needs them and how many,
+/// `change` what to do about it.
 pub(crate) fn check_fits(needed: u64, takes: impl FnOnce() -> String, change: &str) -> Result<()> {
     match available_bytes().filter(|&available| needed > available) {
         Some(available) => bail_usage!("{}, {} are free; {change}", takes(), gib(available)),
@@ -40,22 +38,22 @@ pub(crate) fn check_fits(needed: u64, takes: impl FnOnce() -> String, change: &s
     }
 }
 
-/// `1.5 GiB`.
+/// Formats bytes as `1.5 GiB`.
 pub(crate) fn gib(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
-/// What the limits of this process leave of addresses and of data.
+/// Bytes that the limits of this process leave, from the texts of `/proc/self/limits` and `/proc/self/status`.
 fn limits_bytes(limits: &str, status: &str) -> Option<u64> {
     let left = |(limit, used): (&str, &str)| {
         let limit = limits.lines().find_map(|line| line.strip_prefix(limit))?;
-        let limit: u64 = limit.split_whitespace().next()?.parse().ok()?; // `unlimited` is no number
+        let limit: u64 = limit.split_whitespace().next()?.parse().ok()?; // not `unlimited`
         Some(limit.saturating_sub(line_bytes(status, used)?))
     };
     [("Max address space", "VmSize:"), ("Max data size", "VmData:")].into_iter().filter_map(left).min()
 }
 
-/// What this process's control groups leave: the least of its own and of those around it, in either version.
+/// Bytes that the control groups of this process and their ancestors leave, of either version of control groups.
 fn groups_bytes() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let of_line = |line: &str| {
@@ -72,7 +70,8 @@ fn groups_bytes() -> Option<u64> {
     groups.lines().filter_map(of_line).min()
 }
 
-/// What the limit of one control group leaves; nothing if it has none. Pages of files it no longer uses can be had too.
+/// Bytes that the limit of one control group leaves; `None` if it has no limit. Inactive pages of files count as
+/// available.
 fn group_bytes(group: &Path) -> Option<u64> {
     let number = |file: &str| std::fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
     let of = |limit: &str, used: &str, idle: &str| {
@@ -85,49 +84,49 @@ fn group_bytes(group: &Path) -> Option<u64> {
     second.or_else(|| of("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "))
 }
 
-/// The option of mimalloc, which its bindings do not name, that says after how many milliseconds freed memory goes back to the
-/// system.
+/// mimalloc's option for the milliseconds after which freed memory goes back to the system. The bindings have no name
+/// for it.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
-/// Milliseconds: longer than any run, as `never` would make [`give_back`] do nothing.
+/// Milliseconds, longer than any run. With -1, which stands for never, [`release_free`] would do nothing.
 const NEVER: std::ffi::c_long = 1 << 30;
 
-/// Bytes of a block of [`claim`].
-const CLAIMED_AT_ONCE: usize = 8 << 20;
+/// Size of the blocks that [`prefault`] allocates, in bytes.
+const BLOCK_BYTES: usize = 8 << 20;
 
-/// Keeps memory that is freed for the next allocation until [`give_back`], where by default it goes back to the system after
-/// a second. Passes and training steps free and take the same buffers again and again, and the system clears every page that it
-/// gives: if it went back after 10 ms, `needle --ctx 4k` would take a tenth longer. Nor does what a run holds depend on how fast
-/// it is, so that it can be said beforehand.
+/// Makes the allocator keep freed memory for later allocations until [`release_free`]; by default it goes back to the
+/// system after a second. Passes and training steps free and allocate the same buffers again and again, and the system
+/// clears every page that it hands out: with a delay of 10 ms, `needle --ctx 4k` takes a tenth longer. Peak memory also
+/// becomes independent of the speed of a run, so that it can be estimated.
 #[expect(unsafe_code, reason = "an option of the allocator")]
 pub fn keep_freed() {
     // SAFETY: a number goes into an integer that mimalloc reads atomically.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NEVER) };
 }
 
-/// Takes so many bytes from the system and frees them, for whoever allocates next while freed memory is kept. It is the system that
-/// takes its time here, of a virtual machine up to a second for each GiB: what is to be timed had better find it done.
-pub fn claim(bytes: u64) {
-    let blocks = (bytes / CLAIMED_AT_ONCE as u64) as usize;
-    // Held until all are there. A byte other than zero: zeros would be promised, not written.
-    let held: Vec<Vec<u8>> = (0..blocks).into_par_iter().map(|_| vec![1; CLAIMED_AT_ONCE]).collect();
+/// Allocates, touches and frees `bytes` bytes, so that later allocations find memory of the process: see
+/// [`keep_freed`]. The system of a virtual machine may take a second for each GiB, which would distort what is timed
+/// next.
+pub fn prefault(bytes: u64) {
+    let blocks = (bytes / BLOCK_BYTES as u64) as usize;
+    // All blocks exist at once. Zeros would not be written: the system hands out cleared pages.
+    let held: Vec<Vec<u8>> = (0..blocks).into_par_iter().map(|_| vec![1; BLOCK_BYTES]).collect();
     drop(std::hint::black_box(held));
 }
 
-/// [`give_back`] of every thread that computes.
-pub fn give_back_everywhere() {
-    give_back();
-    rayon::broadcast(|_| give_back());
+/// Returns freed memory to the system, that of the calling thread and of rayon's threads.
+pub fn release_free() {
+    collect();
+    rayon::broadcast(|_| collect());
 }
 
-/// Gives memory that was freed back to the system at once: what the process holds then is what it uses.
-#[expect(unsafe_code, reason = "an option of the allocator")]
-pub fn give_back() {
-    // SAFETY: frees pages that nobody uses.
+#[expect(unsafe_code, reason = "a call of the allocator")]
+fn collect() {
+    // SAFETY: frees pages that hold no allocation.
     unsafe { libmimalloc_sys::mi_collect(true) };
 }
 
-/// A line such as `VmHWM:   1234 kB`.
+/// The bytes of a line such as `VmHWM:   1234 kB`.
 fn field_bytes(file: &str, field: &str) -> Option<u64> {
     line_bytes(&std::fs::read_to_string(file).ok()?, field)
 }

@@ -1,13 +1,13 @@
 //! Fake quantisation of attention logits: dynamic symmetric absmax, as in the paper's section 3.6.
 //!
-//! With b bits a logit x becomes `s * round(x / s)`, s = absmax / (2^(b-1) - 1), so codes run from -(2^(b-1) - 1) to
-//! 2^(b-1) - 1 and the error is at most s / 2. What shares one absmax is the [`Scope`]; the paper does not say which it
-//! used. Only visible keys count. This file knows numbers, and nothing of attention.
+//! With b bits a logit x becomes `s * round(x / s)`, s = absmax / (2^(b-1) - 1), so codes are between -(2^(b-1) - 1)
+//! and 2^(b-1) - 1, and the error is at most s / 2. The [`Scope`] says which logits share an absmax; the paper does not
+//! say which it used. Only visible keys count.
 
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-/// What shares one scale. The absmax is always over visible keys alone.
+/// The logits that share one scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -21,25 +21,25 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All of them.
+    /// All scopes.
     pub const ALL: [Self; 3] = [Self::Tensor, Self::Head, Self::Row];
 
-    /// The name in files.
+    /// The name in files and flags.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// How logits are quantised.
+/// A quantiser of logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiser {
     /// Bits b of a code, 2 to 16.
     pub bits: u32,
-    /// What shares one scale.
+    /// The logits that share one scale.
     pub scope: Scope,
 }
 
-/// Bits that a [`Quantiser`] can have.
+/// Valid numbers of bits of a [`Quantiser`].
 pub const BITS: std::ops::RangeInclusive<u32> = 2..=16;
 
 impl Quantiser {
@@ -48,8 +48,8 @@ impl Quantiser {
         ((1u32 << (self.bits - 1)) - 1) as f32
     }
 
-    /// Distance of two neighbouring quantised values. 0 if there is nothing to scale by: no logits, all of them zero, or
-    /// so small that the step is not a normal number.
+    /// Distance of two neighbouring quantised values. 0 if the step would not be a normal number, because there are no
+    /// logits, or they are zero or tiny.
     pub fn step(self, absmax: f32) -> f32 {
         let step = absmax / self.largest_code();
         if step.is_normal() {
@@ -60,7 +60,7 @@ impl Quantiser {
     }
 }
 
-/// The largest magnitude; 0 of nothing. NaNs are passed over.
+/// The largest magnitude; 0 of an empty slice. NaNs are ignored.
 #[pulp::with_simd(absmax = pulp::Arch::new())]
 #[inline(always)]
 pub fn absmax_simd<S: pulp::Simd>(_simd: S, logits: &[f32]) -> f32 {
@@ -75,7 +75,7 @@ pub fn absmax_simd<S: pulp::Simd>(_simd: S, logits: &[f32]) -> f32 {
     lanes.iter().chain(tail).fold(0.0, |largest: f32, x| largest.max(x.abs()))
 }
 
-/// Rounds every logit to the nearest multiple of `step` (ties to even); a step of 0 leaves them alone.
+/// Rounds every logit to the nearest multiple of `step`, ties to even. With a step of 0 nothing changes.
 #[pulp::with_simd(quantise = pulp::Arch::new())]
 #[inline(always)]
 pub fn quantise_simd<S: pulp::Simd>(_simd: S, logits: &mut [f32], step: f32) {
@@ -85,7 +85,7 @@ pub fn quantise_simd<S: pulp::Simd>(_simd: S, logits: &mut [f32], step: f32) {
         return;
     }
     for x in logits {
-        // A division, not a product with 1 / step: |x| <= absmax must not become a code beyond the largest.
+        // A product with 1 / step could give a code beyond the largest.
         *x = ((*x / step + ROUND) - ROUND) * step;
     }
 }

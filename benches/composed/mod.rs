@@ -1,31 +1,32 @@
-//! The trained model as one writes it with candle's own differentiable ops: all heads at once, whole maps, a causal mask.
+//! The trained model in candle-nn's differentiable ops: all heads at once, whole maps, a causal mask.
 
 use anyhow::{bail, ensure, Result};
 use candle_core::{Device, Tensor, Var, D};
-use candle_nn::ops::{log_softmax, silu, softmax};
+use candle_nn::ops::{log_softmax, rms_norm_slow, silu, softmax};
+use candle_nn::rotary_emb::rope_slow;
+use candle_nn::{Embedding, Linear, Module as _};
 use difftool::attention::LambdaInit;
 use difftool::model::{ModelConfig, Positions};
 use difftool::train::{AdamW, Batch, Gradients};
 use std::collections::BTreeMap;
 
-/// The model, and what depends on the context alone.
+/// The model, with tables for its context.
 pub(super) struct Composed<'a> {
     config: &'a ModelConfig,
     vars: &'a BTreeMap<String, Var>,
-    ctx_tok: usize,
-    /// cos and sin of every position and pair of channels: (T, d/2).
+    /// Cosine and sine of every position and pair of channels: (T, d/2).
     angles: [Tensor; 2],
-    /// 0 where a query sees a key, -inf elsewhere: (T, T).
+    /// 0 where a key is visible, otherwise -inf: (T, T).
     mask: Tensor,
 }
 
 impl<'a> Composed<'a> {
-    /// What a step takes, in bytes: ten tensors as large as all maps of all layers (measured).
+    /// Memory of a step in bytes: ten tensors as large as all maps of all layers (measured).
     pub(super) fn estimated_bytes(config: &ModelConfig, ctx_tok: usize, step_tok: usize) -> u64 {
         (10 * 4 * config.layers.len() * config.query_heads() * ctx_tok * step_tok) as u64
     }
 
-    /// For batches of rows of `ctx_tok` tokens.
+    /// A model for batches of rows of `ctx_tok` tokens.
     pub(super) fn new(config: &'a ModelConfig, vars: &'a BTreeMap<String, Var>, ctx_tok: usize) -> Result<Self> {
         ensure!(config.kv_heads == config.query_heads(), "the composed model repeats no key heads");
         let pairs = config.head_dim / 2;
@@ -38,7 +39,7 @@ impl<'a> Composed<'a> {
         };
         let hidden = |at: usize| if at % ctx_tok > at / ctx_tok { f32::NEG_INFINITY } else { 0.0 };
         let mask = Tensor::from_vec((0..ctx_tok * ctx_tok).map(hidden).collect(), (ctx_tok, ctx_tok), &Device::Cpu)?;
-        Ok(Self { config, vars, ctx_tok, angles: [table(f64::cos)?, table(f64::sin)?], mask })
+        Ok(Self { config, vars, angles: [table(f64::cos)?, table(f64::sin)?], mask })
     }
 
     /// Loss and gradient norm of a training step.
@@ -55,9 +56,9 @@ impl<'a> Composed<'a> {
     }
 
     fn logits(&self, ids: &[Vec<u32>]) -> Result<Tensor> {
-        let flat = Tensor::from_vec(ids.concat(), ids.len() * self.ctx_tok, &Device::Cpu)?;
+        let ids = Tensor::new(ids.to_vec(), &Device::Cpu)?; // B,T
         let embed = self.var("model.embed_tokens");
-        let mut x = embed.index_select(&flat, 0)?.reshape((ids.len(), self.ctx_tok, self.config.width))?; // B,T,E
+        let mut x = Embedding::new(embed.clone(), self.config.width).forward(&ids)?; // B,T,E
         for layer in 0..self.config.layers.len() {
             let at = |name: &str| format!("model.layers.{layer}.{name}");
             let normed = self.norm(&x, &at("input_layernorm"))?;
@@ -67,7 +68,8 @@ impl<'a> Composed<'a> {
             let hidden = (gate * self.linear(&normed, &at("mlp.up_proj"))?)?;
             x = (x + self.linear(&hidden, &at("mlp.down_proj"))?)?;
         }
-        Ok(self.norm(&x, "model.norm")?.flatten_to(1)?.matmul(&embed.t()?)?) // B*T,W
+        let x = self.norm(&x, "model.norm")?.flatten_to(1)?;
+        Ok(Linear::new(embed.clone(), None).forward(&x)?) // B*T,W
     }
 
     fn attention(&self, x: &Tensor, layer: usize, at: &str) -> Result<Tensor> {
@@ -77,7 +79,9 @@ impl<'a> Composed<'a> {
             let y = self.linear(x, &format!("{at}.{name}"))?.reshape((b, t, c.kv_heads, c.head_dim))?;
             Ok::<_, anyhow::Error>(y.transpose(1, 2)?.contiguous()?) // B,heads,T,d
         };
-        let (q, k, v) = (self.rope(&split("q_proj")?)?, self.rope(&split("k_proj")?)?, split("v_proj")?);
+        let [cos, sin] = &self.angles;
+        let rotated = |name: &str| Ok::<_, anyhow::Error>(rope_slow(&split(name)?, cos, sin)?);
+        let (q, k, v) = (rotated("q_proj")?, rotated("k_proj")?, split("v_proj")?);
         let scaled = (q / (c.head_dim as f64).sqrt())?;
         let maps = softmax(&scaled.matmul(&k.t()?)?.broadcast_add(&self.mask)?, D::Minus1)?; // B,maps,T,T
         let out = match c.variant.maps {
@@ -95,30 +99,17 @@ impl<'a> Composed<'a> {
         let exp_dot = |q: &str, k: &str| (vector(q) * vector(k))?.sum_all()?.exp();
         let lambda = ((exp_dot("q1", "k1")? - exp_dot("q2", "k2")?)? + LambdaInit::Depth.of(layer))?;
         let mixture = (&halves[0] - halves[1].broadcast_mul(&lambda)?)?;
-        Ok((self.unit_rms(&mixture)? * (1.0 - LambdaInit::Depth.of(layer)))?)
-    }
-
-    fn rope(&self, x: &Tensor) -> Result<Tensor> {
-        let [cos, sin] = &self.angles;
-        let halves = x.chunk(2, 3)?;
-        let (a, b) = (&halves[0], &halves[1]);
-        let first = (a.broadcast_mul(cos)? - b.broadcast_mul(sin)?)?;
-        let second = (b.broadcast_mul(cos)? + a.broadcast_mul(sin)?)?;
-        Ok(Tensor::cat(&[first, second], 3)?)
-    }
-
-    fn unit_rms(&self, x: &Tensor) -> Result<Tensor> {
-        let mean = x.sqr()?.mean_keepdim(D::Minus1)?;
-        Ok(x.broadcast_div(&(mean + self.config.norm_eps)?.sqrt()?)?)
+        let gain = (Tensor::ones(2 * self.config.head_dim, mixture.dtype(), mixture.device())?
+            * (1.0 - LambdaInit::Depth.of(layer)))?;
+        Ok(rms_norm_slow(&mixture, &gain, self.config.norm_eps as f32)?)
     }
 
     fn norm(&self, x: &Tensor, name: &str) -> Result<Tensor> {
-        Ok(self.unit_rms(x)?.broadcast_mul(self.var(name))?)
+        Ok(rms_norm_slow(x, self.var(name), self.config.norm_eps as f32)?)
     }
 
     fn linear(&self, x: &Tensor, name: &str) -> Result<Tensor> {
-        let (b, t, _) = x.dims3()?;
-        Ok(x.flatten_to(1)?.matmul(&self.var(name).t()?)?.reshape((b, t, ()))?)
+        Ok(Linear::new(self.var(name).clone(), None).forward(x)?)
     }
 
     fn var(&self, name: &str) -> &Tensor {

@@ -1,5 +1,5 @@
-//! What the benches share: sides that are processes of their own and take turns, a model of 30 million parameters, and the
-//! machine they ran on.
+//! Helpers shared by the benches: sides in processes of their own, a model of 30 million parameters, statistics, the
+//! processor's name.
 #![allow(dead_code)] // every bench uses its own part
 
 use anyhow::{Context, Result};
@@ -14,7 +14,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A process that does its work once for every line it is sent, answers with a line of JSON, and ends with its input.
+/// A process that does one unit of work for every line of stdin, replies with a line of JSON, and ends when stdin is
+/// closed.
 pub(super) struct Side {
     child: Child,
     requests: Option<ChildStdin>,
@@ -22,27 +23,27 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Starts it with `threads` threads.
+    /// Starts the process with `threads` threads.
     pub(super) fn start(command: &mut Command, threads: usize) -> Result<Self> {
-        // As `main.rs` has it: candle's own pool spins.
+        // As in `main.rs`: threads of candle's own pool spin while they wait.
         command.env("CANDLE_NUM_THREADS", "1").env("RAYON_NUM_THREADS", threads.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let replies = BufReader::new(child.stdout.take().context("stdout is piped")?);
         Ok(Self { requests: child.stdin.take(), replies, child })
     }
 
-    /// Has it work once.
+    /// Does one unit of work and waits for the reply.
     pub(super) fn step<T: DeserializeOwned>(&mut self) -> Result<T> {
         self.ask()?;
         self.answer()
     }
 
-    /// Has it work once, without waiting for it.
+    /// Starts one unit of work.
     pub(super) fn ask(&mut self) -> Result<()> {
         Ok(self.requests.as_mut().context("stdin is piped")?.write_all(b"step\n")?)
     }
 
-    /// What came of the work it was asked for.
+    /// Waits for the reply.
     pub(super) fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
         self.replies.read_line(&mut line)?;
@@ -68,19 +69,19 @@ pub(super) fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + 1e-9 * time.tv_nsec as f64
 }
 
-/// CPU time is not to be had here: wall time must do.
+/// Wall time, where CPU time is not available.
 #[cfg(not(unix))]
 pub fn cpu_seconds() -> f64 {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     START.get_or_init(std::time::Instant::now).elapsed().as_secs_f64()
 }
 
-/// What follows a flag of the command line.
+/// The value of a flag on the command line.
 pub(super) fn option<'a>(args: &'a [String], flag: &str) -> Option<&'a String> {
     args.iter().position(|arg| arg == flag).and_then(|i| args.get(i + 1))
 }
 
-/// A Python with torch and transformers: `--python PATH`, or python3 if it has them; says so if there is none.
+/// A Python with torch and transformers: `--python PATH`, or python3. Prints a message if it lacks them.
 pub(super) fn python(args: &[String]) -> Option<PathBuf> {
     let python = PathBuf::from(option(args, "--python").map_or("python3", String::as_str));
     let found = Command::new(&python).args(["-c", "import torch, transformers"]).stderr(Stdio::null()).status();
@@ -94,19 +95,19 @@ pub(super) fn python(args: &[String]) -> Option<PathBuf> {
     None
 }
 
-/// The file that Python runs.
+/// The script of the Python sides.
 pub(super) fn peers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers.py")
 }
 
-/// Ascending.
+/// Sorts in ascending order.
 pub(super) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values
 }
 
-/// The middle one.
+/// The median.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let values = sorted(values);
     values[values.len() / 2]
@@ -118,13 +119,13 @@ pub(super) fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     [values[values.len() / 2], values[0], values[values.len() - 1]]
 }
 
-/// A folder for what benches write.
+/// The folder for files of benches.
 pub(super) fn bench_dir() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench")
 }
 
-/// A random model of 30 million parameters with the embedded tokenizer, `llama` or `diffllama`, for contexts of `ctx_tok`
-/// tokens: its folder and its description.
+/// Writes a random model of 30 million parameters with the embedded tokenizer, `llama` or `diffllama`, for contexts of
+/// `ctx_tok` tokens. Returns its folder and its configuration.
 pub(super) fn model_30m(variant: &str, ctx_tok: usize) -> Result<(PathBuf, ModelConfig)> {
     let diff = variant == "diffllama";
     let sizes = DecoderSizes {
@@ -147,7 +148,7 @@ pub(super) fn model_30m(variant: &str, ctx_tok: usize) -> Result<(PathBuf, Model
     Ok((folder, config))
 }
 
-/// Writes the table as `target/bench/FILE`, and says so.
+/// Writes the table to `target/bench/FILE` and prints the path.
 pub(super) fn write<T: Serialize>(file: &str, rows: &[T]) -> Result<()> {
     let path = bench_dir().join(file);
     std::fs::create_dir_all(bench_dir())?;

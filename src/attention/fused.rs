@@ -1,8 +1,10 @@
-//! Attention for training: one differentiable op for all maps of a layer. It works on blocks of queries and keys that stay
-//! in a core's cache, keeps the log-sum-exp of every row alone, and recomputes maps block by block in the backward pass.
+//! Attention for training: one differentiable op for all maps of a layer. It works on blocks of queries and keys that
+//! fit in a core's cache, keeps only the log-sum-exp of every row, and recomputes the maps block by block in the
+//! backward pass.
 //!
-//! The maps of a differential head weigh the same values, so they share two products of the backward pass: the gradient of
-//! a map is dOut V^T, times -lambda for the second one, and that of the values (map 1 - lambda map 2)^T dOut.
+//! The maps of a differential head weigh the same values, so they share two products of the backward pass: the gradient
+//! of a map is dOut V^T, times -lambda for the second map, and the gradient of the values is (map 1 - lambda map 2)^T
+//! dOut.
 
 mod backward;
 mod forward;
@@ -18,11 +20,11 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// Queries and keys of a block: the few blocks at work at once, of 64 KiB each, fit a second-level cache.
+/// Queries and keys of a block. A block takes 64 KiB, so that the blocks in use fit in a second-level cache.
 const QUERIES: usize = 64;
 const KEYS: usize = 256;
 
-/// Computes the mixture with gradients.
+/// Attention with gradients, for training.
 pub struct Fused;
 
 impl Attend for Fused {
@@ -46,8 +48,8 @@ impl Attend for Fused {
     }
 }
 
-/// sum_j mix_j softmax(scale * Q_j K_j^T) V as a function of q (B, T, QH, d), k (B, T, KH, d) and v (B, T, VH, d) for a given
-/// lambda and given sinks: (B, T, H, value width).
+/// sum_j mix_j softmax(scale * Q_j K_j^T) V as a function of q (B, T, QH, d), k (B, T, KH, d) and v (B, T, VH, d) for a
+/// given lambda and given sinks: (B, T, H, value width).
 struct Mixture {
     wiring: Wiring,
     scalars: HeadScalars,
@@ -55,20 +57,20 @@ struct Mixture {
     kept: Arc<OnceLock<Kept>>,
 }
 
-/// What the backward pass needs of the forward pass.
+/// Results of the forward pass that the backward pass needs.
 struct Kept {
-    /// log(sum(exp(logits))) of every task's rows: for each map (T).
+    /// log(sum(exp(logits))) of the rows of every task and map: (T).
     log_sums: Vec<Vec<Vec<f32>>>,
-    /// What the second map alone makes of the values, if there is one: (B, T, H, value width).
+    /// Output of the second map alone, (B, T, H, value width); empty for one map.
     second: Vec<f32>,
 }
 
-/// The mixture once more, now as a function of lambda, for which an op of three arguments has no room.
+/// The mixture as a function of lambda. candle's ops have at most three arguments.
 struct OfLambda {
     kept: Arc<OnceLock<Kept>>,
 }
 
-/// And as a function of the sinks.
+/// The mixture as a function of the sinks.
 struct OfSink {
     wiring: Wiring,
     scalars: HeadScalars,
@@ -95,7 +97,7 @@ impl Sizes {
         }
         Ok(Self { batch, t, q_heads, k_heads, v_heads, heads: wiring.heads(), slices: wiring.value_slices(), d })
     }
-    /// Columns of a product with a head in panels.
+    /// Head width rounded up to whole panels.
     fn padded(&self) -> usize {
         self.d.next_multiple_of(PANEL)
     }
@@ -103,14 +105,14 @@ impl Sizes {
     fn width(&self) -> usize {
         self.slices * self.d
     }
-    /// Slices of all outputs: (B, T, H, value width) is (B, T, this, d).
+    /// Slices of head width in the outputs of a token: (B, T, H, value width) as (B, T, slices, d).
     fn out_slices(&self) -> usize {
         self.heads * self.slices
     }
     fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
         pieces(self.t, QUERIES)
     }
-    /// What is done in parallel: (batch entry, output head).
+    /// The parallel tasks: (batch entry, output head).
     fn tasks(&self) -> impl IndexedParallelIterator<Item = (usize, usize)> {
         let heads = self.heads;
         (0..self.batch * heads).into_par_iter().map(move |task| (task / heads, task % heads))
@@ -119,7 +121,7 @@ impl Sizes {
     fn rows<'a>(&self, x: &'a [f32], heads: usize, entry: usize, head: usize, rows: &Range<usize>) -> Mat<'a> {
         Mat::new(&x[((entry * self.t + rows.start) * heads + head) * self.d..], rows.len(), self.d, heads * self.d)
     }
-    /// One of the heads of x (B, T, heads, d) by itself, times `factor`: (T, d).
+    /// One of the heads of x (B, T, heads, d), times `factor`: (T, d).
     fn scaled(&self, x: &[f32], heads: usize, entry: usize, head: usize, factor: f32) -> Vec<f32> {
         let mut scaled = vec![0.0; self.t * self.d];
         let rows = x[(entry * self.t * heads + head) * self.d..].chunks(heads * self.d);
@@ -128,7 +130,7 @@ impl Sizes {
         }
         scaled
     }
-    /// Every head of x (B, T, heads, d) packed: (T, d), or transposed (d, T).
+    /// Packs every head of x (B, T, heads, d), as (T, d) or transposed as (d, T).
     fn pack(&self, x: &[f32], heads: usize, transposed: bool) -> Vec<Panels> {
         let pack = |i: usize| {
             let head = self.rows(x, heads, i / heads, i % heads, &(0..self.t));
@@ -138,13 +140,13 @@ impl Sizes {
     }
 }
 
-/// 0..end in ranges of `length`, the last one shorter.
+/// Cuts 0..end into ranges of `length`, of which the last may be shorter.
 fn pieces(end: usize, length: usize) -> impl Iterator<Item = Range<usize>> {
     (0..end).step_by(length).map(move |start| start..(start + length).min(end))
 }
 
-/// `dst = a @ b` or, to `add`, `dst += a @ b`, where b is a part of `panels` whose columns begin with a panel. What `dst` has
-/// beyond these columns, up to the end of their last panel, becomes meaningless.
+/// `dst = a @ b`, or `dst += a @ b` with `add`, where b is a part of `panels` whose columns begin at a panel. Columns
+/// of `dst` behind these, up to the end of their last panel, have unspecified values.
 fn multiply_panels(dst: Target<'_>, add: bool, a: Mat<'_>, panels: &Panels, rows: Range<usize>, columns: Range<usize>) {
     for (i, panel) in (columns.start / PANEL..columns.end.div_ceil(PANEL)).enumerate() {
         let dst = MatMut::new(&mut dst.data[i * PANEL..], dst.rows, PANEL, dst.stride);
@@ -152,14 +154,14 @@ fn multiply_panels(dst: Target<'_>, add: bool, a: Mat<'_>, panels: &Panels, rows
     }
 }
 
-/// Where panel products are written: rows that start `stride` apart.
+/// The destination of panel products: rows that start `stride` apart.
 struct Target<'a> {
     data: &'a mut [f32],
     rows: usize,
     stride: usize,
 }
 
-/// One head's share of a tensor (B, T, heads, d): (T, d), its rows `stride` apart.
+/// What one head adds to a tensor (B, T, heads, d): (T, d), its rows `stride` apart.
 struct Share<'a> {
     entry: usize,
     head: usize,
@@ -167,7 +169,7 @@ struct Share<'a> {
     stride: usize,
 }
 
-/// The sum of all shares, always in the same order.
+/// The sum of all shares, in their order: (B, T, heads, d).
 fn join(size: &Sizes, heads: usize, shares: &[Share<'_>]) -> Vec<f32> {
     let (row, d) = (heads * size.d, size.d);
     let mut joined = vec![0.0; size.batch * size.t * row];
@@ -182,7 +184,7 @@ fn join(size: &Sizes, heads: usize, shares: &[Share<'_>]) -> Vec<f32> {
     joined
 }
 
-/// Adds rows of d numbers that start `from_row` apart to others that start `to_row` apart.
+/// Adds rows of d numbers that start `from_row` apart to rows that start `to_row` apart.
 #[pulp::with_simd(add_rows = pulp::Arch::new())]
 #[inline(always)]
 fn add_rows_simd<'a, S: pulp::Simd>(
@@ -198,7 +200,7 @@ fn add_rows_simd<'a, S: pulp::Simd>(
     }
 }
 
-/// The dot product of every row of a and b, both (rows, width).
+/// The dot products of the rows of a and b, both (rows, width).
 #[pulp::with_simd(row_dots = pulp::Arch::new())]
 #[inline(always)]
 fn row_dots_simd<'a, S: pulp::Simd>(_simd: S, a: &'a [f32], b: &'a [f32], width: usize, dots: &'a mut [f32]) {
@@ -207,7 +209,7 @@ fn row_dots_simd<'a, S: pulp::Simd>(_simd: S, a: &'a [f32], b: &'a [f32], width:
     }
 }
 
-/// Likewise, in parallel.
+/// [`row_dots`] in parallel.
 fn all_row_dots(a: &[f32], b: &[f32], width: usize) -> Vec<f32> {
     let mut dots = vec![0.0; a.len() / width];
     let parts = a.par_chunks(ROWS_PER_TASK * width).zip(b.par_chunks(ROWS_PER_TASK * width));
@@ -248,7 +250,7 @@ impl CustomOp3 for Mixture {
             join(&size, size.out_slices(), &(0..outs.len() * size.slices).map(share).collect::<Vec<_>>())
         };
         let second = if self.wiring.maps() > 1 { joined(1) } else { Vec::new() };
-        // A second forward pass of the same op would only repeat the same numbers.
+        // A second forward pass of the op computes the same numbers.
         let _ = self.kept.set(Kept { log_sums, second });
         Ok((CpuStorage::F32(joined(0)), Shape::from((size.batch, size.t, size.heads, size.width()))))
     }
@@ -297,7 +299,7 @@ impl CustomOp2 for OfLambda {
         Ok((CpuStorage::F32(slice(s1, l1, "attention")?.to_vec()), l1.shape().clone()))
     }
 
-    /// d/d lambda = -dOut . (map 2 V), summed over all rows of one lambda.
+    /// d/d lambda = -dOut . (map 2 V), summed over the rows that share a lambda.
     fn bwd(
         &self,
         out: &Tensor,
@@ -327,8 +329,8 @@ impl CustomOp2 for OfSink {
         Ok((CpuStorage::F32(slice(s1, l1, "attention")?.to_vec()), l1.shape().clone()))
     }
 
-    /// A sink's share of map j is p = exp(s - log_sum), and its value is zero: d/ds = -mix_j p (dOut . map j V), summed over
-    /// all rows of all heads that read the query head.
+    /// The weight of a sink in map j is p = exp(s - log_sum), and its value is zero: d/ds = -mix_j p (dOut . map j V),
+    /// summed over the rows of all heads that read the query head.
     fn bwd(&self, out: &Tensor, sink: &Tensor, _: &Tensor, dout: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let kept = self.kept.get().expect("backward runs after forward");
         let (_, t, heads, width) = out.dims4()?;

@@ -1,7 +1,8 @@
-//! Estimate of a run's duration from prompts that are timed beforehand; long prompts and large models are timed in part.
+//! Estimate of a run's duration from prompts that are timed beforehand; long prompts and large models are timed in
+//! part.
 
 use super::{Cell, CellSpec, Setup};
-use crate::memory::{claim, give_back_everywhere};
+use crate::memory::{prefault, release_free};
 use crate::model::Flops;
 use anyhow::Result;
 use std::borrow::Cow;
@@ -35,14 +36,14 @@ impl Pace {
     /// other down. `None` without cells, or if this takes more than `most_flop` operations.
     pub fn measure(setup: &Setup, cells: &[Cell], most_flop: f64) -> Result<Option<Self>> {
         let Some(trial) = Trial::new(setup, cells).filter(|trial| trial.flop() <= most_flop) else { return Ok(None) };
-        claim(trial.bytes());
+        prefault(trial.bytes());
         if let Some(ctx_tok) = trial.warm_up {
             trial.seconds(ctx_tok)?;
         }
         let known = trial.lengths.iter().map(|&ctx_tok| Ok((trial.setup.flops(ctx_tok), trial.seconds(ctx_tok)?)));
         let known = known.collect::<Result<Vec<_>>>()?;
         if trial.lengths.len() > 1 {
-            give_back_everywhere(); // prompts of the full length need larger blocks
+            release_free(); // prompts of the full length need larger blocks
         }
         Ok(match known[..] {
             [short, long] => Some(Self::of_two([short, long])),

@@ -5,7 +5,7 @@ use super::{cells_of, Cell, Experiment, Outputs, Pace, RunShard, Setup};
 use crate::bail_usage;
 use crate::manifest::Manifest;
 use crate::measure::{Measure, MeasureName};
-use crate::memory::give_back_everywhere;
+use crate::memory::release_free;
 use crate::model::Flops;
 use crate::record::{self, Record};
 use crate::runfolder::{results, RunFolder, MANIFEST};
@@ -117,7 +117,7 @@ pub fn run(
     let ar_max_count = names.contains(&MeasureName::Nll).then(|| setup.ar_max_count());
     let keys = setup.keys(&cells, &names, ar_max_count);
     setup.references()?;
-    give_back_everywhere(); // the memory of the reference passes
+    release_free(); // the memory of the reference passes
     let (folder, mut store) = open(setup, part, &keys)?;
     let resumed = store.finished.len();
     let todo = &cells[resumed..];
@@ -144,7 +144,7 @@ pub fn run(
         pooled.iter().for_each(|record| see(observer, record));
         store.conclude(&pooled)?;
     }
-    give_back_everywhere(); // the memory of the passes, for tables and figures
+    release_free(); // the memory of the passes, for tables and figures
     let outputs = Outputs::new(folder, part, store.rows(), resumed as u64, store.prompts_sha256());
     Ok(RunOutcome { outputs, cells: cells.len(), finished: store.finished.len(), failures, first_error })
 }

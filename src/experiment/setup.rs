@@ -4,7 +4,7 @@ use super::{Experiment, Grid, Measures, Sources};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::measure::{usual_skip, MassiveAt, MeasureName, PassKey, ScoredWindow, AR_MAX_COUNT};
-use crate::memory::{give_back, rss_bytes};
+use crate::memory::{release_free, rss_bytes};
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
 use crate::record::no_formula;
@@ -67,7 +67,7 @@ impl Setup {
         if grid.count().is_none_or(|count| count > MOST_PROMPTS) {
             bail_usage!("more than {MOST_PROMPTS} prompts: lower `samples`, or cut `ctx_tok` into several runs");
         }
-        give_back(); // the memory of reading a text, for the passes
+        release_free(); // the memory of reading a text, for the passes
         let loaded_bytes = rss_bytes().unwrap_or(0);
         let conditions = experiment.conditions()?;
         Ok(Self {
@@ -122,7 +122,8 @@ impl Setup {
         self.experiment.ar_max_count.unwrap_or(AR_MAX_COUNT)
     }
 
-    /// Returns the number of tokens at the beginning of each window that means of the negative log-likelihood leave out.
+    /// Returns the number of tokens at the beginning of each window that means of the negative log-likelihood leave
+    /// out.
     pub fn skip(&self) -> usize {
         let shortest = self.grid.ctx_tok().iter().copied().min().unwrap_or(0);
         self.experiment.skip.unwrap_or_else(|| usual_skip(shortest))

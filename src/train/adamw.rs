@@ -1,4 +1,6 @@
-//! AdamW (Loshchilov & Hutter 2019) with global-norm clipping; its state can be saved.
+//! AdamW (Loshchilov & Hutter 2019) with clipping of the global norm.
+//!
+//! candle-nn's AdamW has no clipping, and its moments cannot be saved, so that training could not resume.
 
 use super::spec::OptimizerSpec;
 use crate::ops::{numbers, with_values};
@@ -7,11 +9,11 @@ use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
 use std::collections::BTreeMap;
 
-/// Parameters by name with their moments.
+/// The optimiser: parameters by name, with their moments.
 pub struct AdamW {
     spec: OptimizerSpec,
     slots: BTreeMap<String, Slot>,
-    /// Updates done.
+    /// Number of updates.
     pub step: u64,
 }
 
@@ -24,11 +26,11 @@ struct Slot {
 /// Gradients of all parameters, in the order of their names.
 pub type Gradients = Vec<Vec<f32>>;
 
-/// Keeps the division finite; PyTorch's default.
+/// Added to the root of the second moment (PyTorch's default).
 const EPSILON: f64 = 1e-8;
 
 impl AdamW {
-    /// Zero moments for every variable.
+    /// Starts with zero moments for every variable.
     pub fn new(vars: &BTreeMap<String, Var>, spec: &OptimizerSpec) -> Self {
         let slot = |var: &Var| {
             let zeros = vec![0.0; var.elem_count()];
@@ -38,10 +40,10 @@ impl AdamW {
         Self { spec: spec.clone(), slots, step: 0 }
     }
 
-    /// Adds the gradients of all parameters to `sum`, which is empty at first.
+    /// Adds the gradients of all parameters to `sum`; an empty `sum` becomes these gradients.
     ///
     /// # Errors
-    /// If a parameter has no gradient: then an op on the way dropped it.
+    /// If a parameter has no gradient, because an op dropped it.
     pub fn collect(&self, grads: &GradStore, sum: &mut Gradients) -> Result<()> {
         let first = sum.is_empty();
         for (i, (name, slot)) in self.slots.iter().enumerate() {
@@ -54,10 +56,10 @@ impl AdamW {
         Ok(())
     }
 
-    /// One update at `rate`. Returns the gradient norm before clipping.
+    /// Updates the parameters at a learning rate. Returns the norm of the gradient before clipping.
     ///
     /// # Errors
-    /// If the gradient is not finite; the parameters are then left as they were.
+    /// If the gradient is not finite; the parameters are then unchanged.
     pub fn update(&mut self, gradients: &Gradients, rate: f64) -> Result<f64> {
         let squares: f64 = gradients.iter().flatten().map(|&g| f64::from(g) * f64::from(g)).sum();
         let norm = squares.sqrt();
@@ -87,7 +89,7 @@ impl AdamW {
     /// Parameters and moments as named tensors: `NAME`, `NAME.first`, `NAME.second`.
     ///
     /// # Errors
-    /// If a tensor cannot be made.
+    /// If a tensor cannot be allocated.
     pub fn state(&self) -> Result<Vec<(String, Tensor)>> {
         let mut tensors = Vec::new();
         for (name, slot) in &self.slots {
@@ -99,10 +101,10 @@ impl AdamW {
         Ok(tensors)
     }
 
-    /// Takes over what [`AdamW::state`] gave.
+    /// Restores parameters and moments from [`AdamW::state`], and the number of updates.
     ///
     /// # Errors
-    /// If a tensor is missing or has another shape; everything is then as it was.
+    /// If a tensor is missing or has another shape; nothing is then changed.
     pub fn restore(&mut self, mut state: crate::model::Weights, step: u64) -> Result<()> {
         let mut take = |(name, slot): (&String, &Slot)| -> Result<[Tensor; 3]> {
             let [first, second] = ["first", "second"].map(|moment| format!("{name}.{moment}"));

@@ -26,7 +26,7 @@ pub use layers::LayerLine;
 pub use log::{EvalLine, LogLine};
 pub use scale::{at_sizes, check_sizes, growth, AtSize, Growth, Size};
 pub use spec::*;
-pub use step::{elsewhere, step, tensors, variables, Stepped};
+pub use step::{copy_to_device, step, tensors, variables, Stepped};
 pub use summary::{
     contrasts, inside, summarise, write as write_summary, Contrasted, Inside, Level, VariantSummary, INSIDE, LEARNED,
     TIMES,

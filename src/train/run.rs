@@ -6,7 +6,7 @@ use super::data::DataSource;
 use super::layers::{layer_lines, LayerLine};
 use super::log::{self, EvalLine, LogLine};
 use super::spec::{Stage, TrainSpec};
-use super::step::{detached, elsewhere, step, tensors, trainable};
+use super::step::{copy_to_device, detached, step, tensors, trainable};
 use super::{Reporter, TrainOutcome, WorkerPool, EVAL_FILE, LAYER_FILE, LOG_FILE};
 use crate::bail_usage;
 use crate::error::TooShort;
@@ -185,7 +185,7 @@ impl RunState<'_> {
         let done = if placement.has_kernels() {
             step(&self.model, &mut self.optimizer, &batch, rate)?
         } else {
-            step(&elsewhere(self.run.config, &self.vars, placement)?, &mut self.optimizer, &batch, rate)?
+            step(&copy_to_device(self.run.config, &self.vars, placement)?, &mut self.optimizer, &batch, rate)?
         };
         self.at.sums.add(&batch, &done.scores, done.loss_nats, done.grad_norm);
         let before = self.at.tokens;

@@ -1,4 +1,4 @@
-//! One update: forward, backward, AdamW; and the parameters it works on.
+//! A training step: forward pass, backward pass, AdamW. And the parameters it updates.
 
 use super::adamw::{AdamW, Gradients};
 use super::data::{Batch, BatchPart};
@@ -11,75 +11,79 @@ use candle_core::{Tensor, Var};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Fresh trainable parameters.
+/// Trainable parameters, initialised from a seed.
 ///
 /// # Errors
-/// If a tensor cannot be made.
+/// If a tensor cannot be allocated.
 pub fn variables(config: &ModelConfig, seed: u64) -> Result<BTreeMap<String, Var>> {
     trainable(&Weights::init(config, seed)?)
 }
 
-/// Parameters that start from `weights`.
+/// Trainable copies of `weights`.
 pub(super) fn trainable(weights: &Weights) -> Result<BTreeMap<String, Var>> {
     weights.iter().map(|(name, tensor)| Ok((name.clone(), Var::from_tensor(tensor)?))).collect()
 }
 
-/// The parameters as tensors that record gradients and follow updates.
+/// The parameters as tensors that record gradients and share storage with `vars`, so that they follow updates.
 pub fn tensors(vars: &BTreeMap<String, Var>) -> Weights {
     Weights::new(vars.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())), "parameters")
 }
 
-/// The model on another device or with another number type than its parameters: copies, through which gradients find their way
-/// back. They do not follow updates.
+/// The model with copies of the parameters in another place: device or number type. Gradients flow through the copies
+/// to `vars`; the copies do not follow updates.
 ///
 /// # Errors
-/// If the device has no room for them.
-pub fn elsewhere(config: &ModelConfig, vars: &BTreeMap<String, Var>, placement: &Placement) -> Result<Transformer> {
+/// If the device has too little memory.
+pub fn copy_to_device(
+    config: &ModelConfig,
+    vars: &BTreeMap<String, Var>,
+    placement: &Placement,
+) -> Result<Transformer> {
     Transformer::build(config, &mut tensors(vars).placed(placement))
 }
 
-/// Copies that record nothing.
+/// Copies of the parameters that record no gradients.
 pub(super) fn detached(vars: &BTreeMap<String, Var>) -> Result<Weights> {
     let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.as_detached_tensor().copy()?));
     Ok(Weights::new(vars.iter().map(copy).collect::<Result<Vec<(String, Tensor)>>>()?, "parameters"))
 }
 
-/// Tokens that are worked on at once where the kernels compute. A step's sequences are independent of each other, and what few
-/// of them leave behind for their backward pass takes less memory, of which more stays in the caches.
+/// Tokens of a part of a step where kernels compute. The activations that a small part keeps for its backward pass take
+/// less memory, more of which stays in the caches.
 const PART_TOK: usize = 1024;
 
-/// Memory that candle's own ops may take for the attention maps of a part, in bytes; one sequence has to have room.
+/// Memory for the attention maps of a part in candle's ops, in bytes. A part has at least one sequence.
 const MAPS_BYTES: u64 = 8 << 30;
 
-/// How a step over sequences of `ctx_tok` tokens is cut: tokens of a part, and parts at once.
+/// How a step over sequences of `ctx_tok` tokens is cut: tokens in a part, and parts that run at once.
 pub(super) fn cut(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -> (usize, usize) {
     if placement.has_kernels() {
         return (PART_TOK, rayon::current_num_threads());
     }
-    // A device is busy with one part, the larger the better.
+    // One part occupies a device, and a larger part occupies it better.
     let sequences = MAPS_BYTES / maps_bytes(config, placement, ctx_tok).max(1);
     (ctx_tok * sequences.max(1) as usize, 1)
 }
 
-/// Attention maps of a sequence that candle's own ops keep for the backward pass, of all layers, in bytes.
+/// Memory of the attention maps of all layers that candle's ops keep for the backward pass of a sequence, in bytes.
 pub(super) fn maps_bytes(config: &ModelConfig, placement: &Placement, ctx_tok: usize) -> u64 {
     let (wiring, bytes) = (config.wiring(), wide_type(placement.dtype).size_in_bytes());
     config.layers.len() as u64 * kept_bytes(wiring.heads(), wiring.maps(), ctx_tok, bytes)
 }
 
-/// What a step leaves to be logged.
+/// Results of a step.
 pub struct Stepped {
     /// The weighted loss.
     pub loss_nats: f64,
-    /// Of every target.
+    /// Scores of the targets, in order.
     pub scores: TokenScores,
-    /// Before clipping.
+    /// Norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// Of all parameters, before clipping.
+    /// Gradients of all parameters before clipping.
     pub gradients: Gradients,
 }
 
-/// Forward, backward, update.
+/// Runs the forward and backward pass over a batch and updates the parameters.
 ///
 /// # Errors
 /// If shapes do not fit or a parameter receives no gradient.
@@ -88,7 +92,7 @@ pub fn step(model: &Transformer, optimizer: &mut AdamW, batch: &Batch, rate: f64
     let (mut value, mut scores, mut gradients) = (0.0, Vec::with_capacity(batch.targets.len()), Gradients::new());
     let (part_tok, at_once) = cut(&model.config, &model.placement, batch.inputs.first().map_or(0, Vec::len));
     let parts: Vec<BatchPart> = batch.parts(part_tok).collect();
-    // Added up in order, so that the sum does not depend on how many pass at once.
+    // Gradients are added in the order of the parts, so that the sum does not depend on the number of threads.
     for parts in parts.chunks(at_once) {
         let done: Vec<_> = parts.par_iter().map(|part| backward(model, part, sum(part.weights) / total)).collect();
         for done in done {
@@ -102,7 +106,7 @@ pub fn step(model: &Transformer, optimizer: &mut AdamW, batch: &Batch, rate: f64
     Ok(Stepped { loss_nats: value, scores, grad_norm, gradients })
 }
 
-/// A part's share of the loss, the scores of its targets, and the gradients of that share.
+/// The loss of a part times its share of the weights, the scores of its targets, and the gradients.
 fn backward(model: &Transformer, part: &BatchPart<'_>, share: f64) -> Result<(f64, TokenScores, GradStore)> {
     let hidden = model.hidden(part.inputs, &mut Fused)?; // B,T,E
     let logits = model.logits(&hidden.flatten_to(1)?)?; // B*T,W

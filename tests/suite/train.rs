@@ -185,7 +185,7 @@ fn a_step_in_candles_ops_has_the_loss_the_gradients_and_the_update_of_a_step_of_
         let batch = random_batch(config.vocab, 3, 33);
         let stepped = |dtype: DType| {
             let vars = variables(&config, 1).unwrap();
-            let model = elsewhere(&config, &vars, &Placement::new(Device::Cpu, dtype)).unwrap();
+            let model = copy_to_device(&config, &vars, &Placement::new(Device::Cpu, dtype)).unwrap();
             let mut optimizer = AdamW::new(&vars, &spec().optimizer);
             let done = step(&model, &mut optimizer, &batch, 1e-3).unwrap();
             (done, vars)

@@ -1,4 +1,4 @@
-//! The gradients of q, k and v, from maps that are computed again block by block.
+//! The gradients of q, k and v, from maps that are recomputed block by block.
 
 use super::{all_row_dots, join, multiply_panels, pieces, Mixture, Share, Sizes, Target, KEYS, QUERIES};
 use crate::ops::simd::exp;
@@ -6,14 +6,14 @@ use crate::ops::{multiply_add, Mat, MatMut, Panels};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// In the shapes of q, k and v.
+/// The gradients, in the shapes of q, k and v.
 pub(super) struct Gradients {
     pub(super) q: Vec<f32>,
     pub(super) k: Vec<f32>,
     pub(super) v: Vec<f32>,
 }
 
-/// What all tasks read.
+/// Input of all tasks.
 pub(super) struct Backward<'a> {
     op: &'a Mixture,
     size: Sizes,
@@ -23,19 +23,19 @@ pub(super) struct Backward<'a> {
     k_t: Vec<Panels>,
     k: Vec<Panels>,
     v_t: Vec<Panels>,
-    /// dOut . Out and dOut . (map 2 V), if there is one, of every row: (B, T, H).
+    /// dOut . Out of every row, (B, T, H), and dOut . (map 2 V), empty for one map.
     out_dots: Vec<f32>,
     second_dots: Vec<f32>,
 }
 
-/// What one head adds to the gradients: of each map dq (T, padded d) and dk (T, d), and dv (T, value width).
+/// What one head adds to the gradients: dq (T, padded d) and dk (T, d) of each map, and dv (T, value width).
 struct Parts {
     q: Vec<Vec<f32>>,
     k: Vec<Vec<f32>>,
     v: Vec<f32>,
 }
 
-/// Blocks that are used again and again, each (queries, KEYS).
+/// Reused blocks, each (queries, KEYS).
 struct Room {
     /// Gradient of the mixed map.
     dp: Vec<f32>,
@@ -52,7 +52,7 @@ impl Default for Room {
     }
 }
 
-/// What the rows of a tile need to know of one map.
+/// Numbers of the rows of a tile, for one map.
 struct MapRows<'a> {
     log_sums: &'a [f32],
     /// Row sums of P * dP.
@@ -138,7 +138,7 @@ impl<'a> Backward<'a> {
         Map { q, dots: (0..size.t).map(dots).collect(), mix }
     }
 
-    /// Adds what a block of queries and keys contributes.
+    /// Adds the contribution of a block of queries and keys.
     fn block(
         &self,
         (entry, head): (usize, usize),
@@ -176,8 +176,8 @@ impl<'a> Backward<'a> {
     }
 }
 
-/// Turns logits into their gradients mix P * (dP - rowsum(P * dP)), and adds mix P to the mixed map, or begins it. Row i sees
-/// the keys before `first_end + i`, of which the first column is number `first_key`.
+/// Replaces logits by their gradients mix P * (dP - rowsum(P * dP)), and adds mix P to the mixed map, or sets it
+/// without `add`. Row i sees the keys before `first_end + i`. The first column is key `first_key`.
 #[pulp::with_simd(logit_gradients = pulp::Arch::new())]
 #[inline(always)]
 fn logit_gradients_simd<'a, S: pulp::Simd>(

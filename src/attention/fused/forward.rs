@@ -1,4 +1,4 @@
-//! The mixture, by an online softmax over blocks of keys.
+//! The mixture, with an online softmax over blocks of keys.
 
 use super::{multiply_panels, pieces, Mixture, Sizes, Target, KEYS, QUERIES};
 use crate::attention::tile::{scale_rows, start_rows};
@@ -6,17 +6,18 @@ use crate::ops::simd::softmax_block;
 use crate::ops::{Mat, Panels};
 use std::ops::Range;
 
-/// What all tasks read.
+/// Input of all tasks.
 pub(super) struct Forward<'a> {
     op: &'a Mixture,
     size: Sizes,
     q: &'a [f32],
-    /// K^T of every key head, (d, T), and V of every value head, (T, d), of every batch entry.
+    /// K^T of every key head, (d, T), of every batch entry.
     k: Vec<Panels>,
+    /// V of every value head, (T, d), of every batch entry.
     v: Vec<Panels>,
 }
 
-/// Buffers that are used again and again.
+/// Reused buffers.
 pub(super) struct Room {
     /// Scaled queries of a map: (T, d).
     q: Vec<f32>,
@@ -33,8 +34,8 @@ impl<'a> Forward<'a> {
         Self { op, size, q, k: size.pack(k, size.k_heads, true), v: size.pack(v, size.v_heads, false) }
     }
 
-    /// The output of a head and, of two maps, that of the second one alone, both (T, padded value width); and the log-sums
-    /// of each map (T).
+    /// The output of a head and, if there are two maps, the output of the second map alone, both (T, padded value
+    /// width); and the log-sums of each map (T).
     pub(super) fn head(&self, room: &mut Room, (entry, head): (usize, usize)) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
         let (size, width) = (&self.size, self.size.slices * self.size.padded());
         let mut of_map = |j: usize| {
