@@ -1,9 +1,9 @@
-//! Attention in candle's own ops: for every device and number type that the kernels are not made for, and differentiable.
+//! Attention in candle's ops, for the devices and number types without kernels. It is differentiable.
 //!
-//! Queries, keys and values are gathered by output head once per layer. Then a tile of queries of all heads passes at a time, so
-//! that the logits that are there at once take bounded memory, and of each tile the rows that probes want are copied to the
-//! host. All of it is computed in `f32`, or `f64` of `f64`: a logit of `bf16` has eight bits, of which a quantiser or a share
-//! would have to make do. In training, candle keeps the maps of all tiles for the backward pass: O(T^2).
+//! Queries, keys and values are gathered by output head once per layer. Tiles of queries of all heads follow one after
+//! the other, which bounds the memory of the logits; the rows of a tile that probes want are copied to the host.
+//! Everything is computed in `f32`, or in `f64` of `f64`: logits in `bf16` would have eight bits. In training, candle
+//! keeps the maps of all tiles for the backward pass: O(T^2).
 
 mod masks;
 mod show;
@@ -13,22 +13,23 @@ mod tests;
 use super::head_probes::{covering_range, HeadProbes};
 use super::values::packed_values;
 use super::{HeadScalars, Heads, Quantise, ResolvedTreatment, RowProbe};
-use crate::ops::{at_least, numbers, wide, wide_type, with_values, Panels};
+use crate::ops::{numbers, wide, wide_type, with_values, Panels};
 use crate::quant::Scope;
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor, D};
+use candle_nn::ops::{softmax, softmax_last_dim};
 use masks::Masks;
 use std::ops::Range;
 
-/// Memory of the logits of one map of all heads in a tile, in bytes.
+/// Memory of a tile's logits, one map of all heads, in bytes.
 const TILE_BYTES: usize = 64 << 20;
 
-/// Tensors of that size that are alive at once, for one map and for two.
+/// Tensors of that size that exist at once, for one map and for two.
 const ALIVE: [usize; 2] = [4, 6];
 
-/// Tensors of the size of a map of all heads that a backward pass keeps, for one map and for two.
+/// Tensors of the size of a map of all heads that are kept for the backward pass, for one map and for two.
 const KEPT: [usize; 2] = [5, 12];
 
-/// One layer as candle's ops read it. Tensors have the number type that sums are taken in.
+/// One layer, its heads gathered. Tensors have the number type that sums are taken in.
 pub(super) struct Portable<'a> {
     /// scale * Q of every map: (B, H, T, d).
     q: Vec<Tensor>,
@@ -40,7 +41,7 @@ pub(super) struct Portable<'a> {
     lambda: Option<Tensor>,
     /// Of every map: (1, H, 1, 1).
     sinks: Vec<Tensor>,
-    /// Quantisation steps of every map, (1, H, 1, 1); none if each row has its own.
+    /// Quantisation steps of every map, (1, H, 1, 1); empty if each row has its own.
     steps: Vec<Tensor>,
     heads: &'a Heads<'a>,
     scalars: HeadScalars,
@@ -50,7 +51,7 @@ pub(super) struct Portable<'a> {
     rows: usize,
 }
 
-/// Queries of all heads, and what they see of the keys that any of them sees.
+/// A range of queries of all heads, and their masks.
 struct Tile {
     queries: Range<usize>,
     masks: Masks,
@@ -58,16 +59,16 @@ struct Tile {
 
 /// One softmax map of a tile.
 struct Map {
-    /// As the softmax takes them, -inf where nothing is seen: (B, H, queries, keys).
+    /// Input of the softmax, -inf where a key is not visible: (B, H, queries, keys).
     logits: Tensor,
     /// (B, H, queries, keys)
     weights: Tensor,
-    /// What the sink takes: (B, H, queries, 1).
+    /// Weight of the sink: (B, H, queries, 1).
     sink: Option<Tensor>,
 }
 
 impl<'a> Portable<'a> {
-    /// Gathers the heads; if logits are quantised with steps that rows share, these are measured first.
+    /// Gathers the heads, and finds the quantisation steps that rows share, if there are any.
     pub(super) fn new(heads: &'a Heads<'a>, treated: Option<&'a ResolvedTreatment>, layer: usize) -> Result<Self> {
         let (b, t, ..) = heads.q.dims4()?;
         let rows = rows_of_tile(b * heads.wiring.heads(), t, wide_type(heads.q.dtype()).size_in_bytes());
@@ -84,7 +85,7 @@ impl<'a> Portable<'a> {
         if rule.window == Some(0) {
             candle_core::bail!("a window of no keys");
         }
-        let scalars = heads.scalars()?; // looks at the number of sinks
+        let scalars = heads.scalars()?; // checks the number of sinks
         let (b, t, _, d) = q.dims4()?;
         let (n, width) = (wiring.heads(), wiring.value_slices() * d);
         let q: Vec<Tensor> = wiring.query.iter().map(|of| by_head(q, of, (b, t, n, d))).collect::<Result<_>>()?;
@@ -121,8 +122,8 @@ impl<'a> Portable<'a> {
         Ok(self.watched(None, &[])?.0)
     }
 
-    /// The mixture of one prompt, for queries that are neither needed nor watched zeros, and what those who watch its heads have
-    /// learned.
+    /// The mixture of one prompt (1, T, H, value width), zeros for queries that are neither needed nor watched, and
+    /// what the probes of every head have seen.
     pub(super) fn watched<'p>(
         &self,
         needed: Option<&[bool]>,
@@ -161,13 +162,13 @@ impl<'a> Portable<'a> {
         self.v.dtype()
     }
 
-    /// All queries, as many at a time as have room.
+    /// The queries in tiles.
     fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
         let (t, rows) = (self.v.dims()[2], self.rows);
         (0..t).step_by(rows).map(move |start| start..(start + rows).min(t))
     }
 
-    /// Outputs that nobody asks for, if there are any: (B, queries, H, value width).
+    /// Outputs of queries that are not computed: (B, queries, H, value width). Nothing if there are no such queries.
     fn zeros(&self, queries: Range<usize>) -> Result<Option<Tensor>> {
         let (b, heads, _, width) = self.v.dims4()?;
         let zeros = || Tensor::zeros((b, queries.len(), heads, width), self.dtype(), self.device());
@@ -189,8 +190,18 @@ impl<'a> Portable<'a> {
         }
     }
 
-    /// Map j: logits, quantised and masked; their softmax with the sink; what is silenced left out.
+    /// Map j: logits, quantised and masked; their softmax with the sink; silenced weights zero.
     fn map(&self, j: usize, tile: &Tile) -> Result<Map> {
+        let logits = self.masked_logits(j, tile)?; // B,H,queries,keys
+        let (mut weights, sink) = self.softmax(j, &logits)?;
+        if let Some(silenced) = &tile.masks.silenced {
+            weights = weights.broadcast_mul(silenced)?;
+        }
+        Ok(Map { logits, weights, sink })
+    }
+
+    /// The input of the softmax: (B, H, queries, keys).
+    fn masked_logits(&self, j: usize, tile: &Tile) -> Result<Tensor> {
         let masks = &tile.masks;
         let mut logits = self.logits(j, tile)?; // B,H,queries,keys
         if let (Some(quantise), Some(counted)) = (self.quantise(), &masks.counted) {
@@ -200,25 +211,18 @@ impl<'a> Portable<'a> {
             };
             logits = rounded(&logits, &step, counted)?;
         }
-        let logits = logits.broadcast_add(&masks.hidden)?;
-        let mut top = logits.max_keepdim(3)?; // B,H,queries,1
-        if let Some(sink) = self.sinks.get(j) {
-            top = at_least(&top, sink)?;
-        }
-        let top = top.detach(); // it cancels out, and so does its gradient
-        let mut weights = logits.broadcast_sub(&top)?.exp()?;
-        let mut sum = weights.sum_keepdim(3)?; // B,H,queries,1
-        let mut sink = None;
-        if let Some(logit) = self.sinks.get(j) {
-            let taken = top.neg()?.broadcast_add(logit)?.exp()?; // B,H,queries,1
-            sum = (sum + &taken)?;
-            sink = Some((taken / &sum)?);
-        }
-        weights = weights.broadcast_div(&sum)?;
-        if let Some(silenced) = &masks.silenced {
-            weights = weights.broadcast_mul(silenced)?;
-        }
-        Ok(Map { logits, weights, sink })
+        logits.broadcast_add(&masks.hidden)
+    }
+
+    /// The softmax of map j over the keys and the sink: weights of the keys, and of the sink if there is one.
+    fn softmax(&self, j: usize, logits: &Tensor) -> Result<(Tensor, Option<Tensor>)> {
+        // The fused one has no gradient.
+        let softmax = |x: &Tensor| if x.track_op() { softmax(x, D::Minus1) } else { softmax_last_dim(x) };
+        let Some(sink) = self.sinks.get(j) else { return Ok((softmax(logits)?, None)) };
+        let (b, heads, queries, keys) = logits.dims4()?;
+        let column = sink.broadcast_as((b, heads, queries, 1))?.contiguous()?;
+        let weights = softmax(&Tensor::cat(&[logits, &column], 3)?)?; // B,H,queries,keys + 1
+        Ok((weights.narrow(3, 0, keys)?.contiguous()?, Some(weights.narrow(3, keys, 1)?)))
     }
 
     /// (sum_j mix_j map_j) V: (B, queries, H, value width).
@@ -238,7 +242,7 @@ impl<'a> Portable<'a> {
         mixed.matmul(&v)?.transpose(1, 2)?.contiguous() // B,queries,H,value width
     }
 
-    /// The largest |logit| that counts, of every map and head: a sweep over all tiles. The step that they make.
+    /// The steps of every map and head, from the largest |logit| that counts in any tile.
     fn shared_steps(&self, quantise: &Quantise) -> Result<Vec<Tensor>> {
         let mut found: Vec<Option<Tensor>> = vec![None; self.q.len()];
         for queries in self.tiles() {
@@ -248,7 +252,7 @@ impl<'a> Portable<'a> {
                 let of_tile = largest(&self.logits(j, &tile)?, counted)?.max_keepdim(2)?; // B,H,1,1
                 *found = Some(match found.take() {
                     None => of_tile,
-                    Some(before) => at_least(&before, &of_tile)?,
+                    Some(before) => before.maximum(&of_tile)?,
                 });
             }
         }
@@ -260,21 +264,21 @@ impl<'a> Portable<'a> {
         found.iter().map(|largest| self.steps_of(quantise, largest)).collect()
     }
 
-    /// The steps that the largest magnitudes make; 1 where there is nothing to scale by.
+    /// The steps for the largest magnitudes; 1 where there is nothing to scale by.
     fn steps_of(&self, quantise: &Quantise, largest: &Tensor) -> Result<Tensor> {
         let step = |largest: f32| Some(quantise.quantiser.step(largest)).filter(|&step| step > 0.0).unwrap_or(1.0);
         let steps: Vec<f32> = numbers(largest)?.into_iter().map(step).collect();
         Tensor::from_vec(steps, largest.shape(), self.device())?.to_dtype(self.dtype())
     }
 
-    /// The values as probes read them.
+    /// The values in the form that probes read.
     fn packed_values(&self) -> Result<Vec<Panels>> {
         let (_, _, heads, d) = self.heads.v.dims4()?;
         with_values(&self.heads.v, "values", |v| packed_values(v, heads, d))
     }
 }
 
-/// Some heads of x (B, T, heads, d), one after the other, cut into `n` of another width: (B, T, n, width) -> (B, n, T, width).
+/// The heads `of` x (B, T, heads, d), in `shape` (B, T, n, width), where the width may be several d: (B, n, T, width).
 fn by_head(x: &Tensor, of: &[usize], shape: (usize, usize, usize, usize)) -> Result<Tensor> {
     let gathered = x.contiguous()?.index_select(&index(of, x.device())?, 2)?; // B,T,of,d
     wide(&gathered.reshape(shape)?.transpose(1, 2)?.contiguous()?)
@@ -284,31 +288,32 @@ fn index(of: &[usize], device: &Device) -> Result<Tensor> {
     Tensor::from_vec(of.iter().map(|&i| i as u32).collect::<Vec<_>>(), of.len(), device)
 }
 
-/// The largest |logit| of every row that counts: (B, H, queries, keys) -> (B, H, queries, 1).
+/// The largest |logit| of every row, of those that count: (B, H, queries, keys) -> (B, H, queries, 1).
 fn largest(logits: &Tensor, counted: &Tensor) -> Result<Tensor> {
     logits.broadcast_mul(counted)?.abs()?.max_keepdim(3)
 }
 
-/// What counts, rounded to the nearest multiple of its step, ties to even; all else as it was.
+/// Rounds the logits that count to the nearest multiple of their step, ties to even.
 fn rounded(logits: &Tensor, step: &Tensor, counted: &Tensor) -> Result<Tensor> {
-    // 1.5 times the place of the last bit of the mantissa: adding it rounds smaller numbers to integers.
+    // 1.5 times 2 to the number of bits of the mantissa: adding it rounds smaller numbers to integers.
     let round = if logits.dtype() == DType::F64 { 1.5 * 2f64.powi(52) } else { 1.5 * 2f64.powi(23) };
     let codes = logits.broadcast_div(step)?.affine(1.0, round)?.affine(1.0, -round)?;
     let others = logits.broadcast_mul(&counted.affine(-1.0, 1.0)?)?;
     codes.broadcast_mul(step)?.broadcast_mul(counted)? + others
 }
 
-/// Queries of a tile of so many heads over `t` keys.
+/// Queries in a tile of `heads` heads over `t` keys, with numbers of `bytes` bytes.
 fn rows_of_tile(heads: usize, t: usize, bytes: usize) -> usize {
     (TILE_BYTES / (bytes * heads * t).max(1)).clamp(1, t.max(1))
 }
 
-/// Memory that a layer's maps of one sequence take until the backward pass, in bytes.
+/// Memory that the maps of a layer take until the backward pass, for one sequence of `t` tokens with numbers of `bytes`
+/// bytes.
 pub fn kept_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {
     (KEPT[usize::from(maps > 1)] * bytes * heads * t * t) as u64
 }
 
-/// Memory of a tile of `heads` heads of so many maps over `t` keys, in bytes; numbers are computed with as `bytes` each.
+/// Memory of a tile of `heads` heads of `maps` maps over `t` keys, in bytes, with numbers of `bytes` bytes.
 pub fn portable_bytes(heads: usize, maps: usize, t: usize, bytes: usize) -> u64 {
     (ALIVE[usize::from(maps > 1)] * rows_of_tile(heads, t, bytes) * bytes * heads * t) as u64
 }

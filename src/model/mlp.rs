@@ -2,7 +2,7 @@
 
 use super::projection::Projection;
 use super::{Activation, Experts, ModelConfig, Weights};
-use crate::ops::{at_least, at_most, gelu, gelu_tanh, numbers, relu, scalar, sigmoid, silu, swiglu, wide};
+use crate::ops::{gelu, gelu_tanh, numbers, relu, sigmoid, silu, swiglu, wide};
 use anyhow::Result;
 use candle_core::{Tensor, D};
 
@@ -119,10 +119,7 @@ fn poly_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
 /// g sigmoid(alpha g) (u + 1) of the clamped gate and up projections (gpt-oss).
 fn clamped_swiglu(gate: &Tensor, up: &Tensor, alpha: f64, limit: f64) -> Result<Tensor> {
     let dtype = gate.dtype();
-    let (gate, up) = (wide(gate)?, wide(up)?);
-    let (least, most) = (scalar(-limit, &up)?, scalar(limit, &up)?);
-    let gate = at_most(&gate, &most)?;
-    let up = at_most(&at_least(&up, &least)?, &most)?;
+    let (gate, up) = (wide(gate)?.minimum(limit)?, wide(up)?.clamp(-limit, limit)?);
     let glu = (&gate * sigmoid(&(&gate * alpha)?)?)?;
     Ok((glu * (up + 1.0)?)?.to_dtype(dtype)?)
 }

@@ -9,6 +9,7 @@ use super::{Checkpoint, ModelConfig, Placement, Weights};
 use crate::ops::{linear, wide, wide_type};
 use anyhow::{anyhow, Result};
 use candle_core::{Device, Tensor};
+use candle_nn::{Embedding, Module as _};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -138,7 +139,10 @@ impl VocabularyMatrix {
     /// Rows of token ids: (n, E).
     pub(super) fn rows(&self, ids: &[u32]) -> Result<Tensor> {
         match self {
-            Self::InMemory(table) => Ok(table.index_select(&Tensor::new(ids, table.device())?, 0)?),
+            Self::InMemory(table) => {
+                let embedding = Embedding::new(table.clone(), table.dim(1)?);
+                Ok(embedding.forward(&Tensor::new(ids, table.device())?)?)
+            }
             Self::OnDisk { disk, name } => disk.rows(name, ids.iter().map(|&id| id as usize..id as usize + 1)),
         }
     }

@@ -1,37 +1,85 @@
-//! The functions of plain MLPs, element by element. For measuring only: the kernels have no gradient, and say so when asked.
+//! Element-wise functions of hidden layers and gates. Only [`sigmoid`] has a gradient: training uses no other, and
+//! asking one of them for a gradient is an error.
 
-use super::simd::{exp, sigmoid};
-use super::{has_kernels, in_chunks, slice, wide, NUMBERS_PER_TASK};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+use super::simd::{self, exp};
+use super::{has_kernels, in_chunks, slice, wide, with_values, NUMBERS_PER_TASK};
+use candle_core::{bail, CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
-macro_rules! activation {
-    ($(#[$doc:meta])* $name:ident, $op:ident, $loop:ident, $simd:ident, $f:expr, $in_candle:expr) => {
-        struct $op;
+/// An element-wise function as a candle op.
+#[derive(Clone, Copy)]
+struct Elementwise {
+    name: &'static str,
+    /// Writes f(x) to its second argument.
+    forward: fn(&[f32], &mut [f32]),
+    /// Writes dx, given y = f(x) and dy.
+    backward: Option<fn(&[f32], &[f32], &mut [f32])>,
+}
 
-        $(#[$doc])*
-        ///
-        /// # Errors
-        /// If x is not contiguous.
-        pub fn $name(x: &Tensor) -> Result<Tensor> {
-            if has_kernels(x) {
-                return x.apply_op1($op);
-            }
-            $in_candle(&wide(x)?)?.to_dtype(x.dtype())
-        }
+/// x sigmoid(x). x must be contiguous.
+pub fn silu(x: &Tensor) -> Result<Tensor> {
+    apply(x, Elementwise { name: "silu", forward: silu_forward, backward: None }, candle_nn::ops::silu)
+}
 
-        impl CustomOp1 for $op {
-            fn name(&self) -> &'static str {
-                stringify!($name)
-            }
+/// x Phi(x) with the error function (Hendrycks & Gimpel 2016). x must be contiguous.
+pub fn gelu(x: &Tensor) -> Result<Tensor> {
+    apply(x, Elementwise { name: "gelu", forward: gelu_forward, backward: None }, Tensor::gelu_erf)
+}
 
-            fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-                let x = slice(storage, layout, self.name())?;
-                let y = in_chunks(x.len(), NUMBERS_PER_TASK, |chunk, y| $loop(&x[chunk * NUMBERS_PER_TASK..][..y.len()], y));
-                Ok((CpuStorage::F32(y), layout.shape().clone()))
-            }
-        }
+/// The approximation of [`gelu`] with tanh, as in GPT-2. x must be contiguous.
+pub fn gelu_tanh(x: &Tensor) -> Result<Tensor> {
+    apply(x, Elementwise { name: "gelu-tanh", forward: gelu_tanh_forward, backward: None }, Tensor::gelu)
+}
 
-        #[pulp::with_simd($loop = pulp::Arch::new())]
+/// max(x, 0). x must be contiguous.
+pub fn relu(x: &Tensor) -> Result<Tensor> {
+    apply(x, Elementwise { name: "relu", forward: relu_forward, backward: None }, Tensor::relu)
+}
+
+/// 1 / (1 + exp(-x)). x must be contiguous.
+pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
+    let op = Elementwise { name: "sigmoid", forward: sigmoid_forward, backward: Some(sigmoid_backward) };
+    apply(x, op, candle_nn::ops::sigmoid)
+}
+
+/// Applies the kernel where there is one, otherwise candle's function in the number type of sums.
+fn apply(x: &Tensor, kernel: Elementwise, in_candle: fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    if has_kernels(x) {
+        return x.apply_op1(kernel);
+    }
+    in_candle(&wide(x)?)?.to_dtype(x.dtype())
+}
+
+impl CustomOp1 for Elementwise {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let x = slice(storage, layout, self.name)?;
+        let y = in_chunks(x.len(), NUMBERS_PER_TASK, |chunk, y| {
+            (self.forward)(&x[chunk * NUMBERS_PER_TASK..][..y.len()], y);
+        });
+        Ok((CpuStorage::F32(y), layout.shape().clone()))
+    }
+
+    fn bwd(&self, x: &Tensor, y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+        let Some(backward) = self.backward else { bail!("{} has no gradient", self.name) };
+        let dx = with_values(y, self.name, |y| {
+            with_values(dy, self.name, |dy| {
+                in_chunks(y.len(), NUMBERS_PER_TASK, |chunk, dx| {
+                    let of_chunk = chunk * NUMBERS_PER_TASK..chunk * NUMBERS_PER_TASK + dx.len();
+                    backward(&y[of_chunk.clone()], &dy[of_chunk], dx);
+                })
+            })
+        })??;
+        Ok(Some(Tensor::from_vec(dx, x.shape(), x.device())?))
+    }
+}
+
+/// Defines a vectorised loop that applies a function to every number.
+macro_rules! forward_loop {
+    ($name:ident, $simd:ident, $f:expr) => {
+        #[pulp::with_simd($name = pulp::Arch::new())]
         #[inline(always)]
         fn $simd<'a, S: pulp::Simd>(_simd: S, x: &'a [f32], y: &'a mut [f32]) {
             for (y, &x) in y.iter_mut().zip(x) {
@@ -41,26 +89,23 @@ macro_rules! activation {
     };
 }
 
-activation!(
-    /// x sigmoid(x).
-    silu, Silu, silu_loop, silu_loop_simd, silu_of, Tensor::silu
-);
-activation!(
-    /// x Phi(x) with the error function (Hendrycks & Gimpel 2016).
-    gelu, Gelu, gelu_loop, gelu_loop_simd, gelu_of, Tensor::gelu_erf
-);
-activation!(
-    /// The approximation of [`gelu`] with tanh, as GPT-2 has it.
-    gelu_tanh, GeluTanh, gelu_tanh_loop, gelu_tanh_loop_simd, gelu_tanh_of, Tensor::gelu
-);
-activation!(
-    /// max(x, 0).
-    relu, Relu, relu_loop, relu_loop_simd, relu_of, Tensor::relu
-);
+forward_loop!(silu_forward, silu_forward_simd, silu_of);
+forward_loop!(gelu_forward, gelu_forward_simd, gelu_of);
+forward_loop!(gelu_tanh_forward, gelu_tanh_forward_simd, gelu_tanh_of);
+forward_loop!(relu_forward, relu_forward_simd, relu_of);
+forward_loop!(sigmoid_forward, sigmoid_forward_simd, simd::sigmoid);
+
+#[pulp::with_simd(sigmoid_backward = pulp::Arch::new())]
+#[inline(always)]
+fn sigmoid_backward_simd<'a, S: pulp::Simd>(_simd: S, y: &'a [f32], dy: &'a [f32], dx: &'a mut [f32]) {
+    for ((dx, &y), &dy) in dx.iter_mut().zip(y).zip(dy) {
+        *dx = dy * y * (1.0 - y);
+    }
+}
 
 #[inline(always)]
 fn silu_of(x: f32) -> f32 {
-    x * sigmoid(x)
+    x * simd::sigmoid(x)
 }
 
 #[inline(always)]
@@ -68,14 +113,14 @@ fn relu_of(x: f32) -> f32 {
     x.max(0.0)
 }
 
-/// 0.5 (1 + tanh u) is sigmoid(2u).
+/// 0.5 (1 + tanh u) = sigmoid(2u).
 #[inline(always)]
 fn gelu_tanh_of(x: f32) -> f32 {
     const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-    x * sigmoid(2.0 * SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x))
+    x * simd::sigmoid(2.0 * SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x))
 }
 
-/// erf by Abramowitz & Stegun 7.1.26, which is off by 1.5e-7 at most.
+/// Abramowitz & Stegun 7.1.26, an approximation of the error function whose error is at most 1.5e-7.
 #[inline(always)]
 fn gelu_of(x: f32) -> f32 {
     let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
@@ -84,7 +129,7 @@ fn gelu_of(x: f32) -> f32 {
     for c in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6] {
         p = p.mul_add(t, c);
     }
-    // Phi of -|x|: what is left of the upper tail.
+    // Phi(-|x|)
     let tail = 0.5 * p * t * exp(-z * z);
     if x < 0.0 {
         x * tail

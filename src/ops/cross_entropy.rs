@@ -1,17 +1,18 @@
-//! Weighted cross-entropy over logits, as a differentiable op that also says how each token was predicted.
+//! Weighted cross-entropy over logits, as a differentiable op that also scores every token.
 
 use super::simd::{exp, max, softmax, sum};
 use super::{has_kernels, numbers, slice, wide, with_values};
 use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
+use candle_nn::ops::log_softmax;
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex};
 
-/// How one target token was predicted.
+/// How well one target token was predicted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenScore {
     /// Negative log-likelihood of the target, in nats.
     pub nll_nats: f32,
-    /// Whether the target has the largest logit (ties count as misses).
+    /// Whether the target has the largest logit; a tie is a miss.
     pub hit: bool,
 }
 
@@ -24,10 +25,10 @@ struct CrossEntropy {
     scores: Arc<Mutex<TokenScores>>,
 }
 
-/// sum(w_i nll_i) / sum(w_i) over rows of logits (N, V), and every row's score.
+/// sum(w_i nll_i) / sum(w_i) over rows of logits (N, V), and the score of every row. The loss is 0 if all weights are.
 ///
 /// # Errors
-/// If targets or weights do not number N, a target is outside V, or the logits are not contiguous.
+/// If there are not N targets and N weights, a target is V or more, or the logits are not contiguous.
 pub fn cross_entropy(logits: &Tensor, targets: Vec<u32>, weights: Vec<f32>) -> Result<(Tensor, TokenScores)> {
     let (n, v) = logits.dims2()?;
     if targets.len() != n || weights.len() != n || targets.iter().any(|&t| t as usize >= v) {
@@ -47,21 +48,15 @@ pub fn cross_entropy(logits: &Tensor, targets: Vec<u32>, weights: Vec<f32>) -> R
     Ok((loss, scores))
 }
 
-/// The same in candle's ops.
+/// [`cross_entropy`] in candle's ops.
 fn in_candle(logits: &Tensor, targets: Vec<u32>, weights: &[f32]) -> Result<(Tensor, TokenScores)> {
     let (n, device, dtype) = (targets.len(), logits.device(), logits.dtype());
     let targets = Tensor::from_vec(targets, (n, 1), device)?;
-    let largest = logits.max_keepdim(1)?.detach(); // N,1
-    let log_sum = (logits.broadcast_sub(&largest)?.exp()?.sum_keepdim(1)?.log()? + &largest)?; // N,1
+    let nll = log_softmax(logits, 1)?.gather(&targets, 1)?.squeeze(1)?.neg()?; // N
     let of_targets = logits.contiguous()?.gather(&targets, 1)?; // N,1
-    let nll = (log_sum - &of_targets)?.squeeze(1)?; // N
-    let as_large = logits.broadcast_eq(&largest)?.to_dtype(DType::F32)?.sum(1)?; // N
-    let found = [&nll, &largest, &of_targets, &as_large].map(numbers);
-    let [nll_nats, largest, of_targets, as_large] = found;
-    let (largest, of_targets, as_large) = (largest?, of_targets?, as_large?);
-    let hit = |i: usize| of_targets[i] == largest[i] && as_large[i] == 1.0;
-    let score = |(i, nll_nats)| TokenScore { nll_nats, hit: hit(i) };
-    let scores = nll_nats?.into_iter().enumerate().map(score).collect();
+    let as_large = logits.broadcast_ge(&of_targets)?.to_dtype(DType::F32)?.sum(1)?; // N: the target counts itself
+    let scores = numbers(&nll)?.into_iter().zip(numbers(&as_large)?);
+    let scores = scores.map(|(nll_nats, as_large)| TokenScore { nll_nats, hit: as_large == 1.0 }).collect();
     let loss = (nll * Tensor::from_slice(weights, n, device)?.to_dtype(dtype)?)?.sum_all()?;
     let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
     Ok(((loss / if total == 0.0 { 1.0 } else { total })?, scores))
@@ -103,7 +98,7 @@ impl CustomOp1 for CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// Never 0: without any weight there is nothing to lose.
+    /// The sum of the weights, as a divisor: never 0.
     fn total_weight(&self) -> f64 {
         self.weights.iter().map(|&w| f64::from(w)).sum::<f64>().max(f64::MIN_POSITIVE)
     }

@@ -1,8 +1,9 @@
-//! LayerNorm over the last dimension (Ba et al. 2016). For measuring only: the kernel has no gradient, and says so when asked.
+//! LayerNorm over the last dimension (Ba et al. 2016), for measuring: asking the kernel for a gradient is an error.
 
 use super::simd::{dot, sum};
-use super::{has_kernels, in_chunks, slice, wide, ROWS_PER_TASK};
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, D};
+use super::{has_kernels, in_chunks, slice, ROWS_PER_TASK};
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_nn::ops::layer_norm_slow;
 
 struct LayerNorm {
     eps: f32,
@@ -10,18 +11,16 @@ struct LayerNorm {
 
 /// `(x - mean) / sqrt(variance + eps) * gain + bias` over the last dimension: x (.., E), gain (E), bias (E) -> (.., E).
 ///
+/// The kernel subtracts the mean before it squares. candle's fused one takes the variance as mean(x^2) - mean(x)^2,
+/// which in `f32` loses digits where the mean is large.
+///
 /// # Errors
 /// If the sizes differ or an argument is not contiguous.
 pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
     if has_kernels(x) {
         return x.apply_op3(gain, bias, LayerNorm { eps: eps as f32 });
     }
-    let full = wide(x)?;
-    let centred = full.broadcast_sub(&full.mean_keepdim(D::Minus1)?)?;
-    let variance = centred.sqr()?.mean_keepdim(D::Minus1)?; // ..,1
-    let normed = centred.broadcast_div(&(variance + eps)?.sqrt()?)?;
-    let [gain, bias] = [gain, bias].map(|x| x.to_dtype(full.dtype()));
-    normed.broadcast_mul(&gain?)?.broadcast_add(&bias?)?.to_dtype(x.dtype())
+    layer_norm_slow(x, &gain.to_dtype(x.dtype())?, &bias.to_dtype(x.dtype())?, eps as f32)
 }
 
 impl CustomOp3 for LayerNorm {

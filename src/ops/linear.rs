@@ -2,13 +2,13 @@
 
 use super::{has_kernels, in_chunks, multiply, multiply_add, slice, with_values};
 use super::{Mat, MatMut, Packed, Products, PANEL, ROWS_PER_TASK};
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp2, Layout, Module as _, Result, Shape, Tensor};
 use rayon::prelude::*;
 
-/// Rows from which on packing w pays.
+/// Rows of x from which packing w takes less time than it saves.
 const PACKED_ROWS: usize = 256;
 
-/// Rows of w that are multiplied at once.
+/// Inner size of a block: the part of w that is multiplied at once.
 const DEPTH: usize = 512;
 
 struct Linear {
@@ -23,7 +23,7 @@ pub fn linear(x: &Tensor, w: &Tensor) -> Result<Tensor> {
     linear_of(Products::F32, x, w)
 }
 
-/// The same of other products, where there are kernels.
+/// [`linear`] with a choice of products, which only the kernel has.
 ///
 /// # Errors
 /// As [`linear`].
@@ -31,11 +31,10 @@ pub fn linear_of(products: Products, x: &Tensor, w: &Tensor) -> Result<Tensor> {
     if has_kernels(x) {
         return x.apply_op2(w, Linear { products });
     }
-    let dims = output_dims(x.dims(), w.shape())?;
-    x.reshape(((), w.dim(1)?))?.matmul(&w.t()?)?.reshape(dims) // ..,F
+    candle_nn::Linear::new(w.clone(), None).forward(x)
 }
 
-/// (.., E), (F, E) -> (.., F).
+/// The shape of the output: (.., E), (F, E) -> (.., F).
 fn output_dims(x: &[usize], w: &Shape) -> Result<Vec<usize>> {
     let (f, e) = w.dims2()?;
     match x.split_last() {
@@ -72,7 +71,7 @@ impl CustomOp2 for Linear {
 
 /// x @ w: x (rows, E), w (E, F).
 fn product(products: Products, x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
-    // A row has the same numbers with few others as with many: of bf16 there is one kernel.
+    // bf16 has one kernel, so that a row has the same numbers whether it is multiplied with few others or many.
     if products == Products::Bf16 || x.len() / e >= PACKED_ROWS && f >= PANEL {
         return packed(x, &Packed::new(w, products), e, f);
     }
@@ -83,7 +82,7 @@ fn product(products: Products, x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec
     })
 }
 
-/// The same with w packed once for all rows: a quarter faster than packing it for every task.
+/// [`product`] with w packed once for all tasks: a quarter faster than packing it for each.
 fn packed(x: &[f32], w: &Packed, e: usize, f: usize) -> Vec<f32> {
     let of_task = rows_of_task(x.len() / e);
     in_chunks(x.len() / e * f, of_task * f, |task, y| {
@@ -103,15 +102,15 @@ fn packed(x: &[f32], w: &Packed, e: usize, f: usize) -> Vec<f32> {
     })
 }
 
-/// Rows of a task, of which no result depends: many for one reading of the weights, but some tasks for every thread. Kernels
-/// take 6 or 8 at once.
+/// Rows of a task: many for each reading of the weights, and at least four tasks for each thread. Results do not depend
+/// on it. Kernels take 6 or 8 rows at once.
 fn rows_of_task(rows: usize) -> usize {
     const AT_ONCE: usize = 24;
     (rows / (4 * rayon::current_num_threads())).clamp(2 * AT_ONCE, 8 * AT_ONCE) / AT_ONCE * AT_ONCE
 }
 
-/// A panel of columns of x @ w, whose rows start `stride` apart, x (rows, E). What a block of w's rows is multiplied with stays
-/// in the second-level cache, and the block, of 64 KiB, comes from there at the rate at which it is multiplied.
+/// Computes one panel of columns of x @ w, x (rows, E), into rows of y that start `stride` apart. Blocks of [`DEPTH`]
+/// rows of w take 64 KiB, so that the block and the part of x stay in the second-level cache.
 fn multiply_in_depth(y: &mut [f32], stride: usize, x: &[f32], rows: usize, w: &Packed, panel: usize) {
     let e = x.len() / rows;
     for start in (0..e).step_by(DEPTH) {
@@ -122,7 +121,7 @@ fn multiply_in_depth(y: &mut [f32], stride: usize, x: &[f32], rows: usize, w: &P
     }
 }
 
-/// dw = dy^T @ x, split over the rows of dw so that no sum is shared between tasks.
+/// dw = dy^T @ x. Tasks are rows of dw, so that no two tasks add to the same number.
 fn weight_gradient(x: &[f32], dy: &[f32], f: usize, e: usize) -> Vec<f32> {
     const OUT_ROWS: usize = 128;
     let rows = x.len() / e;

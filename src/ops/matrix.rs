@@ -20,7 +20,7 @@ pub struct MatMut<'a> {
     pub(super) row_stride: usize,
 }
 
-/// Whether the last element of a row-major view lies within so many; sizes that no memory has do not.
+/// Whether a row-major view fits in `len` numbers. Sizes that overflow do not fit.
 fn fits(rows: usize, cols: usize, row_stride: usize, len: usize) -> bool {
     let last_row = rows.saturating_sub(1).checked_mul(row_stride);
     last_row.and_then(|start| start.checked_add(cols.saturating_sub(1))).is_some_and(|last| last < len)
@@ -36,7 +36,7 @@ impl<'a> Mat<'a> {
         Self { data, rows, cols, row_stride, col_stride: 1 }
     }
 
-    /// The transpose; nothing moves.
+    /// The transpose, without a copy.
     pub fn t(self) -> Self {
         Self { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
     }
@@ -95,7 +95,7 @@ fn run(dst: MatMut<'_>, add: bool, scale: f32, a: Mat<'_>, b: Mat<'_>) {
             false,
             false,
             false,
-            Parallelism::None, // threads are ours to place: the split must not depend on how many there are
+            Parallelism::None, // callers split the work, at boundaries that do not depend on the number of threads
         );
     }
 }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_view_that_no_memory_holds_does_not_fit() {
         assert!(fits(3, 4, 4, 12) && !fits(3, 4, 4, 11) && !fits(1, 1, 1, 0));
-        // 2^63 rows of 2 would end before 1 if sums went round.
+        // The end of 2^63 + 1 rows of 2 would wrap around to 1.
         assert!(!fits((1 << 63) + 1, 2, 2, 12) && !fits(2, usize::MAX, usize::MAX, 12));
     }
 }

@@ -1,18 +1,19 @@
-//! Products of `bf16` numbers with sums in `f32`, two at a time, as AVX512-BF16 has them (`vdpbf16ps`).
+//! Products of `bf16` numbers with sums in `f32`, two at a time: the instruction `vdpbf16ps` of AVX512-BF16.
 //!
-//! The right-hand side is packed as in [`Panels`](super::Panels), with two rows in one: a number of 32 bits holds those of an even
-//! row and of the next one. The left-hand side is rounded on its way: one instruction for some thirty that multiply.
+//! The right-hand side is packed as in [`Panels`](super::Panels), two rows in one: a number of 32 bits holds the number
+//! of an even row and that of the next row. The left-hand side is rounded while it is read, one instruction for about
+//! thirty that multiply.
 
 use super::panels::PANEL;
 use super::{in_chunks, Mat, MatMut};
 use std::ops::Range;
 
-/// Two rows of a panel, rounded: the even one in the lower half of each number.
+/// Two rows of a panel, rounded to `bf16`; the even row is in the lower half of each number.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 pub(super) struct PairLine([u32; PANEL]);
 
-/// A matrix in panels of [`PANEL`] columns, each stored pair of rows after pair of rows, filled up with zeros.
+/// A matrix in panels of [`PANEL`] columns, each stored pair of rows after pair of rows and padded with zeros.
 pub struct PairPanels {
     lines: Vec<PairLine>,
     /// Pairs of rows.
@@ -20,7 +21,7 @@ pub struct PairPanels {
 }
 
 impl PairPanels {
-    /// Packs a matrix, and rounds it.
+    /// Rounds and packs a matrix.
     pub fn new(matrix: Mat<'_>) -> Self {
         let pairs = matrix.rows.div_ceil(2);
         let lines = in_chunks(pairs * matrix.cols.div_ceil(PANEL), pairs, |panel, lines: &mut [PairLine]| {
@@ -39,22 +40,22 @@ impl PairPanels {
         Self { lines, pairs }
     }
 
-    /// Some rows of a panel; of a last row without another, with the zeros beside it.
+    /// The pairs of a range of rows of a panel.
     ///
     /// # Panics
-    /// If they begin with an odd row.
+    /// If the range begins with an odd row.
     fn rows(&self, panel: usize, rows: Range<usize>) -> &[PairLine] {
         assert!(rows.start.is_multiple_of(2), "pairs of rows begin with an even one");
         &self.lines[panel * self.pairs..(panel + 1) * self.pairs][rows.start / 2..rows.end.div_ceil(2)]
     }
 
-    /// `dst = a @ panel` or, to `add`, `dst += a @ panel`, with some rows of a panel.
+    /// `dst = a @ panel`, or `dst += a @ panel` with `add`, for a range of rows of a panel.
     ///
-    /// Every number is a sum in the order of the pairs, the odd row of each first, which begins with what is added to: so no
-    /// row of `dst` depends on which others are computed with it.
+    /// Every number is a sum in the order of the pairs, the odd row of each first, starting from 0 or from `dst`. So a
+    /// row of `dst` does not depend on the rows computed with it.
     ///
     /// # Panics
-    /// If the shapes do not agree, the rows of `a` are not contiguous, or those of the panel begin with an odd one.
+    /// If the shapes do not agree, the rows of `a` are not contiguous, or the range begins with an odd row.
     pub fn multiply(&self, dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: usize, rows: Range<usize>) {
         let lines = self.rows(panel, rows.clone());
         let shape = (dst.rows, dst.cols, a.cols, a.col_stride);
@@ -67,23 +68,23 @@ impl PairPanels {
     }
 }
 
-/// The upper 16 bits of the nearest number that has no others, ties to even.
+/// The bits of the nearest `bf16`, ties to even.
 fn rounded(x: f32) -> u32 {
     let bits = x.to_bits();
     let nearest = (bits.wrapping_add(0x7fff + (bits >> 16 & 1))) >> 16;
     if x.is_nan() {
-        bits >> 16 | 0x40 // stays one
+        bits >> 16 | 0x40 // the upper bits alone could be infinity
     } else {
         nearest
     }
 }
 
-/// The number whose upper 16 bits these are.
+/// The `f32` of a `bf16`'s bits.
 fn widened(bits: u32) -> f32 {
     f32::from_bits(bits << 16)
 }
 
-/// Whether this processor multiplies pairs.
+/// Whether this processor has the instruction.
 pub(super) fn are_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -95,7 +96,7 @@ pub(super) fn are_fast() -> bool {
     }
 }
 
-/// [`PairPanels::multiply`] by definition.
+/// [`PairPanels::multiply`] without the instruction.
 fn multiply_slowly(dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: &[PairLine]) {
     for (row, dst) in dst.data.chunks_mut(dst.row_stride).take(dst.rows).enumerate() {
         let (dst, a) = (&mut dst[..PANEL], &a.data[row * a.row_stride..][..a.cols]);
@@ -112,9 +113,9 @@ fn multiply_slowly(dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: &[PairLine]) {
     }
 }
 
-/// With the processor's own instructions.
+/// [`PairPanels::multiply`] with the instruction.
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "instructions that not every processor has, and registers of memory")]
+#[expect(unsafe_code, reason = "instructions that not every processor has, and loads of registers")]
 mod avx512 {
     use super::{Mat, MatMut, PairLine, PANEL};
     use std::arch::x86_64::{
@@ -125,16 +126,16 @@ mod avx512 {
 
     /// Numbers of a register.
     const LANES: usize = 16;
-    /// Pairs of every row that are rounded at once: two registers of numbers.
+    /// Pairs of a row that are rounded at once: two registers of numbers.
     const AT_ONCE: usize = LANES;
 
-    /// As [`super::PairPanels::multiply`], which has checked the shapes and asked the processor.
+    /// [`super::PairPanels::multiply`], which has checked the shapes and the processor.
     pub(super) fn multiply(dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: &[PairLine]) {
         let mut row = 0;
         while row < a.rows {
             let (dst_rows, a_rows) = (&mut dst.data[row * dst.row_stride..], &a.data[row * a.row_stride..]);
             let (strides, depth) = ((dst.row_stride, a.row_stride), a.cols);
-            // SAFETY: the processor has them.
+            // SAFETY: the processor has the instructions.
             row += unsafe {
                 match a.rows - row {
                     12.. => multiply_rows::<12>(dst_rows, add, a_rows, strides, depth, panel),
@@ -147,7 +148,7 @@ mod avx512 {
         }
     }
 
-    /// The first M rows, with M x 2 registers of sums. Returns M.
+    /// Computes the first M rows, with M x 2 registers of sums. Returns M.
     #[target_feature(enable = "avx512f,avx512bf16")]
     fn multiply_rows<const M: usize>(
         dst: &mut [f32],
@@ -201,7 +202,7 @@ mod avx512 {
         };
         let halves = numbers.as_chunks().0;
         let pairs = _mm512_cvtne2ps_pbh(load(&halves[1]), load(&halves[0]));
-        // SAFETY: 64 bytes either way, of which all are numbers.
+        // SAFETY: both types are 64 bytes, and every pattern is valid.
         unsafe { transmute(pairs) }
     }
 
@@ -209,28 +210,28 @@ mod avx512 {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bf16")]
     fn registers(line: &PairLine) -> [__m512bh; 2] {
-        // SAFETY: 128 bytes either way, of which all are numbers.
+        // SAFETY: both types are 128 bytes, and every pattern is valid.
         unsafe { transmute(line.0) }
     }
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bf16")]
     fn as_pairs(numbers: __m512i) -> __m512bh {
-        // SAFETY: 64 bytes either way, of which all are numbers.
+        // SAFETY: both types are 64 bytes, and every pattern is valid.
         unsafe { transmute(numbers) }
     }
 
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn load(numbers: &[f32; LANES]) -> __m512 {
-        // SAFETY: as many as a register has.
+        // SAFETY: the array has as many numbers as a register.
         unsafe { _mm512_loadu_ps(numbers.as_ptr()) }
     }
 
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn store(numbers: &mut [f32; LANES], register: __m512) {
-        // SAFETY: as many as a register has.
+        // SAFETY: the array has as many numbers as a register.
         unsafe { _mm512_storeu_ps(numbers.as_mut_ptr(), register) }
     }
 }

@@ -1,7 +1,7 @@
 //! Matrix products whose right-hand side is packed once and read many times.
 //!
-//! A general product packs its operands on every call. Attention multiplies small tiles by the same keys and values
-//! again and again, where packing would cost as much as multiplying.
+//! A general product packs its operands on every call. Attention multiplies many small tiles by the same keys and
+//! values, where packing would cost as much as multiplying.
 
 use super::{in_chunks, Mat, MatMut};
 use pulp::Simd;
@@ -10,19 +10,19 @@ use std::ops::Range;
 /// Columns of a panel: two AVX-512 registers.
 pub const PANEL: usize = 32;
 
-/// Rows of a panel that stay in the first-level cache while they are written column by column.
+/// Rows of a panel that fit in the first-level cache while they are written column by column.
 const IN_CACHE: usize = 64;
 
-/// Rows of a panel between two looks at whether there are more: an Intel Xeon (Granite Rapids) multiplies a tenth faster than
-/// one by one.
+/// Rows of a panel in one step of the loop. An Intel Xeon (Granite Rapids) multiplies a tenth faster than with single
+/// rows.
 const AT_ONCE: usize = 4;
 
-/// One row of a panel. Aligned, so that no register is loaded from two cache lines.
+/// One row of a panel. It is aligned so that no register is loaded from two cache lines.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 pub struct Line([f32; PANEL]);
 
-/// A matrix cut into panels of [`PANEL`] columns, each stored row after row; the last one is filled up with zeros.
+/// A matrix in panels of [`PANEL`] columns, each stored row after row; the last panel is padded with zeros.
 pub struct Panels {
     lines: Vec<Line>,
     rows: usize,
@@ -35,7 +35,7 @@ impl Panels {
         let lines = in_chunks(rows * cols.div_ceil(PANEL), rows, |panel, lines: &mut [Line]| {
             let first = panel * PANEL;
             let width = PANEL.min(cols - first);
-            // Along what lies together in memory.
+            // In the order of the matrix's memory.
             if matrix.col_stride == 1 {
                 for (row, line) in lines.iter_mut().enumerate() {
                     line.0[..width].copy_from_slice(&matrix.data[row * matrix.row_stride + first..][..width]);
@@ -54,25 +54,26 @@ impl Panels {
         Self { lines, rows }
     }
 
-    /// Some rows of a panel.
+    /// A range of rows of a panel.
     pub fn rows(&self, panel: usize, rows: Range<usize>) -> &[Line] {
         &self.lines[panel * self.rows..(panel + 1) * self.rows][rows]
     }
 
-    /// The numbers of one row of a panel, zeros beyond the last column.
+    /// One row of a panel, with zeros beyond the last column.
     pub fn row(&self, panel: usize, row: usize) -> &[f32; PANEL] {
         &self.rows(panel, row..row + 1)[0].0
     }
 }
 
-/// `dst = a @ panel` or, to `add`, `dst += a @ panel`. `dst` has [`PANEL`] columns.
+/// `dst = a @ panel`, or `dst += a @ panel` with `add`. `dst` has [`PANEL`] columns.
 ///
-/// Every number is a sum in the order of the panel's rows, which begins with what is added to. So no row of `dst` depends on
-/// which others are computed with it, and a product that is made of several panels, one below the other, is that of the whole.
+/// Every number is a sum in the order of the panel's rows, starting from 0 or from `dst`. So a row of `dst` does not
+/// depend on the rows computed with it, and adding the products of parts of a panel gives the bits of the product of
+/// the whole.
 ///
 /// # Panics
 /// If the shapes do not agree or the rows of `a` are not contiguous.
-#[allow(unreachable_pub, reason = "the macro makes a public function of it")]
+#[allow(unreachable_pub, reason = "the macro derives a public function from it")]
 #[pulp::with_simd(multiply_panel = pulp::Arch::new())]
 #[inline(always)]
 pub fn multiply_panel_simd<'a, S: Simd>(simd: S, dst: MatMut<'a>, add: bool, a: Mat<'a>, panel: &'a [Line]) {
@@ -81,7 +82,7 @@ pub fn multiply_panel_simd<'a, S: Simd>(simd: S, dst: MatMut<'a>, add: bool, a: 
     while row < a.rows {
         let (dst_rows, a_rows) = (&mut dst.data[row * dst.row_stride..], &a.data[row * a.row_stride..]);
         let strides = (dst.row_stride, a.row_stride);
-        // As many rows as registers hold the sums of.
+        // As many rows as there are registers for sums.
         row += match a.rows - row {
             8.. if S::REGISTER_COUNT >= 32 => multiply_rows::<S, 8>(simd, dst_rows, add, a_rows, strides, panel),
             6.. => multiply_rows::<S, 6>(simd, dst_rows, add, a_rows, strides, panel),
@@ -92,7 +93,7 @@ pub fn multiply_panel_simd<'a, S: Simd>(simd: S, dst: MatMut<'a>, add: bool, a: 
     }
 }
 
-/// The first M rows, with M x 2 registers of sums. Returns M.
+/// Computes the first M rows, with M x 2 registers of sums. Returns M.
 #[inline(always)]
 fn multiply_rows<S: Simd, const M: usize>(
     simd: S,
@@ -138,15 +139,16 @@ fn multiply_rows<S: Simd, const M: usize>(
     M
 }
 
-/// sums + x * [left, right].
+/// `sums + x * [left, right]`.
 #[inline(always)]
 fn add_product<S: Simd>(simd: S, sums: [S::f32s; 2], x: f32, left: S::f32s, right: S::f32s) -> [S::f32s; 2] {
     let x = simd.splat_f32s(x);
     [simd.mul_add_e_f32s(x, left, sums[0]), simd.mul_add_e_f32s(x, right, sums[1])]
 }
 
-/// `dst += panel @ x`: a number for each row of the panel. As many lanes whatever the processor, so that sums have one order.
-#[allow(unreachable_pub, reason = "the macro makes a public function of it")]
+/// `dst += panel @ x`, one number for each row of the panel. The number of lanes is fixed, so that the order of the
+/// sums does not depend on the processor.
+#[allow(unreachable_pub, reason = "the macro derives a public function from it")]
 #[pulp::with_simd(add_products = pulp::Arch::new())]
 #[inline(always)]
 pub fn add_products_simd<'a, S: Simd>(_simd: S, dst: &'a mut [f32], panel: &'a [Line], x: &'a [f32; PANEL]) {

@@ -1,4 +1,4 @@
-//! What the products of the kernels are made of: `f32`, or on request `bf16` with sums in `f32`.
+//! Number types of the products in kernels: `f32`, or on request `bf16` with sums in `f32`.
 
 use super::pairs::{are_fast, PairPanels};
 use super::{multiply_panel, Mat, MatMut, Panels};
@@ -6,31 +6,32 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use strum::IntoStaticStr;
 
-/// The numbers that a kernel multiplies. Sums are `f32` either way, and so is everything else.
+/// The number type that a kernel multiplies in. Sums and everything else are `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Products {
-    /// As they are.
+    /// Without rounding.
     #[default]
     F32,
-    /// Rounded to 8 significant bits, two products an instruction: what a processor with AVX512-BF16 does at twice the rate.
+    /// Rounded to 8 significant bits, two products in one instruction. Processors with AVX512-BF16 do this at twice the
+    /// rate.
     Bf16,
 }
 
 impl Products {
-    /// Its name.
+    /// The name in files and flags.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Whether this processor has instructions for them. Without, they are computed all the same, slowly.
+    /// Whether this processor has instructions for these products. Without them, the same products are computed slowly.
     pub fn are_fast(self) -> bool {
         self == Self::F32 || are_fast()
     }
 }
 
-/// A matrix packed for one kind of products.
+/// A matrix packed for one number type.
 pub enum Packed {
     /// See [`Products::F32`].
     F32(Panels),
@@ -47,10 +48,10 @@ impl Packed {
         }
     }
 
-    /// `dst = a @ panel` or, to `add`, `dst += a @ panel`, with some rows of a panel: see [`multiply_panel`].
+    /// `dst = a @ panel`, or `dst += a @ panel` with `add`, for a range of rows of a panel: see [`multiply_panel`].
     ///
     /// # Panics
-    /// As [`multiply_panel`], or if pairs of rows are cut in two.
+    /// As [`multiply_panel`], or if the range splits a pair of rows.
     pub fn multiply(&self, dst: MatMut<'_>, add: bool, a: Mat<'_>, panel: usize, rows: Range<usize>) {
         match self {
             Self::F32(panels) => multiply_panel(dst, add, a, panels.rows(panel, rows)),

@@ -1,8 +1,9 @@
 //! RMSNorm over the last dimension (Zhang & Sennrich 2019), as a differentiable op.
 
 use super::simd::dot;
-use super::{has_kernels, in_chunks, slice, wide, with_values, ROWS_PER_TASK};
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, D};
+use super::{has_kernels, in_chunks, slice, with_values, ROWS_PER_TASK};
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use candle_nn::ops::rms_norm_slow;
 use rayon::prelude::*;
 
 struct RmsNorm {
@@ -17,10 +18,7 @@ pub fn rms_norm(x: &Tensor, gain: &Tensor, eps: f64) -> Result<Tensor> {
     if has_kernels(x) {
         return x.apply_op2(gain, RmsNorm { eps: eps as f32 });
     }
-    let full = wide(x)?;
-    let mean_square = full.sqr()?.mean_keepdim(D::Minus1)?; // ..,1
-    let normed = full.broadcast_div(&(mean_square + eps)?.sqrt()?)?;
-    normed.broadcast_mul(&gain.to_dtype(full.dtype())?)?.to_dtype(x.dtype())
+    rms_norm_slow(x, &gain.to_dtype(x.dtype())?, eps as f32)
 }
 
 impl CustomOp2 for RmsNorm {
@@ -63,7 +61,7 @@ fn forward_rows_simd<'a, S: pulp::Simd>(_simd: S, x: &'a [f32], gain: &'a [f32],
     }
 }
 
-/// With r = 1/rms and u = dy * gain: dx = r u - x r^3 (u . x) / E, dgain = sum over rows of dy x r.
+/// dx and dgain. With r = 1/rms and u = dy * gain: dx = r u - x r^3 (u . x) / E, dgain = sum over rows of dy x r.
 fn gradients(x: &[f32], gain: &[f32], dy: &[f32], eps: f32) -> (Vec<f32>, Vec<f32>) {
     let e = gain.len();
     let mut dx = vec![0.0; x.len()];

@@ -2,10 +2,11 @@
 
 use super::{has_kernels, in_chunks, slice, wide, with_values, ROWS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+use candle_nn::rotary_emb::{rope_i_slow, rope_slow};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Which two channels of a head form a rotated pair.
+/// Which two channels of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RopeStyle {
@@ -15,7 +16,7 @@ pub enum RopeStyle {
     Interleaved,
 }
 
-/// cos and sin of every position and frequency: both (positions, frequencies).
+/// Cosine and sine of every position and frequency, both (positions, frequencies).
 #[derive(Debug)]
 pub struct RopeTable {
     cos: Vec<f32>,
@@ -24,14 +25,14 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// Angles t * frequency for t < `positions`, computed in `f64`; cos and sin are multiplied by `amplitude`.
+    /// Takes angles t * frequency for t < `positions`, in `f64`, and multiplies cosine and sine by `amplitude`.
     pub fn new(positions: usize, frequencies: &[f64], amplitude: f64) -> Self {
         let angles = (0..positions).flat_map(|t| frequencies.iter().map(move |f| t as f64 * f));
         let (sin, cos) = angles.map(|a| ((amplitude * a.sin()) as f32, (amplitude * a.cos()) as f32)).unzip();
         Self { cos, sin, pairs: frequencies.len() }
     }
 
-    /// How many positions the table holds.
+    /// Number of positions.
     pub fn positions(&self) -> usize {
         self.cos.len() / self.pairs
     }
@@ -43,8 +44,8 @@ struct Rope {
     start: usize,
 }
 
-/// Rotates every head of every token by its position: x (B, T, heads, d) -> same shape, positions start..start + T.
-/// Channels beyond two for each frequency of the table are left alone.
+/// Rotates every head of every token by its position, of which the first is `start`: x (B, T, heads, d) -> same shape.
+/// Two channels for each frequency of the table are rotated; later channels are copied.
 ///
 /// # Errors
 /// If the positions exceed the table, d is too small for it, or x is not contiguous.
@@ -83,36 +84,28 @@ impl CustomOp1 for Rope {
 }
 
 impl Rope {
-    /// The same in candle's ops: x (B, T, heads, d) -> same shape.
+    /// Rotation in candle's ops: x (B, T, heads, d) -> same shape.
     fn in_candle(&self, x: &Tensor) -> Result<Tensor> {
-        let (b, t, heads, d) = x.dims4()?;
+        let (_, t, _, d) = x.dims4()?;
         let pairs = self.table.pairs;
-        let of_rows = |values: &[f32]| {
+        let rows = |values: &[f32]| {
             let values = &values[self.start * pairs..(self.start + t) * pairs];
-            Tensor::from_slice(values, (1, t, 1, pairs), x.device())?.to_dtype(x.dtype())
+            Tensor::from_slice(values, (t, pairs), x.device())?.to_dtype(x.dtype())
         };
-        let (cos, sin) = (of_rows(&self.table.cos)?, of_rows(&self.table.sin)?); // 1,T,1,pairs
-        let (first, second) = match self.style {
-            RopeStyle::Half => (x.narrow(3, 0, pairs)?, x.narrow(3, pairs, pairs)?),
-            RopeStyle::Interleaved => {
-                let of_pairs = x.narrow(3, 0, 2 * pairs)?.reshape((b, t, heads, pairs, 2))?;
-                (of_pairs.narrow(4, 0, 1)?.squeeze(4)?, of_pairs.narrow(4, 1, 1)?.squeeze(4)?)
-            }
-        }; // B,T,heads,pairs
-        let turned = [
-            (first.broadcast_mul(&cos)? - second.broadcast_mul(&sin)?)?,
-            (second.broadcast_mul(&cos)? + first.broadcast_mul(&sin)?)?,
-        ];
-        let turned = match self.style {
-            RopeStyle::Half => Tensor::cat(&turned, 3)?,
-            RopeStyle::Interleaved => Tensor::stack(&turned, 4)?.flatten_from(3)?,
-        }; // B,T,heads,2 pairs
+        let (cos, sin) = (rows(&self.table.cos)?, rows(&self.table.sin)?); // T,pairs
+        let rotate = match self.style {
+            RopeStyle::Half => rope_slow,
+            RopeStyle::Interleaved => rope_i_slow,
+        };
+        let by_head = x.narrow(3, 0, 2 * pairs)?.transpose(1, 2)?.contiguous()?; // B,heads,T,2 pairs
+        let rotated = rotate(&by_head, &cos, &sin)?.transpose(1, 2)?; // B,T,heads,2 pairs
         if d == 2 * pairs {
-            return Ok(turned);
+            return rotated.contiguous();
         }
-        Tensor::cat(&[turned, x.narrow(3, 2 * pairs, d - 2 * pairs)?], 3)
+        Tensor::cat(&[&rotated, &x.narrow(3, 2 * pairs, d - 2 * pairs)?], 3)
     }
 
+    /// Rotation by the angles of the table, or by the opposite ones if `direction` is -1: x of `dims` (B, T, heads, d).
     fn rotate(&self, x: &[f32], dims: &[usize], direction: f32) -> Vec<f32> {
         let (t, heads, d) = (dims[1], dims[2], dims[3]);
         let (pairs, width) = (self.table.pairs, heads * d);

@@ -1,17 +1,19 @@
-//! Vectorised loops: plain Rust that `pulp` compiles for AVX-512, AVX2 and a baseline, and picks from at run time.
+//! Vectorised loops: plain Rust that `pulp` compiles for AVX-512, AVX2 and a baseline, one of which is chosen at run
+//! time.
 //!
-//! A function under `#[pulp::with_simd(name = pulp::Arch::new())]` is such an entry point; what it calls must be
-//! `#[inline(always)]` (closures are not), or it falls back to baseline code with a library call per `mul_add`.
+//! A function under `#[pulp::with_simd(name = pulp::Arch::new())]` is an entry point. Every function it calls must be
+//! `#[inline(always)]` (closures are not); others are compiled for the baseline, with a library call for every
+//! `mul_add`.
 //!
-//! Sums run over 16 fixed lanes that are added in a fixed order, so a result depends on the instruction set (fused
-//! multiply-add or not) but never on the number of threads.
+//! Sums have 16 fixed lanes that are added in a fixed order, so a result depends on the instruction set (fused
+//! multiply-add or not) and not on the number of threads.
 
 use pulp::Simd;
 use std::ops::Range;
 
 const LANES: usize = 16;
 
-/// The upper bits of ln 2, so that n * LN2_HIGH is exact; the rest follows separately.
+/// The upper bits of ln 2, so that n * LN2_HIGH is exact. The lower bits are subtracted separately.
 const LN2_HIGH: f32 = 355.0 / 512.0;
 
 /// 1.5 * 2^23: adding it rounds a number below 2^22 to the nearest integer.
@@ -20,13 +22,13 @@ const ROUND: f32 = 12_582_912.0;
 /// exp(x) to 2 units in the last place for x <= 88, 0 below -87.3.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    exp_below_88(if x > 88.0 { 88.0 } else { x }) // NaN stays
+    exp_below_88(if x > 88.0 { 88.0 } else { x }) // NaN is preserved
 }
 
-/// The same of what is not above 88.
+/// [`exp`] for x <= 88.
 ///
-/// Cody-Waite reduction to |r| <= ln(2)/2 and the degree-5 polynomial of Cephes `expf`; no branches, so that it
-/// vectorises. As few operations as possible: at a head width of 32 a softmax takes a quarter of attention's time.
+/// Cody-Waite reduction to |r| <= ln(2)/2 and the degree-5 polynomial of Cephes `expf`, without branches so that it
+/// vectorises. At a head width of 32 the softmax takes a quarter of attention's time.
 #[inline(always)]
 fn exp_below_88(x: f32) -> f32 {
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND); // the integer n sits in the low bits of the mantissa
@@ -37,10 +39,10 @@ fn exp_below_88(x: f32) -> f32 {
     for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_3e-1, 1.0, 1.0] {
         y = y.mul_add(r, c);
     }
-    // 2^n from those bits: an `as i32` cast saturates, and that does not vectorise.
+    // 2^n from the bits of n. A cast `as i32` saturates, which does not vectorise.
     let scaled = y * f32::from_bits(shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23);
     if x < -87.3 {
-        0.0 // whatever came of it
+        0.0
     } else {
         scaled
     }
@@ -52,8 +54,8 @@ pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// tanh(x) to 2 units in the last place: the minimax polynomial of Cephes `tanhf` near 0, where the other formula
-/// cancels, and 1 - 2 / (exp(2|x|) + 1) beyond.
+/// tanh(x) to 2 units in the last place: the minimax polynomial of Cephes `tanhf` for |x| < 0.625, otherwise
+/// 1 - 2 / (exp(2|x|) + 1), which would cancel near 0.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     let (magnitude, square) = (x.abs(), x * x);
@@ -99,7 +101,7 @@ fn larger(a: f32, b: f32) -> f32 {
     }
 }
 
-/// The largest element, or -inf of nothing. NaNs are passed over.
+/// The largest number, or -inf of an empty slice. NaNs are ignored.
 #[inline(always)]
 pub fn max(x: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -140,7 +142,7 @@ pub fn dot(x: &[f32], y: &[f32]) -> f32 {
     total
 }
 
-/// Replaces logits by their softmax and returns log(sum(exp(logits))). A row whose largest logit is -inf becomes zero.
+/// Replaces logits by their softmax and returns log(sum(exp(logits))). Logits that are all -inf become zeros.
 #[inline(always)]
 pub fn softmax(row: &mut [f32]) -> f32 {
     let largest = max(row);
@@ -159,10 +161,10 @@ pub fn softmax(row: &mut [f32]) -> f32 {
     largest + total.ln()
 }
 
-/// One block of keys of an online softmax. Row i of `block` (`columns` wide, whole chunks of 16) holds logits in
-/// `visible[i]`. They become exp(logit - largest[i]), where largest[i] has first grown to the largest of them, and the
-/// rest of the row becomes zero. sums[i] is the sum of such exponentials so far, and grown[i] what those of earlier blocks
-/// must be multiplied by.
+/// One block of keys of an online softmax. Row i of `block`, whose `columns` are a multiple of 16, holds logits in
+/// `visible[i]`. First, largest[i] becomes the maximum of itself and these logits. Then the logits become exp(logit -
+/// largest[i]), and the rest of the row becomes zero. sums[i] is the sum of these exponentials over all blocks so far,
+/// and grown[i] the factor for the outputs of earlier blocks.
 #[pulp::with_simd(softmax_block = pulp::Arch::new())]
 #[inline(always)]
 pub fn softmax_block_simd<'a, S: Simd>(
@@ -182,7 +184,7 @@ pub fn softmax_block_simd<'a, S: Simd>(
             added[i] = softmax_row(simd, row, visible[i].clone(), &mut largest[i]);
             grown[i] = before - largest[i];
         }
-        // Those of all rows at once.
+        // The exponentials of 16 rows at once.
         for (i, (grown, sum)) in grown.iter_mut().zip(sums).enumerate() {
             *grown = exp_below_88(*grown);
             *sum = *sum * *grown + added[i];
@@ -190,10 +192,10 @@ pub fn softmax_block_simd<'a, S: Simd>(
     }
 }
 
-/// A row of [`softmax_block`]. Returns the sum of its exponentials.
+/// One row of [`softmax_block`]. Returns the sum of its exponentials.
 #[inline(always)]
 fn softmax_row<S: Simd>(simd: S, row: &mut [f32], Range { start, end }: Range<usize>, largest: &mut f32) -> f32 {
-    // Whole chunks, in which -inf stands for what is not visible: its exponential is 0.
+    // Whole chunks, with -inf for keys that are not visible: its exponential is 0.
     let (first, last) = (start / LANES * LANES, end.next_multiple_of(LANES));
     row[..first].fill(0.0);
     row[last.max(first)..].fill(0.0);
@@ -213,7 +215,7 @@ fn softmax_row<S: Simd>(simd: S, row: &mut [f32], Range { start, end }: Range<us
     sum_of_chunks(simd, row)
 }
 
-/// The largest of all, in four registers that do not wait for each other.
+/// The largest number, in four registers that do not wait for each other.
 #[inline(always)]
 fn max_of_chunks<S: Simd>(simd: S, row: &[[f32; LANES]]) -> f32 {
     let (fours, rest) = S::as_simd_f32s(row.as_flattened()).0.as_chunks::<4>();
@@ -229,7 +231,7 @@ fn max_of_chunks<S: Simd>(simd: S, row: &[[f32; LANES]]) -> f32 {
     simd.reduce_max_f32s(simd.max_f32s(simd.max_f32s(lanes[0], lanes[1]), simd.max_f32s(lanes[2], lanes[3])))
 }
 
-/// The sum of all, likewise.
+/// The sum, in four registers that do not wait for each other.
 #[inline(always)]
 fn sum_of_chunks<S: Simd>(simd: S, row: &[[f32; LANES]]) -> f32 {
     let (fours, rest) = S::as_simd_f32s(row.as_flattened()).0.as_chunks::<4>();
@@ -245,7 +247,7 @@ fn sum_of_chunks<S: Simd>(simd: S, row: &[[f32; LANES]]) -> f32 {
     simd.reduce_sum_f32s(simd.add_f32s(simd.add_f32s(lanes[0], lanes[1]), simd.add_f32s(lanes[2], lanes[3])))
 }
 
-/// to = from * factor.
+/// `to = from * factor`.
 #[pulp::with_simd(copy_scaled = pulp::Arch::new())]
 #[inline(always)]
 pub fn copy_scaled_simd<'a, S: pulp::Simd>(_simd: S, to: &'a mut [f32], from: &'a [f32], factor: f32) {

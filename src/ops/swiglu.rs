@@ -3,11 +3,12 @@
 use super::simd::sigmoid;
 use super::{has_kernels, in_chunks, slice, wide, with_values, NUMBERS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use candle_nn::ops::silu;
 use rayon::prelude::*;
 
 struct SwiGlu;
 
-/// `silu(gate) * up`, element by element; both of one shape.
+/// `silu(gate) * up`, element by element.
 ///
 /// # Errors
 /// If the shapes or number types differ, or an argument is not contiguous.
@@ -15,7 +16,7 @@ pub fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     if has_kernels(gate) {
         return gate.apply_op2(up, SwiGlu);
     }
-    (wide(gate)?.silu()? * wide(up)?)?.to_dtype(gate.dtype())
+    (silu(&wide(gate)?)? * wide(up)?)?.to_dtype(gate.dtype())
 }
 
 impl CustomOp2 for SwiGlu {

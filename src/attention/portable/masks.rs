@@ -1,20 +1,20 @@
-//! What the queries of a tile see, and what treatments take from them.
+//! Masks of a tile: which keys a query sees, and which a treatment removes.
 
 use super::Portable;
 use crate::attention::{KeyRemoval, Removal};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 
-/// Masks of a tile; those that are alike for all heads are there once.
+/// Masks of a tile. The second dimension is 1 where all heads have the same mask.
 pub(super) struct Masks {
-    /// The keys that any of the queries sees.
+    /// The keys that at least one query of the tile sees.
     pub(super) keys: Range<usize>,
-    /// 0 where a key is seen, -inf elsewhere: (1, 1 or H, queries, keys).
+    /// 0 where the key is visible, otherwise -inf: (1, 1 or H, queries, keys).
     pub(super) hidden: Tensor,
-    /// 1 where a logit counts for the scale of a quantiser and is rounded, 0 elsewhere: (1, 1 or H, queries, keys). Nothing
-    /// without a quantiser.
+    /// 1 where a logit is quantised and counts for the scale, otherwise 0: (1, 1 or H, queries, keys). Nothing without
+    /// a quantiser.
     pub(super) counted: Option<Tensor>,
-    /// 0 where a weight is silenced, 1 elsewhere: (1, 1 or H, queries, keys).
+    /// 0 where a weight is silenced, otherwise 1: (1, 1 or H, queries, keys).
     pub(super) silenced: Option<Tensor>,
 }
 
@@ -48,7 +48,7 @@ impl Portable<'_> {
         seen.to_dtype(self.dtype())?.reshape((1, 1, queries.len(), keys.len()))
     }
 
-    /// 0 where rows lose keys, 1 elsewhere: (1, 1 or H, queries, keys). Nothing if none of them does.
+    /// 0 where a row loses a key, otherwise 1: (1, 1 or H, queries, keys). Nothing if no row of the tile loses any.
     fn kept(&self, how: Removal, queries: &Range<usize>, keys: &Range<usize>) -> Result<Option<Tensor>> {
         let Some(treated) = self.treated else { return Ok(None) };
         let of_layer = |removed: &&KeyRemoval| {
@@ -72,7 +72,7 @@ impl Portable<'_> {
         Ok(Some(Tensor::from_vec(kept, shape, self.device())?.to_dtype(self.dtype())?))
     }
 
-    /// 0 for keys of each head that are not quantised: (1, H, 1, keys).
+    /// 0 for the keys that a head does not quantise, otherwise 1: (1, H, 1, keys).
     fn not_exempt(&self, keys: &Range<usize>) -> Result<Tensor> {
         let heads = self.heads.wiring.heads();
         let mut counted = vec![1.0_f32; heads * keys.len()];

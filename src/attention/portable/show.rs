@@ -1,4 +1,4 @@
-//! From a tile on the device to the rows that probes are lent.
+//! Copies rows of a tile from the device for the probes.
 
 use super::{index, Map, Portable, Tile};
 use crate::attention::head_probes::HeadProbes;
@@ -8,18 +8,18 @@ use crate::ops::{numbers, Panels};
 use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 
-/// The rows of one map that somebody wants, on the host, one after the other.
+/// The wanted rows of one map, on the host.
 struct Copied {
     /// (rows, keys)
     weights: Vec<f32>,
-    /// The same of the logits; nothing if nobody wants them.
+    /// (rows, keys); nothing if no probe wants logits.
     logits: Option<Vec<f32>>,
     /// (rows)
     sinks: Option<Vec<f32>>,
 }
 
 impl Portable<'_> {
-    /// Shows the rows that are `wanted` of every head: all of them are copied at once.
+    /// Passes the `wanted` rows of every head to its probes. All rows are copied at once.
     pub(super) fn show(
         &self,
         tile: &Tile,
@@ -61,7 +61,7 @@ impl Portable<'_> {
         Ok(())
     }
 
-    /// Lends one row, the keys counted from 0.
+    /// Passes one row to the probes of its head, with keys counted from the first of the prompt.
     fn show_row(
         &self,
         tile: &Tile,
