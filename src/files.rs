@@ -106,7 +106,27 @@ fn take_place(partial: &Path, path: &Path) -> std::io::Result<()> {
         file.set_permissions(old.permissions())?;
     }
     file.sync_all()?;
-    std::fs::rename(partial, path)
+    std::fs::rename(partial, path)?;
+    sync_folder_of(path);
+    Ok(())
+}
+
+/// Writes the names in the folder of a file to the disk, where the system can: after a power cut a new file is found by its
+/// name only then.
+pub fn sync_folder_of(path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Ok(folder) = File::open(folder) {
+        let _ = folder.sync_all();
+    }
+}
+
+/// Writes a finished file to the disk, so that it survives a power cut.
+///
+/// # Errors
+/// Names the file that cannot be written.
+pub fn sync(path: &Path) -> Result<()> {
+    let synced = File::options().write(true).open(path).and_then(|file| file.sync_all());
+    synced.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Replaces a file by a CSV file with the fields of the lines as columns; see [`replace`].

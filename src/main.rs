@@ -2,6 +2,7 @@
 
 use clap::FromArgMatches as _;
 use difftool::cli::Cli;
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 /// mimalloc keeps large buffers mapped between uses, which makes element-wise work 4 to 5 times faster than with glibc.
@@ -15,8 +16,11 @@ fn main() -> ExitCode {
     difftool::memory::keep_freed();
     // candle's own thread pool spins while it waits; our kernels use rayon's threads.
     std::env::set_var("CANDLE_NUM_THREADS", "1");
-    let typed = difftool::cmd::command_line().get_matches();
-    let cli = Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit());
+    let typed = difftool::cmd::command_line().try_get_matches();
+    let cli = match typed.and_then(|typed| Cli::from_arg_matches(&typed)) {
+        Ok(cli) => cli,
+        Err(error) => return explained(&error),
+    };
     match difftool::cmd::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if difftool::error::is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -24,5 +28,17 @@ fn main() -> ExitCode {
             difftool::say!("difftool: {error:#}");
             ExitCode::from(difftool::error::exit_code(&error))
         }
+    }
+}
+
+/// Prints what clap has to say: help, the version, or what is wrong with the arguments.
+fn explained(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        Err(failed) if !error.use_stderr() && failed.kind() != ErrorKind::BrokenPipe => {
+            difftool::say!("difftool: cannot write to standard output: {failed}");
+            ExitCode::FAILURE
+        }
+        _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! It is enough to repeat the run, and to notice differences between runs: `compare` checks manifests first.
 
+use crate::files::replace;
 use crate::hash::sha256_file;
 use crate::machine::{Machine, Tool};
 use crate::ops::Products;
@@ -9,9 +10,7 @@ use crate::runfolder::MANIFEST;
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
 
 /// Provenance of a run. Written in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -89,6 +88,10 @@ pub struct ModelInfo {
     /// SHA-256 of the chat template of needle prompts, if one is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_template_sha256: Option<String>,
+    /// Text between the chat template's generation prompt and an answer, where the generation prompt leaves a thinking block
+    /// open or names no channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_opening: Option<String>,
     /// Description of which heads pair and which keys they read.
     pub layout: String,
     /// Description of the logits if they are not scaled products of queries and keys: `after the soft cap at 50`.
@@ -133,6 +136,23 @@ impl OutputFile {
         Ok(folder.join(&self.file))
     }
 
+    /// Checks that the file is the one that was described.
+    ///
+    /// # Errors
+    /// If it is missing or was changed; those of [`OutputFile::path`].
+    fn check(&self, folder: &Path) -> Result<()> {
+        let path = self.path(folder)?;
+        let found =
+            Self::describe(folder, &self.file, self.rows).context("its manifest.json says that the run is finished")?;
+        let length = match found.bytes == self.bytes {
+            true => "as long, but with other bytes".to_owned(),
+            false => format!("{} bytes where manifest.json says {}", found.bytes, self.bytes),
+        };
+        let shown = path.display();
+        ensure!(found.sha256 == self.sha256, "{shown} is not what was written ({length}); begin a new run");
+        Ok(())
+    }
+
     /// Returns `true` if the file has not changed since it was described.
     pub fn is_unchanged(&self, folder: &Path) -> Result<bool> {
         Ok(sha256_file(&self.path(folder)?)? == self.sha256)
@@ -145,27 +165,33 @@ impl Manifest {
     /// # Errors
     /// If the file exists already, or cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
+        ensure!(!path.exists(), "{} is there already (results are never overwritten)", path.display());
         let text = serde_json::to_string_pretty(self).context("the manifest cannot be written as JSON")?;
-        let mut file = new_file_beside(path).with_context(cannot)?;
-        file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n")).with_context(cannot)?;
-        file.persist_noclobber(path).map(|_| ()).map_err(|error| error.error).with_context(cannot)
+        replace(path, |partial| Ok(std::fs::write(partial, text + "\n")?))
     }
 
     /// Checks that the files of the run exist and have not changed.
+    ///
+    /// # Errors
+    /// Names the first file that is missing or was changed.
     pub fn check_outputs(&self, folder: &Path) -> Result<()> {
+        self.outputs.iter().try_for_each(|output| output.check(folder))
+    }
+
+    /// Checks the files that are there, and returns whether some are missing.
+    ///
+    /// # Errors
+    /// Names the first file that was changed.
+    pub fn check_present_outputs(&self, folder: &Path) -> Result<bool> {
+        let mut missing = false;
         for output in &self.outputs {
-            let path = output.path(folder)?;
-            let found = OutputFile::describe(folder, &output.file, output.rows)
-                .context("its manifest.json says that the run is finished")?;
-            let length = match found.bytes == output.bytes {
-                true => "as long, but with other bytes".to_owned(),
-                false => format!("{} bytes where manifest.json says {}", found.bytes, output.bytes),
-            };
-            let shown = path.display();
-            ensure!(found.sha256 == output.sha256, "{shown} is not what was written ({length}); begin a new run");
+            if output.path(folder)?.exists() {
+                output.check(folder)?;
+            } else {
+                missing = true;
+            }
         }
-        Ok(())
+        Ok(missing)
     }
 
     /// Reads a manifest.
@@ -173,14 +199,6 @@ impl Manifest {
         let text = crate::files::text(path, crate::files::CONFIG_MAX)?;
         serde_json::from_str(&text).with_context(|| format!("{} is not a manifest of this version", path.display()))
     }
-}
-
-/// Creates a temporary file in the folder of `path`, with the permissions of ordinary files.
-fn new_file_beside(path: &Path) -> std::io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less what umask takes
-    builder.tempfile_in(path.parent().unwrap_or(Path::new(".")))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::names::Replicates;
 use crate::ops::Products;
-use crate::prompt::{BosChoice, Tokenizer, TokenizerOptions};
+use crate::prompt::{BosChoice, TemplateArg, Tokenizer, TokenizerOptions};
 use crate::record::is_formula;
 use crate::spec_file::is_default;
 use anyhow::{bail, Context, Result};
@@ -189,7 +189,7 @@ pub enum WeightsLocation {
 }
 
 /// Options for loading models, for choices that their files leave open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct LoadOptions {
     /// Overrides the arrangement of heads into maps.
@@ -197,6 +197,9 @@ pub struct LoadOptions {
     pub layout: Option<HeadLayout>,
     /// Puts needle prompts into the model's chat template.
     pub chat_template: bool,
+    /// Variables that the chat template is rendered with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub template_args: Vec<TemplateArg>,
     /// Handling of the begin-of-sequence token.
     pub bos: BosChoice,
     /// Allows prompts that begin with two of them.
@@ -217,12 +220,12 @@ pub struct LoadOptions {
 
 impl LoadOptions {
     /// Returns whether the kernels compute rather than candle's own ops.
-    pub fn has_kernels(self) -> bool {
+    pub fn has_kernels(&self) -> bool {
         self.device == DeviceName::Cpu && self.dtype == Precision::F32
     }
 
     /// Returns whether the weights of this model stay on disk.
-    fn is_on_disk(self, config: &ModelConfig) -> bool {
+    fn is_on_disk(&self, config: &ModelConfig) -> bool {
         let half = || available_bytes().map_or(u64::MAX, |available| available / 2);
         match self.weights {
             WeightsLocation::Auto => self.device == DeviceName::Cpu && self.all_weights_bytes(config) > half(),
@@ -232,7 +235,7 @@ impl LoadOptions {
     }
 
     /// Host memory for all weights, in bytes. Weights of another device pass through the host one layer at a time.
-    fn all_weights_bytes(self, config: &ModelConfig) -> u64 {
+    fn all_weights_bytes(&self, config: &ModelConfig) -> u64 {
         match self.device {
             DeviceName::Cpu => config.parameters() as u64 * self.dtype.bytes(),
             DeviceName::Cuda(_) | DeviceName::Metal => config.streamed_bytes(),
@@ -240,7 +243,7 @@ impl LoadOptions {
     }
 
     /// Host memory for the weights of this model while it runs, in bytes.
-    pub fn weights_bytes(self, config: &ModelConfig) -> u64 {
+    pub fn weights_bytes(&self, config: &ModelConfig) -> u64 {
         match self.is_on_disk(config) {
             true => config.streamed_bytes() / 4 * self.dtype.bytes().max(4),
             false => self.all_weights_bytes(config),
@@ -248,7 +251,7 @@ impl LoadOptions {
     }
 
     /// Host memory for one pass over `ctx_tok` tokens, without the weights, in bytes.
-    pub fn pass_bytes(self, config: &ModelConfig, ctx_tok: usize) -> u64 {
+    pub fn pass_bytes(&self, config: &ModelConfig, ctx_tok: usize) -> u64 {
         match self.device {
             DeviceName::Cpu if self.has_kernels() => config.forward_bytes(ctx_tok),
             DeviceName::Cpu => config.portable_bytes(ctx_tok, self.dtype.bytes()),
@@ -256,8 +259,13 @@ impl LoadOptions {
         }
     }
 
-    fn tokenizer(self) -> TokenizerOptions {
-        TokenizerOptions { chat: self.chat_template, bos: self.bos, allow_double_bos: self.allow_double_bos }
+    fn tokenizer(&self) -> TokenizerOptions {
+        TokenizerOptions {
+            chat: self.chat_template,
+            template_args: self.template_args.clone(),
+            bos: self.bos,
+            allow_double_bos: self.allow_double_bos,
+        }
     }
 }
 
@@ -285,6 +293,9 @@ pub struct OpenedModel {
 pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     device::check(options.device, options.dtype)?;
     device::check_products(options.device, options.dtype, options.precision)?;
+    if !options.template_args.is_empty() && !options.chat_template {
+        bail_usage!("`template_args`: they are for the chat template; add `chat_template`");
+    }
     if let Some(built_in) = BUILT_IN.iter().find(|model| model.name == name) {
         if options.chat_template {
             bail_usage!("`chat_template`: the built-in {name} has no chat template");
@@ -434,6 +445,7 @@ impl OpenedModel {
             tokenizer_sha256: tokenizer.map_or("", Tokenizer::sha256).to_owned(),
             bos: tokenizer.map(|tokenizer| tokenizer.bos().to_string()),
             chat_template_sha256: tokenizer.and_then(|t| Some(t.chat()?.template().sha256())),
+            answer_opening: tokenizer.and_then(|t| t.chat()?.opening().map(|opening| opening.text.clone())),
             layout: config.layout(),
             logit_tap: config.logit_tap(),
             lambda: transformer.lambdas()?,

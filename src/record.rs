@@ -200,6 +200,14 @@ impl RecordWriter {
         self.write_bytes(&to_bytes(records)?, records.len() as u64)
     }
 
+    /// Waits until everything written is on disk.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.csv.get_ref().sync_data().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
     /// Returns the number of records written so far.
     pub fn rows(&self) -> u64 {
         self.rows

@@ -1,10 +1,13 @@
 //! Run folders and the names of their files. A new run always has a new folder.
 
 use crate::bail_usage;
-use anyhow::{Context, Result};
-use std::fs;
+use crate::files;
+use crate::terminal::arguments;
+use anyhow::{bail, Context, Result};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The attention explorer, an HTML page.
@@ -19,6 +22,8 @@ pub const RESULTS_PARQUET: &str = "results.parquet";
 pub const CELLS: &str = "cells.csv";
 /// The experiment.
 pub const EXPERIMENT: &str = "experiment.toml";
+/// Arguments of the process that began the run, as JSON.
+pub const COMMAND: &str = "command.json";
 /// Pooled data of measures by cell, in binary form, for resuming and merging.
 pub const POOLED: &str = "pooled.bin";
 /// The manifest, which marks the run as finished.
@@ -34,11 +39,14 @@ pub const RANKINGS: &str = "rankings.csv";
 /// Generated texts: one JSON object per prompt, model and condition.
 pub const GENERATIONS: &str = "generations.jsonl";
 
-/// The folder of one run, and the time at which the process opened it.
-#[derive(Debug)]
+/// The folder of one run, the time at which the process opened it, and the lock against other processes.
+///
+/// The lock is on the journal. It is held from the first use of the journal until the last clone is dropped.
+#[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
     started: SystemTime,
+    journal: Option<Arc<File>>,
 }
 
 /// Returns the path of the records in a folder, in whichever format they are.
@@ -65,7 +73,7 @@ impl RunFolder {
             Some(path) => create_named(path)?,
             None => create_generated(Path::new("runs"), command, started)?,
         };
-        Ok(Self { path, started })
+        Ok(Self { path, started, journal: None })
     }
 
     /// Opens the folder of a run that is resumed.
@@ -76,7 +84,40 @@ impl RunFolder {
         if !path.is_dir() {
             bail_usage!("{}: no such run folder", path.display());
         }
-        Ok(Self { path: path.to_path_buf(), started: SystemTime::now() })
+        Ok(Self { path: path.to_path_buf(), started: SystemTime::now(), journal: None })
+    }
+
+    /// Creates the journal, locked and empty.
+    ///
+    /// # Errors
+    /// If there is one already, or it cannot be created.
+    pub fn create_journal(&mut self) -> Result<Arc<File>> {
+        let path = self.join(CELLS);
+        let file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        self.lock(file)
+    }
+
+    /// The journal, open for reading and writing, and locked.
+    ///
+    /// # Errors
+    /// If there is none, or another process has it locked.
+    pub fn journal(&mut self) -> Result<Arc<File>> {
+        if let Some(journal) = &self.journal {
+            return Ok(journal.clone());
+        }
+        let path = self.join(CELLS);
+        let open = || format!("cannot read {}: not the folder of a run that can be continued", path.display());
+        let file = OpenOptions::new().read(true).write(true).open(&path).with_context(open)?;
+        self.lock(file)
+    }
+
+    fn lock(&mut self, file: File) -> Result<Arc<File>> {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => bail!("another process is writing into {}", self.path.display()),
+            // Not every file system has locks.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
+        Ok(self.journal.insert(Arc::new(file)).clone())
     }
 
     /// Returns the path of the folder.
@@ -87,6 +128,22 @@ impl RunFolder {
     /// Returns the path of a file in the folder.
     pub fn join(&self, file: &str) -> PathBuf {
         self.path.join(file)
+    }
+
+    /// Returns the arguments of the process that began the run, starting with the program name, or those of this process if
+    /// the folder does not hold them.
+    pub fn command(&self) -> Vec<String> {
+        let saved = fs::read(self.join(COMMAND)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        saved.unwrap_or_else(arguments)
+    }
+
+    /// Writes the arguments of this process into the folder.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn save_command(&self) -> Result<()> {
+        let text = format!("{}\n", serde_json::to_string(&arguments())?);
+        files::replace(&self.join(COMMAND), |partial| Ok(fs::write(partial, text)?))
     }
 
     /// Returns the start of the run, as in `2026-11-21T06:45:19Z`.
@@ -222,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_start_is_written_as_iso_8601() {
-        let run = RunFolder { path: PathBuf::new(), started: moment(1_709_251_199) };
+        let run = RunFolder { path: PathBuf::new(), started: moment(1_709_251_199), journal: None };
         assert_eq!(run.started_utc(), "2024-02-29T23:59:59Z");
     }
 }

@@ -8,7 +8,7 @@ use crate::model::HeadLayout;
 use crate::models::{self, WeightsLocation};
 use crate::ops::Products;
 use crate::plot::Page;
-use crate::prompt::BosChoice;
+use crate::prompt::{BosChoice, TemplateArg};
 use crate::results::print::Tables;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
@@ -108,7 +108,7 @@ pub struct RunArgs {
 }
 
 /// How model folders are read.
-#[derive(Clone, Copy, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Models")]
 pub struct ReadingArgs {
     /// Layout of the heads, instead of that of config.json
@@ -117,8 +117,10 @@ pub struct ReadingArgs {
     /// Put needle prompts into the model's chat template, with the answer at the beginning of the reply
     #[arg(long)]
     pub chat_template: bool,
-    /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template
-    /// stays)
+    /// A variable of the chat template, as in enable_thinking=false; may be given several times
+    #[arg(long = "template-arg", value_name = "KEY=VALUE", requires = "chat_template")]
+    pub template_args: Vec<TemplateArg>,
+    /// Begin-of-sequence token: as in the model's files, added to every prompt, or omitted (that of a chat template stays)
     #[arg(long, value_name = "auto|add|omit", default_value = "auto")]
     pub bos: BosChoice,
     /// Allow prompts that begin with two begin-of-sequence tokens

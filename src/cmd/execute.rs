@@ -8,7 +8,7 @@ use crate::experiment::{finished_records, Experiment, RunStart, Setup, Show};
 use crate::record::Record;
 use crate::results::print::{json, text, Tables};
 use crate::results::{About, Frame, FrameBuilder};
-use crate::runfolder::{CELLS, DRAWN, EXPERIMENT, GENERATIONS, MASSIVE, RANKINGS, RESULTS, TOKENS};
+use crate::runfolder::{CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use anyhow::{bail, Context, Result};
 
 /// Executes the experiment of a command, or prints it with `--print-experiment`.
@@ -30,10 +30,9 @@ pub(super) fn print_experiment(experiment: &Experiment) -> Result<()> {
 /// Executes an experiment.
 ///
 /// # Errors
-/// Usage errors before anything runs; afterwards errors of writing, an error if prompts failed, and
-/// [`ExpectationFailed`].
-pub(super) fn execute(experiment: Experiment, options: RunOptions) -> Result<()> {
-    if let Some(records) = finished_records(&experiment, &options.part)? {
+/// Usage errors before anything runs; afterwards errors of writing, an error if prompts failed, and [`ExpectationFailed`].
+pub(super) fn execute(experiment: Experiment, mut options: RunOptions) -> Result<()> {
+    if let Some(records) = finished_records(&experiment, &mut options.part)? {
         return check_finished_run(&experiment, &options, &records);
     }
     let draw = figures(experiment.show);
@@ -87,7 +86,7 @@ fn convert_records(session: &mut Session) -> Result<()> {
 /// Removes the files of a stopped run on one prompt, which cannot be resumed.
 fn discard(session: &Session) -> Result<()> {
     let folder = session.run.outputs.folder().path();
-    for file in [RESULTS, CELLS, EXPERIMENT] {
+    for file in [RESULTS, CELLS, EXPERIMENT, COMMAND] {
         let _ = std::fs::remove_file(folder.join(file));
     }
     let _ = std::fs::remove_dir(folder);
@@ -150,7 +149,7 @@ fn figures(show: Show) -> Draw {
 /// Checks the expectations of a run that is already finished.
 fn check_finished_run(experiment: &Experiment, options: &RunOptions, records: &[Record]) -> Result<()> {
     if let (RunStart::Resume(folder), false) = (&options.part.start, options.output.quiet) {
-        crate::say!("the run in {} is finished: nothing to resume", folder.display());
+        crate::say!("the run in {} is finished: nothing to resume", folder.path().display());
     }
     if options.part.shard.is_some() || experiment.expect.is_empty() {
         return Ok(());

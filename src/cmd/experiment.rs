@@ -52,11 +52,11 @@ fn dry_run(experiment: Experiment, options: &RunOptions) -> Result<()> {
     options.start_threads()?;
     let setup = Setup::load(experiment)?;
     let cells = cells_of(setup.grid.cells(), options.part.shard);
-    let memory = setup.check(&cells, &setup.measures()?.list())?;
+    let checked = setup.check(&cells, &setup.measures()?.list())?;
     let cells = cells.len();
     let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::terminal::stdout();
-    let (conditions, mib) = (setup.conditions.len(), memory / (1 << 20));
+    let (conditions, mib) = (setup.conditions.len(), checked.memory_bytes / (1 << 20));
     if options.output.json {
         let plan = json!({ "cells": cells, "models": names, "conditions": conditions, "memory_mib": mib });
         writeln!(out, "{plan:#}")?;
@@ -90,7 +90,7 @@ fn list(experiment: Experiment, options: &RunOptions) -> Result<()> {
     options.start_threads()?;
     let setup = Setup::load(experiment)?;
     let cells = cells_of(setup.grid.cells(), options.part.shard);
-    let mib = setup.check(&cells, &setup.measures()?.list())? / (1 << 20);
+    let mib = setup.check(&cells, &setup.measures()?.list())?.memory_bytes / (1 << 20);
     let Some(pace) = Pace::measure(&setup, &cells, f64::INFINITY)? else {
         bail_usage!("no prompt belongs to this shard");
     };

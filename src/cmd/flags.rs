@@ -138,6 +138,7 @@ pub(super) fn reading(args: &ReadingArgs) -> LoadOptions {
     LoadOptions {
         layout: args.layout,
         chat_template: args.chat_template,
+        template_args: args.template_args.clone(),
         bos: args.bos,
         allow_double_bos: args.allow_double_bos,
         weights: args.weights,
@@ -188,7 +189,7 @@ fn settings(needles: &[usize], retrieve: &[usize], default: &[(usize, usize)]) -
 }
 
 /// Names of fields in errors of the library, and their flags.
-const FIELDS: [(&str, &str); 49] = [
+const FIELDS: [(&str, &str); 50] = [
     ("conditions", "--condition"),
     ("skip", "--skip"),
     ("ctx_tok", "--ctx"),
@@ -226,6 +227,7 @@ const FIELDS: [(&str, &str); 49] = [
     ("dtype", "--dtype"),
     ("precision", "--precision"),
     ("chat_template", "--chat-template"),
+    ("template_args", "--template-arg"),
     ("bos", "--bos"),
     ("allow_double_bos", "--allow-double-bos"),
     ("ids", "--ids"),

@@ -1,8 +1,9 @@
 //! Progress of a run on stderr: a bar on a terminal, occasional lines elsewhere.
 
 use super::log_throttle::{left_in_words, time_left, LogThrottle};
-use crate::experiment::{RunObserver, RunPlan, RunShard, Setup};
+use crate::experiment::{DepthOff, RunObserver, RunPlan, RunShard, Setup};
 use crate::names::ShortNames;
+use crate::prompt::DEPTH_TOLERANCE_PCT;
 use crate::record::Record;
 use crate::table::plural;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -88,10 +89,27 @@ impl<'a> ProgressReporter<'a> {
             plan.memory_bytes / (1 << 20),
             plan.folder.display()
         );
+        if !plan.depths_off.is_empty() {
+            let off = |off: &DepthOff| {
+                format!("{:.0} is {:.1} ({}, {} tokens)", off.asked_pct, off.real_pct, off.model, off.ctx_tok)
+            };
+            let list: Vec<String> = plan.depths_off.iter().map(off).collect();
+            crate::say!("depths in % that are more than {DEPTH_TOLERANCE_PCT} points off: {}", list.join(", "));
+        }
+        if plan.damaged > 0 {
+            crate::say!(
+                "{} damaged, as after a power cut, and measured again",
+                plural(plan.damaged, "finished prompt")
+            );
+        }
         for info in self.setup.models.iter().map(|model| &model.info).filter(|info| info.path.is_some()) {
             if let Some(bos) = &info.bos {
                 let chat = if info.chat_template_sha256.is_some() { ", in its chat template" } else { "" };
                 crate::say!("{}: {}; prompts begin with {bos}{chat}", info.name, info.layout);
+            }
+            if let Some(opening) = &info.answer_opening {
+                let name = &info.name;
+                crate::say!("{name}: its chat template leaves the answer open (a thinking block or a channel); answers follow {opening:?}");
             }
         }
     }

@@ -7,12 +7,13 @@ use super::needle::DEFAULTS;
 use crate::bail_usage;
 use crate::cli::ShowPromptArgs;
 use crate::experiment::{Cell, CellSpec, Grid, Sources};
+use crate::files;
 use crate::models;
 use crate::probe::runs;
 use crate::prompt::{Haystack, Prompt, Region, TargetRows, Text, Tokenizer};
 use crate::terminal;
 use anstyle::{AnsiColor, Style};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{json, Value};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -60,10 +61,11 @@ fn write_file(source: &PromptSource<'_>, path: &Path) -> Result<()> {
     if path.exists() {
         bail_usage!("--jsonl {}: it exists already; name a new file", path.display());
     }
-    let cannot = || format!("cannot create {}", path.display());
-    let mut out = BufWriter::new(File::create_new(path).with_context(cannot)?);
-    source.write(&mut out)?;
-    Ok(out.flush()?)
+    files::replace(path, |partial| {
+        let mut out = BufWriter::new(File::create(partial)?);
+        source.write(&mut out)?;
+        Ok(out.flush()?)
+    })
 }
 
 fn json_line(cell: &Cell, base_seed: u64, prompt: &Prompt) -> Value {

@@ -7,13 +7,14 @@ use crate::bail_usage;
 use crate::cli::{ExplorerArg, ReportArgs, ReportFormat};
 
 use crate::files::{self, replace};
+use crate::html::is_page;
 use crate::report::{html, markdown, splice, title, Compared, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
 use crate::results::print::{text, Tables};
 use crate::results::{Correction, Field, Metrics};
 use crate::runfolder::EXPLORER;
-use anyhow::{Context, Result};
-use std::fs::{self, File};
+use anyhow::{ensure, Context, Result};
+use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -59,17 +60,21 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
 
 /// Takes in, or links, the explorers that runs have made.
 fn add_explorers(sections: &mut [Section], how: ExplorerArg, page: Option<&Path>) -> Result<()> {
-    let mut found = false;
+    let (mut found, mut left_out) = (0, Vec::new());
     for section in sections.iter_mut() {
         let Some(explorer) = section.explorer_page() else { continue };
-        found = true;
+        found += 1;
         match how {
-            ExplorerArg::Include => section.include_explorer(&explorer)?,
-            ExplorerArg::Link => section.link_explorer(link(page, &explorer)?),
+            ExplorerArg::Link if explorer.is_file() => section.link_explorer(link(page, &explorer)?),
+            _ => left_out.extend(section.include_explorer(&explorer)?),
         }
     }
-    if !found {
+    if found == 0 {
         bail_usage!("--explore: none of the runs has made a file {EXPLORER}, as `difftool explore` does");
+    }
+    ensure!(left_out.len() < found, "--explore: {}", left_out.join("; "));
+    for why in left_out {
+        crate::say!("--explore leaves a page out: {why}");
     }
     Ok(())
 }
@@ -126,7 +131,7 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<Compared> {
 fn write(args: &ReportArgs, page: &str) -> Result<()> {
     match file(args) {
         None => Ok(crate::terminal::stdout().write_all(page.as_bytes())?),
-        Some(path) => write_new(path, page, args.quiet),
+        Some(path) => write_whole(path, page, args.quiet),
     }
 }
 
@@ -151,8 +156,8 @@ fn check(args: &ReportArgs) -> Result<()> {
     if args.explore.is_some() && args.format == Some(ReportFormat::Markdown) {
         bail_usage!("--explore puts pages into a page: leave --format markdown out");
     }
-    if let Some(path) = file(args).filter(|path| path.exists()) {
-        bail_usage!("--out {}: it exists, and nothing is overwritten; name a new file", path.display());
+    if let Some(path) = file(args).filter(|path| path.exists() && !is_page(path)) {
+        bail_usage!("--out {}: it exists and is not a page of a report; name a new file", path.display());
     }
     let to_terminal = args.splice.is_none() && args.out.is_none() && std::io::stdout().is_terminal();
     if to_terminal && matches!(args.format, None | Some(ReportFormat::Html)) {
@@ -161,10 +166,9 @@ fn check(args: &ReportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file that must not exist.
-fn write_new(path: &Path, page: &str, quiet: bool) -> Result<()> {
-    let mut file = File::create_new(path).with_context(|| format!("cannot create {}", path.display()))?;
-    file.write_all(page.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+/// Writes a file: it is there whole or not at all.
+fn write_whole(path: &Path, page: &str, quiet: bool) -> Result<()> {
+    replace(path, |partial| Ok(fs::write(partial, page)?))?;
     if !quiet {
         crate::say!("report in {} ({} KiB)", path.display(), page.len().div_ceil(1024));
     }

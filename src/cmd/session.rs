@@ -10,7 +10,7 @@ use crate::models::Model;
 use crate::plot::{Figure, FigureHeading};
 use crate::record::Record;
 use crate::results::Frame;
-use crate::runfolder;
+use crate::runfolder::{self, RunFolder};
 use crate::table::plural;
 use anyhow::{bail, Result};
 
@@ -35,7 +35,10 @@ impl RunOptions {
         if output.records != RecordFormat::Csv && part.shard.is_some() {
             bail_usage!("--records: shards are always CSV; give --records to `difftool merge`");
         }
-        let start = part.resume.clone().map_or_else(|| RunStart::New(output.out.clone()), RunStart::Resume);
+        let start = match &part.resume {
+            Some(folder) => RunStart::Resume(RunFolder::reopen(folder)?),
+            None => RunStart::New(output.out.clone()),
+        };
         Ok(Self { output: output.clone(), part: RunPart { start, shard: part.shard } })
     }
 
@@ -88,7 +91,7 @@ impl Session {
     }
 
     pub(super) fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
-        let mut recipe = recipe(self.setup.grid.seed(), pooling);
+        let mut recipe = recipe(self.run.outputs.command(), self.setup.grid.seed(), pooling);
         let model = |model: &Model| format!("{} sha256 {}", model.name, model.info.weights_sha256);
         let models: Vec<String> = self.setup.models.iter().map(model).collect();
         recipe.push(("models".to_owned(), models.join("\n")));
@@ -129,10 +132,10 @@ impl Session {
 }
 
 /// Returns the recipe of a figure: version, command, seeds and pooling.
-pub(super) fn recipe(seed: impl std::fmt::Display, pooling: &str) -> Vec<(String, String)> {
+pub(super) fn recipe(command: &[String], seed: impl std::fmt::Display, pooling: &str) -> Vec<(String, String)> {
     vec![
         ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),
-        ("command".to_owned(), crate::terminal::arguments().join(" ")),
+        ("command".to_owned(), command.join(" ")),
         ("seed".to_owned(), seed.to_string()),
         ("pooling".to_owned(), pooling.to_owned()),
     ]

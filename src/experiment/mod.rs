@@ -40,7 +40,7 @@ use crate::measure::{Measure, MeasureName, PassKey};
 use crate::memory::{check_fits, gib, peak_rss_bytes};
 use crate::models::{LoadOptions, Model};
 use crate::ops::Products;
-use crate::prompt::Text;
+use crate::prompt::{Prompt, Text, DEPTH_TOLERANCE_PCT};
 use crate::record::{Record, SCHEMA};
 use anyhow::Result;
 use rayon::prelude::*;
@@ -58,14 +58,36 @@ pub struct FinishedCell<'a> {
     pub pooled: &'a [(usize, PassKey, Vec<u8>)],
 }
 
+/// What a check of cells found out.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// The most memory that the process will hold, in bytes.
+    pub memory_bytes: u64,
+    /// Depths that cannot be had.
+    pub depths_off: Vec<DepthOff>,
+}
+
+/// A depth that the needle of a prompt is not at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DepthOff {
+    /// Name of the model whose tokens count.
+    pub model: String,
+    /// Length of the prompt, in tokens.
+    pub ctx_tok: usize,
+    /// The depth asked for, in percent of the filler.
+    pub asked_pct: f64,
+    /// The depth that its first prompt has.
+    pub real_pct: f64,
+}
+
 impl Setup {
-    /// Checks that these cells can run: the context lengths fit the models, the prompts fit the context lengths, the
-    /// selected layers and heads exist, and the passes fit into memory. Returns an estimate of the peak memory of the
-    /// process, in bytes.
+    /// Checks that these cells can run: the context lengths fit the models, the prompts fit the context lengths, the selected
+    /// layers and heads exist, and the passes fit into memory. Returns an estimate of the peak memory of the process,
+    /// and the depths that the first prompt of each kind misses by more than [`DEPTH_TOLERANCE_PCT`].
     ///
     /// # Errors
     /// A usage error with the numbers and what to change.
-    pub fn check(&self, cells: &[Cell], measures: &[&mut dyn Measure]) -> Result<u64> {
+    pub fn check(&self, cells: &[Cell], measures: &[&mut dyn Measure]) -> Result<Checked> {
         let longest = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
         for model in &self.models {
             let limit = model.transformer.config.max_ctx_tok;
@@ -90,13 +112,19 @@ impl Setup {
         let takes = || format!("`ctx_tok` {longest} needs about {} for {at_once}", gib(needed));
         check_fits(needed, takes, "lower `ctx_tok` or `threads`")?;
         // Whether a short prompt fits depends on the cities that its seed draws; one prompt of each kind is tried.
+        let mut depths_off = Vec::new();
         for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
             for model in &self.models {
-                Cell { seed_index: 0, ..cell.clone() }.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
+                let cell = Cell { seed_index: 0, ..cell.clone() };
+                let prompt = cell.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
+                depths_off.extend(depth_off(&prompt, &model.name, cell.spec.ctx_tok()));
             }
         }
+        // Prompts that differ only in the number of needles are reported once.
+        depths_off.dedup_by(|a, b| (&a.model, a.ctx_tok, a.asked_pct) == (&b.model, b.ctx_tok, b.asked_pct));
         // Loading the text or building the prompts may have needed more memory than the run will.
-        Ok(peak_rss_bytes().unwrap_or(0).max(self.loaded_bytes + needed))
+        let memory_bytes = peak_rss_bytes().unwrap_or(0).max(self.loaded_bytes + needed);
+        Ok(Checked { memory_bytes, depths_off })
     }
 
     /// Returns the number of each cell with a hash of everything that its records depend on: weights, tokenizers,
@@ -104,7 +132,7 @@ impl Setup {
     /// kind of processor, and the device, number type and precision of products where they are not the defaults.
     pub fn keys(&self, cells: &[Cell], measures: &[MeasureName], ar_max_count: Option<u64>) -> Vec<(u64, String)> {
         let model = |Model { name, info, .. }: &Model| {
-            let read_as = json!([info.layout, info.bos, info.chat_template_sha256]);
+            let read_as = json!([info.layout, info.bos, info.chat_template_sha256, info.answer_opening]);
             json!([name, info.weights_sha256, info.config_sha256, info.tokenizer_sha256, read_as])
         };
         let models: Vec<_> = self.models.iter().map(model).collect();
@@ -112,11 +140,14 @@ impl Setup {
         let mut common =
             json!([SCHEMA, machine::key(), models, sources, self.conditions, self.experiment.select, measures])
                 .to_string();
-        let LoadOptions { device, dtype, precision, .. } = self.experiment.reading;
+        let LoadOptions { device, dtype, precision, template_args, .. } = &self.experiment.reading;
         if !self.experiment.reading.has_kernels() {
             common += &json!({ "device": device, "dtype": dtype }).to_string();
         }
-        if precision != Products::F32 {
+        if !template_args.is_empty() {
+            common += &json!({ "template_args": template_args }).to_string();
+        }
+        if *precision != Products::F32 {
             common += &json!({ "precision": precision }).to_string();
         }
         common.extend(ar_max_count.map(|count| format!("ar_max_count {count}, skip {}", self.skip())));
@@ -178,6 +209,14 @@ impl Setup {
         let found = measures.iter_mut().flat_map(|measure| measure.finish());
         found.map(|found| self.pooled_record(&first, found)).collect()
     }
+}
+
+/// Returns the depth of the controlled needle if it misses the depth asked for by more than [`DEPTH_TOLERANCE_PCT`].
+fn depth_off(prompt: &Prompt, model: &str, ctx_tok: usize) -> Option<DepthOff> {
+    let query = prompt.queries.iter().find(|query| query.controlled)?;
+    let (asked_pct, real_pct) = (query.depth_req_pct, query.depth_real_pct);
+    let is_off = (asked_pct - real_pct).abs() > DEPTH_TOLERANCE_PCT;
+    is_off.then(|| DepthOff { model: model.to_owned(), ctx_tok, asked_pct, real_pct })
 }
 
 /// Checks that the selected layers and heads exist in a model.

@@ -1,7 +1,7 @@
 //! The files of a run folder besides the records: files derived from them, and the manifest that lists all of them.
 
 use super::{RunPart, RunStart, Setup};
-use crate::files::{replace, replace_csv};
+use crate::files::{self, replace, replace_csv};
 use crate::machine::Machine;
 use crate::manifest::{Manifest, OutputFile};
 use crate::memory::peak_rss_bytes;
@@ -19,6 +19,7 @@ pub struct Outputs {
     folder: RunFolder,
     /// Whether existing files are replaced: a resumed run may have been killed while it wrote its figures.
     replaces: bool,
+    command: Vec<String>,
     /// File names, with the number of rows of those that have rows.
     files: Vec<(String, Option<u64>)>,
     shard: Option<String>,
@@ -36,8 +37,9 @@ impl Outputs {
         prompts_sha256: String,
     ) -> Self {
         Self {
-            folder,
             replaces: matches!(part.start, RunStart::Resume(_)),
+            command: folder.command(),
+            folder,
             files: vec![(RESULTS.to_owned(), Some(rows))],
             shard: part.shard.map(|shard| shard.to_string()),
             resumed_cells,
@@ -50,8 +52,12 @@ impl Outputs {
         &self.folder
     }
 
-    /// Adds a file to the list and returns its path; the caller writes it. The manifest lists it if it is there in the
-    /// end.
+    /// The arguments of the process that began the run, starting with the program name.
+    pub fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    /// Adds a file to the list and returns its path; the caller writes it. The manifest lists it if it is there in the end.
     pub fn add_file(&mut self, file: &str, rows: Option<u64>) -> PathBuf {
         let path = self.folder.join(file);
         if self.replaces {
@@ -111,10 +117,13 @@ impl Outputs {
     /// If a file cannot be read, or the manifest cannot be written.
     pub fn write_manifest(&self, setup: &Setup) -> Result<()> {
         let written = |(file, _): &&(String, Option<u64>)| self.folder.join(file).is_file();
-        let described = |(file, rows): &(String, Option<u64>)| OutputFile::describe(self.folder.path(), file, *rows);
-        let (seed, reading) = (setup.grid.seed(), setup.experiment.reading);
+        let described = |(file, rows): &(String, Option<u64>)| {
+            files::sync(&self.folder.join(file))?;
+            OutputFile::describe(self.folder.path(), file, *rows)
+        };
+        let (seed, reading) = (setup.grid.seed(), &setup.experiment.reading);
         let manifest = Manifest {
-            argv: crate::terminal::arguments(),
+            argv: self.command.clone(),
             machine: Machine::here(),
             config: setup.config(),
             models: setup.models.iter().map(|model| model.info.clone()).collect(),
@@ -134,6 +143,11 @@ impl Outputs {
             outputs: self.files.iter().filter(written).map(described).collect::<Result<_>>()?,
             ..Manifest::default()
         };
-        manifest.write(&self.folder.join(MANIFEST))
+        let path = self.folder.join(MANIFEST);
+        if self.replaces {
+            let _ = std::fs::remove_file(&path); // a file that it listed was missing
+        }
+        files::sync_folder_of(&path);
+        manifest.write(&path)
     }
 }

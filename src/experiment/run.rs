@@ -1,14 +1,14 @@
 //! Runs an experiment: checks it, measures its cells, and writes every finished cell to disk.
 
 use super::store::{check_experiment, Shards, Store};
-use super::{cells_of, Cell, Experiment, Outputs, Pace, RunShard, Setup};
+use super::{cells_of, Cell, Checked, DepthOff, Experiment, Outputs, Pace, RunShard, Setup};
 use crate::bail_usage;
 use crate::manifest::Manifest;
 use crate::measure::{Measure, MeasureName};
 use crate::memory::release_free;
 use crate::model::Flops;
 use crate::record::{self, Record};
-use crate::runfolder::{results, RunFolder, MANIFEST};
+use crate::runfolder::{results, RunFolder, MANIFEST, RESULTS};
 use anyhow::{bail, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -25,7 +25,7 @@ pub enum RunStart {
     /// A new run, in this folder, or in one named after the experiment and the time.
     New(Option<PathBuf>),
     /// The unfinished run in this folder.
-    Resume(PathBuf),
+    Resume(RunFolder),
     /// The results of these shards, merged into a new folder as for [`RunStart::New`].
     Merge(Vec<PathBuf>, Option<PathBuf>),
 }
@@ -46,10 +46,13 @@ pub struct RunPlan<'a> {
     pub cells: usize,
     /// Cells that were finished before.
     pub resumed: usize,
+    /// Number of finished cells that are damaged, as after a power cut, and measured again.
+    pub damaged: usize,
     /// Estimated peak memory of the process, in bytes.
     pub memory_bytes: u64,
-    /// Estimated seconds for the remaining cells; `None` if the observer does not want it, or the run is too short to
-    /// be timed.
+    /// Depths that the first prompts miss.
+    pub depths_off: &'a [DepthOff],
+    /// Estimated seconds for the remaining cells; `None` if the observer does not want it, or the run is too short to be timed.
     pub seconds: Option<f64>,
     /// The run folder.
     pub folder: &'a Path,
@@ -112,7 +115,7 @@ pub fn run(
 ) -> Result<RunOutcome> {
     check_part(&setup.experiment, part)?;
     let cells = cells_of(setup.grid.cells(), part.shard);
-    let memory_bytes = setup.check(&cells, measures)?;
+    let Checked { memory_bytes, depths_off } = setup.check(&cells, measures)?;
     let names = setup.experiment.measure_names();
     let ar_max_count = names.contains(&MeasureName::Nll).then(|| setup.ar_max_count());
     let keys = setup.keys(&cells, &names, ar_max_count);
@@ -122,7 +125,15 @@ pub fn run(
     let resumed = store.finished.len();
     let todo = &cells[resumed..];
     let seconds = if observer.wants_estimate() { estimate_seconds(setup, todo, observer)? } else { None };
-    observer.run_begins(&RunPlan { cells: cells.len(), resumed, memory_bytes, seconds, folder: folder.path() });
+    observer.run_begins(&RunPlan {
+        cells: cells.len(),
+        resumed,
+        damaged: store.damaged,
+        memory_bytes,
+        depths_off: &depths_off,
+        seconds,
+        folder: folder.path(),
+    });
     let (mut failures, mut first_error) = (0, None);
     let mut see = |observer: &mut dyn RunObserver, record: &Record| {
         if let Some(error) = &record.measure.error {
@@ -132,13 +143,17 @@ pub fn run(
         observer.record(record);
     };
     store.replay(measures, &mut |record| see(observer, record))?;
-    setup.run(todo, measures, stop, &mut |cell, finding| {
+    let ran = setup.run(todo, measures, stop, &mut |cell, finding| {
         let (_, key) = &keys[store.finished.len()];
         store.add(cell, key.clone(), finding)?;
         finding.records.iter().for_each(|record| see(observer, record));
         observer.cell_finished();
         Ok(())
-    })?;
+    });
+    // Also after an error: what was measured stays.
+    let committed = store.commit();
+    ran?;
+    committed?;
     if store.finished.len() == cells.len() && part.shard.is_none() {
         let pooled = setup.pooled(measures);
         pooled.iter().for_each(|record| see(observer, record));
@@ -154,20 +169,22 @@ fn open(setup: &Setup, part: &RunPart, keys: &[(u64, String)]) -> Result<(RunFol
     let name = setup.experiment.show.name();
     match &part.start {
         RunStart::New(out) => {
-            let folder = RunFolder::create(out.as_deref(), name)?;
-            let store = Store::create(folder.path(), &setup.experiment.to_toml()?)?;
+            let mut folder = RunFolder::create(out.as_deref(), name)?;
+            let store = Store::create(&mut folder, &setup.experiment.to_toml()?)?;
             Ok((folder, store))
         }
-        RunStart::Resume(path) => {
-            check_experiment(path, &setup.experiment.to_toml()?)?;
-            Ok((RunFolder::reopen(path)?, Store::resume(path, keys)?))
+        RunStart::Resume(folder) => {
+            let mut folder = folder.clone();
+            check_experiment(folder.path(), &setup.experiment.to_toml()?)?;
+            let store = Store::resume(&mut folder, keys)?;
+            Ok((folder, store))
         }
         RunStart::Merge(shards, out) => {
             let experiment = setup.experiment.to_toml()?;
             let shards = Shards::check(shards, &experiment, keys)?;
-            let folder = RunFolder::create(out.as_deref(), name)?;
-            shards.merge(folder.path(), &experiment)?;
-            let store = Store::resume(folder.path(), keys)?;
+            let mut folder = RunFolder::create(out.as_deref(), name)?;
+            shards.merge(&mut folder, &experiment)?;
+            let store = Store::resume(&mut folder, keys)?;
             Ok((folder, store))
         }
     }
@@ -197,31 +214,46 @@ fn estimate_seconds(setup: &Setup, cells: &[Cell], observer: &mut dyn RunObserve
     Ok(pace.map(|pace| pace.seconds(flops)))
 }
 
-/// Returns the records of the run to be resumed if it is already finished; `None` if it is not, or the run is new.
+/// Returns the records of the run to be resumed if it is already finished; `None` if the run is new or unfinished. The folder
+/// of an unfinished run is locked. A run is unfinished as long as a file made from its records is missing.
 ///
 /// # Errors
-/// A usage error if the folder holds another experiment or another shard; an error if prompts of the run failed or its
-/// files have changed.
-pub fn finished_records(experiment: &Experiment, part: &RunPart) -> Result<Option<Vec<Record>>> {
+/// A usage error if the folder holds another experiment or another shard; an error if prompts of the run failed, its files
+/// have changed, or another process is writing into the folder.
+pub fn finished_records(experiment: &Experiment, part: &mut RunPart) -> Result<Option<Vec<Record>>> {
     check_part(experiment, part)?;
-    let RunStart::Resume(folder) = &part.start else { return Ok(None) };
-    check_experiment(folder, &experiment.to_toml()?)?;
-    if !folder.join(MANIFEST).exists() {
-        return Ok(None);
-    }
-    let manifest = Manifest::read(&folder.join(MANIFEST))?;
-    let shard = part.shard.map(|shard| shard.to_string());
-    if manifest.shard != shard {
-        let asked = shard.map_or("all of it is".to_owned(), |shard| format!("shard {shard} is"));
-        match manifest.shard {
-            Some(held) => bail_usage!("{} holds shard {held}, {asked} asked for: add --shard {held}", folder.display()),
-            None => bail_usage!("{} holds all of the run, {asked} asked for: leave --shard out", folder.display()),
+    let RunStart::Resume(folder) = &mut part.start else { return Ok(None) };
+    check_experiment(folder.path(), &experiment.to_toml()?)?;
+    let path = folder.join(MANIFEST);
+    if !path.exists() {
+        folder.journal()?;
+        // Another process may have finished it just before it released the lock.
+        if !path.exists() {
+            return Ok(None);
         }
     }
-    manifest.check_outputs(folder)?;
-    let records = record::read(&results(folder))?;
+    let manifest = Manifest::read(&path)?;
+    check_shard(&manifest, part.shard, folder.path())?;
+    if folder.join(RESULTS).is_file() && manifest.check_present_outputs(folder.path())? {
+        folder.journal()?;
+        return Ok(None);
+    }
+    manifest.check_outputs(folder.path())?;
+    let records = record::read(&results(folder.path()))?;
     if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
-        bail!("prompts of the run in {} failed ({error}); start a new run", folder.display());
+        bail!("prompts of the run in {} failed ({error}); run it anew", folder.path().display());
     }
     Ok(Some(records))
+}
+
+fn check_shard(manifest: &Manifest, shard: Option<RunShard>, folder: &Path) -> Result<()> {
+    let shard = shard.map(|shard| shard.to_string());
+    if manifest.shard == shard {
+        return Ok(());
+    }
+    let asked = shard.map_or("all of it is".to_owned(), |shard| format!("shard {shard} is"));
+    match &manifest.shard {
+        Some(held) => bail_usage!("{} holds shard {held}, {asked} asked for: add --shard {held}", folder.display()),
+        None => bail_usage!("{} holds all of the run, {asked} asked for: leave --shard out", folder.display()),
+    }
 }

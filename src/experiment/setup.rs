@@ -45,8 +45,11 @@ impl Setup {
     /// # Errors
     /// If a file cannot be read; a usage error if the grid is too large or a condition is invalid.
     pub fn load(experiment: Experiment) -> Result<Self> {
-        let models =
-            experiment.models.iter().map(|name| models::load(name, experiment.reading)).collect::<Result<Vec<_>>>()?;
+        let models = experiment
+            .models
+            .iter()
+            .map(|name| models::load(name, experiment.reading.clone()))
+            .collect::<Result<Vec<_>>>()?;
         let sources = Sources {
             haystack: experiment.haystack.as_deref().map_or_else(|| Ok(Haystack::embedded()), Haystack::from_path)?,
             text: match (&experiment.text, &experiment.ids) {

@@ -249,6 +249,11 @@ impl Experiment {
     /// # Errors
     /// Usage errors that name the key.
     pub fn check(&self) -> Result<()> {
+        for (field, path) in [("haystack", &self.haystack), ("text", &self.text), ("ids", &self.ids)] {
+            if let Some(path) = path.as_ref().filter(|path| path.to_str().is_none()) {
+                bail_usage!("`{field}` {}: the name is not UTF-8, which an experiment file needs", path.display());
+            }
+        }
         let conditions = self.conditions()?;
         check_alike(self.reading.device, self.reading.dtype, self.reading.precision)?;
         self.check_measures()?;

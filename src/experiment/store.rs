@@ -1,97 +1,113 @@
 //! A run on disk: its records, and a journal of finished cells from which the run can be resumed.
 //!
-//! For each cell, the records are appended to `results.csv`, the data that its measures pool to `pooled.bin`, and then
-//! one line to the journal `cells.csv`: the key of the cell and the lengths of both files. Bytes after the last line of
-//! the journal come from an interrupted cell; resuming cuts them off.
+//! For each cell, the records are appended to `results.csv`, the data that its measures pool to `pooled.bin`, and then one line
+//! to the journal `cells.csv`: the key of the cell and the lengths of both files. The line is written after the records are
+//! synced, in groups of cells, so that syncing takes less than 1 % of the time. Bytes after the last line of the journal come
+//! from interrupted cells; resuming cuts them off.
+
+mod journal;
+mod shards;
+
+pub(super) use shards::Shards;
 
 use super::{Cell, Experiment, FinishedCell};
 use crate::bail_usage;
 use crate::files;
 use crate::measure::{Measure, PassKey};
 use crate::record::{self, Record, RecordWriter};
-use crate::runfolder::{results, CELLS, EXPERIMENT, POOLED, RESULTS};
+use crate::runfolder::{RunFolder, CELLS, EXPERIMENT, POOLED, RESULTS};
 use anyhow::{ensure, Context, Result};
-use serde::{Deserialize, Serialize};
+use journal::{sha256_of, JournalLine, OnDisk, HEADER};
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write as _};
-use std::ops::Range;
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// The first line of the journal.
-const HEADER: [&str; 7] = ["cell", "key", "prompts_sha256", "rows", "results_end", "pooled_end", "sha256"];
+/// The time between two syncs, as a multiple of the duration of the last one.
+const SYNC_INTERVAL: u32 = 100;
 
-/// One line of the journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct JournalLine {
-    /// Number of the cell in the whole grid.
-    pub cell: u64,
-    /// Hash of everything that its records depend on; see [`Setup::keys`](super::Setup::keys).
-    pub key: String,
-    /// SHA-256 over the token ids of its prompts, one for each model.
-    pub prompts_sha256: String,
-    /// Number of its records.
-    pub rows: u64,
-    /// Length of `results.csv` after them, in bytes.
-    pub results_end: u64,
-    /// Length of `pooled.bin` after it, in bytes.
-    pub pooled_end: u64,
-    /// SHA-256 of its bytes in `results.csv` followed by those in `pooled.bin`.
-    pub sha256: String,
-}
-
-/// The open files of a run.
+/// The files of a run under way.
 pub(super) struct Store {
     folder: PathBuf,
     writer: RecordWriter,
-    journal: csv::Writer<File>,
-    /// The finished cells, in order.
+    pooled: Option<File>,
+    journal: Arc<File>,
+    /// Finished cells, in order.
     pub finished: Vec<JournalLine>,
+    /// Number of them that are in the journal.
+    in_journal: usize,
+    /// The end of the last sync, and its duration.
+    synced: (Instant, Duration),
+    /// Number of cells that were damaged and are measured again.
+    pub damaged: usize,
 }
 
 impl Store {
-    /// Creates the files of a new run in an empty folder.
-    pub(super) fn create(folder: &Path, experiment: &str) -> Result<Self> {
-        let path = folder.join(EXPERIMENT);
-        // If two runs start in one folder, the second must not replace the experiment of the first.
-        let mut file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        file.write_all(experiment.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-        let path = folder.join(CELLS);
-        let journal = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        lock(&journal, folder)?;
-        let journal = begin_journal(journal, 0).with_context(|| format!("cannot write {}", path.display()))?;
-        let writer = RecordWriter::create(folder.join(RESULTS))?;
-        Ok(Self { folder: folder.to_owned(), writer, journal, finished: Vec::new() })
-    }
-
-    /// Opens the files of an interrupted run and cuts off what the interrupted cell has written. `keys` are the number
-    /// and key of every cell, in order.
+    /// Starts the files of a new run in an empty folder.
     ///
     /// # Errors
-    /// A usage error if the finished cells are not the first ones of `keys`; an error if a file cannot be read, has
-    /// changed, or is in use by another process.
-    pub(super) fn resume(folder: &Path, keys: &[(u64, String)]) -> Result<Self> {
-        let path = folder.join(CELLS);
-        let not_a_run = || not_a_run(&path);
-        let journal = OpenOptions::new().read(true).write(true).open(&path).with_context(not_a_run)?;
-        // Lock before reading, so that no line is read while another process writes it.
-        lock(&journal, folder)?;
-        let (finished, journal_end) = read_journal(folder)?;
-        for (i, line) in finished.iter().enumerate() {
+    /// If a file cannot be created.
+    pub(super) fn create(folder: &mut RunFolder, experiment: &str) -> Result<Self> {
+        let path = folder.join(EXPERIMENT);
+        // A second run in the same folder must not replace the experiment of the first.
+        let mut file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        let written = file.write_all(experiment.as_bytes()).and_then(|()| file.sync_all());
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        folder.save_command()?;
+        let journal = folder.create_journal()?;
+        begin_journal(&journal, 0).with_context(|| format!("cannot write {}", folder.join(CELLS).display()))?;
+        let writer = RecordWriter::create(folder.join(RESULTS))?;
+        files::sync_folder_of(&path);
+        Ok(Self::new(folder.path(), writer, journal, Vec::new()))
+    }
+
+    fn new(folder: &Path, writer: RecordWriter, journal: Arc<File>, finished: Vec<JournalLine>) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            writer,
+            pooled: None,
+            journal,
+            in_journal: finished.len(),
+            finished,
+            synced: (Instant::now(), Duration::ZERO),
+            damaged: 0,
+        }
+    }
+
+    /// Resumes the run in a folder: cuts off interrupted and damaged cells. `keys` are the number and key of every cell, in
+    /// order.
+    ///
+    /// # Errors
+    /// A usage error if the finished cells are not the first of `keys`; an error if a file cannot be read, has changed, or is
+    /// being written by another process. Nothing is cut off then.
+    pub(super) fn resume(folder: &mut RunFolder, keys: &[(u64, String)]) -> Result<Self> {
+        // The lock comes first: another process may be writing the files that are read next.
+        let journal = folder.journal()?;
+        let path = folder.path();
+        let on_disk = OnDisk::read(path)?;
+        for (i, cell) in on_disk.cells.iter().enumerate() {
+            let line = &cell.line;
             if keys.get(i).is_none_or(|(cell, _)| *cell != line.cell) {
                 bail_usage!(
-                    "{}: cell {} is not the next cell of this run; give the `shard` that the run was started with",
-                    folder.display(),
+                    "{}: cell {} is not what comes next; give the `shard` that the run was begun with",
+                    path.display(),
                     line.cell
                 );
             }
-            check_key(folder, line, &keys[i].1)?;
+            check_key(path, line, &keys[i].1)?;
         }
-        verify(folder, &finished)?;
+        if on_disk.cells.is_empty() {
+            check_nothing_is_lost(path, on_disk.damaged)?;
+        }
+        let (rows, damaged, end) = (on_disk.rows(), on_disk.damaged, on_disk.journal_end);
+        let finished: Vec<JournalLine> = on_disk.cells.into_iter().map(|cell| cell.line).collect();
         let results = folder.join(RESULTS);
         let writer = match finished.last() {
-            Some(last) => RecordWriter::resume(results, last.results_end, finished.iter().map(|line| line.rows).sum())?,
+            Some(last) => RecordWriter::resume(results, last.results_end, rows)?,
             None => {
-                let _ = fs::remove_file(&results); // it holds no finished cell
+                let _ = fs::remove_file(&results); // at most a header and records of a cell that is run again
                 RecordWriter::create(results)?
             }
         };
@@ -101,12 +117,14 @@ impl Store {
             let file = OpenOptions::new().write(true).open(&pooled).with_context(cannot)?;
             file.set_len(finished.last().map_or(0, |line| line.pooled_end)).with_context(cannot)?;
         }
-        let journal =
-            begin_journal(journal, journal_end).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { folder: folder.to_owned(), writer, journal, finished })
+        begin_journal(&journal, end).with_context(|| format!("cannot write {}", folder.join(CELLS).display()))?;
+        Ok(Self { damaged, ..Self::new(folder.path(), writer, journal, finished) })
     }
 
     /// Passes the records of the finished cells to `see`, and their pooled data to the measures.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
     pub(super) fn replay(&self, measures: &mut [&mut dyn Measure], see: &mut dyn FnMut(&Record)) -> Result<()> {
         if self.finished.is_empty() {
             return Ok(());
@@ -117,25 +135,29 @@ impl Store {
             return Ok(());
         }
         let damaged = || format!("{} cannot be read", path.display());
-        let mut file = File::open(&path).with_context(damaged)?;
+        let pooled = fs::read(&path).with_context(damaged)?;
         let mut start = 0;
         for line in &self.finished {
-            let bytes = read_part(&mut file, &(start..line.pooled_end), || path.clone())?;
-            start = line.pooled_end;
+            let end = line.pooled_end as usize;
+            let bytes = pooled.get(start..end).with_context(damaged)?;
+            start = end;
             if bytes.is_empty() {
                 continue;
             }
-            let pooled: PooledBytes = postcard::from_bytes(&bytes).with_context(damaged)?;
-            for (measure, pass, bytes) in pooled {
+            let pooled: Pooled = postcard::from_bytes(bytes).with_context(damaged)?;
+            for (measure, place, bytes) in pooled {
                 let measure = measures.get_mut(measure).with_context(damaged)?;
                 let kept = measure.decode(&bytes).with_context(damaged)?;
-                measure.absorb(pass, kept);
+                measure.absorb(place, kept);
             }
         }
         Ok(())
     }
 
-    /// Appends a finished cell.
+    /// Appends a finished cell, which is in the journal at the latest after the next [`Store::commit`].
+    ///
+    /// # Errors
+    /// If a file cannot be written.
     pub(super) fn add(&mut self, cell: &Cell, key: String, finding: &FinishedCell<'_>) -> Result<()> {
         let results = record::to_bytes(finding.records)?;
         let rows = finding.records.len() as u64;
@@ -154,82 +176,122 @@ impl Store {
         })
     }
 
-    /// Appends the bytes of a cell, and then its line of the journal.
+    /// Writes the bytes of a cell, and commits if enough time has passed.
     fn write(&mut self, results: &[u8], pooled: &[u8], line: impl FnOnce(u64, u64) -> JournalLine) -> Result<()> {
         let pooled_end = self.pool(pooled)?;
         let line = line(self.writer.bytes()? + results.len() as u64, pooled_end);
         self.writer.write_bytes(results, line.rows)?;
-        self.push(line)
+        self.finished.push(line);
+        let (when, took) = self.synced;
+        if when.elapsed() >= SYNC_INTERVAL * took {
+            self.commit()?;
+        }
+        Ok(())
     }
 
-    /// Appends the pooled data of a cell and returns the length of `pooled.bin` after it.
-    fn pool(&self, bytes: &[u8]) -> Result<u64> {
+    /// Appends the pooled data of a cell and returns the new length of the file.
+    fn pool(&mut self, bytes: &[u8]) -> Result<u64> {
         let end = self.finished.last().map_or(0, |line| line.pooled_end);
         if !bytes.is_empty() {
             let path = self.folder.join(POOLED);
             let cannot = || format!("cannot write {}", path.display());
-            let mut file = OpenOptions::new().create(true).append(true).open(&path).with_context(cannot)?;
+            let file = match &mut self.pooled {
+                Some(file) => file,
+                none => {
+                    let file = OpenOptions::new().create(true).append(true).open(&path).with_context(cannot)?;
+                    files::sync_folder_of(&path);
+                    none.insert(file)
+                }
+            };
             file.write_all(bytes).with_context(cannot)?;
         }
         Ok(end + bytes.len() as u64)
     }
 
-    fn push(&mut self, line: JournalLine) -> Result<()> {
-        let cannot = || format!("cannot write {}", self.folder.join(CELLS).display());
-        self.journal.serialize(&line).with_context(cannot)?;
-        self.journal.flush().with_context(cannot)?;
-        self.finished.push(line);
+    /// Syncs the records and then writes the new cells to the journal.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(super) fn commit(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        let mut lines = Vec::new();
+        for line in &self.finished[self.in_journal..] {
+            lines.extend(line.to_bytes()?);
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        self.writer.sync()?;
+        if let Some(pooled) = &self.pooled {
+            pooled.sync_data().with_context(|| format!("cannot write {}", self.folder.join(POOLED).display()))?;
+        }
+        let written = (&*self.journal).write_all(&lines).and_then(|()| self.journal.sync_data());
+        written.with_context(|| format!("cannot write {}", self.folder.join(CELLS).display()))?;
+        self.in_journal = self.finished.len();
+        self.synced = (Instant::now(), begun.elapsed());
         Ok(())
     }
 
-    /// Appends the records of data pooled over all cells, after the last cell.
+    /// Appends the records that were pooled over all cells.
+    ///
+    /// # Errors
+    /// If it cannot be written.
     pub(super) fn conclude(&mut self, records: &[Record]) -> Result<()> {
         self.writer.write_all(records)
     }
 
-    /// Returns the number of records written.
+    /// Records written.
     pub(super) fn rows(&self) -> u64 {
         self.writer.rows()
     }
 
-    /// Returns the SHA-256 over the hashes of the prompts, in order.
+    /// SHA-256 over the hashes of the prompts, in order.
     pub(super) fn prompts_sha256(&self) -> String {
         let hashes: String = self.finished.iter().map(|line| line.prompts_sha256.as_str()).collect();
         crate::hash::sha256(hashes.as_bytes())
     }
 }
 
-/// Truncates the journal to `end` bytes and opens it for appending; an empty one gets its header.
-fn begin_journal(mut file: File, end: u64) -> Result<csv::Writer<File>> {
-    file.set_len(end)?;
-    file.seek(SeekFrom::End(0))?;
-    let mut journal = csv::WriterBuilder::new().has_headers(false).from_writer(file);
+/// Truncates the journal to its first `end` bytes; an empty one gets its header.
+fn begin_journal(mut journal: &File, end: u64) -> std::io::Result<()> {
+    journal.set_len(end)?;
+    journal.seek(SeekFrom::End(0))?;
     if end == 0 {
-        journal.write_record(HEADER)?;
-        journal.flush()?;
+        journal.write_all(HEADER.as_bytes())?;
     }
-    Ok(journal)
+    journal.sync_all()
 }
 
-/// Encoded data of one cell: (index of the measure, model and condition, bytes).
-pub(super) type PooledBytes = Vec<(usize, PassKey, Vec<u8>)>;
+/// Pooled data: index of the measure, model and condition, bytes.
+pub(super) type Pooled = Vec<(usize, PassKey, Vec<u8>)>;
 
-fn sha256_of(results: &[u8], pooled: &[u8]) -> String {
-    crate::hash::sha256(&[results, pooled].concat())
+/// Refuses to start over in a folder that holds more than one finished cell, none of which can be verified.
+///
+/// The first cell is committed at once, so an interrupted run has at most one that is not in the journal.
+fn check_nothing_is_lost(folder: &Path, damaged: usize) -> Result<()> {
+    let prompts = prompts_in(&folder.join(RESULTS));
+    ensure!(
+        damaged <= 1 && prompts <= 1,
+        "{}: no finished cell is left in it, though {RESULTS} beside it holds records of {prompts} prompts; nothing was \
+         deleted: restore the files, or begin a new run",
+        folder.join(CELLS).display()
+    );
+    Ok(())
 }
 
-/// Locks the folder against other processes for as long as the file is open.
-fn lock(journal: &File, folder: &Path) -> Result<()> {
-    match journal.try_lock() {
-        Err(std::fs::TryLockError::WouldBlock) => {
-            anyhow::bail!("another process is writing into {}", folder.display())
-        }
-        // Some file systems have no locks.
-        Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(()),
-    }
+/// Counts the prompts whose records a file holds, as far as it can be read.
+fn prompts_in(results: &Path) -> usize {
+    let column = |name: &str| record::columns().iter().position(|column| column == name).unwrap_or_default();
+    let (sample, seed) = (column("sample"), column("seed"));
+    let Ok(file) = File::open(results) else { return 0 };
+    let rows = csv::ReaderBuilder::new().flexible(true).from_reader(file).into_records();
+    // The last row may be incomplete.
+    let whole = |row: &csv::StringRecord| row.len() == record::columns().len();
+    let prompt = |row: csv::StringRecord| (row[sample].to_owned(), row[seed].to_owned());
+    rows.map_while(Result::ok).filter(whole).map(prompt).collect::<BTreeSet<_>>().len()
 }
 
-/// Checks that a finished cell was measured with everything that it would be measured with now.
+/// Checks that a finished cell is the one that would be measured now.
 fn check_key(folder: &Path, line: &JournalLine, key: &str) -> Result<()> {
     if line.key != key {
         bail_usage!(
@@ -242,89 +304,18 @@ fn check_key(folder: &Path, line: &JournalLine, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// The files of a run, opened for reading.
-struct Files {
-    folder: PathBuf,
-    results: File,
-    pooled: Option<File>,
-}
-
-impl Files {
-    fn open(folder: &Path) -> Result<Self> {
-        let results = folder.join(RESULTS);
-        let results = File::open(&results).with_context(|| format!("cannot read {}", results.display()))?;
-        Ok(Self { folder: folder.to_owned(), results, pooled: File::open(folder.join(POOLED)).ok() })
-    }
-
-    /// Reads the bytes of a cell in both files and checks their hash.
-    fn read(&mut self, part: &ShardCell) -> Result<(Vec<u8>, Vec<u8>)> {
-        let results = read_part(&mut self.results, &part.results, || self.folder.join(RESULTS))?;
-        let pooled = || self.folder.join(POOLED);
-        let pooled = self.pooled.as_mut().map_or(Ok(Vec::new()), |file| read_part(file, &part.pooled, pooled))?;
-        ensure!(
-            sha256_of(&results, &pooled) == part.line.sha256,
-            "{}: cell {} is not what was written; begin a new run",
-            self.folder.display(),
-            part.line.cell
-        );
-        Ok((results, pooled))
-    }
-}
-
-fn not_a_run(path: &Path) -> String {
-    format!("cannot read {}: not the folder of a run that can be continued", path.display())
-}
-
-/// Reads the complete lines of the journal that agree with the lengths of the other files. Also returns the length of
-/// these lines in bytes.
-fn read_journal(folder: &Path) -> Result<(Vec<JournalLine>, u64)> {
-    let path = folder.join(CELLS);
-    let text = fs::read_to_string(&path).with_context(|| not_a_run(&path))?;
-    let length = |file: &str| fs::metadata(folder.join(file)).map_or(0, |file| file.len());
-    let (results, pooled) = (length(RESULTS), length(POOLED));
-    let mut finished: Vec<JournalLine> = Vec::new();
-    let mut end = 0;
-    for (number, line) in text.split_inclusive('\n').enumerate().filter(|(_, line)| line.ends_with('\n')) {
-        if number > 0 {
-            let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(line.as_bytes());
-            let row = reader.deserialize().next();
-            let row: JournalLine = match row {
-                Some(row) => row.with_context(|| format!("{}, line {}", path.display(), number + 1))?,
-                None => anyhow::bail!("{}, line {}: empty", path.display(), number + 1),
-            };
-            if row.results_end > results || row.pooled_end > pooled {
-                break;
-            }
-            finished.push(row);
-        }
-        end += line.len() as u64;
-    }
-    Ok((finished, end))
-}
-
 /// Returns the number of finished cells of the run in a folder, which a resumed run does not measure again.
 ///
 /// # Errors
-/// If a file cannot be read, or does not agree with the journal.
+/// If a file cannot be read, or has changed.
 pub fn cells_on_disk(folder: &Path) -> Result<usize> {
-    let (finished, _) = read_journal(folder)?;
-    verify(folder, &finished)?;
-    Ok(finished.len())
-}
-
-/// Checks the hashes of all finished cells of a folder.
-fn verify(folder: &Path, finished: &[JournalLine]) -> Result<()> {
-    if finished.is_empty() {
-        return Ok(());
-    }
-    let mut files = Files::open(folder)?;
-    parts_of(0, folder, finished)?.iter().try_for_each(|part| files.read(part).map(drop))
+    Ok(OnDisk::read(folder)?.cells.len())
 }
 
 /// Checks that `folder` holds a run of `experiment`, whichever version of difftool wrote it.
 ///
 /// # Errors
-/// A usage error with the first line that differs; an error if the folder holds no experiment.
+/// A usage error that shows the first difference, or if the folder holds no experiment.
 pub(super) fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
     let path = folder.join(EXPERIMENT);
     let there = files::input_text(&path, files::CONFIG_MAX).context("not the folder of a run that can be continued")?;
@@ -341,187 +332,130 @@ pub(super) fn check_experiment(folder: &Path, experiment: &str) -> Result<()> {
     bail_usage!("{} is another experiment: it has `{theirs}` where `{ours}` is asked for", path.display())
 }
 
-/// A finished cell of a shard, with the ranges of its bytes in the shard's files.
-struct ShardCell {
-    shard: usize,
-    results: Range<u64>,
-    pooled: Range<u64>,
-    line: JournalLine,
-}
-
-/// Shards that together hold every cell of one experiment once.
-pub(super) struct Shards {
-    folders: Vec<PathBuf>,
-    parts: Vec<ShardCell>,
-}
-
-impl Shards {
-    /// Checks that shards make up one experiment. `keys` are the number and key of every cell, in order.
-    ///
-    /// # Errors
-    /// A usage error if a shard is of another experiment, shards overlap, or cells are missing.
-    pub(super) fn check(folders: &[PathBuf], experiment: &str, keys: &[(u64, String)]) -> Result<Self> {
-        let mut parts = Vec::new();
-        for (shard, folder) in folders.iter().enumerate() {
-            check_experiment(folder, experiment)?;
-            let results = results(folder);
-            if results != folder.join(RESULTS) {
-                bail_usage!(
-                    "{}: shards are put together from {RESULTS}, before they are compressed",
-                    results.display()
-                );
-            }
-            parts.extend(parts_of(shard, folder, &read_journal(folder)?.0)?);
-        }
-        parts.sort_by_key(|part| part.line.cell);
-        check_parts(&parts, folders, keys)?;
-        Ok(Self { folders: folders.to_vec(), parts })
-    }
-
-    /// Merges the shards into a new folder, which then looks like an unfinished run with all cells.
-    ///
-    /// # Errors
-    /// If a shard has changed since it was written, or a file cannot be read or written.
-    pub(super) fn merge(self, folder: &Path, experiment: &str) -> Result<()> {
-        let mut store = Store::create(folder, experiment)?;
-        let mut files = self.folders.iter().map(|folder| Files::open(folder)).collect::<Result<Vec<_>>>()?;
-        for part in self.parts {
-            let (results, pooled) = files[part.shard].read(&part)?;
-            let line = part.line;
-            store.write(&results, &pooled, |results_end, pooled_end| JournalLine {
-                results_end,
-                pooled_end,
-                ..line
-            })?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns the cells of a journal with their ranges of bytes in the files beside it.
-fn parts_of(shard: usize, folder: &Path, finished: &[JournalLine]) -> Result<Vec<ShardCell>> {
-    if finished.is_empty() {
-        return Ok(Vec::new());
-    }
-    let (mut results, mut pooled) = (header_len(&folder.join(RESULTS))?, 0);
-    let part = |line: &JournalLine| {
-        let line = line.clone();
-        let part = ShardCell { shard, results: results..line.results_end, pooled: pooled..line.pooled_end, line };
-        (results, pooled) = (part.results.end, part.pooled.end);
-        part
-    };
-    Ok(finished.iter().map(part).collect())
-}
-
-/// Checks that cells, sorted by number, are all cells of the experiment, each once.
-fn check_parts(parts: &[ShardCell], shards: &[PathBuf], keys: &[(u64, String)]) -> Result<()> {
-    if let Some(pair) = parts.windows(2).find(|pair| pair[0].line.cell == pair[1].line.cell) {
-        let (a, b) = (shards[pair[0].shard].display(), shards[pair[1].shard].display());
-        bail_usage!("{a} and {b} both hold cell {}", pair[0].line.cell);
-    }
-    let has = |cell: &u64| parts.binary_search_by_key(cell, |part| part.line.cell).is_ok();
-    let missing: Vec<u64> = keys.iter().map(|(cell, _)| *cell).filter(|cell| !has(cell)).collect();
-    if let Some(first) = missing.first() {
-        bail_usage!(
-            "{} of {} cells are missing, the first is {first}; finish these shards, or name all of them",
-            missing.len(),
-            keys.len()
-        );
-    }
-    for (part, (_, key)) in parts.iter().zip(keys) {
-        check_key(&shards[part.shard], &part.line, key)?;
-    }
-    Ok(())
-}
-
-fn header_len(path: &Path) -> Result<u64> {
-    let cannot = || format!("cannot read {}", path.display());
-    let file = File::open(path).with_context(cannot)?;
-    let mut header = Vec::new();
-    BufReader::new(file).read_until(b'\n', &mut header).with_context(cannot)?;
-    ensure!(header.ends_with(b"\n"), "{} is empty", path.display());
-    Ok(header.len() as u64)
-}
-
-/// Reads a range of bytes of a file. `path` is for errors.
-fn read_part(file: &mut File, part: &Range<u64>, path: impl Fn() -> PathBuf) -> Result<Vec<u8>> {
-    ensure!(
-        part.end >= part.start,
-        "{}: damaged, a cell ends before it begins in {}; begin a new run",
-        path().with_file_name(CELLS).display(),
-        path().display()
-    );
-    let mut bytes = vec![0; (part.end - part.start) as usize];
-    let short = || format!("{}: shorter than {CELLS} beside it says; begin a new run", path().display());
-    file.seek(SeekFrom::Start(part.start)).with_context(short)?;
-    file.read_exact(&mut bytes).with_context(short)?;
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LINE: &str = "0,aa,bb,3,120,0,cc\n1,ab,bc,2,200,40,cd\n";
-
-    /// Makes a folder with this journal, and results and pooled files of 200 and 40 bytes.
-    fn folder(cells: &[u8]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join(CELLS), cells).unwrap();
-        fs::write(folder.path().join(RESULTS), vec![b'x'; 200]).unwrap();
-        fs::write(folder.path().join(POOLED), vec![b'x'; 40]).unwrap();
-        folder
+    /// The folder of a run with cells of these records and pooled bytes; the key of cell i is `key i`.
+    fn run(cells: &[(&[u8], &[u8])]) -> (tempfile::TempDir, Vec<(u64, String)>) {
+        let home = tempfile::tempdir().unwrap();
+        let mut folder = RunFolder::create(Some(home.path()), "needle").unwrap();
+        let mut store = Store::create(&mut folder, "").unwrap();
+        let keys: Vec<(u64, String)> = (0..cells.len()).map(|i| (i as u64, format!("key {i}"))).collect();
+        for ((cell, key), (results, pooled)) in keys.iter().zip(cells) {
+            let line = |results_end, pooled_end| JournalLine {
+                cell: *cell,
+                key: key.clone(),
+                prompts_sha256: String::new(),
+                rows: 1,
+                results_end,
+                pooled_end,
+                sha256: sha256_of(results, pooled),
+            };
+            store.write(results, pooled, line).unwrap();
+        }
+        store.commit().unwrap();
+        (home, keys)
     }
 
-    fn journal(text: &str) -> Result<(Vec<JournalLine>, u64)> {
-        read_journal(folder(text.as_bytes()).path())
+    const CELLS_OF_RUN: [(&[u8], &[u8]); 3] = [(b"first\n", b"a"), (b"second\n", b""), (b"third\n", b"ccc")];
+
+    fn resumed(home: &tempfile::TempDir, keys: &[(u64, String)]) -> Result<(usize, usize)> {
+        let store = Store::resume(&mut RunFolder::reopen(home.path())?, keys)?;
+        Ok((store.finished.len(), store.damaged))
+    }
+
+    /// Changes a file of a folder.
+    fn edit(home: &tempfile::TempDir, file: &str, edit: impl FnOnce(&mut Vec<u8>)) {
+        let path = home.path().join(file);
+        let mut bytes = fs::read(&path).unwrap();
+        edit(&mut bytes);
+        fs::write(path, bytes).unwrap();
     }
 
     #[test]
     fn a_half_written_line_does_not_count() {
-        let whole = format!("{}\n{LINE}", HEADER.join(","));
-        let (finished, end) = journal(&whole).unwrap();
-        assert_eq!((finished.len(), end), (2, whole.len() as u64));
-        let (finished, end) = journal(&whole[..whole.len() - 1]).unwrap();
-        assert_eq!((finished.len(), end), (1, whole.len() as u64 - 20));
+        let (home, keys) = run(&CELLS_OF_RUN);
+        assert_eq!(cells_on_disk(home.path()).unwrap(), 3);
+        edit(&home, CELLS, |bytes| bytes.truncate(bytes.len() - 1));
+        assert_eq!(resumed(&home, &keys).unwrap(), (2, 0));
+        assert!(fs::read_to_string(home.path().join(RESULTS)).unwrap().ends_with("\nfirst\nsecond\n"));
+        assert_eq!(fs::read(home.path().join(POOLED)).unwrap(), b"a");
     }
 
     #[test]
-    fn lines_of_cells_beyond_the_end_of_the_results_do_not_count() {
-        let whole = format!("{}\n{}", HEADER.join(","), LINE.replace("200", "201"));
-        assert_eq!(journal(&whole).unwrap().0.len(), 1);
+    fn a_damaged_tail_costs_the_cells_that_are_damaged() {
+        for file in [CELLS, RESULTS, POOLED] {
+            for zeroed in [true, false] {
+                let (home, keys) = run(&CELLS_OF_RUN);
+                edit(&home, file, |bytes| {
+                    let length = bytes.len();
+                    bytes.truncate(length - 2);
+                    bytes.resize(if zeroed { length } else { length - 2 }, 0);
+                });
+                let damaged = usize::from(file != CELLS);
+                assert_eq!(resumed(&home, &keys).unwrap(), (2, damaged), "{file}, zeroed: {zeroed}");
+            }
+        }
     }
 
     #[test]
-    fn a_damaged_folder_is_named_with_what_to_do() {
-        let refusal = |cells: &str| {
-            let folder = folder(format!("{}\n{cells}", HEADER.join(",")).as_bytes());
-            fs::write(folder.path().join(RESULTS), format!("header\n{}", "x".repeat(193))).unwrap();
-            let error = format!("{:#}", cells_on_disk(folder.path()).unwrap_err());
-            assert!(
-                error.contains(&folder.path().display().to_string()) && error.contains("begin a new run"),
-                "{error}"
-            );
-            error
+    fn a_damaged_cell_before_whole_ones_is_an_error_that_deletes_nothing() {
+        for (file, from_end) in [(RESULTS, 10), (CELLS, 250)] {
+            let (home, keys) = run(&CELLS_OF_RUN);
+            edit(&home, file, |bytes| {
+                let at = bytes.len() - from_end;
+                bytes[at] ^= 1;
+            });
+            let before = fs::read(home.path().join(RESULTS)).unwrap();
+            let error = format!("{:#}", resumed(&home, &keys).unwrap_err());
+            assert!(error.contains("line 3 of cells.csv is not what was written"), "{error}");
+            assert!(error.contains("begin a new run"), "{error}");
+            assert_eq!(fs::read(home.path().join(RESULTS)).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn a_journal_that_lost_every_cell_is_an_error_that_deletes_nothing() {
+        let row = |seed: u64| {
+            let identity = record::Identity { seed: Some(seed), ..record::Identity::default() };
+            record::to_bytes(&[Record { identity: identity.into(), ..Record::default() }]).unwrap()
         };
-        let ends_before = refusal("0,aa,bb,3,1,0,cc\n");
-        assert!(ends_before.contains("cells.csv: damaged, a cell ends before it begins in "), "{ends_before}");
-        assert!(refusal(LINE).contains("is not what was written"));
-        let folder = folder(b"");
-        let mut file = File::open(folder.path().join(RESULTS)).unwrap();
-        let short = read_part(&mut file, &(0..201), || "run/results.csv".into()).unwrap_err().to_string();
-        assert_eq!(short, "run/results.csv: shorter than cells.csv beside it says; begin a new run");
+        let rows = [row(1), row(2)];
+        for length in [0, 5, HEADER.len()] {
+            let (home, keys) = run(&[(&rows[0], b""), (&rows[1], b"")]);
+            edit(&home, CELLS, |bytes| bytes.truncate(length));
+            let before = fs::read(home.path().join(RESULTS)).unwrap();
+            let error = format!("{:#}", resumed(&home, &keys).unwrap_err());
+            assert!(error.contains("records of 2 prompts") && error.contains("nothing was deleted"), "{error}");
+            assert_eq!(fs::read(home.path().join(RESULTS)).unwrap(), before);
+            // Of one prompt that the journal does not have yet nothing is lost.
+            edit(&home, RESULTS, |bytes| bytes.truncate(bytes.len() - 30));
+            assert_eq!(resumed(&home, &keys).unwrap(), (0, 0));
+        }
+    }
+
+    #[test]
+    fn the_lock_is_held_until_the_last_part_of_a_run_is_dropped() {
+        let (home, keys) = run(&CELLS_OF_RUN);
+        let mut folder = RunFolder::reopen(home.path()).unwrap();
+        drop(Store::resume(&mut folder, &keys).unwrap());
+        let error = resumed(&home, &keys).unwrap_err().to_string();
+        assert!(error.contains("another process is writing into"), "{error}");
+        drop(folder);
+        resumed(&home, &keys).unwrap();
     }
 
     proptest! {
         #[test]
-        fn no_journal_makes_a_resumed_run_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0..60usize) {
-            let mut damaged = format!("{}\n{LINE}", HEADER.join(",")).into_bytes();
-            damaged.splice(at..at, bytes);
-            let folder = folder(&damaged);
-            let _ = Store::resume(folder.path(), &[(0, "aa".into()), (1, "ab".into())])
-                .and_then(|store| store.replay(&mut [], &mut |_| {}));
+        fn no_journal_makes_a_resumed_run_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0..300usize) {
+            let (home, keys) = run(&CELLS_OF_RUN);
+            edit(&home, CELLS, |journal| {
+                let at = at.min(journal.len());
+                journal.splice(at..at, bytes);
+            });
+            let _ = resumed(&home, &keys);
         }
     }
 }

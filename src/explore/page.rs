@@ -5,7 +5,7 @@ use super::measure::ModelMaps;
 use super::pack::{fitting_floor, pack_pairs, pack_pooled, Blob, HeadIndex, ROWS};
 use super::probe::{Resolution, FINEST};
 use super::top_heads::Candidate;
-use crate::html::{self, Head, Template};
+use crate::html::{self, Head, PageHashes, Template};
 use crate::probe::{Pooling, RowQuantity};
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
@@ -30,6 +30,11 @@ const SCRIPT: &str = concat!(
     include_str!("overview.js"),
     include_str!("main.js"),
 );
+
+/// The hashes of this build's explorer pages.
+pub(crate) fn page_hashes() -> PageHashes {
+    PageHashes::of(&[html::STYLE, STYLE], SCRIPT)
+}
 
 /// Share of the budget for style, script and the numbers of heads, in bytes.
 const RESERVED: usize = 200_000;

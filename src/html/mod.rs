@@ -7,6 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use minijinja::{context, Environment, UndefinedBehavior, Value};
 use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 
 /// Base style: colours, fonts and widths, for light and dark displays.
 pub(crate) const STYLE: &str = include_str!("base.css");
@@ -46,13 +49,12 @@ impl<'a> Head<'a> {
 
     /// The head of a page that shows others in frames: their styles and scripts are allowed too.
     pub(crate) fn with_frames(title: &'a str, styles: &[&str], script: &str, frames: &[&PageHashes]) -> Self {
-        let style = styles.concat();
-        let own = PageHashes { style: hash(&style), script: hash(script) };
+        let own = PageHashes::of(styles, script);
         let mut pages = vec![&own];
         pages.extend(frames.iter().filter(|page| ***page != own));
         pages.dedup();
         let policy = policy(&pages);
-        Self { title, style, policy }
+        Self { title, style: styles.concat(), policy }
     }
 
     /// The values for the templates.
@@ -69,24 +71,24 @@ pub(crate) struct PageHashes {
 }
 
 impl PageHashes {
-    /// Reads them from the policy of a page that difftool has written; `None` if there is none in the form of
-    /// [`policy`].
-    pub(crate) fn read(page: &str) -> Option<Self> {
-        let (_, rest) = page.split_once(POLICY_BEFORE)?;
-        let (style, rest) = rest.strip_prefix(ONLY)?.strip_prefix(STYLES)?.split_once(SCRIPTS)?;
-        let (script, _) = rest.split_once('"')?;
-        let is_hash = |text: &str| {
-            let code = text.strip_prefix("'sha256-").and_then(|text| text.strip_suffix('\''));
-            code.and_then(|code| STANDARD.decode(code).ok()).is_some_and(|hash| hash.len() == 32)
-        };
-        (is_hash(style) && is_hash(script)).then(|| Self { style: style.to_owned(), script: script.to_owned() })
+    /// The hashes of a page with these styles and this script.
+    pub(crate) fn of(styles: &[&str], script: &str) -> Self {
+        Self { style: hash(&styles.concat()), script: hash(script) }
+    }
+
+    /// The content policy of a page with these hashes alone, as it stands in the head of the page.
+    pub(crate) fn head(&self) -> String {
+        format!("{POLICY_BEFORE}{}\">", policy(&[self]))
     }
 }
 
+/// Number of bytes at the beginning of a page that contain its policy.
+const PAGE_BEGIN: u64 = 1024;
+
 /// The text before the policy in `head.html`.
 const POLICY_BEFORE: &str = r#"<meta http-equiv="Content-Security-Policy" content=""#;
-/// Nothing is loaded from elsewhere; images are part of the page.
-const ONLY: &str = "default-src 'none'; img-src data:; ";
+/// Nothing is loaded from elsewhere, no other browser is connected; images are part of the page.
+const ONLY: &str = "default-src 'none'; img-src data:; webrtc 'block'; ";
 const STYLES: &str = "style-src ";
 const SCRIPTS: &str = "; script-src ";
 
@@ -99,6 +101,13 @@ fn hash(text: &str) -> String {
 fn policy(pages: &[&PageHashes]) -> String {
     let all = |of: fn(&PageHashes) -> &str| pages.iter().map(|page| of(page)).collect::<Vec<_>>().join(" ");
     format!("{ONLY}{STYLES}{}{SCRIPTS}{}", all(|page| &page.style), all(|page| &page.script))
+}
+
+/// Returns whether a file begins like the pages of difftool.
+pub(crate) fn is_page(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(PAGE_BEGIN).read_to_end(&mut begin));
+    read.is_ok() && String::from_utf8_lossy(&begin).contains(&format!("{POLICY_BEFORE}default-src 'none'"))
 }
 
 /// Asserts that styles and scripts cannot end their elements and load nothing.
@@ -123,18 +132,18 @@ mod tests {
     #[test]
     fn the_policy_allows_one_style_and_one_script() {
         let policy = Head::new("title", &[STYLE, "b { color: red; }"], "run()").policy;
-        assert!(policy.starts_with("default-src 'none'; img-src data:; style-src 'sha256-"), "{policy}");
+        assert!(
+            policy.starts_with("default-src 'none'; img-src data:; webrtc 'block'; style-src 'sha256-"),
+            "{policy}"
+        );
         assert_eq!(policy.matches("'sha256-").count(), 2);
         assert!(!policy.contains("unsafe"));
     }
 
     #[test]
-    fn hashes_of_a_page_are_read_back_and_allowed_by_the_page_that_frames_it() {
-        let inner = Head::new("inner", &[STYLE], "inner()");
-        let page = format!("<!DOCTYPE html>{POLICY_BEFORE}{}\">", inner.policy);
-        let hashes = PageHashes::read(&page).unwrap();
-        assert_eq!(hashes, PageHashes { style: hash(STYLE), script: hash("inner()") });
-        let outer = Head::with_frames("outer", &[STYLE], "outer()", &[&hashes, &hashes]).policy;
+    fn a_page_that_frames_others_allows_their_hashes() {
+        let inner = PageHashes::of(&[STYLE], "inner()");
+        let outer = Head::with_frames("outer", &[STYLE], "outer()", &[&inner, &inner]).policy;
         assert_eq!(outer.matches("'sha256-").count(), 4, "{outer}");
         for script in ["inner()", "outer()"] {
             assert!(outer.contains(&hash(script)));
@@ -142,17 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn policies_in_another_form_are_not_read() {
-        let ours = Head::new("page", &[STYLE], "run()").policy;
-        for theirs in [
-            "default-src *".to_owned(),
-            ours.replace("script-src ", "script-src 'unsafe-inline' "),
-            ours.replace("default-src 'none'", "default-src data:"),
-            ours.replace("sha256-", "sha256-AAAA"),
-            format!("{ours}; connect-src *"),
-        ] {
-            assert_eq!(PageHashes::read(&format!("{POLICY_BEFORE}{theirs}\">")), None, "{theirs}");
-        }
-        assert_eq!(PageHashes::read("<p>maps</p>"), None);
+    fn the_policy_of_a_page_is_found_in_its_head() {
+        let head = Head::new("inner", &[STYLE], "inner()");
+        let page =
+            render(("page.html", r#"{% include "head.html" %}"#), &[], context! { head => head.values() }).unwrap();
+        assert!(page.contains(&PageHashes::of(&[STYLE], "inner()").head()), "{page}");
     }
 }

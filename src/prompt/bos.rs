@@ -247,7 +247,7 @@ mod tests {
         let template = format!("{before}{{{{ messages[0].content }}}}");
         let config = r#"{"bos_token": "<bos>"}"#;
         let files = [("tokenizer_config.json", config), ("chat_template.jinja", &*template)];
-        let tokenizer = open(&files, TokenizerOptions { chat: true, bos, allow_double_bos })?;
+        let tokenizer = open(&files, TokenizerOptions { chat: true, bos, allow_double_bos, ..Default::default() })?;
         Ok((tokenizer.bos().to_string(), tokenizer.prompt_bos_id()))
     }
 

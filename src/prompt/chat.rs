@@ -2,16 +2,26 @@
 //!
 //! A prompt is the content of one user message. The text around it is found by rendering a message with a marker as its
 //! content: the text before the marker, and the text after it, which ends with the generation prompt.
+//!
+//! The generation prompt of some models opens a thinking block, or ends before the channel of the answer. An answer
+//! directly behind it would stand where the model thinks. The text that the template itself writes between the
+//! generation prompt and an answer is therefore added, see [`Opening`].
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::{anyhow, bail, Context, Result};
 
 use super::jinja::{TemplateError, TemplateJob};
 use super::sandbox;
+use super::thinking::{self, Opening};
 use super::tokenizer_config::TokenizerConfig;
+use crate::bail_usage;
 use crate::files;
 use crate::hash::sha256;
+use serde::{Deserialize, Serialize};
+use serde_json::{json, Value};
 
 /// Marker for the user's content. It has characters that a template could escape, trim, split or convert to another
 /// case.
@@ -19,6 +29,9 @@ const MARK: &str = "Content of the USER's \"message\" <begin> & \\n\n\n  \u{e9} 
 
 /// Maximum size of a file with a template, in bytes; usual ones have some ten thousand.
 const TEMPLATE_MAX: u64 = 1 << 20;
+
+/// Variables that a user cannot set.
+const OWN_VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
 /// File that holds only the template.
 const TEMPLATE_FILE: &str = "chat_template.jinja";
@@ -31,6 +44,75 @@ pub struct ChatTemplate {
     path: PathBuf,
     source: String,
     tokens: Vec<(String, String)>,
+    args: Vec<TemplateArg>,
+}
+
+/// What a chat template writes around the content of a user's message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Around {
+    /// The text before.
+    pub before: String,
+    /// The text behind, up to where the assistant's answer begins.
+    pub after: String,
+    /// What of the text behind is not the template's generation prompt, but comes before an answer.
+    pub opening: Option<Opening>,
+}
+
+/// A variable that a chat template is rendered with, as in `enable_thinking=false`.
+///
+/// The value is JSON, or else a string.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TemplateArg {
+    key: String,
+    value: Value,
+}
+
+impl FromStr for TemplateArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
+        let is_name =
+            key.chars().all(|c| c.is_alphanumeric() || c == '_') && !key.starts_with(|c: char| c.is_ascii_digit());
+        if key.is_empty() || !is_name {
+            return Err(format!("`{key}` is not the name of a variable"));
+        }
+        if OWN_VARIABLES.contains(&key) {
+            return Err(format!("`{key}` is set by difftool"));
+        }
+        let value = match value {
+            "True" => true.into(),
+            "False" => false.into(),
+            "None" => Value::Null,
+            _ => serde_json::from_str(value).unwrap_or_else(|_| value.into()),
+        };
+        Ok(Self { key: key.to_owned(), value })
+    }
+}
+
+impl TryFrom<String> for TemplateArg {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<TemplateArg> for String {
+    fn from(arg: TemplateArg) -> Self {
+        arg.to_string()
+    }
+}
+
+impl fmt::Display for TemplateArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            // A string that would be read as something else keeps its quotes.
+            Value::String(text) if serde_json::from_str::<Value>(text).is_err() => write!(f, "{}={text}", self.key),
+            value => write!(f, "{}={value}", self.key),
+        }
+    }
 }
 
 impl ChatTemplate {
@@ -48,7 +130,7 @@ impl ChatTemplate {
         let path = folder.join(TEMPLATE_FILE);
         if path.exists() {
             let source = files::text(&path, TEMPLATE_MAX)?;
-            return Ok(Some(Self { name: path.display().to_string(), path, source, tokens }));
+            return Ok(Some(Self { name: path.display().to_string(), path, source, tokens, args: Vec::new() }));
         }
         let name = format!("{}, chat_template", config.path.display());
         let source = match &config.chat_template {
@@ -56,24 +138,61 @@ impl ChatTemplate {
             Some(serde_json::Value::String(source)) => source.clone(),
             Some(list) => default_of(list).with_context(|| name.clone())?,
         };
-        Ok(Some(Self { name, path: config.path.clone(), source, tokens }))
+        Ok(Some(Self { name, path: config.path.clone(), source, tokens, args: Vec::new() }))
     }
 
-    /// The text before and after the content of one user message. The second part ends with the generation prompt.
+    /// The template with further variables.
+    ///
+    /// # Errors
+    /// A usage error for a variable that the template does not mention.
+    pub fn with_args(self, args: &[TemplateArg]) -> Result<Self> {
+        if let Some(arg) = args.iter().find(|arg| !self.source.contains(&arg.key)) {
+            bail_usage!("`template_args` {arg}: {} does not read `{}`", self.name, arg.key);
+        }
+        Ok(Self { args: args.to_vec(), ..self })
+    }
+
+    /// The text before and after the content of one user message. The second part ends where the assistant's answer begins.
     ///
     /// # Errors
     /// If the template is invalid, raises an exception, or does not write the content exactly once and unchanged.
-    pub fn text_around(&self) -> Result<(String, String)> {
-        let (source, tokens) = (self.source.clone(), self.tokens.clone());
-        let rendered = sandbox::render_bounded(&TemplateJob { source, tokens, content: MARK.to_owned() });
-        let text = rendered.with_context(|| self.name.clone())?.map_err(|refused| self.with_location(&refused))?;
+    pub fn text_around(&self) -> Result<Around> {
+        let text =
+            self.rendered(&[message("user", MARK)], true, &[])?.map_err(|refused| self.with_location(&refused))?;
         let Some((before, after)) = text.split_once(MARK) else {
             bail!("{}: the template changes or drops the content of a user message", self.name);
         };
         if after.contains(MARK) {
             bail!("{}: the template writes the content of a user message more than once", self.name);
         }
-        Ok((before.to_owned(), after.to_owned()))
+        let opening = thinking::opening(self, after)?;
+        let after = format!("{after}{}", opening.as_ref().map_or("", |opening| &opening.text));
+        Ok(Around { before: before.to_owned(), after, opening })
+    }
+
+    /// What it writes behind a user's message if the assistant's reply is this, or nothing yet.
+    pub(super) fn behind_user(&self, reply: Option<Value>, args: &[(&str, Value)]) -> Result<Option<String>> {
+        let add_generation_prompt = reply.is_none();
+        let messages: Vec<Value> = std::iter::once(message("user", MARK)).chain(reply).collect();
+        let text = self.rendered(&messages, add_generation_prompt, args)?.ok();
+        Ok(text.and_then(|text| Some(text.split_once(MARK)?.1.to_owned())))
+    }
+
+    fn rendered(
+        &self,
+        messages: &[Value],
+        add_generation_prompt: bool,
+        args: &[(&str, Value)],
+    ) -> Result<Result<String, TemplateError>> {
+        let own = self.args.iter().map(|arg| (arg.key.clone(), arg.value.clone()));
+        let job = TemplateJob {
+            source: self.source.clone(),
+            tokens: self.tokens.clone(),
+            messages: messages.to_vec(),
+            add_generation_prompt,
+            variables: own.chain(args.iter().map(|(key, value)| ((*key).to_owned(), value.clone()))).collect(),
+        };
+        sandbox::render_bounded(&job).with_context(|| self.name.clone())
     }
 
     /// The file it was read from.
@@ -90,6 +209,10 @@ impl ChatTemplate {
         let line = refused.line.map(|line| format!(", line {line}")).unwrap_or_default();
         anyhow!("{}{line}: {}", self.name, refused.what)
     }
+}
+
+fn message(role: &str, content: &str) -> Value {
+    json!({ "role": role, "content": content })
 }
 
 /// The template named `default` in a list of `{name, template}`.
@@ -196,9 +319,13 @@ mod tests {
         ChatTemplate::read(folder.path())
     }
 
-    fn text_around(template: &str) -> Result<(String, String)> {
+    fn template(source: &str) -> ChatTemplate {
         let config = format!("{{{TOKENS}}}");
-        read(&[("chat_template.jinja", template), ("tokenizer_config.json", &config)]).unwrap().unwrap().text_around()
+        read(&[("chat_template.jinja", source), ("tokenizer_config.json", &config)]).unwrap().unwrap()
+    }
+
+    fn text_around(source: &str) -> Result<(String, String)> {
+        template(source).text_around().map(|around| (around.before, around.after))
     }
 
     #[test]
@@ -290,5 +417,29 @@ mod tests {
         let date =
             |format: &str| text_around(&format!("{{{{ strftime_now('{format}') }}}}{{{{ messages[0].content }}}}"));
         assert_eq!(date("%A, %d %B %Y %H:%M %%").unwrap().0, "Friday, 26 July 2024 00:00 %");
+    }
+
+    #[test]
+    fn variables_are_given_to_the_template_as_python_has_them() {
+        let source = "{{ a is true }} {{ b }} {{ c + 1 }} {{ d is none }} {{ e }}{{ messages[0].content }}";
+        let args = ["a=true", "b=high", "c=2", "d=None", "e=\"5\""].map(|text| text.parse::<TemplateArg>().unwrap());
+        let before = template(source).with_args(&args).unwrap().text_around().unwrap().before;
+        assert_eq!(before, "true high 3 true 5");
+        for arg in args {
+            assert_eq!(arg.to_string().parse::<TemplateArg>().unwrap(), arg);
+        }
+        for bad in ["x", "=1", "2x=1", "a b=1", "messages=[]"] {
+            assert!(bad.parse::<TemplateArg>().is_err(), "{bad}");
+        }
+        let error = template(source).with_args(&["thinking=true".parse().unwrap()]).unwrap_err();
+        assert!(error.to_string().contains("does not read `thinking`"), "{error}");
+        assert_eq!(crate::error::exit_code(&error), 2);
+    }
+
+    #[test]
+    fn none_is_not_iterable_and_what_is_not_defined_is() {
+        // As jinja2 3.1 has it.
+        let source = "{{ none is iterable }} {{ nothing is iterable }} {{ 'a' is iterable }} {{ 1 is iterable }}{{ messages[0].content }}";
+        assert_eq!(text_around(source).unwrap().0, "false true true false");
     }
 }

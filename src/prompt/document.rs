@@ -155,7 +155,7 @@ pub fn document(
         let nothing_to_say = !new && (others == 0 || spec.restate == 0.0);
         if nothing_to_say || rng.unit() < spec.prose {
             match prose.next() {
-                Some(sentence) => writer.sentence(&sentence, 0..0)?,
+                Some(sentence) => writer.sentence(&sentence.text, 0..0)?,
                 None => bail_usage!("{} is too short for a document of {ctx_tok} tokens", haystack.name()),
             }
             last = None;

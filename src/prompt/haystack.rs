@@ -13,6 +13,7 @@ use anyhow::{bail, Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::cities::lines;
+use super::segment::{self, Sentence};
 use super::text::without_byte_order_mark;
 use crate::bail_usage;
 use crate::files;
@@ -25,10 +26,6 @@ const WORDS: &str = include_str!("../../assets/corpus/words.toml");
 /// Number of sentences in a paragraph of the embedded haystack, drawn uniformly from this inclusive range.
 const PARAGRAPH: (usize, usize) = (3, 6);
 
-/// Maximum number of words in a sentence of own text. Longer ones (such as text without full stops) are cut, because
-/// filler is trimmed by sentences.
-const OWN_WORDS_MAX: usize = 60;
-
 /// Source of filler sentences.
 #[derive(Clone, Debug)]
 pub struct Haystack {
@@ -38,7 +35,7 @@ pub struct Haystack {
 #[derive(Clone, Debug)]
 enum HaystackSource {
     Embedded,
-    Own { path: PathBuf, sentences: Vec<String> },
+    Own { path: PathBuf, sentences: Vec<Sentence> },
 }
 
 impl Haystack {
@@ -49,8 +46,8 @@ impl Haystack {
 
     /// Reads the user's own text: a UTF-8 file, or a folder with files, which are read in the order of their names.
     ///
-    /// The text is split into sentences at line ends, after `.`, `!` or `?` before a space, and after 60 words.
-    /// Sentences that look like needles are left out, because they would compete with the real ones.
+    /// The text is split into sentences by the rules of Unicode, at line ends, and after 60 words. Sentences that look
+    /// like needles are left out, because they would compete with the real ones.
     ///
     /// # Errors
     /// If `path` cannot be read, is not UTF-8 or has no sentences.
@@ -60,12 +57,18 @@ impl Haystack {
             let bytes = files::bytes(&file, files::TEXT_MAX).context("the haystack")?;
             let Ok(text) = String::from_utf8(bytes) else { bail!("the haystack {} is not UTF-8 text", file.display()) };
             let text = without_byte_order_mark(text);
-            sentences.extend(split_sentences(&text).into_iter().filter(|sentence| !looks_like_a_needle(sentence)));
+            let kept = segment::sentences(&text).into_iter().filter(|sentence| !looks_like_a_needle(&sentence.text));
+            sentences.extend(kept.flat_map(segment::parts));
         }
         if sentences.is_empty() {
             bail!("the haystack {} holds no sentence", path.display());
         }
         Ok(Self { source: HaystackSource::Own { path: path.to_owned(), sentences } })
+    }
+
+    /// Returns whether this is the user's own text, whose sentences may be cut to fit.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self.source, HaystackSource::Own { .. })
     }
 
     /// The sentences in random order, without repetition.
@@ -97,7 +100,9 @@ impl Haystack {
                 hash.update(WORDS);
             }
             HaystackSource::Own { sentences, .. } => {
-                sentences.iter().for_each(|sentence| hash.update(format!("{sentence}\n")))
+                for Sentence { text, joined } in sentences {
+                    hash.update(if *joined { text.clone() } else { format!("\n{text}") });
+                }
             }
         }
         crate::hash::hex(&hash.finalize())
@@ -135,26 +140,6 @@ fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Splits text at line ends, after sentence marks and after [`OWN_WORDS_MAX`] words. White space is normalised to
-/// single spaces.
-fn split_sentences(text: &str) -> Vec<String> {
-    let mut sentences = Vec::new();
-    for line in text.lines() {
-        let mut words: Vec<&str> = Vec::new();
-        for word in line.split_whitespace() {
-            words.push(word);
-            if word.ends_with(['.', '!', '?']) || words.len() == OWN_WORDS_MAX {
-                sentences.push(words.join(" "));
-                words.clear();
-            }
-        }
-        if !words.is_empty() {
-            sentences.push(words.join(" "));
-        }
-    }
-    sentences
-}
-
 fn looks_like_a_needle(sentence: &str) -> bool {
     let lower = sentence.to_lowercase();
     lower.contains("special magic") || lower.contains("magic number")
@@ -165,15 +150,15 @@ pub enum Sentences<'a> {
     /// Generated prose.
     Prose(Box<Prose>),
     /// The user's own text.
-    Own(std::iter::Chain<std::slice::Iter<'a, String>, std::slice::Iter<'a, String>>),
+    Own(std::iter::Chain<std::slice::Iter<'a, Sentence>, std::slice::Iter<'a, Sentence>>),
 }
 
 impl Iterator for Sentences<'_> {
-    type Item = String;
+    type Item = Sentence;
 
-    fn next(&mut self) -> Option<String> {
+    fn next(&mut self) -> Option<Sentence> {
         match self {
-            Sentences::Prose(prose) => prose.next(),
+            Sentences::Prose(prose) => prose.next().map(|text| Sentence { text, joined: false }),
             Sentences::Own(sentences) => sentences.next().cloned(),
         }
     }
@@ -292,7 +277,7 @@ mod tests {
     use super::*;
 
     fn prose(seed: u64, count: usize) -> Vec<String> {
-        Haystack::embedded().sentences(Rng::new(seed, "prose")).take(count).collect()
+        Haystack::embedded().sentences(Rng::new(seed, "prose")).take(count).map(|sentence| sentence.text).collect()
     }
 
     #[test]
@@ -301,8 +286,9 @@ mod tests {
         let mut seen = HashSet::new();
         let mut total_tok = 0;
         for sentence in Haystack::embedded().sentences(Rng::new(0, "prose")) {
-            total_tok += tokenizer.encode(&format!(" {sentence}")).unwrap().ids.len();
-            assert!(seen.insert(sentence.clone()), "{sentence} comes twice");
+            let text = sentence.text;
+            total_tok += tokenizer.encode(&format!(" {text}")).unwrap().ids.len();
+            assert!(seen.insert(text.clone()), "{text} comes twice");
             if total_tok > 65_536 {
                 return;
             }
@@ -359,21 +345,16 @@ mod tests {
         std::fs::write(folder.path().join("a.txt"), "First. The special magic Oslo number is: 12345. Second?").unwrap();
         std::fs::write(folder.path().join(".hidden"), "Not this.").unwrap();
         let haystack = Haystack::from_path(folder.path()).unwrap();
-        let drawn: Vec<String> = haystack.sentences(Rng::new(5, "prose")).collect();
+        let from = |seed| haystack.sentences(Rng::new(seed, "prose")).map(|sentence| sentence.text);
+        let drawn: Vec<String> = from(5).collect();
         let mut sorted = drawn.clone();
         sorted.sort();
         assert_eq!(sorted, ["Fifth is 5.5 long.", "First.", "Fourth", "Second?", "Third one!"]);
         // From a random position, wrapping around.
         let text = "First. Second? Third one! Fourth Fifth is 5.5 long. ".repeat(2);
         assert!(text.contains(&drawn.join(" ")), "{drawn:?}");
-        assert!((0..20).any(|seed| haystack.sentences(Rng::new(seed, "prose")).next() != Some(drawn[0].clone())));
+        assert!((0..20).any(|seed| from(seed).next() != Some(drawn[0].clone())));
         assert_ne!(haystack.sha256(), Haystack::embedded().sha256());
-    }
-
-    #[test]
-    fn own_text_without_full_stops_is_split_too() {
-        let sentences = split_sentences(&"word ".repeat(130));
-        assert_eq!(sentences.iter().map(|sentence| sentence.split(' ').count()).collect::<Vec<_>>(), [60, 60, 10]);
     }
 
     #[test]

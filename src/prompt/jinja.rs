@@ -1,6 +1,6 @@
 //! Rendering of chat templates with Jinja as in `transformers`, with limits on steps and output.
 
-use minijinja::value::{Kwargs, Value};
+use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{context, AutoEscape, Environment, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -21,8 +21,12 @@ pub(super) struct TemplateJob {
     pub(super) source: String,
     /// Special tokens by name.
     pub(super) tokens: Vec<(String, String)>,
-    /// Content of the user's message.
-    pub(super) content: String,
+    /// The messages of the conversation.
+    pub(super) messages: Vec<serde_json::Value>,
+    /// Whether the assistant is about to speak.
+    pub(super) add_generation_prompt: bool,
+    /// Further variables by name.
+    pub(super) variables: Vec<(String, serde_json::Value)>,
 }
 
 /// Reason why a template cannot be rendered.
@@ -46,14 +50,15 @@ pub(super) fn render(job: &TemplateJob) -> Result<String, TemplateError> {
     let source = without_generation_tags(&job.source.replace("\r\n", "\n").replace('\r', "\n"));
     let mut environment = environment();
     environment.add_template("chat", &source)?;
-    let message = context! { role => "user", content => &job.content };
-    let tokens = Value::from_pairs(job.tokens.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let tokens = job.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text.as_str())));
+    let others = job.variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value))));
     let variables = context! {
-        messages => vec![message],
+        messages => Serde(&job.messages),
         tools => (),
         documents => (),
-        add_generation_prompt => true,
-        ..tokens
+        add_generation_prompt => job.add_generation_prompt,
+        // Later pairs count.
+        ..Value::from_pairs(tokens.chain(others))
     };
     let mut output = LimitedOutput::default();
     let rendered = environment.get_template("chat")?.render_captured_to(variables, &mut output).map(|_| ());
@@ -95,6 +100,8 @@ fn environment() -> Environment<'static> {
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.set_fuel(Some(FUEL));
     environment.add_filter("tojson", to_json);
+    // To the library `none` is an empty list, to Jinja it is not.
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, format!("the template refuses: {message}")))
     });

@@ -7,12 +7,15 @@
 
 use anyhow::{bail, Context, Result};
 
-use super::plan::{NeedlePlan, Sentence};
+use super::plan::{Filler, NeedlePlan};
 use super::text::TOKENLESS_MAX;
 use super::{CitySet, Haystack, NeedleSpec, Prompt, Tokenizer};
 use crate::bail_usage;
 use crate::error::TooShort;
 use crate::rng::Rng;
+
+/// Length that a prompt may lack before a sentence of own text is cut to fill it, in percent.
+const SHORT_PCT: f64 = 2.0;
 
 /// Builds the prompt of a seed, determined by spec, seed, tokenizer and haystack.
 ///
@@ -43,15 +46,23 @@ pub(super) fn build_from(
     }
     let mut filler = filler(&plan, spec.ctx_tok, Rng::new(seed, streams[1]), tokenizer, haystack)?;
     loop {
-        let boundaries = plan.boundaries(&filler);
-        let (layout, order) = plan.lay_out(&filler, &boundaries, tokenizer.chat());
+        let (mut parts, mut boundaries) = (filler.clone(), plan.boundaries(&filler));
+        if haystack.is_own() {
+            plan.cut_for_depth(&mut parts, &mut boundaries, tokenizer)?;
+        }
+        let (layout, order) = plan.lay_out(&parts, &boundaries, tokenizer.chat());
         let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
         let n_tok = tokenizer.prompt_tok(&encoded);
         // With the embedded tokenizer, sentences have as many tokens in the text as on their own. With others, a
         // sentence may have to go.
-        if n_tok > spec.ctx_tok && filler.len() > 1 {
-            filler.pop();
-            continue;
+        if n_tok > spec.ctx_tok {
+            let last = filler.pop();
+            if let Some(last) = last.filter(|_| haystack.is_own()) {
+                filler.extend(last.beginning(last.n_tok.saturating_sub(n_tok - spec.ctx_tok), tokenizer)?);
+            }
+            if !filler.is_empty() {
+                continue;
+            }
         }
         if n_tok > spec.ctx_tok {
             too_short(&plan, spec.ctx_tok, n_tok)?;
@@ -76,25 +87,29 @@ fn filler(
     rng: Rng,
     tokenizer: &Tokenizer,
     haystack: &Haystack,
-) -> Result<Vec<Sentence>> {
+) -> Result<Vec<Filler>> {
     let (bare, _) = plan.lay_out(&[], &vec![(0, 0); plan.needles.len()], tokenizer.chat());
     let bare_tok = tokenizer.prompt_tok(&tokenizer.encode_prompt(&bare.text, &bare.markup)?);
-    let mut filler: Vec<Sentence> = Vec::new();
+    let mut filler: Vec<Filler> = Vec::new();
     let mut total_tok = bare_tok;
-    for text in haystack.sentences(rng) {
-        let n_tok = tokenizer.encode(&format!(" {text}"))?.ids.len();
-        total_tok += n_tok;
+    for sentence in haystack.sentences(rng) {
+        let next = Filler::new(sentence, tokenizer)?;
+        total_tok += next.n_tok;
         if total_tok == bare_tok && filler.len() >= TOKENLESS_MAX {
             bail!("{}: the tokenizer returned no tokens for {} sentences", tokenizer.name(), filler.len());
         }
         if total_tok > ctx_tok {
+            let left_tok = ctx_tok.saturating_sub(total_tok - next.n_tok);
+            if haystack.is_own() && left_tok as f64 > SHORT_PCT / 100.0 * ctx_tok as f64 {
+                filler.extend(next.beginning(left_tok, tokenizer)?);
+            }
             // A depth is undefined without filler.
             if filler.is_empty() {
                 too_short(plan, ctx_tok, total_tok)?;
             }
             return Ok(filler);
         }
-        filler.push(Sentence { text, n_tok });
+        filler.push(next);
     }
     let have_tok = total_tok - bare_tok;
     bail_usage!(

@@ -7,7 +7,7 @@ use anyhow::{bail, Result};
 
 use super::layout::{PromptLayout, TextPart};
 use super::wording::{question, sentence, PREAMBLE};
-use super::{Encoded, Needle, NeedleSpec, Prompt, Query, Tokenizer, Window, Wrapping};
+use super::{Encoded, Needle, NeedleSpec, Prompt, Query, Sentence, Tokenizer, Window, Wrapping};
 use crate::rng::Rng;
 
 /// Range of values, drawn uniformly. All have five digits and so the same number of tokens.
@@ -16,10 +16,52 @@ pub(super) const VALUES: (usize, usize) = (10_000, 99_999);
 /// Digits of a value, and so the maximum number of its tokens.
 pub const VALUE_DIGITS: usize = VALUES.1.ilog10() as usize + 1;
 
+/// Largest distance of a needle from the depth asked for that is not reported, in percent of the filler.
+pub const DEPTH_TOLERANCE_PCT: f64 = 2.0;
+
 /// A sentence of filler, with its number of tokens.
-pub(super) struct Sentence {
-    pub(super) text: String,
+#[derive(Clone)]
+pub(super) struct Filler {
+    pub(super) sentence: Sentence,
     pub(super) n_tok: usize,
+}
+
+impl Filler {
+    /// Counts the tokens of a sentence.
+    pub(super) fn new(sentence: Sentence, tokenizer: &Tokenizer) -> Result<Self> {
+        let n_tok = tokenizer.encode(&sentence.in_context())?.ids.len();
+        Ok(Self { sentence, n_tok })
+    }
+
+    /// The bytes at which the sentence can be cut, with the number of tokens before: at spaces, or between words if
+    /// it has no space.
+    fn cuts(&self, tokenizer: &Tokenizer) -> Result<Vec<(usize, usize)>> {
+        let text = self.sentence.in_context();
+        let before = text.len() - self.sentence.text.len();
+        let ends: Vec<usize> = tokenizer.encode(&text)?.offsets.iter().map(|&(_, end)| end).collect();
+        let tokens = |byte: &usize| ends.iter().filter(|&&end| end <= byte + before).count();
+        let spaces = self.sentence.spaces();
+        let bytes = if spaces.is_empty() { self.sentence.words() } else { spaces };
+        Ok(bytes.into_iter().map(|byte| (byte, tokens(&byte))).collect())
+    }
+
+    /// The longest beginning of at most `most_tok` tokens, or `None` if the first word is longer.
+    pub(super) fn beginning(&self, most_tok: usize, tokenizer: &Tokenizer) -> Result<Option<Self>> {
+        let cuts = self.cuts(tokenizer)?;
+        let Some((byte, _)) = cuts.into_iter().rev().find(|&(_, n_tok)| n_tok <= most_tok) else { return Ok(None) };
+        let [beginning, _] = self.sentence.split_at(byte);
+        Ok(Some(Self::new(beginning, tokenizer)?).filter(|beginning| beginning.n_tok <= most_tok))
+    }
+
+    /// Two parts, the first as close to `wanted_tok` tokens as possible, or `None` for a single word.
+    fn halves(&self, wanted_tok: f64, tokenizer: &Tokenizer) -> Result<Option<[Self; 2]>> {
+        let off = |n_tok: usize| (n_tok as f64 - wanted_tok).abs();
+        let cuts = self.cuts(tokenizer)?;
+        let nearest = cuts.into_iter().min_by(|&(_, a), &(_, b)| off(a).total_cmp(&off(b)));
+        let Some((byte, _)) = nearest else { return Ok(None) };
+        let [left, right] = self.sentence.split_at(byte);
+        Ok(Some([Self::new(left, tokenizer)?, Self::new(right, tokenizer)?]))
+    }
 }
 
 /// Draws `n` different values.
@@ -80,8 +122,8 @@ impl NeedlePlan {
     }
 
     /// For each needle, the number of filler sentences before it and a number that orders needles at the same boundary.
-    pub(super) fn boundaries(&self, filler: &[Sentence]) -> Vec<(usize, u64)> {
-        let total_tok: usize = filler.iter().map(|sentence| sentence.n_tok).sum();
+    pub(super) fn boundaries(&self, filler: &[Filler]) -> Vec<(usize, u64)> {
+        let total_tok: usize = filler.iter().map(|filler| filler.n_tok).sum();
         let wanted_tok = total_tok as f64 * self.depth_pct / 100.0;
         let mut rng = self.rng.clone();
         let mut draw = |_| (rng.below(filler.len() + 1), rng.bits());
@@ -94,16 +136,42 @@ impl NeedlePlan {
                 nearest = distance;
                 boundaries[0].0 = count;
             }
-            before_tok += filler.get(count).map_or(0, |sentence| sentence.n_tok);
+            before_tok += filler.get(count).map_or(0, |filler| filler.n_tok);
         }
         boundaries
+    }
+
+    /// Cuts a sentence for the controlled needle if no boundary is within [`DEPTH_TOLERANCE_PCT`] of the depth asked
+    /// for. Other needles keep their places.
+    pub(super) fn cut_for_depth(
+        &self,
+        filler: &mut Vec<Filler>,
+        boundaries: &mut [(usize, u64)],
+        tokenizer: &Tokenizer,
+    ) -> Result<()> {
+        let total_tok: usize = filler.iter().map(|filler| filler.n_tok).sum();
+        let wanted_tok = total_tok as f64 * self.depth_pct / 100.0;
+        let before_tok = |count: usize| filler[..count].iter().map(|filler| filler.n_tok).sum::<usize>() as f64;
+        let off_tok = (before_tok(boundaries[0].0) - wanted_tok).abs();
+        if 100.0 * off_tok <= DEPTH_TOLERANCE_PCT * total_tok as f64 {
+            return Ok(());
+        }
+        let Some(i) = (0..filler.len()).rfind(|&i| before_tok(i) <= wanted_tok) else { return Ok(()) };
+        let Some(halves) = filler[i].halves(wanted_tok - before_tok(i), tokenizer)? else { return Ok(()) };
+        let new_off_tok = (before_tok(i) + halves[0].n_tok as f64 - wanted_tok).abs();
+        if new_off_tok < off_tok {
+            filler.splice(i..=i, halves);
+            boundaries[1..].iter_mut().filter(|(count, _)| *count > i).for_each(|(count, _)| *count += 1);
+            boundaries[0].0 = i + 1;
+        }
+        Ok(())
     }
 
     /// Writes the text. In a chat, the answers are the assistant's. The second result lists the needles in the order of
     /// the text.
     pub(super) fn lay_out(
         &self,
-        filler: &[Sentence],
+        filler: &[Filler],
         boundaries: &[(usize, u64)],
         chat: Option<&Wrapping>,
     ) -> (PromptLayout, Vec<usize>) {
@@ -115,17 +183,17 @@ impl NeedlePlan {
         }
         layout.push(TextPart::Template, PREAMBLE);
         let mut separator = "\n";
-        let mut next = 0;
+        let (mut next, mut behind_filler) = (0, false);
         for count in 0..=filler.len() {
             while next < order.len() && boundaries[order[next]].0 == count {
                 let (city, value) = &self.needles[order[next]];
                 layout.push_sentence(separator, city, value, TextPart::Needle(next), TextPart::Value(next));
-                (separator, next) = (" ", next + 1);
+                (separator, next, behind_filler) = (" ", next + 1, false);
             }
-            if let Some(sentence) = filler.get(count) {
-                layout.push(TextPart::Filler, separator);
+            if let Some(Filler { sentence, .. }) = filler.get(count) {
+                layout.push(TextPart::Filler, if sentence.joined && behind_filler { "" } else { separator });
                 layout.push(TextPart::Filler, &sentence.text);
-                separator = " ";
+                (separator, behind_filler) = (" ", true);
             }
         }
         let cities: Vec<&str> = self.asked.iter().map(|&i| self.asked(i).0).collect();

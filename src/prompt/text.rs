@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{ensure, Context, Result};
 use serde::{Serialize, Serializer};
 
-use super::{Encoded, Haystack, Prompt, TokenIds, Tokenizer, Window};
+use super::{Encoded, Haystack, Prompt, Sentence, TokenIds, Tokenizer, Window};
 use crate::bail_usage;
 use crate::files;
 use crate::rng::Rng;
@@ -212,7 +212,7 @@ fn prose(ctx_tok: usize, seed: u64, tokenizer: &Tokenizer) -> Result<Prompt> {
     let room = windows.text_tokens(bos(tokenizer));
     let mut text = String::new();
     let (mut n_tok, mut sentences) = (0, 0);
-    for sentence in Haystack::embedded().sentences(Rng::new(seed, "text prose")) {
+    for Sentence { text: sentence, .. } in Haystack::embedded().sentences(Rng::new(seed, "text prose")) {
         let separator = if text.is_empty() { "" } else { " " };
         text.push_str(separator);
         text.push_str(&sentence);

@@ -12,7 +12,7 @@ use anyhow::{anyhow, bail, ensure, Context, Result};
 use tokenizers::models::bpe::BPE;
 
 use super::bos::{BosChoice, BosPolicy};
-use super::chat::ChatTemplate;
+use super::chat::{ChatTemplate, TemplateArg};
 use super::tokenizer_config::TokenizerConfig;
 use super::wrapping::Wrapping;
 use crate::bail_usage;
@@ -57,10 +57,12 @@ impl Encoded {
 }
 
 /// How prompts are made of text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerOptions {
     /// Put needle prompts into the model's chat template.
     pub chat: bool,
+    /// Variables of the chat template.
+    pub template_args: Vec<TemplateArg>,
     /// What to do about the begin-of-sequence token.
     pub bos: BosChoice,
     /// Allow prompts that begin with two of them.
@@ -155,7 +157,7 @@ impl Tokenizer {
             return Ok(self);
         }
         match ChatTemplate::read_with(folder, config)? {
-            Some(template) => self.with_chat(template, config, options),
+            Some(template) => self.with_chat(template.with_args(&options.template_args)?, config, options),
             None => bail_usage!(
                 "`chat_template`: {} has none, neither chat_template.jinja nor chat_template in tokenizer_config.json: \
                  it is no instruct model",

@@ -7,8 +7,8 @@ use crate::guard::guarded;
 use anyhow::{bail, Result};
 use tokenizers::AddedToken;
 
-use super::chat::ChatTemplate;
-use super::Encoded;
+use super::chat::{Around, ChatTemplate};
+use super::{Encoded, Opening};
 
 /// Unicode noncharacters, each an alias for a special token of the template.
 const ALIASES: std::ops::RangeInclusive<char> = '\u{fdd0}'..='\u{fdef}';
@@ -26,6 +26,7 @@ pub struct Wrapping {
     template: ChatTemplate,
     before: String,
     after: String,
+    opening: Option<Opening>,
     /// The tokenizer with aliases as added tokens. It treats special tokens as text.
     inner: tokenizers::Tokenizer,
     specials: Vec<SpecialToken>,
@@ -35,7 +36,7 @@ impl Wrapping {
     /// # Errors
     /// If the template cannot be rendered, or the tokenizer cannot take more tokens.
     pub(super) fn new(template: ChatTemplate, inner: &tokenizers::Tokenizer) -> Result<Self> {
-        let (before, after) = template.text_around()?;
+        let Around { before, after, opening } = template.text_around()?;
         let mut inner = inner.clone();
         let mut used: Vec<(u32, AddedToken)> = inner
             .get_added_tokens_decoder()
@@ -57,7 +58,7 @@ impl Wrapping {
             };
             specials.push(SpecialToken { text: token.content, id, alias, alias_id });
         }
-        Ok(Self { template, before, after, inner, specials })
+        Ok(Self { template, before, after, opening, inner, specials })
     }
 
     /// The text before the content of a user's message.
@@ -68,6 +69,11 @@ impl Wrapping {
     /// The text after it, up to the beginning of the assistant's answer.
     pub fn after(&self) -> &str {
         &self.after
+    }
+
+    /// The part of [`Self::after`] that is not the template's generation prompt but precedes an answer.
+    pub fn opening(&self) -> Option<&Opening> {
+        self.opening.as_ref()
     }
 
     /// The template, for records.

@@ -3,11 +3,12 @@
 //! In a report it is the page that `difftool explore` wrote, deflated and as base64 in an element that no browser runs. When
 //! its part of the report is opened for the first time, it becomes a frame without an origin, which may run scripts and
 //! nothing else (`sandbox="allow-scripts"`): it sees nothing of the report, and leads nowhere. The report's content policy
-//! holds for it too, and lets in its style and its script by their hashes. So a report with an explorer is one file that asks
-//! the network for nothing, and what is not opened costs no more than its bytes.
+//! holds for it too, and lets in the style and the script of this build's explorer by their hashes: a run folder may come from
+//! anybody, and no script that stands in it runs. So a report with an explorer is one file that asks the network for nothing,
+//! and what is not opened costs no more than its bytes. A page of another build is left out, and the report says so.
 
+use crate::explore::page_hashes;
 use crate::hash::sha256;
-use crate::html::PageHashes;
 use anyhow::{ensure, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -23,6 +24,8 @@ pub(super) enum Explorer {
     Linked(String),
     /// It is in the report.
     Included(Included),
+    /// It is not: why.
+    LeftOut(String),
 }
 
 /// An explorer's page.
@@ -30,16 +33,14 @@ pub(super) enum Explorer {
 pub(super) struct Included {
     /// Deflated, as base64: about as long as the page, most of which is base64 itself.
     pub(super) text: String,
-    /// Its style and script, which the report's policy allows too.
-    pub(super) hashes: PageHashes,
 }
 
 impl Included {
-    /// Reads a page.
+    /// Reads a page; nothing if it is not one that this build has written.
     ///
     /// # Errors
-    /// If it cannot be read, is not the file with this SHA-256 hash, or is no page that `difftool explore` has written.
-    pub(super) fn read(path: &Path, expected: &str) -> Result<Self> {
+    /// If it cannot be read, or is not the file with this SHA-256 hash.
+    pub(super) fn read(path: &Path, expected: &str) -> Result<Option<Self>> {
         let shown = path.display();
         let page = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
         ensure!(
@@ -47,14 +48,14 @@ impl Included {
             "{shown} is not the file that the manifest beside it describes (its SHA-256 differs): it was changed after the run"
         );
         let text = std::str::from_utf8(&page).with_context(|| format!("{shown} is not UTF-8"))?;
-        let hashes = PageHashes::read(text).with_context(|| {
-            format!("{shown} is not a page as this version writes it: explore anew, or link it with --explore=link")
-        })?;
+        if !text.contains(&page_hashes().head()) {
+            return Ok(None);
+        }
         // Base64 holds 6 bits in 8: what deflating gains is what base64 loses again.
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
         let deflated =
             encoder.write_all(&page).and_then(|()| encoder.finish()).context("an explorer cannot be deflated")?;
-        Ok(Self { text: STANDARD.encode(deflated), hashes })
+        Ok(Some(Self { text: STANDARD.encode(deflated) }))
     }
 
     /// What it adds to the report, in MB.

@@ -3,6 +3,7 @@
 use super::facts::Fact;
 use super::figure::ReportFigure;
 use super::{Compared, Explorer, Included, Report, Section};
+use crate::explore;
 use crate::html::{self, Head, PageHashes, Template};
 use crate::results::view::{Sheet, SheetCell, SheetColumn};
 use crate::terminal::escaped_lines;
@@ -20,8 +21,8 @@ const PARTS: [Template; 2] = [("figure.html", include_str!("figure.html")), ("sh
 /// # Errors
 /// If the template cannot be filled in.
 pub fn html(report: &Report) -> Result<String> {
-    let pages: Vec<&PageHashes> =
-        report.sections.iter().filter_map(Section::included).map(|page| &page.hashes).collect();
+    let explorer = explore::page_hashes();
+    let pages: Vec<&PageHashes> = report.sections.iter().filter_map(Section::included).map(|_| &explorer).collect();
     let compared = report.compared.iter().filter(|compared| compared.sheet.is_some()).count();
     let values = context! {
         head => Head::with_frames(&report.title, &[html::STYLE, STYLE], SCRIPT, &pages).values(),
@@ -73,6 +74,14 @@ impl Section {
         }
     }
 
+    /// Why the explorer is not in the report, if it was asked for.
+    fn left_out(&self) -> Option<&str> {
+        match &self.explorer {
+            Some(Explorer::LeftOut(why)) => Some(why),
+            _ => None,
+        }
+    }
+
     /// What the template fills in.
     fn values(&self) -> Value {
         let included = |page: &Included| context! { megabytes => page.megabytes(), text => &page.text };
@@ -91,6 +100,7 @@ impl Section {
             folder => self.folder.display().to_string(),
             has_results => !self.results.is_empty(),
             included => self.included().map(included),
+            left_out => self.left_out(),
             linked => self.linked(),
             name => &self.name,
             question => self.question.as_deref(),

@@ -133,7 +133,7 @@ impl Section {
 
     /// Where the explorer of its maps is, if the run made one.
     pub fn explorer_page(&self) -> Option<PathBuf> {
-        Some(self.folder.join(EXPLORER)).filter(|page| self.explorer_sha256.is_some() && page.is_file())
+        self.explorer_sha256.as_ref().map(|_| self.folder.join(EXPLORER))
     }
 
     /// Links the explorer from the report.
@@ -141,14 +141,24 @@ impl Section {
         self.explorer = Some(Explorer::Linked(href));
     }
 
-    /// Takes the explorer into the report.
+    /// Takes the explorer into the report. If its page is missing, or another build has written it, the report says that it
+    /// is left out; returns why.
     ///
     /// # Errors
     /// If its page cannot be read, or is not the one that the run wrote.
-    pub fn include_explorer(&mut self, page: &Path) -> Result<()> {
+    pub fn include_explorer(&mut self, page: &Path) -> Result<Option<String>> {
         let sha256 = self.explorer_sha256.as_deref().unwrap_or_default();
-        self.explorer = Some(Explorer::Included(Included::read(page, sha256)?));
-        Ok(())
+        let included = if page.is_file() { Included::read(page, sha256)? } else { None };
+        let why = match &included {
+            Some(_) => None,
+            None if page.is_file() => Some(format!(
+                "{} is not a page as this build of difftool writes it; explore anew, or link it with --explore=link",
+                page.display()
+            )),
+            None => Some(format!("{} is missing", page.display())),
+        };
+        self.explorer = included.map(Explorer::Included).or_else(|| why.clone().map(Explorer::LeftOut));
+        Ok(why)
     }
 
     /// All tables, in the order in which they stand.

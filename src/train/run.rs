@@ -17,6 +17,7 @@ use crate::prompt::{self, CitySet, Haystack, NeedleSpec, Prompt, Tokenizer};
 use crate::rng::{prompt_seed, Purpose};
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Var};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -199,14 +200,11 @@ impl RunState<'_> {
         if log {
             self.log(stage, rate)?;
             let lines = layer_lines(self.run.config, &self.vars, &batch, &done.gradients, self.at.tokens)?;
-            lines.into_iter().try_for_each(|line| self.layers.serialize(line))?;
-            self.layers.flush()?;
+            append(&mut self.layers, &self.run.dir.join(LAYER_FILE), lines)?;
         }
         if evaluate {
-            for line in self.run.evaluate(&self.vars, stage.ctx_tok, self.at.tokens)? {
-                self.evals.serialize(line)?;
-            }
-            self.evals.flush()?;
+            let lines = self.run.evaluate(&self.vars, stage.ctx_tok, self.at.tokens)?;
+            append(&mut self.evals, &self.run.dir.join(EVAL_FILE), lines)?;
         }
         if save {
             self.save()?;
@@ -220,13 +218,17 @@ impl RunState<'_> {
         let line = sums.line(self.at.tokens, stage.ctx_tok, rate, crate::stats::mean(&self.model.lambdas()?), speed);
         self.message = format!("loss {:.3} digit1 {:.2} {:.0} tok/s", line.loss_nats, line.digit1_hit, speed);
         self.since = (Instant::now(), self.at.tokens);
-        self.log.serialize(line)?;
-        Ok(self.log.flush()?)
+        append(&mut self.log, &self.run.dir.join(LOG_FILE), [line])
     }
 
     /// Writes the model and a checkpoint.
     fn save(&self) -> Result<()> {
-        // The last checkpoint marks the run as finished, so the model must be written first.
+        // The last checkpoint marks the run as finished, so the model and the logs must be written first.
+        for log in [&self.log, &self.evals, &self.layers] {
+            log.get_ref()
+                .sync_data()
+                .with_context(|| format!("cannot write the logs in {}", self.run.dir.display()))?;
+        }
         self.run.write_model(&self.vars)?;
         checkpoint::save(&self.run.checkpoints(), &self.optimizer, &self.at)
     }
@@ -238,6 +240,12 @@ fn if_it_fits(prompt: Result<Prompt>) -> Result<Option<Prompt>> {
         Err(error) if error.is::<TooShort>() => Ok(None),
         prompt => prompt.map(Some),
     }
+}
+
+/// Appends lines to a log.
+fn append<L: Serialize>(log: &mut csv::Writer<File>, path: &Path, lines: impl IntoIterator<Item = L>) -> Result<()> {
+    let written = lines.into_iter().try_for_each(|line| log.serialize(line)).and_then(|()| Ok(log.flush()?));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

@@ -258,13 +258,15 @@ fn what_the_manifests_differ_in_is_said_first() {
 }
 
 #[test]
-fn results_that_were_edited_are_noticed() {
+fn results_that_were_edited_are_refused() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let path = scratch.path("a/results.csv");
     let edited = fs::read_to_string(&path).unwrap().replace("exact,0.0", "exact,1.0");
     fs::write(&path, edited).unwrap();
-    assert!(scratch.stderr("a a").contains("is not the file that its manifest describes"));
+    for args in ["a a", "a a -q", "a a -q --fail-if exact<-0.05"] {
+        refuses(&mut scratch.compare(args), 1, &["a/results.csv is not the file that its manifest describes"]);
+    }
 }
 
 #[test]

@@ -49,7 +49,8 @@ fn save_bpe(path: &Path) -> usize {
         .special_tokens(["<s>", "</s>"].map(|name| AddedToken::from(name, true)).to_vec())
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .build();
-    let prose: Vec<String> = Haystack::embedded().sentences(Rng::new(0, "test")).take(400).collect();
+    let prose: Vec<String> =
+        Haystack::embedded().sentences(Rng::new(0, "test")).take(400).map(|prose| prose.text).collect();
     let numbers = (0..400).map(|i| format!("The special magic Paris number is: {}.", 10_000 + 97 * i));
     let text: Vec<String> = prose.into_iter().chain(numbers).collect();
     tokenizer.train(&mut TrainerWrapper::from(trainer), text.into_iter()).unwrap();

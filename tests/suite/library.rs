@@ -6,6 +6,7 @@ use difftool::experiment::{run, Experiment, RunObserver, RunOutcome, RunPart, Ru
 use difftool::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use difftool::prompt::Prompt;
 use difftool::record::{self, Record};
+use difftool::runfolder::RunFolder;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
@@ -119,7 +120,7 @@ proptest! {
         prop_assert_eq!(stopped.finished, 6.min(after.next_multiple_of(threads)));
         drop(stopped);
         let mut second = Notes::default();
-        let start = RunStart::Resume(parts.clone());
+        let start = RunStart::Resume(RunFolder::reopen(&parts).unwrap());
         prop_assert!(measured(&setup, start, 1, &mut Ledger::default(), &mut second).is_complete());
         prop_assert_eq!((once.plan, second.plan), (Some((6, 0)), Some((6, first.cells))));
         // Who looks on a run that goes on sees the records of the cells before, too.

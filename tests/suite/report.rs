@@ -7,6 +7,7 @@ use base64::Engine as _;
 use difftool::manifest::{Manifest, ModelInfo, OutputFile};
 use difftool::record::{Identity, Measurement, Record, RecordWriter};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -504,7 +505,10 @@ fn explorers_are_in_the_report_and_its_policy_lets_nothing_but_them_in() {
         outer.len() == 4 && inner.len() == 2 && inner.iter().all(|hash| outer.contains(hash)),
         "{outer:?} {inner:?}"
     );
-    assert!(!policy(&page).contains("unsafe") && policy(&page).starts_with(" 'none'; img-src data:; style-src "));
+    assert!(
+        !policy(&page).contains("unsafe")
+            && policy(&page).starts_with(" 'none'; img-src data:; webrtc 'block'; style-src ")
+    );
 }
 
 #[test]
@@ -518,6 +522,40 @@ fn explorers_are_linked_if_that_is_asked_for() {
     assert_eq!(page.matches("<script").count(), 1, "nothing is included");
 }
 
+/// Describes a file of a run in its manifest as it is now.
+fn describe_again(scratch: &Scratch, folder: &str, file: &str) {
+    let path = scratch.path(folder).join("manifest.json");
+    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let output = json!(OutputFile::describe(&scratch.path(folder), file, None).unwrap());
+    let outputs = manifest["outputs"].as_array_mut().unwrap();
+    *outputs.iter_mut().find(|output| output["file"] == file).unwrap() = output;
+    fs::write(path, manifest.to_string()).unwrap();
+}
+
+#[test]
+fn the_script_of_a_stranger_is_not_let_into_the_report_which_says_what_it_leaves_out() {
+    let scratch = Scratch::new(&Fixture::needle());
+    explore(&scratch, "maps");
+    explore(&scratch, "theirs");
+    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())));
+    let script = "document.title = 'ran'";
+    let policy = format!("default-src 'none'; img-src data:; style-src {}; script-src {}", hash(""), hash(script));
+    let head = format!("<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">");
+    let page = format!("<!DOCTYPE html><html><head>{head}</head><body><script>{script}</script></body></html>");
+    fs::write(scratch.path("theirs/explore.html"), page).unwrap();
+    describe_again(&scratch, "theirs", "explore.html");
+    scratch.refuses(&["theirs", "--explore", "-o", "r.html"], 1, &["theirs/explore.html is not a page as this build"]);
+    scratch.report(&["maps", "theirs", "--explore", "-o", "r.html"]).assert().success();
+    let report = fs::read_to_string(scratch.path("r.html")).unwrap();
+    assert!(!report.contains(&hash(script)) && !report.contains("id=\"page-2\""));
+    assert!(report.contains("Without the explorer of this run: theirs&#x2f;explore.html is not a page"));
+    fs::remove_file(scratch.path("theirs/explore.html")).unwrap();
+    for how in ["--explore", "--explore=link"] {
+        scratch.report(&["maps", "theirs", how]).assert().success();
+        assert!(scratch.stdout(&["maps", "theirs", how]).contains("explore.html is missing"), "{how}");
+    }
+}
+
 #[test]
 fn a_page_that_the_run_did_not_write_is_not_taken_in() {
     let scratch = Scratch::new(&Fixture::needle());
@@ -525,7 +563,7 @@ fn a_page_that_the_run_did_not_write_is_not_taken_in() {
     scratch.refuses(&["run", "--explore"], 2, &["none of the runs has made a file explore.html"]);
     let output = OutputFile::describe(&scratch.path("run"), "explore.html", None).unwrap();
     edit(&scratch, |manifest| manifest["outputs"].as_array_mut().unwrap().push(json!(output)));
-    scratch.refuses(&["run", "--explore"], 1, &["run/explore.html is not a page as this version writes it"]);
+    scratch.refuses(&["run", "--explore"], 1, &["run/explore.html is not a page as this build of difftool writes it"]);
     fs::write(scratch.path("run/explore.html"), "<script>alert(2)</script>").unwrap();
     scratch.refuses(&["run", "--explore"], 1, &["run/explore.html is not the file that the manifest"]);
 }

@@ -74,7 +74,7 @@ impl Scratch {
 common::is_scratch!(Scratch);
 
 /// A finished run, as it was on disk when it was killed: the journal cut at `journal` of its bytes, the other files
-/// somewhere between what it says and their ends.
+/// somewhere between what it says and their ends. Of a run without a finished cell the files hold at most one cell.
 fn kill(finished: &Path, killed: &Path, journal: f64, others: f64) {
     fs::create_dir(killed).unwrap();
     fs::copy(finished.join("experiment.toml"), killed.join("experiment.toml")).unwrap();
@@ -83,12 +83,15 @@ fn kill(finished: &Path, killed: &Path, journal: f64, others: f64) {
     fs::write(killed.join("cells.csv"), cut).unwrap();
     let last = String::from_utf8_lossy(cut).into_owned();
     let last = last.split_inclusive('\n').rfind(|line| line.ends_with('\n')).unwrap_or_default();
-    let ends = last.trim_end().split(',').rev().skip(1).take(2);
-    let ends: Vec<usize> = ends.map(|end| end.parse().unwrap_or(0)).collect();
+    let ends = |line: &str| -> Vec<usize> {
+        line.trim_end().split(',').rev().skip(1).take(2).map(|end| end.parse().unwrap_or(0)).collect()
+    };
+    let (written, first) = (ends(&last), ends(String::from_utf8_lossy(&text).lines().nth(1).unwrap()));
     for (file, index) in [("pooled.bin", 0), ("results.csv", 1)] {
         let Ok(bytes) = fs::read(finished.join(file)) else { continue };
-        let written = ends.get(index).copied().unwrap_or(0);
-        let length = written + (others * (bytes.len() - written) as f64) as usize;
+        let written = written.get(index).copied().unwrap_or(0);
+        let end = if cut.iter().filter(|&&byte| byte == b'\n').count() < 2 { first[index] } else { bytes.len() };
+        let length = written + (others * (end - written) as f64) as usize;
         fs::write(killed.join(file), &bytes[..length]).unwrap();
     }
 }
@@ -157,8 +160,101 @@ fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
     assert!(!scratch.path("killed/manifest.json").exists(), "it was too quick to be killed");
     scratch.run(&many, &["--resume", "killed"]);
     scratch.same("whole", "killed");
+    let recipe = difftool::plot::read_recipe(&scratch.path("killed/accuracy.png")).unwrap();
+    let command = &recipe.iter().find(|(keyword, _)| keyword == "command").unwrap().1;
+    assert!(command.contains("needle --ctx 1k") && command.ends_with("--out killed --threads 1"), "{command}");
     let manifest = Manifest::read(&scratch.path("killed/manifest.json")).unwrap();
+    assert_eq!(manifest.argv[1], "needle");
     assert!(manifest.resumed_cells >= 2 && manifest.resumed_cells < 400, "{}", manifest.resumed_cells);
+}
+
+#[test]
+fn of_two_processes_that_resume_a_run_one_finishes_it_and_the_other_says_so() {
+    let scratch = Scratch::new();
+    scratch.run(&NEEDLE, &["--out", "whole"]);
+    for journal in [0.3, 1.0] {
+        let _ = fs::remove_dir_all(scratch.path("killed"));
+        kill(&scratch.path("whole"), &scratch.path("killed"), journal, 1.0);
+        let resume = || {
+            let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"));
+            let command = command.current_dir(scratch.path("")).args(["run", "-q", "--resume", "killed"]);
+            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+        };
+        let both = [resume(), resume()].map(|child| child.wait_with_output().unwrap());
+        let failed: Vec<_> = both.iter().filter(|output| !output.status.success()).collect();
+        assert!(failed.len() < 2, "{both:?}");
+        for output in failed {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(stderr.contains("another process is writing into killed"), "{stderr}");
+        }
+        scratch.same("whole", "killed");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_tail_that_a_power_cut_cut_or_zeroed_costs_the_cells_in_it(
+        file in 0..3usize, back in 1..65_536usize, zeroed: bool, preset in 0..PRESETS.len()
+    ) {
+        let scratch = Scratch::new();
+        let preset = PRESETS[preset];
+        scratch.run(preset, &["--out", "whole"]);
+        kill(&scratch.path("whole"), &scratch.path("killed"), 0.99, 0.0);
+        let path = scratch.path("killed").join(["results.csv", "cells.csv", "pooled.bin"][file]);
+        if let Ok(bytes) = fs::read(&path) {
+            let mut damaged = bytes[..bytes.len().saturating_sub(back)].to_vec();
+            damaged.resize(if zeroed { bytes.len() } else { damaged.len() }, 0);
+            fs::write(&path, &damaged).unwrap();
+            let output = scratch.command(&["run", "-q", "--resume", "killed"]).output().unwrap();
+            if !output.status.success() {
+                // Every cell is damaged, and what is left is for the user to judge.
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                prop_assert!(stderr.contains("nothing was deleted"), "{}", stderr);
+                prop_assert_eq!(fs::read(&path).unwrap(), damaged);
+                return Ok(());
+            }
+        } else {
+            scratch.command(&["run", "-q", "--resume", "killed"]).assert().success();
+        }
+        scratch.same("whole", "killed");
+    }
+}
+
+#[test]
+fn a_journal_that_was_emptied_beside_full_results_is_an_error_that_deletes_nothing() {
+    for preset in [&NEEDLE[..], &OUTLIERS, &NLL] {
+        let scratch = Scratch::new();
+        scratch.run(preset, &["--out", "run"]);
+        fs::remove_file(scratch.path("run/manifest.json")).unwrap();
+        let (journal, results) = (scratch.read("run/cells.csv"), scratch.read("run/results.csv"));
+        let header = journal.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+        for kept in [0, header] {
+            fs::write(scratch.path("run/cells.csv"), &journal[..kept]).unwrap();
+            scratch.fails(&["run", "--resume", "run"], 1, &["run/cells.csv", "nothing was deleted"]);
+            assert!(scratch.read("run/results.csv") == results);
+        }
+    }
+}
+
+#[test]
+fn a_file_of_a_finished_run_that_is_missing_is_made_again() {
+    let scratch = Scratch::new();
+    scratch.run(&NLL, &["--out", "run"]);
+    let names = || fs::read_dir(scratch.path("run")).unwrap().map(|entry| entry.unwrap().file_name());
+    let listed = Manifest::read(&scratch.path("run/manifest.json")).unwrap().outputs;
+    let made: Vec<_> = names().filter(|name| listed.iter().any(|output| *name == *output.file)).collect();
+    for name in made.iter().filter(|name| *name != "results.csv") {
+        let path = scratch.path("run").join(name);
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        scratch.command(&["run", "-q", "--resume", "run"]).assert().success();
+        assert!(fs::read(&path).unwrap() == bytes, "{name:?}");
+    }
+    assert!(made.len() > 2, "{made:?}");
+    fs::remove_file(scratch.path("run/results.csv")).unwrap();
+    scratch.fails(&["run", "--resume", "run"], 1, &["results.csv"]);
 }
 
 #[test]
@@ -236,7 +332,9 @@ fn data_that_were_changed_are_neither_resumed_nor_merged() {
             bytes[400] ^= 1;
             fs::write(path, bytes).unwrap();
         }
-        scratch.fails(&["run", "--resume", "killed"], 1, &["is not what was written"]);
+        let before = scratch.read("killed/results.csv");
+        scratch.fails(&["run", "--resume", "killed"], 1, &["is not what was written", "line 2 of cells.csv"]);
+        assert!(scratch.read("killed/results.csv") == before, "nothing is deleted");
         scratch.fails(&["merge", "a", "b", "--out", "merged"], 1, &["is not what was written"]);
         assert!(!scratch.path("merged/manifest.json").exists());
     }

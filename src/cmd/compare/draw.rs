@@ -32,7 +32,7 @@ pub(super) fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> 
 /// What was run to get the figure.
 fn recipe(comparison: &Comparison, args: &CompareArgs) -> Result<Vec<(String, String)>> {
     let pooling = format!("means over prompts; bootstrap of {RESAMPLES} resamples");
-    let mut recipe = crate::cmd::session::recipe(args.seed, &pooling);
+    let mut recipe = crate::cmd::session::recipe(&crate::terminal::arguments(), args.seed, &pooling);
     for (place, (input, _)) in comparison.inputs.iter().enumerate() {
         let hash = sha256_file(&input.results)?;
         recipe.push((format!("input {}", place + 1), format!("{} sha256 {hash}", input.name)));

@@ -42,7 +42,8 @@ pub(super) fn curves(spec: &TrainSpec, curves: &TrainingCurves, out: &Path, figu
     let subtitle = format!("contexts of {} tokens in turn · {}", stages.join(", "), in_words(&seeds));
     let heading = FigureHeading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
     let figure = plot::curves(&panels, &heading, "tokens", false)?;
-    let recipe = crate::cmd::session::recipe(seeds.join(", "), "of several seeds mean and range");
+    let recipe =
+        crate::cmd::session::recipe(&crate::terminal::arguments(), seeds.join(", "), "of several seeds mean and range");
     for path in figures.files("curves").iter().map(|file| out.join(file)) {
         if path.exists() {
             std::fs::remove_file(&path).with_context(|| format!("cannot replace {}", path.display()))?;

@@ -38,7 +38,7 @@ pub fn frequent(tokenizer: &Tokenizer, max_count: u64) -> Result<Bigrams> {
 fn reference() -> String {
     let haystack = Haystack::embedded();
     let sentences = haystack.sentences(Rng::new(0, "reference prose")).take(REFERENCE_SENTENCES);
-    sentences.collect::<Vec<_>>().join(" ")
+    sentences.map(|sentence| sentence.text).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns, for each token, whether it is an AR hit.

@@ -44,8 +44,11 @@ fn train(vocab_size: usize) -> Result<tokenizers::Tokenizer> {
 /// Training text of the embedded tokenizer. Every sentence has a leading space.
 pub(super) fn training_text() -> Vec<String> {
     let mut rng = Rng::new(0, "tokenizer");
-    let mut text: Vec<String> =
-        Haystack::embedded().sentences(Rng::new(0, "tokenizer prose")).take(TRAIN_PROSE).collect();
+    let mut text: Vec<String> = Haystack::embedded()
+        .sentences(Rng::new(0, "tokenizer prose"))
+        .take(TRAIN_PROSE)
+        .map(|prose| prose.text)
+        .collect();
     let cities =
         CitySet::Train.cities().iter().flat_map(|city| std::iter::repeat_n(String::from(*city), TRAIN_CITY_TIMES));
     let mut names: Vec<String> = cities.collect();

@@ -187,10 +187,11 @@ fn check_manifests(inputs: &[Input], request: &Request, notes: &mut Vec<String>)
             notes.push(format!("{} has no manifest.json: what its run differed in is not known", input.name));
         }
         if input.was_edited()? {
-            notes.push(format!(
-                "{} is not the file that its manifest describes: it was changed",
+            bail!(
+                "{} is not the file that its manifest describes (its SHA-256 differs): it was changed after the run, or \
+                 the run goes on; copy it elsewhere to compare it without its manifest",
                 input.results.display()
-            ));
+            );
         }
         let by_model = request.by == Some(Field::Model) || request.replicates.is_some();
         if by_model && input.manifest.as_ref().is_some_and(manifests::mixes_tokenizers) {

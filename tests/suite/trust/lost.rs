@@ -123,6 +123,9 @@ fn a_run_that_cannot_be_written_names_the_file() {
     let bench = Bench::new();
     let failed = on_a_full_disk(&bench, "nll --ctx 64 --samples 2 --model m --out out -q", 0);
     failed.refused(1, &["out/", "File too large"]);
+    let failed = on_a_full_disk(&bench, "prompt --ctx 256 --model m --jsonl p.jsonl", 1);
+    failed.refused(1, &["p.jsonl", "File too large"]);
+    assert!(!bench.path("p.jsonl").exists(), "it is there whole or not at all");
 }
 
 #[test]

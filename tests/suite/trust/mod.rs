@@ -1,6 +1,7 @@
 //! What comes from others is not trusted: the right number, or an error that names file and field.
 
 mod fuzz;
+mod haystacks;
 mod lost;
 mod memory;
 mod mutations;

@@ -93,3 +93,27 @@ fn more_threads_than_any_machine_has_are_refused_by_the_name_of_the_variable() {
         refused.refused(2, &["RAYON_NUM_THREADS is 100000", "at most 4096"]);
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn help_that_cannot_be_printed_is_an_error() {
+    let bench = Bench::new();
+    for args in ["--help", "--version", "help needle", "needle -h"] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("difftool"));
+        let output = command.args(args.split(' ')).current_dir(bench.path("")).stdout(full).output().unwrap();
+        Outcome::of(output).refused(1, &["standard output", "No space left"]);
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_haystack_whose_name_is_no_utf8_is_refused_by_its_flag() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let bench = Bench::new();
+    let name = std::ffi::OsStr::from_bytes(b"h\xff.txt");
+    std::fs::write(bench.path("").join(name), "A sentence. ".repeat(100)).unwrap();
+    let mut command = bench.command("needle --ctx 256 --samples 1 --model m --out out --haystack");
+    Outcome::of(command.arg(name).output().unwrap()).refused(2, &["--haystack", "is not UTF-8"]);
+    assert!(!bench.path("out").exists());
+}
