@@ -59,6 +59,9 @@ impl Cells {
     /// Returns the cells of one quantity on identities that pass a test.
     pub(crate) fn of(&self, measured: &Measured, keep: impl Fn(&Identity) -> bool) -> Vec<Cell> {
         let numbers = self.numbers.of(measured);
+        if numbers.is_empty() {
+            return Vec::new(); // its metric may have no number in the dictionary of values
+        }
         let kept = |(number, _): &(&Number, Cell)| keep(self.numbers.identity(number));
         numbers.iter().zip(self.cells(measured, numbers)).filter(kept).map(|(_, cell)| cell).collect()
     }

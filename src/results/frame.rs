@@ -452,6 +452,7 @@ mod tests {
         let frame = Frame::of(About::default(), &records).unwrap();
         let at = |depth| frame.estimate(Pick::of("m", EXACT.name).depth_pct(depth)).unwrap();
         assert_eq!((at(25.0).value, at(25.0).trials, at(75.0).value, at(75.0).trials), (1.0, 1, 0.0, 1));
+        assert!(frame.estimate(Pick::of("m", ANSWER_LOG_PROB.name)).is_none(), "what was not measured has no estimate");
         let all = frame.estimate(Pick::of("m", EXACT.name)).unwrap();
         assert_eq!((all.trials, all.prompts), (4, 2), "without a depth all questions count");
         assert_eq!(frame.depths_pct(), [25.0, 75.0]);
