@@ -87,20 +87,17 @@ impl RunFolder {
         Ok(Self { path: path.to_path_buf(), started: SystemTime::now(), journal: None })
     }
 
-    /// Creates the journal, locked and empty.
-    ///
-    /// # Errors
-    /// If there is one already, or it cannot be created.
+    /// Creates an empty journal and locks it.
     pub fn create_journal(&mut self) -> Result<Arc<File>> {
         let path = self.join(CELLS);
         let file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
         self.lock(file)
     }
 
-    /// The journal, open for reading and writing, and locked.
+    /// Opens the journal for reading and writing and locks it.
     ///
     /// # Errors
-    /// If there is none, or another process has it locked.
+    /// If there is no journal, or another process holds the lock.
     pub fn journal(&mut self) -> Result<Arc<File>> {
         if let Some(journal) = &self.journal {
             return Ok(journal.clone());
@@ -114,7 +111,7 @@ impl RunFolder {
     fn lock(&mut self, file: File) -> Result<Arc<File>> {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => bail!("another process is writing into {}", self.path.display()),
-            // Not every file system has locks.
+            // Some file systems have no locks.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         Ok(self.journal.insert(Arc::new(file)).clone())
@@ -137,10 +134,7 @@ impl RunFolder {
         saved.unwrap_or_else(arguments)
     }
 
-    /// Writes the arguments of this process into the folder.
-    ///
-    /// # Errors
-    /// If they cannot be written.
+    /// Writes the arguments of this process to a file of the folder.
     pub fn save_command(&self) -> Result<()> {
         let text = format!("{}\n", serde_json::to_string(&arguments())?);
         files::replace(&self.join(COMMAND), |partial| Ok(fs::write(partial, text)?))

@@ -1,7 +1,7 @@
 //! Progress of a run on stderr: a bar on a terminal, occasional lines elsewhere.
 
 use super::log_throttle::{left_in_words, time_left, LogThrottle};
-use crate::experiment::{DepthOff, RunObserver, RunPlan, RunShard, Setup};
+use crate::experiment::{MissedDepth, RunObserver, RunPlan, RunShard, Setup};
 use crate::names::ShortNames;
 use crate::prompt::DEPTH_TOLERANCE_PCT;
 use crate::record::Record;
@@ -89,11 +89,11 @@ impl<'a> ProgressReporter<'a> {
             plan.memory_bytes / (1 << 20),
             plan.folder.display()
         );
-        if !plan.depths_off.is_empty() {
-            let off = |off: &DepthOff| {
+        if !plan.missed_depths.is_empty() {
+            let off = |off: &MissedDepth| {
                 format!("{:.0} is {:.1} ({}, {} tokens)", off.asked_pct, off.real_pct, off.model, off.ctx_tok)
             };
-            let list: Vec<String> = plan.depths_off.iter().map(off).collect();
+            let list: Vec<String> = plan.missed_depths.iter().map(off).collect();
             crate::say!("depths in % that are more than {DEPTH_TOLERANCE_PCT} points off: {}", list.join(", "));
         }
         if plan.damaged > 0 {

@@ -58,25 +58,25 @@ pub struct FinishedCell<'a> {
     pub pooled: &'a [(usize, PassKey, Vec<u8>)],
 }
 
-/// What a check of cells found out.
+/// The results of [`Setup::check`].
 #[derive(Clone, Debug, Default)]
-pub struct Checked {
-    /// The most memory that the process will hold, in bytes.
+pub struct SetupCheck {
+    /// Estimated peak memory of the process, in bytes.
     pub memory_bytes: u64,
-    /// Depths that cannot be had.
-    pub depths_off: Vec<DepthOff>,
+    /// Requested depths that prompts miss.
+    pub missed_depths: Vec<MissedDepth>,
 }
 
-/// A depth that the needle of a prompt is not at.
+/// A requested depth that the needle of a prompt misses.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DepthOff {
-    /// Name of the model whose tokens count.
+pub struct MissedDepth {
+    /// Name of the model whose tokenizer is used.
     pub model: String,
     /// Length of the prompt, in tokens.
     pub ctx_tok: usize,
-    /// The depth asked for, in percent of the filler.
+    /// The requested depth, in percent of the filler.
     pub asked_pct: f64,
-    /// The depth that its first prompt has.
+    /// The depth of the needle in the first prompt.
     pub real_pct: f64,
 }
 
@@ -87,7 +87,7 @@ impl Setup {
     ///
     /// # Errors
     /// A usage error with the numbers and what to change.
-    pub fn check(&self, cells: &[Cell], measures: &[&mut dyn Measure]) -> Result<Checked> {
+    pub fn check(&self, cells: &[Cell], measures: &[&mut dyn Measure]) -> Result<SetupCheck> {
         let longest = cells.iter().map(|cell| cell.spec.ctx_tok()).max().unwrap_or(0);
         for model in &self.models {
             let limit = model.transformer.config.max_ctx_tok;
@@ -112,19 +112,19 @@ impl Setup {
         let takes = || format!("`ctx_tok` {longest} needs about {} for {at_once}", gib(needed));
         check_fits(needed, takes, "lower `ctx_tok` or `threads`")?;
         // Whether a short prompt fits depends on the cities that its seed draws; one prompt of each kind is tried.
-        let mut depths_off = Vec::new();
+        let mut missed_depths = Vec::new();
         for cell in cells.chunk_by(|a, b| a.spec == b.spec).map(|alike| &alike[0]) {
             for model in &self.models {
                 let cell = Cell { seed_index: 0, ..cell.clone() };
                 let prompt = cell.prompt(self.grid.seed(), &self.sources, model.tokenizer())?;
-                depths_off.extend(depth_off(&prompt, &model.name, cell.spec.ctx_tok()));
+                missed_depths.extend(missed_depth(&prompt, &model.name, cell.spec.ctx_tok()));
             }
         }
         // Prompts that differ only in the number of needles are reported once.
-        depths_off.dedup_by(|a, b| (&a.model, a.ctx_tok, a.asked_pct) == (&b.model, b.ctx_tok, b.asked_pct));
+        missed_depths.dedup_by(|a, b| (&a.model, a.ctx_tok, a.asked_pct) == (&b.model, b.ctx_tok, b.asked_pct));
         // Loading the text or building the prompts may have needed more memory than the run will.
         let memory_bytes = peak_rss_bytes().unwrap_or(0).max(self.loaded_bytes + needed);
-        Ok(Checked { memory_bytes, depths_off })
+        Ok(SetupCheck { memory_bytes, missed_depths })
     }
 
     /// Returns the number of each cell with a hash of everything that its records depend on: weights, tokenizers,
@@ -211,12 +211,12 @@ impl Setup {
     }
 }
 
-/// Returns the depth of the controlled needle if it misses the depth asked for by more than [`DEPTH_TOLERANCE_PCT`].
-fn depth_off(prompt: &Prompt, model: &str, ctx_tok: usize) -> Option<DepthOff> {
+/// Returns the depth of the controlled needle if it misses the requested depth by more than [`DEPTH_TOLERANCE_PCT`].
+fn missed_depth(prompt: &Prompt, model: &str, ctx_tok: usize) -> Option<MissedDepth> {
     let query = prompt.queries.iter().find(|query| query.controlled)?;
     let (asked_pct, real_pct) = (query.depth_req_pct, query.depth_real_pct);
     let is_off = (asked_pct - real_pct).abs() > DEPTH_TOLERANCE_PCT;
-    is_off.then(|| DepthOff { model: model.to_owned(), ctx_tok, asked_pct, real_pct })
+    is_off.then(|| MissedDepth { model: model.to_owned(), ctx_tok, asked_pct, real_pct })
 }
 
 /// Checks that the selected layers and heads exist in a model.

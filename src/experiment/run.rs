@@ -1,7 +1,7 @@
 //! Runs an experiment: checks it, measures its cells, and writes every finished cell to disk.
 
 use super::store::{check_experiment, Shards, Store};
-use super::{cells_of, Cell, Checked, DepthOff, Experiment, Outputs, Pace, RunShard, Setup};
+use super::{cells_of, Cell, Experiment, MissedDepth, Outputs, Pace, RunShard, Setup, SetupCheck};
 use crate::bail_usage;
 use crate::manifest::Manifest;
 use crate::measure::{Measure, MeasureName};
@@ -51,7 +51,7 @@ pub struct RunPlan<'a> {
     /// Estimated peak memory of the process, in bytes.
     pub memory_bytes: u64,
     /// Depths that the first prompts miss.
-    pub depths_off: &'a [DepthOff],
+    pub missed_depths: &'a [MissedDepth],
     /// Estimated seconds for the remaining cells; `None` if the observer does not want it, or the run is too short to be timed.
     pub seconds: Option<f64>,
     /// The run folder.
@@ -115,7 +115,7 @@ pub fn run(
 ) -> Result<RunOutcome> {
     check_part(&setup.experiment, part)?;
     let cells = cells_of(setup.grid.cells(), part.shard);
-    let Checked { memory_bytes, depths_off } = setup.check(&cells, measures)?;
+    let SetupCheck { memory_bytes, missed_depths } = setup.check(&cells, measures)?;
     let names = setup.experiment.measure_names();
     let ar_max_count = names.contains(&MeasureName::Nll).then(|| setup.ar_max_count());
     let keys = setup.keys(&cells, &names, ar_max_count);
@@ -130,7 +130,7 @@ pub fn run(
         resumed,
         damaged: store.damaged,
         memory_bytes,
-        depths_off: &depths_off,
+        missed_depths: &missed_depths,
         seconds,
         folder: folder.path(),
     });
@@ -241,7 +241,7 @@ pub fn finished_records(experiment: &Experiment, part: &mut RunPart) -> Result<O
     manifest.check_outputs(folder.path())?;
     let records = record::read(&results(folder.path()))?;
     if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
-        bail!("prompts of the run in {} failed ({error}); run it anew", folder.path().display());
+        bail!("prompts of the run in {} failed ({error}); start a new run", folder.path().display());
     }
     Ok(Some(records))
 }

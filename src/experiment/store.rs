@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// The time between two syncs, as a multiple of the duration of the last one.
 const SYNC_INTERVAL: u32 = 100;
 
-/// The files of a run under way.
+/// The open files of a run.
 pub(super) struct Store {
     folder: PathBuf,
     writer: RecordWriter,
@@ -36,19 +36,16 @@ pub(super) struct Store {
     journal: Arc<File>,
     /// Finished cells, in order.
     pub finished: Vec<JournalLine>,
-    /// Number of them that are in the journal.
+    /// Number of finished cells that are in the journal.
     in_journal: usize,
-    /// The end of the last sync, and its duration.
+    /// Time of the last sync, and its duration.
     synced: (Instant, Duration),
     /// Number of cells that were damaged and are measured again.
     pub damaged: usize,
 }
 
 impl Store {
-    /// Starts the files of a new run in an empty folder.
-    ///
-    /// # Errors
-    /// If a file cannot be created.
+    /// Creates the files of a new run in an empty folder.
     pub(super) fn create(folder: &mut RunFolder, experiment: &str) -> Result<Self> {
         let path = folder.join(EXPERIMENT);
         // A second run in the same folder must not replace the experiment of the first.
@@ -91,7 +88,7 @@ impl Store {
             let line = &cell.line;
             if keys.get(i).is_none_or(|(cell, _)| *cell != line.cell) {
                 bail_usage!(
-                    "{}: cell {} is not what comes next; give the `shard` that the run was begun with",
+                    "{}: cell {} is not the next cell of this run; give the `shard` that the run was started with",
                     path.display(),
                     line.cell
                 );
@@ -107,7 +104,7 @@ impl Store {
         let writer = match finished.last() {
             Some(last) => RecordWriter::resume(results, last.results_end, rows)?,
             None => {
-                let _ = fs::remove_file(&results); // at most a header and records of a cell that is run again
+                let _ = fs::remove_file(&results); // it holds no finished cell
                 RecordWriter::create(results)?
             }
         };
@@ -155,9 +152,6 @@ impl Store {
     }
 
     /// Appends a finished cell, which is in the journal at the latest after the next [`Store::commit`].
-    ///
-    /// # Errors
-    /// If a file cannot be written.
     pub(super) fn add(&mut self, cell: &Cell, key: String, finding: &FinishedCell<'_>) -> Result<()> {
         let results = record::to_bytes(finding.records)?;
         let rows = finding.records.len() as u64;
@@ -209,9 +203,6 @@ impl Store {
     }
 
     /// Syncs the records and then writes the new cells to the journal.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
     pub(super) fn commit(&mut self) -> Result<()> {
         let begun = Instant::now();
         let mut lines = Vec::new();
@@ -233,19 +224,16 @@ impl Store {
     }
 
     /// Appends the records that were pooled over all cells.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub(super) fn conclude(&mut self, records: &[Record]) -> Result<()> {
         self.writer.write_all(records)
     }
 
-    /// Records written.
+    /// Returns the number of records written.
     pub(super) fn rows(&self) -> u64 {
         self.writer.rows()
     }
 
-    /// SHA-256 over the hashes of the prompts, in order.
+    /// Returns the SHA-256 over the hashes of the prompts, in order.
     pub(super) fn prompts_sha256(&self) -> String {
         let hashes: String = self.finished.iter().map(|line| line.prompts_sha256.as_str()).collect();
         crate::hash::sha256(hashes.as_bytes())
@@ -262,7 +250,7 @@ fn begin_journal(mut journal: &File, end: u64) -> std::io::Result<()> {
     journal.sync_all()
 }
 
-/// Pooled data: index of the measure, model and condition, bytes.
+/// Encoded data of one cell: (index of the measure, model and condition, bytes).
 pub(super) type Pooled = Vec<(usize, PassKey, Vec<u8>)>;
 
 /// Refuses to start over in a folder that holds more than one finished cell, none of which can be verified.
@@ -291,7 +279,7 @@ fn prompts_in(results: &Path) -> usize {
     rows.map_while(Result::ok).filter(whole).map(prompt).collect::<BTreeSet<_>>().len()
 }
 
-/// Checks that a finished cell is the one that would be measured now.
+/// Checks that a finished cell was measured with everything that it would be measured with now.
 fn check_key(folder: &Path, line: &JournalLine, key: &str) -> Result<()> {
     if line.key != key {
         bail_usage!(
@@ -430,7 +418,7 @@ mod tests {
             let error = format!("{:#}", resumed(&home, &keys).unwrap_err());
             assert!(error.contains("records of 2 prompts") && error.contains("nothing was deleted"), "{error}");
             assert_eq!(fs::read(home.path().join(RESULTS)).unwrap(), before);
-            // Of one prompt that the journal does not have yet nothing is lost.
+            // A single prompt that is not in the journal yet may be measured again.
             edit(&home, RESULTS, |bytes| bytes.truncate(bytes.len() - 30));
             assert_eq!(resumed(&home, &keys).unwrap(), (0, 0));
         }
