@@ -3,6 +3,7 @@
 //! Measures name their records from it; tables, figures, alternative texts, default choices, completions of `--metric` and
 //! the page of metrics in `docs/results.md` are made from it. A metric's name stands as a literal nowhere else.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// How the numbers of a metric are read and shown.
@@ -66,8 +67,10 @@ pub enum Headline {
 /// Names of parts of the prompt, or sites of the model, that metrics are about.
 pub const ANSWER_REGION: &str = "answer";
 
-const MAPS: &[&str] = &["_a1", "_a2"];
-const CONTEXT: &[&str] = &["_context"];
+/// Endings of names of metrics that are about one softmax map alone, the first or the second.
+pub const MAP_ENDINGS: [&str; 2] = ["_a1", "_a2"];
+/// Ending of names of metrics that count only keys of the text, without instructions and question.
+pub const CONTEXT_ENDING: &str = "_context";
 
 const fn metric(name: &'static str, label: &'static str, meaning: &'static str, source: &'static str) -> Metric {
     Metric {
@@ -131,9 +134,13 @@ impl Metric {
         Label::of(self, region).heading()
     }
 
-    /// Returns its name with an ending, one of its [`variants`](Self::variants).
-    pub fn variant(&self, ending: &str) -> String {
-        format!("{}{ending}", self.name)
+    /// Returns its name with an ending, one of its [`variants`](Self::variants); its own name for an empty ending.
+    pub fn variant(&self, ending: &str) -> Cow<'static, str> {
+        if ending.is_empty() {
+            self.name.into()
+        } else {
+            format!("{}{ending}", self.name).into()
+        }
     }
 }
 
@@ -185,7 +192,7 @@ catalogue! {
         "How often the most likely next token is another one under a condition.", "design notes").share().lower().headline();
     TOTAL_VARIATION = metric("total_variation", "total variation",
         "Half the sum of differences of |a| / sum |a| from the untreated pass; with _context, over keys of the text alone.",
-        "design notes").share().lower().headline().variants(CONTEXT);
+        "design notes").share().lower().headline().variants(&[CONTEXT_ENDING]);
     TOP_1_OVER_MEDIAN = metric("top_1_over_median", "top-1/median", "The largest magnitude over the median.", "paper, Table 5")
         .by_region().lower().headline();
     KURTOSIS = metric("kurtosis", "kurtosis", "m4 / m2^2 of the numbers themselves; 3 for normal numbers.", "Pearson")
@@ -245,24 +252,24 @@ catalogue! {
     WEIGHT_MAX = metric("weight_max", "largest weight", "The largest |a| / sum |a|.", "design notes").share();
     RETRIEVAL_SCORE = metric("retrieval_score", "retrieval",
         "How often, in rows that predict the answer, the largest |a| is on the needle's token to copy; _a1, _a2: of one map.",
-        "Wu et al. 2024").share().variants(MAPS);
+        "Wu et al. 2024").share().variants(&MAP_ENDINGS);
     QUERY_SCORE = metric("query_score", "query",
         "Mean share of |a| of the question's rows on the asked needle; _a1, _a2: of one map.", "design notes")
-        .share().variants(MAPS);
+        .share().variants(&MAP_ENDINGS);
     PREVIOUS_TOKEN = metric("previous_token", "previous token",
         "On random tokens twice: mean share of |a| on the token before; _a1, _a2: of one map.", "Elhage et al. 2021")
-        .share().variants(MAPS);
+        .share().variants(&MAP_ENDINGS);
     DUPLICATE_TOKEN = metric("duplicate_token", "duplicate token",
         "On random tokens twice: mean share of |a| on the same token before; _a1, _a2: of one map.", "Wang et al. 2023")
-        .share().variants(MAPS);
+        .share().variants(&MAP_ENDINGS);
     INDUCTION = metric("induction", "induction",
         "On random tokens twice: mean share of |a| on the token after the same token; _a1, _a2: of one map.",
-        "Olsson et al. 2022").share().variants(MAPS);
+        "Olsson et al. 2022").share().variants(&MAP_ENDINGS);
     KL = metric("kl", "KL", "Kullback-Leibler divergence of |a| / sum |a| from the untreated pass; with _context, over keys of the text alone.",
-        "design notes").unit("nats").lower().variants(CONTEXT);
+        "design notes").unit("nats").lower().variants(&[CONTEXT_ENDING]);
     TOP_KEY_FLIPS = metric("top_key_flips", "top key flips",
         "How often the key of the largest |a| is another one under a condition; with _context, over keys of the text alone.",
-        "design notes").share().lower().variants(CONTEXT);
+        "design notes").share().lower().variants(&[CONTEXT_ENDING]);
     AR_HIT_SHARE = metric("ar_hit_share", "AR hits", "Share of scored tokens that complete a bigram seen earlier in the window.",
         "Arora et al. 2023").share();
     NLL_POS = metric("nll_pos", "NLL by position",

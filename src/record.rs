@@ -230,6 +230,7 @@ mod tests {
         assert_eq!(no_formula(" =1"), " =1");
         assert_eq!(no_formula(""), "");
     }
+    use crate::metric::{ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CELL, CONTEXT_ENDING, EXACT, KL, SHARE_ABS, TOP_1};
     use proptest::prelude::*;
     use std::path::Path;
 
@@ -260,7 +261,7 @@ mod tests {
             layer: Some(3),
             head: Some(0),
             region: Some("answer".into()),
-            metric: "share_abs".into(),
+            metric: SHARE_ABS.name.into(),
             value: Some(value),
             unit: Some("fraction".into()),
             n: Some(5),
@@ -271,7 +272,7 @@ mod tests {
 
     fn failure() -> Record {
         let measure = Measurement {
-            metric: "cell".into(),
+            metric: CELL.name.into(),
             error: Some("no room\nfor 6 needles".into()),
             ..Measurement::default()
         };
@@ -367,19 +368,19 @@ mod tests {
         let records = read(&path).unwrap();
         let metrics: Vec<&str> = records.iter().map(|record| &*record.measure.metric).collect();
         let expected = [
-            "exact",
-            "answer_log_prob",
-            "answer_first_rank",
-            "exact",
-            "exact",
-            "kl",
-            "kl_context",
-            "kl",
-            "top_1",
-            "top_1",
-            "share_abs",
-            "share_abs",
-            "cell",
+            EXACT.name,
+            ANSWER_LOG_PROB.name,
+            ANSWER_FIRST_RANK.name,
+            EXACT.name,
+            EXACT.name,
+            KL.name,
+            &KL.variant(CONTEXT_ENDING),
+            KL.name,
+            TOP_1.name,
+            TOP_1.name,
+            SHARE_ABS.name,
+            SHARE_ABS.name,
+            CELL.name,
         ];
         assert_eq!(metrics, expected);
         assert_eq!(records[1].measure.value, Some(-1.102_758_407_592_773_4));

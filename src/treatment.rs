@@ -28,6 +28,7 @@ mod resolve;
 pub use resolve::{Reference, Resolver};
 
 use crate::attention::{LayersAndHeads, Removal};
+use crate::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
 use crate::prompt::Region;
 use crate::quant::Quantiser;
 use crate::serde_as_str::serde_as_str;
@@ -154,10 +155,12 @@ impl Ranking {
     }
 
     /// Metric and region of the records with these scores.
-    pub fn metric(self) -> (&'static str, Option<&'static str>) {
+    pub fn metric(self) -> (Metric, Option<&'static str>) {
         match self {
-            Self::ShareOut | Self::ShareAbs | Self::LogitOut => (self.name(), Some("answer")),
-            Self::Retrieval => ("retrieval_score", None),
+            Self::ShareOut => (SHARE_OUT, Some(ANSWER_REGION)),
+            Self::ShareAbs => (SHARE_ABS, Some(ANSWER_REGION)),
+            Self::LogitOut => (LOGIT_OUT, Some(ANSWER_REGION)),
+            Self::Retrieval => (RETRIEVAL_SCORE, None),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::log_throttle::{left_in_words, time_left, LogThrottle};
 use crate::experiment::{MissedDepth, RunObserver, RunPlan, RunShard, Setup};
+use crate::metric::EXACT;
 use crate::names::ShortNames;
 use crate::prompt::DEPTH_TOLERANCE_PCT;
 use crate::record::Record;
@@ -138,9 +139,8 @@ impl RunObserver for ProgressReporter<'_> {
     }
 
     fn record(&mut self, record: &Record) {
-        if let (Some(value), "exact", None) =
-            (record.measure.value, &*record.measure.metric, record.identity.condition.as_deref())
-        {
+        let is_answer = record.measure.metric == EXACT.name && record.identity.condition.is_none();
+        if let (true, Some(value)) = (is_answer, record.measure.value) {
             let model = &record.identity.model;
             let hit = usize::from(value == 1.0);
             match self.found.iter_mut().find(|(name, ..)| name == model) {

@@ -7,6 +7,7 @@ use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, Resolution};
 use crate::measure::{AnswerMeasure, DrawnHead, MapMeasure};
 use crate::memory::{check_fits, gib};
+use crate::metric::{ANSWER_REGION, SHARE_ABS};
 use crate::models::Model;
 use crate::plot::MOST_PIXELS;
 use anyhow::Result;
@@ -110,7 +111,7 @@ impl Setup {
         let records = prompt.and_then(found).unwrap_or_default();
         let mut answer = vec![0.0; model.transformer.config.layers.len()];
         for m in records.iter().map(|record| &record.measure) {
-            let is_answer = m.metric == "share_abs" && m.region.as_deref() == Some("answer");
+            let is_answer = m.metric == SHARE_ABS.name && m.region.as_deref() == Some(ANSWER_REGION);
             if let (true, Some(layer), Some(_), Some(share)) = (is_answer, m.layer, m.head, m.value) {
                 answer[layer] += share;
             }

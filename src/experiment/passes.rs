@@ -4,6 +4,7 @@ use super::{Cell, CellSpec, Setup};
 use crate::attention::{LayersAndHeads, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
 use crate::generate::{generate, Generation, StopConditions};
 use crate::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink};
+use crate::metric::CELL;
 use crate::model::Transformer;
 use crate::models::Model;
 use crate::pass::{pass, PassResult};
@@ -26,7 +27,7 @@ impl Setup {
             if let Err(error) = done {
                 let identity = Arc::new(self.identity(cell, model, &self.conditions[0]));
                 let error = Some(format!("{error:#}"));
-                let measure = Measurement { metric: "cell".into(), error, ..Measurement::default() };
+                let measure = Measurement { metric: CELL.name.into(), error, ..Measurement::default() };
                 result.records.push(Record { identity, measure });
             }
         }

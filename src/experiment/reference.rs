@@ -133,7 +133,10 @@ impl Setup {
         for record in self.untreated_records(model, &all, (cell, prompt), &measures)? {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
-            let of = |ranking: &&Ranking| ranking.metric() == (&*measure.metric, measure.region.as_deref());
+            let of = |ranking: &&Ranking| {
+                let (metric, region) = ranking.metric();
+                measure.metric == metric.name && measure.region.as_deref() == region
+            };
             for ranking in Ranking::VARIANTS.iter().filter(of) {
                 let (sum, n) = scores.entry(*ranking).or_default().entry((layer, head)).or_default();
                 (*sum, *n) = (*sum + value, *n + 1);

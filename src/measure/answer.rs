@@ -1,12 +1,17 @@
 //! Accuracy of answers, and attention and output by region of the rows that predict them.
 
 use super::contribution::{readouts, RegionOutputs};
-use super::{number, Measure, MeasureOutput, ObservedPass, PassSize};
+use super::{number, rounded, Measure, MeasureOutput, ObservedPass, PassSize};
 use crate::attention::{ProbeResult, RowProbe};
+use crate::metric::{
+    Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CANCELLED, CONTEXT_RMS, EXACT, LAMBDA, LOGIT_OUT, LOGIT_OUT_SUM, MASS,
+    MASS_NEG, NOISE_ABS, NOISE_NORM_OUT, NOISE_OUT, NOISE_POS, NOISE_SIGNED, NOISE_UNIFORM, NORM_OUT, SHARE_ABS,
+    SHARE_ABS_BEST_HEAD, SHARE_OUT, SHARE_OUT_BEST_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM, SIGNED_LEFT_OUT,
+};
 use crate::pass::QueryScore;
 use crate::probe::{Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
 use crate::prompt::{Prompt, Region};
-use crate::record::{widen, Measurement};
+use crate::record::Measurement;
 use anyhow::{Context, Result};
 
 /// Accuracy, log-probability and rank of the answer; attention and output by region, as means over heads and by head.
@@ -96,22 +101,22 @@ fn found_of<'a>(pass: &ObservedPass<'_>, heads: &'a [HeadSinks], index: usize) -
 }
 
 fn answer_measures(query: &QueryScore, push: &mut impl FnMut(Measurement)) {
-    push(number("exact", f64::from(u8::from(query.exact)), Some("fraction"), 1));
-    push(number("answer_log_prob", query.log_prob_nats, Some("nats"), 1));
-    push(number("answer_first_rank", query.first_rank as f64, None, 1));
+    push(number(&EXACT, f64::from(u8::from(query.exact)), 1));
+    push(number(&ANSWER_LOG_PROB, query.log_prob_nats, 1));
+    push(number(&ANSWER_FIRST_RANK, query.first_rank as f64, 1));
 }
 
 type RegionShare = fn(&HeadFound<'_>, Region) -> f64;
 
-/// The shares of regions with the name of their sum over noise: of the output, in the three conventions for signed
-/// attention rows, of output norms, and of attention spread evenly over the keys.
-const SHARES: [(&str, &str, RegionShare); 6] = [
-    ("share_out", "noise_out", |head, region| head.written.share_out[region as usize]),
-    ("share_abs", "noise_abs", |head, region| head.allocation.share_abs(region)),
-    ("share_signed", "noise_signed", signed),
-    ("share_pos", "noise_pos", |head, region| head.allocation.share_pos(region)),
-    ("norm_out", "noise_norm_out", |head, region| head.written.norm_out[region as usize]),
-    ("share_uniform", "noise_uniform", |head, region| head.allocation.share_uniform(region)),
+/// The shares of regions with their sums over noise: of the output, in the three conventions for signed attention
+/// rows, of output norms, and of attention spread evenly over the keys.
+const SHARES: [(&Metric, &Metric, RegionShare); 6] = [
+    (&SHARE_OUT, &NOISE_OUT, |head, region| head.written.share_out[region as usize]),
+    (&SHARE_ABS, &NOISE_ABS, |head, region| head.allocation.share_abs(region)),
+    (&SHARE_SIGNED, &NOISE_SIGNED, signed),
+    (&SHARE_POS, &NOISE_POS, |head, region| head.allocation.share_pos(region)),
+    (&NORM_OUT, &NOISE_NORM_OUT, |head, region| head.written.norm_out[region as usize]),
+    (&SHARE_UNIFORM, &NOISE_UNIFORM, |head, region| head.allocation.share_uniform(region)),
 ];
 
 /// Returns the signed share of a region; NaN if the row's sum is too small to divide by.
@@ -123,28 +128,12 @@ fn signed(head: &HeadFound<'_>, region: Region) -> f64 {
     }
 }
 
-/// Returns a fraction, rounded to the precision of `f32`, in which the weights were added up.
-pub(super) fn fraction(metric: &'static str, region: Option<Region>, value: f64, n: usize) -> Measurement {
-    Measurement { region: region.map(|r| r.name().into()), ..number(metric, widen(value as f32), Some("fraction"), n) }
-}
-
-/// Returns a number with another unit, rounded to the precision of `f32`.
-fn single(
-    metric: &'static str,
-    region: Option<Region>,
-    value: f64,
-    unit: Option<&'static str>,
-    n: usize,
-) -> Measurement {
-    Measurement { unit: unit.map(Into::into), ..fraction(metric, region, value, n) }
-}
-
 /// Metrics of the sink, in the order of [`Allocation::of_sink`].
-const OF_SINK: [&str; 4] = ["share_abs", "share_signed", "share_pos", "mass"];
+const OF_SINK: [&Metric; 4] = [&SHARE_ABS, &SHARE_SIGNED, &SHARE_POS, &MASS];
 
 /// Returns a fraction of the sink, a region without tokens.
-fn of_sink(metric: &'static str, value: f64, n: usize) -> Measurement {
-    Measurement { region: Some("sink".into()), ..fraction(metric, None, value, n) }
+fn of_sink(metric: &Metric, value: f64, n: usize) -> Measurement {
+    Measurement { region: Some("sink".into()), ..rounded(metric, None, value, n) }
 }
 
 /// Returns the mean over the heads with a finite number, and how many they are. Heads without output have no share.
@@ -155,20 +144,20 @@ fn mean(found: &[HeadFound<'_>], of: impl Fn(&HeadFound<'_>) -> f64) -> (f64, us
 
 /// Pushes means over layers and heads, sums of logit effects over heads, and the largest share of any head.
 fn mean_measures(found: &[HeadFound<'_>], push: &mut impl FnMut(Measurement)) {
-    let mean_of = |metric, region, of: &dyn Fn(&HeadFound<'_>) -> f64| {
+    let mean_of = |metric: &Metric, region, of: &dyn Fn(&HeadFound<'_>) -> f64| {
         let (mean, n) = mean(found, of);
-        fraction(metric, region, mean, n)
+        rounded(metric, region, mean, n)
     };
-    for (share_name, noise_name, share) in SHARES {
+    for (share_metric, noise_metric, share) in SHARES {
         for region in Region::ALL {
-            push(mean_of(share_name, Some(region), &|head| share(head, region)));
+            push(mean_of(share_metric, Some(region), &|head| share(head, region)));
         }
-        push(mean_of(noise_name, None, &|head| Region::NOISE.iter().map(|&region| share(head, region)).sum()));
+        push(mean_of(noise_metric, None, &|head| Region::NOISE.iter().map(|&region| share(head, region)).sum()));
     }
     for region in Region::ALL {
-        push(mean_of("mass", Some(region), &|head| head.allocation.mass(region)));
+        push(mean_of(&MASS, Some(region), &|head| head.allocation.mass(region)));
     }
-    push(mean_of("mass_neg", None, &|head| head.allocation.mass_neg()));
+    push(mean_of(&MASS_NEG, None, &|head| head.allocation.mass_neg()));
     for (i, metric) in OF_SINK.into_iter().enumerate() {
         let (mean, n) = mean(found, |head| head.allocation.of_sink().map_or(f64::NAN, |of_sink| of_sink[i]));
         if n > 0 {
@@ -176,25 +165,25 @@ fn mean_measures(found: &[HeadFound<'_>], push: &mut impl FnMut(Measurement)) {
         }
     }
     if found.iter().any(|head| head.allocation.differential) {
-        push(mean_of("lambda", None, &|head| head.allocation.mean_lambda()));
-        push(mean_of("cancelled", None, &|head| head.allocation.cancelled_everywhere()));
+        push(mean_of(&LAMBDA, None, &|head| head.allocation.mean_lambda()));
+        push(mean_of(&CANCELLED, None, &|head| head.allocation.cancelled_everywhere()));
         for region in Region::ALL {
-            push(mean_of("cancelled", Some(region), &|head| head.allocation.cancelled(region)));
+            push(mean_of(&CANCELLED, Some(region), &|head| head.allocation.cancelled(region)));
         }
         let left_out = found.iter().filter(|head| head.allocation.sum_is_small()).count();
-        push(number("signed_left_out", left_out as f64, Some("heads"), found.len()));
+        push(number(&SIGNED_LEFT_OUT, left_out as f64, found.len()));
     }
     let (rms, n) = mean(found, |head| head.written.context_rms);
-    push(single("context_rms", None, rms, None, n));
+    push(rounded(&CONTEXT_RMS, None, rms, n));
     let effects: Option<Vec<_>> = found.iter().map(|head| head.written.logit_out).collect();
     for region in Region::ALL.into_iter().filter(|_| effects.is_some()) {
         let sum = effects.iter().flatten().map(|effect| effect[region as usize]).sum();
-        push(single("logit_out_sum", Some(region), sum, Some("logits"), 1));
+        push(rounded(&LOGIT_OUT_SUM, Some(region), sum, 1));
     }
-    for (metric, share) in [("share_out_best_head", SHARES[0].2), ("share_abs_best_head", SHARES[1].2)] {
+    for (metric, share) in [(&SHARE_OUT_BEST_HEAD, SHARES[0].2), (&SHARE_ABS_BEST_HEAD, SHARES[1].2)] {
         let shares = found.iter().map(|head| share(head, Region::Answer)).filter(|share| share.is_finite());
         if let Some(best) = shares.max_by(f64::total_cmp) {
-            push(fraction(metric, Some(Region::Answer), best, 1));
+            push(rounded(metric, Some(Region::Answer), best, 1));
         }
     }
 }
@@ -204,21 +193,21 @@ fn head_measures(head: &HeadFound<'_>, push: &mut impl FnMut(Measurement)) {
     let HeadFound { at: (layer, index), allocation, written } = head;
     let mut push = |found| push(Measurement { layer: Some(*layer), head: Some(*index), ..found });
     for region in Region::ALL {
-        push(fraction("share_out", Some(region), written.share_out[region as usize], 1));
+        push(rounded(&SHARE_OUT, Some(region), written.share_out[region as usize], 1));
     }
-    push(fraction("share_abs", Some(Region::Answer), allocation.share_abs(Region::Answer), 1));
+    push(rounded(&SHARE_ABS, Some(Region::Answer), allocation.share_abs(Region::Answer), 1));
     if let Some([share, ..]) = allocation.of_sink() {
-        push(of_sink("share_abs", share, 1));
+        push(of_sink(&SHARE_ABS, share, 1));
     }
     if let Some(effect) = written.logit_out {
-        push(single("logit_out", Some(Region::Answer), effect[Region::Answer as usize], Some("logits"), 1));
+        push(rounded(&LOGIT_OUT, Some(Region::Answer), effect[Region::Answer as usize], 1));
     }
-    push(single("context_rms", None, written.context_rms, None, 1));
+    push(rounded(&CONTEXT_RMS, None, written.context_rms, 1));
     if allocation.differential {
-        push(fraction("share_signed", Some(Region::Answer), signed(head, Region::Answer), 1));
-        push(fraction("cancelled", None, allocation.cancelled_everywhere(), 1));
-        push(fraction("mass_neg", None, allocation.mass_neg(), 1));
-        push(fraction("lambda", None, allocation.mean_lambda(), 1));
+        push(rounded(&SHARE_SIGNED, Some(Region::Answer), signed(head, Region::Answer), 1));
+        push(rounded(&CANCELLED, None, allocation.cancelled_everywhere(), 1));
+        push(rounded(&MASS_NEG, None, allocation.mass_neg(), 1));
+        push(rounded(&LAMBDA, None, allocation.mean_lambda(), 1));
     }
 }
 

@@ -1,11 +1,12 @@
 //! Divergence of attention and predictions under a condition from the baseline pass over the same prompt.
 
-use super::answer::fraction;
-use super::{number, Measure, MeasureData, MeasureOutput, ObservedPass, PassSize};
+use super::{number, rounded, Measure, MeasureData, MeasureOutput, ObservedPass, PassSize};
 use crate::attention::RowProbe;
+use crate::metric::{Metric, CONTEXT_ENDING, KL, NLL, TOP_KEY_FLIPS, TOP_TOKEN_FLIPS, TOTAL_VARIATION};
 use crate::pass::Predictions;
 use crate::probe::{RowsProbe, RowsSink};
 use crate::prompt::Prompt;
+use crate::record::Measurement;
 use crate::stats::Divergence;
 use anyhow::{Context, Result};
 use std::ops::Range;
@@ -68,7 +69,7 @@ impl Measure for FidelityMeasure {
         // The prediction of token i is at i - 1.
         let prose: Vec<usize> = pass.prompt.scored_tokens().into_iter().map(|token| token - 1).collect();
         let nll = prose.iter().map(|&i| f64::from(predictions.nll_nats[i])).sum::<f64>() / prose.len() as f64;
-        output.push(None, "filler", number("nll", nll, Some("nats"), prose.len()));
+        output.push(None, "filler", number(&NLL, nll, prose.len()));
         let Some(baseline) = pass.baseline else {
             let kept: MeasureData = Box::new(Baseline { heads, predictions: predictions.clone() });
             output.kept = Some(kept);
@@ -77,7 +78,7 @@ impl Measure for FidelityMeasure {
         let baseline = baseline.downcast_ref::<Baseline>().expect("this measure keeps a baseline");
         let flips = prose.iter().filter(|&&i| predictions.top[i] != baseline.predictions.top[i]).count();
         let flips = flips as f64 / prose.len() as f64;
-        output.push(None, "filler", number("top_token_flips", flips, Some("fraction"), prose.len()));
+        output.push(None, "filler", number(&TOP_TOKEN_FLIPS, flips, prose.len()));
         let rows = pass.prompt.rows_name();
         for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
             let of_head = |(i, (layer, head)): (usize, &(usize, usize))| {
@@ -105,24 +106,22 @@ fn means(a: &[Vec<f32>], b: &[Vec<f32>], keys: &Range<usize>) -> Option<MeanDive
     })
 }
 
-fn push_divergences(heads: &[HeadDivergence], mut push: impl FnMut(crate::record::Measurement)) {
+fn push_divergences(heads: &[HeadDivergence], mut push: impl FnMut(Measurement)) {
     let all: Vec<MeanDivergence> = heads.iter().map(|head| head.all).collect();
     let context: Vec<MeanDivergence> = heads.iter().filter_map(|head| head.context).collect();
-    for ([kl, total_variation, flips], means) in [
-        (["kl", "total_variation", "top_key_flips"], all),
-        (["kl_context", "total_variation_context", "top_key_flips_context"], context),
-    ] {
+    for (ending, means) in [("", all), (CONTEXT_ENDING, context)] {
         let n = means.len();
         let mean = |f: fn(&MeanDivergence) -> f64| means.iter().map(f).sum::<f64>() / n as f64;
         if n > 0 {
-            push(number(kl, mean(|m| m.kl_nats), Some("nats"), n));
-            push(fraction(total_variation, None, mean(|m| m.total_variation), n));
-            push(fraction(flips, None, mean(|m| m.flips), n));
+            let mut push = |metric: &Metric, found| push(Measurement { metric: metric.variant(ending), ..found });
+            push(&KL, number(&KL, mean(|m| m.kl_nats), n));
+            push(&TOTAL_VARIATION, rounded(&TOTAL_VARIATION, None, mean(|m| m.total_variation), n));
+            push(&TOP_KEY_FLIPS, rounded(&TOP_KEY_FLIPS, None, mean(|m| m.flips), n));
         }
     }
     for head in heads {
-        let found = fraction("total_variation", None, head.all.total_variation, 1);
-        push(crate::record::Measurement { layer: Some(head.layer), head: Some(head.head), ..found });
+        let found = rounded(&TOTAL_VARIATION, None, head.all.total_variation, 1);
+        push(Measurement { layer: Some(head.layer), head: Some(head.head), ..found });
     }
 }
 
@@ -155,6 +154,6 @@ mod tests {
         let mut found = Vec::new();
         push_divergences(&[head(None), head(Some(all))], |measure| found.push(measure));
         let n = |metric: &str| found.iter().find(|m| m.metric == metric && m.layer.is_none()).unwrap().n;
-        assert_eq!((n("kl"), n("kl_context")), (Some(2), Some(1)));
+        assert_eq!((n(KL.name), n(&KL.variant(CONTEXT_ENDING))), (Some(2), Some(1)));
     }
 }

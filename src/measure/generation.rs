@@ -6,6 +6,7 @@
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::RowProbe;
 use crate::generate::{numbers, Generation, StopReason};
+use crate::metric::{Metric, GENERATED_CONTAINS, GENERATED_EXACT, SAID_LOG_PROB, SAID_NUMBER, SAID_OTHER_NEEDLE};
 use crate::prompt::{Prompt, Query, Tokenizer};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -157,19 +158,19 @@ impl Measure for GenerationMeasure {
         let Some(generation) = pass.generation else { return Ok(()) };
         let generated = Generated::new(&pass, generation);
         for (i, query) in pass.prompt.queries.iter().enumerate() {
-            let mut push = |metric, hit| {
-                output.push(Some(i), "generated", number(metric, f64::from(u8::from(hit)), Some("fraction"), 1));
+            let mut push = |metric: &Metric, hit| {
+                output.push(Some(i), "generated", number(metric, f64::from(u8::from(hit)), 1));
             };
             if query.is_answerable() {
-                push("generated_exact", generated.exact[i]);
-                push("generated_contains", generated.contains[i]);
+                push(&GENERATED_EXACT, generated.exact[i]);
+                push(&GENERATED_CONTAINS, generated.contains[i]);
             }
-            push("said_number", generated.said[i].is_some());
-            push("said_other_needle", generated.copied[i]);
+            push(&SAID_NUMBER, generated.said[i].is_some());
+            push(&SAID_OTHER_NEEDLE, generated.copied[i]);
         }
         if let (Some(tokenizer), false) = (pass.tokenizer, pass.prompt.queries.is_empty()) {
             if let Some(nats) = log_prob_of_first_number(generation, tokenizer)? {
-                output.push(Some(0), "generated", number("said_log_prob", nats, Some("nats"), 1));
+                output.push(Some(0), "generated", number(&SAID_LOG_PROB, nats, 1));
             }
         }
         output.pooled = Some(Box::new(generated));

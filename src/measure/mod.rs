@@ -35,10 +35,11 @@ pub use span::TokenSpan;
 
 use crate::attention::{ProbeResult, ResidualProbe, RowProbe, Trace};
 use crate::generate::Generation;
+use crate::metric::Metric;
 use crate::model::{ModelConfig, Transformer};
 use crate::pass::{Predictions, QueryScore};
-use crate::prompt::{Prompt, Tokenizer};
-use crate::record::{Identity, Measurement};
+use crate::prompt::{Prompt, Region, Tokenizer};
+use crate::record::{widen, Identity, Measurement};
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -210,14 +211,19 @@ fn decoded<T: DeserializeOwned + Send + Sync + 'static>(bytes: &[u8]) -> Result<
 }
 
 /// Returns a measurement with the mean of `n` numbers; its value is missing if `value` is not finite.
-pub(crate) fn number(metric: &'static str, value: f64, unit: Option<&'static str>, n: usize) -> Measurement {
+fn number(metric: &Metric, value: f64, n: usize) -> Measurement {
     Measurement {
-        metric: metric.into(),
+        metric: metric.name.into(),
         value: value.is_finite().then_some(value),
-        unit: unit.map(Into::into),
+        unit: metric.unit.map(Into::into),
         n: Some(n as u64),
         ..Measurement::default()
     }
+}
+
+/// Returns a measurement of a region, rounded to the precision of `f32`, in which weights and outputs are added up.
+fn rounded(metric: &Metric, region: Option<Region>, value: f64, n: usize) -> Measurement {
+    Measurement { region: region.map(|region| region.name().into()), ..number(metric, widen(value as f32), n) }
 }
 
 /// Returns the text of a token, or `#id` without a tokenizer.

@@ -5,6 +5,10 @@ use super::{
     ResidualSink,
 };
 use crate::attention::{ResidualProbe, RowProbe};
+use crate::metric::{
+    Metric, INF_NORM_MAX, KURTOSIS, MASSIVE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1, TOP_10, TOP_100, TOP_1_OVER_MEDIAN,
+    TOP_2, TOP_3,
+};
 use crate::probe::{LogitProbe, LogitSink, ReceivedSink, ResidualStats, SinkProbe};
 use crate::prompt::Prompt;
 use crate::record::Measurement;
@@ -102,8 +106,8 @@ impl Outliers {
             push_tally("hidden", Some(layer), tally, &mut records);
             let norm = self.inf_norm.get(&layer).copied().unwrap_or(f32::NAN);
             let massive = self.massive.iter().filter(|at| at.layer == layer).count();
-            for (metric, value) in [("inf_norm_max", f64::from(norm)), ("massive", massive as f64)] {
-                let found = number(metric, value, None, tally.histogram.n() as usize);
+            for (metric, value) in [(&INF_NORM_MAX, f64::from(norm)), (&MASSIVE, massive as f64)] {
+                let found = number(metric, value, tally.histogram.n() as usize);
                 records.push(Measurement { layer: Some(layer), region: Some("hidden".into()), ..found });
             }
         }
@@ -120,18 +124,18 @@ fn merged(layers: &BTreeMap<usize, Tally<()>>) -> Tally<()> {
 /// Adds the statistics of a tally; `what` becomes the region of the records.
 fn push_tally(what: &'static str, layer: Option<usize>, tally: &Tally<()>, records: &mut Vec<Measurement>) {
     let n = tally.histogram.n() as usize;
-    let ranks: [&'static str; RANKS.len()] = ["top_1", "top_2", "top_3", "top_10", "top_100"];
-    let mut push = |metric: &'static str, value: Option<f64>| {
+    let ranks: [&Metric; RANKS.len()] = [&TOP_1, &TOP_2, &TOP_3, &TOP_10, &TOP_100];
+    let mut push = |metric: &Metric, value: Option<f64>| {
         let Some(value) = value else { return };
-        records.push(Measurement { layer, region: Some(what.into()), ..number(metric, value, None, n) });
+        records.push(Measurement { layer, region: Some(what.into()), ..number(metric, value, n) });
     };
     for (metric, rank) in ranks.into_iter().zip(RANKS) {
         push(metric, tally.top.magnitude(rank).map(f64::from));
     }
-    push("median", tally.median());
-    push("top_1_over_median", tally.max_over_median());
-    push("kurtosis", tally.moments.kurtosis());
-    push("share_beyond_6_sigma", tally.share_beyond_sigmas(SIGMAS));
+    push(&MEDIAN, tally.median());
+    push(&TOP_1_OVER_MEDIAN, tally.max_over_median());
+    push(&KURTOSIS, tally.moments.kurtosis());
+    push(&SHARE_BEYOND_6_SIGMA, tally.share_beyond_sigmas(SIGMAS));
 }
 
 impl Measure for OutlierMeasure {

@@ -1,9 +1,9 @@
 //! Roles of heads: retrieval and query scores on the prompt, and previous-token, duplicate-token and induction scores
 //! on repeated random tokens, in one more pass for every prompt.
 
-use super::answer::fraction;
-use super::{Measure, MeasureOutput, ObservedPass};
+use super::{rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{ProbeResult, RowProbe, Stream};
+use crate::metric::{Metric, DUPLICATE_TOKEN, INDUCTION, MAP_ENDINGS, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE};
 use crate::probe::{QuestionSpans, RepeatProbe, RepeatSink, RetrievalProbe, RetrievalSink, Score, VIEWS};
 use crate::prompt::Prompt;
 use crate::record::Measurement;
@@ -14,19 +14,12 @@ use std::collections::BTreeSet;
 /// Number of random tokens that are repeated once; fewer if the model's context is shorter than twice that.
 const PERIOD: usize = 64;
 
-/// Names of a score: for the mixture, and for each map of a model with two.
-type ScoreNames = [&'static str; VIEWS];
+/// Endings of a score's name: for the mixture, and for each map of a model with two.
+const ENDINGS: [&str; VIEWS] = ["", MAP_ENDINGS[0], MAP_ENDINGS[1]];
 
-const ON_PROMPTS: [ScoreNames; 2] = [
-    ["retrieval_score", "retrieval_score_a1", "retrieval_score_a2"],
-    ["query_score", "query_score_a1", "query_score_a2"],
-];
+const ON_PROMPTS: [Metric; 2] = [RETRIEVAL_SCORE, QUERY_SCORE];
 
-const ON_REPEATS: [ScoreNames; 3] = [
-    ["previous_token", "previous_token_a1", "previous_token_a2"],
-    ["duplicate_token", "duplicate_token_a1", "duplicate_token_a2"],
-    ["induction", "induction_a1", "induction_a2"],
-];
+const ON_REPEATS: [Metric; 3] = [PREVIOUS_TOKEN, DUPLICATE_TOKEN, INDUCTION];
 
 /// Role scores of every head.
 pub struct RolesMeasure;
@@ -94,18 +87,15 @@ fn repeats(pass: &ObservedPass<'_>) -> Result<Vec<ProbeResult>> {
 /// Pushes the scores that have rows, by name and view.
 fn push_scores<const N: usize>(
     (layer, head): (usize, usize),
-    names: &[ScoreNames; N],
+    metrics: &[Metric; N],
     scores: &[[Score; N]; VIEWS],
     mut push: impl FnMut(Measurement),
 ) {
-    for (i, names) in names.iter().enumerate() {
-        for (name, scores) in names.iter().zip(scores) {
+    for (i, metric) in metrics.iter().enumerate() {
+        for (ending, scores) in ENDINGS.iter().zip(scores) {
             if let Some(mean) = scores[i].mean() {
-                push(Measurement {
-                    layer: Some(layer),
-                    head: Some(head),
-                    ..fraction(name, None, mean, scores[i].rows)
-                });
+                let found = rounded(metric, None, mean, scores[i].rows);
+                push(Measurement { layer: Some(layer), head: Some(head), metric: metric.variant(ending), ..found });
             }
         }
     }

@@ -1,8 +1,11 @@
 //! Entropy and sparsity of the target rows, their attention sinks, and their shares without sinks.
 
-use super::answer::fraction;
-use super::{number, Measure, MeasureOutput, ObservedPass, PassSize};
+use super::{number, rounded, Measure, MeasureOutput, ObservedPass, PassSize};
 use crate::attention::RowProbe;
+use crate::metric::{
+    BOOST, ENTROPY, KEYS_90, KEYS_99, NOISE_ABS_NO_SINKS, SHARE_ABS_NO_SINKS, SINKS, SINK_SHARE_DETECTED,
+    SINK_SHARE_FIRST, VALUE_NORM_FIRST, VALUE_NORM_SINKS, WEIGHT_MAX,
+};
 use crate::probe::{shares_without, ReceivedSink, RowShape, ShapeProbe, ShapeSink, SinkProbe};
 use crate::prompt::{Prompt, Region, TargetRows};
 use crate::record::Measurement;
@@ -116,44 +119,43 @@ impl HeadShape {
 fn mean_measures(heads: &[HeadShape], target: &TargetRows, mut push: impl FnMut(Measurement)) {
     let n = heads.len();
     let mean = |f: &dyn Fn(&HeadShape) -> f64| heads.iter().map(f).sum::<f64>() / n as f64;
-    push(number("entropy", mean(&|h| h.shape.entropy_nats), Some("nats"), n));
-    push(number("keys_90", mean(&|h| h.shape.keys_90), Some("keys"), n));
-    push(number("keys_99", mean(&|h| h.shape.keys_99), Some("keys"), n));
-    push(fraction("weight_max", None, mean(&|h| h.shape.largest), n));
-    push(number("sinks", mean(&|h| h.sinks as f64), Some("keys"), n));
-    push(fraction("sink_share_first", None, mean(&|h| h.first), n));
-    push(fraction("sink_share_detected", None, mean(&|h| h.sink_share), n));
+    push(number(&ENTROPY, mean(&|h| h.shape.entropy_nats), n));
+    push(number(&KEYS_90, mean(&|h| h.shape.keys_90), n));
+    push(number(&KEYS_99, mean(&|h| h.shape.keys_99), n));
+    push(rounded(&WEIGHT_MAX, None, mean(&|h| h.shape.largest), n));
+    push(number(&SINKS, mean(&|h| h.sinks as f64), n));
+    push(rounded(&SINK_SHARE_FIRST, None, mean(&|h| h.first), n));
+    push(rounded(&SINK_SHARE_DETECTED, None, mean(&|h| h.sink_share), n));
     for (metric, norms) in [
-        ("value_norm_first", heads.iter().filter_map(|head| head.first_value_norm).collect::<Vec<f64>>()),
-        ("value_norm_sinks", heads.iter().filter_map(|head| head.sink_value_norm).collect()),
+        (&VALUE_NORM_FIRST, heads.iter().filter_map(|head| head.first_value_norm).collect::<Vec<f64>>()),
+        (&VALUE_NORM_SINKS, heads.iter().filter_map(|head| head.sink_value_norm).collect()),
     ] {
         if let Some(norm) = crate::stats::mean(&norms) {
-            push(number(metric, norm, None, norms.len()));
+            push(number(metric, norm, norms.len()));
         }
     }
     for region in Region::ALL {
         let boosts: Vec<f64> = heads.iter().filter_map(|head| head.boost(region, target)).collect();
         if let Some(boost) = crate::stats::mean(&boosts) {
-            let boost = number("boost", boost, None, boosts.len());
+            let boost = number(&BOOST, boost, boosts.len());
             push(Measurement { region: Some(region.name().into()), ..boost });
         }
-        push(fraction("share_abs_no_sinks", Some(region), mean(&|h| h.shares_no_sinks[region as usize]), n));
+        push(rounded(&SHARE_ABS_NO_SINKS, Some(region), mean(&|h| h.shares_no_sinks[region as usize]), n));
     }
     let noise = mean(&|h| Region::NOISE.iter().map(|&region| h.shares_no_sinks[region as usize]).sum());
-    push(fraction("noise_abs_no_sinks", None, noise, n));
+    push(rounded(&NOISE_ABS_NO_SINKS, None, noise, n));
 }
 
 fn head_measures(heads: &[HeadShape], mut push: impl FnMut(Measurement)) {
     for head in heads {
         let mut push = |found| push(Measurement { layer: Some(head.at.0), head: Some(head.at.1), ..found });
-        push(number("entropy", head.shape.entropy_nats, Some("nats"), 1));
-        push(number("keys_90", head.shape.keys_90, Some("keys"), 1));
-        push(number("sinks", head.sinks as f64, Some("keys"), 1));
-        push(fraction("sink_share_detected", None, head.sink_share, 1));
-        push(fraction("sink_share_first", None, head.first, 1));
-        for (metric, norm) in [("value_norm_first", head.first_value_norm), ("value_norm_sinks", head.sink_value_norm)]
-        {
-            norm.into_iter().for_each(|norm| push(number(metric, norm, None, 1)));
+        push(number(&ENTROPY, head.shape.entropy_nats, 1));
+        push(number(&KEYS_90, head.shape.keys_90, 1));
+        push(number(&SINKS, head.sinks as f64, 1));
+        push(rounded(&SINK_SHARE_DETECTED, None, head.sink_share, 1));
+        push(rounded(&SINK_SHARE_FIRST, None, head.first, 1));
+        for (metric, norm) in [(&VALUE_NORM_FIRST, head.first_value_norm), (&VALUE_NORM_SINKS, head.sink_value_norm)] {
+            norm.into_iter().for_each(|norm| push(number(metric, norm, 1)));
         }
     }
 }

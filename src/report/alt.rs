@@ -54,7 +54,8 @@ mod tests {
     }
 
     fn sheet(rows: &[(&str, f64)]) -> Sheet {
-        let columns = vec![words("model").key(), numbers("N").key(), numbers("accuracy %").named("exact")];
+        let columns =
+            vec![words("model").key(), numbers("N").key(), numbers("accuracy %").named(crate::metric::EXACT.name)];
         let row = |&(model, x): &(&str, f64)| {
             let accuracy = SheetCell { aside: "[1, 99]".into(), ..SheetCell::number(Some(x), |x| format!("{x:.0}")) };
             vec![SheetCell::words(model), SheetCell::count(Some(1)), accuracy]

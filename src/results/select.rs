@@ -212,6 +212,7 @@ impl Selects for &Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::SHARE_ABS;
 
     fn selection(wheres: &[&str], group_by: &[Field]) -> Selection {
         Selection {
@@ -224,7 +225,7 @@ mod tests {
     }
 
     fn share(layer: Option<usize>, head: Option<usize>, region: &'static str) -> Measured {
-        Measured { layer, head, metric: "share_abs".into(), region: Some(region.into()) }
+        Measured { layer, head, metric: SHARE_ABS.name.into(), region: Some(region.into()) }
     }
 
     fn selects(selection: &Selection, identity: &Identity) -> bool {
@@ -272,7 +273,7 @@ mod tests {
     #[test]
     fn metrics_may_name_a_region() {
         let name: MetricName = " share_abs [answer] ".parse().unwrap();
-        assert!(name.covers("share_abs", Some("answer")) && !name.covers("share_abs", None));
+        assert!(name.covers(SHARE_ABS.name, Some("answer")) && !name.covers(SHARE_ABS.name, None));
         assert!("share_abs[answer".parse::<MetricName>().is_err() && "[answer]".parse::<MetricName>().is_err());
     }
 }

@@ -6,6 +6,7 @@ use super::layers::LayerLine;
 use super::log::{read, EvalLine, LogLine};
 use super::spec::{TrainRun, TrainSpec};
 use super::{EVAL_FILE, LAYER_FILE, LOG_FILE};
+use crate::metric::{CONTEXT_RMS, LAMBDA};
 use anyhow::{bail, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -145,8 +146,8 @@ fn of_folder((variant, seed): &(String, u64), dir: &Path) -> Result<Vec<CurveRow
 /// Adds the measurements inside the layers at the same time.
 fn with_layers(line: CurveRow, layers: &[&LayerLine]) -> CurveRow {
     let of = |quantity: &'static str| layers.iter().filter(move |line| line.quantity == quantity);
-    let rms: Vec<f64> = of("context_rms").map(|line| line.value).collect();
-    let lambda: Vec<f64> = of("lambda").map(|line| line.value).collect();
+    let rms: Vec<f64> = of(CONTEXT_RMS.name).map(|line| line.value).collect();
+    let lambda: Vec<f64> = of(LAMBDA.name).map(|line| line.value).collect();
     let norm = |tensors: [&str; 2]| {
         let wanted = |line: &&&LayerLine| {
             let tensor = line.tensor.as_deref().unwrap_or_default();

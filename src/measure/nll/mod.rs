@@ -8,10 +8,12 @@ pub use estimate::{bin_of, bins, comparable, cumulative, difference, estimate, g
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::RowProbe;
+use crate::metric::{nll_of_positions, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
 use crate::prompt::{Prompt, Tokenizer};
 use crate::record::Measurement;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -110,23 +112,23 @@ impl ScoredWindow {
     fn records(&self, skip: u32) -> Vec<Measurement> {
         let counts = |token: &ScoredToken| token.position >= skip;
         let mut records = Vec::new();
-        let mut push = |metric: String, keep: &dyn Fn(&ScoredToken) -> bool| {
+        let mut push = |metric: Cow<'static, str>, keep: &dyn Fn(&ScoredToken) -> bool| {
             let kept: Vec<f64> =
                 self.tokens.iter().filter(|token| keep(token)).map(|token| f64::from(token.nll_nats)).collect();
             if let Some(mean) = crate::stats::mean(&kept) {
-                records.push(Measurement { metric: metric.into(), ..number("nll", mean, Some("nats"), kept.len()) });
+                records.push(Measurement { metric, ..number(&NLL, mean, kept.len()) });
             }
         };
-        push("nll".into(), &counts);
-        push("nll_ar_hit".into(), &|token| counts(token) && token.ar_hit);
-        push("nll_other".into(), &|token| counts(token) && !token.ar_hit);
+        push(NLL.name.into(), &counts);
+        push(NLL_AR_HIT.name.into(), &|token| counts(token) && token.ar_hit);
+        push(NLL_OTHER.name.into(), &|token| counts(token) && !token.ar_hit);
         for bin in bins(self.tokens.iter().map(|token| token.position)) {
-            push(format!("nll_pos_{}_{}", bin.first, bin.last), &|token| bin.holds(token.position));
+            push(nll_of_positions(bin.first, bin.last).into(), &|token| bin.holds(token.position));
         }
         let counted = || self.tokens.iter().filter(|token| counts(token));
         let (hits, n) = (counted().filter(|token| token.ar_hit).count(), counted().count());
         if n > 0 {
-            records.push(number("ar_hit_share", hits as f64 / n as f64, Some("fraction"), n));
+            records.push(number(&AR_HIT_SHARE, hits as f64 / n as f64, n));
         }
         records
     }

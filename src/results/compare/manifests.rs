@@ -171,6 +171,7 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::EXACT;
     use serde_json::json;
 
     fn manifest(models: &[&str], seed: u64, hash: &str) -> Manifest {
@@ -234,7 +235,7 @@ mod tests {
     fn what_is_asked_and_expected_of_a_run_does_not_make_it_another() {
         let (a, mut b) = (manifest(&["diff"], 0, "p"), manifest(&["diff"], 0, "p"));
         b.config["question"] = json!("Why?");
-        b.config["expect"] = json!([{ "metric": "exact", "at_least": 0.9 }]);
+        b.config["expect"] = json!([{ "metric": EXACT.name, "at_least": 0.9 }]);
         assert_eq!(whats(&a, &b), Vec::<String>::new());
     }
 

@@ -1,6 +1,7 @@
 //! The whole way from files to rows.
 
 use super::*;
+use crate::metric::{EXACT, NOISE_ABS, SHARE_ABS};
 use crate::record::{Identity, Measurement, Record, RecordWriter};
 use crate::rng::Rng;
 use proptest::prelude::*;
@@ -57,8 +58,8 @@ fn run(model: &str, prompts: u64) -> Vec<Record> {
     let mut rng = Rng::new(3, model);
     let mut records = Vec::new();
     for (seed, query) in (0..prompts).flat_map(|seed| [(seed, 0), (seed, 1)]) {
-        records.push(record(model, seed, query, "exact", f64::from(u8::from(rng.unit() < 0.7))));
-        records.push(record(model, seed, query, "noise_abs", rng.unit()));
+        records.push(record(model, seed, query, EXACT.name, f64::from(u8::from(rng.unit() < 0.7))));
+        records.push(record(model, seed, query, NOISE_ABS.name, rng.unit()));
     }
     records
 }
@@ -97,7 +98,7 @@ fn the_rows_are_those_worked_out_by_hand() {
     let folder = tempfile::tempdir().unwrap();
     let shares = |model: &'static str, values: [f64; 4]| {
         let questions = [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().zip(values);
-        questions.map(|((seed, query), v)| record(model, seed, query, "noise_abs", v)).collect::<Vec<_>>()
+        questions.map(|((seed, query), v)| record(model, seed, query, NOISE_ABS.name, v)).collect::<Vec<_>>()
     };
     let a = write(folder.path(), "a", &shares("transformer", [0.5, 0.7, 0.2, 0.2]));
     let b = write(folder.path(), "b", &shares("diff", [0.4, 0.4, 0.3, 0.3]));
@@ -121,7 +122,7 @@ fn the_rows_are_those_worked_out_by_hand() {
 fn by_depth_only_the_question_counts_whose_needle_was_put_there() {
     let folder = tempfile::tempdir().unwrap();
     let at = |seed, query, placed, value| {
-        let found = record("m", seed, query, "exact", value);
+        let found = record("m", seed, query, EXACT.name, value);
         let identity = Identity { placed: Some(placed), ..(*found.identity).clone() };
         Record { identity: Arc::new(identity), ..found }
     };
@@ -139,13 +140,13 @@ fn whole_nights_are_compared_in_seconds() {
     let heads = |model: &'static str| {
         let mut records = Vec::new();
         for seed in 0..200_u64 {
-            let shared = record(model, seed, 0, "share_abs", 0.0).identity;
+            let shared = record(model, seed, 0, SHARE_ABS.name, 0.0).identity;
             for (layer, head) in (0..8).flat_map(|layer| (0..8).map(move |head| (layer, head))) {
                 let value = Some((seed + layer * head) as f64 / 1000.0);
                 let (layer, head) = (Some(layer as usize), Some(head as usize));
                 let region = Some("answer".into());
                 let measure =
-                    Measurement { layer, head, metric: "share_abs".into(), region, value, ..Measurement::default() };
+                    Measurement { layer, head, metric: SHARE_ABS.name.into(), region, value, ..Measurement::default() };
                 records.push(Record { identity: shared.clone(), measure });
             }
         }

@@ -166,7 +166,7 @@ pub(super) fn conditions(frame: &Frame) -> Option<Sheet> {
         place_columns("model"),
         vec![words("condition").key(), prompts_column()],
         vec![
-            numbers("accuracy %").named("exact"),
+            numbers("accuracy %").named(EXACT.name),
             numbers("change, points").named("exact_change"),
             numbers("change, nats").named("answer_log_prob_change"),
             words("verdict"),

@@ -206,7 +206,8 @@ pub(super) fn table(
 
 /// Empties columns of shares and effects that are zero in every row: regions that the prompts do not have.
 fn without_zeros(mut sheet: Sheet) -> Sheet {
-    let is_of_region = |column: &SheetColumn| ["share_", "logit_out_sum"].iter().any(|of| column.name.starts_with(of));
+    let is_of_region =
+        |column: &SheetColumn| ["share_", LOGIT_OUT_SUM.name].iter().any(|of| column.name.starts_with(of));
     for i in (0..sheet.columns.len()).filter(|&i| is_of_region(&sheet.columns[i])) {
         if sheet.rows.iter().all(|row| row[i].exact == Some(0.0)) {
             sheet.rows.iter_mut().for_each(|row| row[i] = SheetCell::none());

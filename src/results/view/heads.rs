@@ -4,8 +4,8 @@ use super::cases::headline;
 use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
 use super::strongest::{listed, strongest, Strong};
 use crate::metric::{
-    Kind, Metric, ANSWER_REGION, CANCELLED, CONTEXT_RMS, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, PREVIOUS_TOKEN,
-    QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
+    Kind, Metric, ANSWER_REGION, CANCELLED, CONTEXT_RMS, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, MAP_ENDINGS,
+    PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::{Frame, HeadPlace};
 use crate::stats::mean;
@@ -132,8 +132,8 @@ fn role_row(frame: &Frame, model: &str, role: &HeadRole, head: &Strong) -> Vec<S
         prompts,
         score,
         stable,
-        of_map("_a1"),
-        of_map("_a2"),
+        of_map(MAP_ENDINGS[0]),
+        of_map(MAP_ENDINGS[1]),
     ]
 }
 
@@ -217,12 +217,13 @@ mod tests {
     use crate::metric::ANSWER_LOG_PROB;
     use crate::record::{Identity, Measurement, Record};
     use crate::results::About;
+    use std::borrow::Cow;
     use std::sync::Arc;
 
-    fn record(seed: u64, head: usize, metric: String, value: f64) -> Record {
+    fn record(seed: u64, head: usize, metric: Cow<'static, str>, value: f64) -> Record {
         let identity = Arc::new(Identity { model: "m".into(), seed: Some(seed), ..Identity::default() });
         let (layer, head) = (Some(0), Some(head));
-        let measure = Measurement { layer, head, metric: metric.into(), value: Some(value), ..Measurement::default() };
+        let measure = Measurement { layer, head, metric, value: Some(value), ..Measurement::default() };
         Record { identity, measure }
     }
 
@@ -234,7 +235,7 @@ mod tests {
         for seed in 0..4 {
             for head in 0..2 {
                 records.push(record(seed, head, INDUCTION.name.into(), [0.2, 0.8][head]));
-                records.push(record(seed, head, INDUCTION.variant("_a2"), 0.25));
+                records.push(record(seed, head, INDUCTION.variant(MAP_ENDINGS[1]), 0.25));
                 records.push(record(seed, head, SINK_SHARE_FIRST.name.into(), [0.9, 0.1][head]));
                 records.push(record(seed, head, VALUE_NORM_FIRST.name.into(), 0.05));
             }

@@ -23,7 +23,7 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
     let mut columns = vec![words("model").key(), numbers("layer").key()];
     columns.push(if by_head { numbers("head").key() } else { words("heads").key() });
     columns.extend(has_conditions.then(|| words("condition").key()));
-    columns.push(numbers("lambda"));
+    columns.push(numbers(LAMBDA.heading(None)));
     columns.extend(Region::ALL.map(|region| region_column(region.name())));
     let mut rows = Vec::new();
     for of in &drawn {

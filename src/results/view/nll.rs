@@ -2,6 +2,7 @@
 
 use super::sheet::{numbers, words, Sheet, SheetCell};
 use crate::measure::{bins, Bin, NllEstimate, AR_MAX_COUNT};
+use crate::metric::AR_HIT_SHARE;
 use crate::results::{Frame, Scored, TokenKind, Verdict};
 use crate::table::fixed;
 
@@ -24,7 +25,7 @@ pub(super) fn models(frame: &Frame) -> Option<Sheet> {
         numbers("NLL").named("nll_nats"),
         numbers("perplexity"),
         numbers("bits/byte").named("bits_per_byte"),
-        numbers("AR hits %").named("ar_hit_share"),
+        numbers("AR hits %").named(AR_HIT_SHARE.name),
         numbers("NLL of AR hits").named("nll_ar_hit_nats"),
         numbers("NLL of others").named("nll_other_nats"),
     ];
