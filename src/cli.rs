@@ -13,6 +13,7 @@ pub use shared::{
     FigureArgs, FigureFormat, OnePromptArgs, OutputArgs, PageArgs, PartArgs, PromptArgs, ReadingArgs, RecordFormat,
     RunArgs,
 };
+use values::MetricParser;
 pub use values::{IndexRange, TokenRange};
 
 use crate::device::{DeviceName, Precision};
@@ -124,7 +125,7 @@ pub struct CompareArgs {
     pub baseline: Option<String>,
     /// Metrics, with a region for only that region, as in `exact,share_abs[answer]`; `all` for every metric [default: the
     /// headline metrics that were measured]
-    #[arg(long, value_delimiter = ',', value_name = "METRIC")]
+    #[arg(long, value_delimiter = ',', value_name = "METRIC", value_parser = MetricParser, hide_possible_values = true)]
     pub metric: Vec<String>,
     /// Only records with this value, `none` for a missing one; may be repeated, several values of a column are
     /// alternatives

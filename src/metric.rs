@@ -49,8 +49,8 @@ pub struct Metric {
     pub by_region: bool,
     /// Endings of its name that stand for variants of it: `_a1` for the first map alone.
     pub variants: &'static [&'static str],
-    /// Where its definition comes from.
-    pub source: &'static str,
+    /// Where its definition comes from, if from others.
+    pub source: Option<&'static str>,
 }
 
 /// Whether comparisons show a metric by default.
@@ -72,7 +72,7 @@ pub const MAP_ENDINGS: [&str; 2] = ["_a1", "_a2"];
 /// Ending of names of metrics that count only keys of the text, without instructions and question.
 pub const CONTEXT_ENDING: &str = "_context";
 
-const fn metric(name: &'static str, label: &'static str, meaning: &'static str, source: &'static str) -> Metric {
+const fn metric(name: &'static str, label: &'static str, meaning: &'static str) -> Metric {
     Metric {
         name,
         unit: None,
@@ -83,7 +83,7 @@ const fn metric(name: &'static str, label: &'static str, meaning: &'static str, 
         headline: Headline::No,
         by_region: false,
         variants: &[],
-        source,
+        source: None,
     }
 }
 
@@ -124,6 +124,10 @@ impl Metric {
         Self { variants, ..self }
     }
 
+    const fn from(self, source: &'static str) -> Self {
+        Self { source: Some(source), ..self }
+    }
+
     /// Returns its name with the region, as files and flags write it: `share_abs[answer]`.
     pub fn name_of(&self, region: Option<&str>) -> String {
         crate::record::metric_name(self.name, region)
@@ -132,6 +136,14 @@ impl Metric {
     /// Returns the heading of a column of its numbers: the label with its region and unit.
     pub fn heading(&self, region: Option<&str>) -> String {
         Label::of(self, region).heading()
+    }
+
+    /// Returns its names as Markdown: its own, in bold if comparisons show it by default, and those of its variants.
+    fn markdown_names(&self) -> String {
+        let bold = if self.headline == Headline::No { "" } else { "**" };
+        let variants = self.variants.iter().map(|ending| format!(", `{}`", self.variant(ending)));
+        let by_region = if self.by_region { " by region" } else { "" };
+        format!("{bold}`{}`{bold}{}{by_region}", self.name, variants.collect::<String>())
     }
 
     /// Returns its name with an ending, one of its [`variants`](Self::variants); its own name for an empty ending.
@@ -155,139 +167,171 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    EXACT = metric("exact", "accuracy", "Every token of the value has the largest logit: 1 or 0.", "paper, Table 2")
-        .hits().higher().headline();
+    EXACT = metric("exact", "accuracy", "Every token of the value has the largest logit: 1 or 0.")
+        .from("paper, Table 2").hits().higher().headline();
     GENERATED_EXACT = metric("generated_exact", "generated accuracy",
-        "The model's own continuation begins with the value: 1 or 0.", "greedy decoding")
-        .hits().higher().headline();
-    ANSWER_LOG_PROB = metric("answer_log_prob", "answer log-prob", "Log-probability of the value, summed over its tokens.",
-        "teacher forcing").unit("nats").higher().headline();
+        "The model's own continuation begins with the value: 1 or 0.")
+        .from("greedy decoding").hits().higher().headline();
+    ANSWER_LOG_PROB = metric("answer_log_prob", "answer log-prob",
+        "Log-probability of the value, summed over its tokens.")
+        .from("teacher forcing").unit("nats").higher().headline();
     SHARE_OUT = metric("share_out", "{} in output",
-        "Part of a head's write into the residual stream that comes from the region, <u_R, u> / <u, u>. It sums to 1, may be negative, and is the same for a row and its negative.",
-        "design notes").share().by_region().headline_of(ANSWER_REGION);
-    NOISE_OUT = metric("noise_out", "noise in output",
-        "The same for noise: template, filler and distractors together.", "design notes")
+        "Part of a head's write into the residual stream that comes from the region, <u_R, u> / <u, u>. It sums to \
+         1, may be negative, and is the same for a row and its negative.")
+        .share().by_region().headline_of(ANSWER_REGION);
+    NOISE_OUT = metric("noise_out", "noise in output", "Sum of share_out over template, filler and distractors.")
         .share().lower().headline();
     SHARE_SIGNED = metric("share_signed", "{} in a",
-        "Sum of the signed weights on the region over that of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum |a| are left out.",
-        "paper, Table 3").share().by_region().headline_of(ANSWER_REGION);
-    NOISE_SIGNED = metric("noise_signed", "noise in a", "The same for noise.", "paper, Table 3").share().lower().headline();
+        "Sum of the signed weights on the region over that of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum \
+         |a| are left out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION);
+    NOISE_SIGNED = metric("noise_signed", "noise in a", "Sum of share_signed over template, filler and distractors.")
+        .from("paper, Table 3").share().lower().headline();
     SHARE_ABS = metric("share_abs", "{} in |a|",
-        "Sum of the weights' magnitudes on the region over that of all, sum_R |a| / sum |a|.", "design notes")
+        "Sum of the weights' magnitudes on the region over that of all, sum_R |a| / sum |a|.")
         .share().by_region().headline_of(ANSWER_REGION);
-    NOISE_ABS = metric("noise_abs", "noise in |a|", "The same for noise.", "design notes").share().lower().headline();
+    NOISE_ABS = metric("noise_abs", "noise in |a|", "Sum of share_abs over template, filler and distractors.")
+        .share().lower().headline();
     NOISE_ABS_NO_SINKS = metric("noise_abs_no_sinks", "noise in |a|, no sinks",
-        "The same for noise, without the first token and detected sinks.", "design notes").share().lower().headline();
-    ENTROPY = metric("entropy", "entropy", "Entropy of |a| / sum |a|.", "Shannon").unit("nats").headline();
-    SINK_SHARE_DETECTED = metric("sink_share_detected", "sinks in |a|", "Share of |a| on all detected sinks.", "design notes")
+        "Sum of share_abs_no_sinks over template, filler and distractors.").share().lower().headline();
+    ENTROPY = metric("entropy", "entropy", "Entropy of |a| / sum |a|.").from("Shannon").unit("nats").headline();
+    SINK_SHARE_DETECTED = metric("sink_share_detected", "sinks in |a|", "Share of |a| on all detected sinks.")
         .share().headline();
-    NLL = metric("nll", "NLL", "Mean negative log-likelihood of the scored tokens of prose.", "teacher forcing")
-        .unit("nats").lower().headline();
+    NLL = metric("nll", "NLL", "Mean negative log-likelihood of the scored tokens of prose.")
+        .from("teacher forcing").unit("nats").lower().headline();
     NLL_AR_HIT = metric("nll_ar_hit", "NLL of AR hits",
-        "The same of tokens that complete a bigram seen earlier in the window.", "Arora et al. 2023")
-        .unit("nats").lower().headline();
-    NLL_OTHER = metric("nll_other", "NLL of others", "The same of all other tokens.", "Arora et al. 2023")
-        .unit("nats").lower().headline();
+        "Mean negative log-likelihood of AR hits: tokens that complete a bigram seen earlier in the window.")
+        .from("Arora et al. 2023").unit("nats").lower().headline();
+    NLL_OTHER = metric("nll_other", "NLL of others",
+        "Mean negative log-likelihood of the scored tokens that are no AR hits.")
+        .from("Arora et al. 2023").unit("nats").lower().headline();
     TOP_TOKEN_FLIPS = metric("top_token_flips", "top token flips",
-        "How often the most likely next token is another one under a condition.", "design notes").share().lower().headline();
+        "How often the most likely next token is another one under a condition.").share().lower().headline();
     TOTAL_VARIATION = metric("total_variation", "total variation",
-        "Half the sum of differences of |a| / sum |a| from the untreated pass; with _context, over keys of the text alone.",
-        "design notes").share().lower().headline().variants(&[CONTEXT_ENDING]);
-    TOP_1_OVER_MEDIAN = metric("top_1_over_median", "top-1/median", "The largest magnitude over the median.", "paper, Table 5")
-        .by_region().lower().headline();
-    KURTOSIS = metric("kurtosis", "kurtosis", "m4 / m2^2 of the numbers themselves; 3 for normal numbers.", "Pearson")
-        .by_region().lower().headline();
+        "Half the sum of differences of |a| / sum |a| from the untreated pass.")
+        .share().lower().headline().variants(&[CONTEXT_ENDING]);
+    TOP_1_OVER_MEDIAN = metric("top_1_over_median", "top-1/median", "The largest magnitude over the median.")
+        .from("paper, Table 5").by_region().lower().headline();
+    KURTOSIS = metric("kurtosis", "kurtosis", "m4 / m2^2 of the numbers themselves; 3 for normal numbers.")
+        .from("Pearson").by_region().lower().headline();
 
     GENERATED_CONTAINS = metric("generated_contains", "generated contains",
-        "The model's own continuation contains the value as a whole number: 1 or 0.", "greedy decoding").hits().higher();
-    ANSWER_FIRST_RANK = metric("answer_first_rank", "rank of first token", "Rank of the value's first token, from 1.",
-        "teacher forcing").lower();
-    SAID_NUMBER = metric("said_number", "says a number",
-        "The model's own continuation holds a number: 1 or 0.", "greedy decoding").hits();
+        "The model's own continuation contains the value as a whole number: 1 or 0.")
+        .from("greedy decoding").hits().higher();
+    ANSWER_FIRST_RANK = metric("answer_first_rank", "rank of first token", "Rank of the value's first token, from 1.")
+        .from("teacher forcing").lower();
+    SAID_NUMBER = metric("said_number", "says a number", "The model's own continuation holds a number: 1 or 0.")
+        .from("greedy decoding").hits();
     SAID_OTHER_NEEDLE = metric("said_other_needle", "another city's",
-        "It holds a number that the text gives to another city: 1 or 0.", "greedy decoding").hits();
+        "The model's own continuation holds a number that the text gives to another city: 1 or 0.")
+        .from("greedy decoding").hits();
     SAID_LOG_PROB = metric("said_log_prob", "log-prob of own number",
-        "Log-probability of the first number of the continuation, up to the token that ends it.", "greedy decoding").unit("nats");
-    NORM_OUT = metric("norm_out", "{}'s norm", "||u_R|| / sum ||u_R'||: how much is written, wherever it points.", "design notes")
+        "Log-probability of the first number of the continuation, up to the token that ends it.")
+        .from("greedy decoding").unit("nats");
+    NORM_OUT = metric("norm_out", "{}'s norm", "||u_R|| / sum ||u_R'||: how much is written, wherever it points.")
         .share().by_region();
-    NOISE_NORM_OUT = metric("noise_norm_out", "noise's norm", "The same for noise.", "design notes").share();
+    NOISE_NORM_OUT = metric("noise_norm_out", "noise's norm", "Sum of norm_out over template, filler and distractors.")
+        .share();
     LOGIT_OUT = metric("logit_out", "{}'s logit effect",
-        "Direct effect of a head on the logit of the right next token, less the mean logit. Missing behind a soft cap.",
-        "direct logit attribution").unit("logits").by_region().higher();
-    LOGIT_OUT_SUM = metric("logit_out_sum", "{}'s direct effect", "The same, summed over the measured heads.",
-        "direct logit attribution").unit("logits").by_region().higher();
-    CONTEXT_RMS = metric("context_rms", "context RMS", "Root mean square of what a head weighs together, before its norm.",
-        "design notes");
+        "Direct effect of a head on the logit of the right next token, less the mean logit. Missing behind a soft cap.")
+        .from("direct logit attribution").unit("logits").by_region().higher();
+    LOGIT_OUT_SUM = metric("logit_out_sum", "{}'s direct effect", "Sum of logit_out over the measured heads.")
+        .from("direct logit attribution").unit("logits").by_region().higher();
+    CONTEXT_RMS = metric("context_rms", "context RMS",
+        "Root mean square of what a head weighs together, before its norm.");
     CANCELLED = metric("cancelled", "{} cancelled",
-        "Part of the attention that the subtraction removes, 1 - sum |a| / sum (A1 + lambda A2).", "design notes")
-        .share().by_region();
+        "Part of the attention that the subtraction removes, 1 - sum |a| / sum (A1 + lambda A2).").share().by_region();
     SHARE_UNIFORM = metric("share_uniform", "{}, even spread",
-        "The region's share of the visible keys: what an even spread would give.", "design notes").share().by_region();
-    NOISE_UNIFORM = metric("noise_uniform", "noise, even spread", "The same for noise.", "design notes").share();
-    SHARE_POS = metric("share_pos", "{} in max(a, 0)", "Sum of the positive weights on the region over that of all.",
-        "design notes").share().by_region();
-    NOISE_POS = metric("noise_pos", "noise in max(a, 0)", "The same for noise.", "design notes").share().lower();
+        "The region's share of the visible keys: what an even spread would give.").share().by_region();
+    NOISE_UNIFORM = metric("noise_uniform", "noise, even spread",
+        "Sum of share_uniform over template, filler and distractors.").share();
+    SHARE_POS = metric("share_pos", "{} in max(a, 0)",
+        "Sum of the positive weights on the region over that of all, sum_R max(a, 0) / sum max(a, 0).")
+        .share().by_region();
+    NOISE_POS = metric("noise_pos", "noise in max(a, 0)", "Sum of share_pos over template, filler and distractors.")
+        .share().lower();
     SIGNED_LEFT_OUT = metric("signed_left_out", "heads without signed shares",
-        "Number of heads with |sum a| < 0.1 sum |a|.", "design notes").unit("heads");
-    MASS = metric("mass", "{} mass", "Mean signed sum of the region per row; a differential row sums to 1 - lambda.",
-        "paper, section 2.1").share().by_region();
-    MASS_NEG = metric("mass_neg", "negative mass", "Magnitude of the negative part of a row.", "design notes").share();
-    LAMBDA = metric("lambda", "lambda", "Mean weight of the second map.", "paper, section 2.1").unit("fraction");
+        "Number of heads with |sum a| < 0.1 sum |a|.").unit("heads");
+    MASS = metric("mass", "{} mass", "Mean signed sum of the region per row; a differential row sums to 1 - lambda.")
+        .from("paper, section 2.1").share().by_region();
+    MASS_NEG = metric("mass_neg", "negative mass", "Magnitude of the negative part of a row.").share();
+    LAMBDA = metric("lambda", "lambda", "Mean weight of the second map.").from("paper, section 2.1").unit("fraction");
     SHARE_OUT_BEST_HEAD = metric("share_out_best_head", "{} in output, best head",
-        "The largest share_out of the answer of any head.", "design notes").share().by_region();
+        "The largest share_out of the answer of any head.").share().by_region();
     SHARE_ABS_BEST_HEAD = metric("share_abs_best_head", "{} in |a|, best head",
-        "The largest share_abs of the answer of any head.", "design notes").share().by_region();
+        "The largest share_abs of the answer of any head.").share().by_region();
     BOOST = metric("boost", "{} boost",
-        "Share of |a| over the share of the keys visible to the last row: 1 is an even spread.", "design notes").by_region();
-    SINKS = metric("sinks", "sinks", "Number of keys that all rows attend to.", "design notes").unit("keys");
-    SINK_SHARE_FIRST = metric("sink_share_first", "first token in |a|", "Share of |a| on the first token.", "Gu et al. 2025").share();
+        "Share of |a| over the share of the keys visible to the last row: 1 is an even spread.").by_region();
+    SINKS = metric("sinks", "sinks", "Number of keys that all rows attend to.").unit("keys");
+    SINK_SHARE_FIRST = metric("sink_share_first", "first token in |a|", "Share of |a| on the first token.")
+        .from("Gu et al. 2025").share();
     VALUE_NORM_FIRST = metric("value_norm_first", "first token's value",
-        "Norm of the first token's value over the mean norm of all values.", "Gu et al. 2025");
+        "Norm of the first token's value over the mean norm of all values.").from("Gu et al. 2025");
     VALUE_NORM_SINKS = metric("value_norm_sinks", "sinks' values",
-        "Mean norm of the sinks' values over the mean norm of all values, of heads that have sinks.", "Gu et al. 2025");
+        "Mean norm of the sinks' values over the mean norm of all values, of heads that have sinks.")
+        .from("Gu et al. 2025");
     SHARE_ABS_NO_SINKS = metric("share_abs_no_sinks", "{} in |a|, no sinks",
-        "share_abs of what is left without the first token and detected sinks.", "design notes").share().by_region();
-    KEYS_90 = metric("keys_90", "keys for 90 %", "The fewest keys that hold 90 % of |a|.", "design notes").unit("keys");
-    KEYS_99 = metric("keys_99", "keys for 99 %", "The fewest keys that hold 99 % of |a|.", "design notes").unit("keys");
-    WEIGHT_MAX = metric("weight_max", "largest weight", "The largest |a| / sum |a|.", "design notes").share();
+        "share_abs of what is left without the first token and detected sinks.").share().by_region();
+    KEYS_90 = metric("keys_90", "keys for 90 %", "The fewest keys that hold 90 % of |a|.").unit("keys");
+    KEYS_99 = metric("keys_99", "keys for 99 %", "The fewest keys that hold 99 % of |a|.").unit("keys");
+    WEIGHT_MAX = metric("weight_max", "largest weight", "The largest |a| / sum |a|.").share();
     RETRIEVAL_SCORE = metric("retrieval_score", "retrieval",
-        "How often, in rows that predict the answer, the largest |a| is on the needle's token to copy; _a1, _a2: of one map.",
-        "Wu et al. 2024").share().variants(&MAP_ENDINGS);
-    QUERY_SCORE = metric("query_score", "query",
-        "Mean share of |a| of the question's rows on the asked needle; _a1, _a2: of one map.", "design notes")
+        "How often, in rows that predict the answer, the largest |a| is on the needle's token to copy.")
+        .from("Wu et al. 2024").share().variants(&MAP_ENDINGS);
+    QUERY_SCORE = metric("query_score", "query", "Mean share of |a| of the question's rows on the asked needle.")
         .share().variants(&MAP_ENDINGS);
     PREVIOUS_TOKEN = metric("previous_token", "previous token",
-        "On random tokens twice: mean share of |a| on the token before; _a1, _a2: of one map.", "Elhage et al. 2021")
-        .share().variants(&MAP_ENDINGS);
+        "On random tokens twice: mean share of |a| on the token before.")
+        .from("Elhage et al. 2021").share().variants(&MAP_ENDINGS);
     DUPLICATE_TOKEN = metric("duplicate_token", "duplicate token",
-        "On random tokens twice: mean share of |a| on the same token before; _a1, _a2: of one map.", "Wang et al. 2023")
-        .share().variants(&MAP_ENDINGS);
+        "On random tokens twice: mean share of |a| on the same token before.")
+        .from("Wang et al. 2023").share().variants(&MAP_ENDINGS);
     INDUCTION = metric("induction", "induction",
-        "On random tokens twice: mean share of |a| on the token after the same token; _a1, _a2: of one map.",
-        "Olsson et al. 2022").share().variants(&MAP_ENDINGS);
-    KL = metric("kl", "KL", "Kullback-Leibler divergence of |a| / sum |a| from the untreated pass; with _context, over keys of the text alone.",
-        "design notes").unit("nats").lower().variants(&[CONTEXT_ENDING]);
+        "On random tokens twice: mean share of |a| on the token after the same token.")
+        .from("Olsson et al. 2022").share().variants(&MAP_ENDINGS);
+    KL = metric("kl", "KL", "Kullback-Leibler divergence of |a| / sum |a| from the untreated pass.")
+        .unit("nats").lower().variants(&[CONTEXT_ENDING]);
     TOP_KEY_FLIPS = metric("top_key_flips", "top key flips",
-        "How often the key of the largest |a| is another one under a condition; with _context, over keys of the text alone.",
-        "design notes").share().lower().variants(&[CONTEXT_ENDING]);
-    AR_HIT_SHARE = metric("ar_hit_share", "AR hits", "Share of scored tokens that complete a bigram seen earlier in the window.",
-        "Arora et al. 2023").share();
+        "How often the key of the largest |a| is another one under a condition.")
+        .share().lower().variants(&[CONTEXT_ENDING]);
+    AR_HIT_SHARE = metric("ar_hit_share", "AR hits",
+        "Share of scored tokens that complete a bigram seen earlier in the window.").from("Arora et al. 2023").share();
     NLL_POS = metric("nll_pos", "NLL by position",
-        "nll_pos_A_B: mean negative log-likelihood of tokens predicted from A to B tokens, none left out.", "teacher forcing")
-        .unit("nats").lower();
-    TOP_1 = metric("top_1", "top-1", "The largest magnitude.", "paper, Table 5").by_region().lower();
-    TOP_2 = metric("top_2", "top-2", "The second largest magnitude.", "paper, Table 5").by_region().lower();
-    TOP_3 = metric("top_3", "top-3", "The third largest magnitude.", "paper, Table 5").by_region().lower();
-    TOP_10 = metric("top_10", "top-10", "The tenth largest magnitude.", "paper, Table 5").by_region().lower();
-    TOP_100 = metric("top_100", "top-100", "The hundredth largest magnitude.", "paper, Table 5").by_region().lower();
-    MEDIAN = metric("median", "median", "The median magnitude, within 0.4 %.", "paper, Table 5").by_region();
+        "nll_pos_A_B: mean negative log-likelihood of tokens predicted from A to B tokens, none left out.")
+        .from("teacher forcing").unit("nats").lower();
+    TOP_1 = metric("top_1", "top-1", "The largest magnitude.").from("paper, Table 5").by_region().lower();
+    TOP_2 = metric("top_2", "top-2", "The second largest magnitude.").from("paper, Table 5").by_region().lower();
+    TOP_3 = metric("top_3", "top-3", "The third largest magnitude.").from("paper, Table 5").by_region().lower();
+    TOP_10 = metric("top_10", "top-10", "The tenth largest magnitude.").from("paper, Table 5").by_region().lower();
+    TOP_100 = metric("top_100", "top-100", "The hundredth largest magnitude.")
+        .from("paper, Table 5").by_region().lower();
+    MEDIAN = metric("median", "median", "The median magnitude, within 0.4 %.").from("paper, Table 5").by_region();
     SHARE_BEYOND_6_SIGMA = metric("share_beyond_6_sigma", "beyond 6 sigma",
-        "Share of numbers more than six standard deviations from the mean.", "Dettmers et al. 2022").by_region().lower();
-    INF_NORM_MAX = metric("inf_norm_max", "inf-norm", "The largest |x| of any token in a layer's output.", "Sun et al. 2024")
-        .by_region().lower();
+        "Share of numbers more than six standard deviations from the mean.")
+        .from("Dettmers et al. 2022").by_region().lower();
+    INF_NORM_MAX = metric("inf_norm_max", "inf-norm", "The largest |x| of any token in a layer's output.")
+        .from("Sun et al. 2024").by_region().lower();
     MASSIVE = metric("massive", "massive activations",
-        "Number of activations with |x| > 100 and at least 1000 times the layer's median.", "Sun et al. 2024").by_region().lower();
-    CELL = metric("cell", "failed prompt", "No number: a prompt that failed, with the reason in the column error.", "none");
+        "Number of activations with |x| > 100 and at least 1000 times the layer's median.")
+        .from("Sun et al. 2024").by_region().lower();
+    CELL = metric("cell", "failed prompt", "No number: a prompt that failed, with the reason in the column error.");
+}
+
+/// Returns the catalogue as a Markdown table: the table of metrics in `docs/results.md`.
+pub fn markdown() -> String {
+    let head = "| metric | unit | in tables | better | meaning |\n|---|---|---|---|---|\n";
+    let row = |metric: &Metric| {
+        let escaped = |text: &str| text.replace('<', "&lt;").replace('|', "\\|");
+        let better = match metric.better {
+            Better::Higher => "higher",
+            Better::Lower => "lower",
+            Better::Neither => "",
+        };
+        let heading = escaped(&metric.heading(metric.by_region.then_some("*region*")));
+        let (unit, meaning) = (metric.unit.unwrap_or("none"), escaped(metric.meaning));
+        let source = metric.source.map_or_else(String::new, |source| format!(" ({source})"));
+        format!("| {} | {unit} | {heading} | {better} | {meaning}{source} |\n", metric.markdown_names())
+    };
+    ALL.iter().map(row).fold(head.to_owned(), |table, row| table + &row)
 }
 
 /// The name of the mean over positions `first` to `last` of a window.
@@ -416,10 +460,10 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_has_a_meaning_and_a_source() {
+    fn every_metric_has_a_meaning_in_sentences() {
         for metric in ALL {
-            assert!(metric.meaning.ends_with('.') && !metric.source.is_empty(), "{}", metric.name);
-            assert_eq!(metric.label.contains("{}"), metric.by_region && metric.label.contains("{}"), "{}", metric.name);
+            assert!(metric.meaning.ends_with('.'), "{}", metric.name);
+            assert!(metric.by_region || !metric.label.contains("{}"), "{}", metric.name);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::device::Precision;
 use crate::experiment::MapKind;
+use crate::metric::{self, Metric, LOGIT_OUT, SHARE_ABS, SHARE_OUT};
 use crate::model::{HeadLayout, MOST_TOKENS};
 use crate::models::WeightsLocation;
 use crate::ops::Products;
@@ -10,14 +11,15 @@ use crate::prompt::Order;
 use crate::quant::Scope;
 use crate::results::Correction;
 use crate::treatment::{Ranking, RowSelection};
-use clap::builder::PossibleValue;
-use clap::ValueEnum;
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command, ValueEnum};
+use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Implements [`ValueEnum`] for a library type: the name and help of each variant.
 macro_rules! value_enum {
-    ($type:ident { $($variant:ident: $name:literal, $help:literal;)* }) => {
+    ($type:ident { $($variant:ident: $name:expr, $help:literal;)* }) => {
         impl ValueEnum for $type {
             fn value_variants<'a>() -> &'a [Self] {
                 &[$(Self::$variant),*]
@@ -39,9 +41,9 @@ value_enum!(Scope {
 });
 
 value_enum!(Ranking {
-    ShareOut: "share_out", "Share of the head's output from the answer";
-    ShareAbs: "share_abs", "Share of |attention| on the answer";
-    LogitOut: "logit_out", "Direct effect of the head's output from the answer on the right token's logit";
+    ShareOut: SHARE_OUT.name, "Share of the head's output from the answer";
+    ShareAbs: SHARE_ABS.name, "Share of |attention| on the answer";
+    LogitOut: LOGIT_OUT.name, "Direct effect of the head's output from the answer on the right token's logit";
     Retrieval: "retrieval", "How often the key with the largest weight is the needle's token to be copied";
 });
 
@@ -103,6 +105,25 @@ value_enum!(HeadLayout {
     MicrosoftV2: "microsoft-v2", "DIFF V2 as in Microsoft's file: pairs (2i, 2i+1) on one key head, lambda per token and head";
     Scalar: "scalar", "One scalar lambda per layer, pairs (i, i+H), one norm over all heads";
 });
+
+/// Parser of a metric's name. It accepts any, as files of other versions have other metrics; the names of the catalogue are its
+/// possible values, which shells complete.
+#[derive(Clone)]
+pub(super) struct MetricParser;
+
+impl TypedValueParser for MetricParser {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let of_metric = |metric: &Metric| PossibleValue::new(metric.name).help(metric.meaning);
+        let all = PossibleValue::new("all").help("Every metric");
+        Some(Box::new(metric::ALL.iter().map(of_metric).chain([all])))
+    }
+}
 
 /// A range of layers or heads: `3`, or `0..3` with both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -56,6 +56,6 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
 
 /// A share of every head in percent: layers x heads.
 fn head_shares(frame: &Frame, model: &str, region: &str) -> HeadGrid {
-    let means = frame.heads(model, None, frame.headline(), Some(region)).into_iter();
+    let means = frame.heads(model, None, frame.share().name, Some(region)).into_iter();
     HeadGrid::of(model, means.map(|(at, values)| (at, mean(&values).map(|x| 100.0 * x))))
 }

@@ -184,6 +184,7 @@ fn draw_panel(figure: &mut Figure, panel: &ForestPanel, area: Area, series: &Cur
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::EXACT;
 
     fn panel(differences: &[(f64, Option<(f64, f64)>)]) -> ForestPanel {
         let row = |&(value, interval): &(f64, Option<(f64, f64)>)| ForestRow {
@@ -192,7 +193,7 @@ mod tests {
             difference: PointEstimate { value, interval },
             text: "+0.1".into(),
         };
-        ForestPanel { title: "exact".into(), unit: "fraction".into(), rows: differences.iter().map(row).collect() }
+        ForestPanel { title: EXACT.name.into(), unit: "fraction".into(), rows: differences.iter().map(row).collect() }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::sample::{averaged, by_prompt, differences, join, Joined};
 use super::tokens::Tokens;
 use crate::manifest::ModelInfo;
 use crate::measure::{DrawnHead, MassiveAt};
-use crate::metric::{self, is_hit, Kind, ANSWER_REGION};
+use crate::metric::{self, is_hit, Kind, Metric, ANSWER_REGION};
 use crate::names::ShortNames;
 use crate::prompt::shots::order_of;
 use crate::record::{Identity, Record};
@@ -44,7 +44,7 @@ pub struct About {
 }
 
 /// Shares that regions and heads are shown by: that of the output. Runs of version 0.1.0 know only that of |attention|.
-const HEADLINES: [&str; 2] = [metric::SHARE_OUT.name, metric::SHARE_ABS.name];
+const SHARES: [&Metric; 2] = [&metric::SHARE_OUT, &metric::SHARE_ABS];
 
 /// Regions of which numbers of every head are kept, besides those of none, of the untreated passes. Of a single prompt, all
 /// are kept.
@@ -193,7 +193,7 @@ impl Frame {
         if !cities.is_empty() {
             push_new(&mut self.cities, &cities.to_owned());
         }
-        if HEADLINES.contains(&&*measure.metric) {
+        if SHARES.iter().any(|share| measure.metric == share.name) {
             region.iter().for_each(|region| push_new(&mut self.regions, region));
         }
         let unit = measure.unit.as_deref().map(ToOwned::to_owned);
@@ -248,8 +248,8 @@ impl Frame {
     }
 
     /// The share that regions and heads are shown by.
-    pub fn headline(&self) -> &'static str {
-        HEADLINES.into_iter().find(|headline| self.has(headline)).unwrap_or(HEADLINES[0])
+    pub fn share(&self) -> &'static Metric {
+        SHARES.into_iter().find(|share| self.has(share.name)).unwrap_or(SHARES[0])
     }
 
     /// Returns whether prompts ask for anything.

@@ -6,6 +6,7 @@ use assert_cmd::Command;
 use clap::Parser;
 use difftool::attention::Variant;
 use difftool::cli::Cli;
+use difftool::metric;
 use difftool::prompt::DocumentSpec;
 use difftool::train::{LossSpec, OptimizerSpec, TrainSpec, WatchSpec};
 use serde_json::{json, Value};
@@ -213,7 +214,7 @@ seed = 0
 "#;
 
 #[test]
-fn every_metric_and_every_file_of_a_run_is_on_the_page_about_results() {
+fn every_metric_of_a_run_is_in_the_catalogue_and_every_file_on_the_page_about_results() {
     let page = fs::read_to_string(root().join("docs/results.md")).unwrap();
     let rows = table_rows(&page);
     let scratch = Scratch::new();
@@ -223,15 +224,8 @@ fn every_metric_and_every_file_of_a_run_is_on_the_page_about_results() {
     let measured: BTreeSet<_> = measured.collect();
     assert!(measured.len() > 75, "{} metrics were found", measured.len());
     for (metric, unit) in &measured {
-        let (metric, unit) = (&**metric, unit.as_deref().unwrap_or("none"));
-        let is_named = |cell: &str| {
-            let suffixed = |suffix: &&str| metric.strip_suffix(*suffix).is_some_and(|stem| names(cell, stem));
-            let of_bin = metric.starts_with("nll_pos_") && names(cell, "nll_pos_256_511");
-            let mut suffixes = ["_context", "_a1", "_a2"].into_iter().filter(suffixed);
-            names(cell, metric) || of_bin || suffixes.any(|suffix| names(cell, suffix))
-        };
-        let row = rows.iter().filter(|row| is_named(row[0])).find(|row| row[1].split(", ").any(|one| one == unit));
-        assert!(row.is_some(), "docs/results.md does not say what {metric} is, in the unit {unit}");
+        let known = metric::find(metric).unwrap_or_else(|| panic!("{metric} is not in the catalogue, src/metric.rs"));
+        assert_eq!(known.unit, unit.as_deref(), "{metric}");
     }
 
     let source = fs::read_to_string(root().join("src/runfolder.rs")).unwrap();

@@ -18,6 +18,7 @@ mod hub;
 mod layouts;
 mod library;
 mod manners;
+mod metrics;
 mod needle;
 mod nll;
 mod python;

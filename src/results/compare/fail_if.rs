@@ -121,7 +121,7 @@ impl FailIf {
 mod tests {
     use super::super::super::difference::Difference;
     use super::*;
-    use crate::metric::SHARE_ABS;
+    use crate::metric::{EXACT, SHARE_ABS};
 
     fn row(diff: f64, interval: Option<(f64, f64)>) -> Row {
         let (lo, hi) = (interval.map(|i| i.0), interval.map(|i| i.1));
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn conditions_that_cannot_be_read_say_what_they_are_like() {
-        for bad in ["exact", "exact < five", "exact = 1", "< 0", "exact < inf", "share_abs[answer < 0"] {
+        for bad in [EXACT.name, "exact < five", "exact = 1", "< 0", "exact < inf", "share_abs[answer < 0"] {
             assert!(bad.parse::<FailIf>().is_err(), "{bad}");
         }
     }

@@ -2,9 +2,9 @@
 
 use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::metric::{
-    self, Kind, Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, AR_HIT_SHARE, BOOST, CANCELLED, CONTEXT_RMS, ENTROPY,
-    EXACT, GENERATED_CONTAINS, GENERATED_EXACT, KEYS_90, KEYS_99, KL, LAMBDA, LOGIT_OUT_SUM, MASS, MASS_NEG, NLL,
-    NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_ABS_NO_SINKS, NOISE_NORM_OUT, NOISE_OUT, NOISE_POS, NOISE_SIGNED,
+    Kind, Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, BOOST, CANCELLED, CONTEXT_RMS,
+    ENTROPY, EXACT, GENERATED_CONTAINS, GENERATED_EXACT, KEYS_90, KEYS_99, KL, LAMBDA, LOGIT_OUT_SUM, MASS, MASS_NEG,
+    NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_ABS_NO_SINKS, NOISE_NORM_OUT, NOISE_OUT, NOISE_POS, NOISE_SIGNED,
     NOISE_UNIFORM, NORM_OUT, SAID_LOG_PROB, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_ABS_BEST_HEAD,
     SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_BEST_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM, SIGNED_LEFT_OUT, SINKS,
     SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOP_KEY_FLIPS, TOP_TOKEN_FLIPS, TOTAL_VARIATION, VALUE_NORM_FIRST,
@@ -31,7 +31,7 @@ pub(super) const fn on<'a>(metric: &'static Metric, region: &'a str) -> Quantity
     Quantity { metric, region: Some(region), cities: None }
 }
 
-const ANSWER: &str = metric::ANSWER_REGION;
+const ANSWER: &str = ANSWER_REGION;
 
 const ANSWERS: &[Quantity<'static>] = &[
     of(&EXACT),
@@ -295,18 +295,12 @@ fn is_near_even(frame: &Frame, case: &Case) -> bool {
 
 /// The share of every region but the answer: of the output where that was measured, of |attention| otherwise.
 fn regions(frame: &Frame) -> Option<Sheet> {
-    let headline = headline(frame);
     let others = frame.regions().iter().filter(|region| *region != ANSWER);
-    let quantities: Vec<Quantity<'_>> = others.map(|region| on(headline, region)).collect();
+    let quantities: Vec<Quantity<'_>> = others.map(|region| on(frame.share(), region)).collect();
     let note = format!("Mean over heads and layers {INTERVALS}.");
     let sheet = table(frame, ("regions", "Regions", note), &[], &quantities)?;
     // Where nothing is asked, regions are all there is.
     Some(if frame.asks() { sheet.details() } else { sheet })
-}
-
-/// The share that regions and heads are shown by.
-pub(super) fn headline(frame: &Frame) -> &'static Metric {
-    metric::find(frame.headline()).unwrap_or(&SHARE_OUT)
 }
 
 /// Adds a column of words about the cases of a table, if there are any.

@@ -1,6 +1,5 @@
 //! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
 
-use super::cases::headline;
 use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
 use super::strongest::{listed, strongest, Strong};
 use crate::metric::{
@@ -181,7 +180,7 @@ fn kind_of_sink(share: f64, value_norm: f64) -> &'static str {
 
 /// The heads that attend most to the answer, if single heads were measured without treatment.
 fn answer_heads(frame: &Frame) -> Option<Sheet> {
-    let (top, metric) = (listed(frame, TOP), headline(frame));
+    let (top, metric) = (listed(frame, TOP), frame.share());
     if !frame.asks() || top == 0 {
         return None;
     }

@@ -1,0 +1,104 @@
+//! The catalogue of metrics: the only place of their names, the page of docs/ made from it, and completion.
+
+use clap::{CommandFactory, Parser};
+use difftool::cli::{Cli, Command};
+use difftool::metric::{self, Metric};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Literals that are spelled like a metric and are names of something else: file, literal, and what it names there.
+const OTHER_NAMES: &[(&str, &str, &str)] = &[
+    ("src/attention/extras.rs", "lambda", "a tensor of checkpoints"),
+    ("src/attention/extras.rs", "sinks", "a tensor of checkpoints"),
+    ("src/attention/variant.rs", "lambda", "a key of a variant"),
+    ("src/cli/examples.rs", "nll", "a command"),
+    ("src/cmd/inspect.rs", "lambda", "a column of a table of weights"),
+    ("src/cmd/inspect.rs", "median", "a column of a table of weights"),
+    ("src/cmd/manual.rs", "nll", "a command"),
+    ("src/cmd/nll/draw.rs", "nll", "a figure's file"),
+    ("src/cmd/train/draw.rs", "lambda", "a panel of training curves"),
+    ("src/experiment/spec.rs", "exact", "text of an experiment file"),
+    ("src/explore/page.rs", "sinks", "a key of the explorer's data"),
+    ("src/model/families/tests.rs", "lambda", "a key of config.json"),
+    ("src/model/names.rs", "lambda", "a tensor of checkpoints"),
+    ("src/report/facts.rs", "lambda", "a table"),
+    ("src/results/view/heads.rs", "induction", "a role of heads"),
+    ("src/results/view/heads.rs", "sinks", "a table"),
+    ("src/results/view/nll.rs", "nll", "a table"),
+    ("src/results/view/outliers.rs", "massive", "a table"),
+    ("src/results/view/summary.rs", "nll", "a command"),
+    ("src/table.rs", "exact", "text of a table"),
+    ("src/train/summary.rs", "lambda", "a column of course.csv"),
+];
+
+/// All Rust files of a folder.
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// All names of metrics, with those of their variants.
+fn all_names() -> Vec<String> {
+    let of = |metric: &'static Metric| {
+        let variants = metric.variants.iter().map(|ending| metric.variant(ending).into_owned());
+        std::iter::once(metric.name.to_owned()).chain(variants)
+    };
+    metric::ALL.iter().flat_map(of).collect()
+}
+
+#[test]
+fn names_of_metrics_are_literals_in_the_catalogue_alone() {
+    let (names, mut files) = (all_names(), Vec::new());
+    rust_files(&root().join("src"), &mut files);
+    let (mut unexpected, mut unused) = (Vec::new(), OTHER_NAMES.iter().collect::<BTreeSet<_>>());
+    for path in files {
+        let file = path.strip_prefix(root()).unwrap().to_str().unwrap().replace('\\', "/");
+        if file == "src/metric.rs" {
+            continue;
+        }
+        for (number, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            for name in names.iter().filter(|name| line.contains(&format!("\"{name}\""))) {
+                match OTHER_NAMES.iter().find(|(of, literal, _)| (*of, *literal) == (&file, name)) {
+                    Some(other) => _ = unused.remove(other),
+                    None => unexpected.push(format!("{file}:{}: \"{name}\"", number + 1)),
+                }
+            }
+        }
+    }
+    assert!(unexpected.is_empty(), "use the constants of src/metric.rs:\n{}", unexpected.join("\n"));
+    assert!(unused.is_empty(), "no longer in the files: {unused:?}");
+}
+
+#[test]
+fn the_page_of_metrics_is_the_catalogue() {
+    let page = fs::read_to_string(root().join("docs/results.md")).unwrap();
+    let is_of_table = |line: &&str| line.starts_with('|');
+    let lines = page.lines().skip_while(|line| !line.starts_with("| metric | unit |")).take_while(is_of_table);
+    let table: String = lines.map(|line| format!("{line}\n")).collect();
+    let catalogue = metric::markdown();
+    assert!(table == catalogue, "the table of metrics in docs/results.md has to be this one:\n\n{catalogue}");
+}
+
+#[test]
+fn shells_complete_the_metrics_of_the_catalogue_and_others_are_accepted() {
+    let cli = Cli::command();
+    let compare = cli.find_subcommand("compare").unwrap();
+    let metric = compare.get_arguments().find(|arg| arg.get_id() == "metric").unwrap();
+    let values: Vec<String> = metric.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    assert_eq!(values.len(), metric::ALL.len() + 1);
+    assert!(values.contains(&metric::SHARE_OUT.name.to_owned()) && values.contains(&"all".to_owned()));
+    let typed = ["difftool", "compare", "run", "--metric", "novelty,share_abs[answer]"];
+    let Command::Compare(args) = Cli::try_parse_from(typed).unwrap().command else { panic!("another command") };
+    assert_eq!(args.metric, ["novelty", "share_abs[answer]"]);
+}
