@@ -23,6 +23,11 @@ pub const HEADER_MAX: u64 = 100_000_000;
 /// Largest text, haystack or file of token ids, in bytes.
 pub const TEXT_MAX: u64 = 1 << 30;
 
+/// Returns whether something of that name exists, also if it is a link that leads nowhere: that is an error, not an absent file.
+pub fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
 /// Opens a file for reading. Pipes are refused, because they might block and a resumed run could not read them again.
 pub fn open(path: &Path) -> Result<File> {
     let cannot = || format!("cannot read {}", path.display());

@@ -83,7 +83,7 @@ pub struct TokenizerInfo {
 /// Weights on disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct WeightsInfo {
-    /// Number types.
+    /// Number types; empty if only the configuration is there.
     pub dtype: String,
     /// Size of the files.
     pub bytes: u64,
@@ -146,10 +146,11 @@ impl Inspection {
     pub fn new(opened: OpenedModel, ctx_tok: usize) -> Result<Self> {
         let config = &opened.config;
         let audit = opened.checkpoint.audit(config)?;
+        let none = opened.checkpoint.is_none();
         let weights = WeightsInfo {
             dtype: opened.checkpoint.dtypes()?,
             bytes: opened.checkpoint.len_bytes(),
-            missing: audit.missing.clone(),
+            missing: if none { Vec::new() } else { audit.missing.clone() },
             misfits: audit.misfits.clone(),
             unused: audit.unused.clone(),
         };

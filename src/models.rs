@@ -8,9 +8,7 @@ use crate::hash::sha256;
 use crate::hub;
 use crate::manifest::ModelInfo;
 use crate::memory::{available_bytes, check_fits, gib};
-use crate::model::{
-    Checkpoint, Family, Gguf, GgufVocabulary, HeadLayout, ModelConfig, Placement, Transformer, TENSOR_FILE,
-};
+use crate::model::{Checkpoint, Family, Gguf, HeadLayout, ModelConfig, Placement, Transformer, TENSOR_FILE};
 use crate::names::Replicates;
 use crate::ops::Products;
 use crate::prompt::{BosChoice, TemplateArg, Tokenizer, TokenizerOptions};
@@ -114,7 +112,7 @@ fn file_name(name: &str, path: Option<&Path>, file: &str) -> String {
 /// Reads [`Model::eos_ids`] from the files of a model. `config` was read from `config_file`; every id must be below
 /// `vocab`.
 fn eos_ids(path: Option<&Path>, (config_file, config): (&str, &Value), vocab: usize) -> Result<Vec<u32>> {
-    let path = path.map(|path| path.join("generation_config.json")).filter(|path| path.exists());
+    let path = path.map(|path| path.join("generation_config.json")).filter(|path| files::is_there(path));
     let generation: Value = match &path {
         None => Value::Null,
         Some(path) => {
@@ -320,28 +318,48 @@ pub fn open(name: &str, options: LoadOptions) -> Result<OpenedModel> {
     }
     let path = dir.join("config.json");
     let config = files::bytes(&path, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
-    let path = dir.join("tokenizer.json");
-    let vocabulary = match path.exists() {
+    let vocabulary = match Tokenizer::is_in(&dir) {
         true => TokenizerSource::Own(Arc::new(Tokenizer::open(&dir, &options.tokenizer())?)),
-        false => TokenizerSource::Missing(format!("cannot read {}", path.display())),
+        false => TokenizerSource::Missing(format!("cannot read {}", dir.join("tokenizer.json").display())),
     };
     let checkpoint = Checkpoint::open(&dir)?;
     OpenedModel::new(name, Some(dir), &config, checkpoint, vocabulary, options)
 }
 
-/// Opens a GGUF file, which holds configuration, tokenizer and weights.
+/// As [`open`], to look at a model whose weights need not be there: also a `config.json` by itself, or a folder without weights.
+///
+/// # Errors
+/// As [`open`], but for weights that are not there.
+pub fn open_to_inspect(name: &str, options: LoadOptions) -> Result<OpenedModel> {
+    let path = Path::new(name);
+    let is_config = path.is_file() && path.extension().is_some_and(|extension| extension == "json");
+    let config = if is_config { path.to_owned() } else { path.join("config.json") };
+    if !config.is_file() || (!is_config && Checkpoint::is_in(path)) {
+        return open(name, options);
+    }
+    let bytes = files::bytes(&config, files::CONFIG_MAX).with_context(|| format!("model {name}"))?;
+    let vocabulary = match !is_config && Tokenizer::is_in(path) {
+        true => TokenizerSource::Own(Arc::new(Tokenizer::open(path, &options.tokenizer())?)),
+        false => TokenizerSource::Missing("there is no tokenizer".to_owned()),
+    };
+    OpenedModel::new(name, Some(path.to_owned()), &bytes, Checkpoint::none(), vocabulary, options)
+}
+
+/// A GGUF file, which has configuration, tokenizer and weights in one.
 fn open_gguf(name: &str, path: &Path, options: LoadOptions) -> Result<OpenedModel> {
     let file = Gguf::open(path)?;
-    let config = file.config_json()?.to_string();
+    let mut config = file.config_json()?;
     let vocabulary = match file.vocabulary().with_context(|| path.display().to_string())? {
-        Some(vocabulary) if gguf::is_supported(&vocabulary) => {
-            TokenizerSource::Own(Arc::new(gguf::tokenizer(path, &vocabulary, &options.tokenizer())?))
-        }
-        Some(GgufVocabulary { model, pre, .. }) => TokenizerSource::Missing(format!(
-            "its tokenizer (tokenizer.ggml.model \"{model}\", pre \"{pre}\") is not supported"
-        )),
         None => TokenizerSource::Missing(format!("{} has no tokenizer", path.display())),
+        Some(vocabulary) => {
+            config["eos_token_id"] = gguf::end_ids(&vocabulary).into();
+            match gguf::unsupported(&vocabulary) {
+                Some(why) => TokenizerSource::Missing(why),
+                None => TokenizerSource::Own(Arc::new(gguf::tokenizer(path, &vocabulary, &options.tokenizer())?)),
+            }
+        }
     };
+    let config = config.to_string();
     OpenedModel::new(name, Some(path.to_owned()), config.as_bytes(), Checkpoint::gguf(file), vocabulary, options)
 }
 
@@ -356,11 +374,11 @@ impl OpenedModel {
         path: Option<PathBuf>,
         config: &[u8],
         checkpoint: Checkpoint,
-        vocabulary: TokenizerSource,
+        mut vocabulary: TokenizerSource,
         options: LoadOptions,
     ) -> Result<Self> {
         let file = |file: &str| file_name(name, path.as_deref(), file);
-        let (config_file, tokenizer_file) = (file("config.json"), file("tokenizer.json"));
+        let config_file = file("config.json");
         let parsed = serde_json::from_slice(config).with_context(|| format!("{config_file}: not JSON"))?;
         let resolve = |layout| ModelConfig::from_json(&parsed, layout).with_context(|| config_file.clone());
         let mut resolved = checkpoint.conventions(resolve(options.layout)?)?;
@@ -374,16 +392,10 @@ impl OpenedModel {
         let eos_ids = eos_ids(path.as_deref(), (&config_file, &parsed), resolved.vocab)?;
         let config_sha256 = sha256(config);
         let (name_of, config) = (name.to_owned(), resolved);
-        let opened = Self { name: name_of, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options };
-        let vocab = opened.config.vocab;
-        let tokenizer = opened.tokenizer().ok();
-        if let Some(size) = tokenizer.map(Tokenizer::vocab_size).filter(|&size| size > vocab) {
-            bail!("{tokenizer_file}: the tokenizer has {size} tokens, but the model only {vocab}");
+        if let TokenizerSource::Own(tokenizer) = &mut vocabulary {
+            Arc::get_mut(tokenizer).context("a tokenizer that was just read")?.limit_to_model(config.vocab)?;
         }
-        if let Some(id) = tokenizer.and_then(Tokenizer::largest_id).filter(|&id| id as usize >= vocab) {
-            bail!("{tokenizer_file}: the tokenizer has a token {id}, but the model only {vocab} tokens");
-        }
-        Ok(opened)
+        Ok(Self { name: name_of, path, config, checkpoint, vocabulary, eos_ids, config_sha256, options })
     }
 
     /// The tokenizer that the model was trained with; see [`Model::tokenizer`].

@@ -31,7 +31,7 @@ impl<'a> Composed<'a> {
         ensure!(config.kv_heads == config.query_heads(), "the composed model repeats no key heads");
         let pairs = config.head_dim / 2;
         let Positions::Rotary { embeddings, .. } = &config.positions else { bail!("the composed model is rotary") };
-        let frequencies = embeddings[0].frequencies();
+        let frequencies = embeddings[0].frequencies(ctx_tok);
         let angle = |t: usize, i: usize| t as f64 * frequencies[i];
         let table = |f: fn(f64) -> f64| {
             let values = (0..ctx_tok * pairs).map(|at| f(angle(at / pairs, at % pairs)) as f32).collect();

@@ -14,7 +14,7 @@ use std::io::Write;
 /// # Errors
 /// If a file cannot be read, or tensors of the architecture are missing or do not fit.
 pub(super) fn run(args: &InspectArgs) -> Result<()> {
-    let opened = models::open(&args.model, flags::reading(&args.reading))?;
+    let opened = models::open_to_inspect(&args.model, flags::reading(&args.reading))?;
     let ctx_tok = match &args.ctx {
         Some(_) => flags::one_ctx_tok(args.ctx.as_ref(), &[], &args.reading, "inspect takes one length")?,
         None => opened.config.max_ctx_tok.min(flags::CTX_TOK),
@@ -63,7 +63,13 @@ fn facts(found: &Inspection) -> Table {
     row("context", format!("{} tokens", found.max_ctx_tok));
     row("vocabulary", format!("{}{}", found.vocab, if found.tied { ", output head tied" } else { "" }));
     row("tokenizer", tokenizer(found));
-    row("weights", format!("{}, {} on disk", found.weights.dtype, mib(found.weights.bytes)));
+    row(
+        "weights",
+        match found.weights.dtype.as_str() {
+            "" => "none: this is the configuration of a supported family, and cannot be measured".to_owned(),
+            dtype => format!("{dtype}, {} on disk", mib(found.weights.bytes)),
+        },
+    );
     let memory = &found.memory;
     row(
         "memory",

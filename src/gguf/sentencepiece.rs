@@ -4,8 +4,9 @@
 
 use super::{added_tokens, vocab, ADDED, CONTROL, UNKNOWN};
 use crate::model::GgufVocabulary;
-use anyhow::{ensure, Result};
+use anyhow::{bail, ensure, Result};
 use serde_json::{json, Map, Value};
+use std::collections::HashMap;
 
 /// An ordinary token.
 const NORMAL: u64 = 1;
@@ -55,7 +56,7 @@ pub(super) fn tokenizer_json(vocabulary: &GgufVocabulary) -> Result<Value> {
 }
 
 /// Every way to put a token together from two others: its score and both, the largest score first.
-fn merges<'a>(vocabulary: &'a GgufVocabulary, vocab: &Map<String, Value>) -> Result<Vec<(f32, &'a str, &'a str)>> {
+fn merges<'a>(vocabulary: &'a GgufVocabulary, vocab: &'a Map<String, Value>) -> Result<Vec<(f32, &'a str, &'a str)>> {
     let GgufVocabulary { tokens, types, scores, .. } = vocabulary;
     ensure!(scores.len() == tokens.len(), "tokenizer.ggml.scores is not as long as the tokens");
     ensure!(scores.iter().all(|score| !score.is_nan()), "tokenizer.ggml.scores: one of them is no number");
@@ -66,10 +67,8 @@ fn merges<'a>(vocabulary: &'a GgufVocabulary, vocab: &Map<String, Value>) -> Res
         if [UNKNOWN, CONTROL, ADDED].contains(&kind(id)) {
             continue; // it is found before
         }
-        let cuts = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
         let before = merges.len();
-        merges
-            .extend(cuts.filter(|(l, r)| vocab.contains_key(*l) && vocab.contains_key(*r)).map(|(l, r)| (score, l, r)));
+        merges.extend(parts(token, vocab).map(|(left, right)| (score, left, right)));
         if merges.len() > before && kind(id) == NORMAL {
             merged.push((score, token));
         }
@@ -80,12 +79,45 @@ fn merges<'a>(vocabulary: &'a GgufVocabulary, vocab: &Map<String, Value>) -> Res
             "tokenizer.ggml.tokens: {token:?} has characters that are no tokens"
         );
     }
-    merged.sort_by(|a, b| b.0.total_cmp(&a.0));
-    if let Some(pair) = merged.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        let ([(score, a), (_, b)], what) = ([pair[0], pair[1]], "it says not which is merged first");
-        anyhow::bail!("tokenizer.ggml.scores: {a:?} and {b:?} have the same score {score}: {what}");
-    }
+    check_ties(&mut merged, vocab)?;
     let chars = |text: &str| text.chars().count();
-    merges.sort_by(|a, b| b.0.total_cmp(&a.0).then(chars(b.1).cmp(&chars(a.1))));
+    // With equal scores the leftmost pair is merged first. For runs of one character, that is so if the longest comes first.
+    merges.sort_by(|a, b| {
+        let len = |merge: &(f32, &str, &str)| chars(merge.1) + chars(merge.2);
+        b.0.total_cmp(&a.0).then(len(b).cmp(&len(a))).then(chars(b.1).cmp(&chars(a.1)))
+    });
     Ok(merges)
+}
+
+/// All splits of a token into two other tokens.
+fn parts<'a>(token: &'a str, vocab: &'a Map<String, Value>) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let cuts = token.char_indices().skip(1).map(move |(at, _)| token.split_at(at));
+    cuts.filter(|(left, right)| vocab.contains_key(*left) && vocab.contains_key(*right))
+}
+
+/// Checks that a fixed order of merges gives llama.cpp's result for tokens with equal scores, of which it merges the leftmost in
+/// the text first. It does for runs of one character (Llama 2's spaces) and for tokens that cannot overlap.
+fn check_ties(merged: &mut [(f32, &str)], vocab: &Map<String, Value>) -> Result<()> {
+    merged.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    for tied in merged.chunk_by(|a, b| a.0 == b.0).filter(|tied| tied.len() > 1) {
+        let first = tied[0].1.chars().next();
+        if tied.iter().all(|(_, token)| token.chars().all(|c| Some(c) == first)) {
+            continue;
+        }
+        let mut ends: HashMap<&str, Vec<&str>> = HashMap::new();
+        for (_, token) in tied {
+            parts(token, vocab).for_each(|(_, right)| ends.entry(right).or_default().push(token));
+        }
+        for (score, token) in tied {
+            let with_end = parts(token, vocab).filter_map(|(left, _)| ends.get(left)).flatten();
+            let met = with_end.copied().find(|other| other != token);
+            if let Some(other) = met {
+                bail!(
+                    "tokenizer.ggml.scores: {other:?} and {token:?} overlap and have the same score {score}: the order of \
+                     their merges depends on the text, which is not supported"
+                );
+            }
+        }
+    }
+    Ok(())
 }

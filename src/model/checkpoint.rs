@@ -3,7 +3,7 @@
 //! Reading is strict: the files must hold every tensor of the model, in the expected shape, and no others.
 
 use super::names::{
-    file_tensor, is_not_a_weight, other_name, unconverted_file_tensor, FileTensor, StoredRows, EMBEDDING, HEAD,
+    file_tensor, is_not_a_weight, other_file_tensor, other_name, FileTensor, StoredRows, EMBEDDING, HEAD,
 };
 use super::weight_file::{StoredTensor, WeightFile};
 use super::{Gguf, ModelConfig, Weights};
@@ -21,6 +21,9 @@ pub const TENSOR_FILE: &str = "model.safetensors";
 
 /// File name of the index of sharded weights.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// Rows of two matrices that are compared at once.
+const ROWS_AT_ONCE: usize = 4096;
 
 /// File name of the weights of diff-mlx.
 const DIFF_MLX_FILE: &str = "latest.safetensors";
@@ -55,13 +58,13 @@ impl Checkpoint {
     /// If a file is missing or incomplete, or the index names files in other folders or the wrong file for a tensor.
     pub fn open(dir: &Path) -> Result<Self> {
         let index = dir.join(INDEX_FILE);
-        let single = |name: &&str| *name == TENSOR_FILE || !index.exists();
+        let single = |name: &&str| *name == TENSOR_FILE || !files::is_there(&index);
         let mut singles = [TENSOR_FILE, DIFF_MLX_FILE].into_iter().filter(single).map(|name| dir.join(name));
-        if let Some(single) = singles.find(|path| path.exists()) {
+        if let Some(single) = singles.find(|path| files::is_there(path)) {
             return Self::of(vec![WeightFile::open(&single)?]);
         }
         ensure!(
-            index.exists(),
+            files::is_there(&index),
             "{}: has neither {TENSOR_FILE} nor {INDEX_FILE}; convert other weight formats to safetensors",
             dir.display()
         );
@@ -75,10 +78,25 @@ impl Checkpoint {
         let checkpoint = Self::of(shards.collect::<Result<_>>()?)?;
         let tensors = checkpoint.tensors()?;
         for (name, file) in &map {
-            let found = tensors.get(name.as_str()).is_some_and(|tensor| Path::new(tensor.origin()).ends_with(file));
+            let found = tensors.get(name.as_str()).is_some_and(|tensor| Path::new(&*tensor.origin()).ends_with(file));
             ensure!(found, "{}: tensor {name} is not in {file}, although the index says so", index.display());
         }
         Ok(checkpoint)
+    }
+
+    /// Whether a folder has weights, or names some.
+    pub fn is_in(dir: &Path) -> bool {
+        [TENSOR_FILE, DIFF_MLX_FILE, INDEX_FILE].iter().any(|name| files::is_there(&dir.join(name)))
+    }
+
+    /// No weights, for a look at a configuration.
+    pub fn none() -> Self {
+        Self { files: Vec::new() }
+    }
+
+    /// Whether there are none.
+    pub fn is_none(&self) -> bool {
+        self.files.is_empty()
     }
 
     /// Wraps weights that are part of the binary; `origin` names them in errors.
@@ -134,8 +152,17 @@ impl Checkpoint {
         if head.shape() != embedding.shape() || !head.is_readable() || !embedding.is_readable() {
             return Ok(true);
         }
-        Ok(head.values().with_context(|| format!("{}: tensor {HEAD}", head.origin()))?
-            != embedding.values().with_context(|| format!("{}: tensor {EMBEDDING}", embedding.origin()))?)
+        let part = |tensor: &StoredTensor<'_>, name: &str, rows: Range<usize>| {
+            tensor.rows(rows).with_context(|| format!("{}: tensor {name}", tensor.origin()))
+        };
+        let all = head.shape().first().copied().unwrap_or_default();
+        for start in (0..all).step_by(ROWS_AT_ONCE) {
+            let rows = start..all.min(start + ROWS_AT_ONCE);
+            if part(&head, HEAD, rows.clone())? != part(&embedding, EMBEDDING, rows)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// `config` with the tensor names and conventions of the files. GGUF has its own.
@@ -174,14 +201,15 @@ impl Checkpoint {
                 continue;
             };
             let (origin, shape) = (tensor.origin(), tensor.shape());
-            if shape != source.shape && used.insert(found) {
+            if !tensor.has_shape(&source.shape) && used.insert(found) {
                 audit
                     .misfits
                     .push(format!("{origin}: tensor {found} has shape {shape:?}, expected {:?}", source.shape));
             } else if !tensor.is_readable() && used.insert(found) {
                 audit.misfits.push(format!(
-                    "{origin}: tensor {found} holds {}, which is not supported; f32, f16 and bf16 are",
-                    tensor.dtype()
+                    "{origin}: tensor {found} holds {}, which is not supported; {} are",
+                    tensor.dtype(),
+                    tensor.readable_types()
                 ));
             }
             used.insert(found);
@@ -235,21 +263,13 @@ impl Checkpoint {
         let read = |(name, shape): (String, Vec<usize>)| -> Result<(String, Tensor)> {
             let (source, found) = locate(&tensors, config, &name, &shape);
             let (found, tensor) = found.with_context(|| format!("tensor {} is no longer in the file", source.name))?;
-            let values = match source.slab {
-                None => tensor.values(),
-                Some(slab) => tensor.slab(slab),
-            };
+            let values = values(tensor, &source, &shape);
             let values = values.with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
-            Ok((name, Tensor::from_vec(pick(values, &source, &shape), shape, &Device::Cpu)?))
+            Ok((name, Tensor::from_vec(values, shape, &Device::Cpu)?))
         };
         let wanted = config.tensors().into_iter().filter(|(name, _)| wanted(name));
         let weights = wanted.map(read).collect::<Result<Vec<_>>>()?;
         Ok(Weights::new(weights, &self.files[0].origin))
-    }
-
-    /// Returns whether rows of a matrix can be read separately. GGUF packs numbers in blocks, so there they cannot.
-    pub(super) fn has_rows(&self) -> bool {
-        self.files.iter().all(|shard| shard.as_gguf().is_none())
     }
 
     /// Rows of the embedding or the output head, concatenated in the order of `ranges`.
@@ -260,7 +280,8 @@ impl Checkpoint {
         ranges: impl Iterator<Item = Range<usize>>,
     ) -> Result<Vec<f32>> {
         let tensors = self.tensors()?;
-        let (found, tensor) = stored(&tensors, &file_tensor(config, name, &[config.vocab, config.width]).name)?;
+        let (source, found) = locate(&tensors, config, name, &[config.vocab, config.width]);
+        let (found, tensor) = found.with_context(|| format!("tensor {} is missing", source.name))?;
         let mut rows = Vec::new();
         for range in ranges {
             let values = tensor.rows(range).with_context(|| format!("{}: tensor {found}", tensor.origin()))?;
@@ -273,7 +294,8 @@ impl Checkpoint {
 /// A tensor of the files with its name.
 type NamedTensor<'a, 'b> = (&'a str, &'a StoredTensor<'b>);
 
-/// Finds the tensor called `name` here. Returns its expected place, and the tensor if the files have it.
+/// Finds the tensor called `name` here. Returns its expected place, and the tensor if the files have it. Of two
+/// places, the one counts whose shape fits.
 fn locate<'a, 'b>(
     tensors: &'a BTreeMap<String, StoredTensor<'b>>,
     config: &ModelConfig,
@@ -281,13 +303,15 @@ fn locate<'a, 'b>(
     shape: &[usize],
 ) -> (FileTensor, Option<NamedTensor<'a, 'b>>) {
     let usual = file_tensor(config, name, shape);
-    if let Some(found) = find(tensors, &usual.name) {
-        return (usual, Some(found));
+    let found = find(tensors, &usual.name);
+    if found.is_some_and(|(_, tensor)| tensor.has_shape(&usual.shape)) {
+        return (usual, found);
     }
-    let other = unconverted_file_tensor(config, name, shape);
-    match other.and_then(|other| find(tensors, &other.name).map(|found| (other, found))) {
+    let other = other_file_tensor(config, name, shape);
+    let other = other.and_then(|other| find(tensors, &other.name).map(|found| (other, found)));
+    match other.filter(|(other, (_, tensor))| found.is_none() || tensor.has_shape(&other.shape)) {
         Some((other, found)) => (other, Some(found)),
-        None => (usual, None),
+        None => (usual, found),
     }
 }
 
@@ -297,12 +321,13 @@ fn find<'a, 'b>(tensors: &'a BTreeMap<String, StoredTensor<'b>>, name: &str) -> 
     Some((found.0.as_str(), found.1))
 }
 
-/// Like [`find`], for a tensor that must exist.
-fn stored<'a, 'b>(
-    tensors: &'a BTreeMap<String, StoredTensor<'b>>,
-    name: &str,
-) -> Result<(&'a str, &'a StoredTensor<'b>)> {
-    find(tensors, name).with_context(|| format!("tensor {name} is missing"))
+/// The numbers of our tensor of `shape`. Rows that lie side by side are read without the others.
+fn values(tensor: &StoredTensor<'_>, source: &FileTensor, shape: &[usize]) -> Result<Vec<f32>> {
+    match (source.slab, source.rows) {
+        (None, StoredRows::From { start }) if !source.transposed => tensor.rows(start..start + shape[0]),
+        (None, _) => Ok(pick(tensor.values()?, source, shape)),
+        (Some(slab), _) => Ok(pick(tensor.slab(slab)?, source, shape)),
+    }
 }
 
 /// Cuts the tensor of `shape` out of the values of the file's tensor or slab.

@@ -1,288 +1,270 @@
-//! GGUF files (llama.cpp): what they say about a model in the words of a `config.json`, and their tensors, which candle reads
-//! and dequantises.
+//! GGUF files (llama.cpp): metadata, translated to a `config.json`, and tensors.
 //!
-//! Their conventions differ from Hugging Face's in three things. Rows of q and k of `llama` are permuted for interleaved
-//! RoPE, so the model is described with that. Norms of Gemma are stored with the 1 that is added to them. What depends on the
-//! size of a Gemma (the scale of attention) is not in the file but in llama.cpp, whose rule is repeated here.
+//! An absent field has llama.cpp's default. A field that is present and not understood is an error.
 
-use super::config::{Family, ModelConfig, NormKind, Positions};
-use super::rotary::RopeScaling;
-use crate::files::{self, FilePrefix, HEADER_MAX};
-use crate::guard::guarded;
-use crate::ops::RopeStyle;
+mod config;
+mod header;
+mod numbers;
+mod rope;
+mod vocabulary;
+
+pub use vocabulary::GgufVocabulary;
+
+use crate::files;
 use anyhow::{bail, ensure, Context, Result};
-use candle_core::quantized::gguf_file::{Content, TensorInfo, Value as Field};
-use candle_core::Device;
-use serde_json::{json, Value};
-use std::collections::HashMap;
-use std::fs::File;
-use std::io::BufReader;
+use header::{Field, Part};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Divisors of the frequencies of Llama 3.1's RoPE.
-pub(super) const FREQUENCIES: &str = "rope_freqs.weight";
+pub(super) use header::TensorPlace;
 
-/// An open file.
-pub struct Gguf {
-    path: PathBuf,
-    file: File,
-    len_bytes: u64,
-    content: Content,
+/// Tensors that divide the rotary frequencies: of Llama 3.1, and of LongRoPE for short and long contexts.
+const DIVISORS: &str = "rope_freqs.weight";
+const SHORT_DIVISORS: &str = "rope_factors_short.weight";
+const LONG_DIVISORS: &str = "rope_factors_long.weight";
+
+/// Bytes read and expanded at once.
+const CHUNK: usize = 1 << 20;
+
+/// Returns whether a tensor belongs to the rotary embedding and is not a weight.
+pub(super) fn is_of_rope(name: &str) -> bool {
+    // Older files have the last kind in every layer.
+    [DIVISORS, SHORT_DIVISORS, LONG_DIVISORS].iter().any(|known| name == *known)
+        || name.ends_with(".attn_rot_embd.weight")
 }
 
-/// What a file says about its tokenizer.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct GgufVocabulary {
-    /// `gpt2` for byte-level BPE, `llama` for SentencePiece.
-    pub model: String,
-    /// How text is cut before merges.
-    pub pre: String,
-    /// Every token by its id.
-    pub tokens: Vec<String>,
-    /// What each is: 3 is a control token, 4 one that was added.
-    pub types: Vec<u64>,
-    /// Pairs, with a space between them.
-    pub merges: Vec<String>,
-    /// Of SentencePiece: how early each token is merged, the largest first.
-    pub scores: Vec<f32>,
-    /// Of SentencePiece: whether text begins with a space that it does not have.
-    pub space_prefix: Option<bool>,
-    /// Id of the token that texts begin with.
-    pub bos: Option<usize>,
-    /// Id of the token that they end with.
-    pub eos: Option<usize>,
-    /// Whether the first is put before every text.
-    pub add_bos: Option<bool>,
-    /// The chat template.
-    pub template: Option<String>,
+/// A model in one GGUF file or in several.
+pub struct Gguf {
+    /// The files; the first holds the metadata.
+    parts: Vec<Part>,
+    tensors: BTreeMap<String, TensorPlace>,
+    /// Names of the fields looked up so far.
+    asked: Mutex<BTreeSet<String>>,
 }
 
 impl Gguf {
-    /// Reads what stands before the tensors.
+    /// Reads the header of a file. Any part of a split model (`-00001-of-00003.gguf`) stands for the whole model.
     ///
     /// # Errors
-    /// If the file cannot be read or is no GGUF file, or a tensor is of a type that candle does not know.
+    /// If a file is missing, incomplete or not a GGUF file. Names the field or tensor.
     pub fn open(path: &Path) -> Result<Self> {
-        let cannot = || format!("cannot read {}", path.display());
-        let file = files::open(path)?;
-        let metadata = file.metadata().with_context(cannot)?;
-        ensure!(metadata.is_file(), "{}: it is no regular file", cannot());
-        let len_bytes = metadata.len();
-        // Lists of numbers take up to 32 times the memory that they take in the file.
-        let mut header = BufReader::new(FilePrefix::new(&file, len_bytes.min(HEADER_MAX)));
-        let content = guarded("candle", || Content::read(&mut header));
-        let content = content.with_context(|| format!("{}: not a GGUF file", path.display()))?;
-        Ok(Self { path: path.to_owned(), file, len_bytes, content })
+        let paths = parts_of(path);
+        let missing = paths.iter().find(|part| paths.len() > 1 && !part.exists());
+        if let Some(missing) = missing {
+            bail!(
+                "{}: one of {} parts of a model, and {} is not there",
+                path.display(),
+                paths.len(),
+                missing.display()
+            );
+        }
+        let parts: Vec<Part> = paths.iter().enumerate().map(|(i, path)| Part::open(path, i)).collect::<Result<_>>()?;
+        let mut tensors = BTreeMap::new();
+        for part in &parts {
+            for (name, tensor) in &part.tensors {
+                let twice = tensors.insert(name.clone(), tensor.clone());
+                ensure!(twice.is_none(), "{}: tensor {name} is in another part too", part.path.display());
+            }
+        }
+        let model = Self { parts, tensors, asked: Mutex::default() };
+        model.check_parts().with_context(|| path.display().to_string())?;
+        Ok(model)
     }
 
-    /// Size of the file, in bytes.
+    /// Checks the `split.` fields against the files.
+    fn check_parts(&self) -> Result<()> {
+        for (i, part) in self.parts.iter().enumerate() {
+            let whole = |name: &str| match part.fields.get(name) {
+                None => Ok(None),
+                Some(Field::Whole(n)) => Ok(Some(*n)),
+                Some(_) => bail!("{name} is no whole number"),
+            };
+            if let Some(count) = whole("split.count")?.filter(|&count| count > 0) {
+                let named = self.parts.len();
+                ensure!(
+                    count == named as i128,
+                    "{}: one of {count} parts of a model (split.count), which must be named \
+                     MODEL-00001-of-{count:05}.gguf and so on",
+                    part.path.display()
+                );
+                let number = whole("split.no")?.unwrap_or(0);
+                ensure!(number == i as i128, "{}: split.no is {number}, expected {i}", part.path.display());
+            }
+            if let Some(tensors) = whole("split.tensors.count")? {
+                let found = self.tensors.len();
+                ensure!(tensors == found as i128, "split.tensors.count is {tensors}, and there are {found}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Size of the files, in bytes.
     pub(super) fn len_bytes(&self) -> u64 {
-        self.len_bytes
+        self.parts.iter().map(|part| part.len_bytes).sum()
     }
 
+    /// Path of the first file.
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        &self.parts[0].path
     }
 
-    pub(super) fn tensors(&self) -> &HashMap<String, TensorInfo> {
-        &self.content.tensor_infos
+    /// Paths of all files.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.parts.iter().map(|part| part.path.as_path())
     }
 
-    /// The numbers of a tensor.
-    ///
-    /// # Errors
-    /// If the file is shorter than it says, or was.
-    pub(super) fn values(&self, tensor: &TensorInfo) -> Result<Vec<f32>> {
-        let mut file = FilePrefix::new(&self.file, self.len_bytes);
-        let values = guarded("candle", || {
-            let stored = tensor.read(&mut file, self.content.tensor_data_offset, &Device::Cpu)?;
-            stored.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()
-        });
-        values.with_context(|| format!("{} cannot be read; has it been changed meanwhile?", self.path.display()))
+    /// Path of the file that holds a tensor.
+    pub(super) fn path_of(&self, tensor: &TensorPlace) -> &Path {
+        &self.parts[tensor.part].path
+    }
+
+    pub(super) fn tensors(&self) -> &BTreeMap<String, TensorPlace> {
+        &self.tensors
+    }
+
+    fn has(&self, tensor: &str) -> bool {
+        self.tensors.contains_key(tensor)
+    }
+
+    /// Numbers of a tensor in a range of flat indices, whose ends must be block boundaries. Only these blocks are expanded.
+    pub(super) fn values(&self, tensor: &TensorPlace, numbers: Range<usize>) -> Result<Vec<f32>> {
+        let part = &self.parts[tensor.part];
+        let number = tensor.number;
+        let block_len = number.block_len;
+        ensure!(numbers.start.is_multiple_of(block_len) && numbers.end.is_multiple_of(block_len), "cuts a block");
+        let cannot = || format!("{} cannot be read; has it been changed meanwhile?", part.path.display());
+        let mut values = Vec::with_capacity(numbers.len());
+        let mut blocks = numbers.start / block_len..numbers.end / block_len;
+        let most = (CHUNK / number.block_bytes).max(1);
+        let mut buffer = vec![0; most.min(blocks.len()) * number.block_bytes];
+        while !blocks.is_empty() {
+            let bytes = &mut buffer[..most.min(blocks.len()) * number.block_bytes];
+            let at = tensor.at + (blocks.start * number.block_bytes) as u64;
+            files::read_exact_at(&part.file, at, bytes).with_context(cannot)?;
+            values.extend(number.expand(bytes)?);
+            blocks.start += bytes.len() / number.block_bytes;
+        }
+        Ok(values)
+    }
+
+    /// All numbers of the tensor `name`, if there is one.
+    fn values_of(&self, name: &str) -> Result<Option<Vec<f32>>> {
+        let tensor = self.tensors.get(name);
+        tensor.map(|tensor| self.values(tensor, 0..tensor.len()).with_context(|| name.to_owned())).transpose()
+    }
+
+    fn asked(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn field(&self, name: &str) -> Option<&Field> {
-        self.content.metadata.get(name)
+        self.asked().insert(name.to_owned());
+        self.parts[0].fields.get(name)
     }
 
+    /// A whole number of at least 0.
     fn whole(&self, name: &str) -> Result<Option<u64>> {
-        let number = |field: &Field| match field {
-            Field::I32(n) if *n >= 0 => Ok(*n as u64),
-            Field::I64(n) if *n >= 0 => Ok(*n as u64),
-            other => other.to_u64(),
-        };
-        self.field(name).map(|field| number(field).with_context(|| name.to_owned())).transpose()
+        match self.field(name) {
+            None => Ok(None),
+            Some(Field::Whole(n)) => {
+                let n = u64::try_from(*n).ok().with_context(|| format!("{name} is {n}, expected 0 or more"))?;
+                Ok(Some(n))
+            }
+            Some(_) => bail!("{name} is no whole number"),
+        }
     }
 
+    /// A finite number.
     fn number(&self, name: &str) -> Result<Option<f64>> {
-        let number = |field: &Field| match field {
-            Field::F64(x) => Ok(*x),
-            other => other.to_f32().map(f64::from),
+        let number = match self.field(name) {
+            None => return Ok(None),
+            Some(Field::Number(x)) => *x,
+            Some(Field::Whole(n)) => *n as f64,
+            Some(_) => bail!("{name} is no number"),
         };
-        self.field(name).map(|field| number(field).with_context(|| name.to_owned())).transpose()
+        ensure!(number.is_finite(), "{name} is {number}, expected a number");
+        Ok(Some(number))
+    }
+
+    fn flag(&self, name: &str) -> Result<Option<bool>> {
+        match self.field(name) {
+            None => Ok(None),
+            Some(Field::Flag(yes)) => Ok(Some(*yes)),
+            Some(_) => bail!("{name} is neither true nor false"),
+        }
     }
 
     fn text(&self, name: &str) -> Result<Option<&str>> {
         match self.field(name) {
             None => Ok(None),
-            Some(Field::String(text)) => Ok(Some(text)),
+            Some(Field::Text(text)) => Ok(Some(text)),
             Some(_) => bail!("{name} is no text"),
         }
+    }
+
+    /// A list of strings.
+    fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
+        match self.field(name) {
+            None => Ok(None),
+            Some(Field::List(list)) => self.parts[0].texts(list).with_context(|| name.to_owned()).map(Some),
+            Some(_) => bail!("{name} is no list"),
+        }
+    }
+
+    /// A list of numbers.
+    fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>> {
+        match self.field(name) {
+            None => Ok(None),
+            Some(Field::List(list)) => self.parts[0].numbers(list).with_context(|| name.to_owned()).map(Some),
+            Some(_) => bail!("{name} is no list"),
+        }
+    }
+
+    /// Returns whether the field is present and a list.
+    fn is_list(&self, name: &str) -> bool {
+        matches!(self.field(name), Some(Field::List(_)))
+    }
+
+    /// Names of fields with this prefix that were not looked up.
+    fn unasked(&self, prefix: &str) -> Vec<&str> {
+        let asked = self.asked();
+        let fields = self.parts[0].fields.keys().filter(|name| name.starts_with(prefix));
+        fields.filter(|name| !asked.contains(*name)).map(String::as_str).collect()
     }
 
     fn architecture(&self) -> Result<&str> {
         self.text("general.architecture")?.context("general.architecture is missing")
     }
+}
 
-    /// The configuration of the same model in a Hugging Face folder.
-    ///
-    /// # Errors
-    /// If the architecture is not supported, or a field is missing or asks for something else; it is named.
-    pub fn config_json(&self) -> Result<Value> {
-        self.config().with_context(|| self.path.display().to_string())
-    }
+/// Paths of all parts of the model that `path` belongs to, by its name (`-00001-of-00003.gguf`).
+fn parts_of(path: &Path) -> Vec<PathBuf> {
+    let named = || {
+        let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
+        let (rest, count) = name.rsplit_once("-of-")?;
+        let (stem, number) = rest.rsplit_once('-')?;
+        let digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let count: usize = count.parse().ok().filter(|_| digits(count) && digits(number))?;
+        let part = |i: usize| path.with_file_name(format!("{stem}-{i:05}-of-{count:05}.gguf"));
+        (count > 0).then(|| (1..=count).map(part).collect())
+    };
+    named().unwrap_or_else(|| vec![path.to_owned()])
+}
 
-    fn config(&self) -> Result<Value> {
-        let arch = self.architecture()?;
-        let model_type = match arch {
-            "llama" | "qwen2" | "qwen3" | "gemma2" => arch,
-            "gemma3" => "gemma3_text",
-            other => {
-                bail!("general.architecture \"{other}\" is not supported; llama, qwen2, qwen3, gemma2 and gemma3 are")
-            }
-        };
-        let named = |field: &str| format!("{arch}.{field}");
-        let whole = |field: &str| self.whole(&named(field));
-        let needed = |field: &str| whole(field)?.with_context(|| format!("{} is missing", named(field)));
-        let (width, heads) = (needed("embedding_length")?, needed("attention.head_count")?);
-        ensure!(heads > 0, "{} is 0", named("attention.head_count"));
-        let head_dim = whole("attention.key_length")?.unwrap_or(width / heads);
-        for field in ["attention.value_length", "rope.dimension_count"] {
-            let other = whole(field)?.unwrap_or(head_dim);
-            ensure!(
-                other == head_dim,
-                "{} is {other}; only {head_dim}, the width of a head, is supported",
-                named(field)
-            );
-        }
-        for field in ["expert_count", "attention.sliding_window"] {
-            let windowed = field.ends_with("window") && arch.starts_with("gemma");
-            ensure!(windowed || whole(field)?.unwrap_or(0) == 0, "{} is not supported", named(field));
-        }
-        let layers = needed("block_count")?;
-        let mut config = json!({
-            "model_type": model_type,
-            "hidden_size": width,
-            "num_hidden_layers": layers,
-            "intermediate_size": needed("feed_forward_length")?,
-            "num_attention_heads": heads,
-            "num_key_value_heads": whole("attention.head_count_kv")?.unwrap_or(heads),
-            "head_dim": head_dim,
-            "max_position_embeddings": needed("context_length")?,
-            "rms_norm_eps": self.number(&named("attention.layer_norm_rms_epsilon"))?
-                .with_context(|| format!("{} is missing", named("attention.layer_norm_rms_epsilon")))?,
-            "rope_theta": self.number(&named("rope.freq_base"))?.unwrap_or(10_000.0),
-            "rope_scaling": self.scaling(arch)?,
-            "vocab_size": self.vocabulary_size()?,
-            "tie_word_embeddings": !self.tensors().contains_key("output.weight"),
-        });
-        if arch.starts_with("gemma") {
-            // llama.cpp: the 27B models, by their number of layers, scale by the width over the heads.
-            let largest = layers == if arch == "gemma2" { 46 } else { 62 };
-            config["query_pre_attn_scalar"] = json!(if largest { width / heads } else { head_dim });
-            config["sliding_window"] = json!(needed("attention.sliding_window")?);
-            for field in ["attn_logit_softcapping", "final_logit_softcapping"] {
-                config[field] = json!(self.number(&named(field))?);
-            }
-        }
-        if let Some(id) = self.whole("tokenizer.ggml.eos_token_id")? {
-            config["eos_token_id"] = json!(id);
-        }
-        Ok(config)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn scaling(&self, arch: &str) -> Result<Value> {
-        let named = |field: &str| format!("{arch}.rope.scaling.{field}");
-        let Some(kind) = self.text(&named("type"))?.filter(|kind| *kind != "none") else { return Ok(Value::Null) };
-        let factor = self.number(&named("factor"))?;
-        ensure!(self.number(&named("attn_factor"))?.unwrap_or(1.0) == 1.0, "{} is not supported", named("attn_factor"));
-        let original = self.whole(&named("original_context_length"))?;
-        let mut scaling = json!({"rope_type": kind, "factor": factor});
-        if let Some(original) = original {
-            scaling["original_max_position_embeddings"] = json!(original);
+    #[test]
+    fn any_part_of_a_model_names_all() {
+        let all = ["d/m-00001-of-00003.gguf", "d/m-00002-of-00003.gguf", "d/m-00003-of-00003.gguf"].map(PathBuf::from);
+        for part in &all {
+            assert_eq!(parts_of(part), all);
         }
-        Ok(scaling)
-    }
-
-    /// Rows of the embedding.
-    fn vocabulary_size(&self) -> Result<usize> {
-        let embedding = self.tensors().get("token_embd.weight").context("tensor token_embd.weight is missing")?;
-        Ok(embedding.shape.dims().first().copied().unwrap_or_default())
-    }
-
-    /// What [`Gguf::config_json`] was resolved to, with the names and conventions of the file.
-    ///
-    /// # Errors
-    /// If the divisors of the rotary frequencies are not as many as there are.
-    pub fn conventions(&self, config: ModelConfig) -> Result<ModelConfig> {
-        let mut config = ModelConfig { family: Family::Gguf, ..config };
-        if config.norm == NormKind::RmsPlusOne {
-            config.norm = NormKind::Rms;
+        for alone in ["d/m.gguf", "m-1-of-2.gguf", "m-00001-of-00000.gguf", "m-of-00003.gguf"] {
+            assert_eq!(parts_of(Path::new(alone)), [Path::new(alone)]);
         }
-        let llama = self.architecture()? == "llama";
-        let divisors = self.tensors().get(FREQUENCIES).map(|tensor| self.values(tensor)).transpose()?;
-        let Positions::Rotary { style, embeddings } = &mut config.positions else { return Ok(config) };
-        if llama {
-            *style = RopeStyle::Interleaved;
-        }
-        if let Some(divisors) = divisors {
-            let (n, pairs) = (divisors.len(), embeddings[0].channels / 2);
-            ensure!(n == pairs, "{}: {FREQUENCIES} has {n} numbers for {pairs} frequencies", self.path.display());
-            ensure!(embeddings[0].scaling == RopeScaling::None, "{FREQUENCIES} and rope.scaling are both there");
-            ensure!(divisors.iter().all(|&x| x.is_finite() && x > 0.0), "{FREQUENCIES}: a divisor is not above 0");
-            embeddings[0].scaling = RopeScaling::Divided { by: divisors.into_iter().map(f64::from).collect() };
-        }
-        Ok(config)
-    }
-
-    /// What the file says about its tokenizer; nothing if it has none.
-    ///
-    /// # Errors
-    /// If a field is not what it has to be.
-    pub fn vocabulary(&self) -> Result<Option<GgufVocabulary>> {
-        let named = |field: &str| format!("tokenizer.ggml.{field}");
-        let Some(model) = self.text(&named("model"))? else { return Ok(None) };
-        let list = |field: &str| -> Result<&[Field]> {
-            match self.field(&named(field)) {
-                None => Ok(&[]),
-                Some(Field::Array(list)) => Ok(list),
-                Some(_) => bail!("{} is no list", named(field)),
-            }
-        };
-        let texts = |field: &str| -> Result<Vec<String>> {
-            list(field)?.iter().map(|text| text.to_string().cloned().with_context(|| named(field))).collect()
-        };
-        let id = |field: &str| Ok::<_, anyhow::Error>(self.whole(&named(field))?.map(|id| id as usize));
-        let kind = |field: &Field| match field {
-            Field::I32(n) => *n as u64,
-            other => other.to_u64().unwrap_or_default(),
-        };
-        let flag = |field: &str| -> Result<Option<bool>> {
-            self.field(&named(field)).map(|flag| flag.to_bool().with_context(|| named(field))).transpose()
-        };
-        let scores = list("scores")?.iter().map(|score| score.to_f32().with_context(|| named("scores")));
-        Ok(Some(GgufVocabulary {
-            model: model.to_owned(),
-            pre: self.text(&named("pre"))?.unwrap_or("default").to_owned(),
-            tokens: texts("tokens")?,
-            types: list("token_type")?.iter().map(kind).collect(),
-            merges: texts("merges")?,
-            scores: scores.collect::<Result<_>>()?,
-            space_prefix: flag("add_space_prefix")?,
-            bos: id("bos_token_id")?,
-            eos: id("eos_token_id")?,
-            add_bos: flag("add_bos_token")?,
-            template: self.text("tokenizer.chat_template")?.map(str::to_owned),
-        }))
     }
 }

@@ -1,7 +1,7 @@
 //! Names of the model's tensors in the files of each family. This crate's names are Llama's where Llama has the tensor.
 
 use super::config::{Family, ModelConfig, NormPlace};
-use super::gguf::FREQUENCIES;
+use super::gguf::is_of_rope;
 
 /// Names of the embedding, the output head, and the prefix of layers.
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
@@ -211,7 +211,12 @@ const DIFF_MLX: FamilyNames = FamilyNames {
 
 const GGUF: FamilyNames = FamilyNames {
     layers: "blk",
-    outside: &[("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")],
+    outside: &[
+        ("model.embed_tokens", "token_embd"),
+        ("model.embed_positions", "position_embd"),
+        ("model.norm", "output_norm"),
+        ("lm_head", "output"),
+    ],
     within: &[
         ("input_layernorm", "attn_norm"),
         ("self_attn.q_proj", "attn_q"),
@@ -220,20 +225,40 @@ const GGUF: FamilyNames = FamilyNames {
         ("self_attn.o_proj", "attn_output"),
         ("self_attn.q_norm", "attn_q_norm"),
         ("self_attn.k_norm", "attn_k_norm"),
+        ("self_attn.sinks", "attn_sinks.weight"),
         ("post_attention_layernorm", "ffn_norm"),
         ("mlp.gate_proj", "ffn_gate"),
         ("mlp.up_proj", "ffn_up"),
         ("mlp.down_proj", "ffn_down"),
+        ("mlp.gate", "ffn_gate_inp"),
+        ("mlp.experts.#.gate_proj", "ffn_gate.#"),
+        ("mlp.experts.#.up_proj", "ffn_up.#"),
+        ("mlp.experts.#.down_proj", "ffn_down.#"),
+        ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+        ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+        ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+        ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
     ],
     ..LLAMA
 };
 
-/// GGUF names with norms before and after (Gemma).
-const GGUF_BOTH: FamilyNames = FamilyNames {
+/// GGUF names with norms after attention and MLP (Gemma, OLMo 2).
+const GGUF_AFTER: FamilyNames = FamilyNames {
     norms: &[
         ("post_attention_layernorm", "post_attention_norm"),
         ("pre_feedforward_layernorm", "ffn_norm"),
         ("post_feedforward_layernorm", "post_ffw_norm"),
+    ],
+    ..GGUF
+};
+
+/// The same where attention or the MLP has fused projections.
+const GGUF_FUSED: FamilyNames = FamilyNames {
+    // gpt-oss calls it as others call the norm after attention.
+    norms: &[("post_attention_layernorm", "post_attention_norm")],
+    fused: &[
+        FusedTensor { name: "attn_qkv", parts: QKV, by_head: false },
+        FusedTensor { name: "ffn_up", parts: &["mlp.gate_proj", "mlp.up_proj"], by_head: false },
     ],
     ..GGUF
 };
@@ -252,8 +277,8 @@ impl Family {
             Self::Mixtral => &MIXTRAL,
             Self::GptOss => &GPT_OSS,
             Self::DiffMlx => &DIFF_MLX,
-            Self::Gguf if place == NormPlace::Both => &GGUF_BOTH,
-            Self::Gguf => &GGUF,
+            Self::Gguf if place == NormPlace::Before => &GGUF,
+            Self::Gguf => &GGUF_AFTER,
         }
     }
 }
@@ -285,7 +310,7 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
         Family::Gpt2 => name.ends_with(".attn.bias"),
         Family::GptNeox => name.ends_with(".attention.bias"),
         Family::DiffMlx => name.starts_with("opt."),
-        Family::Gguf => name == FREQUENCIES,
+        Family::Gguf => is_of_rope(name),
         _ => false,
     };
     let head = file_tensor(config, HEAD, &[config.vocab, config.width]).name;
@@ -308,16 +333,50 @@ pub(super) fn file_tensor(config: &ModelConfig, name: &str, shape: &[usize]) -> 
     of_model(config, FileTensor { name: format!("{}.{layer}.{}", names.layers, source.name), ..source })
 }
 
-/// Alternative place in files that transformers 5 saved with `save_original_format=False`: all experts of a layer in
-/// one tensor, and Mixtral with the names of the others. `None` for tensors that are saved as usual.
-pub(super) fn unconverted_file_tensor(config: &ModelConfig, name: &str, shape: &[usize]) -> Option<FileTensor> {
-    let (layer, rest) = in_layer(name).filter(|_| config.experts.is_some() && config.family != Family::GptOss)?;
-    let source = match rest.strip_prefix("mlp.experts.") {
-        Some(of_expert) => all_experts(config, of_expert, shape),
-        None => FileTensor::whole(rest.starts_with("mlp.gate.").then_some(rest)?, shape),
-    };
+/// Where else the same may be found: the tied matrix under its other name, or where the files of some models of the family have
+/// it.
+pub(super) fn other_file_tensor(config: &ModelConfig, name: &str, shape: &[usize]) -> Option<FileTensor> {
+    if config.tied && name == EMBEDDING {
+        return Some(file_tensor(config, HEAD, shape));
+    }
+    let (layer, rest) = in_layer(name)?;
+    let other = match config.family {
+        Family::Gguf => in_gguf(config, rest, shape),
+        _ => in_memory(config, rest, shape),
+    }?;
     let layers = config.family.names(config.norm_place).layers;
-    Some(of_model(config, FileTensor { name: format!("{layers}.{layer}.{}", source.name), ..source }))
+    Some(of_model(config, FileTensor { name: format!("{layers}.{layer}.{}", other.name), ..other }))
+}
+
+/// Where transformers 5 has it in memory, and in files that it saves so (`save_original_format=False`): all experts of a layer in
+/// one tensor, and Mixtral under the names of the others. Nothing for tensors that it keeps as they are.
+fn in_memory(config: &ModelConfig, rest: &str, shape: &[usize]) -> Option<FileTensor> {
+    config.experts.filter(|_| config.family != Family::GptOss)?;
+    match rest.strip_prefix("mlp.experts.") {
+        Some(of_expert) => Some(all_experts(config, of_expert, shape)),
+        None => Some(FileTensor::whole(rest.starts_with("mlp.gate.").then_some(rest)?, shape)),
+    }
+}
+
+/// Where GGUF files of some architectures have it: in a fused projection, or in one tensor of all experts or heads.
+fn in_gguf(config: &ModelConfig, rest: &str, shape: &[usize]) -> Option<FileTensor> {
+    let all = |name: String, of: usize, index: &str| {
+        let whole: Vec<usize> = std::iter::once(of).chain(shape.iter().copied()).collect();
+        Some(FileTensor { slab: index.parse().ok(), ..FileTensor::whole(name, &whole) })
+    };
+    if let Some((expert, of_expert)) = rest.strip_prefix("mlp.experts.").and_then(|rest| rest.split_once('.')) {
+        let (of, kind) = split_last(of_expert);
+        return all(format!("ffn_{}_exps.{kind}", of.strip_suffix("_proj")?), config.experts?.count, expert);
+    }
+    for (norm, theirs, width) in [
+        ("self_attn.q_norm.", "attn_q_norm", config.query_heads()),
+        ("self_attn.k_norm.", "attn_k_norm", config.key_heads()),
+    ] {
+        if let Some((head, kind)) = rest.strip_prefix(norm).and_then(|rest| rest.split_once('.')) {
+            return all(format!("{theirs}.{kind}"), width, head);
+        }
+    }
+    Some(within(config, &GGUF_FUSED, rest, shape))
 }
 
 /// Splits a name into the number of the layer and the name within it.

@@ -194,6 +194,12 @@ impl RopeFields<'_> {
             self.raw.not_null(field).with_context(|| self.field.to_owned())?;
         }
         let scaling = self.scaling(config).with_context(|| self.field.to_owned())?;
+        if let RopeScaling::LongRope { short, long, .. } = &scaling {
+            for (field, by) in [("short_factor", short), ("long_factor", long)] {
+                let (n, pairs) = (by.len(), channels / 2);
+                ensure!(n == pairs, "{}: {field} has {n} numbers for {pairs} frequencies", self.field);
+            }
+        }
         let own = self.raw.positive("rope_theta")?;
         ensure!(
             own.is_none_or(|own| own == theta || !config.has("rope_theta") || self.field.contains('.')),
@@ -224,8 +230,38 @@ impl RopeFields<'_> {
                 Ok(RopeScaling::Llama3 { factor: factor()?, low, high, original_ctx_tok: original()? })
             }
             "yarn" => self.yarn(factor()?, original()?),
-            other => bail!("rope_type \"{other}\" is not supported; default, linear, llama3 and yarn are"),
+            // Its older name, of Phi 3.
+            "longrope" | "su" => self.longrope(config),
+            other => bail!("rope_type \"{other}\" is not supported; default, linear, llama3, yarn and longrope are"),
         }
+    }
+
+    /// The factor is that of both contexts, if the configuration has them, before the one that is said.
+    fn longrope(&self, config: &Raw<'_>) -> Result<RopeScaling> {
+        let longest = config.tokens("max_position_embeddings")?;
+        let of_config = config.optional_tokens("original_max_position_embeddings")?;
+        let own = self.raw.optional_tokens("original_max_position_embeddings")?;
+        let original = of_config.or(own);
+        let factor = match original {
+            Some(original) => longest as f64 / original as f64,
+            None => self.raw.positive("factor")?.context("factor is missing, and original_max_position_embeddings")?,
+        };
+        let original_ctx_tok = original.unwrap_or(longest);
+        let by_formula = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original_ctx_tok as f64).ln()).sqrt() };
+        let divisors = |field: &str| -> Result<Vec<f64>> {
+            let list = self.raw.list(field)?.with_context(|| format!("{field} is missing"))?;
+            let divisor = |value: &Value| {
+                let by = value.as_f64().filter(|by| by.is_finite() && *by > 0.0);
+                by.with_context(|| format!("{field} has {value}, expected numbers above 0"))
+            };
+            list.iter().map(divisor).collect()
+        };
+        Ok(RopeScaling::LongRope {
+            short: divisors("short_factor")?,
+            long: divisors("long_factor")?,
+            original_ctx_tok,
+            amplitude: self.raw.positive("attention_factor")?.unwrap_or(by_formula),
+        })
     }
 
     fn yarn(&self, factor: f64, original_ctx_tok: usize) -> Result<RopeScaling> {

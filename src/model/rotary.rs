@@ -60,6 +60,17 @@ pub enum RopeScaling {
         /// Whether the ends of the ramp are rounded to whole channels.
         truncate: bool,
     },
+    /// LongRoPE (Ding et al. 2024): each divided by a number of its own, of which there are two sets.
+    LongRope {
+        /// Divisors for contexts up to the original one: (channels / 2).
+        short: Vec<f64>,
+        /// Divisors for longer contexts: (channels / 2).
+        long: Vec<f64>,
+        /// Context of the first training, in tokens.
+        original_ctx_tok: usize,
+        /// Factor on cos and sin.
+        amplitude: f64,
+    },
 }
 
 impl RopeScaling {
@@ -74,19 +85,34 @@ impl RopeScaling {
                 format!(", frequencies divided by up to {most}")
             }
             Self::Yarn { factor, .. } => format!(", YaRN scaling by {factor}"),
+            Self::LongRope { original_ctx_tok, .. } => {
+                format!(", LongRoPE with other frequencies beyond {original_ctx_tok} tokens")
+            }
+        }
+    }
+
+    /// The longest context that it was made for, in tokens, where that follows from its numbers.
+    pub fn ctx_tok(&self) -> Option<usize> {
+        match self {
+            Self::Yarn { factor, original_ctx_tok, .. } => Some((factor * *original_ctx_tok as f64) as usize),
+            _ => None,
         }
     }
 }
 
 impl Rotary {
-    /// Frequency of each pair of channels, in radians per token: (channels / 2).
-    pub fn frequencies(&self) -> Vec<f64> {
+    /// Frequency of each pair of channels in a context of `ctx_tok` tokens, in radians per token: (channels / 2).
+    pub fn frequencies(&self, ctx_tok: usize) -> Vec<f64> {
         let n = self.channels as f64;
         let plain = (0..self.channels / 2).map(|i| self.theta.powf(-2.0 * i as f64 / n));
         match &self.scaling {
             RopeScaling::None => plain.collect(),
             RopeScaling::Linear { factor } => plain.map(|f| f / factor).collect(),
             RopeScaling::Divided { by } => plain.zip(by).map(|(f, by)| f / by).collect(),
+            RopeScaling::LongRope { short, long, .. } => {
+                let by = if self.is_long(ctx_tok) { long } else { short };
+                plain.zip(by).map(|(f, by)| f / by).collect()
+            }
             RopeScaling::Llama3 { factor, low, high, original_ctx_tok } => plain
                 .map(|f| {
                     let rotations = *original_ctx_tok as f64 * f / TAU;
@@ -126,9 +152,14 @@ impl Rotary {
     /// Factor on cos and sin.
     pub fn amplitude(&self) -> f64 {
         match self.scaling {
-            RopeScaling::Yarn { amplitude, .. } => amplitude,
+            RopeScaling::Yarn { amplitude, .. } | RopeScaling::LongRope { amplitude, .. } => amplitude,
             _ => 1.0,
         }
+    }
+
+    /// Whether a context of `ctx_tok` tokens has other frequencies than shorter ones.
+    fn is_long(&self, ctx_tok: usize) -> bool {
+        matches!(self.scaling, RopeScaling::LongRope { original_ctx_tok, .. } if ctx_tok > original_ctx_tok)
     }
 }
 
@@ -136,25 +167,28 @@ impl Rotary {
 #[derive(Debug)]
 pub(super) struct GrowingTable {
     rotary: Rotary,
-    table: RwLock<Arc<RopeTable>>,
+    short: RwLock<Arc<RopeTable>>,
+    /// Of contexts that have other frequencies.
+    long: RwLock<Arc<RopeTable>>,
 }
 
 impl GrowingTable {
     /// Creates an empty table.
     pub(super) fn new(rotary: &Rotary) -> Self {
-        let table = RopeTable::new(0, &rotary.frequencies(), 1.0);
-        Self { rotary: rotary.clone(), table: RwLock::new(Arc::new(table)) }
+        let none = || RwLock::new(Arc::new(RopeTable::new(0, &rotary.frequencies(0), 1.0)));
+        Self { rotary: rotary.clone(), short: none(), long: none() }
     }
 
-    /// Returns a table of at least `positions` positions.
+    /// Returns a table of at least `positions` positions, with the frequencies of a context of that length.
     pub(super) fn with_positions(&self, positions: usize) -> Arc<RopeTable> {
-        let table = self.table.read().expect("no panic holds this lock").clone();
-        if table.positions() >= positions {
-            return table;
+        let table = if self.rotary.is_long(positions) { &self.long } else { &self.short };
+        let found = table.read().expect("no panic holds this lock").clone();
+        if found.positions() >= positions {
+            return found;
         }
-        let mut table = self.table.write().expect("no panic holds this lock");
+        let mut table = table.write().expect("no panic holds this lock");
         if table.positions() < positions {
-            let frequencies = self.rotary.frequencies();
+            let frequencies = self.rotary.frequencies(positions);
             // Rounded up, because decoding asks for one more position each time.
             let positions = positions.next_power_of_two();
             *table = Arc::new(RopeTable::new(positions, &frequencies, self.rotary.amplitude()));
@@ -173,7 +207,7 @@ mod tests {
 
     #[test]
     fn scaled_frequencies_lie_between_the_plain_and_the_divided_ones() {
-        let plain = rotary(RopeScaling::None).frequencies();
+        let plain = rotary(RopeScaling::None).frequencies(1);
         assert_eq!(plain[0], 1.0);
         assert!((plain[2] - 0.01).abs() < 1e-15);
         let llama3 = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original_ctx_tok: 64 };
@@ -186,11 +220,23 @@ mod tests {
             truncate: true,
         };
         for scaling in [llama3, yarn] {
-            let scaled = rotary(scaling).frequencies();
+            let scaled = rotary(scaling).frequencies(1);
             assert!(scaled.iter().zip(&plain).all(|(s, p)| *s <= *p && *s >= p / 8.0 - 1e-15));
             assert_eq!(scaled[0], 1.0, "the fastest channels are left alone");
             assert!((scaled[3] - plain[3] / 8.0).abs() < 1e-12, "the slowest are divided");
         }
+    }
+
+    #[test]
+    fn a_context_beyond_the_original_one_has_the_long_frequencies() {
+        let (short, long) = (vec![1.0; 4], vec![1.0, 2.0, 4.0, 8.0]);
+        let rotary = rotary(RopeScaling::LongRope { short, long, original_ctx_tok: 16, amplitude: 1.2 });
+        let plain = Rotary { scaling: RopeScaling::None, ..rotary.clone() }.frequencies(1);
+        assert_eq!(rotary.frequencies(16), plain);
+        assert_eq!(rotary.frequencies(17)[3], plain[3] / 8.0);
+        let table = GrowingTable::new(&rotary);
+        let (long, short) = (table.with_positions(17), table.with_positions(16));
+        assert!(!Arc::ptr_eq(&long, &short) && Arc::ptr_eq(&short, &table.with_positions(9)));
     }
 
     #[test]

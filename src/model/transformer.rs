@@ -78,19 +78,12 @@ impl Transformer {
     /// Like [`Checkpoint::load`], but NaN and infinities are found only when a layer is read.
     pub fn on_disk(config: &ModelConfig, checkpoint: Checkpoint, placement: &Placement) -> Result<Self> {
         checkpoint.check(config)?;
-        let has_rows = checkpoint.has_rows();
-        let is_apart = |name: &str| name.starts_with(LAYERS) || (has_rows && [EMBEDDING, HEAD].contains(&name));
+        let is_apart = |name: &str| name.starts_with(LAYERS) || [EMBEDDING, HEAD].contains(&name);
         let mut weights = checkpoint.read_some(config, |name| !is_apart(name))?.placed(placement);
         let disk = Arc::new(DiskWeights { checkpoint, config: config.clone(), placement: placement.clone() });
-        let mut table = |name: &'static str| -> Result<VocabularyMatrix> {
-            Ok(if has_rows {
-                VocabularyMatrix::OnDisk { disk: disk.clone(), name }
-            } else {
-                VocabularyMatrix::InMemory(weights.take(name)?)
-            })
-        };
-        let embed = table(EMBEDDING)?;
-        let head = if config.tied { embed.clone() } else { table(HEAD)? };
+        let table = |name: &'static str| VocabularyMatrix::OnDisk { disk: disk.clone(), name };
+        let embed = table(EMBEDDING);
+        let head = table(if config.tied { EMBEDDING } else { HEAD });
         Self::assemble(config, embed, BlockStorage::on_disk(disk), head, &mut weights)
     }
 

@@ -3,14 +3,14 @@
 //! Files are read rather than mapped into memory: shortening a mapped file kills the process (SIGBUS), whereas reading
 //! it is an error that names it.
 
-use super::gguf::Gguf;
+use super::gguf::{Gguf, TensorPlace};
 use crate::files::{self, HEADER_MAX};
 use crate::hash::{sha256, sha256_file};
 use anyhow::{bail, ensure, Context, Result};
-use candle_core::quantized::gguf_file;
 use half::{bf16, f16};
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::Dtype;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Range;
@@ -96,14 +96,20 @@ impl WeightFile {
         self.len_bytes
     }
 
-    /// SHA-256 of the file, in hexadecimal.
+    /// SHA-256 of the file, in hexadecimal; of several, of their hashes.
+    ///
+    /// # Errors
+    /// If it cannot be read.
     pub(super) fn sha256(&self) -> Result<String> {
-        let path = match &self.source {
-            FileFormat::Safetensors(Safetensors { bytes: FileBytes::BuiltIn(bytes), .. }) => return Ok(sha256(bytes)),
-            FileFormat::Safetensors(Safetensors { bytes: FileBytes::File(path, _), .. }) => path.as_path(),
-            FileFormat::Gguf(file) => file.path(),
-        };
-        sha256_file(path).with_context(|| format!("cannot read {}", self.origin))
+        let of = |path: &Path| sha256_file(path).with_context(|| format!("cannot read {}", path.display()));
+        match &self.source {
+            FileFormat::Safetensors(Safetensors { bytes: FileBytes::BuiltIn(bytes), .. }) => Ok(sha256(bytes)),
+            FileFormat::Safetensors(Safetensors { bytes: FileBytes::File(path, _), .. }) => of(path),
+            FileFormat::Gguf(model) => {
+                let hashes = model.paths().map(of).collect::<Result<Vec<_>>>()?;
+                Ok(if let [hash] = hashes.as_slice() { hash.clone() } else { sha256(hashes.concat().as_bytes()) })
+            }
+        }
     }
 
     /// All tensors with their names.
@@ -137,27 +143,37 @@ pub(super) struct StoredTensor<'a> {
 #[derive(Clone, Copy)]
 enum TensorLocation<'a> {
     Safetensors(&'a Safetensors, &'a TensorInfo),
-    Gguf(&'a Gguf, &'a gguf_file::TensorInfo),
+    Gguf(&'a Gguf, &'a TensorPlace),
 }
 
 impl<'a> StoredTensor<'a> {
-    /// The file it belongs to.
-    pub(super) fn origin(&self) -> &'a str {
-        &self.shard.origin
+    /// The file it is in.
+    pub(super) fn origin(&self) -> Cow<'a, str> {
+        match self.location {
+            TensorLocation::Safetensors(..) => Cow::Borrowed(&self.shard.origin),
+            TensorLocation::Gguf(model, info) => Cow::Owned(model.path_of(info).display().to_string()),
+        }
     }
 
     pub(super) fn shape(&self) -> &'a [usize] {
         match self.location {
             TensorLocation::Safetensors(_, info) => &info.shape,
-            TensorLocation::Gguf(_, info) => info.shape.dims(),
+            TensorLocation::Gguf(_, info) => &info.shape,
         }
     }
 
-    /// Its number type: `F32`.
+    /// Whether it has this shape. GGUF does not tell a matrix of one row from a vector.
+    pub(super) fn has_shape(&self, shape: &[usize]) -> bool {
+        let without_ones = |shape: &[usize]| shape.iter().copied().skip_while(|&n| n == 1).collect::<Vec<_>>();
+        let own = self.shape();
+        own == shape || (matches!(self.location, TensorLocation::Gguf(..)) && without_ones(own) == without_ones(shape))
+    }
+
+    /// The type of its numbers: `F32`.
     pub(super) fn dtype(&self) -> String {
         match self.location {
             TensorLocation::Safetensors(_, info) => format!("{:?}", info.dtype),
-            TensorLocation::Gguf(_, info) => format!("{:?}", info.ggml_dtype),
+            TensorLocation::Gguf(_, info) => info.number_type().to_owned(),
         }
     }
 
@@ -165,7 +181,15 @@ impl<'a> StoredTensor<'a> {
     pub(super) fn is_readable(&self) -> bool {
         match self.location {
             TensorLocation::Safetensors(_, info) => matches!(info.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16),
-            TensorLocation::Gguf(..) => true, // candle refuses unsupported types on opening
+            TensorLocation::Gguf(_, info) => info.is_readable(),
+        }
+    }
+
+    /// The types that can be read in a file of this kind, in words.
+    pub(super) fn readable_types(&self) -> &'static str {
+        match self.location {
+            TensorLocation::Safetensors(..) => "f32, f16 and bf16",
+            TensorLocation::Gguf(..) => "F32, F16, BF16, Q4_0 to Q8_1, Q2_K to Q8_K and MXFP4",
         }
     }
 
@@ -176,7 +200,7 @@ impl<'a> StoredTensor<'a> {
                 let (from, to) = info.data_offsets;
                 finite(file.values(info, from..to, &self.shard.origin)?)
             }
-            TensorLocation::Gguf(file, info) => finite(file.values(info)?),
+            TensorLocation::Gguf(file, info) => finite(file.values(info, 0..info.len())?),
         }
     }
 
@@ -196,10 +220,9 @@ impl<'a> StoredTensor<'a> {
                 let range = from + rows.start * bytes..from + rows.end * bytes;
                 finite(file.values(info, range, &self.shard.origin)?)
             }
-            TensorLocation::Gguf(..) => {
-                let values = self.values()?;
-                let each = values.len() / all;
-                Ok(values[rows.start * each..rows.end * each].to_vec())
+            TensorLocation::Gguf(file, info) => {
+                let each = info.len() / all;
+                finite(file.values(info, rows.start * each..rows.end * each)?)
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::guard::guarded;
 use strum::IntoStaticStr;
 
 /// Usual names of begin-of-sequence tokens, for tokenizers that do not add theirs and have no `tokenizer_config.json`,
-/// such as the embedded one.
+/// such as the embedded one. They count only as special tokens: elsewhere `<s>` is an HTML tag.
 const NAMES: [&str; 3] = ["<bos>", "<s>", "<|begin_of_text|>"];
 
 /// Source of the decision on the begin-of-sequence token, in the order of precedence.
@@ -106,9 +106,10 @@ impl BosPolicy {
         match auto.id.or_else(|| known(inner, config, None)) {
             Some(id) => Ok(Self::new(inner, Some(id), BosSource::Asked)),
             None => bail_usage!(
-                "`bos` add: the tokenizer has no begin-of-sequence token: neither bos_token in {} nor one of {}",
+                "`bos` add: the tokenizer has no begin-of-sequence token: neither bos_token in {} nor a special token of \
+                 the name {}",
                 config.path.display(),
-                NAMES.join(", ")
+                NAMES.join(" or ")
             ),
         }
     }
@@ -118,7 +119,7 @@ impl BosPolicy {
             return Ok(Self::new(inner, Some(id), BosSource::PostProcessor));
         }
         if !config.exists {
-            let id = NAMES.iter().find_map(|name| inner.token_to_id(name));
+            let id = well_known(inner);
             return Ok(Self::new(inner, id, if id.is_some() { BosSource::Name } else { BosSource::Nothing }));
         }
         if config.add_bos_token != Some(true) {
@@ -167,7 +168,14 @@ impl BosPolicy {
 /// a usual name.
 fn known(inner: &tokenizers::Tokenizer, config: &TokenizerConfig, of_text: Option<u32>) -> Option<u32> {
     let configured = config.bos_token().and_then(|token| inner.token_to_id(token));
-    configured.or(of_text).or_else(|| NAMES.iter().find_map(|name| inner.token_to_id(name)))
+    configured.or(of_text).or_else(|| well_known(inner))
+}
+
+/// The first special token of a well-known name.
+fn well_known(inner: &tokenizers::Tokenizer) -> Option<u32> {
+    let added = inner.get_added_tokens_decoder();
+    let special = |id: &u32| added.get(id).is_some_and(|token| token.special);
+    NAMES.iter().find_map(|name| inner.token_to_id(name).filter(special))
 }
 
 /// The token that the tokenizer puts before every text, if any.
@@ -187,6 +195,16 @@ mod tests {
     use super::super::{Tokenizer, TokenizerOptions};
     use super::*;
     use crate::error::exit_code;
+
+    #[test]
+    fn an_ordinary_token_of_a_well_known_name_begins_no_prompt() {
+        let mut json: serde_json::Value = serde_json::from_str(Tokenizer::embedded().json()).unwrap();
+        json["added_tokens"] = serde_json::json!([]);
+        let files = [("tokenizer.json", &*json.to_string())];
+        assert_eq!(open(&files, TokenizerOptions::default()).unwrap().bos().to_string(), "none (nothing)");
+        let add = TokenizerOptions { bos: BosChoice::Add, ..TokenizerOptions::default() };
+        assert_eq!(exit_code(&open(&files, add).err().unwrap()), 2);
+    }
 
     /// The embedded tokenizer in a folder with these files beside it.
     fn open(files: &[(&str, &str)], options: TokenizerOptions) -> Result<Tokenizer> {

@@ -29,6 +29,7 @@ pub mod text;
 mod thinking;
 pub mod tokenizer;
 mod tokenizer_config;
+mod vocab_merges;
 pub mod wording;
 mod wrapping;
 

@@ -14,6 +14,7 @@ use tokenizers::models::bpe::BPE;
 use super::bos::{BosChoice, BosPolicy};
 use super::chat::{ChatTemplate, TemplateArg};
 use super::tokenizer_config::TokenizerConfig;
+use super::vocab_merges;
 use super::wrapping::Wrapping;
 use crate::bail_usage;
 use crate::files;
@@ -79,6 +80,8 @@ pub struct Tokenizer {
     text_bos: BosPolicy,
     chat: Option<Chat>,
     words: Option<WordCache>,
+    /// Tokens that the model knows, which may be fewer.
+    model_vocab: usize,
 }
 
 /// What becomes of needle prompts in a chat template.
@@ -127,9 +130,17 @@ impl Tokenizer {
         Self::read(&folder.join("tokenizer.json"), folder, options)
     }
 
+    /// Whether a folder has one.
+    pub fn is_in(folder: &Path) -> bool {
+        files::is_there(&folder.join("tokenizer.json")) || vocab_merges::is_in(folder)
+    }
+
     fn read(path: &Path, folder: &Path, options: &TokenizerOptions) -> Result<Self> {
-        let json = files::text(path, files::TOKENIZER_MAX)?;
         let config = TokenizerConfig::read(folder)?;
+        let json = match files::is_there(path) || !vocab_merges::is_in(folder) {
+            true => files::text(path, files::TOKENIZER_MAX)?,
+            false => vocab_merges::tokenizer_json(folder, &config)?,
+        };
         let inner = parse(&json).with_context(|| format!("{} is not a tokenizer", path.display()))?;
         let tokenizer = Self::new(inner, path.display().to_string(), json, &config, options.bos)?;
         tokenizer.with_options(folder, &config, options)
@@ -141,11 +152,10 @@ impl Tokenizer {
     /// As [`Self::open`].
     pub fn from_parts(
         path: &Path,
-        json: &serde_json::Value,
+        json: String,
         config: serde_json::Map<String, serde_json::Value>,
         options: &TokenizerOptions,
     ) -> Result<Self> {
-        let json = json.to_string();
         let inner = parse(&json).with_context(|| format!("{} has no tokenizer", path.display()))?;
         let config = TokenizerConfig::of(path.to_owned(), Some(config), serde_json::Map::new())?;
         let tokenizer = Self::new(inner, path.display().to_string(), json, &config, options.bos)?;
@@ -177,7 +187,7 @@ impl Tokenizer {
         let sha256 = sha256(json.as_bytes());
         // A model that we trained has a copy of the embedded tokenizer beside it.
         let words = (json == EMBEDDED).then(|| WordCache::new(&inner));
-        Ok(Self { inner, name, json, sha256, text_bos, chat: None, words })
+        Ok(Self { inner, name, json, sha256, text_bos, chat: None, words, model_vocab: usize::MAX })
     }
 
     fn with_chat(self, template: ChatTemplate, config: &TokenizerConfig, options: &TokenizerOptions) -> Result<Self> {
@@ -186,6 +196,27 @@ impl Tokenizer {
         let (bos, added_id) = BosPolicy::of_chat(&self.inner, config, options.bos, &begin, options.allow_double_bos)
             .with_context(|| wrapping.template().path().display().to_string())?;
         Ok(Self { chat: Some(Chat { wrapping, bos, added_id }), ..self })
+    }
+
+    /// Tells it how many tokens the model has. A tokenizer may have more, as long as no text is cut into them.
+    ///
+    /// # Errors
+    /// If prompts would begin with one of them.
+    pub fn limit_to_model(&mut self, vocab: usize) -> Result<()> {
+        self.model_vocab = vocab;
+        let bos = [Some(&self.text_bos), self.chat.as_ref().map(|chat| &chat.bos)];
+        bos.into_iter().flatten().filter_map(|bos| bos.id).try_for_each(|id| self.check_id(id))
+    }
+
+    fn check_id(&self, id: u32) -> Result<()> {
+        ensure!(
+            (id as usize) < self.model_vocab,
+            "{}: the token {:?} has id {id}, and the model has {} tokens",
+            self.name,
+            self.inner.id_to_token(id).unwrap_or_default(),
+            self.model_vocab
+        );
+        Ok(())
     }
 
     /// The tokens of `text`, without a begin-of-sequence token.
@@ -206,7 +237,11 @@ impl Tokenizer {
     /// If the tokenizer cannot encode the text.
     pub(super) fn encode_prompt(&self, text: &str, markup: &[Range<usize>]) -> Result<Encoded> {
         match &self.chat {
-            Some(chat) => chat.wrapping.encode(text, markup).with_context(|| self.cannot_encode()),
+            Some(chat) => {
+                let encoded = chat.wrapping.encode(text, markup).with_context(|| self.cannot_encode())?;
+                encoded.ids.iter().try_for_each(|&id| self.check_id(id))?;
+                Ok(encoded)
+            }
             None => self.encode(text),
         }
     }
@@ -216,6 +251,7 @@ impl Tokenizer {
             guarded("tokenizers", || self.inner.encode(text, false)).with_context(|| self.cannot_encode())?;
         let encoded = Encoded { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().to_vec() };
         encoded.check(text).with_context(|| self.cannot_encode())?;
+        encoded.ids.iter().try_for_each(|&id| self.check_id(id))?;
         Ok(encoded)
     }
 
@@ -287,11 +323,6 @@ impl Tokenizer {
     /// The chat template around needle prompts.
     pub fn chat(&self) -> Option<&Wrapping> {
         self.chat.as_ref().map(|chat| &chat.wrapping)
-    }
-
-    /// The largest id in the vocabulary, which may have gaps.
-    pub fn largest_id(&self) -> Option<u32> {
-        self.inner.get_vocab(true).into_values().max()
     }
 
     /// Tokens in the vocabulary, special ones included.

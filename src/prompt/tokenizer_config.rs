@@ -19,6 +19,10 @@ pub(super) struct TokenizerConfig {
     pub(super) add_bos_token: Option<bool>,
     /// Special tokens by name: `bos_token`, `eos_token` and so on.
     pub(super) tokens: BTreeMap<String, String>,
+    /// `tokenizer_class`.
+    pub(super) class: Option<String>,
+    /// Whether a space is put before every text.
+    pub(super) add_prefix_space: bool,
     /// A chat template, or a list of named ones.
     pub(super) chat_template: Option<Value>,
 }
@@ -42,6 +46,8 @@ impl TokenizerConfig {
         let exists = config.is_some();
         let mut config = config.unwrap_or_default();
         let chat_template = config.remove("chat_template").filter(|template| !template.is_null());
+        let class = config.get("tokenizer_class").and_then(Value::as_str).map(str::to_owned);
+        let add_prefix_space = config.get("add_prefix_space").and_then(Value::as_bool).unwrap_or(false);
         let add_bos_token = config.get("add_bos_token").filter(|flag| !flag.is_null()).map(|flag| {
             let not_a_flag = || format!("{}: add_bos_token is {flag}, expected true or false", path.display());
             flag.as_bool().with_context(not_a_flag)
@@ -50,7 +56,7 @@ impl TokenizerConfig {
         tokens.extend(config);
         let tokens = tokens.into_iter().filter(|(name, _)| name.ends_with("_token"));
         let tokens = tokens.filter_map(|(name, token)| Some((name, text(&token)?))).collect();
-        Ok(Self { path, exists, add_bos_token, tokens, chat_template })
+        Ok(Self { path, exists, add_bos_token, tokens, class, add_prefix_space, chat_template })
     }
 
     /// The begin-of-sequence token.
@@ -66,7 +72,7 @@ fn text(token: &Value) -> Option<String> {
 
 /// The JSON object in a file, or `None` if the file does not exist.
 fn object(path: &Path) -> Result<Option<Map<String, Value>>> {
-    if !path.exists() {
+    if !files::is_there(path) {
         return Ok(None);
     }
     let bytes = files::bytes(path, files::CONFIG_MAX)?;

@@ -122,7 +122,8 @@ mod tests {
 
     fn refusal(json: &Value) -> String {
         let tokenizer =
-            Tokenizer::from_parts(Path::new("digits.json"), json, Map::new(), &TokenizerOptions::default()).unwrap();
+            Tokenizer::from_parts(Path::new("digits.json"), json.to_string(), Map::new(), &TokenizerOptions::default())
+                .unwrap();
         DataSource::new(&tokenizer, 1).err().expect("it is refused").to_string()
     }
 

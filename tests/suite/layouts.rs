@@ -58,7 +58,7 @@ fn attention_output(
     let given = ["a.cos", "a.effective", "a.sin", "a.x", "a.y"];
     assert!(left.iter().all(|name| given.contains(name)), "every weight is used: {left:?}");
     let Positions::Rotary { embeddings, .. } = &config.positions else { panic!("rotary") };
-    let tables = [Arc::new(RopeTable::new(config.max_ctx_tok, &embeddings[0].frequencies(), 1.0))];
+    let tables = [Arc::new(RopeTable::new(config.max_ctx_tok, &embeddings[0].frequencies(config.max_ctx_tok), 1.0))];
     attention.forward(tensors["x"].clone(), layer, &RotaryPositions { tables: &tables, start: 0 }, attend).unwrap()
 }
 

@@ -10,8 +10,10 @@ mod docs;
 mod explore;
 mod figures;
 mod folders;
+mod folders_as_found;
 mod generate;
 mod gguf;
+mod gguf_strict;
 mod gradients;
 #[cfg(feature = "hub")]
 mod hub;
@@ -22,6 +24,7 @@ mod metrics;
 mod needle;
 mod nll;
 mod python;
+mod real_models;
 mod reference;
 mod replicates;
 mod report;

@@ -61,7 +61,10 @@ impl ModelConfig {
     pub(super) fn with_phi3(self, raw: &Raw<'_>) -> Result<Self> {
         if let Positions::Rotary { embeddings, .. } = &self.positions {
             // transformers reads any other type as longrope.
-            ensure!(embeddings[0].scaling == RopeScaling::None, "rope_scaling of phi3 is not supported");
+            ensure!(
+                matches!(embeddings[0].scaling, RopeScaling::None | RopeScaling::LongRope { .. }),
+                "rope_scaling of phi3 is not supported, except for longrope"
+            );
         }
         let window = raw.optional_tokens("sliding_window")?;
         Ok(Self { family: Family::Phi3, ..self.windowed(window, |_| true) })

@@ -44,7 +44,7 @@ mod wrapped;
 pub use layout::HeadLayout;
 
 use super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig, Positions, OWN_MODEL_TYPE};
-use super::raw::{Raw, RotaryDefaults};
+use super::raw::{Raw, RotaryDefaults, MOST_TOKENS};
 use crate::bail_usage;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
@@ -81,6 +81,11 @@ impl ModelConfig {
             bail_usage!("`layout`: a model of type {model_type} has no differential heads");
         }
         config.model_type = model_type.to_owned();
+        if let Positions::Rotary { embeddings, .. } = &config.positions {
+            // What a scaling was made for counts, whether or not max_position_embeddings was changed with it.
+            let scaled = embeddings.iter().filter_map(|rotary| rotary.scaling.ctx_tok());
+            config.max_ctx_tok = scaled.fold(config.max_ctx_tok, usize::max).min(MOST_TOKENS as usize);
+        }
         config.check()?;
         Ok(config)
     }

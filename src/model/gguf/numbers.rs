@@ -1,0 +1,151 @@
+//! Number types of tensors in GGUF files, and their expansion to `f32`.
+
+use crate::guard::guarded;
+use anyhow::{bail, Result};
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::Device;
+use std::borrow::Cow;
+
+/// A number type, stored in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NumberType {
+    /// Its id in files.
+    id: u32,
+    /// Its name in ggml.
+    pub(super) name: &'static str,
+    /// Numbers per block.
+    pub(super) block_len: usize,
+    /// Bytes per block.
+    pub(super) block_bytes: usize,
+}
+
+const fn of(id: u32, name: &'static str, block_len: usize, block_bytes: usize) -> NumberType {
+    NumberType { id, name, block_len, block_bytes }
+}
+
+/// All types of ggml since version 2 of the file format.
+const TYPES: [NumberType; 32] = [
+    of(0, "F32", 1, 4),
+    of(1, "F16", 1, 2),
+    of(2, "Q4_0", 32, 18),
+    of(3, "Q4_1", 32, 20),
+    of(6, "Q5_0", 32, 22),
+    of(7, "Q5_1", 32, 24),
+    of(8, "Q8_0", 32, 34),
+    of(9, "Q8_1", 32, 36),
+    of(10, "Q2_K", 256, 84),
+    of(11, "Q3_K", 256, 110),
+    of(12, "Q4_K", 256, 144),
+    of(13, "Q5_K", 256, 176),
+    of(14, "Q6_K", 256, 210),
+    of(15, "Q8_K", 256, 292),
+    of(16, "IQ2_XXS", 256, 66),
+    of(17, "IQ2_XS", 256, 74),
+    of(18, "IQ3_XXS", 256, 98),
+    of(19, "IQ1_S", 256, 50),
+    of(20, "IQ4_NL", 32, 18),
+    of(21, "IQ3_S", 256, 110),
+    of(22, "IQ2_S", 256, 82),
+    of(23, "IQ4_XS", 256, 136),
+    of(24, "I8", 1, 1),
+    of(25, "I16", 1, 2),
+    of(26, "I32", 1, 4),
+    of(27, "I64", 1, 8),
+    of(28, "F64", 1, 8),
+    of(29, "IQ1_M", 256, 56),
+    of(30, "BF16", 1, 2),
+    of(34, "TQ1_0", 256, 54),
+    of(35, "TQ2_0", 256, 66),
+    of(39, "MXFP4", 32, 17),
+];
+
+impl NumberType {
+    /// The type with this id.
+    pub(super) fn of_id(id: u32) -> Option<Self> {
+        TYPES.into_iter().find(|known| known.id == id)
+    }
+
+    /// Returns whether [`NumberType::expand`] supports it.
+    pub(super) fn is_readable(self) -> bool {
+        self.in_candle().is_some() || self.name == "MXFP4"
+    }
+
+    fn in_candle(self) -> Option<GgmlDType> {
+        Some(match self.name {
+            "F32" => GgmlDType::F32,
+            "F16" => GgmlDType::F16,
+            "BF16" => GgmlDType::BF16,
+            "Q4_0" => GgmlDType::Q4_0,
+            "Q4_1" => GgmlDType::Q4_1,
+            "Q5_0" => GgmlDType::Q5_0,
+            "Q5_1" => GgmlDType::Q5_1,
+            "Q8_0" => GgmlDType::Q8_0,
+            "Q8_1" => GgmlDType::Q8_1,
+            "Q2_K" => GgmlDType::Q2K,
+            "Q3_K" => GgmlDType::Q3K,
+            "Q4_K" => GgmlDType::Q4K,
+            "Q5_K" => GgmlDType::Q5K,
+            "Q6_K" => GgmlDType::Q6K,
+            "Q8_K" => GgmlDType::Q8K,
+            _ => return None,
+        })
+    }
+
+    /// Expands whole blocks to `f32`.
+    pub(super) fn expand(self, blocks: &[u8]) -> Result<Vec<f32>> {
+        if self.name == "MXFP4" {
+            return Ok(blocks.chunks_exact(self.block_bytes).flat_map(mxfp4).collect());
+        }
+        let Some(dtype) = self.in_candle() else { bail!("holds {}, which is not supported", self.name) };
+        let numbers = blocks.len() / self.block_bytes * self.block_len;
+        guarded("candle", || {
+            let storage = QStorage::from_data(Cow::Borrowed(blocks), &Device::Cpu, dtype)?;
+            QTensor::new(storage, numbers)?.dequantize(&Device::Cpu)?.to_vec1::<f32>()
+        })
+    }
+}
+
+/// A block of MXFP4 (OCP Microscaling Formats 1.0): a power of two, then 32 numbers of 4 bits. The low nibbles come first.
+fn mxfp4(block: &[u8]) -> [f32; 32] {
+    const NUMBERS: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let scale = 2f32.powi(i32::from(block[0]) - 127);
+    let number = |bits: u8| {
+        let size = NUMBERS[usize::from(bits & 7)] * scale;
+        if bits & 8 == 0 {
+            size
+        } else {
+            -size
+        }
+    };
+    std::array::from_fn(|i| if i < 16 { number(block[1 + i] & 15) } else { number(block[1 + i - 16] >> 4) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_mxfp4_is_a_power_of_two_and_numbers_of_four_bits() {
+        let number = NumberType::of_id(39).unwrap();
+        let mut block = [0x21u8; 17];
+        (block[0], block[1], block[16]) = (129, 0xf7, 0x0a);
+        let numbers = number.expand(&block).unwrap();
+        assert_eq!((numbers[0], numbers[1], numbers[15]), (24.0, 2.0, -4.0));
+        assert_eq!((numbers[16], numbers[17], numbers[31]), (-24.0, 4.0, 0.0));
+    }
+
+    #[test]
+    fn blocks_are_as_large_as_those_of_candle() {
+        for number in TYPES {
+            if let Some(dtype) = number.in_candle() {
+                assert_eq!(
+                    (number.block_len, number.block_bytes),
+                    (dtype.block_size(), dtype.type_size()),
+                    "{number:?}"
+                );
+            }
+        }
+        assert_eq!(NumberType::of_id(23).map(|number| number.name), Some("IQ4_XS"));
+        assert_eq!(NumberType::of_id(4), None);
+    }
+}

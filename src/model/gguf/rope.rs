@@ -1,0 +1,118 @@
+//! Rotary scaling, from all fields and tensors that llama.cpp reads.
+
+use super::{Gguf, DIVISORS, LONG_DIVISORS, SHORT_DIVISORS};
+use crate::model::rotary::{RopeScaling, Rotary};
+use anyhow::{bail, ensure, Result};
+use serde_json::{json, Value};
+
+impl Gguf {
+    /// Adds `rope_theta` and `rope_scaling`.
+    pub(super) fn add_rope(&self, config: &mut Value) -> Result<()> {
+        config["rope_theta"] = json!(self.own_number("rope.freq_base")?.unwrap_or(10_000.0));
+        config["rope_scaling"] = match self.rope_scaling()? {
+            // The family requires the field.
+            Value::Null if self.architecture()? == "gpt-oss" => json!({"rope_type": "default"}),
+            scaling => scaling,
+        };
+        // `conventions` sets the number of rotated channels.
+        let head_dim = config["head_dim"].as_u64().unwrap_or_default();
+        let channels = self.own_whole("rope.dimension_count")?.unwrap_or(head_dim);
+        let partial = ["phi2", "phi3", "gptneox", "stablelm"].contains(&self.architecture()?);
+        ensure!(
+            channels == head_dim || (partial && channels < head_dim),
+            "{} is {channels}; only {head_dim}, the width of a head, is supported",
+            self.named("rope.dimension_count")?
+        );
+        if partial {
+            // Half a channel more, so that the product with the width is not rounded down to one less.
+            let part = if channels == head_dim { 1.0 } else { (channels as f64 + 0.5) / head_dim as f64 };
+            config["partial_rotary_factor"] = json!(part);
+            config["rotary_pct"] = json!(part);
+        }
+        Ok(())
+    }
+
+    /// Rotary scaling as a `config.json` has it. As in llama.cpp, a factor without a type is linear and may have its old name.
+    fn rope_scaling(&self) -> Result<Value> {
+        let number = |field: &str| self.own_number(&format!("rope.scaling.{field}"));
+        let named = |field: &str| self.named(&format!("rope.scaling.{field}"));
+        let kind = self.text(&named("type")?)?.unwrap_or("linear");
+        let (factor, older) = (number("factor")?, self.own_number("rope.scale_linear")?);
+        if let (Some(factor), Some(older)) = (factor, older) {
+            ensure!(
+                factor == older,
+                "{} is {factor}, and {} {older}",
+                named("factor")?,
+                self.named("rope.scale_linear")?
+            );
+        }
+        // 0 means no factor.
+        let factor = factor.or(older).filter(|&factor| factor != 0.0);
+        ensure!(factor.is_none_or(|factor| factor > 0.0), "{} is not above 0", named("factor")?);
+        let amplitude = number("attn_factor")?.unwrap_or(1.0) * number("yarn_attn_factor")?.unwrap_or(1.0);
+        let original = self.own_whole("rope.scaling.original_context_length")?;
+        let ext = number("yarn_ext_factor")?.filter(|&ext| ext >= 0.0);
+        let (fast, slow) = (number("yarn_beta_fast")?, number("yarn_beta_slow")?);
+        let alone = |kind: &str| {
+            ensure!(amplitude == 1.0, "{} with {kind} scaling is not supported", named("attn_factor")?);
+            ensure!(ext.unwrap_or(0.0) == 0.0, "{} with {kind} scaling is not supported", named("yarn_ext_factor")?);
+            Ok(())
+        };
+        let has_longrope = self.has(SHORT_DIVISORS) || self.has(LONG_DIVISORS);
+        Ok(match kind {
+            // `conventions` reads the tensors.
+            _ if has_longrope => Value::Null,
+            "none" => alone(kind).map(|()| Value::Null)?,
+            "linear" => {
+                alone(kind)?;
+                factor.filter(|&factor| factor != 1.0).map_or(Value::Null, |f| json!({"rope_type": kind, "factor": f}))
+            }
+            "yarn" => {
+                ensure!(ext.unwrap_or(1.0) == 1.0, "{} is not supported; only 1 is", named("yarn_ext_factor")?);
+                let factor = factor.unwrap_or(1.0);
+                let logarithm = if factor > 1.0 { 1.0 + 0.1 * factor.ln() } else { 1.0 };
+                let mut scaling = json!({
+                    "rope_type": kind, "factor": factor, "attention_factor": amplitude * logarithm,
+                    "beta_fast": fast.unwrap_or(32.0), "beta_slow": slow.unwrap_or(1.0),
+                });
+                if let Some(original) = original {
+                    scaling["original_max_position_embeddings"] = json!(original);
+                }
+                scaling
+            }
+            "longrope" => bail!("tensor {SHORT_DIVISORS} is missing, which {} longrope needs", named("type")?),
+            other => bail!("{} \"{other}\" is not supported; none, linear, yarn and longrope are", named("type")?),
+        })
+    }
+
+    /// Adds the tensors that divide frequencies to the first embedding.
+    pub(super) fn add_divisors(&self, embeddings: &mut [Rotary]) -> Result<()> {
+        let pairs = embeddings[0].channels / 2;
+        let divisors = |name: &str| -> Result<Option<Vec<f64>>> {
+            let Some(by) = self.values_of(name)? else { return Ok(None) };
+            ensure!(by.len() == pairs, "{name} has {} numbers for {pairs} frequencies", by.len());
+            ensure!(by.iter().all(|&x| x.is_finite() && x > 0.0), "{name}: a divisor is not above 0");
+            Ok(Some(by.into_iter().map(f64::from).collect()))
+        };
+        let (all, short, long) = (divisors(DIVISORS)?, divisors(SHORT_DIVISORS)?, divisors(LONG_DIVISORS)?);
+        let scaling = match (all, short, long) {
+            (None, None, None) => return Ok(()),
+            (Some(by), None, None) => RopeScaling::Divided { by },
+            (None, Some(short), Some(long)) => {
+                let original = self.own_whole("rope.scaling.original_context_length")?.unwrap_or_default();
+                let original =
+                    if original == 0 { self.own_whole("context_length")?.unwrap_or_default() } else { original };
+                let amplitude = self.own_number("rope.scaling.attn_factor")?.unwrap_or(1.0);
+                RopeScaling::LongRope { short, long, original_ctx_tok: original as usize, amplitude }
+            }
+            (Some(_), ..) => bail!("{DIVISORS} and divisors of longrope are both there"),
+            _ => bail!("of {SHORT_DIVISORS} and {LONG_DIVISORS} one is missing"),
+        };
+        ensure!(
+            embeddings[0].scaling == RopeScaling::None,
+            "rope.scaling and tensors that divide frequencies are both there"
+        );
+        embeddings[0].scaling = scaling;
+        Ok(())
+    }
+}

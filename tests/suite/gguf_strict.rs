@@ -1,0 +1,395 @@
+//! GGUF files that say something else than usual: it is read as llama.cpp reads it, or an error names it.
+
+use crate::common::{distance, fixture, normal};
+use crate::gguf::{assert_same, load, logits, tokenizer, tokenizer_fields, write, write_both};
+use crate::gguf::{write_with_fields, write_with_tokenizer, Fields};
+use assert_cmd::Command;
+use candle_core::quantized::gguf_file::{self, Value as Field};
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
+use difftool::models::{self, LoadOptions, WeightsLocation};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use tempfile::TempDir;
+
+/// The fields and the tensors of a file.
+fn parts(file: &str) -> (Fields, BTreeMap<String, Tensor>) {
+    let mut reader = File::open(file).unwrap();
+    let content = gguf_file::Content::read(&mut reader).unwrap();
+    let read = |name: &String| {
+        let tensor = content.tensor(&mut reader, name, &Device::Cpu).unwrap().dequantize(&Device::Cpu).unwrap();
+        (name.clone(), tensor)
+    };
+    let tensors = content.tensor_infos.keys().map(read).collect();
+    (content.metadata.into_iter().collect(), tensors)
+}
+
+/// The same file with other fields.
+fn change(file: &str, edit: impl FnOnce(&mut Fields)) {
+    let (mut fields, tensors) = parts(file);
+    edit(&mut fields);
+    write(Path::new(file), &fields, &tensors, GgmlDType::F32);
+}
+
+fn set(fields: &mut Fields, name: &str, field: Field) {
+    fields.retain(|(other, _)| other != name);
+    fields.push((name.to_owned(), field));
+}
+
+fn error(file: &str) -> String {
+    format!("{:#}", models::load(file, LoadOptions::default()).err().expect("it is refused"))
+}
+
+#[track_caller]
+fn assert_refused(file: &str, words: &[&str]) {
+    let error = error(file);
+    assert!(words.iter().all(|word| error.contains(word)), "{words:?} are not in: {error}");
+}
+
+fn inspect(folder: &Path, file: &str) -> std::process::Output {
+    Command::cargo_bin("difftool").unwrap().current_dir(folder).args(["inspect", file]).output().unwrap()
+}
+
+#[test]
+fn what_is_in_a_file_twice_is_named() {
+    let dir = TempDir::new().unwrap();
+    let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    let (fields, tensors) = parts(&file);
+    let base = ("llama.rope.freq_base".to_owned(), Field::F32(500.0));
+    write(Path::new(&file), &[fields.clone(), vec![base]].concat(), &tensors, GgmlDType::F32);
+    assert_refused(&file, &["llama.gguf", "llama.rope.freq_base is there twice"]);
+    let stored = |tensor: &Tensor| QTensor::quantize(tensor, GgmlDType::F32).unwrap();
+    let mut all: Vec<(&str, QTensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), stored(tensor))).collect();
+    all.push(("output_norm.weight", stored(&normal(&[64], 7))));
+    let all: Vec<(&str, &QTensor)> = all.iter().map(|(name, tensor)| (*name, tensor)).collect();
+    let fields: Vec<(&str, &Field)> = fields.iter().map(|(name, field)| (name.as_str(), field)).collect();
+    gguf_file::write(&mut File::create(&file).unwrap(), &fields, &all).unwrap();
+    assert_refused(&file, &["llama.gguf", "tensor output_norm.weight is there twice"]);
+}
+
+#[test]
+fn numbers_that_are_none_are_named() {
+    for (field, value) in [
+        ("llama.attention.layer_norm_rms_epsilon", f32::NAN),
+        ("llama.rope.freq_base", f32::INFINITY),
+        ("llama.rope.scaling.factor", f32::NAN),
+    ] {
+        let dir = TempDir::new().unwrap();
+        let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+        change(&file, |fields| set(fields, field, Field::F32(value)));
+        assert_refused(&file, &["llama.gguf", field]);
+    }
+    let dir = TempDir::new().unwrap();
+    let (_, file) = write_both(dir.path(), "gemma2", GgmlDType::F32, |_| ());
+    change(&file, |fields| set(fields, "gemma2.final_logit_softcapping", Field::F32(f32::NAN)));
+    assert_refused(&file, &["gemma2.gguf", "gemma2.final_logit_softcapping"]);
+}
+
+/// Writes `bytes` into the entry of a tensor in the header, so many bytes behind its name and number of dimensions.
+fn patch(file: &str, tensor: &str, behind: usize, bytes: &[u8]) {
+    let mut all = fs::read(file).unwrap();
+    let name = [&(tensor.len() as u64).to_le_bytes()[..], tensor.as_bytes()].concat();
+    let at = all.windows(name.len()).position(|window| window == name).unwrap() + name.len() + 4 + behind;
+    all[at..at + bytes.len()].copy_from_slice(bytes);
+    fs::write(file, all).unwrap();
+}
+
+#[test]
+fn a_number_type_that_cannot_be_read_is_named_with_its_tensor() {
+    let dir = TempDir::new().unwrap();
+    let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    patch(&file, "blk.1.ffn_up.weight", 16, &20u32.to_le_bytes());
+    assert_refused(&file, &["llama.gguf", "tensor blk.1.ffn_up.weight", "IQ4_NL"]);
+    let shown = inspect(dir.path(), "llama.gguf");
+    let stdout = String::from_utf8(shown.stdout).unwrap();
+    assert!(!shown.status.success() && stdout.contains("blk.1.ffn_up.weight holds IQ4_NL"), "{stdout}");
+    patch(&file, "blk.1.ffn_up.weight", 16, &200u32.to_le_bytes());
+    assert_refused(&file, &["tensor blk.1.ffn_up.weight", "number type 200"]);
+}
+
+#[test]
+fn tensors_lie_within_the_file_at_their_places_and_apart() {
+    let dir = TempDir::new().unwrap();
+    let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    let whole = fs::read(&file).unwrap();
+    patch(&file, "output_norm.weight", 12, &4u64.to_le_bytes());
+    assert_refused(&file, &["tensor output_norm.weight is not at a multiple of 32 bytes"]);
+    patch(&file, "output_norm.weight", 12, &32u64.to_le_bytes());
+    assert_refused(&file, &["output_norm.weight", "overlap"]);
+    patch(&file, "output_norm.weight", 12, &(1u64 << 62).to_le_bytes());
+    assert_refused(&file, &["llama.gguf: not complete"]);
+    fs::write(&file, &whole[..whole.len() * 3 / 4]).unwrap();
+    assert_refused(&file, &["llama.gguf: not complete", "its tensors need"]);
+    let shown = inspect(dir.path(), "llama.gguf");
+    assert_eq!(shown.status.code(), Some(1), "{shown:?}");
+}
+
+#[test]
+fn soft_caps_of_gemma_2_are_those_of_llama_cpp_where_the_file_has_none() {
+    let dir = TempDir::new().unwrap();
+    let both = write_both(dir.path(), "gemma2", GgmlDType::F32, |json| {
+        (json["attn_logit_softcapping"], json["final_logit_softcapping"]) = (json!(50.0), json!(30.0));
+    });
+    change(&both.1, |fields| fields.retain(|(name, _)| !name.contains("softcapping")));
+    assert_same("without soft caps", &both);
+    let capped = logits(&load(&both.1));
+    change(&both.1, |fields| set(fields, "gemma2.attn_logit_softcapping", Field::F32(2.0)));
+    assert!(distance(&capped, &logits(&load(&both.1))) > 1e-3, "a cap of 2 does something");
+}
+
+#[test]
+fn windows_of_gemma_3_are_those_that_the_file_says() {
+    let dir = TempDir::new().unwrap();
+    let pattern = ["full_attention", "sliding_attention"].repeat(3);
+    let both = write_both(dir.path(), "gemma3_text", GgmlDType::F32, |json| {
+        json["layer_types"] = json!(pattern);
+        json["rope_local_base_freq"] = json!(300.0);
+    });
+    change(&both.1, |fields| {
+        let list = [false, true].repeat(3).into_iter().map(Field::Bool).collect();
+        set(fields, "gemma3.attention.sliding_window_pattern", Field::Array(list));
+        set(fields, "gemma3.rope.freq_base_swa", Field::F32(300.0));
+    });
+    assert_same("a list of windows", &both);
+    change(&both.1, |fields| {
+        set(fields, "gemma3.attention.sliding_window_pattern", Field::Array(vec![Field::Bool(true)]));
+    });
+    assert_refused(&both.1, &["gemma3.attention.sliding_window_pattern has 1 entries for 6 layers"]);
+}
+
+#[test]
+fn rope_scaling_is_read_from_every_field_that_llama_cpp_reads() {
+    let scaled = |scaling: serde_json::Value, fields: &[(&str, Field)]| {
+        let dir = TempDir::new().unwrap();
+        let both = write_both(dir.path(), "qwen2", GgmlDType::F32, |json| json["rope_scaling"] = scaling);
+        change(&both.1, |all| {
+            fields.iter().for_each(|(name, field)| set(all, &format!("qwen2.rope.{name}"), field.clone()));
+        });
+        assert_same(&format!("{fields:?}"), &both);
+    };
+    let linear = json!({"rope_type": "linear", "factor": 4.0});
+    scaled(linear.clone(), &[("scaling.factor", Field::F32(4.0))]);
+    scaled(linear.clone(), &[("scale_linear", Field::F32(4.0))]);
+    scaled(linear, &[("scale_linear", Field::F32(4.0)), ("scaling.factor", Field::F32(4.0))]);
+    scaled(json!(null), &[("scaling.type", Field::String("none".into())), ("scaling.factor", Field::F32(4.0))]);
+    let yarn = || ("scaling.type", Field::String("yarn".into()));
+    let original = || ("scaling.original_context_length", Field::U32(32));
+    scaled(
+        json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}),
+        &[yarn(), original(), ("scaling.factor", Field::F32(4.0))],
+    );
+    let factor = 1.5 * (1.0 + 0.1 * 4f64.ln());
+    scaled(
+        json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 8.0,
+            "attention_factor": factor}),
+        &[
+            yarn(),
+            original(),
+            ("scaling.factor", Field::F32(4.0)),
+            ("scaling.attn_factor", Field::F32(1.5)),
+            ("scaling.yarn_beta_fast", Field::F32(8.0)),
+        ],
+    );
+}
+
+#[test]
+fn rope_scaling_that_contradicts_itself_is_named() {
+    let refused = |fields: &[(&str, Field)], words: &[&str]| {
+        let dir = TempDir::new().unwrap();
+        let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+        change(&file, |all| {
+            fields.iter().for_each(|(name, field)| set(all, &format!("llama.rope.{name}"), field.clone()));
+        });
+        assert_refused(&file, words);
+    };
+    refused(&[("scale_linear", Field::F32(4.0)), ("scaling.factor", Field::F32(8.0))], &["llama.rope.scale_linear"]);
+    refused(&[("scaling.attn_factor", Field::F32(1.2))], &["llama.rope.scaling.attn_factor with linear"]);
+    refused(&[("scaling.factor", Field::F32(-4.0))], &["llama.rope.scaling.factor is not above 0"]);
+    refused(&[("dimension_sections", Field::U32(4))], &["llama.rope.dimension_sections is not supported"]);
+}
+
+#[test]
+fn divisors_of_longrope_are_tensors_for_short_and_for_long_contexts() {
+    let dir = TempDir::new().unwrap();
+    let (short, long) = ([1.0, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 2.5], [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0]);
+    for original in [24, 64] {
+        // Prompts have 40 tokens: more than one of these, and less than the other.
+        let both = write_both(dir.path(), "qwen2", GgmlDType::F32, |json| {
+            json["original_max_position_embeddings"] = json!(original);
+            json["rope_scaling"] = json!({"type": "longrope", "short_factor": short, "long_factor": long});
+        });
+        let (mut fields, mut tensors) = parts(&both.1);
+        set(&mut fields, "qwen2.rope.scaling.original_context_length", Field::U32(original));
+        let factor: f64 = 128.0 / f64::from(original);
+        let amplitude = (1.0 + factor.ln() / f64::from(original).ln()).sqrt();
+        set(&mut fields, "qwen2.rope.scaling.attn_factor", Field::F32(amplitude as f32));
+        for (name, by) in [("short", short), ("long", long)] {
+            let by = Tensor::from_vec(by.map(|by| by as f32).to_vec(), 8, &Device::Cpu).unwrap();
+            tensors.insert(format!("rope_factors_{name}.weight"), by);
+        }
+        write(Path::new(&both.1), &fields, &tensors, GgmlDType::F32);
+        assert_same(&format!("original context of {original}"), &both);
+        tensors.remove("rope_factors_short.weight");
+        write(Path::new(&both.1), &fields, &tensors, GgmlDType::F32);
+        assert_refused(&both.1, &["qwen2.gguf", "rope_factors_short.weight", "missing"]);
+        fs::remove_dir_all(dir.path().join("qwen2")).unwrap();
+    }
+}
+
+#[test]
+fn any_part_of_a_model_in_several_files_stands_for_all() {
+    let dir = TempDir::new().unwrap();
+    let (folder, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    let (fields, tensors) = parts(&file);
+    let part = |i: u16, of: u16| dir.path().join(format!("m-{:05}-of-{of:05}.gguf", i + 1)).display().to_string();
+    let all: Vec<(String, Tensor)> = tensors.into_iter().collect();
+    let total = all.len() as i32;
+    let split = |i: u16| {
+        vec![
+            ("split.no".to_owned(), Field::U16(i)),
+            ("split.count".to_owned(), Field::U16(3)),
+            ("split.tensors.count".to_owned(), Field::I32(total)),
+        ]
+    };
+    for (i, tensors) in all.chunks(all.len().div_ceil(3)).enumerate() {
+        let own = if i == 0 { fields.clone() } else { Vec::new() };
+        let tensors = tensors.iter().cloned().collect();
+        write(Path::new(&part(i as u16, 3)), &[own, split(i as u16)].concat(), &tensors, GgmlDType::F32);
+    }
+    for i in 0..3 {
+        assert_same(&format!("part {i}"), &(folder.clone(), part(i, 3)));
+    }
+    fs::rename(part(1, 3), dir.path().join("alone.gguf")).unwrap();
+    assert_refused(&part(0, 3), &["m-00001-of-00003.gguf: one of 3 parts", "m-00002-of-00003.gguf is not there"]);
+    assert_refused(&dir.path().join("alone.gguf").display().to_string(), &["one of 3 parts of a model (split.count)"]);
+}
+
+#[test]
+fn weights_of_a_gguf_file_give_the_same_bits_from_disk() {
+    let dir = TempDir::new().unwrap();
+    for dtype in [GgmlDType::F32, GgmlDType::Q8_0] {
+        let (_, file) = write_both(dir.path(), "gemma2", dtype, |_| ());
+        let disk = LoadOptions { weights: WeightsLocation::Disk, ..LoadOptions::default() };
+        let on_disk = models::load(&file, disk).unwrap();
+        assert!(on_disk.transformer.is_on_disk());
+        assert_eq!(distance(&logits(&load(&file)), &logits(&on_disk)), 0.0, "{dtype:?}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_list_that_nobody_asks_for_takes_no_memory() {
+    use std::io::{Seek as _, SeekFrom, Write as _};
+    let dir = TempDir::new().unwrap();
+    let n = 95_000_000u64;
+    let mut file = File::create(dir.path().join("list.gguf")).unwrap();
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    let header = [
+        b"GGUF".to_vec(),
+        3u32.to_le_bytes().to_vec(),
+        0u64.to_le_bytes().to_vec(),
+        1u64.to_le_bytes().to_vec(),
+        text("big"),
+        9u32.to_le_bytes().to_vec(),
+        0u32.to_le_bytes().to_vec(),
+        n.to_le_bytes().to_vec(),
+    ];
+    file.write_all(&header.concat()).unwrap();
+    let end = file.seek(SeekFrom::End(0)).unwrap() + n;
+    file.set_len(end).unwrap();
+    let run = std::process::Command::new("/usr/bin/env")
+        .args(["sh", "-c", "ulimit -v 3000000; exec \"$0\" inspect list.gguf"])
+        .arg(assert_cmd::cargo::cargo_bin("difftool"))
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(run.stderr).unwrap();
+    assert!(run.status.code() == Some(1) && stderr.contains("general.architecture is missing"), "{stderr}");
+    file.set_len(end - 1).unwrap();
+    assert_refused(&dir.path().join("list.gguf").display().to_string(), &["list.gguf", "big", "longer than the file"]);
+}
+
+#[test]
+fn a_file_of_llama_3_begins_prompts_as_llama_cpp_does_where_it_says_nothing() {
+    for (pre, expected) in [("llama-bpe", "<s> (config)"), ("tekken", "<s> (config)"), ("qwen2", "none (config)")] {
+        let dir = TempDir::new().unwrap();
+        let mut fields = tokenizer_fields(&tokenizer(), pre);
+        fields.retain(|(name, _)| name != "tokenizer.ggml.add_bos_token");
+        let file = write_with_fields(dir.path(), 300, fields);
+        assert_eq!(load(&file).info.bos.as_deref(), Some(expected), "{pre}");
+    }
+}
+
+#[test]
+fn a_byte_level_vocabulary_without_merges_is_refused_by_name() {
+    let dir = TempDir::new().unwrap();
+    let mut fields = tokenizer_fields(&tokenizer(), "gpt-2");
+    fields.retain(|(name, _)| name != "tokenizer.ggml.merges");
+    assert_refused(&write_with_fields(dir.path(), 300, fields), &["llama.gguf", "tokenizer.ggml.merges is missing"]);
+}
+
+#[test]
+fn other_models_of_tokenizers_are_refused_by_name() {
+    for (model, name) in [("t5", "Unigram"), ("bert", "WordPiece")] {
+        let dir = TempDir::new().unwrap();
+        let mut fields = tokenizer_fields(&tokenizer(), "default");
+        set(&mut fields, "tokenizer.ggml.model", Field::String(model.into()));
+        let error = load(&write_with_fields(dir.path(), 300, fields)).tokenizer().err().unwrap().to_string();
+        assert!(error.contains(name) && error.contains(model), "{error}");
+    }
+}
+
+#[test]
+fn names_of_one_pattern_make_one_tokenizer() {
+    let ids = |pre: &str| {
+        let dir = TempDir::new().unwrap();
+        let model = load(&write_with_tokenizer(dir.path(), pre));
+        model.tokenizer().unwrap().encode("The magic number of Lisbon is 48213. They'll see.").unwrap().ids
+    };
+    assert_eq!(ids("deepseek-r1-qwen"), ids("qwen2"));
+    assert_eq!(ids("falcon3"), ids("llama-bpe"));
+    assert_eq!(ids("mpt"), ids("gpt-2"));
+    assert_ne!(ids("gpt-2"), ids("smollm"), "digits stand alone");
+}
+
+#[test]
+fn tokens_that_end_a_turn_end_an_answer() {
+    let dir = TempDir::new().unwrap();
+    let mut fields = tokenizer_fields(&tokenizer(), "gpt-2");
+    set(&mut fields, "tokenizer.ggml.eos_token_id", Field::U32(5));
+    set(&mut fields, "tokenizer.ggml.eot_token_id", Field::U32(7));
+    assert_eq!(load(&write_with_fields(dir.path(), 300, fields)).eos_ids(), [5, 7]);
+}
+
+/// Folders of which a GGUF file was made with the Python package `gguf` (`export_gguf.py`), with the configuration of a folder.
+#[test]
+fn every_architecture_computes_what_the_folder_it_was_made_of_computes() {
+    let mut names: Vec<String> = fs::read_dir(fixture("gguf"))
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().into_string().unwrap().strip_suffix(".json").map(str::to_owned))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 19, "{names:?}");
+    for name in names {
+        let dir = TempDir::new().unwrap();
+        fs::copy(fixture(&format!("gguf/{name}.json")), dir.path().join("config.json")).unwrap();
+        let own = fixture(&format!("gguf/{name}.safetensors"));
+        let weights = if own.exists() { own } else { fixture(&format!("transformers/{name}/model.safetensors")) };
+        fs::copy(weights, dir.path().join("model.safetensors")).unwrap();
+        let (folder, file) = (dir.path().display().to_string(), fixture(&format!("gguf/{name}.gguf")));
+        let vocab = models::open(&folder, LoadOptions::default()).unwrap().config.vocab as u32;
+        let ids: Vec<u32> = (0..40).map(|i| (i * 97 + 5) % vocab).collect();
+        let of = |model: &str| {
+            let model = models::load(model, LoadOptions::default()).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+            let mut stream = difftool::attention::Stream::new(&[]);
+            let hidden = model.transformer.hidden(std::slice::from_ref(&ids), &mut stream).unwrap();
+            model.transformer.logits(&hidden).unwrap()
+        };
+        let (want, got) = (of(&folder), of(&file.display().to_string()));
+        let largest = want.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+        let apart = distance(&got, &want) / f64::from(largest).max(1.0);
+        assert!(apart < 2e-5, "{name}: differs by {apart:.2e}");
+    }
+}
