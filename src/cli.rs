@@ -19,6 +19,7 @@ pub use values::{IndexRange, TokenRange};
 use crate::device::{DeviceName, Precision};
 use crate::names::{Replicates, SEED_FOLDERS};
 use crate::results::compare::FailIf;
+use crate::results::print::Tables;
 use crate::results::{Correction, Field, Where};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -328,6 +329,10 @@ pub struct TrainArgs {
     /// fit lines over all sizes; may be repeated
     #[arg(long, value_name = "DIR", requires = "summary")]
     pub beside: Vec<PathBuf>,
+    /// Print these tables of the summary: `all`, or names separated by commas, as in `inside` [default: the main table and
+    /// differences]
+    #[arg(long, value_name = "NAMES")]
+    pub tables: Option<Tables>,
     /// Device: cpu; or cuda, cuda:1, … or metal in a build for it
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     pub device: DeviceName,

@@ -191,11 +191,6 @@ impl fmt::Display for Table {
     }
 }
 
-/// A fraction as a percentage: `97.5`.
-pub fn percent(fraction: f64) -> String {
-    format!("{:.1}", unsigned_zero(100.0 * fraction, 1))
-}
-
 /// A number with three significant digits or so: `0.012`, `3.14`, `251`, `3610`; `-` for none.
 pub fn short(x: Option<f64>) -> String {
     match x {
@@ -211,11 +206,6 @@ pub fn short(x: Option<f64>) -> String {
 /// `1 window`, `2 windows`.
 pub(crate) fn plural(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
-/// A difference of fractions in percentage points: `+3.2`.
-pub fn points(difference: f64) -> String {
-    format!("{:+.1}", unsigned_zero(100.0 * difference, 1))
 }
 
 /// Formats a number with so many decimals; zero has no sign.
@@ -329,12 +319,6 @@ noise         +0.1";
     }
 
     #[test]
-    fn percentages_have_one_decimal_and_their_interval() {
-        assert_eq!(percent(0.975), "97.5");
-        assert_eq!(points(0.032), "+3.2");
-    }
-
-    #[test]
     fn short_numbers_keep_about_three_digits() {
         let shown = [3608.6, 251.54, 38.84, 3.128, 0.0123, 0.00012, 0.0].map(|x| short(Some(x)));
         assert_eq!(shown, ["3609", "252", "38.8", "3.13", "0.012", "1.2e-4", "0.000"]);
@@ -343,7 +327,6 @@ noise         +0.1";
 
     #[test]
     fn zero_has_no_minus_sign() {
-        assert_eq!(percent(-0.0001), "0.0");
-        assert_eq!([points(-0.0), points(-0.0004)], ["+0.0", "+0.0"]);
+        assert_eq!([fixed(-0.01, 1), fixed(-0.0, 0)], ["0.0", "0"]);
     }
 }

@@ -2,7 +2,6 @@
 
 mod bars;
 mod draw;
-mod print;
 
 use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
@@ -10,9 +9,11 @@ use crate::cli::TrainArgs;
 use crate::device;
 use crate::experiment::Experiment;
 use crate::files;
+use crate::results::print::{study_text, write_sheet, Tables};
+use crate::results::view::training;
 use crate::train::{
-    check_sizes, summarise, train_runs, write_curves, write_summary, Size, TrainOutcome, TrainRun, TrainSpec,
-    TrainingCurves, COURSE_FILE, SUMMARY_FILE,
+    check_sizes, train_runs, write_curves, Study, TrainOutcome, TrainRun, TrainSpec, TrainingCurves, COURSE_FILE,
+    SUMMARY_FILE,
 };
 use anyhow::{bail, Context, Result};
 use bars::Bars;
@@ -71,21 +72,19 @@ fn summarise_runs(spec: &TrainSpec, args: &TrainArgs) -> Result<()> {
     if curves.is_empty() {
         bail_usage!("--out {}: it has no log of a run of {}", out.display(), args.spec().display());
     }
-    let sizes = sizes(spec, &curves, &args.beside)?;
-    write_curves(&curves, &out.join(COURSE_FILE))?;
-    draw::curves(spec, &curves, out, &args.figures)?;
-    let lines = summarise(spec, &curves);
-    write_summary(&lines, &out.join(SUMMARY_FILE))?;
-    print::summary(spec, &curves, &lines)?;
-    print::scale(&sizes)
+    let sizes = sizes(Study::new(spec.clone(), curves)?, &args.beside)?;
+    let study = &sizes[0];
+    write_curves(&study.curves, &out.join(COURSE_FILE))?;
+    draw::curves(&study.spec, &study.curves, out, &args.figures)?;
+    let summary = training::summary(study);
+    files::replace(&out.join(SUMMARY_FILE), |partial| write_sheet(&summary, &mut File::create(partial)?))?;
+    write!(crate::terminal::stdout(), "{}", study_text(&sizes, args.tables.as_ref().unwrap_or(&Tables::Main))?)?;
+    Ok(())
 }
 
-/// Returns the study at this size and at those of the other folders; empty without other folders.
-fn sizes(spec: &TrainSpec, curves: &TrainingCurves, beside: &[PathBuf]) -> Result<Vec<Size>> {
-    if beside.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut sizes = vec![Size::new(spec.clone(), curves.clone())?];
+/// Returns the study, and the same at the sizes of the other folders.
+fn sizes(study: Study, beside: &[PathBuf]) -> Result<Vec<Study>> {
+    let mut sizes = vec![study];
     for folder in beside {
         let kept = folder.join(SPEC_FILE);
         if !kept.is_file() {
@@ -93,7 +92,7 @@ fn sizes(spec: &TrainSpec, curves: &TrainingCurves, beside: &[PathBuf]) -> Resul
         }
         let spec = TrainSpec::read(&kept)?;
         let curves = TrainingCurves::read(&spec, folder)?;
-        sizes.push(Size::new(spec, curves)?);
+        sizes.push(Study::new(spec, curves)?);
     }
     check_sizes(&sizes).context("--beside")?;
     Ok(sizes)

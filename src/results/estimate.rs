@@ -3,7 +3,8 @@
 use super::cells::Cell;
 use super::sample::by_prompt;
 use crate::metric::Kind;
-use crate::stats::{bootstrap_mean, mean, wilson_of_groups, Interval, RESAMPLES};
+use crate::stats::{bootstrap_mean, mean, student, wilson_of_groups, Interval, RESAMPLES};
+use std::collections::BTreeMap;
 
 /// A mean over prompts, each the mean of its questions, or a proportion of hits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,9 +12,9 @@ pub(crate) struct Estimate {
     /// The mean, or hits over trials.
     pub(crate) value: f64,
     /// Its 95 % interval: Wilson's for hits, in which questions of one prompt count as much as they differ; the bootstrap
-    /// over prompts otherwise. `None` of a single prompt's mean.
+    /// over prompts, or Student's over training seeds, otherwise. `None` of a single prompt's mean.
     pub(crate) interval: Option<Interval>,
-    /// Number of prompts.
+    /// Number of prompts, or of training seeds.
     pub(crate) prompts: usize,
     /// Number of trials: more than prompts, where a prompt has several questions.
     pub(crate) trials: usize,
@@ -36,6 +37,13 @@ impl Estimate {
     pub(crate) fn of_means(prompts: &[f64], trials: usize, seed: u64) -> Option<Self> {
         let interval = if prompts.len() > 1 { bootstrap_mean(prompts, RESAMPLES, seed) } else { None };
         Some(Self { value: mean(prompts)?, interval, prompts: prompts.len(), trials })
+    }
+
+    /// Estimates a mean over training seeds, with Student's interval from three seeds on.
+    pub(crate) fn of_seeds(numbers: &BTreeMap<u64, f64>) -> Option<Self> {
+        let numbers: Vec<f64> = numbers.values().copied().collect();
+        let seeds = numbers.len();
+        Some(Self { value: mean(&numbers)?, interval: student(&numbers), prompts: seeds, trials: seeds })
     }
 
     fn of_hits(prompts: &[Vec<f64>]) -> Option<Self> {
@@ -75,6 +83,15 @@ mod tests {
         assert_eq!((hits.value, hits.trials), (0.5, 2));
         assert!(hits.interval.is_some_and(|interval| interval.lo > 0.0 && interval.hi < 1.0));
         assert_eq!(Estimate::of(&[], Kind::Hit, 0), None);
+    }
+
+    #[test]
+    fn means_over_fewer_than_three_seeds_have_no_interval() {
+        let of = |numbers: &[(u64, f64)]| Estimate::of_seeds(&numbers.iter().copied().collect());
+        let three = of(&[(1, 0.5), (2, 0.6), (7, 0.7)]).unwrap();
+        assert!((three.value - 0.6).abs() < 1e-12 && three.prompts == 3 && three.interval.is_some());
+        assert_eq!(of(&[(1, 0.5), (2, 0.75)]).map(|two| (two.value, two.interval)), Some((0.625, None)));
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

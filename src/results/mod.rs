@@ -36,5 +36,6 @@ pub(crate) use frame::setting_name;
 pub use frame::{About, Frame, FrameBuilder, HeadPlace, Setting};
 pub use pick::Pick;
 pub use rows::Row;
+pub(crate) use sample::differences_by_seed;
 pub use select::{MetricName, Metrics, Where};
 pub use tokens::{Scored, TokenKind, Tokens};

@@ -78,6 +78,11 @@ pub(crate) fn differences(pairs: &[Pair]) -> Vec<Cell> {
     pairs.iter().map(|pair| Cell { key: pair.key, value: pair.b - pair.a, input: 0, record: 0 }).collect()
 }
 
+/// Joins two quantities by training seed: other less baseline, of the seeds that both have.
+pub(crate) fn differences_by_seed(baseline: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>) -> BTreeMap<u64, f64> {
+    baseline.iter().filter_map(|(seed, a)| Some((*seed, other.get(seed)? - a))).collect()
+}
+
 /// Averages cells that differ in free columns only, such as draws of random heads. A cell that some of the others lack is
 /// left out.
 pub(crate) fn averaged(cells: &[Cell], free: &Mask) -> Vec<Cell> {

@@ -13,10 +13,9 @@ mod data;
 mod layers;
 mod log;
 mod run;
-mod scale;
 mod spec;
 mod step;
-mod summary;
+mod study;
 
 pub use adamw::{AdamW, Gradients};
 pub use cost::Work;
@@ -24,12 +23,11 @@ pub use curves::{write as write_curves, CurveRow, TrainingCurves};
 pub use data::{Batch, BatchPart, DataSource, TargetKind};
 pub use layers::LayerLine;
 pub use log::{EvalLine, LogLine};
-pub use scale::{at_sizes, check_sizes, growth, AtSize, Growth, Size};
 pub use spec::*;
 pub use step::{copy_to_device, step, tensors, variables, Stepped};
-pub use summary::{
-    contrasts, inside, summarise, write as write_summary, Contrasted, Inside, Level, VariantSummary, INSIDE, LEARNED,
-    TIMES,
+pub use study::{
+    check_sizes, slopes, BySeed, RunQuantity, Study, END, FIRST_DIGITS, INSIDE, LEARNED, ONE_NEEDLE, TEXT, TIMES,
+    TOKENS, TOKENS_UNTIL_LEARNED,
 };
 
 use crate::model::{ModelConfig, Placement};
@@ -47,7 +45,7 @@ pub const LOG_FILE: &str = "log.csv";
 pub const EVAL_FILE: &str = "eval.csv";
 /// The training curves of all runs of a spec: [`CurveRow`]s.
 pub const COURSE_FILE: &str = "course.csv";
-/// The summary of a spec: [`VariantSummary`]s.
+/// The summary of a spec: a row for each variant.
 pub const SUMMARY_FILE: &str = "summary.csv";
 /// Measurements inside the layers of a run: [`LayerLine`]s.
 pub const LAYER_FILE: &str = "layers.csv";

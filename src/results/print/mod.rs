@@ -5,8 +5,8 @@ mod json;
 mod markdown;
 mod text;
 
-pub(crate) use csv::write_rows;
+pub(crate) use csv::{write_rows, write_sheet};
 pub use json::json;
 pub(crate) use markdown::{escaped as escaped_markdown, markdown_table, markdown_with_caption};
-pub(crate) use text::text_table;
+pub(crate) use text::{study_text, text_table};
 pub use text::{text, Tables};

@@ -1,10 +1,12 @@
 //! Tables as text for terminals.
 
-use super::super::view::{main_differences, main_table, next, sheets, Sheet, SheetCell, SheetColumn};
+use super::super::view::{main_differences, main_table, next, sheets, training, Sheet, SheetCell, SheetColumn};
 use super::super::Frame;
 use crate::bail_usage;
+use crate::names::ShortNames;
 use crate::table::{left, right, ColumnRole, Table};
 use crate::terminal::wrapped;
+use crate::train::Study;
 use anyhow::Result;
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -44,34 +46,52 @@ impl FromStr for Tables {
 /// # Errors
 /// A usage error if a table is named that the run does not have.
 pub fn text(frame: &Frame, tables: &Tables) -> Result<String> {
-    let mut text = match tables {
-        Tables::Main => main_text(frame),
-        Tables::All => texts(frame, &sheets(frame).iter().collect::<Vec<_>>()),
-        Tables::Named(names) => {
-            let sheets = sheets(frame);
-            let mut chosen = Vec::new();
-            for name in names {
-                let Some(sheet) = sheets.iter().find(|sheet| sheet.id == *name) else {
-                    let known: Vec<&str> = sheets.iter().map(|sheet| sheet.id).collect();
-                    bail_usage!("--tables {name}: the run has no such table; it has {}", known.join(", "));
-                };
-                chosen.push(sheet);
-            }
-            texts(frame, &chosen)
+    let names = frame.short_names();
+    match tables {
+        Tables::Main => Ok(main_text(main_table(frame), main_differences(frame), next(frame), names)),
+        other => chosen_text(&sheets(frame), other, names),
+    }
+}
+
+/// Formats the tables of a training study; `sizes` begins with it and goes on with other model sizes.
+///
+/// # Errors
+/// A usage error if a table is named that the study does not have.
+pub(crate) fn study_text(sizes: &[Study], tables: &Tables) -> Result<String> {
+    let names = ShortNames::default();
+    match tables {
+        Tables::Main => {
+            let (main, differences) = (training::main_table(sizes), training::main_differences(sizes));
+            Ok(main_text(main, differences, training::NEXT, &names))
         }
-    };
-    text.truncate(text.trim_end().len());
-    Ok(text + "\n")
+        other => chosen_text(&training::sheets(sizes), other, &names),
+    }
+}
+
+/// All tables, or those that are named.
+fn chosen_text(sheets: &[Sheet], tables: &Tables, names: &ShortNames) -> Result<String> {
+    let mut chosen: Vec<&Sheet> = sheets.iter().collect();
+    if let Tables::Named(wanted) = tables {
+        chosen.clear();
+        for name in wanted {
+            let Some(sheet) = sheets.iter().find(|sheet| sheet.id == *name) else {
+                let known: Vec<&str> = sheets.iter().map(|sheet| sheet.id).collect();
+                bail_usage!("--tables {name}: there is no such table here; there are {}", known.join(", "));
+            };
+            chosen.push(sheet);
+        }
+    }
+    Ok(texts(&chosen, names).trim_end().to_owned() + "\n")
 }
 
 /// The main table, its differences, and what to look at next.
-fn main_text(frame: &Frame) -> String {
-    let Some(main) = main_table(frame) else { return "The results hold no numbers.\n".to_owned() };
+fn main_text(main: Option<Sheet>, differences: Option<Sheet>, next: &str, names: &ShortNames) -> String {
+    let Some(main) = main else { return "The results hold no numbers.\n".to_owned() };
     let main = shortened(main, MOST_MAIN_ROWS);
     let rows = MOST_ROWS.saturating_sub(main.rows.len()).max(MOST_ROWS / 3);
-    let differences = main_differences(frame).map(|sheet| shortened(sheet, rows));
+    let differences = differences.map(|sheet| shortened(sheet, rows));
     let sheets: Vec<&Sheet> = [Some(&main), differences.as_ref()].into_iter().flatten().collect();
-    texts(frame, &sheets) + &wrapped(&format!("{} All tables: --tables all.", next(frame)), "") + "\n"
+    texts(&sheets, names) + &wrapped(&format!("{next} All tables: --tables all."), "") + "\n"
 }
 
 /// Cuts a table to its first rows, and says how many more there are.
@@ -84,10 +104,10 @@ fn shortened(mut sheet: Sheet, most: usize) -> Sheet {
     sheet
 }
 
-fn texts(frame: &Frame, sheets: &[&Sheet]) -> String {
+fn texts(sheets: &[&Sheet], names: &ShortNames) -> String {
     let mut text = String::new();
     for &sheet in sheets {
-        let sheet = sheet.clone().with_names(frame.short_names());
+        let sheet = sheet.clone().with_names(names);
         let (shared, sheet) = hoisted(sheet);
         let shared = if shared.is_empty() { String::new() } else { format!(": {shared}") };
         let note = if sheet.note.is_empty() { String::new() } else { format!(" {}", sheet.note) };

@@ -11,6 +11,7 @@ mod sheet;
 mod shots;
 mod strongest;
 mod summary;
+pub(crate) mod training;
 
 pub(crate) use cases::cities_name;
 pub(crate) use differences::{difference_cell, differences, group_value, Detail};

@@ -31,6 +31,8 @@ pub(crate) struct SheetColumn {
     pub(crate) number: bool,
     /// Whether it holds results or identifies rows.
     pub(crate) role: ColumnRole,
+    /// Whether files have the ends of its intervals as columns of their own.
+    pub(crate) interval: bool,
 }
 
 /// One cell.
@@ -120,13 +122,13 @@ fn retain<T>(list: &mut Vec<T>, keep: &[bool]) {
 /// A column of words.
 pub(crate) fn words(heading: impl Into<String>) -> SheetColumn {
     let heading = heading.into();
-    SheetColumn { name: heading.clone(), heading, number: false, role: ColumnRole::Result }
+    SheetColumn { name: heading.clone(), heading, number: false, role: ColumnRole::Result, interval: false }
 }
 
 /// A column of numbers.
 pub(crate) fn numbers(heading: impl Into<String>) -> SheetColumn {
     let heading = heading.into();
-    SheetColumn { name: heading.clone(), heading, number: true, role: ColumnRole::Result }
+    SheetColumn { name: heading.clone(), heading, number: true, role: ColumnRole::Result, interval: false }
 }
 
 impl SheetColumn {
@@ -143,6 +145,11 @@ impl SheetColumn {
     /// The same in another role.
     pub(crate) fn with(self, role: ColumnRole) -> Self {
         Self { role, ..self }
+    }
+
+    /// The same with the ends of intervals in files.
+    pub(crate) fn with_interval(self) -> Self {
+        Self { interval: true, ..self }
     }
 }
 
@@ -205,14 +212,16 @@ impl SheetCell {
 
     /// A difference with its interval; of fractions, in percentage points.
     pub(crate) fn difference(kind: Kind, found: &Difference) -> Self {
-        let interval = found.interval();
+        Self::change(kind, found.diff, found.interval())
+    }
+
+    /// A change with its interval; of fractions, in percentage points.
+    pub(crate) fn change(kind: Kind, x: f64, interval: Option<Interval>) -> Self {
         match kind {
-            Kind::Number => Self::number_in(found.diff, interval, |x| short(Some(x))),
+            Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
             Kind::Hit | Kind::Share => {
                 let decimals = percent_decimals(interval);
-                Self::number_in(found.diff, interval, |x| {
-                    format!("{:+.*}", decimals, unsigned_zero(100.0 * x, decimals))
-                })
+                Self::number_in(x, interval, |x| format!("{:+.*}", decimals, unsigned_zero(100.0 * x, decimals)))
             }
         }
     }

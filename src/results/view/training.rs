@@ -1,0 +1,318 @@
+//! Tables of a training study, a view of its curves. Means and differences are over training seeds.
+
+use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+use crate::metric::Kind;
+use crate::results::{differences_by_seed, Estimate, Verdict};
+use crate::stats::LEAST_SEEDS;
+use crate::table::ColumnRole;
+use crate::train::{
+    slopes, BySeed, RunQuantity, Study, END, FIRST_DIGITS, INSIDE, ONE_NEEDLE, TEXT, TIMES, TOKENS,
+    TOKENS_UNTIL_LEARNED,
+};
+
+/// The next step after a summary.
+pub(crate) const NEXT: &str = "Next: `difftool needle --model FOLDER` measures a trained model.";
+
+/// Longest name of a difference, in characters: one that a page of 80 has room for.
+const LONGEST_NAME: usize = 44;
+
+/// Columns of the summary that are shown by default.
+const MAIN_COLUMNS: [&str; 6] = ["variant", "seeds", "learned", "learned_tok", "first_digit", "one_needle"];
+
+/// Returns every table of a study. `sizes` begins with it and goes on with the same study at other model sizes.
+pub(crate) fn sheets(sizes: &[Study]) -> Vec<Sheet> {
+    let Some(study) = sizes.first() else { return Vec::new() };
+    let of_study = [Some(summary(study)), differences(study), inside(study)];
+    let of_sizes = if sizes.len() > 1 { [Some(by_size(sizes)), growth(sizes, &TIMES)] } else { [None, None] };
+    of_study.into_iter().chain(of_sizes).flatten().collect()
+}
+
+/// Returns the table that answers the question of a study.
+pub(crate) fn main_table(sizes: &[Study]) -> Option<Sheet> {
+    if sizes.len() > 1 {
+        return Some(by_size(sizes));
+    }
+    let mut sheet = summary(sizes.first()?);
+    let keep: Vec<bool> = sheet.columns.iter().map(|column| MAIN_COLUMNS.contains(&column.name.as_str())).collect();
+    sheet.keep_columns(&keep);
+    Some(sheet)
+}
+
+/// Returns the differences that belong to the question of a study.
+pub(crate) fn main_differences(sizes: &[Study]) -> Option<Sheet> {
+    if sizes.len() > 1 {
+        return growth(sizes, &[END]);
+    }
+    differences(sizes.first()?)
+}
+
+/// Returns a row for each variant that has finished runs: the columns of `summary.csv`.
+pub(crate) fn summary(study: &Study) -> Sheet {
+    let variants = &study.spec.variants;
+    let columns = vec![
+        words("variant").key(),
+        seeds_column(),
+        numbers("learned"),
+        numbers("tokens").named("learned_tok"),
+        numbers("earlier"),
+        numbers("later"),
+        numbers(FIRST_DIGITS.label().heading()).named("first_digit").with_interval(),
+        numbers(format!("less {}", variants[0].name)).named("difference").with_interval(),
+        numbers(ONE_NEEDLE.label().heading()).named("one_needle"),
+    ];
+    let rows: Vec<_> = (0..variants.len()).filter_map(|variant| summary_row(study, variant)).collect();
+    let finished: usize = (0..variants.len()).map(|variant| study.at_end(variant, &TOKENS).len()).sum();
+    let mut note = format!("{finished} of {} runs are finished. ", study.spec.runs().len());
+    note += "Learned: seeds that reach 0.9 of first digits at the last context, after so many tokens (median).";
+    if rows.iter().any(|row| row[1].exact.is_some_and(|seeds| seeds < LEAST_SEEDS as f64)) {
+        note += " Fewer than three seeds have no interval.";
+    }
+    Sheet::new("summary", "Training", note, columns, rows)
+}
+
+/// Returns the row of a variant; `None` without finished runs.
+fn summary_row(study: &Study, variant: usize) -> Option<Vec<SheetCell>> {
+    let first_digits = study.at_end(variant, &FIRST_DIGITS);
+    let less_first = |quantity: &RunQuantity| match variant {
+        0 => BySeed::new(),
+        _ => differences_by_seed(&study.at_end(0, quantity), &study.at_end(variant, quantity)),
+    };
+    let mut times: Vec<f64> = study.at_end(variant, &TOKENS_UNTIL_LEARNED).into_values().collect();
+    times.sort_by(f64::total_cmp);
+    let median = times.get(times.len() / 2).filter(|time| time.is_finite());
+    // Never is later than any time. The difference of two seeds that never learn is NaN: neither.
+    let delays = less_first(&TOKENS_UNTIL_LEARNED);
+    let change = Estimate::of_seeds(&less_first(&FIRST_DIGITS));
+    let one_needle = Estimate::of_seeds(&study.at_end(variant, &ONE_NEEDLE));
+    Some(vec![
+        SheetCell::words(study.spec.variants[variant].name.clone()),
+        SheetCell::count(Some(first_digits.len())),
+        SheetCell::count(Some(times.iter().filter(|time| time.is_finite()).count())),
+        SheetCell::count(median.map(|&tokens| tokens as usize)),
+        SheetCell::count(Some(delays.values().filter(|&&delay| delay < 0.0).count())),
+        SheetCell::count(Some(delays.values().filter(|&&delay| delay > 0.0).count())),
+        SheetCell::estimate(FIRST_DIGITS.kind, Estimate::of_seeds(&first_digits)?),
+        change
+            .map_or_else(SheetCell::none, |change| SheetCell::change(FIRST_DIGITS.kind, change.value, change.interval)),
+        one_needle.map_or_else(SheetCell::none, |mean| SheetCell::value(ONE_NEEDLE.kind, mean.value, None)),
+    ])
+}
+
+/// Returns the differences at the end: the contrasts of the spec, and every variant less the first. Those that are
+/// decided come first.
+fn differences(study: &Study) -> Option<Sheet> {
+    let variants = &study.spec.variants;
+    let mut rows = Vec::new();
+    for quantity in &[FIRST_DIGITS, ONE_NEEDLE] {
+        let contrasts =
+            study.spec.contrasts.iter().map(|contrast| (contrast.name.clone(), study.contrast(contrast, quantity)));
+        let to_first = (1..variants.len()).map(|variant| {
+            let name = format!("{} - {}", variants[variant].name, variants[0].name);
+            (name, [0, variant].map(|variant| study.at_end(variant, quantity)))
+        });
+        for (name, [baseline, other]) in contrasts.chain(to_first) {
+            let changes = differences_by_seed(&baseline, &other);
+            rows.extend(change_row(vec![SheetCell::words(shortened(&name))], quantity, &changes));
+        }
+    }
+    rows.sort_by_key(|(verdict, _)| *verdict == Verdict::Undecided);
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    let note = "At the end of training, seed by seed [95 %]. Decided ones first.".to_owned();
+    let columns = change_columns(vec![words("difference").key()]);
+    Sheet::new("differences", "Differences", note, columns, rows).trimmed()
+}
+
+/// The columns of a table of changes, after those that say what of.
+fn change_columns(mut keys: Vec<SheetColumn>) -> Vec<SheetColumn> {
+    let metric = words("metric").with(ColumnRole::Part);
+    keys.extend([metric, seeds_column(), numbers("change [95 %]").named("diff"), words("verdict")]);
+    keys
+}
+
+/// Returns the cells of those columns, with the verdict; `None` without seeds.
+fn change_row(mut keys: Vec<SheetCell>, quantity: &RunQuantity, changes: &BySeed) -> Option<(Verdict, Vec<SheetCell>)> {
+    let change = Estimate::of_seeds(changes)?;
+    let verdict = Verdict::of(change.interval.map_or(0, |interval| interval.side()));
+    keys.extend([
+        SheetCell::words(quantity.label().difference_heading()),
+        SheetCell::count(Some(changes.len())),
+        SheetCell::change(quantity.kind, change.value, change.interval),
+        SheetCell::words(verdict.name()),
+    ]);
+    Some((verdict, keys))
+}
+
+/// Returns the measurements inside the layers at several times.
+fn inside(study: &Study) -> Option<Sheet> {
+    let mut columns = vec![words("variant").key(), numbers("tokens").key(), seeds_column()];
+    columns.extend([FIRST_DIGITS].iter().chain(&INSIDE).map(|quantity| numbers(quantity.label().heading())));
+    let mut rows = Vec::new();
+    for (index, variant) in study.spec.variants.iter().enumerate() {
+        for time in TIMES {
+            let tokens = study.at(index, time, &TOKENS);
+            let Some(&at) = tokens.values().next() else { continue };
+            let mut row = vec![SheetCell::words(variant.name.clone()), SheetCell::count(Some(at as usize))];
+            row.push(SheetCell::count(Some(tokens.len())));
+            let quantities = [FIRST_DIGITS].into_iter().chain(INSIDE);
+            row.extend(quantities.map(|quantity| mean_cell(&quantity, &study.at(index, time, &quantity))));
+            rows.push(row);
+        }
+    }
+    let note = "Means over the seeds that have got there [95 %].".to_owned();
+    Some(Sheet::new("inside", "Inside the layers", note, columns, rows).trimmed()?.details())
+}
+
+/// Returns a row for each variant and model size.
+fn by_size(sizes: &[Study]) -> Sheet {
+    let quantities = [FIRST_DIGITS, TEXT, ONE_NEEDLE];
+    let mut columns = vec![words("variant").key(), numbers("parameters").key(), seeds_column()];
+    columns.extend(quantities.iter().map(|quantity| numbers(quantity.label().heading())));
+    let mut rows = Vec::new();
+    for (index, variant) in sizes[0].spec.variants.iter().enumerate() {
+        let mut of_variant: Vec<&Study> = sizes.iter().collect();
+        of_variant.sort_by_key(|size| size.parameters(index));
+        for size in of_variant {
+            let mut row = vec![SheetCell::words(variant.name.clone())];
+            row.push(SheetCell::count(Some(size.parameters(index))));
+            row.push(SheetCell::count(Some(size.at_end(index, &TOKENS).len())));
+            row.extend(quantities.iter().map(|quantity| mean_cell(quantity, &size.at_end(index, quantity))));
+            rows.push(row);
+        }
+    }
+    let mut note = "Means over seeds at the end of training [95 %].".to_owned();
+    if growth(sizes, &[END]).is_none() {
+        note += " No seed is there at all sizes, so no line can be fitted.";
+    }
+    Sheet::new("sizes", "Sizes", note, columns, rows)
+}
+
+/// Returns what ten times the parameters change at some times, of each variant and less the same of the first.
+fn growth(sizes: &[Study], times: &[f64]) -> Option<Sheet> {
+    let variants = &sizes[0].spec.variants;
+    let mut rows = Vec::new();
+    for quantity in &[FIRST_DIGITS, TEXT] {
+        for (index, variant) in variants.iter().enumerate() {
+            for &time in times {
+                let [first, own] = [0, index].map(|variant| slopes(sizes, variant, time, quantity));
+                let keys = |name: String| vec![SheetCell::words(name), SheetCell::value(Kind::Share, time, None)];
+                rows.extend(change_row(keys(variant.name.clone()), quantity, &own));
+                if index > 0 {
+                    let name = format!("{} - {}", variant.name, variants[0].name);
+                    rows.extend(change_row(keys(name), quantity, &differences_by_seed(&first, &own)));
+                }
+            }
+        }
+    }
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    let note = format!(
+        "Change for ten times the parameters, the slope of a line over {} sizes, seed by seed [95 %]; as a \
+         difference, that of the variant less that of {}.",
+        sizes.len(),
+        variants[0].name
+    );
+    let columns = change_columns(vec![words("variant").key(), numbers("% of tokens").key()]);
+    let mut sheet = Sheet::new("growth", "Growth", note, columns, rows).trimmed()?;
+    if times.len() < 2 {
+        sheet.keep_columns(&[true, false, true, true, true, true]);
+    }
+    Some(sheet)
+}
+
+fn seeds_column() -> SheetColumn {
+    numbers("seeds").with(ColumnRole::Basis)
+}
+
+/// The mean over seeds with its interval; a dash without seeds.
+fn mean_cell(quantity: &RunQuantity, numbers: &BySeed) -> SheetCell {
+    Estimate::of_seeds(numbers).map_or_else(SheetCell::none, |mean| SheetCell::estimate(quantity.kind, mean))
+}
+
+/// Cuts a name to [`LONGEST_NAME`].
+fn shortened(name: &str) -> String {
+    if name.chars().count() <= LONGEST_NAME {
+        return name.to_owned();
+    }
+    name.chars().take(LONGEST_NAME - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::{Contrast, CurveRow, TrainRun, TrainSpec, TrainingCurves};
+
+    /// A study of two variants and three seeds. Each run has a line at a tenth of its tokens and one at the end,
+    /// with these first digits; those of the second variant are `gain` higher.
+    fn study(file: &str, gain: f64) -> Study {
+        let mut spec = TrainSpec::parse(file, "study").unwrap();
+        spec.variants.truncate(2);
+        let [less, of] = [0, 1].map(|variant| vec![spec.variants[variant].name.clone()]);
+        spec.contrasts = vec![Contrast { name: "a question of the spec with a name that is long".into(), of, less }];
+        let end = spec.total_tokens();
+        let mut runs = Vec::new();
+        for (variant, seed) in [0, 1].into_iter().flat_map(|variant| (1..=3).map(move |seed| (variant, seed))) {
+            let line = |&(tokens, digit1_hit): &(usize, f64)| CurveRow {
+                tokens,
+                ctx_tok: 256,
+                digit1_hit,
+                context_rms: Some(0.5),
+                ..CurveRow::default()
+            };
+            // The differences of seeds are 0.01 apart.
+            let digits = 0.4 + 0.1 * seed as f64 + variant as f64 * (gain + 0.01 * seed as f64);
+            let name = format!("{variant}/seed-{seed}");
+            runs.push((TrainRun { name, variant, seed }, [(end / 10, 0.1), (end, digits)].iter().map(line).collect()));
+        }
+        Study::new(spec, TrainingCurves::of_runs(runs)).unwrap()
+    }
+
+    fn lines(sheet: &Sheet) -> Vec<Vec<String>> {
+        sheet.rows.iter().map(|row| row.iter().map(SheetCell::line).collect()).collect()
+    }
+
+    const FILES: [&str; 2] = [
+        include_str!("../../../experiments/study-f-0.3m.toml"),
+        include_str!("../../../experiments/study-f-1.2m.toml"),
+    ];
+
+    #[test]
+    fn the_summary_has_a_row_for_each_variant_and_its_difference_from_the_first_seed_by_seed() {
+        let study = study(FILES[0], 0.2);
+        let found = lines(&summary(&study));
+        assert_eq!(found[0], ["transformer", "3", "0", "-", "0", "0", "60 [35, 85]", "-", "-"]);
+        // Seed 3 is above 0.9 of first digits. Seeds differ by much, their differences hardly.
+        assert_eq!(found[1], ["diff", "3", "1", "-", "1", "0", "82 [55, 109]", "+22 [+20, +24]", "-"]);
+        let main: Vec<String> =
+            main_table(&[study]).unwrap().columns.into_iter().map(|column| column.heading).collect();
+        assert_eq!(main, ["variant", "seeds", "learned", "tokens", "first digits %", "one needle %"]);
+    }
+
+    #[test]
+    fn contrasts_and_differences_from_the_first_variant_have_a_verdict() {
+        let found = lines(&differences(&study(FILES[0], 0.2)).unwrap());
+        let row =
+            |name: &str| [name, "first digits points", "3", "+22 [+20, +24]", "higher"].map(str::to_owned).to_vec();
+        assert_eq!(found, [row("a question of the spec with a name that is …"), row("diff - transformer")]);
+        assert_eq!(lines(&differences(&study(FILES[0], -0.02)).unwrap())[0][4], "undecided");
+    }
+
+    #[test]
+    fn the_inside_is_shown_once_for_each_time_that_runs_got_to() {
+        let found = inside(&study(FILES[0], 0.2)).unwrap();
+        // The end is the first line from 15 % of the tokens on; what was not measured has no column.
+        assert_eq!((found.rows.len(), found.columns.len()), (6, 5));
+        assert_eq!(found.columns[4].heading, "context RMS");
+    }
+
+    #[test]
+    fn growth_has_the_slope_of_each_variant_and_its_difference_from_the_first() {
+        let sizes = [study(FILES[0], 0.1), study(FILES[1], 0.2)];
+        let found = lines(&growth(&sizes, &[END]).unwrap());
+        let names: Vec<&str> = found.iter().map(|row| row[0].as_str()).collect();
+        assert_eq!(names, ["transformer", "diff", "diff - transformer", "transformer", "diff", "diff - transformer"]);
+        // No seed of the standard model changes, and every other gains 10 points over log10(1.18 / 0.33) decades.
+        assert_eq!(found[0][1..], ["first digits points", "3", "+0 [-]", "undecided"]);
+        assert!(found[1][3].starts_with("+18"), "{found:?}");
+        assert_eq!(growth(&sizes, &TIMES).unwrap().rows.len(), 3 * found.len());
+        assert_eq!(by_size(&sizes).rows.len(), 4);
+    }
+}

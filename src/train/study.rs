@@ -1,0 +1,286 @@
+//! Results of training by variant and training seed: the numbers that tables, contrasts and slopes are made of.
+
+use super::curves::{CurveRow, TrainingCurves};
+use super::spec::{Contrast, TrainSpec};
+use crate::bail_usage;
+use crate::metric::{Kind, Label};
+use crate::prompt::Tokenizer;
+use crate::stats::mean;
+use anyhow::Result;
+use std::collections::BTreeMap;
+
+/// Share of first digits from which on recall counts as learned.
+pub const LEARNED: f64 = 0.9;
+
+/// The end of training, as a fraction of its tokens.
+pub const END: f64 = 1.0;
+
+/// Times at which runs are compared, as fractions of their tokens.
+pub const TIMES: [f64; 3] = [0.15, 0.5, END];
+
+/// Numbers by training seed.
+pub type BySeed = BTreeMap<u64, f64>;
+
+/// A quantity of training runs.
+#[derive(Clone, Copy, Debug)]
+pub struct RunQuantity {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// How its numbers are shown.
+    pub kind: Kind,
+    /// Unit in tables; empty for pure numbers.
+    pub unit: &'static str,
+    /// Its number from the lines of a run up to some time; `None` if it was not measured.
+    pub of: fn(&[CurveRow]) -> Option<f64>,
+}
+
+impl RunQuantity {
+    const fn number(name: &'static str, unit: &'static str, of: fn(&[CurveRow]) -> Option<f64>) -> Self {
+        Self { name, kind: Kind::Number, unit, of }
+    }
+
+    const fn share(name: &'static str, of: fn(&[CurveRow]) -> Option<f64>) -> Self {
+        Self { name, kind: Kind::Share, unit: "%", of }
+    }
+
+    /// Returns its label in tables.
+    pub fn label(&self) -> Label {
+        Label { text: self.name.to_owned(), kind: self.kind, unit: self.unit.to_owned() }
+    }
+}
+
+/// Share of first digits that are predicted.
+pub const FIRST_DIGITS: RunQuantity = RunQuantity::share("first digits", |lines| Some(lines.last()?.digit1_hit));
+
+/// Share of unseen prompts with one needle that are answered exactly, in the latest evaluation.
+pub const ONE_NEEDLE: RunQuantity =
+    RunQuantity::share("one needle", |lines| lines.iter().rev().find_map(|line| line.one_needle));
+
+/// Negative log-likelihood of ordinary text.
+pub const TEXT: RunQuantity = RunQuantity::number("text", "nats", |lines| Some(lines.last()?.text_nats));
+
+/// Tokens until first digits reach [`LEARNED`] at the last context length; infinite if they never do.
+pub const TOKENS_UNTIL_LEARNED: RunQuantity = RunQuantity::number("learned after", "tokens", |lines| {
+    let ctx_tok = lines.last()?.ctx_tok;
+    let first = lines.iter().find(|line| line.ctx_tok == ctx_tok && line.digit1_hit >= LEARNED);
+    Some(first.map_or(f64::INFINITY, |line| line.tokens as f64))
+});
+
+/// Tokens trained on.
+pub const TOKENS: RunQuantity = RunQuantity::number("tokens", "", |lines| Some(lines.last()?.tokens as f64));
+
+/// Measurements inside the layers.
+pub const INSIDE: [RunQuantity; 4] = [
+    RunQuantity::number("context RMS", "", |lines| lines.last()?.context_rms),
+    RunQuantity::number("least head's context RMS", "", |lines| lines.last()?.context_rms_least),
+    RunQuantity::number("lambda", "", |lines| lines.last()?.lambda),
+    RunQuantity::number("gradient norm of q and k", "", |lines| lines.last()?.grad_norm_qk),
+];
+
+/// A spec and the training curves of its runs.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// The spec.
+    pub spec: TrainSpec,
+    /// Its runs.
+    pub curves: TrainingCurves,
+    /// Number of parameters of each variant.
+    parameters: Vec<usize>,
+}
+
+impl Study {
+    /// Joins a spec with its runs.
+    ///
+    /// # Errors
+    /// If a variant cannot be built.
+    pub fn new(spec: TrainSpec, curves: TrainingCurves) -> Result<Self> {
+        let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
+        Ok(Self { parameters: configs.iter().map(|config| config.parameters()).collect(), spec, curves })
+    }
+
+    /// Returns the number of parameters of a variant.
+    pub fn parameters(&self, variant: usize) -> usize {
+        self.parameters[variant]
+    }
+
+    /// Returns a quantity of each run of a variant, at the first line of its log at or after a time. Runs that have
+    /// not got there are left out.
+    pub fn at(&self, variant: usize, time: f64, quantity: &RunQuantity) -> BySeed {
+        let tokens = (time * self.spec.total_tokens() as f64) as usize;
+        let runs = self.curves.of(variant).filter_map(|(run, lines)| {
+            let last = lines.iter().position(|line| line.tokens >= tokens)?;
+            Some((run.seed, (quantity.of)(&lines[..=last])?))
+        });
+        runs.collect()
+    }
+
+    /// Returns a quantity at the end of the finished runs of a variant.
+    pub fn at_end(&self, variant: usize, quantity: &RunQuantity) -> BySeed {
+        self.at(variant, END, quantity)
+    }
+
+    /// Returns the two sides of a contrast at the end, `less` and `of`: means over their variants, of seeds that
+    /// all variants of the side have.
+    pub fn contrast(&self, contrast: &Contrast, quantity: &RunQuantity) -> [BySeed; 2] {
+        [&contrast.less, &contrast.of].map(|names| {
+            let is_named = |variant: &usize| names.contains(&self.spec.variants[*variant].name);
+            let variants = (0..self.spec.variants.len()).filter(is_named);
+            let numbers: Vec<BySeed> = variants.map(|variant| self.at_end(variant, quantity)).collect();
+            let of_seed = |&seed: &u64| {
+                let of_variants: Option<Vec<f64>> = numbers.iter().map(|numbers| numbers.get(&seed).copied()).collect();
+                Some((seed, mean(&of_variants?)?))
+            };
+            self.spec.seeds().iter().filter_map(of_seed).collect()
+        })
+    }
+}
+
+/// Checks that studies differ in the size of their models alone: the same variants and as many tokens, with
+/// different numbers of parameters.
+///
+/// # Errors
+/// A usage error with what differs.
+pub fn check_sizes(sizes: &[Study]) -> Result<()> {
+    let names = |size: &Study| size.spec.variants.iter().map(|variant| variant.name.clone()).collect::<Vec<_>>();
+    let Some((first, others)) = sizes.split_first() else { return Ok(()) };
+    for other in others {
+        if names(other) != names(first) {
+            bail_usage!("the variants are {} here, {} there", names(first).join(", "), names(other).join(", "));
+        }
+        let tokens = [first, other].map(|size| size.spec.total_tokens());
+        if tokens[0] != tokens[1] {
+            bail_usage!("runs have {} tokens here, {} there", tokens[0], tokens[1]);
+        }
+        if other.parameters == first.parameters {
+            bail_usage!("models of one size, {} parameters, make no line", first.parameters[0]);
+        }
+    }
+    Ok(())
+}
+
+/// Returns how much a quantity of a variant changes for ten times the parameters: the slope of the line of least
+/// squares against the logarithm of the parameters, of each seed that all sizes have.
+pub fn slopes(sizes: &[Study], variant: usize, time: f64, quantity: &RunQuantity) -> BySeed {
+    let of_size = |size: &Study| ((size.parameters(variant) as f64).log10(), size.at(variant, time, quantity));
+    let numbers: Vec<(f64, BySeed)> = sizes.iter().map(of_size).collect();
+    let of_seed = |&seed: &u64| {
+        let points = numbers.iter().map(|(x, numbers)| Some((*x, *numbers.get(&seed)?)));
+        Some((seed, slope(&points.collect::<Option<Vec<_>>>()?)?))
+    };
+    numbers.first().into_iter().flat_map(|(_, numbers)| numbers.keys()).filter_map(of_seed).collect()
+}
+
+/// Returns the slope of the line of least squares; `None` if all points have the same x.
+fn slope(points: &[(f64, f64)]) -> Option<f64> {
+    let n = points.len() as f64;
+    let (x, y) = points.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0 / n, sum.1 + point.1 / n));
+    let across: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+    (across > 0.0).then(|| points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>() / across)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spec::TrainRun;
+    use super::*;
+
+    /// A run whose log has these lines: tokens, context length and first digits. Seeds below 3 have an evaluation.
+    fn run(variant: usize, seed: u64, curves: &[(usize, usize, f64)]) -> (TrainRun, Vec<CurveRow>) {
+        let line = |&(tokens, ctx_tok, digit1_hit): &(usize, usize, f64)| CurveRow {
+            tokens,
+            ctx_tok,
+            digit1_hit,
+            one_needle: (seed < 3).then_some(digit1_hit),
+            ..CurveRow::default()
+        };
+        (TrainRun { name: format!("{variant}/seed-{seed}"), variant, seed }, curves.iter().map(line).collect())
+    }
+
+    /// Two variants: three seeds of both, and a fourth of the second that is not finished.
+    fn study() -> Study {
+        let mut spec = TrainSpec::parse(include_str!("../../experiments/study-a-norm.toml"), "study-a").unwrap();
+        spec.variants.truncate(2);
+        let total = spec.total_tokens();
+        let mut runs = Vec::new();
+        for (seed, end) in [(1, 0.5), (2, 0.6), (3, 0.7)] {
+            runs.push(run(0, seed, &[(1, 128, 0.95), (2, 256, 0.4), (total, 256, end)]));
+            runs.push(run(1, seed, &[(1, 128, 0.1), (2, 256, 0.9), (total, 256, end + 0.25)]));
+        }
+        runs.push(run(1, 4, &[(1, 128, 0.99)]));
+        Study::new(spec, TrainingCurves::of_runs(runs)).unwrap()
+    }
+
+    #[test]
+    fn the_end_is_that_of_finished_runs() {
+        assert_eq!(study().at_end(1, &FIRST_DIGITS), [(1, 0.75), (2, 0.85), (3, 0.95)].into());
+        assert_eq!(study().at_end(1, &ONE_NEEDLE), [(1, 0.75), (2, 0.85)].into());
+    }
+
+    #[test]
+    fn recall_at_a_shorter_context_is_not_learned() {
+        let never = f64::INFINITY;
+        assert_eq!(study().at_end(0, &TOKENS_UNTIL_LEARNED), [(1, never), (2, never), (3, never)].into());
+        assert_eq!(study().at_end(1, &TOKENS_UNTIL_LEARNED), [(1, 2.0), (2, 2.0), (3, 2.0)].into());
+    }
+
+    #[test]
+    fn a_side_of_a_contrast_is_the_mean_of_its_variants_of_seeds_that_all_have() {
+        let study = study();
+        let names: Vec<String> = study.spec.variants.iter().map(|variant| variant.name.clone()).collect();
+        let contrast = Contrast { name: "both".into(), of: names.clone(), less: names[..1].to_vec() };
+        let [less, of] = study.contrast(&contrast, &FIRST_DIGITS);
+        assert_eq!(less, study.at_end(0, &FIRST_DIGITS));
+        assert_eq!(of, [(1, 0.625), (2, 0.725), (3, 0.825)].into());
+        let one = TrainingCurves::of_runs(vec![run(0, 1, &[(study.spec.total_tokens(), 128, 0.5)])]);
+        let [less, of] = Study { curves: one, ..study }.contrast(&contrast, &FIRST_DIGITS);
+        assert_eq!((less, of), ([(1, 0.5)].into(), BySeed::new()));
+    }
+
+    /// A study of a size whose runs, of seeds 1 to `seeds`, end with so many first digits.
+    fn size(file: &str, seeds: u64, end: impl Fn(&Study, usize, u64) -> f64) -> Study {
+        let spec = TrainSpec::parse(file, "study-f").unwrap();
+        let empty = Study::new(spec, TrainingCurves::default()).unwrap();
+        let tokens = empty.spec.total_tokens();
+        let of = |variant| (1..=seeds).map(move |seed| (variant, seed));
+        let runs =
+            (0..2).flat_map(of).map(|(variant, seed)| run(variant, seed, &[(tokens, 128, end(&empty, variant, seed))]));
+        let curves = TrainingCurves::of_runs(runs.collect());
+        Study { curves, ..empty }
+    }
+
+    const FILES: [&str; 3] = [
+        include_str!("../../experiments/study-f-0.3m.toml"),
+        include_str!("../../experiments/study-f-1.2m.toml"),
+        include_str!("../../experiments/study-f-5m.toml"),
+    ];
+
+    #[test]
+    fn slopes_are_per_tenfold_parameters_and_seed_by_seed() {
+        // Seeds differ in where they start.
+        let end = |study: &Study, variant: usize, seed: u64| {
+            (0.2 + 0.1 * variant as f64) * (study.parameters(variant) as f64).log10() - 1.0 + 0.01 * seed as f64
+        };
+        let sizes: Vec<Study> = FILES.map(|file| size(file, 3, end)).into();
+        check_sizes(&sizes).unwrap();
+        for (variant, expected) in [(0, 0.2), (1, 0.3)] {
+            let found = slopes(&sizes, variant, END, &FIRST_DIGITS);
+            assert!(found.len() == 3 && found.values().all(|x| (x - expected).abs() < 1e-9), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_seed_that_lacks_a_size_has_no_slope() {
+        let sizes: Vec<Study> =
+            [(FILES[0], 3), (FILES[1], 2)].map(|(file, seeds)| size(file, seeds, |_, _, _| 0.5)).into();
+        assert_eq!(slopes(&sizes, 1, END, &FIRST_DIGITS).into_keys().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn sizes_that_are_not_sizes_of_one_study_are_refused() {
+        let of = |file: &str| size(file, 1, |_, _, _| 0.5);
+        let refusal = |a: Study, b: Study| format!("{:#}", check_sizes(&[a, b]).unwrap_err());
+        assert!(refusal(of(FILES[0]), of(FILES[0])).contains("models of one size"));
+        assert!(refusal(of(FILES[0]), of(&FILES[1].replace("name = \"diff\"", "name = \"v1\""))).contains("v1"));
+        let longer = FILES[1].replacen("tokens = ", "tokens = 1", 1);
+        assert!(refusal(of(FILES[0]), of(&longer)).contains("tokens here"));
+    }
+}
