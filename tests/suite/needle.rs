@@ -61,7 +61,10 @@ fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
     let scratch = Scratch::new();
     let output = scratch.needle(&["--out", "run"]).assert().success().get_output().clone();
     let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(stdout.contains("accuracy %") && stdout.contains("reading"), "{stdout}");
+    assert!(
+        stdout.contains("accuracy %") && stdout.contains("noise in output %") && stdout.lines().count() <= 40,
+        "{stdout}"
+    );
     for file in ["accuracy.png", "allocation.png"] {
         assert_drawn(&scratch.path("run").join(file), "needle");
     }

@@ -176,7 +176,7 @@ fn models_are_compared_token_by_token_whatever_the_number_of_threads() {
     let scratch = Scratch::with_models();
     scratch.write("text.txt", &"The river is wide here, and a boat goes by. Nobody waves from it. ".repeat(60));
     let args = |out| [&BOTH[..], &["--text", "text.txt", "--ctx", "128", "--out", out]].concat();
-    let stdout = scratch.stdout(&[&args("one")[..], &["--threads", "1"]].concat());
+    let stdout = scratch.stdout(&[&args("one")[..], &["--threads", "1", "--tables", "all"]].concat());
     for heading in ["perplexity", "bits/byte", "diff - transformer", "AR hits", "By position", "64-127"] {
         assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
     }

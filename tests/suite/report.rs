@@ -198,7 +198,7 @@ fn a_page_shows_tables_figures_lambda_recipe_and_environment() {
         "<p>Second.</p>",
         "transformer and diff on 10 prompts of 4096 tokens; N=1 R=1",
         "difftool needle --out &#x27;runs&#x2f;a b&#x27;",
-        "data-value=\"0.8\">80.0 <span class=\"interval\">[49.0, 94.3]</span>",
+        "data-value=\"0.8\">80 <span class=\"interval\">[49, 94]</span>",
         figure.as_str(),
         "mean over &lt;prompts&gt;",
         "data-value=\"0.3555090675909693\">0.356<",
@@ -250,11 +250,8 @@ fn tables_hold_the_numbers_of_the_records() {
     let markdown = scratch.stdout(&["run", "--format", "markdown"]);
     // scipy.stats.binomtest(8, 10).proportion_ci(0.95, "wilson") = (0.4902, 0.9433); of (10, 10) = (0.7225, 1).
     assert_eq!(
-        rows(&markdown, "Answers"),
-        [
-            "| transformer | 4096 | 1 | 1 | 10 | 80.0 [49.0, 94.3] |",
-            "| diff | 4096 | 1 | 1 | 10 | 100.0 [72.2, 100.0] |"
-        ]
+        rows(&markdown, "Answers in full"),
+        ["| transformer | 4096 | 1 | 1 | 10 | 80 [49, 94] |", "| diff | 4096 | 1 | 1 | 10 | 100 [72, 100] |"]
     );
     assert_eq!(
         rows(&markdown, "Where the attention goes"),
@@ -264,32 +261,37 @@ fn tables_hold_the_numbers_of_the_records() {
         ]
     );
     // Two of ten differ by 1: the bootstrap mean of ten is a tenth of a binomial(10, 0.2), whose quantiles are 0 and 5.
-    assert_eq!(
-        rows(&markdown, "Differences"),
-        [concat!("| diff - transformer | 4096 | 1 | 1 | 10 ", "| +20.0 [+0.0, +50.0] | +15.0 [-] | -15.0 [-] |")]
+    let differences = rows(&markdown, "Differences");
+    let accuracy =
+        "| accuracy points | diff - transformer | 4096 | 1 | 1 | 10 | 10 | 80.0 | 100.0 | +20 [+0, +50] | undecided |";
+    assert!(differences[0].starts_with(accuracy), "{differences:?}");
+    assert!(
+        differences[1].contains("| +15.0 [-] | undecided |") && differences[2].contains("| -15.0 [-] |"),
+        "{differences:?}"
     );
     assert_eq!(rows(&markdown, "λ by layer"), ["| 0 | 0.250 |", "| 1 | 0.356 |"]);
     assert_eq!(rows(&markdown, "By depth").len(), 4);
-    assert!(rows(&markdown, "By depth")[0].starts_with("| transformer | 4096 | 1 | 1 | 0 | 5 | 80.0 "));
+    assert!(rows(&markdown, "By depth")[0].starts_with("| transformer | 4096 | 1 | 1 | 0 | 5 | 80 "));
 }
 
 #[test]
 fn numbers_of_bits_have_rows_and_differences_of_their_own() {
     let scratch = Scratch::new(&Fixture::quantised());
     let markdown = scratch.stdout(&["run", "--format", "markdown"]);
-    let answers = rows(&markdown, "Answers");
+    let answers = rows(&markdown, "Answers in full");
     assert_eq!(answers.len(), 4);
-    assert!(answers[0].starts_with("| transformer | 4096 | 1 | 1 | none | 10 | 80.0 "), "{}", answers[0]);
-    assert!(answers[3].starts_with("| diff | 4096 | 1 | 1 | quantise(4, tensor) | 10 | 90.0 "), "{}", answers[3]);
-    let names: Vec<&str> = rows(&markdown, "Differences").iter().map(|row| row.split(" | ").next().unwrap()).collect();
+    assert!(answers[0].starts_with("| transformer | 4096 | 1 | 1 | none | 10 | 80 "), "{}", answers[0]);
+    assert!(answers[3].starts_with("| diff | 4096 | 1 | 1 | quantise(4, tensor) | 10 | 90 "), "{}", answers[3]);
+    let differences = rows(&markdown, "Differences");
+    let names: Vec<&str> = differences.iter().take(4).map(|row| row.split(" | ").nth(1).unwrap()).collect();
     let expected = [
-        "| transformer quantise(4, tensor) - transformer none",
-        "| diff quantise(4, tensor) - diff none",
-        "| diff none - transformer none",
-        "| diff quantise(4, tensor) - transformer quantise(4, tensor)",
+        "transformer quantise(4, tensor) - transformer none",
+        "diff quantise(4, tensor) - diff none",
+        "diff none - transformer none",
+        "diff quantise(4, tensor) - transformer quantise(4, tensor)",
     ];
     assert_eq!(names, expected);
-    assert!(rows(&markdown, "Differences")[0].contains("| -60.0 ["));
+    assert!(differences[0].contains("| -60 ["), "{}", differences[0]);
     assert!(markdown.contains("attention also under quantise(4, tensor)."));
 }
 
@@ -305,14 +307,10 @@ fn scopes_are_told_apart() {
     let records: Vec<Record> = fixture.records.iter().filter(|r| r.identity.bits.is_some()).map(by_row).collect();
     fixture.records.extend(records);
     let markdown = Scratch::new(&fixture).stdout(&["run", "--format", "markdown"]);
-    let answers = rows(&markdown, "Answers");
+    let answers = rows(&markdown, "Answers in full");
     assert_eq!(answers.len(), 6);
-    assert!(
-        answers[1].starts_with("| transformer | 4096 | 1 | 1 | quantise(4, tensor) | 10 | 20.0 "),
-        "{}",
-        answers[1]
-    );
-    assert!(answers[2].starts_with("| transformer | 4096 | 1 | 1 | quantise(4, row) | 10 | 100.0 "), "{}", answers[2]);
+    assert!(answers[1].starts_with("| transformer | 4096 | 1 | 1 | quantise(4, tensor) | 10 | 20 "), "{}", answers[1]);
+    assert!(answers[2].starts_with("| transformer | 4096 | 1 | 1 | quantise(4, row) | 10 | 100 "), "{}", answers[2]);
     assert!(markdown.contains("| transformer quantise(4, row) - transformer none |"));
 }
 
@@ -406,14 +404,16 @@ fn a_report_begins_with_what_was_found_and_names_what_is_undecided() {
     let scratch = Scratch::new(&fixture);
     let page = scratch.stdout(&["run"]);
     let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text}"));
-    assert!(place("What was found") < place("<table"));
-    assert!(page.contains("<bdi>diff against transformer, 4096 tokens, N=1 R=1, 10 prompts</bdi>"));
-    let undecided = page.split("undecided: ").nth(1).unwrap().split("</span>").next().unwrap();
-    assert!(undecided.contains("accuracy: +20.0 points [+0.0, +50.0]"), "{undecided}");
-    assert!(undecided.contains("share of |attention| on the answer: "), "{undecided}");
+    assert!(place("alt=\"Differences on the same prompts") < place("<table"), "the forest plot comes first");
     let markdown = scratch.stdout(&["run", "--format", "markdown"]);
-    let found = markdown.split("**What was found.**").nth(1).unwrap();
-    assert!(found.contains("- diff against transformer, 4096 tokens") && found.contains("undecided: accuracy"));
+    let verdict = |metric: &str| {
+        let row =
+            rows(&markdown, "Differences").into_iter().find(|row| row.starts_with(&format!("| {metric} "))).unwrap();
+        ["higher", "lower", "undecided"].into_iter().find(|word| row.contains(&format!("| {word} |"))).unwrap()
+    };
+    assert_eq!(verdict("accuracy points"), "undecided");
+    assert_eq!(verdict(r"answer in \|a\| points"), "undecided");
+    assert_eq!(verdict(r"noise in \|a\| points"), "lower");
 }
 
 #[test]
@@ -429,11 +429,8 @@ fn every_table_is_in_the_contents_and_has_a_caption() {
     assert!(page.contains("class=\"skip\" href=\"#main\"") && page.contains("Back to the contents"));
     assert!(!page.contains("scope=\"col\"></th>"), "every heading has words");
     let alt = page.split(" alt=\"").nth(1).unwrap().split('"').next().unwrap();
-    assert!(alt.starts_with("Needles found, in percent, by depth") && alt.contains("transformer and diff"), "{alt}");
-    assert!(
-        alt.contains("transformer, 4096 tokens, N=1, R=1, untreated, 10 prompts: accuracy 80.0 % [49.0, 94.3]"),
-        "{alt}"
-    );
+    assert!(alt.contains("transformer and diff"), "{alt}");
+    assert!(alt.contains("transformer, 4096 tokens, N=1, R=1, untreated, 10 prompts"), "{alt}");
 }
 
 #[test]
@@ -447,21 +444,17 @@ fn runs_are_compared_in_words_that_a_reader_understands() {
     again.write(&scratch.path("an other"));
     let page = scratch.stdout(&["run", "an other", "--compare"]);
     let comparison = page.split("id=\"comparison\"").nth(1).unwrap().split("</section>").next().unwrap();
-    let (found, table) = comparison.split_once("<table").unwrap();
-    for model in ["transformer", "diff"] {
-        let subject = format!("<bdi>an other against run, {model}, 4096 tokens, N=1 R=1, 10 prompts</bdi>");
-        assert!(found.contains(&subject), "{subject} is not in {found}");
-    }
+    let (forest, table) = comparison.split_once("<table").unwrap();
     assert!(
-        found.contains("<strong>higher share of |attention| on the answer: +10.4 points [+10.3, +10.6]"),
-        "{found}"
+        forest.contains("<img src=\"data:image&#x2f;png") || forest.contains("<img src=\"data:image/png"),
+        "no forest plot"
     );
-    assert!(found.contains("undecided: accuracy: +0.0 points"), "{found}");
-    assert!(!found.contains("share_abs"), "names of files are for the table: {found}");
-    assert!(table.contains("<caption>Differences") && table.contains("share_abs[answer]"), "{table}");
+    for words in ["<caption>Differences", "answer in |a| points", "+10.4", "higher", "undecided", "diff"] {
+        assert!(table.contains(words), "{words} is not in {table}");
+    }
     // The models of one run.
     let one = scratch.stdout(&["run", "--compare", "--format", "markdown"]);
-    assert!(one.contains("## Comparison") && one.contains("diff against transformer, 4096 tokens"), "{one}");
+    assert!(one.contains("## Comparison") && one.contains("| diff - transformer |"), "{one}");
     scratch.refuses(&["run", "--compare", "--format", "text"], 2, &["leave --compare and --explore out"]);
 }
 

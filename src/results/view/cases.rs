@@ -225,7 +225,7 @@ pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
 pub(super) const INTERVALS: &str = "[95 % interval]";
 
 fn answers(frame: &Frame) -> Option<Sheet> {
-    let title = if frame.has(EXACT.name) { "Answers" } else { "Prediction" };
+    let title = if frame.has(EXACT.name) { "Answers in full" } else { "Prediction" };
     let note = format!("Hits in percent, otherwise means over prompts {INTERVALS}.");
     let sheet = table(frame, ("answers", title, note), &[], ANSWERS)?;
     let at_the_floor = |case: &Case| frame.estimate(case.pick(&EXACT, None)).is_some_and(|found| found.value == 0.0);
