@@ -103,7 +103,7 @@ fn every_link_to_a_heading_leads_to_one() {
 fn the_readme_is_for_a_reader_with_three_minutes() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let lines = readme.lines().count();
-    assert!(lines <= 250, "{lines} lines; what is more belongs in docs/");
+    assert!(lines <= 130, "{lines} lines; more belongs in docs/");
 }
 
 /// The cells of all rows of a page's tables.
@@ -279,7 +279,7 @@ fn the_first_command_of_the_readme_prints_the_readmes_table() {
     let (stdout, shown) = (String::from_utf8(output.stdout).unwrap(), printed(&readme, command));
     // The README shows some of the tables.
     let blocks: Vec<&str> = shown.trim().split("\n\n").collect();
-    assert!(blocks.len() > 4, "{shown}");
+    assert!(blocks.len() >= 2, "{shown}");
     for block in blocks {
         assert!(stdout.contains(block), "{block}\nis not in\n{stdout}");
     }
