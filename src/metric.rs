@@ -410,6 +410,11 @@ impl Label {
         self.with_unit(if self.unit == "%" { "points" } else { &self.unit })
     }
 
+    /// Returns its name in tables of differences, whose caption names percentage points.
+    pub fn comparison_heading(&self) -> String {
+        self.with_unit(if self.unit == "%" { "" } else { &self.unit })
+    }
+
     /// Returns the unit of a difference: `points`, `nats`; empty for pure numbers.
     pub fn difference_unit(&self) -> &str {
         if self.unit == "%" {

@@ -549,7 +549,7 @@ at_least = 0.5
             ("seed = 7", "seed = -7", "line 13: invalid value: integer `-7`"),
             ("seed = 7\n", "", "line 7: missing field `seed` in `grid.needle`"),
             ("\"needle\"", "\"pin\"", "line 7: unknown field `pin`, expected one of `needle`, `text`, `shots`"),
-            ("\"needle\"", "5", "line 8: unknown field `ctx_tok`"),
+            ("\"needle\"", "5", "line 7: unknown field `task`"),
         ] {
             let refused = Experiment::parse(&text.replacen(from, to, 1), "old.toml").unwrap_err().to_string();
             assert!(refused.contains(expected), "{to}: {refused}");

@@ -424,7 +424,7 @@ mod tests {
         let source = "{{ a is true }} {{ b }} {{ c + 1 }} {{ d is none }} {{ e }}{{ messages[0].content }}";
         let args = ["a=true", "b=high", "c=2", "d=None", "e=\"5\""].map(|text| text.parse::<TemplateArg>().unwrap());
         let before = template(source).with_args(&args).unwrap().text_around().unwrap().before;
-        assert_eq!(before, "true high 3 true 5");
+        assert_eq!(before, "True high 3 True 5");
         for arg in args {
             assert_eq!(arg.to_string().parse::<TemplateArg>().unwrap(), arg);
         }
@@ -440,6 +440,6 @@ mod tests {
     fn none_is_not_iterable_and_what_is_not_defined_is() {
         // As jinja2 3.1 has it.
         let source = "{{ none is iterable }} {{ nothing is iterable }} {{ 'a' is iterable }} {{ 1 is iterable }}{{ messages[0].content }}";
-        assert_eq!(text_around(source).unwrap().0, "false true true false");
+        assert_eq!(text_around(source).unwrap().0, "False True True False");
     }
 }

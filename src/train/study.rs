@@ -73,7 +73,7 @@ pub const TOKENS: RunQuantity = RunQuantity::number("tokens", "", |lines| Some(l
 pub const INSIDE: [RunQuantity; 4] = [
     RunQuantity::number("context RMS", "", |lines| lines.last()?.context_rms),
     RunQuantity::number("least head's context RMS", "", |lines| lines.last()?.context_rms_least),
-    RunQuantity::number("lambda", "", |lines| lines.last()?.lambda),
+    RunQuantity::number(crate::metric::LAMBDA.name, "", |lines| lines.last()?.lambda),
     RunQuantity::number("gradient norm of q and k", "", |lines| lines.last()?.grad_norm_qk),
 ];
 

@@ -189,7 +189,7 @@ fn explore_refuses_what_it_cannot_do_and_overwrites_nothing() {
     fs::write(dir.path().join("taken/explore.html"), "mine").unwrap();
     for (args, word) in [
         ("--keep 0", "--keep 0"),
-        ("--ctx 256..512:128", "give it one number"),
+        ("--ctx 256..512:128", "give one length"),
         ("--ctx 9999", "at most 1024 tokens"),
         ("--out taken", "never overwritten"),
     ] {

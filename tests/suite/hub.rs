@@ -321,7 +321,7 @@ fn the_hubs_refusals_say_what_to_do() {
         &["403", "the token in HF_TOKEN"],
     );
     refuse(500, "");
-    refuses(&hub, "hf:org/name", 1, &["answers 500 for config.json"]);
+    refuses(&hub, "hf:org/name", 1, &["responded 500 for config.json"]);
     drop(server);
     refuses(&hub, "hf:org/name", 1, &["cannot reach http://127.0.0.1", "HF_HUB_OFFLINE"]);
     assert_eq!(names(&repo(&cache).join("snapshots")), [""; 0]);
@@ -362,7 +362,7 @@ fn weights_with_another_hash_are_thrown_away() {
     let (server, cache) = (Server::new(&MODEL), cache());
     let hub = server.hub(cache.path());
     server.set(Manners { wrong: vec!["model.safetensors"], ..Manners::default() });
-    refuses(&hub, "hf:org/name", 1, &["model.safetensors is not what the Hub announced"]);
+    refuses(&hub, "hf:org/name", 1, &["model.safetensors does not have the announced length or hash"]);
     assert_eq!(names(&repo(&cache).join("snapshots")), [""; 0]);
     assert!(names(&repo(&cache).join("blobs")).iter().all(|name| !name.contains('.')));
     server.set(Manners::default());

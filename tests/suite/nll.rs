@@ -228,7 +228,7 @@ fn its_runs_can_be_compared_reported_and_made_from_files() {
     let scratch = Scratch::with_models();
     scratch.stdout(&[&BOTH[..], &["--ctx", "64", "--samples", "3", "--ar-max-count", "0", "--out", "run"]].concat());
     let compared = scratch.stdout(&["compare", "run", "--by", "model"]);
-    assert!(compared.contains("nll_ar_hit") && compared.contains("nll_other"), "{compared}");
+    assert!(compared.contains("NLL of AR hits") && compared.contains("NLL of others"), "{compared}");
     let report = scratch.stdout(&["report", "run", "--format", "markdown"]);
     assert!(report.contains("NLL of AR hits"), "{report}");
     let file = scratch.read("run/experiment.toml");

@@ -333,7 +333,10 @@ fn data_that_were_changed_are_neither_resumed_nor_merged() {
             fs::write(path, bytes).unwrap();
         }
         let before = scratch.read("killed/results.csv");
-        scratch.fails(&["run", "--resume", "killed"], 1, &["is not what was written", "line 2 of cells.csv"]);
+        // Cells without records of their own count as damaged behind a damaged one.
+        let words =
+            if file == "pooled.bin" { "nothing was deleted" } else { "line 2 of cells.csv is not what was written" };
+        scratch.fails(&["run", "--resume", "killed"], 1, &[words]);
         assert!(scratch.read("killed/results.csv") == before, "nothing is deleted");
         scratch.fails(&["merge", "a", "b", "--out", "merged"], 1, &["is not what was written"]);
         assert!(!scratch.path("merged/manifest.json").exists());

@@ -89,7 +89,7 @@ fn shots_that_cannot_be_are_refused_in_one_line_before_anything_is_written() {
 fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_others() {
     let folder = TempDir::new().unwrap();
     let needle = "needle -q --model transformer --ctx 400 --needles 2 --retrieve 1 --depths 50 --samples 3 --heldout 1";
-    let printed = stdout(folder.path(), &format!("{needle} --unanswerable --max-new 12 --out run"));
+    let printed = stdout(folder.path(), &format!("{needle} --unanswerable --max-new 12 --out run --tables all"));
     assert!(printed.contains("Questions without an answer"), "{printed}");
     let records = read(&folder.path().join("run/results.csv")).unwrap();
     let seeds = |metric: &'static str, cities: &'static str| -> Vec<u64> {

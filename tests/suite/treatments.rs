@@ -260,7 +260,7 @@ fn ablate_refuses_what_models_do_not_have() {
     let scratch = Scratch::new();
     for (flags, words) in [
         (&["--rank", "beauty"][..], &["beauty", "share_out, share_abs, logit_out, retrieval"][..]),
-        (&["--knock-out", "17"], &["best:17:share_out", "diff has 16 heads"]),
+        (&["--knock-out", "17"], &["best:17:share_out", "diff has only 16 heads"]),
         (&["--knock-out", "0"], &["--knock-out 0"]),
         (&["--condition", "mask(words)"], &["`words` is not a region", "filler"]),
         (&["--condition", "ablate(0.9)"], &["there is no head 0.9"]),

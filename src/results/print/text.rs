@@ -91,7 +91,7 @@ fn main_text(main: Option<Sheet>, differences: Option<Sheet>, next: &str, names:
     let rows = MOST_ROWS.saturating_sub(main.rows.len()).max(MOST_ROWS / 3);
     let differences = differences.map(|sheet| shortened(sheet, rows));
     let sheets: Vec<&Sheet> = [Some(&main), differences.as_ref()].into_iter().flatten().collect();
-    texts(&sheets, names) + &wrapped(&format!("{next} All tables: --tables all."), "") + "\n"
+    texts(&sheets, names) + &wrapped(&format!("{next} More: --tables all."), "") + "\n"
 }
 
 /// Cuts a table to its first rows, and says how many more there are.

@@ -167,7 +167,6 @@ pub(super) fn conditions(frame: &Frame) -> Option<Sheet> {
         vec![words("condition").key(), prompts_column()],
         vec![
             numbers("accuracy %").named(EXACT.name),
-            numbers("change, points").named("exact_change"),
             numbers("change, nats").named("answer_log_prob_change"),
             words("verdict"),
         ],
@@ -182,7 +181,6 @@ pub(super) fn conditions(frame: &Frame) -> Option<Sheet> {
             SheetCell::words(&change.condition),
             SheetCell::count(Some(change.exact.n)),
             plain(change.accuracy),
-            SheetCell::difference(Kind::Hit, &change.exact),
             SheetCell::difference(Kind::Number, &change.log_prob_nats),
             SheetCell::words(change.log_prob_nats.verdict().name()),
         ];
@@ -191,7 +189,7 @@ pub(super) fn conditions(frame: &Frame) -> Option<Sheet> {
     let untreated = |change: &Change| {
         let case = Case { setting: change.setting, model: change.model.clone(), treated: ConditionKey::default() };
         let found = frame.estimate(case.pick(&EXACT, None));
-        let none = [SheetCell::none(), SheetCell::none(), SheetCell::none()];
+        let none = [SheetCell::none(), SheetCell::none()];
         let numbers = vec![SheetCell::words(UNTREATED), SheetCell::count(Some(change.exact.n)), plain(found)];
         [place_cells(&change.model, change.setting), numbers, none.into()].concat()
     };
@@ -200,8 +198,8 @@ pub(super) fn conditions(frame: &Frame) -> Option<Sheet> {
         rows.push(untreated(&group[0]));
         rows.extend(group.iter().map(row));
     }
-    let note = "The same prompts under each condition: change of accuracy and of the answer's log-probability from the untreated \
-                passes [95 % interval]; the verdict is on the latter.";
+    let note = "The same prompts under each condition: accuracy, and change of the answer's log-probability from the untreated passes \
+                [95 % interval].";
     Sheet::new("conditions", "Costs of conditions", note.to_owned(), columns, rows).trimmed()
 }
 

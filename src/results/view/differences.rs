@@ -27,7 +27,7 @@ fn column(column: SheetColumn, cell: impl Fn(&Row) -> SheetCell + 'static) -> Ro
 /// Builds the table of rows, which have a column for each group.
 pub(crate) fn differences(rows: &[Row], groups: &[Field], detail: Detail) -> Option<Sheet> {
     let mut columns = vec![
-        column(words("metric").key(), |row| SheetCell::words(row.label().difference_heading())),
+        column(words("metric").key(), |row| SheetCell::words(row.label().comparison_heading())),
         column(words("difference").with(ColumnRole::Part), |row| {
             SheetCell::words(format!("{} - {}", row.other, row.baseline))
         }),
@@ -154,6 +154,6 @@ mod tests {
         };
         let sheet = differences(&[row], &[Field::Needles], Detail::Verdict).unwrap();
         let line: Vec<String> = sheet.rows[0].iter().map(SheetCell::line).collect();
-        assert_eq!(line, ["accuracy points", "diff - transformer", "4", "30", "+12 [+2, +22]", "higher"]);
+        assert_eq!(line, ["accuracy", "diff - transformer", "4", "30", "+12 [+2, +22]", "higher"]);
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
             rows.push(row);
         }
     }
-    let what = if by_head { "Heads that the page has token by token" } else { "Drawn heads" };
+    let what = if by_head { "Heads that the page (explore.html) has token by token" } else { "Drawn heads" };
     let rows_name = if frame.asks() { "the rows that predict the answer" } else { "the last 32 rows" };
     let note = format!("{what}: share of each region in their output in {rows_name}, in %.");
     Sheet::new("drawn", "Maps of one prompt", note, columns, rows).trimmed()

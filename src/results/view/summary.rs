@@ -6,8 +6,8 @@ use super::differences::{differences, Detail};
 use super::sheet::Sheet;
 use super::{ablate, heads, maps, nll, outliers, shots};
 use crate::metric::{
-    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, EXACT, GENERATED_EXACT, NLL, NOISE_ABS, NOISE_OUT, SAID_NUMBER,
-    SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
+    Metric, ANSWER_REGION, ENTROPY, EXACT, GENERATED_EXACT, NLL, NOISE_ABS, NOISE_OUT, SAID_NUMBER, SAID_OTHER_NEEDLE,
+    SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
 };
 use crate::results::{within, Frame, Row};
 
@@ -19,25 +19,16 @@ const ANSWERS: &[Quantity<'static>] = &[
     of(&GENERATED_EXACT),
     of(&SAID_NUMBER),
     of(&SAID_OTHER_NEEDLE),
-    of(&ANSWER_LOG_PROB),
     on(&SHARE_OUT, ANSWER_REGION),
     of(&NOISE_OUT),
 ];
 
-const ATTENTION: &[Quantity<'static>] = &[
-    on(&SHARE_OUT, ANSWER_REGION),
-    of(&NOISE_OUT),
-    on(&SHARE_ABS, ANSWER_REGION),
-    of(&NOISE_ABS),
-    on(&SHARE_OUT, "bos"),
-    on(&SHARE_OUT, "question"),
-];
+const ATTENTION: &[Quantity<'static>] = &[on(&SHARE_OUT, ANSWER_REGION), of(&NOISE_OUT), of(&NOISE_ABS)];
 
 const OF_TEXT: &[Quantity<'static>] =
     &[on(&SHARE_OUT, "bos"), on(&SHARE_OUT, "filler"), of(&SINK_SHARE_FIRST), of(&ENTROPY)];
 
-const BITS: &[Quantity<'static>] =
-    &[of(&EXACT), of(&ANSWER_LOG_PROB), of(&NLL), of(&TOP_TOKEN_FLIPS), of(&TOTAL_VARIATION)];
+const BITS: &[Quantity<'static>] = &[of(&EXACT), of(&TOP_TOKEN_FLIPS)];
 
 /// Returns the table that answers the question of the run.
 pub(crate) fn main_table(frame: &Frame) -> Option<Sheet> {
@@ -94,15 +85,15 @@ pub(crate) fn main_differences(frame: &Frame) -> Option<Sheet> {
 /// Returns what to look at next, in one line.
 pub(crate) fn next(frame: &Frame) -> &'static str {
     match frame.config_text("show") {
-        "needle" => "Next: `difftool ablate` shows what noise and heads cost.",
-        "ratio" => "Next: `difftool heads` shows what each head is for, `difftool heatmap` the maps.",
-        "heads" => "Next: `difftool ablate --parts heads` shows what the strongest heads are worth.",
-        "quantize" => "Next: `difftool outliers` shows the largest logits, which set the scale.",
-        "outliers" => "Next: `difftool quantize` shows what outliers cost at few bits.",
-        "ablate" => "Next: `difftool heads` shows what the heads are for.",
-        "nll" => "Next: `difftool needle` asks whether the context is used.",
-        "heatmap" => "Next: `difftool explore` makes a page of every head's map.",
-        "explore" => "Next: `difftool heads` ranks the heads.",
-        _ => "Next: `difftool compare` pairs this run with another.",
+        "needle" => "Next: `difftool ablate`, the cost of noise and heads.",
+        "ratio" => "Next: `difftool heads`, the role of each head.",
+        "heads" => "Next: `difftool ablate --parts heads`, the cost of heads.",
+        "quantize" => "Next: `difftool outliers`, the logits that set the scale.",
+        "outliers" => "Next: `difftool quantize`, the cost of few bits.",
+        "ablate" => "Next: `difftool heads`, the role of each head.",
+        "nll" => "Next: `difftool needle`, retrieval from the context.",
+        "heatmap" => "Next: `difftool explore`, a page of every head's map.",
+        "explore" => "Next: `difftool heads`, the role of each head.",
+        _ => "Next: `difftool compare`, this run against another.",
     }
 }

@@ -310,7 +310,7 @@ mod tests {
         let names: Vec<&str> = found.iter().map(|row| row[0].as_str()).collect();
         assert_eq!(names, ["transformer", "diff", "diff - transformer", "transformer", "diff", "diff - transformer"]);
         // No seed of the standard model changes, and every other gains 10 points over log10(1.18 / 0.33) decades.
-        assert_eq!(found[0][1..], ["first digits points", "3", "+0 [-]", "undecided"]);
+        assert_eq!(found[0][1..], ["first digits points", "3", "+0.0 [-]", "undecided"]);
         assert!(found[1][3].starts_with("+18"), "{found:?}");
         assert_eq!(growth(&sizes, &TIMES).unwrap().rows.len(), 3 * found.len());
         assert_eq!(by_size(&sizes).rows.len(), 4);
