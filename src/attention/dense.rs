@@ -50,7 +50,7 @@ impl Attend for Dense {
             let masked =
                 |h: usize, i: usize| i / t != i % t && loses(treated, Removal::Mask, (layer, h), (i / t, i % t));
             if let Some(quantise) = &treated.quantise {
-                quantise_layer(quantise, layer, t, &heads.rule, &masked, &mut logits);
+                quantise_layer(quantise, layer, t, &heads.rule, masked, &mut logits);
             }
             for (h, maps) in logits.iter_mut().enumerate() {
                 for i in (0..t * t).filter(|&i| masked(h, i)) {

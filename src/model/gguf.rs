@@ -31,8 +31,7 @@ const CHUNK: usize = 1 << 20;
 /// Returns whether a tensor belongs to the rotary embedding and is not a weight.
 pub(super) fn is_of_rope(name: &str) -> bool {
     // Older files have the last kind in every layer.
-    [DIVISORS, SHORT_DIVISORS, LONG_DIVISORS].iter().any(|known| name == *known)
-        || name.ends_with(".attn_rot_embd.weight")
+    [DIVISORS, SHORT_DIVISORS, LONG_DIVISORS].contains(&name) || name.ends_with(".attn_rot_embd.weight")
 }
 
 /// A model in one GGUF file or in several.

@@ -50,7 +50,7 @@ pub(super) fn tokenizer_json(folder: &Path, config: &TokenizerConfig) -> Result<
 fn read_merges(path: &Path) -> Result<Vec<Value>> {
     let text = files::text(path, files::TOKENIZER_MAX)?;
     let lines =
-        text.lines().enumerate().filter(|(i, line)| !line.is_empty() && !(*i == 0 && line.starts_with("#version")));
+        text.lines().enumerate().filter(|(i, line)| !(line.is_empty() || *i == 0 && line.starts_with("#version")));
     let pair = |(i, line): (usize, &str)| match line.split_once(' ') {
         Some((left, right)) => Ok(json!([left, right])),
         None => bail!("{}, line {}: {line:?} is no pair", path.display(), i + 1),

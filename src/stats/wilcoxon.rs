@@ -24,9 +24,9 @@ pub struct Wilcoxon {
 /// as by Wilcoxon; equal magnitudes share the mean of their ranks. `None` if a difference is not finite; p is 1 if none
 /// is left.
 ///
-/// Up to 50 differences p is exact, also with ties: twice the smaller tail of the distribution over all signs, at most
-/// 1. Beyond, the rank sum counts as normal, with its variance corrected for ties and no continuity correction. SciPy's
-/// `wilcoxon` does the same, but is approximate from 14 differences on if there are ties or zeros.
+/// Up to 50 differences p is exact, also with ties: twice the smaller tail of the distribution over all signs, not
+/// above 1. Beyond, the rank sum counts as normal, with its variance corrected for ties and no continuity correction.
+/// SciPy's `wilcoxon` does the same, but is approximate from 14 differences on if there are ties or zeros.
 pub fn wilcoxon(differences: &[f64]) -> Option<Wilcoxon> {
     if !differences.iter().all(|d| d.is_finite()) {
         return None;
