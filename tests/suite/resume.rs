@@ -86,7 +86,7 @@ fn kill(finished: &Path, killed: &Path, journal: f64, others: f64) {
     let ends = |line: &str| -> Vec<usize> {
         line.trim_end().split(',').rev().skip(1).take(2).map(|end| end.parse().unwrap_or(0)).collect()
     };
-    let (written, first) = (ends(&last), ends(String::from_utf8_lossy(&text).lines().nth(1).unwrap()));
+    let (written, first) = (ends(last), ends(String::from_utf8_lossy(&text).lines().nth(1).unwrap()));
     for (file, index) in [("pooled.bin", 0), ("results.csv", 1)] {
         let Ok(bytes) = fs::read(finished.join(file)) else { continue };
         let written = written.get(index).copied().unwrap_or(0);
