@@ -457,7 +457,7 @@ fn maps_of_one_prompt_are_experiments_that_a_file_repeats() {
         );
         let text = String::from_utf8(read(&first, "experiment.toml")).unwrap();
         scratch.write("two.toml", &text.replace("samples = 1", "samples = 2"));
-        refuses(&mut scratch.difftool("run", &["two.toml"]), 2, &["two.toml", "one prompt that asks one question"]);
+        refuses(&mut scratch.difftool("run", &["two.toml"]), 2, &["two.toml", "one prompt with one question"]);
     }
 }
 

@@ -33,7 +33,6 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("src/results/view/outliers.rs", "massive", "a table"),
     ("src/results/view/summary.rs", "nll", "a command"),
     ("src/table.rs", "exact", "text of a table"),
-    ("src/train/summary.rs", "lambda", "a column of course.csv"),
 ];
 
 /// All Rust files of a folder.

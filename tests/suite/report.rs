@@ -576,7 +576,7 @@ fn a_file_that_exists_is_not_overwritten() {
     fs::write(scratch.path("notes.html"), "mine").unwrap();
     scratch.refuses(&["run", "-o", "notes.html"], 2, &["notes.html"]);
     assert_eq!(fs::read_to_string(scratch.path("notes.html")).unwrap(), "mine");
-    scratch.refuses(&["run", "-o", "nowhere/report.html"], 1, &["cannot create nowhere/report.html"]);
+    scratch.refuses(&["run", "-o", "nowhere/report.html"], 1, &["cannot write nowhere/report.html"]);
 }
 
 #[test]
@@ -681,7 +681,7 @@ fn a_splice_changes_what_is_between_the_markers_and_nothing_else_and_only_once()
     let (before, rest) = README.split_once("old\n").unwrap();
     assert!(once.starts_with(before) && once.ends_with(rest), "{once}");
     assert!(once.contains("```sh\ndifftool needle --out 'runs/a b'\n```"));
-    assert!(once.contains("| transformer | 4096 | 1 | 1 | 10 | 75.0 [-] |"));
+    assert!(once.contains("| transformer | 4096 | 1 | 1 | 10 | 80 [49, 94] |"));
     assert!(!once.contains("old\n") && !once.contains("**By depth.**"));
     scratch.report(&["./run/", "--format", "markdown", "--splice", "README.md"]).assert().success();
     assert_eq!(fs::read_to_string(scratch.path("README.md")).unwrap(), once);
@@ -753,5 +753,5 @@ fn a_splice_keeps_permissions_and_links() {
     scratch.report(&["run", "--splice", "README.md"]).assert().success();
     assert!(scratch.path("README.md").is_symlink());
     assert_eq!(fs::metadata(scratch.path("real.md")).unwrap().permissions().mode() & 0o777, 0o640);
-    assert!(fs::read_to_string(scratch.path("real.md")).unwrap().contains("75.0 [-]"));
+    assert!(fs::read_to_string(scratch.path("real.md")).unwrap().contains("80 [49, 94]"));
 }

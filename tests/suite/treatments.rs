@@ -204,9 +204,9 @@ fn conditions_that_cannot_be_are_usage_errors_that_name_what_can() {
     };
     for (condition, words) in [
         ("mask(fillers)", &["x.toml, line 5", "`fillers` is not a region", "filler, distractor, needle"][..]),
-        ("ablate(4.0)", &["there is no head 4.0, transformer has heads 0.0 to 3.7"]),
+        ("ablate(4.0)", &["there is no head 4.0; transformer has heads 0.0 to 3.7"]),
         ("mask(noise, layers=9)", &["layers=9", "transformer has layers 0 to 3"]),
-        ("ablate(1.7)", &["there is no head 1.7, diff has heads 0.0 to 3.3"]),
+        ("ablate(1.7)", &["there is no head 1.7; diff has heads 0.0 to 3.3"]),
         ("ablate(best:3:beauty)", &["`beauty` is not a ranking, expected one of share_out, share_abs"]),
     ] {
         with(condition);
