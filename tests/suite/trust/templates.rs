@@ -86,5 +86,7 @@ fn a_thinking_block_that_the_template_opens_is_closed_before_the_answer_and_repo
     bench
         .run(&format!("{run} --template-arg thinking_budget=5 --out x"))
         .refused(2, &["--template-arg", "does not read"]);
-    bench.run(&format!("{run} --template-arg messages=5 --out x")).refused(2, &["KEY=VALUE", "set by difftool"]);
+    let outcome = bench.run(&format!("{run} --template-arg messages=5 --out x"));
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("`messages` is set by difftool"), "{}", outcome.stderr);
 }
