@@ -33,16 +33,13 @@ impl Filler {
         Ok(Self { sentence, n_tok })
     }
 
-    /// The bytes at which the sentence can be cut, with the number of tokens before: at spaces, or between words if
-    /// it has no space.
+    /// The bytes at which the sentence can be cut, with the number of tokens before.
     fn cuts(&self, tokenizer: &Tokenizer) -> Result<Vec<(usize, usize)>> {
         let text = self.sentence.in_context();
         let before = text.len() - self.sentence.text.len();
         let ends: Vec<usize> = tokenizer.encode(&text)?.offsets.iter().map(|&(_, end)| end).collect();
-        let tokens = |byte: &usize| ends.iter().filter(|&&end| end <= byte + before).count();
-        let spaces = self.sentence.spaces();
-        let bytes = if spaces.is_empty() { self.sentence.words() } else { spaces };
-        Ok(bytes.into_iter().map(|byte| (byte, tokens(&byte))).collect())
+        let tokens = |byte: usize| ends.iter().filter(|&&end| end <= byte + before).count();
+        Ok(self.sentence.cuts().into_iter().map(|byte| (byte, tokens(byte))).collect())
     }
 
     /// The longest beginning of at most `most_tok` tokens, or `None` if the first word is longer.

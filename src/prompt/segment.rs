@@ -31,14 +31,18 @@ impl Sentence {
         [left, Self { text: right.to_owned(), joined }]
     }
 
-    /// The bytes at which it can be cut: where a word begins behind a space.
-    pub(super) fn spaces(&self) -> Vec<usize> {
-        self.text.match_indices(' ').map(|(space, _)| space + 1).collect()
-    }
-
-    /// The bytes at which it can be cut where it has no space: where a word begins behind another.
-    pub(super) fn words(&self) -> Vec<usize> {
-        self.text.unicode_word_indices().map(|(start, _)| start).filter(|&start| start > 0).collect()
+    /// The bytes at which it can be cut: behind a space, and between words that no space separates, as in Thai.
+    pub(super) fn cuts(&self) -> Vec<usize> {
+        let is_word = |part: &str| part.contains(char::is_alphanumeric);
+        let mut before = "";
+        let mut cuts = Vec::new();
+        for (start, part) in self.text.split_word_bound_indices() {
+            if before.ends_with(' ') || is_word(before) && is_word(part) {
+                cuts.push(start);
+            }
+            before = part;
+        }
+        cuts
     }
 }
 
@@ -94,6 +98,15 @@ mod tests {
         let joined = |text: &str| sentences(text).iter().map(|sentence| sentence.joined).collect::<Vec<_>>();
         assert_eq!(joined("河很宽。船很小。\n天很高。"), [false, true, false]);
         assert_eq!(joined("One. Two.\u{3000}三。四。"), [false, false, false, true]);
+    }
+
+    #[test]
+    fn a_sentence_can_be_cut_behind_spaces_and_between_words_without_one() {
+        let cuts = |text: &str| Sentence { text: text.into(), joined: false }.cuts();
+        assert_eq!(cuts("A well-known cat, 5.5 – \u{e9}t\u{e9}."), [2, 13, 18, 22, 26]);
+        assert_eq!(cuts("河很宽，船 小"), [3, 6, 16]);
+        assert_eq!(cuts("แม่น้ำ เรือ").len(), 6, "between letters with their marks, and behind the space");
+        assert!(cuts("one").is_empty());
     }
 
     #[test]

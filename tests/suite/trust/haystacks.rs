@@ -18,8 +18,6 @@ fn a_haystack_of_any_language_makes_prompts_as_long_and_depths_as_exact_as_engli
     bench.write("hindi.txt", "नदी चौड़ी है। नाव धीरे चलती है। ".repeat(100));
     bench.write("no-full-stops.txt", "the cat sat on the mat in winter ".repeat(600));
     for haystack in ["chinese", "thai", "unbroken-thai", "hindi", "no-full-stops"] {
-        // A Thai phrase between spaces has about 30 tokens here and stays whole, so fewer fit exactly.
-        let (filled, most_off) = if haystack == "thai" { (85, 3.0) } else { (95, 2.0) };
         for ctx in [256, 1000] {
             let args = format!(
                 "--ctx {ctx} --samples 1 --needles 1,2 --depths 0,25,50,75,100 --heldout 0 --model m --haystack {haystack}.txt"
@@ -28,12 +26,12 @@ fn a_haystack_of_any_language_makes_prompts_as_long_and_depths_as_exact_as_engli
             for line in bench.read(&format!("{haystack}-{ctx}.jsonl")).lines() {
                 let prompt: serde_json::Value = serde_json::from_str(line).unwrap();
                 let tokens = prompt["ids"].as_array().unwrap().len();
-                assert!(tokens <= ctx && tokens * 100 >= ctx * filled, "{haystack}: {tokens} of {ctx} tokens");
+                assert!(tokens <= ctx && tokens * 100 >= ctx * 95, "{haystack}: {tokens} of {ctx} tokens");
                 if ctx > 256 {
                     for query in prompt["queries"].as_array().unwrap() {
                         let depth = |field: &str| query[field].as_f64().unwrap();
                         let off = (depth("depth_req_pct") - depth("depth_real_pct")).abs();
-                        assert!(off <= most_off, "{haystack}: {off} points off");
+                        assert!(off <= 2.0, "{haystack}: {off} points off");
                     }
                 }
             }
