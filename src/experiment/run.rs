@@ -234,11 +234,12 @@ pub fn finished_records(experiment: &Experiment, part: &mut RunPart) -> Result<O
     }
     let manifest = Manifest::read(&path)?;
     check_shard(&manifest, part.shard, folder.path())?;
-    if folder.join(RESULTS).is_file() && manifest.check_present_outputs(folder.path())? {
+    if !folder.join(RESULTS).is_file() {
+        manifest.check_outputs(folder.path())?;
+    } else if manifest.check_present_outputs(folder.path())? {
         folder.journal()?;
         return Ok(None);
     }
-    manifest.check_outputs(folder.path())?;
     let records = record::read(&results(folder.path()))?;
     if let Some(error) = records.iter().find_map(|record| record.measure.error.as_deref()) {
         bail!("prompts of the run in {} failed ({error}); start a new run", folder.path().display());

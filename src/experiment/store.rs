@@ -269,12 +269,13 @@ fn check_nothing_is_lost(folder: &Path, damaged: usize) -> Result<()> {
 
 /// Counts the prompts whose records a file holds, as far as it can be read.
 fn prompts_in(results: &Path) -> usize {
-    let column = |name: &str| record::columns().iter().position(|column| column == name).unwrap_or_default();
+    let columns = record::columns();
+    let column = |name: &str| columns.iter().position(|column| column == name).unwrap_or_default();
     let (sample, seed) = (column("sample"), column("seed"));
     let Ok(file) = File::open(results) else { return 0 };
     let rows = csv::ReaderBuilder::new().flexible(true).from_reader(file).into_records();
     // The last row may be incomplete.
-    let whole = |row: &csv::StringRecord| row.len() == record::columns().len();
+    let whole = |row: &csv::StringRecord| row.len() == columns.len();
     // Records that are pooled over all prompts are written last: each counts, as they tell that the run had ended.
     let prompt = |(i, row): (usize, csv::StringRecord)| {
         let pooled = if row[sample].is_empty() { i } else { 0 };

@@ -90,7 +90,7 @@ impl OnDisk {
             return Ok(found);
         }
         let mut files = CellFiles::open(folder)?;
-        let (mut start, mut damaged) = (Some((files.header_len()?, 0)), 0);
+        let (mut start, mut damaged) = (files.header_len()?.map(|results| (results, 0)), 0);
         for bytes in lines {
             let line = JournalLine::parse(bytes);
             let cell = line.clone().zip(start).map(|(line, (results, pooled))| StoredCell {
@@ -159,13 +159,13 @@ impl CellFiles {
         Ok((results, pooled))
     }
 
-    /// Returns the length of the header of `results.csv`, in bytes.
-    fn header_len(&self) -> Result<u64> {
+    /// Returns the length of the header of `results.csv`, in bytes; `None` without a line end, which a power cut may zero.
+    fn header_len(&self) -> Result<Option<u64>> {
         let path = self.folder.join(RESULTS);
         let mut header = Vec::new();
         let read = BufReader::new((&self.results).take(RESULTS_HEADER_MAX)).read_until(b'\n', &mut header);
         read.with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(header.len() as u64)
+        Ok(header.ends_with(b"\n").then_some(header.len() as u64))
     }
 }
 
