@@ -8,7 +8,7 @@ use anyhow::{ensure, Context, Result};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write as _};
 use std::path::Path;
 
 /// Largest configuration, specification or manifest, in bytes.
@@ -116,11 +116,26 @@ fn take_place(partial: &Path, path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Creates a file that must not be there yet. A file that cannot be written whole is removed again.
+///
+/// # Errors
+/// If the file exists, or cannot be written.
+pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let written = File::create_new(path)?.write_all(bytes);
+    written.inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
+    })
+}
+
+/// Returns the folder of a file: `.` for a bare name.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Writes the names in the folder of a file to the disk, where the system can: after a power cut a new file is found by its
 /// name only then.
 pub fn sync_folder_of(path: &Path) {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if let Ok(folder) = File::open(folder) {
+    if let Ok(folder) = File::open(folder_of(path)) {
         let _ = folder.sync_all();
     }
 }

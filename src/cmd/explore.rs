@@ -5,6 +5,7 @@ use super::session::{RunResults, Session};
 use crate::cli::ExploreArgs;
 use crate::experiment::{Experiment, Explore, Show};
 use crate::explore::{ExploreMeasure, ExplorerModel, ExplorerPage, ModelMaps};
+use crate::files;
 use crate::measure::PassKey;
 use crate::metric::{Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, EXACT, NOISE_OUT, SHARE_OUT};
 use crate::prompt::Region;
@@ -14,8 +15,6 @@ use crate::say;
 use crate::terminal::escaped;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
 
 /// Numbers of every head by name, by layer and head.
 type NumbersOfHeads = BTreeMap<(usize, usize), BTreeMap<String, f64>>;
@@ -88,7 +87,7 @@ fn explorer<'a>(session: &'a Session, maps: &'a ExploreMeasure, frame: &Frame, b
 fn write_page(session: &mut Session, page: &str, budget: usize) -> Result<()> {
     let path = session.run.outputs.add_file(EXPLORER, None);
     let cannot = || format!("cannot write {}", path.display());
-    File::create_new(&path).and_then(|mut file| file.write_all(page.as_bytes())).with_context(cannot)?;
+    files::create(&path, page.as_bytes()).with_context(cannot)?;
     if !session.output.quiet {
         let mb = |bytes: usize| bytes as f64 / 1e6;
         say!("{} ({:.1} MB): open it in a browser", path.display(), mb(page.len()));

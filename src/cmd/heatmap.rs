@@ -8,6 +8,7 @@ use super::session::{RunResults, Session};
 use crate::bail_usage;
 use crate::cli::HeatmapArgs;
 use crate::experiment::{Experiment, Heatmap, Show};
+use crate::files::folder_of;
 use anyhow::{Context, Result};
 use draw::Picture;
 use matrices::{taken, write_matrices};
@@ -56,7 +57,7 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
 /// Usage errors; if the folder cannot be written to.
 pub(super) fn check_data(experiment: &Experiment, out: Option<&Path>) -> Result<()> {
     let Some(path) = experiment.heatmap.as_ref().and_then(|spec| spec.data.as_deref()) else { return Ok(()) };
-    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     if out.is_some_and(|out| {
         out == folder || out.canonicalize().ok().is_some_and(|out| folder.canonicalize().ok() == Some(out))
     }) {

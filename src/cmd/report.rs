@@ -6,7 +6,7 @@ use super::flags::with_flag_names;
 use crate::bail_usage;
 use crate::cli::{ExplorerArg, ReportArgs, ReportFormat};
 
-use crate::files::{self, replace};
+use crate::files::{self, folder_of, replace};
 use crate::html::is_page;
 use crate::report::{html, markdown, splice, title, Compared, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
@@ -82,7 +82,7 @@ fn add_explorers(sections: &mut [Section], how: ExplorerArg, page: Option<&Path>
 /// The way from a page to another file, as a link has it: relative, so that both can be moved together.
 fn link(page: Option<&Path>, to: &Path) -> Result<String> {
     let real = |path: &Path| path.canonicalize().with_context(|| format!("cannot find {}", path.display()));
-    let home = page.and_then(Path::parent).filter(|home| !home.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let home = page.map_or(Path::new("."), folder_of);
     let (from, to) = (real(home)?, real(to)?);
     let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
     let up = from.components().skip(common).map(|_| "..".to_owned());

@@ -132,10 +132,6 @@ fn prepare(args: &TrainArgs) -> Result<()> {
         return Ok(()); // not written again: that could lose it on a full disk
     }
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
-    let cannot = || format!("cannot write {}", kept.display());
-    let written = File::create_new(&kept).with_context(cannot)?.write_all(text.as_bytes());
-    if written.is_err() {
-        let _ = std::fs::remove_file(&kept); // so that the next attempt finds an empty folder
-    }
-    written.with_context(cannot)
+    // If this fails, the next attempt finds an empty folder.
+    files::create(&kept, text.as_bytes()).with_context(|| format!("cannot write {}", kept.display()))
 }

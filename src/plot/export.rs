@@ -8,6 +8,7 @@ use super::colour::PAPER;
 use super::figure::{Figure, FINE};
 use super::font::{self, FontWeight};
 use super::{pdf, png};
+use crate::files;
 use anyhow::{bail, Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -15,8 +16,6 @@ use plotters::style::RGBColor;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::Path;
 
 /// What an SVG takes for the resolution of its lengths in millimetres (CSS).
@@ -63,7 +62,7 @@ fn save(figure: &Figure, path: &Path, recipe: &[(String, String)]) -> Result<()>
         _ => bail!("{}: figures are PNG, SVG or PDF files", path.display()),
     };
     let cannot = || format!("cannot create {} (results are never overwritten)", path.display());
-    File::create_new(path).and_then(|mut file| file.write_all(&bytes)).with_context(cannot)
+    files::create(path, &bytes).with_context(cannot)
 }
 
 /// The SVG.

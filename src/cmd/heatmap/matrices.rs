@@ -1,6 +1,7 @@
 //! The numbers of the pictures as matrices.
 
 use crate::experiment::{Heatmap, Setup};
+use crate::files::folder_of;
 use crate::measure::MapMeasure;
 use crate::probe::{PooledMap, RowQuantity};
 use anyhow::{Context, Result};
@@ -45,12 +46,11 @@ fn parts(path: &Path) -> (String, String) {
 /// A file that has the name, or one of those that it stands for with several maps.
 pub(super) fn taken(path: &Path) -> Option<PathBuf> {
     let (stem, extension) = parts(path);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let is_ours = |other: &Path| {
         let (name, ending) = parts(other);
         ending == extension && (name == stem || name.starts_with(&format!("{stem}-")))
     };
-    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let entries = std::fs::read_dir(folder_of(path)).into_iter().flatten().filter_map(Result::ok);
     entries.map(|entry| entry.path()).find(|path| is_ours(path))
 }
 
