@@ -388,7 +388,7 @@ impl Label {
             let unit = unit.unwrap_or_default().to_owned();
             return Self { text: format!("{}{of}", name.replace('_', " ")), kind: Kind::Number, unit };
         };
-        let ending = &name[metric.name.len().min(name.len())..];
+        let ending = &name[metric.name.len()..];
         let of_site = if metric.label.contains("{}") { None } else { region };
         let mut text = metric.label.replace("{}", region.unwrap_or("all")).trim().to_owned();
         text += &variant_words(ending);
@@ -407,7 +407,7 @@ impl Label {
 
     /// Returns the heading of a column of differences of its numbers: of percentages, in percentage points.
     pub fn difference_heading(&self) -> String {
-        self.with_unit(if self.unit == "%" { "points" } else { &self.unit })
+        self.with_unit(self.difference_unit())
     }
 
     /// Returns its name in tables of differences, whose caption names percentage points.

@@ -108,9 +108,9 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict of an interval on this [side](Interval::side) of 0.
-    pub(crate) fn of(side: i32) -> Self {
-        match side {
+    /// The verdict of an interval, by its [side](Interval::side) of 0.
+    pub(crate) fn of(interval: Option<Interval>) -> Self {
+        match interval.map_or(0, |interval| interval.side()) {
             1 => Self::Higher,
             -1 => Self::Lower,
             _ => Self::Undecided,
@@ -154,7 +154,7 @@ impl Difference {
 
     /// What the interval says.
     pub fn verdict(&self) -> Verdict {
-        Verdict::of(self.interval().map_or(0, |interval| interval.side()))
+        Verdict::of(self.interval())
     }
 
     /// The difference over prompts; `None` of no pairs, and of numbers so large that their mean overflows.

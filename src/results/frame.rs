@@ -8,7 +8,7 @@ use super::estimate::Estimate;
 use super::field::{Field, Value};
 use super::numbers::Measured;
 use super::pick::Pick;
-use super::sample::{averaged, by_prompt, differences, join, Joined};
+use super::sample::{averaged, differences, join, prompt_means, Joined};
 use super::tokens::Tokens;
 use crate::manifest::ModelInfo;
 use crate::measure::{DrawnHead, MassiveAt};
@@ -290,8 +290,7 @@ impl Frame {
 
     /// Returns the mean over prompts of what is picked.
     pub fn mean(&self, pick: Pick<'_>) -> Option<f64> {
-        let prompts = by_prompt(self.cells(pick).iter().map(|cell| (cell.key, cell.value)));
-        mean(&prompts.iter().filter_map(|(_, values)| mean(values)).collect::<Vec<_>>())
+        mean(&prompt_means(&self.cells(pick)))
     }
 
     /// Joins two picks, cell by cell, whatever their models and conditions.
@@ -336,16 +335,23 @@ impl Frame {
         metric: &str,
         region: Option<&str>,
     ) -> Vec<(HeadPlace, Vec<f64>)> {
+        let places = self.cells.numbers().heads(metric, region).map(|(at, _)| at);
+        let of_heads = places.map(|at| (at, self.head(model, condition, metric, region, at)));
+        of_heads.filter(|(_, means)| !means.is_empty()).collect()
+    }
+
+    /// Returns the numbers of one head, as means of each prompt; none if it has none.
+    pub(crate) fn head(
+        &self,
+        model: &str,
+        condition: Option<&str>,
+        metric: &str,
+        region: Option<&str>,
+        (layer, head): HeadPlace,
+    ) -> Vec<f64> {
         let of_model = |id: &Identity| id.model == model && id.condition.as_deref() == condition;
-        let places: Vec<HeadPlace> = self.cells.numbers().heads(metric, region).map(|(at, _)| at).collect();
-        let of_head = |at: HeadPlace| {
-            let measured = Measured { layer: Some(at.0), head: Some(at.1), ..Measured::mean(metric, region) };
-            let cells = self.cells.of(&measured, of_model);
-            let prompts = by_prompt(cells.iter().map(|cell| (cell.key, cell.value)));
-            let means: Vec<f64> = prompts.iter().filter_map(|(_, values)| mean(values)).collect();
-            (!means.is_empty()).then_some((at, means))
-        };
-        places.into_iter().filter_map(of_head).collect()
+        let measured = Measured { layer: Some(layer), head: Some(head), ..Measured::mean(metric, region) };
+        prompt_means(&self.cells.of(&measured, of_model))
     }
 
     /// Returns all numbers of every head in one pass over one prompt, by layer and head: `share_out answer`. Of several, the

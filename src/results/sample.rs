@@ -111,6 +111,12 @@ pub(crate) fn by_prompt<T>(cells: impl IntoIterator<Item = (Key, T)>) -> Vec<(Ke
     prompts
 }
 
+/// Returns the mean of each prompt.
+pub(crate) fn prompt_means(cells: &[Cell]) -> Vec<f64> {
+    let prompts = by_prompt(cells.iter().map(|cell| (cell.key, cell.value)));
+    prompts.iter().filter_map(|(_, values)| mean(values)).collect()
+}
+
 /// Returns the part of a key that tells prompts apart: the seed, where there is one. Whatever is made of one seed is made of
 /// the same random numbers, and no more evidence than one prompt: many-shot prompts of one mapping, a text that is asked for
 /// what it holds and for what it does not.

@@ -87,7 +87,13 @@ pub(crate) fn plans(
             bail_usage!("{name} alone can be compared with itself only `by` a column: {}", varying(cells))
         }
         (None, _) if baseline.is_some() => bail_usage!("`baseline` needs `by`; inputs are compared with the first one"),
-        (None, inputs) => (1..inputs.len()).map(|other| two_inputs(cells, inputs, other)).collect(),
+        (None, inputs) => {
+            let mut models = vec![BTreeSet::new(); inputs.len()];
+            for cell in cells.iter() {
+                models[cell.input as usize].insert(cell.key[Field::Model as usize]);
+            }
+            (1..inputs.len()).map(|other| two_inputs(cells, inputs, &models, other)).collect()
+        }
     }
 }
 
@@ -176,12 +182,12 @@ fn free(compared: Option<Field>) -> Mask {
 }
 
 /// Plans the first input against another: their models against each other where each has only one, model by model otherwise.
-fn two_inputs(cells: &Cells, inputs: &[String], other: usize) -> Result<Plan> {
+/// `models` are those of every input.
+fn two_inputs(cells: &Cells, inputs: &[String], models: &[BTreeSet<u32>], other: usize) -> Result<Plan> {
     let values = |input: usize, column: Field| -> BTreeSet<u32> {
         let of_input = cells.iter().filter(|cell| cell.input as usize == input);
         of_input.map(|cell| cell.key[column as usize]).collect()
     };
-    let models: Vec<BTreeSet<u32>> = (0..inputs.len()).map(|input| values(input, Field::Model)).collect();
     let (a, b) = (&models[0], &models[other]);
     let across = a.len() == 1 && b.len() == 1 && a != b;
     if !across && a.is_disjoint(b) {

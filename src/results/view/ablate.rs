@@ -1,10 +1,9 @@
 //! Costs of noise and heads: conditions against the untreated passes, on the same prompts.
 
-use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::attention::LayersAndHeads;
 use crate::metric::{Kind, ANSWER_LOG_PROB, EXACT};
 use crate::results::{Case, ConditionKey, Difference, Estimate, Frame, Pick, Setting};
-use crate::table::ColumnRole;
 use crate::treatment::{Condition, HeadSelection, Ranking, RowSelection, Treatment, UNTREATED};
 
 /// The change under a condition, or under several of one kind, in one model and setting.
@@ -156,15 +155,11 @@ fn place_columns(heading: &str) -> Vec<SheetColumn> {
     [words(heading), numbers("tokens"), numbers("N"), numbers("R")].map(SheetColumn::key).into()
 }
 
-fn prompts_column() -> SheetColumn {
-    numbers("prompts").with(ColumnRole::Basis)
-}
-
 /// The table of conditions: accuracy, and its change and that of the log-probability from the untreated passes.
 pub(super) fn conditions(frame: &Frame) -> Option<Sheet> {
     let columns = [
         place_columns("model"),
-        vec![words("condition").key(), prompts_column()],
+        vec![words("condition").key(), basis("prompts")],
         vec![
             numbers("accuracy %").named(EXACT.name),
             numbers("change, nats").named("answer_log_prob_change"),
@@ -207,12 +202,7 @@ pub(super) fn conditions(frame: &Frame) -> Option<Sheet> {
 pub(super) fn heads_out(frame: &Frame) -> Option<Sheet> {
     let columns = [
         place_columns("model"),
-        vec![
-            numbers("heads out").named("n").key(),
-            words("by").key(),
-            numbers("draws").with(ColumnRole::Basis),
-            prompts_column(),
-        ],
+        vec![numbers("heads out").named("n").key(), words("by").key(), basis("draws"), basis("prompts")],
         vec![
             numbers("best, points").named("best_exact_change"),
             numbers("random, points").named("random_exact_change"),
@@ -253,7 +243,7 @@ pub(super) fn contrasts(frame: &Frame) -> Option<Sheet> {
     let purposes = Purposes::of(frame);
     let columns = [
         place_columns("difference"),
-        vec![words("condition").key(), prompts_column()],
+        vec![words("condition").key(), basis("prompts")],
         vec![
             numbers("points").named("exact_change"),
             numbers("nats").named("answer_log_prob_change"),

@@ -1,6 +1,6 @@
 //! Tables of metrics: a row for each model, setting and condition, a column for each metric, with 95 % intervals.
 
-use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::metric::{
     Kind, Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, BOOST, CANCELLED, CONTEXT_RMS,
     ENTROPY, EXACT, GENERATED_CONTAINS, GENERATED_EXACT, KEYS_90, KEYS_99, KL, LAMBDA, LOGIT_OUT_SUM, MASS, MASS_NEG,
@@ -184,7 +184,7 @@ pub(super) fn table(
     let keys = CaseKeys::new(frame);
     let mut columns = keys.columns();
     columns.extend((!depths.is_empty()).then(|| numbers("depth %").named("depth_pct").key()));
-    columns.push(numbers("prompts").with(crate::table::ColumnRole::Basis));
+    columns.push(basis("prompts"));
     columns.extend(quantities.iter().map(Quantity::column));
     let row = |(case, depth_pct): &(Case, Option<f64>)| {
         let found: Vec<Option<Estimate>> = quantities.iter().map(|q| q.estimate(frame, case, *depth_pct)).collect();
@@ -263,7 +263,7 @@ fn unanswerable(frame: &Frame) -> Option<Sheet> {
 /// Shares of the answer and of noise, a row for each reading.
 fn attention(frame: &Frame) -> Option<Sheet> {
     let case_keys = CaseKeys::new(frame);
-    let keys = [words("reading").key(), numbers("prompts").with(crate::table::ColumnRole::Basis)];
+    let keys = [words("reading").key(), basis("prompts")];
     let found = [numbers("answer %").named("answer"), numbers("noise %").named("noise"), words("").named("remark")];
     let columns = [case_keys.columns(), keys.into(), found.into()].concat();
     let row = |(case, (reading, answer, noise)): &(Case, (&str, Quantity<'_>, Option<Quantity<'_>>))| {
@@ -378,7 +378,7 @@ fn other(frame: &Frame) -> Option<Sheet> {
     let keys = CaseKeys::new(frame);
     let mut columns = keys.columns();
     columns.extend([words("metric"), words("region"), words("unit")].map(SheetColumn::key));
-    columns.push(numbers("prompts").with(crate::table::ColumnRole::Basis));
+    columns.push(basis("prompts"));
     columns.push(numbers("mean"));
     let mut rows = Vec::new();
     for case in frame.cases() {

@@ -1,9 +1,8 @@
 //! Paired differences as a table: the same for runs, comparisons and reports.
 
-use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::metric::Kind;
+use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::results::{Correction, Difference, Field, Row};
-use crate::table::{short, ColumnRole};
+use crate::table::ColumnRole;
 
 /// Which columns a table of differences has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +59,6 @@ pub(crate) fn differences(rows: &[Row], groups: &[Field], detail: Detail) -> Opt
     Sheet::new("differences", "Differences", note, heads, rows).trimmed()
 }
 
-fn basis(heading: &str) -> SheetColumn {
-    numbers(heading).with(ColumnRole::Basis)
-}
-
 /// The column of a group: its heading is short where cases have a short one.
 fn group_column(group: Field) -> RowColumn {
     let name = group.name();
@@ -106,10 +101,7 @@ fn power_and_test(correction: Correction) -> Vec<RowColumn> {
 
 /// A mean in the unit of its difference: fractions in percent.
 fn mean(row: &Row, x: f64) -> SheetCell {
-    match row.label().kind {
-        Kind::Number => SheetCell::number(Some(x), |x| short(Some(x))),
-        Kind::Hit | Kind::Share => SheetCell::value(row.label().kind, x, None),
-    }
+    SheetCell::value(row.label().kind, x, None)
 }
 
 /// Returns the difference of a row with its interval: `+12 [+2, +22]`.

@@ -1,14 +1,14 @@
 //! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
 
-use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
-use super::strongest::{listed, strongest, Strong};
+use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
+use super::strongest::{listed, strongest, strongest_head, Strong};
 use crate::metric::{
     Kind, Metric, ANSWER_REGION, CANCELLED, CONTEXT_RMS, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, MAP_ENDINGS,
     PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::{Frame, HeadPlace};
 use crate::stats::mean;
-use crate::table::{fixed, short, ColumnRole};
+use crate::table::{fixed, short};
 
 /// Number of heads that are listed of each role by default.
 const TOP_OF_ROLE: usize = 3;
@@ -69,7 +69,7 @@ pub(super) fn by_role(frame: &Frame) -> Option<Sheet> {
     let mut columns = vec![words("role").key(), words("scored by").key()];
     columns.extend(frame.models().iter().map(words));
     let cell = |role: &HeadRole, model: &String| {
-        role.strongest(frame, model, 1).first().map_or_else(SheetCell::none, |head| {
+        strongest_head(frame, model, (role.metric.name, role.region)).map_or_else(SheetCell::none, |head| {
             let [_, score, _] = head.cells(role.metric.kind);
             let text = format!("{} ({})", head_name(head.at), score.text);
             SheetCell { exact: Some(head.score), ..SheetCell::words(text) }
@@ -90,7 +90,7 @@ fn roles(frame: &Frame) -> Option<Sheet> {
     let top = listed(frame, TOP_OF_ROLE);
     let keys = [words("role"), words("model"), words("head")].map(SheetColumn::key);
     let numbers = [
-        numbers("prompts").with(ColumnRole::Basis),
+        basis("prompts"),
         numbers("score"),
         numbers("stable %").named("in_top"),
         numbers("A1").named("score_a1"),
@@ -113,8 +113,7 @@ fn roles(frame: &Frame) -> Option<Sheet> {
 
 /// Returns the mean over prompts of another metric of a head.
 fn of_head(frame: &Frame, model: &str, metric: &str, at: HeadPlace) -> Option<f64> {
-    let heads = frame.heads(model, None, metric, None);
-    heads.into_iter().find(|(place, _)| *place == at).and_then(|(_, values)| mean(&values))
+    mean(&frame.head(model, None, metric, None, at))
 }
 
 fn role_row(frame: &Frame, model: &str, role: &HeadRole, head: &Strong) -> Vec<SheetCell> {
@@ -199,7 +198,7 @@ fn answer_heads(frame: &Frame) -> Option<Sheet> {
         words("model").key(),
         numbers("layer").key(),
         numbers("head").key(),
-        numbers("prompts").with(ColumnRole::Basis),
+        basis("prompts"),
         numbers(metric.heading(Some(ANSWER_REGION))).named(metric.name_of(Some(ANSWER_REGION))),
         numbers("stable %").named("in_top"),
     ];

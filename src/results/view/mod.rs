@@ -24,26 +24,16 @@ use super::{within, Correction, Frame};
 
 /// Returns every table that a run has numbers for, the main one first.
 pub(crate) fn sheets(frame: &Frame) -> Vec<Sheet> {
-    let main = main_table(frame);
-    let mut sheets: Vec<Sheet> = main.into_iter().collect();
-    let mut add = |more: Vec<Sheet>| {
-        for sheet in more {
-            if !sheets.iter().any(|known| known.id == sheet.id) {
-                sheets.push(sheet);
-            }
-        }
-    };
-    let show = frame.config_text("show");
-    if show == "ablate" {
-        add([ablate::heads_out(frame), ablate::contrasts(frame)].into_iter().flatten().collect());
+    let mut sheets: Vec<Sheet> = main_table(frame).into_iter().collect();
+    if frame.config_text("show") == "ablate" {
+        sheets.extend([ablate::heads_out(frame), ablate::contrasts(frame)].into_iter().flatten());
     } else {
-        let full = Detail::Full(Correction::default());
-        add(differences(&frame.rows(None), &within::GROUPS, full).into_iter().collect());
+        sheets.extend(differences(&frame.rows(None), &within::GROUPS, Detail::Full(Correction::default())));
     }
-    add(cases::sheets(frame));
-    add(nll::sheets(frame));
-    add(outliers::sheets(frame));
-    add(heads::sheets(frame));
+    sheets.extend(cases::sheets(frame));
+    sheets.extend(nll::sheets(frame));
+    sheets.extend(outliers::sheets(frame));
+    sheets.extend(heads::sheets(frame));
     for sheet in sheets.iter_mut().skip(1).filter(|sheet| sheet.id != "differences") {
         sheet.detail = true;
     }

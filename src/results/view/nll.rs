@@ -6,12 +6,13 @@ use crate::metric::AR_HIT_SHARE;
 use crate::results::{Frame, Scored, TokenKind, Verdict};
 use crate::table::fixed;
 
-/// The tables, if tokens were scored one by one.
+/// The tables beside the main one, if tokens were scored one by one.
 pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
     if frame.tokens.0.is_empty() {
         return Vec::new();
     }
-    [models(frame), differences(frame), Some(positions(frame))].into_iter().flatten().collect()
+    let models = if frame.config_text("show") == "nll" { None } else { models(frame) };
+    [models, differences(frame), Some(positions(frame))].into_iter().flatten().collect()
 }
 
 pub(super) fn models(frame: &Frame) -> Option<Sheet> {
@@ -98,8 +99,7 @@ pub(super) fn differences(frame: &Frame) -> Option<Sheet> {
             let found = frame.tokens.to_first(other, &counts, frame.about.seed);
             rows.extend(found.map(|found| {
                 let name = SheetCell::words(format!("{} - {}", other.label(), first.label()));
-                let side = found.interval.map_or(0, |interval| interval.side());
-                let verdict = SheetCell::words(Verdict::of(side).name());
+                let verdict = SheetCell::words(Verdict::of(found.interval).name());
                 vec![
                     name,
                     SheetCell::words(kind.name()),

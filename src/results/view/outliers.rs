@@ -7,11 +7,12 @@ use crate::record::Record;
 use crate::results::{ConditionKey, Frame};
 use crate::table::short;
 
-/// The tables beside the main one: by layer, and massive activations.
+/// The tables beside the main one: over all layers, by layer, and massive activations.
 pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
     let by_layer =
         filled("outliers-by-layer", "Outliers by layer", String::new(), &pooled(frame, true)).map(Sheet::details);
-    [all_layers(frame), by_layer, massive(frame)].into_iter().flatten().collect()
+    let all_layers = if frame.config_text("show") == "outliers" { None } else { all_layers(frame) };
+    [all_layers, by_layer, massive(frame)].into_iter().flatten().collect()
 }
 
 /// The table over all layers, if the run pooled anything.

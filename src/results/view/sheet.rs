@@ -125,6 +125,11 @@ pub(crate) fn words(heading: impl Into<String>) -> SheetColumn {
     SheetColumn { name: heading.clone(), heading, number: false, role: ColumnRole::Result, interval: false }
 }
 
+/// A column of the number of prompts or seeds that a result is based on.
+pub(super) fn basis(heading: &str) -> SheetColumn {
+    numbers(heading).with(ColumnRole::Basis)
+}
+
 /// A column of numbers.
 pub(crate) fn numbers(heading: impl Into<String>) -> SheetColumn {
     let heading = heading.into();

@@ -1,11 +1,10 @@
 //! The table of many-shot prompts: accuracy by number of examples and their order, and the effect of their arrangement.
 
 use super::cases::CaseKeys;
-use super::sheet::{numbers, words, Sheet, SheetCell};
+use super::sheet::{basis, numbers, words, Sheet, SheetCell};
 use crate::metric::{Kind, ANSWER_LOG_PROB, EXACT};
 use crate::results::{Case, Frame};
 use crate::stats::{Robustness, RESAMPLES};
-use crate::table::ColumnRole;
 use rayon::prelude::*;
 
 /// A row for each model, number of examples and order.
@@ -13,7 +12,7 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
     let keys = CaseKeys::new(frame);
     let mut columns = keys.columns();
     columns.push(words("order").key());
-    columns.push(numbers("prompts").with(ColumnRole::Basis));
+    columns.push(basis("prompts"));
     columns.extend([&EXACT, &ANSWER_LOG_PROB].map(|metric| numbers(metric.heading(None)).named(metric.name)));
     columns.push(numbers("best - worst, points").named("best_less_worst"));
     columns.push(numbers("by chance").named("best_less_worst_by_chance"));

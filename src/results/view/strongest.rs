@@ -18,8 +18,8 @@ pub(super) struct Strong {
     /// Mean over prompts.
     pub(super) score: f64,
     values: Vec<f64>,
-    /// Fraction of resamples of the prompts in which it is among the strongest.
-    in_top: f64,
+    /// Fraction of resamples of the prompts in which it is among the strongest, if that was counted.
+    in_top: Option<f64>,
     seed: u64,
 }
 
@@ -30,7 +30,7 @@ impl Strong {
         let several = self.values.len() > 1;
         let found = Estimate::of_means(&self.values, self.values.len(), self.seed);
         let score = found.map_or_else(SheetCell::none, |found| SheetCell::value(kind, found.value, found.interval));
-        let stable = SheetCell::number(Some(self.in_top).filter(|_| several), |x| format!("{:.0}", 100.0 * x));
+        let stable = SheetCell::number(self.in_top.filter(|_| several), |x| format!("{:.0}", 100.0 * x));
         [SheetCell::count(Some(self.values.len())), score, stable]
     }
 }
@@ -47,9 +47,17 @@ pub(super) fn strongest(
     let strong = heads.into_iter().zip(rank_stability(&values, top, RESAMPLES, seed));
     let strong = strong.filter_map(|((at, values), in_top)| {
         let score = mean(&values)?;
-        Some(Strong { at, score, values, in_top, seed })
+        Some(Strong { at, score, values, in_top: Some(in_top), seed })
     });
     let mut found: Vec<Strong> = strong.collect();
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
     found.into_iter().take(top)
+}
+
+/// The strongest head of a model by a metric of a region, without its stability; of equals the first.
+pub(super) fn strongest_head(frame: &Frame, model: &str, (metric, region): (&str, Option<&str>)) -> Option<Strong> {
+    let (heads, seed) = (frame.heads(model, None, metric, region).into_iter(), frame.about.seed);
+    let scored =
+        heads.filter_map(|(at, values)| Some(Strong { at, score: mean(&values)?, values, in_top: None, seed }));
+    scored.min_by(|a, b| b.score.total_cmp(&a.score))
 }

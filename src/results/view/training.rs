@@ -1,6 +1,6 @@
 //! Tables of a training study, a view of its curves. Means and differences are over training seeds.
 
-use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
+use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::metric::Kind;
 use crate::results::{differences_by_seed, Estimate, Verdict};
 use crate::stats::LEAST_SEEDS;
@@ -51,7 +51,7 @@ pub(crate) fn summary(study: &Study) -> Sheet {
     let variants = &study.spec.variants;
     let columns = vec![
         words("variant").key(),
-        seeds_column(),
+        basis("seeds"),
         numbers("learned"),
         numbers("tokens").named("learned_tok"),
         numbers("earlier"),
@@ -125,14 +125,14 @@ fn differences(study: &Study) -> Option<Sheet> {
 /// The columns of a table of changes, after those that say what of.
 fn change_columns(mut keys: Vec<SheetColumn>) -> Vec<SheetColumn> {
     let metric = words("metric").with(ColumnRole::Part);
-    keys.extend([metric, seeds_column(), numbers("change [95 %]").named("diff"), words("verdict")]);
+    keys.extend([metric, basis("seeds"), numbers("change [95 %]").named("diff"), words("verdict")]);
     keys
 }
 
 /// Returns the cells of those columns, with the verdict; `None` without seeds.
 fn change_row(mut keys: Vec<SheetCell>, quantity: &RunQuantity, changes: &BySeed) -> Option<(Verdict, Vec<SheetCell>)> {
     let change = Estimate::of_seeds(changes)?;
-    let verdict = Verdict::of(change.interval.map_or(0, |interval| interval.side()));
+    let verdict = Verdict::of(change.interval);
     keys.extend([
         SheetCell::words(quantity.label().difference_heading()),
         SheetCell::count(Some(changes.len())),
@@ -144,7 +144,7 @@ fn change_row(mut keys: Vec<SheetCell>, quantity: &RunQuantity, changes: &BySeed
 
 /// Returns the measurements inside the layers at several times.
 fn inside(study: &Study) -> Option<Sheet> {
-    let mut columns = vec![words("variant").key(), numbers("tokens").key(), seeds_column()];
+    let mut columns = vec![words("variant").key(), numbers("tokens").key(), basis("seeds")];
     columns.extend([FIRST_DIGITS].iter().chain(&INSIDE).map(|quantity| numbers(quantity.label().heading())));
     let mut rows = Vec::new();
     for (index, variant) in study.spec.variants.iter().enumerate() {
@@ -165,7 +165,7 @@ fn inside(study: &Study) -> Option<Sheet> {
 /// Returns a row for each variant and model size.
 fn by_size(sizes: &[Study]) -> Sheet {
     let quantities = [FIRST_DIGITS, TEXT, ONE_NEEDLE];
-    let mut columns = vec![words("variant").key(), numbers("parameters").key(), seeds_column()];
+    let mut columns = vec![words("variant").key(), numbers("parameters").key(), basis("seeds")];
     columns.extend(quantities.iter().map(|quantity| numbers(quantity.label().heading())));
     let mut rows = Vec::new();
     for (index, variant) in sizes[0].spec.variants.iter().enumerate() {
@@ -216,10 +216,6 @@ fn growth(sizes: &[Study], times: &[f64]) -> Option<Sheet> {
         sheet.keep_columns(&[true, false, true, true, true, true]);
     }
     Some(sheet)
-}
-
-fn seeds_column() -> SheetColumn {
-    numbers("seeds").with(ColumnRole::Basis)
 }
 
 /// The mean over seeds with its interval; a dash without seeds.
