@@ -67,7 +67,7 @@ pub fn tokenizer(path: &Path, vocabulary: &GgufVocabulary, options: &TokenizerOp
         |id: Option<usize>| id.and_then(|id| vocabulary.tokens.get(id)).map_or(Value::Null, |token| json!(token));
     let mut config = Map::new();
     config.insert("bos_token".into(), token(bos));
-    config.insert("eos_token".into(), token(vocabulary.eos.or_else(|| default_eos(vocabulary))));
+    config.insert("eos_token".into(), token(eos(vocabulary)));
     config.insert("add_bos_token".into(), json!(adds_bos));
     config.insert("chat_template".into(), json!(vocabulary.template));
     Tokenizer::from_parts(path, json, config, options)
@@ -99,9 +99,8 @@ pub fn end_ids(vocabulary: &GgufVocabulary) -> Vec<usize> {
         // In gpt-oss, `<|end|>` ends a message, after which others may follow.
         special && ENDS.contains(&token.as_str()) && !(harmony && *token == "<|end|>")
     });
-    let eos = vocabulary.eos.or_else(|| default_eos(vocabulary));
     let mut ids: Vec<usize> =
-        eos.into_iter().chain(vocabulary.ends.iter().copied()).chain(named.map(|(id, _)| id)).collect();
+        eos(vocabulary).into_iter().chain(vocabulary.ends.iter().copied()).chain(named.map(|(id, _)| id)).collect();
     ids.sort_unstable();
     ids.dedup();
     ids
@@ -114,10 +113,10 @@ fn default_bos(vocabulary: &GgufVocabulary) -> Option<usize> {
     Some(id).filter(|_| named).filter(|&id| vocabulary.types.get(id) == Some(&CONTROL))
 }
 
-/// llama.cpp's default for the end-of-sequence token, if it is a control token.
-fn default_eos(vocabulary: &GgufVocabulary) -> Option<usize> {
-    let id = if vocabulary.model == SPM { 2 } else { 11 };
-    Some(id).filter(|&id| vocabulary.types.get(id) == Some(&CONTROL))
+/// The end-of-sequence token: the one that is named, or else llama.cpp's default if that is a control token.
+fn eos(vocabulary: &GgufVocabulary) -> Option<usize> {
+    let default = if vocabulary.model == SPM { 2 } else { 11 };
+    vocabulary.eos.or_else(|| Some(default).filter(|&id| vocabulary.types.get(id) == Some(&CONTROL)))
 }
 
 fn tokenizer_json(vocabulary: &GgufVocabulary) -> Result<Value> {

@@ -84,7 +84,7 @@ fn merges<'a>(vocabulary: &'a GgufVocabulary, vocab: &'a Map<String, Value>) -> 
     // With equal scores the leftmost pair is merged first. For runs of one character, that is so if the longest comes first.
     merges.sort_by(|a, b| {
         let len = |merge: &(f32, &str, &str)| chars(merge.1) + chars(merge.2);
-        b.0.total_cmp(&a.0).then(len(b).cmp(&len(a))).then(chars(b.1).cmp(&chars(a.1)))
+        b.0.total_cmp(&a.0).then_with(|| len(b).cmp(&len(a))).then_with(|| chars(b.1).cmp(&chars(a.1)))
     });
     Ok(merges)
 }

@@ -122,7 +122,7 @@ impl Checkpoint {
 
     /// SHA-256 of the file; with several files, SHA-256 of their concatenated hashes in name order.
     pub fn sha256(&self) -> Result<String> {
-        let hashes = self.files.iter().map(WeightFile::sha256).collect::<Result<Vec<_>>>()?;
+        let hashes = self.files.iter().map(WeightFile::hashes).collect::<Result<Vec<_>>>()?.concat();
         match hashes.as_slice() {
             [hash] => Ok(hash.clone()),
             hashes => Ok(sha256(hashes.concat().as_bytes())),

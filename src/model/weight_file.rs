@@ -96,19 +96,16 @@ impl WeightFile {
         self.len_bytes
     }
 
-    /// SHA-256 of the file, in hexadecimal; of several, of their hashes.
+    /// SHA-256 of each of its files, in hexadecimal.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) fn sha256(&self) -> Result<String> {
+    pub(super) fn hashes(&self) -> Result<Vec<String>> {
         let of = |path: &Path| sha256_file(path).with_context(|| format!("cannot read {}", path.display()));
         match &self.source {
-            FileFormat::Safetensors(Safetensors { bytes: FileBytes::BuiltIn(bytes), .. }) => Ok(sha256(bytes)),
-            FileFormat::Safetensors(Safetensors { bytes: FileBytes::File(path, _), .. }) => of(path),
-            FileFormat::Gguf(model) => {
-                let hashes = model.paths().map(of).collect::<Result<Vec<_>>>()?;
-                Ok(if let [hash] = hashes.as_slice() { hash.clone() } else { sha256(hashes.concat().as_bytes()) })
-            }
+            FileFormat::Safetensors(Safetensors { bytes: FileBytes::BuiltIn(bytes), .. }) => Ok(vec![sha256(bytes)]),
+            FileFormat::Safetensors(Safetensors { bytes: FileBytes::File(path, _), .. }) => Ok(vec![of(path)?]),
+            FileFormat::Gguf(model) => model.paths().map(of).collect(),
         }
     }
 

@@ -71,7 +71,7 @@ fn text(token: &Value) -> Option<String> {
 }
 
 /// The JSON object in a file, or `None` if the file does not exist.
-fn object(path: &Path) -> Result<Option<Map<String, Value>>> {
+pub(super) fn object(path: &Path) -> Result<Option<Map<String, Value>>> {
     if !files::is_there(path) {
         return Ok(None);
     }

@@ -1,6 +1,6 @@
 //! Byte-level BPE tokenizers in the two files of older folders, `vocab.json` and `merges.txt`, converted to a `tokenizer.json`.
 
-use super::tokenizer_config::TokenizerConfig;
+use super::tokenizer_config::{object, TokenizerConfig};
 use crate::files;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Map, Value};
@@ -61,11 +61,7 @@ fn read_merges(path: &Path) -> Result<Vec<Value>> {
 /// Tokens that are matched before the text is split: those of `added_tokens.json`, and the special ones (`bos_token`, ...).
 fn added_tokens(folder: &Path, config: &TokenizerConfig, vocab: &Map<String, Value>) -> Result<Vec<Value>> {
     let path = folder.join("added_tokens.json");
-    let added: Map<String, Value> = match files::is_there(&path) {
-        true => serde_json::from_slice(&files::bytes(&path, files::CONFIG_MAX)?)
-            .with_context(|| path.display().to_string())?,
-        false => Map::new(),
-    };
+    let added = object(&path)?.unwrap_or_default();
     let special: Vec<&String> = config.tokens.values().collect();
     let all = added.iter().map(|(token, id)| (token, Some(id)));
     let named = special.iter().filter(|token| !added.contains_key(**token)).map(|token| (*token, vocab.get(*token)));

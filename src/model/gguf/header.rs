@@ -152,12 +152,10 @@ impl Part {
             ensure!(!self.fields.contains_key(&name), "the field {name} is there twice");
             self.fields.insert(name, field);
         }
-        let mut places = Vec::new();
         for _ in 0..tensors {
             let name = reader.text()?;
             let place = reader.tensor(part).with_context(|| format!("tensor {name}"))?;
             ensure!(self.tensors.insert(name.clone(), place).is_none(), "tensor {name} is there twice");
-            places.push(name);
         }
         let begin = reader.at;
         self.place(begin)
