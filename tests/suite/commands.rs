@@ -383,7 +383,11 @@ fn parquet_is_refused_before_anything_is_measured_if_it_is_not_built_in() {
     refuses(&mut scratch.run("ratio", &parquet), 2, &["--records parquet", "--features parquet"]);
     assert!(!scratch.path("run").exists());
     fs::write(scratch.path("x.parquet"), "PAR1").unwrap();
-    refuses(&mut scratch.difftool("compare", &["x.parquet", "x.parquet"]), 1, &["x.parquet is a Parquet file"]);
+    refuses(
+        &mut scratch.difftool("compare", &["x.parquet", "x.parquet"]),
+        1,
+        &["x.parquet: this difftool cannot read Parquet files"],
+    );
 }
 
 #[test]
