@@ -49,7 +49,7 @@ pub(super) fn mixture<'a>(
     };
     let Heads { q, k, v, .. } = heads;
     let of = "attention";
-    // One `?` for each tensor and one for the packed.
+    // One `?` for each tensor and one for the packed layer.
     let (outs, learned) =
         with_values(q, of, |q| with_values(k, of, |k| with_values(v, of, |v| blocks_of([q, k, v]))))????;
     let (heads_of, width) = (wiring.heads(), wiring.value_slices() * d);

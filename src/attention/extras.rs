@@ -37,7 +37,7 @@ pub struct ExtraTensor {
 /// Initialisation of a learned tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TensorInit {
-    /// The same number everywhere.
+    /// All elements equal to this number.
     Constant(f64),
     /// Normal with this standard deviation.
     Normal(f64),

@@ -161,7 +161,7 @@ struct Target<'a> {
     stride: usize,
 }
 
-/// What one head adds to a tensor (B, T, heads, d): (T, d), its rows `stride` apart.
+/// Output of one head, (T, d) with rows `stride` apart, for its place in a tensor (B, T, heads, d).
 struct Share<'a> {
     entry: usize,
     head: usize,

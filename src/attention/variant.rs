@@ -37,7 +37,7 @@ pub struct Variant {
     pub factor: Factor,
     /// Logit without a value, in the denominator of every softmax.
     pub sink: Sink,
-    /// Whether the output of attention is multiplied by sigmoid(x W), channel by channel, before W_O (arXiv
+    /// Multiplies the output of attention by sigmoid(x W), channel by channel, before W_O (arXiv
     /// 2505.06708).
     pub gate: bool,
 }
@@ -275,7 +275,7 @@ impl Variant {
         variant
     }
 
-    /// Whether trained models of both variants compute the same function of the same weights.
+    /// Returns whether trained models of both variants compute the same function of the same weights.
     pub fn computes_the_same_as(&self, other: &Self) -> bool {
         Self { lambda_start: other.lambda_start, ..*self } == *other
     }

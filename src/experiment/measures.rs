@@ -21,7 +21,7 @@ pub struct Measures {
     pub generation: Option<GenerationMeasure>,
     /// Its pooled data are drawn as heat maps.
     pub maps: Option<MapMeasure>,
-    /// The same maps token by token, for the matrix files.
+    /// The maps token by token, for the matrix files.
     pub whole_maps: Option<MapMeasure>,
     /// Its pooled data become the explorer page.
     pub explorer: Option<ExploreMeasure>,

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// The folder of a run whose records are written, with the list of its files.
 pub struct Outputs {
     folder: RunFolder,
-    /// Whether existing files are replaced: a resumed run may have been killed while it wrote its figures.
+    /// Replace existing files: a resumed run may have been killed while it wrote its figures.
     replaces: bool,
     command: Vec<String>,
     /// File names, with the number of rows of those that have rows.

@@ -25,7 +25,6 @@ pub struct HeadOutput {
 impl HeadOutput {
     /// Outputs u of parts c (n, value width): (n, E).
     ///
-    ///
     /// # Panics
     /// If the parts have another width.
     pub fn write(&self, parts: &[f64]) -> Result<Vec<f32>> {
@@ -169,7 +168,6 @@ impl Transformer {
     /// which are not linear.
     ///
     /// # Errors
-    /// If the row was not traced.
     /// If the row was not traced.
     ///
     /// # Panics

@@ -45,8 +45,7 @@ impl From<Error> for TemplateError {
 
 /// Renders a template within the limits of steps and output.
 pub(super) fn render(job: &TemplateJob) -> Result<String, TemplateError> {
-    // Jinja reads every line ending as "
-    // ".
+    // Jinja reads every line ending as `\n`.
     let source = without_generation_tags(&job.source.replace("\r\n", "\n").replace('\r', "\n"));
     let mut environment = environment();
     environment.add_template("chat", &source)?;

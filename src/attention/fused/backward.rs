@@ -28,7 +28,7 @@ pub(super) struct Backward<'a> {
     second_dots: Vec<f32>,
 }
 
-/// What one head adds to the gradients: dq (T, padded d) and dk (T, d) of each map, and dv (T, value width).
+/// Addends of one head to the gradients: dq (T, padded d) and dk (T, d) of each map, and dv (T, value width).
 struct Parts {
     q: Vec<Vec<f32>>,
     k: Vec<Vec<f32>>,

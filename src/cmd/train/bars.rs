@@ -26,7 +26,7 @@ pub(super) struct Bars {
     bars: Vec<ProgressBar>,
     whole: Option<ProgressBar>,
     names: Vec<String>,
-    /// Whether lines are printed instead of bars.
+    /// Print lines instead of bars.
     lines: bool,
     tokens_each: usize,
     throttle: Mutex<LogThrottle>,
