@@ -16,7 +16,7 @@ const UNKNOWN: u64 = 2;
 const CONTROL: u64 = 3;
 const ADDED: u64 = 4;
 
-/// What `tokenizer.ggml.model` calls SentencePiece with merges by score, and byte-level BPE.
+/// Values of `tokenizer.ggml.model` for SentencePiece with merges by score, and for byte-level BPE.
 const SPM: &str = "llama";
 const BPE: &str = "gpt2";
 

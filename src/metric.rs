@@ -39,7 +39,7 @@ pub struct Metric {
     pub kind: Kind,
     /// A heading of few words; `{}` stands for the region.
     pub label: &'static str,
-    /// What it is, in one sentence.
+    /// Definition in one sentence.
     pub meaning: &'static str,
     /// Which way is better.
     pub better: Better,

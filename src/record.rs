@@ -41,7 +41,7 @@ pub fn no_formula(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What was measured: the model, the prompt and the question. Shared by all measurements of one question.
+/// The model, the prompt and the question. Shared by all measurements of one question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Identity {
     /// Name of the model: a built-in name, or its folder as given.
@@ -105,7 +105,7 @@ pub struct Measurement {
 /// One row of `results.csv`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// What was measured; shared by the records of one question.
+    /// Model, prompt and question, shared by the records of one question.
     pub identity: Arc<Identity>,
     /// The result.
     pub measure: Measurement,

@@ -43,26 +43,26 @@ pub(crate) fn one_line(error: &toml::de::Error) -> String {
     error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a field can be left out of a file because it has its default value.
+/// Returns `true` if a field can be left out of a file because it has its default value.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
 /// Reads a list of two numbers.
 pub(crate) fn pair<'de, D: Deserializer<'de>>(from: D) -> Result<[usize; 2], D::Error> {
-    Pair::deserialize(from).map(|Pair(pair)| pair)
+    TwoNumbers::deserialize(from).map(|TwoNumbers(pair)| pair)
 }
 
 /// Reads a list of lists of two numbers.
 pub(crate) fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(usize, usize)>, D::Error> {
-    let pairs = Vec::<Pair>::deserialize(from)?;
-    Ok(pairs.into_iter().map(|Pair([a, b])| (a, b)).collect())
+    let pairs = Vec::<TwoNumbers>::deserialize(from)?;
+    Ok(pairs.into_iter().map(|TwoNumbers([a, b])| (a, b)).collect())
 }
 
 /// Two numbers and no more: of arrays and tuples `toml` ignores what follows their last value.
-struct Pair([usize; 2]);
+struct TwoNumbers([usize; 2]);
 
-impl<'de> Deserialize<'de> for Pair {
+impl<'de> Deserialize<'de> for TwoNumbers {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let list = Vec::deserialize(from)?;
         let length = list.len();
@@ -88,7 +88,7 @@ mod tests {
         #[serde(default, deserialize_with = "pair")]
         range: [usize; 2],
         #[serde(default)]
-        parts: Vec<Part>,
+        parts: Vec<TestPart>,
     }
 
     #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ mod tests {
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Part {
+    struct TestPart {
         width: usize,
         #[serde(default)]
         condition: Option<Condition>,

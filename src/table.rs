@@ -10,23 +10,23 @@ use unicode_width::UnicodeWidthStr;
 /// Blanks between columns.
 const GAP: usize = 2;
 
-/// What a column is for. It matters to a table that is wider than the page: what all rows share of anything but a result, the
+/// The role of a column. It matters to a table that is wider than the page: what all rows share of anything but a result, the
 /// table says once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColumnRole {
-    /// What was found.
+    /// A result.
     #[default]
     Result,
-    /// What a result rests on: how many prompts, in which unit.
+    /// The basis of a result: number of prompts, unit.
     Basis,
-    /// What a row is about, as the first column always says: it comes again in every block of columns.
+    /// The subject of a row, as in the first column: repeated in every block of columns.
     Key,
     /// The same, as the headline of a part of the table for each value.
     Part,
 }
 
 impl ColumnRole {
-    /// Whether it says what a row is about.
+    /// Returns `true` if it says what a row is about.
     pub fn is_key(self) -> bool {
         matches!(self, Self::Key | Self::Part)
     }
@@ -100,7 +100,7 @@ impl Table {
         columns.iter().map(|&column| self.width(column) + GAP).sum::<usize>().saturating_sub(GAP)
     }
 
-    /// Whether a column tells rows apart or has something to say of them: not one that is no result and the same in all.
+    /// Returns `true` if a column tells rows apart or has something to say of them: not one that is no result and the same in all.
     fn differs(&self, column: usize) -> bool {
         let mut cells = self.rows.iter().map(|row| &row[column]);
         let Some(first) = cells.next() else { return true };

@@ -13,7 +13,7 @@ use super::portable::Portable;
 use super::{Attend, HeadScalars, Heads, LogitRule, Wiring};
 use crate::ops::simd::dot;
 use crate::ops::{has_kernels, multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL, ROWS_PER_TASK};
-use backward::{Backward, Gradients};
+use backward::{Backward, QkvGradients};
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 use forward::Forward;
 use rayon::prelude::*;
@@ -235,7 +235,7 @@ impl CustomOp3 for Mixture {
         let size = Sizes::of(l1.shape(), l2.shape(), l3.shape(), &self.wiring)?;
         let forward = Forward::new(self, size, q, k, v);
         let (outs, log_sums): (Vec<Vec<Vec<f32>>>, Vec<_>) =
-            size.tasks().map_init(Default::default, |room, task| forward.head(room, task)).unzip();
+            size.tasks().map_init(Default::default, |buffers, task| forward.head(buffers, task)).unzip();
         let joined = |j: usize| {
             let share = |i: usize| {
                 let (task, piece) = (i / size.slices, i % size.slices);
@@ -264,7 +264,7 @@ impl CustomOp3 for Mixture {
         dout: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let size = Sizes::of(q.shape(), k.shape(), v.shape(), &self.wiring)?;
-        let Gradients { q: dq, k: dk, v: dv } = with_values(q, "attention", |q| {
+        let QkvGradients { q: dq, k: dk, v: dv } = with_values(q, "attention", |q| {
             with_values(k, "attention", |k| {
                 with_values(v, "attention", |v| {
                     with_values(out, "attention", |out| {

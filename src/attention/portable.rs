@@ -58,7 +58,7 @@ struct Tile {
 }
 
 /// One softmax map of a tile.
-struct Map {
+struct SoftmaxMap {
     /// Input of the softmax, -inf where a key is not visible: (B, H, queries, keys).
     logits: Tensor,
     /// (B, H, queries, keys)
@@ -191,13 +191,13 @@ impl<'a> Portable<'a> {
     }
 
     /// Map j: logits, quantised and masked; their softmax with the sink; silenced weights zero.
-    fn map(&self, j: usize, tile: &Tile) -> Result<Map> {
+    fn map(&self, j: usize, tile: &Tile) -> Result<SoftmaxMap> {
         let logits = self.masked_logits(j, tile)?; // B,H,queries,keys
         let (mut weights, sink) = self.softmax(j, &logits)?;
         if let Some(silenced) = &tile.masks.silenced {
             weights = weights.broadcast_mul(silenced)?;
         }
-        Ok(Map { logits, weights, sink })
+        Ok(SoftmaxMap { logits, weights, sink })
     }
 
     /// The input of the softmax: (B, H, queries, keys).
@@ -226,7 +226,7 @@ impl<'a> Portable<'a> {
     }
 
     /// (sum_j mix_j map_j) V: (B, queries, H, value width).
-    fn output(&self, Tile { queries, masks }: &Tile, maps: &[Map]) -> Result<Tensor> {
+    fn output(&self, Tile { queries, masks }: &Tile, maps: &[SoftmaxMap]) -> Result<Tensor> {
         let mixed = match (maps, &self.lambda) {
             ([first, second], Some(lambda)) => {
                 let of_rows = if lambda.dim(2)? == 1 {

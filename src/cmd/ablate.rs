@@ -29,7 +29,7 @@ pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
     Ok(Experiment { conditions: conditions(args, &shape)?, ..experiment })
 }
 
-/// What all models have.
+/// Sizes that all models share.
 struct Smallest {
     layers: usize,
     heads: usize,

@@ -7,7 +7,7 @@ use crate::bail_usage;
 use crate::cli::CompareArgs;
 use crate::error::{unless_broken_pipe, ExpectationFailed};
 use crate::names::ShortNames;
-use crate::results::compare::{compare, Comparison, FailIf, Pairing, Request};
+use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::view::{difference_cell, group_value};
 use crate::results::{Field, Metrics, Row};
 use crate::table::plural;
@@ -106,7 +106,7 @@ pub(super) fn in_short(rows: &[Row]) -> Vec<Row> {
     rows
 }
 
-/// What a reader should know besides the rows: in what the runs differ, what was compared with what, notes.
+/// Notes on a comparison: differences between the runs, pairs, and the rest.
 pub(super) fn talk(comparison: &Comparison) -> String {
     let mut lines = Vec::new();
     let first = comparison.inputs.first().map_or("", |(input, _)| &input.name);
@@ -130,8 +130,8 @@ pub(super) fn talk(comparison: &Comparison) -> String {
     lines.join("\n") + "\n"
 }
 
-fn talk_of_pairing(pairing: &Pairing) -> Vec<String> {
-    let Pairing { baseline, other, regardless_of, pairs, .. } = pairing;
+fn talk_of_pairing(pairing: &PairedSets) -> Vec<String> {
+    let PairedSets { baseline, other, regardless_of, pairs, .. } = pairing;
     let pairs = plural(*pairs, "pair");
     let mut lines =
         vec![format!("{other} is compared with {baseline}: {pairs} of cells, regardless of {regardless_of}")];

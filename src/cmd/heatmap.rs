@@ -50,7 +50,7 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     Ok(())
 }
 
-/// Whether the matrices can be written where they are asked for: found out before anything is measured, not after. `out` is
+/// Checks that the matrices can be written where they are asked for, before anything is measured. `out` is
 /// the folder of the results, if it was named.
 ///
 /// # Errors

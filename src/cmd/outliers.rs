@@ -24,7 +24,7 @@ pub(super) fn experiment(args: &OutliersArgs) -> Result<Experiment> {
     flags::experiment(Show::Outliers, &args.run, grid, None, args.text.as_deref())
 }
 
-/// What was pooled of each model.
+/// The pooled numbers of each model.
 fn by_model(session: &Session, found: &RunResults) -> Vec<(String, Outliers)> {
     let Some(measure) = &found.measures.outliers else { return Vec::new() };
     let names = session.setup.models.iter().map(|model| model.name.clone());

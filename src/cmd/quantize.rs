@@ -27,8 +27,8 @@ pub(super) fn experiment(args: &QuantizeArgs) -> Result<Experiment> {
 /// Draws a figure for each setting.
 pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let frame = &found.frame;
-    let report = Report { frame, session };
-    let figures = frame.settings().iter().map(|&setting| report.figure(setting)).collect::<Result<Vec<_>>>()?;
+    let drawing = QuantizeFigures { frame, session };
+    let figures = frame.settings().iter().map(|&setting| drawing.figure(setting)).collect::<Result<Vec<_>>>()?;
     for (i, figure) in figures.iter().enumerate() {
         let name = if i == 0 { "bits".to_owned() } else { format!("bits-{}", i + 1) };
         session.save(figure, &name, "mean over prompts, 95 % intervals: Wilson for accuracy, bootstrap otherwise")?;
@@ -40,12 +40,12 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
 const PANELS: [(&Metric, Option<&str>); 4] =
     [(&EXACT, None), (&ANSWER_LOG_PROB, None), (&SHARE_OUT, Some(ANSWER_REGION)), (&NLL, None)];
 
-struct Report<'a> {
+struct QuantizeFigures<'a> {
     frame: &'a Frame,
     session: &'a Session,
 }
 
-impl Report<'_> {
+impl QuantizeFigures<'_> {
     fn figure(&self, setting: Setting) -> Result<Figure> {
         let categories: Vec<String> = self
             .session

@@ -8,7 +8,7 @@ use crate::cli::{ExplorerArg, ReportArgs, ReportFormat};
 
 use crate::files::{self, folder_of, replace};
 use crate::html::is_page;
-use crate::report::{html, markdown, splice, title, Compared, Report, SavedRun, Section};
+use crate::report::{html, markdown, splice, title, ComparedRuns, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
 use crate::results::print::{text, Tables};
 use crate::results::{Correction, Field, Metrics};
@@ -18,7 +18,7 @@ use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// What runs are compared by, besides what is different about them: prompts of one length and so many needles have a row.
+/// Columns that runs are compared by: context and needles.
 const GROUPS: [Field; 3] = [Field::CtxTok, Field::Needles, Field::Retrieve];
 
 /// Reads the runs and writes the report.
@@ -100,7 +100,7 @@ fn encoded(part: &str) -> String {
 }
 
 /// The runs compared as `difftool compare` would without further flags: several with each other, the models of a single one.
-fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<Compared> {
+fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
     let by = (runs.len() == 1).then_some(Field::Model);
     let models = |run: &SavedRun| run.manifest.models.iter().map(|model| model.name.clone()).collect::<Vec<_>>();
     let alike = runs.windows(2).all(|two| models(&two[0]) == models(&two[1]));
@@ -125,7 +125,7 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<Compared> {
     })
     .context("--compare, as `difftool compare` without flags")?;
     let notes = talk(&comparison).lines().map(str::to_owned).collect();
-    Ok(Compared::new(&in_short(&comparison.rows), &comparison.groups, notes))
+    Ok(ComparedRuns::new(&in_short(&comparison.rows), &comparison.groups, notes))
 }
 
 fn write(args: &ReportArgs, page: &str) -> Result<()> {

@@ -70,7 +70,7 @@ fn panels(frame: &Frame) -> Vec<CurvePanel> {
     panels
 }
 
-/// What is drawn of a case, if it has that.
+/// Returns the points to draw for a case, if it has them.
 type OfCase<'a> = &'a dyn Fn(&Case) -> Option<Point>;
 
 /// A fraction with the ends of its interval.

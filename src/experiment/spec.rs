@@ -21,7 +21,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use strum::IntoStaticStr;
 
-/// What to measure, with which models and prompts, and which tables to make of it. Unknown keys are errors.
+/// An experiment: metrics, models, prompts and tables. Unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
@@ -118,7 +118,7 @@ impl Show {
         self.into()
     }
 
-    /// Whether it shows the maps of one prompt. These are not records, so such a run cannot be resumed or sharded.
+    /// Returns `true` if it shows the maps of one prompt. These are not records, so such a run cannot be resumed or sharded.
     pub fn is_of_maps(self) -> bool {
         matches!(self, Self::Heatmap | Self::Explore)
     }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// An ordinary token.
 const NORMAL: u64 = 1;
 
-/// What stands for a space.
+/// The symbol for a space.
 const SPACE: char = '\u{2581}';
 
 /// The tokenizer of these tokens.

@@ -84,7 +84,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Whether a folder has weights, or names some.
+    /// Returns `true` if a folder has weights, or names some.
     pub fn is_in(dir: &Path) -> bool {
         [TENSOR_FILE, DIFF_MLX_FILE, INDEX_FILE].iter().any(|name| files::is_there(&dir.join(name)))
     }
@@ -94,7 +94,7 @@ impl Checkpoint {
         Self { files: Vec::new() }
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub fn is_none(&self) -> bool {
         self.files.is_empty()
     }

@@ -12,7 +12,7 @@ pub use vocabulary::GgufVocabulary;
 
 use crate::files;
 use anyhow::{bail, ensure, Context, Result};
-use header::{Field, Part};
+use header::{FieldValue, GgufPart};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(super) fn is_of_rope(name: &str) -> bool {
 /// A model in one GGUF file or in several.
 pub struct Gguf {
     /// The files; the first holds the metadata.
-    parts: Vec<Part>,
+    parts: Vec<GgufPart>,
     tensors: BTreeMap<String, TensorPlace>,
     /// Names of the fields looked up so far.
     asked: Mutex<BTreeSet<String>>,
@@ -59,7 +59,8 @@ impl Gguf {
                 missing.display()
             );
         }
-        let parts: Vec<Part> = paths.iter().enumerate().map(|(i, path)| Part::open(path, i)).collect::<Result<_>>()?;
+        let parts: Vec<GgufPart> =
+            paths.iter().enumerate().map(|(i, path)| GgufPart::open(path, i)).collect::<Result<_>>()?;
         let mut tensors = BTreeMap::new();
         for part in &parts {
             for (name, tensor) in &part.tensors {
@@ -77,7 +78,7 @@ impl Gguf {
         for (i, part) in self.parts.iter().enumerate() {
             let whole = |name: &str| match part.fields.get(name) {
                 None => Ok(None),
-                Some(Field::Whole(n)) => Ok(Some(*n)),
+                Some(FieldValue::Whole(n)) => Ok(Some(*n)),
                 Some(_) => bail!("{name} is no whole number"),
             };
             if let Some(count) = whole("split.count")?.filter(|&count| count > 0) {
@@ -158,7 +159,7 @@ impl Gguf {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn field(&self, name: &str) -> Option<&Field> {
+    fn field(&self, name: &str) -> Option<&FieldValue> {
         self.asked().insert(name.to_owned());
         self.parts[0].fields.get(name)
     }
@@ -167,7 +168,7 @@ impl Gguf {
     fn whole(&self, name: &str) -> Result<Option<u64>> {
         match self.field(name) {
             None => Ok(None),
-            Some(Field::Whole(n)) => {
+            Some(FieldValue::Whole(n)) => {
                 let n = u64::try_from(*n).ok().with_context(|| format!("{name} is {n}, expected 0 or more"))?;
                 Ok(Some(n))
             }
@@ -179,8 +180,8 @@ impl Gguf {
     fn number(&self, name: &str) -> Result<Option<f64>> {
         let number = match self.field(name) {
             None => return Ok(None),
-            Some(Field::Number(x)) => *x,
-            Some(Field::Whole(n)) => *n as f64,
+            Some(FieldValue::Number(x)) => *x,
+            Some(FieldValue::Whole(n)) => *n as f64,
             Some(_) => bail!("{name} is no number"),
         };
         ensure!(number.is_finite(), "{name} is {number}, expected a number");
@@ -190,7 +191,7 @@ impl Gguf {
     fn flag(&self, name: &str) -> Result<Option<bool>> {
         match self.field(name) {
             None => Ok(None),
-            Some(Field::Flag(yes)) => Ok(Some(*yes)),
+            Some(FieldValue::Flag(yes)) => Ok(Some(*yes)),
             Some(_) => bail!("{name} is neither true nor false"),
         }
     }
@@ -198,7 +199,7 @@ impl Gguf {
     fn text(&self, name: &str) -> Result<Option<&str>> {
         match self.field(name) {
             None => Ok(None),
-            Some(Field::Text(text)) => Ok(Some(text)),
+            Some(FieldValue::Text(text)) => Ok(Some(text)),
             Some(_) => bail!("{name} is no text"),
         }
     }
@@ -207,7 +208,7 @@ impl Gguf {
     fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
         match self.field(name) {
             None => Ok(None),
-            Some(Field::List(list)) => self.parts[0].texts(list).with_context(|| name.to_owned()).map(Some),
+            Some(FieldValue::List(list)) => self.parts[0].texts(list).with_context(|| name.to_owned()).map(Some),
             Some(_) => bail!("{name} is no list"),
         }
     }
@@ -216,14 +217,14 @@ impl Gguf {
     fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>> {
         match self.field(name) {
             None => Ok(None),
-            Some(Field::List(list)) => self.parts[0].numbers(list).with_context(|| name.to_owned()).map(Some),
+            Some(FieldValue::List(list)) => self.parts[0].numbers(list).with_context(|| name.to_owned()).map(Some),
             Some(_) => bail!("{name} is no list"),
         }
     }
 
     /// Returns whether the field is present and a list.
     fn is_list(&self, name: &str) -> bool {
-        matches!(self.field(name), Some(Field::List(_)))
+        matches!(self.field(name), Some(FieldValue::List(_)))
     }
 
     /// Names of fields with this prefix that were not looked up.

@@ -157,7 +157,7 @@ impl Rotary {
         }
     }
 
-    /// Whether a context of `ctx_tok` tokens has other frequencies than shorter ones.
+    /// Returns `true` if a context of `ctx_tok` tokens has other frequencies than shorter ones.
     fn is_long(&self, ctx_tok: usize) -> bool {
         matches!(self.scaling, RopeScaling::LongRope { original_ctx_tok, .. } if ctx_tok > original_ctx_tok)
     }

@@ -159,7 +159,7 @@ impl<'a> StoredTensor<'a> {
         }
     }
 
-    /// Whether it has this shape. GGUF does not tell a matrix of one row from a vector.
+    /// Returns `true` if it has this shape. GGUF does not tell a matrix of one row from a vector.
     pub(super) fn has_shape(&self, shape: &[usize]) -> bool {
         let without_ones = |shape: &[usize]| shape.iter().copied().skip_while(|&n| n == 1).collect::<Vec<_>>();
         let own = self.shape();

@@ -20,7 +20,7 @@ pub struct MatMut<'a> {
     pub(super) row_stride: usize,
 }
 
-/// Whether a row-major view fits in `len` numbers. Sizes that overflow do not fit.
+/// Returns `true` if a row-major view fits in `len` numbers. Sizes that overflow do not fit.
 fn fits(rows: usize, cols: usize, row_stride: usize, len: usize) -> bool {
     let last_row = rows.saturating_sub(1).checked_mul(row_stride);
     last_row.and_then(|start| start.checked_add(cols.saturating_sub(1))).is_some_and(|last| last < len)

@@ -73,12 +73,12 @@ pub(crate) fn slice<'a>(storage: &'a CpuStorage, layout: &Layout, op: &str) -> R
     }
 }
 
-/// Whether there are kernels for a tensor.
+/// Returns `true` if there are kernels for a tensor.
 pub fn has_kernels(x: &Tensor) -> bool {
     has_kernels_for(x.device(), x.dtype())
 }
 
-/// Whether there are kernels for a device and a number type.
+/// Returns `true` if there are kernels for a device and a number type.
 pub(crate) fn has_kernels_for(device: &Device, dtype: DType) -> bool {
     device.is_cpu() && dtype == DType::F32
 }

@@ -84,7 +84,7 @@ fn widened(bits: u32) -> f32 {
     f32::from_bits(bits << 16)
 }
 
-/// Whether this processor has the instruction.
+/// Returns `true` if this processor has the instruction.
 pub(super) fn are_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

@@ -25,7 +25,7 @@ impl Products {
         self.into()
     }
 
-    /// Whether this processor has instructions for these products. Without them, the same products are computed slowly.
+    /// Returns `true` if this processor has instructions for these products. Without them, the same products are computed slowly.
     pub fn are_fast(self) -> bool {
         self == Self::F32 || are_fast()
     }

@@ -18,7 +18,7 @@ use resvg::usvg::{Options, Tree};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What an SVG takes for the resolution of its lengths in millimetres (CSS).
+/// The resolution that an SVG has for lengths in millimetres (CSS).
 const CSS_DPI: f64 = 96.0;
 const POINTS_PER_INCH: f64 = 72.0;
 const MM_PER_INCH: f64 = 25.4;

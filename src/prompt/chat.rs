@@ -1,11 +1,4 @@
 //! Chat templates: the Jinja templates of instruct models, rendered like Hugging Face's `apply_chat_template`.
-//!
-//! A prompt is the content of one user message. The text around it is found by rendering a message with a marker as its
-//! content: the text before the marker, and the text after it, which ends with the generation prompt.
-//!
-//! The generation prompt of some models opens a thinking block, or ends before the channel of the answer. An answer
-//! directly behind it would stand where the model thinks. The text that the template itself writes between the
-//! generation prompt and an answer is therefore added, see [`Opening`].
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,7 +8,6 @@ use anyhow::{anyhow, bail, Context, Result};
 
 use super::jinja::{TemplateError, TemplateJob};
 use super::sandbox;
-use super::thinking::{self, Opening};
 use super::tokenizer_config::TokenizerConfig;
 use crate::bail_usage;
 use crate::files;
@@ -25,7 +17,7 @@ use serde_json::{json, Value};
 
 /// Marker for the user's content. It has characters that a template could escape, trim, split or convert to another
 /// case.
-const MARK: &str = "Content of the USER's \"message\" <begin> & \\n\n\n  \u{e9} {{ end }}. ?";
+pub(super) const MARK: &str = "Content of the USER's \"message\" <begin> & \\n\n\n  \u{e9} {{ end }}. ?";
 
 /// Maximum size of a file with a template, in bytes; usual ones have some ten thousand.
 const TEMPLATE_MAX: u64 = 1 << 20;
@@ -40,22 +32,11 @@ const TEMPLATE_FILE: &str = "chat_template.jinja";
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     /// Place it was read from, for messages.
-    name: String,
+    pub(super) name: String,
     path: PathBuf,
     source: String,
     tokens: Vec<(String, String)>,
     args: Vec<TemplateArg>,
-}
-
-/// What a chat template writes around the content of a user's message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Around {
-    /// The text before.
-    pub before: String,
-    /// The text behind, up to where the assistant's answer begins.
-    pub after: String,
-    /// What of the text behind is not the template's generation prompt, but comes before an answer.
-    pub opening: Option<Opening>,
 }
 
 /// A variable that a chat template is rendered with, as in `enable_thinking=false`.
@@ -152,25 +133,7 @@ impl ChatTemplate {
         Ok(Self { args: args.to_vec(), ..self })
     }
 
-    /// The text before and after the content of one user message. The second part ends where the assistant's answer begins.
-    ///
-    /// # Errors
-    /// If the template is invalid, raises an exception, or does not write the content exactly once and unchanged.
-    pub fn text_around(&self) -> Result<Around> {
-        let text =
-            self.rendered(&[message("user", MARK)], true, &[])?.map_err(|refused| self.with_location(&refused))?;
-        let Some((before, after)) = text.split_once(MARK) else {
-            bail!("{}: the template changes or drops the content of a user message", self.name);
-        };
-        if after.contains(MARK) {
-            bail!("{}: the template writes the content of a user message more than once", self.name);
-        }
-        let opening = thinking::opening(self, after)?;
-        let after = format!("{after}{}", opening.as_ref().map_or("", |opening| &opening.text));
-        Ok(Around { before: before.to_owned(), after, opening })
-    }
-
-    /// What it writes behind a user's message if the assistant's reply is this, or nothing yet.
+    /// Returns the text behind a user's message, with this reply of the assistant or with none.
     pub(super) fn behind_user(&self, reply: Option<Value>, args: &[(&str, Value)]) -> Result<Option<String>> {
         let add_generation_prompt = reply.is_none();
         let messages: Vec<Value> = std::iter::once(message("user", MARK)).chain(reply).collect();
@@ -178,7 +141,8 @@ impl ChatTemplate {
         Ok(text.and_then(|text| Some(text.split_once(MARK)?.1.to_owned())))
     }
 
-    fn rendered(
+    /// Renders messages. The inner error is the template's own.
+    pub(super) fn rendered(
         &self,
         messages: &[Value],
         add_generation_prompt: bool,
@@ -205,13 +169,15 @@ impl ChatTemplate {
         sha256(self.source.as_bytes())
     }
 
-    fn with_location(&self, refused: &TemplateError) -> anyhow::Error {
+    /// An error of the template, with its file and line.
+    pub(super) fn with_location(&self, refused: &TemplateError) -> anyhow::Error {
         let line = refused.line.map(|line| format!(", line {line}")).unwrap_or_default();
         anyhow!("{}{line}: {}", self.name, refused.what)
     }
 }
 
-fn message(role: &str, content: &str) -> Value {
+/// A message of a conversation.
+pub(super) fn message(role: &str, content: &str) -> Value {
     json!({ "role": role, "content": content })
 }
 

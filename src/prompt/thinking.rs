@@ -1,4 +1,4 @@
-//! What comes between a generation prompt and an answer: the end of a thinking block that the generation prompt opens, or the
+//! The text between a generation prompt and an answer: the end of a thinking block that the generation prompt opens, or the
 //! channel that an answer goes to.
 
 use super::chat::ChatTemplate;
@@ -17,23 +17,23 @@ const BLOCKS: [(&str, &str); 8] = [
     ("\u{25c1}think\u{25b7}", "\u{25c1}/think\u{25b7}"),
 ];
 
-/// What the Harmony format of gpt-oss writes before the name of a channel.
+/// The mark before the name of a channel in the Harmony format of gpt-oss.
 const CHANNEL: &str = "<|channel|>";
 
 /// Content of an assistant's messages that no template contains.
 const ANSWER: &str = "ANSWER of the assistant.";
 const REASONING: &str = "REASONING of the assistant.";
 
-/// What stands between a generation prompt and an answer.
+/// The text between a generation prompt and an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// What the generation prompt leaves open, as in `<think>`; nothing where the answer goes to a channel.
+    /// The block that the generation prompt leaves open, as in `<think>`; `None` where the answer goes to a channel.
     pub block: Option<String>,
     /// The text that is put behind the generation prompt.
     pub text: String,
 }
 
-/// What has to come between a generation prompt and an answer; nothing for most templates.
+/// Returns the text that has to come between a generation prompt and an answer; `None` for most templates.
 ///
 /// # Errors
 /// If the template takes too long, or too much memory.
@@ -48,7 +48,7 @@ pub(super) fn opening(template: &ChatTemplate, after: &str) -> Result<Option<Ope
     Ok(between.map(|text| Opening { block: None, text }))
 }
 
-/// What the template writes between a generation prompt and the answer of a message in the conversation.
+/// Returns the text that the template writes between a generation prompt and an answer.
 fn before_answer(template: &ChatTemplate, after: &str) -> Result<Option<String>> {
     let behind = template.behind_user(Some(json!({ "role": "assistant", "content": ANSWER })), &[])?;
     Ok(behind.and_then(|behind| Some(behind.strip_prefix(after)?.split_once(ANSWER)?.0.to_owned())))

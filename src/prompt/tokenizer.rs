@@ -39,7 +39,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Whether every token lies in the text it is of.
+    /// Returns `true` if every token lies in the text it is of.
     ///
     /// # Errors
     /// Names the first that does not.
@@ -64,7 +64,7 @@ pub struct TokenizerOptions {
     pub chat: bool,
     /// Variables of the chat template.
     pub template_args: Vec<TemplateArg>,
-    /// What to do about the begin-of-sequence token.
+    /// The choice about the begin-of-sequence token.
     pub bos: BosChoice,
     /// Allow prompts that begin with two of them.
     pub allow_double_bos: bool,
@@ -84,10 +84,10 @@ pub struct Tokenizer {
     model_vocab: usize,
 }
 
-/// What becomes of needle prompts in a chat template.
+/// The wrapping of needle prompts in a chat template.
 struct Chat {
     wrapping: Wrapping,
-    /// What they begin with.
+    /// Their beginning.
     bos: BosPolicy,
     /// The token that is put before the template, which does not write it itself.
     added_id: Option<u32>,
@@ -130,7 +130,7 @@ impl Tokenizer {
         Self::read(&folder.join("tokenizer.json"), folder, options)
     }
 
-    /// Whether a folder has one.
+    /// Returns `true` if a folder has one.
     pub fn is_in(folder: &Path) -> bool {
         files::is_there(&folder.join("tokenizer.json")) || vocab_merges::is_in(folder)
     }
@@ -300,12 +300,12 @@ impl Tokenizer {
         self.text_bos.id
     }
 
-    /// What plain text begins with, and who says so.
+    /// The beginning of plain text, and its source.
     pub fn text_bos(&self) -> &BosPolicy {
         &self.text_bos
     }
 
-    /// What needle prompts begin with, and who says so; the same as for plain text unless there is a chat template.
+    /// The beginning of needle prompts, and its source; the same as for plain text unless there is a chat template.
     pub fn bos(&self) -> &BosPolicy {
         self.chat.as_ref().map_or(&self.text_bos, |chat| &chat.bos)
     }

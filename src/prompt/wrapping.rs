@@ -7,7 +7,8 @@ use crate::guard::guarded;
 use anyhow::{bail, Result};
 use tokenizers::AddedToken;
 
-use super::chat::{Around, ChatTemplate};
+use super::around::Around;
+use super::chat::ChatTemplate;
 use super::{Encoded, Opening};
 
 /// Unicode noncharacters, each an alias for a special token of the template.

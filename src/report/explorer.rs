@@ -58,7 +58,7 @@ impl Included {
         Ok(Some(Self { text: STANDARD.encode(deflated) }))
     }
 
-    /// What it adds to the report, in MB.
+    /// Size that it adds to the report, in MB.
     pub(super) fn megabytes(&self) -> String {
         format!("{:.1}", self.text.len() as f64 / 1e6)
     }

@@ -1,4 +1,4 @@
-//! What was run, on what, and how: everything of a section that is no result.
+//! Facts of a run: command, models, prompts and machine, everything in a section but the results.
 
 use super::input::SavedRun;
 use crate::results::view::{cities_name, numbers, words, Sheet, SheetCell};
@@ -55,7 +55,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// What was run, in one sentence, from the records.
+/// Returns one sentence on models and prompts, from the records.
 pub(super) fn sentence(run: &SavedRun, frame: &Frame) -> String {
     let models: Vec<&str> = frame.models().iter().map(|model| frame.short_names().name(model)).collect();
     let mut lengths: Vec<usize> = run.records.iter().map(|record| record.identity.ctx_tok).filter(|&n| n > 0).collect();

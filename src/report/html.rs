@@ -2,7 +2,7 @@
 
 use super::facts::Fact;
 use super::figure::ReportFigure;
-use super::{Compared, Explorer, Included, Report, Section};
+use super::{ComparedRuns, Explorer, Included, Report, Section};
 use crate::explore;
 use crate::html::{self, Head, PageHashes, Template};
 use crate::results::view::{Sheet, SheetCell, SheetColumn};
@@ -28,7 +28,7 @@ pub fn html(report: &Report) -> Result<String> {
         head => Head::with_frames(&report.title, &[html::STYLE, STYLE], SCRIPT, &pages).values(),
         script => SCRIPT,
         tables => compared + report.sections.iter().map(|section| section.all_tables().count()).sum::<usize>(),
-        compared => report.compared.as_ref().map(Compared::values),
+        compared => report.compared.as_ref().map(ComparedRuns::values),
         sections => list(&report.sections, Section::values),
     };
     let text = html::render(PAGE, &PARTS, values)?;
@@ -45,8 +45,8 @@ fn words(items: &[String]) -> Value {
     list(items, |text| Value::from(text))
 }
 
-impl Compared {
-    /// What the template fills in.
+impl ComparedRuns {
+    /// Returns the values for the template.
     fn values(&self) -> Value {
         let figure = |figure: &ReportFigure| figure_values(figure, figure.alt_text(&[], self.sheet.as_ref()));
         context! {
@@ -82,7 +82,7 @@ impl Section {
         }
     }
 
-    /// What the template fills in.
+    /// Returns the values for the template.
     fn values(&self) -> Value {
         let included = |page: &Included| context! { megabytes => page.megabytes(), text => &page.text };
         let fact = |fact: &Fact| context! { name => &fact.name, value => &fact.value, code => fact.code };
@@ -128,7 +128,7 @@ fn figure_values(figure: &ReportFigure, alt: String) -> Value {
 }
 
 impl Sheet {
-    /// What the template fills in.
+    /// Returns the values for the template.
     fn values(&self) -> Value {
         let column = |column: &SheetColumn| context! { title => column.title(), number => column.number };
         let row =
@@ -155,7 +155,7 @@ impl SheetColumn {
 }
 
 impl SheetCell {
-    /// What the template fills in: the number in full is what the script sorts by.
+    /// Returns the values for the template. The script sorts by the number in full.
     fn values(&self, column: &SheetColumn) -> Value {
         let class = if column.number { "number" } else { "words" };
         context! { text => &self.text, aside => &self.aside, exact => self.exact.map(|x| x.to_string()), class }

@@ -11,14 +11,14 @@ use crate::runfolder::{is_results, DRAWN, EXPERIMENT, MANIFEST, MASSIVE, TOKENS}
 use anyhow::{ensure, Context, Result};
 use std::path::{Path, PathBuf};
 
-/// What a run left behind.
+/// A run folder, read for a report.
 #[derive(Debug)]
 pub struct SavedRun {
     /// The folder as it was named.
     pub folder: PathBuf,
-    /// What was run, on what.
+    /// The manifest.
     pub manifest: Manifest,
-    /// What was measured; empty if the run has no results file.
+    /// The records; empty if the run has no results file.
     pub records: Vec<Record>,
     tokens: Tokens,
     massive: Vec<MassiveAt>,
@@ -81,7 +81,7 @@ impl SavedRun {
         self.manifest.outputs.iter().find(|output| output.file == file).map(|output| output.sha256.as_str())
     }
 
-    /// What the run knows, grouped. Intervals have the seed that the run had, so they are those it printed.
+    /// The records, grouped. Intervals use the seed of the run, so they are those it printed.
     ///
     /// # Errors
     /// If a metric of the records has several units.

@@ -30,7 +30,7 @@ pub fn markdown(report: &Report) -> String {
     text
 }
 
-/// What goes between the markers of a README: the command, and the tables that the first look is for or those named.
+/// Returns the text between the markers of a README: the command, and the main tables or those named.
 pub(super) fn excerpt(section: &Section, tables: &[String]) -> Result<String, String> {
     let all = || section.all_tables();
     let mut text = command(section);

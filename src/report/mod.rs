@@ -27,7 +27,7 @@ use facts::Fact;
 use figure::ReportFigure;
 use std::path::{Path, PathBuf};
 
-/// What is put on a page.
+/// The contents of a page.
 #[derive(Debug)]
 pub struct Report {
     /// The heading.
@@ -35,12 +35,12 @@ pub struct Report {
     /// The runs, in order.
     pub sections: Vec<Section>,
     /// The runs compared, if that was asked for.
-    pub compared: Option<Compared>,
+    pub compared: Option<ComparedRuns>,
 }
 
 /// Runs, or the models of one, compared on the same prompts.
 #[derive(Debug)]
-pub struct Compared {
+pub struct ComparedRuns {
     /// Notes on the inputs and their pairs.
     notes: Vec<String>,
     /// The differences.
@@ -49,7 +49,7 @@ pub struct Compared {
     forest: Option<ReportFigure>,
 }
 
-impl Compared {
+impl ComparedRuns {
     /// The comparison of rows, with notes on them.
     pub(crate) fn new(rows: &[Row], groups: &[Field], notes: Vec<String>) -> Self {
         Self { notes, sheet: differences(rows, groups, Detail::Verdict), forest: ReportFigure::forest(rows, groups) }
@@ -66,12 +66,12 @@ pub struct Section {
     /// The forest plot of the differences that belong to the question.
     forest: Option<ReportFigure>,
     folder: PathBuf,
-    /// What the run is called: its preset or subcommand.
+    /// Name of the run: its preset or subcommand.
     name: String,
     question: Option<String>,
     /// Paragraphs.
     analysis: Vec<String>,
-    /// What was run.
+    /// The run.
     sentence: String,
     command: String,
     failures: Option<Sheet>,
@@ -179,7 +179,7 @@ impl Section {
     }
 }
 
-/// What the report is called if nobody says: the runs by name.
+/// Returns the default title of a report: the names of the runs.
 pub fn title(sections: &[Section]) -> String {
     let mut names: Vec<&str> = sections.iter().map(|section| section.name.as_str()).collect();
     names.dedup();

@@ -107,7 +107,7 @@ fn begin<'a>(marker: &'a str, number: usize, end: usize, line: &str) -> Result<B
     Ok(Block { line: number, folder: folder.trim(), tables, inside: end..end, newline })
 }
 
-/// Whether a marker's folder is the one of a section: written alike, or the same as seen from the text's own folder.
+/// Returns `true` if a marker's folder is the one of a section: written alike, or the same as seen from the text's own folder.
 fn names(marker: &str, folder: &Path, home: &Path) -> bool {
     let plain = |path: &Path| path.components().filter(|part| part.as_os_str() != ".").collect::<PathBuf>();
     let real = |path: &Path| path.canonicalize().ok();

@@ -1,7 +1,7 @@
 //! Cases: a model in one setting under one condition.
 
-use super::frame::{setting_of, Setting};
 use super::pick::Pick;
+use super::setting::{setting_of, Setting};
 use crate::metric::Metric;
 use crate::record::Identity;
 use crate::treatment::UNTREATED;

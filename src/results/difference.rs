@@ -96,7 +96,7 @@ pub struct Difference {
     pub p_adjusted: Option<f64>,
 }
 
-/// What an interval says of a difference.
+/// The sign of a difference, as its interval decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The interval lies above 0.
@@ -152,7 +152,7 @@ impl Difference {
         self.lo.zip(self.hi).map(|(lo, hi)| Interval { lo, hi })
     }
 
-    /// What the interval says.
+    /// Returns the verdict of the interval.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(self.interval())
     }

@@ -9,30 +9,22 @@ use super::field::{Field, Value};
 use super::numbers::Measured;
 use super::pick::Pick;
 use super::sample::{averaged, differences, join, prompt_means, Joined};
+use super::setting::{cities_of, millipct, setting_of, Setting};
 use super::tokens::Tokens;
 use crate::manifest::ModelInfo;
 use crate::measure::{DrawnHead, MassiveAt};
 use crate::metric::{self, is_hit, Kind, Metric, ANSWER_REGION};
 use crate::names::ShortNames;
-use crate::prompt::shots::order_of;
 use crate::record::{Identity, Record};
 use crate::stats::mean;
 use anyhow::Result;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Context, needles in the text, needles asked for; no needles for plain text.
-pub type Setting = (usize, usize, usize);
-
 /// Layer and head.
 pub type HeadPlace = (usize, usize);
 
-/// Returns the name of a setting: `N=4 R=2`.
-pub(crate) fn setting_name(needles: usize, retrieve: usize) -> String {
-    format!("N={needles} R={retrieve}")
-}
-
-/// What the manifest of a run says of its records.
+/// The parts of a manifest that tables need.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// The configuration, defaults filled in.
@@ -53,7 +45,7 @@ const REGIONS_OF_HEADS: [&str; 2] = [ANSWER_REGION, "bos"];
 /// The records of a run, grouped for lookup.
 #[derive(Default)]
 pub struct Frame {
-    /// What its manifest says.
+    /// The parts of its manifest that tables need.
     pub about: About,
     cells: Cells,
     models: Vec<String>,
@@ -104,22 +96,6 @@ impl Selects for RunRecords {
     fn value(&self, column: Field, identity: &Identity) -> Option<Value> {
         column.of_identity(identity)
     }
-}
-
-/// Returns a depth as a key.
-pub(super) fn millipct(depth_pct: f64) -> u64 {
-    (depth_pct * 1000.0).round() as u64
-}
-
-/// Returns context, needles and questions of a prompt.
-pub(super) fn setting_of(id: &Identity) -> Setting {
-    (id.ctx_tok, id.needles.unwrap_or(0), id.retrieve.unwrap_or(0))
-}
-
-/// Returns the set that a prompt's cities come from. Many-shot prompts, whose words are the same, have the order of their
-/// examples instead.
-pub(super) fn cities_of(id: &Identity) -> &str {
-    order_of(&id.task).or(id.cities.as_deref()).unwrap_or_default()
 }
 
 fn push_new<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {

@@ -1,6 +1,6 @@
 //! Picks: which numbers of a run are wanted.
 
-use super::frame::{cities_of, millipct, setting_of, Setting};
+use super::setting::{cities_of, millipct, setting_of, Setting};
 use crate::metric::Metric;
 use crate::record::Identity;
 

@@ -1,7 +1,7 @@
 //! Rows: one difference for each metric, region, group and pair of sides, and what many tests at once cost.
 
 use super::cells::Cells;
-use super::compare::{Level, Plan};
+use super::compare::plan::{Level, Plan};
 use super::difference::{Correction, Difference, DifferenceOptions};
 use super::field::Field;
 use super::sample::{Joined, Pair};
@@ -27,7 +27,7 @@ pub struct Row {
     pub metric: String,
     /// Part of the prompt.
     pub region: Option<String>,
-    /// What the numbers are of.
+    /// Model, layer or head.
     pub level: Level,
     /// Unit of the means and of the difference.
     pub unit: Option<String>,
@@ -48,7 +48,7 @@ impl Row {
     }
 }
 
-/// What a row is of, in the order of rows.
+/// The key of a row; rows are in its order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct RowKey {
     /// Rank among the selected metrics.

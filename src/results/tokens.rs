@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What was scored of one model under one condition.
+/// The scored tokens of one model under one condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
     /// Name of the model.
@@ -34,7 +34,7 @@ impl TokenKind {
     /// Each of them.
     pub const EACH: [Self; 3] = [Self::All, Self::ArHit, Self::Other];
 
-    /// Whether a token is of the kind.
+    /// Returns `true` if a token is of the kind.
     pub fn holds(self, token: &ScoredToken) -> bool {
         match self {
             Self::All => true,
@@ -76,7 +76,7 @@ pub struct Tokens(pub Vec<Scored>);
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct TokenLine {
     model: String,
     condition: Option<String>,
     bits: Option<u32>,
@@ -91,7 +91,7 @@ struct Line {
     ar_hit: u8,
 }
 
-impl Line {
+impl TokenLine {
     fn of(scored: &Scored, window: &ScoredWindow, token: &ScoredToken) -> Self {
         Self {
             model: scored.model.clone(),
@@ -116,13 +116,13 @@ impl Tokens {
         others.filter_map(move |other| Some((first?, other))).filter(|(a, b)| comparable(&a.windows, &b.windows))
     }
 
-    /// What `other` differs from the first by, over the tokens that `keep` keeps; nothing of other tokens.
+    /// Returns the difference between `other` and `self` over the tokens that `keep` accepts.
     pub fn to_first(&self, other: &Scored, keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<NllEstimate> {
         let (first, other) = self.others().find(|(_, known)| std::ptr::eq(*known, other))?;
         difference(&groups(&first.windows), &groups(&other.windows), keep, seed)
     }
 
-    /// What intervals are drawn from.
+    /// The units that intervals resample.
     pub fn drawn_from(&self) -> String {
         if self.0.iter().any(|scored| groups(&scored.windows).len() != scored.windows.len()) {
             format!("blocks of {BLOCK_TOK} tokens")
@@ -143,7 +143,7 @@ impl Tokens {
     pub fn write(&self, path: &Path) -> Result<()> {
         let lines = self.0.iter().flat_map(|scored| {
             let windows = scored.windows.iter();
-            windows.flat_map(move |window| window.tokens.iter().map(move |token| Line::of(scored, window, token)))
+            windows.flat_map(move |window| window.tokens.iter().map(move |token| TokenLine::of(scored, window, token)))
         });
         files::replace_csv(path, lines)
     }
@@ -155,8 +155,18 @@ impl Tokens {
     pub fn read(path: &Path) -> Result<Self> {
         let mut tokens: Vec<Scored> = Vec::new();
         for line in files::csv_lines(path)? {
-            let Line { model, condition, bits, sample, text_position, position, token_id, bytes, nll_nats, ar_hit } =
-                line?;
+            let TokenLine {
+                model,
+                condition,
+                bits,
+                sample,
+                text_position,
+                position,
+                token_id,
+                bytes,
+                nll_nats,
+                ar_hit,
+            } = line?;
             if tokens.last().is_none_or(|last| (&last.model, &last.condition) != (&model, &condition)) {
                 tokens.push(Scored { model, condition, bits, windows: Vec::new() });
             }

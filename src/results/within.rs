@@ -2,8 +2,9 @@
 
 use super::case::{Case, ConditionKey};
 use super::field::Field;
-use super::frame::{Frame, Setting};
+use super::frame::Frame;
 use super::rows::{correct, Row};
+use super::setting::Setting;
 use super::Correction;
 use crate::metric::{self, Headline, Metric};
 use rayon::prelude::*;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// The gradients, in the shapes of q, k and v.
-pub(super) struct Gradients {
+pub(super) struct QkvGradients {
     pub(super) q: Vec<f32>,
     pub(super) k: Vec<f32>,
     pub(super) v: Vec<f32>,
@@ -36,7 +36,7 @@ struct Parts {
 }
 
 /// Reused blocks, each (queries, KEYS).
-struct Room {
+struct BackwardBuffers {
     /// Gradient of the mixed map.
     dp: Vec<f32>,
     /// The mixed map.
@@ -45,7 +45,7 @@ struct Room {
     ds: Vec<f32>,
 }
 
-impl Default for Room {
+impl Default for BackwardBuffers {
     fn default() -> Self {
         let block = || vec![0.0; QUERIES * KEYS];
         Self { dp: block(), mixed: block(), ds: block() }
@@ -62,7 +62,7 @@ struct MapRows<'a> {
 }
 
 /// One map of a head.
-struct Map {
+struct BackwardMap {
     /// Scaled queries: (T, d).
     q: Vec<f32>,
     dots: Vec<f32>,
@@ -84,9 +84,10 @@ impl<'a> Backward<'a> {
         }
     }
 
-    pub(super) fn gradients(&self) -> Gradients {
+    pub(super) fn gradients(&self) -> QkvGradients {
         let (size, wiring) = (&self.size, &self.op.wiring);
-        let parts: Vec<Parts> = size.tasks().map_init(Room::default, |room, task| self.head(room, task)).collect();
+        let parts: Vec<Parts> =
+            size.tasks().map_init(BackwardBuffers::default, |buffers, task| self.head(buffers, task)).collect();
         let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
         for (task, parts) in parts.iter().enumerate() {
             let (entry, h) = (task / size.heads, task % size.heads);
@@ -98,31 +99,39 @@ impl<'a> Backward<'a> {
                 v.push(Share { entry, head, values: &parts.v[piece * size.d..], stride: size.width() });
             }
         }
-        Gradients { q: join(size, size.q_heads, &q), k: join(size, size.k_heads, &k), v: join(size, size.v_heads, &v) }
+        QkvGradients {
+            q: join(size, size.q_heads, &q),
+            k: join(size, size.k_heads, &k),
+            v: join(size, size.v_heads, &v),
+        }
     }
 
-    fn head(&self, room: &mut Room, (entry, head): (usize, usize)) -> Parts {
+    fn head(&self, buffers: &mut BackwardBuffers, (entry, head): (usize, usize)) -> Parts {
         let (size, maps) = (&self.size, self.op.wiring.maps());
         let zeros = |width: usize| vec![0.0; size.t * width];
         let of_maps = |width: usize| (0..maps).map(|_| zeros(width)).collect::<Vec<_>>();
         let mut parts = Parts { q: of_maps(size.padded()), k: of_maps(size.d), v: zeros(size.width()) };
-        let maps: Vec<Map> = (0..maps).map(|j| self.map(entry, head, j)).collect();
+        let maps: Vec<BackwardMap> = (0..maps).map(|j| self.map(entry, head, j)).collect();
         for block in pieces(size.t, KEYS) {
             for tile in size.tiles().filter(|tile| tile.end > block.start) {
                 let keys = block.start..block.end.min(tile.end);
-                self.block((entry, head), &maps, room, &tile, &keys, &mut parts);
+                self.block((entry, head), &maps, buffers, &tile, &keys, &mut parts);
             }
         }
         parts.q.iter_mut().flatten().for_each(|dq| *dq *= self.op.scale);
         parts
     }
 
-    fn map(&self, entry: usize, head: usize, j: usize) -> Map {
+    fn map(&self, entry: usize, head: usize, j: usize) -> BackwardMap {
         let (size, op) = (&self.size, self.op);
         let q = size.scaled(self.q, size.q_heads, entry, op.wiring.query[j][head], op.scale);
         let of_row = |dots: &[f32], t: usize| dots[(entry * size.t + t) * size.heads + head];
         if op.wiring.maps() == 1 {
-            return Map { q, dots: (0..size.t).map(|t| of_row(&self.out_dots, t)).collect(), mix: vec![1.0; size.t] };
+            return BackwardMap {
+                q,
+                dots: (0..size.t).map(|t| of_row(&self.out_dots, t)).collect(),
+                mix: vec![1.0; size.t],
+            };
         }
         let mix =
             (0..size.t).map(|t| if j == 0 { 1.0 } else { -op.scalars.lambda(entry * size.t + t, head) }).collect();
@@ -135,15 +144,15 @@ impl<'a> Backward<'a> {
                 second
             }
         };
-        Map { q, dots: (0..size.t).map(dots).collect(), mix }
+        BackwardMap { q, dots: (0..size.t).map(dots).collect(), mix }
     }
 
     /// Adds the contribution of a block of queries and keys.
     fn block(
         &self,
         (entry, head): (usize, usize),
-        maps: &[Map],
-        room: &mut Room,
+        maps: &[BackwardMap],
+        buffers: &mut BackwardBuffers,
         tile: &Range<usize>,
         keys: &Range<usize>,
         parts: &mut Parts,
@@ -152,26 +161,26 @@ impl<'a> Backward<'a> {
         let (n, m) = (tile.len(), keys.len());
         let dout = |piece: usize| size.rows(self.dout, size.out_slices(), entry, head * size.slices + piece, tile);
         for (piece, value) in wiring.value[head].iter().enumerate() {
-            let dp = Target { data: &mut room.dp, rows: n, stride: KEYS };
+            let dp = Target { data: &mut buffers.dp, rows: n, stride: KEYS };
             let v_t = &self.v_t[entry * size.v_heads + value];
             multiply_panels(dp, piece > 0, dout(piece), v_t, 0..d, keys.clone());
         }
         for (j, map) in maps.iter().enumerate() {
             let key_head = entry * size.k_heads + wiring.key[j][head];
             let q = Mat::new(&map.q[tile.start * d..], n, d, d);
-            let logits = Target { data: &mut room.ds, rows: n, stride: KEYS };
+            let logits = Target { data: &mut buffers.ds, rows: n, stride: KEYS };
             multiply_panels(logits, false, q, &self.k_t[key_head], 0..d, keys.clone());
             let log_sums = &self.op.kept().log_sums[entry * size.heads + head][j][tile.clone()];
             let rows = MapRows { log_sums, dots: &map.dots[tile.clone()], mix: &map.mix[tile.clone()] };
-            logit_gradients(room, &rows, j > 0, m, tile.start + 1, keys.start);
-            let ds = Mat::new(&room.ds, n, m, KEYS);
+            logit_gradients(buffers, &rows, j > 0, m, tile.start + 1, keys.start);
+            let ds = Mat::new(&buffers.ds, n, m, KEYS);
             let dq = Target { data: &mut parts.q[j][tile.start * size.padded()..], rows: n, stride: size.padded() };
             multiply_panels(dq, true, ds, &self.k[key_head], keys.clone(), 0..d);
             multiply_add(MatMut::new(&mut parts.k[j][keys.start * d..], m, d, d), 1.0, ds.t(), q);
         }
         for piece in 0..size.slices {
             let dv = MatMut::new(&mut parts.v[keys.start * size.width() + piece * d..], m, d, size.width());
-            multiply_add(dv, 1.0, Mat::new(&room.mixed, n, m, KEYS).t(), dout(piece));
+            multiply_add(dv, 1.0, Mat::new(&buffers.mixed, n, m, KEYS).t(), dout(piece));
         }
     }
 }
@@ -182,14 +191,15 @@ impl<'a> Backward<'a> {
 #[inline(always)]
 fn logit_gradients_simd<'a, S: pulp::Simd>(
     _simd: S,
-    room: &'a mut Room,
+    buffers: &'a mut BackwardBuffers,
     rows: &'a MapRows<'a>,
     add: bool,
     columns: usize,
     first_end: usize,
     first_key: usize,
 ) {
-    let blocks = room.ds.chunks_exact_mut(KEYS).zip(room.mixed.chunks_exact_mut(KEYS)).zip(room.dp.chunks_exact(KEYS));
+    let blocks =
+        buffers.ds.chunks_exact_mut(KEYS).zip(buffers.mixed.chunks_exact_mut(KEYS)).zip(buffers.dp.chunks_exact(KEYS));
     for (i, ((ds, mixed), dp)) in blocks.take(rows.mix.len()).enumerate() {
         let visible = (first_end + i).saturating_sub(first_key).min(columns);
         let (log_sum, dot, mix) = (rows.log_sums[i], rows.dots[i], rows.mix[i]);

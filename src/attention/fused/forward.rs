@@ -18,7 +18,7 @@ pub(super) struct Forward<'a> {
 }
 
 /// Reused buffers.
-pub(super) struct Room {
+pub(super) struct ForwardBuffers {
     /// Scaled queries of a map: (T, d).
     q: Vec<f32>,
     /// Logits of a block, then exponentials: (queries, KEYS).
@@ -36,14 +36,18 @@ impl<'a> Forward<'a> {
 
     /// The output of a head and, if there are two maps, the output of the second map alone, both (T, padded value
     /// width); and the log-sums of each map (T).
-    pub(super) fn head(&self, room: &mut Room, (entry, head): (usize, usize)) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+    pub(super) fn head(
+        &self,
+        buffers: &mut ForwardBuffers,
+        (entry, head): (usize, usize),
+    ) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
         let (size, width) = (&self.size, self.size.slices * self.size.padded());
         let mut of_map = |j: usize| {
-            room.q = size.scaled(self.q, size.q_heads, entry, self.op.wiring.query[j][head], self.op.scale);
+            buffers.q = size.scaled(self.q, size.q_heads, entry, self.op.wiring.query[j][head], self.op.scale);
             let (mut out, mut log_sums) = (vec![0.0; size.t * width], vec![0.0; size.t]);
             for tile in size.tiles() {
                 let rows = &mut out[tile.start * width..tile.end * width];
-                self.tile(room, (entry, head, j), &tile, rows, &mut log_sums[tile.clone()]);
+                self.tile(buffers, (entry, head, j), &tile, rows, &mut log_sums[tile.clone()]);
             }
             (out, log_sums)
         };
@@ -60,7 +64,7 @@ impl<'a> Forward<'a> {
     /// softmax(scale Q K^T) V of a tile of queries: (queries, padded value width).
     fn tile(
         &self,
-        room: &mut Room,
+        buffers: &mut ForwardBuffers,
         (entry, head, j): (usize, usize, usize),
         tile: &Range<usize>,
         out: &mut [f32],
@@ -68,33 +72,40 @@ impl<'a> Forward<'a> {
     ) {
         let (size, wiring, n) = (&self.size, &self.op.wiring, tile.len());
         let width = size.slices * size.padded();
-        let queries = Mat::new(&room.q[tile.start * size.d..], n, size.d, size.d);
-        start_rows(&mut room.largest, &mut room.sums, n, self.op.scalars.sink(wiring.query[j][head]));
+        let queries = Mat::new(&buffers.q[tile.start * size.d..], n, size.d, size.d);
+        start_rows(&mut buffers.largest, &mut buffers.sums, n, self.op.scalars.sink(wiring.query[j][head]));
         for keys in pieces(tile.end, KEYS) {
             let k = &self.k[entry * size.k_heads + wiring.key[j][head]];
-            let logits = Target { data: &mut room.weights, rows: n, stride: KEYS };
+            let logits = Target { data: &mut buffers.weights, rows: n, stride: KEYS };
             multiply_panels(logits, false, queries, k, 0..size.d, keys.clone());
-            room.visible.clear();
-            room.visible.extend(tile.clone().map(|query| 0..(query + 1).saturating_sub(keys.start).min(keys.len())));
-            let weights = &mut room.weights[..n * KEYS];
-            softmax_block(weights, KEYS, &room.visible, &mut room.largest, &mut room.sums, &mut room.factors);
-            scale_rows(out, width, &room.factors);
+            buffers.visible.clear();
+            buffers.visible.extend(tile.clone().map(|query| 0..(query + 1).saturating_sub(keys.start).min(keys.len())));
+            let weights = &mut buffers.weights[..n * KEYS];
+            softmax_block(
+                weights,
+                KEYS,
+                &buffers.visible,
+                &mut buffers.largest,
+                &mut buffers.sums,
+                &mut buffers.factors,
+            );
+            scale_rows(out, width, &buffers.factors);
             for (piece, value) in wiring.value[head].iter().enumerate() {
                 let v = &self.v[entry * size.v_heads + value];
                 let out = Target { data: &mut out[piece * size.padded()..], rows: n, stride: width };
-                multiply_panels(out, true, Mat::new(&room.weights, n, keys.len(), KEYS), v, keys.clone(), 0..size.d);
+                multiply_panels(out, true, Mat::new(&buffers.weights, n, keys.len(), KEYS), v, keys.clone(), 0..size.d);
             }
         }
-        let rows = log_sums.iter_mut().zip(&mut room.factors);
-        for ((log_sum, factor), (largest, sum)) in rows.zip(room.largest.iter().zip(&room.sums)) {
+        let rows = log_sums.iter_mut().zip(&mut buffers.factors);
+        for ((log_sum, factor), (largest, sum)) in rows.zip(buffers.largest.iter().zip(&buffers.sums)) {
             *log_sum = largest + sum.ln();
             *factor = 1.0 / sum;
         }
-        scale_rows(out, width, &room.factors);
+        scale_rows(out, width, &buffers.factors);
     }
 }
 
-impl Default for Room {
+impl Default for ForwardBuffers {
     fn default() -> Self {
         let rows = || vec![0.0; QUERIES];
         let weights = vec![0.0; QUERIES * KEYS];

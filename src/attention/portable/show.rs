@@ -1,6 +1,6 @@
 //! Copies rows of a tile from the device for the probes.
 
-use super::{index, Map, Portable, Tile};
+use super::{index, Portable, SoftmaxMap, Tile};
 use crate::attention::head_probes::HeadProbes;
 use crate::attention::tile::mix_rows;
 use crate::attention::{AttentionRow, Values};
@@ -23,7 +23,7 @@ impl Portable<'_> {
     pub(super) fn show(
         &self,
         tile: &Tile,
-        maps: &[Map],
+        maps: &[SoftmaxMap],
         wanted: &[Vec<usize>],
         values: &[Panels],
         watched: &mut [HeadProbes<'_>],
@@ -42,7 +42,7 @@ impl Portable<'_> {
             numbers(&x.reshape((heads * n, columns))?.index_select(&index, 0)?) // rows,columns
         };
         let with_logits = watched.iter().zip(wanted).any(|(watched, wanted)| watched.wants_logits(wanted));
-        let copy = |map: &Map| -> Result<Copied> {
+        let copy = |map: &SoftmaxMap| -> Result<Copied> {
             Ok(Copied {
                 weights: pick(&map.weights)?,
                 logits: with_logits.then(|| pick(&map.logits)).transpose()?,

@@ -109,7 +109,7 @@ struct Keep;
 
 /// All numbers of the rows that passed, by query.
 #[derive(Clone, Debug, Default)]
-struct Kept(Vec<(usize, Vec<f32>)>);
+struct KeptRows(Vec<(usize, Vec<f32>)>);
 
 impl RowProbe for Keep {
     fn wants(&self, _: usize, head: usize, query: usize) -> bool {
@@ -119,11 +119,11 @@ impl RowProbe for Keep {
         true
     }
     fn start(&self, _: usize, _: usize) -> Box<dyn RowSink> {
-        Box::new(Kept::default())
+        Box::new(KeptRows::default())
     }
 }
 
-impl RowSink for Kept {
+impl RowSink for KeptRows {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         let seen = row.first_visible..;
         let logits = row.logits.iter().flat_map(|logits| &logits[seen.clone()]).map(|&x| x.max(-1e3));
@@ -140,7 +140,7 @@ impl RowSink for Kept {
 }
 
 fn kept(sink: Box<dyn RowSink>) -> Vec<(usize, Vec<f32>)> {
-    sink.into_sink::<Kept>().0
+    sink.into_sink::<KeptRows>().0
 }
 
 /// Rows of which a number differs by more than `tolerance`, of all that somebody wanted.

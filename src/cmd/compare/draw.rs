@@ -29,7 +29,7 @@ pub(super) fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> 
         .save(path, &recipe(comparison, args)?)
 }
 
-/// What was run to get the figure.
+/// The command that draws the figure.
 fn recipe(comparison: &Comparison, args: &CompareArgs) -> Result<Vec<(String, String)>> {
     let pooling = format!("means over prompts; bootstrap of {RESAMPLES} resamples");
     let mut recipe = crate::cmd::session::recipe(&crate::terminal::arguments(), args.seed, &pooling);

@@ -9,7 +9,7 @@ use candle_core::{Device, Tensor};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// What a map is of.
+/// Model, layer, head and kind of a map.
 struct Named<'a> {
     model: &'a str,
     condition: Option<String>,
@@ -19,7 +19,7 @@ struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// What `maps.npy` becomes for one of several maps: `maps-diff-layer2-head0-a1.npy`.
+    /// Returns the file name for one of several maps: `maps-diff-layer2-head0-a1.npy`.
     fn path(&self, path: &Path) -> PathBuf {
         // A model may be named by its path, and a condition has brackets.
         let safe = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };

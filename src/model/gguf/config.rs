@@ -4,7 +4,7 @@
 //! permuted where llama.cpp uses interleaved RoPE, Gemma's norm weights include the 1 that is added to them, and Gemma's attention
 //! scale, which depends on the model size, is not in the file: llama.cpp's rule is repeated here.
 
-use super::header::Field;
+use super::header::FieldValue;
 use super::{Gguf, DIVISORS};
 use crate::model::config::{Biases, Family, ModelConfig, NormKind, Positions};
 use crate::ops::RopeStyle;
@@ -317,8 +317,8 @@ impl Gguf {
         for name in self.unasked(&prefix) {
             let field = &name[prefix.len()..];
             let zero = match &self.parts[0].fields[name] {
-                Field::Whole(0) => true,
-                Field::Number(x) => *x == 0.0,
+                FieldValue::Whole(0) => true,
+                FieldValue::Number(x) => *x == 0.0,
                 _ => false,
             };
             let known = INFORMATION.contains(&field) || (zero && OFF_AT_ZERO.contains(&field));

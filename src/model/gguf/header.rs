@@ -20,18 +20,18 @@ const MOST_DIMENSIONS: u32 = 4;
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Field {
+pub(super) enum FieldValue {
     Whole(i128),
     Number(f64),
     Flag(bool),
     Text(String),
-    List(List),
+    List(ListLocation),
 }
 
 /// Location of a list in the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct List {
-    kind: Kind,
+pub(super) struct ListLocation {
+    kind: ValueType,
     len: u64,
     /// Offset of the first item in the file, in bytes.
     at: u64,
@@ -39,7 +39,7 @@ pub(super) struct List {
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ValueType {
     U8,
     I8,
     U16,
@@ -55,9 +55,9 @@ enum Kind {
     F64,
 }
 
-impl Kind {
+impl ValueType {
     fn of_id(id: u32) -> Result<Self> {
-        use Kind::*;
+        use ValueType::*;
         let kinds = [U8, I8, U16, I16, U32, I32, F32, Flag, Text, List, U64, I64, F64];
         kinds.get(id as usize).copied().with_context(|| format!("a field is of type {id}, which does not exist"))
     }
@@ -109,15 +109,15 @@ impl TensorPlace {
 }
 
 /// An open file with its header.
-pub(super) struct Part {
+pub(super) struct GgufPart {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) len_bytes: u64,
-    pub(super) fields: BTreeMap<String, Field>,
+    pub(super) fields: BTreeMap<String, FieldValue>,
     pub(super) tensors: BTreeMap<String, TensorPlace>,
 }
 
-impl Part {
+impl GgufPart {
     /// Opens a file and reads its header; `part` is its 0-based index in a split model.
     pub(super) fn open(path: &Path, part: usize) -> Result<Self> {
         let cannot = || format!("cannot read {}", path.display());
@@ -147,7 +147,7 @@ impl Part {
         let (tensors, fields) = (reader.u64()?, reader.u64()?);
         for _ in 0..fields {
             let name = reader.text()?;
-            let kind = Kind::of_id(reader.u32()?).with_context(|| name.clone())?;
+            let kind = ValueType::of_id(reader.u32()?).with_context(|| name.clone())?;
             let field = reader.field(kind).with_context(|| name.clone())?;
             ensure!(!self.fields.contains_key(&name), "the field {name} is there twice");
             self.fields.insert(name, field);
@@ -165,7 +165,7 @@ impl Part {
     fn place(&mut self, header_end: u64) -> Result<()> {
         let alignment = match self.fields.get(ALIGNMENT) {
             None => DEFAULT_ALIGNMENT,
-            Some(Field::Whole(n @ 1..=0x4000_0000)) => *n as u64,
+            Some(FieldValue::Whole(n @ 1..=0x4000_0000)) => *n as u64,
             Some(_) => bail!("{ALIGNMENT} is no number of bytes"),
         };
         let begin = header_end.div_ceil(alignment) * alignment;
@@ -185,19 +185,19 @@ impl Part {
     }
 
     /// Reads a list of strings.
-    pub(super) fn texts(&self, list: &List) -> Result<Vec<String>> {
-        ensure!(list.kind == Kind::Text, "no list of texts");
+    pub(super) fn texts(&self, list: &ListLocation) -> Result<Vec<String>> {
+        ensure!(list.kind == ValueType::Text, "no list of texts");
         let mut reader = Reader::new(&self.file, self.len_bytes, list.at);
         (0..list.len).map(|_| reader.text()).collect()
     }
 
     /// Reads a list of numbers.
-    pub(super) fn numbers(&self, list: &List) -> Result<Vec<f64>> {
+    pub(super) fn numbers(&self, list: &ListLocation) -> Result<Vec<f64>> {
         let mut reader = Reader::new(&self.file, self.len_bytes, list.at);
         let number = |_| match reader.field(list.kind)? {
-            Field::Whole(n) => Ok(n as f64),
-            Field::Number(x) => Ok(x),
-            Field::Flag(yes) => Ok(f64::from(u8::from(yes))),
+            FieldValue::Whole(n) => Ok(n as f64),
+            FieldValue::Number(x) => Ok(x),
+            FieldValue::Flag(yes) => Ok(f64::from(u8::from(yes))),
             _ => bail!("no list of numbers"),
         };
         (0..list.len).map(number).collect()
@@ -259,32 +259,32 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn field(&mut self, kind: Kind) -> Result<Field> {
+    fn field(&mut self, kind: ValueType) -> Result<FieldValue> {
         Ok(match kind {
-            Kind::U8 => Field::Whole(u8::from_le_bytes(self.take()?).into()),
-            Kind::I8 => Field::Whole(i8::from_le_bytes(self.take()?).into()),
-            Kind::U16 => Field::Whole(u16::from_le_bytes(self.take()?).into()),
-            Kind::I16 => Field::Whole(i16::from_le_bytes(self.take()?).into()),
-            Kind::U32 => Field::Whole(self.u32()?.into()),
-            Kind::I32 => Field::Whole(i32::from_le_bytes(self.take()?).into()),
-            Kind::U64 => Field::Whole(self.u64()?.into()),
-            Kind::I64 => Field::Whole(i64::from_le_bytes(self.take()?).into()),
-            Kind::F32 => Field::Number(decimal(f32::from_le_bytes(self.take()?))),
-            Kind::F64 => Field::Number(f64::from_le_bytes(self.take()?)),
-            Kind::Flag => match self.take()? {
-                [yes @ (0 | 1)] => Field::Flag(yes == 1),
+            ValueType::U8 => FieldValue::Whole(u8::from_le_bytes(self.take()?).into()),
+            ValueType::I8 => FieldValue::Whole(i8::from_le_bytes(self.take()?).into()),
+            ValueType::U16 => FieldValue::Whole(u16::from_le_bytes(self.take()?).into()),
+            ValueType::I16 => FieldValue::Whole(i16::from_le_bytes(self.take()?).into()),
+            ValueType::U32 => FieldValue::Whole(self.u32()?.into()),
+            ValueType::I32 => FieldValue::Whole(i32::from_le_bytes(self.take()?).into()),
+            ValueType::U64 => FieldValue::Whole(self.u64()?.into()),
+            ValueType::I64 => FieldValue::Whole(i64::from_le_bytes(self.take()?).into()),
+            ValueType::F32 => FieldValue::Number(decimal(f32::from_le_bytes(self.take()?))),
+            ValueType::F64 => FieldValue::Number(f64::from_le_bytes(self.take()?)),
+            ValueType::Flag => match self.take()? {
+                [yes @ (0 | 1)] => FieldValue::Flag(yes == 1),
                 [other] => bail!("{other} is neither true nor false"),
             },
-            Kind::Text => Field::Text(self.text()?),
-            Kind::List => Field::List(self.list()?),
+            ValueType::Text => FieldValue::Text(self.text()?),
+            ValueType::List => FieldValue::List(self.list()?),
         })
     }
 
     /// Location of a list, whose items are skipped.
-    fn list(&mut self) -> Result<List> {
-        let (kind, len) = (Kind::of_id(self.u32()?)?, self.u64()?);
-        ensure!(kind != Kind::List, "a list of lists is not supported");
-        let list = List { kind, len, at: self.at };
+    fn list(&mut self) -> Result<ListLocation> {
+        let (kind, len) = (ValueType::of_id(self.u32()?)?, self.u64()?);
+        ensure!(kind != ValueType::List, "a list of lists is not supported");
+        let list = ListLocation { kind, len, at: self.at };
         match kind.bytes() {
             Some(bytes) => {
                 let bytes = self.has(len.checked_mul(bytes))?;

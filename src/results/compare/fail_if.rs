@@ -30,7 +30,7 @@ enum Of {
     Other,
 }
 
-/// What is written behind a metric for one of them.
+/// The text behind a metric for one of them.
 const NUMBERS: [(&str, Of); 5] =
     [(".diff", Of::Diff), (".lo", Of::Lo), (".hi", Of::Hi), (".baseline", Of::Baseline), (".other", Of::Other)];
 

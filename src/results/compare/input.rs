@@ -13,7 +13,7 @@ pub struct Input {
     pub name: String,
     /// The records.
     pub results: PathBuf,
-    /// What is known of the run.
+    /// The manifest, if there is one.
     pub manifest: Option<Manifest>,
 }
 
@@ -44,7 +44,7 @@ impl Input {
         Ok(Self { name, results, manifest })
     }
 
-    /// Whether the results are no longer those that the manifest describes; `false` where it does not describe any.
+    /// Returns `true` if the results are no longer those that the manifest describes; `false` where it does not describe any.
     ///
     /// # Errors
     /// If they cannot be read.

@@ -1,4 +1,4 @@
-//! What two runs differ in, by their manifests, before any number is compared.
+//! Differences between two manifests, found before any number is compared.
 
 use crate::manifest::{Manifest, ModelInfo};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use std::fmt;
 /// Something that two runs do not share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
-    /// What it is, by its place in the manifest.
+    /// Name, by its place in the manifest.
     pub what: String,
     /// In the first input.
     pub first: String,
@@ -37,12 +37,12 @@ pub(super) enum Prompts {
 const LONGEST: usize = 60;
 /// Digits of a hash that tell it apart.
 const HASH_DIGITS: usize = 12;
-/// What is said about a run in its configuration, and what is made of its results.
+/// Keys of the configuration that describe a run, or choose tables and figures.
 const SAID: [&str; 4] = ["config.question", "config.analysis", "config.show", "config.expect"];
 
 /// Everything that differs and can matter for the results. Threads cannot, and times and paths do not.
 pub(super) fn differences(a: &Manifest, b: &Manifest) -> Vec<Mismatch> {
-    let mut list = List::default();
+    let mut list = MismatchList::default();
     list.add("tool.version", &a.tool.version, &b.tool.version);
     list.optional("tool.git", a.tool.git.as_deref(), b.tool.git.as_deref());
     list.add("tool.source", &a.tool.source, &b.tool.source);
@@ -86,12 +86,12 @@ fn tokenizers(manifest: &Manifest) -> String {
     hashes.into_iter().map(short_hash).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the models of one run cut text into different tokens.
+/// Returns `true` if the models of one run cut text into different tokens.
 pub(super) fn mixes_tokenizers(manifest: &Manifest) -> bool {
     manifest.models.windows(2).any(|two| two[0].tokenizer_sha256 != two[1].tokenizer_sha256)
 }
 
-/// Whether both runs saw the same prompts, to the token.
+/// Returns `true` if both runs saw the same prompts, to the token.
 pub(super) fn prompts(a: &Manifest, b: &Manifest) -> Prompts {
     let (Some(first), Some(other)) = (&a.prompts_sha256, &b.prompts_sha256) else {
         return Prompts::Unknown("a manifest has no prompts_sha256");
@@ -112,7 +112,7 @@ pub(super) fn prompts(a: &Manifest, b: &Manifest) -> Prompts {
     Prompts::Different(format!("{} ({hashes})", reasons.join("; ")))
 }
 
-/// Whether something by its place in the manifest decides what prompts there are.
+/// Returns `true` if something by its place in the manifest decides what prompts there are.
 fn makes_prompts(what: &str) -> bool {
     let places = ["config.grid", "haystack_sha256", "text_sha256", "tokenizer_sha256", "seeds.prompts", "tool.version"];
     what == "shard" || places.iter().any(|place| what.starts_with(place))
@@ -144,9 +144,9 @@ fn flattened(config: &Value) -> BTreeMap<String, String> {
 
 /// Differences found so far.
 #[derive(Default)]
-struct List(Vec<Mismatch>);
+struct MismatchList(Vec<Mismatch>);
 
-impl List {
+impl MismatchList {
     fn add(&mut self, what: &str, first: &str, other: &str) {
         if first != other {
             let cut = |text: &str| match text.char_indices().nth(LONGEST) {

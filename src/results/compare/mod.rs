@@ -27,13 +27,12 @@
 mod fail_if;
 mod input;
 mod manifests;
-mod plan;
+pub(super) mod plan;
 
 pub use fail_if::FailIf;
 pub use input::Input;
 pub use manifests::Mismatch;
 pub use plan::Level;
-pub(crate) use plan::Plan;
 
 use super::cells::{Cell, Cells, Collector, Counts, Key};
 use super::difference::{Correction, DifferenceOptions};
@@ -47,13 +46,14 @@ use crate::record;
 use crate::stats::{LEAST_SEEDS, RESAMPLES};
 use anyhow::{bail, Result};
 use manifests::Prompts;
+use plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Below so many prompts bootstrap intervals are too narrow.
 const FEW_PROMPTS: usize = 20;
 
-/// What to compare, and how.
+/// A comparison that is asked for.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Run folders or results files; all are compared with the first.
@@ -62,7 +62,7 @@ pub struct Request {
     pub by: Option<Field>,
     /// The value of that column that others are compared with; the first one if none is named.
     pub baseline: Option<String>,
-    /// What is compared.
+    /// The metrics to compare.
     pub metrics: Metrics,
     /// Only these records.
     pub wheres: Vec<Where>,
@@ -81,29 +81,29 @@ pub struct Request {
     pub allow_different_prompts: bool,
 }
 
-/// What came out.
+/// The result of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What was compared, and how many records it had.
+    /// The inputs, each with its number of records.
     pub inputs: Vec<(Input, Counts)>,
-    /// What the manifests of each input but the first differ in from that of the first, where both have one.
+    /// Differences between the manifest of the first input and that of each other, where both have one.
     pub differences: Vec<(String, Vec<Mismatch>)>,
-    /// What was paired with what.
-    pub pairings: Vec<Pairing>,
+    /// The sets that were paired.
+    pub pairings: Vec<PairedSets>,
     /// Columns that there is a row for each value of.
     pub groups: Vec<Field>,
     /// The differences.
     pub rows: Vec<Row>,
-    /// What a reader should know besides, one sentence each.
+    /// Further notes for the reader, one sentence each.
     pub notes: Vec<String>,
 }
 
 /// Two sets of cells that were joined.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Pairing {
-    /// What is compared with.
+pub struct PairedSets {
+    /// The baseline's name.
     pub baseline: String,
-    /// What is compared.
+    /// The side that is compared with it.
     pub other: String,
     /// Columns in which the cells of a pair may differ.
     pub regardless_of: String,
@@ -173,7 +173,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     Ok(Comparison { inputs, differences: checked.differences, pairings, groups, rows, notes })
 }
 
-/// What the manifests say.
+/// Differences between the manifests.
 struct Checked {
     differences: Vec<(String, Vec<Mismatch>)>,
     /// Whether seeds do not tell prompts apart: those of a cell are not the same anyway.
@@ -307,13 +307,13 @@ fn nothing_in_common(cells: &Cells, plan: &Plan, joined: &Joined) -> Result<()> 
     bail_usage!("{} and {} have no cell in common: {reason}", plan.baseline.label, plan.other.label)
 }
 
-fn pairing(cells: &Cells, plan: &Plan, joined: &Joined) -> Pairing {
+fn pairing(cells: &Cells, plan: &Plan, joined: &Joined) -> PairedSets {
     let unpaired = |keys: &[Key]| {
         let mut by_metric = BTreeMap::new();
         keys.iter().for_each(|key| *by_metric.entry(cells.name(key, Field::Metric)).or_insert(0) += 1);
         Unpaired { by_metric, cells: keys.iter().map(|key| cells.describe(key, &plan.free)).collect() }
     };
-    Pairing {
+    PairedSets {
         baseline: plan.baseline.label.clone(),
         other: plan.other.label.clone(),
         regardless_of: plan.free_names(),
@@ -367,7 +367,7 @@ fn note_rows(rows: &[Row], selection: &Selection, groups: &[Field], notes: &mut 
     }
 }
 
-/// What intervals rest on, where models are replicates.
+/// Returns a note on the units of intervals, where models are replicates.
 fn of_seeds(least: usize, most: usize) -> String {
     let count = match (least, most) {
         (1, 1) => "1 training seed".to_owned(),

@@ -70,7 +70,7 @@ fn skip(frame: &Frame) -> u32 {
     frame.config("skip").and_then(serde_json::Value::as_u64).map_or(0, |skip| u32::try_from(skip).unwrap_or(u32::MAX))
 }
 
-/// What counts as an AR hit.
+/// Definition of an AR hit.
 fn rule(frame: &Frame) -> String {
     let rule = "AR hits complete a bigram seen earlier in their window";
     let count = frame.config("ar_max_count").and_then(serde_json::Value::as_u64).unwrap_or(AR_MAX_COUNT);

@@ -38,9 +38,9 @@ pub(crate) struct SheetColumn {
 /// One cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SheetCell {
-    /// What is read.
+    /// The number.
     pub(crate) text: String,
-    /// What is read after it and less loudly: the interval.
+    /// The interval, shown less prominently.
     pub(crate) aside: String,
     /// The number behind it in full: what a column is sorted by.
     pub(crate) exact: Option<f64>,
@@ -176,7 +176,7 @@ impl SheetCell {
         Self::words("-")
     }
 
-    /// Whether nothing was measured.
+    /// Returns `true` if nothing was measured.
     pub(crate) fn is_none(&self) -> bool {
         self.text == "-" && self.exact.is_none()
     }

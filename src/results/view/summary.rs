@@ -12,7 +12,7 @@ use crate::metric::{
 use crate::results::{within, Frame, Row};
 
 /// A metric and region.
-type Compared = (&'static Metric, Option<&'static str>);
+type ComparedMetric = (&'static Metric, Option<&'static str>);
 
 const ANSWERS: &[Quantity<'static>] = &[
     of(&EXACT),
@@ -49,13 +49,13 @@ pub(crate) fn main_table(frame: &Frame) -> Option<Sheet> {
 }
 
 /// Returns the metrics whose differences are shown by default.
-fn compared(frame: &Frame) -> &'static [Compared] {
-    const ATTENTION: &[Compared] = &[(&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
-    const MAGNITUDES: &[Compared] = &[(&SHARE_ABS, Some(ANSWER_REGION)), (&NOISE_ABS, None)];
-    const ANSWERS: &[Compared] = &[(&EXACT, None), (&NOISE_OUT, None)];
-    const GENERATED: &[Compared] = &[(&EXACT, None), (&GENERATED_EXACT, None)];
-    const BITS: &[Compared] = &[(&EXACT, None), (&NLL, None)];
-    const OF_TEXT: &[Compared] = &[(&ENTROPY, None), (&SINK_SHARE_FIRST, None)];
+fn compared(frame: &Frame) -> &'static [ComparedMetric] {
+    const ATTENTION: &[ComparedMetric] = &[(&SHARE_OUT, Some(ANSWER_REGION)), (&NOISE_OUT, None)];
+    const MAGNITUDES: &[ComparedMetric] = &[(&SHARE_ABS, Some(ANSWER_REGION)), (&NOISE_ABS, None)];
+    const ANSWERS: &[ComparedMetric] = &[(&EXACT, None), (&NOISE_OUT, None)];
+    const GENERATED: &[ComparedMetric] = &[(&EXACT, None), (&GENERATED_EXACT, None)];
+    const BITS: &[ComparedMetric] = &[(&EXACT, None), (&NLL, None)];
+    const OF_TEXT: &[ComparedMetric] = &[(&ENTROPY, None), (&SINK_SHARE_FIRST, None)];
     match frame.config_text("show") {
         // Runs of version 0.1.0 have no shares of the output.
         "ratio" if frame.asks() && !frame.has(SHARE_OUT.name) => MAGNITUDES,
