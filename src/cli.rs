@@ -145,9 +145,6 @@ pub struct CompareArgs {
     /// Also print the number of prompts that detect a difference of this size with 80 % power, in the unit of the metric
     #[arg(long, value_name = "SIZE")]
     pub detect: Option<f64>,
-    /// Seed of the bootstrap intervals
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
     /// Also compare runs with different prompts, cell by cell
     #[arg(long)]
     pub allow_different_prompts: bool,

@@ -13,7 +13,8 @@
 //! keys       regions joined by "+": bos template filler distractor needle answer question; noise for
 //!            template+filler+distractor; random:20 for 20 keys of the context drawn by the prompt's seed, random:noise
 //!            for as many as noise has
-//! heads      all | LAYER.HEAD+LAYER.HEAD+… | best:N:RANKING | random:N:RANKING:DRAW (as many per layer as the best N)
+//! heads      all | LAYER.HEAD+LAYER.HEAD+… | best:N:RANKING | random:N:RANKING:DRAW (as many
+//!            others, as many per layer as the best N as far as layers have others; no draw comes twice)
 //! rows       answer (those that predict an answer; the default) | question (all from the question on) | all
 //! ```
 //!
@@ -25,7 +26,7 @@
 mod parse;
 mod resolve;
 
-pub use resolve::{Reference, Resolver};
+pub use resolve::{random_draws, Reference, Resolver};
 
 use crate::attention::{LayersAndHeads, Removal};
 use crate::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
@@ -113,7 +114,7 @@ pub enum HeadSelection {
         /// Ranking.
         by: Ranking,
     },
-    /// Random heads, as many in each layer as the best heads of a ranking.
+    /// Random heads other than the best of a ranking, as many in each layer as far as it has others; no draw comes twice.
     Random {
         /// Number of heads.
         n: usize,

@@ -9,7 +9,7 @@ use crate::bail_usage;
 use crate::cli::{AblateArgs, AblatePart};
 use crate::experiment::{Experiment, Show};
 use crate::models;
-use crate::treatment::Condition;
+use crate::treatment::{random_draws, Condition};
 use anyhow::Result;
 
 /// A prompt of 1k tokens has noise enough, and dozens of passes over it take seconds.
@@ -69,7 +69,8 @@ fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
                 for n in knocked_out(args, shape)? {
                     let by = args.rank.name();
                     names.push(format!("ablate(best:{n}:{by}{zero}{rows})"));
-                    names.extend((0..args.draws).map(|draw| format!("ablate(random:{n}:{by}:{draw}{zero}{rows})")));
+                    let draws = args.draws.min(random_draws(shape.heads, n));
+                    names.extend((0..draws).map(|draw| format!("ablate(random:{n}:{by}:{draw}{zero}{rows})")));
                 }
             }
         }

@@ -40,7 +40,6 @@ pub(super) fn run(args: &CompareArgs) -> Result<()> {
         replicates: args.replicates.clone(),
         correction: args.correction,
         detect: args.detect,
-        seed: args.seed,
         allow_different_prompts: args.allow_different_prompts,
     })?;
     let failures = failures(&args.fail_if, &comparison)?;

@@ -31,7 +31,11 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let figures = frame.settings().iter().map(|&setting| drawing.figure(setting)).collect::<Result<Vec<_>>>()?;
     for (i, figure) in figures.iter().enumerate() {
         let name = if i == 0 { "bits".to_owned() } else { format!("bits-{}", i + 1) };
-        session.save(figure, &name, "mean over prompts, 95 % intervals: Wilson for accuracy, bootstrap otherwise")?;
+        session.save(
+            figure,
+            &name,
+            "mean over prompts, 95 % intervals: Wilson for accuracy, Student's t corrected for skewness otherwise",
+        )?;
     }
     Ok(())
 }

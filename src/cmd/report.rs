@@ -116,7 +116,6 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
         replicates: None,
         correction: Correction::default(),
         detect: None,
-        seed: 0,
         allow_different_prompts: false,
     })
     .map_err(|error| match command_line().find_subcommand("compare") {

@@ -37,10 +37,13 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     if panels.is_empty() {
         return Ok(()); // nothing but failures
     }
-    let subtitle = format!("bands: 95 % intervals over prompts · {}", session.setup.caption());
+    let subtitle = format!(
+        "bands: 95 % intervals over prompts; of best - worst, what chance alone gives · {}",
+        session.setup.caption()
+    );
     let heading = session.heading("Many-shot learning of a new classification", &subtitle);
     let figure = curves(&panels, &heading, "examples in the prompt", true)?;
-    session.save(&figure, "shots", "mean over prompts and arrangements; bootstrap over prompts")
+    session.save(&figure, "shots", "mean over prompts and arrangements; 95 % Wilson intervals over prompts")
 }
 
 /// For each order a panel of accuracy and one of best less worst, with a curve for each model.
@@ -55,7 +58,7 @@ fn panels(frame: &Frame) -> Vec<CurvePanel> {
         };
         let spread = |case: &Case| {
             let found = robustness(frame, case, order)?;
-            Some((found.best_less_worst, (found.interval.lo, found.interval.hi)))
+            Some((found.best_less_worst, (found.chance.lo, found.chance.hi)))
         };
         let what: [(&str, OfCase<'_>); 2] =
             [("accuracy (%)", &accuracy), ("best - worst arrangement (points)", &spread)];
@@ -73,7 +76,7 @@ fn panels(frame: &Frame) -> Vec<CurvePanel> {
 /// Returns the points to draw for a case, if it has them.
 type OfCase<'a> = &'a dyn Fn(&Case) -> Option<Point>;
 
-/// A fraction with the ends of its interval.
+/// A fraction with the ends of its band.
 type Point = (f64, (f64, f64));
 
 /// The points of a model by number of examples, in percent.

@@ -1,15 +1,14 @@
 //! Differences: how one side of pairs differs from the other, with an interval and a test.
 //!
 //! Several questions of one prompt are not independent, so means, differences and intervals are over prompts, each the mean of
-//! its questions. The test of hits and misses is McNemar's where each prompt asks one question, Wilcoxon's of the prompts'
-//! means otherwise. Where models are replicates, trained from several seeds, seeds and prompts are what is independent.
+//! its questions. Interval and test are of the same hypothesis, that of the mean: they agree on whether it is 0. Those of hits
+//! and misses are Tango's and McNemar's, those of other numbers Student's t, corrected for skewness. Where models are
+//! replicates, trained from several seeds, seeds and prompts are what is independent; so are draws of random heads and prompts.
 
 use super::cells::Key;
 use super::field::Field;
 use super::sample::{by_prompt, Pair};
-use crate::stats::{
-    bh, holm, mcnemar, mean, pairs_needed, smallest_detectable, wilcoxon, Interval, Paired, Replicated, RESAMPLES,
-};
+use crate::stats::{bh, holm, mean, numbers_needed, smallest_detectable, test_mean, Interval, PairedHits, Replicated};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
@@ -38,16 +37,15 @@ impl Correction {
     }
 }
 
-/// A test of the hypothesis that nothing differs.
+/// A test of the hypothesis that the mean difference is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Test {
-    /// McNemar's exact test, of hits and misses, where each prompt asks one question.
+    /// McNemar's test, of hits and misses.
     Mcnemar,
-    /// Wilcoxon's signed-rank test, of means over the questions of each prompt.
-    Wilcoxon,
-    /// Student's t of the mean over training seeds and prompts, where models are replicates.
+    /// Student's t, corrected for skewness, of means over the questions of each prompt; of the mean over training seeds and
+    /// prompts, where models are replicates.
     T,
 }
 
@@ -73,12 +71,13 @@ pub struct Difference {
     pub mean_other: f64,
     /// Mean over prompts of the difference.
     pub diff: f64,
-    /// Lower end of the 95 % interval of `diff`; missing of a single prompt, and of fewer than three seeds.
+    /// Lower end of the 95 % interval of `diff`; missing of fewer than six prompts, of fewer than three seeds, and where all
+    /// prompts differ alike.
     pub lo: Option<f64>,
     /// Upper end.
     pub hi: Option<f64>,
-    /// The smallest true difference that so many prompts (seeds, of replicates) would have shown with 80 % power; missing
-    /// where they do not tell.
+    /// The smallest true difference that this test would have shown on so many prompts (and seeds, of replicates) with 80 %
+    /// power; missing where they do not tell.
     pub detectable: Option<f64>,
     /// Number of prompts (seeds, of replicates) that would show the difference asked for with 80 % power.
     pub needed: Option<u64>,
@@ -88,7 +87,7 @@ pub struct Difference {
     pub ties: usize,
     /// Where the other is smaller.
     pub losses: usize,
-    /// The test that `p` is of; missing of a single prompt.
+    /// The test that `p` is of; missing without an interval.
     pub test: Option<Test>,
     /// Two-sided p-value.
     pub p: Option<f64>,
@@ -103,7 +102,7 @@ pub enum Verdict {
     Higher,
     /// The interval lies below 0.
     Lower,
-    /// The interval holds 0, has no width, or is missing.
+    /// The interval holds 0, or is missing.
     Undecided,
 }
 
@@ -128,22 +127,12 @@ impl Verdict {
 }
 
 /// How differences are worked out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DifferenceOptions {
     /// Whether the metric's numbers are hits and misses.
     pub(crate) hits: bool,
-    /// Number of resamples of the bootstrap.
-    pub(crate) resamples: usize,
-    /// Seed of the bootstrap.
-    pub(crate) seed: u64,
     /// A difference that prompts are wanted for.
     pub(crate) detect: Option<f64>,
-}
-
-impl Default for DifferenceOptions {
-    fn default() -> Self {
-        Self { hits: false, resamples: RESAMPLES, seed: 0, detect: None }
-    }
 }
 
 impl Difference {
@@ -160,88 +149,114 @@ impl Difference {
     /// The difference over prompts; `None` of no pairs, and of numbers so large that their mean overflows.
     pub(crate) fn of_prompts(pairs: &[Pair], options: DifferenceOptions) -> Option<Self> {
         let prompts: Vec<(f64, f64)> = prompt_means(pairs).into_iter().map(|(_, means)| means).collect();
-        let paired = Paired::new(&prompts, options.resamples, options.seed)?;
-        if ![paired.diff, paired.lo, paired.hi].iter().all(|x| x.is_finite()) {
-            return None;
-        }
-        // One prompt says nothing about others.
-        let several = paired.n > 1;
         let differences: Vec<f64> = prompts.iter().map(|(a, b)| b - a).collect();
-        let mut found = Self {
-            n: paired.n,
-            cells: pairs.len(),
-            mean_baseline: paired.mean_a,
-            mean_other: paired.mean_b,
-            diff: paired.diff,
-            lo: several.then_some(paired.lo),
-            hi: several.then_some(paired.hi),
-            detectable: smallest_detectable(&differences),
-            needed: options.detect.and_then(|size| pairs_needed(&differences, size)),
-            wins: paired.wins,
-            ties: paired.ties,
-            losses: paired.losses,
-            ..Self::default()
-        };
-        let binary = options.hits && pairs.iter().flat_map(|pair| [pair.a, pair.b]).all(|x| x == 0.0 || x == 1.0);
-        // Only one pair for each prompt may count: several questions, or several heads, are not independent.
-        if binary && pairs.len() == paired.n {
-            found.p = several.then(|| mcnemar(found.losses as u64, found.wins as u64));
-            found.test = several.then_some(Test::Mcnemar);
-        } else {
-            found.p = wilcoxon(&differences).map(|found| found.p).filter(|_| several);
-            found.test = several.then_some(Test::Wilcoxon);
+        let found = Self { n: prompts.len(), ..Self::of_means(&prompts, &differences, pairs.len())? };
+        let is_hit = |x: f64| x == 0.0 || x == 1.0;
+        if options.hits && pairs.iter().all(|pair| is_hit(pair.a) && is_hit(pair.b)) {
+            return Some(found.with_hits(pairs, options));
         }
-        Some(found)
+        let test = test_mean(&differences);
+        Some(Self {
+            detectable: smallest_detectable(&differences),
+            needed: options.detect.and_then(|size| numbers_needed(&differences, size)),
+            test: test.map(|_| Test::T),
+            p: test.map(|test| test.p),
+            ..found.with_interval(test.map(|test| test.interval))
+        })
+    }
+
+    /// Adds interval, power and test of hits and misses.
+    fn with_hits(self, pairs: &[Pair], options: DifferenceOptions) -> Self {
+        let outcomes = by_prompt(pairs.iter().map(|pair| (pair.key, pair))).into_iter().map(|(_, pairs)| {
+            let count = |of: fn(&Pair) -> bool| pairs.iter().filter(|pair| of(pair)).count();
+            (count(|pair| pair.b > pair.a), count(|pair| pair.b < pair.a), pairs.len())
+        });
+        let hits = PairedHits::new(&outcomes.collect::<Vec<_>>());
+        Self {
+            detectable: hits.and_then(|hits| hits.smallest_detectable()),
+            needed: options.detect.and_then(|size| hits?.needed(size)),
+            test: hits.map(|_| Test::Mcnemar),
+            p: hits.map(|hits| hits.p()),
+            ..self.with_interval(hits.map(|hits| hits.interval()))
+        }
     }
 
     /// The difference over training seeds and prompts, where models are replicates.
     pub(crate) fn of_seeds(pairs: &[Pair], options: DifferenceOptions) -> Option<Self> {
-        let tables = by_seed(pairs);
+        let mut seeds: BTreeMap<u32, BTreeMap<Key, (f64, f64)>> = BTreeMap::new();
+        for (mut prompt, means) in prompt_means(pairs) {
+            let seed = std::mem::take(&mut prompt[Field::Replicate as usize]);
+            prompt[Field::Variant as usize] = 0; // a folder may hold another model than its neighbours
+            seeds.entry(seed).or_default().insert(prompt, means);
+        }
+        let seeds: Vec<BTreeMap<Key, (f64, f64)>> = seeds.into_values().collect();
+        Some(Self { seeds: Some(seeds.len()), ..Self::of_replicates(&seeds, pairs.len(), options)? })
+    }
+
+    /// The difference over draws of random heads and prompts, from the pairs of each draw. Of one draw it is that over
+    /// prompts.
+    pub(crate) fn of_draws(draws: &[Vec<Pair>], options: DifferenceOptions) -> Option<Self> {
+        if let [pairs] = draws {
+            return Self::of_prompts(pairs, options);
+        }
+        let tables: Vec<BTreeMap<Key, (f64, f64)>> =
+            draws.iter().map(|pairs| prompt_means(pairs).into_iter().collect()).collect();
+        Self::of_replicates(&tables, draws.iter().map(Vec::len).sum(), options)
+    }
+
+    /// The difference over replicates and the prompts that all of them have, from the means of each prompt.
+    fn of_replicates(
+        replicates: &[BTreeMap<Key, (f64, f64)>],
+        cells: usize,
+        options: DifferenceOptions,
+    ) -> Option<Self> {
+        let tables = on_shared_prompts(replicates);
         let differences: Vec<Vec<f64>> =
-            tables.iter().map(|of_seed| of_seed.iter().map(|(a, b)| b - a).collect()).collect();
+            tables.iter().map(|prompts| prompts.iter().map(|(a, b)| b - a).collect()).collect();
         let across = Replicated::new(&differences)?;
-        let of = |f: fn(&(f64, f64)) -> f64| {
-            mean(
-                &tables
-                    .iter()
-                    .map(|of_seed| mean(&of_seed.iter().map(f).collect::<Vec<_>>()))
-                    .collect::<Option<Vec<_>>>()?,
-            )
+        let means_of = |prompts: &Vec<(f64, f64)>| {
+            let (a, b): (Vec<f64>, Vec<f64>) = prompts.iter().copied().unzip();
+            Some((mean(&a)?, mean(&b)?))
         };
-        let count = |test: fn(&f64) -> bool| across.of_seeds.iter().filter(|diff| test(diff)).count();
+        let means = tables.iter().map(means_of).collect::<Option<Vec<_>>>()?;
+        let found = Self::of_means(&means, &across.of_seeds, cells)?;
         Some(Self {
             n: tables.first().map_or(0, Vec::len),
-            seeds: Some(tables.len()),
-            cells: pairs.len(),
-            mean_baseline: of(|(a, _)| *a)?,
-            mean_other: of(|(_, b)| *b)?,
-            diff: across.diff,
-            lo: across.interval.map(|interval| interval.lo),
-            hi: across.interval.map(|interval| interval.hi),
-            detectable: across.interval.and_then(|_| smallest_detectable(&across.of_seeds)),
-            needed: options.detect.and_then(|size| pairs_needed(&across.of_seeds, size)),
+            detectable: across.detectable,
+            needed: options.detect.and_then(|size| across.needed(size)),
+            test: across.p.map(|_| Test::T),
+            p: across.p,
+            ..found.with_interval(across.interval)
+        })
+    }
+
+    /// Means of pairs and their differences, without interval and test; `None` of no pairs, or if a mean is not finite.
+    fn of_means(pairs: &[(f64, f64)], differences: &[f64], cells: usize) -> Option<Self> {
+        let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+        let (mean_baseline, mean_other, diff) = (mean(&a)?, mean(&b)?, mean(differences)?);
+        let count = |test: fn(&f64) -> bool| differences.iter().filter(|diff| test(diff)).count();
+        [mean_baseline, mean_other, diff].iter().all(|x| x.is_finite()).then(|| Self {
+            cells,
+            mean_baseline,
+            mean_other,
+            diff,
             wins: count(|diff| *diff > 0.0),
             ties: count(|diff| *diff == 0.0),
             losses: count(|diff| *diff < 0.0),
-            test: across.p.map(|_| Test::T),
-            p: across.p,
             ..Self::default()
         })
     }
+
+    fn with_interval(self, interval: Option<Interval>) -> Self {
+        Self { lo: interval.map(|interval| interval.lo), hi: interval.map(|interval| interval.hi), ..self }
+    }
 }
 
-/// Means of each prompt that all seeds have, seeds × prompts.
-fn by_seed(pairs: &[Pair]) -> Vec<Vec<(f64, f64)>> {
-    let mut seeds: BTreeMap<u32, BTreeMap<Key, (f64, f64)>> = BTreeMap::new();
-    for (mut prompt, means) in prompt_means(pairs) {
-        let seed = std::mem::take(&mut prompt[Field::Replicate as usize]);
-        prompt[Field::Variant as usize] = 0; // a folder may hold another model than its neighbours
-        seeds.entry(seed).or_default().insert(prompt, means);
-    }
-    let everywhere = |prompt: &&Key| seeds.values().all(|of_seed| of_seed.contains_key(*prompt));
-    let shared: Vec<Key> =
-        seeds.values().next().into_iter().flat_map(BTreeMap::keys).filter(everywhere).copied().collect();
-    seeds.values().map(|of_seed| shared.iter().map(|prompt| of_seed[prompt]).collect()).collect()
+/// Means of the prompts that all replicates have, replicates × prompts.
+fn on_shared_prompts(replicates: &[BTreeMap<Key, (f64, f64)>]) -> Vec<Vec<(f64, f64)>> {
+    let everywhere = |prompt: &&Key| replicates.iter().all(|prompts| prompts.contains_key(*prompt));
+    let shared: Vec<&Key> = replicates.first().into_iter().flat_map(BTreeMap::keys).filter(everywhere).collect();
+    replicates.iter().map(|prompts| shared.iter().map(|prompt| prompts[*prompt]).collect()).collect()
 }
 
 /// The prompts of pairs, each with its means.
@@ -277,7 +292,7 @@ mod tests {
         let pairs = [pair(0, 0, (0.0, 0.25)), pair(0, 1, (0.0, 0.75)), pair(1, 0, (1.0, 1.0)), pair(1, 1, (1.0, 1.0))];
         let row = compared(&pairs, false).unwrap();
         assert_eq!((row.n, row.cells, row.diff, row.mean_other), (2, 4, 0.25, 0.75));
-        assert_eq!((row.wins, row.ties, row.losses, row.test), (1, 1, 0, Some(Test::Wilcoxon)));
+        assert_eq!((row.wins, row.ties, row.losses, row.test), (1, 1, 0, None), "two prompts have no test");
     }
 
     #[test]
@@ -295,7 +310,7 @@ mod tests {
                 .map(|(value, pair)| with(column, value, pair))
                 .collect();
             let row = compared(&pairs, true).unwrap();
-            assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Wilcoxon)), "{column}");
+            assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Mcnemar)), "{column}");
             let of_three_models: Vec<Pair> = [3, 4, 5]
                 .into_iter()
                 .flat_map(|seed| pairs.iter().map(move |&pair| (seed, pair)))
@@ -308,33 +323,40 @@ mod tests {
     }
 
     #[test]
-    fn hits_and_misses_of_one_question_each_are_tested_by_mcnemar_and_of_several_by_prompt() {
+    fn hits_and_misses_are_tested_by_mcnemar_and_questions_that_are_alike_count_once() {
         let gained: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 1.0))).collect();
         let row = compared(&gained, true).unwrap();
         assert_eq!((row.wins, row.ties, row.losses, row.test), (6, 0, 0, Some(Test::Mcnemar)));
-        // 2 · ½⁶
-        assert!((row.p.unwrap() - 0.03125).abs() < 1e-12, "{row:?}");
+        // z = 6 / √6
+        assert!((row.p.unwrap() - 0.014_306).abs() < 1e-6, "{row:?}");
         // Both questions of six prompts: twelve hits more, and no more evidence.
         let twice: Vec<Pair> = (0..6).flat_map(|prompt| [0, 1].map(|query| pair(prompt, query, (0.0, 1.0)))).collect();
         let row = compared(&twice, true).unwrap();
-        assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Wilcoxon)));
-        assert!((row.p.unwrap() - 0.03125).abs() < 1e-12, "{row:?}");
+        assert_eq!((row.n, row.cells, row.wins, row.test), (6, 12, 6, Some(Test::Mcnemar)));
+        assert!((row.p.unwrap() - 0.014_306).abs() < 1e-6, "{row:?}");
     }
 
     #[test]
-    fn hits_of_several_heads_are_not_counted_as_questions() {
-        let mut second = pair(0, 0, (0.0, 1.0));
-        second.key[Field::Head as usize] = 1;
-        let row = compared(&[pair(0, 0, (0.0, 1.0)), second, pair(1, 0, (1.0, 1.0))], true).unwrap();
-        assert_eq!((row.n, row.test), (2, Some(Test::Wilcoxon)));
+    fn hits_of_several_heads_count_as_one_prompt() {
+        let mut pairs: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 1.0))).collect();
+        let mut second = pairs.clone();
+        second.iter_mut().for_each(|pair| pair.key[Field::Head as usize] = 1);
+        let one = compared(&pairs, true).unwrap();
+        pairs.extend(second);
+        let row = compared(&pairs, true).unwrap();
+        assert_eq!((row.n, row.cells, row.p, row.lo), (6, 12, one.p, one.lo));
     }
 
     #[test]
-    fn numbers_that_are_not_hits_are_tested_by_rank_whatever_they_are_called() {
-        let pairs: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 0.5))).collect();
-        assert_eq!(compared(&pairs, true).unwrap().test, Some(Test::Wilcoxon));
+    fn numbers_that_are_not_hits_are_tested_by_t_whatever_they_are_called() {
+        let pairs: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 0.5 / f64::from(prompt + 1)))).collect();
+        assert_eq!(compared(&pairs, true).unwrap().test, Some(Test::T));
         let zeros: Vec<Pair> = (0..6).map(|prompt| pair(prompt, 0, (0.0, 0.0))).collect();
-        assert_eq!(compared(&zeros, false).unwrap().test, Some(Test::Wilcoxon));
+        let row = compared(&zeros, false).unwrap();
+        assert_eq!((row.diff, row.lo, row.p, row.test), (0.0, None, None, None), "numbers that all agree");
+        // Hits that agree everywhere may differ elsewhere.
+        let row = compared(&zeros, true).unwrap();
+        assert!(row.lo.unwrap() < -0.3 && row.hi.unwrap() > 0.3 && row.p == Some(1.0), "{row:?}");
     }
 
     #[test]
@@ -344,24 +366,40 @@ mod tests {
     }
 
     #[test]
-    fn one_prompt_has_a_difference_but_neither_interval_nor_test() {
-        let row = compared(&[pair(0, 0, (0.5, 0.75))], false).unwrap();
-        assert_eq!((row.diff, row.lo, row.hi, row.p, row.test), (0.25, None, None, None, None));
+    fn few_prompts_have_a_difference_but_neither_interval_nor_test() {
+        for n in [1, 5] {
+            let pairs: Vec<Pair> = (0..n).map(|prompt| pair(prompt, 0, (0.5, 0.75 + f64::from(prompt)))).collect();
+            let row = compared(&pairs, false).unwrap();
+            assert_eq!((row.n, row.lo, row.hi, row.p, row.test), (n as usize, None, None, None, None));
+            let hits: Vec<Pair> = (0..n).map(|prompt| pair(prompt, 0, (0.0, 1.0))).collect();
+            assert_eq!(compared(&hits, true).unwrap().p, None);
+        }
     }
 
     #[test]
-    fn wilcoxon_agrees_with_scipy_through_a_row() {
-        // SciPy 1.17.1: scipy.stats.wilcoxon([1.5, -0.5, 2.0, 3.0, -1.0, 4.0]).pvalue
-        let differences = [1.5, -0.5, 2.0, 3.0, -1.0, 4.0];
-        let pairs: Vec<Pair> = differences.iter().zip(0..).map(|(d, prompt)| pair(prompt, 0, (7.0, 7.0 + d))).collect();
-        assert!((compared(&pairs, false).unwrap().p.unwrap() - 0.15625).abs() < 1e-12);
+    fn draws_of_random_heads_count_in_the_interval() {
+        // Each draw costs another amount, the same in every prompt but for a little.
+        let draw = |cost: f64| -> Vec<Pair> {
+            (0..20).map(|prompt| pair(prompt, 0, (0.0, cost + 0.01 * f64::from(prompt % 3)))).collect()
+        };
+        let of = |costs: &[f64]| {
+            let draws: Vec<Vec<Pair>> = costs.iter().map(|&cost| draw(cost)).collect();
+            Difference::of_draws(&draws, DifferenceOptions::default()).unwrap()
+        };
+        let (three, one) = (of(&[-1.0, -2.0, -3.0]), of(&[-2.0]));
+        assert!((three.diff - one.diff).abs() < 1e-12 && three.n == 20 && three.cells == 60 && three.seeds.is_none());
+        // Student's t of two degrees of freedom is 4.302653, the standard error of draws 1 / √3.
+        let half = three.hi.unwrap() - three.diff;
+        assert!((half - 4.302_653 / 3.0_f64.sqrt()).abs() < 0.01, "{three:?}");
+        assert!(one.hi.unwrap() - one.diff < 0.01, "{one:?}");
+        assert_eq!(of(&[-1.0, -2.0]).lo, None, "two draws say nothing of others");
     }
 
     /// How often the interval of 1,500 experiments holds the truth. Each has 100 prompts of two questions, which share
     /// the luck of their prompt, and both models its difficulty. `as_one`: the questions are known to be of one prompt.
     fn coverage(as_one: bool, truth: f64) -> f64 {
         let mut rng = Rng::new(31, "prompts");
-        let mut experiment = |seed| {
+        let mut experiment = || {
             let mut pairs = Vec::new();
             for prompt in 0..100 {
                 let (difficulty, luck) = (3.0 * rng.normal(), rng.normal());
@@ -371,11 +409,10 @@ mod tests {
                     pairs.push(pair(seen_as, query, (a, a + truth + luck + 0.3 * rng.normal())));
                 }
             }
-            Difference::of_prompts(&pairs, DifferenceOptions { seed, resamples: 400, ..DifferenceOptions::default() })
-                .unwrap()
+            compared(&pairs, false).unwrap()
         };
         let covers = |row: &Difference| row.lo.unwrap() <= truth && truth <= row.hi.unwrap();
-        (0..1500).filter(|&seed| covers(&experiment(seed))).count() as f64 / 1500.0
+        (0..1500).filter(|_| covers(&experiment())).count() as f64 / 1500.0
     }
 
     #[test]

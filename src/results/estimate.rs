@@ -3,7 +3,7 @@
 use super::cells::Cell;
 use super::sample::by_prompt;
 use crate::metric::Kind;
-use crate::stats::{bootstrap_mean, mean, student, wilson_of_groups, Interval, RESAMPLES};
+use crate::stats::{mean, mean_interval, student, wilson_of_groups, Interval};
 use std::collections::BTreeMap;
 
 /// A mean over prompts, each the mean of its questions, or a proportion of hits.
@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 pub(crate) struct Estimate {
     /// The mean, or hits over trials.
     pub(crate) value: f64,
-    /// Its 95 % interval: Wilson's for hits, in which questions of one prompt count as much as they differ; the bootstrap
-    /// over prompts, or Student's over training seeds, otherwise. `None` of a single prompt's mean.
+    /// Its 95 % interval: Wilson's for hits, in which questions of one prompt count as much as they differ; otherwise Student's
+    /// over prompts, corrected for skewness, or Student's over training seeds. `None` of fewer than six prompts or three
+    /// seeds, and where all are equal.
     pub(crate) interval: Option<Interval>,
     /// Number of prompts, or of training seeds.
     pub(crate) prompts: usize,
@@ -21,8 +22,8 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates a metric from its cells; `None` of none. `seed` is that of the bootstrap.
-    pub(crate) fn of(cells: &[Cell], kind: Kind, seed: u64) -> Option<Self> {
+    /// Estimates a metric from its cells; `None` of none.
+    pub(crate) fn of(cells: &[Cell], kind: Kind) -> Option<Self> {
         let prompts = by_prompt(cells.iter().map(|cell| (cell.key, cell.value)));
         let prompts: Vec<Vec<f64>> = prompts.into_iter().map(|(_, values)| values).collect();
         // Hits that were averaged, over draws of heads for example, are no trials any more.
@@ -30,13 +31,12 @@ impl Estimate {
         if kind == Kind::Hit && are_hits() {
             return Self::of_hits(&prompts);
         }
-        Self::of_means(&prompts.iter().filter_map(|values| mean(values)).collect::<Vec<_>>(), cells.len(), seed)
+        Self::of_means(&prompts.iter().filter_map(|values| mean(values)).collect::<Vec<_>>(), cells.len())
     }
 
     /// Estimates a mean from one number for each prompt.
-    pub(crate) fn of_means(prompts: &[f64], trials: usize, seed: u64) -> Option<Self> {
-        let interval = if prompts.len() > 1 { bootstrap_mean(prompts, RESAMPLES, seed) } else { None };
-        Some(Self { value: mean(prompts)?, interval, prompts: prompts.len(), trials })
+    pub(crate) fn of_means(prompts: &[f64], trials: usize) -> Option<Self> {
+        Some(Self { value: mean(prompts)?, interval: mean_interval(prompts), prompts: prompts.len(), trials })
     }
 
     /// Estimates a mean over training seeds, with Student's interval from three seeds on.
@@ -70,19 +70,20 @@ mod tests {
     #[test]
     fn questions_are_averaged_before_prompts_are() {
         let cells = [cell(0, 0, 1.0), cell(0, 1, 3.0), cell(1, 0, 6.0)];
-        let found = Estimate::of(&cells, Kind::Number, 0).unwrap();
+        let found = Estimate::of(&cells, Kind::Number).unwrap();
         assert_eq!((found.value, found.prompts, found.trials), (4.0, 2, 3));
-        assert!(found.interval.is_some_and(|interval| interval.lo == 2.0 && interval.hi == 6.0));
     }
 
     #[test]
-    fn one_prompt_has_a_mean_but_no_interval_and_hits_always_have_wilsons() {
-        let found = Estimate::of(&[cell(0, 0, 2.0)], Kind::Number, 0).unwrap();
-        assert_eq!((found.value, found.interval), (2.0, None));
-        let hits = Estimate::of(&[cell(0, 0, 1.0), cell(1, 0, 0.0)], Kind::Hit, 0).unwrap();
+    fn few_prompts_have_a_mean_but_no_interval_and_hits_always_have_wilsons() {
+        let of =
+            |n: u32| Estimate::of(&(0..n).map(|i| cell(i, 0, f64::from(i))).collect::<Vec<_>>(), Kind::Number).unwrap();
+        assert_eq!((of(5).value, of(5).interval), (2.0, None));
+        assert!(of(6).interval.is_some_and(|interval| interval.lo > 0.0 && interval.hi < 5.0));
+        let hits = Estimate::of(&[cell(0, 0, 1.0), cell(1, 0, 0.0)], Kind::Hit).unwrap();
         assert_eq!((hits.value, hits.trials), (0.5, 2));
         assert!(hits.interval.is_some_and(|interval| interval.lo > 0.0 && interval.hi < 1.0));
-        assert_eq!(Estimate::of(&[], Kind::Hit, 0), None);
+        assert_eq!(Estimate::of(&[], Kind::Hit), None);
     }
 
     #[test]
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn hits_that_were_averaged_are_numbers() {
-        let found = Estimate::of(&[cell(0, 0, 0.5), cell(1, 0, 1.0)], Kind::Hit, 0).unwrap();
-        assert_eq!((found.value, found.interval.map(|interval| (interval.lo, interval.hi))), (0.75, Some((0.5, 1.0))));
+        let found = Estimate::of(&[cell(0, 0, 0.5), cell(1, 0, 1.0)], Kind::Hit).unwrap();
+        assert_eq!((found.value, found.interval), (0.75, None), "two prompts");
     }
 }

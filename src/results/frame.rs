@@ -8,7 +8,7 @@ use super::estimate::Estimate;
 use super::field::{Field, Value};
 use super::numbers::Measured;
 use super::pick::Pick;
-use super::sample::{averaged, differences, join, prompt_means, Joined};
+use super::sample::{differences, join, prompt_means, Joined, Pair};
 use super::setting::{cities_of, millipct, setting_of, Setting};
 use super::tokens::Tokens;
 use crate::manifest::ModelInfo;
@@ -31,7 +31,7 @@ pub struct About {
     pub config: Json,
     /// The models, in the order they ran.
     pub models: Vec<ModelInfo>,
-    /// Seed of the bootstrap.
+    /// Seed of what tables draw: resamples of ranks, and permutations.
     pub seed: u64,
 }
 
@@ -261,7 +261,7 @@ impl Frame {
     /// Estimates what is picked, with its interval.
     pub(crate) fn estimate(&self, pick: Pick<'_>) -> Option<Estimate> {
         let kind = if is_hit(pick.metric) { Kind::Hit } else { Kind::Number };
-        Estimate::of(&self.cells(pick), kind, self.about.seed)
+        Estimate::of(&self.cells(pick), kind)
     }
 
     /// Returns the mean over prompts of what is picked.
@@ -276,17 +276,14 @@ impl Frame {
 
     /// Returns how one pick differs from another of the same metric.
     pub(crate) fn difference(&self, baseline: Pick<'_>, other: Pick<'_>) -> Option<Difference> {
-        Difference::of_prompts(&self.joined(baseline, other).pairs, self.options(baseline.metric))
+        Difference::of_prompts(&self.joined(baseline, other).pairs, options(baseline.metric))
     }
 
-    /// Returns how the mean of several conditions, such as draws of random heads, differs from another pick: the difference of
-    /// `other` and the mean.
-    pub(crate) fn difference_to_mean(&self, baseline: &[Pick<'_>], other: &[Pick<'_>]) -> Option<Difference> {
-        let of = |picks: &[Pick<'_>]| {
-            averaged(&picks.iter().flat_map(|&pick| self.cells(pick)).collect::<Vec<_>>(), &sides())
-        };
-        let metric = baseline.first()?.metric;
-        Difference::of_prompts(&join(of(baseline), of(other), &sides()).pairs, self.options(metric))
+    /// Returns the mean difference over draws, each given as (baseline, other): an interval is over draws and prompts.
+    pub(crate) fn difference_of_draws(&self, draws: &[(Pick<'_>, Pick<'_>)]) -> Option<Difference> {
+        let metric = draws.first()?.0.metric;
+        let pairs: Vec<Vec<Pair>> = draws.iter().map(|&(baseline, other)| self.joined(baseline, other).pairs).collect();
+        Difference::of_draws(&pairs, options(metric))
     }
 
     /// Returns a contrast: the second pair's difference less that of the first, prompt by prompt.
@@ -294,12 +291,8 @@ impl Frame {
         let [a, b] = [first, second].map(|(baseline, other)| differences(&self.joined(baseline, other).pairs));
         Difference::of_prompts(
             &join(a, b, &sides()).pairs,
-            DifferenceOptions { hits: false, ..self.options(first.0.metric) },
+            DifferenceOptions { hits: false, ..options(first.0.metric) },
         )
-    }
-
-    fn options(&self, metric: &str) -> DifferenceOptions {
-        DifferenceOptions { hits: is_hit(metric), seed: self.about.seed, ..DifferenceOptions::default() }
     }
 
     /// Returns the numbers of single heads of a model under a condition, as means of each prompt, in the order of layers and
@@ -389,6 +382,10 @@ impl Frame {
     }
 }
 
+fn options(metric: &str) -> DifferenceOptions {
+    DifferenceOptions { hits: is_hit(metric), detect: None }
+}
+
 /// Returns the columns in which the two sides of a difference within a run may differ.
 fn sides() -> Mask {
     let of_side =
@@ -454,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_are_averaged_by_prompt_before_they_are_compared_and_contrasts_are_differences_of_differences() {
+    fn differences_of_draws_are_averaged_and_contrasts_are_differences_of_differences() {
         let records = [
             treated(0, None, -0.5),
             treated(1, None, -0.5),
@@ -469,9 +466,9 @@ mod tests {
         let pick = |condition| Pick::of("m", ANSWER_LOG_PROB.name).condition(condition);
         let best = frame.difference(pick(None), pick(Some("best"))).unwrap();
         assert_eq!((best.diff, best.n), (-3.5, 2));
-        let draws = [pick(Some("a")), pick(Some("b"))];
-        assert_eq!(frame.difference_to_mean(&[pick(None)], &draws).unwrap().diff, -1.0);
-        assert_eq!(frame.difference_to_mean(&draws, &[pick(Some("best"))]).unwrap().diff, -2.5);
+        let draws = [Some("a"), Some("b")].map(pick);
+        assert_eq!(frame.difference_of_draws(&draws.map(|draw| (pick(None), draw))).unwrap().diff, -1.0);
+        assert_eq!(frame.difference_of_draws(&draws.map(|draw| (draw, pick(Some("best"))))).unwrap().diff, -2.5);
         let contrast = frame.contrast((pick(None), pick(Some("a"))), (pick(None), pick(Some("best")))).unwrap();
         assert_eq!(contrast.diff, -3.0);
     }

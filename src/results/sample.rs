@@ -83,18 +83,6 @@ pub(crate) fn differences_by_seed(baseline: &BTreeMap<u64, f64>, other: &BTreeMa
     baseline.iter().filter_map(|(seed, a)| Some((*seed, other.get(seed)? - a))).collect()
 }
 
-/// Averages cells that differ in free columns only, such as draws of random heads. A cell that some of the others lack is
-/// left out.
-pub(crate) fn averaged(cells: &[Cell], free: &Mask) -> Vec<Cell> {
-    let mut groups: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
-    for cell in cells {
-        groups.entry(without(&cell.key, free)).or_default().push(cell.value);
-    }
-    let most = groups.values().map(Vec::len).max().unwrap_or(0);
-    let whole = groups.into_iter().filter(|(_, values)| values.len() == most);
-    whole.filter_map(|(key, values)| Some(Cell { key, value: mean(&values)?, input: 0, record: 0 })).collect()
-}
-
 /// Returns the values of each prompt, in the order in which prompts first come. The questions of one prompt are not
 /// independent, nor is whatever else is made of one seed.
 pub(crate) fn by_prompt<T>(cells: impl IntoIterator<Item = (Key, T)>) -> Vec<(Key, Vec<T>)> {

@@ -65,8 +65,8 @@ impl Scored {
     }
 
     /// The mean NLL of the tokens that `keep` keeps.
-    pub fn estimate(&self, keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<NllEstimate> {
-        estimate(&groups(&self.windows), keep, seed)
+    pub fn estimate(&self, keep: &dyn Fn(&ScoredToken) -> bool) -> Option<NllEstimate> {
+        estimate(&groups(&self.windows), keep)
     }
 }
 
@@ -117,12 +117,12 @@ impl Tokens {
     }
 
     /// Returns the difference between `other` and `self` over the tokens that `keep` accepts.
-    pub fn to_first(&self, other: &Scored, keep: &dyn Fn(&ScoredToken) -> bool, seed: u64) -> Option<NllEstimate> {
+    pub fn to_first(&self, other: &Scored, keep: &dyn Fn(&ScoredToken) -> bool) -> Option<NllEstimate> {
         let (first, other) = self.others().find(|(_, known)| std::ptr::eq(*known, other))?;
-        difference(&groups(&first.windows), &groups(&other.windows), keep, seed)
+        difference(&groups(&first.windows), &groups(&other.windows), keep)
     }
 
-    /// The units that intervals resample.
+    /// The units that count as independent in intervals.
     pub fn drawn_from(&self) -> String {
         if self.0.iter().any(|scored| groups(&scored.windows).len() != scored.windows.len()) {
             format!("blocks of {BLOCK_TOK} tokens")

@@ -29,7 +29,6 @@ impl Frame {
             pairs.iter().map(move |pair| (metric, region, pair)).collect::<Vec<_>>()
         };
         let all: Vec<_> = wanted.iter().flat_map(of_pair).collect();
-        // The bootstrap takes its time.
         let mut rows: Vec<Row> =
             all.par_iter().filter_map(|&(metric, region, pair)| self.row(pair, metric, region)).collect();
         correct(&mut rows, Correction::default());

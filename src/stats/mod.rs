@@ -2,14 +2,13 @@
 //! numbers.
 //!
 //! * Interval of a proportion (accuracy): [`wilson`]; of trials in groups: [`wilson_of_groups`].
-//! * Interval of a mean over prompts: [`bootstrap_mean`]; over groups of unequal size: [`bootstrap_ratio`].
+//! * Interval and test of a mean over prompts: [`test_mean`], [`mean_interval`]; over groups of unequal size:
+//!   [`ratio_interval`]. Of differences of two models on the same prompts it is the mean difference.
+//! * Interval and test of the difference of hits of two models on the same prompts: [`PairedHits`].
 //! * Interval of a mean over a few training seeds: [`student`].
-//! * Mean difference of two models on the same prompts, with a bootstrap interval: [`Paired`].
-//! * Power of such a comparison: [`smallest_detectable`], [`pairs_needed`].
+//! * Power of these tests: [`smallest_detectable`], [`numbers_needed`], and those of [`PairedHits`] and [`Replicated`].
 //! * Difference of two recipes with several training seeds each on the same prompts: [`Replicated`].
 //! * Best less worst of several arrangements of the same prompts: [`Robustness`].
-//! * Test of hits and misses of two models on the same prompts: [`mcnemar`].
-//! * Test of paired differences of any distribution: [`wilcoxon`].
 //! * Correction of many tests: [`holm`] for the family-wise error rate, [`bh`] for the false discovery rate.
 //! * Summaries of streams: [`Moments`], [`Histogram`] and [`Top`], together a [`Tally`]; all of them can be merged.
 //!
@@ -18,8 +17,9 @@
 mod divergence;
 mod histogram;
 mod interval;
+mod mean_interval;
 mod moments;
-mod paired;
+mod paired_hits;
 mod power;
 mod rank;
 mod replicates;
@@ -28,18 +28,18 @@ mod significance;
 pub(crate) mod simd;
 mod tally;
 mod top;
-mod wilcoxon;
 
 pub use divergence::Divergence;
 pub use histogram::Histogram;
-pub use interval::{bootstrap_mean, bootstrap_ratio, student, wilson, wilson_of_groups, Interval, LEVEL, RESAMPLES};
+pub use interval::{student, wilson, wilson_of_groups, Interval, LEVEL};
+pub use mean_interval::{
+    mean_interval, numbers_needed, ratio_interval, smallest_detectable, test_mean, MeanTest, LEAST_PROMPTS,
+};
 pub use moments::{mean, quantile, Moments};
-pub use paired::Paired;
-pub use power::{pairs_needed, smallest_detectable};
-pub use rank::rank_stability;
+pub use paired_hits::PairedHits;
+pub use rank::{rank_stability, RESAMPLES};
 pub use replicates::{Replicated, LEAST_SEEDS};
 pub use robustness::Robustness;
-pub use significance::{bh, holm, mcnemar};
+pub use significance::{bh, holm};
 pub use tally::{Tally, TOP};
 pub use top::{Entry, Top};
-pub use wilcoxon::{wilcoxon, Wilcoxon};

@@ -2,6 +2,9 @@
 
 use crate::rng::Rng;
 
+/// Default number of bootstrap resamples.
+pub const RESAMPLES: usize = 10_000;
+
 /// Returns, for each item, the fraction of bootstrap resamples in which it is among the `k` items with the largest means.
 ///
 /// `items[i][p]` is item i measured on prompt p. Prompts are drawn with replacement, the same ones for all items. An

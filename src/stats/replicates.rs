@@ -6,10 +6,13 @@
 //! pigeonhole bootstrap"), and so is its bias with few seeds: it contains (k − 1)/k of the variance of k seeds, and
 //! counts the noise three times. Without this bias it is the analysis of variance of a two-way crossed design. The
 //! interval uses Student's quantile with the degrees of freedom of that variance (Satterthwaite 1946), because
-//! percentiles of five seeds are too narrow.
+//! percentiles of five seeds are too narrow. It supposes normal seeds: of three seeds, of which some learn and some do
+//! not, it covers far less than 95 %.
+//!
+//! Draws of random heads, as controls of a condition, are replicates too.
 
-use super::power::student;
-use super::{mean, Interval, LEVEL};
+use super::power::{least, student, POWER};
+use super::{mean, Interval, Moments, LEVEL};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Least number of seeds for an interval.
@@ -22,10 +25,13 @@ pub struct Replicated {
     pub diff: f64,
     /// Mean of each seed over prompts.
     pub of_seeds: Vec<f64>,
-    /// The 95 % interval of `diff` over seeds and prompts; `None` for fewer than [`LEAST_SEEDS`] seeds.
+    /// The 95 % interval of `diff` over seeds and prompts; `None` for fewer than [`LEAST_SEEDS`] seeds or two prompts, or if
+    /// nothing varies.
     pub interval: Option<Interval>,
-    /// Two-sided p-value of a difference of 0; `None` without an interval, or if nothing varies.
+    /// Two-sided p-value of a difference of 0; `None` without an interval.
     pub p: Option<f64>,
+    /// The smallest true difference that this test on as many seeds and prompts detects with a probability of 80 %.
+    pub detectable: Option<f64>,
 }
 
 impl Replicated {
@@ -37,19 +43,35 @@ impl Replicated {
     pub fn new(table: &[Vec<f64>]) -> Option<Self> {
         let of_seeds: Vec<f64> = table.iter().map(|of_seed| mean(of_seed)).collect::<Option<_>>()?;
         let diff = mean(&of_seeds).filter(|_| table.iter().flatten().all(|x| x.is_finite()))?;
-        let mut found = Self { diff, of_seeds, interval: None, p: None };
-        if table.len() < LEAST_SEEDS {
+        let mut found = Self { diff, of_seeds, interval: None, p: None, detectable: None };
+        if table.len() < LEAST_SEEDS || table[0].len() < 2 {
             return Some(found);
         }
         let spread = VarianceComponents::new(table)?;
         let (error, freedom) = (spread.variance().sqrt(), spread.freedom());
-        let half = if error > 0.0 { student(0.5 + LEVEL / 2.0, freedom)? * error } else { 0.0 };
-        found.interval = Some(Interval { lo: diff - half, hi: diff + half });
-        if error > 0.0 {
-            let of_t = StudentsT::new(0.0, 1.0, freedom).ok()?;
-            found.p = Some(2.0 * of_t.cdf(-(diff / error).abs()));
+        if error > 1e-12 {
+            let t = student(0.5 + LEVEL / 2.0, freedom)?;
+            found.interval = Some(Interval { lo: diff - t * error, hi: diff + t * error });
+            found.p = Some(2.0 * StudentsT::new(0.0, 1.0, freedom).ok()?.cdf(-(diff / error).abs()));
+            found.detectable = Some((t + student(POWER, freedom)?) * error);
         }
         Some(found)
+    }
+
+    /// Returns how many seeds that vary as much as these, on the same prompts, detect a true difference of `size` with a
+    /// probability of 80 %. `None` for fewer than [`LEAST_SEEDS`] seeds, if they are all equal or `size` is 0, or if it
+    /// would take more than a billion.
+    pub fn needed(&self, size: f64) -> Option<u64> {
+        let deviation = self.of_seeds.iter().copied().collect::<Moments>().variance()?.sqrt();
+        if self.of_seeds.len() < LEAST_SEEDS || deviation <= 0.0 {
+            return None;
+        }
+        let errors = |seeds: f64| Some(student(0.5 + LEVEL / 2.0, seeds - 1.0)? + student(POWER, seeds - 1.0)?);
+        let enough = |seeds: u64| {
+            let seeds = seeds as f64;
+            errors(seeds).is_some_and(|errors| errors * deviation / seeds.sqrt() <= size.abs())
+        };
+        least(LEAST_SEEDS as u64, enough)
     }
 }
 
@@ -122,7 +144,6 @@ impl VarianceComponents {
 mod tests {
     use super::*;
     use crate::rng::Rng;
-    use crate::stats::Moments;
     use proptest::prelude::*;
 
     /// Draws a table of seeds × prompts with mean 0.3: the sum of an effect of each seed, one of each prompt, and noise.
@@ -159,9 +180,9 @@ mod tests {
     fn prompts_alone_would_cover_far_less() {
         // The interval of one seed, resampled over prompts, rarely covers other seeds: the reason for replicates.
         let mut rng = Rng::new(32, "replicates");
-        let covers = (0..300).filter(|&i| {
+        let covers = (0..300).filter(|_| {
             let one = sample(&mut rng, (1, 40), 1.0, 0.5).remove(0);
-            crate::stats::bootstrap_mean(&one, 200, i).unwrap().contains(0.3)
+            crate::stats::mean_interval(&one).unwrap().contains(0.3)
         });
         assert!((covers.count() as f64) < 0.5 * 300.0);
     }
@@ -198,19 +219,22 @@ mod tests {
         let x = 0.3 / (0.182_574_185_835_055_37 / 2.0) / 3.0_f64.sqrt();
         let expected = 1.0 - std::f64::consts::FRAC_2_PI * (x.atan() + x / (1.0 + x * x));
         assert!((found.p.unwrap() - expected).abs() < 1e-9, "{:?} {expected}", found.p);
+        // Without noise of prompts, four seeds detect what they detect.
+        assert_eq!(found.needed(1.000_001 * found.detectable.unwrap()), Some(4));
+        assert_eq!((found.needed(0.0), found.needed(1e-9)), (None, None));
     }
 
     #[test]
     fn two_seeds_do_not_generalise() {
         let found = Replicated::new(&[vec![0.1, 0.2], vec![0.3, 0.4]]).unwrap();
-        assert_eq!((found.of_seeds.len(), found.interval, found.p), (2, None, None));
+        assert_eq!((found.of_seeds.len(), found.interval, found.p, found.needed(0.1)), (2, None, None, None));
         assert!((found.diff - 0.25).abs() < 1e-12);
     }
 
     #[test]
-    fn equal_numbers_have_no_p_value_and_an_empty_table_has_no_difference() {
+    fn equal_numbers_have_no_interval_and_an_empty_table_has_no_difference() {
         let found = Replicated::new(&vec![vec![1.0; 4]; 3]).unwrap();
-        assert_eq!((found.interval, found.p), (Some(Interval { lo: 1.0, hi: 1.0 }), None));
+        assert_eq!((found.diff, found.interval, found.p, found.detectable), (1.0, None, None, None));
         assert_eq!(Replicated::new(&[]), None);
         assert_eq!(Replicated::new(&[vec![]]), None);
         assert_eq!(Replicated::new(&[vec![f64::NAN]]), None);
@@ -225,6 +249,7 @@ mod tests {
                 table.iter().rev().map(|of_seed: &Vec<f64>| of_seed.iter().rev().copied().collect()).collect();
             let (one, other) = (Replicated::new(&table).unwrap(), Replicated::new(&turned).unwrap());
             let (a, b) = (one.interval.unwrap(), other.interval.unwrap());
+            prop_assert!((one.p.unwrap() - 0.05).abs() < 1e-9 || (one.p.unwrap() < 0.05) != a.contains(0.0));
             prop_assert!((a.lo - b.lo).abs() < 1e-9 && (a.hi - b.hi).abs() < 1e-9);
             prop_assert!(a.contains(one.diff) && one.p.unwrap() <= 1.0);
         }

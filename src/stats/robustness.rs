@@ -8,40 +8,38 @@ use crate::rng::Rng;
 pub struct Robustness {
     /// Largest mean over prompts of an arrangement less the smallest.
     pub best_less_worst: f64,
-    /// Its 95 % bootstrap interval over prompts. It is biased upwards, as the number is: see `by_chance`.
-    pub interval: Interval,
     /// Its expected value if the arrangement has no effect, because noise alone makes one arrangement the best: the
     /// mean over random permutations of the arrangements of each prompt.
     pub by_chance: f64,
+    /// The middle 95 % of these permutations: `best_less_worst` above it is more than chance.
+    pub chance: Interval,
 }
 
 impl Robustness {
-    /// Computes it from a table of prompts × arrangements. `None` for fewer than two prompts or arrangements, or
-    /// without resamples.
+    /// Computes it from a table of prompts × arrangements and as many permutations. `None` for fewer than two prompts or
+    /// arrangements, or without permutations.
     ///
     /// # Panics
     /// If prompts have different numbers of arrangements.
-    pub fn new(table: &[Vec<f64>], resamples: usize, seed: u64) -> Option<Self> {
+    pub fn new(table: &[Vec<f64>], permutations: usize, seed: u64) -> Option<Self> {
         let arrangements = table.first()?.len();
         assert!(table.iter().all(|prompt| prompt.len() == arrangements), "every prompt has every arrangement");
-        if table.len() < 2 || arrangements < 2 || resamples == 0 {
+        if table.len() < 2 || arrangements < 2 || permutations == 0 {
             return None;
         }
-        let (mut drawing, mut exchanging) = (Rng::new(seed, "robustness"), Rng::new(seed, "arrangements"));
-        let mut drawn = |_| spread((0..table.len()).map(|_| drawing.pick(table).as_slice()), arrangements);
-        let mut spreads: Vec<f64> = (0..resamples).map(&mut drawn).collect();
-        spreads.sort_by(f64::total_cmp);
+        let mut exchanging = Rng::new(seed, "arrangements");
         let mut exchanged = table.to_vec();
         let mut by_chance = |_| {
             exchanged.iter_mut().for_each(|prompt| exchanging.shuffle(prompt));
             spread(exchanged.iter().map(Vec::as_slice), arrangements)
         };
-        let by_chance: Vec<f64> = (0..resamples).map(&mut by_chance).collect();
+        let mut spreads: Vec<f64> = (0..permutations).map(&mut by_chance).collect();
+        spreads.sort_by(f64::total_cmp);
         let tail = (1.0 - LEVEL) / 2.0;
         Some(Self {
             best_less_worst: spread(table.iter().map(Vec::as_slice), arrangements),
-            interval: Interval { lo: quantile(&spreads, tail), hi: quantile(&spreads, 1.0 - tail) },
-            by_chance: mean(&by_chance)?,
+            by_chance: mean(&spreads)?,
+            chance: Interval { lo: quantile(&spreads, tail), hi: quantile(&spreads, 1.0 - tail) },
         })
     }
 }
@@ -67,7 +65,7 @@ mod tests {
         let table = vec![vec![1.0, 0.0, 1.0], vec![1.0, 0.0, 0.0], vec![1.0, 1.0, 0.0], vec![1.0, 0.0, 0.0]];
         let found = Robustness::new(&table, 400, 0).unwrap();
         assert_eq!(found.best_less_worst, 0.75);
-        assert!(found.interval.contains(0.75) && found.by_chance < 0.75, "{found:?}");
+        assert!(found.chance.contains(found.by_chance) && found.by_chance < 0.75, "{found:?}");
     }
 
     #[test]

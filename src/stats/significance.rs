@@ -1,16 +1,4 @@
-//! McNemar's test, and corrections for many tests.
-
-use statrs::distribution::{Binomial, DiscreteCDF};
-
-/// Returns the exact two-sided p-value of McNemar's (1947) test for hits and misses on the same prompts: `only_a`
-/// prompts are hits of only the first model, and `only_b` of only the second. Prompts on which both agree do not
-/// matter.
-///
-/// If the models are equally good, the smaller count is binomial: p = min(1, 2·P(X ≤ min)), X ~ B(only_a + only_b, ½).
-pub fn mcnemar(only_a: u64, only_b: u64) -> f64 {
-    let fair = Binomial::new(0.5, only_a + only_b).expect("½ is a probability");
-    (2.0 * fair.cdf(only_a.min(only_b))).min(1.0)
-}
+//! Corrections for many tests.
 
 /// Returns p-values adjusted by Holm's (1979) step-down correction, in the given order, to be compared with the level
 /// for the whole family of tests. The i-th smallest of m becomes the running maximum of (m − i + 1)·p, at most 1.
@@ -57,27 +45,6 @@ fn ascending(p_values: &[f64]) -> Vec<usize> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn mcnemar_agrees_with_scipy() {
-        // SciPy 1.17.1: scipy.stats.binomtest(min(b, c), b + c).pvalue
-        let expected = [
-            (1, 0, 1.0),
-            (2, 9, 0.065_429_687_5),
-            (9, 2, 0.065_429_687_5),
-            (5, 5, 1.0),
-            (0, 12, 0.000_488_281_25),
-            (40, 61, 0.046_044_066_929_342_785),
-        ];
-        for (only_a, only_b, p) in expected {
-            assert!((mcnemar(only_a, only_b) - p).abs() < 1e-10, "{only_a}, {only_b}: {}", mcnemar(only_a, only_b));
-        }
-    }
-
-    #[test]
-    fn models_that_never_disagree_do_not_differ() {
-        assert_eq!(mcnemar(0, 0), 1.0);
-    }
 
     #[test]
     fn holm_agrees_with_statsmodels() {
@@ -140,13 +107,5 @@ mod tests {
             0.0024,
         ];
         assert!(close(bh(&p), expected), "{:?}", bh(&p));
-    }
-
-    #[test]
-    fn mcnemar_agrees_with_statsmodels() {
-        // statsmodels 0.15.0: mcnemar([[30, b], [c, 5]], exact=True).pvalue
-        for (b, c, p) in [(2, 9, 0.065_429_687_5), (40, 61, 0.046_044_066_929_342_785)] {
-            assert!((mcnemar(b, c) - p).abs() < 1e-12, "{b} {c}: {}", mcnemar(b, c));
-        }
     }
 }

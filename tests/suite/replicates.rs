@@ -39,7 +39,10 @@ fn recipes_are_compared_seed_by_seed_and_the_interval_is_over_seeds() {
     assert!((number(&share["hi"]) - 0.04 - half).abs() < 1e-6, "{share}");
     assert_eq!((&share["test"], &share["wins"], &share["losses"]), (&"t".into(), &3.into(), &0.into()));
     let said = scratch.stderr("run --replicates");
-    assert!(said.contains("intervals rest on 3 training seeds and their prompts"), "{said}");
+    assert!(
+        said.contains("intervals rest on 3 training seeds and their prompts; if some seeds learn and others do not"),
+        "{said}"
+    );
     assert!(said.contains("120 cells only in diff") && said.contains("replicate=4"), "{said}");
     let table = scratch.stdout("run --replicates --detect 0.01");
     assert!(table.contains("diff - transformer") && table.contains("seeds"), "{table}");

@@ -260,7 +260,7 @@ fn tables_hold_the_numbers_of_the_records() {
             "| diff | 4096 | 1 | 1 | \\|a\\| | 10 | 40.0 [-] | 60.0 [-] |"
         ]
     );
-    // Two of ten differ by 1: the bootstrap mean of ten is a tenth of a binomial(10, 0.2), whose quantiles are 0 and 5.
+    // Two of ten are won, none lost: Tango's interval.
     let differences = rows(&markdown, "Differences");
     let accuracy =
         "| accuracy | diff - transformer | 4096 | 1 | 1 | 10 | 10 | 80.0 | 100.0 | +20 [+0, +50] | undecided |";

@@ -8,7 +8,7 @@ use crate::results::{setting_name, Difference, Setting};
 use crate::table::short;
 use anyhow::Result;
 
-const POOLING: &str = "mean over prompts, paired with the untreated passes, 95 % bootstrap intervals";
+const POOLING: &str = "mean over prompts, paired with the untreated passes, 95 % intervals";
 
 /// Draws a figure of the conditions and one of the heads, as far as there are any.
 pub(in crate::cmd) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {

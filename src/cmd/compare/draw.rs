@@ -5,7 +5,6 @@ use crate::cli::CompareArgs;
 use crate::hash::sha256_file;
 use crate::plot::{distinct, forest, panels_of, FigureHeading};
 use crate::results::compare::Comparison;
-use crate::stats::RESAMPLES;
 use anyhow::Result;
 use std::path::Path;
 
@@ -19,20 +18,18 @@ pub(super) fn draw(comparison: &Comparison, args: &CompareArgs, path: &Path) -> 
         [other] => format!("{other} − {}", baselines.join(", ")),
         _ => format!("Differences from {}", baselines.join(", ")),
     };
-    let seed = args.seed;
     let subtitle = match rows.iter().filter_map(|row| row.difference.seeds).max() {
         Some(seeds) => format!("paired differences · means over up to {seeds} training seeds and prompts · whiskers: 95 % intervals over both"),
-        None => format!("paired differences · means over prompts · whiskers: 95 % bootstrap intervals · seed {seed}"),
+        None => "paired differences · means over prompts · whiskers: 95 % intervals".to_owned(),
     };
     let x_label = format!("difference from {}", baselines.join(", "));
     forest(&panels, &FigureHeading { title: &title, subtitle: &subtitle, page: args.page.page() }, &x_label)?
-        .save(path, &recipe(comparison, args)?)
+        .save(path, &recipe(comparison)?)
 }
 
 /// The command that draws the figure.
-fn recipe(comparison: &Comparison, args: &CompareArgs) -> Result<Vec<(String, String)>> {
-    let pooling = format!("means over prompts; bootstrap of {RESAMPLES} resamples");
-    let mut recipe = crate::cmd::session::recipe(&crate::terminal::arguments(), args.seed, &pooling);
+fn recipe(comparison: &Comparison) -> Result<Vec<(String, String)>> {
+    let mut recipe = crate::cmd::session::recipe(&crate::terminal::arguments(), "none", "means over prompts");
     for (place, (input, _)) in comparison.inputs.iter().enumerate() {
         let hash = sha256_file(&input.results)?;
         recipe.push((format!("input {}", place + 1), format!("{} sha256 {hash}", input.name)));

@@ -5,7 +5,7 @@ use crate::cli::{CompareArgs, Format};
 use crate::results::compare::Comparison;
 use crate::results::print::{markdown_table, text_table, write_rows};
 use crate::results::view::{differences, Detail, Sheet};
-use crate::stats::{LEVEL, RESAMPLES};
+use crate::stats::LEVEL;
 use anyhow::Result;
 use serde_json::json;
 use std::io::Write;
@@ -68,8 +68,6 @@ fn json_of(comparison: &Comparison, args: &CompareArgs) -> serde_json::Value {
         "pairings": comparison.pairings,
         "notes": comparison.notes,
         "level": LEVEL,
-        "resamples": RESAMPLES,
-        "seed": args.seed,
         "replicates": args.replicates.as_ref().map(ToString::to_string),
         "correction": args.correction,
         "rows": comparison.rows,

@@ -16,7 +16,7 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &RunResults) -> Result<
     }
     let drawn_from = frame.tokens.drawn_from();
     let caption = session.setup.caption();
-    let subtitle = format!("{caption} · from position {from} on · 95 % bootstrap intervals over {drawn_from}");
+    let subtitle = format!("{caption} · from position {from} on · 95 % intervals over {drawn_from}");
     let title = "Does more context predict the next token better?";
     let figure =
         curves(&panels, &session.heading(title, &subtitle), "position in the window (tokens of context)", true)?;
@@ -39,7 +39,7 @@ fn first_drawn(frame: &Frame) -> u32 {
 
 /// The panels that have something to show from a position on.
 fn panels(frame: &Frame, from: u32) -> Vec<CurvePanel> {
-    let (scored, seed) = (&frame.tokens.0, frame.about.seed);
+    let scored = &frame.tokens.0;
     let panel = |title: &str, y_label: &str, curve: &dyn Fn(&Scored) -> Curve| CurvePanel {
         title: title.to_owned(),
         y_label: y_label.to_owned(),
@@ -50,7 +50,7 @@ fn panels(frame: &Frame, from: u32) -> Vec<CurvePanel> {
     let mut panels = vec![
         panel("cumulative mean", "NLL (nats per token)", &|scored| cumulative_curve(scored, from)),
         panel("by position", "NLL (nats per token)", &|scored| {
-            binned(scored, from, &|bin| scored.estimate(&|token| bin.holds(token.position), seed))
+            binned(scored, from, &|bin| scored.estimate(&|token| bin.holds(token.position)))
         }),
     ];
     if frame.tokens.others().next().is_some() {
@@ -61,7 +61,7 @@ fn panels(frame: &Frame, from: u32) -> Vec<CurvePanel> {
                 binned(of, from, &|bin| match std::ptr::eq(of, &scored[0]) {
                     // Its own curve is the line at 0.
                     true => Some(NllEstimate { mean: 0.0, n: 0, interval: None }),
-                    false => frame.tokens.to_first(of, &keep(bin), seed),
+                    false => frame.tokens.to_first(of, &keep(bin)),
                 })
             })
         }));

@@ -1,17 +1,14 @@
 //! Means of scored tokens with intervals: over all tokens, by position, and differences between models.
 
 use super::{ScoredToken, ScoredWindow};
-use crate::stats::{bootstrap_ratio, Interval, RESAMPLES};
+use crate::stats::{ratio_interval, Interval, LEAST_PROMPTS};
 use std::collections::BTreeSet;
 
-/// Tokens of a block; with few windows, the bootstrap draws blocks instead.
+/// Tokens of a block; with few windows, blocks count as independent instead.
 pub const BLOCK_TOK: usize = 256;
 
-/// Least number of windows that the bootstrap draws as a whole; its intervals are too narrow below about twenty groups.
-const ENOUGH_WINDOWS: usize = 20;
-
-/// Least number of groups with a token of a kind for the mean to have an interval.
-const FEWEST_GROUPS: usize = 5;
+/// Least number of windows that count as independent.
+const ENOUGH_WINDOWS: usize = LEAST_PROMPTS;
 
 /// A range of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,8 +44,7 @@ pub fn bins(positions: impl Iterator<Item = u32>) -> Vec<Bin> {
     positions.map(bin_of).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Returns the groups that the bootstrap draws from: windows if there are at least twenty, otherwise blocks of 256
-/// scored tokens.
+/// Returns the groups that count as independent: windows if there are at least six, otherwise blocks of 256 scored tokens.
 pub fn groups(windows: &[ScoredWindow]) -> Vec<&[ScoredToken]> {
     let size = if windows.len() < ENOUGH_WINDOWS { BLOCK_TOK } else { usize::MAX };
     windows.iter().flat_map(|window| window.tokens.chunks(size)).collect()
@@ -61,17 +57,17 @@ pub struct NllEstimate {
     pub mean: f64,
     /// Number of tokens.
     pub n: usize,
-    /// 95 % bootstrap interval over groups; `None` with fewer than five groups.
+    /// 95 % interval over groups; `None` with fewer than six groups.
     pub interval: Option<Interval>,
 }
 
 /// Returns the mean over the tokens that `keep` selects; `None` if it selects none.
-pub fn estimate(groups: &[&[ScoredToken]], keep: impl Fn(&ScoredToken) -> bool, seed: u64) -> Option<NllEstimate> {
+pub fn estimate(groups: &[&[ScoredToken]], keep: impl Fn(&ScoredToken) -> bool) -> Option<NllEstimate> {
     let sums = groups.iter().map(|group| {
         let kept = group.iter().filter(|token| keep(token));
         kept.fold((0.0, 0.0), |(sum, n), token| (sum + f64::from(token.nll_nats), n + 1.0))
     });
-    of_sums(&sums.collect::<Vec<_>>(), seed)
+    of_sums(&sums.collect::<Vec<_>>())
 }
 
 /// Returns the mean of b - a over the tokens of `a` that `keep` selects; the windows must be [`comparable`].
@@ -79,20 +75,17 @@ pub fn difference(
     a: &[&[ScoredToken]],
     b: &[&[ScoredToken]],
     keep: impl Fn(&ScoredToken) -> bool,
-    seed: u64,
 ) -> Option<NllEstimate> {
     let sums = a.iter().zip(b).map(|(a, b)| {
         let kept = a.iter().zip(*b).filter(|(a, _)| keep(a));
         kept.fold((0.0, 0.0), |(sum, n), (a, b)| (sum + f64::from(b.nll_nats) - f64::from(a.nll_nats), n + 1.0))
     });
-    of_sums(&sums.collect::<Vec<_>>(), seed)
+    of_sums(&sums.collect::<Vec<_>>())
 }
 
-fn of_sums(sums: &[(f64, f64)], seed: u64) -> Option<NllEstimate> {
+fn of_sums(sums: &[(f64, f64)]) -> Option<NllEstimate> {
     let (sum, n) = sums.iter().fold((0.0, 0.0), |(sums, ns), (sum, n)| (sums + sum, ns + n));
-    let enough = sums.iter().filter(|&&(_, n)| n > 0.0).count() >= FEWEST_GROUPS;
-    let interval = || bootstrap_ratio(sums, RESAMPLES, seed);
-    (n > 0.0).then(|| NllEstimate { mean: sum / n, n: n as usize, interval: enough.then(interval).flatten() })
+    (n > 0.0).then(|| NllEstimate { mean: sum / n, n: n as usize, interval: ratio_interval(sums) })
 }
 
 /// Returns `true` if two models were scored on the same tokens.
@@ -151,19 +144,20 @@ mod tests {
     #[test]
     fn every_token_counts_alike_however_windows_are_cut() {
         let windows = [window(0, &[1.0, 2.0, 3.0]), window(1, &[6.0])];
-        let all = estimate(&groups(&windows), |_| true, 0).unwrap();
+        let all = estimate(&groups(&windows), |_| true).unwrap();
         assert_eq!((all.mean, all.n, all.interval), (3.0, 4, None), "two windows are too few");
-        let hits = estimate(&groups(&windows), |token| token.ar_hit, 0).unwrap();
+        let hits = estimate(&groups(&windows), |token| token.ar_hit).unwrap();
         assert_eq!((hits.mean, hits.n), (2.0, 1));
-        assert_eq!(estimate(&groups(&windows), |token| token.position > 7, 0), None);
+        assert_eq!(estimate(&groups(&windows), |token| token.position > 7), None);
     }
 
     #[test]
     fn one_window_is_drawn_from_in_blocks() {
-        let one = [window(0, &vec![1.5; 6 * BLOCK_TOK])];
+        let nll: Vec<f32> = (0..6).flat_map(|block| vec![1.0 + 0.25 * block as f32; BLOCK_TOK]).collect();
+        let one = [window(0, &nll)];
         assert_eq!(groups(&one).len(), 6);
-        let interval = estimate(&groups(&one), |_| true, 0).unwrap().interval.unwrap();
-        assert_eq!((interval.lo, interval.hi), (1.5, 1.5));
+        let interval = estimate(&groups(&one), |_| true).unwrap().interval.unwrap();
+        assert!(interval.lo > 1.0 && interval.contains(1.625) && interval.hi < 2.25, "{interval:?}");
         let many: Vec<ScoredWindow> =
             (0..ENOUGH_WINDOWS as u64).map(|i| window(i, &vec![1.0; 2 * BLOCK_TOK])).collect();
         assert_eq!(groups(&many).len(), ENOUGH_WINDOWS);
@@ -173,7 +167,7 @@ mod tests {
     fn differences_are_those_of_the_same_tokens() {
         let (a, b) = ([window(0, &[1.0, 2.0, 3.0])], [window(0, &[2.0, 2.0, 5.0])]);
         assert!(comparable(&a, &b));
-        let found = difference(&groups(&a), &groups(&b), |_| true, 0).unwrap();
+        let found = difference(&groups(&a), &groups(&b), |_| true).unwrap();
         assert_eq!((found.mean, found.n), (1.0, 3));
         let mut other = b.clone();
         other[0].tokens[1].id = 77;

@@ -15,8 +15,9 @@
 //! 4. Cells are joined; a cell that is there twice is an error.
 //! 5. Pairs become [`Row`]s, one for each metric, region and group. Several questions of one prompt are not
 //!    independent, nor is what else is made of one seed, so means, differences and intervals are over prompts, each the mean of
-//!    all that has its seed. The test of hits and misses is McNemar's where each prompt asks one question; otherwise, and of
-//!    anything else, it is Wilcoxon's of the prompts' means. All p-values are corrected together.
+//!    all that has its seed. Interval and test are of the same hypothesis: Tango's and McNemar's of hits and misses, in which
+//!    questions of one prompt count as much as they differ, and Student's t corrected for skewness of anything else. All
+//!    p-values are corrected together.
 //!
 //! Where models are [`Replicates`] (recipes, each trained from several seeds), seeds of one number are paired, and what is
 //! independent are seeds and prompts: each prompt that all seeds have counts once for each seed, intervals and p-values are
@@ -43,15 +44,18 @@ use super::select::{Metrics, Selection, Where};
 use crate::bail_usage;
 use crate::names::Replicates;
 use crate::record;
-use crate::stats::{LEAST_SEEDS, RESAMPLES};
+use crate::stats::{LEAST_PROMPTS, LEAST_SEEDS};
 use anyhow::{bail, Result};
 use manifests::Prompts;
 use plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Below so many prompts bootstrap intervals are too narrow.
+/// Below so many prompts intervals of numbers with a long tail are too narrow.
 const FEW_PROMPTS: usize = 20;
+
+/// Below so many training seeds intervals are too narrow if some seeds learn and others do not.
+const FEW_SEEDS: usize = 6;
 
 /// A comparison that is asked for.
 #[derive(Clone, Debug)]
@@ -75,8 +79,6 @@ pub struct Request {
     pub correction: Correction,
     /// A difference, in the unit of its metric: how many prompts would show it?
     pub detect: Option<f64>,
-    /// Of the bootstrap.
-    pub seed: u64,
     /// Pair cells even if their prompts are not the same.
     pub allow_different_prompts: bool,
 }
@@ -158,12 +160,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     }
     let joined = plans.iter().map(|plan| joined(&cells, plan, &names)).collect::<Result<Vec<_>>>()?;
     let groups = rows::groups(&selection, &plans, &joined)?;
-    let difference = DifferenceOptions {
-        resamples: RESAMPLES,
-        seed: request.seed,
-        detect: request.detect,
-        ..DifferenceOptions::default()
-    };
+    let difference = DifferenceOptions { detect: request.detect, ..DifferenceOptions::default() };
     let options = RowOptions { difference, correction: request.correction, replicates: request.replicates.is_some() };
     let rows = rows::rows(&cells, &selection, &plans, &joined, &groups, options)?;
     note_pairs(&plans, &joined, request, &mut notes);
@@ -359,11 +356,15 @@ fn note_rows(rows: &[Row], selection: &Selection, groups: &[Field], notes: &mut 
         notes.push(of_seeds(*least, *most));
         return;
     }
-    if rows.iter().any(|row| row.difference.n == 1) {
-        notes.push("a single prompt has neither interval nor test: it says nothing about others".into());
+    let least =
+        |range: std::ops::Range<usize>| rows.iter().map(|row| row.difference.n).filter(|n| range.contains(n)).min();
+    if least(1..LEAST_PROMPTS).is_some() {
+        notes.push(format!("fewer than {LEAST_PROMPTS} prompts have neither interval nor test"));
     }
-    if let Some(least) = rows.iter().map(|row| row.difference.n).filter(|n| (2..FEW_PROMPTS).contains(n)).min() {
-        notes.push(format!("n below {FEW_PROMPTS}, down to {least}: bootstrap intervals are too narrow"));
+    if let Some(least) = least(LEAST_PROMPTS..FEW_PROMPTS) {
+        notes.push(format!(
+            "n below {FEW_PROMPTS}, down to {least}: intervals are too narrow if a few prompts differ by far more than others"
+        ));
     }
 }
 
@@ -379,6 +380,10 @@ fn of_seeds(least: usize, most: usize) -> String {
             "{count}: differences of these models, which say nothing of other seeds; intervals take {LEAST_SEEDS}"
         ),
         (true, _) => format!("intervals rest on {count}, on the prompts of all; below {LEAST_SEEDS} there are none"),
+        _ if least < FEW_SEEDS => format!(
+            "intervals rest on {count} and their prompts; if some seeds learn and others do not, they hold the truth about two \
+             times in three"
+        ),
         _ => format!("intervals rest on {count} and their prompts: they are of other seeds and other prompts"),
     }
 }

@@ -48,7 +48,6 @@ fn request(inputs: &[PathBuf]) -> Request {
         replicates: None,
         correction: Correction::Holm,
         detect: None,
-        seed: 0,
         allow_different_prompts: false,
     }
 }
@@ -65,7 +64,6 @@ fn run(model: &str, prompts: u64) -> Vec<Record> {
 }
 
 proptest! {
-    // Every case bootstraps 20,000 times.
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
     fn the_order_of_records_changes_nothing(seed: u64, left_out in 0_usize..40) {

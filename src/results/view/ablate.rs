@@ -116,12 +116,12 @@ fn pick<'a>(setting: Setting, model: &'a str, condition: Option<&'a str>) -> Pic
     Pick::of(model, EXACT.name).setting(setting).condition(condition)
 }
 
-/// The mean change over conditions, by prompt.
+/// The mean change over conditions.
 fn change(frame: &Frame, setting: Setting, model: &str, names: &[String]) -> Option<Change> {
     let of = |metric| {
-        let treated: Vec<Pick<'_>> =
-            names.iter().map(|name| pick(setting, model, Some(name)).metric(metric, None)).collect();
-        frame.difference_to_mean(&[pick(setting, model, None).metric(metric, None)], &treated)
+        let of = |condition| pick(setting, model, condition).metric(metric, None);
+        let draws: Vec<_> = names.iter().map(|name| (of(None), of(Some(name)))).collect();
+        frame.difference_of_draws(&draws)
     };
     Some(Change {
         model: model.to_owned(),
@@ -136,13 +136,13 @@ fn change(frame: &Frame, setting: Setting, model: &str, names: &[String]) -> Opt
 
 fn heads_out_of(frame: &Frame, setting: Setting, model: &str, kind: &HeadsCondition) -> Option<HeadsOut> {
     let log_prob = |name| pick(setting, model, Some(name)).metric(&ANSWER_LOG_PROB, None);
-    let random: Vec<Pick<'_>> = kind.random.iter().map(|name| log_prob(name.as_str())).collect();
+    let random: Vec<_> = kind.random.iter().map(|name| (log_prob(name.as_str()), log_prob(&kind.best))).collect();
     Some(HeadsOut {
         n: kind.n,
         by: kind.by.name(),
         best: change(frame, setting, model, std::slice::from_ref(&kind.best))?,
         random: change(frame, setting, model, &kind.random),
-        best_less_random: frame.difference_to_mean(&random, &[log_prob(&kind.best)]),
+        best_less_random: frame.difference_of_draws(&random),
     })
 }
 
@@ -233,7 +233,7 @@ pub(super) fn heads_out(frame: &Frame) -> Option<Sheet> {
     };
     let note =
         "Without the best heads of a ranking, made on prompts of its own, and without as many random ones of the same \
-                layers (mean over draws): changes from the untreated passes [95 % interval].";
+                layers: changes from the untreated passes [95 % interval, of random heads over draws and prompts].";
     let rows = heads_out_changes(frame).iter().map(row).collect();
     Sheet::new("heads-out", "Heads taken out", note.to_owned(), columns, rows).trimmed()
 }

@@ -199,7 +199,6 @@ pub(super) fn table(
     let at: Vec<Option<f64>> = if depths.is_empty() { vec![None] } else { depths.iter().copied().map(Some).collect() };
     let places: Vec<(Case, Option<f64>)> =
         frame.cases().into_iter().flat_map(|case| at.iter().map(move |&depth| (case.clone(), depth))).collect();
-    // The bootstrap takes its time.
     let rows = places.par_iter().filter_map(row).collect();
     without_zeros(Sheet::new(id, title, note, columns, rows)).trimmed()
 }

@@ -32,8 +32,7 @@ pub(super) fn models(frame: &Frame) -> Option<Sheet> {
     ];
     let row = |scored: &Scored| {
         let skip = skip(frame);
-        let of =
-            |kind: TokenKind| scored.estimate(&|token| token.position >= skip && kind.holds(token), frame.about.seed);
+        let of = |kind: TokenKind| scored.estimate(&|token| token.position >= skip && kind.holds(token));
         let (all, hits) = (of(TokenKind::All), of(TokenKind::ArHit));
         let bytes: u64 = scored.tokens().filter(|token| token.position >= skip).map(|token| token.bytes).sum();
         let bits = |all: NllEstimate| all.mean * all.n as f64 / std::f64::consts::LN_2;
@@ -52,7 +51,7 @@ pub(super) fn models(frame: &Frame) -> Option<Sheet> {
         ]
     };
     let note = format!(
-        "Negative log-likelihood of the next token in nats [95 % bootstrap interval over {}]. {}.",
+        "Negative log-likelihood of the next token in nats [95 % interval over {}]. {}.",
         frame.tokens.drawn_from(),
         rule(frame)
     );
@@ -96,7 +95,7 @@ pub(super) fn differences(frame: &Frame) -> Option<Sheet> {
     for (first, other) in frame.tokens.others() {
         for kind in TokenKind::EACH {
             let counts = |token: &crate::measure::ScoredToken| token.position >= skip(frame) && kind.holds(token);
-            let found = frame.tokens.to_first(other, &counts, frame.about.seed);
+            let found = frame.tokens.to_first(other, &counts);
             rows.extend(found.map(|found| {
                 let name = SheetCell::words(format!("{} - {}", other.label(), first.label()));
                 let verdict = SheetCell::words(Verdict::of(found.interval).name());
@@ -129,13 +128,13 @@ fn positions(frame: &Frame) -> Sheet {
     ];
     let row = |scored: &Scored, bin: Bin| {
         let of_bin = |token: &crate::measure::ScoredToken| bin.holds(token.position);
-        let found = scored.estimate(&of_bin, frame.about.seed);
+        let found = scored.estimate(&of_bin);
         vec![
             SheetCell::words(scored.label()),
             SheetCell::words(format!("{}-{}", bin.first, bin.last)),
             SheetCell::count(found.map(|found| found.n)),
             nats(found),
-            difference_nats(frame.tokens.to_first(scored, &of_bin, frame.about.seed)),
+            difference_nats(frame.tokens.to_first(scored, &of_bin)),
         ]
     };
     let of = |scored: &Scored| {

@@ -188,19 +188,25 @@ impl SheetCell {
 
     /// A number with its interval, if it has one, both written in one way.
     pub(crate) fn number_in(x: f64, interval: Option<Interval>, write: impl Fn(f64) -> String) -> Self {
-        let aside = interval.map_or(String::new(), |i| match i.is_point() {
-            true => "[-]".to_owned(),
-            false => format!("[{}, {}]", write(i.lo), write(i.hi)),
-        });
+        let aside = interval.map_or(String::new(), |i| format!("[{}, {}]", write(i.lo), write(i.hi)));
         Self { aside, interval, ..Self::number(Some(x), write) }
     }
 
     /// An estimate with its interval: hits in whole percents below 1,000 trials, shares and numbers with the digits that the
     /// interval is worth.
     pub(crate) fn estimate(kind: Kind, found: Estimate) -> Self {
-        match kind {
+        let cell = match kind {
             Kind::Hit if found.trials < 1000 => Self::number_in(found.value, found.interval, |x| fixed(100.0 * x, 0)),
             _ => Self::value(kind, found.value, found.interval),
+        };
+        cell.of_several(found.prompts)
+    }
+
+    /// Says that several prompts have no interval, because they are too few or all alike.
+    pub(super) fn of_several(self, prompts: usize) -> Self {
+        match self.interval.is_none() && prompts > 1 {
+            true => Self { aside: "[-]".to_owned(), ..self },
+            false => self,
         }
     }
 
@@ -217,7 +223,7 @@ impl SheetCell {
 
     /// A difference with its interval; of fractions, in percentage points.
     pub(crate) fn difference(kind: Kind, found: &Difference) -> Self {
-        Self::change(kind, found.diff, found.interval())
+        Self::change(kind, found.diff, found.interval()).of_several(found.n)
     }
 
     /// A change with its interval; of fractions, in percentage points.
@@ -259,7 +265,8 @@ mod tests {
         );
         assert_eq!(line(SheetCell::value(Kind::Share, 0.041, interval(0.039, 0.043))), "4.1 [3.9, 4.3]");
         assert_eq!(line(SheetCell::value(Kind::Number, 3.1234, None)), "3.12");
-        assert_eq!(line(SheetCell::value(Kind::Number, 2.5, interval(2.5, 2.5))), "2.50 [-]");
+        assert_eq!(line(SheetCell::estimate(Kind::Number, found(2.5, None, 4))), "2.50 [-]");
+        assert_eq!(line(SheetCell::estimate(Kind::Number, found(2.5, None, 1))), "2.50");
         let difference = |diff, lo, hi| Difference { diff, lo: Some(lo), hi: Some(hi), ..Difference::default() };
         assert_eq!(line(SheetCell::difference(Kind::Share, &difference(-0.0312, -0.05, 0.0))), "-3 [-5, +0]");
         assert_eq!(line(SheetCell::difference(Kind::Number, &difference(0.3, -0.1, 0.7))), "0.300 [-0.100, 0.700]");

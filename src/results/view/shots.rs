@@ -21,16 +21,16 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
         let (exact, log_prob) = (of(&EXACT)?, of(&ANSWER_LOG_PROB));
         let robustness = robustness(frame, case, order);
         let points = |x: f64| format!("{:+.0}", 100.0 * x);
-        let spread = robustness.map_or_else(SheetCell::none, |found| {
-            SheetCell::number_in(found.best_less_worst, Some(found.interval), points)
-        });
+        let spread = SheetCell::number(robustness.map(|found| found.best_less_worst), points);
+        let by_chance = robustness
+            .map_or_else(SheetCell::none, |found| SheetCell::number_in(found.by_chance, Some(found.chance), points));
         let cells = vec![
             SheetCell::words(order.as_str()),
             SheetCell::count(Some(exact.prompts)),
             SheetCell::estimate(Kind::Hit, exact),
             log_prob.map_or_else(SheetCell::none, |found| SheetCell::estimate(Kind::Number, found)),
             spread,
-            SheetCell::number(robustness.map(|found| found.by_chance), points),
+            by_chance,
         ];
         Some([keys.cells(case), cells].concat())
     };
@@ -39,7 +39,7 @@ pub(super) fn sheet(frame: &Frame) -> Option<Sheet> {
         cases.flat_map(|case| frame.cities().iter().map(move |order| (case.clone(), order))).collect();
     let rows = places.par_iter().filter_map(row).collect();
     let note = "N examples and a question [95 % interval]. Best - worst: of the arrangements of the same examples; by chance: its \
-                value if the arrangement did not matter.";
+                mean and middle 95 % if the arrangement did not matter.";
     Sheet::new("shots", "Many shots", note.to_owned(), columns, rows).trimmed()
 }
 

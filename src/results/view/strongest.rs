@@ -20,16 +20,17 @@ pub(super) struct Strong {
     values: Vec<f64>,
     /// Fraction of resamples of the prompts in which it is among the strongest, if that was counted.
     in_top: Option<f64>,
-    seed: u64,
 }
 
 impl Strong {
-    /// Returns the cells of its prompts, its score with an interval, and its stability in percent; the interval and the stability
-    /// are missing of a single prompt.
+    /// Returns the cells of its prompts, its score with an interval, and its stability in percent; the interval is missing of few
+    /// prompts, the stability of a single one.
     pub(super) fn cells(&self, kind: Kind) -> [SheetCell; 3] {
         let several = self.values.len() > 1;
-        let found = Estimate::of_means(&self.values, self.values.len(), self.seed);
-        let score = found.map_or_else(SheetCell::none, |found| SheetCell::value(kind, found.value, found.interval));
+        let found = Estimate::of_means(&self.values, self.values.len());
+        let score = found.map_or_else(SheetCell::none, |found| {
+            SheetCell::value(kind, found.value, found.interval).of_several(found.prompts)
+        });
         let stable = SheetCell::number(self.in_top.filter(|_| several), |x| format!("{:.0}", 100.0 * x));
         [SheetCell::count(Some(self.values.len())), score, stable]
     }
@@ -47,7 +48,7 @@ pub(super) fn strongest(
     let strong = heads.into_iter().zip(rank_stability(&values, top, RESAMPLES, seed));
     let strong = strong.filter_map(|((at, values), in_top)| {
         let score = mean(&values)?;
-        Some(Strong { at, score, values, in_top: Some(in_top), seed })
+        Some(Strong { at, score, values, in_top: Some(in_top) })
     });
     let mut found: Vec<Strong> = strong.collect();
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
@@ -56,8 +57,7 @@ pub(super) fn strongest(
 
 /// The strongest head of a model by a metric of a region, without its stability; of equals the first.
 pub(super) fn strongest_head(frame: &Frame, model: &str, (metric, region): (&str, Option<&str>)) -> Option<Strong> {
-    let (heads, seed) = (frame.heads(model, None, metric, region).into_iter(), frame.about.seed);
-    let scored =
-        heads.filter_map(|(at, values)| Some(Strong { at, score: mean(&values)?, values, in_top: None, seed }));
+    let heads = frame.heads(model, None, metric, region).into_iter();
+    let scored = heads.filter_map(|(at, values)| Some(Strong { at, score: mean(&values)?, values, in_top: None }));
     scored.min_by(|a, b| b.score.total_cmp(&a.score))
 }

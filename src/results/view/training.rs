@@ -92,8 +92,7 @@ fn summary_row(study: &Study, variant: usize) -> Option<Vec<SheetCell>> {
         SheetCell::count(Some(delays.values().filter(|&&delay| delay < 0.0).count())),
         SheetCell::count(Some(delays.values().filter(|&&delay| delay > 0.0).count())),
         SheetCell::estimate(FIRST_DIGITS.kind, Estimate::of_seeds(&first_digits)?),
-        change
-            .map_or_else(SheetCell::none, |change| SheetCell::change(FIRST_DIGITS.kind, change.value, change.interval)),
+        change.map_or_else(SheetCell::none, |change| SheetCell::change(FIRST_DIGITS.kind, change)),
         one_needle.map_or_else(SheetCell::none, |mean| SheetCell::value(ONE_NEEDLE.kind, mean.value, None)),
     ])
 }
@@ -136,7 +135,7 @@ fn change_row(mut keys: Vec<SheetCell>, quantity: &RunQuantity, changes: &BySeed
     keys.extend([
         SheetCell::words(quantity.label().difference_heading()),
         SheetCell::count(Some(changes.len())),
-        SheetCell::change(quantity.kind, change.value, change.interval),
+        SheetCell::change(quantity.kind, change),
         SheetCell::words(verdict.name()),
     ]);
     Some((verdict, keys))

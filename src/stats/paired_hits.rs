@@ -1,0 +1,301 @@
+//! Difference of two proportions of hits on the same prompts.
+//!
+//! The interval is Tango's (1998, "Equivalence test and confidence interval for the difference in proportions for the
+//! paired-sample design"): all differences d that the score statistic
+//!
+//! z(d) = (wins − losses − n d) / √(n (2 q(d) + d (1 − d)))
+//!
+//! does not reject, with q(d) the most likely probability of a loss if the difference is d. z(0) is the statistic of
+//! McNemar (1947), (wins − losses) / √(wins + losses), so interval and test agree.
+
+use super::mean_interval::LEAST_PROMPTS;
+use super::power::{least, POWER};
+use super::{Interval, LEVEL};
+use statrs::distribution::{ContinuousCDF, Normal};
+
+/// Steps of bisection; each halves a range of at most 2.
+const STEPS: usize = 50;
+
+/// Outcomes of two models on the same prompts.
+///
+/// Several questions of one prompt are not independent. Their number is divided by the design effect, the variance of
+/// the difference between prompts over that of independent questions (as in [`wilson_of_groups`](super::wilson_of_groups)).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairedHits {
+    /// Effective number of independent pairs, between the number of prompts and that of questions.
+    n: f64,
+    /// Share of pairs that only the other model answers.
+    wins: f64,
+    /// Share of pairs that only the baseline answers.
+    losses: f64,
+    prompts: usize,
+}
+
+impl PairedHits {
+    /// Counts the outcomes of prompts, each given as (wins, losses, questions); all prompts have equal weight. `None` for
+    /// fewer than [`LEAST_PROMPTS`] prompts.
+    ///
+    /// # Panics
+    /// If a prompt has no questions, or fewer than wins and losses.
+    pub fn new(prompts: &[(usize, usize, usize)]) -> Option<Self> {
+        assert!(prompts.iter().all(|&(wins, losses, n)| n > 0 && wins + losses <= n), "more outcomes than questions");
+        if prompts.len() < LEAST_PROMPTS {
+            return None;
+        }
+        let k = prompts.len() as f64;
+        let questions = prompts.iter().map(|&(.., n)| n as f64).sum::<f64>();
+        let share = |of: fn(&(usize, usize, usize)) -> usize| {
+            prompts.iter().map(|prompt| of(prompt) as f64 / prompt.2 as f64).sum::<f64>() / k
+        };
+        let (wins, losses) = (share(|prompt| prompt.0), share(|prompt| prompt.1));
+        let difference = wins - losses;
+        let off = |&(wins, losses, n): &(usize, usize, usize)| {
+            ((wins as f64 - losses as f64) / n as f64 - difference).powi(2)
+        };
+        let between = prompts.iter().map(off).sum::<f64>() / (k - 1.0) / k;
+        let independent = (wins + losses - difference * difference) / questions;
+        let most = questions / k;
+        let design_effect = if independent > 0.0 { (between / independent).clamp(1.0, most) } else { most };
+        Some(Self { n: questions / design_effect, wins, losses, prompts: prompts.len() })
+    }
+
+    /// Returns the share of the other model's hits less that of the baseline's.
+    pub fn difference(&self) -> f64 {
+        self.wins - self.losses
+    }
+
+    /// Returns the score statistic of a true difference.
+    fn statistic(&self, d: f64) -> f64 {
+        let (n, wins, losses) = (self.n, self.n * self.wins, self.n * self.losses);
+        let off = wins - losses - n * d;
+        // q is the larger root of 2 n q² + b q + c = 0.
+        let (b, c) = ((2.0 * n - wins + losses) * d - wins - losses, -losses * d * (1.0 - d));
+        let q = ((b * b - 8.0 * n * c).max(0.0).sqrt() - b) / (4.0 * n);
+        let variance = n * (2.0 * q + d * (1.0 - d));
+        match off.abs() < 1e-12 {
+            true => 0.0,
+            false => off / variance.max(0.0).sqrt(),
+        }
+    }
+
+    /// Returns the 95 % interval of the difference, within -1..=1.
+    pub fn interval(&self) -> Interval {
+        let z = normal(0.5 + LEVEL / 2.0);
+        // Between a difference that is not rejected and one that is as far away as possible.
+        let end = |bound: f64| {
+            if self.statistic(bound).abs() <= z {
+                return bound;
+            }
+            let (mut inside, mut outside) = (self.difference(), bound);
+            for _ in 0..STEPS {
+                let middle = 0.5 * (inside + outside);
+                match self.statistic(middle).abs() <= z {
+                    true => inside = middle,
+                    false => outside = middle,
+                }
+            }
+            inside
+        };
+        Interval { lo: end(-1.0), hi: end(1.0) }
+    }
+
+    /// Returns the two-sided p-value of McNemar's test; 1 if the models agree everywhere.
+    pub fn p(&self) -> f64 {
+        2.0 * Normal::standard().cdf(-self.statistic(0.0).abs())
+    }
+
+    /// Returns the smallest true difference that the test detects on so many prompts with a probability of 80 %, if the
+    /// models disagree as often as here, or as the difference takes. `None` if no difference is large enough.
+    pub fn smallest_detectable(&self) -> Option<f64> {
+        if !self.detects(self.n, 1.0) {
+            return None;
+        }
+        let (mut too_small, mut enough) = (0.0, 1.0);
+        for _ in 0..STEPS {
+            let middle = 0.5 * (too_small + enough);
+            match self.detects(self.n, middle) {
+                true => enough = middle,
+                false => too_small = middle,
+            }
+        }
+        Some(enough)
+    }
+
+    /// Returns how many prompts of as many questions the test needs to detect a true difference of `size` with a
+    /// probability of 80 %; `None` if `size` is 0 or above 1, or if it would take more than a billion.
+    pub fn needed(&self, size: f64) -> Option<u64> {
+        let size = size.abs();
+        let per_prompt = self.n / self.prompts as f64;
+        let enough = |prompts: u64| size <= 1.0 && self.detects(prompts as f64 * per_prompt, size);
+        least(LEAST_PROMPTS as u64, enough)
+    }
+
+    /// Returns whether `n` pairs detect a difference: d √n ≥ z(0.975) √p + z(0.8) √(p − d²), with p the probability that
+    /// the models disagree (Miettinen 1968).
+    fn detects(&self, n: f64, d: f64) -> bool {
+        let disagree = (self.wins + self.losses).max(d);
+        d * n.sqrt() >= normal(0.5 + LEVEL / 2.0) * disagree.sqrt() + normal(POWER) * (disagree - d * d).sqrt()
+    }
+}
+
+fn normal(level: f64) -> f64 {
+    Normal::standard().inverse_cdf(level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use proptest::prelude::*;
+
+    /// Prompts of one question.
+    fn single(wins: usize, losses: usize, n: usize) -> PairedHits {
+        let outcome = |i: usize| (usize::from(i < wins), usize::from((wins..wins + losses).contains(&i)), 1);
+        PairedHits::new(&(0..n).map(outcome).collect::<Vec<_>>()).unwrap()
+    }
+
+    /// Probability of each outcome, (wins, losses), of `n` pairs.
+    fn outcomes(n: usize, (p_win, p_loss): (f64, f64)) -> Vec<((usize, usize), f64)> {
+        let log_factorial = |n: usize| (1..=n).map(|i| (i as f64).ln()).sum::<f64>();
+        let power = |p: f64, n: usize| if n == 0 { 0.0 } else { n as f64 * p.ln() };
+        let pairs = (0..=n).flat_map(|wins| (0..=n - wins).map(move |losses| (wins, losses)));
+        let chance = |(wins, losses): (usize, usize)| {
+            let ties = n - wins - losses;
+            let ways = log_factorial(n) - log_factorial(wins) - log_factorial(losses) - log_factorial(ties);
+            (ways + power(p_win, wins) + power(p_loss, losses) + power(1.0 - p_win - p_loss, ties)).exp()
+        };
+        pairs.map(|outcome| (outcome, chance(outcome))).filter(|(_, chance)| *chance > 0.0).collect()
+    }
+
+    #[test]
+    fn the_interval_covers_and_the_test_errs_as_often_as_they_say() {
+        for (p_win, p_loss) in [(0.0, 0.0), (0.0, 0.1), (0.1, 0.1), (0.1, 0.3), (0.25, 0.25), (0.0, 0.5), (0.05, 0.9)] {
+            for n in [6, 10, 30] {
+                let of = |test: fn(&PairedHits, f64) -> bool| {
+                    let held = |((wins, losses), chance)| match test(&single(wins, losses, n), p_win - p_loss) {
+                        true => chance,
+                        false => 0.0,
+                    };
+                    outcomes(n, (p_win, p_loss)).into_iter().map(held).sum::<f64>()
+                };
+                let covered = of(|found, truth| {
+                    let Interval { lo, hi } = found.interval();
+                    lo - 1e-9 <= truth && truth <= hi + 1e-9
+                });
+                assert!(covered > 0.943, "{n}: {p_win} {p_loss}: {covered}");
+                let rejected = of(|found, _| found.p() < 0.05);
+                assert!(p_win != p_loss || rejected < 0.066, "{n}: {p_win} {p_loss}: {rejected}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_statistic_uses_the_most_likely_probabilities_of_a_difference() {
+        for (wins, losses, n, d) in [(9, 2, 60, 0.1), (9, 2, 60, -0.2), (3, 8, 20, 0.05), (0, 4, 12, -0.5)] {
+            // The largest likelihood over the probability q of a loss, found by trying.
+            let log_likelihood = |q: f64| {
+                let log = |count: usize, p: f64| if count == 0 { 0.0 } else { count as f64 * p.ln() };
+                log(wins, q + d) + log(losses, q) + log(n - wins - losses, 1.0 - 2.0 * q - d)
+            };
+            let (least, most) = ((-d).max(0.0), (1.0 - d) / 2.0);
+            let tried = (1..200_000).map(|i| least + (most - least) * f64::from(i) / 200_000.0);
+            let q = tried.max_by(|a, b| log_likelihood(*a).total_cmp(&log_likelihood(*b))).unwrap();
+            let expected = (wins as f64 - losses as f64 - n as f64 * d) / (n as f64 * (2.0 * q + d * (1.0 - d))).sqrt();
+            let found = single(wins, losses, n).statistic(d);
+            assert!((found - expected).abs() < 1e-3 * expected.abs(), "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn the_test_is_mcnemars() {
+        // statsmodels 0.15.0: mcnemar([[40, 9], [2, 9]], exact=False, correction=False)
+        assert!((single(9, 2, 60).p() - 0.034_808).abs() < 1e-6, "{}", single(9, 2, 60).p());
+        assert_eq!(single(0, 0, 8).p(), 1.0);
+        assert_eq!(single(5, 5, 30).p(), 1.0);
+    }
+
+    #[test]
+    fn models_that_agree_everywhere_may_still_differ_on_other_prompts() {
+        // z² / (n + z²)
+        let Interval { lo, hi } = single(0, 0, 30).interval();
+        assert!((hi - 3.841_459 / 33.841_459).abs() < 1e-6 && (lo + hi).abs() < 1e-12, "{lo} {hi}");
+        let Interval { lo, hi } = single(12, 0, 12).interval();
+        assert!(lo > 0.5 && hi == 1.0, "{lo} {hi}");
+    }
+
+    #[test]
+    fn questions_of_one_prompt_count_as_much_as_they_differ() {
+        let of = |prompts: &[(usize, usize, usize)]| PairedHits::new(prompts).unwrap();
+        let one: Vec<_> = (0..20).map(|i| (usize::from(i < 8), usize::from(i == 19), 1)).collect();
+        let alike: Vec<_> = one.iter().map(|(wins, losses, _)| (2 * wins, 2 * losses, 2)).collect();
+        let (one, alike) = (of(&one), of(&alike));
+        assert!((one.interval().lo - alike.interval().lo).abs() < 1e-9 && (one.p() - alike.p()).abs() < 1e-9);
+        assert!((of(&[(1, 0, 2); 20]).n - 40.0).abs() < 1e-9, "no variation between prompts");
+        assert_eq!(of(&[(0, 0, 2); 20]).n, 20.0, "the design effect is not known");
+        assert_eq!(PairedHits::new(&[(1, 0, 1); 5]), None);
+    }
+
+    #[test]
+    fn a_detectable_difference_is_found_four_times_in_five() {
+        for (wins, losses, n) in [(3, 3, 30), (10, 4, 40), (0, 0, 30)] {
+            let found = single(wins, losses, n);
+            let size = found.smallest_detectable().unwrap();
+            let disagree = ((wins + losses) as f64 / n as f64).max(size);
+            let chances = outcomes(n, ((disagree + size) / 2.0, (disagree - size) / 2.0));
+            let rejects = |(wins, losses): (usize, usize)| single(wins, losses, n).p() < 0.05;
+            let power = chances.into_iter().map(|(outcome, chance)| if rejects(outcome) { chance } else { 0.0 });
+            let power = power.sum::<f64>();
+            // Where all that disagree must be wins, the normal distribution errs on the safe side.
+            assert!((0.72..0.97).contains(&power), "{wins} {losses} {n}: {size} {power}");
+            assert_eq!(found.needed(1.000_001 * size), Some(n as u64));
+            assert!(found.needed(0.5 * size).unwrap() > n as u64);
+        }
+        assert_eq!((single(1, 1, 9).needed(0.0), single(1, 1, 9).needed(1.5)), (None, None));
+    }
+
+    #[test]
+    fn two_questions_of_a_prompt_that_share_its_luck_are_covered() {
+        let mut rng = Rng::new(9, "paired hits");
+        let mut holds = |_: &u32| {
+            let prompts: Vec<(usize, usize, usize)> = (0..30)
+                .map(|_| {
+                    // Wins of 0.3 and losses of 0.1; both questions alike in every other prompt.
+                    let mut outcome = || match rng.unit() {
+                        x if x < 0.3 => (1, 0),
+                        x if x < 0.4 => (0, 1),
+                        _ => (0, 0),
+                    };
+                    let (first, second) = (outcome(), outcome());
+                    let second = if rng.unit() < 0.5 { first } else { second };
+                    (first.0 + second.0, first.1 + second.1, 2)
+                })
+                .collect();
+            let Interval { lo, hi } = PairedHits::new(&prompts).unwrap().interval();
+            (lo..=hi).contains(&0.2)
+        };
+        let covered = (0..2000).filter(|i| holds(i)).count() as f64 / 2000.0;
+        assert!((0.925..0.98).contains(&covered), "{covered}");
+    }
+
+    proptest! {
+        #[test]
+        fn the_interval_holds_0_if_and_only_if_p_is_at_least_5_percent(
+            prompts in prop::collection::vec((0_usize..3, 0_usize..3), 6..40)
+        ) {
+            let prompts: Vec<_> = prompts.into_iter().map(|(wins, losses)| (wins, losses, 4)).collect();
+            let found = PairedHits::new(&prompts).unwrap();
+            let Interval { lo, hi } = found.interval();
+            prop_assert!((found.p() - 0.05).abs() < 1e-6 || (found.p() < 0.05) == (lo > 0.0 || hi < 0.0), "{found:?}");
+            prop_assert!(lo <= found.difference() && found.difference() <= hi && lo < hi);
+        }
+
+        #[test]
+        fn swapping_the_models_turns_the_interval_round(prompts in prop::collection::vec((0_usize..2, 0_usize..2), 6..30)) {
+            let swapped: Vec<_> = prompts.iter().map(|&(wins, losses)| (losses, wins, 2)).collect();
+            let prompts: Vec<_> = prompts.iter().map(|&(wins, losses)| (wins, losses, 2)).collect();
+            let (there, back) = (PairedHits::new(&prompts).unwrap(), PairedHits::new(&swapped).unwrap());
+            let (a, b) = (there.interval(), back.interval());
+            prop_assert!((a.lo + b.hi).abs() < 1e-9 && (a.hi + b.lo).abs() < 1e-9 && (there.p() - back.p()).abs() < 1e-12);
+        }
+    }
+}
