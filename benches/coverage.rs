@@ -153,7 +153,8 @@ fn paired_hits(samples: u64) {
                 let outcome = |x: f64| f64::from(x < wins) - f64::from(x >= wins && x < wins + losses);
                 let numbers: Vec<f64> = (0..n).map(|_| outcome(rng.unit())).collect();
                 let count = |sign: f64| numbers.iter().filter(|&&x| x == sign).count();
-                let prompts: Vec<_> = numbers.iter().map(|&x| (usize::from(x > 0.0), usize::from(x < 0.0), 1)).collect();
+                let prompts: Vec<_> =
+                    numbers.iter().map(|&x| (usize::from(x > 0.0), usize::from(x < 0.0), 1)).collect();
                 let intervals = [
                     Resampled::new(&numbers, rng).percentiles(0.025, 0.975),
                     agresti_min(count(1.0) as f64, count(-1.0) as f64, n as f64),

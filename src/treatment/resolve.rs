@@ -423,7 +423,10 @@ mod tests {
 
     #[test]
     fn draws_are_counted() {
-        assert_eq!([(8, 3), (8, 4), (8, 5), (8, 8), (16, 1)].map(|(heads, n)| random_draws(heads, n)), [10, 1, 0, 0, 15]);
+        assert_eq!(
+            [(8, 3), (8, 4), (8, 5), (8, 8), (16, 1)].map(|(heads, n)| random_draws(heads, n)),
+            [10, 1, 0, 0, 15]
+        );
         assert_eq!(random_draws(270, 8), 1_000_000);
     }
 

@@ -223,11 +223,15 @@ impl SheetCell {
 
     /// A difference with its interval; of fractions, in percentage points.
     pub(crate) fn difference(kind: Kind, found: &Difference) -> Self {
-        Self::change(kind, found.diff, found.interval()).of_several(found.n)
+        Self::signed(kind, found.diff, found.interval()).of_several(found.n)
     }
 
-    /// A change with its interval; of fractions, in percentage points.
-    pub(crate) fn change(kind: Kind, x: f64, interval: Option<Interval>) -> Self {
+    /// An estimated change with its interval; of fractions, in percentage points.
+    pub(crate) fn change(kind: Kind, found: Estimate) -> Self {
+        Self::signed(kind, found.value, found.interval).of_several(found.prompts)
+    }
+
+    fn signed(kind: Kind, x: f64, interval: Option<Interval>) -> Self {
         match kind {
             Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
             Kind::Hit | Kind::Share => {
