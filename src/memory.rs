@@ -26,7 +26,8 @@ pub fn available_bytes() -> Option<u64> {
     let machine = field_bytes("/proc/meminfo", "MemAvailable:");
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    machine.into_iter().chain(groups_bytes()).chain(limits_bytes(&limits, &status)).min()
+    let unused = || unused_bytes(&std::fs::read_to_string("/proc/self/smaps").unwrap_or_default());
+    machine.into_iter().chain(groups_bytes()).chain(limits_bytes(&limits, &status, unused)).min()
 }
 
 /// Returns a usage error if `needed` bytes are more than are available: `takes` names what needs them and how many,
@@ -43,14 +44,37 @@ pub(crate) fn gib(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
-/// Bytes that the limits of this process leave, from the texts of `/proc/self/limits` and `/proc/self/status`.
-fn limits_bytes(limits: &str, status: &str) -> Option<u64> {
+/// Bytes that the limits of this process leave, from the texts of `/proc/self/limits` and `/proc/self/status`. Addresses
+/// that the allocator has reserved and not used count as left (`unused`). Of what is left, a fifth is kept for addresses
+/// that it loses between its blocks.
+fn limits_bytes(limits: &str, status: &str, unused: impl Fn() -> u64) -> Option<u64> {
     let left = |(limit, used): (&str, &str)| {
         let limit = limits.lines().find_map(|line| line.strip_prefix(limit))?;
         let limit: u64 = limit.split_whitespace().next()?.parse().ok()?; // not `unlimited`
-        Some(limit.saturating_sub(line_bytes(status, used)?))
+        let used = line_bytes(status, used)?.saturating_sub(unused());
+        Some(limit.saturating_sub(used) / 5 * 4)
     };
     [("Max address space", "VmSize:"), ("Max data size", "VmData:")].into_iter().filter_map(left).min()
+}
+
+/// Least size of the regions that the allocator reserves, in bytes. Stacks are smaller.
+const RESERVED_BYTES: u64 = 32 << 20;
+
+/// Bytes in regions reserved by the allocator that hold no page, from the text of `/proc/self/smaps`: the size less the
+/// resident size of large writable mappings of no file.
+fn unused_bytes(smaps: &str) -> u64 {
+    let (mut is_reserved, mut size, mut unused) = (false, 0, 0);
+    for line in smaps.lines() {
+        if let Some(bytes) = line_bytes(line, "Size:") {
+            size = bytes;
+        } else if let Some(resident) = line_bytes(line, "Rss:") {
+            let counts = is_reserved && size >= RESERVED_BYTES;
+            unused += if counts { size.saturating_sub(resident) } else { 0 };
+        } else if let [_, permissions, _, _, _, file @ ..] = &line.split_whitespace().collect::<Vec<_>>()[..] {
+            is_reserved = permissions.starts_with("rw") && file.is_empty();
+        }
+    }
+    unused
 }
 
 /// Bytes that the control groups of this process and their ancestors leave, of either version of control groups.
@@ -175,16 +199,27 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_the_process_leave_what_it_has_not_taken() {
+    fn limits_of_the_process_leave_four_fifths_of_what_it_has_not_taken() {
         let limits = "Max data size             unlimited            unlimited            bytes\n\
                       Max address space         4000000              unlimited            bytes\n";
         let status = "VmSize:\t    1000 kB\nVmData:\t     500 kB\n";
-        assert_eq!(limits_bytes(limits, status), Some(4_000_000 - 1_024_000));
-        assert_eq!(
-            limits_bytes(&limits.replace("unlimited            unlimited", "600000 600000"), status),
-            Some(88_000)
-        );
-        assert_eq!(limits_bytes("Max address space unlimited unlimited bytes", status), None);
+        let left = |limits: &str, unused: u64| limits_bytes(limits, status, || unused);
+        assert_eq!(left(limits, 0), Some((4_000_000 - 1_024_000) / 5 * 4));
+        assert_eq!(left(limits, 24_000), Some(2_400_000));
+        let of_data = limits.replace("unlimited            unlimited", "600000 600000");
+        assert_eq!(left(&of_data, 0), Some(88_000 / 5 * 4));
+        assert_eq!(left("Max address space unlimited unlimited bytes", 0), None);
+    }
+
+    #[test]
+    fn reserved_regions_without_pages_are_not_used() {
+        let smaps = "\
+10000000-50000000 rw-p 00000000 00:00 0 \nSize:  1048576 kB\nKernelPageSize: 4 kB\nRss:  1024 kB\nAnonymous: 0 kB\n\
+7f000000-7f800000 rw-p 00000000 00:00 0 [stack]\nSize:  1048576 kB\nRss:  0 kB\n\
+7f900000-7fa00000 rw-p 00000000 00:00 0 \nSize:  8192 kB\nRss:  0 kB\n\
+7fb00000-7fc00000 r--p 00000000 08:01 77 /usr/lib/x.so\nSize:  1048576 kB\nRss:  0 kB\n\
+VmFlags: rd\n";
+        assert_eq!(unused_bytes(smaps), (1_048_576 - 1_024) << 10);
     }
 
     #[test]
