@@ -1,7 +1,8 @@
 //! Greedy decoding with cached keys and values.
 
-use crate::attention::{Cached, ResolvedTreatment};
+use crate::attention::{Cached, Prefix, ResolvedTreatment};
 use crate::model::{ModelConfig, Transformer};
+use crate::pass::first_row;
 use crate::prompt::Tokenizer;
 use anyhow::{ensure, Result};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,11 @@ impl<'a> Decoder<'a> {
     /// Applies a treatment to the prompt and to later tokens.
     pub fn treated(self, treated: Option<&'a ResolvedTreatment>) -> Self {
         Self { memory: self.memory.treated(treated), ..self }
+    }
+
+    /// Starts after the first `tokens` tokens of `prefix`: the prompt is what follows them.
+    pub fn after(self, prefix: &'a Prefix, tokens: usize) -> Self {
+        Self { memory: self.memory.after(prefix, tokens), position: tokens, ..self }
     }
 
     /// Processes the next tokens: first a whole prompt, then one token at a time. Returns the logits of the token that
@@ -82,7 +88,8 @@ pub struct Generation {
     pub stop: StopReason,
 }
 
-/// Continues a prompt with the most likely token at each step (the first of ties), under one treatment.
+/// Continues a prompt with the most likely token at each step (the first of ties), under one treatment. What the prompt
+/// shares with an untreated pass is taken from its `prefix`, which changes no number.
 ///
 /// # Errors
 /// If the prompt does not fit the model, a logit is not finite, or tokens cannot be decoded.
@@ -92,10 +99,16 @@ pub fn generate(
     prompt: &[u32],
     until: &StopConditions<'_>,
     treated: Option<&ResolvedTreatment>,
+    prefix: Option<&Prefix>,
 ) -> Result<Generation> {
     let limit = model.config.max_ctx_tok;
     let mut decoder = Decoder::new(model, limit.min(prompt.len().saturating_add(until.max_new))).treated(treated);
-    let (mut next, mut log_prob) = most_likely(&decoder.read(prompt)?)?;
+    let last = prompt.len().saturating_sub(1);
+    let start = prefix.map_or(0, |prefix| first_row(last, prefix.common_tokens(prompt), treated));
+    if let Some(prefix) = prefix.filter(|_| start > 0) {
+        decoder = decoder.after(prefix, start);
+    }
+    let (mut next, mut log_prob) = most_likely(&decoder.read(&prompt[start..])?)?;
     let (mut ids, mut log_probs, mut text) = (Vec::new(), Vec::new(), String::new());
     let stop = loop {
         if until.eos.contains(&next) {
@@ -119,7 +132,7 @@ pub fn generate(
     Ok(Generation { ids, log_probs, text, stop })
 }
 
-/// Memory of the keys and values of `tokens` tokens, in bytes.
+/// Memory of the keys and values of `tokens` tokens while decoding, in bytes: those within windows.
 pub fn memory_bytes(config: &ModelConfig, tokens: usize) -> u64 {
     let per_token = (config.key_heads() + config.kv_heads) * config.head_dim;
     let remembered: usize = config.layers.iter().map(|layer| Cached::cached_tokens(&layer.rule, tokens)).sum();

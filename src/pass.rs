@@ -3,7 +3,7 @@
 //! Greedy decoding produces the value exactly if and only if every token of the value has the largest logit given the
 //! tokens before it, so one pass over the prompt with its answers in place is enough.
 
-use crate::attention::{ProbeResult, RowProbe, Stream, Trace};
+use crate::attention::{Continuations, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream, Trace};
 use crate::model::{Transformer, LOGIT_POSITIONS};
 use crate::ops::{cross_entropy, numbers, TokenScores};
 use crate::prompt::Prompt;
@@ -47,6 +47,8 @@ pub struct PassResult {
     pub probe_results: Vec<ProbeResult>,
     /// Intermediate values of the rows that the stream traced.
     pub trace: Option<Trace>,
+    /// Keys and values, if the stream kept them.
+    pub prefix: Option<Prefix>,
 }
 
 /// Runs the prompt through the model and `stream`, and scores its queries, with `all_tokens` also every token.
@@ -55,19 +57,82 @@ pub struct PassResult {
 /// If the prompt does not fit the model, or a prediction is not finite.
 pub fn pass(model: &Transformer, prompt: &Prompt, mut stream: Stream<'_>, all_tokens: bool) -> Result<PassResult> {
     if !all_tokens && !stream.observes_residual() {
-        let mut needed = vec![false; prompt.ids.len()];
-        prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
-        stream.trace.iter().flat_map(Trace::rows).for_each(|&row| needed[row] = true);
+        let needed = needed_rows(prompt, &stream);
         stream = stream.with_needed_rows(model.last_layer(), needed);
     }
     let hidden = model.hidden(std::slice::from_ref(&prompt.ids), &mut stream)?.get(0)?; // T,E
     if prompt.queries.is_empty() && !all_tokens {
-        // Without predictions, NaN would go unnoticed.
-        anyhow::ensure!(numbers(&hidden.sum_all()?)?[0].is_finite(), "the model's hidden states are not finite");
+        check_finite(&hidden)?;
     }
     let predictions = all_tokens.then(|| predictions(model, &hidden, &prompt.ids)).transpose()?;
-    let queries = if prompt.queries.is_empty() { Vec::new() } else { answers(model, &hidden, prompt)? };
-    Ok(PassResult { queries, predictions, probe_results: stream.probe_results, trace: stream.trace })
+    let queries = if prompt.queries.is_empty() { Vec::new() } else { answers(model, &hidden, prompt, 0)? };
+    let prefix = stream.take_prefix(&prompt.ids);
+    Ok(PassResult { queries, predictions, probe_results: stream.probe_results, trace: stream.trace, prefix })
+}
+
+/// The first row of a [`pass`] that something needs even if all rows before it are known: it is observed, traced or
+/// predicts an answer. 0 if all rows are.
+pub fn first_observed_row(model: &Transformer, prompt: &Prompt, stream: &Stream<'_>, all_tokens: bool) -> usize {
+    if all_tokens {
+        return 0;
+    }
+    let answers = prompt.queries.iter().map(|query| query.rows().start).min();
+    // Without questions, the last row shows whether numbers are finite.
+    let config = &model.config;
+    let end = answers.unwrap_or(prompt.ids.len() - 1);
+    stream.first_observed_row((config.layers.len(), config.wiring().heads()), end)
+}
+
+/// The row at which a pass starts that shares the first `common` tokens with an untreated pass, observes rows from
+/// `observed` on, and is `treated`. This is the one place that decides what passes share.
+pub fn first_row(observed: usize, common: usize, treated: Option<&ResolvedTreatment>) -> usize {
+    observed.min(common).min(treated.map_or(usize::MAX, ResolvedTreatment::first_row))
+}
+
+/// Like one [`pass`] for each of `streams`, without `all_tokens`, as one batch that starts at `start`, which is not after
+/// the [`first_row`] of any of them. Results have the same bits.
+///
+/// # Errors
+/// As for [`pass`]; if the prompt begins with other tokens than the `prefix`, or the model has no kernels.
+pub fn continued_passes(
+    model: &Transformer,
+    prompt: &Prompt,
+    streams: Vec<Stream<'_>>,
+    (prefix, start): (&Prefix, usize),
+) -> Result<Vec<PassResult>> {
+    anyhow::ensure!(start <= prefix.common_tokens(&prompt.ids), "passes share only the tokens with which both begin");
+    let mut needed = vec![false; prompt.ids.len()];
+    for stream in &streams {
+        needed.iter_mut().zip(needed_rows(prompt, stream)).for_each(|(needed, more)| *needed |= more);
+    }
+    let ids = vec![prompt.ids[start..].to_vec(); streams.len()];
+    let needed = (model.last_layer(), needed.split_off(start));
+    let mut attend = Continuations::new(prefix, start, needed, streams);
+    let hidden = model.hidden_from(&ids, start, &mut attend)?; // B,T - start,E
+    let result = |(i, stream): (usize, Stream<'_>)| {
+        let hidden = hidden.get(i)?; // T - start,E
+        let queries = match prompt.queries.is_empty() {
+            true => check_finite(&hidden).map(|()| Vec::new())?,
+            false => answers(model, &hidden, prompt, start)?,
+        };
+        let Stream { probe_results, trace, .. } = stream;
+        Ok(PassResult { queries, predictions: None, probe_results, trace, prefix: None })
+    };
+    attend.into_streams().into_iter().enumerate().map(result).collect()
+}
+
+/// For each row, whether its output in the last layer is needed.
+fn needed_rows(prompt: &Prompt, stream: &Stream<'_>) -> Vec<bool> {
+    let mut needed = vec![false; prompt.ids.len()];
+    prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);
+    stream.trace.iter().flat_map(Trace::rows).for_each(|&row| needed[row] = true);
+    needed
+}
+
+/// Checks hidden states without predictions, where NaN would go unnoticed.
+fn check_finite(hidden: &Tensor) -> Result<()> {
+    anyhow::ensure!(numbers(&hidden.sum_all()?)?[0].is_finite(), "the model's hidden states are not finite");
+    Ok(())
 }
 
 /// Scores the queries of a prompt, observed by `probes`. See [`pass`].
@@ -75,10 +140,12 @@ pub fn score(model: &Transformer, prompt: &Prompt, probes: &[&dyn RowProbe]) -> 
     pass(model, prompt, Stream::new(probes), false)
 }
 
-fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt) -> Result<Vec<QueryScore>> {
+/// Scores the queries from hidden states (T - start, E) of the rows from `start` on.
+fn answers(model: &Transformer, hidden: &Tensor, prompt: &Prompt, start: usize) -> Result<Vec<QueryScore>> {
     let rows: Vec<u32> = prompt.queries.iter().flat_map(|q| q.rows()).map(|row| row as u32).collect();
     let targets: Vec<u32> = rows.iter().map(|&row| prompt.ids[row as usize + 1]).collect();
     let n = rows.len();
+    let rows = rows.into_iter().map(|row| row - start as u32).collect::<Vec<_>>();
     let picked = hidden.index_select(&Tensor::from_vec(rows, n, hidden.device())?, 0)?; // rows,E
     let logits = model.logits(&picked)?; // rows,W
     let (_, scores) = cross_entropy(&logits, targets.clone(), vec![1.0; n])?;

@@ -30,7 +30,7 @@ pub use resolve::{random_draws, Reference, Resolver};
 
 use crate::attention::{LayersAndHeads, Removal};
 use crate::metric::{Metric, ANSWER_REGION, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
-use crate::prompt::Region;
+use crate::prompt::{Prompt, Region};
 use crate::quant::Quantiser;
 use crate::serde_as_str::serde_as_str;
 use serde::{Deserialize, Serialize};
@@ -205,6 +205,18 @@ impl Condition {
             Treatment::Quantise { quantiser, exempt_sinks } => Some((*quantiser, *exempt_sinks)),
             _ => None,
         })
+    }
+
+    /// The first row of a prompt that may be treated; `usize::MAX` without treatments. Heads that a ranking does not choose
+    /// count as treated.
+    pub fn first_row(&self, prompt: &Prompt) -> usize {
+        let first = |treatment: &Treatment| match treatment {
+            Treatment::Quantise { .. } => Some(0),
+            Treatment::Remove { rows, .. } | Treatment::Replace { rows, .. } => {
+                rows.of(prompt).iter().map(|rows| rows.start).min()
+            }
+        };
+        self.treatments.iter().filter_map(first).min().unwrap_or(usize::MAX)
     }
 
     /// Value of the `bits` column; `None` without quantisation.

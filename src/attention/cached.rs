@@ -1,10 +1,12 @@
 //! Attention for decoding: caches the keys and values of every layer, so that each new token costs one row.
 //!
-//! A prompt is processed by [`Stream`]. Each later token is one query against the cache. A layer with a window caches
+//! A prompt is processed by [`Stream`], or by [`Continuations`] if the keys and values of its beginning are known. Each later token is one query against the cache. A layer with a window caches
 //! that many keys and overwrites the oldest; all cached keys are visible, and their order does not matter. Keys and
 //! values are cached on the host as `f32`, and tokens attend there, wherever the weights are.
 
-use super::{Attend, HeadScalars, Heads, LogitRule, Quantise, Removal, ResolvedTreatment, Stream};
+use super::{
+    Attend, Continuations, HeadScalars, Heads, LogitRule, Prefix, Quantise, Removal, ResolvedTreatment, Stream,
+};
 use crate::ops::simd::{dot, soft_cap_simd, softmax};
 use crate::ops::with_values;
 use crate::quant::{absmax, quantise, Scope};
@@ -18,6 +20,8 @@ use std::ops::Range;
 pub struct Cached<'a> {
     layers: Vec<LayerCache>,
     treated: Option<&'a ResolvedTreatment>,
+    /// Keys and values of the first tokens of the prompt, and their number.
+    prefix: Option<(&'a Prefix, usize)>,
     /// Number of tokens to reserve memory for.
     tokens: usize,
 }
@@ -38,7 +42,12 @@ struct Slots(Vec<f32>);
 impl<'a> Cached<'a> {
     /// Creates an empty cache for `layers` layers and `tokens` tokens, prompt included.
     pub fn new(layers: usize, tokens: usize) -> Self {
-        Self { layers: (0..layers).map(|_| LayerCache::default()).collect(), treated: None, tokens }
+        Self { layers: (0..layers).map(|_| LayerCache::default()).collect(), treated: None, prefix: None, tokens }
+    }
+
+    /// Starts with the first `tokens` tokens of `prefix`, after which the prompt continues.
+    pub fn after(self, prefix: &'a Prefix, tokens: usize) -> Self {
+        Self { prefix: Some((prefix, tokens)), ..self }
     }
 
     /// Applies a treatment to the prompt and to every later token. A quantisation scale shared by the rows of a layer
@@ -54,13 +63,16 @@ impl<'a> Cached<'a> {
 
     /// Computes the rows of a prompt: all, or only the last one in the last layer.
     fn prompt(&self, layer: usize, heads: &Heads<'_>, t: usize) -> Result<Tensor> {
-        let mut stream = Stream::new(&[]).treated(self.treated);
-        if layer + 1 == self.layers.len() {
-            let mut needed = vec![false; t];
-            needed[t - 1] = true;
-            stream = stream.with_needed_rows(layer, needed);
+        let stream = Stream::new(&[]).treated(self.treated);
+        let last = self.layers.len() - 1;
+        let needed = (0..t).map(|row| row + 1 == t).collect();
+        match self.prefix {
+            Some((prefix, start)) => {
+                Continuations::new(prefix, start, (last, needed), vec![stream]).attend(layer, heads)
+            }
+            None if layer == last => stream.with_needed_rows(layer, needed).attend(layer, heads),
+            None => { stream }.attend(layer, heads),
         }
-        stream.attend(layer, heads)
     }
 }
 
@@ -75,7 +87,11 @@ impl Attend for Cached<'_> {
         }
         let mixture = if seen == 0 { Some(self.prompt(layer, heads, t)?) } else { None };
         let (tokens, cache) = (self.tokens, &mut self.layers[layer]);
-        cache.append(heads, t, tokens)?;
+        if let (Some((prefix, start)), true) = (self.prefix, seen == 0) {
+            let [k, v] = prefix.first_tokens(layer, start)?;
+            cache.append([&k, &v], &heads.rule, tokens)?;
+        }
+        cache.append([&heads.k, &heads.v], &heads.rule, tokens)?;
         match mixture {
             Some(mixture) => Ok(mixture),
             None => cache.attend(heads, &LayerContext { layer, treated: self.treated }),
@@ -92,12 +108,12 @@ impl Attend for Cached<'_> {
 }
 
 impl LayerCache {
-    /// Adds the keys and values of the next `t` tokens.
-    fn append(&mut self, heads: &Heads<'_>, t: usize, tokens: usize) -> Result<()> {
-        let positions = self.seen..self.seen + t;
-        let window = heads.rule.window.unwrap_or(usize::MAX);
-        let room = Cached::cached_tokens(&heads.rule, tokens);
-        for (x, slots) in [(&heads.k, &mut self.keys), (&heads.v, &mut self.values)] {
+    /// Adds the keys and values of the next T tokens: (1, T, heads, d) each.
+    fn append(&mut self, [k, v]: [&Tensor; 2], rule: &LogitRule, tokens: usize) -> Result<()> {
+        let positions = self.seen..self.seen + k.dim(1)?;
+        let window = rule.window.unwrap_or(usize::MAX);
+        let room = Cached::cached_tokens(rule, tokens);
+        for (x, slots) in [(k, &mut self.keys), (v, &mut self.values)] {
             let (_, _, count, d) = x.dims4()?;
             slots.resize_with(count, Slots::default);
             with_values(x, "cached attention", |x| {

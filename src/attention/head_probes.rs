@@ -61,14 +61,9 @@ impl<'a> HeadProbes<'a> {
     }
 }
 
-/// Smallest range that covers the `queries` whose output is needed or whose row is `wanted`, or `None`.
-pub(super) fn covering_range(
-    queries: Range<usize>,
-    needed: Option<&[bool]>,
-    wanted: impl Fn(usize) -> bool,
-) -> Option<Range<usize>> {
-    let is_computed = |query: &usize| needed.is_none_or(|needed| needed[*query]) || wanted(*query);
-    let first = queries.clone().find(is_computed)?;
-    let last = queries.rev().find(is_computed)?;
+/// Smallest range that covers the `queries` that are computed, or `None`.
+pub(super) fn covering_range(queries: Range<usize>, is_computed: impl Fn(usize) -> bool) -> Option<Range<usize>> {
+    let first = queries.clone().find(|&query| is_computed(query))?;
+    let last = queries.rev().find(|&query| is_computed(query))?;
     Some(first..last + 1)
 }

@@ -1,6 +1,6 @@
 //! Mean outputs of heads, which replace a head's output in mean ablation.
 
-use super::{Attend, Heads, Stream};
+use super::{Attend, Heads, Prefix, Stream};
 use crate::ops::with_values;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
@@ -21,6 +21,11 @@ impl<'a> HeadOutputSums<'a> {
     pub fn new(stream: Stream<'a>, sets: Vec<Vec<Range<usize>>>) -> Self {
         let n = sets.len();
         Self { stream, sets, sums: vec![Vec::new(); n], counts: vec![0; n] }
+    }
+
+    /// See [`Stream::take_prefix`].
+    pub fn take_prefix(&mut self, ids: &[u32]) -> Option<Prefix> {
+        self.stream.take_prefix(ids)
     }
 }
 

@@ -14,13 +14,14 @@
 //! | implementation | purpose | memory |
 //! |---|---|---|
 //! | [`Stream`] | measuring: passes rows to probes, which do not change the output | O(T) |
+//! | [`Continuations`] | measuring: passes over texts that begin alike, from the first row that differs | O(T) |
 //! | [`Cached`] | decoding: caches keys and values, and attends from one token at a time | O(T) |
 //! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
 //! | [`Dense`] | reference that the others are tested against | O(T^2) |
 //!
-//! The first three have kernels for `f32` on the CPU. On a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] use
+//! All but the last have kernels for `f32` on the CPU. On a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] use
 //! candle's own ops (`portable.rs`): a tile of queries of all heads at a time, with the wanted rows copied to the host.
-//! [`Cached`] keeps its cache on the host.
+//! [`Cached`] keeps its cache on the host. [`Continuations`] have only the kernels.
 
 mod blocks;
 mod cached;
@@ -29,9 +30,11 @@ mod describe;
 mod extras;
 mod fused;
 mod head_probes;
+mod keys;
 mod means;
 mod packed_layer;
 mod portable;
+mod prefix;
 mod stream;
 mod tile;
 mod trace;
@@ -46,6 +49,7 @@ pub use extras::{ExtraTensor, Extras, LayerSizes, TensorInit};
 pub use fused::Fused;
 pub use means::HeadOutputSums;
 pub use portable::{kept_bytes, portable_bytes};
+pub use prefix::{Continuations, Prefix};
 pub use stream::{AttentionRow, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, RowSink, Stream};
 pub use tile::TILE;
 pub use trace::Trace;

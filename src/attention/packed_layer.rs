@@ -1,9 +1,9 @@
 //! One layer of the streaming kernel: packed keys and values, with logits computed in blocks of keys.
 
-use super::values::packed_values;
+use super::keys::PackedKeys;
 use super::{HeadScalars, Heads, LogitRule, Quantise, Removal, ResolvedTreatment, Values, Wiring, TILE};
 use crate::ops::simd::{copy_scaled, soft_cap};
-use crate::ops::{multiply_panel, Mat, MatMut, Packed, PairPanels, Panels, Products, PANEL};
+use crate::ops::{multiply_panel, Mat, MatMut, PANEL};
 use crate::quant::{absmax, quantise, Scope};
 use candle_core::Result;
 use rayon::prelude::*;
@@ -17,15 +17,17 @@ pub(super) const KEYS: usize = 512;
 /// diagonal.
 const GROUP: usize = 16;
 
-/// Queries, keys and values of a layer, with the treatment of its logits.
+/// Queries, keys and values of one prompt in a layer, with the treatment of its logits.
 pub(super) struct PackedLayer<'a> {
+    /// (queries, query heads, d)
     q: &'a [f32],
-    /// K^T of every key head: (d, T).
-    k: Vec<Packed>,
-    /// V of every value head: (T, d).
-    v: Vec<Panels>,
-    /// V for products of `bf16`; empty otherwise.
-    v_pairs: Vec<PairPanels>,
+    /// Position of the first query.
+    first: usize,
+    /// Row of the first query, counted through the batch.
+    row: usize,
+    /// Keys and values that the prompt shares with others, before its own. It may hold more tokens than are shared.
+    shared: Option<&'a PackedKeys>,
+    own: PackedKeys,
     scalars: &'a HeadScalars,
     pub(super) layer: usize,
     pub(super) wiring: &'a Wiring,
@@ -38,40 +40,54 @@ pub(super) struct PackedLayer<'a> {
     steps: [Vec<f32>; 2],
 }
 
+/// Rows of one prompt in a layer.
+pub(super) struct PromptRows<'a> {
+    /// (queries, query heads, d)
+    pub(super) q: &'a [f32],
+    /// Position of the first query.
+    pub(super) first: usize,
+    /// Row of the first query, counted through the batch.
+    pub(super) row: usize,
+    /// Keys and values before its own.
+    pub(super) shared: Option<&'a PackedKeys>,
+    /// Its own keys and values, up to the last query's. They may begin before the first query.
+    pub(super) own: PackedKeys,
+}
+
 impl<'a> PackedLayer<'a> {
-    /// Packs the slices q, k, v of `heads`. If steps are shared between rows, measures them.
+    /// Creates the layer of one prompt. If steps are shared between rows, measures them.
     pub(super) fn new(
-        [q, k, v]: [&'a [f32]; 3],
+        rows: PromptRows<'a>,
         scalars: &'a HeadScalars,
         heads: &Heads<'a>,
         treated: Option<&'a ResolvedTreatment>,
         layer: usize,
     ) -> Result<Self> {
-        let (_, t, q_heads, d) = heads.q.dims4()?;
+        let (_, n, q_heads, d) = heads.q.dims4()?;
         if heads.rule.window == Some(0) {
             candle_core::bail!("attention: a window of 0 keys");
         }
-        let head_of = |x: &'a [f32], head: usize, heads: usize| Mat::new(&x[head * d..], t, d, heads * d);
-        let (k_heads, v_heads) = (heads.k.dim(2)?, heads.v.dim(2)?);
-        let pack_keys = |head: usize| Packed::new(head_of(k, head, k_heads).t(), heads.products);
-        let paired_heads = if heads.products == Products::Bf16 { 0..v_heads } else { 0..0 };
-        let pack_pairs = |head: usize| PairPanels::new(head_of(v, head, v_heads));
+        let PromptRows { q, first, row, shared, own } = rows;
         let mut packed = Self {
             q,
-            k: (0..k_heads).into_par_iter().map(pack_keys).collect(),
-            v: packed_values(v, v_heads, d),
-            v_pairs: paired_heads.into_par_iter().map(pack_pairs).collect(),
+            first,
+            row,
+            shared,
+            own,
             scalars,
             layer,
             wiring: heads.wiring,
             rule: heads.rule,
-            t,
+            t: first + n,
             d,
             q_row: q_heads * d,
             treated,
             steps: [Vec::new(), Vec::new()],
         };
         if let Some(quantise) = packed.quantiser().filter(|q| q.quantiser.scope != Scope::Row) {
+            if first > 0 {
+                candle_core::bail!("attention: a quantisation step of all rows needs all rows");
+            }
             packed.steps = packed.shared_steps(quantise);
         }
         Ok(packed)
@@ -116,17 +132,23 @@ impl<'a> PackedLayer<'a> {
 
     /// The values of an output head.
     pub(super) fn values(&self, head: usize) -> Values<'_> {
-        Values::new(&self.v, &self.wiring.value[head], self.d)
+        let own = Values::new(self.own.values(), &self.wiring.value[head], self.d);
+        self.shared.map_or(own, |shared| own.after(shared.values(), self.own.first()))
     }
 
     /// Weights of the maps.
     pub(super) fn mix(&self, head: usize, query: usize) -> [f32; 2] {
-        self.scalars.mix(query, head)
+        self.scalars.mix(self.row + query - self.first, head)
     }
 
     /// The sink of map j of a head.
     pub(super) fn sink(&self, j: usize, head: usize) -> Option<f32> {
         self.scalars.sink(self.wiring.query[j][head])
+    }
+
+    /// The keys and values of the token at `position`.
+    fn keys_at(&self, position: usize) -> &PackedKeys {
+        self.shared.filter(|_| position < self.own.first()).unwrap_or(&self.own)
     }
 
     /// The first key that a query sees.
@@ -150,7 +172,7 @@ impl<'a> PackedLayer<'a> {
         let first = self.wiring.query[j][head] * self.d;
         q.resize(queries.len() * self.d, 0.0);
         for (query, row) in queries.clone().zip(q.chunks_exact_mut(self.d)) {
-            copy_scaled(row, &self.q[query * self.q_row + first..][..self.d], self.rule.scale);
+            copy_scaled(row, &self.q[(query - self.first) * self.q_row + first..][..self.d], self.rule.scale);
         }
     }
 
@@ -164,7 +186,6 @@ impl<'a> PackedLayer<'a> {
         block: usize,
         out: &mut [f32],
     ) {
-        let k = &self.k[self.wiring.key[j][head]];
         let keys = block * KEYS..((block + 1) * KEYS).min(queries.end);
         for first in keys.clone().step_by(PANEL) {
             // Queries before the panel's first key do not see it, nor do those whose window starts after its last.
@@ -176,7 +197,8 @@ impl<'a> PackedLayer<'a> {
             let row = seeing.start - queries.start;
             let out = MatMut::new(&mut out[row * KEYS + first - keys.start..], seeing.len(), PANEL, KEYS);
             let q = Mat::new(&q[row * self.d..], seeing.len(), self.d, self.d);
-            k.multiply(out, false, q, first / PANEL, 0..self.d);
+            let (k, panel) = self.keys_at(first).panel(self.wiring.key[j][head], first);
+            k.multiply(out, false, q, panel, 0..self.d);
         }
         if let Some(cap) = self.rule.softcap {
             for (query, row) in queries.clone().zip(out.chunks_exact_mut(KEYS)) {
@@ -199,16 +221,22 @@ impl<'a> PackedLayer<'a> {
                 if keys.is_empty() {
                     continue;
                 }
-                let pairs = self.v_pairs.get(value_head);
-                if pairs.is_some() {
+                if self.own.pairs(value_head).is_some() {
                     keys.start -= keys.start % 2; // whole pairs; the added key has weight zero
                 }
-                let out = MatMut::new(&mut out[first * width + column * PANEL..], rows.len(), PANEL, width);
-                let weights = Mat::new(&weights[first * KEYS + keys.start..], rows.len(), keys.len(), KEYS);
-                let keys = block * KEYS + keys.start..block * KEYS + keys.end;
-                match pairs {
-                    None => multiply_panel(out, true, weights, self.v[value_head].rows(column % panels, keys)),
-                    Some(pairs) => pairs.multiply(out, true, weights, column % panels, keys),
+                // Shared keys, then own keys: a sum of parts has the bits of the whole sum.
+                let border = self.own.first().clamp(block * KEYS + keys.start, block * KEYS + keys.end) - block * KEYS;
+                for keys in [keys.start..border, border..keys.end].into_iter().filter(|keys| !keys.is_empty()) {
+                    let out = MatMut::new(&mut out[first * width + column * PANEL..], rows.len(), PANEL, width);
+                    let weights = Mat::new(&weights[first * KEYS + keys.start..], rows.len(), keys.len(), KEYS);
+                    let packed = self.keys_at(block * KEYS + keys.start);
+                    let keys = block * KEYS + keys.start - packed.first()..block * KEYS + keys.end - packed.first();
+                    match packed.pairs(value_head) {
+                        None => {
+                            multiply_panel(out, true, weights, packed.values()[value_head].rows(column % panels, keys))
+                        }
+                        Some(pairs) => pairs.multiply(out, true, weights, column % panels, keys),
+                    }
                 }
             }
         }

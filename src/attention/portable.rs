@@ -135,8 +135,10 @@ impl<'a> Portable<'a> {
         let mut parts = Vec::new();
         for queries in self.tiles() {
             let wanted: Vec<Vec<usize>> = watched.iter().map(|watched| watched.wanted(queries.clone())).collect();
-            let is_wanted = |query| wanted.iter().any(|wanted| wanted.contains(&query));
-            let computed = covering_range(queries.clone(), needed, is_wanted).unwrap_or(queries.start..queries.start);
+            let is_computed = |query: usize| {
+                needed.is_none_or(|needed| needed[query]) || wanted.iter().any(|wanted| wanted.contains(&query))
+            };
+            let computed = covering_range(queries.clone(), is_computed).unwrap_or(queries.start..queries.start);
             parts.extend(self.zeros(queries.start..computed.start)?);
             if !computed.is_empty() {
                 let tile = self.tile(computed.clone())?;

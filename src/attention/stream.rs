@@ -3,8 +3,11 @@
 //! Rows are computed by the kernel ([`blocks`]), or by candle's own ops ([`Portable`]) on other devices and for other
 //! number types.
 
+use super::blocks::{self, BatchedPrompt};
+use super::head_probes::HeadProbes;
+use super::keys::LayerKeys;
 use super::portable::Portable;
-use super::{blocks, Attend, Heads, ResolvedTreatment, Trace, Values};
+use super::{Attend, Heads, Prefix, ResolvedTreatment, Trace, Values};
 use crate::ops::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -127,13 +130,15 @@ pub struct Stream<'a> {
     probes: &'a [&'a dyn RowProbe],
     residual: Option<&'a mut dyn ResidualProbe>,
     selection: LayersAndHeads,
-    treated: Option<&'a ResolvedTreatment>,
+    pub(super) treated: Option<&'a ResolvedTreatment>,
     /// A layer, and for each query whether its output there is needed.
     needed: Option<(usize, Vec<bool>)>,
     /// Intermediate values of some rows, if requested.
     pub trace: Option<Trace>,
     /// Results of the probes, in the order (layer, head, probe).
     pub probe_results: Vec<ProbeResult>,
+    /// Keys and values of the layers, if they are kept.
+    kept: Option<Vec<LayerKeys>>,
 }
 
 impl<'a> Stream<'a> {
@@ -147,7 +152,23 @@ impl<'a> Stream<'a> {
             needed: None,
             trace: None,
             probe_results: Vec::new(),
+            kept: None,
         }
+    }
+
+    /// Keeps the keys and values of all layers: see [`Stream::take_prefix`].
+    pub fn keeping(self) -> Self {
+        Self { kept: Some(Vec::new()), ..self }
+    }
+
+    /// Takes the keys and values of a finished untreated pass over `ids`, with which other passes over texts that begin
+    /// alike start later. `None` if they were not [kept](Stream::keeping).
+    ///
+    /// # Panics
+    /// If the pass was treated.
+    pub fn take_prefix(&mut self, ids: &[u32]) -> Option<Prefix> {
+        assert!(self.kept.is_none() || self.treated.is_none(), "only untreated keys and values are shared");
+        Some(Prefix::new(ids, self.kept.take()?))
     }
 
     /// Restricts probes to these layers and heads.
@@ -181,8 +202,43 @@ impl<'a> Stream<'a> {
         Self { trace: Some(Trace::new(rows)), ..self }
     }
 
+    /// The first row that the stream observes, if it is before `end`; otherwise `end`.
+    pub(crate) fn first_observed_row(&self, (layers, heads): (usize, usize), end: usize) -> usize {
+        if self.residual.is_some() || self.kept.is_some() {
+            return 0;
+        }
+        let end = self.trace.iter().flat_map(|trace| trace.rows().first()).fold(end, |end, &row| end.min(row));
+        let of_layer = |layer| (0..heads).map(move |head| (layer, head));
+        let all = (0..layers).flat_map(of_layer);
+        let selected: Vec<(usize, usize)> = all.filter(|&(layer, head)| self.selection.has(layer, head)).collect();
+        let wants = |probe: &&dyn RowProbe, row| selected.iter().any(|&(layer, head)| probe.wants(layer, head, row));
+        (0..end).find(|&row| self.probes.iter().any(|probe| wants(probe, row))).unwrap_or(end)
+    }
+
+    /// Treatment and probes in a layer of `heads` heads.
+    pub(super) fn of_layer(&self, layer: usize, heads: usize) -> BatchedPrompt<'a> {
+        let probes = (0..heads).map(|head| self.probes_of(layer, head)).collect();
+        BatchedPrompt { treated: self.treated, probes }
+    }
+
+    /// Takes the results of a layer: states of the probes by head, the mixture (1, T, H, value width) and the output
+    /// gate (1, T, H x value width).
+    pub(super) fn conclude(
+        &mut self,
+        layer: usize,
+        watched: Vec<HeadProbes<'_>>,
+        mixture: &Tensor,
+        gate: Option<&Tensor>,
+    ) -> Result<()> {
+        for (head, watched) in watched.into_iter().enumerate() {
+            let finished = watched.finish().into_iter();
+            self.probe_results.extend(finished.map(|(probe, sink)| ProbeResult { layer, head, probe, sink }));
+        }
+        self.trace.as_mut().map_or(Ok(()), |trace| trace.mixture(mixture, gate))
+    }
+
     /// The probes of this head, each with its index.
-    fn probes_of(&self, layer: usize, head: usize) -> Vec<(usize, &'a dyn RowProbe)> {
+    pub(super) fn probes_of(&self, layer: usize, head: usize) -> Vec<(usize, &'a dyn RowProbe)> {
         let selected = self.selection.has(layer, head);
         self.probes.iter().enumerate().filter(|_| selected).map(|(i, &probe)| (i, probe)).collect()
     }
@@ -194,18 +250,18 @@ impl Attend for Stream<'_> {
         if batch != 1 {
             candle_core::bail!("streaming attention takes one prompt at a time, got {batch}");
         }
-        let probes: Vec<_> = (0..heads.wiring.heads()).map(|head| self.probes_of(layer, head)).collect();
+        let prompt = [self.of_layer(layer, heads.wiring.heads())];
         let needed = self.needed(layer);
         let (out, watched) = match has_kernels(&heads.q) {
-            true => blocks::mixture(heads, self.treated, layer, needed, &probes)?,
-            false => Portable::new(heads, self.treated, layer)?.watched(needed, &probes)?,
+            true => {
+                let (out, watched) = blocks::mixture(heads, layer, None, needed, &prompt)?;
+                (out, watched.into_iter().flatten().collect())
+            }
+            false => Portable::new(heads, self.treated, layer)?.watched(needed, &prompt[0].probes)?,
         };
-        for (head, watched) in watched.into_iter().enumerate() {
-            let finished = watched.finish().into_iter();
-            self.probe_results.extend(finished.map(|(probe, sink)| ProbeResult { layer, head, probe, sink }));
-        }
-        if let Some(trace) = &mut self.trace {
-            trace.mixture(&out, heads.gate.as_ref())?;
+        self.conclude(layer, watched, &out, heads.gate.as_ref())?;
+        if let Some(kept) = &mut self.kept {
+            kept.push(LayerKeys { k: heads.k.clone(), v: heads.v.clone() });
         }
         Ok(out)
     }

@@ -7,6 +7,8 @@ use candle_core::{Result, Tensor};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     rows: Vec<usize>,
+    /// Position of the first token of the pass.
+    first: usize,
     /// By layer, the mixtures of all heads before `finish`: (rows, H x value width).
     mixtures: Vec<Vec<f32>>,
     /// By layer, the output gates: (rows, H x value width). Empty without gates.
@@ -21,6 +23,11 @@ impl Trace {
     /// Creates an empty trace of `rows`.
     pub(super) fn new(rows: Vec<usize>) -> Self {
         Self { rows, ..Self::default() }
+    }
+
+    /// The same trace of a pass that begins at the token at `first`.
+    pub(super) fn from(self, first: usize) -> Self {
+        Self { first, ..self }
     }
 
     /// The rows: positions of query tokens.
@@ -76,7 +83,7 @@ impl Trace {
     fn pick(&self, x: &Tensor) -> Result<Vec<f32>> {
         let mut picked = Vec::new();
         for &row in &self.rows {
-            picked.extend(numbers(&x.narrow(1, row, 1)?)?);
+            picked.extend(numbers(&x.narrow(1, row - self.first, 1)?)?);
         }
         Ok(picked)
     }

@@ -98,20 +98,34 @@ impl ResolvedTreatment {
         }
     }
 
+    /// The first row that may differ from that of an untreated pass, in any layer: keys and values of the tokens before
+    /// it are the same. `usize::MAX` if no row does.
+    pub fn first_row(&self) -> usize {
+        let removed = self.removed.iter().flat_map(|removed| &removed.row_removals).map(|loss| loss.rows.start);
+        let replaced = self.replaced.iter().flat_map(|replaced| &replaced.rows).map(|rows| rows.start);
+        // Quantised logits are those of all rows.
+        let quantised = self.quantise.iter().map(|_| 0);
+        removed.chain(replaced).chain(quantised).min().unwrap_or(usize::MAX)
+    }
+
+    /// Returns whether outputs of a layer are replaced.
+    pub(super) fn replaces(&self, layer: usize) -> bool {
+        self.replaced.iter().any(|replaced| replaced.layer == layer)
+    }
+
     /// Replaces the outputs of the treated heads in the outputs of a layer (B, T, H, value width). The first token is
     /// at position `start`.
     pub(super) fn replace(&self, layer: usize, start: usize, written: Tensor) -> Result<Tensor> {
-        let of_layer: Vec<&OutputReplacement> =
-            self.replaced.iter().filter(|replaced| replaced.layer == layer).collect();
-        if of_layer.is_empty() {
-            return Ok(written);
-        }
-        let (batch, t, heads, width) = written.dims4()?;
-        let mut values = numbers(&written)?;
-        for replaced in of_layer {
+        replace(&vec![Some(self); written.dim(0)?], layer, start, written)
+    }
+
+    /// [`ResolvedTreatment::replace`] in the rows (T, H, value width) of one prompt.
+    fn replace_rows(&self, layer: usize, start: usize, (heads, width): (usize, usize), rows: &mut [f32]) {
+        let t = rows.len() / (heads * width);
+        for replaced in self.replaced.iter().filter(|replaced| replaced.layer == layer) {
             let other = |position: usize| replaced.rows.iter().any(|rows| rows.contains(&position));
-            for row in (0..batch * t).filter(|row| other(start + row % t)) {
-                let output = &mut values[(row * heads + replaced.head) * width..][..width];
+            for row in (0..t).filter(|row| other(start + row)) {
+                let output = &mut rows[(row * heads + replaced.head) * width..][..width];
                 if replaced.output.is_empty() {
                     output.fill(0.0);
                 } else {
@@ -119,6 +133,24 @@ impl ResolvedTreatment {
                 }
             }
         }
-        Tensor::from_vec(values, (batch, t, heads, width), written.device())?.to_dtype(written.dtype())
     }
+}
+
+/// Replaces the outputs of the heads that each of B treatments names in the outputs of a layer (B, T, H, value width).
+/// The first token is at position `start`.
+pub(super) fn replace(
+    treated: &[Option<&ResolvedTreatment>],
+    layer: usize,
+    start: usize,
+    written: Tensor,
+) -> Result<Tensor> {
+    if !treated.iter().flatten().any(|treated| treated.replaces(layer)) {
+        return Ok(written);
+    }
+    let (batch, t, heads, width) = written.dims4()?;
+    let mut values = numbers(&written)?;
+    for (rows, treated) in values.chunks_exact_mut(t * heads * width).zip(treated) {
+        treated.iter().for_each(|treated| treated.replace_rows(layer, start, (heads, width), rows));
+    }
+    Tensor::from_vec(values, (batch, t, heads, width), written.device())?.to_dtype(written.dtype())
 }

@@ -2,6 +2,7 @@
 
 use crate::ops::{add_products, multiply_panel, Mat, MatMut, Panels, PANEL};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Keys that are summed in `f32` before the sum is added to `f64`.
 const KEYS: usize = 512;
@@ -16,8 +17,12 @@ pub(super) fn packed_values(v: &[f32], heads: usize, d: usize) -> Vec<Panels> {
 /// Values of the keys of one output head: its value slices side by side, as packed by the kernel.
 #[derive(Clone, Copy)]
 pub struct Values<'a> {
-    /// V of every value head of the layer: (T, d).
+    /// V of every value head of the layer, for the keys from `border` on: (T - border, d).
     heads: &'a [Panels],
+    /// V of every value head for the keys before `border`, and perhaps more: (.., d). Empty without such keys.
+    before: &'a [Panels],
+    /// The first key of `heads`.
+    border: usize,
     /// The value heads that this output head reads.
     slices: &'a [usize],
     d: usize,
@@ -26,7 +31,19 @@ pub struct Values<'a> {
 impl<'a> Values<'a> {
     /// Creates the values of `slices` of the packed value heads `heads`, each (T, d).
     pub fn new(heads: &'a [Panels], slices: &'a [usize], d: usize) -> Self {
-        Self { heads, slices, d }
+        Self { heads, before: &[], border: 0, slices, d }
+    }
+
+    /// Adds the packed values `before` of the keys before `border`, which become the first key of the others.
+    pub(super) fn after(self, before: &'a [Panels], border: usize) -> Self {
+        Self { before, border, ..self }
+    }
+
+    /// The parts of a range of keys: packed value heads, and the keys in them.
+    fn parts(&self, keys: Range<usize>) -> impl Iterator<Item = (&'a [Panels], Range<usize>)> {
+        let border = self.border.clamp(keys.start, keys.end);
+        let later = border - self.border.min(border)..keys.end - self.border.min(keys.end);
+        [(self.before, keys.start..border), (self.heads, later)].into_iter().filter(|(_, keys)| !keys.is_empty())
     }
 
     /// Width of a value.
@@ -45,9 +62,15 @@ impl<'a> Values<'a> {
                 for (i, weights) in weights.chunks(KEYS).enumerate() {
                     let keys = first + i * KEYS..first + i * KEYS + weights.len();
                     let mut part = [0.0; PANEL];
-                    let of_panel = MatMut::new(&mut part, 1, PANEL, PANEL);
-                    let weights = Mat::new(weights, 1, weights.len(), weights.len());
-                    multiply_panel(of_panel, false, weights, self.heads[*slice].rows(panel, keys));
+                    let mut weights = weights;
+                    for (heads, keys) in self.parts(keys) {
+                        let (of_keys, later) = weights.split_at(keys.len());
+                        let of_panel = MatMut::new(&mut part, 1, PANEL, PANEL);
+                        let of_keys = Mat::new(of_keys, 1, of_keys.len(), of_keys.len());
+                        // The parts of a sum are added in the order of the keys, as the whole sum is.
+                        multiply_panel(of_panel, true, of_keys, heads[*slice].rows(panel, keys));
+                        weights = later;
+                    }
                     sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += f64::from(part));
                 }
             }
@@ -67,7 +90,12 @@ impl<'a> Values<'a> {
             for (panel, direction) in direction.chunks(PANEL).enumerate() {
                 let mut padded = [0.0; PANEL];
                 padded.iter_mut().zip(direction).for_each(|(to, &x)| *to = x as f32);
-                add_products(into, self.heads[slice].rows(panel, keys.clone()), &padded);
+                let mut into = into.as_mut_slice();
+                for (heads, keys) in self.parts(keys.clone()) {
+                    let (of_keys, later) = into.split_at_mut(keys.len());
+                    add_products(of_keys, heads[slice].rows(panel, keys), &padded);
+                    into = later;
+                }
             }
         }
         into.iter_mut().zip(weights).for_each(|(product, weight)| *product *= weight);
@@ -76,8 +104,8 @@ impl<'a> Values<'a> {
     /// Euclidean norm of the value of a key.
     pub fn norm(&self, key: usize) -> f64 {
         let panels = self.slices.iter().flat_map(|&slice| (0..self.d.div_ceil(PANEL)).map(move |panel| (slice, panel)));
-        let squares =
-            panels.flat_map(|(slice, panel)| self.heads[slice].row(panel, key)).map(|&x| f64::from(x).powi(2));
+        let (heads, at) = if key < self.border { (self.before, key) } else { (self.heads, key - self.border) };
+        let squares = panels.flat_map(|(slice, panel)| heads[slice].row(panel, at)).map(|&x| f64::from(x).powi(2));
         squares.sum::<f64>().sqrt()
     }
 }

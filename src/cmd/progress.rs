@@ -13,7 +13,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 /// Returns a progress bar with the time left.
-fn progress_bar(plan: &RunPlan<'_>, quiet: bool) -> ProgressBar {
+fn progress_bar(plan: &RunPlan<'_>, conditions: &str, quiet: bool) -> ProgressBar {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let (resumed, estimate) = (plan.resumed as u64, plan.seconds);
     // Before the first prompt is done, only the estimate is known.
@@ -24,7 +24,8 @@ fn progress_bar(plan: &RunPlan<'_>, quiet: bool) -> ProgressBar {
             None => Ok(()),
         };
     };
-    let style = ProgressStyle::with_template("{bar:32} {pos}/{len} prompts{left}{msg}").expect("a valid template");
+    let template = format!("{{bar:32}} {{pos}}/{{len}} prompts{conditions}{{left}}{{msg}}");
+    let style = ProgressStyle::with_template(&template).expect("a valid template");
     let bar = ProgressBar::with_draw_target(Some(plan.cells as u64), target).with_style(style.with_key("left", left));
     bar.set_position(resumed);
     bar.reset_eta();
@@ -74,7 +75,16 @@ impl<'a> ProgressReporter<'a> {
         let (done, all) = (self.bar.position() as usize, self.bar.length().unwrap_or(0) as usize);
         if self.throttle.is_due(now, done) {
             let left = time_left(now.duration_since(self.begun), (done - self.resumed) as f64, (all - done) as f64);
-            crate::say!("{done} of {all} prompts{}{}", left_in_words(left), self.accuracy_so_far());
+            let conditions = self.conditions_in_words();
+            crate::say!("{done} of {all} prompts{conditions}{}{}", left_in_words(left), self.accuracy_so_far());
+        }
+    }
+
+    /// Returns ` under 41 conditions`; nothing if there are only untreated passes.
+    fn conditions_in_words(&self) -> String {
+        match self.setup.conditions.len() {
+            1 => String::new(),
+            conditions => format!(" under {conditions} conditions"),
         }
     }
 
@@ -83,8 +93,9 @@ impl<'a> ProgressReporter<'a> {
         let shard = self.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
         let resumed = if plan.resumed > 0 { format!(", {} of them done", plan.resumed) } else { String::new() };
         crate::say!(
-            "{}{shard} on {}{resumed}: {}about {} MiB of memory -> {}",
+            "{}{shard}{} on {}{resumed}: {}about {} MiB of memory -> {}",
             plural(plan.cells, "prompt"),
+            self.conditions_in_words(),
             names.join(", "),
             plan.seconds.map_or(String::new(), |seconds| format!("about {seconds:.0} s, ")),
             plan.memory_bytes / (1 << 20),
@@ -133,7 +144,7 @@ impl RunObserver for ProgressReporter<'_> {
         if !self.quiet {
             self.announce(plan);
         }
-        self.bar = progress_bar(plan, self.quiet);
+        self.bar = progress_bar(plan, &self.conditions_in_words(), self.quiet);
         (self.begun, self.resumed) = (Instant::now(), plan.resumed);
         self.throttle = LogThrottle::new(plan.cells, plan.resumed, self.begun);
     }

@@ -107,7 +107,7 @@ impl Setup {
         let model = &self.models[index];
         let prompt = cell.prompt(self.grid.seed(), &self.sources, model.tokenizer());
         // An error of this prompt occurs again in the run, which reports it.
-        let found = |prompt| self.untreated_records(index, &self.experiment.select, (cell, &prompt), &[measure]);
+        let found = |prompt| self.untreated_records(index, &self.experiment.select, (cell, &prompt, None), &[measure]);
         let records = prompt.and_then(found).unwrap_or_default();
         let mut answer = vec![0.0; model.transformer.config.layers.len()];
         for m in records.iter().map(|record| &record.measure) {

@@ -402,6 +402,17 @@ impl Cell {
         prompt_seed(Purpose::Test, base_seed, self.seed_index)
     }
 
+    /// The same cell with prompts of `ctx_tok` tokens.
+    pub(super) fn with_ctx(&self, ctx_tok: usize) -> Self {
+        let mut cell = self.clone();
+        match &mut cell.spec {
+            CellSpec::Needle(spec) => spec.ctx_tok = ctx_tok,
+            CellSpec::Text(windows) => windows.ctx_tok = ctx_tok,
+            CellSpec::Shots(spec) => spec.ctx_tok = ctx_tok,
+        }
+        cell
+    }
+
     /// Builds the prompt. Only windows of token ids need no tokenizer.
     ///
     /// # Errors

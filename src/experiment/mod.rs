@@ -106,6 +106,7 @@ impl Setup {
         if self.grid.count() == Some(0) {
             bail_usage!("nothing to run: `samples` is 0, or a list of the grid is empty");
         }
+        self.find_last_rows(cells, measures);
         let passes = self.parallel_prompts().min(cells.len());
         let needed = self.needed_bytes(cells, passes, measures);
         let at_once = if passes == 1 { "a pass".to_owned() } else { format!("{passes} passes at once") };

@@ -26,8 +26,26 @@ const SHOWING: u64 = 20 << 20;
 /// Memory of one record of a head until it is written, in bytes, as measured, in a list that grows by doubling.
 const HEAD_RECORD: u64 = 512;
 
+/// Length of the prompt on which the rows that passes share are counted, in tokens, at most: they end where the question
+/// begins, wherever that is.
+const SHORT_TOK: usize = 2048;
+
 /// Memory of one number of a head until the figures are drawn, in bytes, as measured, on average over all regions.
 const HEAD_NUMBER: u64 = 24;
+
+/// Rows of passes that run together, at most, unless one has more: linear layers are then as fast as they get.
+const ROWS_AT_ONCE: usize = 512;
+
+/// Memory of the measures of passes that run together, in bytes, at most, unless one needs more.
+const MEASURES_AT_ONCE: u64 = 64 << 20;
+
+/// Number of passes of `rows` rows over prompts of `tokens` tokens that run together, with measures that need `bytes`
+/// bytes for each. Together they have no more rows than a whole pass.
+pub(super) fn passes_at_once(tokens: usize, rows: usize, bytes: u64) -> usize {
+    let by_memory =
+        MEASURES_AT_ONCE.checked_div(bytes).map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    (ROWS_AT_ONCE.min(tokens) / rows).min(by_memory).max(1)
+}
 
 impl Setup {
     /// Returns the number of prompts that run in parallel: only one if weights are read from disk or candle's ops
@@ -59,7 +77,10 @@ impl Setup {
             (config.layers.len() * config.wiring().heads()) as u64
         };
         let records = per_head * self.conditions.len() as u64 * self.models.iter().map(heads).sum::<u64>();
-        let pass = beside + self.measures_bytes(ctx_tok, rows, measures) + HEAD_RECORD * records;
+        let of_measures = self.measures_bytes(ctx_tok, rows, measures);
+        let together = self.conditions.len() as u64 - 1;
+        let at_once = if self.keeps_prefixes() { MEASURES_AT_ONCE.min(together * of_measures) } else { 0 };
+        let pass = beside + of_measures.max(at_once) + HEAD_RECORD * records;
         let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
         let on_disk = self.models.iter().filter(|model| model.transformer.is_on_disk());
         let streamed = on_disk.map(|model| self.experiment.reading.weights_bytes(&model.transformer.config));
@@ -69,11 +90,38 @@ impl Setup {
             + (ANY_RUN + pass * passes as u64 + threads).max(SHOWING + showing)
     }
 
-    /// Returns the operations for a prompt of `ctx_tok` tokens: one pass for every model and condition.
+    /// Returns the operations for a prompt of `ctx_tok` tokens: one pass for every model and condition, of the rows that
+    /// it does not share with the untreated one.
     pub fn flops(&self, ctx_tok: usize) -> Flops {
-        let passes = self.models.iter().map(|model| model.transformer.config.forward_flops(ctx_tok));
-        let once = passes.fold(Flops::default(), |sum, flops| sum + flops);
-        self.conditions.iter().fold(Flops::default(), |sum, _| sum + once)
+        let of_model = |(index, model): (usize, &Model)| {
+            let config = &model.transformer.config;
+            let rows = self.last_rows.get().map(|models| models[index].as_slice());
+            let pass = |condition: usize| match rows.and_then(|rows| rows[condition]) {
+                Some(rows) => config.last_rows_flops(ctx_tok, rows),
+                None => config.forward_flops(ctx_tok),
+            };
+            (0..self.conditions.len()).map(pass).fold(Flops::default(), |sum, flops| sum + flops)
+        };
+        self.models.iter().enumerate().map(of_model).fold(Flops::default(), |sum, flops| sum + flops)
+    }
+
+    /// Finds how many of the last rows each condition computes for each model, on a short prompt of the first kind;
+    /// `None` for all rows. [`Setup::flops`] counts whole passes before.
+    pub(super) fn find_last_rows(&self, cells: &[Cell], measures: &[&mut dyn Measure]) {
+        let Some(cell) = cells.first().filter(|_| self.shares_prefixes()) else { return };
+        let measures: Vec<&dyn Measure> = measures.iter().map(|measure| &**measure).collect();
+        let of_model = |index: usize| {
+            // A prompt that cannot be built is reported elsewhere.
+            let rows = self.last_rows_of(index, &cell.with_ctx(cell.spec.ctx_tok().min(SHORT_TOK)), &measures);
+            rows.unwrap_or_else(|_| vec![None; self.conditions.len()])
+        };
+        let _ = self.last_rows.set((0..self.models.len()).map(of_model).collect());
+    }
+
+    /// Returns whether keys and values are kept for later passes over the same prompt.
+    fn keeps_prefixes(&self) -> bool {
+        let shared = self.last_rows.get().is_some_and(|models| models.iter().flatten().any(Option::is_some));
+        self.shares_prefixes() && (shared || self.experiment.max_new().is_some())
     }
 
     /// Estimates the memory of one prompt of `ctx_tok` tokens besides the weights, in bytes.
@@ -84,7 +132,9 @@ impl Setup {
             self.experiment.max_new().map_or(0, |max_new| generate::memory_bytes(config, most(max_new)))
         };
         let pass = |model: &Model| self.experiment.reading.pass_bytes(&model.transformer.config, ctx_tok);
-        let bytes = |model: &Model| pass(model) + remembered(model);
+        let kept =
+            |model: &Model| if self.keeps_prefixes() { model.transformer.config.prefix_bytes(ctx_tok) } else { 0 };
+        let bytes = |model: &Model| pass(model) + remembered(model) + kept(model);
         self.models.iter().map(bytes).max().unwrap_or(0)
     }
 
@@ -96,5 +146,19 @@ impl Setup {
             measures.iter().map(|measure| measure.memory_bytes(&extent)).sum::<u64>()
         };
         self.models.iter().enumerate().map(of_model).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_together_have_no_more_rows_than_one_and_no_more_memory_than_said() {
+        assert_eq!(passes_at_once(1000, 10, 0), 51);
+        assert_eq!(passes_at_once(100, 10, 0), 10);
+        assert_eq!(passes_at_once(1000, 900, 0), 1);
+        assert_eq!(passes_at_once(1000, 10, MEASURES_AT_ONCE / 4), 4);
+        assert_eq!(passes_at_once(1000, 10, 2 * MEASURES_AT_ONCE), 1);
     }
 }

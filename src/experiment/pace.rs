@@ -116,8 +116,7 @@ impl<'a> Trial<'a> {
 
     /// Times `at_once` prompts of `ctx_tok` tokens in parallel and returns the seconds per prompt.
     fn seconds(&self, ctx_tok: usize) -> Result<f64> {
-        let spec = with_ctx(&self.cell.spec, ctx_tok);
-        let cells = vec![Cell { spec, ..self.cell.clone() }; self.at_once];
+        let cells = vec![self.cell.with_ctx(ctx_tok); self.at_once];
         let mut measures = self.setup.measures()?;
         let start = Instant::now();
         self.setup.run(&cells, &mut measures.list(), &AtomicBool::new(false), &mut |_, _| Ok(()))?;
@@ -131,16 +130,6 @@ fn lengths(ctx_tok: usize) -> Vec<usize> {
     }
     let long = (ctx_tok / 4).max(TRIED_WHOLE_TOK);
     vec![long / 4, long]
-}
-
-fn with_ctx(spec: &CellSpec, ctx_tok: usize) -> CellSpec {
-    let mut spec = spec.clone();
-    match &mut spec {
-        CellSpec::Needle(needle) => needle.ctx_tok = ctx_tok,
-        CellSpec::Text(windows) => windows.ctx_tok = ctx_tok,
-        CellSpec::Shots(spec) => spec.ctx_tok = ctx_tok,
-    }
-    spec
 }
 
 #[cfg(test)]

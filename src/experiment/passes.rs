@@ -1,19 +1,21 @@
 //! The passes of one cell: every model reads the prompt under every condition, observed by the measures.
 
+use super::needs::passes_at_once;
 use super::{Cell, CellSpec, Setup};
-use crate::attention::{LayersAndHeads, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
+use crate::attention::{LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Stream};
 use crate::generate::{generate, Generation, StopConditions};
-use crate::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualSink};
+use crate::measure::{Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, PassSize, ResidualSink};
 use crate::metric::CELL;
 use crate::model::Transformer;
 use crate::models::Model;
-use crate::pass::{pass, PassResult};
+use crate::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use crate::probe::{ReceivedSink, SinkProbe};
 use crate::prompt::{CitySet, Prompt};
 use crate::record::{Identity, Measurement, Record};
 use crate::treatment::Condition;
 use anyhow::Result;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 impl Setup {
@@ -34,7 +36,8 @@ impl Setup {
         result
     }
 
-    /// Runs one pass over the prompt for each condition.
+    /// Runs the passes over the prompt, one for each condition. The untreated pass comes first; the others start at the
+    /// first row that differs from it, and those that start at the same row run together.
     fn passes(
         &self,
         cell: &Cell,
@@ -47,79 +50,80 @@ impl Setup {
         result.prompts.push(prompt.ids.clone());
         let exempting = self.conditions.iter().any(|c| c.quantiser().is_some_and(|(_, exempt_sinks)| exempt_sinks));
         let sinks = if exempting { sinks(&model.transformer, prompt)? } else { BTreeMap::new() };
-        let mut baseline: Vec<Option<MeasureData>> = measures.iter().map(|_| None).collect();
         let (resolver, reference) = (self.resolver(model), &self.references()?[model_index]);
         let seed = cell.seed(self.grid.seed());
+        let treated = |condition: usize, generating: bool| {
+            let condition = &self.conditions[condition];
+            let treated = || resolver.resolve(condition, reference, &sinks, (prompt, seed, generating));
+            (!condition.is_untreated()).then(treated)
+        };
+        let mut passes = PromptPasses::new(self, model_index, (cell, prompt), &self.experiment.select, measures);
+        let observed = passes.first_observed_row();
+        let start = |index| first_row(observed, prompt.ids.len(), treated(index, false).as_ref());
+        let starts: Vec<usize> = (0..self.conditions.len()).map(start).collect();
         let generates = measures.iter().any(|measure| measure.wants_generation());
-        for (index, condition) in self.conditions.iter().enumerate() {
-            let key = PassKey { model: model_index, condition: index };
-            let treated = |generating: bool| {
-                let treated = || resolver.resolve(condition, reference, &sinks, (prompt, seed, generating));
-                (!condition.is_untreated()).then(treated)
+        let shares = self.shares_prefixes() && (generates || starts[1..].iter().any(|&start| start > 0));
+        let mut prefix = None;
+        for batch in batches(&starts, shares, |rows| passes.most_at_once(rows)) {
+            let all: Vec<Option<ResolvedTreatment>> = batch.clone().map(|index| treated(index, false)).collect();
+            let observed = match &prefix {
+                Some(prefix) if starts[batch.start] > 0 => {
+                    passes.observe_continued(&all, (prefix, starts[batch.start]))?
+                }
+                _ => vec![passes.observe(all[0].as_ref(), shares && batch.start == 0)?],
             };
-            let generation = if generates { self.generation(model, prompt, treated(true).as_ref())? } else { None };
-            let treated = treated(false);
-            let (only, treated) = (&self.experiment.select, treated.as_ref());
-            let pass = OnePass { key, only, prompt, treated, generation: generation.as_ref() };
-            self.measure_pass(cell, pass, measures, &mut baseline, result)?;
+            for (index, mut observed) in batch.zip(observed) {
+                prefix = observed.passed.prefix.take().or(prefix);
+                let generation = match generates {
+                    true => self.generation(model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
+                    false => None,
+                };
+                passes.conclude(index, observed, generation.as_ref(), result)?;
+            }
         }
         Ok(())
     }
 
-    /// Returns the records of measures on one untreated pass, for these layers and heads.
+    /// Returns how many of the last rows each condition's pass over the prompt of a cell computes; `None` for all.
+    pub(super) fn last_rows_of(
+        &self,
+        model: usize,
+        cell: &Cell,
+        measures: &[&dyn Measure],
+    ) -> Result<Vec<Option<usize>>> {
+        let prompt = cell.prompt(self.grid.seed(), &self.sources, self.models[model].tokenizer())?;
+        let passes = PromptPasses::new(self, model, (cell, &prompt), &self.experiment.select, measures);
+        let observed = passes.first_observed_row();
+        let rows = |(index, condition): (usize, &Condition)| {
+            let start = observed.min(condition.first_row(&prompt));
+            (index > 0 && start > 0).then(|| prompt.ids.len() - start)
+        };
+        Ok(self.conditions.iter().enumerate().map(rows).collect())
+    }
+
+    /// Returns whether passes over texts that begin alike share keys and values.
+    pub(super) fn shares_prefixes(&self) -> bool {
+        self.experiment.reading.has_kernels() && !self.whole_passes
+    }
+
+    /// Returns the records of measures on one untreated pass, for these layers and heads. With the keys and values of
+    /// another untreated pass over the prompt, only the rows that the measures observe are computed.
     pub(super) fn untreated_records(
         &self,
         model: usize,
         only: &LayersAndHeads,
-        (cell, prompt): (&Cell, &Prompt),
+        (cell, prompt, prefix): (&Cell, &Prompt, Option<Prefix>),
         measures: &[&dyn Measure],
     ) -> Result<Vec<Record>> {
         let mut found = CellResult::default();
-        let pass = OnePass { key: PassKey { model, condition: 0 }, only, prompt, treated: None, generation: None };
-        let mut baseline: Vec<Option<MeasureData>> = measures.iter().map(|_| None).collect();
-        self.measure_pass(cell, pass, measures, &mut baseline, &mut found)?;
+        let mut passes = PromptPasses::new(self, model, (cell, prompt), only, measures);
+        let start = first_row(passes.first_observed_row(), prompt.ids.len(), None);
+        let observed = match prefix.filter(|_| start > 0) {
+            Some(prefix) => passes.observe_continued(&[None], (&prefix, start))?,
+            None => vec![passes.observe(None, false)?],
+        };
+        observed.into_iter().try_for_each(|observed| passes.conclude(0, observed, None, &mut found))?;
         Ok(found.records)
-    }
-
-    /// Runs one pass and concludes its measures. The data that measures keep from the first condition become the
-    /// `baseline` of the other conditions.
-    fn measure_pass(
-        &self,
-        cell: &Cell,
-        pass: OnePass<'_>,
-        measures: &[&dyn Measure],
-        baseline: &mut [Option<MeasureData>],
-        result: &mut CellResult,
-    ) -> Result<()> {
-        let OnePass { key, prompt, .. } = pass;
-        let model = &self.models[key.model];
-        let PassObservations { passed, probe_results, residual } = self.observe(&pass, measures)?;
-        let identity = self.identity(cell, model, &self.conditions[key.condition]);
-        for (i, (probe_results, residual)) in probe_results.into_iter().zip(residual).enumerate() {
-            let mut output = MeasureOutput::default();
-            let observed = ObservedPass {
-                key,
-                sample: cell.sample,
-                identity: &identity,
-                model: &model.transformer,
-                prompt,
-                tokenizer: model.tokenizer().ok(),
-                queries: &passed.queries,
-                predictions: passed.predictions.as_ref(),
-                generation: pass.generation,
-                trace: passed.trace.as_ref(),
-                probe_results,
-                residual: residual.map(|sink| sink as Box<dyn std::any::Any + Send>),
-                baseline: baseline[i].as_ref(),
-            };
-            measures[i].conclude(observed, &mut output)?;
-            result.add(&identity, prompt, output.records);
-            result.pooled.extend(output.pooled.map(|pooled| (i, key, pooled)));
-            if key.condition == 0 {
-                baseline[i] = output.kept;
-            }
-        }
-        Ok(())
     }
 
     /// Generates text from where the first answer of the prompt begins. `None` if the experiment does not generate.
@@ -128,6 +132,7 @@ impl Setup {
         model: &Model,
         prompt: &Prompt,
         treated: Option<&ResolvedTreatment>,
+        prefix: Option<&Prefix>,
     ) -> Result<Option<Generation>> {
         let Some(max_new) = self.experiment.max_new() else { return Ok(None) };
         let until = StopConditions {
@@ -136,34 +141,8 @@ impl Setup {
             numbers: prompt.queries.len(),
             digits: prompt.queries.iter().map(|query| query.value.len()).min().unwrap_or(0),
         };
-        generate(&model.transformer, model.tokenizer()?, prompt.tokens_before_answer(), &until, treated).map(Some)
-    }
-
-    /// Runs a pass with the probes of all measures and returns their results by measure.
-    fn observe(&self, one: &OnePass<'_>, measures: &[&dyn Measure]) -> Result<PassObservations> {
-        let OnePass { key, only, prompt, treated, .. } = *one;
-        let probes: Vec<Vec<Box<dyn RowProbe>>> =
-            measures.iter().map(|measure| measure.row_probes(key.model, prompt)).collect();
-        // Measure, and index among that measure's probes, of every probe in the stream's flat list.
-        let owners: Vec<(usize, usize)> =
-            probes.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
-        let flat: Vec<&dyn RowProbe> = probes.iter().flatten().map(|probe| &**probe).collect();
-        let mut residual = ResidualSinks(measures.iter().map(|measure| measure.residual_probe()).collect());
-        let mut stream = Stream::new(&flat).only(only).treated(treated);
-        if measures.iter().any(|measure| measure.wants_trace()) {
-            stream = stream.tracing(prompt.target_rows());
-        }
-        if residual.0.iter().any(Option::is_some) {
-            stream = stream.with_residual(&mut residual);
-        }
-        let all_tokens = measures.iter().any(|measure| measure.wants_predictions());
-        let mut passed = pass(&self.models[key.model].transformer, prompt, stream, all_tokens)?;
-        let mut probe_results: Vec<Vec<ProbeResult>> = measures.iter().map(|_| Vec::new()).collect();
-        for result in std::mem::take(&mut passed.probe_results) {
-            let (measure, own) = owners[result.probe];
-            probe_results[measure].push(ProbeResult { probe: own, ..result });
-        }
-        Ok(PassObservations { passed, probe_results, residual: residual.0 })
+        let before = prompt.tokens_before_answer();
+        generate(&model.transformer, model.tokenizer()?, before, &until, treated, prefix).map(Some)
     }
 
     fn identity(&self, cell: &Cell, model: &Model, condition: &Condition) -> Identity {
@@ -215,16 +194,172 @@ impl Setup {
     }
 }
 
-/// The settings of one pass.
-#[derive(Clone, Copy)]
-struct OnePass<'a> {
-    key: PassKey,
+/// Conditions, by index, whose passes run together, in order: the first alone, then those that start at the same row
+/// `starts[i]` > 0, at most `most(start)` of them.
+fn batches(starts: &[usize], shares: bool, most: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    for (i, &start) in starts.iter().enumerate() {
+        match batches.last_mut().filter(|last| shares && last.start > 0 && start > 0 && starts[last.start] == start) {
+            Some(last) if last.len() < most(start) => last.end = i + 1,
+            _ => batches.push(i..i + 1),
+        }
+    }
+    batches
+}
+
+/// The passes of one model over one prompt, observed by measures.
+struct PromptPasses<'a> {
+    setup: &'a Setup,
+    model: usize,
+    cell: &'a Cell,
+    prompt: &'a Prompt,
     /// The layers and heads that are measured.
     only: &'a LayersAndHeads,
-    prompt: &'a Prompt,
-    treated: Option<&'a ResolvedTreatment>,
-    /// Text that the model generated under the same condition.
-    generation: Option<&'a Generation>,
+    measures: &'a [&'a dyn Measure],
+    /// The probes of each measure.
+    probes: Vec<Vec<Box<dyn RowProbe>>>,
+    /// What each measure keeps from the first condition for the others.
+    baseline: Vec<Option<MeasureData>>,
+}
+
+impl<'a> PromptPasses<'a> {
+    fn new(
+        setup: &'a Setup,
+        model: usize,
+        (cell, prompt): (&'a Cell, &'a Prompt),
+        only: &'a LayersAndHeads,
+        measures: &'a [&'a dyn Measure],
+    ) -> Self {
+        let probes = measures.iter().map(|measure| measure.row_probes(model, prompt)).collect();
+        let baseline = measures.iter().map(|_| None).collect();
+        Self { setup, model, cell, prompt, only, measures, probes, baseline }
+    }
+
+    fn transformer(&self) -> &'a Transformer {
+        &self.setup.models[self.model].transformer
+    }
+
+    fn wants_predictions(&self) -> bool {
+        self.measures.iter().any(|measure| measure.wants_predictions())
+    }
+
+    /// The probes of all measures.
+    fn row_probes(&self) -> Vec<&dyn RowProbe> {
+        self.probes.iter().flatten().map(|probe| &**probe).collect()
+    }
+
+    fn residual_sinks(&self) -> ResidualSinks {
+        ResidualSinks(self.measures.iter().map(|measure| measure.residual_probe()).collect())
+    }
+
+    /// The stream of one pass.
+    fn stream<'s>(
+        &self,
+        probes: &'s [&'s dyn RowProbe],
+        treated: Option<&'s ResolvedTreatment>,
+        residual: &'s mut ResidualSinks,
+    ) -> Stream<'s> {
+        let mut stream = Stream::new(probes).only(self.only).treated(treated);
+        if self.measures.iter().any(|measure| measure.wants_trace()) {
+            stream = stream.tracing(self.prompt.target_rows());
+        }
+        if residual.0.iter().any(Option::is_some) {
+            stream = stream.with_residual(residual);
+        }
+        stream
+    }
+
+    /// The first row that the measures need.
+    fn first_observed_row(&self) -> usize {
+        let (probes, mut residual) = (self.row_probes(), self.residual_sinks());
+        let stream = self.stream(&probes, None, &mut residual);
+        first_observed_row(self.transformer(), self.prompt, &stream, self.wants_predictions())
+    }
+
+    /// The most passes from `start` on that run together.
+    fn most_at_once(&self, start: usize) -> usize {
+        let tokens = self.prompt.ids.len();
+        let rows = self.prompt.target_rows().len();
+        let size = PassSize::new(self.model, &self.transformer().config, tokens, rows);
+        let bytes = self.measures.iter().map(|measure| measure.memory_bytes(&size)).sum();
+        passes_at_once(tokens, tokens - start, bytes)
+    }
+
+    /// Runs a whole pass with the probes of all measures. With `keeping`, its keys and values are kept.
+    fn observe(&self, treated: Option<&ResolvedTreatment>, keeping: bool) -> Result<PassObservations> {
+        let (probes, mut residual) = (self.row_probes(), self.residual_sinks());
+        let stream = self.stream(&probes, treated, &mut residual);
+        let stream = if keeping { stream.keeping() } else { stream };
+        let passed = pass(self.transformer(), self.prompt, stream, self.wants_predictions())?;
+        Ok(self.by_measure(passed, residual))
+    }
+
+    /// Runs passes that start at the same row, with the probes of all measures.
+    fn observe_continued(
+        &self,
+        treated: &[Option<ResolvedTreatment>],
+        shared: (&Prefix, usize),
+    ) -> Result<Vec<PassObservations>> {
+        let probes = self.row_probes();
+        let mut residual: Vec<ResidualSinks> = treated.iter().map(|_| self.residual_sinks()).collect();
+        let streams = treated.iter().zip(&mut residual);
+        let streams = streams.map(|(treated, residual)| self.stream(&probes, treated.as_ref(), residual)).collect();
+        let passed = continued_passes(self.transformer(), self.prompt, streams, shared)?;
+        Ok(passed.into_iter().zip(residual).map(|(passed, residual)| self.by_measure(passed, residual)).collect())
+    }
+
+    /// Sorts the results of the probes by measure.
+    fn by_measure(&self, mut passed: PassResult, residual: ResidualSinks) -> PassObservations {
+        // Measure, and index among that measure's probes, of every probe in the stream's flat list.
+        let owners: Vec<(usize, usize)> =
+            self.probes.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
+        let mut probe_results: Vec<Vec<ProbeResult>> = self.measures.iter().map(|_| Vec::new()).collect();
+        for result in std::mem::take(&mut passed.probe_results) {
+            let (measure, own) = owners[result.probe];
+            probe_results[measure].push(ProbeResult { probe: own, ..result });
+        }
+        PassObservations { passed, probe_results, residual: residual.0 }
+    }
+
+    /// Concludes the measures of a pass. The data that measures keep from the first condition become the baseline of
+    /// the others.
+    fn conclude(
+        &mut self,
+        condition: usize,
+        observed: PassObservations,
+        generation: Option<&Generation>,
+        result: &mut CellResult,
+    ) -> Result<()> {
+        let key = PassKey { model: self.model, condition };
+        let (setup, model, prompt) = (self.setup, &self.setup.models[self.model], self.prompt);
+        let PassObservations { passed, probe_results, residual } = observed;
+        let identity = setup.identity(self.cell, model, &setup.conditions[condition]);
+        for (i, (probe_results, residual)) in probe_results.into_iter().zip(residual).enumerate() {
+            let mut output = MeasureOutput::default();
+            let observed = ObservedPass {
+                key,
+                sample: self.cell.sample,
+                identity: &identity,
+                model: &model.transformer,
+                prompt,
+                tokenizer: model.tokenizer().ok(),
+                queries: &passed.queries,
+                predictions: passed.predictions.as_ref(),
+                generation,
+                trace: passed.trace.as_ref(),
+                probe_results,
+                residual: residual.map(|sink| sink as Box<dyn std::any::Any + Send>),
+                baseline: self.baseline[i].as_ref(),
+            };
+            self.measures[i].conclude(observed, &mut output)?;
+            result.add(&identity, prompt, output.records);
+            result.pooled.extend(output.pooled.map(|pooled| (i, key, pooled)));
+            if condition == 0 {
+                self.baseline[i] = output.kept;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The results of one pass, with those of the probes by measure.
@@ -286,4 +421,17 @@ fn sinks(model: &Transformer, prompt: &Prompt) -> Result<BTreeMap<(usize, usize)
         ((result.layer, result.head), sink.sinks())
     });
     Ok(found.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_that_start_at_the_same_row_run_together_after_the_first() {
+        let starts = [90, 90, 90, 90, 0, 0, 80, 90];
+        assert_eq!(batches(&starts, true, |_| 2), [0..1, 1..3, 3..4, 4..5, 5..6, 6..7, 7..8]);
+        assert_eq!(batches(&starts[..4], true, |start| start), [0..1, 1..4]);
+        assert_eq!(batches(&starts[..3], false, |_| 9), [0..1, 1..2, 2..3]);
+    }
 }

@@ -4,7 +4,7 @@
 //! then measured.
 
 use super::{Cell, CellSpec, Setup};
-use crate::attention::{HeadOutputSums, LayersAndHeads, Stream};
+use crate::attention::{HeadOutputSums, LayersAndHeads, Prefix, Stream};
 use crate::bail_usage;
 use crate::measure::{AnswerMeasure, Measure, RolesMeasure};
 use crate::models::Model;
@@ -103,9 +103,9 @@ impl Setup {
         let (mut means, mut scores) = (WrittenMeans::default(), BTreeMap::new());
         for prompt in self.reference_prompts(model)? {
             let (cell, prompt) = prompt;
-            means.add(model, &prompt)?;
+            let prefix = means.add(model, &prompt, self.shares_prefixes())?;
             if matches!(cell.spec, CellSpec::Needle(_)) {
-                self.score_heads(index, &cell, &prompt, &mut scores)?;
+                self.score_heads(index, (&cell, &prompt, prefix), &mut scores)?;
             }
         }
         Ok(Reference { written: means.finish(), rankings: rankings(&scores) })
@@ -126,11 +126,16 @@ impl Setup {
     }
 
     /// Adds the scores of each head on one prompt, for every ranking.
-    fn score_heads(&self, model: usize, cell: &Cell, prompt: &Prompt, scores: &mut Scores) -> Result<()> {
+    fn score_heads(
+        &self,
+        model: usize,
+        (cell, prompt, prefix): (&Cell, &Prompt, Option<Prefix>),
+        scores: &mut Scores,
+    ) -> Result<()> {
         // All heads, not only the measured ones, so that rankings are the same in every run.
         let (all, measures) =
             (LayersAndHeads::default(), [&AnswerMeasure { by_head: true } as &dyn Measure, &RolesMeasure]);
-        for record in self.untreated_records(model, &all, (cell, prompt), &measures)? {
+        for record in self.untreated_records(model, &all, (cell, prompt, prefix), &measures)? {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
             let of = |ranking: &&Ranking| {
@@ -171,10 +176,13 @@ struct WrittenMeans {
 }
 
 impl WrittenMeans {
-    fn add(&mut self, model: &Model, prompt: &Prompt) -> Result<()> {
+    /// Adds the outputs on one prompt. Returns the keys and values of the pass if it is to be `shared`.
+    fn add(&mut self, model: &Model, prompt: &Prompt, shared: bool) -> Result<Option<Prefix>> {
         let sets: Vec<Vec<Range<usize>>> = RowSelection::VARIANTS.iter().map(|rows| rows.of(prompt)).collect();
-        let mut attend = HeadOutputSums::new(Stream::new(&[]), sets);
+        let stream = Stream::new(&[]);
+        let mut attend = HeadOutputSums::new(if shared { stream.keeping() } else { stream }, sets);
         model.transformer.hidden(std::slice::from_ref(&prompt.ids), &mut attend)?;
+        let prefix = attend.take_prefix(&prompt.ids);
         for ((rows, layers), count) in RowSelection::VARIANTS.iter().zip(attend.sums).zip(attend.counts) {
             let sums = self.sums.entry(*rows).or_insert_with(|| vec![Vec::new(); layers.len()]);
             for (sum, more) in sums.iter_mut().zip(layers) {
@@ -183,7 +191,7 @@ impl WrittenMeans {
             }
             *self.counts.entry(*rows).or_default() += count;
         }
-        Ok(())
+        Ok(prefix)
     }
 
     fn finish(self) -> BTreeMap<RowSelection, Vec<Vec<f32>>> {

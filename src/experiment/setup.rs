@@ -31,10 +31,14 @@ pub struct Setup {
     pub sources: Sources,
     /// The conditions; the first one is the baseline of the others.
     pub conditions: Vec<Condition>,
+    /// Whether every pass computes all rows, for comparison with passes that share what is the same in all of them. Off.
+    pub whole_passes: bool,
     /// Mean outputs and rankings of each model's heads, computed once.
     pub(super) references: OnceLock<Vec<Reference>>,
     /// The heads of each model whose maps are drawn, chosen once.
     pub(super) drawn: OnceLock<Vec<LayersAndHeads>>,
+    /// By model and condition, how many of the last rows of a prompt a pass computes; `None` for all.
+    pub(super) last_rows: OnceLock<Vec<Vec<Option<usize>>>>,
     /// Memory of the process after loading, in bytes.
     pub(super) loaded_bytes: u64,
 }
@@ -79,8 +83,10 @@ impl Setup {
             grid,
             sources,
             experiment,
+            whole_passes: false,
             references: OnceLock::new(),
             drawn: OnceLock::new(),
+            last_rows: OnceLock::new(),
             loaded_bytes,
         })
     }

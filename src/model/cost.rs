@@ -20,6 +20,14 @@ impl Flops {
     }
 }
 
+impl std::ops::Sub for Flops {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { linear: self.linear - other.linear, attention: self.attention - other.attention }
+    }
+}
+
 impl std::ops::Add for Flops {
     type Output = Self;
 
@@ -113,6 +121,18 @@ impl ModelConfig {
             linear: 2.0 * tokens * (self.parameters() - embedding - self.idle_parameters()) as f64,
             attention: 2.0 * per_pair * self.layers.iter().map(pairs).sum::<f64>(),
         }
+    }
+}
+
+impl ModelConfig {
+    /// Like [`ModelConfig::forward_flops`], for the last `rows` tokens alone, which attend to all before them.
+    pub fn last_rows_flops(&self, ctx_tok: usize, rows: usize) -> Flops {
+        self.forward_flops(ctx_tok) - self.forward_flops(ctx_tok.saturating_sub(rows))
+    }
+
+    /// Memory of the keys and values of all layers that are kept for passes over texts that begin alike, in bytes.
+    pub fn prefix_bytes(&self, ctx_tok: usize) -> u64 {
+        4 * (self.layers.len() * (self.key_heads() + self.kv_heads) * self.head_dim * ctx_tok) as u64
     }
 }
 

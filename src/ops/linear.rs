@@ -1,11 +1,11 @@
 //! `y = x @ w^T` as a differentiable op.
 
-use super::{has_kernels, in_chunks, multiply, multiply_add, slice, with_values};
-use super::{Mat, MatMut, Packed, Products, PANEL, ROWS_PER_TASK};
+use super::{has_kernels, in_chunks, multiply_add, multiply_panel, slice, with_values};
+use super::{Mat, MatMut, Packed, Panels, Products, PANEL, ROWS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp2, Layout, Module as _, Result, Shape, Tensor};
 use rayon::prelude::*;
 
-/// Rows of x from which packing w takes less time than it saves.
+/// Rows of x from which packing all of w takes less time than it saves.
 const PACKED_ROWS: usize = 256;
 
 /// Inner size of a block: the part of w that is multiplied at once.
@@ -71,14 +71,36 @@ impl CustomOp2 for Linear {
 
 /// x @ w: x (rows, E), w (E, F).
 fn product(products: Products, x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
-    // bf16 has one kernel, so that a row has the same numbers whether it is multiplied with few others or many.
-    if products == Products::Bf16 || x.len() / e >= PACKED_ROWS && f >= PANEL {
-        return packed(x, &Packed::new(w, products), e, f);
+    // Both kernels add in the same order, so that a row has the same numbers whether it is multiplied with few others
+    // or many.
+    let rows = x.len() / e;
+    match products {
+        Products::F32 if rows < PACKED_ROWS => few_rows(x, w, e, f),
+        _ => packed(x, &Packed::new(w, products), e, f),
     }
-    in_chunks(x.len() / e * f, ROWS_PER_TASK * f, |task, y| {
-        let rows = y.len() / f;
-        let x = &x[task * ROWS_PER_TASK * e..][..rows * e];
-        multiply(MatMut::new(y, rows, f, f), 1.0, Mat::new(x, rows, e, e), w);
+}
+
+/// [`product`] with few rows: a task packs blocks of some panels of w into the cache, one after the other, for all rows.
+fn few_rows(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
+    let rows = x.len() / e;
+    let panels = f.div_ceil(PANEL);
+    // (panels, rows, PANEL)
+    let columns = in_chunks(panels * rows * PANEL, rows * PANEL, |panel, y: &mut [f32]| {
+        let first = panel * PANEL;
+        for start in (0..e).step_by(DEPTH) {
+            let depth = start..(start + DEPTH).min(e);
+            let block = Panels::new(w.part(depth.clone(), first..(first + PANEL).min(f)));
+            let x = Mat::new(&x[start..], rows, depth.len(), e);
+            multiply_panel(MatMut::new(&mut *y, rows, PANEL, PANEL), start > 0, x, block.rows(0, 0..depth.len()));
+        }
+    });
+    in_chunks(rows * f, ROWS_PER_TASK * f, |task, y| {
+        for (i, y) in y.chunks_exact_mut(f).enumerate() {
+            for (panel, y) in y.chunks_mut(PANEL).enumerate() {
+                let row = panel * rows + task * ROWS_PER_TASK + i;
+                y.copy_from_slice(&columns[row * PANEL..][..y.len()]);
+            }
+        }
     })
 }
 
@@ -152,6 +174,21 @@ mod tests {
                 let (want, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
                 assert!((f64::from(*y) - want).abs() < 1e-6 * size, "{e}, {f}, {i}: {y} instead of {want}");
             }
+        }
+    }
+
+    #[test]
+    fn a_row_has_the_same_numbers_with_few_others_and_with_many() {
+        let (rows, e, f) = (PACKED_ROWS + 5, DEPTH + 7, 2 * PANEL + 3);
+        let mut rng = Rng::new(2, "linear");
+        let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
+        let (x, w) = (random(rows * e), random(f * e));
+        let of = |rows: std::ops::Range<usize>| {
+            product(Products::F32, &x[rows.start * e..rows.end * e], Mat::new(&w, f, e, e).t(), e, f)
+        };
+        let all = of(0..rows);
+        for few in [0..1, 3..5, 7..40, 100..200, rows - 1..rows] {
+            assert_eq!(of(few.clone()), all[few.start * f..few.end * f], "{few:?}");
         }
     }
 

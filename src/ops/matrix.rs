@@ -1,6 +1,7 @@
 //! Matrix products on strided views, on the calling thread.
 
 use gemm::Parallelism;
+use std::ops::Range;
 
 /// A read-only matrix view: element (r, c) is `data[r * row_stride + c * col_stride]`.
 #[derive(Clone, Copy)]
@@ -34,6 +35,16 @@ impl<'a> Mat<'a> {
     pub fn new(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert!(fits(rows, cols, row_stride, data.len()), "matrix view out of bounds");
         Self { data, rows, cols, row_stride, col_stride: 1 }
+    }
+
+    /// A range of rows and columns, without a copy.
+    ///
+    /// # Panics
+    /// If there are fewer rows or columns.
+    pub(super) fn part(self, rows: Range<usize>, cols: Range<usize>) -> Self {
+        assert!(rows.end <= self.rows && cols.end <= self.cols, "matrix view out of bounds");
+        let data = &self.data[rows.start * self.row_stride + cols.start * self.col_stride..];
+        Self { data, rows: rows.len(), cols: cols.len(), ..self }
     }
 
     /// The transpose, without a copy.

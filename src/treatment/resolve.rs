@@ -439,6 +439,30 @@ mod tests {
     }
 
     #[test]
+    fn no_row_before_the_first_of_a_condition_is_treated() {
+        let prompt = prompt(2);
+        let (question, answer) = (prompt.haystack.end, prompt.queries[0].rows().start);
+        for (name, first) in [
+            ("mask(noise)", answer),
+            ("silence(random:9, rows=question)", question),
+            ("mask(noise, layers=1, heads=0, rows=all)", 0),
+            ("ablate(0.1)", answer),
+            ("ablate(best:2:share_abs, rows=question, zero)", question),
+            ("keep(0.1, rows=all)", 0),
+            ("mask(noise); keep(0.1, rows=question)", question),
+            ("quantise(4, row)", 0),
+            ("quantise(4, tensor); mask(noise)", 0),
+        ] {
+            let condition: Condition = name.parse().unwrap();
+            assert_eq!(condition.first_row(&prompt), first, "{name}");
+            assert_eq!(resolved(name, &prompt, false).first_row(), first, "{name}");
+            assert!(resolved(name, &prompt, true).first_row() <= first, "{name}");
+        }
+        assert_eq!(Condition::default().first_row(&prompt), usize::MAX);
+        assert_eq!(ResolvedTreatment::default().first_row(), usize::MAX);
+    }
+
+    #[test]
     fn generated_tokens_are_answer_rows_and_question_keys() {
         let prompt = prompt(1);
         let treated = resolved("mask(question)", &prompt, true);

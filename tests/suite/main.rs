@@ -23,6 +23,7 @@ mod manners;
 mod metrics;
 mod needle;
 mod nll;
+mod prefixes;
 mod python;
 mod real_models;
 mod reference;

@@ -1,0 +1,165 @@
+//! Passes of one prompt under many conditions: whole passes against passes that share the keys and values before the
+//! first row that a condition changes.
+//!
+//! `cargo bench --bench ablate` prints medians and extremes and writes `target/bench/ablate.csv`; `--rounds N` sets the
+//! rounds. Both sides measure accuracy under conditions that take out one head in the rows of the answer, on a prompt of
+//! 1,024 tokens, in turn and in CPU time. Before anything is timed, their records must be equal. The predicted ratio is
+//! that of the operations, which counts rows and pairs of tokens.
+
+mod sides;
+
+use anyhow::{ensure, Context, Result};
+use candle_core::DType;
+use difftool::attention::Variant;
+use difftool::experiment::{Experiment, Setup};
+use difftool::model::{DecoderSizes, ModelConfig, Weights};
+use difftool::ops::RopeStyle;
+use difftool::prompt::Tokenizer;
+use difftool::record::Record;
+use serde::Serialize;
+use sides::{bench_dir, cpu_model, cpu_seconds, option, spread, write};
+use std::sync::atomic::AtomicBool;
+
+/// As in `main.rs`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const CTX_TOK: usize = 1024;
+const ROUNDS: usize = 5;
+
+/// A line of the table and of the CSV.
+#[derive(Serialize)]
+struct Row {
+    model: String,
+    conditions: usize,
+    ctx_tok: usize,
+    rounds: usize,
+    cpu: String,
+    /// CPU seconds of the untreated pass, of whole passes, and of passes that share.
+    untreated_s: f64,
+    whole_s: f64,
+    shared_s: f64,
+    /// Whole passes as a multiple of shared ones in the same round: median, least, most, and as operations predict.
+    ratio: f64,
+    ratio_min: f64,
+    ratio_max: f64,
+    ratio_predicted: f64,
+    /// Shared passes as a multiple of an untreated one.
+    untreated_passes: f64,
+}
+
+fn main() -> Result<()> {
+    std::env::set_var("CANDLE_NUM_THREADS", "1"); // as in `main.rs`
+    let args: Vec<String> = std::env::args().collect();
+    // `cargo test --benches` passes no `--bench`: one round of few conditions shows that it works.
+    let real = args.iter().any(|arg| arg == "--bench");
+    let rounds = match option(&args, "--rounds") {
+        Some(rounds) => rounds.parse().with_context(|| format!("--rounds {rounds}"))?,
+        None if real => ROUNDS,
+        None => 1,
+    };
+    println!("{}, {} threads; {CTX_TOK} tokens; {rounds} rounds; CPU time", cpu_model(), rayon::current_num_threads());
+    let mut models = vec![("transformer".to_owned(), 4, 4), ("diff".to_owned(), 4, 2)];
+    if real {
+        models.push((model_of_30_layers()?, 30, 9));
+    }
+    let counts = if real { vec![1, 10, 60] } else { vec![2] };
+    let mut rows = Vec::new();
+    for (model, layers, heads) in models {
+        for &conditions in &counts {
+            rows.push(measure(&model, (layers, heads), conditions.min(layers * heads), rounds)?);
+        }
+    }
+    write("ablate.csv", &rows)
+}
+
+/// Writes a random model of the shape of SmolLM2-135M, with the embedded tokenizer. Returns its folder.
+fn model_of_30_layers() -> Result<String> {
+    let sizes = DecoderSizes {
+        vocab: 8192,
+        width: 576,
+        layers: 30,
+        ffn: 1536,
+        heads: 9,
+        kv_heads: 3,
+        head_dim: 64,
+        max_ctx_tok: CTX_TOK,
+    };
+    let config = ModelConfig::llama(Variant::preset("transformer")?, sizes, 10_000.0, RopeStyle::Half);
+    let folder = bench_dir().join("llama-30-layers");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("config.json"), config.to_json().to_string())?;
+    std::fs::write(folder.join("tokenizer.json"), Tokenizer::embedded().json())?;
+    Weights::init(&config, 1)?.write(&folder.join("model.safetensors"), DType::F32, &[])?;
+    Ok(folder.to_string_lossy().into_owned())
+}
+
+fn setup(model: &str, (layers, heads): (usize, usize), conditions: usize, whole_passes: bool) -> Result<Setup> {
+    // Heads of all layers.
+    let head = |i: usize| format!("\"ablate({}.{}, zero)\"", i % layers, i / layers % heads);
+    let conditions: Vec<String> = (0..conditions).map(head).collect();
+    let text = format!(
+        "show = \"ablate\"\nmodels = [{model:?}]\nconditions = [{}]\n[grid.needle]\nctx_tok = [{CTX_TOK}]\n\
+         settings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 1\nheldout_samples = 0\nseed = 0",
+        conditions.join(", ")
+    );
+    let mut setup = Setup::load(Experiment::parse(&text, "bench")?)?;
+    setup.whole_passes = whole_passes;
+    Ok(setup)
+}
+
+/// Runs the prompt under all conditions. Returns the records and the CPU seconds.
+fn run(setup: &Setup) -> Result<(Vec<Record>, f64)> {
+    let (cells, mut measures) = (setup.grid.cells(), setup.measures()?);
+    setup.check(&cells, &measures.list())?;
+    let (mut records, start) = (Vec::new(), cpu_seconds());
+    setup.run(&cells, &mut measures.list(), &AtomicBool::new(false), &mut |_, found| {
+        records.extend_from_slice(found.records);
+        Ok(())
+    })?;
+    Ok((records, cpu_seconds() - start))
+}
+
+fn measure(model: &str, sizes: (usize, usize), conditions: usize, rounds: usize) -> Result<Row> {
+    let (whole, shared) = (setup(model, sizes, conditions, true)?, setup(model, sizes, conditions, false)?);
+    let untreated = {
+        let mut untreated = shared.clone();
+        untreated.conditions.truncate(1);
+        untreated
+    };
+    let [a, b] = [&whole, &shared].map(|setup| run(setup).map(|(records, _)| format!("{records:?}")));
+    ensure!(a? == b?, "{model}: records differ");
+    let mut seconds = Vec::new();
+    for _ in 0..rounds {
+        seconds.push([run(&untreated)?.1, run(&whole)?.1, run(&shared)?.1]);
+    }
+    let of = |value: fn(&[f64; 3]) -> f64| spread(seconds.iter().map(value));
+    let (ratio, passes) = (of(|s| s[1] / s[2]), of(|s| s[2] / s[0]));
+    let predicted = whole.flops(CTX_TOK).sum() / shared.flops(CTX_TOK).sum();
+    let name = model.rsplit('/').next().unwrap_or(model).to_owned();
+    println!(
+        "{name:16} {conditions:3} conditions: whole {:.2} s, shared {:.2} s, {:.1} times ({:.1} to {:.1}; predicted {predicted:.1}); \
+         {:.2} untreated passes",
+        of(|s| s[1])[0],
+        of(|s| s[2])[0],
+        ratio[0],
+        ratio[1],
+        ratio[2],
+        passes[0]
+    );
+    Ok(Row {
+        model: name,
+        conditions,
+        ctx_tok: CTX_TOK,
+        rounds,
+        cpu: cpu_model(),
+        untreated_s: of(|s| s[0])[0],
+        whole_s: of(|s| s[1])[0],
+        shared_s: of(|s| s[2])[0],
+        ratio: ratio[0],
+        ratio_min: ratio[1],
+        ratio_max: ratio[2],
+        ratio_predicted: predicted,
+        untreated_passes: passes[0],
+    })
+}

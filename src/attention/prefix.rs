@@ -1,0 +1,102 @@
+//! Passes over texts that begin alike: what is the same in all of them is computed once.
+//!
+//! An untreated pass [keeps](Stream::keeping) the keys and values of every layer. A later pass over a text that begins
+//! with the same tokens starts at its first row that differs, and attends to the kept keys and values before it. Its
+//! rows have the bits that they have in a whole pass: the linear layers and the kernel compute a row in the same way
+//! whichever rows are computed with it.
+
+use super::blocks::{self, SharedTokens};
+use super::keys::LayerKeys;
+use super::{treat, Attend, Heads, Stream};
+use crate::ops::has_kernels;
+use candle_core::{Result, Tensor};
+
+/// Keys and values of every layer for the tokens of a text, from an untreated pass.
+pub struct Prefix {
+    ids: Vec<u32>,
+    layers: Vec<LayerKeys>,
+}
+
+impl Prefix {
+    pub(super) fn new(ids: &[u32], layers: Vec<LayerKeys>) -> Self {
+        Self { ids: ids.to_vec(), layers }
+    }
+
+    /// Number of tokens with which both texts begin.
+    pub fn common_tokens(&self, ids: &[u32]) -> usize {
+        self.ids.iter().zip(ids).take_while(|(a, b)| a == b).count()
+    }
+
+    /// Keys and values of the first `tokens` tokens of a layer: (1, tokens, heads, d) each.
+    pub(super) fn first_tokens(&self, layer: usize, tokens: usize) -> Result<[Tensor; 2]> {
+        let LayerKeys { k, v } = self.layer(layer)?;
+        Ok([k.narrow(1, 0, tokens)?, v.narrow(1, 0, tokens)?])
+    }
+
+    fn layer(&self, layer: usize) -> Result<&LayerKeys> {
+        match self.layers.get(layer) {
+            Some(keys) => Ok(keys),
+            None => candle_core::bail!("keys and values of layer {layer} were not kept"),
+        }
+    }
+}
+
+/// Passes over texts of the same length that begin with the same tokens, as one batch, each observed by its own
+/// [`Stream`]. The batch has their rows from `start` on.
+pub struct Continuations<'s, 'a> {
+    prefix: &'s Prefix,
+    start: usize,
+    streams: Vec<Stream<'a>>,
+    /// A layer, and for each row of the batch whether its output there is needed.
+    needed: (usize, Vec<bool>),
+}
+
+impl<'s, 'a> Continuations<'s, 'a> {
+    /// Creates passes that start at the row `start`. In the layer `needed.0`, only the rows `needed.1`, counted from
+    /// `start`, are computed, besides observed ones.
+    pub fn new(prefix: &'s Prefix, start: usize, needed: (usize, Vec<bool>), mut streams: Vec<Stream<'a>>) -> Self {
+        for stream in &mut streams {
+            stream.trace = stream.trace.take().map(|trace| trace.from(start));
+        }
+        Self { prefix, start, streams, needed }
+    }
+
+    /// The streams, with what they have observed.
+    pub fn into_streams(self) -> Vec<Stream<'a>> {
+        self.streams
+    }
+}
+
+impl Attend for Continuations<'_, '_> {
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> Result<Tensor> {
+        if heads.q.dim(0)? != self.streams.len() || !has_kernels(&heads.q) {
+            candle_core::bail!("{} continuations in a batch of {:?}", self.streams.len(), heads.q.shape());
+        }
+        let prompts: Vec<_> = self.streams.iter().map(|stream| stream.of_layer(layer, heads.wiring.heads())).collect();
+        let shared = SharedTokens { keys: self.prefix.layer(layer)?, tokens: self.start };
+        let (out, watched) = blocks::mixture(heads, layer, Some(shared), self.needed(layer), &prompts)?;
+        for (i, (stream, watched)) in self.streams.iter_mut().zip(watched).enumerate() {
+            let gate = heads.gate.as_ref().map(|gate| gate.narrow(0, i, 1)).transpose()?;
+            stream.conclude(layer, watched, &out.narrow(0, i, 1)?, gate.as_ref())?;
+        }
+        Ok(out)
+    }
+
+    fn needed(&self, layer: usize) -> Option<&[bool]> {
+        Some(self.needed.1.as_slice()).filter(|_| self.needed.0 == layer)
+    }
+
+    fn head_outputs(&mut self, layer: usize, heads: Tensor) -> Result<Tensor> {
+        let treated: Vec<_> = self.streams.iter().map(|stream| stream.treated).collect();
+        treat::replace(&treated, layer, self.start, heads)
+    }
+
+    fn attention_output(&mut self, layer: usize, x: &Tensor) -> Result<()> {
+        let streams = self.streams.iter_mut().enumerate();
+        streams.map(|(i, stream)| stream.attention_output(layer, &x.narrow(0, i, 1)?)).collect()
+    }
+
+    fn residual(&mut self, site: usize, x: &Tensor) -> Result<()> {
+        self.streams.iter_mut().enumerate().map(|(i, stream)| stream.residual(site, &x.narrow(0, i, 1)?)).collect()
+    }
+}
