@@ -69,6 +69,9 @@ pub const ANSWER_REGION: &str = "answer";
 
 /// Endings of names of metrics that are about one softmax map alone, the first or the second.
 pub const MAP_ENDINGS: [&str; 2] = ["_a1", "_a2"];
+/// Ending of names of sums over noise in files of schemas 1 and 2, of models without a begin-of-sequence token: there the
+/// first token counted as noise.
+pub const FIRST_ENDING: &str = "_with_first";
 /// Ending of names of metrics that count only keys of the text, without instructions and question.
 pub const CONTEXT_ENDING: &str = "_context";
 
@@ -167,7 +170,9 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    EXACT = metric("exact", "accuracy", "Every token of the value has the largest logit: 1 or 0.")
+    EXACT = metric("exact", "accuracy",
+        "Every token of the value has the largest logit, behind right answers to the questions before: 1 or 0. Of the first \
+         question that is what greedy decoding would answer.")
         .from("paper, Table 2").hits().higher().headline();
     GENERATED_EXACT = metric("generated_exact", "generated accuracy",
         "The model's own continuation begins with the value: 1 or 0.")
@@ -176,21 +181,24 @@ catalogue! {
         "Log-probability of the value, summed over its tokens.")
         .from("teacher forcing").unit("nats").higher().headline();
     SHARE_OUT = metric("share_out", "{} in output",
-        "Part of a head's write into the residual stream that comes from the region, <u_R, u> / <u, u>. It sums to \
-         1, may be negative, and is the same for a row and its negative.")
+        "Part of what the heads of a layer write together into the residual stream that comes from the region, <u_R, u> \
+         / <u, u>, as a mean over layers weighted by <u, u> over the square of the residual stream; of one head, the same \
+         of its own write. It sums to 1 and may be negative.")
         .share().by_region().headline_of(ANSWER_REGION);
     NOISE_OUT = metric("noise_out", "noise in output", "Sum of share_out over template, filler and distractors.")
         .share().lower().headline();
+    NOISE_OUT_NO_SINKS = metric("noise_out_no_sinks", "noise in output, no sinks",
+        "noise_out less what comes from detected sinks in it.").share().lower().headline();
     SHARE_SIGNED = metric("share_signed", "{} in a",
         "Sum of the signed weights on the region over that of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum \
          |a| are left out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION);
     NOISE_SIGNED = metric("noise_signed", "noise in a", "Sum of share_signed over template, filler and distractors.")
-        .from("paper, Table 3").share().lower().headline();
+        .from("paper, Table 3").share().lower().headline().variants(&[FIRST_ENDING]);
     SHARE_ABS = metric("share_abs", "{} in |a|",
         "Sum of the weights' magnitudes on the region over that of all, sum_R |a| / sum |a|.")
         .share().by_region().headline_of(ANSWER_REGION);
     NOISE_ABS = metric("noise_abs", "noise in |a|", "Sum of share_abs over template, filler and distractors.")
-        .share().lower().headline();
+        .share().lower().headline().variants(&[FIRST_ENDING]);
     NOISE_ABS_NO_SINKS = metric("noise_abs_no_sinks", "noise in |a|, no sinks",
         "Sum of share_abs_no_sinks over template, filler and distractors.").share().lower().headline();
     ENTROPY = metric("entropy", "entropy", "Entropy of |a| / sum |a|.").from("Shannon").unit("nats").headline();
@@ -227,10 +235,24 @@ catalogue! {
     SAID_LOG_PROB = metric("said_log_prob", "log-prob of own number",
         "Log-probability of the first number of the continuation, up to the token that ends it.")
         .from("greedy decoding").unit("nats");
+    SHARE_OUT_MEAN_HEAD = metric("share_out_mean_head", "{} in output, mean of heads",
+        "Mean of share_out over single heads, each counted alike. Of a head, its write before a norm after attention.")
+        .share().by_region();
+    NOISE_OUT_MEAN_HEAD = metric("noise_out_mean_head", "noise in output, mean of heads",
+        "Sum of share_out_mean_head over template, filler and distractors.").share().lower().variants(&[FIRST_ENDING]);
+    SHARE_OUT_LAYER = metric("share_out_layer", "{} in output of the layer", "share_out of one layer.")
+        .share().by_region();
+    WRITE_RATIO_LAYER = metric("write_ratio_layer", "write over residual",
+        "Norm of what the heads of a layer write together over that of the residual stream that it is added to; its square \
+         weighs the layer in share_out.");
+    WRITE_NORM_LAYER = metric("write_norm_layer", "norm of the layer's write",
+        "Root mean square over rows of the norm of what the heads of a layer write together.");
+    WRITE_NORM = metric("write_norm", "norm of the write",
+        "Root mean square over rows of the norm of what a head writes, before a norm after attention.");
     NORM_OUT = metric("norm_out", "{}'s norm", "||u_R|| / sum ||u_R'||: how much is written, wherever it points.")
         .share().by_region();
     NOISE_NORM_OUT = metric("noise_norm_out", "noise's norm", "Sum of norm_out over template, filler and distractors.")
-        .share();
+        .share().variants(&[FIRST_ENDING]);
     LOGIT_OUT = metric("logit_out", "{}'s logit effect",
         "Direct effect of a head on the logit of the right next token, less the mean logit. Missing behind a soft cap.")
         .from("direct logit attribution").unit("logits").by_region().higher();
@@ -243,12 +265,12 @@ catalogue! {
     SHARE_UNIFORM = metric("share_uniform", "{}, even spread",
         "The region's share of the visible keys: what an even spread would give.").share().by_region();
     NOISE_UNIFORM = metric("noise_uniform", "noise, even spread",
-        "Sum of share_uniform over template, filler and distractors.").share();
+        "Sum of share_uniform over template, filler and distractors.").share().variants(&[FIRST_ENDING]);
     SHARE_POS = metric("share_pos", "{} in max(a, 0)",
         "Sum of the positive weights on the region over that of all, sum_R max(a, 0) / sum max(a, 0).")
         .share().by_region();
     NOISE_POS = metric("noise_pos", "noise in max(a, 0)", "Sum of share_pos over template, filler and distractors.")
-        .share().lower();
+        .share().lower().variants(&[FIRST_ENDING]);
     SIGNED_LEFT_OUT = metric("signed_left_out", "heads without signed shares",
         "Number of heads with |sum a| < 0.1 sum |a|.").unit("heads");
     MASS = metric("mass", "{} mass", "Mean signed sum of the region per row; a differential row sums to 1 - lambda.")
@@ -265,9 +287,9 @@ catalogue! {
     SINK_SHARE_FIRST = metric("sink_share_first", "first token in |a|", "Share of |a| on the first token.")
         .from("Gu et al. 2025").share();
     VALUE_NORM_FIRST = metric("value_norm_first", "first token's value",
-        "Norm of the first token's value over the mean norm of all values.").from("Gu et al. 2025");
+        "Norm of the first token's value over the mean norm of all values up to the answer.").from("Gu et al. 2025");
     VALUE_NORM_SINKS = metric("value_norm_sinks", "sinks' values",
-        "Mean norm of the sinks' values over the mean norm of all values, of heads that have sinks.")
+        "Mean norm of the sinks' values over the mean norm of all values up to the answer, of heads that have sinks.")
         .from("Gu et al. 2025");
     SHARE_ABS_NO_SINKS = metric("share_abs_no_sinks", "{} in |a|, no sinks",
         "share_abs of what is left without the first token and detected sinks.").share().by_region();
@@ -313,6 +335,9 @@ catalogue! {
     MASSIVE = metric("massive", "massive activations",
         "Number of activations with |x| > 100 and at least 1000 times the layer's median.")
         .from("Sun et al. 2024").by_region().lower();
+    MASSIVE_OUTLIER_FEATURE = metric("massive_outlier_feature", "massive, in outlier features",
+        "Those of massive in outlier features: channels that are at least 100 times the median of a layer on at least 6 % of \
+         the tokens.").from("Dettmers et al. 2022").by_region();
     CELL = metric("cell", "failed prompt", "No number: a prompt that failed, with the reason in the column error.");
 }
 
@@ -445,6 +470,7 @@ fn variant_words(ending: &str) -> String {
         "_a1" => " of map 1".to_owned(),
         "_a2" => " of map 2".to_owned(),
         "_context" => " in the text".to_owned(),
+        FIRST_ENDING => ", with the first token".to_owned(),
         _ => ending.replace('_', " "),
     }
 }

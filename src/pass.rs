@@ -1,7 +1,8 @@
 //! One forward pass over a prompt: scores of its queries, predictions of every token, and results of probes.
 //!
-//! Greedy decoding produces the value exactly if and only if every token of the value has the largest logit given the
-//! tokens before it, so one pass over the prompt with its answers in place is enough.
+//! Greedy decoding produces the value of the first question exactly if and only if every token of the value has the largest
+//! logit given the tokens before it, so one pass over the prompt with its answers in place is enough. Answers to further
+//! questions are scored behind the right answers to those before, which decoding may have missed.
 
 use crate::attention::{Continuations, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream, Trace};
 use crate::model::{Transformer, LOGIT_POSITIONS};

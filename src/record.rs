@@ -12,6 +12,7 @@
 mod parquet;
 mod read;
 mod schema_1;
+mod schema_2;
 
 pub(crate) use parquet::write as write_parquet;
 pub use read::read;
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Number of this schema. It changes when a column is added, removed, moved or given another meaning.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// Returns `true` if spreadsheets would evaluate a text as a formula.
 pub fn is_formula(text: &str) -> bool {
@@ -230,7 +231,10 @@ mod tests {
         assert_eq!(no_formula(" =1"), " =1");
         assert_eq!(no_formula(""), "");
     }
-    use crate::metric::{ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CELL, CONTEXT_ENDING, EXACT, KL, SHARE_ABS, TOP_1};
+    use crate::metric::{
+        ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CELL, CONTEXT_ENDING, EXACT, FIRST_ENDING, KL, NOISE_ABS,
+        NOISE_OUT_MEAN_HEAD, SHARE_ABS, SHARE_OUT, SHARE_OUT_MEAN_HEAD, TOP_1,
+    };
     use proptest::prelude::*;
     use std::path::Path;
 
@@ -301,7 +305,7 @@ mod tests {
         let expected = "\
             schema,model,variant,task,ctx_tok,needles,retrieve,depth_req_pct,depth_real_pct,cities,sample,seed,query,\
             placed,rows,condition,bits,scope,layer,head,region,metric,value,unit,n,error\n\
-            2,\"runs/big, \"\"final\"\"\",diff,needle,4096,4,2,25.0,24.813,heldout,17,18446744073709551615,1,true,answer,\
+            3,\"runs/big, \"\"final\"\"\",diff,needle,4096,4,2,25.0,24.813,heldout,17,18446744073709551615,1,true,answer,\
             \"quantise(4, tensor)\",,,3,0,answer,share_abs,0.25,fraction,5,\n";
         assert_eq!(good_text(), expected);
     }
@@ -395,12 +399,73 @@ mod tests {
         assert!(records[12].measure.error.as_deref().unwrap().starts_with("--ctx 100: too short"));
     }
 
+    /// Reads `rows` of columns `model,task,condition,layer,head,region,metric,value` as a file of schema 2.
+    fn of_schema_2(rows: &[&str]) -> Vec<[String; 3]> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.csv");
+        let mut text = columns().join(",");
+        for row in rows {
+            let row: Vec<&str> = row.split('|').collect();
+            let [model, task, condition, layer, head, region, metric, value] = row[..] else { panic!("{row:?}") };
+            text += &format!(
+                "\n2,{model},diff,{task},64,,,,,,0,1,,,,\"{condition}\",,,{layer},{head},{region},{metric},{value},,,"
+            );
+        }
+        std::fs::write(&path, text + "\n").unwrap();
+        let column = |text: &Option<Cow<'static, str>>| text.as_deref().unwrap_or_default().to_owned();
+        let names = |record: Record| {
+            let (of, found) = (&record.identity.condition, &record.measure);
+            [column(of), found.metric.to_string(), column(&found.region)]
+        };
+        read(&path).unwrap().into_iter().map(names).collect()
+    }
+
+    #[test]
+    fn quantities_of_schema_2_have_the_names_that_they_have_now() {
+        let of_model = |model: &str, bos: &str, task: &str| {
+            let rows = [
+                format!("{model}|{task}|||||exact|1"),
+                format!("{model}|{task}||||bos|share_uniform|{bos}"),
+                format!("{model}|{task}|mask(noise)|||template|share_out|0.1"),
+                format!("{model}|{task}|mask(noise)|||filler|share_out|0.1"),
+                format!("{model}|{task}|mask(random:noise)||||noise_out|0.2"),
+                format!("{model}|{task}|silence(answer)||||noise_abs|0.2"),
+                format!("{model}|{task}|ablate(0.1)|1|0|answer|share_out|0.3"),
+            ];
+            of_schema_2(&rows.each_ref().map(String::as_str))[2..].to_vec()
+        };
+        assert_eq!(
+            of_model("with", "0.01", "needle"),
+            [
+                ["mask(noise)", SHARE_OUT_MEAN_HEAD.name, "template"],
+                ["mask(noise)", SHARE_OUT_MEAN_HEAD.name, "filler"],
+                ["mask(random:noise)", NOISE_OUT_MEAN_HEAD.name, ""],
+                ["silence(answer)", NOISE_ABS.name, ""],
+                ["ablate(0.1)", SHARE_OUT.name, "answer"],
+            ]
+        );
+        assert_eq!(
+            of_model("without", "0", "needle"),
+            [
+                ["mask(first+noise)", SHARE_OUT_MEAN_HEAD.name, "first+template"],
+                ["mask(first+noise)", SHARE_OUT_MEAN_HEAD.name, "filler"],
+                ["mask(random:first+noise)", &*NOISE_OUT_MEAN_HEAD.variant(FIRST_ENDING), ""],
+                ["silence(answer)", &*NOISE_ABS.variant(FIRST_ENDING), ""],
+                ["ablate(0.1)", SHARE_OUT.name, "answer"],
+            ]
+        );
+        assert_eq!(
+            of_model("without", "0", "text")[1],
+            ["mask(first+noise)", SHARE_OUT_MEAN_HEAD.name, "first+filler"]
+        );
+    }
+
     #[test]
     fn another_schema_is_refused_by_its_number() {
-        let newer = good_text().replace("\n2,", "\n3,").replace("schema,model", "schema,llm");
+        let newer = good_text().replace("\n3,", "\n4,").replace("schema,model", "schema,llm");
         assert_eq!(
             refusal(&newer),
-            "/results.csv, line 2: written in schema 3, but this version of difftool reads schemas 1 to 2"
+            "/results.csv, line 2: written in schema 4, but this version of difftool reads schemas 1 to 3"
         );
     }
 
@@ -408,10 +473,10 @@ mod tests {
     fn a_file_is_of_one_schema() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/results-schema-1.csv");
         let old = std::fs::read_to_string(path).unwrap();
-        let named_new = old.replacen("\n1,", "\n2,", 1);
+        let named_new = old.replacen("\n1,", "\n3,", 1);
         assert_eq!(refusal(&named_new), "/results.csv, line 1: column `placed` expected, `rows` found");
-        let mixed = format!("{}{}", good_text(), good_text().lines().nth(1).unwrap().replacen("2,", "1,", 1));
-        assert_eq!(refusal(&mixed), "/results.csv, line 3: written in schema 1, and those before in schema 2");
+        let mixed = format!("{}{}", good_text(), good_text().lines().nth(1).unwrap().replacen("3,", "1,", 1));
+        assert_eq!(refusal(&mixed), "/results.csv, line 3: written in schema 1, and those before in schema 3");
     }
 
     #[test]

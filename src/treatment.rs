@@ -81,7 +81,7 @@ pub enum Treatment {
 pub enum KeySelection {
     /// All keys of these regions, in the order of [`Region::ALL`].
     Regions(Vec<Region>),
-    /// A number of random keys of the context, which is everything before the question except BOS.
+    /// A number of random keys of the context, which is everything before the question except the first token.
     Random(usize),
     /// As many random keys of the context as these regions have.
     RandomLike(Vec<Region>),
@@ -231,6 +231,23 @@ impl Condition {
         Some(if exempt_sinks { format!("{scope}{EXEMPT}") } else { scope.to_owned() })
     }
 
+    /// The condition as files of schemas 1 and 2 mean it of prompts without a begin-of-sequence token, where the first
+    /// token was part of the region `holder`.
+    pub(crate) fn with_first_token(mut self, holder: Region) -> Self {
+        for treatment in &mut self.treatments {
+            let Treatment::Remove { keys: KeySelection::Regions(regions) | KeySelection::RandomLike(regions), .. } =
+                treatment
+            else {
+                continue;
+            };
+            if regions.contains(&holder) && !regions.contains(&Region::First) {
+                regions.push(Region::First);
+                regions.sort_unstable();
+            }
+        }
+        self
+    }
+
     /// The rankings of the selected heads.
     pub fn rankings(&self) -> impl Iterator<Item = Ranking> + '_ {
         self.treatments.iter().filter_map(|treatment| match treatment {
@@ -260,8 +277,10 @@ pub fn of_columns(bits: Option<u32>, scope: Option<&str>) -> Option<String> {
 
 /// Name of a list of regions.
 fn regions_name(regions: &[Region]) -> String {
-    if regions == Region::NOISE {
-        return "noise".to_owned();
+    match regions {
+        noise if noise == Region::NOISE => return "noise".to_owned(),
+        [Region::First, noise @ ..] if noise == Region::NOISE => return "first+noise".to_owned(),
+        _ => {}
     }
     regions.iter().map(|region| region.name()).collect::<Vec<_>>().join("+")
 }

@@ -15,6 +15,8 @@ pub struct Trace {
     gates: Vec<Vec<f32>>,
     /// By layer, the attention output before any norm after it: (rows, E).
     attended: Vec<Vec<f32>>,
+    /// By site, the sum of squares of the residual stream: (rows). Site l is the input of layer l.
+    squares: Vec<Vec<f64>>,
     /// The last residual stream received: (rows, E).
     last: Vec<f32>,
 }
@@ -50,14 +52,22 @@ impl Trace {
         self.row(self.attended.get(layer)?, row)
     }
 
+    /// Sum of squares of the residual stream of a row at the input of a layer.
+    pub fn residual_square(&self, layer: usize, row: usize) -> Option<f64> {
+        self.squares.get(layer)?.get(self.place(row)?).copied()
+    }
+
     /// Residual stream of a row after the last layer, before the final norm: (E).
     pub fn final_residual(&self, row: usize) -> Option<&[f32]> {
         self.row(&self.last, row)
     }
 
     fn row<'a>(&self, values: &'a [f32], row: usize) -> Option<&'a [f32]> {
-        let at = self.rows.iter().position(|&traced| traced == row)?;
-        values.chunks_exact(values.len() / self.rows.len()).nth(at)
+        values.chunks_exact(values.len() / self.rows.len()).nth(self.place(row)?)
+    }
+
+    fn place(&self, row: usize) -> Option<usize> {
+        self.rows.iter().position(|&traced| traced == row)
     }
 
     /// Records the mixtures (1, T, H, value width) and output gates (1, T, H x value width) of a layer.
@@ -76,6 +86,9 @@ impl Trace {
     /// Records the residual stream (1, T, E).
     pub(super) fn residual(&mut self, x: &Tensor) -> Result<()> {
         self.last = self.pick(x)?;
+        let square = |row: &[f32]| row.iter().map(|&x| f64::from(x).powi(2)).sum();
+        let width = (self.last.len() / self.rows.len().max(1)).max(1);
+        self.squares.push(self.last.chunks_exact(width).map(square).collect());
         Ok(())
     }
 
@@ -101,6 +114,7 @@ mod tests {
         trace.mixture(&rows(&[0.0, 0.1, 1.0, 1.1, 2.0, 2.1, 3.0, 3.1]), None).unwrap();
         assert_eq!(trace.gate_of(0, 3), None);
         trace.residual(&rows(&[5.0, 6.0, 7.0, 8.0])).unwrap();
+        assert_eq!((trace.residual_square(0, 3), trace.residual_square(0, 2)), (Some(64.0), None));
         assert_eq!((trace.mixture_of(0, 3), trace.final_residual(1)), (Some(&[3.0, 3.1][..]), Some(&[6.0][..])));
         assert_eq!(
             (trace.mixture_of(0, 2), trace.mixture_of(1, 3), trace.attention_output_of(0, 1)),

@@ -216,9 +216,9 @@ pub struct AblateArgs {
         value_name = "PARTS"
     )]
     pub parts: Vec<AblatePart>,
-    /// Ranking of the heads, on separate prompts
-    #[arg(long, value_enum, default_value_t = Ranking::ShareOut, value_name = "RANKING")]
-    pub rank: Ranking,
+    /// Ranking of the heads, on separate prompts [default: logit_out; share_out if a model caps its logits]
+    #[arg(long, value_enum, value_name = "RANKING")]
+    pub rank: Option<Ranking>,
     /// Numbers of best heads to knock out [default: 1,2,4,8, up to the number of heads]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub knock_out: Vec<usize>,
@@ -249,7 +249,8 @@ pub struct AblateArgs {
 /// The parts of `difftool ablate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AblatePart {
-    /// Noise, and the answer's needle, masked and silenced; each with as many random keys as a control
+    /// Noise, and the answer's needle, masked and silenced, each with as many random keys as a control; and the first
+    /// token silenced
     Noise,
     /// Noise of one layer at a time
     Layers,

@@ -9,7 +9,7 @@ use crate::bail_usage;
 use crate::cli::{AblateArgs, AblatePart};
 use crate::experiment::{Experiment, Show};
 use crate::models;
-use crate::treatment::{random_draws, Condition};
+use crate::treatment::{random_draws, Condition, Ranking};
 use anyhow::Result;
 
 /// A prompt of 1k tokens has noise enough, and dozens of passes over it take seconds.
@@ -33,16 +33,19 @@ pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
 struct Smallest {
     layers: usize,
     heads: usize,
+    /// Whether the logits of a model are soft-capped, so that heads have no direct effect on them.
+    capped: bool,
 }
 
 impl Smallest {
     fn of(args: &AblateArgs) -> Result<Self> {
-        let mut all = Self { layers: usize::MAX, heads: usize::MAX };
+        let mut all = Self { layers: usize::MAX, heads: usize::MAX, capped: false };
         for name in models::resolve(&args.run.model)? {
             let config = models::open(&name, flags::reading(&args.run.reading))?.config;
             let layers = config.layers.len();
             all.layers = all.layers.min(layers);
             all.heads = all.heads.min(layers * config.wiring().heads());
+            all.capped |= config.final_softcap.is_some();
         }
         Ok(all)
     }
@@ -55,11 +58,12 @@ fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
     for part in &args.parts {
         match part {
             AblatePart::Noise => {
-                // Without noise; a control of as many keys; without the answer, which must destroy; and its control.
-                for keys in ["mask(noise", "silence(noise", "mask(random:noise", "mask(needle+answer"] {
+                // Without noise; a control of as many keys; without the first token, which is no noise; without the answer,
+                // which must destroy; and its control.
+                let first = ["mask(noise", "silence(noise", "mask(random:noise", "silence(bos+first"];
+                for keys in first.into_iter().chain(["mask(needle+answer", "mask(random:needle+answer"]) {
                     names.push(format!("{keys}{rows})"));
                 }
-                names.push(format!("mask(random:needle+answer{rows})"));
             }
             AblatePart::Layers => {
                 names.extend((0..shape.layers).map(|layer| format!("mask(noise, layers={layer}{rows})")))
@@ -67,7 +71,8 @@ fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
             AblatePart::Heads => {
                 let zero = if args.zero { ", zero" } else { "" };
                 for n in knocked_out(args, shape)? {
-                    let by = args.rank.name();
+                    let usual = if shape.capped { Ranking::ShareOut } else { Ranking::LogitOut };
+                    let by = args.rank.unwrap_or(usual).name();
                     names.push(format!("ablate(best:{n}:{by}{zero}{rows})"));
                     let draws = args.draws.min(random_draws(shape.heads, n));
                     names.extend((0..draws).map(|draw| format!("ablate(random:{n}:{by}:{draw}{zero}{rows})")));

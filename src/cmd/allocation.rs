@@ -10,11 +10,11 @@ use anyhow::Result;
 /// Draws what each region gives the output while the answer is predicted, by depth.
 pub(super) fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()> {
     let rows = "rows that predict the answer";
-    let subtitle = format!("{rows}, mean over heads and layers · {}", session.setup.caption());
+    let subtitle = format!("{rows}, all heads of all layers · {}", session.setup.caption());
     let heading = session.heading("What each region gives the heads' output while the answer is predicted", &subtitle);
     let panels = attention_panels(frame, session.setup.grid.ctx_tok().len() > 1);
     let figure = allocation(&panels, &heading, "share of the output (%)")?;
-    session.save(&figure, "allocation", &format!("mean over heads, layers and the {rows}; share of the output"))
+    session.save(&figure, "allocation", &format!("all heads of all layers, mean over the {rows}; share of the output"))
 }
 
 /// Stacked regions by depth and model, one panel for each setting; `with_ctx` names the length too.

@@ -173,7 +173,7 @@ fn in_brackets(region: Region, text: &str) -> String {
 fn in_colour(region: Region, text: &str) -> String {
     let colour = match region {
         Region::Filler => return text.to_owned(),
-        Region::Bos | Region::Template => AnsiColor::BrightBlack,
+        Region::Bos | Region::First | Region::Template => AnsiColor::BrightBlack,
         Region::Distractor => AnsiColor::Yellow,
         Region::Needle => AnsiColor::Green,
         Region::Answer => AnsiColor::BrightGreen,

@@ -8,9 +8,10 @@ use crate::experiment::{Experiment, Grid, Show};
 use crate::metric::SHARE_UNIFORM;
 use crate::plot::{head_grid, HeadGrid, HeadScale};
 use crate::prompt::Region;
-use crate::results::{Frame, Pick};
+use crate::results::{Frame, HeadPlace, Pick};
 use crate::stats::mean;
 use anyhow::Result;
+use std::collections::BTreeMap;
 
 pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: CTX_TOK, settings: &[(1, 1)], samples: 15, heldout: |_| 0 };
 
@@ -38,24 +39,31 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     }
     let rows = if is_text { "last 32 rows" } else { "rows that predict the answer" };
     let caption = session.setup.caption();
-    // Text has no depths and no regions but BOS and itself: nothing to stack.
+    // Text has no depths and no regions but its first token and itself: nothing to stack.
     if !is_text {
         draw_allocation(session, frame)?;
     }
-    let (what, region) = if is_text { ("BOS", Region::Bos) } else { ("the answer", Region::Answer) };
-    let grids: Vec<HeadGrid> = frame.models().iter().map(|model| head_shares(frame, model, region.name())).collect();
+    let (what, regions): (_, &[Region]) =
+        if is_text { ("the first token", &[Region::Bos, Region::First]) } else { ("the answer", &[Region::Answer]) };
+    let grids: Vec<HeadGrid> = frame.models().iter().map(|model| head_shares(frame, model, regions)).collect();
     let title = format!("What {what} gives each head's output, by layer and head");
     let subtitle = format!("{rows} · {caption}");
     let uniform = frame.models().first().and_then(|model| {
-        frame.mean(Pick::of(model, SHARE_UNIFORM.name).region(region.name())).map(|share| 100.0 * share)
+        let of = |region: &Region| frame.mean(Pick::of(model, SHARE_UNIFORM.name).region(region.name()));
+        regions.iter().filter_map(of).map(|share| 100.0 * share).reduce(|sum, share| sum + share)
     });
     let scale = HeadScale { label: "share of the output (%)", end: Some(100.0), uniform };
     let figure = head_grid(&grids, &session.heading(&title, &subtitle), &scale)?;
     session.save(&figure, "heads", &format!("mean over prompts and the {rows}; share of the output"))
 }
 
-/// A share of every head in percent: layers x heads.
-fn head_shares(frame: &Frame, model: &str, region: &str) -> HeadGrid {
-    let means = frame.heads(model, None, frame.share().name, Some(region)).into_iter();
-    HeadGrid::of(model, means.map(|(at, values)| (at, mean(&values).map(|x| 100.0 * x))))
+/// The share of regions together in every head in percent: layers x heads.
+fn head_shares(frame: &Frame, model: &str, regions: &[Region]) -> HeadGrid {
+    let mut sums: BTreeMap<HeadPlace, f64> = BTreeMap::new();
+    for region in regions {
+        for (at, values) in frame.heads(model, None, frame.head_share().name, Some(region.name())) {
+            *sums.entry(at).or_default() += 100.0 * mean(&values).unwrap_or(f64::NAN);
+        }
+    }
+    HeadGrid::of(model, sums.into_iter().map(|(at, share)| (at, Some(share).filter(|share| share.is_finite()))))
 }

@@ -98,7 +98,7 @@ impl Setup {
     /// Returns the layer of each model with the most attention to the answer; for a text, which has no answer, the last
     /// layer.
     fn layers_of_the_answer(&self) -> Result<Vec<usize>> {
-        let (cells, mut measure) = (self.grid.cells(), AnswerMeasure { by_head: true });
+        let (cells, mut measure) = (self.grid.cells(), AnswerMeasure { by_head: true, sinks: false });
         self.check(&cells, &[&mut measure])?;
         Ok((0..self.models.len()).map(|model| self.layer_of_the_answer(model, &cells[0], &measure)).collect())
     }

@@ -31,9 +31,9 @@ impl Measures {
     /// Creates the measures with these names; repeated names count once.
     pub fn new(names: &[MeasureName]) -> Self {
         let has = |name| names.contains(&name);
-        let by_head = has(MeasureName::AnswerByHead);
+        let (by_head, sinks) = (has(MeasureName::AnswerByHead), has(MeasureName::Shape));
         Self {
-            answer: (by_head || has(MeasureName::Answer)).then_some(AnswerMeasure { by_head }),
+            answer: (by_head || has(MeasureName::Answer)).then_some(AnswerMeasure { by_head, sinks }),
             shape: has(MeasureName::Shape).then_some(ShapeMeasure),
             roles: has(MeasureName::Roles).then_some(RolesMeasure),
             fidelity: has(MeasureName::Fidelity).then_some(FidelityMeasure),

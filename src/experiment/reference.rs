@@ -133,8 +133,10 @@ impl Setup {
         scores: &mut Scores,
     ) -> Result<()> {
         // All heads, not only the measured ones, so that rankings are the same in every run.
-        let (all, measures) =
-            (LayersAndHeads::default(), [&AnswerMeasure { by_head: true } as &dyn Measure, &RolesMeasure]);
+        let (all, measures) = (
+            LayersAndHeads::default(),
+            [&AnswerMeasure { by_head: true, sinks: false } as &dyn Measure, &RolesMeasure],
+        );
         for record in self.untreated_records(model, &all, (cell, prompt, prefix), &measures)? {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };

@@ -3,7 +3,7 @@
 use super::{Experiment, Grid, Measures, Sources};
 use crate::attention::LayersAndHeads;
 use crate::bail_usage;
-use crate::measure::{usual_skip, MassiveAt, MeasureName, PassKey, ScoredWindow, AR_MAX_COUNT};
+use crate::measure::{usual_skip, MassiveAt, MeasureName, Outliers, PassKey, ScoredWindow, AR_MAX_COUNT};
 use crate::memory::{release_free, rss_bytes};
 use crate::models::{self, Model};
 use crate::prompt::{Haystack, Text, TokenIds};
@@ -199,11 +199,15 @@ impl Setup {
     pub fn massive(&self, measures: &Measures) -> Vec<MassiveAt> {
         let pooled = measures.outliers.iter().flat_map(|outliers| &outliers.pooled);
         let untreated = pooled.filter(|(key, _)| key.condition == 0);
-        let named = |at: &MassiveAt, model: usize| {
+        let named = |at: &MassiveAt, model: usize, large_share: f64| {
             let (model, token) = (self.models[model].name.clone(), no_formula(&at.token).into_owned());
-            MassiveAt { model, token, ..at.clone() }
+            MassiveAt { model, token, large_share: Some(large_share), ..at.clone() }
         };
-        untreated.flat_map(|(key, found)| found.massive.iter().map(|at| named(at, key.model))).collect()
+        let of_model = |(key, found): (&PassKey, &Outliers)| {
+            let named = |at| named(at, key.model, found.large_share(at.layer, at.channel));
+            found.massive.iter().map(named).collect::<Vec<_>>()
+        };
+        untreated.flat_map(of_model).collect()
     }
 
     /// Returns the settings of the experiment with defaults filled in, for the manifest.

@@ -10,7 +10,7 @@ const STOPS = {
 };
 
 const REGIONS = {
-  bos: "4a4a55", template: "d6d6d6", filler: "aeaeae", distractor: "bf8a2b", needle: "9cc9e6", answer: "0072b2", question: "e3c3d6",
+  bos: "4a4a55", first: "4a4a55", template: "d6d6d6", filler: "aeaeae", distractor: "bf8a2b", needle: "9cc9e6", answer: "0072b2", question: "e3c3d6",
 };
 
 const channels = (hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16));

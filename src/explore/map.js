@@ -245,7 +245,7 @@ class Panel {
     context.font = "11px system-ui, sans-serif";
     context.textAlign = "left";
     // Prose first: small regions are drawn wider than they are, and the answer's name comes before its neighbours'.
-    const order = ["filler", "template", "question", "bos", "distractor", "needle", "answer"];
+    const order = ["filler", "template", "question", "bos", "first", "distractor", "needle", "answer"];
     const seen = this.model.prompt.regions.filter(([, start, end]) => end > from && start < from + room / this.zoom);
     seen.sort((a, b) => order.indexOf(a[0]) - order.indexOf(b[0]));
     const ends = ([, start, end]) => {

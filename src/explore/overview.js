@@ -3,7 +3,7 @@
 /** What the small pictures can be coloured by: id, name, what it is, whether it is a share. */
 const NUMBERS = [
   ["share_out answer", "share of the output on the answer", "What the answer's values add to the head's output, as a share of it; signed.", true],
-  ["noise_out", "share of the output on noise", "The same of everything before the question that is neither BOS nor the answer's needle.", true],
+  ["noise_out", "share of the output on noise", "The same of everything before the question that is neither the first token nor the answer's needle.", true],
   ["share_abs sink", "|a| on the learned sink", "What the sink, which no token belongs to, takes of the attention.", true],
   ["share_signed answer", "signed sum on the answer", "Sum of the weights on the answer, of the sum of all weights.", true],
   ["share_abs answer", "|a| on the answer", "Sum of |weight| on the answer, of the sum of all |weights|.", true],

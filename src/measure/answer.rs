@@ -1,34 +1,46 @@
 //! Accuracy of answers, and attention and output by region of the rows that predict them.
 
 use super::contribution::{readouts, RegionOutputs};
+use super::layer_output::{mean_over_layers, LayerOutput, LayerSums};
 use super::{number, rounded, Measure, MeasureOutput, ObservedPass, PassSize};
 use crate::attention::{ProbeResult, RowProbe};
 use crate::metric::{
     Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CANCELLED, CONTEXT_RMS, EXACT, LAMBDA, LOGIT_OUT, LOGIT_OUT_SUM, MASS,
-    MASS_NEG, NOISE_ABS, NOISE_NORM_OUT, NOISE_OUT, NOISE_POS, NOISE_SIGNED, NOISE_UNIFORM, NORM_OUT, SHARE_ABS,
-    SHARE_ABS_BEST_HEAD, SHARE_OUT, SHARE_OUT_BEST_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM, SIGNED_LEFT_OUT,
+    MASS_NEG, NOISE_ABS, NOISE_NORM_OUT, NOISE_OUT, NOISE_OUT_MEAN_HEAD, NOISE_OUT_NO_SINKS, NOISE_POS, NOISE_SIGNED,
+    NOISE_UNIFORM, NORM_OUT, SHARE_ABS, SHARE_ABS_BEST_HEAD, SHARE_OUT, SHARE_OUT_BEST_HEAD, SHARE_OUT_LAYER,
+    SHARE_OUT_MEAN_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM, SIGNED_LEFT_OUT, WRITE_NORM, WRITE_NORM_LAYER,
+    WRITE_RATIO_LAYER,
 };
 use crate::pass::QueryScore;
-use crate::probe::{Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
+use crate::probe::{Allocation, AnswerProbe, AnswerSink, ContributionProbe, ContributionSink, ReceivedSink, SinkProbe};
 use crate::prompt::{Prompt, Region};
 use crate::record::Measurement;
 use anyhow::{Context, Result};
 
-/// Accuracy, log-probability and rank of the answer; attention and output by region, as means over heads and by head.
+/// Accuracy, log-probability and rank of the answer; attention and output by region, of all heads and by head.
 pub struct AnswerMeasure {
-    /// Whether every head gets records of its own.
+    /// Whether every layer and head gets records of its own.
     pub by_head: bool,
+    /// Whether sinks are detected, and the output of noise is measured without them too.
+    pub sinks: bool,
 }
 
 impl Measure for AnswerMeasure {
     fn memory_bytes(&self, extent: &PassSize) -> u64 {
-        let PassSize { layers, heads, value_width, rows, .. } = *extent;
-        (layers * heads) as u64 * ContributionSink::bytes(value_width, rows)
+        let PassSize { layers, heads, value_width, rows, ctx_tok, .. } = *extent;
+        let of_sinks = || ContributionSink::strong_bytes(value_width, rows) + ReceivedSink::bytes(ctx_tok, 0);
+        let of_head = ContributionSink::bytes(value_width, rows) + if self.sinks { of_sinks() } else { 0 };
+        (layers * heads) as u64 * of_head
     }
 
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         let targets = prompt.answerable_targets();
-        vec![Box::new(AnswerProbe::new(&targets)), Box::new(ContributionProbe::new(&targets))]
+        let contribution = ContributionProbe::new(&targets).with_strong_keys(self.sinks);
+        let mut probes: Vec<Box<dyn RowProbe>> = vec![Box::new(AnswerProbe::new(&targets)), Box::new(contribution)];
+        if self.sinks {
+            probes.push(Box::new(SinkProbe::new(prompt.ids.len(), Vec::new())));
+        }
+        probes
     }
 
     fn wants_trace(&self) -> bool {
@@ -37,7 +49,7 @@ impl Measure for AnswerMeasure {
 
     fn head_records(&self) -> u64 {
         if self.by_head {
-            16
+            18
         } else {
             0
         }
@@ -46,14 +58,18 @@ impl Measure for AnswerMeasure {
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let heads = heads(std::mem::take(&mut pass.probe_results));
         for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
-            let found = found_of(&pass, &heads, index)?;
+            let (found, layers) = found_of(&pass, &heads, index)?;
             let mut push = |found| output.push(target.query, pass.prompt.rows_name(), found);
             if let Some(query) = target.query {
                 answer_measures(&pass.queries[query], &mut push);
             }
             if !found.is_empty() {
+                output_measures(&layers, self.sinks, &mut push);
                 mean_measures(&found, &mut push);
-                found.iter().filter(|_| self.by_head).for_each(|head| head_measures(head, &mut push));
+            }
+            if self.by_head {
+                layers.iter().for_each(|(layer, found)| layer_measures(*layer, found, &mut push));
+                found.iter().for_each(|head| head_measures(head, &mut push));
             }
         }
         Ok(())
@@ -65,16 +81,20 @@ struct HeadSinks {
     at: (usize, usize),
     answer: Box<AnswerSink>,
     contribution: Box<ContributionSink>,
+    /// The detected sinks; empty if they are not asked for.
+    sinks: Vec<usize>,
 }
 
-/// Joins the results of both probes, which come in (layer, head, probe) order.
+/// Joins the results of the probes, which come in (layer, head, probe) order.
 fn heads(probe_results: Vec<ProbeResult>) -> Vec<HeadSinks> {
-    let mut probe_results = probe_results.into_iter();
+    let mut probe_results = probe_results.into_iter().peekable();
     let mut heads = Vec::new();
     while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
         let answer = first.sink.into_sink();
         let contribution = second.sink.into_sink();
-        heads.push(HeadSinks { at: (first.layer, first.head), answer, contribution });
+        let third = probe_results.next_if(|result| result.probe == 2);
+        let sinks = third.map_or_else(Vec::new, |result| result.sink.into_sink::<ReceivedSink>().sinks());
+        heads.push(HeadSinks { at: (first.layer, first.head), answer, contribution, sinks });
     }
     heads
 }
@@ -86,18 +106,28 @@ struct HeadFound<'a> {
     written: RegionOutputs,
 }
 
-/// Computes attention and output of every head for the target with this index.
-fn found_of<'a>(pass: &ObservedPass<'_>, heads: &'a [HeadSinks], index: usize) -> Result<Vec<HeadFound<'a>>> {
-    let Some(first) = heads.first() else { return Ok(Vec::new()) };
+/// What was found of each measured head, and of the layers that have any.
+type Found<'a> = (Vec<HeadFound<'a>>, Vec<(usize, LayerOutput)>);
+
+/// Computes attention and output of every head and layer for the target with this index.
+fn found_of<'a>(pass: &ObservedPass<'_>, heads: &'a [HeadSinks], index: usize) -> Result<Found<'a>> {
+    let (mut found, mut layers) = (Vec::new(), Vec::new());
+    let Some(first) = heads.first() else { return Ok((found, layers)) };
     let trace = pass.trace.context("a trace was asked for")?;
     let rows = first.contribution.rows[index].iter().map(|row| row.query);
     let readouts = readouts(pass.model, trace, &pass.prompt.ids, rows)?;
-    let found = |head: &'a HeadSinks| -> Result<HeadFound<'a>> {
-        let rows = &head.contribution.rows[index];
-        let written = RegionOutputs::of(pass.model, trace, head.at, rows, &readouts)?;
-        Ok(HeadFound { at: head.at, allocation: &head.answer.allocations[index], written })
-    };
-    heads.iter().map(found).collect()
+    for of_layer in heads.chunk_by(|a, b| a.at.0 == b.at.0) {
+        let mut sums = LayerSums::default();
+        for head in of_layer {
+            let rows = &head.contribution.rows[index];
+            let written = RegionOutputs::of(pass.model, trace, head.at, rows, &readouts, &mut sums)?;
+            sums.add_sinks(pass.model, trace, head.at, rows, &head.sinks)?;
+            found.push(HeadFound { at: head.at, allocation: &head.answer.allocations[index], written });
+        }
+        let layer = of_layer[0].at.0;
+        layers.push((layer, sums.finish(pass.model, trace, layer)?));
+    }
+    Ok((found, layers))
 }
 
 fn answer_measures(query: &QueryScore, push: &mut impl FnMut(Measurement)) {
@@ -108,10 +138,10 @@ fn answer_measures(query: &QueryScore, push: &mut impl FnMut(Measurement)) {
 
 type RegionShare = fn(&HeadFound<'_>, Region) -> f64;
 
-/// The shares of regions with their sums over noise: of the output, in the three conventions for signed attention
-/// rows, of output norms, and of attention spread evenly over the keys.
+/// The shares of regions of single heads with their sums over noise: of the output, in the three conventions for signed
+/// attention rows, of output norms, and of attention spread evenly over the keys.
 const SHARES: [(&Metric, &Metric, RegionShare); 6] = [
-    (&SHARE_OUT, &NOISE_OUT, |head, region| head.written.share_out[region as usize]),
+    (&SHARE_OUT_MEAN_HEAD, &NOISE_OUT_MEAN_HEAD, |head, region| head.written.share_out[region as usize]),
     (&SHARE_ABS, &NOISE_ABS, |head, region| head.allocation.share_abs(region)),
     (&SHARE_SIGNED, &NOISE_SIGNED, signed),
     (&SHARE_POS, &NOISE_POS, |head, region| head.allocation.share_pos(region)),
@@ -140,6 +170,31 @@ fn of_sink(metric: &Metric, value: f64, n: usize) -> Measurement {
 fn mean(found: &[HeadFound<'_>], of: impl Fn(&HeadFound<'_>) -> f64) -> (f64, usize) {
     let numbers: Vec<f64> = found.iter().map(of).filter(|x| x.is_finite()).collect();
     (crate::stats::mean(&numbers).unwrap_or(f64::NAN), numbers.len())
+}
+
+/// Pushes the output of all heads by region: shares of layers, weighted by what these write.
+fn output_measures(layers: &[(usize, LayerOutput)], sinks: bool, push: &mut impl FnMut(Measurement)) {
+    let layers: Vec<LayerOutput> = layers.iter().map(|(_, layer)| layer.clone()).collect();
+    let mean = |metric, region, share: &dyn Fn(&LayerOutput) -> f64| {
+        rounded(metric, region, mean_over_layers(&layers, share), layers.len())
+    };
+    for region in Region::ALL {
+        push(mean(&SHARE_OUT, Some(region), &|layer| layer.share_out[region as usize]));
+    }
+    push(mean(&NOISE_OUT, None, &LayerOutput::noise_out));
+    if sinks {
+        push(mean(&NOISE_OUT_NO_SINKS, None, &|layer| layer.noise_out() - layer.noise_sinks));
+    }
+}
+
+/// Pushes the measurements of one layer.
+fn layer_measures(layer: usize, found: &LayerOutput, push: &mut impl FnMut(Measurement)) {
+    let mut push = |found| push(Measurement { layer: Some(layer), ..found });
+    for region in Region::ALL {
+        push(rounded(&SHARE_OUT_LAYER, Some(region), found.share_out[region as usize], 1));
+    }
+    push(rounded(&WRITE_RATIO_LAYER, None, found.weight.sqrt(), 1));
+    push(rounded(&WRITE_NORM_LAYER, None, found.write_norm, 1));
 }
 
 /// Pushes means over layers and heads, sums of logit effects over heads, and the largest share of any head.
@@ -202,6 +257,7 @@ fn head_measures(head: &HeadFound<'_>, push: &mut impl FnMut(Measurement)) {
     if let Some(effect) = written.logit_out {
         push(rounded(&LOGIT_OUT, Some(Region::Answer), effect[Region::Answer as usize], 1));
     }
+    push(rounded(&WRITE_NORM, None, written.write_norm, 1));
     push(rounded(&CONTEXT_RMS, None, written.context_rms, 1));
     if allocation.differential {
         push(rounded(&SHARE_SIGNED, Some(Region::Answer), signed(head, Region::Answer), 1));
@@ -218,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_estimated_memory_is_that_of_the_contributions_to_the_measured_rows() {
-        let measure = AnswerMeasure { by_head: false };
+        let measure = AnswerMeasure { by_head: false, sinks: false };
         let (size, passed) = observed_by(&measure, "diff");
         let of_head = |head: HeadSinks| -> usize {
             let rows = head.contribution.rows.iter().flatten();

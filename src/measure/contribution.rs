@@ -1,11 +1,12 @@
-//! Output of each head, by region of the prompt.
+//! Output of each head, by region of the prompt. Output of all heads of a layer: [`super::layer_output`].
 //!
 //! The part c_R of a row's mixture that comes from region R goes through the head norm, with the row's factor and gain,
-//! and the head's columns of W_O to u_R. The head adds u = Σ_R u_R to the residual stream. Then
+//! and the head's columns of W_O to u_R. The head writes u = Σ_R u_R. Then
 //!
 //! * share_out\[R\] = Σ_t ⟨u_R, u⟩ / Σ_t ⟨u, u⟩ over the rows t of one answer: signed, sums to 1, the same for a row and
 //!   its negative. It is the projection of a part on the whole (the alignment of Mickus et al. 2022 and Kobayashi et al.
 //!   2020, for a partition);
+//! * write_norm = √(mean_t ⟨u, u⟩);
 //! * norm_out\[R\] = Σ_t ‖u_R‖ / Σ_t Σ_R' ‖u_R'‖: the size of the parts, whatever their direction;
 //! * context_rms, the mean over rows of RMS(o) before the head norm, which that norm magnifies according to the authors
 //!   of DIFF V2;
@@ -13,6 +14,7 @@
 //!   (unembedding row - mean row) through the final norm, as it was in that row, times u_R. Parts sum to the direct
 //!   effect of the whole head (direct logit attribution, Elhage et al. 2021).
 
+use super::layer_output::LayerSums;
 use crate::attention::Trace;
 use crate::model::{Readout, Transformer};
 use crate::probe::Contribution;
@@ -28,6 +30,8 @@ pub struct RegionOutputs {
     pub share_out: [f64; REGIONS],
     /// ‖u_R‖ / Σ ‖u_R'‖; NaN if the head's output is 0.
     pub norm_out: [f64; REGIONS],
+    /// Root mean square of ‖u‖ over the rows.
+    pub write_norm: f64,
     /// RMS(o) before the head norm.
     pub context_rms: f64,
     /// Direct effect on the logit of the right next token less the mean logit; `None` if the path to the logits is not
@@ -36,8 +40,8 @@ pub struct RegionOutputs {
 }
 
 impl RegionOutputs {
-    /// Computes the output of a head from its rows. `readouts` has, for each row, the path to the logit of the next
-    /// token.
+    /// Computes the output of a head from its rows, and adds it to that of its layer. `readouts` has, for each row, the
+    /// path to the logit of the next token.
     ///
     /// # Errors
     /// If a row was not traced.
@@ -47,12 +51,14 @@ impl RegionOutputs {
         (layer, head): (usize, usize),
         rows: &[Contribution],
         readouts: &[Option<Readout<'_>>],
+        of_layer: &mut LayerSums,
     ) -> Result<Self> {
         let (mut inner, mut norms, mut whole) = ([0.0; REGIONS], [0.0; REGIONS], 0.0);
         let (mut rms, mut logit_out, mut followed) = (0.0, [0.0; REGIONS], 0);
         for (row, readout) in rows.iter().zip(readouts) {
             let output = model.head_output(layer, head, row.query, trace)?;
             let written = output.write(row.parts())?; // regions,E
+            of_layer.add(row.query, &written);
             let parts: Vec<&[f32]> = written.chunks_exact(written.len() / REGIONS).collect();
             let total = sum(&parts); // E
             for (region, part) in parts.iter().enumerate() {
@@ -74,6 +80,7 @@ impl RegionOutputs {
         Ok(Self {
             share_out: inner.map(|inner| inner / whole),
             norm_out: norms.map(|norm| norm / all),
+            write_norm: (whole / rows.len() as f64).sqrt(),
             context_rms: rms / rows.len() as f64,
             logit_out: (followed > 0).then(|| logit_out.map(|sum| sum / f64::from(followed))),
         })

@@ -8,6 +8,7 @@ mod answer;
 mod contribution;
 mod fidelity;
 mod generation;
+mod layer_output;
 mod map;
 mod name;
 mod nll;
@@ -22,13 +23,14 @@ pub use answer::AnswerMeasure;
 pub use contribution::{readouts, RegionOutputs};
 pub use fidelity::FidelityMeasure;
 pub use generation::{Generated, GenerationMeasure};
+pub use layer_output::{mean_over_layers, LayerOutput, LayerSums};
 pub use map::{DrawnHead, MapMeasure, MapSpec, Maps};
 pub use name::MeasureName;
 pub use nll::{
     ar_hits, bin_of, bins, comparable, cumulative, difference, estimate, frequent, groups, usual_skip, Bigrams, Bin,
     NllEstimate, NllMeasure, ScoredToken, ScoredWindow, AR_MAX_COUNT, BLOCK_TOK,
 };
-pub use outliers::{MassiveAt, OutlierMeasure, Outliers, RANKS};
+pub use outliers::{MassiveAt, OutlierMeasure, Outliers, OUTLIER_FEATURE, RANKS};
 pub use roles::RolesMeasure;
 pub use shape::ShapeMeasure;
 pub use span::TokenSpan;

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::attention::{ResidualProbe, RowProbe};
 use crate::metric::{
-    Metric, INF_NORM_MAX, KURTOSIS, MASSIVE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1, TOP_10, TOP_100, TOP_1_OVER_MEDIAN,
-    TOP_2, TOP_3,
+    Metric, INF_NORM_MAX, KURTOSIS, MASSIVE, MASSIVE_OUTLIER_FEATURE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1, TOP_10,
+    TOP_100, TOP_1_OVER_MEDIAN, TOP_2, TOP_3,
 };
 use crate::probe::{LogitProbe, LogitSink, ReceivedSink, ResidualStats, SinkProbe};
 use crate::prompt::Prompt;
@@ -15,13 +15,17 @@ use crate::record::Measurement;
 use crate::stats::{Histogram, Tally};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Ranks of the largest magnitudes, as in the paper's Table 5.
 pub const RANKS: [usize; 5] = [1, 2, 3, 10, 100];
 
 /// Standard deviations beyond which a number is an outlier (Bondarenko et al. 2021).
 const SIGMAS: f64 = 6.0;
+
+/// Least part of the tokens of a layer on which the channel of an outlier feature is large (Dettmers et al. 2022,
+/// "LLM.int8()"). The massive activations of other channels belong to single tokens (Sun et al. 2024).
+pub const OUTLIER_FEATURE: f64 = 0.06;
 
 /// Pools the logits of all maps over visible keys, and the hidden states at the output of each layer.
 #[derive(Default)]
@@ -42,6 +46,8 @@ pub struct Outliers {
     pub inf_norm: BTreeMap<usize, f32>,
     /// Massive activations.
     pub massive: Vec<MassiveAt>,
+    /// By layer and channel, the number of tokens on which the channel is large.
+    pub large: BTreeMap<(usize, usize), usize>,
     /// Number of tokens.
     pub tokens: usize,
     /// Number of prompts.
@@ -65,6 +71,10 @@ pub struct MassiveAt {
     pub channel: usize,
     /// The activation.
     pub value: f32,
+    /// Share of all tokens on which the channel is large at this layer, at least 100 times the layer's median. Files of
+    /// schemas 1 and 2 do not have it.
+    #[serde(default)]
+    pub large_share: Option<f64>,
     /// Whether the token is an attention sink of some head in some layer.
     pub sink: bool,
 }
@@ -80,6 +90,18 @@ impl Outliers {
         merged(&self.hidden)
     }
 
+    /// The share of the tokens on which a channel is large at a layer.
+    pub fn large_share(&self, layer: usize, channel: usize) -> f64 {
+        self.large.get(&(layer, channel)).map_or(0.0, |&tokens| tokens as f64 / self.tokens as f64)
+    }
+
+    /// The channels of outlier features: large on many tokens of some layer.
+    fn outlier_features(&self) -> BTreeSet<usize> {
+        let channels = self.large.keys().copied();
+        let features = channels.filter(|&(layer, channel)| self.large_share(layer, channel) >= OUTLIER_FEATURE);
+        features.map(|(_, channel)| channel).collect()
+    }
+
     fn absorb(&mut self, later: Outliers) {
         let merge = |mine: &mut BTreeMap<usize, Tally<()>>, theirs: BTreeMap<usize, Tally<()>>| {
             theirs.into_iter().for_each(|(layer, tally)| mine.entry(layer).or_default().merge(&tally));
@@ -91,6 +113,9 @@ impl Outliers {
             *largest = largest.max(norm);
         }
         self.massive.extend(later.massive.into_iter().map(|at| MassiveAt { sample: self.prompts, ..at }));
+        for (place, tokens) in later.large {
+            *self.large.entry(place).or_default() += tokens;
+        }
         self.tokens += later.tokens;
         self.prompts += later.prompts;
     }
@@ -99,14 +124,20 @@ impl Outliers {
         let mut records = Vec::new();
         push_tally("logits", None, &self.all_logits(), &mut records);
         push_tally("hidden", None, &self.all_hidden(), &mut records);
+        let features = self.outlier_features();
         for (&layer, tally) in &self.logits {
             push_tally("logits", Some(layer), tally, &mut records);
         }
         for (&layer, tally) in &self.hidden {
             push_tally("hidden", Some(layer), tally, &mut records);
             let norm = self.inf_norm.get(&layer).copied().unwrap_or(f32::NAN);
-            let massive = self.massive.iter().filter(|at| at.layer == layer).count();
-            for (metric, value) in [(&INF_NORM_MAX, f64::from(norm)), (&MASSIVE, massive as f64)] {
+            let massive = || self.massive.iter().filter(|at| at.layer == layer);
+            let in_features = massive().filter(|at| features.contains(&at.channel)).count();
+            for (metric, value) in [
+                (&INF_NORM_MAX, f64::from(norm)),
+                (&MASSIVE, massive().count() as f64),
+                (&MASSIVE_OUTLIER_FEATURE, in_features as f64),
+            ] {
                 let found = number(metric, value, tally.histogram.n() as usize);
                 records.push(Measurement { layer: Some(layer), region: Some("hidden".into()), ..found });
             }
@@ -182,9 +213,11 @@ impl Measure for OutlierMeasure {
                     token: token_text(pass.tokenizer, pass.prompt.ids[position])?,
                     channel: massive.at.channel,
                     value: massive.value,
+                    large_share: None,
                     sink: sinks.contains(&position),
                 });
             }
+            found.large.extend(hidden.large.iter().map(|(&channel, &tokens)| ((layer, channel), tokens)));
             found.hidden.insert(layer, hidden.tally.map(|_| ()));
         }
         output.pooled = Some(Box::new(found));

@@ -44,7 +44,7 @@ impl Measure for ShapeMeasure {
                 .zip(&received)
                 .filter_map(|((at, shape), received)| {
                     let shape = shape.sums[index].mean()?;
-                    Some(HeadShape::new(*at, shape, received, &received.magnitudes[index], target))
+                    Some(HeadShape::new(*at, shape, received, index, target))
                 })
                 .collect();
             let rows = pass.prompt.rows_name();
@@ -78,13 +78,8 @@ struct HeadShape {
 }
 
 impl HeadShape {
-    fn new(
-        at: (usize, usize),
-        shape: RowShape,
-        received: &ReceivedSink,
-        magnitudes: &[f32],
-        target: &TargetRows,
-    ) -> Self {
+    fn new(at: (usize, usize), shape: RowShape, received: &ReceivedSink, index: usize, target: &TargetRows) -> Self {
+        let magnitudes = &received.magnitudes[index];
         let sinks = received.sinks();
         let total: f64 = magnitudes.iter().map(|&x| f64::from(x)).sum();
         let share = |key: usize| magnitudes.get(key).map_or(0.0, |&x| f64::from(x) / total);
@@ -95,8 +90,8 @@ impl HeadShape {
             shape,
             sinks: sinks.len(),
             first: share(0),
-            first_value_norm: received.value_norm(&[0]),
-            sink_value_norm: received.value_norm(&sinks),
+            first_value_norm: received.value_norm(&[0], index),
+            sink_value_norm: received.value_norm(&sinks, index),
             sink_share: sinks.iter().map(|&key| share(key)).sum(),
             shares: shares_without(magnitudes, &target.regions, &[]),
             shares_no_sinks: shares_without(magnitudes, &target.regions, &excluded),

@@ -143,6 +143,17 @@ impl Transformer {
         Ok(HeadOutput { weight, first: of_head.start, scale })
     }
 
+    /// Sends parts (n, E) of the attention output of a traced row through the norm after attention, if there is one: what
+    /// each adds to the residual stream.
+    ///
+    /// # Errors
+    /// If the row was not traced.
+    pub fn norm_after_attention(&self, layer: usize, row: usize, trace: &Trace, parts: &mut [f64]) -> Result<()> {
+        let Some(norm) = &self.blocks.output_path(layer)?.after else { return Ok(()) };
+        let attended = trace.attention_output_of(layer, row).context("the row was not traced")?; // E
+        parts.chunks_exact_mut(attended.len()).try_for_each(|part| norm.apply_to_part(attended, part))
+    }
+
     /// The [`Agreement`] of a head, or `None` if the variant has a gate, whose factors differ between rows.
     pub fn agreement(&self, layer: usize, head: usize) -> Result<Option<Agreement>> {
         if self.config.variant.gate {
@@ -195,14 +206,29 @@ impl Transformer {
     }
 }
 
+fn mean(x: &[f32]) -> f64 {
+    x.iter().map(|&x| f64::from(x)).sum::<f64>() / x.len() as f64
+}
+
 impl Norm {
+    /// The factor that the norm has for `whole` (E).
+    fn factor_of(&self, whole: &[f32]) -> f64 {
+        let centre = if self.bias.is_some() { mean(whole) } else { 0.0 };
+        let squares = whole.iter().map(|&x| (f64::from(x) - centre).powi(2)).sum::<f64>();
+        1.0 / (squares / whole.len() as f64 + self.eps).sqrt()
+    }
+
+    /// Applies the norm without its bias to a part (E) of `whole` (E), with the factor of `whole`.
+    fn apply_to_part(&self, whole: &[f32], part: &mut [f64]) -> Result<()> {
+        let centre = if self.bias.is_some() { part.iter().sum::<f64>() / part.len() as f64 } else { 0.0 };
+        let (factor, gain) = (self.factor_of(whole), numbers(&self.gain)?);
+        part.iter_mut().zip(gain).for_each(|(x, gain)| *x = (*x - centre) * f64::from(gain) * factor);
+        Ok(())
+    }
+
     /// The direction y (E) with y · part = direction · norm(part), where the norm uses the mean and factor of `whole`.
     fn pull_back(&self, whole: &[f32], direction: &[f32]) -> Result<Vec<f32>> {
-        let e = whole.len() as f64;
-        let mean = |x: &[f32]| x.iter().map(|&x| f64::from(x)).sum::<f64>() / e;
-        let centre = if self.bias.is_some() { mean(whole) } else { 0.0 };
-        let variance = whole.iter().map(|&x| (f64::from(x) - centre).powi(2)).sum::<f64>() / e;
-        let factor = 1.0 / (variance + self.eps).sqrt();
+        let factor = self.factor_of(whole);
         let gain = numbers(&self.gain)?;
         let mut pulled: Vec<f32> =
             direction.iter().zip(gain).map(|(x, g)| (f64::from(x * g) * factor) as f32).collect();

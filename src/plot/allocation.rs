@@ -266,8 +266,7 @@ fn draw_legend(figure: &mut Figure, (x, y): (f64, f64), panels: &[AllocationPane
     let mut y = y;
     for region in regions(panels).iter().rev() {
         figure.fill(Area { x, y, width: 24.0, height: 24.0 }, colour::region(region));
-        let name = if region == "bos" { "BOS" } else { region };
-        figure.text((x + 38.0, y + 12.0), &kind.fit(name, RIGHT - 90.0), kind);
+        figure.text((x + 38.0, y + 12.0), &kind.fit(colour::region_name(region), RIGHT - 90.0), kind);
         y += STEP;
     }
     for (i, name) in names.legend().iter().enumerate() {

@@ -80,7 +80,8 @@ pub(super) fn curve(i: usize) -> RGBColor {
 /// Returns the colour of a region: strong for the answer, a tint of it for its needle, greys and ochre for noise.
 pub(super) fn region(name: &str) -> RGBColor {
     match name.to_ascii_lowercase().as_str() {
-        "bos" => RGBColor(0x4a, 0x4a, 0x55),
+        // A prompt has one of the two.
+        "bos" | "first" => RGBColor(0x4a, 0x4a, 0x55),
         "template" => RGBColor(0xd6, 0xd6, 0xd6),
         "filler" => RGBColor(0xae, 0xae, 0xae),
         "distractor" => RGBColor(0xbf, 0x8a, 0x2b),
@@ -89,6 +90,15 @@ pub(super) fn region(name: &str) -> RGBColor {
         "question" => RGBColor(0xe3, 0xc3, 0xd6),
         // An unknown region gets a colour that depends on its name.
         other => curve(other.bytes().map(usize::from).sum()),
+    }
+}
+
+/// Returns the name of a region in legends.
+pub(super) fn region_name(name: &str) -> &str {
+    match name {
+        "bos" => "BOS",
+        "first" => "first token",
+        other => other,
     }
 }
 

@@ -52,8 +52,10 @@ impl Legend {
 
     /// Creates the legend of regions.
     pub(super) fn of_regions(names: &[String], room: f64) -> Self {
-        let shown = |name: &String| if name == "bos" { "BOS".into() } else { name.clone() };
-        Self::new(names.iter().map(|name| (shown(name), LegendSymbol::Square(colour::region(name)))), room)
+        Self::new(
+            names.iter().map(|name| (colour::region_name(name).to_owned(), LegendSymbol::Square(colour::region(name)))),
+            room,
+        )
     }
 
     /// Returns the height, which is 0 without names.

@@ -3,23 +3,37 @@
 //! In row t of a head with mixture weights a and values v, region R contributes c_R = Σ_{s in R} a[t,s] v[s], and the
 //! head's mixture is o = Σ_R c_R. This is the decomposition of Kobayashi et al. (2020, "Attention is not only a
 //! weight"), summed by region.
+//!
+//! Sinks are known only after all rows of a head, when values are gone. To tell their part, a probe can keep the
+//! contributions of single keys of noise that have at least 1/32 of a row's |a|, of which there are at most 32.
 
 use super::answer::TargetRanges;
 use crate::attention::{AttentionRow, RowProbe, RowSink};
 use crate::prompt::{Region, TargetRows};
+use crate::stats::simd::sum_magnitudes;
+use std::ops::Range;
 use std::sync::Arc;
 
 const REGIONS: usize = Region::ALL.len();
 
+/// Largest number of keys of a row that are kept one by one: those with at least this part of its |a|.
+const STRONG_KEYS: usize = 32;
+
 /// Observes the target rows of one prompt with the values that they weight.
 pub struct ContributionProbe {
     targets: Arc<[TargetRanges]>,
+    strong_keys: bool,
 }
 
 impl ContributionProbe {
     /// Creates a probe for the targets of a prompt.
     pub fn new(targets: &[TargetRows]) -> Self {
-        Self { targets: targets.iter().map(TargetRanges::new).collect() }
+        Self { targets: targets.iter().map(TargetRanges::new).collect(), strong_keys: false }
+    }
+
+    /// Keeps also the contributions of single keys of noise with much weight: [`Contribution::strong_keys`].
+    pub fn with_strong_keys(self, strong_keys: bool) -> Self {
+        Self { strong_keys, ..self }
     }
 }
 
@@ -29,13 +43,18 @@ impl RowProbe for ContributionProbe {
     }
 
     fn start(&self, _layer: usize, _head: usize) -> Box<dyn RowSink> {
-        Box::new(ContributionSink { targets: Arc::clone(&self.targets), rows: vec![Vec::new(); self.targets.len()] })
+        Box::new(ContributionSink {
+            targets: Arc::clone(&self.targets),
+            strong_keys: self.strong_keys,
+            rows: vec![Vec::new(); self.targets.len()],
+        })
     }
 }
 
 /// State of the probe for one head.
 pub struct ContributionSink {
     targets: Arc<[TargetRanges]>,
+    strong_keys: bool,
     /// Rows of each target, in the order of queries.
     pub rows: Vec<Vec<Contribution>>,
 }
@@ -44,6 +63,11 @@ impl ContributionSink {
     /// Memory of a state after `rows` rows with values of `width` channels, in bytes.
     pub fn bytes(width: usize, rows: usize) -> u64 {
         (rows * (size_of::<Contribution>() + size_of::<f64>() * REGIONS * width)) as u64
+    }
+
+    /// Memory of the strong keys of a state, in bytes, at most.
+    pub fn strong_bytes(width: usize, rows: usize) -> u64 {
+        (rows * STRONG_KEYS * (size_of::<StrongKey>() + size_of::<f64>() * width)) as u64
     }
 }
 
@@ -54,10 +78,36 @@ pub struct Contribution {
     pub query: usize,
     /// c_R of each region in the order of [`Region::ALL`]: (regions, value width).
     parts: Vec<f64>,
+    /// Keys of noise with at least 1/32 of the row's |a|, ascending. Empty unless the probe was asked for them.
+    pub strong_keys: Vec<StrongKey>,
+}
+
+/// A key with much weight in a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StrongKey {
+    /// Its position.
+    pub key: usize,
+    /// Its contribution a\[t,s\] v\[s\]: (value width).
+    pub part: Vec<f64>,
+}
+
+/// The strong keys of noise of a row.
+fn strong_keys(row: &AttentionRow<'_>, target: &TargetRanges) -> Vec<StrongKey> {
+    let least = (sum_magnitudes(row.effective) / STRONG_KEYS as f64) as f32;
+    let runs = target.runs.iter().filter(|(region, _)| Region::NOISE.contains(region));
+    let visible = |keys: &Range<usize>| keys.start.max(row.first_visible)..keys.end.min(row.effective.len());
+    let keys = runs.flat_map(|(_, keys)| visible(keys));
+    let strong = keys.filter(|&key| row.effective[key] != 0.0 && row.effective[key].abs() >= least);
+    let contribution = |key: usize| {
+        let mut part = vec![0.0; row.values.width()];
+        row.values.weigh(key, &row.effective[key..=key], &mut part);
+        StrongKey { key, part }
+    };
+    strong.map(contribution).collect()
 }
 
 impl Contribution {
-    fn of(row: &AttentionRow<'_>, target: &TargetRanges) -> Self {
+    fn of(row: &AttentionRow<'_>, target: &TargetRanges, with_strong_keys: bool) -> Self {
         let width = row.values.width();
         let mut parts = vec![0.0; REGIONS * width];
         for (region, keys) in &target.runs {
@@ -67,7 +117,8 @@ impl Contribution {
                 row.values.weigh(visible.start, &row.effective[visible], sum);
             }
         }
-        Self { query: row.query, parts }
+        let strong_keys = if with_strong_keys { strong_keys(row, target) } else { Vec::new() };
+        Self { query: row.query, parts, strong_keys }
     }
 
     /// c_R: (value width).
@@ -92,7 +143,7 @@ impl RowSink for ContributionSink {
     fn observe(&mut self, row: &AttentionRow<'_>) {
         for (target, rows) in self.targets.iter().zip(&mut self.rows) {
             if target.rows.contains(&row.query) {
-                rows.push(Contribution::of(row, target));
+                rows.push(Contribution::of(row, target, self.strong_keys));
             }
         }
     }
@@ -126,11 +177,27 @@ mod tests {
         assert_eq!((second.query, second.total()), (1, vec![1.0, 2.0]));
     }
 
+    #[test]
+    fn strong_keys_are_those_of_noise_with_a_32nd_of_the_weight() {
+        use Region::*;
+        // Keys 1 and 2 have 1/64 and 1/32 of |a|; key 3 has more, but is the answer's.
+        let row = TestRow::one(&[-0.5, 1.0 / 64.0, 1.0 / 32.0, 0.25, 0.203_125]);
+        let row = row.with_values(&[&[2.0], &[1.0], &[-64.0], &[1.0], &[1.0]]);
+        let target = TargetRows { rows: 4..5, ..target(&[Template, Filler, Distractor, Answer, Question]) };
+        let rows =
+            [TestRow::one(&[1.0]), TestRow::one(&[0.5; 2]), TestRow::one(&[0.25; 3]), TestRow::one(&[0.25; 4]), row];
+        let probe = |strong| ContributionProbe::new(std::slice::from_ref(&target)).with_strong_keys(strong);
+        let found = watch::<ContributionSink>(&probe(true), &rows, 2);
+        let strong = |key, part| StrongKey { key, part: vec![part] };
+        assert_eq!(found.rows[0][0].strong_keys, [strong(0, -1.0), strong(2, -2.0)]);
+        assert!(watch::<ContributionSink>(&probe(false), &rows, 2).rows[0][0].strong_keys.is_empty());
+    }
+
     proptest! {
         #[test]
         fn regions_sum_to_the_mixture_for_any_blocks(tokens in 2_usize..60, block in 1_usize..60, seed: u64) {
             let rows = random_rows(tokens, seed);
-            let regions: Vec<Region> = (0..tokens).map(|key| Region::ALL[key * key % 7]).collect();
+            let regions: Vec<Region> = (0..tokens).map(|key| Region::ALL[key * key % REGIONS]).collect();
             let probe = ContributionProbe::new(&[target(&regions)]);
             let found = watch::<ContributionSink>(&probe, &rows, block);
             prop_assert_eq!(&found.rows, &watch::<ContributionSink>(&probe, &rows, tokens).rows);

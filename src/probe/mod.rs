@@ -29,7 +29,7 @@ mod sink;
 pub(crate) mod testing;
 
 pub use answer::{runs, Allocation, AnswerProbe, AnswerSink, SinkSums};
-pub use contribution::{Contribution, ContributionProbe, ContributionSink};
+pub use contribution::{Contribution, ContributionProbe, ContributionSink, StrongKey};
 pub use grid::{GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
 pub use lambda::{LambdaProbe, LambdaSink};
 pub use logits::{LogitPosition, LogitProbe, LogitSink};

@@ -104,12 +104,13 @@ impl ReceivedSink {
         (0..self.received.len()).filter(is_sink).collect()
     }
 
-    /// Mean value norm of `keys` relative to that of all keys: near 0 for a null sink, which receives attention but
-    /// adds nothing to the output (Kobayashi et al. 2020), unlike a sink that broadcasts information. `None` without
-    /// keys.
-    pub fn value_norm(&self, keys: &[usize]) -> Option<f64> {
+    /// Mean value norm of `keys` relative to that of all keys up to the last row of a range: near 0 for a null sink, which
+    /// receives attention but adds nothing to the output (Kobayashi et al. 2020), unlike a sink that broadcasts
+    /// information. `None` without keys.
+    pub fn value_norm(&self, keys: &[usize], range: usize) -> Option<f64> {
         let mean = |norms: &[f64]| crate::stats::mean(norms);
-        let all: Vec<f64> = self.value_norms.iter().map(|&norm| f64::from(norm)).collect();
+        let seen = self.magnitudes[range].len().min(self.value_norms.len());
+        let all: Vec<f64> = self.value_norms[..seen].iter().map(|&norm| f64::from(norm)).collect();
         let some: Vec<f64> = keys.iter().filter_map(|&key| all.get(key).copied()).collect();
         Some(mean(&some)? / mean(&all).filter(|&mean| mean > 0.0)?)
     }

@@ -58,6 +58,9 @@ pub use wrapping::Wrapping;
 pub enum Region {
     /// The begin-of-sequence token.
     Bos,
+    /// The first token of a prompt without a begin-of-sequence token, whatever it is: rows attend to it as they would to
+    /// that one.
+    First,
     /// The instructions before the haystack.
     Template,
     /// Prose of the haystack.
@@ -76,7 +79,8 @@ impl Region {
     /// All regions, in the order of columns.
     pub const ALL: [Self; Self::COUNT] = *Self::VARIANTS.first_chunk().expect("as many as there are");
 
-    /// The regions that count as noise: everything before the question except BOS and the needle with the answer.
+    /// The regions that count as noise: everything before the question except the first token and the needle with the
+    /// answer.
     pub const NOISE: [Self; 3] = [Self::Template, Self::Filler, Self::Distractor];
 
     /// Name in files.
@@ -242,7 +246,6 @@ impl Prompt {
     pub fn regions(&self, query: Option<usize>) -> Vec<Region> {
         let mut regions = vec![Region::Question; self.ids.len()];
         regions[..self.haystack.start].fill(Region::Template);
-        regions[..usize::from(self.has_bos)].fill(Region::Bos);
         regions[self.haystack.clone()].fill(Region::Filler);
         for needle in &self.needles {
             regions[needle.span.clone()].fill(Region::Distractor);
@@ -253,6 +256,8 @@ impl Prompt {
             regions[needle.span.clone()].fill(Region::Needle);
             regions[needle.answer.clone()].fill(Region::Answer);
         }
+        let first = if self.has_bos { Region::Bos } else { Region::First };
+        regions.first_mut().into_iter().for_each(|region| *region = first);
         regions
     }
 }

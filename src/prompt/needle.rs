@@ -374,6 +374,8 @@ mod tests {
     #[test]
     fn a_tokenizer_without_a_begin_token_gives_prompts_without_one() {
         let prompt = build(&SPEC, 0, &other_tokenizer(&[], "<none>"), &Haystack::embedded()).unwrap();
-        assert!(!prompt.has_bos && prompt.regions(Some(0))[0] == Region::Template && prompt.ids[0] > 2);
+        assert!(
+            !prompt.has_bos && prompt.regions(Some(0))[..2] == [Region::First, Region::Template] && prompt.ids[0] > 2
+        );
     }
 }

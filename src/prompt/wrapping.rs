@@ -290,7 +290,8 @@ mod tests {
             prop_assert!(prompt.ids.len() <= ctx_tok && prompt.ids.len() + 40 > ctx_tok);
             prop_assert_eq!(prompt.has_bos, inst);
             for (i, query) in prompt.queries.iter().enumerate() {
-                let template = text_of(&prompt, i, Region::Bos) + &text_of(&prompt, i, Region::Template);
+                let template: String =
+                    [Region::Bos, Region::First, Region::Template].map(|region| text_of(&prompt, i, region)).concat();
                 prop_assert_eq!(template, format!("{before}{PREAMBLE}"));
                 prop_assert_eq!(text_of(&prompt, i, Region::Bos), if inst { "<bos>" } else { "" });
                 prop_assert_eq!(text_of(&prompt, i, Region::Answer), query.value.as_str());

@@ -1,6 +1,6 @@
 //! Reads results files of this schema and of earlier ones.
 
-use super::{columns, parquet, schema_1, Identity, Measurement, Record, SCHEMA};
+use super::{columns, parquet, schema_1, schema_2, Identity, Measurement, Record, SCHEMA};
 use anyhow::{bail, ensure, Context, Result};
 use csv::StringRecord;
 use flate2::bufread::MultiGzDecoder;
@@ -49,8 +49,13 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     }
     match known_schema {
         None => check_columns(&header, SCHEMA, path)?,
-        Some(1) => schema_1::derive(&mut records),
-        Some(_) => {}
+        Some(SCHEMA) => {}
+        Some(schema) => {
+            if schema == 1 {
+                schema_1::derive(&mut records);
+            }
+            schema_2::derive(&mut records);
+        }
     }
     Ok(records)
 }

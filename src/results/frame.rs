@@ -35,12 +35,13 @@ pub struct About {
     pub seed: u64,
 }
 
-/// Shares that regions and heads are shown by: that of the output. Runs of version 0.1.0 know only that of |attention|.
-const SHARES: [&Metric; 2] = [&metric::SHARE_OUT, &metric::SHARE_ABS];
+/// Shares that regions are shown by: that of the output. Files of schema 2 know it only as a mean over heads, and runs of
+/// version 0.1.0 only that of |attention|.
+const SHARES: [&Metric; 3] = [&metric::SHARE_OUT, &metric::SHARE_OUT_MEAN_HEAD, &metric::SHARE_ABS];
 
 /// Regions of which numbers of every head are kept, besides those of none, of the untreated passes. Of a single prompt, all
 /// are kept.
-const REGIONS_OF_HEADS: [&str; 2] = [ANSWER_REGION, "bos"];
+const REGIONS_OF_HEADS: [&str; 3] = [ANSWER_REGION, "bos", "first"];
 
 /// The records of a run, grouped for lookup.
 #[derive(Default)]
@@ -223,9 +224,18 @@ impl Frame {
         depths.into_iter().map(|depth| depth as f64 / 1000.0).collect()
     }
 
-    /// The share that regions and heads are shown by.
+    /// The share that regions are shown by.
     pub fn share(&self) -> &'static Metric {
         SHARES.into_iter().find(|share| self.has(share.name)).unwrap_or(SHARES[0])
+    }
+
+    /// The share that single heads are shown by.
+    pub fn head_share(&self) -> &'static Metric {
+        if *self.share() == metric::SHARE_ABS {
+            &metric::SHARE_ABS
+        } else {
+            &metric::SHARE_OUT
+        }
     }
 
     /// Returns whether prompts ask for anything.

@@ -45,13 +45,13 @@ impl Resolver<'_> {
             let (of, rows) = match treatment {
                 Treatment::Quantise { .. } => continue,
                 Treatment::Remove { of, rows, keys, .. } => {
-                    let asks = |region: &Region| !matches!(region, Region::Bos | Region::Filler);
+                    let asks = |region: &Region| !matches!(region, Region::Bos | Region::First | Region::Filler);
                     let regions = match keys {
                         KeySelection::Regions(regions) | KeySelection::RandomLike(regions) => regions.as_slice(),
                         KeySelection::Random(_) => &[],
                     };
                     if plain_text && !regions.is_empty() && regions.iter().all(asks) {
-                        bail_usage!("the condition {condition}: plain text has only the regions bos and filler");
+                        bail_usage!("the condition {condition}: plain text has only the regions bos, first and filler");
                     }
                     (of, rows)
                 }
@@ -274,7 +274,7 @@ impl KeySelection {
 
 /// Random keys of the context, determined by the prompt's seed, so that they are the same for every treatment.
 fn random_keys(regions: &[Region], n: usize, seed: u64) -> Vec<Range<usize>> {
-    let context = |&i: &usize| !matches!(regions[i], Region::Bos | Region::Question);
+    let context = |&i: &usize| !matches!(regions[i], Region::Bos | Region::First | Region::Question);
     let mut keys: Vec<usize> = (0..regions.len()).filter(context).collect();
     Rng::new(seed, "random keys").shuffle(&mut keys);
     keys.truncate(n);
@@ -481,7 +481,7 @@ mod tests {
             ("keep(best:9:share_abs)", false, "m has only 8 heads"),
             ("ablate(random:5:share_abs:0)", false, "besides the best 5 of its 8 heads m has no other 5"),
             ("ablate(random:4:share_abs:1)", false, "has only 1 draws of other 4"),
-            ("mask(needle)", true, "plain text has only the regions bos and filler"),
+            ("mask(needle)", true, "plain text has only the regions bos, first and filler"),
             ("mask(filler, rows=question)", true, "plain text has no question"),
             ("ablate(best:1:share_abs)", true, "heads cannot be ranked by share_abs"),
         ] {

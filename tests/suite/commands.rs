@@ -81,7 +81,7 @@ fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
     let shares =
         ["share_out", "share_abs", "share_signed", "share_pos", "norm_out", "share_uniform", "share_abs_no_sinks"];
     for metric in shares {
-        for region in ["bos", "template", "filler", "distractor", "needle", "answer", "question"] {
+        for region in ["bos", "first", "template", "filler", "distractor", "needle", "answer", "question"] {
             for (model, mean) in means(&records, metric, Some(region)) {
                 *regions.entry((model, metric)).or_default() += mean;
             }

@@ -329,14 +329,14 @@ fn in_schema_1(text: &str) -> String {
     let keeps = |i: usize| !matches!(&header[i], "placed" | "condition");
     let mut old = csv::Writer::from_writer(Vec::new());
     for row in std::iter::once(header.clone()).chain(rows.map(Result::unwrap)) {
-        let of = |(i, field): (usize, &str)| if i == 0 && field == "2" { "1".to_owned() } else { field.to_owned() };
+        let of = |(i, field): (usize, &str)| if i == 0 && field == "3" { "1".to_owned() } else { field.to_owned() };
         old.write_record(row.iter().enumerate().filter(|(i, _)| keeps(*i)).map(of)).unwrap();
     }
     String::from_utf8(old.into_inner().unwrap()).unwrap()
 }
 
 #[test]
-fn a_file_of_schema_1_is_compared_with_one_of_schema_2() {
+fn a_file_of_schema_1_is_compared_with_one_of_schema_3() {
     let scratch = Scratch::new();
     let quantised = |model, shift| Run { model, bits: Some(4), scope: Some("row"), shift, ..RUN }.records();
     let old = [RUN.records(), quantised("transformer", -0.1)].concat();
@@ -420,11 +420,11 @@ fn mixed_schemas_and_other_files_are_refused() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
     let text = fs::read_to_string(scratch.path("a/results.csv")).unwrap();
-    fs::write(scratch.path("newer.csv"), text.replace("\n2,", "\n3,")).unwrap();
-    fs::write(scratch.path("mixed.csv"), text.clone() + &text.lines().nth(1).unwrap().replacen('2', "1", 1)).unwrap();
+    fs::write(scratch.path("newer.csv"), text.replace("\n3,", "\n4,")).unwrap();
+    fs::write(scratch.path("mixed.csv"), text.clone() + &text.lines().nth(1).unwrap().replacen('3', "1", 1)).unwrap();
     fs::write(scratch.path("other.csv"), "x,y\n1,2\n").unwrap();
     for (name, words) in [
-        ("newer.csv", ["line 2", "schema 3"]),
+        ("newer.csv", ["line 2", "schema 4"]),
         ("mixed.csv", ["line 242", "schema 1"]),
         ("other.csv", ["not a results file", "schema"]),
     ] {

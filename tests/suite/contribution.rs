@@ -3,9 +3,12 @@
 
 use crate::common::{edit_tensor, fixture, tiny_model};
 use candle_core::{Device, Tensor};
-use difftool::attention::{LambdaInit, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, Stream, Trace, Variant};
+use difftool::attention::{
+    Attend, Factor, HeadNorm, Heads, LambdaInit, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe, Stream, Trace,
+    Variant,
+};
 use difftool::hash::sha256;
-use difftool::measure::{readouts, RegionOutputs};
+use difftool::measure::{mean_over_layers, readouts, LayerOutput, LayerSums, RegionOutputs};
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
 use difftool::probe::{AnswerProbe, AnswerSink, ContributionProbe, ContributionSink};
 use difftool::prompt::{Region, TargetRows};
@@ -64,25 +67,45 @@ fn pass(model: &Transformer, ids: &[u32], target: &TargetRows) -> Pass {
     Pass { probe_results, trace, ends }
 }
 
+/// What was written by a head and how much was cancelled.
+pub(super) type OfHead = (RegionOutputs, [f64; REGIONS], Box<AnswerSink>);
+
 /// What was written by each head and how much was cancelled, in (layer, head) order.
-fn written(
+fn written(model: &Transformer, ids: &[u32], target: &TargetRows) -> Vec<OfHead> {
+    written_by_layer(model, ids, target).0
+}
+
+/// The same, and what was written by each layer.
+pub(super) fn written_by_layer(
     model: &Transformer,
     ids: &[u32],
     target: &TargetRows,
-) -> Vec<(RegionOutputs, [f64; REGIONS], Box<AnswerSink>)> {
+) -> (Vec<OfHead>, Vec<LayerOutput>) {
     let pass = pass(model, ids, target);
     let ways = readouts(model, &pass.trace, ids, target.rows.clone()).unwrap();
     let mut probe_results = pass.probe_results.into_iter();
     let mut found = Vec::new();
+    let mut layers = vec![LayerSums::default(); model.config.layers.len()];
     while let (Some(first), Some(second)) = (probe_results.next(), probe_results.next()) {
         let answer = first.sink.into_sink::<AnswerSink>();
         let parts = second.sink.into_sink::<ContributionSink>();
         let at = (first.layer, first.head);
-        let written = RegionOutputs::of(model, &pass.trace, at, &parts.rows[0], &ways).unwrap();
+        let of_layer = &mut layers[at.0];
+        let written = RegionOutputs::of(model, &pass.trace, at, &parts.rows[0], &ways, of_layer).unwrap();
         let cancelled = Region::ALL.map(|region| answer.allocations[0].cancelled(region));
         found.push((written, cancelled, answer));
     }
-    found
+    let finish = |(layer, sums): (usize, LayerSums)| sums.finish(model, &pass.trace, layer).unwrap();
+    (found, layers.into_iter().enumerate().map(finish).collect())
+}
+
+/// Asserts that numbers are equal within `limit`, relative to the larger of the expected number and 1.
+#[track_caller]
+pub(super) fn assert_close_to(got: &[f64], want: &[f64], limit: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((got - want).abs() <= limit * want.abs().max(1.0), "{what}, {i}: {got} instead of {want}");
+    }
 }
 
 struct Expected {
@@ -115,7 +138,13 @@ fn contributions_agree_with_transformers() {
         let expected = expected(name);
         let (config, weights) = load(&built_in(name));
         let model = Transformer::load(&config, weights).unwrap();
-        let found = written(&model, &expected.ids, &expected.target);
+        let (found, layers) = written_by_layer(&model, &expected.ids, &expected.target);
+        for (l, layer) in layers.iter().enumerate() {
+            let want = expected.tensors["share_out_layer"].get(l).unwrap().to_vec1::<f64>().unwrap();
+            let weight = expected.tensors["layer_weight"].get(l).unwrap().to_scalar::<f64>().unwrap();
+            assert_close_to(&layer.share_out, &want, 1e-5, &format!("{name}, layer {l}"));
+            assert_close_to(&[layer.weight], &[weight], 1e-5, &format!("{name}, weight of layer {l}"));
+        }
         let heads = config.wiring().heads();
         assert_eq!(found.len(), config.layers.len() * heads);
         let mut worst = 0.0_f64;
@@ -147,6 +176,188 @@ fn contributions_agree_with_transformers() {
             }
         }
         println!("{name}: differ by {worst:.1e}");
+    }
+}
+
+/// Projections of one layer as they reach the attention, in numbers.
+struct Projections {
+    q: Vec<f64>,
+    k: Vec<f64>,
+    v: Vec<f64>,
+    /// Widths of a row of q, k and v.
+    widths: [usize; 3],
+    lambda: Vec<f64>,
+    sink: Option<Vec<f64>>,
+    gate: Option<Vec<f64>>,
+    scale: f64,
+    softcap: Option<f64>,
+    window: Option<usize>,
+}
+
+fn f64s(x: &Tensor) -> Vec<f64> {
+    x.flatten_all().unwrap().to_vec1::<f32>().unwrap().into_iter().map(f64::from).collect()
+}
+
+/// Streams, and keeps the projections of every layer and the residual stream before it.
+struct Watched<'a> {
+    stream: Stream<'a>,
+    layers: Vec<Projections>,
+    residual: Vec<Vec<f64>>,
+}
+
+impl Attend for Watched<'_> {
+    fn attend(&mut self, layer: usize, heads: &Heads<'_>) -> candle_core::Result<Tensor> {
+        let width = |x: &Tensor| x.dim(2).unwrap() * x.dim(3).unwrap();
+        self.layers.push(Projections {
+            q: f64s(&heads.q),
+            k: f64s(&heads.k),
+            v: f64s(&heads.v),
+            widths: [width(&heads.q), width(&heads.k), width(&heads.v)],
+            lambda: heads.lambda.as_ref().map(f64s).unwrap_or_default(),
+            sink: heads.sink.as_ref().map(f64s),
+            gate: heads.gate.as_ref().map(f64s),
+            scale: f64::from(heads.rule.scale),
+            softcap: heads.rule.softcap.map(f64::from),
+            window: heads.rule.window,
+        });
+        self.stream.attend(layer, heads)
+    }
+
+    fn residual(&mut self, site: usize, x: &Tensor) -> candle_core::Result<()> {
+        self.residual.push(f64s(x));
+        self.stream.residual(site, x)
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+impl Projections {
+    /// The weights of a map of a head in a row, by the definition of attention.
+    fn map(&self, config: &ModelConfig, (head, map): (usize, usize), row: usize) -> Vec<f64> {
+        let (wiring, d) = (config.wiring(), config.head_dim);
+        let of = |x: &[f64], width: usize, row: usize, head: usize| x[row * width + head * d..][..d].to_vec();
+        let query = of(&self.q, self.widths[0], row, wiring.query[map][head]);
+        let first = self.window.map_or(0, |window| (row + 1).saturating_sub(window));
+        let logit = |key: usize| {
+            let logit = self.scale * dot(&query, &of(&self.k, self.widths[1], key, wiring.key[map][head]));
+            self.softcap.map_or(logit, |cap| cap * (logit / cap).tanh())
+        };
+        let weights: Vec<f64> = (0..=row).map(|key| if key < first { 0.0 } else { logit(key).exp() }).collect();
+        let sink = self.sink.as_ref().map_or(0.0, |sink| sink[wiring.query[map][head]].exp());
+        let total = weights.iter().sum::<f64>() + sink;
+        weights.into_iter().map(|weight| weight / total).collect()
+    }
+
+    /// What each region gives the mixtures of all heads in a row: (regions, H x value width).
+    fn parts(&self, config: &ModelConfig, row: usize, regions: &[Region]) -> Vec<Vec<f64>> {
+        let (wiring, d) = (config.wiring(), config.head_dim);
+        let heads = wiring.heads();
+        let mut parts = vec![Vec::new(); REGIONS];
+        for head in 0..heads {
+            let mut weights = self.map(config, (head, 0), row);
+            if wiring.maps() == 2 {
+                let lambda = self.lambda[(row * heads + head) % self.lambda.len()];
+                let second = self.map(config, (head, 1), row);
+                weights.iter_mut().zip(second).for_each(|(a, b)| *a -= lambda * b);
+            }
+            for slice in &wiring.value[head] {
+                for channel in 0..d {
+                    let value = |key: usize| self.v[key * self.widths[2] + slice * d + channel];
+                    let mut sums = [0.0; REGIONS];
+                    weights.iter().enumerate().for_each(|(key, a)| sums[regions[key] as usize] += a * value(key));
+                    parts.iter_mut().zip(sums).for_each(|(part, sum)| part.push(sum));
+                }
+            }
+        }
+        parts
+    }
+}
+
+/// The tensor of a name in full, or `None`.
+fn numbers_of(weights: &Weights, name: &str) -> Option<Vec<f64>> {
+    weights.iter().find(|(known, _)| *known == name).map(|(_, tensor)| f64s(tensor))
+}
+
+/// What the regions of a row add to the residual stream through the heads of a layer: (regions, E).
+fn added(
+    config: &ModelConfig,
+    weights: &Weights,
+    layer: usize,
+    row: usize,
+    of: &Projections,
+    regions: &[Region],
+) -> Vec<Vec<f64>> {
+    let (variant, heads) = (&config.variant, config.wiring().heads());
+    let tensor = |name: &str| numbers_of(weights, &format!("model.layers.{layer}.{name}"));
+    let mut parts = of.parts(config, row, regions);
+    let columns = parts[0].len();
+    let width = columns / heads;
+    let whole: Vec<f64> = (0..columns).map(|i| parts.iter().map(|part| part[i]).sum()).collect();
+    let rms = |x: &[f64], eps: f64| (dot(x, x) / x.len() as f64 + eps).sqrt();
+    let factor = if variant.factor == Factor::OneMinusLambdaInit { 1.0 - variant.lambda_init.of(layer) } else { 1.0 };
+    let scale = |column: usize| {
+        let (of_head, within) = (&whole[column / width * width..][..width], column % width);
+        let norm = match variant.norm {
+            HeadNorm::None => 1.0,
+            HeadNorm::Rms => 1.0 / rms(of_head, config.norm_eps),
+            HeadNorm::RmsGain => tensor("self_attn.subln.weight").unwrap()[within] / rms(of_head, 1e-5),
+            HeadNorm::AllHeads => tensor("self_attn.norm.weight").unwrap()[column] / (rms(&whole, 0.0) + 1e-6),
+        };
+        norm * factor * of.gate.as_ref().map_or(1.0, |gate| gate[row * columns + column])
+    };
+    let scales: Vec<f64> = (0..columns).map(scale).collect();
+    let o = tensor("self_attn.o_proj.weight").unwrap(); // E,H*width
+    for part in &mut parts {
+        let scaled: Vec<f64> = part.iter().zip(&scales).map(|(c, scale)| c * scale).collect();
+        *part = o.chunks_exact(columns).map(|row| config.residual_scale * dot(row, &scaled)).collect();
+        // E
+    }
+    if config.norm_place != NormPlace::Before {
+        let gain = tensor("post_attention_layernorm.weight").unwrap();
+        let plus = if config.norm == NormKind::RmsPlusOne { 1.0 } else { 0.0 };
+        let attended: Vec<f64> = (0..gain.len()).map(|i| parts.iter().map(|part| part[i]).sum()).collect();
+        let norm = rms(&attended, config.norm_eps);
+        parts.iter_mut().for_each(|part| part.iter_mut().zip(&gain).for_each(|(x, g)| *x *= (g + plus) / norm));
+    }
+    parts
+}
+
+#[test]
+fn layers_write_what_whole_maps_in_double_precision_say() {
+    let scratch = tempfile::tempdir().unwrap();
+    let tiny = Variant::presets().keys().map(|variant| {
+        let dir = scratch.path().join(variant);
+        tiny_model(&dir, variant);
+        dir
+    });
+    // Gains, norms after with and without + 1, windows, soft caps, grouped keys, parallel residuals, sinks, factors.
+    let families =
+        ["gpt_neox", "olmo2", "gemma2", "gemma3_text", "mistral_window", "diffllama_gqa", "gpt_oss", "granite"];
+    let dirs = tiny.chain(families.map(|name| fixture(&format!("transformers/{name}"))));
+    let dirs = dirs.chain(["transformer", "diff", "diff-v2"].map(built_in));
+    for dir in dirs {
+        let (config, weights) = attention_only(&dir);
+        let model = Transformer::load(&config, weights.clone()).unwrap();
+        let (ids, target) = random_prompt(config.vocab, 24, 19..23, 6);
+        let (_, found) = written_by_layer(&model, &ids, &target);
+        let mut watched = Watched { stream: Stream::new(&[]), layers: Vec::new(), residual: Vec::new() };
+        model.hidden(std::slice::from_ref(&ids), &mut watched).unwrap();
+        for (layer, found) in found.iter().enumerate() {
+            let (mut inner, mut square, mut residual) = ([0.0; REGIONS], 0.0, 0.0);
+            for row in target.rows.clone() {
+                let parts = added(&config, &weights, layer, row, &watched.layers[layer], &target.regions);
+                let whole: Vec<f64> = (0..config.width).map(|i| parts.iter().map(|part| part[i]).sum()).collect();
+                inner.iter_mut().zip(&parts).for_each(|(inner, part)| *inner += dot(part, &whole));
+                square += dot(&whole, &whole);
+                let x = &watched.residual[layer][row * config.width..][..config.width];
+                residual += dot(x, x);
+            }
+            let what = format!("{}, layer {layer}", dir.display());
+            assert_close_to(&found.share_out, &inner.map(|inner| inner / square), 1e-4, &what);
+            assert_close_to(&[found.weight], &[square / residual], 1e-4, &what);
+        }
     }
 }
 
@@ -254,6 +465,34 @@ fn attention_spread_evenly_over_equal_tokens_writes_as_many_shares_as_there_are_
     }
 }
 
+#[test]
+fn heads_that_cancel_each_other_write_nothing_together() {
+    let scratch = tempfile::tempdir().unwrap();
+    tiny_model(scratch.path(), "transformer");
+    let (config, _) = load(scratch.path());
+    let (columns, d) = (config.wiring().heads() * config.head_dim, config.head_dim);
+    for layer in 0..2 {
+        let name = |projection: &str| format!("model.layers.{layer}.self_attn.{projection}.weight");
+        // Head 1 has the queries, keys and values of head 0 and writes the opposite.
+        for projection in ["q_proj", "k_proj", "v_proj"] {
+            edit_tensor(scratch.path(), &name(projection), |x| {
+                let of_head = x.len() / (columns / d);
+                x.copy_within(..of_head, of_head);
+            });
+        }
+        edit_tensor(scratch.path(), &name("o_proj"), |o| {
+            o.chunks_exact_mut(columns).for_each(|row| (0..d).for_each(|i| row[d + i] = -row[i]));
+        });
+    }
+    let (config, weights) = load(scratch.path());
+    assert_eq!(config.wiring().heads(), 2);
+    let model = Transformer::load(&config, weights).unwrap();
+    let (ids, target) = random_prompt(config.vocab, 24, 19..23, 7);
+    let (heads, layers) = written_by_layer(&model, &ids, &target);
+    assert!(heads.iter().all(|(head, ..)| head.write_norm > 1e-3 && head.share_out.iter().all(|x| x.is_finite())));
+    assert!(layers.iter().all(|layer| layer.write_norm < 1e-5 * heads[0].0.write_norm), "{layers:?}");
+}
+
 /// A V1 model with this lambda in every layer. Values are large, so that the norm's epsilon is nothing beside them.
 fn with_lambda(dir: &Path, lambda: f64) {
     tiny_model(dir, "diff");
@@ -305,9 +544,18 @@ proptest! {
             let (config, weights) = load(folder.path());
             let model = Transformer::load(&config, weights).unwrap();
             let (ids, target) = random_prompt(config.vocab, 24, 19..23, seed);
-            written(&model, &ids, &target)
+            written_by_layer(&model, &ids, &target)
         });
-        for ((a, cancelled, _), (b, also_cancelled, _)) in one.iter().zip(&other) {
+        for (a, b) in one.1.iter().zip(&other.1) {
+            prop_assert!((a.share_out.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{a:?}");
+            let apart = a.share_out.iter().zip(&b.share_out).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            prop_assert!(apart < 1e-3, "lambda {lambda}: {a:?} and {b:?}");
+        }
+        for layers in [&one.1, &other.1] {
+            let share = |region| mean_over_layers(layers, |layer| layer.share_out[region as usize]);
+            prop_assert!((Region::ALL.map(share).iter().sum::<f64>() - 1.0).abs() < 1e-6);
+        }
+        for ((a, cancelled, _), (b, also_cancelled, _)) in one.0.iter().zip(&other.0) {
             for share in [a.share_out, a.norm_out] {
                 prop_assert!((share.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{share:?}");
             }

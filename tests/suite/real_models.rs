@@ -3,9 +3,12 @@
 //! llama.cpp expects of its own.
 
 use crate::common::fixture;
+use crate::contribution::{assert_close_to, written_by_layer};
 use candle_core::{DType, D};
 use difftool::attention::Stream;
+use difftool::measure::mean_over_layers;
 use difftool::models::{self, LoadOptions, WeightsLocation};
+use difftool::prompt::{Region, TargetRows};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -42,6 +45,43 @@ fn check(file: &str, weights: WeightsLocation) {
         let got = total[i] - logits[i][ids[i + 1] as usize];
         assert!((got - want).abs() < TOLERANCE, "{file}, token {}: {got} nats, expected {want}", i + 1);
     }
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+}
+
+/// What regions write through all heads, by the model and by PyTorch (`tests/fixtures/export_real_contribution.py`).
+fn check_written(file: &str, weights: WeightsLocation) {
+    let Some(path) = real(file) else { return };
+    let read = |name: &str| -> Value { serde_json::from_slice(&fs::read(fixture(name)).unwrap()).unwrap() };
+    let of_file = |list: &Value| list.as_array().unwrap().iter().find(|model| model["file"] == file).unwrap().clone();
+    let ids: Vec<u32> = serde_json::from_value(of_file(&read("real_models.json")["models"])["ids"].clone()).unwrap();
+    let want = of_file(&read("real_contribution.json"));
+    let regions: Vec<usize> = serde_json::from_value(want["regions"].clone()).unwrap();
+    let regions: Vec<Region> = regions.into_iter().map(|region| Region::ALL[region]).collect();
+    let rows: [usize; 2] = serde_json::from_value(want["rows"].clone()).unwrap();
+    let target = TargetRows { query: None, rows: rows[0]..rows[1], regions };
+    let model = models::load(path.to_str().unwrap(), LoadOptions { weights, ..LoadOptions::default() }).unwrap();
+    let (_, layers) = written_by_layer(&model.transformer, &ids, &target);
+    for (i, layer) in layers.iter().enumerate() {
+        assert_close_to(&layer.share_out, &numbers(&want["share_out_layer"][i]), 1e-4, &format!("{file}, layer {i}"));
+    }
+    let weights: Vec<f64> = layers.iter().map(|layer| layer.weight).collect();
+    assert_close_to(&weights, &numbers(&want["layer_weight"]), 1e-4, &format!("{file}, weights"));
+    let share = |region: Region| mean_over_layers(&layers, |layer| layer.share_out[region as usize]);
+    assert_close_to(&Region::ALL.map(share), &numbers(&want["share_out"]), 1e-4, file);
+}
+
+#[test]
+fn regions_write_through_the_heads_of_smollm2_what_pytorch_says() {
+    check_written("SmolLM2-135M-Instruct.Q4_1.gguf", WeightsLocation::Memory);
+}
+
+#[test]
+#[ignore = "a minute without optimisation"]
+fn regions_write_through_the_heads_of_gemma_3_what_pytorch_says() {
+    check_written("gemma-3-270m-q4_k_m.gguf", WeightsLocation::Disk);
 }
 
 #[test]

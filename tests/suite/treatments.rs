@@ -227,7 +227,8 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
         "Costs of conditions",
         "best - random, nats",
         "diff - transformer",
-        "share_out",
+        "silence(bos+first)",
+        "logit_out",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -247,7 +248,7 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
     let rankings = csv("run", "rankings.csv");
     scratch.stdout(&[&["ablate", "--layers", "1", "--heads", "0", "--out", "part"], &flags[..]].concat());
     assert_eq!(csv("part", "rankings.csv"), rankings);
-    let of_diff = rankings.lines().filter_map(|line| line.strip_prefix("diff,share_out,"));
+    let of_diff = rankings.lines().filter_map(|line| line.strip_prefix("diff,logit_out,"));
     let scores: Vec<f64> = of_diff.map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect();
     assert!(scores.len() == 16 && scores.is_sorted_by(|a, b| a >= b) && scores[0] > scores[15], "{rankings}");
     // A report of the folder has the same tables.
@@ -260,7 +261,7 @@ fn ablate_refuses_what_models_do_not_have() {
     let scratch = Scratch::new();
     for (flags, words) in [
         (&["--rank", "beauty"][..], &["beauty", "share_out, share_abs, logit_out, retrieval"][..]),
-        (&["--knock-out", "17"], &["best:17:share_out", "diff has only 16 heads"]),
+        (&["--knock-out", "17"], &["best:17:logit_out", "diff has only 16 heads"]),
         (&["--knock-out", "0"], &["--knock-out 0"]),
         (&["--condition", "mask(words)"], &["`words` is not a region", "filler"]),
         (&["--condition", "ablate(0.9)"], &["there is no head 0.9"]),

@@ -4,11 +4,11 @@ use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::metric::{
     Kind, Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, BOOST, CANCELLED, CONTEXT_RMS,
     ENTROPY, EXACT, GENERATED_CONTAINS, GENERATED_EXACT, KEYS_90, KEYS_99, KL, LAMBDA, LOGIT_OUT_SUM, MASS, MASS_NEG,
-    NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_ABS_NO_SINKS, NOISE_NORM_OUT, NOISE_OUT, NOISE_POS, NOISE_SIGNED,
-    NOISE_UNIFORM, NORM_OUT, SAID_LOG_PROB, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_ABS_BEST_HEAD,
-    SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_BEST_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM, SIGNED_LEFT_OUT, SINKS,
-    SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOP_KEY_FLIPS, TOP_TOKEN_FLIPS, TOTAL_VARIATION, VALUE_NORM_FIRST,
-    VALUE_NORM_SINKS, WEIGHT_MAX,
+    NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_ABS_NO_SINKS, NOISE_NORM_OUT, NOISE_OUT, NOISE_OUT_MEAN_HEAD,
+    NOISE_OUT_NO_SINKS, NOISE_POS, NOISE_SIGNED, NOISE_UNIFORM, NORM_OUT, SAID_LOG_PROB, SAID_NUMBER,
+    SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_ABS_BEST_HEAD, SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_BEST_HEAD,
+    SHARE_OUT_MEAN_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM, SIGNED_LEFT_OUT, SINKS, SINK_SHARE_DETECTED,
+    SINK_SHARE_FIRST, TOP_KEY_FLIPS, TOP_TOKEN_FLIPS, TOTAL_VARIATION, VALUE_NORM_FIRST, VALUE_NORM_SINKS, WEIGHT_MAX,
 };
 use crate::results::{Case, ConditionKey, Estimate, Frame, Pick, Setting};
 use rayon::prelude::*;
@@ -77,6 +77,7 @@ const SHAPE: &[Quantity<'static>] = &[
     of(&SINK_SHARE_DETECTED),
     of(&VALUE_NORM_FIRST),
     of(&VALUE_NORM_SINKS),
+    of(&NOISE_OUT_NO_SINKS),
     on(&SHARE_ABS_NO_SINKS, ANSWER),
     of(&NOISE_ABS_NO_SINKS),
     on(&BOOST, ANSWER),
@@ -96,8 +97,9 @@ const BY_DEPTH: &[Quantity<'static>] = &[
 ];
 
 /// Readings of a row's shares: a name, the answer's and that of noise.
-const READINGS: [(&str, Quantity<'static>, Option<Quantity<'static>>); 6] = [
+const READINGS: [(&str, Quantity<'static>, Option<Quantity<'static>>); 7] = [
     ("out", on(&SHARE_OUT, ANSWER), Some(of(&NOISE_OUT))),
+    ("out, mean of heads", on(&SHARE_OUT_MEAN_HEAD, ANSWER), Some(of(&NOISE_OUT_MEAN_HEAD))),
     ("signed", on(&SHARE_SIGNED, ANSWER), Some(of(&NOISE_SIGNED))),
     ("|a|", on(&SHARE_ABS, ANSWER), Some(of(&NOISE_ABS))),
     ("even", on(&SHARE_UNIFORM, ANSWER), Some(of(&NOISE_UNIFORM))),
@@ -279,8 +281,8 @@ fn attention(frame: &Frame) -> Option<Sheet> {
         frame.cases().into_iter().flat_map(|case| READINGS.map(|reading| (case.clone(), reading))).collect();
     let rows = rows.par_iter().filter_map(row).collect();
     let note = format!(
-        "Out: of the heads' output. Signed and |a|: of the weights and of their magnitudes. Even: of an even spread. Mean \
-         over heads and layers {INTERVALS}."
+        "Out: of what all heads write. Others are means over heads. Signed and |a|: of the weights and of their magnitudes. \
+         Even: of an even spread {INTERVALS}."
     );
     Sheet::new("attention", "Where the attention goes", note, columns, rows).trimmed()
 }
@@ -296,7 +298,8 @@ fn is_near_even(frame: &Frame, case: &Case) -> bool {
 fn regions(frame: &Frame) -> Option<Sheet> {
     let others = frame.regions().iter().filter(|region| *region != ANSWER);
     let quantities: Vec<Quantity<'_>> = others.map(|region| on(frame.share(), region)).collect();
-    let note = format!("Mean over heads and layers {INTERVALS}.");
+    let of = if *frame.share() == SHARE_OUT { "Share of what all heads write" } else { "Mean over heads and layers" };
+    let note = format!("{of} {INTERVALS}.");
     let sheet = table(frame, ("regions", "Regions", note), &[], &quantities)?;
     // Where nothing is asked, regions are all there is.
     Some(if frame.asks() { sheet.details() } else { sheet })

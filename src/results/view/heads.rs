@@ -34,8 +34,8 @@ const fn role(name: &'static str, metric: &'static Metric, region: Option<&'stat
 
 /// The roles of heads, in the order of tables.
 pub(crate) const HEAD_ROLES: [HeadRole; 10] = [
-    role("answer out", &SHARE_OUT, Some(ANSWER_REGION)),
     role("answer logits", &LOGIT_OUT, Some(ANSWER_REGION)),
+    role("answer out", &SHARE_OUT, Some(ANSWER_REGION)),
     role("retrieval", &RETRIEVAL_SCORE, None),
     role("query", &QUERY_SCORE, None),
     role("previous token", &PREVIOUS_TOKEN, None),
@@ -177,17 +177,28 @@ fn kind_of_sink(share: f64, value_norm: f64) -> &'static str {
     }
 }
 
-/// The heads that attend most to the answer, if single heads were measured without treatment.
+/// The metric that tells the heads which matter for the answer: the direct effect on its logits, which predicts best what it
+/// costs to take a head out; the share of their output where a model has no direct effect, behind a soft cap.
+fn answer_metric(frame: &Frame) -> &'static Metric {
+    let has_effect = |model: &String| !frame.heads(model, None, LOGIT_OUT.name, Some(ANSWER_REGION)).is_empty();
+    if frame.models().iter().all(has_effect) {
+        &LOGIT_OUT
+    } else {
+        frame.head_share()
+    }
+}
+
+/// The heads that matter most for the answer, if single heads were measured without treatment.
 fn answer_heads(frame: &Frame) -> Option<Sheet> {
-    let (top, metric) = (listed(frame, TOP), frame.share());
+    let (top, metric) = (listed(frame, TOP), answer_metric(frame));
     if !frame.asks() || top == 0 {
         return None;
     }
     let row = |model: &str, head: &Strong| {
-        let [prompts, share, stable] = head.cells(Kind::Share);
+        let [prompts, score, stable] = head.cells(metric.kind);
         let (layer, index) = head.at;
         let place = [SheetCell::words(model), SheetCell::count(Some(layer)), SheetCell::count(Some(index))];
-        [place.to_vec(), vec![prompts, share, stable]].concat()
+        [place.to_vec(), vec![prompts, score, stable]].concat()
     };
     let of = |model: &String| {
         let heads = strongest(frame, model, (metric.name, Some(ANSWER_REGION)), top);
@@ -203,10 +214,11 @@ fn answer_heads(frame: &Frame) -> Option<Sheet> {
         numbers("stable %").named("in_top"),
     ];
     let note = format!(
-        "The {top} heads of each model with the largest share [95 % interval]; stable: share of resamples of the prompts in \
-         which a head is among them."
+        "The {top} heads of each model with the largest {} [95 % interval]; stable: share of resamples of the prompts in \
+         which a head is among them.",
+        metric.heading(Some(ANSWER_REGION)).trim_end_matches(" %")
     );
-    Sheet::new("heads", "Heads that attend to the answer", note, columns, rows).details().trimmed()
+    Sheet::new("heads", "Strongest heads for the answer", note, columns, rows).details().trimmed()
 }
 
 #[cfg(test)]

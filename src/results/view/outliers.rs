@@ -1,18 +1,20 @@
 //! Tables of outliers, which are pooled over prompts: in all, by layer, and massive activations.
 
 use super::sheet::{numbers, words, Sheet, SheetCell, SheetColumn};
-use crate::measure::MassiveAt;
-use crate::metric::{self, Kind, MASSIVE};
+use crate::measure::{MassiveAt, OUTLIER_FEATURE};
+use crate::metric::{self, Kind, MASSIVE, MASSIVE_OUTLIER_FEATURE};
 use crate::record::Record;
 use crate::results::{ConditionKey, Frame};
 use crate::table::short;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The tables beside the main one: over all layers, by layer, and massive activations.
 pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
     let by_layer =
         filled("outliers-by-layer", "Outliers by layer", String::new(), &pooled(frame, true)).map(Sheet::details);
     let all_layers = if frame.config_text("show") == "outliers" { None } else { all_layers(frame) };
-    [all_layers, by_layer, massive(frame)].into_iter().flatten().collect()
+    let channels = if frame.config_text("show") == "outliers" { None } else { channels(frame) };
+    [all_layers, channels, by_layer, massive(frame)].into_iter().flatten().collect()
 }
 
 /// The table over all layers, if the run pooled anything.
@@ -32,6 +34,55 @@ pub(super) fn all_layers(frame: &Frame) -> Option<Sheet> {
 fn pooled(frame: &Frame, of_layers: bool) -> Vec<&Record> {
     let is_wanted = |record: &&Record| record.measure.layer.is_some() == of_layers && record.measure.head.is_none();
     frame.pooled.iter().filter(is_wanted).collect()
+}
+
+/// The table of channels that have massive activations, and whether these belong to single tokens.
+pub(super) fn channels(frame: &Frame) -> Option<Sheet> {
+    let mut of_channels: BTreeMap<(&str, usize), Vec<&MassiveAt>> = BTreeMap::new();
+    for at in &frame.massive {
+        of_channels.entry((&at.model, at.channel)).or_default().push(at);
+    }
+    let largest = |found: &[&MassiveAt]| found.iter().map(|at| at.value.abs()).fold(0.0, f32::max);
+    let mut sorted: Vec<_> = of_channels.into_iter().collect();
+    sorted.sort_by(|(a, one), (b, other)| a.0.cmp(b.0).then(largest(other).total_cmp(&largest(one))));
+    let row = |((model, channel), found): &((&str, usize), Vec<&MassiveAt>)| {
+        let layers: BTreeSet<usize> = found.iter().map(|at| at.layer).collect();
+        let tokens: BTreeSet<(usize, usize)> = found.iter().map(|at| (at.sample, at.position)).collect();
+        let (first, last) = (layers.first().copied(), layers.last().copied());
+        let large = found.iter().filter_map(|at| at.large_share).reduce(f64::max);
+        let is_feature = |share: f64| share >= OUTLIER_FEATURE;
+        vec![
+            SheetCell::words(*model),
+            SheetCell::count(Some(*channel)),
+            large.map_or_else(SheetCell::none, |share| {
+                SheetCell::words(if is_feature(share) { "outlier feature" } else { "single tokens" })
+            }),
+            SheetCell::count(first),
+            SheetCell::count(last),
+            SheetCell::count(Some(found.len())),
+            SheetCell::count(Some(tokens.len())),
+            large.map_or_else(SheetCell::none, |share| SheetCell::value(Kind::Share, share, None)),
+            SheetCell::number(Some(f64::from(largest(found))), |x| short(Some(x))),
+        ]
+    };
+    let columns = vec![
+        words("model").key(),
+        numbers("channel").key(),
+        words("kind"),
+        numbers("first layer").named("first_layer"),
+        numbers("last layer").named("last_layer"),
+        numbers("massive").named(MASSIVE.name),
+        numbers("tokens").named("massive_tokens"),
+        numbers("large on %").named("large_share"),
+        numbers("largest"),
+    ];
+    let rows = sorted.iter().map(row).collect();
+    let note = format!(
+        "Channels with massive activations. Large: at least 100 times the median of the layer, in the layer where most tokens \
+         are. An outlier feature is large on at least {:.0} % of all tokens.",
+        100.0 * OUTLIER_FEATURE
+    );
+    Sheet::new("channels", "Channels with massive activations", note, columns, rows).trimmed()
 }
 
 /// Number of massive activations that are listed; the file has all.
@@ -132,7 +183,7 @@ fn cell(name: &str, records: &[&Record]) -> SheetCell {
     let kind = metric::find(name).map_or(Kind::Number, |metric| metric.kind);
     match found {
         None => SheetCell::none(),
-        Some(x) if name == MASSIVE.name => SheetCell::count(Some(x)),
+        Some(x) if [MASSIVE.name, MASSIVE_OUTLIER_FEATURE.name].contains(&name) => SheetCell::count(Some(x)),
         Some(x) => SheetCell::value(kind, x, None),
     }
 }

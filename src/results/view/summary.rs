@@ -6,8 +6,8 @@ use super::differences::{differences, Detail};
 use super::sheet::Sheet;
 use super::{ablate, heads, maps, nll, outliers, shots};
 use crate::metric::{
-    Metric, ANSWER_REGION, ENTROPY, EXACT, GENERATED_EXACT, NLL, NOISE_ABS, NOISE_OUT, SAID_NUMBER, SAID_OTHER_NEEDLE,
-    SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
+    Metric, ANSWER_REGION, ENTROPY, EXACT, GENERATED_EXACT, NLL, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER,
+    SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
 };
 use crate::results::{within, Frame, Row};
 
@@ -23,10 +23,17 @@ const ANSWERS: &[Quantity<'static>] = &[
     of(&NOISE_OUT),
 ];
 
-const ATTENTION: &[Quantity<'static>] = &[on(&SHARE_OUT, ANSWER_REGION), of(&NOISE_OUT), of(&NOISE_ABS)];
+const ATTENTION: &[Quantity<'static>] = &[
+    on(&SHARE_OUT, ANSWER_REGION),
+    of(&NOISE_OUT),
+    of(&NOISE_OUT_NO_SINKS),
+    on(&SHARE_OUT, "bos"),
+    on(&SHARE_OUT, "first"),
+    of(&NOISE_ABS),
+];
 
 const OF_TEXT: &[Quantity<'static>] =
-    &[on(&SHARE_OUT, "bos"), on(&SHARE_OUT, "filler"), of(&SINK_SHARE_FIRST), of(&ENTROPY)];
+    &[on(&SHARE_OUT, "bos"), on(&SHARE_OUT, "first"), on(&SHARE_OUT, "filler"), of(&SINK_SHARE_FIRST), of(&ENTROPY)];
 
 const BITS: &[Quantity<'static>] = &[of(&EXACT), of(&TOP_TOKEN_FLIPS)];
 
@@ -77,7 +84,8 @@ pub(crate) fn main_differences(frame: &Frame) -> Option<Sheet> {
     match frame.config_text("show") {
         "ablate" => ablate::heads_out(frame).or_else(|| ablate::contrasts(frame)),
         "nll" => nll::differences(frame),
-        "outliers" | "heatmap" | "explore" | "heads" => None,
+        "outliers" => outliers::channels(frame),
+        "heatmap" | "explore" | "heads" => None,
         _ => differences(&main_rows(frame), &within::GROUPS, Detail::Verdict),
     }
 }
