@@ -182,8 +182,8 @@ catalogue! {
         .from("teacher forcing").unit("nats").higher().headline();
     SHARE_OUT = metric("share_out", "{} in output",
         "Part of what the heads of a layer write together into the residual stream that comes from the region, <u_R, u> \
-         / <u, u>, as a mean over layers weighted by <u, u> over the square of the residual stream; of one head, the same \
-         of its own write. It sums to 1 and may be negative.")
+         / <u, u>, as a mean over layers weighted by <u, u> / (<x, x> + <u, u>), where x is the residual stream before; of \
+         one head, the same of its own write. It sums to 1 and may be negative.")
         .share().by_region().headline_of(ANSWER_REGION);
     NOISE_OUT = metric("noise_out", "noise in output", "Sum of share_out over template, filler and distractors.")
         .share().lower().headline();
@@ -243,8 +243,8 @@ catalogue! {
     SHARE_OUT_LAYER = metric("share_out_layer", "{} in output of the layer", "share_out of one layer.")
         .share().by_region();
     WRITE_RATIO_LAYER = metric("write_ratio_layer", "write over residual",
-        "Norm of what the heads of a layer write together over that of the residual stream that it is added to; its square \
-         weighs the layer in share_out.");
+        "Norm of what the heads of a layer write together over that of the residual stream that it is added to. With \
+         this ratio r, share_out weighs the layer by r^2 / (1 + r^2).");
     WRITE_NORM_LAYER = metric("write_norm_layer", "norm of the layer's write",
         "Root mean square over rows of the norm of what the heads of a layer write together.");
     WRITE_NORM = metric("write_norm", "norm of the write",

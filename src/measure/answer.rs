@@ -193,7 +193,7 @@ fn layer_measures(layer: usize, found: &LayerOutput, push: &mut impl FnMut(Measu
     for region in Region::ALL {
         push(rounded(&SHARE_OUT_LAYER, Some(region), found.share_out[region as usize], 1));
     }
-    push(rounded(&WRITE_RATIO_LAYER, None, found.weight.sqrt(), 1));
+    push(rounded(&WRITE_RATIO_LAYER, None, found.write_ratio, 1));
     push(rounded(&WRITE_NORM_LAYER, None, found.write_norm, 1));
 }
 

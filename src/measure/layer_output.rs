@@ -6,8 +6,9 @@
 //!
 //! * s_l\[R\] = Σ_t ⟨Σ_h u_{R,h}, u⟩ / Σ_t ⟨u, u⟩, which sums to 1 over the regions. Heads count by what they write, and
 //!   what one head writes against another counts as little as it adds;
-//! * w_l = Σ_t ⟨u, u⟩ / Σ_t ⟨x, x⟩. Residual streams grow from layer to layer, and the norms of later layers divide what was
-//!   written by their size: ⟨u, u⟩ alone would weigh the last layers most;
+//! * w_l = Σ_t ⟨u, u⟩ / Σ_t (⟨x, x⟩ + ⟨u, u⟩), between 0 and 1. Residual streams grow from layer to layer, and the norms of
+//!   later layers divide what was written by their size: ⟨u, u⟩ alone would weigh the last layers most. ⟨u, u⟩ / ⟨x, x⟩ has
+//!   no limit, and would weigh the first layer most, which is added to small embeddings;
 //! * share_out\[R\] = Σ_l w_l s_l\[R\] / Σ_l w_l.
 //!
 //! Only measured heads count. Biases belong to no region and are left out.
@@ -88,7 +89,8 @@ impl LayerSums {
         Ok(LayerOutput {
             share_out: inner.map(|inner| inner / square),
             noise_sinks: sinks / square,
-            weight: square / residual,
+            weight: square / (residual + square),
+            write_ratio: (square / residual).sqrt(),
             write_norm: (square / rows).sqrt(),
         })
     }
@@ -105,8 +107,10 @@ pub struct LayerOutput {
     pub share_out: [f64; REGIONS],
     /// The part of it that comes from detected sinks in noise.
     pub noise_sinks: f64,
-    /// w_l: the square of the output over that of the residual stream that it is added to.
+    /// w_l: the square of the output over the sum of it and that of the residual stream that it is added to.
     pub weight: f64,
+    /// √(Σ_t ⟨u, u⟩ / Σ_t ⟨x, x⟩): the norm of the output over that of the residual stream.
+    pub write_ratio: f64,
     /// Root mean square of ‖u‖ over the rows.
     pub write_norm: f64,
 }
@@ -133,13 +137,13 @@ mod tests {
         let mut share_out = [0.0; REGIONS];
         share_out[Region::Answer as usize] = answer;
         share_out[Region::Filler as usize] = 1.0 - answer;
-        LayerOutput { share_out, noise_sinks: 0.0, weight, write_norm: 1.0 }
+        LayerOutput { share_out, noise_sinks: 0.0, weight, write_ratio: 1.0, write_norm: 1.0 }
     }
 
     #[test]
     fn layers_count_by_what_they_write() {
         let answer = |layer: &LayerOutput| layer.share_out[Region::Answer as usize];
-        let layers = [layer(0.2, 3.0), layer(0.6, 1.0), layer(f64::NAN, 0.0)];
+        let layers = [layer(0.2, 0.75), layer(0.6, 0.25), layer(f64::NAN, 0.0)];
         assert!((mean_over_layers(&layers, answer) - 0.3).abs() < 1e-12);
         assert!((mean_over_layers(&layers, LayerOutput::noise_out) - 0.7).abs() < 1e-12);
         assert!(mean_over_layers(&layers[2..], answer).is_nan() && mean_over_layers(&[], answer).is_nan());
