@@ -195,6 +195,11 @@ impl Inspection {
         })
     }
 
+    /// Returns whether lambda is 0 in every layer, so that the second map has no effect.
+    pub fn is_standard_by_lambda(&self) -> bool {
+        !self.lambda.is_empty() && self.lambda.iter().all(LayerLambda::is_zero)
+    }
+
     /// Returns whether the tensors are those of the architecture.
     pub fn is_loadable(&self) -> bool {
         let WeightsInfo { missing, misfits, unused, .. } = &self.weights;
@@ -210,7 +215,7 @@ fn lambdas(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
     };
     match config.variant.lambda {
         Lambda::None => Ok(Vec::new()),
-        Lambda::Vectors | Lambda::Layer | Lambda::Fixed => {
+        Lambda::Vectors | Lambda::VectorsAndInit | Lambda::Layer | Lambda::Fixed => {
             let learned = learned(&opened, &config)?.into_iter().enumerate();
             Ok(learned.map(|(l, learned)| LayerLambda { init: init(l), learned: Some(learned), ..layer(l) }).collect())
         }
@@ -244,6 +249,13 @@ fn over_tokens(model: &Model) -> Result<BTreeMap<usize, Distribution>> {
         layers.entry(result.layer).or_default().extend(sink.lambdas.iter().map(|&lambda| f64::from(lambda)));
     }
     layers.into_iter().map(|(layer, lambdas)| Ok((layer, Distribution::of(lambdas)?))).collect()
+}
+
+impl LayerLambda {
+    fn is_zero(&self) -> bool {
+        let everywhere = |over: Distribution| over.mean == 0.0 && over.std == 0.0;
+        self.learned == Some(0.0) || self.over_tokens.is_some_and(everywhere)
+    }
 }
 
 impl Distribution {

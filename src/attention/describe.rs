@@ -1,6 +1,6 @@
 //! Description of a variant in words, for `inspect` and the manifest.
 
-use super::variant::{Factor, HeadNorm, Keys, Lambda, LambdaInit, Pairing, Sink, ValueWidth, Variant};
+use super::variant::{Factor, Gate, HeadNorm, Keys, Lambda, LambdaInit, Pairing, Sink, ValueWidth, Variant};
 
 impl Variant {
     /// One-line description that includes `positions`: `DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without
@@ -17,7 +17,11 @@ impl Variant {
             Sink::Zero => Some("1 added to each softmax's denominator".to_owned()),
             Sink::Learned => Some("a learned sink logit per map".to_owned()),
         });
-        parts.extend(self.gate.then(|| "output gate".to_owned()));
+        parts.extend(match self.gate {
+            Gate::None => None,
+            Gate::Channel => Some("output gate".to_owned()),
+            Gate::Head => Some("output gate per head".to_owned()),
+        });
         parts.join(", ")
     }
 
@@ -26,6 +30,7 @@ impl Variant {
         let pairs = match self.pairing {
             Pairing::None => return None,
             Pairing::Halves if signal > 1 => format!("{signal} signal heads on one noise map"),
+            Pairing::Adjacent if signal > 1 => format!("{signal} signal heads on one noise map, which follows them"),
             Pairing::Halves => "pairs (i, i+H)".to_owned(),
             Pairing::Adjacent => "pairs (2i, 2i+1)".to_owned(),
         };
@@ -48,6 +53,7 @@ impl Variant {
             Lambda::None => return None,
             _ if usual => "",
             Lambda::Vectors => "lambda of learned vectors",
+            Lambda::VectorsAndInit => "lambda of learned vectors and a stored lambda_init",
             Lambda::Layer => "one learned lambda per layer",
             Lambda::Head => "one learned lambda per head",
             Lambda::TokenSigmoid => "lambda per token and head",
@@ -96,7 +102,9 @@ impl VariantKind {
     fn of(variant: &Variant) -> Self {
         match (variant.maps, variant.keys, variant.values) {
             (1, ..) => Self::Standard,
-            _ if variant.signal_heads > 1 => Self::Other,
+            _ if variant.signal_heads > 1 && variant.values == ValueWidth::Single && variant.keys == Keys::Separate => {
+                Self::Other
+            }
             (_, Keys::Separate | Keys::InOrder, ValueWidth::Doubled) => Self::V1,
             (_, Keys::Shared | Keys::Next, ValueWidth::Single) => Self::V2,
             (_, Keys::Separate, ValueWidth::Single) if variant.lambda == Lambda::Layer => Self::Scalar,
@@ -136,12 +144,17 @@ mod tests {
             ("transformer-norm", "standard, RoPE, head norm without gain"),
             ("sink", "standard, RoPE, a learned sink logit per map"),
             ("gated", "standard, RoPE, output gate"),
+            ("gated-head", "standard, RoPE, output gate per head"),
             ("diff", "DIFF V1, pairs (i, i+H), RoPE, head norm without gain"),
             ("diff-no-norm", "DIFF V1, pairs (i, i+H), RoPE, no head norm"),
             ("diff-no-factor", "DIFF V1, pairs (i, i+H), RoPE, head norm without gain, no factor"),
             ("diff-fixed-lambda", "DIFF V1, pairs (i, i+H), RoPE, lambda fixed at lambda_init, head norm without gain"),
             ("diff-v2", "DIFF V2, pairs (2i, 2i+1) on one key head, RoPE"),
             ("diff-v2-across", "DIFF V2, pairs (2i, 2i+1) on two key heads, RoPE"),
+            (
+                "diff-v2-grouped",
+                "DIFF V2, 3 signal heads on one noise map, which follows them, on one key head, RoPE",
+            ),
             ("diff-scalar", "scalar lambda, pairs (i, i+H), RoPE, one norm over all heads"),
             (
                 "diff-grouped",

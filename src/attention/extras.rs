@@ -3,7 +3,7 @@
 //! A new formula needs a name in `variant.rs`, its tensors in [`Variant::extra_tensors`], its computation here, and a
 //! reference in `tests/suite/variants.rs`.
 
-use super::variant::{Factor, HeadNorm, Lambda, LambdaStart, Pairing, Sink, Variant};
+use super::variant::{Factor, Gate, HeadNorm, Lambda, LambdaStart, Pairing, Sink, Variant};
 use crate::ops::{linear, numbers, rms_norm, sigmoid, wide};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor, D};
@@ -50,6 +50,8 @@ const PROJECTION_DEVIATION: f64 = 0.02;
 /// Names of the lambda vectors in the order of the formula.
 const VECTORS: [&str; 4] = ["lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"];
 const LAMBDA: &str = "lambda";
+/// Stored lambda_init of [`Lambda::VectorsAndInit`].
+pub const LAMBDA_INIT: &str = "lambda_init";
 const LAMBDA_PROJECTION: &str = "lambda_proj.weight";
 const HEAD_GAIN: &str = "subln.weight";
 const ALL_HEADS_GAIN: &str = "norm.weight";
@@ -73,7 +75,12 @@ impl Variant {
         let init = TensorInit::Constant(self.lambda_init.of(layer));
         match self.lambda {
             Lambda::None | Lambda::Fixed => {}
-            Lambda::Vectors => VECTORS.iter().for_each(|name| add(name, &[head_dim], learned(VECTOR_DEVIATION))),
+            Lambda::Vectors | Lambda::VectorsAndInit => {
+                VECTORS.iter().for_each(|name| add(name, &[head_dim], learned(VECTOR_DEVIATION)));
+                if self.lambda == Lambda::VectorsAndInit {
+                    add(LAMBDA_INIT, &[1], init);
+                }
+            }
             Lambda::Layer => add(LAMBDA, &[1], init),
             Lambda::Head => add(LAMBDA, &[heads], init),
             Lambda::TokenSigmoid | Lambda::Token => {
@@ -88,10 +95,21 @@ impl Variant {
         if self.sink == Sink::Learned {
             add(SINKS, &[query_heads], TensorInit::Constant(0.0));
         }
-        if self.gate {
-            add(GATE, &[heads * value_width, width], TensorInit::Normal(PROJECTION_DEVIATION));
-        }
+        let gate_rows = match self.gate {
+            Gate::None => return list,
+            Gate::Channel => heads * value_width,
+            Gate::Head => heads,
+        };
+        add(GATE, &[gate_rows, width], TensorInit::Normal(PROJECTION_DEVIATION));
         list
+    }
+
+    /// Epsilon of the norm of each head in a model whose other norms have `of_model`.
+    pub fn head_norm_eps(&self, of_model: f64) -> f64 {
+        match (self.norm, self.pairing) {
+            (HeadNorm::Rms, Pairing::None | Pairing::Halves) => of_model,
+            _ => MICROSOFT_EPS,
+        }
     }
 }
 
@@ -104,20 +122,30 @@ pub struct Extras {
     factor: f64,
     /// (query heads)
     sink: Option<Tensor>,
-    /// (H value width, E)
+    /// (H value width, E), or (H, E) for one number per head.
     gate: Option<Tensor>,
+    /// Channels of an output head for each row of the gate.
+    gated_channels: usize,
 }
 
 /// Formula of lambda.
 #[derive(Clone, Debug)]
 enum LambdaSource {
     None,
-    /// Four vectors (d) and lambda_init.
-    Vectors([Tensor; 4], f64),
+    /// Four vectors (d), and lambda_init: a number of the layer or a tensor (1).
+    Vectors([Tensor; 4], LambdaInitSource),
     /// A learned or fixed number: (1) or (H).
     Numbers(Tensor),
     /// Weight (H, E), and whether a sigmoid follows.
     Projection(Tensor, bool),
+}
+
+/// lambda_init of four vectors.
+#[derive(Clone, Debug)]
+enum LambdaInitSource {
+    Number(f64),
+    /// (1)
+    Stored(Tensor),
 }
 
 #[derive(Clone, Debug)]
@@ -131,7 +159,7 @@ enum OutputNorm {
 
 impl Extras {
     /// Takes the tensors of the 0-based `layer` by their names below `self_attn`. They are on `device`; `norm_eps` is
-    /// that of the model's norms.
+    /// that of the norm of each head.
     pub fn load(
         variant: &Variant,
         layer: usize,
@@ -146,11 +174,8 @@ impl Extras {
             lambda: LambdaSource::load(variant, init, device, &mut take)?,
             norm: match variant.norm {
                 HeadNorm::None => OutputNorm::None,
-                HeadNorm::Rms if variant.pairing == Pairing::Adjacent => {
-                    OutputNorm::Head(ones(sizes.value_width)?, MICROSOFT_EPS)
-                }
                 HeadNorm::Rms => OutputNorm::Head(ones(sizes.value_width)?, norm_eps),
-                HeadNorm::RmsGain => OutputNorm::Head(take(HEAD_GAIN)?, MICROSOFT_EPS),
+                HeadNorm::RmsGain => OutputNorm::Head(take(HEAD_GAIN)?, norm_eps),
                 HeadNorm::AllHeads => OutputNorm::AllHeads(take(ALL_HEADS_GAIN)?),
             },
             factor: match variant.factor {
@@ -162,7 +187,8 @@ impl Extras {
                 Sink::Zero => Some(Tensor::zeros(sizes.query_heads, DType::F32, device)?),
                 Sink::Learned => Some(take(SINKS)?),
             },
-            gate: variant.gate.then(|| take(GATE)).transpose()?,
+            gate: (variant.gate != Gate::None).then(|| take(GATE)).transpose()?,
+            gated_channels: if variant.gate == Gate::Head { sizes.value_width } else { 1 },
         })
     }
 
@@ -199,7 +225,14 @@ impl Extras {
 
     /// Output gate sigmoid(x W) of the layer's input x (B, T, E): (B, T, H value width).
     pub fn gate(&self, x: &Tensor) -> Result<Option<Tensor>> {
-        self.gate.as_ref().map(|weight| Ok(sigmoid(&linear(x, weight)?)?)).transpose()
+        let Some(weight) = &self.gate else { return Ok(None) };
+        let gate = sigmoid(&linear(x, weight)?)?; // B,T,H value width or B,T,H
+        if self.gated_channels == 1 {
+            return Ok(Some(gate));
+        }
+        let (b, t, heads) = gate.dims3()?;
+        let repeated = gate.unsqueeze(3)?.broadcast_as((b, t, heads, self.gated_channels))?; // B,T,H,value width
+        Ok(Some(repeated.flatten_from(2)?)) // B,T,H value width
     }
 
     /// Applies norm and factor to the mixture: (B, T, H, value width) -> same shape.
@@ -267,7 +300,11 @@ impl LambdaSource {
             Lambda::None => Self::None,
             Lambda::Vectors => {
                 let [q1, k1, q2, k2] = VECTORS.map(&mut take);
-                Self::Vectors([q1?, k1?, q2?, k2?], init)
+                Self::Vectors([q1?, k1?, q2?, k2?], LambdaInitSource::Number(init))
+            }
+            Lambda::VectorsAndInit => {
+                let [q1, k1, q2, k2] = VECTORS.map(&mut take);
+                Self::Vectors([q1?, k1?, q2?, k2?], LambdaInitSource::Stored(take(LAMBDA_INIT)?))
             }
             Lambda::Layer | Lambda::Head => Self::Numbers(take(LAMBDA)?),
             Lambda::Fixed => Self::Numbers(Tensor::new(&[init as f32], device)?),
@@ -283,7 +320,11 @@ impl LambdaSource {
             // exp(q1 . k1) - exp(q2 . k2) + lambda_init, one number per layer: (1)
             Self::Vectors([q1, k1, q2, k2], init) => {
                 let exp_dot = |q: &Tensor, k: &Tensor| linear(&q.unsqueeze(0)?, &k.unsqueeze(0)?)?.flatten_all()?.exp();
-                Ok(Some(((exp_dot(q1, k1)? - exp_dot(q2, k2)?)? + *init)?))
+                let difference = (exp_dot(q1, k1)? - exp_dot(q2, k2)?)?; // 1
+                Ok(Some(match init {
+                    LambdaInitSource::Number(init) => (difference + *init)?,
+                    LambdaInitSource::Stored(init) => (difference + init)?,
+                }))
             }
         }
     }

@@ -45,7 +45,7 @@ mod wiring;
 
 pub use cached::Cached;
 pub use dense::Dense;
-pub use extras::{ExtraTensor, Extras, LayerSizes, TensorInit};
+pub use extras::{ExtraTensor, Extras, LayerSizes, TensorInit, LAMBDA_INIT};
 pub use fused::Fused;
 pub use means::HeadOutputSums;
 pub use portable::{kept_bytes, portable_bytes};
@@ -56,7 +56,7 @@ pub use trace::Trace;
 pub use treat::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment, RowRemoval};
 pub use values::Values;
 pub use variant::{
-    Factor, HeadNorm, Keys, Lambda, LambdaInit, LambdaStart, Pairing, Sink, ValueWidth, Variant, VariantName,
+    Factor, Gate, HeadNorm, Keys, Lambda, LambdaInit, LambdaStart, Pairing, Sink, ValueWidth, Variant, VariantName,
 };
 pub use wiring::Wiring;
 

@@ -37,9 +37,8 @@ pub struct Variant {
     pub factor: Factor,
     /// Logit without a value, in the denominator of every softmax.
     pub sink: Sink,
-    /// Multiplies the output of attention by sigmoid(x W), channel by channel, before W_O (arXiv
-    /// 2505.06708).
-    pub gate: bool,
+    /// Gate of the output of attention, before W_O.
+    pub gate: Gate,
 }
 
 /// Query heads that form a pair, the signal first.
@@ -50,7 +49,8 @@ pub enum Pairing {
     None,
     /// Heads h and H + h (Hugging Face); with G signal heads on one noise map, h and H + h / G.
     Halves,
-    /// Heads 2h and 2h + 1 (Microsoft).
+    /// Heads 2h and 2h + 1 (Microsoft); with G signal heads on one noise map, G signal heads and then their noise head
+    /// (Motif).
     Adjacent,
 }
 
@@ -86,6 +86,8 @@ pub enum Lambda {
     None,
     /// exp(q1 . k1) - exp(q2 . k2) + lambda_init of four learned vectors, one number per layer (DIFF V1).
     Vectors,
+    /// The same, where lambda_init is a tensor of the layer too (axolotl).
+    VectorsAndInit,
     /// One learned number per layer.
     Layer,
     /// One learned number per head.
@@ -198,6 +200,50 @@ pub enum Sink {
     Learned,
 }
 
+/// Gate of the output of attention: sigmoid(x W) of the layer's normed input x (arXiv 2505.06708). `false`, `true` or
+/// `"head"` in files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "FlagOrWord", into = "FlagOrWord")]
+pub enum Gate {
+    /// No gate.
+    None,
+    /// One number per channel.
+    Channel,
+    /// One number per head.
+    Head,
+}
+
+/// [`Gate`] in files.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged, expecting = "gate is neither true nor false nor \"head\"")]
+enum FlagOrWord {
+    Flag(bool),
+    Word(String),
+}
+
+impl TryFrom<FlagOrWord> for Gate {
+    type Error = String;
+
+    fn try_from(value: FlagOrWord) -> Result<Self, String> {
+        match value {
+            FlagOrWord::Flag(false) => Ok(Self::None),
+            FlagOrWord::Flag(true) => Ok(Self::Channel),
+            FlagOrWord::Word(word) if word == "head" => Ok(Self::Head),
+            FlagOrWord::Word(_) => Err("gate is neither true nor false nor \"head\"".into()),
+        }
+    }
+}
+
+impl From<Gate> for FlagOrWord {
+    fn from(gate: Gate) -> Self {
+        match gate {
+            Gate::None => Self::Flag(false),
+            Gate::Channel => Self::Flag(true),
+            Gate::Head => Self::Word("head".into()),
+        }
+    }
+}
+
 /// A variant in a training spec: a preset, or a preset with other choices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -307,7 +353,6 @@ impl Variant {
         ensure!(self.lambda != Lambda::None, "lambda is \"none\", but there are 2 maps; \"fixed\" learns nothing");
         ensure!(self.signal_heads > 0, "signal_heads is 0");
         if self.signal_heads > 1 {
-            ensure!(self.pairing == Pairing::Halves, "signal_heads above 1 needs pairing = \"halves\"");
             ensure!(
                 matches!(self.keys, Keys::Shared | Keys::Separate),
                 "signal_heads above 1 needs keys = \"shared\" or \"separate\""
@@ -316,6 +361,10 @@ impl Variant {
         if self.keys == Keys::InOrder {
             ensure!(self.values == ValueWidth::Doubled, "keys = \"in-order\" needs values = \"doubled\"");
         }
+        ensure!(
+            self.lambda != Lambda::VectorsAndInit || self.factor == Factor::One,
+            "factor \"one-minus-lambda-init\" needs a lambda_init that is no tensor (lambda = \"vectors-and-init\")"
+        );
         Ok(())
     }
 }
@@ -381,7 +430,7 @@ mod tests {
         ] {
             assert_eq!(Variant::preset(preset).unwrap().name(), name);
         }
-        let own = Variant { gate: true, ..Variant::preset("diff").unwrap() };
+        let own = Variant { gate: Gate::Channel, ..Variant::preset("diff").unwrap() };
         assert_eq!(own.name(), "custom");
     }
 
@@ -412,7 +461,9 @@ mod tests {
             ("maps = 2", "pairing"),
             ("preset = \"diff\"\nmaps = 1", "pairing"),
             ("preset = \"diff\"\nlambda = \"none\"", "lambda"),
-            ("preset = \"diff-v2\"\nsignal_heads = 2", "signal_heads"),
+            ("preset = \"diff-v2-across\"\nsignal_heads = 2", "signal_heads"),
+            ("gate = \"channel\"", "gate"),
+            ("preset = \"diff\"\nlambda = \"vectors-and-init\"", "factor"),
             ("preset = \"diff-scalar\"\nkeys = \"in-order\"", "keys"),
             ("preset = \"diff\"\nnorms = \"none\"", "norms"),
             ("preset = \"diff\"\nnorm = \"layer\"", "layer"),

@@ -118,6 +118,10 @@ impl Variant {
             "num_attention_heads {heads}: {signal} signal heads cannot share a noise map under {groups} groups"
         );
         ensure!(
+            self.pairing != Pairing::Adjacent || self.keys != Keys::Separate || groups.is_multiple_of(noise_groups),
+            "num_key_value_heads {value_heads}: {groups} groups do not divide into {noise_groups} noise maps"
+        );
+        ensure!(
             self.keys != Keys::Next || groups > 1,
             "num_key_value_heads {value_heads}: maps that read different groups need more than one"
         );
@@ -141,14 +145,22 @@ impl Variant {
         if self.maps == 1 {
             return Wiring { query: vec![per_head(&|h| h)], key: vec![per_head(&group)], value };
         }
+        let signal = self.signal_heads;
         let query = match adjacent {
-            true => [per_head(&|h| 2 * h), per_head(&|h| 2 * h + 1)],
-            false => [per_head(&|h| h), per_head(&|h| heads + h / self.signal_heads)],
+            // G signal heads, then their noise head.
+            true => [per_head(&|h| h + h / signal), per_head(&|h| h / signal * (signal + 1) + signal)],
+            false => [per_head(&|h| h), per_head(&|h| heads + h / signal)],
         };
         let key = match (self.keys, adjacent) {
             (Keys::Shared, _) => [per_head(&group), per_head(&group)],
             (Keys::Next, _) => [per_head(&group), per_head(&|h| (group(h) + 1) % groups)],
-            (Keys::Separate, true) => [per_head(&|h| 2 * group(h)), per_head(&|h| 2 * group(h) + 1)],
+            (Keys::Separate, true) => {
+                let noise_groups = self.noise_groups(heads, value_heads);
+                // Key heads of first maps for each one of second maps, which follows them.
+                let first = groups / noise_groups;
+                let noise = |h: usize| h / (heads / noise_groups);
+                [per_head(&|h| group(h) + group(h) / first), per_head(&|h| noise(h) * (first + 1) + first)]
+            }
             (Keys::Separate, false) => {
                 let noise_groups = self.noise_groups(heads, value_heads);
                 [per_head(&group), per_head(&|h| groups + h / (heads / noise_groups))]
@@ -217,6 +229,21 @@ mod tests {
         let grouped_keys = wiring("diff-grouped", 6, 2);
         assert_eq!(grouped_keys.key, [[0, 0, 0, 1, 1, 1], [2, 2, 2, 3, 3, 3]]);
         assert_eq!(Variant::preset("diff-grouped").unwrap().output_heads(8), 6);
+    }
+
+    #[test]
+    fn adjacent_signal_heads_are_followed_by_their_noise_head() {
+        let w = wiring("diff-v2-grouped", 6, 2);
+        assert_eq!(w.query, [[0, 1, 2, 4, 5, 6], [3, 3, 3, 7, 7, 7]]);
+        assert_eq!(w.key, [[0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1]]);
+        // As in Motif 2 12.7B, with two signal heads: rows of q s s n, of k k1 k2, of v v1 v2.
+        let motif = Variant { signal_heads: 2, ..Variant::preset("diff-microsoft").unwrap() };
+        motif.check_heads(4, 4).unwrap();
+        let w = motif.wiring(4, 4);
+        assert_eq!(w.query, [[0, 1, 3, 4], [2, 2, 5, 5]]);
+        assert_eq!(w.key, [[0, 0, 2, 2], [1, 1, 3, 3]]);
+        assert_eq!(w.value, [[0, 1], [0, 1], [2, 3], [2, 3]]);
+        assert_eq!((motif.query_heads(4), motif.key_heads(4, 4)), (6, 4));
     }
 
     #[test]

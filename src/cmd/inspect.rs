@@ -28,6 +28,9 @@ pub(super) fn run(args: &InspectArgs) -> Result<()> {
         if !inspection.lambda.is_empty() {
             writeln!(out, "\n{}", lambdas(&inspection.lambda))?;
         }
+        if inspection.is_standard_by_lambda() {
+            writeln!(out, "λ is 0 in every layer: standard attention")?;
+        }
         tensors(&inspection, &mut out)?;
     }
     if !inspection.is_loadable() {

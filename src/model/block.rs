@@ -146,8 +146,9 @@ impl OutputPath {
 fn output(config: &ModelConfig, layer: usize, prefix: &str, weights: &mut Weights) -> Result<(Projection, Extras)> {
     let o = Projection::load(&format!("{prefix}.o_proj"), config.bias.out, weights)?.scaled(config.residual_scale)?;
     let device = weights.placement().device.clone();
+    let norm_eps = config.head_norm_eps.unwrap_or(config.variant.head_norm_eps(config.norm_eps));
     let mut take = |name: &str| weights.take(&format!("{prefix}.{name}"));
-    let extras = Extras::load(&config.variant, layer, config.layer_sizes(), config.norm_eps, &device, &mut take)?;
+    let extras = Extras::load(&config.variant, layer, config.layer_sizes(), norm_eps, &device, &mut take)?;
     Ok((o, extras))
 }
 

@@ -19,6 +19,8 @@ const WIDEST_HEADS: usize = 1 << 24;
 /// Naming scheme of the tensors, with the conventions that belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
+    /// Qwen 3 with the output gate in `q_proj` (arXiv 2505.06708).
+    GatedQwen3,
     /// Llama's names, shared by most families: Mistral, Qwen, Gemma, OLMo, SmolLM 3, Granite, Cohere 2, DiffLlama and
     /// the models of `difftool train`.
     Llama,
@@ -204,6 +206,8 @@ pub struct ModelConfig {
     pub norm: NormKind,
     /// Epsilon of every norm.
     pub norm_eps: f64,
+    /// Epsilon of the norm of each head's output, if the file states it.
+    pub head_norm_eps: Option<f64>,
     /// Position of the norms.
     pub norm_place: NormPlace,
     /// Inputs of attention and MLP.
@@ -275,6 +279,7 @@ impl ModelConfig {
             max_ctx_tok,
             norm: NormKind::Rms,
             norm_eps: 1e-5,
+            head_norm_eps: None,
             norm_place: NormPlace::Before,
             residual: ResidualLayout::Serial,
             residual_scale: 1.0,

@@ -2,7 +2,7 @@
 
 use super::chunks::{LOGIT_POSITIONS, MLP_ROWS};
 use super::{Layer, ModelConfig};
-use crate::attention::{portable_bytes, TILE};
+use crate::attention::{portable_bytes, Gate, TILE};
 
 /// Floating-point operations of a forward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -44,7 +44,7 @@ impl ModelConfig {
     /// weight are always alive.
     pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
         let kv = (self.key_heads() + self.kv_heads) * self.head_dim;
-        let outputs = if self.variant.gate { 3 } else { 2 } * self.attention_width();
+        let outputs = if self.variant.gate != Gate::None { 3 } else { 2 } * self.attention_width();
         let attention = 2 * self.width + self.query_heads() * self.head_dim + 2 * kv + outputs;
         let rows = ctx_tok.min(MLP_ROWS);
         let ffn = self.widest_ffn();

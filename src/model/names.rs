@@ -2,6 +2,7 @@
 
 use super::config::{Family, ModelConfig, NormPlace};
 use super::gguf::is_of_rope;
+use crate::attention::Gate;
 
 /// Names of the embedding, the output head, and the prefix of layers.
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
@@ -266,7 +267,7 @@ const GGUF_FUSED: FamilyNames = FamilyNames {
 impl Family {
     fn names(self, place: NormPlace) -> &'static FamilyNames {
         match self {
-            Self::Llama => &LLAMA,
+            Self::Llama | Self::GatedQwen3 => &LLAMA,
             Self::Phi3 => &PHI3,
             Self::Gpt2 => &GPT2,
             Self::GptNeox => &GPT_NEOX,
@@ -325,6 +326,11 @@ pub(super) fn file_tensor(config: &ModelConfig, name: &str, shape: &[usize]) -> 
     let Some((layer, rest)) = in_layer(name) else {
         return of_model(config, FileTensor::whole(renamed(&[names.outside], name), shape));
     };
+    if config.family == Family::GatedQwen3 {
+        if let Some(source) = query_or_gate(config, rest, shape) {
+            return FileTensor { name: format!("{}.{layer}.{}", names.layers, source.name), ..source };
+        }
+    }
     let expert = (config.family == Family::GptOss).then(|| rest.strip_prefix("mlp.experts.")).flatten();
     let source = match expert {
         Some(of_expert) => all_experts(config, of_expert, shape),
@@ -424,6 +430,25 @@ fn fused_rows(config: &ModelConfig, fused: &FusedTensor, part: usize, kind: &str
         }
     };
     FileTensor { rows, ..FileTensor::whole(format!("{}.{kind}", fused.name), &whole) }
+}
+
+/// Place of queries and their gate in `q_proj`, which has the query rows of each group of key heads and then their gate's
+/// (arXiv 2505.06708). Nothing for other tensors.
+fn query_or_gate(config: &ModelConfig, rest: &str, shape: &[usize]) -> Option<FileTensor> {
+    let gate = match config.variant.gate {
+        Gate::None => return None,
+        Gate::Head => config.heads,
+        Gate::Channel => config.heads * config.head_dim,
+    };
+    let queries = config.heads * config.head_dim;
+    let (query_rows, gate_rows) = (queries / config.kv_heads, gate / config.kv_heads);
+    let (start, take) = match rest {
+        "self_attn.q_proj.weight" => (0, query_rows),
+        "self_attn.gate.weight" => (query_rows, gate_rows),
+        _ => return None,
+    };
+    let whole = FileTensor::whole("self_attn.q_proj.weight", &[queries + gate, shape[1]]);
+    Some(FileTensor { rows: StoredRows::Of { block: query_rows + gate_rows, start, take }, ..whole })
 }
 
 /// Place of an expert in a tensor that holds all of a layer: in gpt-oss (experts, input, output) with alternating rows

@@ -7,7 +7,7 @@
 
 use super::block::Norm;
 use super::Transformer;
-use crate::attention::Trace;
+use crate::attention::{Gate, Trace};
 use crate::ops::{multiply, numbers, with_values, Mat, MatMut};
 use anyhow::{Context, Result};
 use candle_core::Tensor;
@@ -156,7 +156,7 @@ impl Transformer {
 
     /// The [`Agreement`] of a head, or `None` if the variant has a gate, whose factors differ between rows.
     pub fn agreement(&self, layer: usize, head: usize) -> Result<Option<Agreement>> {
-        if self.config.variant.gate {
+        if self.config.variant.gate != Gate::None {
             return Ok(None);
         }
         let path = self.blocks.output_path(layer)?;

@@ -134,6 +134,16 @@ fn the_scalar_layout_is_measured_like_the_others() {
     assert!(stdout(dir.path(), &["inspect", "scalar"]).contains("scalar lambda, pairs (i, i+H)"));
 }
 
+#[test]
+fn inspect_says_where_lambda_leaves_standard_attention() {
+    let dir = TempDir::new().unwrap();
+    for (name, zero) in [("axolotl", false), ("axolotl_zero", true), ("gated_head", false)] {
+        let folder = fixture(&format!("layouts/{name}"));
+        let shown = stdout(dir.path(), &["inspect", folder.to_str().unwrap()]);
+        assert_eq!(shown.contains("λ is 0 in every layer: standard attention"), zero, "{shown}");
+    }
+}
+
 /// A folder of two shards with their index.
 fn sharded(dir: &Path) -> PathBuf {
     let folder = dir.join("sharded");

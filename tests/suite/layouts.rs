@@ -202,19 +202,87 @@ fn a_folder_of_motif_computes_its_formulas() {
 }
 
 #[test]
-fn what_motif_2_6b_is_not_is_refused_by_name() {
+fn what_motif_3_adds_is_refused_by_name() {
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(fixture("motif/config.json")).unwrap()).unwrap();
     for (field, value) in [
-        ("num_noise_heads", serde_json::json!(1)),
+        ("num_noise_heads", serde_json::json!(3)),
         ("hidden_act", "silu".into()),
-        ("attn_rms_norm_eps", 1e-3.into()),
+        ("k_ratio", 2.into()),
+        ("diff_v2", true.into()),
+        ("kv_lora_rank", 512.into()),
+        ("elementwise_attn_output_gate", true.into()),
         ("use_bias", true.into()),
         ("use_sliding_window", true.into()),
     ] {
         let mut changed = json.clone();
         changed[field] = value;
         let error = format!("{:#}", ModelConfig::from_json(&changed, None).unwrap_err());
+        assert!(error.contains(field), "{error}");
+    }
+}
+
+/// Folders of layouts that `transformers` does not have, with their attention in words.
+const LAYOUTS: [(&str, &str); 6] = [
+    (
+        "motif_grouped",
+        "DIFF V1, 3 signal heads on one noise map, which follows them, half-rotation RoPE, head norm with gain",
+    ),
+    (
+        "axolotl",
+        "differential, pairs (i, i+H), half-rotation RoPE, lambda of learned vectors and a stored lambda_init, head norm \
+         with gain",
+    ),
+    (
+        "axolotl_split",
+        "DIFF V1, pairs (i, i+H), half-rotation RoPE, lambda of learned vectors and a stored lambda_init, no head norm, \
+         no factor",
+    ),
+    (
+        "axolotl_zero",
+        "differential, pairs (i, i+H), half-rotation RoPE, lambda of learned vectors and a stored lambda_init, head norm \
+         with gain",
+    ),
+    ("gated_head", "standard, half-rotation RoPE, output gate per head"),
+    ("gated_channel", "standard, half-rotation RoPE, output gate"),
+];
+
+#[test]
+fn folders_of_layouts_from_elsewhere_compute_their_formulas() {
+    for (name, words) in LAYOUTS {
+        let dir = fixture(&format!("layouts/{name}"));
+        let config = ModelConfig::read(&dir.join("config.json")).unwrap();
+        assert_eq!(config.layout(), words, "{name}");
+        let expected = candle_core::safetensors::load(dir.join("expected.safetensors"), &Device::Cpu).unwrap();
+        let ids = expected["input_ids"].to_dtype(candle_core::DType::U32).unwrap().to_vec2::<u32>().unwrap();
+        let largest = expected["logits"].abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+        let tolerance = TOLERANCE * f64::from(largest).max(1.0);
+        let logits = |config: &ModelConfig, attend: &mut dyn Attend| {
+            let weights = Checkpoint::open(&dir).unwrap().load(config).unwrap();
+            let model = Transformer::load(config, weights).unwrap();
+            model.logits(&model.hidden(&ids, attend).unwrap()).unwrap()
+        };
+        let close = |how: &str, got: &Tensor| assert_close(&format!("{name}, {how}"), got, &expected["logits"], tolerance);
+        close("dense", &logits(&config, &mut Dense::default()));
+        close("streamed", &logits(&config, &mut Stream::new(&[])));
+        // The norm of each head has an epsilon of its own, and a gate is not left out.
+        let other = ModelConfig { head_norm_eps: Some(1e-2), ..config.clone() };
+        let differs = distance(&logits(&other, &mut Stream::new(&[])), &expected["logits"]) > 1e-3;
+        assert_eq!(differs, matches!(config.variant.norm, HeadNorm::RmsGain), "{name}");
+    }
+}
+
+#[test]
+fn contradictions_of_layouts_from_elsewhere_are_refused_by_name() {
+    for (name, field, value) in [
+        ("gated_head", "elementwise_attn_output_gate", serde_json::json!(true)),
+        ("gated_head", "qkv_bias", true.into()),
+        ("axolotl", "head_dim", 8.into()),
+    ] {
+        let path = fixture(&format!("layouts/{name}/config.json"));
+        let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        json[field] = value;
+        let error = format!("{:#}", ModelConfig::from_json(&json, None).unwrap_err());
         assert!(error.contains(field), "{error}");
     }
 }

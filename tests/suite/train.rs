@@ -107,7 +107,7 @@ fn config(variant: Variant, heads: usize, kv_heads: usize) -> ModelConfig {
 /// Every variant with as many key heads as query heads, and with fewer.
 fn variants() -> Vec<ModelConfig> {
     let of = |(name, &variant): (&String, &Variant)| {
-        let heads = if name == "diff-grouped" { 6 } else { variant.output_heads(4) };
+        let heads = if name.ends_with("-grouped") { 6 } else { variant.output_heads(4) };
         let doubled = variant.values == ValueWidth::Doubled;
         // In one group of keys the others are not read.
         let fewer = if name == "diff-v2-across" { 4 } else { heads };

@@ -73,6 +73,9 @@ fn formula(config: &ModelConfig, of: &BTreeMap<String, Tensor>, x: &Tensor) -> R
     let lambda = |h: usize| {
         let number = match variant.lambda {
             Lambda::None => unreachable!("two maps have a lambda"),
+            Lambda::VectorsAndInit => {
+                ((dot("lambda_q1", "lambda_k1")? - dot("lambda_q2", "lambda_k2")?)? + of["lambda_init"].get(0)?)?
+            }
             Lambda::Vectors => ((dot("lambda_q1", "lambda_k1")? - dot("lambda_q2", "lambda_k2")?)? + lambda_init)?,
             Lambda::Fixed => Tensor::new(lambda_init as f32, &Device::Cpu)?,
             Lambda::Layer => of["lambda"].get(0)?,
@@ -105,8 +108,13 @@ fn formula(config: &ModelConfig, of: &BTreeMap<String, Tensor>, x: &Tensor) -> R
     if variant.factor == Factor::OneMinusLambdaInit {
         out = (out * (1.0 - lambda_init))?;
     }
-    if variant.gate {
-        out = (out * sigmoid(&project("gate.weight")?)?)?;
+    match variant.gate {
+        Gate::None => {}
+        Gate::Channel => out = (out * sigmoid(&project("gate.weight")?)?)?,
+        Gate::Head => {
+            let gate = sigmoid(&project("gate.weight")?)?.unsqueeze(3)?; // B,T,H,1
+            out = out.reshape((b, t, wiring.heads(), ()))?.broadcast_mul(&gate)?.flatten_from(2)?;
+        }
     }
     out.broadcast_matmul(&of["o_proj.weight"].t()?)
 }
@@ -118,11 +126,17 @@ fn described() -> Vec<(String, Variant)> {
     let (v1, v2, grouped) = (preset("diff"), preset("diff-v2"), preset("diff-grouped"));
     own("V1, lambda per token", Variant { lambda: Lambda::TokenSigmoid, ..v1 });
     own("V1, lambda per token, no norm", Variant { lambda: Lambda::Token, norm: HeadNorm::None, ..v1 });
-    let everything = Variant { sink: Sink::Learned, gate: true, norm: HeadNorm::RmsGain, ..v1 };
+    let everything = Variant { sink: Sink::Learned, gate: Gate::Channel, norm: HeadNorm::RmsGain, ..v1 };
     own("V1 with everything", Variant { lambda: Lambda::Head, ..everything });
-    own("V2 with everything", Variant { sink: Sink::Zero, gate: true, norm: HeadNorm::AllHeads, ..v2 });
+    own("V2 with everything", Variant { sink: Sink::Zero, gate: Gate::Head, norm: HeadNorm::AllHeads, ..v2 });
     own("A1 - A2", Variant { lambda: Lambda::Fixed, lambda_init: LambdaInit::Constant(1.0), ..v2 });
     own("grouped, shared keys", Variant { keys: Keys::Shared, values: ValueWidth::Doubled, ..grouped });
+    own("grouped as in Motif 2", Variant { signal_heads: 3, ..preset("diff-microsoft") });
+    let scalar = preset("diff-scalar");
+    own(
+        "axolotl's",
+        Variant { lambda: Lambda::VectorsAndInit, lambda_init: LambdaInit::Depth, norm: HeadNorm::RmsGain, ..scalar },
+    );
     list
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::config::{ATTENTION_FIELD, OWN_MODEL_TYPE};
 use super::super::raw::Raw;
+use super::axolotl::{self, AXOLOTL};
 use super::motif::{self, MOTIF};
 use crate::attention::{HeadNorm, Keys, Pairing, ValueWidth, Variant};
 use crate::ops::RopeStyle;
@@ -54,7 +55,7 @@ impl HeadLayout {
 /// Attention described by a configuration or its override.
 pub(super) struct ResolvedAttention {
     pub(super) variant: Variant,
-    /// Whether `num_attention_heads` counts the heads of both maps.
+    /// Whether `num_attention_heads` counts the heads of both maps, signal heads and noise heads.
     pub(super) raw_heads: bool,
     /// Rotation of queries and keys; `None` for attention without positions.
     pub(super) style: Option<RopeStyle>,
@@ -69,6 +70,7 @@ impl ResolvedAttention {
             "diffllama" => HeadLayout::Diffllama,
             "difftool_diff_v1" => HeadLayout::MicrosoftV1,
             _ if MOTIF.contains(&model_type) => HeadLayout::MicrosoftV1,
+            AXOLOTL => HeadLayout::Diffllama,
             "difftool_diff_v2" => HeadLayout::MicrosoftV2,
             "difftool_diff_scalar" => HeadLayout::Scalar,
             _ => HeadLayout::Standard,
@@ -88,7 +90,11 @@ impl ResolvedAttention {
         }
         if MOTIF.contains(&model_type) {
             let raw_heads = variant.values == ValueWidth::Doubled;
-            return Ok(Self { variant: motif::variant(variant), raw_heads, style: Some(RopeStyle::Half) });
+            let variant = motif::variant(variant, raw)?;
+            return Ok(Self { variant, raw_heads, style: Some(RopeStyle::Half) });
+        }
+        if model_type == AXOLOTL && own {
+            variant = axolotl::variant(raw)?;
         }
         let stated = if own { raw.rope_style()? } else { None };
         let raw_heads = variant.values == ValueWidth::Doubled;

@@ -3,6 +3,7 @@
 use super::super::config::{Biases, Family, ModelConfig, NormPlace, Positions, QkNorm};
 use super::super::raw::Raw;
 use super::super::rotary::RopeScaling;
+use crate::attention::{Gate, Variant};
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Result};
 use serde_json::{json, Value};
@@ -24,7 +25,24 @@ impl ModelConfig {
     }
 
     pub(super) fn with_qwen3(self, raw: &Raw<'_>) -> Result<Self> {
-        Ok(Self { qk_norm: Some(QkNorm::Head), ..self.with_qwen_windows(raw)? })
+        let normed = raw.flag("use_qk_norm")?.unwrap_or(true);
+        let config = Self { qk_norm: normed.then_some(QkNorm::Head), ..self.with_qwen_windows(raw)? };
+        config.with_gate_in_q(raw)
+    }
+
+    /// The output gate of the models of arXiv 2505.06708, whose rows stand in `q_proj`.
+    fn with_gate_in_q(self, raw: &Raw<'_>) -> Result<Self> {
+        let flag = |field| Ok::<_, anyhow::Error>(raw.flag(field)?.unwrap_or(false));
+        let gate = match (flag("headwise_attn_output_gate")?, flag("elementwise_attn_output_gate")?) {
+            (false, false) => return Ok(self),
+            (true, false) => Gate::Head,
+            (false, true) => Gate::Channel,
+            (true, true) => bail!("headwise_attn_output_gate and elementwise_attn_output_gate are both true"),
+        };
+        // The gate would have a bias too.
+        raw.only("qkv_bias", json!(false))?;
+        raw.only("attention_bias", json!(false))?;
+        Ok(Self { family: Family::GatedQwen3, variant: Variant { gate, ..self.variant }, ..self })
     }
 
     fn with_qwen_windows(self, raw: &Raw<'_>) -> Result<Self> {

@@ -5,7 +5,7 @@
 //! | `llama` | biases; linear, Llama 3 and YaRN scaling of RoPE |
 //! | `mistral` | a sliding window in all layers |
 //! | `qwen2` | biases of q, k, v; a window from `max_window_layers` on |
-//! | `qwen3` | a norm on queries and keys of each head |
+//! | `qwen3` | a norm on queries and keys of each head; an output gate in `q_proj` (arXiv 2505.06708) |
 //! | `gemma2` | norms before and after, soft caps, windows in every other layer, scaled embeddings |
 //! | `gemma3_text` | like `gemma2` without caps, with QK-norm and two rotary embeddings |
 //! | `phi3` | fused projections, partial rotation, a window |
@@ -22,7 +22,8 @@
 //! | `cohere2` | LayerNorm without bias, one norm for attention and MLP, interleaved RoPE in layers with a window, no positions in the others |
 //! | `gemma3`, `mistral3` | their `text_config` |
 //! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain; raw heads counted |
-//! | `Motif` (2.6B) | DIFF V1 with adjacent pairs, half-rotation RoPE, lambda_init of the previous layer, PolyNorm |
+//! | `Motif` (2.6B, 2 12.7B) | DIFF V1 with adjacent heads, several signal heads on one noise head, half-rotation RoPE, lambda_init of the previous layer, PolyNorm |
+//! | `llama-differential` (axolotl) | DIFF V1 with single values, pairs (i, i + H), a stored lambda_init and no factor |
 //! | none, but `model` (diff-mlx) | DIFF V1 with adjacent pairs, or standard attention; interleaved RoPE |
 //! | `difftool` | any attention variant: `attention` states every choice, `rope_style` the rotation; output heads counted |
 //! | `difftool_diff_v1` (until 0.1) | DIFF V1 of the Microsoft files: adjacent pairs, interleaved RoPE, head norm with gain; `diff_pairing` can override; raw heads counted |
@@ -31,6 +32,7 @@
 //!
 //! Absent fields have the defaults of transformers 5.23. A field with an unsupported value is an error that names it.
 
+mod axolotl;
 mod diff_mlx;
 mod experts;
 mod fields;
@@ -48,6 +50,7 @@ use super::raw::{Raw, RotaryDefaults, MOST_TOKENS};
 use crate::bail_usage;
 use crate::ops::RopeStyle;
 use anyhow::{bail, ensure, Context, Result};
+use axolotl::AXOLOTL;
 use diff_mlx::{is_diff_mlx, DIFF_MLX};
 use layout::ResolvedAttention;
 use motif::MOTIF;
@@ -57,7 +60,7 @@ use serde_json::{json, Value};
 const MODEL_TYPES: &str =
     "llama, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gpt2, gpt_neox, gpt_oss, \
     opt, gemma2, gemma3, gemma3_text, phi, phi3, olmo2, olmo3, olmoe, smollm3, stablelm, starcoder2, granite, cohere2, \
-    diffllama, Motif, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
+    diffllama, llama-differential, Motif, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
 
 impl ModelConfig {
     /// Resolves a parsed `config.json`. `layout` overrides its differential heads.
@@ -96,6 +99,7 @@ impl ModelConfig {
             "llama" | "diffllama" | "difftool_diff_v1" | "difftool_diff_v2" | "difftool_diff_scalar" => llama(),
             OWN_MODEL_TYPE => llama(),
             _ if MOTIF.contains(&model_type) => llama()?.with_motif(raw),
+            AXOLOTL => llama()?.with_axolotl(raw),
             "mistral" => llama()?.with_mistral(raw),
             "mixtral" => llama()?.with_mixtral(raw),
             "qwen2" => llama()?.with_qwen2(raw),
@@ -129,8 +133,9 @@ impl ModelConfig {
         let counted = raw.size("num_attention_heads")?;
         let layout = ResolvedAttention::new(raw, model_type, layout)?;
         let heads = if layout.raw_heads {
-            ensure!(counted.is_multiple_of(2), "num_attention_heads {counted} is odd; DIFF V1 pairs them");
-            counted / 2
+            let signal = layout.variant.signal_heads;
+            ensure!(signal > 1 || counted.is_multiple_of(2), "num_attention_heads {counted} is odd; DIFF V1 pairs them");
+            counted / (signal + 1) * signal
         } else {
             counted
         };

@@ -1,0 +1,37 @@
+//! `llama-differential` of axolotl's plugin: a Llama model whose attention was made differential.
+//!
+//! Rows of q and k are doubled, second maps last, and values are kept; with `split_heads` heads are paired instead and
+//! values joined, as in DiffLlama. lambda_init is a tensor, and no factor follows the norm of each head.
+
+use super::super::config::ModelConfig;
+use super::super::raw::Raw;
+use crate::attention::{Factor, HeadNorm, Lambda, LambdaInit, Variant};
+use anyhow::{ensure, Result};
+
+/// Its `model_type`.
+pub(super) const AXOLOTL: &str = "llama-differential";
+
+/// The attention of the model.
+pub(super) fn variant(raw: &Raw<'_>) -> Result<Variant> {
+    let split = raw.flag("split_heads")?.unwrap_or(false);
+    let normed = raw.flag("sublayer_norm")?.unwrap_or(true);
+    Ok(Variant {
+        lambda: Lambda::VectorsAndInit,
+        lambda_init: LambdaInit::Depth,
+        norm: if normed { HeadNorm::RmsGain } else { HeadNorm::None },
+        factor: Factor::One,
+        ..Variant::preset(if split { "diff" } else { "diff-scalar" }).expect("both are presets")
+    })
+}
+
+impl ModelConfig {
+    pub(super) fn with_axolotl(self, raw: &Raw<'_>) -> Result<Self> {
+        let own = self.width / raw.size("num_attention_heads")?;
+        ensure!(
+            self.head_dim == own,
+            "head_dim is {}, but this model_type uses {own} (hidden_size / num_attention_heads)",
+            self.head_dim
+        );
+        Ok(Self { head_norm_eps: Some(self.norm_eps), ..self })
+    }
+}
