@@ -3,7 +3,7 @@
 # llama.cpp, which Python packages carry. Packages are unpacked; none of their code is run.
 #
 #     tests/real_models.sh                  all of it, 410 MB
-#     tests/real_models.sh smollm2          one of smollm2 (93 MB), gemma3 (238 MB), vocabularies (77 MB)
+#     tests/real_models.sh smollm2          one of smollm2 (93 MB), gemma3 (238 MB), vocabularies (77 MB, with chat templates)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=target/real-models
@@ -53,12 +53,13 @@ gemma3() {
 
 # The source distribution has no wheel; pip wants its build tool to read its name.
 vocabularies() {
-  [ -e "$folder/ggml-vocab-gpt-2.gguf" ] && return
+  [ -e "$folder/ggml-vocab-gpt-2.gguf" ] && [ -e "$folder/templates" ] && return
   python3 -m venv "$scratch/venv"
   "$scratch/venv/bin/pip" install --quiet scikit-build-core cmake ninja
   PATH="$scratch/venv/bin:$PATH" "$scratch/venv/bin/pip" download --quiet --no-deps --no-build-isolation \
     --no-binary llama-cpp-python --dest "$scratch" llama-cpp-python==0.3.36
-  tar -xzf "$scratch"/llama_cpp_python-*.tar.gz -C "$folder" --strip-components=4 --wildcards '*/llama.cpp/models/ggml-vocab-*'
+  tar -xzf "$scratch"/llama_cpp_python-*.tar.gz -C "$folder" --strip-components=4 --wildcards \
+    '*/llama.cpp/models/ggml-vocab-*' '*/llama.cpp/models/templates/*.jinja'
 }
 
 for what in "${@:-smollm2 gemma3 vocabularies}"; do

@@ -168,12 +168,18 @@ impl CachedRow<'_> {
         self.at.treated?.quantise.as_ref()
     }
 
-    /// Soft-capped logits of map j of a head, one per slot.
+    /// Soft-capped and biased logits of map j of a head, one per slot.
     fn logits(&self, j: usize, head: usize) -> Vec<f32> {
         let Heads { wiring, rule, .. } = self.heads;
         let keys = &self.cache.keys[wiring.key[j][head]].0;
         let mut row = vec![0.0; keys.len() / self.d];
-        logit_row(&self.q[wiring.query[j][head] * self.d..][..self.d], keys, *rule, &mut row);
+        let query_head = wiring.query[j][head];
+        logit_row(&self.q[query_head * self.d..][..self.d], keys, *rule, &mut row);
+        if let Some(slope) = rule.slope(query_head, self.q.len() / self.d) {
+            let (last, slots) = (self.cache.seen - 1, row.len());
+            let distance = |slot: usize| (last - slot) % slots; // a slot holds its latest position
+            row.iter_mut().enumerate().for_each(|(slot, logit)| *logit -= slope * distance(slot) as f32);
+        }
         row
     }
 

@@ -114,7 +114,7 @@ fn nested(x: &Tensor) -> Result<Nested> {
     (0..x.dim(0)?).map(|b| x.get(b)?.to_vec3::<f64>()).collect()
 }
 
-/// Scaled and capped logits of visible keys, zero elsewhere: T x T.
+/// Scaled, capped and biased logits of visible keys, zero elsewhere: T x T.
 fn logit_map(q: &[Vec<Vec<f64>>], q_head: usize, k: &[Vec<Vec<f64>>], k_head: usize, rule: &LogitRule) -> Vec<f64> {
     let t = q.len();
     let mut logits = vec![0.0; t * t];
@@ -123,7 +123,8 @@ fn logit_map(q: &[Vec<Vec<f64>>], q_head: usize, k: &[Vec<Vec<f64>>], k_head: us
             let product: f64 = q[query][q_head].iter().zip(&k[key][k_head]).map(|(a, b)| a * b).sum();
             let scaled = f64::from(rule.scale) * product;
             let capped = rule.softcap.map_or(scaled, |cap| f64::from(cap) * (scaled / f64::from(cap)).tanh());
-            logits[query * t + key] = capped;
+            let slope = f64::from(rule.slope(q_head, q[query].len()).unwrap_or(0.0));
+            logits[query * t + key] = capped - slope * (query - key) as f64;
         }
     }
     logits

@@ -32,8 +32,8 @@ impl Attend for Fused {
         if !has_kernels(&heads.q) {
             return Portable::new(heads, None, layer)?.mixture();
         }
-        let LogitRule { scale, softcap: None, window: None } = heads.rule else {
-            candle_core::bail!("soft-capped or windowed attention cannot be trained");
+        let LogitRule { scale, softcap: None, window: None, alibi: false } = heads.rule else {
+            candle_core::bail!("soft-capped, windowed or biased attention cannot be trained");
         };
         let (wiring, scalars, kept) = (heads.wiring.clone(), heads.scalars()?, Arc::new(OnceLock::new()));
         let mixture = Mixture { wiring: wiring.clone(), scalars: scalars.clone(), scale, kept: kept.clone() };

@@ -90,12 +90,27 @@ pub struct LogitRule {
     pub softcap: Option<f32>,
     /// Number of visible keys, including the query's own; `None` for all keys before it.
     pub window: Option<usize>,
+    /// Whether logits are biased by distance, after the soft cap (ALiBi: BLOOM, MPT).
+    pub alibi: bool,
 }
 
 impl LogitRule {
     /// Creates a rule with scale 1/sqrt(d), no cap and no window.
     pub fn plain(head_dim: usize) -> Self {
-        Self { scale: (1.0 / (head_dim as f64).sqrt()) as f32, softcap: None, window: None }
+        Self { scale: (1.0 / (head_dim as f64).sqrt()) as f32, softcap: None, window: None, alibi: false }
+    }
+
+    /// Slope of ALiBi (arXiv 2108.12409) for one of `heads` query heads; slope (key - query) is added to each logit. The
+    /// slopes of 2^n heads are 2^(-8 i / 2^n) for i from 1. Other numbers of heads have those of half the next power of
+    /// two, and then those between them. `None` without ALiBi.
+    pub fn slope(&self, head: usize, heads: usize) -> Option<f32> {
+        let power = heads.next_power_of_two();
+        let i = match head {
+            _ if power == heads => head + 1,
+            _ if head < power / 2 => 2 * (head + 1),
+            _ => 2 * (head - power / 2) + 1,
+        };
+        self.alibi.then(|| (-8.0 * i as f32 / power as f32).exp2())
     }
 
     /// The first key that `query` sees. The last is its own.

@@ -176,7 +176,7 @@ impl<'a> PackedLayer<'a> {
         }
     }
 
-    /// Computes soft-capped scale * Q_j K_j^T of the scaled queries `q` and a block of keys: (queries, [`KEYS`]). Keys
+    /// Computes soft-capped and biased scale * Q_j K_j^T of the scaled queries `q` and a block of keys: (queries, [`KEYS`]). Keys
     /// that are not visible are undefined.
     pub(super) fn logits(
         &self,
@@ -203,6 +203,13 @@ impl<'a> PackedLayer<'a> {
         if let Some(cap) = self.rule.softcap {
             for (query, row) in queries.clone().zip(out.chunks_exact_mut(KEYS)) {
                 soft_cap(&mut row[self.visible(query, block)], cap);
+            }
+        }
+        if let Some(slope) = self.rule.slope(self.wiring.query[j][head], self.q_row / self.d) {
+            for (query, row) in queries.clone().zip(out.chunks_exact_mut(KEYS)) {
+                let visible = self.visible(query, block);
+                let keys = block * KEYS + visible.start..;
+                row[visible].iter_mut().zip(keys).for_each(|(logit, key)| *logit -= slope * (query - key) as f32);
             }
         }
     }

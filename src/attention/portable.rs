@@ -181,15 +181,26 @@ impl<'a> Portable<'a> {
         Ok(Tile { masks: self.masks(&queries)?, queries })
     }
 
-    /// Soft-capped scale * Q_j K_j^T: (B, H, queries, keys).
+    /// Soft-capped and biased scale * Q_j K_j^T: (B, H, queries, keys).
     fn logits(&self, j: usize, Tile { queries, masks }: &Tile) -> Result<Tensor> {
         let q = self.q[j].narrow(2, queries.start, queries.len())?; // B,H,queries,d
         let k = self.k[j].narrow(2, masks.keys.start, masks.keys.len())?; // B,H,keys,d
         let logits = q.matmul(&k.t()?)?; // B,H,queries,keys
-        match self.heads.rule.softcap.map(f64::from) {
-            None => Ok(logits),
-            Some(cap) => (logits / cap)?.tanh()? * cap,
-        }
+        let logits = match self.heads.rule.softcap.map(f64::from) {
+            None => logits,
+            Some(cap) => ((logits / cap)?.tanh()? * cap)?,
+        };
+        let (of_map, all) = (&self.heads.wiring.query[j], self.heads.q.dim(2)?);
+        let slopes = of_map.iter().map(|&head| self.heads.rule.slope(head, all)).collect::<Option<Vec<f32>>>();
+        let Some(slopes) = slopes else { return Ok(logits) };
+        let distances = |key: usize| queries.clone().map(move |query| key as f32 - query as f32);
+        let distances: Vec<f32> = masks.keys.clone().flat_map(distances).collect();
+        let here = |numbers: Vec<f32>, shape: (usize, usize, usize, usize)| {
+            Tensor::from_vec(numbers, shape, self.device())?.to_dtype(self.dtype())
+        };
+        let distances = here(distances, (1, 1, masks.keys.len(), queries.len()))?.transpose(2, 3)?; // 1,1,queries,keys
+        let slopes = here(slopes, (1, of_map.len(), 1, 1))?;
+        logits.broadcast_add(&slopes.broadcast_mul(&distances.contiguous()?)?)
     }
 
     /// Map j: logits, quantised and masked; their softmax with the sink; silenced weights zero.

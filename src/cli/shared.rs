@@ -74,15 +74,15 @@ pub struct OnePromptArgs {
 /// Returns the help of a flag for one model.
 pub(super) fn model_help() -> String {
     let built_in = models::built_in_names().join(", ");
-    format!("Built-in model ({built_in}), Hugging Face folder, or hf:org/name in a build with the feature hub")
+    format!("Built-in model ({built_in}), Hugging Face folder, or hf:org/name of the Hub")
 }
 
 /// Returns the help of a flag for several models.
 pub(super) fn models_help() -> String {
     let (built_in, default) = (models::built_in_names().join(", "), models::BY_DEFAULT.join(", "));
     format!(
-        "Built-in model ({built_in}), `all` of them, Hugging Face folder, or hf:org/name in a build with the feature hub; may be \
-         repeated [default: {default}]"
+        "Built-in model ({built_in}), `all` of them, Hugging Face folder, or hf:org/name of the Hub; may be repeated \
+         [default: {default}]"
     )
 }
 

@@ -1,8 +1,11 @@
 //! Models of the Hugging Face Hub: `hf:org/name[@revision]`.
 //!
 //! [`resolve`] returns a local folder with all files of such a model. It shares the cache of the Python libraries, in
-//! their layout, so that neither downloads a model again. Downloads are in the cargo feature `hub`, off by default;
-//! without it, the error says how to enable them.
+//! their layout, so that neither downloads a model again. Downloads are in the cargo feature `hub`, which is on by
+//! default; without it, the error says how to enable them.
+//!
+//! Of what downloads need, the crate hf-hub 1.0 has two: it pins a commit and shares the cache of the Python libraries.
+//! It begins an interrupted download again, and checks neither length nor hash of a file. The client here does both.
 
 #[cfg(feature = "hub")]
 mod cache;
@@ -80,8 +83,8 @@ pub fn resolve(spec: &str) -> Result<PathBuf> {
 #[cfg(any(test, not(feature = "hub")))]
 fn not_built_in(spec: &HubSpec) -> anyhow::Error {
     anyhow::Error::new(crate::error::Usage(format!(
-        "{spec}: this difftool was built without downloads: build it with `cargo build --release --features \
-         hub`, or give a folder with the model"
+        "{spec}: this difftool was built without downloads: build it without `--no-default-features`, or give a folder with \
+         the model"
     )))
 }
 
@@ -93,7 +96,7 @@ mod tests {
     fn without_the_feature_the_error_explains_how_to_enable_it() {
         let error = not_built_in(&HubSpec::parse("hf:org/name").unwrap());
         let message = error.to_string();
-        assert!(message.starts_with("hf:org/name: ") && message.contains("--features hub"), "{message}");
+        assert!(message.starts_with("hf:org/name: ") && message.contains("--no-default-features"), "{message}");
         assert_eq!(crate::error::exit_code(&error), 2);
     }
 

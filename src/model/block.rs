@@ -249,7 +249,7 @@ impl Attention {
         let (o, extras) = output(config, layer, prefix, weights)?;
         let style = match config.positions {
             Positions::Rotary { style, .. } => style,
-            Positions::Learned { .. } => RopeStyle::Half,
+            Positions::Learned { .. } | Positions::Biases => RopeStyle::Half,
         };
         let wiring = Arc::new(config.wiring());
         Ok(Self { q, k, v, o, qk_norm, extras, wiring, layer: config.layers[layer], style, head_dim: config.head_dim })

@@ -28,6 +28,20 @@ pub enum Family {
     Gpt2,
     /// GPT-NeoX: Pythia.
     GptNeox,
+    /// GPT-Neo.
+    GptNeo,
+    /// GPT-J.
+    GptJ,
+    /// Falcon.
+    Falcon,
+    /// BLOOM.
+    Bloom,
+    /// MPT.
+    Mpt,
+    /// Cohere, which keeps the norms of all heads in one tensor.
+    Cohere,
+    /// GLM 4.
+    Glm4,
     /// OPT.
     Opt,
     /// Phi 3, which fuses projections.
@@ -57,7 +71,7 @@ pub enum NormKind {
     RmsPlusOne,
     /// LayerNorm with gain and bias.
     Layer,
-    /// LayerNorm with gain (Cohere 2).
+    /// LayerNorm with gain (Cohere, MPT).
     LayerGain,
 }
 
@@ -68,7 +82,7 @@ pub enum NormPlace {
     Before,
     /// On the output of attention and MLP (OLMo 2).
     After,
-    /// Both (Gemma 2 and 3).
+    /// Both (Gemma 2 and 3, GLM 4).
     Both,
 }
 
@@ -79,7 +93,7 @@ pub enum QkNorm {
     Head,
     /// Over the whole projection (OLMo 2).
     Projection,
-    /// A LayerNorm with separate gains for each head (StableLM 2 12B).
+    /// A LayerNorm with separate gains for each head (StableLM 2 12B, Cohere).
     EachHead,
 }
 
@@ -90,7 +104,7 @@ pub enum ResidualLayout {
     Serial,
     /// Both read the same residual stream, each through its norm (GPT-NeoX).
     Parallel,
-    /// Both read it through the same norm (Phi, Cohere 2).
+    /// Both read it through the same norm (Phi, Cohere, GPT-J).
     OneNorm,
 }
 
@@ -164,6 +178,8 @@ pub enum Positions {
         /// Rows of the table before the row of position 0 (OPT: 2).
         offset: usize,
     },
+    /// Logits are biased by distance ([`LogitRule::alibi`]).
+    Biases,
 }
 
 /// Settings that differ between layers.
@@ -226,6 +242,8 @@ pub struct ModelConfig {
     pub bias: Biases,
     /// Rotary or learned positions.
     pub positions: Positions,
+    /// Whether the embeddings are normed (BLOOM).
+    pub embed_norm: bool,
     /// Factor on the embeddings (Gemma: sqrt(E)).
     pub embed_scale: f64,
     /// Factor on the output logits (Granite, Cohere 2).
@@ -289,6 +307,7 @@ impl ModelConfig {
             experts: None,
             bias: Biases::default(),
             positions: Positions::Rotary { style, embeddings: vec![rotary] },
+            embed_norm: false,
             embed_scale: 1.0,
             logit_scale: 1.0,
             final_softcap: None,

@@ -8,6 +8,7 @@ impl ModelConfig {
     pub fn layout(&self) -> String {
         let positions = match &self.positions {
             Positions::Learned { .. } => "learned positions",
+            Positions::Biases => "ALiBi",
             Positions::Rotary { .. } if self.layers.iter().all(|layer| layer.rotary.is_none()) => "no positions",
             Positions::Rotary { style: RopeStyle::Half, .. } => "half-rotation RoPE",
             Positions::Rotary { style: RopeStyle::Interleaved, .. } => "interleaved RoPE",
@@ -25,7 +26,9 @@ impl ModelConfig {
         });
         let cap = self.layers.iter().find_map(|layer| layer.rule.softcap);
         let cap = cap.map(|cap| format!("after the soft cap at {cap}"));
-        let parts: Vec<String> = norm.into_iter().chain(cap).collect();
+        let biased = self.layers.iter().any(|layer| layer.rule.alibi);
+        let biased = biased.then(|| "with the bias of their distance (ALiBi)".to_owned());
+        let parts: Vec<String> = norm.into_iter().chain(cap).chain(biased).collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
@@ -94,7 +97,11 @@ impl ModelConfig {
 
     /// Description of the position encoding, one line for each embedding.
     pub fn positions(&self) -> Vec<String> {
-        let Positions::Rotary { embeddings, .. } = &self.positions else { return vec!["learned".to_owned()] };
+        let embeddings = match &self.positions {
+            Positions::Rotary { embeddings, .. } => embeddings,
+            Positions::Learned { .. } => return vec!["learned".to_owned()],
+            Positions::Biases => return vec!["none; logits fall with distance (ALiBi)".to_owned()],
+        };
         let describe = |(i, rotary): (usize, &super::Rotary)| {
             let layers = self.layers.iter().filter(|layer| layer.rotary == Some(i)).count();
             let part = if rotary.channels < self.head_dim {

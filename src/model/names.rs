@@ -1,12 +1,14 @@
 //! Names of the model's tensors in the files of each family. This crate's names are Llama's where Llama has the tensor.
 
-use super::config::{Family, ModelConfig, NormPlace};
+use super::config::{Family, ModelConfig, NormPlace, ResidualLayout};
 use super::gguf::is_of_rope;
 use crate::attention::Gate;
 
 /// Names of the embedding, the output head, and the prefix of layers.
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
 pub(super) const HEAD: &str = "lm_head.weight";
+/// The norm of the embeddings, in families that have one.
+pub(super) const EMBEDDING_NORM: &str = "model.embed_norm";
 pub(super) const LAYERS: &str = "model.layers.";
 
 /// Place of a tensor in a family's files.
@@ -84,8 +86,8 @@ struct FusedTensor {
     name: &'static str,
     /// The tensors it holds, in the order of rows.
     parts: &'static [&'static str],
-    /// Whether the parts alternate head by head instead of following each other.
-    by_head: bool,
+    /// Whether the parts alternate by groups of heads that share keys and values instead of following each other.
+    by_group: bool,
 }
 
 const LLAMA: FamilyNames =
@@ -94,8 +96,8 @@ const QKV: &[&str] = &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj
 
 const PHI3: FamilyNames = FamilyNames {
     fused: &[
-        FusedTensor { name: "self_attn.qkv_proj", parts: QKV, by_head: false },
-        FusedTensor { name: "mlp.gate_up_proj", parts: &["mlp.gate_proj", "mlp.up_proj"], by_head: false },
+        FusedTensor { name: "self_attn.qkv_proj", parts: QKV, by_group: false },
+        FusedTensor { name: "mlp.gate_up_proj", parts: &["mlp.gate_proj", "mlp.up_proj"], by_group: false },
     ],
     ..LLAMA
 };
@@ -115,7 +117,7 @@ const GPT2: FamilyNames = FamilyNames {
         ("input_layernorm", "ln_1"),
         ("post_attention_layernorm", "ln_2"),
     ],
-    fused: &[FusedTensor { name: "attn.c_attn", parts: QKV, by_head: false }],
+    fused: &[FusedTensor { name: "attn.c_attn", parts: QKV, by_group: false }],
     transposed: true,
 };
 
@@ -132,8 +134,83 @@ const GPT_NEOX: FamilyNames = FamilyNames {
         ("mlp.up_proj", "mlp.dense_h_to_4h"),
         ("mlp.down_proj", "mlp.dense_4h_to_h"),
     ],
-    fused: &[FusedTensor { name: "attention.query_key_value", parts: QKV, by_head: true }],
+    fused: &[FusedTensor { name: "attention.query_key_value", parts: QKV, by_group: true }],
     transposed: false,
+};
+
+const GPT_NEO: FamilyNames = FamilyNames {
+    within: &[
+        ("self_attn.q_proj", "attn.attention.q_proj"),
+        ("self_attn.k_proj", "attn.attention.k_proj"),
+        ("self_attn.v_proj", "attn.attention.v_proj"),
+        ("self_attn.o_proj", "attn.attention.out_proj"),
+        ("mlp.up_proj", "mlp.c_fc"),
+        ("mlp.down_proj", "mlp.c_proj"),
+        ("input_layernorm", "ln_1"),
+        ("post_attention_layernorm", "ln_2"),
+    ],
+    fused: &[],
+    transposed: false,
+    ..GPT2
+};
+
+const GPT_J: FamilyNames = FamilyNames {
+    within: &[
+        ("self_attn.q_proj", "attn.q_proj"),
+        ("self_attn.k_proj", "attn.k_proj"),
+        ("self_attn.v_proj", "attn.v_proj"),
+        ("self_attn.o_proj", "attn.out_proj"),
+        ("mlp.up_proj", "mlp.fc_in"),
+        ("mlp.down_proj", "mlp.fc_out"),
+        ("input_layernorm", "ln_1"),
+    ],
+    ..GPT_NEO
+};
+
+const BLOOM: FamilyNames = FamilyNames {
+    layers: "transformer.h",
+    outside: &[
+        ("model.embed_tokens", "transformer.word_embeddings"),
+        ("model.embed_norm", "transformer.word_embeddings_layernorm"),
+        ("model.norm", "transformer.ln_f"),
+    ],
+    norms: &[],
+    within: &[
+        ("self_attn.o_proj", "self_attention.dense"),
+        ("mlp.up_proj", "mlp.dense_h_to_4h"),
+        ("mlp.down_proj", "mlp.dense_4h_to_h"),
+    ],
+    fused: &[FusedTensor { name: "self_attention.query_key_value", parts: QKV, by_group: true }],
+    transposed: false,
+};
+
+/// Falcon 40B, which has a norm each for attention and MLP. Others have the names of BLOOM.
+const FALCON_TWO_NORMS: FamilyNames =
+    FamilyNames { norms: &[("input_layernorm", "ln_attn"), ("post_attention_layernorm", "ln_mlp")], ..BLOOM };
+
+const MPT: FamilyNames = FamilyNames {
+    layers: "transformer.blocks",
+    outside: &[("model.embed_tokens", "transformer.wte"), ("model.norm", "transformer.norm_f")],
+    norms: &[],
+    within: &[
+        ("self_attn.o_proj", "attn.out_proj"),
+        ("mlp.up_proj", "ffn.up_proj"),
+        ("mlp.down_proj", "ffn.down_proj"),
+        ("input_layernorm", "norm_1"),
+        ("post_attention_layernorm", "norm_2"),
+    ],
+    fused: &[FusedTensor { name: "attn.Wqkv", parts: QKV, by_group: false }],
+    transposed: false,
+};
+
+const GLM4: FamilyNames = FamilyNames {
+    norms: &[
+        ("post_attention_layernorm", "post_self_attn_layernorm"),
+        ("pre_feedforward_layernorm", "post_attention_layernorm"),
+        ("post_feedforward_layernorm", "post_mlp_layernorm"),
+    ],
+    fused: &[FusedTensor { name: "mlp.gate_up_proj", parts: &["mlp.gate_proj", "mlp.up_proj"], by_group: false }],
+    ..LLAMA
 };
 
 const OPT: FamilyNames = FamilyNames {
@@ -253,21 +330,33 @@ const GGUF_AFTER: FamilyNames = FamilyNames {
     ..GGUF
 };
 
+/// GGUF names of Falcon 40B.
+const GGUF_FALCON: FamilyNames =
+    FamilyNames { norms: &[("input_layernorm", "attn_norm_2"), ("post_attention_layernorm", "attn_norm")], ..GGUF };
+
 /// The same where attention or the MLP has fused projections.
 const GGUF_FUSED: FamilyNames = FamilyNames {
     // gpt-oss calls it as others call the norm after attention.
     norms: &[("post_attention_layernorm", "post_attention_norm")],
     fused: &[
-        FusedTensor { name: "attn_qkv", parts: QKV, by_head: false },
-        FusedTensor { name: "ffn_up", parts: &["mlp.gate_proj", "mlp.up_proj"], by_head: false },
+        FusedTensor { name: "attn_qkv", parts: QKV, by_group: false },
+        FusedTensor { name: "ffn_up", parts: &["mlp.gate_proj", "mlp.up_proj"], by_group: false },
     ],
     ..GGUF
 };
 
 impl Family {
-    fn names(self, place: NormPlace) -> &'static FamilyNames {
+    /// The names in files of a model. Some depend on its norms.
+    fn names(self, config: &ModelConfig) -> &'static FamilyNames {
+        let (place, parallel) = (config.norm_place, config.residual == ResidualLayout::Parallel);
         match self {
-            Self::Llama | Self::GatedQwen3 => &LLAMA,
+            Self::Llama | Self::GatedQwen3 | Self::Cohere => &LLAMA,
+            Self::GptNeo => &GPT_NEO,
+            Self::GptJ => &GPT_J,
+            Self::Falcon if parallel => &FALCON_TWO_NORMS,
+            Self::Falcon | Self::Bloom => &BLOOM,
+            Self::Mpt => &MPT,
+            Self::Glm4 => &GLM4,
             Self::Phi3 => &PHI3,
             Self::Gpt2 => &GPT2,
             Self::GptNeox => &GPT_NEOX,
@@ -278,6 +367,7 @@ impl Family {
             Self::Mixtral => &MIXTRAL,
             Self::GptOss => &GPT_OSS,
             Self::DiffMlx => &DIFF_MLX,
+            Self::Gguf if parallel && config.model_type == "falcon" => &GGUF_FALCON,
             Self::Gguf if place == NormPlace::Before => &GGUF,
             Self::Gguf => &GGUF_AFTER,
         }
@@ -308,7 +398,8 @@ pub(super) fn other_name(name: &str) -> Option<String> {
 pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
     let buffer = [".rotary_emb.inv_freq", ".attn.masked_bias", ".attention.masked_bias"];
     let of_family = match config.family {
-        Family::Gpt2 => name.ends_with(".attn.bias"),
+        Family::Gpt2 | Family::GptJ => name.ends_with(".attn.bias"),
+        Family::GptNeo => name.ends_with(".attn.attention.bias"),
         Family::GptNeox => name.ends_with(".attention.bias"),
         Family::DiffMlx => name.starts_with("opt."),
         Family::Gguf => is_of_rope(name),
@@ -322,14 +413,17 @@ pub(super) fn is_not_a_weight(name: &str, config: &ModelConfig) -> bool {
 
 /// Place of the tensor called `name`, of `shape`, in the family's files.
 pub(super) fn file_tensor(config: &ModelConfig, name: &str, shape: &[usize]) -> FileTensor {
-    let names = config.family.names(config.norm_place);
+    let names = config.family.names(config);
     let Some((layer, rest)) = in_layer(name) else {
         return of_model(config, FileTensor::whole(renamed(&[names.outside], name), shape));
     };
-    if config.family == Family::GatedQwen3 {
-        if let Some(source) = query_or_gate(config, rest, shape) {
-            return FileTensor { name: format!("{}.{layer}.{}", names.layers, source.name), ..source };
-        }
+    let own = match config.family {
+        Family::GatedQwen3 => query_or_gate(config, rest, shape),
+        Family::Cohere => norm_of_all_heads(config, rest, shape),
+        _ => None,
+    };
+    if let Some(source) = own {
+        return of_model(config, FileTensor { name: format!("{}.{layer}.{}", names.layers, source.name), ..source });
     }
     let expert = (config.family == Family::GptOss).then(|| rest.strip_prefix("mlp.experts.")).flatten();
     let source = match expert {
@@ -350,7 +444,7 @@ pub(super) fn other_file_tensor(config: &ModelConfig, name: &str, shape: &[usize
         Family::Gguf => in_gguf(config, rest, shape),
         _ => in_memory(config, rest, shape),
     }?;
-    let layers = config.family.names(config.norm_place).layers;
+    let layers = config.family.names(config).layers;
     Some(of_model(config, FileTensor { name: format!("{layers}.{layer}.{}", other.name), ..other }))
 }
 
@@ -422,14 +516,24 @@ fn fused_rows(config: &ModelConfig, fused: &FusedTensor, part: usize, kind: &str
     let rows: Vec<usize> = fused.parts.iter().map(|part| rows_of(part)).collect();
     let mut whole = shape.to_vec();
     whole[0] = rows.iter().sum();
-    let rows = match fused.by_head {
+    let rows = match fused.by_group {
         false => StoredRows::From { start: rows[..part].iter().sum() },
         true => {
-            let d = config.head_dim;
-            StoredRows::Of { block: fused.parts.len() * d, start: part * d, take: d }
+            let of_group = rows.iter().map(|rows| rows / config.kv_heads);
+            let start = of_group.clone().take(part).sum();
+            StoredRows::Of { block: of_group.sum(), start, take: rows[part] / config.kv_heads }
         }
     };
     FileTensor { rows, ..FileTensor::whole(format!("{}.{kind}", fused.name), &whole) }
+}
+
+/// Place of the norm of one head in a tensor that holds those of all. Nothing for other tensors.
+fn norm_of_all_heads(config: &ModelConfig, rest: &str, shape: &[usize]) -> Option<FileTensor> {
+    let (norm, rest) = rest.split_once("_norm.")?;
+    let (head, kind) = rest.split_once('.')?;
+    let heads = if norm == "self_attn.q" { config.query_heads() } else { config.key_heads() };
+    let whole = FileTensor::whole(format!("{norm}_norm.{kind}"), &[heads, shape[0]]);
+    Some(FileTensor { slab: Some(head.parse().ok()?), ..whole })
 }
 
 /// Place of queries and their gate in `q_proj`, which has the query rows of each group of key heads and then their gate's

@@ -1,6 +1,7 @@
 //! Names and shapes of a model's tensors.
 
 use super::config::{Activation, Experts, ModelConfig, NormKind, NormPlace, Positions, QkNorm, ResidualLayout};
+use super::names::EMBEDDING_NORM;
 
 /// Names of the norms in a block.
 pub(super) struct NormNames {
@@ -17,6 +18,9 @@ impl ModelConfig {
         let mut list = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, self.width])];
         if let Positions::Learned { offset } = self.positions {
             list.push(("model.embed_positions.weight".into(), vec![self.max_ctx_tok + offset, self.width]));
+        }
+        if self.embed_norm {
+            self.add_norm(EMBEDDING_NORM, &mut |name, shape| list.push((name.to_owned(), shape)));
         }
         for layer in 0..self.layers.len() {
             let mut add = |name: &str, shape: Vec<usize>| list.push((format!("model.layers.{layer}.{name}"), shape));

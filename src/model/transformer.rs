@@ -2,7 +2,7 @@
 //! head.
 
 use super::block::{DecoderBlock, Norm, RotaryPositions};
-use super::names::{EMBEDDING, HEAD, LAYERS};
+use super::names::{EMBEDDING, EMBEDDING_NORM, HEAD, LAYERS};
 use super::rotary::GrowingTable;
 use super::weight_storage::{BlockStorage, DiskWeights, VocabularyMatrix};
 use super::{Checkpoint, ModelConfig, Placement, Positions, Weights};
@@ -22,6 +22,7 @@ pub struct Transformer {
     /// Device and number types.
     pub placement: Placement,
     embed: VocabularyMatrix,
+    embed_norm: Option<Norm>,
     /// Learned position embeddings: (positions, E).
     positions: Option<Tensor>,
     rotary: Vec<Arc<GrowingTable>>,
@@ -97,16 +98,31 @@ impl Transformer {
     ) -> Result<Self> {
         let (positions, rotary) = match &config.positions {
             Positions::Learned { .. } => (Some(weights.take("model.embed_positions.weight")?), Vec::new()),
+            Positions::Biases => (None, Vec::new()),
             Positions::Rotary { embeddings, .. } => {
                 (None, embeddings.iter().map(|rotary| Arc::new(GrowingTable::new(rotary))).collect())
             }
         };
+        let embed_norm = config.embed_norm.then(|| Norm::load(config, EMBEDDING_NORM, weights)).transpose()?;
         let norm = Norm::load(config, "model.norm", weights)?;
         let head_bias = config.bias.head.then(|| weights.take("lm_head.bias")).transpose()?;
         ensure!(weights.remaining().is_empty(), "tensors {:?} are not part of the model", weights.remaining());
         let (config, placement) = (config.clone(), weights.placement().clone());
         let (mean_head_row, depth) = (Arc::default(), config.layers.len());
-        Ok(Self { config, depth, placement, embed, positions, rotary, blocks, norm, head, head_bias, mean_head_row })
+        Ok(Self {
+            config,
+            depth,
+            placement,
+            embed,
+            embed_norm,
+            positions,
+            rotary,
+            blocks,
+            norm,
+            head,
+            head_bias,
+            mean_head_row,
+        })
     }
 
     /// Returns whether the weights stay on disk.
@@ -170,6 +186,9 @@ impl Transformer {
         let mut x = self.embed.rows(&flat)?.reshape((b, t, self.config.width))?; // B,T,E
         if self.config.embed_scale != 1.0 {
             x = (x * self.config.embed_scale)?;
+        }
+        if let Some(norm) = &self.embed_norm {
+            x = norm.forward(&x)?;
         }
         if let (Some(positions), Positions::Learned { offset }) = (&self.positions, &self.config.positions) {
             ensure!(

@@ -164,7 +164,9 @@ impl<'a> StoredTensor<'a> {
         let without_ones = |shape: &[usize]| shape.iter().copied().skip_while(|&n| n == 1).collect::<Vec<_>>();
         let own = self.shape();
         let is_number = own.is_empty() && shape == [1];
-        own == shape || is_number || (matches!(self.location, TensorLocation::Gguf(..)) && without_ones(own) == without_ones(shape))
+        own == shape
+            || is_number
+            || (matches!(self.location, TensorLocation::Gguf(..)) && without_ones(own) == without_ones(shape))
     }
 
     /// The type of its numbers: `F32`.

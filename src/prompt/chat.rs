@@ -318,6 +318,38 @@ mod tests {
         }
     }
 
+    /// Templates that `tests/real_models.sh` gets, against Jinja2 (`tests/fixtures/export_templates.py`).
+    #[test]
+    fn templates_of_llama_cpp_are_rendered_as_jinja_renders_them() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = root.join("target/real-models/templates");
+        if !folder.exists() {
+            eprintln!("not tested: {} is not there; tests/real_models.sh gets it", folder.display());
+            return;
+        }
+        let stored = fs::read(root.join("tests/fixtures/templates.json")).unwrap();
+        let stored: Value = serde_json::from_slice(&stored).unwrap();
+        let tokens = serde_json::from_value::<std::collections::BTreeMap<String, String>>(stored["tokens"].clone());
+        let tokens: Vec<(String, String)> = tokens.unwrap().into_iter().collect();
+        let conversations: Vec<Vec<Value>> = serde_json::from_value(stored["conversations"].clone()).unwrap();
+        let mut differ = Vec::new();
+        for (name, texts) in stored["templates"].as_object().unwrap() {
+            let path = folder.join(format!("{name}.jinja"));
+            let source = files::text(&path, TEMPLATE_MAX).unwrap();
+            let template = ChatTemplate { name: name.clone(), path, source, tokens: tokens.clone(), args: Vec::new() };
+            for (i, (messages, want)) in conversations.iter().zip(texts.as_array().unwrap()).enumerate() {
+                let got = template.rendered(messages, true, &[]).unwrap();
+                match (got, want.as_str()) {
+                    (Ok(text), Some(want)) if sha256(text.as_bytes())[..16] == *want => {}
+                    (got, Some(_)) => differ.push(format!("{name}, conversation {i}: {got:?}")),
+                    // Refused there: tool templates that read a list of no tools, which is empty here.
+                    (_, None) => {}
+                }
+            }
+        }
+        assert!(differ.is_empty(), "{}:\n{}", differ.len(), differ.join("\n"));
+    }
+
     #[test]
     fn the_template_is_found_in_either_file_and_the_jinja_file_wins() {
         let source = |files: &[(&str, &str)]| read(files).unwrap().map(|template| template.source);

@@ -12,11 +12,12 @@ use difftool::quant::{Quantiser, Scope};
 
 const D: usize = 8;
 
-/// Plain, windowed, soft-capped, and both with a scale of its own.
-fn rules() -> [LogitRule; 4] {
+/// Plain, windowed, soft-capped, biased, and all of it with a scale of its own.
+fn rules() -> [LogitRule; 5] {
     let plain = LogitRule::plain(D);
     let (windowed, capped) = (LogitRule { window: Some(11), ..plain }, LogitRule { softcap: Some(3.0), ..plain });
-    [plain, windowed, capped, LogitRule { scale: 0.5, softcap: Some(2.0), window: Some(40) }]
+    let all = LogitRule { scale: 0.5, softcap: Some(2.0), window: Some(40), alibi: true };
+    [plain, windowed, capped, LogitRule { alibi: true, ..plain }, all]
 }
 
 /// Runs `check` on random heads of every variant and rule. Queries are scaled up so that rows are far from uniform, and

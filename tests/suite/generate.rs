@@ -131,7 +131,9 @@ fn every_layout_attends_from_its_memory_as_from_whole_maps() {
         plain,
         LogitRule { softcap: Some(0.7), ..plain },
         LogitRule { window: Some(5), ..plain },
-        LogitRule { window: Some(1), scale: 0.3, softcap: None },
+        LogitRule { window: Some(1), scale: 0.3, ..plain },
+        LogitRule { window: Some(5), alibi: true, ..plain },
+        LogitRule { alibi: true, ..plain },
         LogitRule { window: Some(9), softcap: Some(2.0), ..plain },
     ];
     for AttentionCase { label, wiring, query_heads, kv_heads, lambda, sink } in attention_variants(1, t) {

@@ -262,7 +262,8 @@ fn folders_of_layouts_from_elsewhere_compute_their_formulas() {
             let model = Transformer::load(config, weights).unwrap();
             model.logits(&model.hidden(&ids, attend).unwrap()).unwrap()
         };
-        let close = |how: &str, got: &Tensor| assert_close(&format!("{name}, {how}"), got, &expected["logits"], tolerance);
+        let close =
+            |how: &str, got: &Tensor| assert_close(&format!("{name}, {how}"), got, &expected["logits"], tolerance);
         close("dense", &logits(&config, &mut Dense::default()));
         close("streamed", &logits(&config, &mut Stream::new(&[])));
         // The norm of each head has an epsilon of its own, and a gate is not left out.

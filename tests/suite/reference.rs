@@ -38,7 +38,7 @@ fn folders() -> Vec<String> {
     let entries = std::fs::read_dir(fixture("transformers")).unwrap();
     let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    assert!(names.len() >= 42, "{names:?}");
+    assert!(names.len() >= 52, "{names:?}");
     names
 }
 

@@ -38,7 +38,7 @@ fn shapes(variant: &Variant, batch: usize) -> Shapes {
     let [queries, keys] = [variant.query_heads(heads), variant.key_heads(heads, value_heads)];
     let lambda = match variant.lambda {
         Lambda::None => None,
-        Lambda::Vectors | Lambda::Layer | Lambda::Fixed => Some(vec![1]),
+        Lambda::Vectors | Lambda::VectorsAndInit | Lambda::Layer | Lambda::Fixed => Some(vec![1]),
         Lambda::Head => Some(vec![heads]),
         Lambda::Token | Lambda::TokenSigmoid => Some(vec![batch, T, heads]),
     };
@@ -69,9 +69,11 @@ fn for_each_preset(rules: &[LogitRule], check: impl Fn(&str, &Heads<'_>)) {
     }
 }
 
-/// Plain; windowed and capped.
-fn rules() -> [LogitRule; 2] {
-    [LogitRule::plain(D), LogitRule { scale: 0.5, softcap: Some(2.0), window: Some(20) }]
+/// Plain; windowed and capped; biased.
+fn rules() -> [LogitRule; 3] {
+    let plain = LogitRule::plain(D);
+    let capped = LogitRule { scale: 0.5, softcap: Some(2.0), window: Some(20), alibi: false };
+    [plain, capped, LogitRule { alibi: true, ..plain }]
 }
 
 /// Nothing, keys that are lost, and logits that are quantised besides.

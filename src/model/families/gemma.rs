@@ -1,4 +1,4 @@
-//! Gemma 2 and 3.
+//! Gemma 1, 2 and 3.
 
 use super::super::config::{Activation, ModelConfig, NormKind, NormPlace, Positions, QkNorm};
 use super::super::raw::Raw;
@@ -27,6 +27,17 @@ impl ModelConfig {
             ..self
         };
         Ok(config.windowed(window, |layer| sliding[layer]))
+    }
+
+    pub(super) fn with_gemma1(self, raw: &Raw<'_>) -> Result<Self> {
+        raw.only("use_bidirectional_attention", json!(false))?;
+        // The first configurations say "gelu" and mean its approximation.
+        let activation = match raw.activation("hidden_act", Activation::GeluTanh)? {
+            Activation::Gelu => Activation::GeluTanh,
+            other => other,
+        };
+        let embed_scale = (self.width as f64).sqrt();
+        Ok(Self { norm: NormKind::RmsPlusOne, activation, embed_scale, ..self })
     }
 
     pub(super) fn with_gemma2(self, raw: &Raw<'_>) -> Result<Self> {

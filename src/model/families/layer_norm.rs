@@ -1,4 +1,4 @@
-//! Families with LayerNorm: GPT-2, OPT, GPT-NeoX, Phi, StableLM, StarCoder 2, Cohere 2.
+//! Families with LayerNorm: GPT-2, OPT, GPT-NeoX, Phi, StableLM, StarCoder 2, Cohere.
 
 use super::super::config::{
     Activation, Biases, DecoderSizes, Family, Layer, ModelConfig, NormKind, Positions, QkNorm, ResidualLayout,
@@ -7,7 +7,7 @@ use super::super::raw::{Raw, RotaryDefaults};
 use super::HeadLayout;
 use crate::attention::LogitRule;
 use crate::ops::RopeStyle;
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context, Result};
 use serde_json::json;
 
 impl ModelConfig {
@@ -36,7 +36,7 @@ impl ModelConfig {
     }
 
     pub(super) fn of_opt(raw: &Raw<'_>) -> Result<Self> {
-        raw.only("do_layer_norm_before", json!(true))?;
+        raw.only("do_layer_norm_before", json!(true)).context("norms of the sum (OPT 350M)")?;
         raw.only("_remove_final_layer_norm", json!(false))?;
         raw.only("enable_bias", json!(true))?;
         raw.only("layer_norm_elementwise_affine", json!(true))?;
@@ -86,8 +86,8 @@ impl ModelConfig {
         })
     }
 
-    /// Base of GPT-2, GPT-NeoX and OPT: LayerNorm, an MLP without gate, biases everywhere.
-    fn with_layer_norm(sizes: DecoderSizes) -> Self {
+    /// Base of GPT-2, GPT-NeoX and others: LayerNorm, an MLP without gate, biases everywhere.
+    pub(super) fn with_layer_norm(sizes: DecoderSizes) -> Self {
         Self {
             norm: NormKind::Layer,
             gated: false,
@@ -137,6 +137,30 @@ impl ModelConfig {
         Ok(config.windowed(raw.window(None)?, |_| true))
     }
 
+    pub(super) fn with_cohere(self, raw: &Raw<'_>) -> Result<Self> {
+        let normed = raw.flag("use_qk_norm")?.unwrap_or(false);
+        Ok(Self {
+            family: Family::Cohere,
+            qk_norm: normed.then_some(QkNorm::EachHead),
+            ..self.with_norm_of_cohere(raw)?
+        })
+    }
+
+    /// What both generations of Cohere share.
+    fn with_norm_of_cohere(self, raw: &Raw<'_>) -> Result<Self> {
+        let mut config = Self {
+            norm: NormKind::LayerGain,
+            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
+            residual: ResidualLayout::OneNorm,
+            logit_scale: raw.positive("logit_scale")?.unwrap_or(0.0625),
+            ..self
+        };
+        if let Positions::Rotary { style, .. } = &mut config.positions {
+            *style = RopeStyle::Interleaved;
+        }
+        Ok(config)
+    }
+
     pub(super) fn with_cohere2(self, raw: &Raw<'_>) -> Result<Self> {
         let layers = self.layers.len();
         let pattern = raw.optional_size("sliding_window_pattern")?.unwrap_or(4);
@@ -148,16 +172,7 @@ impl ModelConfig {
             "head_dim is {}, but this model_type uses {own} (hidden_size / num_attention_heads)",
             self.head_dim
         );
-        let mut config = Self {
-            norm: NormKind::LayerGain,
-            norm_eps: raw.positive("layer_norm_eps")?.unwrap_or(1e-5),
-            residual: ResidualLayout::OneNorm,
-            logit_scale: raw.positive("logit_scale")?.unwrap_or(0.0625),
-            ..self
-        };
-        if let Positions::Rotary { style, .. } = &mut config.positions {
-            *style = RopeStyle::Interleaved;
-        }
+        let mut config = self.with_norm_of_cohere(raw)?;
         // Full-attention layers have no positions.
         for (layer, &sliding) in config.layers.iter_mut().zip(&sliding) {
             layer.rotary = layer.rotary.filter(|_| sliding);

@@ -1,4 +1,4 @@
-//! Families with RMSNorm and gated MLPs: Mistral, Qwen, SmolLM 3, Phi 3, OLMo, Granite.
+//! Families with RMSNorm and gated MLPs: Mistral, Qwen, SmolLM 3, Phi 3, OLMo, Granite, GLM 4.
 
 use super::super::config::{Biases, Family, ModelConfig, NormPlace, Positions, QkNorm};
 use super::super::raw::Raw;
@@ -109,6 +109,15 @@ impl ModelConfig {
             layer.rotary = Some(usize::from(sliding));
         }
         Ok(config.windowed(Some(raw.needed_window(4096)?), |layer| sliding[layer]))
+    }
+
+    pub(super) fn with_glm4(self, raw: &Raw<'_>) -> Result<Self> {
+        let bias = Biases { qkv: raw.flag("attention_bias")?.unwrap_or(true), ..Biases::default() };
+        let mut config = Self { family: Family::Glm4, norm_place: NormPlace::Both, bias, ..self };
+        if let Positions::Rotary { style, .. } = &mut config.positions {
+            *style = RopeStyle::Interleaved;
+        }
+        Ok(config)
     }
 
     pub(super) fn with_granite(mut self, raw: &Raw<'_>) -> Result<Self> {

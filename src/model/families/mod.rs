@@ -6,6 +6,7 @@
 //! | `mistral` | a sliding window in all layers |
 //! | `qwen2` | biases of q, k, v; a window from `max_window_layers` on |
 //! | `qwen3` | a norm on queries and keys of each head; an output gate in `q_proj` (arXiv 2505.06708) |
+//! | `gemma` | scaled embeddings, gains 1 + weight |
 //! | `gemma2` | norms before and after, soft caps, windows in every other layer, scaled embeddings |
 //! | `gemma3_text` | like `gemma2` without caps, with QK-norm and two rotary embeddings |
 //! | `phi3` | fused projections, partial rotation, a window |
@@ -15,10 +16,16 @@
 //! | `granite` | factors on embeddings, logits, block outputs and attention |
 //! | `mixtral`, `qwen2_moe`, `qwen3_moe`, `olmoe` | a mixture of experts, with a shared one in `qwen2_moe` |
 //! | `gpt_oss` | a mixture of experts with biases, a clamped SwiGLU, sink logits, alternating windows |
+//! | `gpt_neo` | like `gpt2`, with windows in every other layer and logits that are not scaled |
+//! | `gptj` | LayerNorm, one norm for attention and MLP, interleaved partial rotation |
+//! | `falcon` | LayerNorm, parallel residual, fused projections by groups of heads |
+//! | `bloom`, `mpt` | LayerNorm, biases of the logits by distance (ALiBi), fused projections; a norm of the embeddings in `bloom` |
+//! | `glm4` | norms before and after, interleaved partial rotation, a fused gate |
 //! | `gpt2`, `opt` | LayerNorm, learned positions, a plain MLP, biases |
 //! | `gpt_neox` | LayerNorm, parallel residual, partial rotation, fused projections |
 //! | `phi`, `stablelm` | LayerNorm, one norm for attention and MLP, partial rotation, QK-norm |
 //! | `starcoder2` | LayerNorm, a plain MLP, biases, a window |
+//! | `cohere` | LayerNorm without bias, one norm for attention and MLP, interleaved RoPE, QK-norm of each head |
 //! | `cohere2` | LayerNorm without bias, one norm for attention and MLP, interleaved RoPE in layers with a window, no positions in the others |
 //! | `gemma3`, `mistral3` | their `text_config` |
 //! | `diffllama` | DIFF V1, pairs (i, i + H), half-rotation RoPE, head norm without gain; raw heads counted |
@@ -32,11 +39,13 @@
 //!
 //! Absent fields have the defaults of transformers 5.23. A field with an unsupported value is an error that names it.
 
+mod alibi;
 mod axolotl;
 mod diff_mlx;
 mod experts;
 mod fields;
 mod gemma;
+mod gpt;
 mod layer_norm;
 mod layout;
 mod llama;
@@ -58,8 +67,8 @@ use serde_json::{json, Value};
 
 /// Names of all supported model types.
 const MODEL_TYPES: &str =
-    "llama, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gpt2, gpt_neox, gpt_oss, \
-    opt, gemma2, gemma3, gemma3_text, phi, phi3, olmo2, olmo3, olmoe, smollm3, stablelm, starcoder2, granite, cohere2, \
+    "llama, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gpt2, gpt_neo, gptj, gpt_neox, gpt_oss, \
+    opt, falcon, bloom, mpt, gemma, gemma2, gemma3, gemma3_text, phi, phi3, olmo2, olmo3, olmoe, smollm3, stablelm, starcoder2, granite, cohere, cohere2, glm4, \
     diffllama, llama-differential, Motif, difftool, difftool_diff_v1, difftool_diff_v2 and difftool_diff_scalar";
 
 impl ModelConfig {
@@ -106,6 +115,7 @@ impl ModelConfig {
             "qwen2_moe" => llama()?.with_qwen2_moe(raw),
             "qwen3" => llama()?.with_qwen3(raw),
             "qwen3_moe" => llama()?.with_qwen3_moe(raw),
+            "gemma" => llama()?.with_gemma1(raw),
             "gemma2" => llama()?.with_gemma2(raw),
             "gemma3_text" => llama()?.with_gemma3(raw),
             "phi" => llama()?.with_phi(raw),
@@ -117,12 +127,22 @@ impl ModelConfig {
             "stablelm" => llama()?.with_stablelm(raw),
             "starcoder2" => llama()?.with_starcoder2(raw),
             "granite" => llama()?.with_granite(raw),
+            "cohere" => llama()?.with_cohere(raw),
             "cohere2" => llama()?.with_cohere2(raw),
+            "glm4" => llama()?.with_glm4(raw),
             "gpt_oss" => llama()?.with_gpt_oss(raw),
             "gpt2" => Self::of_gpt2(raw),
+            "gpt_neo" => Self::of_gpt_neo(raw),
+            "gptj" => Self::of_gptj(raw),
             "gpt_neox" => Self::of_gpt_neox(raw),
+            "falcon" => Self::of_falcon(raw),
+            "bloom" => Self::of_bloom(raw),
+            "mpt" => Self::of_mpt(raw),
             "opt" => Self::of_opt(raw),
             DIFF_MLX => Self::of_diff_mlx(raw, layout),
+            "deepseek_v2" | "deepseek_v3" => bail!(
+                "model_type \"{model_type}\" is not supported: latent attention has values that are narrower than its keys"
+            ),
             other => bail!("model_type \"{other}\" is not supported; {MODEL_TYPES} are"),
         }
     }
@@ -134,7 +154,10 @@ impl ModelConfig {
         let layout = ResolvedAttention::new(raw, model_type, layout)?;
         let heads = if layout.raw_heads {
             let signal = layout.variant.signal_heads;
-            ensure!(signal > 1 || counted.is_multiple_of(2), "num_attention_heads {counted} is odd; DIFF V1 pairs them");
+            ensure!(
+                signal > 1 || counted.is_multiple_of(2),
+                "num_attention_heads {counted} is odd; DIFF V1 pairs them"
+            );
             counted / (signal + 1) * signal
         } else {
             counted
@@ -226,7 +249,7 @@ impl FamilyDefaults {
                 Self { tied: model_type == "starcoder2", ..stated }
             }
             "qwen3" => Self { head_dim: Some(128), ..stated },
-            "gemma2" | "gemma3_text" => Self { tied: true, head_dim: Some(256), ..stated },
+            "gemma" | "gemma2" | "gemma3_text" => Self { tied: true, head_dim: Some(256), ..stated },
             "smollm3" => Self { theta: 2_000_000.0, tied: true, ..stated },
             "mixtral" => Self { theta: 1_000_000.0, norm_eps: 1e-5, ..stated },
             "gpt_oss" => Self { theta: 150_000.0, norm_eps: 1e-5, head_dim: Some(64), ..stated },
@@ -234,7 +257,9 @@ impl FamilyDefaults {
             "phi" => Self { rotated: Some(0.5), ..base },
             "phi3" => Self { norm_eps: 1e-5, rotated: Some(1.0), ..base },
             "olmo2" | "olmo3" | "olmoe" | "diffllama" => Self { norm_eps: 1e-5, ..base },
+            "cohere" => Self { theta: 500_000.0, tied: true, ..base },
             "cohere2" => Self { tied: true, ..base },
+            "glm4" => Self { norm_eps: 1.5625e-7, head_dim: Some(128), rotated: Some(0.5), ..stated },
             _ => base,
         }
     }

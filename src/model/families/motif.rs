@@ -17,8 +17,15 @@ pub(super) const MOTIF: [&str; 2] = ["Motif", "motif"];
 const HEAD_NORM_EPS: f64 = 1e-5;
 
 /// Fields of Motif 3, each of which changes the computation.
-const OF_MOTIF_3: [&str; 7] =
-    ["attention_cls", "q_lora_rank", "kv_lora_rank", "num_experts", "mhc_enabled", "polynorm_output_scale", "hidden_clamp"];
+const OF_MOTIF_3: [&str; 7] = [
+    "attention_cls",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "num_experts",
+    "mhc_enabled",
+    "polynorm_output_scale",
+    "hidden_clamp",
+];
 
 /// The attention of `diff-microsoft` with Motif's lambda_init and its number of noise heads.
 ///

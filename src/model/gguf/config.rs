@@ -12,12 +12,13 @@ use anyhow::{bail, ensure, Context, Result};
 use serde_json::{json, Value};
 
 /// Supported architectures, and the `model_type` of each in a `config.json`.
-const ARCHITECTURES: [(&str, &str); 19] = [
+const ARCHITECTURES: [(&str, &str); 22] = [
     ("llama", "llama"),
     ("qwen2", "qwen2"),
     ("qwen2moe", "qwen2_moe"),
     ("qwen3", "qwen3"),
     ("qwen3moe", "qwen3_moe"),
+    ("gemma", "gemma"),
     ("gemma2", "gemma2"),
     ("gemma3", "gemma3_text"),
     ("phi2", "phi"),
@@ -30,15 +31,18 @@ const ARCHITECTURES: [(&str, &str); 19] = [
     ("gptneox", "gpt_neox"),
     ("stablelm", "stablelm"),
     ("starcoder2", "starcoder2"),
+    ("command-r", "cohere"),
     ("cohere2", "cohere2"),
+    ("falcon", "falcon"),
     ("gpt-oss", "gpt_oss"),
 ];
 
 /// Architectures whose RoPE rotates channels (2i, 2i + 1).
-const INTERLEAVED: [&str; 4] = ["llama", "smollm3", "granite", "cohere2"];
+const INTERLEAVED: [&str; 5] = ["llama", "smollm3", "granite", "command-r", "cohere2"];
 
 /// Architectures whose biases are optional: the tensors decide.
-const OPTIONAL_BIASES: [&str; 6] = ["llama", "smollm3", "granite", "stablelm", "starcoder2", "cohere2"];
+const OPTIONAL_BIASES: [&str; 8] =
+    ["llama", "smollm3", "granite", "stablelm", "starcoder2", "command-r", "cohere2", "falcon"];
 
 /// Fields that do not affect the computation.
 const INFORMATION: [&str; 6] =
@@ -87,6 +91,17 @@ impl Gguf {
             "gemma2" | "gemma3" => self.add_gemma(&mut config)?,
             "granite" => self.add_granite(&mut config)?,
             "cohere2" => config["logit_scale"] = json!(self.needed_number("logit_scale")?),
+            "command-r" => {
+                config["logit_scale"] = json!(self.needed_number("logit_scale")?);
+                config["use_qk_norm"] = json!(self.has("blk.0.attn_q_norm.weight"));
+            }
+            "falcon" => {
+                // All are groups of heads in parallel with the MLP, each with its norm or both with one.
+                config["new_decoder_architecture"] = json!(true);
+                config["num_kv_heads"] = config["num_key_value_heads"].clone();
+                config["num_ln_in_parallel_attn"] = json!(if self.has("blk.0.attn_norm_2.weight") { 2 } else { 1 });
+                config["ffn_hidden_size"] = config["intermediate_size"].clone();
+            }
             "gptneox" => config["use_parallel_residual"] = json!(self.needed_flag("use_parallel_residual")?),
             "stablelm" => {
                 // A parallel block has one norm for attention and MLP.
@@ -128,7 +143,10 @@ impl Gguf {
         let kv_heads = self.same_in_all_layers("attention.head_count_kv")?.unwrap_or(heads);
         let (rms, layer_norm) =
             (self.own_number("attention.layer_norm_rms_epsilon")?, self.own_number("attention.layer_norm_epsilon")?);
-        let has_layer_norm = matches!(model_type, "phi" | "gpt2" | "gpt_neox" | "stablelm" | "starcoder2" | "cohere2");
+        let has_layer_norm = matches!(
+            model_type,
+            "phi" | "gpt2" | "gpt_neox" | "stablelm" | "starcoder2" | "cohere" | "cohere2" | "falcon"
+        );
         let eps_field =
             if has_layer_norm { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
         let eps = if has_layer_norm { layer_norm } else { rms }.with_context(|| self.missing(eps_field))?;

@@ -1,0 +1,82 @@
+//! Families without positions but biases of the logits (ALiBi): BLOOM and MPT.
+
+use super::super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig, NormKind, Positions};
+use super::super::raw::Raw;
+use anyhow::{ensure, Context, Result};
+use serde_json::{json, Map, Value};
+
+/// Context of BLOOM models whose configuration states none. They were trained with it.
+const BLOOM_CTX_TOK: usize = 2048;
+
+impl ModelConfig {
+    /// BLOOM: a norm of the embeddings, and fused projections.
+    pub(super) fn of_bloom(raw: &Raw<'_>) -> Result<Self> {
+        raw.only("apply_residual_connection_post_layernorm", json!(false))?;
+        let either = |a, b| Ok::<_, anyhow::Error>(raw.optional_size(a)?.or(raw.optional_size(b)?));
+        // Older configurations have other names.
+        let width = either("n_embed", "hidden_size")?.context("hidden_size is missing")?;
+        let heads = either("n_head", "num_attention_heads")?.context("n_head is missing")?;
+        let layers = if raw.has("n_layer") { "n_layer" } else { "num_hidden_layers" };
+        ensure!(width.is_multiple_of(heads), "n_head {heads} does not divide hidden_size {width}");
+        let sizes = DecoderSizes {
+            vocab: raw.tokens("vocab_size")?,
+            width,
+            layers: raw.layers(layers)?,
+            ffn: 4 * width,
+            heads,
+            kv_heads: heads,
+            head_dim: width / heads,
+            max_ctx_tok: raw.optional_tokens("seq_length")?.unwrap_or(BLOOM_CTX_TOK),
+        };
+        let config = Self {
+            family: Family::Bloom,
+            activation: Activation::GeluTanh,
+            embed_norm: true,
+            norm_eps: raw.positive("layer_norm_epsilon")?.unwrap_or(1e-5),
+            tied: raw.flag("tie_word_embeddings")?.unwrap_or(true),
+            ..Self::with_layer_norm(sizes)
+        };
+        Ok(config.with_alibi())
+    }
+
+    /// MPT: no biases, also not in norms.
+    pub(super) fn of_mpt(raw: &Raw<'_>) -> Result<Self> {
+        raw.only("expansion_ratio", json!(4))?;
+        raw.only("no_bias", json!(true))?;
+        raw.only("logit_scale", Value::Null)?;
+        let empty = Map::new();
+        let attention = Raw(raw.object("attn_config")?.unwrap_or(&empty));
+        let only = |field, value| attention.only(field, value).context("attn_config");
+        only("alibi", json!(true))?;
+        only("qk_ln", json!(false))?;
+        only("prefix_lm", json!(false))?;
+        only("attn_type", json!("multihead_attention"))?;
+        only("clip_qkv", Value::Null)?;
+        // transformers reads this field but ignores it.
+        only("alibi_bias_max", json!(8))?;
+        let scale = attention.positive("softmax_scale").context("attn_config")?;
+        // There is no field for the width of the MLP.
+        let sizes = raw.sizes(["d_model", "n_layers", "n_heads", "", "max_seq_len"])?;
+        let mut config = Self {
+            family: Family::Mpt,
+            norm: NormKind::LayerGain,
+            norm_eps: raw.positive("layer_norm_epsilon")?.unwrap_or(1e-5),
+            activation: Activation::Gelu,
+            bias: Biases::default(),
+            tied: raw.flag("tie_word_embeddings")?.unwrap_or(true),
+            ..Self::with_layer_norm(sizes)
+        };
+        if let Some(scale) = scale {
+            config.layers.iter_mut().for_each(|layer| layer.rule.scale = scale as f32);
+        }
+        Ok(config.with_alibi())
+    }
+
+    fn with_alibi(mut self) -> Self {
+        for layer in &mut self.layers {
+            layer.rotary = None;
+            layer.rule.alibi = true;
+        }
+        Self { positions: Positions::Biases, ..self }
+    }
+}
