@@ -30,7 +30,7 @@ impl Variant {
         let pairs = match self.pairing {
             Pairing::None => return None,
             Pairing::Halves if signal > 1 => format!("{signal} signal heads on one noise map"),
-            Pairing::Adjacent if signal > 1 => format!("{signal} signal heads on one noise map, which follows them"),
+            Pairing::Adjacent if signal > 1 => format!("{signal} signal heads before their noise head"),
             Pairing::Halves => "pairs (i, i+H)".to_owned(),
             Pairing::Adjacent => "pairs (2i, 2i+1)".to_owned(),
         };
@@ -153,7 +153,7 @@ mod tests {
             ("diff-v2-across", "DIFF V2, pairs (2i, 2i+1) on two key heads, RoPE"),
             (
                 "diff-v2-grouped",
-                "DIFF V2, 3 signal heads on one noise map, which follows them, on one key head, RoPE",
+                "DIFF V2, 3 signal heads before their noise head on one key head, RoPE",
             ),
             ("diff-scalar", "scalar lambda, pairs (i, i+H), RoPE, one norm over all heads"),
             (

@@ -406,6 +406,9 @@ mod tests {
         let json = |template: &str| text_around(&format!("{template}{{{{ messages[0].content }}}}")).unwrap().0;
         assert_eq!(json("{{ {'a': [1, '<é>'], 'b': none} | tojson }}"), r#"{"a": [1, "<é>"], "b": null}"#);
         assert_eq!(json("{{ {'a': '<'} | tojson(ensure_ascii=False) }}"), r#"{"a": "<"}"#);
+        assert_eq!(json("{{ 'é😀<' | tojson(ensure_ascii=True) }}"), r#""\u00e9\ud83d\ude00<""#);
+        let error = text_around("{{ 'a' | tojson(sort_keys=true) }}{{ messages[0].content }}").unwrap_err().to_string();
+        assert!(error.contains("sort_keys"), "{error}");
         assert_eq!(json("{{ {'a': [1]} | tojson(2) }}"), json("{{ {'a': [1]} | tojson(indent=2) }}"));
         assert_eq!(json("{{ {'a': [1]} | tojson(indent=2) }}"), "{\n  \"a\": [\n    1\n  ]\n}");
     }

@@ -166,9 +166,12 @@ fn without_generation_tags(source: &str) -> String {
     text + rest
 }
 
-/// Python's `json.dumps(..., ensure_ascii=False)`, with its spaces and without escapes for HTML.
+/// Python's `json.dumps(..., ensure_ascii=False)`, with its spaces and without escapes for HTML. Other options than `indent`
+/// and `ensure_ascii` are errors.
 fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = indent.map_or_else(|| options.get("indent"), |indent| Ok(Some(indent)))?;
+    let only_ascii: Option<bool> = options.get("ensure_ascii")?;
+    options.assert_all_used()?;
     if indent.is_some_and(|indent| indent > INDENT_MAX) {
         let message = format!("tojson: an indent of more than {INDENT_MAX}");
         return Err(Error::new(ErrorKind::InvalidOperation, message));
@@ -184,7 +187,20 @@ fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Stri
             value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, SpacedFormatter)).map_err(failed)?
         }
     }
-    Ok(String::from_utf8(bytes).expect("JSON is UTF-8"))
+    let text = String::from_utf8(bytes).expect("JSON is UTF-8");
+    Ok(if only_ascii == Some(true) { in_ascii(&text) } else { text })
+}
+
+/// JSON with other characters than ASCII as the escapes of their UTF-16 units.
+fn in_ascii(json: &str) -> String {
+    let mut units = [0; 2];
+    let escaped = |char: char| -> String {
+        match char.is_ascii() {
+            true => char.to_string(),
+            false => char.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+        }
+    };
+    json.chars().map(escaped).collect()
 }
 
 /// JSON formatter with a space after `,` and `:`, on one line.

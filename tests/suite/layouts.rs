@@ -226,7 +226,7 @@ fn what_motif_3_adds_is_refused_by_name() {
 const LAYOUTS: [(&str, &str); 6] = [
     (
         "motif_grouped",
-        "DIFF V1, 3 signal heads on one noise map, which follows them, half-rotation RoPE, head norm with gain",
+        "DIFF V1, 3 signal heads before their noise head, half-rotation RoPE, head norm with gain",
     ),
     (
         "axolotl",
