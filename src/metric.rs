@@ -225,6 +225,10 @@ catalogue! {
     GENERATED_CONTAINS = metric("generated_contains", "generated contains",
         "The model's own continuation contains the value as a whole number: 1 or 0.")
         .from("greedy decoding").hits().higher();
+    ANSWER_ROUNDING = metric("answer_rounding", "rounding",
+        "How far a change of the embeddings' last bit moves the log-probability of the value, on the first prompt of each \
+         kind.")
+        .unit("nats").lower();
     ANSWER_FIRST_RANK = metric("answer_first_rank", "rank of first token", "Rank of the value's first token, from 1.")
         .from("teacher forcing").lower();
     SAID_NUMBER = metric("said_number", "says a number", "The model's own continuation holds a number: 1 or 0.")

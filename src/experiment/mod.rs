@@ -14,6 +14,7 @@ mod outputs;
 mod pace;
 mod passes;
 mod reference;
+mod rounding;
 mod run;
 mod setup;
 mod shard;

@@ -78,7 +78,10 @@ impl Setup {
                     true => self.generation(model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
                     false => None,
                 };
+                let rounding =
+                    self.rounding(model, (cell, prompt), treated(index, false).as_ref(), &observed.passed.queries)?;
                 passes.conclude(index, observed, generation.as_ref(), result)?;
+                result.add(&self.identity(cell, model, &self.conditions[index]), prompt, rounding);
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::results::{Correction, Difference, Field, Row};
-use crate::table::ColumnRole;
+use crate::table::{short, ColumnRole};
 
 /// Which columns a table of differences has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,9 @@ pub(crate) fn differences(rows: &[Row], groups: &[Field], detail: Detail) -> Opt
         columns.push(column(numbers("other"), |row| mean(row, row.difference.mean_other)));
     }
     columns.push(column(numbers("change [95 %]").named("diff"), difference_cell));
+    if rows.iter().any(|row| row.rounding.is_some()) {
+        columns.push(column(numbers("rounding"), |row| SheetCell::number(row.rounding, |x| short(Some(x)))));
+    }
     columns.push(column(words("verdict"), |row| SheetCell::words(row.difference.verdict().name())));
     if let Detail::Full(correction) = detail {
         columns.extend(power_and_test(correction));
@@ -104,9 +107,12 @@ fn mean(row: &Row, x: f64) -> SheetCell {
     SheetCell::value(row.label().kind, x, None)
 }
 
-/// Returns the difference of a row with its interval: `+12 [+2, +22]`.
+/// Returns the difference of a row with its interval: `+12 [+2, +22]`. It has no more digits than rounding leaves.
 pub(crate) fn difference_cell(row: &Row) -> SheetCell {
-    SheetCell::difference(row.label().kind, &row.difference)
+    match row.rounding {
+        Some(rounding) => SheetCell::difference_within(rounding / (row.difference.n as f64).sqrt(), &row.difference),
+        None => SheetCell::difference(row.label().kind, &row.difference),
+    }
 }
 
 /// Returns the value of a row in a group, in words: `diff`, or `ctx_tok=4096`.

@@ -6,8 +6,8 @@ use super::differences::{differences, Detail};
 use super::sheet::Sheet;
 use super::{ablate, heads, maps, nll, outliers, shots};
 use crate::metric::{
-    Metric, ANSWER_REGION, ENTROPY, EXACT, GENERATED_EXACT, NLL, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER,
-    SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
+    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, EXACT, GENERATED_EXACT, NLL, NOISE_ABS, NOISE_OUT,
+    NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
 };
 use crate::results::{within, Frame, Row};
 
@@ -61,7 +61,7 @@ fn compared(frame: &Frame) -> &'static [ComparedMetric] {
     const MAGNITUDES: &[ComparedMetric] = &[(&SHARE_ABS, Some(ANSWER_REGION)), (&NOISE_ABS, None)];
     const ANSWERS: &[ComparedMetric] = &[(&EXACT, None), (&NOISE_OUT, None)];
     const GENERATED: &[ComparedMetric] = &[(&EXACT, None), (&GENERATED_EXACT, None)];
-    const BITS: &[ComparedMetric] = &[(&EXACT, None), (&NLL, None)];
+    const BITS: &[ComparedMetric] = &[(&EXACT, None), (&ANSWER_LOG_PROB, None), (&NLL, None)];
     const OF_TEXT: &[ComparedMetric] = &[(&ENTROPY, None), (&SINK_SHARE_FIRST, None)];
     match frame.config_text("show") {
         // Runs of version 0.1.0 have no shares of the output.
