@@ -17,22 +17,43 @@ fn main() {
     let asked = std::env::args().skip(1).find_map(|text| text.parse().ok());
     let samples: u64 = asked.unwrap_or(4000);
     println!("Share of {samples} samples whose 95 % interval holds the true mean, in %.\n");
-    means(samples);
-    paired_hits(samples);
-    accuracy(samples);
+    let rows = [means(samples), paired_hits(samples), accuracy(samples)].concat();
+    println!("What is printed, and in brackets the percentile bootstrap:\n");
+    print_head(&["", "6 prompts", "10", "30", "100"]);
+    rows.iter().for_each(|row| println!("| {row} |"));
+    println!();
     seeds(samples);
 }
 
-/// Prints the share of samples for which each of several intervals holds the truth; one that is missing does not count.
-fn print_row<const N: usize>(name: &str, samples: u64, holds: impl Fn(&mut Rng) -> [Option<bool>; N] + Sync) {
+/// Returns the shares of samples, in percent, for which each of several intervals holds the truth; one that is missing does
+/// not count.
+fn coverage<const N: usize>(
+    name: &str,
+    samples: u64,
+    holds: impl Fn(&mut Rng) -> [Option<bool>; N] + Sync,
+) -> [f64; N] {
     let found: Vec<[Option<bool>; N]> =
         (0..samples).into_par_iter().map(|seed| holds(&mut Rng::new(seed, name))).collect();
-    let share = |i: usize| {
+    std::array::from_fn(|i| {
         let judged: Vec<bool> = found.iter().filter_map(|of_sample| of_sample[i]).collect();
         100.0 * judged.iter().filter(|&&holds| holds).count() as f64 / judged.len() as f64
-    };
-    let cells: Vec<String> = (0..N).map(|i| format!("{:.0}", share(i))).collect();
-    println!("| {name} | {} |", cells.join(" | "));
+    })
+}
+
+/// Prints a row for each number of prompts, and returns what is printed and the first interval as one row.
+fn print_rows<const N: usize>(name: &str, of_prompts: impl Fn(usize) -> [f64; N]) -> String {
+    let mut row = vec![name.to_owned()];
+    for n in PROMPTS {
+        let found = of_prompts(n);
+        let cells: Vec<String> = found.iter().map(|share| format!("{share:.0}")).collect();
+        println!("| {name} | {n} | {} |", cells.join(" | "));
+        row.push(match found.as_slice() {
+            [printed] => format!("{printed:.0}"),
+            [first, .., printed] => format!("{printed:.0} ({first:.0})"),
+            [] => String::new(),
+        });
+    }
+    row.join(" | ")
 }
 
 /// Prints the head of a table.
@@ -45,7 +66,7 @@ type Shape = (&'static str, f64, fn(&mut Rng) -> f64);
 
 /// Means: normal differences; log-probabilities with one long tail, and differences of two such; the log-probability of
 /// answers of which one in ten or three in ten is missed.
-fn means(samples: u64) {
+fn means(samples: u64) -> Vec<String> {
     let shapes: [Shape; 7] = [
         ("normal", 0.0, |rng| rng.normal()),
         ("lognormal", 0.5_f64.exp(), |rng| rng.normal().exp()),
@@ -56,9 +77,9 @@ fn means(samples: u64) {
         ("halves (two questions)", 0.2, |rng| 0.5 * (f64::from(rng.unit() < 0.2) + f64::from(rng.unit() < 0.2))),
     ];
     print_head(&["differences", "n", "percentile bootstrap", "BCa", "studentised bootstrap", "Student's t", "printed"]);
-    for (name, truth, draw) in shapes {
-        for n in PROMPTS {
-            print_row(&format!("{name} | {n}"), samples, |rng| {
+    let rows = shapes.map(|(name, truth, draw)| {
+        print_rows(name, |n| {
+            coverage(&format!("{name} {n}"), samples, |rng| {
                 let numbers: Vec<f64> = (0..n).map(|_| draw(rng)).collect();
                 let resampled = Resampled::new(&numbers, rng);
                 [
@@ -69,10 +90,11 @@ fn means(samples: u64) {
                     mean_interval(&numbers),
                 ]
                 .map(|interval| Some(interval?.contains(truth)))
-            });
-        }
-    }
+            })
+        })
+    });
     println!();
+    rows.into()
 }
 
 /// The log-probability of an answer that is missed with a probability.
@@ -145,11 +167,12 @@ fn students_t(numbers: &[f64]) -> Interval {
 }
 
 /// Differences of hits, of one question a prompt.
-fn paired_hits(samples: u64) {
-    print_head(&["hits: wins and losses", "n", "percentile bootstrap", "Agresti-Min", "printed"]);
-    for (wins, losses) in [(0.1, 0.0), (0.1, 0.1), (0.3, 0.1), (0.5, 0.0)] {
-        for n in PROMPTS {
-            print_row(&format!("{:.0} and {:.0} % | {n}", 100.0 * wins, 100.0 * losses), samples, |rng| {
+fn paired_hits(samples: u64) -> Vec<String> {
+    print_head(&["differences of hits", "n", "percentile bootstrap", "Agresti-Min", "printed"]);
+    let rows = [(0.1, 0.0), (0.1, 0.1), (0.3, 0.1), (0.5, 0.0)].map(|(wins, losses)| {
+        let name = format!("hits, {:.0} % won and {:.0} % lost", 100.0 * wins, 100.0 * losses);
+        print_rows(&name, |n| {
+            coverage(&format!("{name} {n}"), samples, |rng| {
                 let outcome = |x: f64| f64::from(x < wins) - f64::from(x >= wins && x < wins + losses);
                 let numbers: Vec<f64> = (0..n).map(|_| outcome(rng.unit())).collect();
                 let count = |sign: f64| numbers.iter().filter(|&&x| x == sign).count();
@@ -161,10 +184,11 @@ fn paired_hits(samples: u64) {
                     PairedHits::new(&prompts).unwrap().interval(),
                 ];
                 intervals.map(|interval| Some(interval.contains(wins - losses)))
-            });
-        }
-    }
+            })
+        })
+    });
     println!();
+    rows.into()
 }
 
 /// The interval of Wald with half a pair more of each kind (Agresti & Min 2005).
@@ -176,11 +200,12 @@ fn agresti_min(wins: f64, losses: f64, n: f64) -> Interval {
 }
 
 /// Accuracy, of one question a prompt and of two that are alike in every other prompt.
-fn accuracy(samples: u64) {
+fn accuracy(samples: u64) -> Vec<String> {
     print_head(&["accuracy", "n", "printed"]);
-    for (truth, questions) in [(0.9, 1), (0.6, 1), (0.9, 2), (0.6, 2)] {
-        for n in PROMPTS {
-            print_row(&format!("{:.0} %, {questions} a prompt | {n}", 100.0 * truth), samples, |rng| {
+    let rows = [(0.9, 1), (0.6, 1), (0.9, 2), (0.6, 2)].map(|(truth, questions)| {
+        let name = format!("accuracy of {:.0} %, questions a prompt: {questions}", 100.0 * truth);
+        print_rows(&name, |n| {
+            coverage(&format!("{name} {n}"), samples, |rng| {
                 let prompt = |_| {
                     let mut hit = || rng.unit() < truth;
                     let (first, second) = (hit(), hit());
@@ -192,23 +217,24 @@ fn accuracy(samples: u64) {
                 };
                 let prompts: Vec<(usize, usize)> = (0..n).map(prompt).collect();
                 [Some(wilson_of_groups(&prompts).contains(truth))]
-            });
-        }
-    }
+            })
+        })
+    });
     println!();
+    rows.into()
 }
 
 /// Training seeds: normal ones, and those that either learn, with a difference of 1, or do not.
 fn seeds(samples: u64) {
-    print_head(&["training seeds, 20 prompts", "seeds", "printed"]);
+    print_head(&["", "3 training seeds", "5", "10"]);
     let shapes: [Shape; 3] = [
-        ("normal", 0.0, |rng| rng.normal()),
-        ("half of them learn", 0.5, |rng| f64::from(rng.unit() < 0.5)),
-        ("3 of 10 learn", 0.3, |rng| f64::from(rng.unit() < 0.3)),
+        ("normal seeds", 0.0, |rng| rng.normal()),
+        ("half of the seeds learn", 0.5, |rng| f64::from(rng.unit() < 0.5)),
+        ("3 of 10 seeds learn", 0.3, |rng| f64::from(rng.unit() < 0.3)),
     ];
     for (name, truth, draw) in shapes {
-        for seeds in [3, 5, 10] {
-            print_row(&format!("{name} | {seeds}"), samples, |rng| {
+        let shares = [3, 5, 10].map(|seeds| {
+            let [share] = coverage(&format!("{name} {seeds}"), samples, |rng| {
                 let difficulty: Vec<f64> = (0..20).map(|_| 0.3 * rng.normal()).collect();
                 let table: Vec<Vec<f64>> = (0..seeds)
                     .map(|_| {
@@ -218,6 +244,8 @@ fn seeds(samples: u64) {
                     .collect();
                 [Replicated::new(&table).unwrap().interval.map(|interval| interval.contains(truth))]
             });
-        }
+            format!("{share:.0}")
+        });
+        println!("| {name} | {} |", shares.join(" | "));
     }
 }

@@ -3,6 +3,7 @@
 use super::super::rows::Row;
 use super::super::select::MetricName;
 use crate::bail_usage;
+use crate::stats::LEAST_PROMPTS;
 use anyhow::Result;
 use std::fmt;
 use std::str::FromStr;
@@ -102,11 +103,12 @@ impl FailIf {
             Of::Other => Some(row.difference.mean_other),
         };
         let Some(number) = number else {
-            let few = row
-                .difference
-                .seeds
-                .map_or_else(|| format!("n is {}", row.difference.n), |seeds| format!("training seeds are {seeds}"));
-            bail_usage!("'{self}': {} has no interval, as {few}", row.name());
+            let why = match (row.difference.seeds, row.difference.n) {
+                (Some(seeds), _) => format!("training seeds are {seeds}"),
+                (None, n) if n < LEAST_PROMPTS => format!("n is {n}"),
+                (None, _) => "all prompts differ alike".to_owned(),
+            };
+            bail_usage!("'{self}': {} has no interval, as {why}", row.name());
         };
         Ok(match self.operator {
             Operator::Less => number < self.limit,
