@@ -150,7 +150,7 @@ fn quantizing_to_16_bits_changes_next_to_nothing_and_to_2_bits_a_lot() {
         }
     }
     let stdout = scratch.stdout("quantize", &[&SHORT[..], &["--bits", "16,2", "--out", "run"]].concat());
-    assert!(stdout.contains("quantise(16, tensor)"), "{stdout}");
+    assert!(stdout.contains("quantise(16, tensor)") && stdout.contains("rounding"), "{stdout}");
     let records = scratch.records("run");
     let with_bits =
         |bits: Option<u32>| -> Vec<Record> { records.iter().filter(|r| r.identity.bits == bits).cloned().collect() };
@@ -161,6 +161,14 @@ fn quantizing_to_16_bits_changes_next_to_nothing_and_to_2_bits_a_lot() {
         assert!(variation > 0.1, "{model}: {variation} with 2 bits");
     }
     assert_eq!(means(&with_bits(None), "exact", None), means(&with_bits(Some(16)), "exact", None));
+    // Rounding is measured on the first prompt of each kind, under every condition.
+    for bits in [None, Some(16), Some(2)] {
+        let found = with_bits(bits);
+        let rounding: Vec<&Record> = found.iter().filter(|r| r.measure.metric == "answer_rounding").collect();
+        assert!(!rounding.is_empty() && rounding.iter().all(|r| r.identity.sample == Some(0)), "{bits:?}");
+        let is_small = |r: &&Record| r.measure.value.is_some_and(|nats| (0.0..0.05).contains(&nats));
+        assert!(bits.is_some() || rounding.iter().all(is_small), "{rounding:?}");
+    }
     let scopes: Vec<_> = with_bits(Some(16)).iter().map(|r| r.identity.scope.clone()).collect();
     assert!(scopes.iter().all(|scope| scope.as_deref() == Some("tensor")));
     assert!(with_bits(None).iter().all(|r| r.identity.scope.is_none()));

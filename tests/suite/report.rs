@@ -263,7 +263,7 @@ fn tables_hold_the_numbers_of_the_records() {
     // Two of ten are won, none lost: Tango's interval.
     let differences = rows(&markdown, "Differences");
     let accuracy =
-        "| accuracy | diff - transformer | 4096 | 1 | 1 | 10 | 10 | 80.0 | 100.0 | +20 [+0, +50] | undecided |";
+        "| accuracy | diff - transformer | 4096 | 1 | 1 | 10 | 10 | 80.0 | 100.0 | +20 [-13, +51] | undecided |";
     assert!(differences[0].starts_with(accuracy), "{differences:?}");
     assert!(
         differences[1].contains("| +15.0 [-] | undecided |") && differences[2].contains("| -15.0 [-] |"),
