@@ -8,7 +8,9 @@ use difftool::hash::sha256;
 use difftool::model::{ModelConfig, Positions, Transformer, Weights, TENSOR_FILE};
 use difftool::models::built_in_names;
 use difftool::prompt::Tokenizer;
-use std::collections::HashMap;
+use flate2::read::GzDecoder;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Absolute, in float32; logits reach about 30.
@@ -59,31 +61,37 @@ fn logits(model: &Transformer, ids: Vec<u32>, kept: usize) -> Tensor {
     model.logits(&hidden.narrow(1, start, kept).unwrap()).unwrap()
 }
 
-/// The seed whose share of prompts answered at the end is the median of three, the lower one of two that are equal: the rule of
-/// `experiments/study-b-models.toml`.
-fn median_seed(study: &Path) -> u64 {
-    let answered = |seed: u64| {
-        let mut evaluations = csv::Reader::from_path(study.join(format!("seed-{seed}/eval.csv"))).unwrap();
-        let rows: Vec<HashMap<String, String>> = evaluations.deserialize().map(Result::unwrap).collect();
-        let end = &rows.last().unwrap()["tokens"];
-        let counts = |row: &&HashMap<String, String>| {
-            row["tokens"] == *end && row["cities"] == "train" && ["1", "2"].contains(&&*row["needles"])
-        };
-        let shares: Vec<f64> = rows.iter().filter(counts).map(|row| row["exact"].parse().unwrap()).collect();
-        assert_eq!(shares.len(), 2, "with one needle and with two");
-        (1e6 * (shares[0] + shares[1])).round() as u64
-    };
-    let mut seeds = [1, 2, 3].map(|seed| (answered(seed), seed));
-    seeds.sort_unstable();
-    let median = seeds[1].0;
-    seeds.iter().find(|(share, _)| *share == median).unwrap().1
+/// The seed of each variant with the most exact answers in `experiments/results/embedded-models`, the lower one of two that
+/// are equal: the rule of `experiments/embedded-models.toml`.
+fn best_seeds() -> BTreeMap<String, u64> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = File::open(root.join("experiments/results/embedded-models/exact.csv.gz")).unwrap();
+    let mut hits: BTreeMap<(String, u64), (f64, usize)> = BTreeMap::new();
+    for row in csv::Reader::from_reader(GzDecoder::new(file)).deserialize() {
+        let row: HashMap<String, String> = row.unwrap();
+        assert_eq!((&*row["metric"], &*row["ctx_tok"]), ("exact", "4096"));
+        let (variant, seed) = row["model"].rsplit_once("/seed-").unwrap();
+        let variant = variant.rsplit_once('/').unwrap().1;
+        let (sum, n) = hits.entry((variant.to_owned(), seed.parse().unwrap())).or_default();
+        (*sum, *n) = (*sum + row["value"].parse::<f64>().unwrap(), *n + 1);
+    }
+    assert!(hits.len() == 12 && hits.values().all(|(_, n)| *n == 105), "{hits:?}");
+    let mut best: BTreeMap<String, (f64, u64)> = BTreeMap::new();
+    for ((variant, seed), (sum, _)) in hits {
+        let known = best.entry(variant).or_insert((sum, seed));
+        if sum > known.0 {
+            *known = (sum, seed);
+        }
+    }
+    best.into_iter().map(|(variant, (_, seed))| (variant, seed)).collect()
 }
 
 #[test]
-fn the_built_in_models_are_those_of_study_b_that_its_rule_names() {
+fn the_built_in_models_are_those_of_study_b_that_answer_best() {
+    let best = best_seeds();
     for name in built_in_names() {
         let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/models/study-b").join(name);
-        let chosen = study.join(format!("seed-{}", median_seed(&study)));
+        let chosen = study.join(format!("seed-{}", best[name]));
         for file in ["config.json", TENSOR_FILE] {
             let of = |folder: &Path| std::fs::read(folder.join(file)).unwrap();
             assert!(of(&assets(name)) == of(&chosen), "{name}: {file} is not that of {}", chosen.display());
