@@ -140,6 +140,8 @@ pub enum Ranking {
     LogitOut,
     /// By how often the key with the largest weight is the needle's token that is copied.
     Retrieval,
+    /// By what the answer's log-probability loses without the head, whose output is replaced by its mean.
+    Causal,
 }
 
 impl RowSelection {
@@ -155,13 +157,15 @@ impl Ranking {
         self.into()
     }
 
-    /// Metric and region of the records with these scores.
-    pub fn metric(self) -> (Metric, Option<&'static str>) {
+    /// Metric and region of the records with these scores. `None` for [`Ranking::Causal`], whose scores are those of
+    /// passes without each head.
+    pub fn metric(self) -> Option<(Metric, Option<&'static str>)> {
         match self {
-            Self::ShareOut => (SHARE_OUT, Some(ANSWER_REGION)),
-            Self::ShareAbs => (SHARE_ABS, Some(ANSWER_REGION)),
-            Self::LogitOut => (LOGIT_OUT, Some(ANSWER_REGION)),
-            Self::Retrieval => (RETRIEVAL_SCORE, None),
+            Self::ShareOut => Some((SHARE_OUT, Some(ANSWER_REGION))),
+            Self::ShareAbs => Some((SHARE_ABS, Some(ANSWER_REGION))),
+            Self::LogitOut => Some((LOGIT_OUT, Some(ANSWER_REGION))),
+            Self::Retrieval => Some((RETRIEVAL_SCORE, None)),
+            Self::Causal => None,
         }
     }
 }

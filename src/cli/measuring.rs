@@ -256,6 +256,10 @@ pub enum AblatePart {
     Layers,
     /// The best heads, and random heads of the same layers as a control
     Heads,
+    /// Each head by itself, for all heads: a map of what each costs, and which measurement of heads predicts it
+    EachHead,
+    /// All heads of one layer at a time
+    EachLayer,
 }
 
 /// `difftool outliers`.

@@ -45,6 +45,7 @@ value_enum!(Ranking {
     ShareAbs: SHARE_ABS.name, "Share of |attention| on the answer";
     LogitOut: LOGIT_OUT.name, "Direct effect of the head's output from the answer on the right token's logit";
     Retrieval: "retrieval", "How often the key with the largest weight is the needle's token to be copied";
+    Causal: "causal", "Loss of the answer's log-probability without the head";
 });
 
 value_enum!(RowSelection {

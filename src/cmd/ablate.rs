@@ -8,9 +8,11 @@ use super::flags::{self, Defaults};
 use crate::bail_usage;
 use crate::cli::{AblateArgs, AblatePart};
 use crate::experiment::{Experiment, Show};
+use crate::measure::MeasureName;
 use crate::models;
 use crate::treatment::{random_draws, Condition, Ranking};
 use anyhow::Result;
+use std::collections::BTreeSet;
 
 /// A prompt of 1k tokens has noise enough, and dozens of passes over it take seconds.
 pub(super) const DEFAULTS: Defaults = Defaults { ctx_tok: 1024, settings: &[(1, 1)], samples: 8, heldout: |_| 0 };
@@ -26,7 +28,13 @@ pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
     let shape = Smallest::of(args)?;
     let grid = flags::grid(&args.prompts, &args.run.model, &args.run.reading, None, &DEFAULTS)?;
     let experiment = flags::experiment(Show::Ablate, &args.run, grid, args.prompts.haystack.as_deref(), None)?;
-    Ok(Experiment { conditions: conditions(args, &shape)?, ..experiment })
+    let conditions = conditions(args, &shape)?;
+    if !args.parts.contains(&AblatePart::EachHead) {
+        return Ok(Experiment { conditions, ..experiment });
+    }
+    // Of hundreds of passes only the answers count; attention is that of the untreated ones.
+    let measures = vec![MeasureName::AnswerByHead, MeasureName::Roles, MeasureName::Shape];
+    Ok(Experiment { conditions, measures, only_score_treated: true, ..experiment })
 }
 
 /// Sizes that all models share.
@@ -35,17 +43,24 @@ struct Smallest {
     heads: usize,
     /// Whether the logits of a model are soft-capped, so that heads have no direct effect on them.
     capped: bool,
+    /// Heads of each layer; `None` if models differ in these or in their layers.
+    heads_of_layer: Option<usize>,
 }
 
 impl Smallest {
     fn of(args: &AblateArgs) -> Result<Self> {
-        let mut all = Self { layers: usize::MAX, heads: usize::MAX, capped: false };
+        let mut all = Self { layers: usize::MAX, heads: usize::MAX, capped: false, heads_of_layer: None };
+        let mut shapes = BTreeSet::new();
         for name in models::resolve(&args.run.model)? {
             let config = models::open(&name, flags::reading(&args.run.reading))?.config;
             let layers = config.layers.len();
             all.layers = all.layers.min(layers);
             all.heads = all.heads.min(layers * config.wiring().heads());
             all.capped |= config.final_softcap.is_some();
+            shapes.insert((layers, config.wiring().heads()));
+        }
+        if let [(_, heads)] = shapes.into_iter().collect::<Vec<_>>()[..] {
+            all.heads_of_layer = Some(heads);
         }
         Ok(all)
     }
@@ -54,6 +69,7 @@ impl Smallest {
 /// The conditions of all parts that are asked for, and those that are named.
 fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
     let rows = format!(", rows={}", args.rows.name());
+    let zero = if args.zero { ", zero" } else { "" };
     let mut names = Vec::new();
     for part in &args.parts {
         match part {
@@ -68,8 +84,19 @@ fn conditions(args: &AblateArgs, shape: &Smallest) -> Result<Vec<Condition>> {
             AblatePart::Layers => {
                 names.extend((0..shape.layers).map(|layer| format!("mask(noise, layers={layer}{rows})")))
             }
+            AblatePart::EachHead => {
+                let Some(heads) = shape.heads_of_layer else {
+                    bail_usage!(
+                        "--parts each-head: the models differ in their layers or heads; run it for one at a time"
+                    );
+                };
+                let all = (0..shape.layers).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
+                names.extend(all.map(|(layer, head)| format!("ablate({layer}.{head}{zero}{rows})")));
+            }
+            AblatePart::EachLayer => {
+                names.extend((0..shape.layers).map(|layer| format!("ablate(all, layers={layer}{rows}{zero})")));
+            }
             AblatePart::Heads => {
-                let zero = if args.zero { ", zero" } else { "" };
                 for n in knocked_out(args, shape)? {
                     let usual = if shape.capped { Ranking::ShareOut } else { Ranking::LogitOut };
                     let by = args.rank.unwrap_or(usual).name();

@@ -7,8 +7,9 @@ use crate::error::{unless_broken_pipe, ExpectationFailed};
 use crate::experiment::{finished_records, Experiment, RunStart, Setup, Show};
 use crate::record::Record;
 use crate::results::print::{json, text, Tables};
+use crate::results::view::each_head::head_rows;
 use crate::results::{About, Frame, FrameBuilder};
-use crate::runfolder::{CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, MASSIVE, RANKINGS, RESULTS, TOKENS};
+use crate::runfolder::{CELLS, COMMAND, DRAWN, EXPERIMENT, GENERATIONS, HEADS, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use anyhow::{bail, Context, Result};
 
 /// Executes the experiment of a command, or prints it with `--print-experiment`.
@@ -108,6 +109,10 @@ fn write_pooled(session: &mut Session, found: &RunResults) -> Result<()> {
     let ranked = session.setup.ranked_heads()?;
     if !ranked.is_empty() {
         outputs.save_table(RANKINGS, &ranked)?;
+    }
+    let costs = head_rows(frame);
+    if !costs.is_empty() {
+        outputs.save_table(HEADS, &costs)?;
     }
     if !frame.tokens.0.is_empty() {
         frame.tokens.write(&outputs.add_file(TOKENS, Some(frame.tokens.count() as u64)))?;

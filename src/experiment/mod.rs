@@ -153,6 +153,9 @@ impl Setup {
             common += &json!({ "precision": precision }).to_string();
         }
         common.extend(ar_max_count.map(|count| format!("ar_max_count {count}, skip {}", self.skip())));
+        if self.experiment.only_score_treated {
+            common += "scores of treated passes";
+        }
         if let Some(max_new) = self.experiment.max_new() {
             let eos: Vec<_> = self.models.iter().map(Model::eos_ids).collect();
             common += &json!({ "max_new": max_new, "eos": eos }).to_string();

@@ -72,14 +72,19 @@ impl Setup {
         let threads = thread * rayon::current_num_threads() as u64;
         let beside = if passes > 1 { (BESIDE * alone as f64) as u64 + small } else { alone };
         let per_head: u64 = measures.iter().map(|measure| measure.head_records()).sum();
+        let observed = if self.experiment.only_score_treated { 1 } else { self.conditions.len() as u64 };
         let heads = |model: &Model| {
             let config = &model.transformer.config;
             (config.layers.len() * config.wiring().heads()) as u64
         };
-        let records = per_head * self.conditions.len() as u64 * self.models.iter().map(heads).sum::<u64>();
+        let records = per_head * observed * self.models.iter().map(heads).sum::<u64>();
         let of_measures = self.measures_bytes(ctx_tok, rows, measures);
         let together = self.conditions.len() as u64 - 1;
-        let at_once = if self.keeps_prefixes() { MEASURES_AT_ONCE.min(together * of_measures) } else { 0 };
+        let at_once = if self.keeps_prefixes() && !self.experiment.only_score_treated {
+            MEASURES_AT_ONCE.min(together * of_measures)
+        } else {
+            0
+        };
         let pass = beside + of_measures.max(at_once) + HEAD_RECORD * records;
         let showing = measures.iter().map(|measure| measure.showing_bytes()).max().unwrap_or(0);
         let on_disk = self.models.iter().filter(|model| model.transformer.is_on_disk());

@@ -58,8 +58,10 @@ impl Setup {
             (!condition.is_untreated()).then(treated)
         };
         let mut passes = PromptPasses::new(self, model_index, (cell, prompt), &self.experiment.select, measures);
-        let observed = passes.first_observed_row();
-        let start = |index| first_row(observed, prompt.ids.len(), treated(index, false).as_ref());
+        let observed = [passes.first_observed_row(false), passes.first_observed_row(true)];
+        let start = |index: usize| {
+            first_row(observed[usize::from(index > 0)], prompt.ids.len(), treated(index, false).as_ref())
+        };
         let starts: Vec<usize> = (0..self.conditions.len()).map(start).collect();
         let generates = measures.iter().any(|measure| measure.wants_generation());
         let shares = self.shares_prefixes() && (generates || starts[1..].iter().any(|&start| start > 0));
@@ -96,7 +98,7 @@ impl Setup {
     ) -> Result<Vec<Option<usize>>> {
         let prompt = cell.prompt(self.grid.seed(), &self.sources, self.models[model].tokenizer())?;
         let passes = PromptPasses::new(self, model, (cell, &prompt), &self.experiment.select, measures);
-        let observed = passes.first_observed_row();
+        let observed = passes.first_observed_row(true);
         let rows = |(index, condition): (usize, &Condition)| {
             let start = observed.min(condition.first_row(&prompt));
             (index > 0 && start > 0).then(|| prompt.ids.len() - start)
@@ -120,7 +122,7 @@ impl Setup {
     ) -> Result<Vec<Record>> {
         let mut found = CellResult::default();
         let mut passes = PromptPasses::new(self, model, (cell, prompt), only, measures);
-        let start = first_row(passes.first_observed_row(), prompt.ids.len(), None);
+        let start = first_row(passes.first_observed_row(false), prompt.ids.len(), None);
         let observed = match prefix.filter(|_| start > 0) {
             Some(prefix) => passes.observe_continued(&[None], (&prefix, start))?,
             None => vec![passes.observe(None, false)?],
@@ -242,17 +244,23 @@ impl<'a> PromptPasses<'a> {
         &self.setup.models[self.model].transformer
     }
 
-    fn wants_predictions(&self) -> bool {
-        self.measures.iter().any(|measure| measure.wants_predictions())
+    /// Whether measures observe the pass, or only its answers are scored.
+    fn observes(&self, treated: bool) -> bool {
+        !(treated && self.setup.experiment.only_score_treated)
     }
 
-    /// The probes of all measures.
-    fn row_probes(&self) -> Vec<&dyn RowProbe> {
-        self.probes.iter().flatten().map(|probe| &**probe).collect()
+    fn wants_predictions(&self, observed: bool) -> bool {
+        observed && self.measures.iter().any(|measure| measure.wants_predictions())
     }
 
-    fn residual_sinks(&self) -> ResidualSinks {
-        ResidualSinks(self.measures.iter().map(|measure| measure.residual_probe()).collect())
+    /// The probes of all measures; none if nothing is observed.
+    fn row_probes(&self, observed: bool) -> Vec<&dyn RowProbe> {
+        self.probes.iter().flatten().filter(|_| observed).map(|probe| &**probe).collect()
+    }
+
+    fn residual_sinks(&self, observed: bool) -> ResidualSinks {
+        let sink = |measure: &&dyn Measure| if observed { measure.residual_probe() } else { None };
+        ResidualSinks(self.measures.iter().map(sink).collect())
     }
 
     /// The stream of one pass.
@@ -261,9 +269,10 @@ impl<'a> PromptPasses<'a> {
         probes: &'s [&'s dyn RowProbe],
         treated: Option<&'s ResolvedTreatment>,
         residual: &'s mut ResidualSinks,
+        observed: bool,
     ) -> Stream<'s> {
         let mut stream = Stream::new(probes).only(self.only).treated(treated);
-        if self.measures.iter().any(|measure| measure.wants_trace()) {
+        if observed && self.measures.iter().any(|measure| measure.wants_trace()) {
             stream = stream.tracing(self.prompt.target_rows());
         }
         if residual.0.iter().any(Option::is_some) {
@@ -272,11 +281,12 @@ impl<'a> PromptPasses<'a> {
         stream
     }
 
-    /// The first row that the measures need.
-    fn first_observed_row(&self) -> usize {
-        let (probes, mut residual) = (self.row_probes(), self.residual_sinks());
-        let stream = self.stream(&probes, None, &mut residual);
-        first_observed_row(self.transformer(), self.prompt, &stream, self.wants_predictions())
+    /// The first row that the measures need of a pass.
+    fn first_observed_row(&self, treated: bool) -> usize {
+        let observed = self.observes(treated);
+        let (probes, mut residual) = (self.row_probes(observed), self.residual_sinks(observed));
+        let stream = self.stream(&probes, None, &mut residual, observed);
+        first_observed_row(self.transformer(), self.prompt, &stream, self.wants_predictions(observed))
     }
 
     /// The most passes from `start` on that run together.
@@ -284,16 +294,18 @@ impl<'a> PromptPasses<'a> {
         let tokens = self.prompt.ids.len();
         let rows = self.prompt.target_rows().len();
         let size = PassSize::new(self.model, &self.transformer().config, tokens, rows);
-        let bytes = self.measures.iter().map(|measure| measure.memory_bytes(&size)).sum();
+        let observing = self.measures.iter().filter(|_| self.observes(true));
+        let bytes = observing.map(|measure| measure.memory_bytes(&size)).sum();
         passes_at_once(tokens, tokens - start, bytes)
     }
 
     /// Runs a whole pass with the probes of all measures. With `keeping`, its keys and values are kept.
     fn observe(&self, treated: Option<&ResolvedTreatment>, keeping: bool) -> Result<PassObservations> {
-        let (probes, mut residual) = (self.row_probes(), self.residual_sinks());
-        let stream = self.stream(&probes, treated, &mut residual);
+        let observed = self.observes(treated.is_some());
+        let (probes, mut residual) = (self.row_probes(observed), self.residual_sinks(observed));
+        let stream = self.stream(&probes, treated, &mut residual, observed);
         let stream = if keeping { stream.keeping() } else { stream };
-        let passed = pass(self.transformer(), self.prompt, stream, self.wants_predictions())?;
+        let passed = pass(self.transformer(), self.prompt, stream, self.wants_predictions(observed))?;
         Ok(self.by_measure(passed, residual))
     }
 
@@ -303,10 +315,13 @@ impl<'a> PromptPasses<'a> {
         treated: &[Option<ResolvedTreatment>],
         shared: (&Prefix, usize),
     ) -> Result<Vec<PassObservations>> {
-        let probes = self.row_probes();
-        let mut residual: Vec<ResidualSinks> = treated.iter().map(|_| self.residual_sinks()).collect();
+        // All of a batch are treated, or none is.
+        let observed = self.observes(treated.iter().all(Option::is_some));
+        let probes = self.row_probes(observed);
+        let mut residual: Vec<ResidualSinks> = treated.iter().map(|_| self.residual_sinks(observed)).collect();
         let streams = treated.iter().zip(&mut residual);
-        let streams = streams.map(|(treated, residual)| self.stream(&probes, treated.as_ref(), residual)).collect();
+        let streams =
+            streams.map(|(treated, residual)| self.stream(&probes, treated.as_ref(), residual, observed)).collect();
         let passed = continued_passes(self.transformer(), self.prompt, streams, shared)?;
         Ok(passed.into_iter().zip(residual).map(|(passed, residual)| self.by_measure(passed, residual)).collect())
     }

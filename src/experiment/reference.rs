@@ -3,14 +3,17 @@
 //! They are prompts of the grid's kinds with other seeds, so that heads are not chosen on the prompts on which they are
 //! then measured.
 
+use super::needs::passes_at_once;
 use super::{Cell, CellSpec, Setup};
-use crate::attention::{HeadOutputSums, LayersAndHeads, Prefix, Stream};
+use crate::attention::{HeadOutputSums, LayersAndHeads, OutputReplacement, Prefix, ResolvedTreatment, Stream};
 use crate::bail_usage;
 use crate::measure::{AnswerMeasure, Measure, RolesMeasure};
+use crate::metric::Metric;
 use crate::models::Model;
+use crate::pass::{continued_passes, first_observed_row, first_row, pass, PassResult};
 use crate::prompt::Prompt;
 use crate::rng::Rng;
-use crate::treatment::{Ranking, Reference, Resolver, RowSelection};
+use crate::treatment::{Condition, Ranking, Reference, Resolver, RowSelection};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,7 +111,14 @@ impl Setup {
                 self.score_heads(index, (&cell, &prompt, prefix), &mut scores)?;
             }
         }
-        Ok(Reference { written: means.finish(), rankings: rankings(&scores) })
+        let written = means.finish();
+        let causal = |condition: &Condition| condition.rankings().any(|by| by == Ranking::Causal);
+        if self.conditions.iter().any(causal) {
+            for (_, prompt) in self.reference_prompts(model)? {
+                self.score_by_cost(model, &prompt, &written[&RowSelection::Answer], &mut scores)?;
+            }
+        }
+        Ok(Reference { written, rankings: rankings(&scores) })
     }
 
     /// Builds the reference prompts, spread evenly over the cells of the grid.
@@ -125,7 +135,42 @@ impl Setup {
         (0..n).map(prompt).collect()
     }
 
-    /// Adds the scores of each head on one prompt, for every ranking.
+    /// Adds what the log-probability of the answers loses on one prompt without each head, by question and in nats. The
+    /// head's outputs in the rows of the answers are replaced by its mean outputs `written`, by layer.
+    fn score_by_cost(&self, model: &Model, prompt: &Prompt, written: &[Vec<f32>], scores: &mut Scores) -> Result<()> {
+        let (tokens, rows) = (prompt.ids.len(), RowSelection::Answer.of(prompt));
+        let model = &model.transformer;
+        let heads = model.config.wiring().heads();
+        let all = (0..written.len()).flat_map(|layer| (0..heads).map(move |head| (layer, head)));
+        let treated: Vec<ResolvedTreatment> = all
+            .map(|(layer, head)| {
+                let output = written[layer].chunks_exact(written[layer].len() / heads).nth(head);
+                let output = output.unwrap_or_default().to_vec();
+                let replaced = vec![OutputReplacement { layer, head, rows: rows.clone(), output }];
+                ResolvedTreatment { replaced, ..ResolvedTreatment::default() }
+            })
+            .collect();
+        let stream = Stream::new(&[]);
+        let start = first_row(first_observed_row(model, prompt, &stream, false), tokens, treated.first());
+        let untreated = pass(model, prompt, if self.shares_prefixes() { stream.keeping() } else { stream }, false)?;
+        let mut costs = Vec::new();
+        for treated in treated.chunks(passes_at_once(tokens, tokens - start, 0)) {
+            let streams = treated.iter().map(|treated| Stream::new(&[]).treated(Some(treated)));
+            let passed = match &untreated.prefix {
+                Some(prefix) if start > 0 => continued_passes(model, prompt, streams.collect(), (prefix, start))?,
+                _ => streams.map(|stream| pass(model, prompt, stream, false)).collect::<Result<Vec<_>>>()?,
+            };
+            costs.extend(passed.iter().map(|passed| total_log_prob(&untreated) - total_log_prob(passed)));
+        }
+        let scores = scores.entry(Ranking::Causal).or_default();
+        for (i, cost) in costs.into_iter().enumerate() {
+            let (sum, n) = scores.entry((i / heads, i % heads)).or_default();
+            (*sum, *n) = (*sum + cost, *n + prompt.queries.len());
+        }
+        Ok(())
+    }
+
+    /// Adds the scores of each head on one prompt, for every other ranking.
     fn score_heads(
         &self,
         model: usize,
@@ -141,8 +186,10 @@ impl Setup {
             let measure = &record.measure;
             let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
             let of = |ranking: &&Ranking| {
-                let (metric, region) = ranking.metric();
-                measure.metric == metric.name && measure.region.as_deref() == region
+                let is_of = |(metric, region): (Metric, Option<&str>)| {
+                    measure.metric == metric.name && measure.region.as_deref() == region
+                };
+                ranking.metric().is_some_and(is_of)
             };
             for ranking in Ranking::VARIANTS.iter().filter(of) {
                 let (sum, n) = scores.entry(*ranking).or_default().entry((layer, head)).or_default();
@@ -151,6 +198,11 @@ impl Setup {
         }
         Ok(())
     }
+}
+
+/// Log-probability of all answers of a pass, in nats.
+fn total_log_prob(passed: &PassResult) -> f64 {
+    passed.queries.iter().map(|query| query.log_prob_nats).sum()
 }
 
 /// Sum and count of the scores of each head, by ranking.

@@ -223,6 +223,9 @@ impl Setup {
             "selection": experiment.select,
             "expect": experiment.expect,
         });
+        if experiment.only_score_treated {
+            config["only_score_treated"] = true.into();
+        }
         if let Some(top) = experiment.top {
             config["top"] = top.into();
         }

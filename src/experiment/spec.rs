@@ -71,6 +71,9 @@ pub struct Experiment {
     /// Further conditions, each on the same prompts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// Whether treated passes are only scored: measures observe the untreated ones alone.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub only_score_treated: bool,
     /// Maps to draw, for `show = "heatmap"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heatmap: Option<Heatmap>,
@@ -199,6 +202,7 @@ impl Experiment {
             select: LayersAndHeads::default(),
             quantise: None,
             conditions: Vec::new(),
+            only_score_treated: false,
             heatmap: None,
             explore: None,
             generate: None,
@@ -353,6 +357,11 @@ impl Experiment {
             Show::Heads => &[MeasureName::Roles, MeasureName::AnswerByHead],
             _ => &[MeasureName::Answer, MeasureName::AnswerByHead],
         };
+        let of_predictions =
+            |name: &&MeasureName| matches!(name, MeasureName::Fidelity | MeasureName::Nll | MeasureName::Outliers);
+        if let (true, Some(name)) = (self.only_score_treated, names.iter().find(of_predictions)) {
+            bail_usage!("`only_score_treated`: the measure {name:?} observes all passes");
+        }
         match self.show {
             _ if needed.iter().any(|measure| names.contains(measure)) => Ok(()),
             Show::Outliers | Show::Nll => bail_usage!("show = \"{show}\" needs the measure \"{show}\""),

@@ -289,6 +289,11 @@ impl Frame {
         Difference::of_prompts(&self.joined(baseline, other).pairs, options(baseline.metric))
     }
 
+    /// Returns how one pick differs from another of the same metric, by prompt: the mean over the prompt's questions.
+    pub(crate) fn prompt_differences(&self, baseline: Pick<'_>, other: Pick<'_>) -> Vec<f64> {
+        prompt_means(&differences(&self.joined(baseline, other).pairs))
+    }
+
     /// Returns the mean difference over draws, each given as (baseline, other): an interval is over draws and prompts.
     pub(crate) fn difference_of_draws(&self, draws: &[(Pick<'_>, Pick<'_>)]) -> Option<Difference> {
         let metric = draws.first()?.0.metric;

@@ -48,9 +48,9 @@ impl Sample {
         (self.variance / self.n).sqrt()
     }
 
-    /// Returns the interval at [`LEVEL`].
-    fn interval(&self) -> Option<Interval> {
-        let (below, above) = reach(self.n, self.skewness)?;
+    /// Returns the interval at a level, such as [`LEVEL`].
+    fn interval(&self, level: f64) -> Option<Interval> {
+        let (below, above) = reach_at(level, self.n, self.skewness)?;
         let error = self.standard_error();
         Some(Interval { lo: self.mean - below * error, hi: self.mean + above * error })
     }
@@ -66,7 +66,12 @@ impl Sample {
 
 /// Returns how many standard errors the interval of `n` numbers reaches below and above their mean.
 fn reach(n: f64, skewness: f64) -> Option<(f64, f64)> {
-    let (t, g) = (student(0.5 + LEVEL / 2.0, n - 1.0)?, skewness / n.sqrt());
+    reach_at(LEVEL, n, skewness)
+}
+
+/// [`reach`] of an interval at another level.
+fn reach_at(level: f64, n: f64, skewness: f64) -> Option<(f64, f64)> {
+    let (t, g) = (student(0.5 + level / 2.0, n - 1.0)?, skewness / n.sqrt());
     // The inverse of G; near g = 0 it is the identity.
     let inverse = |y: f64| match g.abs() < 1e-6 {
         true => y,
@@ -95,12 +100,18 @@ pub struct MeanTest {
 /// all equal or not finite.
 pub fn test_mean(numbers: &[f64]) -> Option<MeanTest> {
     let sample = Sample::of(numbers)?;
-    Some(MeanTest { interval: sample.interval()?, p: sample.p()? })
+    Some(MeanTest { interval: sample.interval(LEVEL)?, p: sample.p()? })
+}
+
+/// Returns the interval of one of `count` means whose intervals are to hold together with [`LEVEL`]: each has the level
+/// 1 − (1 − [`LEVEL`]) / `count` (Bonferroni). `None` as for [`test_mean`].
+pub fn simultaneous_interval(numbers: &[f64], count: usize) -> Option<Interval> {
+    Sample::of(numbers)?.interval(1.0 - (1.0 - LEVEL) / count.max(1) as f64)
 }
 
 /// Returns the 95 % interval of the mean of independent numbers; `None` as [`test_mean`].
 pub fn mean_interval(numbers: &[f64]) -> Option<Interval> {
-    Sample::of(numbers)?.interval()
+    Sample::of(numbers)?.interval(LEVEL)
 }
 
 /// Returns the 95 % interval of a mean over groups of unequal size, each given as (sum, number of members): the sum of
@@ -161,6 +172,15 @@ mod tests {
             let two_tails = coverage(n, 0.0, |rng| (1.5 * rng.normal()).exp() - (1.5 * rng.normal()).exp());
             assert!(two_tails > 0.94, "{n}: {two_tails}");
         }
+    }
+
+    #[test]
+    fn the_interval_of_one_mean_of_many_is_wider_and_that_of_one_is_the_usual() {
+        let numbers = [0.3, 1.9, 0.4, 2.2, 0.1, 0.9, 1.1];
+        let width = |count| simultaneous_interval(&numbers, count).map(|interval| interval.hi - interval.lo).unwrap();
+        assert_eq!(simultaneous_interval(&numbers, 1), test_mean(&numbers).map(|test| test.interval));
+        assert!(width(270) > width(10) && width(10) > width(1));
+        assert_eq!(simultaneous_interval(&numbers[..3], 9), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! * Difference of two recipes with several training seeds each on the same prompts: [`Replicated`].
 //! * Best less worst of several arrangements of the same prompts: [`Robustness`].
 //! * Correction of many tests: [`holm`] for the family-wise error rate, [`bh`] for the false discovery rate.
+//! * Rank correlation over items, with an interval over prompts: [`rank_correlation`].
 //! * Summaries of streams: [`Moments`], [`Histogram`] and [`Top`], together a [`Tally`]; all of them can be merged.
 //!
 //! All functions are pure; those that draw random numbers take the seed as an argument.
@@ -26,6 +27,7 @@ mod replicates;
 mod robustness;
 mod significance;
 pub(crate) mod simd;
+mod spearman;
 mod tally;
 mod top;
 
@@ -33,7 +35,8 @@ pub use divergence::Divergence;
 pub use histogram::Histogram;
 pub use interval::{student, wilson, wilson_of_groups, Interval, LEVEL};
 pub use mean_interval::{
-    mean_interval, numbers_needed, ratio_interval, smallest_detectable, test_mean, MeanTest, LEAST_PROMPTS,
+    mean_interval, numbers_needed, ratio_interval, simultaneous_interval, smallest_detectable, test_mean, MeanTest,
+    LEAST_PROMPTS,
 };
 pub use moments::{mean, quantile, Moments};
 pub use paired_hits::PairedHits;
@@ -41,5 +44,6 @@ pub use rank::{rank_stability, RESAMPLES};
 pub use replicates::{Replicated, LEAST_SEEDS};
 pub use robustness::Robustness;
 pub use significance::{bh, holm};
+pub use spearman::{rank_correlation, spearman};
 pub use tally::{Tally, TOP};
 pub use top::{Entry, Top};

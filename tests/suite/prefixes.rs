@@ -275,3 +275,19 @@ fn experiments_have_the_same_records_with_and_without_shared_prefixes() {
         }
     }
 }
+
+#[test]
+fn each_head_is_taken_out_and_only_scored() {
+    let heads = (0..8).map(|i| format!("\"ablate({}.{})\"", i / 2, i % 2)).collect::<Vec<_>>().join(", ");
+    let needle = "[grid.needle]\nctx_tok = [256]\nsettings = [[1, 1]]\ndepths_pct = [50.0]\nsamples = 1\nheldout_samples = 0\nseed = 0";
+    let text = format!(
+        "show = \"ablate\"\nmodels = [\"diff\"]\nconditions = [{heads}, \"ablate(best:1:causal)\"]\n\
+         measures = [\"answer-by-head\", \"roles\"]\nonly_score_treated = true\n{needle}"
+    );
+    let (shared, whole) = (records(&text, false), records(&text, true));
+    assert_eq!(format!("{shared:?}"), format!("{whole:?}"));
+    let treated: Vec<&Record> = shared.iter().filter(|record| record.identity.condition.is_some()).collect();
+    let metrics: BTreeSet<&str> = treated.iter().map(|record| &*record.measure.metric).collect();
+    assert_eq!(metrics, BTreeSet::from(["exact", "answer_log_prob", "answer_first_rank"]));
+    assert!(shared.iter().any(|record| record.measure.head.is_some()), "of the untreated pass");
+}

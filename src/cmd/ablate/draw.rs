@@ -2,17 +2,26 @@
 
 use crate::cmd::session::{RunResults, Session};
 use crate::metric::{Label, ANSWER_LOG_PROB, EXACT};
-use crate::plot::{forest, quality, Figure, ForestPanel, ForestRow, PointEstimate, QualityLine, QualityPanel};
+use crate::plot::{
+    forest, head_grid, quality, Figure, ForestPanel, ForestRow, HeadGrid, HeadScale, PointEstimate, QualityLine,
+    QualityPanel,
+};
 use crate::results::view::ablate::{condition_changes, heads_out_changes, Change, HeadsOut};
+use crate::results::view::each_head::costs;
 use crate::results::{setting_name, Difference, Setting};
 use crate::table::short;
 use anyhow::Result;
 
 const POOLING: &str = "mean over prompts, paired with the untreated passes, 95 % intervals";
 
+const EACH_POOLING: &str = "mean over prompts, paired with the untreated passes";
+
 /// Draws a figure of the conditions and one of the heads, as far as there are any.
 pub(in crate::cmd) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let (changes, heads_out) = (condition_changes(&found.frame), heads_out_changes(&found.frame));
+    if let Some(figure) = each_head(session, found)? {
+        session.save(&figure, "each-head", EACH_POOLING)?;
+    }
     let several = found.frame.settings().len() > 1;
     for (i, &setting) in found.frame.settings().iter().enumerate() {
         let number = if i == 0 { String::new() } else { format!("-{}", i + 1) };
@@ -26,6 +35,21 @@ pub(in crate::cmd) fn draw(session: &mut Session, found: &RunResults) -> Result<
         }
     }
     Ok(())
+}
+
+/// The cost of each head as a map of layers and heads.
+fn each_head(session: &Session, found: &RunResults) -> Result<Option<Figure>> {
+    let grid = |model: &String| {
+        let costs = costs(&found.frame, model);
+        (!costs.is_empty()).then(|| HeadGrid::of(model, costs.iter().map(|cost| (cost.at, Some(cost.change())))))
+    };
+    let grids: Vec<HeadGrid> = found.frame.models().iter().filter_map(grid).collect();
+    if grids.is_empty() {
+        return Ok(None);
+    }
+    let label = format!("change of {} (nats)", Label::of(&ANSWER_LOG_PROB, None).text);
+    let scale = HeadScale { label: &label, end: None, uniform: None };
+    head_grid(&grids, &session.heading("Cost of each head", &session.setup.caption()), &scale).map(Some)
 }
 
 fn estimate(found: &Difference, factor: f64) -> PointEstimate {

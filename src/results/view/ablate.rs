@@ -3,8 +3,9 @@
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use crate::attention::LayersAndHeads;
 use crate::metric::{Kind, ANSWER_LOG_PROB, EXACT};
-use crate::results::{Case, ConditionKey, Difference, Estimate, Frame, Pick, Setting};
+use crate::results::{Case, ConditionKey, Difference, Estimate, Frame, HeadPlace, Pick, Setting};
 use crate::treatment::{Condition, HeadSelection, Ranking, RowSelection, Treatment, UNTREATED};
+use std::collections::BTreeSet;
 
 /// The change under a condition, or under several of one kind, in one model and setting.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct HeadsOut {
 struct Purposes {
     plain: Vec<String>,
     heads: Vec<HeadsCondition>,
+    /// Conditions without one head each, if every head of every layer has one.
+    each: Vec<(HeadPlace, String)>,
     /// The rows in which heads are out, and whether zeros replace them: the same for all `heads`.
     manner: Option<(RowSelection, bool)>,
 }
@@ -59,8 +62,14 @@ impl Purposes {
 
     fn of_conditions(conditions: impl IntoIterator<Item = Condition>) -> Self {
         let mut purposes = Self::default();
+        let conditions: Vec<Condition> = conditions.into_iter().collect();
+        let is_each = takes_out_each_head(&conditions);
         for condition in conditions {
             let Some(name) = condition.column() else { continue };
+            if let Some(at) = single_head(&condition).filter(|_| is_each) {
+                purposes.each.push((at, name));
+                continue;
+            }
             match condition.treatments() {
                 [Treatment::Replace { others: false, heads, of, rows, zero }] if *of == LayersAndHeads::default() => {
                     purposes.add_heads(heads, (*rows, *zero), name);
@@ -87,6 +96,31 @@ impl Purposes {
             _ => self.plain.push(name),
         }
     }
+}
+
+/// The head that a condition takes out, if it takes out one head and does nothing else.
+fn single_head(condition: &Condition) -> Option<HeadPlace> {
+    match condition.treatments() {
+        [Treatment::Replace { others: false, heads: HeadSelection::Named(heads), of, .. }]
+            if *of == LayersAndHeads::default() =>
+        {
+            <[HeadPlace; 1]>::try_from(heads.as_slice()).ok().map(|[head]| head)
+        }
+        _ => None,
+    }
+}
+
+/// Whether conditions take out each head of a grid of layers and heads once.
+fn takes_out_each_head(conditions: &[Condition]) -> bool {
+    let heads: Vec<HeadPlace> = conditions.iter().filter_map(single_head).collect();
+    let unique: BTreeSet<HeadPlace> = heads.iter().copied().collect();
+    let most = |number: fn(&HeadPlace) -> usize| unique.iter().map(number).max().map_or(0, |most| most + 1);
+    heads.len() > 1 && heads.len() == unique.len() && heads.len() == most(|head| head.0) * most(|head| head.1)
+}
+
+/// Returns the conditions that take out each head by itself, if the run has them for all heads.
+pub(super) fn each_head(frame: &Frame) -> Vec<(HeadPlace, String)> {
+    Purposes::of(frame).each
 }
 
 /// Returns the changes under conditions that are no rankings of heads, setting by setting and model by model.
@@ -296,6 +330,16 @@ mod tests {
         let found = purposes(&names);
         assert_eq!(found.plain, ["ablate(0.1)", "mask(noise)"]);
         assert_eq!((found.heads.len(), found.heads[0].n, found.heads[0].random.len()), (1, 2, 1));
+    }
+
+    #[test]
+    fn single_heads_are_a_map_if_no_head_is_missing() {
+        let all = ["ablate(0.0)", "ablate(0.1)", "ablate(1.0)", "ablate(1.1)", "ablate(0.0+0.1)"];
+        let found = purposes(&all);
+        assert_eq!(found.plain, ["ablate(0.0+0.1)"]);
+        assert_eq!(found.each[2], ((1, 0), "ablate(1.0)".to_owned()));
+        assert_eq!(purposes(&all[1..]).plain.len(), 4, "0.0 is missing");
+        assert!(purposes(&["ablate(0.0)", "mask(noise)"]).each.is_empty());
     }
 
     #[test]

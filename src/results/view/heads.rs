@@ -53,7 +53,7 @@ impl HeadRole {
 }
 
 /// Returns the name of a head, as conditions have it: `2.0` is head 0 of layer 2.
-fn head_name((layer, head): HeadPlace) -> String {
+pub(super) fn head_name((layer, head): HeadPlace) -> String {
     format!("{layer}.{head}")
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod ablate;
 mod cases;
 pub(crate) mod differences;
+pub(crate) mod each_head;
 mod heads;
 mod maps;
 mod nll;
@@ -26,7 +27,10 @@ use super::{within, Correction, Frame};
 pub(crate) fn sheets(frame: &Frame) -> Vec<Sheet> {
     let mut sheets: Vec<Sheet> = main_table(frame).into_iter().collect();
     if frame.config_text("show") == "ablate" {
-        sheets.extend([ablate::heads_out(frame), ablate::contrasts(frame)].into_iter().flatten());
+        let is_main = sheets.first().is_some_and(|main| main.id == each_head::ID);
+        let strongest = if is_main { None } else { each_head::strongest(frame) };
+        let of_heads = [strongest, each_head::predictors(frame)];
+        sheets.extend([ablate::heads_out(frame), ablate::contrasts(frame)].into_iter().chain(of_heads).flatten());
     } else {
         sheets.extend(differences(&frame.rows(None), &within::GROUPS, Detail::Full(Correction::default())));
     }

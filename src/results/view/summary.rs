@@ -4,7 +4,7 @@
 use super::cases::{of, on, table, Quantity, INTERVALS};
 use super::differences::{differences, Detail};
 use super::sheet::Sheet;
-use super::{ablate, heads, maps, nll, outliers, shots};
+use super::{ablate, each_head, heads, maps, nll, outliers, shots};
 use crate::metric::{
     Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, EXACT, GENERATED_EXACT, NLL, NOISE_ABS, NOISE_OUT,
     NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
@@ -43,7 +43,7 @@ pub(crate) fn main_table(frame: &Frame) -> Option<Sheet> {
     let of_cases = |title, quantities: &[Quantity<'_>]| table(frame, ("summary", title, note), &[], quantities);
     match frame.config_text("show") {
         "shots" => shots::sheet(frame),
-        "ablate" => ablate::conditions(frame),
+        "ablate" => ablate::conditions(frame).or_else(|| each_head::strongest(frame)),
         "heads" => heads::by_role(frame),
         "outliers" => outliers::all_layers(frame),
         "nll" => nll::models(frame),
@@ -82,7 +82,9 @@ pub(crate) fn main_rows(frame: &Frame) -> Vec<Row> {
 /// Returns the table of differences that belongs to the question of the run.
 pub(crate) fn main_differences(frame: &Frame) -> Option<Sheet> {
     match frame.config_text("show") {
-        "ablate" => ablate::heads_out(frame).or_else(|| ablate::contrasts(frame)),
+        "ablate" => {
+            ablate::heads_out(frame).or_else(|| ablate::contrasts(frame)).or_else(|| each_head::predictors(frame))
+        }
         "nll" => nll::differences(frame),
         "outliers" => outliers::channels(frame),
         "heatmap" | "explore" | "heads" => None,

@@ -1,0 +1,248 @@
+//! The cost of each head, and which other measurement of heads predicts it.
+
+use super::heads::head_name;
+use super::sheet::{basis, numbers, words, Sheet, SheetCell};
+use super::strongest::listed;
+use crate::metric::{
+    Kind, Metric, ANSWER_LOG_PROB, ANSWER_REGION, EXACT, LOGIT_OUT, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
+    SINK_SHARE_FIRST,
+};
+use crate::results::{Frame, HeadPlace, Pick};
+use crate::stats::{mean, rank_correlation, simultaneous_interval, Interval};
+use serde::Serialize;
+
+/// Name of the table of costs.
+pub(super) const ID: &str = "each-head";
+
+/// Resamples of the prompts for the interval of a rank correlation.
+const RESAMPLES: usize = 2000;
+
+/// Number of heads that are listed of each model by default.
+const TOP: usize = 10;
+
+/// The measurements that are compared with the cost of heads.
+const CHEAP: [(&Metric, Option<&str>); 5] = [
+    (&SHARE_OUT, Some(ANSWER_REGION)),
+    (&SHARE_ABS, Some(ANSWER_REGION)),
+    (&LOGIT_OUT, Some(ANSWER_REGION)),
+    (&RETRIEVAL_SCORE, None),
+    (&SINK_SHARE_FIRST, None),
+];
+
+/// What changes without one head, over prompts.
+#[derive(Clone, Debug)]
+pub(crate) struct HeadCost {
+    /// Layer and head.
+    pub(crate) at: HeadPlace,
+    /// Change of the answer's log-probability from the untreated passes, in nats, by prompt.
+    changes: Vec<f64>,
+    /// Change of the accuracy, as a fraction, by prompt.
+    exact: Vec<f64>,
+    /// Interval of the mean of `changes`: 95 % for the intervals of all heads together.
+    pub(crate) interval: Option<Interval>,
+}
+
+/// A head with its cost and what else was measured of it; a row of `heads.csv`.
+#[derive(Debug, Serialize)]
+pub(crate) struct HeadRow {
+    model: String,
+    layer: usize,
+    head: usize,
+    prompts: usize,
+    log_prob_change_nats: f64,
+    lo: Option<f64>,
+    hi: Option<f64>,
+    exact_change: Option<f64>,
+    share_out: Option<f64>,
+    share_abs: Option<f64>,
+    logit_out: Option<f64>,
+    retrieval_score: Option<f64>,
+    sink_share_first: Option<f64>,
+}
+
+impl HeadCost {
+    /// Mean change of the answer's log-probability, in nats.
+    pub(crate) fn change(&self) -> f64 {
+        mean(&self.changes).unwrap_or(f64::NAN)
+    }
+}
+
+/// Returns the costs of all heads of a model, if the run took out each head by itself.
+pub(crate) fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
+    let each = super::ablate::each_head(frame);
+    let count = each.len();
+    let cost = |(at, condition): (HeadPlace, String)| {
+        let changes = |metric| {
+            let pick = Pick::of(model, metric);
+            frame.prompt_differences(pick, pick.condition(Some(&condition)))
+        };
+        let of_log_prob = changes(ANSWER_LOG_PROB.name);
+        let interval = simultaneous_interval(&of_log_prob, count);
+        let found = HeadCost { at, changes: of_log_prob, exact: changes(EXACT.name), interval };
+        (!found.changes.is_empty()).then_some(found)
+    };
+    each.into_iter().filter_map(cost).collect()
+}
+
+/// Returns the rows of `heads.csv`.
+pub(crate) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
+    let of_model = |model: &String| {
+        let row = |cost: HeadCost| {
+            let of = |(metric, region): (&Metric, Option<&str>)| {
+                mean(&frame.head(model, None, metric.name, region, cost.at))
+            };
+            let [share_out, share_abs, logit_out, retrieval_score, sink_share_first] = CHEAP.map(of);
+            HeadRow {
+                model: model.clone(),
+                layer: cost.at.0,
+                head: cost.at.1,
+                prompts: cost.changes.len(),
+                log_prob_change_nats: cost.change(),
+                lo: cost.interval.map(|interval| interval.lo),
+                hi: cost.interval.map(|interval| interval.hi),
+                exact_change: mean(&cost.exact),
+                share_out,
+                share_abs,
+                logit_out,
+                retrieval_score,
+                sink_share_first,
+            }
+        };
+        costs(frame, model).into_iter().map(row).collect::<Vec<_>>()
+    };
+    frame.models().iter().flat_map(of_model).collect()
+}
+
+/// The heads without which the answer's log-probability changes most.
+pub(super) fn strongest(frame: &Frame) -> Option<Sheet> {
+    let top = listed(frame, TOP);
+    let columns = [
+        vec![words("model").key(), words("head").key(), basis("prompts")],
+        vec![
+            numbers("change, nats").named("answer_log_prob_change"),
+            numbers("change, points").named("exact_change"),
+            words("verdict"),
+        ],
+    ];
+    let (mut rows, mut heads) = (Vec::new(), 0);
+    for model in frame.models() {
+        let mut costs = costs(frame, model);
+        heads = heads.max(costs.len());
+        costs.sort_by(|a, b| b.change().abs().total_cmp(&a.change().abs()));
+        rows.extend(costs.iter().take(top).map(|cost| row(model, cost)));
+    }
+    let note = format!(
+        "One head at a time taken out: change of the answer's log-probability from the untreated passes [interval, 95 % \
+         for all {heads} heads together], the largest first."
+    );
+    (!rows.is_empty()).then(|| Sheet::new(ID, "Cost of each head", note, columns.concat(), rows))
+}
+
+fn row(model: &str, cost: &HeadCost) -> Vec<SheetCell> {
+    let exact = mean(&cost.exact).map_or_else(SheetCell::none, |x| SheetCell::value(Kind::Hit, x, None));
+    let verdict = crate::results::Verdict::of(cost.interval);
+    vec![
+        SheetCell::words(model),
+        SheetCell::words(head_name(cost.at)),
+        SheetCell::count(Some(cost.changes.len())),
+        SheetCell::value(Kind::Number, cost.change(), cost.interval),
+        exact,
+        SheetCell::words(verdict.name()),
+    ]
+}
+
+/// Rank correlation over heads of each cheap measurement with the cost.
+pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
+    let columns = vec![
+        words("model").key(),
+        words("measured").key(),
+        basis("heads"),
+        basis("prompts"),
+        numbers("rank correlation").named("rank_correlation"),
+    ];
+    let mut rows = Vec::new();
+    for model in frame.models() {
+        let costs = costs(frame, model);
+        for (metric, region) in CHEAP {
+            let cheap: Vec<Vec<f64>> =
+                costs.iter().map(|cost| frame.head(model, None, metric.name, region, cost.at)).collect();
+            let lost: Vec<Vec<f64>> =
+                costs.iter().map(|cost| cost.changes.iter().map(|change| -change).collect()).collect();
+            let Some((r, interval)) = rank_correlation(&cheap, &lost, RESAMPLES, frame.about.seed) else { continue };
+            rows.push(vec![
+                SheetCell::words(model),
+                SheetCell::words(metric.heading(region)),
+                SheetCell::count(Some(costs.len())),
+                SheetCell::count(costs.first().map(|cost| cost.changes.len())),
+                SheetCell::value(Kind::Number, r, interval),
+            ]);
+        }
+    }
+    let note =
+        "How well other measurements of heads, of the untreated passes, predict what a head costs: Spearman's rank \
+                correlation over heads with the loss of log-probability without it [95 % interval over prompts]."
+            .to_owned();
+    (!rows.is_empty()).then(|| Sheet::new("predictors", "Prediction of the cost of heads", note, columns, rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Identity, Measurement, Record};
+    use crate::results::About;
+    use std::sync::Arc;
+
+    fn record(seed: u64, condition: Option<String>, metric: &Metric, at: Option<HeadPlace>, value: f64) -> Record {
+        let identity = Identity {
+            model: "m".into(),
+            ctx_tok: 8,
+            seed: Some(seed),
+            condition: condition.map(Into::into),
+            ..Identity::default()
+        };
+        let measure = Measurement {
+            metric: metric.name.into(),
+            layer: at.map(|at| at.0),
+            head: at.map(|at| at.1),
+            value: Some(value),
+            ..Measurement::default()
+        };
+        Record { identity: Arc::new(identity), measure }
+    }
+
+    /// Eight prompts of two layers of two heads: head (l, h) costs 2 l + h nats, a little more with each prompt, and its
+    /// retrieval score is the more the less it costs.
+    fn frame() -> Frame {
+        let mut records = Vec::new();
+        for prompt in 0..8 {
+            records.push(record(prompt, None, &ANSWER_LOG_PROB, None, -1.0));
+            for (layer, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let cost = (2 * layer + head) as f64 + 0.01 * prompt as f64;
+                let condition = Some(format!("ablate({layer}.{head})"));
+                records.push(record(prompt, condition, &ANSWER_LOG_PROB, None, -1.0 - cost));
+                records.push(record(prompt, None, &RETRIEVAL_SCORE, Some((layer, head)), 1.0 - 0.1 * cost));
+            }
+        }
+        Frame::of(About::default(), &records).unwrap()
+    }
+
+    #[test]
+    fn heads_are_listed_by_what_they_cost_and_joined_with_what_else_was_measured() {
+        let frame = frame();
+        let sheet = strongest(&frame).unwrap();
+        let heads: Vec<&str> = sheet.rows.iter().map(|row| row[1].text.as_str()).collect();
+        assert_eq!(heads, ["1.1", "1.0", "0.1", "0.0"]);
+        assert_eq!(sheet.rows[0].last().unwrap().text, "lower");
+        let rows = head_rows(&frame);
+        assert_eq!((rows.len(), rows[1].head, rows[1].prompts), (4, 1, 8));
+        assert!((rows[1].log_prob_change_nats + 1.035).abs() < 1e-9 && rows[1].hi.unwrap() < -1.0);
+        assert!((rows[1].retrieval_score.unwrap() - 0.8965).abs() < 1e-9 && rows[1].share_out.is_none());
+    }
+
+    #[test]
+    fn what_is_more_where_heads_cost_less_predicts_the_cost_backwards() {
+        let sheet = predictors(&frame()).unwrap();
+        assert_eq!(sheet.rows.len(), 1, "only of what was measured");
+        assert_eq!(sheet.rows[0][4].exact, Some(-1.0));
+    }
+}
