@@ -151,7 +151,7 @@ impl<'a> Resampled<'a> {
         let error = standard_error(self.numbers);
         let (lo, hi) = (quantile(&self.ratios, 0.025), quantile(&self.ratios, 0.975));
         let is_usable = error > 0.0 && lo > -1e6 && hi < 1e6;
-        is_usable.then(|| Interval { lo: self.mean - hi * error, hi: self.mean - lo * error })
+        is_usable.then_some(Interval { lo: self.mean - hi * error, hi: self.mean - lo * error })
     }
 }
 

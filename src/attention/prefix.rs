@@ -92,11 +92,12 @@ impl Attend for Continuations<'_, '_> {
     }
 
     fn attention_output(&mut self, layer: usize, x: &Tensor) -> Result<()> {
-        let streams = self.streams.iter_mut().enumerate();
-        streams.map(|(i, stream)| stream.attention_output(layer, &x.narrow(0, i, 1)?)).collect()
+        let mut streams = self.streams.iter_mut().enumerate();
+        streams.try_for_each(|(i, stream)| stream.attention_output(layer, &x.narrow(0, i, 1)?))
     }
 
     fn residual(&mut self, site: usize, x: &Tensor) -> Result<()> {
-        self.streams.iter_mut().enumerate().map(|(i, stream)| stream.residual(site, &x.narrow(0, i, 1)?)).collect()
+        let mut streams = self.streams.iter_mut().enumerate();
+        streams.try_for_each(|(i, stream)| stream.residual(site, &x.narrow(0, i, 1)?))
     }
 }

@@ -72,7 +72,7 @@ pub(super) struct StreamedBlocks {
 /// allocator keeps freed memory for the thread that allocated it.
 struct LayerReader {
     requests: Sender<usize>,
-    blocks: Receiver<Result<DecoderBlock>>,
+    blocks: Receiver<Result<Arc<DecoderBlock>>>,
     /// The layer that is being read.
     next: Option<usize>,
 }
@@ -82,7 +82,7 @@ impl LayerReader {
         let (requests, layers) = channel();
         let (sender, blocks) = channel();
         std::thread::spawn(move || {
-            let read = layers.iter().map(|layer| disk.block(layer));
+            let read = layers.iter().map(|layer| disk.block(layer).map(Arc::new));
             read.map(|block| sender.send(block)).take_while(Result::is_ok).for_each(drop);
         });
         Self { requests, blocks, next: None }
@@ -96,7 +96,7 @@ impl LayerReader {
     }
 
     /// Returns the layer if it is the one being read.
-    fn take(&mut self, layer: usize) -> Option<Result<DecoderBlock>> {
+    fn take(&mut self, layer: usize) -> Option<Result<Arc<DecoderBlock>>> {
         self.next.take_if(|next| *next == layer)?;
         Some(self.blocks.recv().with_context(|| format!("reading layer {layer} panicked")).flatten())
     }
@@ -122,7 +122,7 @@ impl BlockStorage {
     pub(super) fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
         match &self.source {
             BlockSource::InMemory(blocks) => Ok(blocks[layer].clone()),
-            BlockSource::OnDisk(streamed) => streamed.block(layer).map(Arc::new),
+            BlockSource::OnDisk(streamed) => streamed.block(layer),
         }
     }
 
@@ -147,9 +147,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl StreamedBlocks {
-    fn block(&self, layer: usize) -> Result<DecoderBlock> {
+    fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
         let begun = locked(&self.reader).take(layer);
-        let block = begun.unwrap_or_else(|| self.disk.block(layer))?;
+        let block = begun.unwrap_or_else(|| self.disk.block(layer).map(Arc::new))?;
         if layer + 1 < self.disk.config.layers.len() {
             locked(&self.reader).begin(layer + 1);
         }

@@ -259,7 +259,7 @@ mod tests {
             numbers in prop::collection::vec(prop_oneof![-1.0..2.0_f64, 0.0..9.0_f64], 6..40)
         ) {
             let found = test_mean(&numbers).unwrap();
-            prop_assert!((found.p - 0.05).abs() < 1e-9 || (found.p < 0.05) == !found.interval.contains(0.0), "{found:?}");
+            prop_assert!((found.p - 0.05).abs() < 1e-9 || (found.p < 0.05) != found.interval.contains(0.0), "{found:?}");
             prop_assert!(found.interval.contains(mean(&numbers).unwrap()) && (0.0..=1.0).contains(&found.p));
         }
     }
