@@ -340,7 +340,7 @@ catalogue! {
         "Number of activations with |x| > 100 and at least 1000 times the layer's median.")
         .from("Sun et al. 2024").by_region().lower();
     MASSIVE_OUTLIER_FEATURE = metric("massive_outlier_feature", "massive, in outlier features",
-        "Those of massive in outlier features: channels that are at least 100 times the median of a layer on at least 6 % of \
+        "Those of massive in outlier features: channels that are at least 1000 times the median of a layer on at least 6 % of \
          the tokens.").from("Dettmers et al. 2022").by_region();
     CELL = metric("cell", "failed prompt", "No number: a prompt that failed, with the reason in the column error.");
 }

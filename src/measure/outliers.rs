@@ -71,7 +71,7 @@ pub struct MassiveAt {
     pub channel: usize,
     /// The activation.
     pub value: f32,
-    /// Share of all tokens on which the channel is large at this layer, at least 100 times the layer's median. Files of
+    /// Share of all tokens on which the channel is large at this layer, at least 1000 times the layer's median. Files of
     /// schemas 1 and 2 do not have it.
     #[serde(default)]
     pub large_share: Option<f64>,

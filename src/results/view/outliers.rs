@@ -78,7 +78,7 @@ pub(super) fn channels(frame: &Frame) -> Option<Sheet> {
     ];
     let rows = sorted.iter().map(row).collect();
     let note = format!(
-        "Channels with massive activations. Large: at least 100 times the median of the layer, in the layer where most tokens \
+        "Large: at least 1000 times the median of the layer, in the layer where most tokens \
          are. An outlier feature is large on at least {:.0} % of all tokens.",
         100.0 * OUTLIER_FEATURE
     );
