@@ -16,8 +16,11 @@ use std::sync::atomic::AtomicBool;
 /// Keeps some of the rows from `0` on: query, logits, maps and weighted values.
 struct KeepFrom(usize);
 
+/// Query of a row; its maps, logits and weights; its weighted values, these along a direction, and the sum of their norms.
+type KeptRow = (usize, Vec<Vec<f32>>, Vec<f64>, Vec<f32>, f64);
+
 #[derive(Default, PartialEq, Debug)]
-struct KeptRows(Vec<(usize, Vec<Vec<f32>>, Vec<f64>, Vec<f32>, f64)>);
+struct KeptRows(Vec<KeptRow>);
 
 impl RowProbe for KeepFrom {
     fn wants(&self, _: usize, _: usize, query: usize) -> bool {
