@@ -221,7 +221,7 @@ struct PromptPasses<'a> {
     /// The layers and heads that are measured.
     only: &'a LayersAndHeads,
     measures: &'a [&'a dyn Measure],
-    /// The probes of each measure.
+    /// The probes of each measure. By the first pass it may choose what it observes in the others.
     probes: Vec<Vec<Box<dyn RowProbe>>>,
     /// What each measure keeps from the first condition for the others.
     baseline: Vec<Option<MeasureData>>,
@@ -375,6 +375,9 @@ impl<'a> PromptPasses<'a> {
             if condition == 0 {
                 self.baseline[i] = output.kept;
             }
+        }
+        if condition == 0 {
+            self.probes = self.measures.iter().map(|measure| measure.row_probes(self.model, prompt)).collect();
         }
         Ok(())
     }

@@ -591,7 +591,7 @@ at_least = 0.5
     fn the_name_all_expands_to_the_built_in_models() {
         let all = FILE.replacen("[\"transformer\", \"diff\"]", "[\"all\"]", 1);
         let experiment = Experiment::parse(&all, "x.toml").unwrap();
-        assert_eq!(experiment.models, ["transformer", "diff", "diff-no-norm", "diff-v2"]);
+        assert_eq!(experiment.models, ["transformer", "diff", "diff-v2", "diff-no-norm"]);
         assert_eq!(experiment.outcomes(&Frame::default()).len(), 1, "of the one model that is named");
     }
 
