@@ -3,6 +3,7 @@
 use super::{has_kernels, in_chunks, multiply_add, multiply_panel, slice, with_values};
 use super::{Mat, MatMut, Packed, Panels, Products, PANEL, ROWS_PER_TASK};
 use candle_core::{CpuStorage, CustomOp2, Layout, Module as _, Result, Shape, Tensor};
+use pulp::Simd;
 use rayon::prelude::*;
 
 /// Rows of x from which packing all of w takes less time than it saves.
@@ -71,12 +72,57 @@ impl CustomOp2 for Linear {
 
 /// x @ w: x (rows, E), w (E, F).
 fn product(products: Products, x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
-    // Both kernels add in the same order, so that a row has the same numbers whether it is multiplied with few others
+    // All kernels add in the same order, so that a row has the same numbers whether it is multiplied with few others
     // or many.
     let rows = x.len() / e;
     match products {
+        Products::F32 if rows == 1 && w.row_stride == 1 => one_row(x, w, e, f),
         Products::F32 if rows < PACKED_ROWS => few_rows(x, w, e, f),
         _ => packed(x, &Packed::new(w, products), e, f),
+    }
+}
+
+/// [`product`] of one row with columns of w that are contiguous, as in decoding: w is read once and not packed.
+fn one_row(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
+    in_chunks(f, PANEL, |panel, y: &mut [f32]| {
+        // Columns follow each other `col_stride` apart.
+        row_products(y, x, &w.data[panel * PANEL * w.col_stride..], (e, w.col_stride));
+    })
+}
+
+/// `y[j] = x · column j`, each a sum in the order of x from 0, as in [`multiply_panel`]. Column j has `e` numbers from
+/// `j * stride` on.
+#[allow(unreachable_pub, reason = "the macro derives a public function from it")]
+#[pulp::with_simd(row_products = pulp::Arch::new())]
+#[inline(always)]
+pub fn row_products_simd<'a, S: Simd>(
+    _simd: S,
+    y: &'a mut [f32],
+    x: &'a [f32],
+    columns: &'a [f32],
+    (e, stride): (usize, usize),
+) {
+    // Sums that are computed at once, because each waits for its last product.
+    const AT_ONCE: usize = 8;
+    // Fused where the vectors of `multiply_panel` are.
+    let is_fused = S::F32_LANES >= 8 || cfg!(target_arch = "aarch64");
+    let add = |sum: f32, x: f32, w: f32| if is_fused { x.mul_add(w, sum) } else { x * w + sum };
+    for (part, y) in y.chunks_mut(AT_ONCE).enumerate() {
+        let column = |j: usize| &columns[(part * AT_ONCE + j) * stride..][..e];
+        if let Ok(y) = <&mut [f32; AT_ONCE]>::try_from(&mut *y) {
+            let columns: [&[f32]; AT_ONCE] = std::array::from_fn(column);
+            let mut sums = [0.0; AT_ONCE];
+            for (k, &x) in x[..e].iter().enumerate() {
+                for j in 0..AT_ONCE {
+                    sums[j] = add(sums[j], x, columns[j][k]);
+                }
+            }
+            *y = sums;
+        } else {
+            for (j, y) in y.iter_mut().enumerate() {
+                *y = x.iter().zip(column(j)).fold(0.0, |sum, (&x, &w)| add(sum, x, w));
+            }
+        }
     }
 }
 
