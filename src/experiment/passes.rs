@@ -57,22 +57,21 @@ impl Setup {
             let treated = || resolver.resolve(condition, reference, &sinks, (prompt, seed, generating));
             (!condition.is_untreated()).then(treated)
         };
+        let treatments: Vec<Option<ResolvedTreatment>> =
+            (0..self.conditions.len()).map(|index| treated(index, false)).collect();
         let mut passes = PromptPasses::new(self, model_index, (cell, prompt), &self.experiment.select, measures);
-        let observed = [passes.first_observed_row(false), passes.first_observed_row(true)];
-        let start = |index: usize| {
-            first_row(observed[usize::from(index > 0)], prompt.ids.len(), treated(index, false).as_ref())
-        };
-        let starts: Vec<usize> = (0..self.conditions.len()).map(start).collect();
+        let observed = passes.first_observed_row(true);
+        let start = |treated: &Option<ResolvedTreatment>| first_row(observed, prompt.ids.len(), treated.as_ref());
+        // The first pass is whole: the others share its rows.
+        let starts: Vec<usize> = std::iter::once(0).chain(treatments[1..].iter().map(start)).collect();
         let generates = measures.iter().any(|measure| measure.wants_generation());
-        let shares = self.shares_prefixes() && (generates || starts[1..].iter().any(|&start| start > 0));
+        let shares = self.shares_prefixes() && (generates || starts.iter().any(|&start| start > 0));
         let mut prefix = None;
         for batch in batches(&starts, shares, |rows| passes.most_at_once(rows)) {
-            let all: Vec<Option<ResolvedTreatment>> = batch.clone().map(|index| treated(index, false)).collect();
+            let (of_batch, start) = (&treatments[batch.clone()], starts[batch.start]);
             let observed = match &prefix {
-                Some(prefix) if starts[batch.start] > 0 => {
-                    passes.observe_continued(&all, (prefix, starts[batch.start]))?
-                }
-                _ => vec![passes.observe(all[0].as_ref(), shares && batch.start == 0)?],
+                Some(prefix) if start > 0 => passes.observe_continued(of_batch, (prefix, start))?,
+                _ => vec![passes.observe(of_batch[0].as_ref(), shares && batch.start == 0)?],
             };
             for (index, mut observed) in batch.zip(observed) {
                 prefix = observed.passed.prefix.take().or(prefix);
@@ -80,8 +79,8 @@ impl Setup {
                     true => self.generation(model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
                     false => None,
                 };
-                let rounding =
-                    self.rounding(model, (cell, prompt), treated(index, false).as_ref(), &observed.passed.queries)?;
+                let treated = treatments[index].as_ref();
+                let rounding = self.rounding(model, (cell, prompt), treated, &observed.passed.queries)?;
                 passes.conclude(index, observed, generation.as_ref(), result)?;
                 result.add(&self.identity(cell, model, &self.conditions[index]), prompt, rounding);
             }
@@ -221,9 +220,7 @@ struct PromptPasses<'a> {
     /// The layers and heads that are measured.
     only: &'a LayersAndHeads,
     measures: &'a [&'a dyn Measure],
-    /// The probes of each measure. By the first pass it may choose what it observes in the others.
-    probes: Vec<Vec<Box<dyn RowProbe>>>,
-    /// What each measure keeps from the first condition for the others.
+    /// Data of each measure from the first condition, for the others.
     baseline: Vec<Option<MeasureData>>,
 }
 
@@ -235,16 +232,15 @@ impl<'a> PromptPasses<'a> {
         only: &'a LayersAndHeads,
         measures: &'a [&'a dyn Measure],
     ) -> Self {
-        let probes = measures.iter().map(|measure| measure.row_probes(model, prompt)).collect();
         let baseline = measures.iter().map(|_| None).collect();
-        Self { setup, model, cell, prompt, only, measures, probes, baseline }
+        Self { setup, model, cell, prompt, only, measures, baseline }
     }
 
     fn transformer(&self) -> &'a Transformer {
         &self.setup.models[self.model].transformer
     }
 
-    /// Whether measures observe the pass, or only its answers are scored.
+    /// Returns `true` if measures observe the pass, `false` if only its answers are scored.
     fn observes(&self, treated: bool) -> bool {
         !(treated && self.setup.experiment.only_score_treated)
     }
@@ -253,9 +249,12 @@ impl<'a> PromptPasses<'a> {
         observed && self.measures.iter().any(|measure| measure.wants_predictions())
     }
 
-    /// The probes of all measures; none if nothing is observed.
-    fn row_probes(&self, observed: bool) -> Vec<&dyn RowProbe> {
-        self.probes.iter().flatten().filter(|_| observed).map(|probe| &**probe).collect()
+    /// The probes of each measure for the next passes; none if nothing is observed. A measure may choose them by what it
+    /// found in the first pass.
+    fn row_probes(&self, observed: bool) -> MeasureProbes {
+        let own =
+            |measure: &&dyn Measure| if observed { measure.row_probes(self.model, self.prompt) } else { Vec::new() };
+        MeasureProbes(self.measures.iter().map(own).collect())
     }
 
     fn residual_sinks(&self, observed: bool) -> ResidualSinks {
@@ -285,6 +284,7 @@ impl<'a> PromptPasses<'a> {
     fn first_observed_row(&self, treated: bool) -> usize {
         let observed = self.observes(treated);
         let (probes, mut residual) = (self.row_probes(observed), self.residual_sinks(observed));
+        let probes = probes.all();
         let stream = self.stream(&probes, None, &mut residual, observed);
         first_observed_row(self.transformer(), self.prompt, &stream, self.wants_predictions(observed))
     }
@@ -303,10 +303,11 @@ impl<'a> PromptPasses<'a> {
     fn observe(&self, treated: Option<&ResolvedTreatment>, keeping: bool) -> Result<PassObservations> {
         let observed = self.observes(treated.is_some());
         let (probes, mut residual) = (self.row_probes(observed), self.residual_sinks(observed));
-        let stream = self.stream(&probes, treated, &mut residual, observed);
+        let all = probes.all();
+        let stream = self.stream(&all, treated, &mut residual, observed);
         let stream = if keeping { stream.keeping() } else { stream };
         let passed = pass(self.transformer(), self.prompt, stream, self.wants_predictions(observed))?;
-        Ok(self.by_measure(passed, residual))
+        Ok(probes.by_measure(passed, residual))
     }
 
     /// Runs passes that start at the same row, with the probes of all measures.
@@ -318,25 +319,13 @@ impl<'a> PromptPasses<'a> {
         // All of a batch are treated, or none is.
         let observed = self.observes(treated.iter().all(Option::is_some));
         let probes = self.row_probes(observed);
+        let all = probes.all();
         let mut residual: Vec<ResidualSinks> = treated.iter().map(|_| self.residual_sinks(observed)).collect();
         let streams = treated.iter().zip(&mut residual);
         let streams =
-            streams.map(|(treated, residual)| self.stream(&probes, treated.as_ref(), residual, observed)).collect();
+            streams.map(|(treated, residual)| self.stream(&all, treated.as_ref(), residual, observed)).collect();
         let passed = continued_passes(self.transformer(), self.prompt, streams, shared)?;
-        Ok(passed.into_iter().zip(residual).map(|(passed, residual)| self.by_measure(passed, residual)).collect())
-    }
-
-    /// Sorts the results of the probes by measure.
-    fn by_measure(&self, mut passed: PassResult, residual: ResidualSinks) -> PassObservations {
-        // Measure, and index among that measure's probes, of every probe in the stream's flat list.
-        let owners: Vec<(usize, usize)> =
-            self.probes.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
-        let mut probe_results: Vec<Vec<ProbeResult>> = self.measures.iter().map(|_| Vec::new()).collect();
-        for result in std::mem::take(&mut passed.probe_results) {
-            let (measure, own) = owners[result.probe];
-            probe_results[measure].push(ProbeResult { probe: own, ..result });
-        }
-        PassObservations { passed, probe_results, residual: residual.0 }
+        Ok(passed.into_iter().zip(residual).map(|(passed, residual)| probes.by_measure(passed, residual)).collect())
     }
 
     /// Concludes the measures of a pass. The data that measures keep from the first condition become the baseline of
@@ -376,10 +365,30 @@ impl<'a> PromptPasses<'a> {
                 self.baseline[i] = output.kept;
             }
         }
-        if condition == 0 {
-            self.probes = self.measures.iter().map(|measure| measure.row_probes(self.model, prompt)).collect();
-        }
         Ok(())
+    }
+}
+
+/// The probes of each measure.
+struct MeasureProbes(Vec<Vec<Box<dyn RowProbe>>>);
+
+impl MeasureProbes {
+    /// All probes, in the order of the measures.
+    fn all(&self) -> Vec<&dyn RowProbe> {
+        self.0.iter().flatten().map(|probe| &**probe).collect()
+    }
+
+    /// Sorts the results of the probes by measure.
+    fn by_measure(&self, mut passed: PassResult, residual: ResidualSinks) -> PassObservations {
+        // Measure, and index among that measure's probes, of every probe in the stream's flat list.
+        let owners: Vec<(usize, usize)> =
+            self.0.iter().enumerate().flat_map(|(i, own)| (0..own.len()).map(move |j| (i, j))).collect();
+        let mut probe_results: Vec<Vec<ProbeResult>> = self.0.iter().map(|_| Vec::new()).collect();
+        for result in std::mem::take(&mut passed.probe_results) {
+            let (measure, own) = owners[result.probe];
+            probe_results[measure].push(ProbeResult { probe: own, ..result });
+        }
+        PassObservations { passed, probe_results, residual: residual.0 }
     }
 }
 

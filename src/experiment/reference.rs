@@ -104,18 +104,18 @@ impl Setup {
     fn reference(&self, index: usize) -> Result<Reference> {
         let model = &self.models[index];
         let (mut means, mut scores) = (WrittenMeans::default(), BTreeMap::new());
-        for prompt in self.reference_prompts(model)? {
-            let (cell, prompt) = prompt;
-            let prefix = means.add(model, &prompt, self.shares_prefixes())?;
+        let prompts = self.reference_prompts(model)?;
+        for (cell, prompt) in &prompts {
+            let prefix = means.add(model, prompt, self.shares_prefixes())?;
             if matches!(cell.spec, CellSpec::Needle(_)) {
-                self.score_heads(index, (&cell, &prompt, prefix), &mut scores)?;
+                self.score_heads(index, (cell, prompt, prefix), &mut scores)?;
             }
         }
         let written = means.finish();
         let causal = |condition: &Condition| condition.rankings().any(|by| by == Ranking::Causal);
         if self.conditions.iter().any(causal) {
-            for (_, prompt) in self.reference_prompts(model)? {
-                self.score_by_cost(model, &prompt, &written[&RowSelection::Answer], &mut scores)?;
+            for (_, prompt) in &prompts {
+                self.score_by_cost(model, prompt, &written[&RowSelection::Answer], &mut scores)?;
             }
         }
         Ok(Reference { written, rankings: rankings(&scores) })

@@ -50,7 +50,7 @@ impl Sample {
 
     /// Returns the interval at a level, such as [`LEVEL`].
     fn interval(&self, level: f64) -> Option<Interval> {
-        let (below, above) = reach_at(level, self.n, self.skewness)?;
+        let (below, above) = reach(level, self.n, self.skewness)?;
         let error = self.standard_error();
         Some(Interval { lo: self.mean - below * error, hi: self.mean + above * error })
     }
@@ -64,13 +64,8 @@ impl Sample {
     }
 }
 
-/// Returns how many standard errors the interval of `n` numbers reaches below and above their mean.
-fn reach(n: f64, skewness: f64) -> Option<(f64, f64)> {
-    reach_at(LEVEL, n, skewness)
-}
-
-/// [`reach`] of an interval at another level.
-fn reach_at(level: f64, n: f64, skewness: f64) -> Option<(f64, f64)> {
+/// Returns how many standard errors the interval of `n` numbers at a level reaches below and above their mean.
+fn reach(level: f64, n: f64, skewness: f64) -> Option<(f64, f64)> {
     let (t, g) = (student(0.5 + level / 2.0, n - 1.0)?, skewness / n.sqrt());
     // The inverse of G; near g = 0 it is the identity.
     let inverse = |y: f64| match g.abs() < 1e-6 {
@@ -83,7 +78,7 @@ fn reach_at(level: f64, n: f64, skewness: f64) -> Option<(f64, f64)> {
 /// Returns how many standard errors a mean of `n` numbers must be from 0, on its worse side, to be detected with
 /// [`POWER`].
 fn detectable_errors(n: f64, skewness: f64) -> Option<f64> {
-    let (below, above) = reach(n, skewness)?;
+    let (below, above) = reach(LEVEL, n, skewness)?;
     Some(below.max(above) + student(POWER, n - 1.0)?)
 }
 

@@ -163,11 +163,11 @@ pub(super) fn predictors(frame: &Frame) -> Option<Sheet> {
     let mut rows = Vec::new();
     for model in frame.models() {
         let costs = costs(frame, model);
+        let lost: Vec<Vec<f64>> =
+            costs.iter().map(|cost| cost.changes.iter().map(|change| -change).collect()).collect();
         for (metric, region) in CHEAP {
             let cheap: Vec<Vec<f64>> =
                 costs.iter().map(|cost| frame.head(model, None, metric.name, region, cost.at)).collect();
-            let lost: Vec<Vec<f64>> =
-                costs.iter().map(|cost| cost.changes.iter().map(|change| -change).collect()).collect();
             let Some((r, interval)) = rank_correlation(&cheap, &lost, RESAMPLES, frame.about.seed) else { continue };
             rows.push(vec![
                 SheetCell::words(model),
