@@ -233,7 +233,7 @@ mod tests {
     }
     use crate::metric::{
         ANSWER_FIRST_RANK, ANSWER_LOG_PROB, CELL, CONTEXT_ENDING, EXACT, FIRST_ENDING, KL, NOISE_ABS,
-        NOISE_OUT_MEAN_HEAD, SHARE_ABS, SHARE_OUT, SHARE_OUT_MEAN_HEAD, TOP_1,
+        NOISE_OUT_MEAN_HEAD, SHARE_ABS, SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_MEAN_HEAD, TOP_1,
     };
     use proptest::prelude::*;
     use std::path::Path;
@@ -428,6 +428,7 @@ mod tests {
                 format!("{model}|{task}||||bos|share_uniform|{bos}"),
                 format!("{model}|{task}|mask(noise)|||template|share_out|0.1"),
                 format!("{model}|{task}|mask(noise)|||filler|share_out|0.1"),
+                format!("{model}|{task}|silence(answer)|1|0|template|share_abs_no_sinks|0.1"),
                 format!("{model}|{task}|mask(random:noise)||||noise_out|0.2"),
                 format!("{model}|{task}|silence(answer)||||noise_abs|0.2"),
                 format!("{model}|{task}|ablate(0.1)|1|0|answer|share_out|0.3"),
@@ -439,6 +440,7 @@ mod tests {
             [
                 ["mask(noise)", SHARE_OUT_MEAN_HEAD.name, "template"],
                 ["mask(noise)", SHARE_OUT_MEAN_HEAD.name, "filler"],
+                ["silence(answer)", SHARE_ABS_NO_SINKS.name, "template"],
                 ["mask(random:noise)", NOISE_OUT_MEAN_HEAD.name, ""],
                 ["silence(answer)", NOISE_ABS.name, ""],
                 ["ablate(0.1)", SHARE_OUT.name, "answer"],
@@ -449,6 +451,7 @@ mod tests {
             [
                 ["mask(first+noise)", SHARE_OUT_MEAN_HEAD.name, "first+template"],
                 ["mask(first+noise)", SHARE_OUT_MEAN_HEAD.name, "filler"],
+                ["silence(answer)", SHARE_ABS_NO_SINKS.name, "template"],
                 ["mask(random:first+noise)", &*NOISE_OUT_MEAN_HEAD.variant(FIRST_ENDING), ""],
                 ["silence(answer)", &*NOISE_ABS.variant(FIRST_ENDING), ""],
                 ["ablate(0.1)", SHARE_OUT.name, "answer"],

@@ -9,10 +9,10 @@
 use super::Record;
 use crate::metric::{
     FIRST_ENDING, NOISE_ABS, NOISE_NORM_OUT, NOISE_OUT, NOISE_OUT_MEAN_HEAD, NOISE_POS, NOISE_SIGNED, NOISE_UNIFORM,
-    SHARE_ABS, SHARE_OUT, SHARE_OUT_MEAN_HEAD, SHARE_UNIFORM,
+    SHARE_ABS, SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_MEAN_HEAD, SHARE_UNIFORM,
 };
 use crate::prompt::Region;
-use crate::record::Identity;
+use crate::record::{Identity, Measurement};
 use crate::treatment::Condition;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -31,28 +31,37 @@ const WITH_FIRST: [&str; 6] = [
 /// Gives records of schema 1 or 2 the names of schema 3.
 pub(super) fn derive(records: &mut [Record]) {
     let without_bos = models_without_bos(records);
-    let mut last: Option<(Arc<Identity>, Arc<Identity>)> = None;
-    for record in records {
-        let measure = &mut record.measure;
-        if measure.head.is_none() {
-            let renamed = [(SHARE_OUT, SHARE_OUT_MEAN_HEAD), (NOISE_OUT, NOISE_OUT_MEAN_HEAD)];
-            let now = renamed.into_iter().find(|(was, _)| measure.metric == was.name);
-            now.into_iter().for_each(|(_, now)| measure.metric = now.name.into());
-        }
-        if !without_bos.contains(&record.identity.model) {
+    for alike in records.chunk_by_mut(|a, b| Arc::ptr_eq(&a.identity, &b.identity)) {
+        alike.iter_mut().for_each(|record| rename_means(&mut record.measure));
+        let was = &alike[0].identity;
+        if !without_bos.contains(&was.model) {
             continue;
         }
-        let holder = holder(&record.identity);
-        if WITH_FIRST.contains(&&*measure.metric) {
-            measure.metric = format!("{}{FIRST_ENDING}", measure.metric).into();
+        let holder = holder(was);
+        let now = with_first(was, holder);
+        for record in alike {
+            name_first(&mut record.measure, holder);
+            record.identity = Arc::clone(&now);
         }
-        if measure.region.as_deref() == Some(holder.name()) {
-            measure.region = Some(format!("{}+{}", Region::First.name(), holder.name()).into());
-        }
-        let known = last.as_ref().filter(|(was, _)| Arc::ptr_eq(was, &record.identity));
-        let now = known.map_or_else(|| with_first(&record.identity, holder), |(_, now)| Arc::clone(now));
-        last = Some((Arc::clone(&record.identity), Arc::clone(&now)));
-        record.identity = now;
+    }
+}
+
+/// Names what was a mean over heads.
+fn rename_means(measure: &mut Measurement) {
+    let renamed = [(SHARE_OUT, SHARE_OUT_MEAN_HEAD), (NOISE_OUT, NOISE_OUT_MEAN_HEAD)];
+    let renamed = renamed.into_iter().find(|(was, _)| measure.head.is_none() && measure.metric == was.name);
+    if let Some((_, now)) = renamed {
+        measure.metric = now.name.into();
+    }
+}
+
+/// Names the first token where it was a part of noise or of `holder`. [`SHARE_ABS_NO_SINKS`] never counted it.
+fn name_first(measure: &mut Measurement, holder: Region) {
+    if WITH_FIRST.contains(&&*measure.metric) {
+        measure.metric = format!("{}{FIRST_ENDING}", measure.metric).into();
+    }
+    if measure.region.as_deref() == Some(holder.name()) && measure.metric != SHARE_ABS_NO_SINKS.name {
+        measure.region = Some(format!("{}+{}", Region::First.name(), holder.name()).into());
     }
 }
 
