@@ -134,9 +134,8 @@ pub fn generate(
 
 /// Memory of the keys and values of `tokens` tokens while decoding, in bytes: those within windows.
 pub fn memory_bytes(config: &ModelConfig, tokens: usize) -> u64 {
-    let per_token = (config.key_heads() + config.kv_heads) * config.head_dim;
     let remembered: usize = config.layers.iter().map(|layer| Cached::cached_tokens(&layer.rule, tokens)).sum();
-    4 * (per_token * remembered) as u64
+    4 * (config.key_value_width() * remembered) as u64
 }
 
 /// The first of the largest logits, and its log-probability.

@@ -240,7 +240,7 @@ pub struct ModelConfig {
     pub experts: Option<Experts>,
     /// Projections that have a bias.
     pub bias: Biases,
-    /// Rotary or learned positions.
+    /// Position encoding.
     pub positions: Positions,
     /// Whether the embeddings are normed (BLOOM).
     pub embed_norm: bool,

@@ -43,7 +43,7 @@ impl ModelConfig {
     /// expert). At the end it is the logits of some positions. Two residual streams and a packed copy of the current
     /// weight are always alive.
     pub fn forward_bytes(&self, ctx_tok: usize) -> u64 {
-        let kv = (self.key_heads() + self.kv_heads) * self.head_dim;
+        let kv = self.key_value_width();
         let outputs = if self.variant.gate != Gate::None { 3 } else { 2 } * self.attention_width();
         let attention = 2 * self.width + self.query_heads() * self.head_dim + 2 * kv + outputs;
         let rows = ctx_tok.min(MLP_ROWS);
@@ -122,9 +122,7 @@ impl ModelConfig {
             attention: 2.0 * per_pair * self.layers.iter().map(pairs).sum::<f64>(),
         }
     }
-}
 
-impl ModelConfig {
     /// Like [`ModelConfig::forward_flops`], for the last `rows` tokens alone, which attend to all before them.
     pub fn last_rows_flops(&self, ctx_tok: usize, rows: usize) -> Flops {
         self.forward_flops(ctx_tok) - self.forward_flops(ctx_tok.saturating_sub(rows))
@@ -132,7 +130,12 @@ impl ModelConfig {
 
     /// Memory of the keys and values of all layers that are kept for passes over texts that begin alike, in bytes.
     pub fn prefix_bytes(&self, ctx_tok: usize) -> u64 {
-        4 * (self.layers.len() * (self.key_heads() + self.kv_heads) * self.head_dim * ctx_tok) as u64
+        4 * (self.layers.len() * self.key_value_width() * ctx_tok) as u64
+    }
+
+    /// Width of the keys and values of all heads of a token in one layer.
+    pub fn key_value_width(&self) -> usize {
+        (self.key_heads() + self.kv_heads) * self.head_dim
     }
 }
 

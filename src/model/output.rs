@@ -143,15 +143,15 @@ impl Transformer {
         Ok(HeadOutput { weight, first: of_head.start, scale })
     }
 
-    /// Sends parts (n, E) of the attention output of a traced row through the norm after attention, if there is one: what
-    /// each adds to the residual stream.
+    /// Applies the norm after attention, if there is one, to parts (n, E) of the attention output of a traced row. The
+    /// results are their terms in the residual stream.
     ///
     /// # Errors
     /// If the row was not traced.
     pub fn norm_after_attention(&self, layer: usize, row: usize, trace: &Trace, parts: &mut [f64]) -> Result<()> {
         let Some(norm) = &self.blocks.output_path(layer)?.after else { return Ok(()) };
         let attended = trace.attention_output_of(layer, row).context("the row was not traced")?; // E
-        parts.chunks_exact_mut(attended.len()).try_for_each(|part| norm.apply_to_part(attended, part))
+        norm.apply_to_parts(attended, parts)
     }
 
     /// The [`Agreement`] of a head, or `None` if the variant has a gate, whose factors differ between rows.
@@ -218,11 +218,13 @@ impl Norm {
         1.0 / (squares / whole.len() as f64 + self.eps).sqrt()
     }
 
-    /// Applies the norm without its bias to a part (E) of `whole` (E), with the factor of `whole`.
-    fn apply_to_part(&self, whole: &[f32], part: &mut [f64]) -> Result<()> {
-        let centre = if self.bias.is_some() { part.iter().sum::<f64>() / part.len() as f64 } else { 0.0 };
+    /// Applies the norm without its bias to parts (n, E) of `whole` (E), with the factor of `whole`.
+    fn apply_to_parts(&self, whole: &[f32], parts: &mut [f64]) -> Result<()> {
         let (factor, gain) = (self.factor_of(whole), numbers(&self.gain)?);
-        part.iter_mut().zip(gain).for_each(|(x, gain)| *x = (*x - centre) * f64::from(gain) * factor);
+        for part in parts.chunks_exact_mut(whole.len()) {
+            let centre = if self.bias.is_some() { part.iter().sum::<f64>() / part.len() as f64 } else { 0.0 };
+            part.iter_mut().zip(&gain).for_each(|(x, &gain)| *x = (*x - centre) * f64::from(gain) * factor);
+        }
         Ok(())
     }
 

@@ -138,7 +138,7 @@ impl Transformer {
     }
 
     /// Returns a copy whose embeddings are multiplied by 1 + ε, with ε the distance of 1 from the next number of their
-    /// type. What moves then is rounding.
+    /// type. Results then differ only by rounding.
     pub fn with_nudged_embeddings(&self) -> Self {
         let mut nudged = self.clone();
         let mantissa_bits = match self.placement.dtype {

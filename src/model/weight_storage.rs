@@ -7,12 +7,12 @@ use super::block::{DecoderBlock, OutputPath};
 use super::chunks::HEAD_ROWS;
 use super::{Checkpoint, ModelConfig, Placement, Weights};
 use crate::ops::{linear, wide, wide_type};
-use anyhow::{Context, Result};
+use anyhow::{anyhow, Result};
 use candle_core::{Device, Tensor};
 use candle_nn::{Embedding, Module as _};
 use std::ops::Range;
-use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 /// A checkpoint with its configuration and placement.
 pub(super) struct DiskWeights {
@@ -65,41 +65,8 @@ enum BlockSource {
 /// Layers read from disk one by one.
 pub(super) struct StreamedBlocks {
     disk: Arc<DiskWeights>,
-    reader: Mutex<LayerReader>,
-}
-
-/// A thread that reads layers in the background, until this is dropped. It is one thread for all layers because the
-/// allocator keeps freed memory for the thread that allocated it.
-struct LayerReader {
-    requests: Sender<usize>,
-    blocks: Receiver<Result<Arc<DecoderBlock>>>,
-    /// The layer that is being read.
-    next: Option<usize>,
-}
-
-impl LayerReader {
-    fn new(disk: Arc<DiskWeights>) -> Self {
-        let (requests, layers) = channel();
-        let (sender, blocks) = channel();
-        std::thread::spawn(move || {
-            let read = layers.iter().map(|layer| disk.block(layer).map(Arc::new));
-            read.map(|block| sender.send(block)).take_while(Result::is_ok).for_each(drop);
-        });
-        Self { requests, blocks, next: None }
-    }
-
-    /// Begins to read a layer, unless one is being read.
-    fn begin(&mut self, layer: usize) {
-        if self.next.is_none() && self.requests.send(layer).is_ok() {
-            self.next = Some(layer);
-        }
-    }
-
-    /// Returns the layer if it is the one being read.
-    fn take(&mut self, layer: usize) -> Option<Result<Arc<DecoderBlock>>> {
-        self.next.take_if(|next| *next == layer)?;
-        Some(self.blocks.recv().with_context(|| format!("reading layer {layer} panicked")).flatten())
-    }
+    /// The next layer, being read in the background.
+    next: Mutex<Option<(usize, JoinHandle<Result<Arc<DecoderBlock>>>)>>,
 }
 
 impl BlockStorage {
@@ -109,8 +76,7 @@ impl BlockStorage {
     }
 
     pub(super) fn on_disk(disk: Arc<DiskWeights>) -> Self {
-        let reader = Mutex::new(LayerReader::new(disk.clone()));
-        let source = BlockSource::OnDisk(Arc::new(StreamedBlocks { disk, reader }));
+        let source = BlockSource::OnDisk(Arc::new(StreamedBlocks { disk, next: Mutex::default() }));
         Self { source, last_output_path: Arc::default() }
     }
 
@@ -148,10 +114,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl StreamedBlocks {
     fn block(&self, layer: usize) -> Result<Arc<DecoderBlock>> {
-        let begun = locked(&self.reader).take(layer);
-        let block = begun.unwrap_or_else(|| self.disk.block(layer).map(Arc::new))?;
+        let begun = locked(&self.next).take_if(|(begun, _)| *begun == layer);
+        let block = match begun {
+            Some((_, reading)) => reading.join().map_err(|_| anyhow!("reading layer {layer} panicked"))?,
+            None => self.disk.block(layer).map(Arc::new),
+        }?;
         if layer + 1 < self.disk.config.layers.len() {
-            locked(&self.reader).begin(layer + 1);
+            let disk = self.disk.clone();
+            let reading = std::thread::spawn(move || disk.block(layer + 1).map(Arc::new));
+            *locked(&self.next) = Some((layer + 1, reading));
         }
         Ok(block)
     }

@@ -1,7 +1,7 @@
 //! `y = x @ w^T` as a differentiable op.
 
 use super::{has_kernels, in_chunks, multiply_add, multiply_panel, slice, with_values};
-use super::{Mat, MatMut, Packed, Panels, Products, PANEL, ROWS_PER_TASK};
+use super::{Mat, MatMut, Packed, Panels, Products, PANEL};
 use candle_core::{CpuStorage, CustomOp2, Layout, Module as _, Result, Shape, Tensor};
 use pulp::Simd;
 use rayon::prelude::*;
@@ -126,7 +126,8 @@ pub fn row_products_simd<'a, S: Simd>(
     }
 }
 
-/// [`product`] with few rows: a task packs blocks of some panels of w into the cache, one after the other, for all rows.
+/// [`product`] with few rows: a task packs the blocks of one panel of w into the cache, one after the
+/// other, for all rows.
 fn few_rows(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
     let rows = x.len() / e;
     let panels = f.div_ceil(PANEL);
@@ -140,12 +141,9 @@ fn few_rows(x: &[f32], w: Mat<'_>, e: usize, f: usize) -> Vec<f32> {
             multiply_panel(MatMut::new(&mut *y, rows, PANEL, PANEL), start > 0, x, block.rows(0, 0..depth.len()));
         }
     });
-    in_chunks(rows * f, ROWS_PER_TASK * f, |task, y| {
-        for (i, y) in y.chunks_exact_mut(f).enumerate() {
-            for (panel, y) in y.chunks_mut(PANEL).enumerate() {
-                let row = panel * rows + task * ROWS_PER_TASK + i;
-                y.copy_from_slice(&columns[row * PANEL..][..y.len()]);
-            }
+    in_chunks(rows * f, f, |row, y| {
+        for (panel, y) in y.chunks_mut(PANEL).enumerate() {
+            y.copy_from_slice(&columns[(panel * rows + row) * PANEL..][..y.len()]);
         }
     })
 }

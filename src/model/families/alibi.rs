@@ -1,4 +1,4 @@
-//! Families without positions but biases of the logits (ALiBi): BLOOM and MPT.
+//! Families whose logits are biased by distance (ALiBi), without position embeddings: BLOOM and MPT.
 
 use super::super::config::{Activation, Biases, DecoderSizes, Family, ModelConfig, NormKind, Positions};
 use super::super::raw::Raw;

@@ -1,6 +1,6 @@
 //! `llama-differential` of axolotl's plugin: a Llama model whose attention was made differential.
 //!
-//! Rows of q and k are doubled, second maps last, and values are kept; with `split_heads` heads are paired instead and
+//! Rows of q and k are doubled, second maps last, and rows of v are unchanged; with `split_heads` heads are paired instead and
 //! values joined, as in DiffLlama. lambda_init is a tensor, and no factor follows the norm of each head.
 
 use super::super::config::ModelConfig;
@@ -8,7 +8,7 @@ use super::super::raw::Raw;
 use crate::attention::{Factor, HeadNorm, Lambda, LambdaInit, Variant};
 use anyhow::{ensure, Result};
 
-/// Its `model_type`.
+/// `model_type` of these models.
 pub(super) const AXOLOTL: &str = "llama-differential";
 
 /// The attention of the model.

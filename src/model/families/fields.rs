@@ -24,7 +24,7 @@ impl Raw<'_> {
         })
     }
 
-    /// Returns `true` if each layer has a window, from `layer_types` or else by the rule of the family.
+    /// Returns for each layer whether it has a window, from `layer_types` or else by the rule of the family.
     pub(super) fn sliding(&self, layers: usize, rule: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
         let Some(list) = self.per_layer("layer_types", layers)? else {
             return Ok((0..layers).map(rule).collect());

@@ -110,7 +110,7 @@ impl ModelConfig {
 }
 
 impl Raw<'_> {
-    /// Whether each layer of GPT-Neo has a window, from `attention_types`: lists of kinds and how often each is repeated.
+    /// Returns for each layer of GPT-Neo whether it has a window, from `attention_types`: lists of kinds and how often each is repeated.
     fn local_layers(&self, layers: usize) -> Result<Vec<bool>> {
         let default = vec![json!([["global", "local"], 12])];
         let types = self.list("attention_types")?.unwrap_or(&default);

@@ -146,7 +146,7 @@ impl ModelConfig {
         })
     }
 
-    /// What both generations of Cohere share.
+    /// Applies the fields that both generations of Cohere share.
     fn with_norm_of_cohere(self, raw: &Raw<'_>) -> Result<Self> {
         let mut config = Self {
             norm: NormKind::LayerGain,
