@@ -211,8 +211,8 @@ impl Condition {
         })
     }
 
-    /// The first row of a prompt that may be treated; `usize::MAX` without treatments. Heads that a ranking does not choose
-    /// count as treated.
+    /// The first row of a prompt that may be treated; `usize::MAX` without treatments. Rankings of heads are not
+    /// known here: any head may be treated.
     pub fn first_row(&self, prompt: &Prompt) -> usize {
         let first = |treatment: &Treatment| match treatment {
             Treatment::Quantise { .. } => Some(0),

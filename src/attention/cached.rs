@@ -1,8 +1,9 @@
 //! Attention for decoding: caches the keys and values of every layer, so that each new token costs one row.
 //!
-//! A prompt is processed by [`Stream`], or by [`Continuations`] if the keys and values of its beginning are known. Each later token is one query against the cache. A layer with a window caches
-//! that many keys and overwrites the oldest; all cached keys are visible, and their order does not matter. Keys and
-//! values are cached on the host as `f32`, and tokens attend there, wherever the weights are.
+//! A prompt is processed by [`Stream`], or by [`Continuations`] if the keys and values of its beginning are known. Each
+//! later token is one query against the cache. A layer with a window caches that many keys and overwrites the oldest;
+//! all cached keys are visible, and their order does not matter. Keys and values are cached on the host as `f32`, and
+//! tokens attend there, wherever the weights are.
 
 use super::{
     Attend, Continuations, HeadScalars, Heads, LogitRule, Prefix, Quantise, Removal, ResolvedTreatment, Stream,
@@ -70,8 +71,7 @@ impl<'a> Cached<'a> {
             Some((prefix, start)) => {
                 Continuations::new(prefix, start, (last, needed), vec![stream]).attend(layer, heads)
             }
-            None if layer == last => stream.with_needed_rows(layer, needed).attend(layer, heads),
-            None => { stream }.attend(layer, heads),
+            None => stream.with_needed_rows(last, needed).attend(layer, heads),
         }
     }
 }

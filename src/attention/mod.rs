@@ -90,7 +90,7 @@ pub struct LogitRule {
     pub softcap: Option<f32>,
     /// Number of visible keys, including the query's own; `None` for all keys before it.
     pub window: Option<usize>,
-    /// Whether logits are biased by distance, after the soft cap (ALiBi: BLOOM, MPT).
+    /// Bias of logits by distance, added after the soft cap (ALiBi: BLOOM, MPT).
     pub alibi: bool,
 }
 

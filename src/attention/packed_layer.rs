@@ -25,7 +25,7 @@ pub(super) struct PackedLayer<'a> {
     first: usize,
     /// Row of the first query, counted through the batch.
     row: usize,
-    /// Keys and values that the prompt shares with others, before its own. It may hold more tokens than are shared.
+    /// Keys and values that the prompt shares with others, before its own.
     shared: Option<&'a PackedKeys>,
     own: PackedKeys,
     scalars: &'a HeadScalars,

@@ -27,7 +27,7 @@ impl Trace {
         Self { rows, ..Self::default() }
     }
 
-    /// The same trace of a pass that begins at the token at `first`.
+    /// Returns the trace of a pass that begins with the token at position `first`.
     pub(super) fn from(self, first: usize) -> Self {
         Self { first, ..self }
     }
@@ -63,7 +63,8 @@ impl Trace {
     }
 
     fn row<'a>(&self, values: &'a [f32], row: usize) -> Option<&'a [f32]> {
-        values.chunks_exact(values.len() / self.rows.len()).nth(self.place(row)?)
+        let place = self.place(row)?;
+        values.chunks(values.len().div_ceil(self.rows.len()).max(1)).nth(place)
     }
 
     fn place(&self, row: usize) -> Option<usize> {
@@ -87,7 +88,7 @@ impl Trace {
     pub(super) fn residual(&mut self, x: &Tensor) -> Result<()> {
         self.last = self.pick(x)?;
         let square = |row: &[f32]| row.iter().map(|&x| f64::from(x).powi(2)).sum();
-        let width = (self.last.len() / self.rows.len().max(1)).max(1);
+        let width = x.dim(2)?;
         self.squares.push(self.last.chunks_exact(width).map(square).collect());
         Ok(())
     }

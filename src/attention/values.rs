@@ -19,7 +19,7 @@ pub(super) fn packed_values(v: &[f32], heads: usize, d: usize) -> Vec<Panels> {
 pub struct Values<'a> {
     /// V of every value head of the layer, for the keys from `border` on: (T - border, d).
     heads: &'a [Panels],
-    /// V of every value head for the keys before `border`, and perhaps more: (.., d). Empty without such keys.
+    /// V of every value head for the keys before `border`: (border, d). Empty without such keys.
     before: &'a [Panels],
     /// The first key of `heads`.
     border: usize,

@@ -249,14 +249,14 @@ pub struct AblateArgs {
 /// The parts of `difftool ablate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AblatePart {
-    /// Noise, and the answer's needle, masked and silenced, each with as many random keys as a control; and the first
-    /// token silenced
+    /// Noise masked and silenced, and the answer's needle masked, with as many masked random keys as controls; and the
+    /// first token silenced
     Noise,
     /// Noise of one layer at a time
     Layers,
     /// The best heads, and random heads of the same layers as a control
     Heads,
-    /// Each head by itself, for all heads: a map of what each costs, and which measurement of heads predicts it
+    /// Each head by itself: a map of the cost of each, and its rank correlation with cheaper measurements of heads
     EachHead,
     /// All heads of one layer at a time
     EachLayer,

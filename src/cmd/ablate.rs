@@ -41,7 +41,7 @@ pub(super) fn experiment(args: &AblateArgs) -> Result<Experiment> {
 struct Smallest {
     layers: usize,
     heads: usize,
-    /// Whether the logits of a model are soft-capped, so that heads have no direct effect on them.
+    /// `true` if a model caps its logits, so that heads have no direct effect on them.
     capped: bool,
     /// Heads of each layer; `None` if models differ in these or in their layers.
     heads_of_layer: Option<usize>,

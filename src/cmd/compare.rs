@@ -6,6 +6,7 @@ mod print;
 use crate::bail_usage;
 use crate::cli::CompareArgs;
 use crate::error::{unless_broken_pipe, ExpectationFailed};
+use crate::files::folder_of;
 use crate::names::ShortNames;
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::view::{difference_cell, group_value};
@@ -68,10 +69,11 @@ fn check_plot(path: &Path) -> Result<()> {
     if !matches!(extension, Some("png" | "svg" | "pdf")) {
         bail_usage!("--plot {shown}: figures are PNG, SVG or PDF files; name it FILE.png, FILE.svg or FILE.pdf");
     }
-    match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
-        Some(folder) => bail_usage!("--plot {shown}: there is no folder {}", folder.display()),
-        None => Ok(()),
+    let folder = folder_of(path);
+    if !folder.is_dir() {
+        bail_usage!("--plot {shown}: there is no folder {}", folder.display());
     }
+    Ok(())
 }
 
 /// One line for each condition and row that it holds for.

@@ -402,7 +402,7 @@ impl Cell {
         prompt_seed(Purpose::Test, base_seed, self.seed_index)
     }
 
-    /// The same cell with prompts of `ctx_tok` tokens.
+    /// Returns a copy of the cell with prompts of `ctx_tok` tokens.
     pub(super) fn with_ctx(&self, ctx_tok: usize) -> Self {
         let mut cell = self.clone();
         match &mut cell.spec {

@@ -31,7 +31,7 @@ pub struct Setup {
     pub sources: Sources,
     /// The conditions; the first one is the baseline of the others.
     pub conditions: Vec<Condition>,
-    /// Whether every pass computes all rows, for comparison with passes that share what is the same in all of them. Off.
+    /// Computes all rows in every pass, as a reference for passes that share rows. `false` by default.
     pub whole_passes: bool,
     /// Mean outputs and rankings of each model's heads, computed once.
     pub(super) references: OnceLock<Vec<Reference>>,

@@ -71,7 +71,7 @@ pub struct Experiment {
     /// Further conditions, each on the same prompts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Whether treated passes are only scored: measures observe the untreated ones alone.
+    /// Scores treated passes without measuring them: measures observe untreated passes alone.
     #[serde(default, skip_serializing_if = "is_default")]
     pub only_score_treated: bool,
     /// Maps to draw, for `show = "heatmap"`.

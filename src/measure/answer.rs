@@ -106,7 +106,7 @@ struct HeadFound<'a> {
     written: RegionOutputs,
 }
 
-/// What was found of each measured head, and of the layers that have any.
+/// Results of the measured heads, and of their layers.
 type Found<'a> = (Vec<HeadFound<'a>>, Vec<(usize, LayerOutput)>);
 
 /// Computes attention and output of every head and layer for the target with this index.

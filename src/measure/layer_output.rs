@@ -1,8 +1,8 @@
 //! Output of all heads of a layer together, by region of the prompt.
 //!
 //! With u_{R,h} the output of head h that comes from region R ([`super::contribution`]), a layer adds u = Σ_h Σ_R u_{R,h} to
-//! the residual stream x in a row, where u_{R,h} has gone through the norm after attention, with the factor of the row, in
-//! families that have one. Over the rows t of one answer, for a layer l:
+//! the residual stream x in a row. Where a family has a norm after attention, u_{R,h} has gone through it with the factor
+//! of the row. Over the rows t of one answer, for a layer l:
 //!
 //! * s_l\[R\] = Σ_t ⟨Σ_h u_{R,h}, u⟩ / Σ_t ⟨u, u⟩, which sums to 1 over the regions. Heads count by what they write, and
 //!   what one head writes against another counts as little as it adds;

@@ -91,12 +91,16 @@ pub struct StrongKey {
     pub part: Vec<f64>,
 }
 
+/// The keys of a range that a row sees.
+fn visible(row: &AttentionRow<'_>, keys: &Range<usize>) -> Range<usize> {
+    keys.start.max(row.first_visible)..keys.end.min(row.effective.len())
+}
+
 /// The strong keys of noise of a row.
 fn strong_keys(row: &AttentionRow<'_>, target: &TargetRanges) -> Vec<StrongKey> {
     let least = (sum_magnitudes(row.effective) / STRONG_KEYS as f64) as f32;
     let runs = target.runs.iter().filter(|(region, _)| Region::NOISE.contains(region));
-    let visible = |keys: &Range<usize>| keys.start.max(row.first_visible)..keys.end.min(row.effective.len());
-    let keys = runs.flat_map(|(_, keys)| visible(keys));
+    let keys = runs.flat_map(|(_, keys)| visible(row, keys));
     let strong = keys.filter(|&key| row.effective[key] != 0.0 && row.effective[key].abs() >= least);
     let contribution = |key: usize| {
         let mut part = vec![0.0; row.values.width()];
@@ -111,7 +115,7 @@ impl Contribution {
         let width = row.values.width();
         let mut parts = vec![0.0; REGIONS * width];
         for (region, keys) in &target.runs {
-            let visible = keys.start.max(row.first_visible)..keys.end.min(row.effective.len());
+            let visible = visible(row, keys);
             if !visible.is_empty() {
                 let sum = &mut parts[*region as usize * width..][..width];
                 row.values.weigh(visible.start, &row.effective[visible], sum);

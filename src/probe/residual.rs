@@ -52,16 +52,17 @@ impl ResidualStats {
         }
         let inf_norms: Vec<f32> = tokens.clone().map(max_magnitude).collect();
         let limit = TIMES_MEDIAN * tally.median().unwrap_or(0.0);
-        let is_massive = |x: f32| x.is_finite() && x.abs() > MASSIVE && f64::from(x.abs()) >= limit;
-        let mut massive = Vec::new();
-        for (position, (token, _)) in tokens.zip(&inf_norms).enumerate().filter(|(_, (_, &norm))| norm > MASSIVE) {
-            let found = token.iter().enumerate().filter(|(_, &value)| is_massive(value));
-            massive.extend(
-                found
-                    .map(|(channel, &value)| MassiveActivation { at: ActivationPosition { position, channel }, value }),
-            );
+        let is_large = |x: f32| x.is_finite() && x != 0.0 && f64::from(x.abs()) >= limit;
+        let (mut massive, mut large) = (Vec::new(), BTreeMap::new());
+        let may_hold = |&(_, (_, &norm)): &(usize, (&[f32], &f32))| f64::from(norm) >= limit;
+        for (position, (token, _)) in tokens.zip(&inf_norms).enumerate().filter(may_hold) {
+            for (channel, &value) in token.iter().enumerate().filter(|(_, &x)| is_large(x)) {
+                *large.entry(channel).or_default() += 1;
+                if value.abs() > MASSIVE {
+                    massive.push(MassiveActivation { at: ActivationPosition { position, channel }, value });
+                }
+            }
         }
-        let large = large(values, width, &inf_norms, tally.median().unwrap_or(0.0));
         Self { tally, inf_norms, massive, large }
     }
 
@@ -69,18 +70,6 @@ impl ResidualStats {
     pub fn max_inf_norm(&self) -> Option<f32> {
         self.inf_norms.iter().copied().reduce(f32::max)
     }
-}
-
-/// Counts the tokens on which each channel is large.
-fn large(values: &[f32], width: usize, inf_norms: &[f32], median: f64) -> BTreeMap<usize, usize> {
-    let limit = TIMES_MEDIAN * median;
-    let is_large = |x: f32| x.is_finite() && x != 0.0 && f64::from(x.abs()) >= limit;
-    let mut counts = BTreeMap::new();
-    let tokens = values.chunks(width.max(1)).zip(inf_norms).filter(|(_, &norm)| f64::from(norm) >= limit);
-    for (channel, _) in tokens.flat_map(|(token, _)| token.iter().enumerate().filter(|(_, &x)| is_large(x))) {
-        *counts.entry(channel).or_default() += 1;
-    }
-    counts
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ impl SavedRun {
         self.manifest.outputs.iter().find(|output| output.file == file).map(|output| output.sha256.as_str())
     }
 
-    /// The records, grouped. Intervals use the seed of the run, so they are those it printed.
+    /// The records, grouped. Resampling uses the seed of the run, so tables are those it printed.
     ///
     /// # Errors
     /// If a metric of the records has several units.

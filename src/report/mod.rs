@@ -89,7 +89,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// The section of a run. What it draws has the seed that the run had, so tables are those it printed.
+    /// The section of a run. Resampling uses the seed of the run, so tables are those it printed.
     ///
     /// # Errors
     /// If a metric of the records has several units.
