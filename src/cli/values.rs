@@ -49,8 +49,8 @@ value_enum!(Ranking {
 });
 
 value_enum!(RowSelection {
-    Answer: "answer", "RowSelection that predict the tokens of an answer";
-    Question: "question", "RowSelection from the beginning of the question on";
+    Answer: "answer", "Rows that predict the tokens of an answer";
+    Question: "question", "Rows from the beginning of the question on";
     All: "all", "All rows";
 });
 
