@@ -89,11 +89,12 @@ struct PromptKind {
 fn list(experiment: Experiment, options: &RunOptions) -> Result<()> {
     options.start_threads()?;
     let setup = Setup::load(experiment)?;
-    let cells = cells_of(setup.grid.cells(), options.part.shard);
+    let mut cells = cells_of(setup.grid.cells(), options.part.shard);
     let mib = setup.check(&cells, &setup.measures()?.list())?.memory_bytes / (1 << 20);
     let Some(pace) = Pace::measure(&setup, &cells, f64::INFINITY)? else {
         bail_usage!("no prompt belongs to this shard");
     };
+    cells.sort_by_key(|cell| cell.index);
     let kinds: Vec<PromptKind> = cells
         .chunk_by(|a, b| a.spec == b.spec)
         .map(|alike| PromptKind {

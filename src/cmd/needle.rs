@@ -16,7 +16,7 @@ use anyhow::Result;
 pub(super) const DEFAULTS: Defaults = Defaults {
     ctx_tok: CTX_TOK,
     settings: &[(1, 1), (2, 2), (4, 2), (6, 2)], // the paper's Table 2
-    samples: 6,
+    samples: 3,
     heldout: |samples| samples.div_ceil(3),
 };
 

@@ -174,7 +174,7 @@ pub struct Sources {
 }
 
 impl Grid {
-    /// All cells, in the order in which they run.
+    /// All cells, in the order of their index.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         let mut push = |spec: CellSpec, samples: usize| {

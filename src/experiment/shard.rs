@@ -70,9 +70,12 @@ impl fmt::Display for RunShard {
     }
 }
 
-/// Returns the cells of a shard; all cells for `None`.
+/// Returns the cells of a shard in the order in which they run; all cells for `None`. The first sample of every kind of
+/// prompt comes before the second of any, so that the beginning of a run says something about all of them.
 pub fn cells_of(cells: Vec<Cell>, shard: Option<RunShard>) -> Vec<Cell> {
-    cells.into_iter().filter(|cell| shard.is_none_or(|shard| shard.has(cell))).collect()
+    let mut cells: Vec<Cell> = cells.into_iter().filter(|cell| shard.is_none_or(|shard| shard.has(cell))).collect();
+    cells.sort_by_key(|cell| (cell.sample, cell.index));
+    cells
 }
 
 #[cfg(test)]
