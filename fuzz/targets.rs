@@ -2,10 +2,12 @@
 //! they were accepted; that they are refused is fine. `cargo fuzz` calls them with inputs that it finds, the tests of the tool
 //! with seeded ones.
 
+use candle_core::quantized::gguf_file;
+use candle_core::{Device, Tensor};
 use difftool::experiment::{cells_on_disk, Experiment, Measures};
 use difftool::manifest::Manifest;
 use difftool::measure::MeasureName;
-use difftool::model::{Checkpoint, Gguf, ModelConfig};
+use difftool::model::{Checkpoint, Gguf, ModelConfig, Weights};
 use difftool::prompt::{ChatTemplate, Tokenizer, TokenizerOptions};
 use difftool::record;
 use difftool::train::TrainSpec;
@@ -81,7 +83,30 @@ fn gguf(bytes: &[u8], folder: &Path) -> bool {
     let Ok(config) = ModelConfig::from_json(&json, None).and_then(|config| file.conventions(config)) else {
         return false;
     };
-    Checkpoint::gguf(file).load(&config).is_ok()
+    let Ok(mut weights) = Checkpoint::gguf(file).load(&config) else { return false };
+    check_numbers(&path, &mut weights);
+    true
+}
+
+/// Checks matrices that keep their rows in a GGUF file against candle's own reader of such files.
+fn check_numbers(path: &Path, weights: &mut Weights) {
+    const NAMES: [(&str, &str); 4] = [
+        ("token_embd.weight", "model.embed_tokens.weight"),
+        ("blk.0.attn_v.weight", "model.layers.0.self_attn.v_proj.weight"),
+        ("blk.0.ffn_up.weight", "model.layers.0.mlp.up_proj.weight"),
+        ("blk.0.ffn_down.weight", "model.layers.0.mlp.down_proj.weight"),
+    ];
+    let mut file = fs::File::open(path).unwrap();
+    let Ok(content) = gguf_file::Content::read(&mut file) else { return };
+    let bits = |tensor: &Tensor| -> Vec<u32> {
+        tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
+    };
+    for (stored, name) in NAMES {
+        let Ok(read) = content.tensor(&mut file, stored, &Device::Cpu) else { continue };
+        let read = read.dequantize(&Device::Cpu).unwrap();
+        let ours = weights.take(name).unwrap();
+        assert_eq!((ours.dims(), bits(&ours)), (read.dims(), bits(&read)), "{stored}");
+    }
 }
 
 fn tokenizer(bytes: &[u8], folder: &Path) -> bool {
