@@ -1,5 +1,7 @@
 //! `difftool needle`: does the model find the needle, and where did its attention go?
 
+mod overview;
+
 use super::allocation::draw_allocation;
 use super::flags::{self, Defaults, CTX_TOK};
 use super::session::{RunResults, Session};
@@ -53,7 +55,9 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let subtitle = format!("in %, with 95 % Wilson intervals and numbers of prompts n · {caption}");
     let figure = accuracy(&panels, &session.heading("Needle retrieval: exact-match accuracy", &subtitle))?;
     session.save(&figure, "accuracy", "mean over prompts")?;
-    draw_allocation(session, frame)
+    draw_allocation(session, frame)?;
+    overview::draw_by_length(session, frame)?;
+    overview::draw_models(session, frame)
 }
 
 fn accuracy_panels(frame: &Frame, grid: &Grid) -> Option<Vec<AccuracyPanel>> {

@@ -1,14 +1,13 @@
 //! Curves: one panel per metric, one line per model, with bands for intervals.
 
 use super::axis::{draw_axes, draw_break, draw_y_label, extent, Axis, BREAK_NOTE};
-use super::curve_style::CurveStyles;
+use super::curve_style::{CurveStyle, CurveStyles};
 use super::distinct;
 use super::figure::{Area, Figure, FigureHeading};
 use super::legend::LegendSymbol;
 use super::panelgrid::PanelGrid;
 use super::text::AXIS_LABEL;
 use anyhow::{ensure, Result};
-use plotters::style::RGBColor;
 
 /// The curves of one metric.
 #[derive(Clone, Debug)]
@@ -57,8 +56,9 @@ pub fn curves(panels: &[CurvePanel], heading: &FigureHeading, x_label: &str, log
     let note = if y_axes.iter().all(Axis::has_zero) { "" } else { BREAK_NOTE };
     let subtitle = [heading.subtitle, note].join(if note.is_empty() { "" } else { " · " });
     let grid = PanelGrid::new(panels.len(), PANELS_ACROSS, PANEL, heading.page.room());
-    let (mut figure, top) =
-        grid.sheet(&FigureHeading { subtitle: &subtitle, ..*heading }, &looks, LegendSymbol::Line)?;
+    let marked = panels.iter().flat_map(|panel| &panel.curves).all(|curve| curve.points.len() <= MARKED_POINTS);
+    let symbol: fn(CurveStyle) -> LegendSymbol = if marked { LegendSymbol::MarkedLine } else { LegendSymbol::Line };
+    let (mut figure, top) = grid.sheet(&FigureHeading { subtitle: &subtitle, ..*heading }, &looks, symbol)?;
     for (i, (panel, y_axis)) in panels.iter().zip(&y_axes).enumerate() {
         let area = grid.area(i, top);
         draw_panel(&mut figure, panel, area, (&x_axis, y_axis), &looks);
@@ -113,7 +113,7 @@ fn draw_panel(
         let (_, look) = looks.of(&curve.name);
         look.draw(figure, &points);
         if points.len() <= MARKED_POINTS {
-            draw_marks(figure, curve, &points, look.colour, place);
+            draw_marks(figure, curve, &points, look, place);
         }
     }
 }
@@ -123,13 +123,13 @@ fn draw_marks(
     figure: &mut Figure,
     curve: &Curve,
     points: &[(f64, f64)],
-    colour: RGBColor,
+    look: CurveStyle,
     place: impl Fn(f64, f64) -> (f64, f64),
 ) {
     for &(x, lo, hi) in &curve.band {
-        figure.line(&[place(x, lo), place(x, hi)], colour, LINE);
+        figure.line(&[place(x, lo), place(x, hi)], look.colour, LINE);
     }
-    points.iter().for_each(|&point| figure.marker(point, 0, MARK_SIZE, colour));
+    points.iter().for_each(|&point| figure.marker(point, look.marker, MARK_SIZE, look.colour));
 }
 
 /// Returns the finite points of a curve.

@@ -10,6 +10,7 @@ pub struct Pick<'a> {
     pub(super) model: &'a str,
     pub(super) metric: &'a str,
     pub(super) region: Option<&'a str>,
+    ctx_tok: Option<usize>,
     setting: Option<Setting>,
     condition: Option<&'a str>,
     cities: Option<&'a str>,
@@ -19,7 +20,16 @@ pub struct Pick<'a> {
 impl<'a> Pick<'a> {
     /// Numbers of a metric of no region, of the untreated passes, in all settings, at all depths, of all cities.
     pub fn of(model: &'a str, metric: &'a str) -> Self {
-        Self { model, metric, region: None, setting: None, condition: None, cities: None, depth_pct: None }
+        Self {
+            model,
+            metric,
+            region: None,
+            ctx_tok: None,
+            setting: None,
+            condition: None,
+            cities: None,
+            depth_pct: None,
+        }
     }
 
     /// Narrows to another metric and region.
@@ -30,6 +40,11 @@ impl<'a> Pick<'a> {
     /// Narrows to a region.
     pub fn region(self, region: &'a str) -> Self {
         Self { region: Some(region), ..self }
+    }
+
+    /// Narrows to prompts of one length, in tokens.
+    pub fn ctx_tok(self, ctx_tok: usize) -> Self {
+        Self { ctx_tok: Some(ctx_tok), ..self }
     }
 
     /// Narrows to one setting.
@@ -57,6 +72,7 @@ impl<'a> Pick<'a> {
         let depth = |wanted| id.depth_req_pct.map(millipct) == Some(millipct(wanted)) && id.placed != Some(false);
         id.model == self.model
             && id.condition.as_deref() == self.condition
+            && self.ctx_tok.is_none_or(|ctx_tok| setting_of(id).0 == ctx_tok)
             && self.setting.is_none_or(|setting| setting_of(id) == setting)
             && self.cities.is_none_or(|cities| cities_of(id) == cities)
             && self.depth_pct.is_none_or(depth)

@@ -77,6 +77,18 @@ fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
 }
 
 #[test]
+fn several_lengths_and_four_models_have_figures_of_their_own() {
+    let scratch = Scratch::new();
+    let args = ["needle", "--model", "all", "--ctx", "128,256", "--needles", "1", "--samples", "1", "--depths", "50"];
+    let mut command = difftool(scratch.0.path());
+    command.args(args).args(["--heldout", "0", "--out", "run", "-q"]);
+    command.assert().success();
+    for file in ["length.png", "models.png"] {
+        assert_drawn(&scratch.path("run").join(file), "needle");
+    }
+}
+
+#[test]
 fn regions_of_every_head_are_a_partition() {
     let scratch = Scratch::new();
     tiny_model(&scratch.path("other"), "diff");

@@ -1,0 +1,75 @@
+//! Figures over all prompts of a run: what changes with the length, and how accuracy and noise go together over models.
+
+use super::super::session::Session;
+use crate::metric::{ANSWER_REGION, EXACT, NOISE_OUT, SHARE_OUT};
+use crate::plot::{curves, Curve, CurvePanel};
+use crate::results::{Frame, Pick};
+use anyhow::Result;
+
+/// Fewest models whose points are worth a figure.
+const MIN_MODELS: usize = 4;
+
+const ACCURACY: &str = "accuracy (%)";
+const NOISE: &str = "noise in output (%)";
+
+/// Draws accuracy and shares by the length of the prompt, if there are several lengths.
+pub(super) fn draw_by_length(session: &mut Session, frame: &Frame) -> Result<()> {
+    let lengths = session.setup.grid.ctx_tok().to_vec();
+    if lengths.len() < 2 {
+        return Ok(());
+    }
+    let panels = [
+        ("Accuracy", ACCURACY, Some((0.0, 100.0)), &EXACT, None),
+        ("Answer", "answer in output (%)", None, &SHARE_OUT, Some(ANSWER_REGION)),
+        ("Noise", NOISE, None, &NOISE_OUT, None),
+    ]
+    .map(|(title, y_label, y_range, metric, region)| {
+        let of_model = |model: &String| {
+            let pick = Pick::of(model, metric.name).metric(metric, region);
+            let at = |&length: &usize| Some((length as f64, percent(frame, pick.ctx_tok(length))?));
+            curve(model, lengths.iter().filter_map(at))
+        };
+        let curves = frame.models().iter().map(of_model).collect();
+        CurvePanel { title: title.into(), y_label: y_label.into(), y_range, curves }
+    });
+    let subtitle = format!("bands: 95 % intervals over prompts · {}", session.setup.caption());
+    let figure = curves(&panels, &session.heading("Length of the prompt", &subtitle), "tokens", true)?;
+    session.save(&figure, "length", "mean over prompts of all settings and depths")
+}
+
+/// Draws accuracy against noise with a point for each model, if there are enough of them.
+pub(super) fn draw_models(session: &mut Session, frame: &Frame) -> Result<()> {
+    if frame.models().len() < MIN_MODELS {
+        return Ok(());
+    }
+    let of_model = |model: &String| {
+        let noise = percent(frame, Pick::of(model, NOISE_OUT.name));
+        let accuracy = percent(frame, Pick::of(model, EXACT.name));
+        curve(model, noise.zip(accuracy).map(|((x, _), y)| (x, y)))
+    };
+    let curves_of_models = frame.models().iter().map(of_model).collect();
+    let title = "Accuracy and noise".to_owned();
+    let panel = CurvePanel { title, y_label: ACCURACY.into(), y_range: Some((0.0, 100.0)), curves: curves_of_models };
+    let subtitle = format!("a point for each model; lines: 95 % intervals over prompts · {}", session.setup.caption());
+    let heading = session.heading("Accuracy against noise in the output", &subtitle);
+    let figure = curves(&[panel], &heading, NOISE, false)?;
+    session.save(&figure, "models", "mean over prompts of all settings and depths")
+}
+
+/// A mean and the ends of its interval.
+type Estimated = (f64, Option<(f64, f64)>);
+
+/// A mean in percent with the ends of its interval.
+fn percent(frame: &Frame, pick: Pick<'_>) -> Option<Estimated> {
+    let found = frame.estimate(pick)?;
+    Some((100.0 * found.value, found.interval.map(|interval| (100.0 * interval.lo, 100.0 * interval.hi))))
+}
+
+fn curve(model: &str, points: impl IntoIterator<Item = (f64, Estimated)>) -> Curve {
+    let mut curve = Curve { name: model.to_owned(), points: Vec::new(), band: Vec::new() };
+    for (x, (y, interval)) in points {
+        curve.points.push((x, y));
+        curve.band.extend(interval.map(|(lo, hi)| (x, lo, hi)));
+    }
+    curve
+}
