@@ -1,4 +1,4 @@
-//! The figure of what each region gives the output, which several commands draw.
+//! The figure of the regions' shares in the output, which several commands draw.
 
 use super::session::Session;
 use crate::metric::{NOISE_OUT, SHARE_OUT};
@@ -7,11 +7,11 @@ use crate::prompt::Region;
 use crate::results::{setting_name, Frame, Pick, Setting};
 use anyhow::Result;
 
-/// Draws what each region gives the output while the answer is predicted, by depth.
+/// Draws the share of each region in the output of the rows that predict the answer, by depth.
 pub(super) fn draw_allocation(session: &mut Session, frame: &Frame) -> Result<()> {
     let rows = "rows that predict the answer";
     let subtitle = format!("{rows}, all heads of all layers · {}", session.setup.caption());
-    let heading = session.heading("What each region gives the heads' output while the answer is predicted", &subtitle);
+    let heading = session.heading("Shares of the regions in the output", &subtitle);
     let panels = attention_panels(frame, session.setup.grid.ctx_tok().len() > 1);
     let figure = allocation(&panels, &heading, "share of the output (%)")?;
     session.save(&figure, "allocation", &format!("all heads of all layers, mean over the {rows}; share of the output"))

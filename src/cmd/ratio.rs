@@ -46,7 +46,7 @@ pub(super) fn draw(session: &mut Session, found: &RunResults) -> Result<()> {
     let (what, regions): (_, &[Region]) =
         if is_text { ("the first token", &[Region::Bos, Region::First]) } else { ("the answer", &[Region::Answer]) };
     let grids: Vec<HeadGrid> = frame.models().iter().map(|model| head_shares(frame, model, regions)).collect();
-    let title = format!("What {what} gives each head's output, by layer and head");
+    let title = format!("Share of {what} in the output, by layer and head");
     let subtitle = format!("{rows} · {caption}");
     let uniform = frame.models().first().and_then(|model| {
         let of = |region: &Region| frame.mean(Pick::of(model, SHARE_UNIFORM.name).region(region.name()));

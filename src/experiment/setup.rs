@@ -160,11 +160,13 @@ impl Setup {
     pub fn caption_of(&self, ctx_tok: &[usize]) -> String {
         let tokens: Vec<String> = ctx_tok.iter().map(ToString::to_string).collect();
         let what = match &self.grid {
-            Grid::Needle(grid) if grid.samples * grid.depths_pct.len() == 1 => {
-                format!("1 prompt, answer at {} %", grid.depths_pct[0])
+            Grid::Needle(grid) => {
+                let samples = grid.samples + grid.heldout_samples + grid.absent_samples;
+                match grid.depths_pct.as_slice() {
+                    [depth_pct] if samples == 1 => format!("1 prompt, answer at {depth_pct} %"),
+                    _ => format!("{} per depth", plural(samples, "prompt")),
+                }
             }
-            Grid::Needle(grid) if grid.samples == 1 => "1 prompt per depth".to_owned(),
-            Grid::Needle(grid) => format!("{} prompts per depth", grid.samples),
             Grid::Shots(grid) => {
                 format!("{} in {}", plural(grid.samples, "prompt"), plural(grid.arrangements, "arrangement"))
             }
