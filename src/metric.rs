@@ -214,6 +214,9 @@ catalogue! {
         .from("Arora et al. 2023").unit("nats").lower().headline();
     TOP_TOKEN_FLIPS = metric("top_token_flips", "top token flips",
         "How often the most likely next token is another one under a condition.").share().lower().headline();
+    ANSWER_FLIPS = metric("answer_flips", "answers changed",
+        "The answer is right in one of two passes, the untreated and the treated one, and wrong in the other: 1 or 0.")
+        .from("flips of Dutta et al. 2024").hits().lower().headline();
     TOTAL_VARIATION = metric("total_variation", "total variation",
         "Half the sum of differences of |a| / sum |a| from the untreated pass.")
         .share().lower().headline().variants(&[CONTEXT_ENDING]);
@@ -288,6 +291,13 @@ catalogue! {
     BOOST = metric("boost", "{} boost",
         "Share of |a| over the share of the keys visible to the last row: 1 is an even spread.").by_region();
     SINKS = metric("sinks", "sinks", "Number of keys that all rows attend to.").unit("keys");
+    SINK_RATE = metric("sink_rate", "sink rate",
+        "Share of heads whose first token has more than 0.3 of |a| on average over the first 64 rows: of texts, random tokens, \
+         and one token repeated; with an ending, of one map alone.")
+        .from("Gu et al. 2025").share().by_region().variants(&MAP_ENDINGS);
+    FIRST_TOKEN_SHARE = metric("first_token_share", "first token's share",
+        "Share of |a| on the first token over the first 64 rows, mean over heads, of the same three kinds of tokens.")
+        .from("Gu et al. 2025").share().by_region().variants(&MAP_ENDINGS);
     SINK_SHARE_FIRST = metric("sink_share_first", "first token in |a|", "Share of |a| on the first token.")
         .from("Gu et al. 2025").share();
     VALUE_NORM_FIRST = metric("value_norm_first", "first token's value",
@@ -297,6 +307,14 @@ catalogue! {
         .from("Gu et al. 2025");
     SHARE_ABS_NO_SINKS = metric("share_abs_no_sinks", "{} in |a|, no sinks",
         "share_abs of what is left without the first token and detected sinks.").share().by_region();
+    EFFECTIVE_KEYS = metric("effective_keys", "effective keys",
+        "exp of the entropy of |a| / sum |a|, the effective rank of a row: as many keys with equal weights have that entropy.")
+        .from("Hill 1973; Roy and Vetterli 2007").unit("keys");
+    ATTENTION_DISTANCE = metric("attention_distance", "attention distance",
+        "Mean distance from the query to the keys, weighted with |a| / sum |a|.").unit("tokens");
+    RETRIEVAL_HEADS = metric("retrieval_heads", "retrieval heads",
+        "Share of heads whose retrieval_score, as a mean over prompts, is above 0.1; only in tables.")
+        .from("Wu et al. 2024").share();
     KEYS_90 = metric("keys_90", "keys for 90 %", "The fewest keys that hold 90 % of |a|.").unit("keys");
     KEYS_99 = metric("keys_99", "keys for 99 %", "The fewest keys that hold 99 % of |a|.").unit("keys");
     WEIGHT_MAX = metric("weight_max", "largest weight", "The largest |a| / sum |a|.").share();
@@ -319,6 +337,21 @@ catalogue! {
     TOP_KEY_FLIPS = metric("top_key_flips", "top key flips",
         "How often the key of the largest |a| is another one under a condition.")
         .share().lower().variants(&[CONTEXT_ENDING]);
+    ROW_ERROR = metric("row_error", "row error",
+        "Norm of the change of rows a from the untreated pass over the norm of the untreated ones, |a' - a| / |a|; with an \
+         ending, of one map alone.")
+        .share().lower().variants(&MAP_ENDINGS);
+    ERROR_CORRELATION = metric("error_correlation", "correlation of maps' errors",
+        "Correlation over keys of the changes of the two maps from the untreated pass: where it is positive, their \
+         difference changes less.");
+    ERROR_CANCELLED = metric("error_cancelled", "errors cancelled",
+        "Part of the changes e1 and e2 of the two maps, the second weighted with lambda, that their difference cancels, 1 - \
+         |e1 - e2|^2 / (|e1|^2 + |e2|^2): 0 for unrelated changes, negative where they add up.").share().higher();
+    OUTPUT_COSINE = metric("output_cosine", "output cosine",
+        "Cosine of a layer's attention output with that of the untreated pass, mean over rows and layers.").higher();
+    OUTPUT_ERROR_MAX = metric("output_error_max", "largest output error",
+        "Largest change of a channel of a layer's attention output over the root mean square of the untreated output, mean \
+         over rows and layers.").lower();
     AR_HIT_SHARE = metric("ar_hit_share", "AR hits",
         "Share of scored tokens that complete a bigram seen earlier in the window.").from("Arora et al. 2023").share();
     NLL_POS = metric("nll_pos", "NLL by position",

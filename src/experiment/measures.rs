@@ -3,7 +3,7 @@
 use crate::explore::ExploreMeasure;
 use crate::measure::{
     AnswerMeasure, FidelityMeasure, GenerationMeasure, MapMeasure, Measure, MeasureName, NllMeasure, OutlierMeasure,
-    RolesMeasure, ShapeMeasure,
+    RolesMeasure, ShapeMeasure, SinkRateMeasure,
 };
 
 /// The measures of an experiment, by kind.
@@ -13,6 +13,7 @@ pub struct Measures {
     shape: Option<ShapeMeasure>,
     roles: Option<RolesMeasure>,
     fidelity: Option<FidelityMeasure>,
+    sink_rate: Option<SinkRateMeasure>,
     /// Its pooled data have tables of their own.
     pub outliers: Option<OutlierMeasure>,
     /// Its pooled data are written token by token.
@@ -37,6 +38,7 @@ impl Measures {
             shape: has(MeasureName::Shape).then_some(ShapeMeasure),
             roles: has(MeasureName::Roles).then_some(RolesMeasure),
             fidelity: has(MeasureName::Fidelity).then_some(FidelityMeasure),
+            sink_rate: has(MeasureName::SinkRate).then_some(SinkRateMeasure),
             outliers: has(MeasureName::Outliers).then(OutlierMeasure::default),
             nll: has(MeasureName::Nll).then(NllMeasure::default),
             generation: has(MeasureName::Generation).then(GenerationMeasure::default),
@@ -54,6 +56,7 @@ impl Measures {
             one(&mut self.shape),
             one(&mut self.roles),
             one(&mut self.fidelity),
+            one(&mut self.sink_rate),
             one(&mut self.outliers),
             one(&mut self.nll),
             one(&mut self.generation),

@@ -134,7 +134,7 @@ impl Show {
             Self::Heads => vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
             Self::Quantize => vec![MeasureName::Answer, MeasureName::Fidelity],
             Self::Ablate => vec![MeasureName::Answer],
-            Self::Outliers => vec![MeasureName::Outliers],
+            Self::Outliers => vec![MeasureName::Outliers, MeasureName::SinkRate],
             Self::Nll => vec![MeasureName::Nll],
             Self::Heatmap => vec![MeasureName::AnswerByHead],
             Self::Explore => vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],

@@ -15,6 +15,7 @@ mod nll;
 mod outliers;
 mod roles;
 mod shape;
+mod sink_rate;
 mod span;
 #[cfg(test)]
 mod testing;
@@ -33,6 +34,7 @@ pub use nll::{
 pub use outliers::{MassiveAt, OutlierMeasure, Outliers, OUTLIER_FEATURE, RANKS};
 pub use roles::RolesMeasure;
 pub use shape::ShapeMeasure;
+pub use sink_rate::{SinkRateMeasure, TOKEN_KINDS};
 pub use span::TokenSpan;
 
 use crate::attention::{ProbeResult, ResidualProbe, RowProbe, Trace};

@@ -18,6 +18,8 @@ pub enum MeasureName {
     Fidelity,
     /// Largest logits and hidden states, pooled over all prompts.
     Outliers,
+    /// Share of heads with an attention sink on the first token, of texts, random tokens and one token repeated.
+    SinkRate,
     /// Negative log-likelihood of prose by position, of AR hits and of other tokens.
     Nll,
     /// Answers in freely generated text.

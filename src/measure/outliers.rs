@@ -71,6 +71,10 @@ pub struct MassiveAt {
     pub channel: usize,
     /// The activation.
     pub value: f32,
+    /// Its magnitude over the median magnitude of its layer's output for the prompt. Files of schemas 1 and 2 do not have
+    /// it.
+    #[serde(default)]
+    pub ratio: Option<f64>,
     /// Share of all tokens on which the channel is large at this layer, at least 1000 times the layer's median. Files of
     /// schemas 1 and 2 do not have it.
     #[serde(default)]
@@ -203,6 +207,7 @@ impl Measure for OutlierMeasure {
         for (site, hidden) in hidden.sites.into_iter().filter(|(site, _)| *site > 0) {
             let layer = site - 1;
             found.inf_norm.insert(layer, hidden.max_inf_norm().unwrap_or(0.0));
+            let median = hidden.tally.median().filter(|&median| median > 0.0);
             for massive in &hidden.massive {
                 let position = massive.at.position;
                 found.massive.push(MassiveAt {
@@ -213,6 +218,7 @@ impl Measure for OutlierMeasure {
                     token: token_text(pass.tokenizer, pass.prompt.ids[position])?,
                     channel: massive.at.channel,
                     value: massive.value,
+                    ratio: median.map(|median| f64::from(massive.value.abs()) / median),
                     large_share: None,
                     sink: sinks.contains(&position),
                 });

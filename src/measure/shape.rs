@@ -3,8 +3,8 @@
 use super::{number, rounded, Measure, MeasureOutput, ObservedPass, PassSize};
 use crate::attention::RowProbe;
 use crate::metric::{
-    BOOST, ENTROPY, KEYS_90, KEYS_99, NOISE_ABS_NO_SINKS, SHARE_ABS_NO_SINKS, SINKS, SINK_SHARE_DETECTED,
-    SINK_SHARE_FIRST, VALUE_NORM_FIRST, VALUE_NORM_SINKS, WEIGHT_MAX,
+    ATTENTION_DISTANCE, BOOST, EFFECTIVE_KEYS, ENTROPY, KEYS_90, KEYS_99, NOISE_ABS_NO_SINKS, SHARE_ABS_NO_SINKS,
+    SINKS, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, VALUE_NORM_FIRST, VALUE_NORM_SINKS, WEIGHT_MAX,
 };
 use crate::probe::{shares_without, ReceivedSink, RowShape, ShapeProbe, ShapeSink, SinkProbe};
 use crate::prompt::{Prompt, Region, TargetRows};
@@ -26,7 +26,7 @@ impl Measure for ShapeMeasure {
     }
 
     fn head_records(&self) -> u64 {
-        7
+        8
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
@@ -115,6 +115,8 @@ fn mean_measures(heads: &[HeadShape], target: &TargetRows, mut push: impl FnMut(
     let n = heads.len();
     let mean = |f: &dyn Fn(&HeadShape) -> f64| heads.iter().map(f).sum::<f64>() / n as f64;
     push(number(&ENTROPY, mean(&|h| h.shape.entropy_nats), n));
+    push(number(&EFFECTIVE_KEYS, mean(&|h| h.shape.effective_keys), n));
+    push(number(&ATTENTION_DISTANCE, mean(&|h| h.shape.distance), n));
     push(number(&KEYS_90, mean(&|h| h.shape.keys_90), n));
     push(number(&KEYS_99, mean(&|h| h.shape.keys_99), n));
     push(rounded(&WEIGHT_MAX, None, mean(&|h| h.shape.largest), n));
@@ -146,6 +148,7 @@ fn head_measures(heads: &[HeadShape], mut push: impl FnMut(Measurement)) {
         let mut push = |found| push(Measurement { layer: Some(head.at.0), head: Some(head.at.1), ..found });
         push(number(&ENTROPY, head.shape.entropy_nats, 1));
         push(number(&KEYS_90, head.shape.keys_90, 1));
+        push(number(&ATTENTION_DISTANCE, head.shape.distance, 1));
         push(number(&SINKS, head.sinks as f64, 1));
         push(rounded(&SINK_SHARE_DETECTED, None, head.sink_share, 1));
         push(rounded(&SINK_SHARE_FIRST, None, head.first, 1));

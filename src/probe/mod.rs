@@ -10,6 +10,7 @@
 //! | [`RetrievalProbe`] | retrieval of the answer | those of the question and the answer |
 //! | [`RepeatProbe`] | attention to the previous token, duplicates and their successors | all, of repeated tokens |
 //! | [`SinkProbe`] | attention received by each key | about 512 over the text, and the answer's |
+//! | [`FirstTokenProbe`] | attention to the first token | the first of a text |
 //! | [`LogitProbe`] | largest logits and their distribution | all |
 //! | [`LambdaProbe`] | weight of the second map | all |
 //!
@@ -17,6 +18,7 @@
 
 mod answer;
 mod contribution;
+mod first_token;
 mod grid;
 mod lambda;
 mod logits;
@@ -30,6 +32,7 @@ pub(crate) mod testing;
 
 pub use answer::{runs, Allocation, AnswerProbe, AnswerSink, SinkSums};
 pub use contribution::{Contribution, ContributionProbe, ContributionSink, StrongKey};
+pub use first_token::{FirstTokenProbe, FirstTokenSink};
 pub use grid::{GridMean, GridProbe, GridSink, GridSpec, PooledMap, Pooling, RowQuantity};
 pub use lambda::{LambdaProbe, LambdaSink};
 pub use logits::{LogitPosition, LogitProbe, LogitSink};

@@ -13,6 +13,10 @@ const ROUNDING: f64 = 1e-6;
 pub struct RowShape {
     /// Shannon entropy -sum p ln p of p = |a| / sum |a|, in nats: ln n for n equal weights.
     pub entropy_nats: f64,
+    /// exp of the entropy.
+    pub effective_keys: f64,
+    /// Distance from the query to the keys, weighted with p, in tokens.
+    pub distance: f64,
     /// The fewest keys that hold 90 % of sum |a|.
     pub keys_90: f64,
     /// The fewest keys that hold 99 % of sum |a|.
@@ -56,6 +60,8 @@ pub struct ShapeSink {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShapeSum {
     entropy_nats: f64,
+    effective_keys: f64,
+    distance: f64,
     keys_90: usize,
     keys_99: usize,
     largest: f64,
@@ -70,6 +76,8 @@ impl ShapeSum {
         let rows = self.rows as f64;
         (self.rows > 0).then(|| RowShape {
             entropy_nats: self.entropy_nats / rows,
+            effective_keys: self.effective_keys / rows,
+            distance: self.distance / rows,
             keys_90: self.keys_90 as f64 / rows,
             keys_99: self.keys_99 as f64 / rows,
             largest: self.largest / rows,
@@ -90,7 +98,12 @@ impl ShapeSum {
                 0.0
             }
         };
-        self.entropy_nats += weights.iter().map(surprise).sum::<f64>();
+        let entropy_nats = weights.iter().map(surprise).sum::<f64>();
+        self.entropy_nats += entropy_nats;
+        self.effective_keys += entropy_nats.exp();
+        // The last key is the query's own.
+        let distances = weights.iter().rev().enumerate();
+        self.distance += distances.map(|(distance, x)| distance as f64 * f64::from(x.abs())).sum::<f64>() / total;
         let mut magnitudes: Vec<f32> = weights.iter().map(|weight| weight.abs()).collect();
         self.keys_90 += fewest_that_hold(&mut magnitudes, 0.9 * total);
         self.keys_99 += fewest_that_hold(&mut magnitudes, 0.99 * total);
@@ -108,6 +121,8 @@ impl ShapeSum {
 
     fn merge(&mut self, later: &Self) {
         self.entropy_nats += later.entropy_nats;
+        self.effective_keys += later.effective_keys;
+        self.distance += later.distance;
         self.keys_90 += later.keys_90;
         self.keys_99 += later.keys_99;
         self.largest += later.largest;
@@ -167,6 +182,7 @@ mod tests {
         let weights: Vec<f32> = (0..100).map(|i| if i % 3 == 0 { -0.1 } else { 0.1 }).collect();
         let found = shape(&weights);
         assert!((found.entropy_nats - 100.0_f64.ln()).abs() < 1e-9);
+        assert!((found.effective_keys - 100.0).abs() < 1e-6 && (found.distance - 49.5).abs() < 1e-6);
         assert_eq!((found.keys_90, found.keys_99), (90.0, 99.0));
         assert!((found.largest - 0.1).abs() < 1e-8);
     }
@@ -176,7 +192,15 @@ mod tests {
         let found = shape(&[0.0, -0.75, 0.0, 0.0]);
         assert_eq!(
             found,
-            RowShape { entropy_nats: 0.0, keys_90: 1.0, keys_99: 1.0, largest: 0.75, visible: Vec::new() }
+            RowShape {
+                entropy_nats: 0.0,
+                effective_keys: 1.0,
+                distance: 2.0,
+                keys_90: 1.0,
+                keys_99: 1.0,
+                largest: 0.75,
+                visible: Vec::new()
+            }
         );
     }
 
@@ -185,6 +209,8 @@ mod tests {
         let found = shape(&[0.125, 0.5, 0.125, -0.25]);
         assert!((found.entropy_nats - 1.75 * 2.0_f64.ln()).abs() < 1e-12);
         assert_eq!((found.keys_90, found.keys_99, found.largest), (4.0, 4.0, 0.5));
+        assert!((found.effective_keys - 2.0_f64.powf(1.75)).abs() < 1e-12);
+        assert_eq!(found.distance, 3.0 * 0.125 + 2.0 * 0.5 + 0.125);
     }
 
     #[test]
@@ -239,6 +265,8 @@ mod tests {
             for (a, b) in whole.sums.iter().zip(&merged.sums) {
                 prop_assert_eq!((a.keys_90, a.keys_99, a.rows), (b.keys_90, b.keys_99, b.rows));
                 prop_assert!((a.entropy_nats - b.entropy_nats).abs() < 1e-9 && (a.largest - b.largest).abs() < 1e-9);
+                prop_assert!((a.distance - b.distance).abs() < 1e-9 * (1.0 + a.distance));
+                prop_assert!((a.effective_keys - b.effective_keys).abs() < 1e-9 * (1.0 + a.effective_keys));
             }
         }
     }

@@ -33,6 +33,7 @@ mod resume;
 mod ruler;
 mod seeds;
 mod shots;
+mod sink_rate;
 mod sinks;
 mod specs;
 mod train;

@@ -62,7 +62,7 @@ pub(crate) fn study_text(sizes: &[Study], tables: &Tables) -> Result<String> {
     match tables {
         Tables::Main => {
             let (main, differences) = (training::main_table(sizes), training::main_differences(sizes));
-            Ok(main_text(main, differences, training::NEXT, &names))
+            Ok(main_text(main, differences.into_iter().collect(), training::NEXT, &names))
         }
         other => chosen_text(&training::sheets(sizes), other, &names),
     }
@@ -84,13 +84,13 @@ fn chosen_text(sheets: &[Sheet], tables: &Tables, names: &ShortNames) -> Result<
     Ok(texts(&chosen, names).trim_end().to_owned() + "\n")
 }
 
-/// The main table, its differences, and what to look at next.
-fn main_text(main: Option<Sheet>, differences: Option<Sheet>, next: &str, names: &ShortNames) -> String {
+/// The main table, those beside it, and what to look at next.
+fn main_text(main: Option<Sheet>, beside: Vec<Sheet>, next: &str, names: &ShortNames) -> String {
     let Some(main) = main else { return "The results hold no numbers.\n".to_owned() };
     let main = shortened(main, MOST_MAIN_ROWS);
     let rows = MOST_ROWS.saturating_sub(main.rows.len()).max(MOST_ROWS / 3);
-    let differences = differences.map(|sheet| shortened(sheet, rows));
-    let sheets: Vec<&Sheet> = [Some(&main), differences.as_ref()].into_iter().flatten().collect();
+    let beside: Vec<Sheet> = beside.into_iter().map(|sheet| shortened(sheet, rows)).collect();
+    let sheets: Vec<&Sheet> = [&main].into_iter().chain(&beside).collect();
     texts(&sheets, names) + &wrapped(&format!("{next} More: --tables all."), "") + "\n"
 }
 

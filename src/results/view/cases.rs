@@ -1,14 +1,17 @@
 //! Tables of metrics: a row for each model, setting and condition, a column for each metric, with 95 % intervals.
 
 use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
+use crate::measure::TOKEN_KINDS;
 use crate::metric::{
-    Kind, Metric, ANSWER_FIRST_RANK, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, BOOST, CANCELLED, CONTEXT_RMS,
-    ENTROPY, EXACT, GENERATED_CONTAINS, GENERATED_EXACT, KEYS_90, KEYS_99, KL, LAMBDA, LOGIT_OUT_SUM, MASS, MASS_NEG,
-    NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_ABS_NO_SINKS, NOISE_NORM_OUT, NOISE_OUT, NOISE_OUT_MEAN_HEAD,
-    NOISE_OUT_NO_SINKS, NOISE_POS, NOISE_SIGNED, NOISE_UNIFORM, NORM_OUT, SAID_LOG_PROB, SAID_NUMBER,
-    SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_ABS_BEST_HEAD, SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_BEST_HEAD,
-    SHARE_OUT_MEAN_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM, SIGNED_LEFT_OUT, SINKS, SINK_SHARE_DETECTED,
-    SINK_SHARE_FIRST, TOP_KEY_FLIPS, TOP_TOKEN_FLIPS, TOTAL_VARIATION, VALUE_NORM_FIRST, VALUE_NORM_SINKS, WEIGHT_MAX,
+    Kind, Metric, ANSWER_FIRST_RANK, ANSWER_FLIPS, ANSWER_LOG_PROB, ANSWER_REGION, AR_HIT_SHARE, ATTENTION_DISTANCE,
+    BOOST, CANCELLED, CONTEXT_RMS, EFFECTIVE_KEYS, ENTROPY, ERROR_CANCELLED, ERROR_CORRELATION, EXACT,
+    FIRST_TOKEN_SHARE, GENERATED_CONTAINS, GENERATED_EXACT, KEYS_90, KEYS_99, KL, LAMBDA, LOGIT_OUT_SUM, MASS,
+    MASS_NEG, NLL, NLL_AR_HIT, NLL_OTHER, NOISE_ABS, NOISE_ABS_NO_SINKS, NOISE_NORM_OUT, NOISE_OUT,
+    NOISE_OUT_MEAN_HEAD, NOISE_OUT_NO_SINKS, NOISE_POS, NOISE_SIGNED, NOISE_UNIFORM, NORM_OUT, OUTPUT_COSINE,
+    OUTPUT_ERROR_MAX, ROW_ERROR, SAID_LOG_PROB, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_ABS_BEST_HEAD,
+    SHARE_ABS_NO_SINKS, SHARE_OUT, SHARE_OUT_BEST_HEAD, SHARE_OUT_MEAN_HEAD, SHARE_POS, SHARE_SIGNED, SHARE_UNIFORM,
+    SIGNED_LEFT_OUT, SINKS, SINK_RATE, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOP_KEY_FLIPS, TOP_TOKEN_FLIPS,
+    TOTAL_VARIATION, VALUE_NORM_FIRST, VALUE_NORM_SINKS, WEIGHT_MAX,
 };
 use crate::results::{Case, ConditionKey, Estimate, Frame, Pick, Setting};
 use rayon::prelude::*;
@@ -69,6 +72,8 @@ const SIGNS: &[Quantity<'static>] = &[
 
 const SHAPE: &[Quantity<'static>] = &[
     of(&ENTROPY),
+    of(&EFFECTIVE_KEYS),
+    of(&ATTENTION_DISTANCE),
     of(&KEYS_90),
     of(&KEYS_99),
     of(&WEIGHT_MAX),
@@ -84,7 +89,27 @@ const SHAPE: &[Quantity<'static>] = &[
     on(&BOOST, "filler"),
 ];
 
-const FIDELITY: &[Quantity<'static>] = &[of(&KL), of(&TOTAL_VARIATION), of(&TOP_KEY_FLIPS), of(&TOP_TOKEN_FLIPS)];
+const SINK_RATES: &[Quantity<'static>] = &[
+    on(&SINK_RATE, TOKEN_KINDS[0]),
+    on(&SINK_RATE, TOKEN_KINDS[1]),
+    on(&SINK_RATE, TOKEN_KINDS[2]),
+    on(&FIRST_TOKEN_SHARE, TOKEN_KINDS[0]),
+    on(&FIRST_TOKEN_SHARE, TOKEN_KINDS[1]),
+    on(&FIRST_TOKEN_SHARE, TOKEN_KINDS[2]),
+];
+
+const FIDELITY: &[Quantity<'static>] = &[
+    of(&ANSWER_FLIPS),
+    of(&TOP_TOKEN_FLIPS),
+    of(&KL),
+    of(&TOTAL_VARIATION),
+    of(&TOP_KEY_FLIPS),
+    of(&ROW_ERROR),
+    of(&ERROR_CORRELATION),
+    of(&ERROR_CANCELLED),
+    of(&OUTPUT_COSINE),
+    of(&OUTPUT_ERROR_MAX),
+];
 
 const BY_DEPTH: &[Quantity<'static>] = &[
     of(&EXACT),
@@ -219,7 +244,8 @@ fn without_zeros(mut sheet: Sheet) -> Sheet {
 
 /// Every table of metrics that the run has numbers for.
 pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
-    let tables = [answers, by_cities, unanswerable, attention, regions, fidelity, by_depth, signs, shape, other];
+    let tables =
+        [answers, by_cities, unanswerable, attention, regions, fidelity, by_depth, signs, shape, sink_rates, other];
     tables.into_iter().filter_map(|table| table(frame)).collect()
 }
 
@@ -345,6 +371,15 @@ pub(super) fn is_destroyed(frame: &Frame, case: &Case) -> bool {
     }
 }
 
+/// The sink rate over texts, random tokens, and one token repeated.
+pub(super) fn sink_rates(frame: &Frame) -> Option<Sheet> {
+    let note = format!(
+        "Share of heads whose first token has more than 0.3 of the attention over the first 64 rows, and that attention as a \
+         mean over heads {INTERVALS}. Random and repeated tokens begin with no special token."
+    );
+    table(frame, ("sink-rate", "Sink rate", note), &[], SINK_RATES)
+}
+
 fn signs(frame: &Frame) -> Option<Sheet> {
     // BOS stands for the answer where nothing is asked.
     let asked = frame.asks() && frame.regions().iter().any(|region| region == ANSWER);
@@ -370,7 +405,7 @@ fn by_depth(frame: &Frame) -> Option<Sheet> {
 
 /// Metrics that no other table shows, one row for each.
 fn other(frame: &Frame) -> Option<Sheet> {
-    let shown = [ANSWERS, SIGNS, SHAPE, FIDELITY].concat();
+    let shown = [ANSWERS, SIGNS, SHAPE, FIDELITY, SINK_RATES].concat();
     let of_readings = |name: &str| {
         READINGS.iter().any(|(_, answer, noise)| {
             answer.metric.name == name || noise.is_some_and(|noise| noise.metric.name == name)

@@ -4,7 +4,7 @@ use super::sheet::{basis, numbers, words, Sheet, SheetCell, SheetColumn};
 use super::strongest::{listed, strongest, strongest_head, Strong};
 use crate::metric::{
     Kind, Metric, ANSWER_REGION, CANCELLED, CONTEXT_RMS, DUPLICATE_TOKEN, INDUCTION, LOGIT_OUT, MAP_ENDINGS,
-    PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
+    PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_HEADS, RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
 use crate::results::{Frame, HeadPlace};
 use crate::stats::mean;
@@ -81,9 +81,30 @@ pub(super) fn by_role(frame: &Frame) -> Option<Sheet> {
         let names = vec![SheetCell::words(role.name), SheetCell::words(role.metric.heading(role.region))];
         is_known.then(|| [names, cells].concat())
     };
-    let rows: Vec<Vec<SheetCell>> = HEAD_ROLES.iter().filter_map(row).collect();
-    let note = "The strongest head of each role (score, mean over prompts). Head 2.0 is head 0 of layer 2.".to_owned();
+    let mut rows: Vec<Vec<SheetCell>> = HEAD_ROLES.iter().filter_map(row).collect();
+    let shares: Vec<Option<f64>> = frame.models().iter().map(|model| retrieval_heads(frame, model)).collect();
+    if shares.iter().any(Option::is_some) {
+        let names = vec![SheetCell::words(RETRIEVAL_HEADS.label), SheetCell::words(RETRIEVAL_HEADS.heading(None))];
+        let cell = |share: Option<f64>| {
+            share.map_or_else(SheetCell::none, |share| SheetCell::value(RETRIEVAL_HEADS.kind, share, None))
+        };
+        rows.push([names, shares.into_iter().map(cell).collect()].concat());
+    }
+    let note =
+        "The strongest head of each role (score, mean over prompts). Head 2.0 is head 0 of layer 2. Retrieval heads: \
+                share of heads with a retrieval score above 0.1."
+            .to_owned();
     (!rows.is_empty()).then(|| Sheet::new("strongest", "Heads by role", note, columns, rows))
+}
+
+/// Retrieval score above which a head is a retrieval head (Wu et al. 2024).
+const RETRIEVAL: f64 = 0.1;
+
+/// The share of a model's heads that are retrieval heads; `None` if it has no scores.
+fn retrieval_heads(frame: &Frame, model: &str) -> Option<f64> {
+    let heads = frame.heads(model, None, RETRIEVAL_SCORE.name, None);
+    let is_one = |values: &[f64]| f64::from(u8::from(mean(values).is_some_and(|score| score > RETRIEVAL)));
+    mean(&heads.iter().map(|(_, values)| is_one(values)).collect::<Vec<f64>>())
 }
 
 fn roles(frame: &Frame) -> Option<Sheet> {

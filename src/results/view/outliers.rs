@@ -13,8 +13,7 @@ pub(super) fn sheets(frame: &Frame) -> Vec<Sheet> {
     let by_layer =
         filled("outliers-by-layer", "Outliers by layer", String::new(), &pooled(frame, true)).map(Sheet::details);
     let all_layers = if frame.config_text("show") == "outliers" { None } else { all_layers(frame) };
-    let channels = if frame.config_text("show") == "outliers" { None } else { channels(frame) };
-    [all_layers, channels, by_layer, massive(frame)].into_iter().flatten().collect()
+    [all_layers, channels(frame), by_layer, massive(frame)].into_iter().flatten().collect()
 }
 
 /// The table over all layers, if the run pooled anything.
@@ -100,6 +99,7 @@ fn massive(frame: &Frame) -> Option<Sheet> {
             SheetCell::words(format!("{:?}", at.token)),
             SheetCell::count(Some(at.channel)),
             SheetCell::number(Some(f64::from(at.value)), |x| short(Some(x))),
+            SheetCell::number(at.ratio, |x| short(Some(x))),
             SheetCell::words(if at.sink { "yes" } else { "no" }),
         ]
     };
@@ -111,6 +111,7 @@ fn massive(frame: &Frame) -> Option<Sheet> {
         words("token"),
         numbers("channel"),
         numbers("value"),
+        numbers("times median").named("ratio"),
         words("sink"),
     ];
     let note = format!("The largest {LISTED} of {}; massive.csv has all.", frame.massive.len());

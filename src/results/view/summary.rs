@@ -1,13 +1,14 @@
 //! The default output of a run: one table that answers its question, one of paired differences, and a line on what to look at
 //! next.
 
-use super::cases::{of, on, table, Quantity, INTERVALS};
+use super::cases::{of, on, sink_rates, table, Quantity, INTERVALS};
 use super::differences::{differences, Detail};
 use super::sheet::Sheet;
 use super::{ablate, each_head, heads, maps, nll, outliers, shots};
 use crate::metric::{
-    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, EXACT, GENERATED_EXACT, NLL, NOISE_ABS, NOISE_OUT,
-    NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST, TOP_TOKEN_FLIPS,
+    Metric, ANSWER_LOG_PROB, ANSWER_REGION, ENTROPY, ERROR_CANCELLED, EXACT, GENERATED_EXACT, NLL, NOISE_ABS,
+    NOISE_OUT, NOISE_OUT_NO_SINKS, SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST,
+    TOP_TOKEN_FLIPS,
 };
 use crate::results::{within, Frame, Row};
 
@@ -35,7 +36,7 @@ const ATTENTION: &[Quantity<'static>] = &[
 const OF_TEXT: &[Quantity<'static>] =
     &[on(&SHARE_OUT, "bos"), on(&SHARE_OUT, "first"), on(&SHARE_OUT, "filler"), of(&SINK_SHARE_FIRST), of(&ENTROPY)];
 
-const BITS: &[Quantity<'static>] = &[of(&EXACT), of(&TOP_TOKEN_FLIPS)];
+const BITS: &[Quantity<'static>] = &[of(&EXACT), of(&TOP_TOKEN_FLIPS), of(&ERROR_CANCELLED)];
 
 /// Returns the table that answers the question of the run.
 pub(crate) fn main_table(frame: &Frame) -> Option<Sheet> {
@@ -79,17 +80,18 @@ pub(crate) fn main_rows(frame: &Frame) -> Vec<Row> {
     frame.rows(Some(compared(frame)))
 }
 
-/// Returns the table of differences that belongs to the question of the run.
-pub(crate) fn main_differences(frame: &Frame) -> Option<Sheet> {
-    match frame.config_text("show") {
+/// Returns the tables beside the main one that belong to the question of the run: of differences, mostly.
+pub(crate) fn main_differences(frame: &Frame) -> Vec<Sheet> {
+    let found = match frame.config_text("show") {
         "ablate" => {
             ablate::heads_out(frame).or_else(|| ablate::contrasts(frame)).or_else(|| each_head::predictors(frame))
         }
         "nll" => nll::differences(frame),
-        "outliers" => outliers::channels(frame),
+        "outliers" => return [outliers::channels(frame), sink_rates(frame)].into_iter().flatten().collect(),
         "heatmap" | "explore" | "heads" => None,
         _ => differences(&main_rows(frame), &within::GROUPS, Detail::Verdict),
-    }
+    };
+    found.into_iter().collect()
 }
 
 /// Returns what to look at next, in one line.

@@ -1,0 +1,97 @@
+//! The sink rate of Gu et al. (2025), "When attention sink emerges in language models", over three kinds of tokens.
+
+use super::{rounded, Measure, MeasureOutput, ObservedPass};
+use crate::attention::{ProbeResult, RowProbe, Stream};
+use crate::metric::{Metric, FIRST_TOKEN_SHARE, MAP_ENDINGS, SINK_RATE};
+use crate::probe::{FirstTokenProbe, FirstTokenSink};
+use crate::prompt::Prompt;
+use crate::record::Measurement;
+use crate::rng::Rng;
+use crate::stats::mean;
+use anyhow::Result;
+
+/// Tokens of a text: T of the paper.
+const TOKENS: usize = 64;
+
+/// Mean attention to the first token from which a head has a sink: epsilon of the paper.
+const SINK_SHARE: f64 = 0.3;
+
+/// Kinds of tokens, which are regions of the records: the beginning of the text, random tokens, and one random token again
+/// and again.
+pub const TOKEN_KINDS: [&str; 3] = ["text", "random", "repeated"];
+
+/// Sink rate and first token's share, over the first tokens of every text, and over as many random and repeated ones in
+/// two short passes more. These begin with no special token.
+pub struct SinkRateMeasure;
+
+impl Measure for SinkRateMeasure {
+    fn row_probes(&self, _model: usize, _prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
+        vec![Box::new(FirstTokenProbe { tokens: TOKENS })]
+    }
+
+    fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
+        let of_text = std::mem::take(&mut pass.probe_results);
+        let heads: Vec<(usize, usize)> = of_text.iter().map(|result| (result.layer, result.head)).collect();
+        let mut found = vec![(TOKEN_KINDS[0], of_text)];
+        // These passes are untreated, so they run only for the baseline.
+        if pass.key.condition == 0 {
+            let config = &pass.model.config;
+            let tokens = TOKENS.min(config.max_ctx_tok);
+            let mut rng = Rng::new(pass.identity.seed.unwrap_or(pass.sample), "tokens of the sink rate");
+            let random: Vec<u32> = (0..tokens).map(|_| rng.below(config.vocab) as u32).collect();
+            let repeated = vec![rng.below(config.vocab) as u32; tokens];
+            for (kind, ids) in [(TOKEN_KINDS[1], random), (TOKEN_KINDS[2], repeated)] {
+                let probe = FirstTokenProbe { tokens };
+                let probes: [&dyn RowProbe; 1] = [&probe];
+                let mut stream = Stream::new(&probes);
+                pass.model.hidden(&[ids], &mut stream)?;
+                let measured = stream.probe_results.into_iter();
+                found.push((kind, measured.filter(|result| heads.contains(&(result.layer, result.head))).collect()));
+            }
+        }
+        for (kind, results) in found {
+            push_rates(kind, results, |found| output.push(None, "first", found));
+        }
+        Ok(())
+    }
+}
+
+/// Pushes the rate and the share of one kind of tokens: of the rows, and of each of two maps.
+fn push_rates(kind: &'static str, results: Vec<ProbeResult>, mut push: impl FnMut(Measurement)) {
+    let sinks: Vec<Box<FirstTokenSink>> = results.into_iter().map(|result| result.sink.into_sink()).collect();
+    let mut push_mean = |metric: &Metric, ending: &str, values: Vec<f64>| {
+        let Some(value) = mean(&values) else { return };
+        let found = rounded(metric, None, value, values.len());
+        push(Measurement { metric: metric.variant(ending), region: Some(kind.into()), ..found });
+    };
+    for (view, ending) in ["", MAP_ENDINGS[0], MAP_ENDINGS[1]].into_iter().enumerate() {
+        let share = |sink: &FirstTokenSink| if view == 0 { sink.share() } else { sink.map_share(view - 1) };
+        let shares: Vec<f64> = sinks.iter().filter_map(|sink| share(sink)).collect();
+        let has_sink = |&share: &f64| f64::from(u8::from(share > SINK_SHARE));
+        push_mean(&SINK_RATE, ending, shares.iter().map(has_sink).collect());
+        push_mean(&FIRST_TOKEN_SHARE, ending, shares);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::testing::{watch, TestRow};
+
+    #[test]
+    fn the_rate_is_the_share_of_heads_whose_first_token_has_more_than_the_threshold() {
+        let head = |share: f32| {
+            let rows: Vec<TestRow> = (0..2).map(|_| TestRow::two(&[share, 1.0 - share], &[0.25, 0.75], 0.0)).collect();
+            let sink = watch::<FirstTokenSink>(&FirstTokenProbe { tokens: TOKENS }, &rows, 2);
+            ProbeResult { layer: 0, head: 0, probe: 0, sink }
+        };
+        let mut found = Vec::new();
+        push_rates("random", [0.125, 0.25, 0.5, 0.625].map(head).into(), |measure| found.push(measure));
+        let value = |metric: &Metric, ending: &str| {
+            found.iter().find(|found| found.metric == metric.variant(ending)).unwrap().value
+        };
+        assert_eq!((value(&SINK_RATE, ""), value(&FIRST_TOKEN_SHARE, "")), (Some(0.5), Some(0.375)));
+        assert_eq!(MAP_ENDINGS.map(|ending| value(&SINK_RATE, ending)), [Some(0.5), Some(0.0)]);
+        assert!(found.iter().all(|found| found.region.as_deref() == Some("random") && found.n == Some(4)));
+    }
+}
